@@ -339,14 +339,16 @@ func TestFirstWordsMayNotDrag(t *testing.T) {
 }
 
 func TestCostIsUnknownWithoutADaemon(t *testing.T) {
-	known := cost{seconds: 3e-9, known: true}
+	known := cost{programs: 2e-9, gateways: 1e-9, known: true}
 	a, b := meters{own: 1, hasGateway: true, gateway: 1}, meters{own: 2, hasGateway: true, gateway: 2, serving: reading{ownCPU: 1}}
 	require.Equal(t, known, a.until(b))
 	b.serving.gatewayCPU = unknownCPU
 	require.False(t, a.until(b).known)
 	b.serving.gatewayCPU, b.gateway = 0, unknownCPU
 	require.False(t, a.until(b).known)
-	require.True(t, math.IsNaN(perGB(measured{bytes: 1}, cost{})))
-	require.True(t, math.IsNaN(perGB(measured{}, known)))
-	require.InDelta(t, 2, perGB(measured{bytes: 5e8}, cost{seconds: 1, known: true}), 1e-9)
+	require.True(t, math.IsNaN(perGB(all)(measured{bytes: 1}, cost{})))
+	require.True(t, math.IsNaN(perGB(all)(measured{}, known)))
+	half := cost{programs: .25, gateways: .75, known: true}
+	require.InDelta(t, 2, perGB(all)(measured{bytes: 5e8}, half), 1e-9)
+	require.InDelta(t, .5, perGB(ofPrograms)(measured{bytes: 5e8}, half), 1e-9)
 }

@@ -25,11 +25,13 @@ type result struct {
 var tasks = []task{
 	{"upload", (*session).upload, []result{
 		{"upload, 1 stream", "MB/s", report.More, perSecond},
-		{"processor time, upload", "s/GB", report.Less, perGB},
+		{"processor time, upload", "s/GB", report.Less, perGB(all)},
+		{"of programs, upload", "s/GB", report.Less, perGB(ofPrograms)},
 	}},
 	{"download", (*session).download, []result{
 		{"download, 1 stream", "MB/s", report.More, perSecond},
-		{"processor time, download", "s/GB", report.Less, perGB},
+		{"processor time, download", "s/GB", report.Less, perGB(all)},
+		{"of programs, download", "s/GB", report.Less, perGB(ofPrograms)},
 	}},
 	{"ping-pong", (*session).ping, []result{
 		{"ping-pong 64 B, p50", "µs", report.Less, quantile(50)},
@@ -45,13 +47,18 @@ func perSecond(m measured, _ cost) float64 { return float64(m.bytes) / 1e6 / m.e
 
 func connsPerSecond(m measured, _ cost) float64 { return float64(m.count) / m.elapsed.Seconds() }
 
-// perGB is the processor time of both ends; NaN where one of them is not known.
-func perGB(m measured, cpu cost) float64 {
-	if !cpu.known || m.bytes == 0 {
-		return math.NaN()
+// perGB is processor time of both ends; NaN where one of them is not known.
+func perGB(part func(cost) float64) func(measured, cost) float64 {
+	return func(m measured, cpu cost) float64 {
+		if !cpu.known || m.bytes == 0 {
+			return math.NaN()
+		}
+		return part(cpu) / (float64(m.bytes) / 1e9)
 	}
-	return cpu.seconds / (float64(m.bytes) / 1e9)
 }
+
+func all(c cost) float64        { return c.programs + c.gateways }
+func ofPrograms(c cost) float64 { return c.programs }
 
 func quantile(q float64) func(measured, cost) float64 {
 	return func(m measured, _ cost) float64 {
@@ -69,10 +76,10 @@ type meters struct {
 	serving      reading
 }
 
-// cost is what a run took.
+// cost is what a run took of processors, in seconds.
 type cost struct {
-	seconds float64
-	known   bool
+	programs, gateways float64
+	known              bool
 }
 
 // meters reads all of them.
@@ -87,17 +94,18 @@ func (c *comparison) meters() (m meters, err error) {
 // until is what was spent between two readings. A daemon that cannot be seen on
 // a host that has one makes the cost unknown.
 func (m meters) until(n meters) cost {
-	total, known := spent(m.own, n.own)
-	add := func(before, after uint64) {
+	c := cost{known: true}
+	add := func(to *float64, before, after uint64) {
 		d, ok := spent(before, after)
-		total, known = total+d, known && ok
+		*to, c.known = *to+float64(d)/1e9, c.known && ok
 	}
-	add(m.serving.ownCPU, n.serving.ownCPU)
+	add(&c.programs, m.own, n.own)
+	add(&c.programs, m.serving.ownCPU, n.serving.ownCPU)
 	if m.hasGateway {
-		add(m.gateway, n.gateway)
+		add(&c.gateways, m.gateway, n.gateway)
 	}
-	add(m.serving.gatewayCPU, n.serving.gatewayCPU)
-	return cost{seconds: float64(total) / 1e9, known: known}
+	add(&c.gateways, m.serving.gatewayCPU, n.serving.gatewayCPU)
+	return c
 }
 
 // fill writes the series in the order of works and variants, also those without

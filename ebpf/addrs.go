@@ -19,11 +19,11 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 		return nil, err
 	}
 	defer d.leave()
-	links, err := listing.Whole(d.nl.LinkList)
+	links, addrs, err := d.linksAndAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
-	offers, err := d.offerDevices(links)
+	offers, err := d.offerDevices(links, addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -32,17 +32,26 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 		if !offers[l.Attrs().Name] && l.Attrs().Flags&net.FlagLoopback == 0 {
 			continue
 		}
-		addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(l, unix.AF_UNSPEC) })
-		if err != nil {
-			return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
-		}
 		for i := range addrs {
 			a, ok := netip.AddrFromSlice(addrs[i].IP)
 			a = a.Unmap()
-			if ok && a.IsGlobalUnicast() && addrs[i].Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
+			if ok && addrs[i].LinkIndex == l.Attrs().Index && a.IsGlobalUnicast() && addrs[i].Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
 				out = append(out, a)
 			}
 		}
 	}
 	return out, nil
+}
+
+// linksAndAddrs lists the devices of the namespace and their addresses.
+func (d *Datapath) linksAndAddrs() ([]netlink.Link, []netlink.Addr, error) {
+	links, err := listing.Whole(d.nl.LinkList)
+	if err != nil {
+		return nil, nil, fmt.Errorf("links: %w", err)
+	}
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, unix.AF_UNSPEC) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("addresses: %w", err)
+	}
+	return links, addrs, nil
 }

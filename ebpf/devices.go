@@ -132,7 +132,7 @@ func routable(name string) error {
 // configuration, else those of default routes, and of routes to peers of the policy that
 // have an address. One of many to containers, which are routed to without an address, does
 // not count.
-func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
+func (d *Datapath) offerDevices(links []netlink.Link, addrs []netlink.Addr) (map[string]bool, error) {
 	names := map[string]bool{}
 	for _, n := range d.cfg.Devices {
 		names[n] = true
@@ -148,10 +148,7 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 	}
 	policy := d.inForce.Load()
 	for _, f := range ipFamilies() {
-		addressed, err := d.addressed(f)
-		if err != nil {
-			return nil, err
-		}
+		addressed := addressed(addrs, f)
 		routes, err := listing.Whole(func() ([]netlink.Route, error) {
 			return d.nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 		})
@@ -175,18 +172,14 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 
 // addressed returns the indexes of the devices with an address of a family that has a
 // meaning beyond the link.
-func (d *Datapath) addressed(family int) (map[int]bool, error) {
-	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, family) })
-	if err != nil {
-		return nil, fmt.Errorf("addresses: %w", err)
-	}
+func addressed(addrs []netlink.Addr, family int) map[int]bool {
 	found := map[int]bool{}
 	for _, a := range addrs {
-		if a.IP.IsGlobalUnicast() {
+		if a.IP.IsGlobalUnicast() && (a.IP.To4() != nil) == (family == unix.AF_INET) {
 			found[a.LinkIndex] = true
 		}
 	}
-	return found, nil
+	return found
 }
 
 // destination is that of a route of a family.
@@ -259,11 +252,11 @@ func (d *Datapath) Looked() (devices, missing []string) {
 // sync makes programs, device map, own addresses and MTU follow the devices of
 // the namespace. It runs on a thread of the namespace.
 func (d *Datapath) sync() error {
-	links, err := listing.Whole(d.nl.LinkList)
+	links, addrs, err := d.linksAndAddrs()
 	if err != nil {
-		return fmt.Errorf("links: %w", err)
+		return err
 	}
-	offers, err := d.offerDevices(links)
+	offers, err := d.offerDevices(links, addrs)
 	if err != nil {
 		return err
 	}
@@ -291,7 +284,7 @@ func (d *Datapath) sync() error {
 		}
 	}
 	d.noteDevicesLocked()
-	errs = append(errs, d.syncMTU(links, offers), d.syncOwn(stacked))
+	errs = append(errs, d.syncMTU(links, offers), d.syncOwn(stacked, addrs))
 	return errors.Join(errs...)
 }
 

@@ -2,13 +2,10 @@ package ebpf
 
 import (
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // ownNowhere is OWN_NOWHERE of maps.h: the programs of the device below see the
@@ -51,11 +48,7 @@ func (s stack) shares(index int) bool { return s.own[index].Upper == ownNowhere 
 
 // syncOwn makes the map of own addresses equal to the namespace's. Nothing else writes
 // there.
-func (d *Datapath) syncOwn(s stack) error {
-	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, unix.AF_UNSPEC) })
-	if err != nil {
-		return fmt.Errorf("addresses: %w", err)
-	}
+func (d *Datapath) syncOwn(s stack, addrs []netlink.Addr) error {
 	want := map[smcgwPeerKey]smcgwOwn{}
 	for _, a := range addrs {
 		if k, ok := ownKey(a.IP); ok {

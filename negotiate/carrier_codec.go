@@ -21,7 +21,7 @@ const (
 	everyoneElse = 0xffff // the default partition
 
 	flagMixed = 1    // see CarrierOffer.Mixed; other flags are ignored
-	rocePort  = 4791 // where adapters send to and receive
+	rocePort  = 4791 // where adapters send to and receive, a rule of the protocol
 )
 
 func appendCarrier(b []byte, c *CarrierOffer) []byte {

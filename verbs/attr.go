@@ -152,7 +152,7 @@ type QPInitAttr struct {
 type AHAttr struct {
 	DGID         GID    // the peer's address
 	FlowLabel    uint32 // 20 bits
-	UDPPort      uint16 // RoCEv2: the peer's UDP port, 0 = 4791; libibverbs has no such field
+	UDPPort      uint16 // RoCEv2: the peer's UDP port, 0 = RoCEUDPPort; libibverbs has no such field
 	SGIDIndex    uint8  // our address, in PortAttr.GIDs
 	HopLimit     uint8
 	TrafficClass uint8

@@ -18,6 +18,9 @@ var portStateNames = [...]string{"", "DOWN", "INIT", "ARMED", "ACTIVE"}
 // String returns the standard name of the state.
 func (s PortState) String() string { return nameOf(portStateNames[:], int(s), "PORT") }
 
+// RoCEUDPPort is where adapters receive RoCEv2 (IANA: roce).
+const RoCEUDPPort = 4791
+
 // PortAttr describes the only port of a device (struct ibv_port_attr). Its
 // number is 1.
 type PortAttr struct {
@@ -42,12 +45,16 @@ type GIDEntry struct {
 // Empty tells whether the place is a hole.
 func (e GIDEntry) Empty() bool { return e.GID == GID{} }
 
-// GIDIndex returns the first place of an address in a GID table, -1 if there is none. An
-// ifindex other than 0 asks for the address of that network device. RoCE v1
-// does not count, since its packets reach no address of another subnet.
+// maxGIDs is how many places of a GID table an [AHAttr] can name.
+const maxGIDs = 1 << 8
+
+// GIDIndex returns the first place of an address in a GID table, -1 if there is none
+// that an [AHAttr] can name. An ifindex asks for the address of that network device; 0,
+// there or in the table, is not known and matches any. RoCE v1 does not count, since its
+// packets reach no address of another subnet.
 func GIDIndex(table []GIDEntry, gid GID, ifindex int) int {
-	return slices.IndexFunc(table, func(e GIDEntry) bool {
-		return e.GID == gid && !e.Empty() && e.Type != GIDTypeRoCEv1 && (ifindex == 0 || e.Ifindex == ifindex)
+	return slices.IndexFunc(table[:min(len(table), maxGIDs)], func(e GIDEntry) bool {
+		return e.GID == gid && !e.Empty() && e.Type != GIDTypeRoCEv1 && (ifindex == 0 || e.Ifindex == 0 || e.Ifindex == ifindex)
 	})
 }
 

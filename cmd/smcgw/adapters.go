@@ -191,13 +191,12 @@ func orDash(s string) string {
 
 // beside is what an adapter means for the soft device.
 func beside(c *config.Config, a *sysfs.Adapter, p *sysfs.Port) string {
-	const roce = 4791
-	switch alternate := c.Soft.AlternatePort.Port(); {
-	case !slices.Contains(c.Carriers, config.DeviceSoft) || c.Soft.UDPPort != roce || !a.TakesRoCE(p):
+	switch port, alternate := c.Soft.UDPPort, c.Soft.AlternatePort.Port(); {
+	case !slices.Contains(c.Carriers, config.DeviceSoft) || !a.TakesRoCE(p, port):
 		return ""
-	case alternate == 0 || alternate == roce:
-		return "takes UDP port 4791 at its addresses: soft is left out there"
+	case alternate == 0 || alternate == port:
+		return fmt.Sprintf("takes UDP port %d at its addresses: soft is left out there", port)
 	default:
-		return fmt.Sprintf("takes UDP port 4791 at its addresses: soft receives on %d there", alternate)
+		return fmt.Sprintf("takes UDP port %d at its addresses: soft receives on %d there", port, alternate)
 	}
 }

@@ -38,6 +38,11 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 			if err := e.confine(); err != nil {
 				return err
 			}
+			if alone {
+				if err := process.Settle(); err != nil {
+					return err
+				}
+			}
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
 			defer signal.Stop(hup)

@@ -122,6 +122,9 @@ type HW struct {
 	// ServiceLevel is that of the packets, the priority in a VLAN tag, 0 to 7.
 	// Default: 0.
 	ServiceLevel uint8 `yaml:"service_level"`
+	// Mixed is whether a host without an adapter talks to the adapter of its peer, by the
+	// soft device: both hosts have to want that. Default: off.
+	Mixed Switch `yaml:"mixed"`
 }
 
 // Limits bound what the gateway may use; beyond them connections stay native.

@@ -44,7 +44,7 @@ policy:
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
-hw: { traffic_class: 104, service_level: 3 }
+hw: { traffic_class: 104, service_level: 3, mixed: on }
 datagram_port: 4800
 limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, drain_timeout: 5m, hw_flows: 50, peer_share: 30%, stall_timeout: 30s }
 fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
@@ -79,7 +79,7 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
 		},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
-		HW: HW{TrafficClass: 104, ServiceLevel: 3}, DatagramPort: 4800,
+		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
@@ -98,7 +98,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
-		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, DatagramPort: 4790,
+		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw",

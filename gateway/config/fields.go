@@ -36,6 +36,7 @@ var configFields = []field{
 	{"hw", "", "RDMA adapters"},
 	{"hw.traffic_class", "", "traffic class of their packets, DSCP times 4; empty: 0"},
 	{"hw.service_level", "", "service level of their packets, the priority in a VLAN tag, 0 to 7; empty: 0"},
+	{"hw.mixed", "off", "on: a host without an adapter talks to its peer's by soft, where both hosts say so; off: it does not"},
 	{"datagram_port", "4790", "UDP port on which gateways ask each other about datagrams; 0: none are carried"},
 	{"limits", "", "what the gateway may use"},
 	{"limits.max_flows", "20000", "carried connections"},

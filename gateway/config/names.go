@@ -28,6 +28,21 @@ func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
 // UnmarshalYAML reads one of Modes.
 func (m *Mode) UnmarshalYAML(n *yaml.Node) error { return readName(n, m, Modes()) }
 
+// Switch is whether something is done.
+type Switch string
+
+// The positions of a switch.
+const (
+	SwitchOff Switch = "off"
+	SwitchOn  Switch = "on"
+)
+
+// switches lists every Switch.
+func switches() []Switch { return []Switch{SwitchOff, SwitchOn} }
+
+// UnmarshalYAML reads on or off.
+func (s *Switch) UnmarshalYAML(n *yaml.Node) error { return readName(n, s, switches()) }
+
 // Action is what a rule does with a connection.
 type Action string
 

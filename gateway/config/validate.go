@@ -65,6 +65,7 @@ func (c Config) validate(users userLookup) []*FieldError {
 		between(k, "soft.alternate_port", int(c.Soft.AlternatePort), 1, 0xbfff)
 	}
 	between(k, "hw.service_level", int(c.HW.ServiceLevel), 0, 7)
+	oneOf(k, "hw.mixed", c.HW.Mixed, switches())
 	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)

@@ -2,10 +2,12 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,6 +41,42 @@ func confined() int {
 		fmt.Printf("%s", text)
 	}
 	return 0
+}
+
+// settled is the child of TestSettleBeginsAnew: it confines itself and begins anew.
+func settled() int {
+	if os.Getenv(LegsEnv) == "" {
+		r, _, err := os.Pipe()
+		if err == nil {
+			err = errors.Join(os.Setenv(LegsEnv, strconv.Itoa(int(r.Fd()))), confineTo(cap.NET_ADMIN), Settle())
+		}
+		fmt.Println("not begun anew:", err)
+		return 1
+	}
+	if err := Settle(); err != nil || !alreadyConfined([]cap.Value{cap.NET_ADMIN}) {
+		fmt.Println("not settled:", err)
+		return 1
+	}
+	keeper, err := InheritedLegs()
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("settled with", keeper.Name())
+	return 0
+}
+
+// TestSettleBeginsAnew: a process that has confined itself begins anew once, confined, and
+// with its keeper.
+func TestSettleBeginsAnew(t *testing.T) {
+	testnet.Require(t, "root")
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), confineVariable+"=settle")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "settled with connection to the keeper of the legs\n", string(out))
+	t.Setenv(LegsEnv, "")
+	require.ErrorIs(t, Settle(), errNotInherited)
 }
 
 func TestConfineChangesEveryThread(t *testing.T) {

@@ -40,6 +40,28 @@ func startLegs() error {
 	return os.Setenv(LegsEnv, strconv.Itoa(fd))
 }
 
+// Settle has the program of a gateway without a guardian begin anew in this process
+// behind Confine, with the keeper that it has started: only then have all threads the same
+// credentials, as those of a daemon have that a guardian starts (see alreadyConfined). It
+// returns where the program has begun anew.
+func Settle() error {
+	fd, err := strconv.Atoi(os.Getenv(LegsEnv))
+	if err != nil {
+		return fmt.Errorf("%s: %w", LegsEnv, errNotInherited)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil {
+		return fmt.Errorf("connection to the keeper: %w", err)
+	}
+	if flags&unix.FD_CLOEXEC == 0 { // it came with the program
+		return nil
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags&^unix.FD_CLOEXEC); err != nil {
+		return fmt.Errorf("connection to the keeper: %w", err)
+	}
+	return fmt.Errorf("begin anew: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
+}
+
 // InheritedLegs takes over the connection that another process, or Confine in this
 // one, has left.
 func InheritedLegs() (*os.File, error) {

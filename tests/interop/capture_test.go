@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/testnet"
-	"github.com/smcgw/smcgw/verbs/soft"
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
@@ -28,7 +28,7 @@ func (l *lab) capture(t *testing.T) {
 	testnet.Require(t, "tcpdump", "tshark")
 	file := filepath.Join(t.TempDir(), "tap.pcap")
 	dump, err := l.host.Start("tcpdump", "-i", testnet.TapDevice, "-n", "-U", "-B", "65536", "-Z", "root", "-w", file,
-		"udp", "port", fmt.Sprint(soft.DefaultUDPPort), "or", "udp", "port", fmt.Sprint(endPort))
+		"udp", "port", fmt.Sprint(verbs.RoCEUDPPort), "or", "udp", "port", fmt.Sprint(endPort))
 	require.NoError(t, err)
 	require.NoError(t, dump.WaitOutput(patience(t, 10*time.Second), "listening on"))
 	t.Cleanup(func() {
@@ -85,7 +85,7 @@ func tail(file string, n int64) ([]byte, error) {
 func checkDecoded(t *testing.T, l *lab, file string) {
 	ctx := patienceAfter(t, 2*time.Minute)
 	out, err := l.host.Run(ctx, "tshark", "-n", "-r", file, "--disable-protocol", "rpcordma", "-Y",
-		fmt.Sprintf("udp.port == %d && (_ws.malformed || !infiniband)", soft.DefaultUDPPort))
+		fmt.Sprintf("udp.port == %d && (_ws.malformed || !infiniband)", verbs.RoCEUDPPort))
 	require.NoError(t, err)
 	require.Empty(t, out, "packets that tshark does not understand")
 }

@@ -14,6 +14,10 @@
 // TestAdapterSockets and TestKernelCM run our side in the guest, too: on rxe by
 // libibverbs and the kernel's connection manager, as it runs on an adapter.
 //
+// TestAdapterHosts has two guests on one network, with gateways that carry on rxe what
+// stock programs send, and takes from them what they need: links, addresses, drivers,
+// memory, gateways, a host.
+//
 // `make test` runs a sample with kernel 6.12, `make interop` (SMCGW_INTEROP=all)
 // everything with 6.12 and 6.1 and more iterations. Both need root,
 // /dev/net/tun and qemu-system-x86 and skip without (SMCGW_REQUIRE=vm turns

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -155,10 +154,7 @@ func insideLab(t *testing.T) *lab {
 	t.Helper()
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	file := filepath.Join(t.TempDir(), "interop.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/tests/interop")
-	build.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	build(t.Context(), t, "1", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/tests/interop")
 	return bootWith(t, guest.Linux612, map[string]string{insideProgram: file})
 }
 

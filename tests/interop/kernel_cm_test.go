@@ -2,7 +2,6 @@ package interop
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,10 +21,7 @@ const kernelCM = "/programs/rdmacm.test"
 func TestKernelCM(t *testing.T) {
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	file := filepath.Join(t.TempDir(), "rdmacm.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/verbs/hw/rdmacm")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	build(t.Context(), t, "0", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/verbs/hw/rdmacm")
 	for _, k := range kernels() {
 		t.Run("linux-"+string(k), func(t *testing.T) { kernelCMs(t, k, file) })
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,11 +61,7 @@ func newMachines(t *testing.T, rxe bool) *machines {
 	img, err := guest.Build(ctx, guest.Linux612)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	build := exec.CommandContext(ctx, "go", "build", "-o", dir,
-		"github.com/smcgw/smcgw/cmd/smcgw", "github.com/smcgw/smcgw/cmd/smcgw-lab")
-	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	build(ctx, t, "0", "build", "-o", dir, "github.com/smcgw/smcgw/cmd/smcgw", "github.com/smcgw/smcgw/cmd/smcgw-lab")
 
 	m := &machines{}
 	m.host, err = testnet.NewTapped(1500)
@@ -82,17 +77,18 @@ func newMachines(t *testing.T, rxe bool) *machines {
 		}
 		require.NoError(t, m.guest.Close())
 	})
-	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"))
+	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"), "")
 	m.inGuest(ctx, t, rxe)
 	return m
 }
 
-func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary string) {
+// inHost starts the gateway and the servers of the host; more is the end of its configuration.
+func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary, more string) {
 	t.Helper()
 	p, admin, err := daemon.Start(ctx, m.host.Host, daemon.Spec{
 		Executable:    binary,
 		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort),
+		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort) + more,
 		Socket:        filepath.Join(dir, "admin.sock"),
 	})
 	m.admin = admin

@@ -12,7 +12,6 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/soft"
 )
 
 // lose makes the host's network lose a part of the RoCE packets, in both
@@ -20,7 +19,7 @@ import (
 func (l *lab) lose(t *testing.T, one int) {
 	t.Helper()
 	testnet.Require(t, "nft")
-	drop := fmt.Sprintf("udp dport %d numgen random mod %d == 0 drop", soft.DefaultUDPPort, one)
+	drop := fmt.Sprintf("udp dport %d numgen random mod %d == 0 drop", verbs.RoCEUDPPort, one)
 	require.NoError(t, l.host.NFT(fmt.Sprintf(`table inet loss {
 		chain in { type filter hook input priority 0; %s; }
 		chain out { type filter hook output priority 0; %s; }

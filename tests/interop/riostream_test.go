@@ -3,6 +3,7 @@ package interop
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,18 +29,44 @@ func riostreams(t *testing.T, l *lab) {
 	for i, c := range l.few(cases) {
 		c.mode = riostreamModes[i%len(riostreamModes)]
 		t.Run(c.name(), func(t *testing.T) {
-			args := append([]string{
-				"riostream", "-T", "v", "-S", strconv.Itoa(c.size), "-C", strconv.Itoa(c.count), "-I", strconv.Itoa(c.iterations),
-			}, c.mode...)
-			s := l.stack(t, c.path)
-			s.cfg.IOMaps = 1
-			conn, program := s.withProgram(rstreamPort, c.serves, args...)
-			require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-			r := &riostream{conn: conn, client: c.serves}
-			require.NoError(t, r.play(c.rstreamTest))
-			require.NoError(t, (&rstream{conn: conn}).end())
-			ended(t, program)
-			s.orderly(1)
+			for try := 1; ; try++ {
+				early := false
+				t.Run(strconv.Itoa(try), func(t *testing.T) { early = c.riostream(t, l, try < riostreamTries) })
+				if !early {
+					return
+				}
+			}
 		})
 	}
+}
+
+// riostreamTries is how often a case is played in which the program looks at a turn
+// before all of it is there. It waits for the last byte, and takes the bytes before it
+// for written. rxe copies a packet with the kernel's memcpy: without FSRM, which emulated
+// processors lack, that of Linux 6.12 begins at the end where the low byte of the source's
+// address is below that of the destination's.
+const riostreamTries = 3
+
+// riostream plays a case. With again it returns true, and leaves the connection to its
+// end, where the program has looked early.
+func (c *rstreamCase) riostream(t *testing.T, l *lab, again bool) (early bool) {
+	args := append([]string{
+		"riostream", "-T", "v", "-S", strconv.Itoa(c.size), "-C", strconv.Itoa(c.count), "-I", strconv.Itoa(c.iterations),
+	}, c.mode...)
+	s := l.stack(t, c.path)
+	s.cfg.IOMaps = 1
+	conn, program := s.withProgram(rstreamPort, c.serves, args...)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	r := &riostream{conn: conn, client: c.serves}
+	err := r.play(c.rstreamTest)
+	if err != nil && again && strings.Contains(program.Output(), "data verification failed") {
+		t.Logf("the program looked early: %v\n%s", err, program.Output())
+		_ = conn.Close()
+		return true
+	}
+	require.NoError(t, err)
+	require.NoError(t, (&rstream{conn: conn}).end())
+	ended(t, program)
+	s.orderly(1)
+	return false
 }

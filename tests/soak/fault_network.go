@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/verbs"
 )
-
-// rocePort is the UDP port of the soft device.
-const rocePort = 4791
 
 // longestSilence is how long packets may be lost altogether: the soft device gives
 // a queue pair up after 3.2 seconds, and its flows go on over the relay.
@@ -31,11 +29,11 @@ func (s *soak) ofNetwork() []mischief {
 		})},
 		{"bad RoCE", s.drawBox(5*time.Second, func(rng *rand.Rand) testnet.Box {
 			return testnet.Box{UDP: testnet.Datagrams{
-				Port: rocePort, Loss: 1 + rng.IntN(30), Dup: rng.IntN(20), Reorder: rng.IntN(50), Seed: rng.Uint64(),
+				Port: verbs.RoCEUDPPort, Loss: 1 + rng.IntN(30), Dup: rng.IntN(20), Reorder: rng.IntN(50), Seed: rng.Uint64(),
 			}}
 		})},
 		{"no RoCE", s.drawBox(longestSilence, func(*rand.Rand) testnet.Box {
-			return testnet.Box{UDP: testnet.Datagrams{Port: rocePort, Loss: 1000}}
+			return testnet.Box{UDP: testnet.Datagrams{Port: verbs.RoCEUDPPort, Loss: 1000}}
 		})},
 		{"silence", s.drawBox(longestSilence, func(*rand.Rand) testnet.Box { return testnet.Box{Blackhole: true} })},
 		{"cable", s.drawCable},

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
@@ -63,11 +65,25 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Adapters lists the adapters of this host that libibverbs has a provider for.
-func Adapters() ([]string, error) {
+// Ports lists the ports of the adapters of this host that libibverbs has a provider for,
+// as adapter/number.
+func Ports() (ports []string, err error) {
 	lib, err := ibv.Load()
 	if err != nil {
 		return nil, err
 	}
-	return lib.Devices()
+	adapters, err := lib.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range adapters {
+		numbers, err := os.ReadDir(filepath.Join(ibv.ClassDir, name, "ports"))
+		if err != nil { // it has just gone
+			continue
+		}
+		for _, n := range numbers {
+			ports = append(ports, name+"/"+n.Name())
+		}
+	}
+	return ports, nil
 }

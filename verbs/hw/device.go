@@ -122,15 +122,12 @@ func (d *Device) Port() verbs.PortAttr {
 		return down
 	}
 	if p.LinkLayer == verbs.LinkLayerEthernet {
-		p.UDPPort = roceUDPPort
+		p.UDPPort = verbs.RoCEUDPPort
 	}
 	table := slices.Clone(p.GIDs)
 	d.gids.Store(&table)
 	return p
 }
-
-// roceUDPPort is where adapters receive (IANA: roce).
-const roceUDPPort = 4791
 
 // hold keeps the library's context for a new object or for a call.
 func (d *Device) hold() error {

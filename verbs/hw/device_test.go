@@ -3,6 +3,7 @@ package hw
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,15 +119,28 @@ func TestFailure(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.ErrorIs(t, err, errno)
 	}
-	require.Equal(t, lockedMemoryLimited(), errors.Is(failure("memory", unix.ENOMEM), ErrMemlock))
+}
+
+// Memory that was refused for the limit of locked memory names the limit, once.
+func TestFailureNamesMemlock(t *testing.T) {
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)) }()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: before.Max}))
+	err := failure("memory", unix.ENOMEM)
+	require.ErrorIs(t, err, ErrMemlock)
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.Contains(t, err.Error(), "64 KiB")
+	require.Equal(t, 1, strings.Count(err.Error(), "RLIMIT_MEMLOCK"), err)
+	require.NotErrorIs(t, failure("queue", unix.EBUSY), ErrMemlock)
 }
 
 // No library is needed to find out that there is none.
-func TestAdapters(t *testing.T) {
-	names, err := Adapters()
+func TestPorts(t *testing.T) {
+	names, err := Ports()
 	if err != nil {
 		require.True(t, errors.Is(err, ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported), err)
 		return
 	}
-	t.Logf("adapters of this host: %q", names)
+	t.Logf("ports of this host: %q", names)
 }

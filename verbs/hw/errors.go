@@ -23,19 +23,18 @@ var (
 // ErrCQFull is CreateQP on a completion queue that the queue pair could overrun; see Config.BoundCQs.
 var ErrCQFull = errors.New("completion queue has no room for the queue pair's completions")
 
-// ErrMemlock comes with [verbs.ErrNoMemory] where the limit of locked memory may be the
-// cause: every queue and every registered page counts against it.
-var ErrMemlock = errors.New("RLIMIT_MEMLOCK is not unlimited")
-
 // failure is an error of the library as users of package verbs know it.
 func failure(what string, err error) error {
 	var class error
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, unix.ENOMEM) && lockedMemoryLimited():
-		return fmt.Errorf("%s: %w: %w: %w", what, verbs.ErrNoMemory, ErrMemlock, err)
-	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN):
+	case errors.Is(err, unix.ENOMEM):
+		if short := memlock(); short != nil {
+			err = fmt.Errorf("%w: %w", short, err)
+		}
+		class = verbs.ErrNoMemory
+	case errors.Is(err, unix.EAGAIN):
 		class = verbs.ErrNoMemory
 	case errors.Is(err, unix.EBUSY):
 		class = verbs.ErrBusy
@@ -47,9 +46,4 @@ func failure(what string, err error) error {
 		class = verbs.ErrInvalid
 	}
 	return fmt.Errorf("%s: %w: %w", what, class, err)
-}
-
-func lockedMemoryLimited() bool {
-	var l unix.Rlimit
-	return unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l) == nil && l.Cur != unix.RLIM_INFINITY
 }

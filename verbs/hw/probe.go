@@ -137,16 +137,13 @@ func (d *Device) tryQueuePairs(a *ibv.DeviceAttr, try func(typ verbs.QPType, inl
 	return nil
 }
 
-// sysfs is where the kernel describes its adapters.
-const sysfs = "/sys/class/infiniband"
-
 // provider names the kernel driver of an adapter. One without a bus device (rxe,
 // siw) is its own adapter's kind, by the text that its driver gives.
 func provider(adapter string) string {
-	if target, err := os.Readlink(filepath.Join(sysfs, adapter, "device", "driver")); err == nil {
+	if target, err := os.Readlink(filepath.Join(ibv.ClassDir, adapter, "device", "driver")); err == nil {
 		return filepath.Base(target)
 	}
-	if _, err := os.Stat(filepath.Join(sysfs, adapter, "parent")); err == nil {
+	if _, err := os.Stat(filepath.Join(ibv.ClassDir, adapter, "parent")); err == nil {
 		return "rxe"
 	}
 	return "unknown"

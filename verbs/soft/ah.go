@@ -60,7 +60,7 @@ func (d *Device) resolve(a *verbs.AHAttr) (av, error) {
 	}
 	port := a.UDPPort
 	if port == 0 {
-		port = DefaultUDPPort
+		port = verbs.RoCEUDPPort
 	}
 	if dst.IsLinkLocalUnicast() && dst.Is6() {
 		dst = dst.WithZone(d.cfg.Addrs[a.SGIDIndex].Zone())

@@ -9,9 +9,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// DefaultUDPPort is the port of RoCEv2 (IANA: roce).
-const DefaultUDPPort = 4791
-
 // maxVectors is what the low bits of a queue pair's number can name.
 const maxVectors = lanes
 
@@ -23,7 +20,7 @@ type Config struct {
 	// be of this host; several devices need different addresses, ports or
 	// network namespaces.
 	Addrs []netip.Addr
-	// UDPPort is the port the device receives on. Default 4791.
+	// UDPPort is the port the device receives on. Default verbs.RoCEUDPPort.
 	UDPPort uint16
 	// Vectors is the number of event loops that drive the device. Default 1,
 	// at most 16.
@@ -60,7 +57,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	setDefault(&c.Name, "soft0")
-	setDefault(&c.UDPPort, DefaultUDPPort)
+	setDefault(&c.UDPPort, verbs.RoCEUDPPort)
 	setDefault(&c.Vectors, 1)
 	setDefault(&c.MaxQP, 1<<16)
 	setDefault(&c.MaxMemory, 4<<30)

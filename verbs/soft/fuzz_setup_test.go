@@ -196,7 +196,7 @@ func (h *hostile) sum(from netip.Addr, port uint16, b []byte, n int, wrong bool)
 	if len(b)+wire.ICRCLen > wire.MaxLen || n < wire.BTHLen || len(b) < n {
 		return append(b, 0, 0, 0, 0)
 	}
-	icrc := wire.NewICRC(wire.Flow{Src: from, Dst: h.dev.addr, SrcPort: port, DstPort: DefaultUDPPort})
+	icrc := wire.NewICRC(wire.Flow{Src: from, Dst: h.dev.addr, SrcPort: port, DstPort: verbs.RoCEUDPPort})
 	state := icrc.Begin(0, len(b)+wire.ICRCLen, b[:n])
 	if wrong {
 		state ^= 0x00010001 << (len(b) % 16)

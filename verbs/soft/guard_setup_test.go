@@ -151,7 +151,7 @@ func (g *guarded) send(f *forgery) {
 	b := f.Append(nil, len(f.payload))
 	n := len(b)
 	b = append(append(b, f.payload...), make([]byte, wire.Pad(len(f.payload)))...)
-	icrc := wire.NewICRC(wire.Flow{Src: from.Addr(), Dst: g.nodes[0].addr, SrcPort: f.port, DstPort: DefaultUDPPort})
+	icrc := wire.NewICRC(wire.Flow{Src: from.Addr(), Dst: g.nodes[0].addr, SrcPort: f.port, DstPort: verbs.RoCEUDPPort})
 	state := wire.Update(icrc.Begin(0, len(b)+wire.ICRCLen, b[:n]), b[n:])
 	g.net.arrive(from, simSocket(g.nodes[0]), f.ce, wire.AppendICRC(b, state))
 }

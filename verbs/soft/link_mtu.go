@@ -33,10 +33,10 @@ func pathMTU(addr netip.Addr) (verbs.MTU, error) {
 // kernel forgets after ten minutes.
 func PathMTU(to netip.Addr) (verbs.MTU, error) {
 	family, level, name := unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: DefaultUDPPort, Addr: to.As16()}
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: verbs.RoCEUDPPort, Addr: to.As16()}
 	if to = to.Unmap(); to.Is4() {
 		family, level, name = unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
-		sa = &unix.SockaddrInet4{Port: DefaultUDPPort, Addr: to.As4()}
+		sa = &unix.SockaddrInet4{Port: verbs.RoCEUDPPort, Addr: to.As4()}
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -219,4 +219,4 @@ func (l *simLoop) once() bool {
 }
 
 // simSocket is where a device receives.
-func simSocket(n *simNode) netip.AddrPort { return netip.AddrPortFrom(n.addr, DefaultUDPPort) }
+func simSocket(n *simNode) netip.AddrPort { return netip.AddrPortFrom(n.addr, verbs.RoCEUDPPort) }

@@ -28,11 +28,10 @@ type fakeHost struct {
 	shards []*loop.Shard
 	maxCQE int
 
-	changed chan struct{}
-
 	mu      sync.Mutex // guards everything below
 	names   []string
-	refused error // of Open
+	changed []chan struct{} // one for each that wants to hear
+	refused error           // of Open
 	opened  []*fakeAdapter
 	onShard []string // what was called on the thread of a shard
 }
@@ -45,14 +44,25 @@ func (h *fakeHost) List() ([]string, error) {
 
 func (h *fakeHost) route(netip.Addr, netip.Addr) (int, error) { return fakeIfindex, nil }
 
-func (h *fakeHost) Changed() (<-chan struct{}, func()) { return h.changed, func() {} }
+func (h *fakeHost) Changed() (<-chan struct{}, func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ch := make(chan struct{}, 1)
+	h.changed = append(h.changed, ch)
+	return ch, func() {}
+}
 
-// has sets which adapters there are, and has the carrier look.
+// has sets which adapters there are, and has the carriers look.
 func (h *fakeHost) has(names ...string) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.names = names
-	h.mu.Unlock()
-	h.changed <- struct{}{}
+	for _, ch := range h.changed {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
 }
 
 const fakeIfindex = 7

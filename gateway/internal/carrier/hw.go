@@ -16,6 +16,7 @@ const (
 	// hwTimeout and hwRetries: an adapter gives up a peer that is silent for eight times
 	// 4.096 µs << 14 = 67 ms; adapters take up to four times as long.
 	hwTimeout = 14
+	// A peer in software may have to wait for a processor: softTimeout is for it.
 	hwRetries = 7
 	// hwHops is the hop limit of packets.
 	hwHops = 64
@@ -68,11 +69,7 @@ type hwLink struct {
 }
 
 func openHW(env *Env) (Fabric, error) {
-	host := env.Adapters
-	if host == nil {
-		host = libibverbs{env.Log}
-	}
-	h := &Hardware{roce: newRoCE(), env: env, host: host, left: map[string]departure{}, turns: make([]sync.Mutex, len(env.Shards))}
+	h := &Hardware{roce: newRoCE(), env: env, host: env.adapters(), left: map[string]departure{}, turns: make([]sync.Mutex, len(env.Shards))}
 	if err := h.scan(); err != nil {
 		return nil, err
 	}
@@ -90,7 +87,9 @@ func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	return l, describeHW(l), nil
+	offer := describeHW(l)
+	offer.Mixed = h.env.mayMix(&r, offer.RoCE.UDPPort)
+	return l, offer, nil
 }
 
 // Answer implements Fabric.
@@ -105,7 +104,11 @@ func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.P
 		if err != nil {
 			return err
 		}
-		l, offer = made, describeHW(made)
+		l = made
+		from, offer = l.answerTo(from, describeHW(l))
+		if offer.Mixed && !h.env.mayMix(&r, offer.RoCE.UDPPort) {
+			return ErrNotHere
+		}
 		return h.join(l, from)
 	}, func(err error) {
 		switch {
@@ -212,6 +215,11 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	}
 	mtu := commonMTU(hl.mtu, to)
 	l.probeLen = mtu.Bytes()
+	hl.meets(to.Mixed)
+	timeout := uint8(hwTimeout)
+	if to.Mixed {
+		timeout = softTimeout
+	}
 	if err := l.greet(to.Conn); err != nil {
 		return hl.a.explain(err)
 	}
@@ -222,7 +230,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 			DGID: to.RoCE.GID, SGIDIndex: hl.index, HopLimit: hwHops, Port: 1,
 			TrafficClass: cfg.TrafficClass, SL: cfg.ServiceLevel,
 		},
-		MinRNRTimer: 12, Timeout: hwTimeout, RetryCnt: hwRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+		MinRNRTimer: 12, Timeout: timeout, RetryCnt: hwRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
 	}))
 }
 

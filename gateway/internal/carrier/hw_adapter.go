@@ -87,13 +87,12 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	return a, nil
 }
 
-// suitable reports why a port cannot carry.
+// suitable reports why a port that could be opened cannot carry: to open one wants RDMA
+// WRITE with immediate already.
 func suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
 	switch {
 	case port.LinkLayer == verbs.LinkLayerInfiniBand:
 		return fmt.Errorf("InfiniBand is not carried: %w", verbs.ErrNotSupported)
-	case attr.Ops&verbs.OpWriteImm == 0:
-		return fmt.Errorf("no RDMA WRITE with immediate, as on iWARP: %w", verbs.ErrNotSupported)
 	case attr.MaxCQE < linkNeed():
 		return fmt.Errorf("completion queues of %d entries, want %d: %w", attr.MaxCQE, linkNeed(), verbs.ErrNotSupported)
 	}

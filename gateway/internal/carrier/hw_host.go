@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -16,25 +14,18 @@ import (
 // libibverbs is the adapters of this host, by the library of that name.
 type libibverbs struct{ log *slog.Logger }
 
-// infinibandClass is where the kernel lists the ports of adapters.
-const infinibandClass = "/sys/class/infiniband"
+// adapters finds the adapters of the host.
+func (env *Env) adapters() Adapters {
+	if env.Adapters != nil {
+		return env.Adapters
+	}
+	return libibverbs{env.Log}
+}
 
 // List implements Adapters.
-func (libibverbs) List() (ports []string, err error) {
-	names, err := hw.Adapters()
-	if err != nil {
-		return nil, absence(err)
-	}
-	for _, name := range names {
-		numbers, err := os.ReadDir(filepath.Join(infinibandClass, name, "ports"))
-		if err != nil { // it has just gone
-			continue
-		}
-		for _, n := range numbers {
-			ports = append(ports, name+"/"+n.Name())
-		}
-	}
-	return ports, nil
+func (libibverbs) List() ([]string, error) {
+	ports, err := hw.Ports()
+	return ports, absence(err)
 }
 
 // absence tells a host or a build without adapters from a failure.

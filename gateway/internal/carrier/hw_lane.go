@@ -83,8 +83,6 @@ func (ls *lanes) all() (list []*lane) {
 
 // leave returns the room of a queue pair that was closed. Its completions may be in
 // the queue still: those are taken by the turn of the shard between the two posts.
-func (ln *lane) leave(s *loop.Shard) { ln.restore(s, linkNeed()) }
-
-func (ln *lane) restore(s *loop.Shard, need int) {
-	s.Post(func() { s.Post(func() { ln.used.Add(-int64(need)) }) })
+func (ln *lane) leave(s *loop.Shard) {
+	s.Post(func() { s.Post(func() { ln.used.Add(-int64(linkNeed())) }) })
 }

@@ -45,12 +45,8 @@ type hwPair struct {
 	lane *lane
 }
 
-// hwCap is the size of the queue pair of a link. Some providers refuse receives without
-// room for memory.
-func hwCap() verbs.QPCap { return linkCap() }
-
 // linkNeed is what the queue pair of a link takes of a lane.
-func linkNeed() int { return laneNeed(hwCap()) }
+func linkNeed() int { return laneNeed(linkCap()) }
 
 // take returns a pair for a connection: one that waits, or a new one, for which it may
 // block.
@@ -82,7 +78,7 @@ func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
 	if err != nil {
 		return nil, a.explain(err)
 	}
-	made, err := newPair(ln.Queue, p.pd, p.arena, hwCap(), a.env.newRings(false))
+	made, err := newPair(ln.Queue, p.pd, p.arena, linkCap(), a.env.newRings(false))
 	if err != nil {
 		ln.leave(s)
 		return nil, a.explain(err)

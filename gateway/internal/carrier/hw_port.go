@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw"
 )
 
 const (
@@ -67,8 +67,8 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 			ifindex = h.routeOf(local, remote)
 		}
 		port := a.port.Load()
-		at, ok := findGID(port.GIDs, local, ifindex)
-		if !ok {
+		at := verbs.GIDIndex(port.GIDs, verbs.GIDOf(local), ifindex)
+		if at < 0 {
 			continue
 		}
 		if a.isLeaving() {
@@ -82,33 +82,15 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
-		if _, ok := findGID(d.port.GIDs, local, ifindex); ok {
+		if verbs.GIDIndex(d.port.GIDs, verbs.GIDOf(local), ifindex) >= 0 {
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
 	}
 	return nil, 0, gid, fmt.Errorf("%v: no adapter on this address: %w", local, ErrNotHere)
 }
 
-// findGID returns the place of an address among the GIDs of a port: RoCEv2, and on the
-// network device of the route, where both are known.
-func findGID(gids []verbs.GIDEntry, local netip.Addr, ifindex int) (int, bool) {
-	want := verbs.GIDOf(local)
-	for i, g := range gids {
-		if i > 0xff { // the number in an address has eight bits
-			break
-		}
-		if g.Type == verbs.GIDTypeRoCEv2 && g.GID == want && (g.Ifindex == ifindex || g.Ifindex == 0 || ifindex == 0) {
-			return i, true
-		}
-	}
-	return 0, false
-}
-
-// ErrMemlock is why an adapter cannot have memory: the process may not lock so much.
-var ErrMemlock = errors.New("RLIMIT_MEMLOCK is too small for the memory of adapters")
-
-// explain names the limit on locked memory where an adapter was refused memory and there
-// is such a limit. It notes what operators are told of the adapter.
+// explain counts that an adapter was refused memory, and notes for operators where that
+// is for a limit of theirs.
 func (a *adapter) explain(err error) error {
 	if err == nil {
 		a.refusal.Store(nil)
@@ -118,41 +100,14 @@ func (a *adapter) explain(err error) error {
 		return err
 	}
 	a.count(func(st *hwStats) { st.RefusedMemory++ })
-	limit, short := memlockShort()
-	if !short {
+	if !errors.Is(err, hw.ErrMemlock) {
 		return err
 	}
-	err = fmt.Errorf("%w (it is %d KiB; see LimitMEMLOCK of systemd, ulimit -l): %w", ErrMemlock, limit>>10, err)
 	text := err.Error()
 	if before := a.refusal.Swap(&text); before == nil {
 		a.env.Log.Warn("RDMA adapter without memory", "device", a.name, "error", err)
 	}
 	return err
-}
-
-// memlockRoom is what the memory of one more connection may need: two slabs.
-const memlockRoom = 16 << 20
-
-// memlockShort returns how many bytes the process may lock, and reports whether those
-// that it has locked leave no room for more.
-func memlockShort() (limit uint64, short bool) {
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil || r.Cur == unix.RLIM_INFINITY {
-		return 0, false
-	}
-	return r.Cur, r.Cur < pinned()+memlockRoom
-}
-
-// pinned is how many bytes of the process devices use.
-func pinned() uint64 {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(b), "VmPin:")
-	var kib uint64
-	_, _ = fmt.Sscan(rest, &kib)
-	return kib << 10
 }
 
 // Devices implements Fabric.

@@ -115,12 +115,13 @@ type Link struct {
 	Arena *rmb.Arena        // has the memory of EP
 	Lossy bool              // packets can be lost on the way
 
-	env    *Env
-	of     Request
-	medium medium
-	peer   any         // the medium's own
-	queue  *loop.Queue // of its device on its shard
-	phase  linkPhase
+	env     *Env
+	of      Request
+	offered negotiate.CarrierKind // of a server's link whose ends are mixed; see Offered
+	medium  medium
+	peer    any         // the medium's own
+	queue   *loop.Queue // of its device on its shard
+	phase   linkPhase
 
 	rings   ringPlan
 	fitting bool   // memory for another ring is on its way
@@ -142,6 +143,15 @@ const (
 
 // Owner implements loop.Work.
 func (l *Link) Owner() loop.Owner { return l.of.User.Owner() }
+
+// Offered is the kind by which the negotiation knows the link: that of the client's device,
+// which is another one than Kind where the ends are mixed.
+func (l *Link) Offered() negotiate.CarrierKind {
+	if l.offered != negotiate.CarrierRelay {
+		return l.offered
+	}
+	return l.Kind
+}
 
 // Closed reports whether the queue pair is gone, or was left.
 func (l *Link) Closed() bool { return l.phase == linkClosed }

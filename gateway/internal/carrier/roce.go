@@ -39,6 +39,7 @@ type rocePeer struct {
 	warm    loop.Instant // until when a proof holds, zero when a queue pair has failed since
 	warmLen atomic.Int64 // the length of the packets of that proof
 	path    rocePath
+	mixed   atomic.Bool // the devices of the last link were of both kinds
 	peerKeepalive
 }
 
@@ -85,7 +86,10 @@ func (*roce) proved(l *Link) {
 }
 
 // unproved implements path.
-func (*roce) unproved(l *Link) { rocePeerOf(l).path.unproved(time.Now()) }
+func (*roce) unproved(l *Link) {
+	rocePeerOf(l).path.unproved(time.Now())
+	l.partMixed(unprovedApart * l.env.Config.Fallback.NegativeCache)
+}
 
 // reason implements failing. After a failure the carrier has to be proved again.
 func (r *roce) reason(l *Link, err error) negotiate.Reason {
@@ -94,6 +98,7 @@ func (r *roce) reason(l *Link, err error) negotiate.Reason {
 	}
 	p := rocePeerOf(l)
 	p.warm.Store(time.Time{})
+	l.partMixed(brokenApart)
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		p.suspect()

@@ -69,7 +69,7 @@ func openSide(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error
 	s, err := loop.New(0, log, loop.Options{})
 	require.NoError(t, err)
 	sd := &side{addr: addr, host: &fakeHost{
-		t: t, addr: addr, shards: []*loop.Shard{s}, maxCQE: 2*linkNeed() + 10, changed: make(chan struct{}),
+		t: t, addr: addr, shards: []*loop.Shard{s}, maxCQE: 2*linkNeed() + 10,
 		names: []string{"rxe0/1"},
 	}}
 	for _, port := range hwPort {

@@ -103,12 +103,16 @@ func openSoft(env *Env) (Fabric, error) {
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
+	changed, deaf := env.adapters().Changed() // before the first look
 	if err := sf.extend(); err != nil {
 		sf.without = err.Error()
 		env.Log.Warn("soft device left out on addresses, until its port is free", "error", err)
 	}
 	sf.done.Go(func() { sf.watch(sf.known, sf.forgetIdle) })
-	sf.done.Go(sf.watchPorts)
+	sf.done.Go(func() {
+		defer deaf()
+		sf.watchPorts(changed)
+	})
 	return sf, nil
 }
 
@@ -158,7 +162,11 @@ func (sf *Soft) PortOf(a netip.Addr) (SoftPort, error) {
 func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
 // Offer implements Fabric.
-func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) { return sf.newLink(r) }
+func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
+	l, offer, err := sf.newLink(r)
+	offer.Mixed = err == nil && sf.env.mayMix(&r, offer.RoCE.UDPPort)
+	return l, offer, err
+}
 
 // Answer implements Fabric.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
@@ -171,7 +179,13 @@ func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Prop
 		done(nil, offer, err)
 		return
 	}
-	l.reply(offer, from, done)
+	to, offer := l.answerTo(from, offer)
+	if offer.Mixed && !sf.env.mayMix(&r, offer.RoCE.UDPPort) {
+		l.Close()
+		done(nil, offer, ErrNotHere)
+		return
+	}
+	l.reply(offer, to, done)
 }
 
 // describeSoft is what the other side must know of a queue pair.
@@ -201,6 +215,7 @@ func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
 	mtu := commonMTU(sl.mtu, to)
 	l.probeLen = mtu.Bytes()
+	sl.meets(to.Mixed)
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // rdmaTurn is how often the host is asked whether an adapter has begun to take the
-// packets of an address.
+// packets of an address: besides when one comes, since it may get addresses later.
 const rdmaTurn = 30 * time.Second
 
 // portTurn is how often a port that was not to be had is asked for again.
@@ -114,7 +114,7 @@ func (sf *Soft) rdma() sysfs.RoCEPorts {
 // takes names the adapter that takes the packets to a UDP port of an address, if one
 // does: hardware knows RoCEv2 by its usual port.
 func takes(ports sysfs.RoCEPorts, a netip.Addr, port uint16) string {
-	if at := ports[a]; at.Hardware && port == soft.DefaultUDPPort {
+	if at := ports[a]; at.Hardware && port == verbs.RoCEUDPPort {
 		return at.Name
 	}
 	return ""
@@ -125,7 +125,7 @@ func heldBy(ports sysfs.RoCEPorts, port uint16) string {
 	why := "UDP port " + strconv.Itoa(int(port)) + " is in use"
 	var names []string
 	for _, at := range ports {
-		if !at.Hardware && port == soft.DefaultUDPPort && !slices.Contains(names, at.Name) {
+		if !at.Hardware && port == verbs.RoCEUDPPort && !slices.Contains(names, at.Name) {
 			names = append(names, at.Name)
 		}
 	}
@@ -135,8 +135,9 @@ func heldBy(ports sysfs.RoCEPorts, port uint16) string {
 	return why
 }
 
-// watchPorts looks for adapters that come later, and for ports that become free.
-func (sf *Soft) watchPorts() {
+// watchPorts looks for adapters that come later, of which changed tells, and for ports
+// that become free.
+func (sf *Soft) watchPorts(changed <-chan struct{}) {
 	tick, retry := time.NewTicker(rdmaTurn), time.NewTicker(portTurn)
 	defer tick.Stop()
 	defer retry.Stop()
@@ -144,11 +145,13 @@ func (sf *Soft) watchPorts() {
 		select {
 		case <-sf.stop:
 			return
+		case <-changed:
 		case <-tick.C:
-			sf.followAdapters()
 		case <-retry.C:
 			sf.retry()
+			continue
 		}
+		sf.followAdapters()
 	}
 }
 

@@ -141,6 +141,8 @@ func TestSoftFollowsAdapters(t *testing.T) {
 	s.soft.followAdapters()
 	require.EqualValues(t, 4791, port(besideAddrs[0]))
 	there.Store(true)
+	s.host.has("mlx5_0/1") // the kernel tells
+	eventually(t, func() bool { return port(besideAddrs[0]) == cfg.Soft.AlternatePort.Port() }, "it has come")
 	for range 2 { // once
 		s.soft.followAdapters()
 		require.Equal(t, cfg.Soft.AlternatePort.Port(), port(besideAddrs[0]))

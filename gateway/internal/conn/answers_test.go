@@ -96,6 +96,10 @@ func TestAnswersComeLate(t *testing.T) {
 	require.Equal(t, verdict{reason: negotiate.ReasonFlowLimit}, <-said)
 	end(c)
 
+	c, said = begin(fullFabric{soft}, soft, shm)
+	require.Equal(t, verdict{kinds: []negotiate.CarrierKind{negotiate.CarrierSoft, negotiate.CarrierSHM}}, <-said, "the next device that can")
+	end(c)
+
 	c, said = begin(late)
 	end(c)
 	answer(c)
@@ -103,4 +107,65 @@ func TestAnswersComeLate(t *testing.T) {
 	c.flow[1].Shard.Call(func() {})
 	require.Eventually(t, func() bool { return p.g[0].pool.Stats().Used+p.g[1].pool.Stats().Used == 0 }, patience, 1e6, "no link is left")
 	require.Empty(t, said, "once")
+}
+
+// kindFabric is a device of a kind, which is not asked for anything.
+type kindFabric struct {
+	carrier.Fabric
+	kind negotiate.CarrierKind
+}
+
+func (k kindFabric) Kind() negotiate.CarrierKind { return k.kind }
+
+// TestWaysToAnswer: which devices may answer what a client offers, in the order of the
+// server's preference.
+func TestWaysToAnswer(t *testing.T) {
+	const shm, soft, hw = negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW
+	type kinds = []negotiate.CarrierKind
+	f := newPair(t).g[1]
+	for _, c := range []struct {
+		name          string
+		offered, have kinds
+		apart         bool // the client does not want mixed ends
+		failed        kinds
+		order         kinds
+		by            []kinds
+	}{
+		{name: "the same", offered: kinds{shm, hw, soft}, have: kinds{shm, hw, soft}, order: kinds{shm, hw, soft}, by: []kinds{{shm}, {hw, soft}, {soft}}},
+		{name: "no adapter here", offered: kinds{hw, soft}, have: kinds{shm, soft}, order: kinds{hw, soft}, by: []kinds{{soft}, {soft}}},
+		{name: "no adapter there", offered: kinds{soft}, have: kinds{shm, hw, soft}, order: kinds{soft}, by: []kinds{{hw, soft}}},
+		{name: "soft preferred", offered: kinds{soft}, have: kinds{soft, hw}, order: kinds{soft}, by: []kinds{{soft, hw}}},
+		{name: "only one each", offered: kinds{hw}, have: kinds{soft}, order: kinds{hw}, by: []kinds{{soft}}},
+		{name: "apart", apart: true, offered: kinds{hw, soft}, have: kinds{soft}, order: kinds{soft}, by: []kinds{{soft}}},
+		{name: "apart altogether", apart: true, offered: kinds{soft}, have: kinds{hw}},
+		{name: "failed", offered: kinds{soft}, have: kinds{hw, soft}, failed: kinds{hw}, order: kinds{soft}, by: []kinds{{soft}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env := &Env{Peers: f.Peers, Log: f.Log}
+			for _, k := range c.have {
+				env.Fabrics = append(env.Fabrics, kindFabric{kind: k})
+			}
+			p := &negotiate.Proposal{}
+			for _, k := range c.offered {
+				p.Carriers = append(p.Carriers, negotiate.CarrierOffer{Kind: k, Mixed: !c.apart && k != shm})
+			}
+			failed := map[negotiate.CarrierKind]error{}
+			for _, k := range c.failed {
+				failed[k] = carrier.ErrNotHere
+			}
+			a := answers{f: &Flow{env: env}}
+			var order kinds
+			var by []kinds
+			for _, w := range a.ways(p, failed) {
+				order = append(order, w.from.Kind)
+				var list kinds
+				for _, fb := range w.by {
+					list = append(list, fb.Kind())
+				}
+				by = append(by, list)
+			}
+			require.Equal(t, c.order, order)
+			require.Equal(t, c.by, by)
+		})
+	}
 }

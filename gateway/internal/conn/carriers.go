@@ -103,68 +103,6 @@ func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Fabric) {
 	return list
 }
 
-// answerOffers prepares what the client offered and we can do, in the order of
-// our own preference, and connects it; report makes what is told of what happens
-// on it from then on. Carriers that failed already are left out. It calls then once,
-// on the shard, maybe before it returns.
-func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events), then func([]negotiate.CarrierOffer, negotiate.Reason)) {
-	a := answers{f: f, reason: negotiate.ReasonNoCommonCarrier, under: 1, then: then}
-	for _, fb := range f.env.Fabrics {
-		from := negotiate.FindCarrier(p.Carriers, fb.Kind())
-		switch {
-		case from == nil:
-		case f.resting(fb.Kind()):
-			a.reason = moreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
-		case failed[fb.Kind()] != nil:
-			a.failed(fb.Kind(), failed[fb.Kind()])
-		default:
-			a.under++
-			at := len(a.offers)
-			a.offers = append(a.offers, negotiate.CarrierOffer{})
-			f.answer(fb, *from, p, report, func(offer negotiate.CarrierOffer, err error) {
-				if err != nil {
-					a.failed(fb.Kind(), err)
-				} else {
-					a.offers[at] = offer
-				}
-				a.finish()
-			})
-		}
-	}
-	a.finish()
-}
-
-// answers is what a server makes of a client's offers.
-type answers struct {
-	f      *Flow
-	offers []negotiate.CarrierOffer // by preference; of no kind: there is none
-	reason negotiate.Reason         // for the lack of carriers
-	under  int                      // carriers that are being connected, and one for the loop that begins them
-	then   func([]negotiate.CarrierOffer, negotiate.Reason)
-}
-
-// failed takes note of a carrier that cannot be had.
-func (a *answers) failed(kind negotiate.CarrierKind, err error) {
-	a.f.debug("answer", "carrier", kind, "error", err)
-	a.reason = moreLocal(a.reason, carrierReason(err))
-}
-
-// finish goes on when everything has been answered.
-func (a *answers) finish() {
-	if a.under--; a.under > 0 {
-		return
-	}
-	offers := slices.DeleteFunc(a.offers, func(o negotiate.CarrierOffer) bool { return o.Kind == negotiate.CarrierRelay })
-	switch {
-	case a.f.core.Ended():
-		a.then(nil, negotiate.ReasonClientGone)
-	case len(offers) == 0:
-		a.then(nil, a.reason)
-	default:
-		a.then(offers, negotiate.ReasonNone)
-	}
-}
-
 // carrierReason is why a queue pair could not be had.
 func carrierReason(err error) negotiate.Reason {
 	switch short := shortage(err); {
@@ -186,9 +124,9 @@ func carrierReason(err error) negotiate.Reason {
 // carryBy starts carrying by one of the prepared carriers and closes the
 // others.
 func (f *Flow) carryBy(kind negotiate.CarrierKind) {
-	picked, by := f.carryOf(kind), life.ByRelay
+	picked, by, carriedBy := f.carryOf(kind), life.ByRelay, config.CarrierRelay
 	if picked != nil {
-		by = life.ByLink
+		by, carriedBy = life.ByLink, config.Carrier(picked.Kind.String())
 	}
 	if !f.core.CarriedBy(by) {
 		return
@@ -200,8 +138,8 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	} else {
 		f.relay = newRelay(f, f.ctl)
 	}
-	f.begins(config.Carrier(kind.String()))
-	f.env.Peers.Proven(f.Tuple.Remote.Addr(), config.Carrier(kind.String()))
+	f.begins(carriedBy)
+	f.env.Peers.Proven(f.Tuple.Remote.Addr(), carriedBy)
 	if picked != nil {
 		f.contradicted()
 	}

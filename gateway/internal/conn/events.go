@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"slices"
+
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
@@ -32,13 +34,21 @@ func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) 
 		return
 	}
 	f.post(func() {
-		c := f.carryOf(kind)
 		switch {
-		case c == nil || !uses(c.Link):
+		case !slices.ContainsFunc(f.carries, func(c *carry) bool { return c.Kind == kind && uses(c.Link) }):
 		case hard:
-			f.drain(negotiate.ReasonDrained)
+			f.drain(whyLeft(kind))
 		case f.core.Phase() >= life.Carrying:
-			f.do(f.core.Leave(negotiate.ReasonDrained.String()))
+			f.do(f.core.Leave(whyLeft(kind).String()))
 		}
 	})
+}
+
+// whyLeft is why a connection leaves a device. Soft is left to the gateway that takes
+// over, an adapter when it, its port or an address of it goes.
+func whyLeft(kind negotiate.CarrierKind) negotiate.Reason {
+	if kind == negotiate.CarrierHW {
+		return negotiate.ReasonDeviceFailed
+	}
+	return negotiate.ReasonDrained
 }

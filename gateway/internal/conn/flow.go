@@ -133,10 +133,10 @@ func (f *Flow) addCarry(c *carry) bool {
 	return true
 }
 
-// carryOf returns the queue pair made for one carrier, or nil.
-func (f *Flow) carryOf(kind negotiate.CarrierKind) *carry {
+// carryOf returns the queue pair made for one carrier of the negotiation, or nil.
+func (f *Flow) carryOf(offered negotiate.CarrierKind) *carry {
 	for _, c := range f.carries {
-		if c.Kind == kind {
+		if c.Offered() == offered {
 			return c
 		}
 	}

@@ -236,7 +236,7 @@ func (s *server) reach(offers []negotiate.CarrierOffer, reason negotiate.Reason)
 func (s *server) early(c *carry) func(rsocket.Events) {
 	return func(ev rsocket.Events) {
 		if ev.Has(rsocket.EventReadable) {
-			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.Kind) })
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.Offered()) })
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (s *server) early(c *carry) func(rsocket.Events) {
 func (s *server) takeIn(now time.Time) {
 	for _, c := range s.f.carries {
 		if c.Shard.Collect(); c.EP.ReceivedOffset() > 0 {
-			s.do(s.hs.PeerData(now, c.Kind))
+			s.do(s.hs.PeerData(now, c.Offered()))
 			return
 		}
 	}

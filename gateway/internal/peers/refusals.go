@@ -141,13 +141,32 @@ func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
 	return p != nil && now.Before(p.elsewhere)
 }
 
-// Flush forgets refusals, which carriers rest and which peers are under another kernel, so
-// that everything is tried again.
+// Part takes note that a link whose ends are devices of both RoCEv2 kinds has failed with a
+// peer, and for how long there are to be no others.
+func (t *Table) Part(a netip.Addr, now time.Time, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peerLocked(a, now)
+	if until := now.Add(d); until.After(p.apart) {
+		p.apart = until
+	}
+}
+
+// Apart reports whether the ends of a link with a peer have to be of one kind.
+func (t *Table) Apart(a netip.Addr, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
+	return p != nil && now.Before(p.apart)
+}
+
+// Flush forgets refusals, which carriers rest, and which peers are under another kernel or
+// kept to devices of our own kind, so that everything is tried again.
 func (t *Table) Flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.peers {
 		t.strikes -= len(p.strikes)
-		p.strikes, p.rests, p.elsewhere = nil, nil, time.Time{}
+		p.strikes, p.rests, p.elsewhere, p.apart = nil, nil, time.Time{}, time.Time{}
 	}
 }

@@ -115,3 +115,24 @@ func TestElsewhereEnds(t *testing.T) {
 		require.Equal(t, name == "reached", b.Elsewhere(peerB, now), name)
 	}
 }
+
+// TestApart: the longest time counts, and it is forgotten as all else.
+func TestApart(t *testing.T) {
+	now := time.Now()
+	a := netip.MustParseAddr("10.0.0.1")
+	table := NewTable(config.Limits{})
+	require.False(t, table.Apart(a, now))
+	table.Part(a, now, time.Hour)
+	table.Part(a, now, time.Minute)
+	require.True(t, table.Apart(a, now.Add(time.Hour-1)))
+	require.False(t, table.Apart(a, now.Add(time.Hour)))
+	table.mu.Lock()
+	table.expireLocked(now.Add(time.Minute))
+	require.Len(t, table.peers, 1, "something is known of it")
+	table.expireLocked(now.Add(time.Hour))
+	require.Empty(t, table.peers)
+	table.mu.Unlock()
+	table.Part(a, now, time.Hour)
+	table.Flush()
+	require.False(t, table.Apart(a, now))
+}

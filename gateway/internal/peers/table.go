@@ -47,6 +47,7 @@ type peer struct {
 	proven    map[config.Carrier]struct{}
 	rests     map[negotiate.CarrierKind]negotiate.Rest
 	elsewhere time.Time // until when it is believed to be under another kernel
+	apart     time.Time // until when its device of a link has to be of our own kind
 }
 
 // NewTable returns an empty table with those limits.
@@ -120,13 +121,13 @@ func (p *peer) unknown(now time.Time) bool {
 			delete(p.rests, kind)
 		}
 	}
-	return len(p.strikes)+len(p.proven)+len(p.rests) == 0 && !now.Before(p.elsewhere)
+	return len(p.strikes)+len(p.proven)+len(p.rests) == 0 && !now.Before(p.elsewhere) && !now.Before(p.apart)
 }
 
 // forgetLocked forgets what is remembered of a peer that has connections.
 func (t *Table) forgetLocked(p *peer) {
 	t.strikes -= len(p.strikes)
-	p.strikes, p.proven, p.rests, p.elsewhere = nil, nil, nil, time.Time{}
+	p.strikes, p.proven, p.rests, p.elsewhere, p.apart = nil, nil, nil, time.Time{}, time.Time{}
 }
 
 func (t *Table) dropLocked(a netip.Addr, p *peer) {

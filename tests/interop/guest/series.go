@@ -28,6 +28,7 @@ var packages = []string{
 	"rdmacm-utils", "ibverbs-utils", "ibverbs-providers", "librdmacm1", "perftest",
 	"iproute2", "dash", "busybox-static", "coreutils",
 	"nftables", "iptables", "ipvsadm", "wireguard-tools",
+	"redis-server", "redis-tools", "iperf3", "nginx", "apache2-utils", "libcap2-bin",
 }
 
 // modules are loaded at boot, in this order, each after what it depends on.
@@ -58,4 +59,4 @@ var unwanted = []string{
 
 // applets are the programs that busybox plays in the guest, where no package
 // has brought them.
-var applets = []string{"dmesg", "free", "grep", "kill", "killall", "mount", "nc", "ping", "ps", "sed", "top"}
+var applets = []string{"dmesg", "free", "grep", "kill", "killall", "mount", "nc", "ping", "ps", "sed", "top", "wget"}

@@ -6,6 +6,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
+// ClassDir is where the kernel describes its adapters.
+const ClassDir = "/sys/class/infiniband"
+
 // Errors of Load and Open, besides those of the system calls.
 var (
 	// ErrLibraryAbsent means that libibverbs.so.1 cannot be loaded; the dynamic linker's text says why.
@@ -18,7 +21,7 @@ var (
 
 // Library is libibverbs, or what stands for it in tests.
 type Library interface {
-	// Devices lists the names of the adapters that the library has a provider for.
+	// Devices lists the names of the adapters of the host.
 	Devices() ([]string, error)
 	// Open opens an adapter.
 	Open(name string) (Context, error)

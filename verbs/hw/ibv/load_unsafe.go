@@ -35,13 +35,16 @@ func Load() (Library, error) {
 	return library{}, nil
 }
 
-// Devices implements Library.
-func (library) Devices() ([]string, error) {
-	names, _, free, err := devices()
-	if err != nil {
-		return nil, err
+// Devices implements Library. The library itself leaves out adapters that it has no
+// provider for: Open says so of each.
+func (library) Devices() (names []string, err error) {
+	entries, err := os.ReadDir("/sys/class/infiniband")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list RDMA adapters: %w", err)
 	}
-	free()
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
 	return names, nil
 }
 
@@ -80,10 +83,10 @@ func (library) Open(name string) (Context, error) {
 
 // missing says why the library does not list an adapter.
 func missing(name string) error {
-	if _, err := os.Stat("/sys/class/infiniband/" + name); err != nil {
+	if _, err := os.Stat(ClassDir + "/" + name); err != nil {
 		return fmt.Errorf("%s: %w", name, ErrNoDevice)
 	}
-	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
+	if _, err := os.Stat(ClassDir + "_verbs"); err != nil {
 		return fmt.Errorf("%s: kernel module ib_uverbs is not loaded: %w", name, ErrNoDevice)
 	}
 	return fmt.Errorf("%s: %w", name, ErrProviderAbsent)

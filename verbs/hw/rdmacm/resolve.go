@@ -99,7 +99,7 @@ func (d *identifier) where() (place, error) {
 		return place{}, err
 	}
 	i := verbs.GIDIndex(d.m.dev.Port().GIDs, src, 0)
-	if i < 0 || i > 255 {
+	if i < 0 {
 		return place{}, fmt.Errorf("%v: %w", a.src.Addr(), ErrOtherDevice)
 	}
 	return place{local: a.src, remote: a.dst, sgidIndex: uint8(i)}, nil

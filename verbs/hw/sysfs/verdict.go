@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // unusable is why the gateway cannot carry by a port, empty if nothing that the
@@ -64,10 +66,10 @@ const enoughMemlock = 1 << 30
 // hardware tells adapters from drivers that do RDMA in software.
 func (a *Adapter) hardware() bool { return a.PCI != "" }
 
-// TakesRoCE reports whether packets to RoCE v2's UDP port 4791 at the addresses of the
-// port reach the adapter and not the kernel.
-func (a *Adapter) TakesRoCE(p *Port) bool {
-	return a.hardware() && a.RoCE(p) && p.hasGID(RoCEv2)
+// TakesRoCE reports whether packets to a UDP port at the addresses of the port reach the
+// adapter and not the kernel: hardware knows RoCE v2 by its usual port.
+func (a *Adapter) TakesRoCE(p *Port, udpPort uint16) bool {
+	return udpPort == verbs.RoCEUDPPort && a.hardware() && a.RoCE(p) && p.hasGID(RoCEv2)
 }
 
 // PortName names a port as the rdma tool does: mlx5_0/1.

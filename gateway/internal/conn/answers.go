@@ -1,0 +1,105 @@
+package conn
+
+import (
+	"slices"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// answerOffers prepares what the client offered and we can do, in the order of
+// our own preference, and connects it; report makes what is told of what happens
+// on it from then on. Carriers that failed already are left out. It calls then once,
+// on the shard, maybe before it returns.
+func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events), then func([]negotiate.CarrierOffer, negotiate.Reason)) {
+	a := answers{f: f, reason: negotiate.ReasonNoCommonCarrier, under: 1, then: then}
+	for _, w := range a.ways(p, failed) {
+		a.under++
+		at := len(a.offers)
+		a.offers = append(a.offers, negotiate.CarrierOffer{})
+		a.answer(*w.from, w.by, at, p, report)
+	}
+	a.finish()
+}
+
+// way is an offer of a client with the devices that may answer it, the best first.
+type way struct {
+	from *negotiate.CarrierOffer
+	by   []carrier.Fabric
+}
+
+// ways are the offers that can be answered, in the order of our own preference. An adapter
+// does not answer for soft where the client has an adapter itself; soft answers for an
+// adapter that we do not have.
+func (a *answers) ways(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) (list []way) {
+	for _, fb := range a.f.env.Fabrics {
+		own := negotiate.FindCarrier(p.Carriers, fb.Kind())
+		for i := range p.Carriers {
+			from := &p.Carriers[i]
+			switch {
+			case !carrier.Answers(fb, from), fb.Kind() == negotiate.CarrierHW && own != nil && from != own:
+			case a.f.resting(fb.Kind()):
+				a.reason = moreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
+			case failed[fb.Kind()] != nil:
+				a.failed(fb.Kind(), failed[fb.Kind()])
+			default:
+				at := slices.IndexFunc(list, func(w way) bool { return w.from == from })
+				if at < 0 {
+					at, list = len(list), append(list, way{from: from})
+				}
+				list[at].by = append(list[at].by, fb)
+			}
+		}
+	}
+	return list
+}
+
+// answers is what a server makes of a client's offers.
+type answers struct {
+	f      *Flow
+	offers []negotiate.CarrierOffer // by preference; of no kind: there is none
+	reason negotiate.Reason         // for the lack of carriers
+	under  int                      // carriers that are being connected, and one for the loop that begins them
+	then   func([]negotiate.CarrierOffer, negotiate.Reason)
+}
+
+// answer has the first of some devices that can answer an offer, which takes a place of the
+// ACCEPT.
+func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Fabric, at int, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) {
+	a.f.answer(by[0], from, p, report, func(offer negotiate.CarrierOffer, err error) {
+		switch {
+		case err == nil:
+			a.offers[at] = offer
+		case len(by) > 1 && !a.f.core.Ended():
+			a.failed(by[0].Kind(), err)
+			a.answer(from, by[1:], at, p, report)
+			return
+		default:
+			a.failed(by[0].Kind(), err)
+		}
+		a.finish()
+	})
+}
+
+// failed takes note of a carrier that cannot be had.
+func (a *answers) failed(kind negotiate.CarrierKind, err error) {
+	a.f.debug("answer", "carrier", kind, "error", err)
+	a.reason = moreLocal(a.reason, carrierReason(err))
+}
+
+// finish goes on when everything has been answered.
+func (a *answers) finish() {
+	if a.under--; a.under > 0 {
+		return
+	}
+	offers := slices.DeleteFunc(a.offers, func(o negotiate.CarrierOffer) bool { return o.Kind == negotiate.CarrierRelay })
+	switch {
+	case a.f.core.Ended():
+		a.then(nil, negotiate.ReasonClientGone)
+	case len(offers) == 0:
+		a.then(nil, a.reason)
+	default:
+		a.then(offers, negotiate.ReasonNone)
+	}
+}

@@ -1,0 +1,216 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+)
+
+// talks are two connections of programs in the first guest that adapters carry: one
+// exchanges small messages, the other moves megabytes. Both compare what they get.
+type talks struct {
+	p     *adapterPair
+	progs [2]*remote.Process
+	id    [2]uint64 // of their connections
+}
+
+// talkPorts are the ports of talks.
+var talkPorts = [2]uint16{echoPort, transferPort}
+
+// talks starts the programs, from an address if one is given, and returns when
+// adapters carry both.
+func (p *adapterPair) talks(ctx context.Context, t *testing.T, from ...netip.Addr) *talks {
+	t.Helper()
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort)) // the carrier is known to work between them
+	tk := &talks{p: p}
+	for i, args := range [][]string{{"ping", "-count", "120", "-gap", "200ms"}, {"transfer", "-up", "24000000", "-down", "24000000"}} {
+		args = append(args, "-to", at(p.guest[1].Addr4, talkPorts[i]))
+		if len(from) > 0 {
+			args = append(args, "-bind", at(from[0], 0))
+		}
+		for try := 1; ; try++ {
+			natives := len(p.natives(ctx, t, talkPorts[i]))
+			tk.progs[i] = startIn(t, p.guest[0], appInGuest(args...)...)
+			c := p.first(ctx, t, talkPorts[i], natives)
+			if c.Carrier == config.CarrierHW {
+				tk.id[i] = c.ID
+				break
+			}
+			tk.progs[i].Kill()
+			require.Less(t, try, workTries, "%+v", c)
+		}
+	}
+	return tk
+}
+
+// natives are the last connections of the first guest with a port that stayed native.
+func (p *adapterPair) natives(ctx context.Context, t *testing.T, port uint16) (list []admin.ConnInfo) {
+	t.Helper()
+	for _, c := range p.conns(ctx, t, 0, port, "--all") {
+		if c.End == admin.EndNative {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// first waits for the only connection of the first guest with a port, until it is
+// carried, or there are more than so many that stayed native.
+func (p *adapterPair) first(ctx context.Context, t *testing.T, port uint16, natives int) (c admin.ConnInfo) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, c = range p.conns(ctx, t, 0, port) {
+			if c.State == "carrying" && c.RxBytes > 0 {
+				return true
+			}
+		}
+		list := p.natives(ctx, t, port)
+		if len(list) > natives {
+			c = youngest(list)
+		}
+		return len(list) > natives
+	}, time.Minute, 200*time.Millisecond, "a connection")
+	return c
+}
+
+// youngest is the connection that ended last.
+func youngest(list []admin.ConnInfo) admin.ConnInfo {
+	return slices.MaxFunc(list, func(a, b admin.ConnInfo) int { return a.EndedAt.Compare(b.EndedAt) })
+}
+
+// goOn waits for the end of both, which saw no error, over the relay. They left the
+// adapter because of it, or of the silence of the queue pair.
+func (tk *talks) goOn(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for i, prog := range tk.progs {
+		require.NoError(t, prog.Wait(ctx))
+		c := tk.closed(ctx, t, i)
+		t.Logf("%s: %s, demoted: %s", prog.Name, c.Carrier, c.Demoted)
+		require.Equal(t, config.CarrierRelay, c.Carrier, "%+v", c)
+		require.Contains(t, []string{
+			negotiate.ReasonDeviceFailed.String(), negotiate.ReasonCarrierUnreachable.String(), admin.DemotedByPeer,
+		}, c.Demoted)
+		require.Equal(t, admin.EndClosed, c.End, "%+v", c)
+	}
+}
+
+// end waits for the end of both by a reset, within a time, and for a reason.
+func (tk *talks) end(ctx context.Context, t *testing.T, reasons ...negotiate.Reason) {
+	t.Helper()
+	for i, prog := range tk.progs {
+		e := tk.p.result(ctx, t, prog)
+		t.Logf("%s: %s %s", prog.Name, e.Errno, e.Error)
+		require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
+		c := tk.closed(ctx, t, i)
+		t.Logf("%s: %s, %s", prog.Name, c.End, c.Reason)
+		require.Equal(t, admin.EndAborted, c.End, "%+v", c)
+		var names []string
+		for _, r := range reasons {
+			names = append(names, r.String())
+		}
+		require.Contains(t, names, c.Reason)
+	}
+}
+
+// closed is one of the connections, when it is over.
+func (tk *talks) closed(ctx context.Context, t *testing.T, i int) (c admin.ConnInfo) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, c = range tk.p.conns(ctx, t, 0, talkPorts[i], "--closed") {
+			if c.ID == tk.id[i] {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 200*time.Millisecond, "connection %d ends", tk.id[i])
+	return c
+}
+
+// native runs a transfer that is not carried, and returns the reason.
+func (p *adapterPair) native(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	before := p.status(ctx, t, 0).FlowsTotal
+	p.run(ctx, t, "transfer", "-to", at(p.guest[1].Addr4, transferPort), "-up", "300000", "-down", "300000")
+	require.Equal(t, before, p.status(ctx, t, 0).FlowsTotal, "it is native")
+	list := p.natives(ctx, t, transferPort)
+	require.NotEmpty(t, list)
+	c := youngest(list)
+	t.Logf("native: %s, decided %s", c.Reason, c.DecidedBy)
+	return c.Reason
+}
+
+// linkGoesDown: the port follows its network device. With the link there is no relay
+// either, so connections wait for it, and leave the adapter meanwhile.
+func (p *adapterPair) linkGoesDown(ctx context.Context, t *testing.T) {
+	p.up(ctx, t, adapterSettings{})
+	tk := p.talks(ctx, t)
+	// The address of IPv6 goes with the link.
+	p.sh(ctx, t, 0, fmt.Sprintf("ip link set eth0 down; sleep 4; ip link set eth0 up; ip -6 addr replace %v/64 dev eth0 nodad", p.guest[0].Addr6))
+	p.becomes(ctx, t, 0, admin.DeviceActive)
+	tk.goOn(ctx, t)
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+	p.transfer(ctx, t, at(p.guest[1].Addr6, transferPort))
+}
+
+// addressGoes: connections from an address leave the adapter with it, and go on when the
+// host has it again, as they do natively. Those from another address stay.
+func (p *adapterPair) addressGoes(ctx context.Context, t *testing.T) {
+	second := netip.AddrFrom4([4]byte{10, 77, 0, 77})
+	add := fmt.Sprintf("ip addr add %v/24 dev eth0", second)
+	p.sh(ctx, t, 0, add)
+	p.up(ctx, t, adapterSettings{})
+	tk := p.talks(ctx, t, second)
+	stays := startIn(t, p.guest[0], appInGuest("ping", "-count", "120", "-gap", "200ms", "-to", at(p.guest[1].Addr6, echoPort))...)
+	time.Sleep(time.Second)
+	p.sh(ctx, t, 0, fmt.Sprintf("ip addr del %v/24 dev eth0; sleep 3; %s", second, add))
+	tk.goOn(ctx, t)
+	require.NoError(t, stays.Wait(ctx))
+	for _, c := range p.conns(ctx, t, 0, echoPort, "--closed") {
+		if c.Remote.Addr() == p.guest[1].Addr6 {
+			require.Empty(t, c.Demoted, "%+v", c)
+		}
+	}
+	again := p.talks(ctx, t, second)
+	for _, prog := range again.progs {
+		require.NoError(t, prog.Wait(ctx))
+	}
+	p.sh(ctx, t, 0, fmt.Sprintf("ip addr del %v/24 dev eth0", second))
+}
+
+// gatewayKilled: connections end with the peer's gateway, by a reset. New ones are
+// native until it has a successor.
+func (p *adapterPair) gatewayKilled(ctx context.Context, t *testing.T) {
+	p.up(ctx, t, adapterSettings{})
+	tk := p.talks(ctx, t)
+	p.sh(ctx, t, 1, "kill -9 $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+	tk.end(ctx, t, negotiate.ReasonWireReset, negotiate.ReasonPeerDead)
+	nothingLeft(ctx, t, p.guest[1])
+	require.NotEmpty(t, p.native(ctx, t))
+	p.gateway(ctx, t, 1, adapterSettings{})
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+}
+
+// hostKilled: connections with a host that lost its power end as TCP's do when it
+// answers again, and know nothing of them.
+func (p *adapterPair) hostKilled(ctx context.Context, t *testing.T) {
+	p.up(ctx, t, adapterSettings{})
+	tk := p.talks(ctx, t)
+	p.guest[1].Kill()
+	time.Sleep(8 * time.Second) // queue pairs give up
+	require.NoError(t, p.guest[1].Close())
+	p.boot(ctx, t, 1)
+	tk.end(ctx, t, negotiate.ReasonWireReset, negotiate.ReasonPeerDead)
+	require.NotEmpty(t, p.native(ctx, t))
+	p.gateway(ctx, t, 1, adapterSettings{})
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+}

@@ -1,0 +1,158 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// memlock: a gateway that may lock next to nothing and cannot lift the limit leaves
+// connections native, and names the limit.
+func (p *adapterPair) memlock(ctx context.Context, t *testing.T) {
+	p.gateway(ctx, t, 1, adapterSettings{})
+	gateway := p.gateway(ctx, t, 0, adapterSettings{}, "sh", "-c", `ulimit -l 64; exec capsh --drop=cap_sys_resource --shell=/bin/sh -- -c 'exec "$@"' sh "$@"`, "sh")
+	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, negotiate.ReasonNoMemory.String(), p.native(ctx, t))
+	device := p.device(ctx, t, 0)
+	require.Equal(t, admin.DeviceFailed, device.State)
+	require.Contains(t, device.Error, "RLIMIT_MEMLOCK")
+	require.Contains(t, device.Error, "64 KiB")
+	require.NoError(t, gateway.WaitOutput(ctx, "RLIMIT_MEMLOCK"))
+}
+
+// providerMissing and libraryMissing: rdma-core is not whole. The gateway says so, and
+// all is native.
+func (p *adapterPair) providerMissing(ctx context.Context, t *testing.T) {
+	p.absent(ctx, t, "/etc/libibverbs.d", "provider")
+}
+
+func (p *adapterPair) libraryMissing(ctx context.Context, t *testing.T) {
+	p.absent(ctx, t, "/usr/lib/x86_64-linux-gnu/libibverbs.so.1", "libibverbs.so.1")
+}
+
+func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says string) {
+	p.sh(ctx, t, 0, "mv "+file+" /run/away")
+	p.up(ctx, t, adapterSettings{})
+	device := p.device(ctx, t, 0)
+	t.Logf("%s %s: %s", device.Name, device.State, device.Error)
+	require.Equal(t, admin.DeviceAbsent, device.State)
+	require.Contains(t, device.Error, says)
+	require.NotEmpty(t, p.native(ctx, t))
+	p.sh(ctx, t, 0, "mv /run/away "+file)
+	p.sh(ctx, t, 0, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+	p.gateway(ctx, t, 0, adapterSettings{})
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+}
+
+// holdMany opens connections that stay, asks each for an answer, and returns how many
+// gave it, and what ends them.
+func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answered int, release func()) {
+	t.Helper()
+	p.sh(ctx, t, 0, "rm -f /run/ask /run/leave")
+	hold := startIn(t, p.guest[0], append([]string{"sh", "-c",
+		`(until [ -e /run/ask ]; do sleep .2; done; echo ping; until [ -e /run/leave ]; do sleep .2; done) | exec "$@"`, "sh"},
+		appInGuest("hold", "-to", at(p.guest[1].Addr4, echoPort), "-count", fmt.Sprint(n), "-size", "3000", "-patience", "1m")...)...)
+	require.NoError(t, hold.WaitOutput(ctx, `"mode":"connect"`))
+	p.sh(ctx, t, 0, "touch /run/ask")
+	require.NoError(t, hold.WaitOutput(ctx, `"mode":"ping"`))
+	for line := range strings.Lines(hold.Output()) {
+		var e apps.Event
+		require.NoError(t, json.Unmarshal([]byte(line), &e), line)
+		if e.Event == "done" && e.Mode == "ping" {
+			answered = e.OK
+		}
+	}
+	return answered, func() {
+		p.sh(ctx, t, 0, "touch /run/leave")
+		require.NoError(t, hold.Wait(ctx))
+		require.Eventually(t, func() bool { return len(p.conns(ctx, t, 0, echoPort)) == 0 }, time.Minute, 500*time.Millisecond)
+	}
+}
+
+// carriedBy counts the connections of the first guest with the echo server by carrier,
+// and what is native by reason.
+func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[config.Carrier]int, native map[string]int) {
+	t.Helper()
+	by, native = map[config.Carrier]int{}, map[string]int{}
+	for _, c := range p.conns(ctx, t, 0, echoPort) {
+		by[c.Carrier]++
+	}
+	for _, c := range p.natives(ctx, t, echoPort) {
+		native[c.Reason]++
+	}
+	t.Logf("carried: %v, native: %v", by, native)
+	return by, native
+}
+
+// manyConnections: no completion queue is asked to hold more than it can. rxe's hold
+// what 63 connections may complete. Emulated processors may leave a gateway without time
+// for seconds meanwhile: then its guardian would end it, and the kernel answers for it.
+func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
+	for i := range p.guest {
+		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
+	}
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+	for try := 1; ; try++ {
+		answered, release := p.holdMany(ctx, t, manyFlows)
+		by, _ := p.carriedBy(ctx, t)
+		for i := range p.guest {
+			device := p.device(ctx, t, i)
+			t.Logf("guest %d: %v", i, device.Use)
+			require.Equal(t, admin.DeviceActive, device.State)
+			require.True(t, by[config.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
+		}
+		release()
+		if by[config.CarrierHW] > 63 && answered == manyFlows {
+			break
+		}
+		require.Less(t, try, workTries, "adapters carry too few")
+	}
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+}
+
+const (
+	// manyFlows are more than a completion queue of rxe has room for.
+	manyFlows = 80
+	// fewFlows lets an adapter carry fewer connections than moreFlows.
+	fewFlows  = ", hw_flows: 4"
+	moreFlows = 24
+)
+
+// flowLimit: connections beyond limits.hw_flows are native, with that reason.
+func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
+	p.up(ctx, t, adapterSettings{limits: fewFlows})
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+	answered, release := p.holdMany(ctx, t, moreFlows)
+	require.Equal(t, moreFlows, answered)
+	by, native := p.carriedBy(ctx, t)
+	require.LessOrEqual(t, by[config.CarrierHW], 4)
+	require.NotZero(t, by[config.CarrierHW])
+	require.NotZero(t, native[negotiate.ReasonFlowLimit.String()])
+	release()
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+}
+
+// nextCarrier: they take the next carrier, where there is one. The adapters have soft's
+// port, so it has another.
+func (p *adapterPair) nextCarrier(ctx context.Context, t *testing.T) {
+	p.up(ctx, t, adapterSettings{limits: fewFlows, carriers: "hw, soft"})
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+	answered, release := p.holdMany(ctx, t, moreFlows)
+	require.Equal(t, moreFlows, answered)
+	by, native := p.carriedBy(ctx, t)
+	require.LessOrEqual(t, by[config.CarrierHW], 4)
+	require.NotZero(t, by[config.CarrierHW])
+	require.NotZero(t, by[config.CarrierSoft])
+	require.Zero(t, native[negotiate.ReasonFlowLimit.String()])
+	release()
+}

@@ -1,0 +1,258 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/interop/guest"
+	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+)
+
+// adapterConfig is that of a gateway that carries on adapters only. An emulated machine
+// has little time for its handshakes.
+const adapterConfig = `schema: smcgw/v1
+mode: enforce
+admin: /run/admin.sock
+devices: [eth0]
+policy:
+  - { name: test, match: { ports: [%s] }, action: accelerate }
+%scarriers: [%s]
+shm_dir: /run/shm
+state_dir: /run/state
+limits: { memory: 512MiB, handshake_timeout: 10s%s }
+fallback: { negative_cache: 1s }
+`
+
+// adapterSettings are what the configurations of two gateways differ in from the
+// usual. The zero value is that.
+type adapterSettings struct {
+	rule     string // more of the policy
+	carriers string // default: hw
+	limits   string // more of them
+}
+
+// text is the configuration.
+func (s adapterSettings) text() string {
+	if s.carriers == "" {
+		s.carriers = "hw"
+	}
+	var ports []string
+	for _, p := range []uint16{echoPort, transferPort, redisPort, iperfPort, webPort, talkPort} {
+		ports = append(ports, fmt.Sprint(p))
+	}
+	return fmt.Sprintf(adapterConfig, strings.Join(ports, ", "), s.rule, s.carriers, s.limits)
+}
+
+// adapterPair is two guests on one network, each with rdma_rxe, a gateway and the
+// servers of the tests. Clients are in the first one.
+type adapterPair struct {
+	host  *testnet.Tapped
+	image guest.Image
+	files map[string]string
+	guest [2]*guest.Guest
+	used  bool // a part has begun and has not come to its end
+}
+
+func newAdapterPair(ctx context.Context, t *testing.T) *adapterPair {
+	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
+	img, err := guest.Build(ctx, guest.Linux612)
+	require.NoError(t, err)
+	p := &adapterPair{image: img, files: map[string]string{}}
+	dir := t.TempDir()
+	for path, cgo := range map[string]string{guestProgram: "1", guestApps: "0"} {
+		file := filepath.Join(dir, filepath.Base(path))
+		build(ctx, t, cgo, "build", "-trimpath", "-tags", "netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+filepath.Base(path))
+		p.files[path] = file
+	}
+	p.host, err = testnet.NewTapped(1500)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.host.Close()) })
+	require.NoError(t, p.host.AddSecond(1500))
+	for i := range p.guest {
+		p.boot(ctx, t, i)
+	}
+	t.Cleanup(func() {
+		for i, g := range p.guest {
+			if t.Failed() {
+				t.Logf("console of guest %d:\n%s", i, g.Console())
+			}
+			require.NoError(t, g.Close())
+		}
+	})
+	return p
+}
+
+// boot starts a guest and its servers.
+func (p *adapterPair) boot(ctx context.Context, t *testing.T, i int) {
+	t.Helper()
+	g, err := guest.Boot(ctx, p.host, p.image, guest.Config{Files: p.files, Second: i == 1, Memory: 1536})
+	require.NoError(t, err)
+	p.guest[i] = g
+	p.sh(ctx, t, i, "mount -t cgroup2 none /sys/fs/cgroup")
+	// They live as long as the guest: its end is theirs.
+	servers, err := g.Start("env", appInGuest(servers()...)[1:]...)
+	require.NoError(t, err)
+	require.NoError(t, servers.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
+}
+
+// ready makes the pair what it was in the beginning. A part that has failed, and a
+// kernel that has crashed, cost a start.
+func (p *adapterPair) ready(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for i, g := range p.guest {
+		if p.used || g.Ended() {
+			require.NoError(t, g.Close())
+			p.boot(ctx, t, i)
+		}
+	}
+	p.used = true
+}
+
+// sh runs a script in a guest, which must succeed, and returns what it prints.
+func (p *adapterPair) sh(ctx context.Context, t *testing.T, i int, script string) string {
+	t.Helper()
+	out, err := p.guest[i].Run(ctx, "sh", "-c", script)
+	require.NoError(t, err)
+	return out
+}
+
+// up starts the gateways of both guests.
+func (p *adapterPair) up(ctx context.Context, t *testing.T, s adapterSettings) {
+	t.Helper()
+	for i := range p.guest {
+		p.gateway(ctx, t, i, s)
+	}
+}
+
+// gateway starts that of one guest, by a command that gets its command line. Emulated
+// processors have little time: the gateway goes first.
+func (p *adapterPair) gateway(ctx context.Context, t *testing.T, i int, s adapterSettings, by ...string) *remote.Process {
+	t.Helper()
+	_, err := p.guest[i].Run(ctx, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", s.text())
+	require.NoError(t, err)
+	if len(by) == 0 {
+		by = []string{"nice", "-n", "-20"}
+	}
+	gateway := startIn(t, p.guest[i], append(by, guestProgram, "up", "-c", "/run/smcgw.yaml")...)
+	require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
+	return gateway
+}
+
+// ask runs a verb of a guest's gateway.
+func (p *adapterPair) ask(ctx context.Context, t *testing.T, i int, into any, verb ...string) {
+	t.Helper()
+	out, err := p.guest[i].Run(ctx, guestProgram, append(verb, "--json", "--socket", "/run/admin.sock")...)
+	require.NoError(t, err, out)
+	require.NoError(t, json.Unmarshal([]byte(out), into), out)
+}
+
+func (p *adapterPair) status(ctx context.Context, t *testing.T, i int) (st admin.Status) {
+	t.Helper()
+	p.ask(ctx, t, i, &st, "status")
+	return st
+}
+
+// device is the only device of a guest's gateway.
+func (p *adapterPair) device(ctx context.Context, t *testing.T, i int) admin.DeviceInfo {
+	t.Helper()
+	var devices admin.DeviceList
+	p.ask(ctx, t, i, &devices, "devices")
+	require.Len(t, devices.Devices, 1)
+	return devices.Devices[0]
+}
+
+// becomes waits until the only device of a guest's gateway is in a state.
+func (p *adapterPair) becomes(ctx context.Context, t *testing.T, i int, state admin.DeviceState) {
+	t.Helper()
+	var now admin.DeviceInfo
+	require.Eventually(t, func() bool {
+		now = p.device(ctx, t, i)
+		return now.State == state
+	}, 2*time.Minute, 500*time.Millisecond, "%s", state)
+	t.Logf("device of guest %d: %s %s %s", i, now.Name, now.State, now.Error)
+}
+
+// conns are the connections of a guest's gateway with a port of the other guest: those
+// of now, or what the flags ask for.
+func (p *adapterPair) conns(ctx context.Context, t *testing.T, i int, port uint16, flags ...string) (list []admin.ConnInfo) {
+	t.Helper()
+	var all admin.ConnList
+	p.ask(ctx, t, i, &all, append([]string{"conns"}, flags...)...)
+	for _, c := range all.Conns {
+		if c.Remote.Port() == port {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// run runs a program of ours in the first guest.
+func (p *adapterPair) run(ctx context.Context, t *testing.T, args ...string) string {
+	t.Helper()
+	args = appInGuest(args...)
+	out, err := p.guest[0].Run(ctx, args[0], args[1:]...)
+	require.NoError(t, err, out)
+	return out
+}
+
+// result is the last line of a program of ours, whether it has failed or not.
+func (p *adapterPair) result(ctx context.Context, t *testing.T, app *remote.Process) (e apps.Event) {
+	t.Helper()
+	require.NoError(t, app.WaitOutput(ctx, `"event":"result"`))
+	lines := strings.Split(strings.TrimSpace(app.Output()), "\n")
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), app.Output())
+	return e
+}
+
+// received is how many packets rdma_rxe of a guest has received.
+func (p *adapterPair) received(ctx context.Context, t *testing.T, i int) (n uint64) {
+	t.Helper()
+	out := p.sh(ctx, t, i, "cat /sys/class/infiniband/"+guest.Device+"/ports/1/hw_counters/rcvd_pkts")
+	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// transferSize is what a transfer moves each way.
+const transferSize = 4 << 20
+
+// transfer moves bytes both ways, which the programs compare, until they were carried by
+// the adapters: an emulated machine may be too slow for a proof.
+func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
+	t.Helper()
+	size := fmt.Sprint(transferSize)
+	for range 15 {
+		before := p.status(ctx, t, 0).FlowsTotal[config.CarrierHW]
+		p.run(ctx, t, "transfer", "-to", to, "-up", size, "-down", size)
+		if p.status(ctx, t, 0).FlowsTotal[config.CarrierHW] > before {
+			return
+		}
+		time.Sleep(2 * time.Second)
+	}
+	t.Fatalf("no transfer to %s was carried; connections that were not:\n%+v", to, p.conns(ctx, t, 0, transferPort, "--all"))
+}
+
+// end stops the gateways and looks for what is left on the adapters.
+func (p *adapterPair) end(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for i, g := range p.guest {
+		if g.Ended() {
+			continue
+		}
+		p.sh(ctx, t, i, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+		nothingLeft(ctx, t, g)
+	}
+	p.used = false
+}

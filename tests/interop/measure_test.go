@@ -1,0 +1,61 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/bench"
+	"github.com/smcgw/smcgw/bench/report"
+)
+
+// measureConfig is that of both guests: adapters, and soft on its alternate port.
+const measureConfig = `schema: smcgw/v1
+mode: enforce
+admin: /run/admin.sock
+devices: [eth0]
+carriers: [hw, soft]
+shm_dir: /run/shm
+state_dir: /run/state
+limits: { memory: 256MiB, handshake_timeout: 10s }
+fallback: { negative_cache: 1s }
+`
+
+// TestAdapterMeasure compares TCP, adapters and soft between two kernels by smcgw bench, in
+// interleaved rounds, and logs what it prints. An emulated machine has no processor of its
+// own, and rdma_rxe is software: the ratios say what the gateway adds on this carrier beside
+// the other one, not what an adapter does.
+func TestAdapterMeasure(t *testing.T) {
+	if !thorough() {
+		t.Skip("measures: make interop")
+	}
+	ctx := patience(t, 25*time.Minute)
+	p := newAdapterPair(ctx, t)
+	for _, g := range p.guest {
+		_, err := g.Run(ctx, "sh", "-c", `mount -t cgroup2 none /sys/fs/cgroup; printf %s "$1" >/run/smcgw.yaml`, "sh", measureConfig)
+		require.NoError(t, err)
+		gateway := startIn(t, g, guestProgram, "up", "-c", "/run/smcgw.yaml")
+		require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
+	}
+	token := bench.NewToken().String()
+	serve := startIn(t, p.guest[1], guestProgram, "bench", "--serve", "--token", token, "--socket", "/run/admin.sock")
+	require.NoError(t, serve.WaitOutput(ctx, "Serving measurements"))
+	const rounds = 5
+	out, err := p.guest[0].Run(ctx, guestProgram, "bench", "--peer", p.guest[1].Addr4.String(), "--token", token,
+		"--rounds", fmt.Sprint(rounds), "--duration", "3s", "--json", "--socket", "/run/admin.sock")
+	require.NoError(t, err, out)
+	var rep report.Report
+	require.NoError(t, json.Unmarshal([]byte(out), &rep), out)
+	var text strings.Builder
+	require.NoError(t, rep.Text(&text))
+	t.Log(text.String())
+	for _, s := range rep.Series {
+		if strings.HasPrefix(s.Work, "upload") || strings.HasPrefix(s.Work, "download") {
+			require.Len(t, s.Values, rounds, "%s by %s: %s", s.Work, s.Variant, s.Note)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/interop/guest"
+)
+
+// mixedConfig is that of the guest, whose gateway has the adapter alone. An emulated
+// machine has little time for its handshakes.
+const mixedConfig = `schema: smcgw/v1
+mode: enforce
+admin: /run/admin.sock
+devices: [eth0]
+policy:
+  - { name: test, match: { ports: [%d, %d] }, action: accelerate }
+carriers: [hw]
+hw: { mixed: %s }
+shm_dir: /run/shm
+state_dir: /run/state
+limits: { memory: 256MiB, handshake_timeout: 10s }
+fallback: { negative_cache: 1s }
+`
+
+// mixedSize is what a transfer moves each way.
+const mixedSize = 4 << 20
+
+// newMixed starts a host whose gateway has soft alone, and a guest whose gateway has the
+// adapter alone. mixed is what the guest's configuration says of both.
+func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
+	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
+	img, err := guest.Build(ctx, guest.Linux612)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	program := func(cgo, name, file string) string {
+		file = filepath.Join(dir, file)
+		build(ctx, t, cgo, "build", "-trimpath", "-tags", "netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+name)
+		return file
+	}
+	m := &machines{}
+	m.host, err = testnet.NewTapped(1500)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.host.Close()) })
+	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{
+		guestProgram: program("1", "smcgw", "smcgw-hw"), guestApps: program("0", "smcgw-lab", "smcgw-lab"),
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("console of the guest:\n%s", m.guest.Console())
+		}
+		require.NoError(t, m.guest.Close())
+	})
+	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"), "hw: { mixed: on }\nfallback: { negative_cache: 1s }\n")
+
+	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, mixed)
+	m.inGuestRun(t, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
+	m.inGuestRun(t, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", text)
+	gateway := m.start(t, guestProgram, "up", "-c", "/run/smcgw.yaml")
+	require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
+	servers := m.start(t, appInGuest(servers()...)...)
+	require.NoError(t, servers.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
+	return m
+}
+
+// TestMixedCarries: a host without an adapter and one that has nothing else carry bytes
+// between them, whichever of both has the client. Each names the flow by its own device.
+// Connections go on when they leave their queue pairs.
+func TestMixedCarries(t *testing.T) {
+	ctx := patience(t, 12*time.Minute)
+	m := newMixed(ctx, t, "on")
+	size := fmt.Sprint(mixedSize)
+	for _, to := range []string{at(m.guest.Addr4, transferPort), at(m.guest.Addr6, transferPort)} {
+		m.carried(ctx, t, func() {
+			_, err := m.host.RunApp(ctx, "transfer", "-to", to, "-up", size, "-down", size)
+			require.NoError(t, err)
+		})
+	}
+	for _, to := range []string{at(m.host.Addr4, transferPort), at(m.host.Addr6, transferPort)} {
+		m.carried(ctx, t, func() {
+			p := m.start(t, appInGuest("transfer", "-to", to, "-up", size, "-down", size)...)
+			require.Zero(t, m.result(ctx, t, p).Failed)
+		})
+	}
+	m.lossy(ctx, t)
+	m.demoted(ctx, t)
+}
+
+// TestMixedOff: where one of both hosts does not want it, connections are native.
+func TestMixedOff(t *testing.T) {
+	ctx := patience(t, 8*time.Minute)
+	m := newMixed(ctx, t, "off")
+	size := fmt.Sprint(mixedSize)
+	_, err := m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr4, transferPort), "-up", size, "-down", size)
+	require.NoError(t, err)
+	p := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr4, transferPort), "-up", size, "-down", size)...)
+	require.Zero(t, m.result(ctx, t, p).Failed)
+	for _, s := range m.both(t) {
+		require.Zero(t, s.FlowsTotal[config.CarrierSoft]+s.FlowsTotal[config.CarrierHW], "%+v", s)
+	}
+}
+
+// carried runs a transfer until both gateways have carried one by their own devices: an
+// emulated machine may be too slow for a proof.
+func (m *machines) carried(ctx context.Context, t *testing.T, transfer func()) {
+	t.Helper()
+	flows := func() (soft, hw uint64) {
+		host, inGuest := m.status(ctx, t)
+		require.Zero(t, host.FlowsTotal[config.CarrierHW])
+		require.Zero(t, inGuest.FlowsTotal[config.CarrierSoft])
+		return host.FlowsTotal[config.CarrierSoft], inGuest.FlowsTotal[config.CarrierHW]
+	}
+	for range 60 {
+		soft, hw := flows()
+		host, _ := m.status(ctx, t)
+		transfer()
+		if s, h := flows(); s > soft && h > hw {
+			after, _ := m.status(ctx, t)
+			require.GreaterOrEqual(t, after.BytesTotal[config.CarrierSoft].Tx-host.BytesTotal[config.CarrierSoft].Tx, uint64(mixedSize))
+			return
+		}
+		time.Sleep(2 * time.Second)
+	}
+	t.Fatal("no transfer was carried")
+}
+
+// lossy carries while one packet in a hundred is lost on its way, either way: each end makes
+// the other send again.
+func (m *machines) lossy(ctx context.Context, t *testing.T) {
+	t.Helper()
+	(&lab{host: m.host}).lose(t, 100)
+	size := fmt.Sprint(mixedSize / 4)
+	for range 3 {
+		_, err := m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr4, transferPort), "-up", size, "-down", size)
+		require.NoError(t, err)
+		p := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr4, transferPort), "-up", size, "-down", size)...)
+		require.Zero(t, m.result(ctx, t, p).Failed)
+	}
+	require.NoError(t, m.host.FlushNFT())
+	list, err := m.admin.Conns(ctx, admin.ConnQuery{Closed: true})
+	require.NoError(t, err)
+	carried := 0
+	for _, c := range list.Conns[:min(6, len(list.Conns))] { // the newest first
+		t.Logf("with losses: %s of %v, %s %s", c.Carrier, c.Remote, c.Demoted, c.Reason)
+		if c.Carrier == config.CarrierSoft {
+			carried++
+		}
+	}
+	require.NotZero(t, carried)
+}
+
+// demoted has a connection leave its queue pair at each end, and go on.
+func (m *machines) demoted(ctx context.Context, t *testing.T) {
+	t.Helper()
+	talk := m.start(t, appInGuest("ping", "-to", at(m.host.Addr4, echoPort), "-count", "100", "-gap", "100ms")...)
+	var list admin.ConnList
+	require.Eventually(t, func() bool {
+		out := m.inGuestRun(t, guestProgram, "conns", "--json", "--socket", "/run/admin.sock")
+		require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+		return len(list.Conns) == 1 && list.Conns[0].Carrier == config.CarrierHW
+	}, 30*time.Second, 200*time.Millisecond)
+	m.inGuestRun(t, guestProgram, "demote", "--device", guest.Device, "--socket", "/run/admin.sock")
+	require.NoError(t, talk.Wait(ctx), talk.Output())
+	host, _ := m.status(ctx, t)
+	require.NotZero(t, host.BytesTotal[config.CarrierRelay].Rx)
+}

@@ -1,0 +1,38 @@
+package hw
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrMemlock comes with [verbs.ErrNoMemory] where the process may lock no more memory:
+// every queue and every registered page counts.
+var ErrMemlock = errors.New("RLIMIT_MEMLOCK is too small for the memory of adapters")
+
+// memlockRoom is the room below the limit that rules the limit out as the cause.
+const memlockRoom = 16 << 20
+
+// memlock is ErrMemlock with the limit, nil where the limit is not why memory is refused.
+func memlock() error {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil || r.Cur == unix.RLIM_INFINITY || r.Cur >= pinned()+memlockRoom {
+		return nil
+	}
+	return fmt.Errorf("%w (it is %d KiB; see LimitMEMLOCK of systemd, ulimit -l)", ErrMemlock, r.Cur>>10)
+}
+
+// pinned is how many bytes of the process devices use.
+func pinned() uint64 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "VmPin:")
+	var kib uint64
+	_, _ = fmt.Sscan(rest, &kib)
+	return kib << 10
+}

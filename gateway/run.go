@@ -23,6 +23,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
+	"github.com/smcgw/smcgw/gateway/metrics"
 	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
@@ -209,6 +210,7 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	about := page.About{Host: hostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }}
 	shown := page.New(g, about)
 	d.admin.Page, d.page = shown, shown
+	d.admin.Metrics = metrics.Handler(g, d.opts.Version)
 	err = d.serve(ctx, g)
 	g.close()
 	d.stopped(g, err)

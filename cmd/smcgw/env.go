@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/machine"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -15,8 +16,8 @@ import (
 type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	confine        func() error                                 // gives up privileges, of the process
-	gateways       func(context.Context) ([]admin.Found, error) // of this machine
+	confine        func() error                                   // gives up privileges, of the process
+	gateways       func(context.Context) ([]machine.Found, error) // of this machine
 	machineOff     admin.OffFlag
 	rdma           func() (sysfs.Host, error) // adapters
 	host           doctor.Host                // what doctor examines
@@ -34,6 +35,6 @@ func osEnv() *env {
 	return &env{
 		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
 		terminal: terminalColumns,
-		confine:  process.Confine, gateways: admin.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
+		confine:  process.Confine, gateways: machine.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
 	}
 }

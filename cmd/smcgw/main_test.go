@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -130,6 +132,9 @@ func fakeMain() {
 		err = d.serve()
 	}
 	if err == nil {
+		server.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "smcgw_build_info{version=\"9.9.9\"} 1\n")
+		})
 		fmt.Println(d.service.Addr())
 		ctx, cancel := context.WithCancel(context.Background())
 		d.end = cancel

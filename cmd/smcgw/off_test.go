@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/machine"
 )
 
 // serveFake answers as a daemon without a datapath until the test ends.
@@ -35,29 +36,29 @@ func TestSwitchOfTheMachine(t *testing.T) {
 	d, cfg := serveFake(t, "")
 	_, broken := serveFake(t, "broken")
 	file := admin.NewOffFlag(t.TempDir())
-	run := func(found []admin.Found, args ...string) (status int, out, errs string) {
+	run := func(found []machine.Found, args ...string) (status int, out, errs string) {
 		var stdout, stderr bytes.Buffer
 		e := &env{
 			stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }, machineOff: file,
-			gateways: func(context.Context) ([]admin.Found, error) { return found, nil },
+			gateways: func(context.Context) ([]machine.Found, error) { return found, nil },
 		}
 		return run(t.Context(), e, args), stdout.String(), stderr.String()
 	}
-	one := admin.Found{PID: 41, Here: true, Path: cfg.Admin, Socket: cfg.Admin}
-	status, out, errs := run([]admin.Found{one}, "off")
+	one := machine.Found{PID: 41, Here: true, Path: cfg.Admin, Socket: cfg.Admin}
+	status, out, errs := run([]machine.Found{one}, "off")
 	require.Zero(t, status, errs)
 	require.Equal(t, "gateway of process 41 at "+cfg.Admin+": new connections stay native; carried ones go on\n", out)
 	require.Equal(t, config.ModeOff, d.Status().Mode)
 	require.True(t, file.IsSet())
 
-	status, out, errs = run([]admin.Found{one}, "on")
+	status, out, errs = run([]machine.Found{one}, "on")
 	require.Zero(t, status, errs)
 	require.Contains(t, out, "new connections are offered")
 	require.Equal(t, config.ModeEnforce, d.Status().Mode)
 	require.False(t, file.IsSet())
 
-	elsewhere := admin.Found{PID: 43, Namespace: "net:[7]"}
-	status, out, errs = run([]admin.Found{one, {PID: 42, Here: true, Path: broken.Admin, Socket: broken.Admin}, elsewhere}, "off", "--now")
+	elsewhere := machine.Found{PID: 43, Namespace: "net:[7]"}
+	status, out, errs = run([]machine.Found{one, {PID: 42, Here: true, Path: broken.Admin, Socket: broken.Admin}, elsewhere}, "off", "--now")
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, out, "gateway of process 41")
 	require.Contains(t, errs, "gateway of process 42 at "+broken.Admin+": answer of the daemon: switch datapath: broken as asked")
@@ -75,11 +76,11 @@ func TestSwitchOfTheMachine(t *testing.T) {
 // TestCleanupSays: it names what it removes, and a gateway that it has missed.
 func TestCleanupSays(t *testing.T) {
 	dir := t.TempDir()
-	run := func(found []admin.Found, args ...string) (status int, out, errs string) {
+	run := func(found []machine.Found, args ...string) (status int, out, errs string) {
 		var stdout, stderr bytes.Buffer
 		e := &env{
 			stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" },
-			gateways: func(context.Context) ([]admin.Found, error) { return found, nil },
+			gateways: func(context.Context) ([]machine.Found, error) { return found, nil },
 		}
 		return run(t.Context(), e, append([]string{"cleanup"}, args...)), stdout.String(), stderr.String()
 	}
@@ -97,10 +98,10 @@ func TestCleanupSays(t *testing.T) {
 	require.Zero(t, status)
 	require.Equal(t, "nothing is left of a gateway at "+dir+"/s and in "+dir+"/shm; of one with another configuration: -c FILE\n", out)
 
-	here := []admin.Found{{PID: 41, Here: true, Path: "/run/other/admin.sock"}, {PID: 42, Namespace: "net:[7]"}}
+	here := []machine.Found{{PID: 41, Here: true, Path: "/run/other/admin.sock"}, {PID: 42, Namespace: "net:[7]"}}
 	status, _, errs = run(here, "-c", file)
 	require.Zero(t, status, errs)
-	e := &env{gateways: func(context.Context) ([]admin.Found, error) { return here, nil }}
+	e := &env{gateways: func(context.Context) ([]machine.Found, error) { return here, nil }}
 	err = e.othersHere(t.Context())
 	require.ErrorIs(t, err, admin.ErrDaemonAlive)
 	require.EqualError(t, err, "a daemon is running: gateway of process 41 at /run/other/admin.sock; nothing of it is removed")

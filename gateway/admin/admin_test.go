@@ -48,6 +48,7 @@ func startAdminWith(t *testing.T, edit func(*config.Config), add func(*Server)) 
 	var err error
 	a.server, err = Listen(a.cfg, "1.2.3", nil)
 	require.NoError(t, err)
+	a.server.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the metrics") })
 	add(a.server)
 	a.client = NewClient(a.cfg.Admin)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,7 @@
 // Package admin is how operators, tools and scrapers see a gateway and switch it:
-// the JSON documents, the server and the client of the unix socket, and the
-// Prometheus exporter. A gateway implements [Control]. The server authorises every
-// request by the peer's credentials and runs on ordinary goroutines, never on those
-// of the data path. It does not walk connections itself. The trap: documents are
-// read by programs of others, so a field keeps its name and meaning for good.
+// the JSON documents, the server and the client of the unix socket. A gateway
+// implements [Control]. The server authorises every request by the peer's credentials
+// and runs on ordinary goroutines, never on those of the data path. It does not walk
+// connections itself. The trap: documents are read by programs of others, so a field
+// keeps its name and meaning for good.
 package admin

@@ -240,8 +240,8 @@ const (
 	PeerUnknown    PeerState = "unknown"
 )
 
-// peerStates lists every PeerState.
-func peerStates() []PeerState {
+// PeerStates lists every PeerState.
+func PeerStates() []PeerState {
 	return []PeerState{PeerCapable, PeerIncapable, PeerBlackholed, PeerUnknown}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // drainReport is how often a client that waits for a drain hears of it.
@@ -112,11 +113,11 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 	if err != nil {
 		return last, err
 	}
-	gateway, err := watchEnding(pid)
+	gateway, err := process.WatchEnding(pid)
 	if err != nil {
 		return last, err
 	}
-	defer gateway.close()
+	defer gateway.Close()
 	resp, err := c.lasting(ctx, "/v1/drain", drainRequest{TimeoutSeconds: timeout.Seconds()})
 	if err != nil {
 		return last, err
@@ -132,7 +133,7 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 		}
 		last = i
 		if i.Done {
-			err := gateway.await(ctx)
+			err := gateway.Await(ctx)
 			progress(i)
 			return last, err
 		}

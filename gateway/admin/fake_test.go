@@ -330,7 +330,7 @@ func (f *fakeControl) beat() time.Time {
 	if f.beats {
 		return time.Now()
 	}
-	return time.Unix(1_700_000_000, 250_000_000)
+	return time.Unix(1_700_000_000, 0)
 }
 
 // Totals implements MetricsSource.
@@ -338,35 +338,5 @@ func (f *fakeControl) Totals() Snapshot { return f.Snapshot() }
 
 // Snapshot implements MetricsSource.
 func (f *fakeControl) Snapshot() Snapshot {
-	h := NewSetupHistogram()
-	h.Observe(time.Millisecond)
-	h.Observe(3 * time.Second)
-	return Snapshot{
-		Mode:        config.ModeObserve,
-		Flows:       map[config.Carrier]int{config.CarrierShm: 3},
-		FlowsTotal:  map[config.Carrier]uint64{config.CarrierShm: 40},
-		Fallbacks:   []FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 7}},
-		Decisions:   []DecisionCount{{Action: config.ActionAccelerate, Rule: "redis", Count: 9}},
-		BytesTotal:  map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 100, Rx: 200}},
-		Handshakes:  map[config.Carrier]HistogramSnapshot{config.CarrierShm: h.Snapshot()},
-		Memory:      map[string]uint64{"rmb": 1 << 20},
-		Durations:   map[config.Carrier]HistogramSnapshot{config.CarrierShm: NewLifeHistogram().Snapshot()},
-		RoundTrips:  NewSetupHistogram().Snapshot(),
-		Rings:       map[config.Carrier]RingUse{config.CarrierShm: {Size: 4096, Waiting: 10, Unacknowledged: 20}},
-		CQErrors:    []CQErrorCount{{Carrier: config.CarrierSoft, Status: "retry_exc_err", Count: 2}},
-		Degraded:    []string{"device_failed"},
-		CPU:         map[string]time.Duration{"shard0": 1500 * time.Millisecond, "rest": time.Second},
-		MemoryLimit: 1 << 30,
-		Peers:       map[PeerState]int{PeerCapable: 1},
-		Services:    map[ServiceVerdict]int{VerdictNative: 3},
-		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
-		Devices:     sampleDevices(),
-		Heartbeat:   f.beat(),
-		UDP:         sampleStats().Protocols[config.ProtoUDP],
-		Datagrams:   sampleStats().Datagrams,
-		Bounds: Bounds{
-			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4, AccessLeftOut: 9,
-			Wire: map[string]uint64{"shed": 5}, Datapath: map[string]uint64{"wire_queue_drop": 6},
-		},
-	}
+	return Snapshot{Mode: config.ModeObserve, Degraded: []string{"device_failed"}, Heartbeat: f.beat()}
 }

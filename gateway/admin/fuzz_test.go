@@ -43,7 +43,7 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), peerKey{}, rights))
 	cancel()
 	w := httptest.NewRecorder()
-	s.adminMux(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
+	s.adminMux().ServeHTTP(w, r.WithContext(ctx))
 	require.False(t, s.succession.busy(), "its client has gone")
 	return ctl, w, true
 }

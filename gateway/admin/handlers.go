@@ -15,7 +15,7 @@ import (
 
 // adminMux routes the admin socket. Nouns are GETs and change nothing; verbs
 // are POSTs (OPERATORS §1).
-func (s *Server) adminMux(metrics http.Handler) http.Handler {
+func (s *Server) adminMux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.getStatus)
 	mux.HandleFunc("GET /v1/stats", s.getStats)
@@ -25,9 +25,9 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/services", s.getServices)
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
-	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET /metrics", orNotFound(s.Metrics))
 	s.probes(mux)
-	mux.Handle("GET /{$}", s.page())
+	mux.Handle("GET /{$}", orNotFound(s.Page))
 	mux.HandleFunc("POST /v1/set", s.postSet)
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, r *http.Request) { s.postOff(w, true, r.URL.Query().Get("now") == "true") })
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })
@@ -42,6 +42,28 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/takeover/yield", s.postYield)
 	mux.HandleFunc("POST /v1/takeover/leave", s.postLeave)
 	return authorise(mux)
+}
+
+// metricsMux routes the metrics listener: what changes nothing and names no address.
+func (s *Server) metricsMux() http.Handler {
+	mux := http.NewServeMux()
+	s.probes(mux)
+	mux.Handle("GET /metrics", orNotFound(s.Metrics))
+	return mux
+}
+
+// probes routes what supervisors ask.
+func (s *Server) probes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", getLive)
+	mux.HandleFunc("GET /readyz", s.getReady)
+}
+
+// orNotFound is a handler that the gateway may lack: 404 then.
+func orNotFound(h http.Handler) http.Handler {
+	if h == nil {
+		return http.NotFoundHandler()
+	}
+	return h
 }
 
 // authorise lets peers do what their credentials allow.
@@ -73,18 +95,18 @@ func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) {
 // filled gives the maps that scripts look into their entries: a jq path into
 // a carrier that has carried nothing yet is 0, not null.
 func (st Status) filled() Status {
-	st.Flows = withKeys(st.Flows)
-	st.FlowsTotal = withKeys(st.FlowsTotal)
-	st.BytesTotal = withKeys(st.BytesTotal)
-	st.UDP = (&Snapshot{UDP: st.UDP}).udp()
+	st.Flows = WithCarriers(st.Flows)
+	st.FlowsTotal = WithCarriers(st.FlowsTotal)
+	st.BytesTotal = WithCarriers(st.BytesTotal)
+	st.UDP = (&Snapshot{UDP: st.UDP}).WholeUDP()
 	if st.FallbacksTotal == nil {
 		st.FallbacksTotal = map[string]uint64{}
 	}
 	return st
 }
 
-// withKeys copies m and adds the carriers every gateway has.
-func withKeys[V any](m map[config.Carrier]V) map[config.Carrier]V {
+// WithCarriers copies m and adds the carriers every gateway has.
+func WithCarriers[V any](m map[config.Carrier]V) map[config.Carrier]V {
 	var zero V
 	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierHW: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
 	maps.Copy(out, m)

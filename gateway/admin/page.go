@@ -6,19 +6,11 @@ import (
 	"net/http"
 )
 
-// page is the status page, 404 where there is none.
-func (s *Server) page() http.Handler {
-	if s.Page == nil {
-		return http.NotFoundHandler()
-	}
-	return s.Page
-}
-
 // pageMux routes the listener of the status page. A browser that another site has sent
 // here under a name of its own gets nothing: that site must not read the page.
 func (s *Server) pageMux() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", s.page())
+	mux.Handle("GET /{$}", orNotFound(s.Page))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !loopbackName(r.Host) {
 			writeError(w, http.StatusMisdirectedRequest, "ask by a loopback address or localhost")

@@ -44,6 +44,9 @@ type Server struct {
 	// Page shows the gateway to people; nil: there is none. It is set before Serve.
 	Page http.Handler
 
+	// Metrics answers scrapers; nil: nothing does. It is set before Serve.
+	Metrics http.Handler
+
 	ctl  Control
 	src  MetricsSource
 	over <-chan struct{} // closed when Serve is to end
@@ -96,15 +99,14 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.over = ctx.Done()
-	metrics := metricsHandler(src, s.version)
-	srv := s.httpServer(s.adminMux(metrics), s.socket.withPeer)
+	srv := s.httpServer(s.adminMux(), s.socket.withPeer)
 	s.reuse = srv.SetKeepAlivesEnabled
 	var wg sync.WaitGroup
 	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
 	wg.Go(func() {
 		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
 	})
-	s.scrape.serve(s.httpServer(s.metricsMux(metrics), nil), cancel)
+	s.scrape.serve(s.httpServer(s.metricsMux(), nil), cancel)
 	s.shows.serve(s.httpServer(s.pageMux(), nil), cancel)
 	<-ctx.Done()
 	stopServer(srv)

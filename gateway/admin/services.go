@@ -17,8 +17,8 @@ const (
 	VerdictNative   ServiceVerdict = "native"
 )
 
-// serviceVerdicts lists every ServiceVerdict.
-func serviceVerdicts() []ServiceVerdict {
+// ServiceVerdicts lists every ServiceVerdict.
+func ServiceVerdicts() []ServiceVerdict {
 	return []ServiceVerdict{VerdictSampling, VerdictCarry, VerdictNative}
 }
 

@@ -179,8 +179,8 @@ func (s *Snapshot) AddFallback(r negotiate.Reason, side config.Side, n uint64) {
 	s.Fallbacks = append(s.Fallbacks, FallbackCount{Reason: name, Side: side, Count: n})
 }
 
-// udp is the part about datagrams with all its carriers.
-func (s *Snapshot) udp() ProtoStats {
+// WholeUDP is the part about datagrams with all its carriers.
+func (s *Snapshot) WholeUDP() ProtoStats {
 	return Stats{Protocols: map[config.Proto]ProtoStats{config.ProtoUDP: s.UDP}}.filled().Protocols[config.ProtoUDP]
 }
 

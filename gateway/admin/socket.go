@@ -168,9 +168,6 @@ func giveToOwner(f *os.File) {
 	_ = f.Chown(int(dir.Uid), int(dir.Gid))
 }
 
-// newSuffix is of the name under which a socket is made.
-const newSuffix = ".new"
-
 // adminMode is the mode of the socket.
 const adminMode = 0o660
 
@@ -179,7 +176,7 @@ const adminMode = 0o660
 // call makes up for. It appears at its path when it is complete, in the place of
 // any other one.
 func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
-	path := final + newSuffix
+	path := final + config.NewSuffix
 	if err := removeDeadSocket(path); err != nil {
 		return nil, 0, err
 	}

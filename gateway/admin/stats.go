@@ -164,7 +164,7 @@ func (s Stats) filled() Stats {
 	all := map[config.Proto]ProtoStats{config.ProtoTCP: {}, config.ProtoUDP: {}}
 	maps.Copy(all, s.Protocols)
 	for p, ps := range all {
-		ps.Flows, ps.Bytes = withKeys(ps.Flows), withKeys(ps.Bytes)
+		ps.Flows, ps.Bytes = WithCarriers(ps.Flows), WithCarriers(ps.Bytes)
 		if p == config.ProtoUDP { // the wire leg carries no datagrams
 			delete(ps.Flows, config.CarrierRelay)
 			delete(ps.Bytes, config.CarrierRelay)
@@ -176,7 +176,7 @@ func (s Stats) filled() Stats {
 	}
 	s.Protocols = all
 	d := &s.Datagrams
-	d.Sent, d.Received = withKeys(d.Sent), withKeys(d.Received)
+	d.Sent, d.Received = WithCarriers(d.Sent), WithCarriers(d.Received)
 	delete(d.Sent, config.CarrierRelay)
 	delete(d.Received, config.CarrierRelay)
 	dropped := make(map[DatagramDrop]uint64)

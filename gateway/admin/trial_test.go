@@ -78,7 +78,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	over := make(chan struct{})
 	s := &Server{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over, succession: newSuccession()}
 	const limit = 500 * time.Millisecond
-	srv := s.httpServer(s.adminMux(http.NotFoundHandler()), socket.withPeer)
+	srv := s.httpServer(s.adminMux(), socket.withPeer)
 	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(socket) }()

@@ -17,6 +17,9 @@ const MaxDrainTimeout = 7 * 24 * time.Hour
 // drains beside its successor.
 const DrainingSuffix = ".old"
 
+// NewSuffix is appended to the path of an admin socket while it is made.
+const NewSuffix = ".new"
+
 // maxAccessLimit is more lines than a log takes in a second.
 const maxAccessLimit = 100_000
 

@@ -192,12 +192,12 @@ func (tr *tree) documentation() string {
 	return all.String()
 }
 
-// metricsDocumented finds the metrics by how gateway/admin/metrics.go describes them:
+// metricsDocumented finds the metrics by how gateway/metrics/metrics.go describes them:
 // a call of desc, which adds the namespace, or of prometheus.NewDesc.
 func metricsDocumented(tr *tree) (problems []string) {
 	docs := tr.documentation()
 	for _, f := range tr.files {
-		if f.path != "gateway/admin/metrics.go" {
+		if f.path != "gateway/metrics/metrics.go" {
 			continue
 		}
 		found := 0

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/machine"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -14,8 +15,8 @@ import (
 func TestFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	found := func(pid int) (f admin.Found) {
-		list, err := admin.Find(t.Context())
+	found := func(pid int) (f machine.Found) {
+		list, err := machine.Find(t.Context())
 		require.NoError(t, err)
 		for _, f = range list {
 			if f.PID == pid {
@@ -23,7 +24,7 @@ func TestFound(t *testing.T) {
 				return f
 			}
 		}
-		return admin.Found{}
+		return machine.Found{}
 	}
 	g := w.up(w.h1, settings{})
 	daemon := g.daemon()
@@ -37,7 +38,7 @@ func TestFound(t *testing.T) {
 	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is none")
 	g.frozen(func() {
 		f := found(g.proc.Pid())
-		require.Equal(t, admin.Found{PID: g.proc.Pid(), Namespace: f.Namespace}, f)
+		require.Equal(t, machine.Found{PID: g.proc.Pid(), Namespace: f.Namespace}, f)
 	})
 	g.stop()
 	require.Zero(t, found(daemon).PID)

@@ -1,4 +1,4 @@
-package admin
+package metrics
 
 import (
 	"net/http"
@@ -6,17 +6,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // collector turns snapshots into metrics, one snapshot per scrape.
 type collector struct {
-	src   MetricsSource
+	src   admin.MetricsSource
 	table []metric
 }
 
 // newCollector returns a collector of src.
-func newCollector(src MetricsSource, version string) *collector {
-	return &collector{src: src, table: metricTable(NewVersionInfo(version))}
+func newCollector(src admin.MetricsSource, version string) *collector {
+	return &collector{src: src, table: metricTable(admin.NewVersionInfo(version))}
 }
 
 // Describe implements prometheus.Collector.
@@ -45,14 +47,14 @@ func (e emitter) value(v float64, labels ...string) {
 	e.ch <- prometheus.MustNewConstMetric(e.m.desc, e.m.kind, v, labels...)
 }
 
-func (e emitter) histogram(h HistogramSnapshot, labels ...string) {
+func (e emitter) histogram(h admin.HistogramSnapshot, labels ...string) {
 	e.ch <- prometheus.MustNewConstHistogram(e.m.desc, h.Count, h.Sum, h.Buckets, labels...)
 }
 
-// metricsHandler serves the gateway's metrics and those of its process. A
+// Handler serves the gateway's metrics and those of its process. A
 // snapshot with two series of one name and labels costs that scrape, reported
 // as an error, and nothing else.
-func metricsHandler(src MetricsSource, version string) http.Handler {
+func Handler(src admin.MetricsSource, version string) http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
 		newCollector(src, version),
@@ -60,18 +62,4 @@ func metricsHandler(src MetricsSource, version string) http.Handler {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
-}
-
-// metricsMux routes the metrics listener: what changes nothing and names no address.
-func (s *Server) metricsMux(metrics http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	s.probes(mux)
-	mux.Handle("GET /metrics", metrics)
-	return mux
-}
-
-// probes routes what supervisors ask.
-func (s *Server) probes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", getLive)
-	mux.HandleFunc("GET /readyz", s.getReady)
 }

@@ -1,4 +1,4 @@
-package admin
+package process
 
 import (
 	"bytes"
@@ -15,15 +15,15 @@ import (
 // endPatience is how long the processes of a gateway may take to end behind its drain.
 const endPatience = 20 * time.Second
 
-// ending are the processes of a gateway, to wait for their end.
-type ending struct{ pidfds []int }
+// Ending are the processes of a gateway, to wait for their end.
+type Ending struct{ pidfds []int }
 
-// watchEnding looks up the processes of a gateway: the daemon, and the guardian that has
+// WatchEnding looks up the processes of a gateway: the daemon, and the guardian that has
 // started it. A process in another namespace of processes cannot be watched, and the
 // caller itself is not.
-func watchEnding(daemon int) (*ending, error) {
-	e := &ending{}
-	for _, pid := range []int{daemon, guardianOf(daemon)} {
+func WatchEnding(daemon int) (*Ending, error) {
+	e := &Ending{}
+	for _, pid := range []int{daemon, GuardianOf(daemon)} {
 		if pid <= 1 || pid == os.Getpid() {
 			continue
 		}
@@ -32,17 +32,17 @@ func watchEnding(daemon int) (*ending, error) {
 		case err == nil:
 			e.pidfds = append(e.pidfds, fd)
 		case !errors.Is(err, unix.ESRCH):
-			e.close()
+			e.Close()
 			return nil, fmt.Errorf("process %d of the gateway: %w", pid, err)
 		}
 	}
 	return e, nil
 }
 
-// guardianOf returns the parent of a daemon if that runs the same program with the same
+// GuardianOf returns the parent of a daemon if that runs the same program with the same
 // arguments, else 0.
-func guardianOf(daemon int) int {
-	stat, err := os.ReadFile(proc(daemon, "stat"))
+func GuardianOf(daemon int) int {
+	stat, err := os.ReadFile(File(daemon, "stat"))
 	if err != nil {
 		return 0
 	}
@@ -54,21 +54,21 @@ func guardianOf(daemon int) int {
 	if err != nil {
 		return 0
 	}
-	exe, errExe := os.Stat(proc(daemon, "exe"))
-	args, errArgs := os.ReadFile(proc(daemon, "cmdline"))
-	itsExe, errItsExe := os.Stat(proc(parent, "exe"))
-	itsArgs, errItsArgs := os.ReadFile(proc(parent, "cmdline"))
+	exe, errExe := os.Stat(File(daemon, "exe"))
+	args, errArgs := os.ReadFile(File(daemon, "cmdline"))
+	itsExe, errItsExe := os.Stat(File(parent, "exe"))
+	itsArgs, errItsArgs := os.ReadFile(File(parent, "cmdline"))
 	if errors.Join(errExe, errArgs, errItsExe, errItsArgs) != nil || !os.SameFile(exe, itsExe) || !bytes.Equal(args, itsArgs) {
 		return 0
 	}
 	return parent
 }
 
-// proc is the name of a file about a process.
-func proc(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
+// File is the name of a file about a process.
+func File(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
 
-// await waits until the processes have ended: nothing of the gateway is left then.
-func (e *ending) await(ctx context.Context) error {
+// Await waits until the processes have ended: nothing of the gateway is left then.
+func (e *Ending) Await(ctx context.Context) error {
 	deadline := time.Now().Add(endPatience)
 	for _, fd := range e.pidfds {
 		for !exited(fd) {
@@ -90,7 +90,8 @@ func exited(pidfd int) bool {
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
-func (e *ending) close() {
+// Close forgets the processes.
+func (e *Ending) Close() {
 	for _, fd := range e.pidfds {
 		_ = unix.Close(fd)
 	}

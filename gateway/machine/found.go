@@ -1,4 +1,4 @@
-package admin
+package machine
 
 import (
 	"bytes"
@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // Found is a gateway of this machine, whatever its configuration.
@@ -61,7 +63,7 @@ func Find(ctx context.Context) ([]Found, error) {
 		if err != nil {
 			continue
 		}
-		ns, err := os.Readlink(proc(pid, "ns/net"))
+		ns, err := os.Readlink(process.File(pid, "ns/net"))
 		if err != nil {
 			continue // it has ended, or is another user's
 		}
@@ -87,7 +89,7 @@ func Find(ctx context.Context) ([]Found, error) {
 
 // hasOwnDevice reports whether a gateway has devices in the namespace of a process.
 func hasOwnDevice(pid int) bool {
-	b, _ := os.ReadFile(proc(pid, "net/dev"))
+	b, _ := os.ReadFile(process.File(pid, "net/dev"))
 	for line := range bytes.Lines(b) {
 		if bytes.HasPrefix(bytes.TrimSpace(line), []byte(ownDevice)) {
 			return true
@@ -115,10 +117,10 @@ func findIn(ctx context.Context, pids []int) (list []Found) {
 	}
 	guardians := map[int]bool{}
 	for _, f := range list {
-		guardians[guardianOf(f.PID)] = true
+		guardians[process.GuardianOf(f.PID)] = true
 	}
 	for _, pid := range silent {
-		if !guardians[pid] && !slices.Contains(silent, guardianOf(pid)) { // one of each gateway
+		if !guardians[pid] && !slices.Contains(silent, process.GuardianOf(pid)) { // one of each gateway
 			list = append(list, Found{PID: pid})
 		}
 	}
@@ -127,25 +129,25 @@ func findIn(ctx context.Context, pids []int) (list []Found) {
 
 // looksLikeOne is for processes that the caller may not look into.
 func looksLikeOne(pid int) bool {
-	name, _ := os.ReadFile(proc(pid, "comm"))
+	name, _ := os.ReadFile(process.File(pid, "comm"))
 	return strings.HasPrefix(strings.TrimSpace(string(name)), "smcgw")
 }
 
 // holdsDevices reports whether a process holds a device of a gateway, and which sockets
 // it has, by their inodes.
 func holdsDevices(pid int) (holds bool, sockets map[string]bool, err error) {
-	fds, err := os.ReadDir(proc(pid, "fd"))
+	fds, err := os.ReadDir(process.File(pid, "fd"))
 	if err != nil {
 		return false, nil, err
 	}
 	sockets = map[string]bool{}
 	for _, fd := range fds {
-		to, _ := os.Readlink(proc(pid, "fd/"+fd.Name()))
+		to, _ := os.Readlink(process.File(pid, "fd/"+fd.Name()))
 		if inode, ok := strings.CutPrefix(to, "socket:["); ok {
 			sockets[strings.TrimSuffix(inode, "]")] = true
 		}
 		if to == "/dev/net/tun" && !holds {
-			info, _ := os.ReadFile(proc(pid, "fdinfo/"+fd.Name()))
+			info, _ := os.ReadFile(process.File(pid, "fdinfo/"+fd.Name()))
 			holds = bytes.Contains(info, []byte("iff:\t"+ownDevice))
 		}
 	}
@@ -154,16 +156,16 @@ func holdsDevices(pid int) (holds bool, sockets map[string]bool, err error) {
 
 // answering looks for the admin socket among the sockets of a process.
 func answering(ctx context.Context, pid int, sockets map[string]bool) (Found, bool) {
-	table, _ := os.ReadFile(proc(pid, "net/unix"))
+	table, _ := os.ReadFile(process.File(pid, "net/unix"))
 	for line := range strings.Lines(string(table)) {
 		// Num RefCount Protocol Flags Type St Inode Path
 		f := strings.Fields(line)
 		if len(f) < 8 || f[4] != "0001" || !sockets[f[6]] || !strings.HasPrefix(f[7], "/") {
 			continue
 		}
-		bound := strings.TrimSuffix(f[7], newSuffix)
+		bound := strings.TrimSuffix(f[7], config.NewSuffix)
 		for _, path := range []string{bound, bound + config.DrainingSuffix} {
-			for _, socket := range []string{path, filepath.Join(proc(pid, "root"), path)} {
+			for _, socket := range []string{path, filepath.Join(process.File(pid, "root"), path)} {
 				if answers(ctx, socket, pid) {
 					return Found{PID: pid, Path: path, Socket: socket}, true
 				}
@@ -177,7 +179,7 @@ func answering(ctx context.Context, pid int, sockets map[string]bool) (Found, bo
 func answers(ctx context.Context, socket string, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	c := NewClient(socket)
+	c := admin.NewClient(socket)
 	defer c.Close()
 	if at, err := c.DaemonPID(ctx); err != nil || at != pid {
 		return false

@@ -1,6 +1,9 @@
-package admin
+package metrics
 
-import "github.com/smcgw/smcgw/gateway/config"
+import (
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
 
 // copies is what carrying copies: on a path, per byte of an application, and
 // what its device counts for itself. The copies of applications' own reads and
@@ -32,9 +35,9 @@ func copiesOf(c config.Carrier) copies {
 // copiedBytes returns how many bytes were copied so far to carry connections, by
 // us and by the kernel for us, per carrier. Divided by BytesTotal it is the
 // number of copies per byte, retransmissions and headers included.
-func (s Snapshot) copiedBytes() map[config.Carrier]uint64 {
+func copiedBytes(s *admin.Snapshot) map[config.Carrier]uint64 {
 	all := map[config.Carrier]uint64{}
-	for carrier, n := range withKeys(s.BytesTotal) {
+	for carrier, n := range admin.WithCarriers(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx
 		for i := range s.Devices {

@@ -1,4 +1,4 @@
-package admin
+package metrics
 
 import (
 	"os"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -28,7 +29,7 @@ func TestAlertRules(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal(text, &doc))
 	described := map[string]string{}
 	name := regexp.MustCompile(`fqName: "(\w+)"`)
-	for _, m := range metricTable(VersionInfo{}) {
+	for _, m := range metricTable(admin.VersionInfo{}) {
 		described[name.FindStringSubmatch(m.desc.String())[1]] = m.desc.String()
 	}
 	used := regexp.MustCompile(`(smcgw_\w+)(?:\{([^}]*)\})?`)
@@ -57,6 +58,6 @@ func TestAlertRules(t *testing.T) {
 func requireReasons(t *testing.T, pattern string) {
 	for _, name := range regexp.MustCompile(`[a-z_]+`).FindAllString(pattern, -1) {
 		_, ok := negotiate.ParseReason(name)
-		require.True(t, ok || slices.Contains([]string{string(EndClosed), DemotedByOperator, DemotedByPeer}, name), name)
+		require.True(t, ok || slices.Contains([]string{string(admin.EndClosed), admin.DemotedByOperator, admin.DemotedByPeer}, name), name)
 	}
 }

@@ -1,9 +1,10 @@
-package admin
+package metrics
 
 import (
 	"slices"
 	"strings"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -19,27 +20,27 @@ func resets() []negotiate.Reason {
 
 // ends are all of the counted ends, and 0 for those that may come: an increase from a
 // series that is not there is none to an alert.
-func (s *Snapshot) ends() []EndCount {
-	counts := map[EndCount]uint64{}
+func ends(counted []admin.EndCount) []admin.EndCount {
+	counts := map[admin.EndCount]uint64{}
 	for _, side := range []config.Side{config.SideClient, config.SideServer} {
-		counts[EndCount{Reason: string(EndClosed), Side: side}] = 0
+		counts[admin.EndCount{Reason: string(admin.EndClosed), Side: side}] = 0
 		for _, r := range resets() {
-			for _, by := range []string{DecidedLocal, DecidedRemote} {
-				counts[EndCount{Reason: r.String(), Side: side, DecidedBy: by}] = 0
+			for _, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
+				counts[admin.EndCount{Reason: r.String(), Side: side, DecidedBy: by}] = 0
 			}
 		}
 	}
-	for _, n := range s.Ends {
+	for _, n := range counted {
 		count := n.Count
 		n.Count = 0
 		counts[n] += count
 	}
-	list := make([]EndCount, 0, len(counts))
+	list := make([]admin.EndCount, 0, len(counts))
 	for n, count := range counts {
 		n.Count = count
 		list = append(list, n)
 	}
-	slices.SortFunc(list, func(a, b EndCount) int {
+	slices.SortFunc(list, func(a, b admin.EndCount) int {
 		return strings.Compare(a.Reason+string(a.Side)+a.DecidedBy, b.Reason+string(b.Side)+b.DecidedBy)
 	})
 	return list

@@ -17,7 +17,7 @@ func ProcessorTimes(shards []*Shard) map[string]time.Duration {
 	}
 	rest := time.Duration(all.Utime.Nano() + all.Stime.Nano())
 	for _, s := range shards {
-		d := s.ProcessorTime()
+		d := s.processorTime()
 		used["shard"+strconv.Itoa(s.ID())] = d
 		rest -= d
 	}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -50,16 +49,6 @@ func (g *gateway) TakeBack() error {
 	}
 	g.openDatagrams()
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
-}
-
-// Leave implements admin.Control. From here on the successor speaks for the service.
-func (g *gateway) Leave(timeout time.Duration, main int) error {
-	if err := g.refuse(func(r *refusal) { r.drained = true }); err != nil {
-		return err
-	}
-	g.renewal.manager.HandOver(main) // before the end of the drain, which may come at once
-	_, err := g.Drain(timeout)
-	return err
 }
 
 // leaveCarrier ends the use of links of a device: connections they carry go on over the

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 var (
@@ -38,7 +38,7 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	if st.Notes = g.missingDevices(); len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
-	g.reloads.tell(st)
+	g.reloads.Tell(st)
 	failed, active := false, false
 	if g.noDatagrams != nil {
 		failed = true
@@ -64,35 +64,18 @@ func (g *gateway) tellHealth(st *admin.Status) {
 
 // missingDevices says which devices of the configuration carry nothing since there is no
 // such device.
-func (g *gateway) missingDevices() (list []string) {
+func (g *gateway) missingDevices() []string {
 	if g.host.Devices == nil {
 		return nil
 	}
 	_, missing := g.host.Devices()
-	for _, name := range missing {
-		if name == "" {
-			list = append(list, "devices: no device has a default route or a route to a peer of a rule: name devices, or add a route")
-		} else {
-			list = append(list, fmt.Sprintf("devices: there is no network device %s here: see ip link, and correct devices", name))
-		}
-	}
-	return list
+	return report.MissingDevices(missing)
 }
 
 // blockedLegs lists where connections are native because legs do not reach
 // applications.
-func (g *gateway) blockedLegs() (list []admin.BlockedLegs) {
-	for _, b := range g.steer.BlockedLegs() {
-		family := "ipv4"
-		if b.IPv6 {
-			family = "ipv6"
-		}
-		list = append(list, admin.BlockedLegs{Device: b.Device, Family: family, At: string(b.Way)})
-	}
-	if g.legless.Load() {
-		list = append(list, admin.BlockedLegs{At: "keeper"})
-	}
-	return list
+func (g *gateway) blockedLegs() []admin.BlockedLegs {
+	return report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 }
 
 // Stats implements admin.Control.
@@ -166,66 +149,11 @@ func (g *gateway) Peers() []admin.PeerInfo {
 		}
 	}
 	g.dgrams.Load().CountFlows(flows)
-	var list []admin.PeerInfo
-	use := g.peerUse()
-	capable := map[netip.Addr]int{} // where in list
-	for a, carriers := range g.peers.Carriers() {
-		capable[a] = len(list)
-		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
-		delete(use, a)
-	}
 	remembered, err := g.steer.Peers()
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	for i := range remembered {
-		info := peerInfo(&remembered[i])
-		if at, ok := capable[info.Address]; ok && info.Port == 0 {
-			list[at] = withRefusal(list[at], info)
-			continue
-		}
-		if info.Port == 0 {
-			info.Use = use[info.Address]
-			delete(use, info.Address)
-		}
-		list = append(list, info)
-	}
-	for a, u := range use { // nothing else is known of these
-		if u.Begun > 0 {
-			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
-		}
-	}
-	slices.SortFunc(list, func(a, b admin.PeerInfo) int {
-		if c := a.Address.Compare(b.Address); c != 0 {
-			return c
-		}
-		return int(a.Port) - int(b.Port)
-	})
-	return list
-}
-
-// withRefusal is what is known of a host that is capable, and is left alone for a while.
-func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
-	if refusal.State != admin.PeerUnknown {
-		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds
-	}
-	return host
-}
-
-func peerInfo(p *ebpf.Peer) admin.PeerInfo {
-	info := admin.PeerInfo{Address: p.Addr, Port: p.Port, State: admin.PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
-	if p.TTL <= 0 {
-		return info
-	}
-	r := negotiate.Reason(p.Reason)
-	info.Reason = r.String()
-	switch r {
-	case negotiate.ReasonOptionBlackholed:
-		info.State = admin.PeerBlackholed
-	default:
-		info.State = admin.PeerIncapable
-	}
-	return info
+	return report.Peers(g.peers.Carriers(), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
 }
 
 // Devices implements admin.Control.
@@ -353,12 +281,12 @@ func (g *gateway) Totals() admin.Snapshot {
 	}
 	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
-	g.reloads.addTo(&s)
+	g.reloads.AddTo(&s)
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}
 	s.Bounds = admin.Bounds{
-		Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
+		Flows: g.limits.MaxFlows(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
 	}
 	g.dgrams.Load().Snapshot(&s)
 	g.snapshotDecisions(&s)
@@ -366,7 +294,7 @@ func (g *gateway) Totals() admin.Snapshot {
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
-	s.SharesRefused = g.sharesRefused()
+	s.SharesRefused = report.SharesRefused(g.peers, g.pool)
 	s.Draining = g.drainer.Draining()
 	var health admin.Status
 	g.tellHealth(&health)
@@ -377,7 +305,7 @@ func (g *gateway) Totals() admin.Snapshot {
 // Snapshot implements admin.MetricsSource.
 func (g *gateway) Snapshot() admin.Snapshot {
 	s := g.Totals()
-	wireBounds(&s.Bounds, g.env.Stack.Stats())
+	report.WireBounds(&s.Bounds, g.env.Stack.Stats())
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)
@@ -385,7 +313,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-	s.Devices, s.CPU, s.CQErrors = g.devices(), g.processorTime(), g.carriers.CQErrors()
+	s.Devices, s.CPU, s.CQErrors = g.devices(), loop.ProcessorTimes(g.shards), g.carriers.CQErrors()
 	hosts := map[netip.Addr]bool{}
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
@@ -407,7 +335,7 @@ func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	}
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
-			reason, at := negotiate.Reason(r), sideOf(ebpf.Side(side))
+			reason, at := negotiate.Reason(r), report.SideOf(ebpf.Side(side))
 			udp := min(n, g.env.Counters.OfDatagrams(reason, at)) // the programs count both together
 			if udp > 0 {
 				s.UDP.Native[reason.String()] += udp
@@ -419,16 +347,4 @@ func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	}
 	s.Bounds.Datapath = c.Stats
 	g.live.Load().addDecisions(s, c.Decided)
-}
-
-// wireBounds reads the part of the wire TCP.
-func wireBounds(b *admin.Bounds, st netstack.Stats) {
-	b.WireLegs = map[string]int{"open": st.Flows - st.HalfOpen, "half_open": st.HalfOpen, "dead": st.Dead}
-	b.Wire = map[string]uint64{
-		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed, "handshake_failed": st.HandshakeFailed,
-		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
-		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
-		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
-		"stranger": st.Strangers, "black_hole": st.BlackHoles,
-	}
 }

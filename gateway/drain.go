@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -41,7 +42,7 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
-	if err := g.refuse(func(r *refusal) { r.drained = true }); err != nil {
+	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
 		return nil, err
 	}
 	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)

@@ -1,13 +1,9 @@
 package gateway
 
 import (
-	"time"
-
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
-	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +16,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 			f.GivenBack(e.Reason != 0)
 		}
 	case ebpf.EventNative:
-		g.nativeDecision(t, e)
+		g.nativeDecision(e)
 	case ebpf.EventDatagram:
 		g.dgrams.Load().Asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventTimeout:
@@ -31,7 +27,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 }
 
 // nativeDecision records a connection that stayed native.
-func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
+func (g *gateway) nativeDecision(e ebpf.Event) {
 	g.mu.Lock()
 	g.nextID++
 	id := g.nextID
@@ -39,40 +35,10 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 	r := negotiate.Reason(e.Reason)
 	past := g.env.Native
 	if e.Proto == ebpf.ProtoUDP {
-		g.env.Counters.NativeDatagrams(r, sideOf(e.Side))
+		g.env.Counters.NativeDatagrams(r, report.SideOf(e.Side))
 		past = g.udp.native
 	}
-	info := admin.ConnInfo{
-		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
-		State: life.Native.String(), Reason: r.String(), DecidedBy: admin.DecidedBy(remoteReason(r)),
-		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
-	}
+	info := report.Native(id, e)
 	past.Add(info)
 	g.env.Lines.Native(info)
-}
-
-func protoOf(p ebpf.Proto) config.Proto {
-	if p == ebpf.ProtoUDP {
-		return config.ProtoUDP
-	}
-	return config.ProtoTCP
-}
-
-func sideOf(s ebpf.Side) config.Side {
-	if s == ebpf.SideServer {
-		return config.SideServer
-	}
-	return config.SideClient
-}
-
-// remoteReason reports whether the programs learned a reason from the peer or
-// the path.
-func remoteReason(r negotiate.Reason) bool {
-	switch r {
-	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed,
-		negotiate.ReasonClientGone, negotiate.ReasonOptionRejected, negotiate.ReasonPeerRefused, negotiate.ReasonOfferUnanswered:
-		return true
-	default:
-		return false
-	}
 }

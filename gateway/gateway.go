@@ -19,6 +19,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/admission"
+	"github.com/smcgw/smcgw/gateway/internal/arrivals"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
@@ -26,6 +28,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/internal/renewal"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -54,19 +57,22 @@ type gateway struct {
 
 	udp           pastDatagrams
 	feed          *admin.Feed
-	room          room
+	desk          arrivals.Desk
+	room          admission.Room
+	limits        admission.Limits
 	peers         *peers.Table
 	trials        *policy.Trials
 	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
 	noDatagrams   error                           // why the engine could not be started
 	off, stopping atomic.Bool
 	legless       atomic.Bool // sockets for legs cannot be made
-	refusals      refusals
+	refusals      admission.Refusals
 	started       time.Time
 	pulse         loop.Pulse
+	heart         loop.Heart
 	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
-	reloads       reloads
-	renewal       *renewal
+	reloads       *renewal.Reloads
+	renewal       *renewal.Renewal
 	reloading     sync.Mutex // of reload: before trials.mu
 	logDropped    func() uint64
 	logLevel      *slog.LevelVar // nil: it cannot be set
@@ -88,13 +94,18 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, logDropped: func() uint64 { return 0 },
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(renewal.Reloads), logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.feed = admin.NewFeed()
 	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg})
-	g.renewal = &renewal{gateway: g}
+	g.desk = arrivals.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
+	g.renewal = &renewal.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
+	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
+	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers}
+	g.room = admission.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}
+	g.refusals = admission.Refusals{Tell: g.steer.Refuse}
 	g.trials = policy.NewTrials(cfg, g.steer)
 	g.environ()
 	if err := g.build(h); err != nil {
@@ -144,12 +155,12 @@ func (g *gateway) build(h Host) error {
 	}
 	g.openFabrics()
 	if g.env.Stack, err = netstack.New(netstack.Config{
-		Link: h.Link, Handler: g, Logger: g.log,
+		Link: h.Link, Handler: &g.desk, Logger: g.log,
 		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: peers.HandshakeLimit},
 	}); err != nil {
 		return err
 	}
-	if g.env.Accepting, err = g.legs.Listen(g.shards[0], g.appAccepted); err != nil {
+	if g.env.Accepting, err = g.legs.Listen(g.shards[0], g.desk.AppAccepted); err != nil {
 		return fmt.Errorf("app legs: %w", err)
 	}
 	g.openDatagrams()
@@ -174,6 +185,7 @@ func (g *gateway) startShards() error {
 		}
 		g.shards = append(g.shards, s)
 	}
+	g.heart.Loops = g.shards
 	return nil
 }
 

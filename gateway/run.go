@@ -19,7 +19,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
@@ -82,12 +84,12 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	if err := requireDescriptors(); err != nil {
+	if err := admission.RequireDescriptors(); err != nil {
 		return err
 	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout, Main: mainProcess(opts.Supervisor),
-		BeatEvery: beatInterval, Faults: opts.Faults,
+		BeatEvery: loop.BeatInterval, Faults: opts.Faults,
 	})
 	if err != nil {
 		return err
@@ -202,7 +204,7 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	if err != nil {
 		return err
 	}
-	g.renewal.load, g.renewal.program, g.renewal.manager = d.opts.Load, d.opts.Program, d.opts.Manager
+	g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.opts.Load, d.opts.Program, d.opts.Manager
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}
@@ -246,7 +248,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	events, stopEvents := context.WithCancel(context.Background())
 	defer stopEvents()
 	var tail errgroup.Group
-	tail.Go(func() error { g.beatLoop(beat); return nil })
+	tail.Go(func() error { g.heart.Run(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
 	tail.Go(func() error { conn.StallLoop(beat, g.cfg.Limits.StallTimeout.Duration(), g.all); return nil })
 	tail.Go(func() error { g.env.SilenceLoop(beat); return nil })
@@ -261,7 +263,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	group.Go(func() error { return d.open(loops, g) })
 	group.Go(func() error { d.page.Run(loops); return nil })
 	if d.opts.Load != nil {
-		tail.Go(func() error { g.renewal.loop(beat, d.opts.Reload); return nil })
+		tail.Go(func() error { g.renewal.Loop(beat, d.opts.Reload); return nil })
 	}
 	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
 	err := ignoreCanceled(group.Wait())
@@ -279,11 +281,11 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 
 // open lets connections in, when everything else runs.
 func (d *daemon) open(ctx context.Context, g *gateway) error {
-	g.beatOnce(g.loops(), time.Now())
+	g.heart.Beat(time.Now())
 	if err := d.before.TakeOver(ctx, g.host.Beside); err != nil {
 		return err
 	}
-	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
+	if now := g.limits.MaxFlows(); now < d.cfg.Limits.MaxFlows {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
 	}
 	d.opts.Manager.Ready()

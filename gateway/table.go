@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"hash/maphash"
-	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
@@ -35,7 +34,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flo
 			})
 			g.flows[t] = f
 			g.mu.Unlock()
-			g.noteRoom()
+			g.room.Note()
 			return f, true
 		}
 		delete(g.flows, t)
@@ -70,7 +69,7 @@ func (g *gateway) unlink(f *conn.Flow) {
 		f.EndShare()
 	}
 	g.mu.Unlock()
-	g.noteRoom()
+	g.room.Note()
 }
 
 // all returns the live flows.
@@ -86,38 +85,15 @@ func (g *gateway) all() []*conn.Flow {
 
 // admit decides whether the gateway has room for a flow that is in the table.
 func (g *gateway) admit(f *conn.Flow) negotiate.Reason {
-	g.mu.Lock()
-	n := len(g.flows)
-	g.mu.Unlock()
-	switch {
-	case g.stopping.Load():
+	if g.stopping.Load() {
 		return negotiate.ReasonDrained
-	case n > g.flowLimit():
-		return negotiate.ReasonFlowLimit
 	}
-	if f.Side == config.SideServer {
-		now := time.Now()
-		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.peers.PerPeer())
-		if r := g.peers.Admit(f.Peer(), scarce, now); r != negotiate.ReasonNone {
-			return r
-		}
-	}
-	if !g.rate.Allow() {
-		return negotiate.ReasonRateLimit
-	}
-	return negotiate.ReasonNone
+	return g.limits.Admit(f)
 }
 
-// containAbout is deferred by callbacks about a tuple: a panic ends the flow that it is
-// about.
-func (g *gateway) containAbout(t host.Tuple) {
-	r := recover()
-	if r == nil {
-		return
-	}
-	f := g.find(t)
-	if f == nil {
-		panic(r)
-	}
-	f.Panicked(r)
+// count returns how many live flows there are.
+func (g *gateway) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.flows)
 }

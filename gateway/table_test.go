@@ -112,19 +112,19 @@ func TestOverloadForgetsTheFlow(t *testing.T) {
 	p.steer[0].Put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
 	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
 	for range 2 { // the second one is repeated
-		_, ok := g.Proved(syn)
+		_, ok := g.desk.Proved(syn)
 		require.True(t, ok)
 	}
 	require.Len(t, g.all(), 1)
 	f := g.all()[0]
-	g.NotAccepted(syn, netstack.ErrOverload)
+	g.desk.NotAccepted(syn, netstack.ErrOverload)
 	gone(t, g, f)
 	require.Empty(t, g.all())
 	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
 	_, err := p.steer[0].Flow(ebpf.Tuple(tuple))
 	require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
 	require.Empty(t, p.steer[0].TakeInjected(), "there is no SYN to give back")
-	_, ok := g.Proved(syn)
+	_, ok := g.desk.Proved(syn)
 	require.False(t, ok, "not steered to us")
 }
 
@@ -152,12 +152,12 @@ func TestRoomForPeers(t *testing.T) {
 	for i := range waiting {
 		waiting[i].Begin(g.peers, stranger, time.Now())
 	}
-	g.noteRoom()
+	g.room.Note()
 	require.Equal(t, negotiate.ReasonRateLimit, shed())
 	for i := range waiting {
 		waiting[i].End(g.peers, stranger)
 	}
-	g.noteRoom()
+	g.room.Note()
 	require.Equal(t, negotiate.ReasonNone, shed())
 }
 
@@ -188,12 +188,4 @@ func TestNumbersOfStatus(t *testing.T) {
 	n, err := g.FlushPeers()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-}
-
-// TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
-func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
-	require.Panics(t, func() {
-		defer (&gateway{}).containAbout(host.Tuple{})
-		panic("test")
-	})
 }

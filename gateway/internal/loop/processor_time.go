@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessorTime returns how much processor time the shard's thread has used so far.
-func (s *Shard) ProcessorTime() time.Duration {
+// processorTime returns how much processor time the shard's thread has used so far.
+func (s *Shard) processorTime() time.Duration {
 	tid := s.tid.Load()
 	if tid == 0 {
 		return time.Duration(s.spent.Load())

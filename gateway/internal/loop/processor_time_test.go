@@ -13,7 +13,7 @@ import (
 func TestProcessorTime(t *testing.T) {
 	s, err := New(0, slog.New(slog.DiscardHandler), Options{})
 	require.NoError(t, err)
-	require.Zero(t, s.ProcessorTime())
+	require.Zero(t, s.processorTime())
 	s.Start()
 	const work = 50 * time.Millisecond
 	var spent time.Duration
@@ -24,10 +24,10 @@ func TestProcessorTime(t *testing.T) {
 			spent = time.Duration(now.Nano())
 		}
 	})
-	used := s.ProcessorTime()
+	used := s.processorTime()
 	require.GreaterOrEqual(t, used, work)
 	s.Halt()
 	s.CloseFDs()
-	require.GreaterOrEqual(t, s.ProcessorTime(), used)
+	require.GreaterOrEqual(t, s.processorTime(), used)
 	require.GreaterOrEqual(t, used, spent)
 }

@@ -232,7 +232,7 @@ func (s *Shard) run() {
 	s.tid.Store(int32(unix.Gettid()))
 	defer close(s.done)
 	defer s.left.Store(true)
-	defer func() { s.spent.Store(int64(s.ProcessorTime())); s.tid.Store(0) }()
+	defer func() { s.spent.Store(int64(s.processorTime())); s.tid.Store(0) }()
 	s.pin()
 	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)

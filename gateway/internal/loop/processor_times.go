@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"strconv"
@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is what the daemon has used so far: each shard, whose thread is its own,
+// ProcessorTimes is what the process has used so far: each shard, whose thread is its own,
 // and the rest.
-func (g *gateway) processorTime() map[string]time.Duration {
+func ProcessorTimes(shards []*Shard) map[string]time.Duration {
 	used := map[string]time.Duration{}
 	var all unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &all); err != nil {
 		return used
 	}
 	rest := time.Duration(all.Utime.Nano() + all.Stime.Nano())
-	for _, s := range g.shards {
-		d := s.ProcessorTime()
+	for _, s := range shards {
+		d := s.processorTime()
 		used["shard"+strconv.Itoa(s.ID())] = d
 		rest -= d
 	}

@@ -1,4 +1,4 @@
-package gateway
+package report
 
 import (
 	"net/netip"
@@ -6,22 +6,23 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/rmb"
 )
 
-// peerUse returns what each address holds.
-func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
+// PeerUse returns what each address holds.
+func PeerUse(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]admin.PeerUse {
 	all := map[netip.Addr]admin.PeerUse{}
-	for a, holds := range g.peers.Use() {
+	for a, holds := range table.Use() {
 		all[a] = admin.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
 	}
-	for owner, st := range g.pool.Owners() {
+	for owner, st := range pool.Owners() {
 		if a, ok := owner.(netip.Addr); ok {
 			u := all[a]
 			u.MemoryBytes = uint64(st.Reserved)
 			all[a] = u
 		}
 	}
-	for _, fb := range g.env.Fabrics {
+	for _, fb := range fabrics {
 		if sf, ok := fb.(*carrier.Shm); ok {
 			for _, p := range sf.Peers() {
 				u := all[p.Of]
@@ -33,12 +34,12 @@ func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
 	return all
 }
 
-// sharesRefused returns how often an address wanted more than its share.
-func (g *gateway) sharesRefused() map[string]uint64 {
+// SharesRefused returns how often an address wanted more than its share.
+func SharesRefused(table *peers.Table, pool *rmb.Pool) map[string]uint64 {
 	all := map[string]uint64{}
-	for r, n := range g.peers.Refusals() {
+	for r, n := range table.Refusals() {
 		all[string(r)] = n
 	}
-	all[string(peers.ResourceMemory)] += g.pool.Stats().RefusedQuota
+	all[string(peers.ResourceMemory)] += pool.Stats().RefusedQuota
 	return all
 }

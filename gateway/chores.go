@@ -6,15 +6,12 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
-	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
 const (
-	// beatInterval is how often the gateway says that it lives; the programs
-	// take it for gone after 200 ms.
-	beatInterval = 40 * time.Millisecond
 	// chores is how often the gateway looks after what has no time of its own.
 	chores = time.Second
 	// sweepEvery is how many chores pass between two sweeps of the maps, which
@@ -22,49 +19,6 @@ const (
 	// entry takes five seconds to become stale.
 	sweepEvery = 5
 )
-
-// lagging is what the heartbeat asks of a loop: by how much its next turn is late, 0
-// for one that rests and is not to turn yet. One that is late for loop.StuckAfter hangs.
-type lagging interface {
-	Late(now time.Time) time.Duration
-}
-
-// beatLoop writes the heartbeat as long as every shard turns
-// (docs/ARCHITECTURE.md "Shards"), until ctx ends.
-func (g *gateway) beatLoop(ctx context.Context) {
-	loops := g.loops()
-	tick := time.NewTicker(beatInterval)
-	defer tick.Stop()
-	for {
-		g.beatOnce(loops, time.Now())
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// loops are those that have to turn for the gateway to live.
-func (g *gateway) loops() (loops []lagging) {
-	for _, s := range g.shards {
-		loops = append(loops, s)
-	}
-	return loops
-}
-
-func (g *gateway) beatOnce(loops []lagging, now time.Time) {
-	for _, l := range loops {
-		if l.Late(now) >= loop.StuckAfter {
-			return
-		}
-	}
-	if err := g.steer.Heartbeat(); err != nil {
-		g.log.Error("heartbeat", "error", err)
-		return
-	}
-	g.pulse.Beat(now)
-}
 
 // choreLoop removes stale entries from the steering and looks after garbage and
 // what is learned, until ctx ends.
@@ -85,7 +39,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.watchLegs()
 		if rest <= 0 {
-			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.stuck})
+			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.desk.Stuck})
 			if err != nil {
 				g.log.Warn("sweep", "error", err)
 			}
@@ -93,7 +47,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 				rest = sweepEvery
 			}
 		}
-		g.noteRoom()
+		g.room.Note()
 		g.learn(time.Now())
 		awake.Tick(time.Now(), g.all)
 	}
@@ -112,7 +66,7 @@ func (g *gateway) watchLegs() {
 	} else {
 		g.log.Info("keeper of the legs' namespace answers again")
 	}
-	if err := g.refuse(func(r *refusal) { r.legless = missing }); err != nil {
+	if err := g.refusals.Change(func(r *admission.Refusal) { r.Legless = missing }); err != nil {
 		g.log.Warn("refuse new connections", "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package arrivals
 
 import (
 	"errors"
@@ -12,35 +12,49 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// What arrives at the gateway begins connections, or is given to the one of its tuple. The
-// callbacks of netstack do not wait.
-var _ netstack.Handler = (*gateway)(nil)
+// Desk is where connections arrive. Its fields are set before the first one.
+type Desk struct {
+	Env *conn.Env
+	// Find returns the live connection of a tuple, or nil.
+	Find func(t host.Tuple) *conn.Flow
+	// Begin enters a connection into the table; false when it is there already, or, with
+	// nil, when the gateway is going down.
+	Begin func(side config.Side, t host.Tuple, isn uint32) (f *conn.Flow, fresh bool)
+	// Hold keeps the gateway from ending until Env.Work is done; false: it is going down.
+	Hold func() bool
+	// Admit decides whether there is room for a connection that is in the table.
+	Admit func(f *conn.Flow) negotiate.Reason
+	// Learns reports whether connections of the rule with this number are learned from.
+	Learns func(rule int) bool
+}
+
+var _ netstack.Handler = (*Desk)(nil)
 
 // SYNACK is called by netstack for an accepted SYN-ACK of a tuple it does not
 // know: the peer's gateway wants to talk about a connection our application
 // has begun.
-func (g *gateway) SYNACK(sa netstack.SYNACK) {
+func (d *Desk) SYNACK(sa netstack.SYNACK) {
 	t := host.Tuple(sa.Tuple)
-	defer g.containAbout(t)
-	e, err := g.steer.Flow(ebpf.Tuple(t))
+	defer d.containAbout(t)
+	e, err := d.Env.Steering.Flow(ebpf.Tuple(t))
 	if err != nil || e.State != ebpf.StateNegotiating {
 		return // the app gave up, or a duplicate of something that is over
 	}
-	if !g.hold() { // the connection goes back as it came
-		g.env.Release(t, e.ISN, e.SYN)
+	if !d.Hold() { // the connection goes back as it came
+		d.Env.Release(t, e.ISN, e.SYN)
 		return
 	}
-	f, fresh := g.newFlow(config.SideClient, t, e.ISN)
+	f, fresh := d.Begin(config.SideClient, t, e.ISN)
 	if !fresh {
-		g.wg.Done()
+		d.Env.Work.Done()
 		return
 	}
-	f.Adopt(sa, e, g.learnsFrom(e.Rule), g.admit(f))
+	f.Adopt(sa, e, d.Learns(e.Rule), d.Admit(f))
 }
 
-// appAccepted gives an accepted app leg to its flow.
-func (g *gateway) appAccepted(fd int, t host.Tuple) {
-	f := g.find(t)
+// AppAccepted gives an accepted app leg to its flow.
+func (d *Desk) AppAccepted(fd int, t host.Tuple) {
+	f := d.Find(t)
 	if f == nil || f.Side != config.SideClient {
 		conn.ResetLeg(fd)
 		return
@@ -56,24 +70,24 @@ const longestRTT = 3 * time.Second
 // answered, and whose client has proved its address by what it said to that. From
 // here on it has a flow. One that there is no room for is declined when its gateway has
 // been heard: its SYN is gone.
-func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
+func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	t := host.Tuple(syn.Tuple)
-	defer g.containAbout(t)
-	e, err := g.steer.Flow(ebpf.Tuple(t))
+	defer d.containAbout(t)
+	e, err := d.Env.Steering.Flow(ebpf.Tuple(t))
 	if err != nil || e.ISN != syn.ISN || e.State != ebpf.StateWire {
 		return 0, false
 	}
-	old := g.find(t)
+	old := d.Find(t)
 	if old != nil && old.ISN != syn.ISN {
 		old.Replaced()
 	}
-	f, fresh := g.newFlow(config.SideServer, t, syn.ISN)
+	f, fresh := d.Begin(config.SideServer, t, syn.ISN)
 	switch {
 	case f == nil: // going down
-		g.turnAway(syn)
+		d.turnAway(syn)
 		return 0, false
 	case fresh:
-		f.Expect(syn, g.admit(f))
+		f.Expect(syn, d.Admit(f))
 	}
 	if f.Offered() {
 		return 0, false
@@ -83,16 +97,16 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
 // connection: the client has begun anew. It never wants it.
-func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
+func (d *Desk) OfferedSYN(syn netstack.SYN) bool {
 	t := host.Tuple(syn.Tuple)
-	defer g.containAbout(t)
-	e, err := g.steer.Flow(ebpf.Tuple(t))
+	defer d.containAbout(t)
+	e, err := d.Env.Steering.Flow(ebpf.Tuple(t))
 	if err == nil && e.ISN == syn.ISN {
 		return false // a late copy of the SYN that was answered
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	give := func() { g.env.ReturnSYN(t, e.ISN, raw) }
-	if old := g.find(t); old != nil {
+	give := func() { d.Env.ReturnSYN(t, e.ISN, raw) }
+	if old := d.Find(t); old != nil {
 		old.BeganAnew(give)
 	} else {
 		give()
@@ -103,61 +117,75 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 // BareSYN is called by netstack for a SYN without offer on a tuple that was
 // steered to us: the client fell back to native TCP
 // (docs/ARCHITECTURE.md "SYNs on a known tuple").
-func (g *gateway) BareSYN(syn netstack.SYN) {
+func (d *Desk) BareSYN(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
-	defer g.containAbout(t)
-	f := g.find(t)
+	defer d.containAbout(t)
+	f := d.Find(t)
 	if f == nil {
 		// Of a connection we never heard of: what proved it was lost on the way here.
-		if e, err := g.steer.Flow(ebpf.Tuple(t)); err == nil {
-			g.env.ReturnSYN(t, e.ISN, syn.Raw)
+		if e, err := d.Env.Steering.Flow(ebpf.Tuple(t)); err == nil {
+			d.Env.ReturnSYN(t, e.ISN, syn.Raw)
 		}
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	f.BareSYN(func() { g.env.ReturnSYN(t, f.ISN, raw) })
+	f.BareSYN(func() { d.Env.ReturnSYN(t, f.ISN, raw) })
 }
 
 // turnAway leaves a connection to the kernel that there is no room for: the SYN, or
 // what behind it proved the client's address, which it resets.
-func (g *gateway) turnAway(syn netstack.SYN) {
+func (d *Desk) turnAway(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
 	if !syn.Proved {
-		g.env.ReturnSYN(t, syn.ISN, syn.Raw)
+		d.Env.ReturnSYN(t, syn.ISN, syn.Raw)
 		return
 	}
-	if err := g.steer.Delete(ebpf.Tuple(t), syn.ISN, ebpf.StateWire); err != nil {
-		g.log.Debug("connection that was turned away", "tuple", t, "error", err)
+	if err := d.Env.Steering.Delete(ebpf.Tuple(t), syn.ISN, ebpf.StateWire); err != nil {
+		d.Env.Log.Debug("connection that was turned away", "tuple", t, "error", err)
 	}
 }
 
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
-func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
+func (d *Desk) NotAccepted(syn netstack.SYN, err error) {
 	t := host.Tuple(syn.Tuple)
-	defer g.containAbout(t)
-	f := g.find(t)
+	defer d.containAbout(t)
+	f := d.Find(t)
 	known := f != nil && f.ISN == syn.ISN && f.Side == config.SideServer
 	overload := errors.Is(err, netstack.ErrOverload)
 	if overload {
-		g.turnAway(syn)
+		d.turnAway(syn)
 	}
 	switch {
 	case known:
 		f.NotAccepted(err)
 	case overload:
-		g.env.Counters.Fallback(negotiate.ReasonRateLimit, config.SideServer)
+		d.Env.Counters.Fallback(negotiate.ReasonRateLimit, config.SideServer)
 	}
 }
 
 // Accepted is called by netstack when the third ACK of an offered connection
 // has arrived.
-func (g *gateway) Accepted(wire *netstack.Conn) {
+func (d *Desk) Accepted(wire *netstack.Conn) {
 	t := host.Tuple(wire.Tuple())
-	defer g.containAbout(t)
-	f := g.find(t)
-	if f == nil || f.Side != config.SideServer || f.ISN != wire.ISN() || !g.hold() {
+	defer d.containAbout(t)
+	f := d.Find(t)
+	if f == nil || f.Side != config.SideServer || f.ISN != wire.ISN() || !d.Hold() {
 		wire.Forget()
 		return
 	}
 	f.Serve(wire)
+}
+
+// containAbout is deferred by callbacks about a tuple: a panic ends the flow that it is
+// about.
+func (d *Desk) containAbout(t host.Tuple) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	f := d.Find(t)
+	if f == nil {
+		panic(r)
+	}
+	f.Panicked(r)
 }

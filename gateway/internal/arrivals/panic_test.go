@@ -1,0 +1,19 @@
+package arrivals
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
+)
+
+// TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
+func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
+	require.Panics(t, func() {
+		d := Desk{Find: func(host.Tuple) *conn.Flow { return nil }}
+		defer d.containAbout(host.Tuple{})
+		panic("test")
+	})
+}

@@ -1,0 +1,33 @@
+package loop
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lateLoop is a loop that is late by so much.
+type lateLoop struct{ by time.Duration }
+
+func (l *lateLoop) Late(time.Time) time.Duration { return l.by }
+
+// TestOneStuckLoopStopsTheHeart: and its next turn starts it again.
+func TestOneStuckLoopStopsTheHeart(t *testing.T) {
+	beats := 0
+	h := Heart{Write: func() error { beats++; return nil }, Pulse: new(Pulse)}
+	bad := &lateLoop{by: StuckAfter - 1}
+	loops := []lagging{&lateLoop{}, bad}
+	now := time.Unix(1000, 0)
+	h.beat(loops, now)
+	require.Equal(t, 1, beats)
+	bad.by = StuckAfter
+	h.beat(loops, now.Add(BeatInterval))
+	bad.by = time.Hour
+	h.beat(loops, now.Add(2*BeatInterval))
+	require.Equal(t, 1, beats)
+	require.Equal(t, now, h.Pulse.Last())
+	bad.by = 0
+	h.beat(loops, now.Add(time.Second))
+	require.Equal(t, 2, beats)
+}

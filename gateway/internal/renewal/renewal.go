@@ -1,0 +1,84 @@
+package renewal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// Renewal has another configuration take effect in a gateway, or another program in its
+// place. Its fields are set before the first use.
+type Renewal struct {
+	Log     *slog.Logger
+	Apply   func(config.Config) error     // puts a configuration in force, whole or not at all
+	Reloads *Reloads                      // what came of that
+	Load    func() (config.Config, error) // nil: the configuration is not of a file
+	Program *process.Program              // nil: it cannot be started again
+	Manager *process.ServiceManager
+
+	one sync.Mutex // the manager hears of one reload at a time
+}
+
+var (
+	errNoFile    = errors.New("the configuration is not of a file")
+	errNoProgram = errors.New("this gateway cannot start another one")
+)
+
+// Loop reads the configuration again for each signal, until ctx ends.
+func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+			_ = r.Again() // which the log and the status tell
+		}
+	}
+}
+
+// Again reads the configuration and puts it in force, whole or not at all.
+func (r *Renewal) Again() error {
+	if r.Load == nil {
+		return errNoFile
+	}
+	r.one.Lock()
+	defer r.one.Unlock()
+	r.Manager.Reloading()
+	defer r.Manager.Ready()
+	cfg, err := r.Load()
+	if err == nil {
+		err = r.Apply(cfg)
+	}
+	r.Reloads.Note(err, time.Now())
+	if err != nil {
+		r.Log.Error("configuration refused, the one before stays in force", "error", err)
+	} else {
+		r.Log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+	}
+	return err
+}
+
+// Successor starts the installed program, if it is another one than runs, or always.
+func (r *Renewal) Successor(always bool) (*process.Successor, error) {
+	if r.Program == nil || r.Load == nil {
+		if always {
+			return nil, errNoProgram
+		}
+		return nil, nil
+	}
+	replaced, err := r.Program.Replaced()
+	if err != nil || !replaced && !always {
+		return nil, err
+	}
+	if _, err := r.Load(); err != nil { // it would only end
+		return nil, err
+	}
+	r.Log.Info("starting a gateway that takes over", "program", r.Program.Path, "replaced", replaced)
+	return r.Program.Start()
+}

@@ -1,0 +1,48 @@
+package report
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Native is a connection that the programs have left native.
+func Native(id uint64, e ebpf.Event) admin.ConnInfo {
+	r := negotiate.Reason(e.Reason)
+	return admin.ConnInfo{
+		ID: id, Proto: string(protoOf(e.Proto)), Side: SideOf(e.Side), Local: e.Tuple.Local, Remote: e.Tuple.Remote,
+		State: life.Native.String(), Reason: r.String(), DecidedBy: admin.DecidedBy(remoteReason(r)),
+		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
+	}
+}
+
+func protoOf(p ebpf.Proto) config.Proto {
+	if p == ebpf.ProtoUDP {
+		return config.ProtoUDP
+	}
+	return config.ProtoTCP
+}
+
+// SideOf is the side of this host.
+func SideOf(s ebpf.Side) config.Side {
+	if s == ebpf.SideServer {
+		return config.SideServer
+	}
+	return config.SideClient
+}
+
+// remoteReason reports whether the programs learned a reason from the peer or
+// the path.
+func remoteReason(r negotiate.Reason) bool {
+	switch r {
+	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed,
+		negotiate.ReasonClientGone, negotiate.ReasonOptionRejected, negotiate.ReasonPeerRefused, negotiate.ReasonOfferUnanswered:
+		return true
+	default:
+		return false
+	}
+}

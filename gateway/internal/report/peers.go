@@ -1,0 +1,72 @@
+package report
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Peers lists all hosts that something is known of: the carriers proven with each, what
+// the programs remember, how many flows are carried, and what each holds, of which what
+// is listed is removed.
+func Peers(proven map[netip.Addr][]config.Carrier, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]admin.PeerUse) []admin.PeerInfo {
+	var list []admin.PeerInfo
+	capable := map[netip.Addr]int{} // where in list
+	for a, carriers := range proven {
+		capable[a] = len(list)
+		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
+		delete(use, a)
+	}
+	for i := range remembered {
+		info := peerInfo(&remembered[i])
+		if at, ok := capable[info.Address]; ok && info.Port == 0 {
+			list[at] = withRefusal(list[at], info)
+			continue
+		}
+		if info.Port == 0 {
+			info.Use = use[info.Address]
+			delete(use, info.Address)
+		}
+		list = append(list, info)
+	}
+	for a, u := range use { // nothing else is known of these
+		if u.Begun > 0 {
+			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
+		}
+	}
+	slices.SortFunc(list, func(a, b admin.PeerInfo) int {
+		if c := a.Address.Compare(b.Address); c != 0 {
+			return c
+		}
+		return int(a.Port) - int(b.Port)
+	})
+	return list
+}
+
+// withRefusal is what is known of a host that is capable, and is left alone for a while.
+func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
+	if refusal.State != admin.PeerUnknown {
+		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds
+	}
+	return host
+}
+
+func peerInfo(p *ebpf.Peer) admin.PeerInfo {
+	info := admin.PeerInfo{Address: p.Addr, Port: p.Port, State: admin.PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
+	if p.TTL <= 0 {
+		return info
+	}
+	r := negotiate.Reason(p.Reason)
+	info.Reason = r.String()
+	switch r {
+	case negotiate.ReasonOptionBlackholed:
+		info.State = admin.PeerBlackholed
+	default:
+		info.State = admin.PeerIncapable
+	}
+	return info
+}

@@ -109,7 +109,7 @@ func BenchmarkDatagram(b *testing.B) {
 		want  uint32
 	}{{"no rule", 0, dgramNative, tcxNext}, {"not selected", 1, dgramNative, tcxNext}, {"carried", 1, dgramSelected, tcxRedirect}} {
 		b.Run(v.name, func(b *testing.B) {
-			control := smcgwControl{Mode: uint32(ModeEnforce), Datagrams: v.looks, Epoch: 1, HeartbeatTimeout: uint64(time.Hour)}
+			control := smcgwControl{Mode: uint32(ModeEnforce), Datagrams: v.looks, Epoch: 1, Share: uint32(ShareAll), HeartbeatTimeout: uint64(time.Hour)}
 			require.NoError(b, objs.Control.Put(uint32(0), control))
 			require.NoError(b, objs.Beat.Put(uint32(0), monotonic()))
 			require.NoError(b, objs.Datagrams.Put(tuple, smcgwDgram{State: v.state, Epoch: 1, Told: ReasonPolicy, Reason: ReasonPolicy, Ifindex: 1}))

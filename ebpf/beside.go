@@ -18,7 +18,7 @@ import (
 type Neighbour struct {
 	// Generation is that of its devices.
 	Generation int `json:"generation"`
-	// AppIndex is the interface of its A.
+	// AppIndex is the interface of its A; 0: it carries nothing.
 	AppIndex int `json:"app_ifindex"`
 	// Programs are the ids of its wire programs. Ours come behind them.
 	Programs WirePrograms `json:"programs"`
@@ -52,7 +52,7 @@ func (n Neighbour) Validate() error {
 	switch {
 	case n.Generation < 1 || n.Generation > 9:
 		return fmt.Errorf("neighbour: generation %d is not in 1..9", n.Generation)
-	case n.AppIndex < 1:
+	case n.AppIndex < 0:
 		return fmt.Errorf("neighbour: interface %d", n.AppIndex)
 	}
 	return nil
@@ -65,6 +65,9 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 	}
 	defer d.leave()
 	n := Neighbour{Generation: d.cfg.Generation, AppIndex: d.appIndex}
+	if d.cfg.Counting {
+		return n, nil
+	}
 	for _, p := range []struct {
 		prog *bpf.Program
 		id   *uint32
@@ -129,7 +132,7 @@ func (d *Datapath) Refuse(reason uint8) error {
 // attachWire attaches a wire program: before those of others, but behind the
 // neighbour's, which decides about what it knows.
 func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
-	if d.beside == nil {
+	if d.beside == nil || d.beside.AppIndex == 0 {
 		return attachTCX(prog, ifindex, at, link.Head())
 	}
 	l, err := attachTCX(prog, ifindex, at, link.AfterProgramByID(d.beside.Programs.of(d.objs, prog)))
@@ -145,6 +148,11 @@ func (d *Datapath) followNeighbour() error {
 	defer d.mu.Unlock()
 	n := d.beside
 	if n == nil {
+		return nil
+	}
+	if n.AppIndex == 0 { // what counts is in the way of nothing
+		d.beside = nil
+		d.besideNow.Store(false)
 		return nil
 	}
 	l, err := d.nl.LinkByIndex(n.AppIndex)

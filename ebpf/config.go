@@ -37,6 +37,11 @@ type Config struct {
 	// [Datapath.Neighbour] of another generation describes it; nil: there is none.
 	// The datapath then begins retired, until [Datapath.Activate].
 	Beside *Neighbour
+	// Counting is for a gateway that carries nothing: it decides and counts, and there
+	// are neither devices nor legs, nor programs on the devices of the host.
+	Counting bool
+	// Retired: the datapath begins retired, as one with Beside.
+	Retired bool
 	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
 	CgroupPath string
 	// Mode of the start. Default: ModeOff.
@@ -46,6 +51,9 @@ type Config struct {
 	// Policy of the start, at most MaxRules, first match wins; what no rule
 	// matches is passed.
 	Policy []Rule
+	// Rollout is the share of the connections that rules select which is carried.
+	// Default: all.
+	Rollout Rollout
 	// NeverPorts are refused unless the matching rule names them. nil means
 	// [DefaultNeverPorts]; an empty list means none.
 	NeverPorts []uint16

@@ -324,6 +324,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	dev, known := d.devices[a.Index]
 	if !known {
 		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
+		if d.cfg.Counting {
+			dev.legs = [2]LegWay{}
+		}
 	}
 	dev.up = a.Flags&net.FlagUp != 0
 	for family, way := range dev.legs {
@@ -346,6 +349,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	}
 	dev.name, dev.value = a.Name, v
 	d.devices[a.Index] = dev
+	if d.cfg.Counting {
+		return nil
+	}
 	if err := d.attachDevice(dev, a.Index); err != nil {
 		err = errors.Join(err, d.detachLocked(a.Index)) // tried again at the next change
 		if errors.Is(err, unix.ENODEV) {

@@ -80,8 +80,13 @@ func (d *Datapath) makePair() error {
 	return nil
 }
 
-// legIndex is the interface of the host's end.
-func (d *Datapath) legIndex() int { return d.pair.Attrs().Index }
+// legIndex is the interface of the host's end, 0 without one.
+func (d *Datapath) legIndex() int {
+	if d.pair == nil {
+		return 0
+	}
+	return d.pair.Attrs().Index
+}
 
 // attachPair attaches the programs to the host's end. They go with the device, not
 // with this process: a leg's reset that leaves when the gateway dies is steered as

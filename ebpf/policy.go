@@ -23,6 +23,32 @@ const (
 	ProtoUDP = policy.ProtoUDP
 )
 
+// Share is a part of the connections of a rule, Rollout which these are.
+type (
+	Share   = policy.Share
+	Rollout = policy.Rollout
+)
+
+// The shares with a meaning of their own.
+const (
+	ShareDefault = policy.ShareDefault
+	ShareNone    = policy.ShareNone
+	ShareAll     = policy.ShareAll
+)
+
+// ShareOf returns the share for a percentage, 0 to 100.
+func ShareOf(percent float64) Share { return policy.ShareOf(percent) }
+
+// Direction is who dials.
+type Direction = policy.Direction
+
+// The directions.
+const (
+	DirectionBoth   = policy.DirectionBoth
+	DirectionClient = policy.DirectionClient
+	DirectionServer = policy.DirectionServer
+)
+
 // Action is what a policy rule wants. Whether auto pays is told by
 // [Datapath.SetService].
 type Action = policy.Action

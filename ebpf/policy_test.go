@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -26,6 +27,9 @@ func naive(rules []Rule, never []uint16, q Query) Verdict {
 			}
 			continue
 		}
+		if r.Action != ActionPass && naiveOutside(r, q) {
+			return Verdict{Rule: i, Reason: ReasonCanary}
+		}
 		if r.Action != ActionPass {
 			return Verdict{Rule: i, Action: r.Action}
 		}
@@ -44,7 +48,7 @@ func naiveMatch(r Rule, q Query) bool {
 	if r.Proto != q.Proto {
 		return false
 	}
-	if q.Inbound && r.OutboundOnly() {
+	if q.Inbound && (r.Direction == DirectionClient || len(r.UIDs)+len(r.Cgroups) > 0) || !q.Inbound && r.Direction == DirectionServer {
 		return false
 	}
 	if len(r.Ports) > 0 && !slices.Contains(r.Ports, q.Port) {
@@ -59,6 +63,14 @@ func naiveMatch(r Rule, q Query) bool {
 	return len(r.Cgroups) == 0 || slices.ContainsFunc(r.Cgroups, func(c string) bool {
 		return q.Cgroup == c || strings.HasPrefix(q.Cgroup, c+"/")
 	})
+}
+
+// naiveOutside: a rule has no share here, or one that its place decides.
+func naiveOutside(r Rule, q Query) bool {
+	if r.Share == ShareDefault || !q.Local.IsValid() {
+		return false
+	}
+	return r.Share == ShareNone || r.Share != ShareAll && policy.Place(0, q.Local, q.Remote) >= uint32(r.Share)
 }
 
 var (
@@ -93,10 +105,13 @@ func drawRules(t *rapid.T) []Rule {
 		rules[i] = Rule{
 			Ports: some(t, "ports", testPorts), Peers: some(t, "peers", testPrefixes),
 			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")), Proto: Proto(rapid.IntRange(0, 1).Draw(t, "proto")),
-			Sole: rapid.IntRange(0, 5).Draw(t, "sole") == 0,
+			Sole: rapid.IntRange(0, 5).Draw(t, "sole") == 0, Share: rapid.SampledFrom([]Share{0, 0, ShareNone, ShareAll, ShareOf(50)}).Draw(t, "share"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "caller") == 0 {
 			rules[i].UIDs, rules[i].Cgroups = some(t, "uids", testUIDs), some(t, "cgroups", testCgroups)
+		}
+		if len(rules[i].UIDs)+len(rules[i].Cgroups) == 0 {
+			rules[i].Direction = Direction(rapid.IntRange(0, 2).Draw(t, "direction"))
 		}
 	}
 	return rules
@@ -113,6 +128,10 @@ func TestPolicyModel(t *testing.T) {
 				Inbound: rapid.Bool().Draw(t, "inbound"), Peer: rapid.SampledFrom(testPeers).Draw(t, "peer"),
 				Port: rapid.SampledFrom(append(testPorts, 1)).Draw(t, "port"),
 				UID:  rapid.SampledFrom(append(testUIDs, 9)).Draw(t, "uid"), Cgroup: rapid.SampledFrom(testPlaces).Draw(t, "cgroup"),
+			}
+			if rapid.Bool().Draw(t, "ends") {
+				q.Local = netip.AddrPortFrom(netip.MustParseAddr("10.77.3.1"), rapid.Uint16().Draw(t, "local"))
+				q.Remote = netip.AddrPortFrom(q.Peer, q.Port)
 			}
 			require.Equal(t, naive(rules, testNever, q), p.Decide(q), "%+v", q)
 		}

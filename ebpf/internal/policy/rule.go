@@ -27,6 +27,16 @@ const (
 	ActionAuto
 )
 
+// Direction is who dials: the local application, or one of the other host.
+type Direction uint8
+
+// The directions.
+const (
+	DirectionBoth Direction = iota
+	DirectionClient
+	DirectionServer
+)
+
 // Rule is one line of the policy. All lists that are given must match; within a
 // list any entry may. A rule with cgroups or users matches outbound connections
 // only: an inbound SYN does not tell its application.
@@ -46,6 +56,10 @@ type Rule struct {
 	UIDs []uint32
 	// Proto is the protocol; the rule is about no other.
 	Proto Proto
+	// Direction is that of the connections, seen from this host.
+	Direction Direction
+	// Share is how many of the matching connections an action other than pass is for.
+	Share Share
 	// Sole: on Ports, rules for the same protocol that are not sole match nothing.
 	// Wherever it stands in the list, such a rule decides, and moves no other.
 	Sole bool
@@ -53,5 +67,9 @@ type Rule struct {
 	Action Action
 }
 
+// asksCaller reports whether the rule asks for something that is known of outbound
+// connections only.
+func (r Rule) asksCaller() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }
+
 // OutboundOnly reports whether the rule can match outbound connections only.
-func (r Rule) OutboundOnly() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }
+func (r Rule) OutboundOnly() bool { return r.asksCaller() || r.Direction == DirectionClient }

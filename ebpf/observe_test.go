@@ -159,7 +159,7 @@ func TestRollout(t *testing.T) {
 	for _, percent := range []float64{0, 30, 100} {
 		r := Rollout{Seed: uint64(percent) * 7, Share: ShareOf(percent)}
 		require.NoError(t, d.SetRollout(r))
-		inside := 0
+		inside, wants := 0, map[netip.AddrPort]uint8{}
 		for range 60 {
 			c, err := h1.connect("10.77.0.2:9000", 5*time.Second)
 			require.NoError(t, err)
@@ -175,10 +175,13 @@ func TestRollout(t *testing.T) {
 			} else {
 				inside++
 			}
-			e := rec.wait(t, 30*time.Second, func(e Event) bool { return e.Tuple.Local == local })
-			require.Equal(t, want, e.Reason)
+			wants[local] = want
 			q.Local, q.Remote = q.Remote, q.Local
 			require.Equal(t, want == ReasonCanary, d.Decide(q).Reason == ReasonCanary, "the other end")
+		}
+		for local, want := range wants {
+			e := rec.wait(t, 30*time.Second, func(e Event) bool { return e.Tuple.Local == local })
+			require.Equal(t, want, e.Reason)
 		}
 		switch percent {
 		case 0:

@@ -299,7 +299,9 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	}
 	g.dgrams.Load().Snapshot(&s)
 	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
-	wireBounds(&s.Bounds, g.env.Stack.Stats())
+	if g.carries() {
+		wireBounds(&s.Bounds, g.env.Stack.Stats())
+	}
 	g.snapshotSteering(&s)
 	s.Devices = g.devices()
 	ps := g.pool.Stats()
@@ -317,7 +319,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 }
 
 func (g *gateway) snapshotSteering(s *admin.Snapshot) {
-	c, err := g.steer.Counters()
+	c, err := g.counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 		return

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
@@ -65,8 +66,9 @@ type gateway struct {
 	started       time.Time
 	pulse         loop.Pulse
 	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
-	reloads       reloads
-	reloading     sync.Mutex // of reload: before trials.mu
+	reloads       *reloads
+	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
+	reloading     sync.Mutex     // of reload: before trials.mu
 	logDropped    func() uint64
 
 	cancel   context.CancelFunc // of env.Context
@@ -87,7 +89,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
 		udp:   pastDatagrams{closed: admin.NewHistory(historySize), native: admin.NewHistory(historySize)},
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, logDropped: func() uint64 { return 0 },
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(reloads), logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
@@ -120,6 +122,10 @@ func (g *gateway) environ() {
 // crash ends the process as a failure, without a goroutine dump: the log has it.
 func crash() { os.Exit(1) }
 
+// carries reports whether the gateway can carry: its host has what that takes. Otherwise
+// it has the programs count.
+func (g *gateway) carries() bool { return g.host.Link != nil }
+
 func (g *gateway) build(h Host) error {
 	keys, err := config.LoadKeys(g.cfg.Security.PSKFile)
 	if err != nil {
@@ -133,6 +139,9 @@ func (g *gateway) build(h Host) error {
 	}
 	if err := g.steer.SetProofs(g.cfg.Limits.NewFlowsPerSecond); err != nil {
 		return fmt.Errorf("rate of connections that peers begin: %w", err)
+	}
+	if !g.carries() {
+		return nil
 	}
 	if err := g.startShards(); err != nil {
 		return err

@@ -102,6 +102,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 // watchLegs keeps new connections native while sockets for them cannot be made. Those
 // that are carried have theirs.
 func (g *gateway) watchLegs() {
+	if !g.carries() {
+		return
+	}
 	missing := !g.legs.Available()
 	if g.stopping.Load() || missing == g.legless.Load() {
 		return

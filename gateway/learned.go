@@ -8,9 +8,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 )
 
-// newAutoBook returns nil if no rule has action auto.
+// newAutoBook returns nil if no rule has action auto, or nothing is carried.
 func newAutoBook(g *gateway) *auto.Book {
-	if !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
+	if !g.carries() || !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
 		return nil
 	}
 	return auto.NewBook(g.steer, g.cfg.Fallback.NegativeCache, g.log)

@@ -11,21 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
-
-	"golang.org/x/sync/errgroup"
-
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/internal/conn"
-	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // Supervisor keeps the steering alive a little longer than the daemon, so that
@@ -92,20 +84,22 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	steering := policy.Translate(cfg, log)
-	before.Place(&steering)
-	steering.Legs = ns
-	if steering.CgroupPath == "" {
-		steering.CgroupPath = process.Cgroup()
-	}
-	dp, err := ebpf.Open(steering)
+	at := &ground{legs: ns, before: before, opts: opts}
+	first, err := at.site(cfg, false)
 	if err != nil {
-		return fmt.Errorf("datapath: %w", err)
+		return err
 	}
-	kernel := sockets.New(ns, dp.SetListener)
-	defer func() { _ = kernel.Close() }()
-	err = runSteered(ctx, cfg, opts, before, server, dp, kernel)
-	return errors.Join(err, dp.Close())
+	if err := first.protect(); err != nil {
+		return errors.Join(err, first.leave())
+	}
+	if server == nil {
+		if server, err = before.Yield(ctx, cfg, first.dp.Heartbeat); err != nil {
+			return errors.Join(err, first.leave())
+		}
+		defer func() { _ = server.Close() }()
+	}
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server, before: before, ground: at}
+	return d.run(ctx, first)
 }
 
 // RunOn is the daemon on any host, such as one that exists in memory only.
@@ -116,7 +110,7 @@ func RunOn(ctx context.Context, cfg config.Config, h Host, opts RunOptions) erro
 	}
 	defer func() { _ = server.Close() }()
 	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server}
-	return d.run(ctx, h)
+	return d.run(ctx, &site{Host: h})
 }
 
 func (o RunOptions) logger() *slog.Logger {
@@ -124,159 +118,6 @@ func (o RunOptions) logger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return o.Logger
-}
-
-// runSteered puts the gateway on an open datapath, under its guardian. A successor
-// has the other gateway yield when that is all there; its server is nil before.
-func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *upgrade.Predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *sockets.Legs) error {
-	hand, err := dp.Handover()
-	if err != nil {
-		return fmt.Errorf("hand over to the guardian: %w", err)
-	}
-	defer func() { _ = hand.Close() }()
-	if opts.Supervisor != nil {
-		if err := opts.Supervisor.Protect(hand.Heartbeat, hand.Hold); err != nil {
-			return fmt.Errorf("guardian: %w", err)
-		}
-	}
-	if server == nil {
-		if server, err = before.Yield(ctx, cfg, dp.Heartbeat); err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-	}
-	h, err := realHost(dp, kernel)
-	if err != nil {
-		return err
-	}
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server, before: before}
-	err = d.run(ctx, h)
-	if opts.Supervisor != nil {
-		err = errors.Join(err, opts.Supervisor.Release())
-	}
-	return errors.Join(err, ebpf.StopHeartbeat(hand.Heartbeat))
-}
-
-func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
-	id, err := kernelID()
-	if err != nil {
-		return Host{}, err
-	}
-	link, err := link.TUN(dp.WireTUN(), dp.WireMTU())
-	if err != nil {
-		return Host{}, fmt.Errorf("wire link: %w", err)
-	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Missing: dp.Missing, Route: dp.RouteDevice, RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
-}
-
-// daemon is one run of the gateway.
-type daemon struct {
-	cfg    config.Config
-	opts   RunOptions
-	log    *slog.Logger
-	admin  *admin.Server
-	before *upgrade.Predecessor // nil: none
-}
-
-func (d *daemon) run(ctx context.Context, h Host) error {
-	h.faults = d.opts.Faults
-	g, err := newGateway(d.cfg, h, d.log)
-	if err != nil {
-		return err
-	}
-	if d.opts.LogDropped != nil {
-		g.logDropped = d.opts.LogDropped
-	}
-	err = d.serve(ctx, g)
-	g.close()
-	return err
-}
-
-// drainGrace is how long offers that are already on the wire may still be answered
-// and fall back before a clean stop goes on.
-const drainGrace = 100 * time.Millisecond
-
-// serve runs the loops around the gateway until ctx ends or one of them fails. The
-// heartbeat outlives the others: what is under way falls back under it.
-func (d *daemon) serve(ctx context.Context, g *gateway) error {
-	beat, stopBeat := context.WithCancel(context.Background())
-	defer stopBeat()
-	ctx, stopLoops := context.WithCancel(ctx)
-	defer stopLoops()
-	group, loops := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.admin.Serve(loops, g, g) })
-	events, stopEvents := context.WithCancel(context.Background())
-	defer stopEvents()
-	var tail errgroup.Group
-	tail.Go(func() error { g.beatLoop(beat); return nil })
-	tail.Go(func() error { g.choreLoop(beat); return nil })
-	tail.Go(func() error { conn.StallLoop(beat, g.cfg.Limits.StallTimeout.Duration(), g.all); return nil })
-	tail.Go(func() error { g.env.SilenceLoop(beat); return nil })
-	tail.Go(func() error {
-		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
-		if err != nil { // a gateway that hears of nothing must not go on
-			stopLoops()
-		}
-		return err
-	})
-	group.Go(func() error { return g.awaitDrain(loops) })
-	group.Go(func() error { return d.open(loops, g) })
-	if d.opts.Load != nil {
-		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
-	}
-	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
-	err := ignoreCanceled(group.Wait())
-	d.opts.Manager.Stopping()
-	if errors.Is(err, errDrained) {
-		err = nil
-	}
-	g.quiesce()
-	time.Sleep(drainGrace)
-	g.close()
-	stopBeat()
-	stopEvents()
-	return errors.Join(err, tail.Wait())
-}
-
-// open lets connections in, when everything else runs.
-func (d *daemon) open(ctx context.Context, g *gateway) error {
-	g.beatOnce(g.loops(), time.Now())
-	if err := d.before.TakeOver(ctx, g.host.Beside); err != nil {
-		return err
-	}
-	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
-		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
-	}
-	d.opts.Manager.Ready()
-	mode := d.cfg.Mode
-	if admin.NewOffFlag(d.cfg.StateDir).IsSet() {
-		mode = config.ModeOff
-	}
-	d.log.Info("gateway is up", "mode", mode, "devices", d.cfg.Devices, "shards", len(g.shards))
-	return nil
-}
-
-// reloadLoop reads the configuration again when it is told to, until ctx ends.
-func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.opts.Reload:
-		}
-		d.opts.Manager.Reloading()
-		cfg, err := d.opts.Load()
-		if err == nil {
-			err = g.reload(cfg)
-		}
-		g.reloads.note(err, time.Now())
-		if err != nil {
-			d.log.Error("configuration refused, the one before stays in force", "error", err)
-		} else {
-			d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
-		}
-		d.opts.Manager.Ready()
-	}
 }
 
 func ignoreCanceled(err error) error {

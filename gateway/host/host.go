@@ -44,6 +44,7 @@ type switches interface {
 	SetProofs(perSecond int) error
 	Shed(reason uint8) error
 	SetPolicy(rules []ebpf.Rule) error
+	SetRollout(r ebpf.Rollout) error
 }
 
 // watching is the part of [Steering] that tells what happens, and cleans up.
@@ -54,6 +55,7 @@ type watching interface {
 	BlockedLegs() []ebpf.BlockedLegs
 	ProveAgain()
 	Counters() (ebpf.Counters, error)
+	TakeSeen() ([]ebpf.Seen, error)
 	MapUsage() ([]ebpf.MapUsage, error)
 }
 

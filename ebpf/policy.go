@@ -5,6 +5,9 @@ import "github.com/smcgw/smcgw/ebpf/internal/policy"
 // Rule is one line of the policy.
 type Rule = policy.Rule
 
+// PortRange is a range of ports of a rule.
+type PortRange = policy.PortRange
+
 // Policy is a compiled rule list, which decides as the programs do.
 type Policy = policy.Policy
 

@@ -21,7 +21,7 @@ func naive(rules []Rule, never []uint16, q Query) Verdict {
 		if !naiveMatch(r, q) || taken && !sole(r) {
 			continue
 		}
-		if r.Action != ActionPass && len(r.Ports) == 0 && slices.Contains(never, q.Port) {
+		if r.Action != ActionPass && !slices.Contains(r.Ports, q.Port) && slices.Contains(never, q.Port) {
 			if excluded == NoRule {
 				excluded = i
 			}
@@ -51,7 +51,8 @@ func naiveMatch(r Rule, q Query) bool {
 	if q.Inbound && (r.Direction == DirectionClient || len(r.UIDs)+len(r.Cgroups) > 0) || !q.Inbound && r.Direction == DirectionServer {
 		return false
 	}
-	if len(r.Ports) > 0 && !slices.Contains(r.Ports, q.Port) {
+	within := func(p PortRange) bool { return p.First <= q.Port && q.Port <= p.Last }
+	if len(r.Ports)+len(r.Ranges) > 0 && !slices.Contains(r.Ports, q.Port) && !slices.ContainsFunc(r.Ranges, within) {
 		return false
 	}
 	if len(r.Peers) > 0 && !slices.ContainsFunc(r.Peers, func(p netip.Prefix) bool { return p.Contains(q.Peer) }) {
@@ -76,6 +77,7 @@ func naiveOutside(r Rule, q Query) bool {
 var (
 	testNever    = []uint16{22, 53}
 	testPorts    = []uint16{22, 53, 80, 6379, 9000}
+	testRanges   = []PortRange{{First: 20, Last: 80}, {First: 53, Last: 53}, {First: 6000, Last: 9000}}
 	testPrefixes = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.77.0.0/16"), netip.MustParsePrefix("10.77.3.0/24"),
 		netip.MustParsePrefix("10.77.3.7/32"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/25"),
@@ -103,7 +105,7 @@ func drawRules(t *rapid.T) []Rule {
 	rules := make([]Rule, n)
 	for i := range rules {
 		rules[i] = Rule{
-			Ports: some(t, "ports", testPorts), Peers: some(t, "peers", testPrefixes),
+			Ports: some(t, "ports", testPorts), Ranges: some(t, "ranges", testRanges), Peers: some(t, "peers", testPrefixes),
 			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")), Proto: Proto(rapid.IntRange(0, 1).Draw(t, "proto")),
 			Sole: rapid.IntRange(0, 5).Draw(t, "sole") == 0, Share: rapid.SampledFrom([]Share{0, 0, ShareNone, ShareAll, ShareOf(50)}).Draw(t, "share"),
 		}

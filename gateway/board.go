@@ -6,6 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // board passes what operators ask on to the gateway that serves now.
@@ -30,6 +31,12 @@ func (b *board) Peers() []admin.PeerInfo { return b.g.Load().Peers() }
 
 // Services implements admin.Control.
 func (b *board) Services() []admin.ServiceInfo { return b.g.Load().Services() }
+
+// Policy implements admin.Control.
+func (b *board) Policy() admin.PolicyReport { return b.g.Load().Policy() }
+
+// SetShare implements admin.Control.
+func (b *board) SetShare(s config.Share) error { return b.g.Load().SetShare(s) }
 
 // Devices implements admin.Control.
 func (b *board) Devices() admin.DeviceList { return b.g.Load().Devices() }

@@ -32,6 +32,7 @@ func (g *gateway) Status() admin.Status {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
 	g.reloads.tell(&st)
+	g.guard.tell(&st)
 	failed := g.noDatagrams
 	for _, d := range g.devices() {
 		failed = failed || d.State == admin.DeviceFailed
@@ -206,6 +207,11 @@ func (g *gateway) SetOff(off bool) error {
 		return err
 	}
 	g.off.Store(off)
+	if !off {
+		if err := g.resetGuard(); err != nil {
+			return err
+		}
+	}
 	if off {
 		g.dgrams.Load().Quiesce(negotiate.ReasonOff)
 	} else {
@@ -280,6 +286,9 @@ func (g *gateway) mode() config.Mode {
 	if g.off.Load() {
 		return config.ModeOff
 	}
+	if g.guard.tripped() {
+		return config.ModeObserve
+	}
 	return g.live.Load().Mode
 }
 
@@ -294,6 +303,8 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
 	g.reloads.addTo(&s)
+	g.guard.addTo(&s)
+	s.Share = g.rollout.share().Percent() / 100
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}

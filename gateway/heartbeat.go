@@ -94,6 +94,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.noteRoom()
+		g.grow(time.Now())
+		g.look()
+		g.watchOver(time.Now())
 		g.learn(time.Now())
 		awake.Tick(time.Now(), g.all)
 	}

@@ -25,6 +25,7 @@ func (g *gateway) reload(next config.Config) error {
 	if err != nil {
 		return err
 	}
+	g.look()
 	now := g.live.Load()
 	book, err := g.closeDecisions(now)
 	if err != nil {
@@ -37,6 +38,8 @@ func (g *gateway) reload(next config.Config) error {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book})
+	g.newRollout(now.Rollout, next.Rollout)
+	g.configureGuard(next.Guard)
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}

@@ -22,7 +22,13 @@ func (g *gateway) inherit(old *gateway) error {
 	g.past, book.until = &counts, nil
 	g.live.Store(&liveConfig{Config: g.cfg, decided: book})
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
+	g.forecast, g.guard = old.forecast, old.guard
+	old.look()
+	if old.live.Load().Rollout == g.cfg.Rollout {
+		g.rollout.follow(&old.rollout)
+	}
 	g.udp, g.started, g.reloads, g.logDropped = old.udp, old.started, old.reloads, old.logDropped
+	g.configureGuard(g.cfg.Guard)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.nextID = old.nextID

@@ -54,7 +54,7 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
-		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
+		newStatus, newStats, newConns, newPeers, newPolicy, newDevices, newCodes, newVersion,
 		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
 	}
 }

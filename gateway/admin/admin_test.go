@@ -138,6 +138,18 @@ func TestAdminVerbs(t *testing.T) {
 	}
 	require.Len(t, a.ctl.demoted, 1)
 
+	res, err = a.client.SetShare(t.Context(), "2.5%")
+	require.NoError(t, err)
+	require.Contains(t, res.Message, "2.5%")
+	require.Equal(t, config.Share(250), a.ctl.share)
+	for _, wrong := range []string{"", "101", "x"} {
+		_, err = a.client.SetShare(t.Context(), wrong)
+		require.ErrorContains(t, err, "is not a share from 0% to 100%")
+	}
+	p, err := a.client.Policy(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, samplePolicy(), p)
+
 	a.ctl.fail = errFake
 	_, err = a.client.FlushPeers(t.Context())
 	require.EqualError(t, err, "answer of the daemon: "+errFake.Error())

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Control is what the admin server asks of a running gateway. All methods are
@@ -27,6 +29,8 @@ type reports interface {
 	Peers() []PeerInfo
 	// Services lists what rules with action auto have learned.
 	Services() []ServiceInfo
+	// Policy tells the rules and what they decided. Schema may be left empty.
+	Policy() PolicyReport
 	// Devices lists the RDMA devices of the configuration, and the adapters of the
 	// host. Schema may be left empty.
 	Devices() DeviceList
@@ -46,6 +50,9 @@ type switches interface {
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
+	// SetShare changes the share of the connections that is carried, until the
+	// configuration is read again.
+	SetShare(s config.Share) error
 	// ResetFlows begins to reset everything that is carried, and returns how many
 	// connections that are. What is negotiated falls back.
 	ResetFlows() int

@@ -56,7 +56,7 @@ func (c Config) Notes() []string {
 		note(r.matchesAll() && later, "%s: matches everything: the rules for %s after it are never reached", field, r.Match.Proto)
 		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
-			note(r.Action != ActionPass && slices.Contains(neverPorts, p), "%s: port %d is on the never-list and is carried because the rule names it", field, p)
+			note(r.Action != ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
 		}
 	}
 	_, err := LoadKeys(c.Security.PSKFile)

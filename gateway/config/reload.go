@@ -16,6 +16,7 @@ var ErrRestart = errors.New("takes a restart")
 // configurations must be the same.
 func (c Config) reloadable() Config {
 	c.Mode, c.Policy, c.Security = "", nil, Security{}
+	c.Rollout, c.Guard = Rollout{}, Guard{}
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
 	return c
 }

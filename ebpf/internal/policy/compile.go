@@ -107,7 +107,7 @@ func (p *Policy) rulesWhere(ok func(Rule) bool) uint64 {
 func (p *Policy) compileMasks() {
 	p.Any4 = p.rulesWhere(func(r Rule) bool { return len(r.Peers) == 0 })
 	p.Any6 = p.Any4
-	p.AnyPort = p.rulesWhere(func(r Rule) bool { return len(r.Ports) == 0 })
+	p.AnyPort = p.rulesWhere(func(r Rule) bool { return len(r.Ports)+len(r.Ranges) == 0 })
 	p.AnyCgroup = p.rulesWhere(func(r Rule) bool { return len(r.Cgroups) == 0 })
 	p.AnyUID = p.rulesWhere(func(r Rule) bool { return len(r.UIDs) == 0 })
 	p.Inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
@@ -140,12 +140,18 @@ func covers(c, q netip.Prefix) bool { return c.Bits() <= q.Bits() && c.Contains(
 
 // compilePorts gives each named or never-listed port its rules.
 func (p *Policy) compilePorts() {
-	named, sole := map[uint16]uint64{}, map[uint16]uint64{}
+	named, sole, within := map[uint16]uint64{}, map[uint16]uint64{}, map[uint16]uint64{}
 	for i, r := range p.rules {
 		for _, port := range r.Ports {
 			named[port] |= 1 << i
 			if r.Sole {
 				sole[port] |= 1 << i
+			}
+		}
+		for _, q := range r.Ranges {
+			for port := int(q.First); port <= int(q.Last); port++ {
+				within[uint16(port)] |= 1 << i
+				named[uint16(port)] |= 0
 			}
 		}
 	}
@@ -154,10 +160,11 @@ func (p *Policy) compilePorts() {
 	}
 	p.Ports = make(map[uint16]PortMask, len(named))
 	for port, rules := range named {
-		p.Ports[port] = p.solely(sole[port], PortMask{Mask: rules | p.AnyPort})
+		p.Ports[port] = p.solely(sole[port], PortMask{Mask: rules | within[port] | p.AnyPort})
 	}
 	for _, port := range p.never {
-		m := PortMask{Mask: named[port] | p.AnyPort, Excluded: p.AnyPort & p.Accelerate}
+		unnamed := (p.AnyPort | within[port]) &^ named[port]
+		m := PortMask{Mask: named[port] | unnamed, Excluded: unnamed & p.Accelerate}
 		m.Mask &^= m.Excluded
 		p.Ports[port] = p.solely(sole[port], m)
 	}

@@ -37,6 +37,9 @@ const (
 	DirectionServer
 )
 
+// PortRange is the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
 // Rule is one line of the policy. All lists that are given must match; within a
 // list any entry may. A rule with cgroups or users matches outbound connections
 // only: an inbound SYN does not tell its application.
@@ -45,6 +48,9 @@ type Rule struct {
 	// local port of an inbound one. A datagram that leaves is outbound, unless the
 	// gateway opened its tuple.
 	Ports []uint16
+	// Ranges are more of them. What the never-list has is carried only by a rule that
+	// names it in Ports.
+	Ranges []PortRange
 	// Peers are addresses of the other host.
 	Peers []netip.Prefix
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns; a

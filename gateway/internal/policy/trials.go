@@ -49,8 +49,10 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	ts.rules, ts.never, ts.named = Translate(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
-			if _, ok := ts.named[p]; !ok && r.Match.Proto != config.ProtoUDP {
-				ts.named[p] = r.Name
+			for port := int(p.First()); r.Match.Proto != config.ProtoUDP && port <= int(p.Last()); port++ {
+				if _, ok := ts.named[uint16(port)]; !ok {
+					ts.named[uint16(port)] = r.Name
+				}
 			}
 		}
 	}

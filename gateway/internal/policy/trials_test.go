@@ -31,8 +31,8 @@ var trialPeer = netip.MustParseAddr("10.0.0.2")
 
 func testTrials(steer *fakePolicy) *Trials {
 	return NewTrials(config.Config{Policy: []config.Rule{
-		{Name: "redis", Match: config.Match{Ports: []uint16{6379}}, Action: config.ActionAccelerate},
-		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{5000}}, Action: config.ActionAccelerate},
+		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: config.ActionAccelerate},
+		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5000)}, Action: config.ActionAccelerate},
 		{Name: "rest"},
 	}}.WithDefaults(), steer)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // Mode says what the programs may do with new connections.
@@ -174,10 +176,7 @@ func (c Config) Validate() error {
 
 // Names of the TUN devices, app side and wire side, and of the ends of the pair
 // that leads to the legs.
-func (c Config) appName() string  { return fmt.Sprintf("%sa%d", devicePrefix, c.Generation) }
-func (c Config) wireName() string { return fmt.Sprintf("%sw%d", devicePrefix, c.Generation) }
-func (c Config) hostName() string { return fmt.Sprintf("%sh%d", devicePrefix, c.Generation) }
-func (c Config) legName() string  { return fmt.Sprintf("%sg%d", devicePrefix, c.Generation) }
-
-// devicePrefix marks the devices of all generations; none gets wire programs.
-const devicePrefix = "smcgw-"
+func (c Config) appName() string  { return fmt.Sprintf("%sa%d", netdev.OwnPrefix, c.Generation) }
+func (c Config) wireName() string { return fmt.Sprintf("%sw%d", netdev.OwnPrefix, c.Generation) }
+func (c Config) hostName() string { return fmt.Sprintf("%sh%d", netdev.OwnPrefix, c.Generation) }
+func (c Config) legName() string  { return fmt.Sprintf("%sg%d", netdev.OwnPrefix, c.Generation) }

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // legMAC and hostMAC are the link addresses of the pair of devices that leads to
@@ -32,7 +34,7 @@ func (d *Datapath) setupLegs() error {
 	}
 	settings := map[string]string{}
 	for _, key := range legSettings {
-		value, err := readSysctl(key)
+		value, err := netdev.ReadSysctl(key)
 		if err != nil {
 			return err
 		}

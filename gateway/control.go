@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -32,7 +33,7 @@ func (g *gateway) Status() admin.Status {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
 	g.reloads.tell(&st)
-	g.guard.tell(&st)
+	g.guard.Tell(&st)
 	failed := g.noDatagrams
 	for _, d := range g.devices() {
 		failed = failed || d.State == admin.DeviceFailed
@@ -282,11 +283,20 @@ func (g *gateway) returnAdapters() {
 // Try implements admin.Control.
 func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
 
+// SetShare implements admin.Control. A ramp goes on from there.
+func (g *gateway) SetShare(s config.Share) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	r := g.live.Load().Rollout
+	r.Percent = s
+	return g.rollout.Begin(r)
+}
+
 func (g *gateway) mode() config.Mode {
 	if g.off.Load() {
 		return config.ModeOff
 	}
-	if g.guard.tripped() {
+	if g.guard.State() == guard.Tripped {
 		return config.ModeObserve
 	}
 	return g.live.Load().Mode
@@ -303,8 +313,8 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
 	g.reloads.addTo(&s)
-	g.guard.addTo(&s)
-	s.Share = g.rollout.share().Percent() / 100
+	g.guard.AddTo(&s)
+	s.Share = g.rollout.Share().Percent() / 100
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}

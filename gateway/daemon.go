@@ -30,7 +30,7 @@ type daemon struct {
 	before *upgrade.Predecessor // nil: none
 	ground *ground              // nil: the gateway stays what it is
 
-	now       board
+	now       admin.Board
 	stopAdmin context.CancelFunc
 	adminOver chan error // of its end
 }
@@ -109,7 +109,7 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 	ctx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
 	group, loops := errgroup.WithContext(ctx)
-	d.now.g.Store(g)
+	d.now.Hang(g)
 	d.beginAdmin()
 	group.Go(func() error { return d.watchAdmin(loops) })
 	events, stopEvents := context.WithCancel(context.Background())

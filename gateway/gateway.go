@@ -24,6 +24,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/forecast"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -68,8 +69,8 @@ type gateway struct {
 	pulse         loop.Pulse
 	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloads       *reloads
-	rollout       rollout
-	guard         *keeper
+	rollout       *policy.Progress
+	guard         *guard.Keeper
 	forecast      *forecast.Book
 	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
 	reloading     sync.Mutex     // of reload: before trials.mu
@@ -93,11 +94,11 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
 		udp:   pastDatagrams{closed: admin.NewHistory(historySize), native: admin.NewHistory(historySize)},
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, reloads: new(reloads), guard: new(keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 },
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
-	g.rollout.begin(cfg.Rollout, g.started)
+	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
 	g.trials = policy.NewTrials(cfg, g.steer)
 	g.environ()
 	if err := g.build(h); err != nil {

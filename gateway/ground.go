@@ -68,7 +68,7 @@ func (s *site) furnish(counting bool, ns *legs.Namespace) (err error) {
 		Steering: s.dp, Addrs: s.dp.Addrs, Missing: s.dp.Missing, Route: s.dp.RouteDevice,
 		RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: s.dp,
 	}
-	if s.ID, err = kernelID(); err != nil || counting {
+	if s.ID, err = process.KernelID(); err != nil || counting {
 		return err
 	}
 	s.kernel = sockets.New(ns, s.dp.SetListener)

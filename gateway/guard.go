@@ -1,53 +1,12 @@
 package gateway
 
 import (
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 )
-
-// guardTripped is what the gateway is degraded by while its guard keeps connections native.
-const guardTripped = "guard_tripped"
-
-// keeper is the guard of the daemon. The zero value is off.
-type keeper struct {
-	mu    sync.Mutex // guards everything below
-	core  guard.Guard
-	at    time.Time // of the last trip
-	trips uint64
-	known bool // core has the configuration
-}
-
-// tripped reports whether connections are native for it.
-func (k *keeper) tripped() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.core.State() == guard.Tripped
-}
-
-// tell adds what has tripped the guard to the status.
-func (k *keeper) tell(st *admin.Status) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.core.State() != guard.Tripped {
-		return
-	}
-	last := k.core.Last()
-	st.Degraded = append(st.Degraded, guardTripped)
-	st.Notes = append(st.Notes, fmt.Sprintf("guard: tripped at %s: gateways reset %d of %d carried connections that ended; new ones are native until smcgw on or a reload",
-		k.at.UTC().Format(time.RFC3339), last.Aborted, last.Ended))
-}
-
-// addTo adds the guard's numbers to a snapshot.
-func (k *keeper) addTo(s *admin.Snapshot) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s.GuardTripped, s.GuardTrips = k.core.State() == guard.Tripped, k.trips
-}
 
 // totals are the ends of carried connections.
 func (g *gateway) totals() guard.Totals {
@@ -64,19 +23,8 @@ func (g *gateway) watchOver(now time.Time) {
 	}
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
-	k, cfg, totals := g.guard, g.live.Load().Guard, g.totals()
-	k.mu.Lock()
-	if !k.known {
-		k.known = true
-		k.core.Configure(cfg, now, totals)
-	}
-	trips := k.core.Tick(now, totals)
-	last := k.core.Last()
-	if trips {
-		k.at = now
-		k.trips++
-	}
-	k.mu.Unlock()
+	cfg := g.live.Load().Guard
+	last, trips := g.guard.Tick(now, cfg, g.totals())
 	if !trips {
 		return
 	}
@@ -87,26 +35,14 @@ func (g *gateway) watchOver(now time.Time) {
 	}
 }
 
-// configureGuard begins anew. The mode is that of the configuration, which is in force.
-func (g *gateway) configureGuard(cfg config.Guard) {
-	totals := g.totals()
-	g.guard.mu.Lock()
-	defer g.guard.mu.Unlock()
-	g.guard.known = true
-	g.guard.core.Configure(cfg, time.Now(), totals)
-}
-
 // resetGuard lets connections in again that the guard keeps native.
 func (g *gateway) resetGuard() error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if !g.guard.tripped() {
+	if g.guard.State() != guard.Tripped {
 		return nil
 	}
-	totals := g.totals()
-	g.guard.mu.Lock()
-	g.guard.core.Reset(time.Now(), totals)
-	g.guard.mu.Unlock()
+	g.guard.Reset(g.totals())
 	g.log.Info("guard reset")
 	return g.applyMode(g.live.Load().Mode)
 }

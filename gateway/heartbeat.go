@@ -94,7 +94,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.noteRoom()
-		g.grow(time.Now())
+		g.rollout.Grow(time.Now())
 		g.look()
 		g.watchOver(time.Now())
 		g.learn(time.Now())

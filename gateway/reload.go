@@ -38,8 +38,8 @@ func (g *gateway) reload(next config.Config) error {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book})
-	g.newRollout(now.Rollout, next.Rollout)
-	g.configureGuard(next.Guard)
+	g.rollout.Configure(next.Rollout)
+	g.guard.Configure(next.Guard, g.totals())
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}

@@ -2,13 +2,9 @@ package gateway
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -134,17 +130,4 @@ func (g *gateway) quiesce() {
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}
-}
-
-// kernelID names the kernel this process runs under without telling its boot
-// id: two gateways with the same one can share memory.
-func kernelID() (id [16]byte, err error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return id, fmt.Errorf("boot id: %w", err)
-	}
-	m := hmac.New(sha256.New, []byte("smcgw host id"))
-	m.Write([]byte(strings.TrimSpace(string(boot))))
-	copy(id[:], m.Sum(nil))
-	return id, nil
 }

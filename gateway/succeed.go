@@ -24,11 +24,9 @@ func (g *gateway) inherit(old *gateway) error {
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
 	g.forecast, g.guard = old.forecast, old.guard
 	old.look()
-	if old.live.Load().Rollout == g.cfg.Rollout {
-		g.rollout.follow(&old.rollout)
-	}
+	g.rollout.Follow(old.rollout)
 	g.udp, g.started, g.reloads, g.logDropped = old.udp, old.started, old.reloads, old.logDropped
-	g.configureGuard(g.cfg.Guard)
+	g.guard.Configure(g.cfg.Guard, g.totals())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.nextID = old.nextID

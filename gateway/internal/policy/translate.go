@@ -16,7 +16,7 @@ func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: Mode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		Rollout: Rollout(c.Rollout, c.Rollout.Percent), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		Rollout: rollout(c.Rollout, c.Rollout.Percent), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
 		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: auto.Samples, MaxServices: auto.MaxServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
@@ -41,8 +41,8 @@ func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 // before the programs take it for one that the gateway does not know.
 const handshakeSlack = 500 * time.Millisecond
 
-// Rollout translates the rollout of a configuration with the share that holds now.
-func Rollout(r config.Rollout, now config.Share) ebpf.Rollout {
+// rollout translates the rollout of a configuration with the share that holds now.
+func rollout(r config.Rollout, now config.Share) ebpf.Rollout {
 	return ebpf.Rollout{Seed: r.SeedNumber(), Share: share(now)}
 }
 

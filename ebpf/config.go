@@ -39,8 +39,7 @@ type Config struct {
 	// [Datapath.Neighbour] of another generation describes it; nil: there is none.
 	// The datapath then begins retired, until [Datapath.Activate].
 	Beside *Neighbour
-	// Counting is for a gateway that carries nothing: it decides and counts, and there
-	// are neither devices nor legs, nor programs on the devices of the host.
+	// Counting is for a gateway that carries nothing: there are neither devices nor legs.
 	Counting bool
 	// Retired: the datapath begins retired, as one with Beside.
 	Retired bool

@@ -18,7 +18,7 @@ func (d *Datapath) attachCounting() error {
 	return d.attachOffering()
 }
 
-// recount attaches or detaches what counts when the mode changes.
+// recountLocked attaches or detaches what counts when the mode changes.
 func (d *Datapath) recountLocked(m Mode) error {
 	switch {
 	case !d.cfg.Counting || m == d.cfg.Mode:
@@ -41,8 +41,7 @@ type Seen struct {
 	Side Side
 	Host netip.Addr
 	Port uint16
-	// Rule is the index of the rule that decided, or NoRule: of the policy in force, or
-	// of one before if Past.
+	// Rule is the index of the rule that decided, or NoRule; Past: of an earlier policy.
 	Rule int
 	Past bool
 	// Carries: the policy would have them carried.
@@ -51,8 +50,7 @@ type Seen struct {
 	Begun, Ended uint64
 	// Sent and Received are their bytes. The kernel counts SYN and FIN as one each.
 	Sent, Received uint64
-	// Bulk counts those that moved bulk; BulkBytes is what these moved, both ways, and
-	// BulkLasted how long they were, added up.
+	// Bulk are those that moved bulk, both ways, in a time that is added up.
 	Bulk, BulkBytes uint64
 	BulkLasted      time.Duration
 }

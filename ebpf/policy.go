@@ -26,11 +26,11 @@ const (
 	ProtoUDP = policy.ProtoUDP
 )
 
-// Share is a part of the connections of a rule, Rollout which these are.
-type (
-	Share   = policy.Share
-	Rollout = policy.Rollout
-)
+// Share is a part of the connections of a rule.
+type Share = policy.Share
+
+// Rollout is which connections these are.
+type Rollout = policy.Rollout
 
 // The shares with a meaning of their own.
 const (
@@ -42,7 +42,7 @@ const (
 // ShareOf returns the share for a percentage, 0 to 100.
 func ShareOf(percent float64) Share { return policy.ShareOf(percent) }
 
-// Direction is who dials.
+// Direction is that of a dial.
 type Direction = policy.Direction
 
 // The directions.

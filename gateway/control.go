@@ -358,7 +358,8 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 		}
 	}
 	s.Bounds.Datapath = c.Stats
-	g.live.Load().addDecisions(s, c.Decided)
+	live := g.live.Load()
+	live.decided.AddTo(s, live.Policy, c.Decided)
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)

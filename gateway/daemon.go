@@ -149,14 +149,11 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 	})
 	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
 	err = ignoreCanceled(group.Wait())
-	switch {
-	case errors.Is(err, errReplaced):
-		err = nil
-	default:
+	if !errors.Is(err, errReplaced) {
 		err = errors.Join(err, d.endAdmin())
 		d.opts.Manager.Stopping()
 	}
-	if errors.Is(err, errDrained) {
+	if errors.Is(err, errDrained) || errors.Is(err, errReplaced) {
 		err = nil
 	}
 	g.quiesce()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
@@ -17,7 +16,7 @@ import (
 
 // ground is the network namespace of a gateway, where datapaths are opened.
 type ground struct {
-	legs   *legs.Namespace
+	legs   *sockets.Namespace
 	before *upgrade.Predecessor // nil: none
 	opts   RunOptions
 }
@@ -60,7 +59,7 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 }
 
 // furnish makes the host of what the datapath has.
-func (s *site) furnish(counting bool, ns *legs.Namespace) (err error) {
+func (s *site) furnish(counting bool, ns *sockets.Namespace) (err error) {
 	if s.hand, err = s.dp.Handover(); err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
 	}

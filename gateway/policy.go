@@ -1,6 +1,9 @@
 package gateway
 
-import "github.com/smcgw/smcgw/gateway/admin"
+import (
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+)
 
 // look takes in what the programs have seen of connections that nothing carries.
 func (g *gateway) look() {
@@ -16,7 +19,7 @@ func (g *gateway) look() {
 		if i >= 0 && i < len(rules) {
 			return rules[i].Name
 		}
-		return noRule
+		return policy.NoRule
 	})
 }
 
@@ -29,8 +32,8 @@ func (g *gateway) Policy() admin.PolicyReport {
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 	}
-	live.addDecisions(&s, c.Decided)
-	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, noRule)
+	live.decided.AddTo(&s, live.Policy, c.Decided)
+	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
 	p.Mode = g.mode()
 	return p
 }

@@ -6,8 +6,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
@@ -27,9 +25,9 @@ func (g *gateway) reload(next config.Config) error {
 	}
 	g.look()
 	now := g.live.Load()
-	book, err := g.closeDecisions(now)
+	counts, err := g.steer.Counters()
 	if err != nil {
-		return err
+		return fmt.Errorf("counters: %w", err)
 	}
 	if err := g.trials.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
@@ -37,7 +35,7 @@ func (g *gateway) reload(next config.Config) error {
 	if err := g.applyMode(next.Mode); err != nil {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
-	g.live.Store(&liveConfig{Config: next, decided: book})
+	g.live.Store(&liveConfig{Config: next, decided: now.decided.Close(now.Policy, counts.Decided, false)})
 	g.rollout.Configure(next.Rollout)
 	g.guard.Configure(next.Guard, g.totals())
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
@@ -74,50 +72,5 @@ func (g *gateway) applyMode(m config.Mode) error {
 // liveConfig is the configuration in force. It is never changed, but replaced.
 type liveConfig struct {
 	config.Config
-	decided decisionBook
-}
-
-// decisionBook is what the policies before this one decided: the programs count
-// by the number of the rule, which means another rule now.
-type decisionBook struct {
-	past  []admin.DecisionCount // by the rules that there were
-	until map[int]ebpf.Decided  // how far the counters are theirs
-}
-
-// closeDecisions closes the book of the policy in force.
-func (g *gateway) closeDecisions(now *liveConfig) (decisionBook, error) {
-	c, err := g.steer.Counters()
-	if err != nil {
-		return decisionBook{}, fmt.Errorf("counters: %w", err)
-	}
-	var s admin.Snapshot
-	now.addDecisions(&s, c.Decided)
-	book := decisionBook{past: s.Decisions, until: map[int]ebpf.Decided{}}
-	for _, d := range c.Decided {
-		book.until[d.Rule] = d
-	}
-	return book, nil
-}
-
-// noRule is the name under which connections are counted that no rule matched:
-// that of a last rule which says what happens anyway.
-const noRule = "default"
-
-// addDecisions adds what the programs decided, by rule. A rule that carries
-// passes what the never-list takes out of it.
-func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
-	for _, p := range c.decided.past {
-		s.AddDecision(p.Action, p.Rule, p.Count)
-	}
-	for _, d := range list {
-		name, action := noRule, config.ActionPass
-		if d.Rule >= 0 && d.Rule < len(c.Policy) {
-			name, action = c.Policy[d.Rule].Name, c.Policy[d.Rule].Action
-		} else if d.Rule >= 0 {
-			name, action = policy.TrialRule, config.ActionAccelerate
-		}
-		before := c.decided.until[d.Rule]
-		s.AddDecision(action, name, d.Accelerate-before.Accelerate)
-		s.AddDecision(config.ActionPass, name, d.Pass-before.Pass)
-	}
+	decided policy.Decided
 }

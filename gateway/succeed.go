@@ -1,11 +1,10 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
 // inherit goes on counting where a gateway has ended in whose place g is to serve. Its
@@ -14,13 +13,13 @@ func (g *gateway) inherit(old *gateway) error {
 	if err := old.host.Beside.Retire(); err != nil {
 		return fmt.Errorf("counters: %w", err)
 	}
-	counts, errCounts := old.counters()
-	book, errBook := old.closeDecisions(old.live.Load())
-	if err := errors.Join(errCounts, errBook); err != nil {
+	counts, err := old.counters()
+	if err != nil {
 		return err
 	}
-	g.past, book.until = &counts, nil
-	g.live.Store(&liveConfig{Config: g.cfg, decided: book})
+	before := old.live.Load()
+	g.past = &counts
+	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, counts.Decided, true)})
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
 	g.forecast, g.guard = old.forecast, old.guard
 	old.look()
@@ -39,21 +38,5 @@ func (g *gateway) counters() (ebpf.Counters, error) {
 	if err != nil || g.past == nil {
 		return c, err
 	}
-	for side := range c.Native {
-		c.Native[side] = added(c.Native[side], g.past.Native[side])
-	}
-	c.Stats = added(c.Stats, g.past.Stats)
-	return c, nil
-}
-
-// added returns the sums of two maps.
-func added[K comparable](a, b map[K]uint64) map[K]uint64 {
-	sum := maps.Clone(a)
-	if sum == nil {
-		sum = map[K]uint64{}
-	}
-	for k, n := range b {
-		sum[k] += n
-	}
-	return sum
+	return policy.Sum(c, *g.past), nil
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// Gateway is all that the admin server asks of.
+// Gateway is all that is asked by the admin server. It has more than seven methods because
+// [Control] has.
 type Gateway interface {
 	Control
 	MetricsSource

@@ -9,6 +9,7 @@ import (
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
 // they must return within a second whatever the flows do.
+// It has more than seven methods because there is one for each verb and noun.
 type Control interface {
 	reports
 	switches

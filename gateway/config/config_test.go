@@ -74,7 +74,7 @@ func TestParseFullConfig(t *testing.T) {
 				netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("10.0.0.0/8"),
 			}, Cgroups: []string{}, Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionAccelerate},
 			{Name: "web", Match: Match{
-				Proto: ProtoTCP, Direction: DirectionClient, Ports: append(Ports(80, 443), NewPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
+				Proto: ProtoTCP, Direction: DirectionClient, Ports: append(Ports(80, 443), newPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
 				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
 			}, Action: ActionAuto, Percent: 25 * percent},
 			{Name: "dns", Match: Match{Proto: ProtoUDP, Direction: DirectionBoth, Ports: Ports(53)}, Action: ActionAccelerate},

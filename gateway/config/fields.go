@@ -15,7 +15,7 @@ type field struct {
 // check verb and the documents are made from it.
 var configFields = []field{
 	{"schema", schema, "format of this file"},
-	{"mode", "observe", "off: decide nothing; observe: decide and count, touch nothing; enforce: carry"},
+	{"mode", "observe", "off: nothing; observe: decide and count, the host stays as it is; enforce: carry"},
 	{"admin", "/run/smcgw/smcgw.sock", "path of the admin socket"},
 	{"devices", "", "network devices looked at; empty: those of the default routes and, with an address, of routes to peers of rules"},
 	{"policy", "", "rules, first match wins, at most 64; what none matches is passed"},

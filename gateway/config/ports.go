@@ -12,14 +12,14 @@ import (
 // 6000-7000.
 type PortRange uint32
 
-// NewPortRange returns the range of the ports from first to last.
-func NewPortRange(first, last uint16) PortRange { return PortRange(first)<<16 | PortRange(last) }
+// newPortRange returns the range of the ports from first to last.
+func newPortRange(first, last uint16) PortRange { return PortRange(first)<<16 | PortRange(last) }
 
 // Ports returns the ranges of single ports.
 func Ports(list ...uint16) []PortRange {
 	out := make([]PortRange, len(list))
 	for i, p := range list {
-		out[i] = NewPortRange(p, p)
+		out[i] = newPortRange(p, p)
 	}
 	return out
 }
@@ -61,6 +61,6 @@ func (r *PortRange) setText(text string) error {
 	if err != nil || errLast != nil || last < first {
 		return fmt.Errorf("%q is neither a port from 1 to 65535 nor a range such as 6000-7000", text)
 	}
-	*r = NewPortRange(uint16(first), uint16(last))
+	*r = newPortRange(uint16(first), uint16(last))
 	return nil
 }

@@ -128,6 +128,42 @@ func TestObserveTouchesNothing(t *testing.T) {
 	}
 }
 
+// TestObserveTakeover: a gateway of one kind takes over from one of the other, and what the
+// old one carries goes on.
+func TestObserveTakeover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	s := settings{Mode: "observe"}
+	w.bare(w.h1)
+	before := w.touched(w.h1)
+	g := w.up(w.h1, s)
+	w.up(w.h2, settings{})
+	to := w.h2.AddrPort4(echoPort).String()
+
+	s.Mode = "enforce"
+	g.rewrite(s)
+	next := g.upgrade()
+	g.exited(t, 0)
+	w.carried(t, w.h1, to)
+	held, err := w.h1.StartApp("hold", "-to", to)
+	require.NoError(t, err)
+	pinged(t, held)
+
+	s.Mode = "observe"
+	next.rewrite(s)
+	last := next.upgrade()
+	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
+	require.Equal(t, config.ModeObserve, last.status().Mode)
+	require.NoError(t, held.Send("ping"))
+	_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
+	require.NoError(t, err)
+	require.NoError(t, held.CloseInput())
+	require.NoError(t, held.Wait())
+	next.exited(t, 0)
+	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
+}
+
 // TestObserveRefused: what cannot be made for the mode enforce leaves the gateway as it
 // was, and the file refused, until it can.
 func TestObserveRefused(t *testing.T) {

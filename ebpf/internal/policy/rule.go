@@ -27,7 +27,7 @@ const (
 	ActionAuto
 )
 
-// Direction is who dials: the local application, or one of the other host.
+// Direction is that of the dial: by the local application, or by one of the other host.
 type Direction uint8
 
 // The directions.

@@ -132,7 +132,7 @@ func (d *Datapath) Refuse(reason uint8) error {
 // attachWire attaches a wire program: before those of others, but behind the
 // neighbour's, which decides about what it knows.
 func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
-	if d.beside == nil || d.beside.AppIndex == 0 {
+	if d.beside == nil {
 		return attachTCX(prog, ifindex, at, link.Head())
 	}
 	l, err := attachTCX(prog, ifindex, at, link.AfterProgramByID(d.beside.Programs.of(d.objs, prog)))
@@ -148,11 +148,6 @@ func (d *Datapath) followNeighbour() error {
 	defer d.mu.Unlock()
 	n := d.beside
 	if n == nil {
-		return nil
-	}
-	if n.AppIndex == 0 { // what counts is in the way of nothing
-		d.beside = nil
-		d.besideNow.Store(false)
 		return nil
 	}
 	l, err := d.nl.LinkByIndex(n.AppIndex)

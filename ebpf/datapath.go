@@ -114,9 +114,9 @@ func Open(cfg Config) (*Datapath, error) {
 		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
 		own: map[smcgwPeerKey]smcgwOwn{}, fullTold: map[string]bool{},
 	}
-	d.retired = cfg.Retired
-	if cfg.Beside != nil {
-		d.beside, d.retired = cfg.Beside, true
+	d.retired = cfg.Retired || cfg.Beside != nil
+	if cfg.Beside != nil && cfg.Beside.AppIndex != 0 { // one that counts is in the way of nothing
+		d.beside = cfg.Beside
 		d.besideNow.Store(true)
 	}
 	if err := d.open(); err != nil {

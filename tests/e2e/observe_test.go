@@ -144,7 +144,7 @@ func TestObserveTakeover(t *testing.T) {
 	s.Mode = "enforce"
 	g.rewrite(s)
 	next := g.upgrade()
-	g.exited(t, 0)
+	g.ended(t)
 	w.carried(t, w.h1, to)
 	held, err := w.h1.StartApp("hold", "-to", to)
 	require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestObserveTakeover(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, held.CloseInput())
 	require.NoError(t, held.Wait())
-	next.exited(t, 0)
+	next.ended(t)
 	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
 }
 

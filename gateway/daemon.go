@@ -149,11 +149,12 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 	})
 	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
 	err = ignoreCanceled(group.Wait())
-	if !errors.Is(err, errReplaced) {
+	replaced := errors.Is(err, errReplaced)
+	if !replaced {
 		err = errors.Join(err, d.endAdmin())
 		d.opts.Manager.Stopping()
 	}
-	if errors.Is(err, errDrained) || errors.Is(err, errReplaced) {
+	if errors.Is(err, errDrained) || replaced {
 		err = nil
 	}
 	g.quiesce()
@@ -164,7 +165,7 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 	stopBeat()
 	stopEvents()
 	err = errors.Join(err, tail.Wait())
-	if err != nil && next != nil {
+	if next != nil && (err != nil || !replaced) {
 		next.gateway.close()
 		err = errors.Join(err, next.leave(), d.endAdmin())
 		next = nil

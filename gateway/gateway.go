@@ -98,6 +98,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
+	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
 	g.trials = policy.NewTrials(cfg, g.steer)
 	g.environ()

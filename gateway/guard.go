@@ -23,13 +23,11 @@ func (g *gateway) watchOver(now time.Time) {
 	}
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
-	cfg := g.live.Load().Guard
-	last, trips := g.guard.Tick(now, cfg, g.totals())
+	last, trips := g.guard.Tick(now, g.totals())
 	if !trips {
 		return
 	}
-	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "aborted", last.Aborted, "ended", last.Ended,
-		"share", cfg.Aborted, "window", cfg.Window.String())
+	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "aborted", last.Aborted, "ended", last.Ended)
 	if err := g.applyMode(config.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -107,4 +108,23 @@ func TestPolicyReport(t *testing.T) {
 		{Name: "default", Action: config.ActionPass, Passed: 2},
 	}, got.Rules)
 	require.Len(t, got.Observed, 1)
+}
+
+// The guard counts from the start of the gateway, not from its first look.
+func TestGuardFromTheStart(t *testing.T) {
+	p := newGatewayPair(t)
+	steer := newFakeSteering()
+	cfg := p.g[0].cfg
+	cfg.Mode, cfg.Guard = config.ModeEnforce, config.Guard{Aborted: 100, Window: time.Minute, Minimum: 2}
+	g, err := newGateway(cfg, Host{Steering: steer}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(g.close)
+	for range 2 {
+		g.env.Counters.Ended(admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"}, admin.ByteCount{})
+	}
+	g.host.Link = p.g[0].host.Link // now it carries
+	g.watchOver(time.Now())
+	g.host.Link = nil
+	require.Equal(t, ebpf.ModeObserve, steer.mode)
+	require.True(t, g.Snapshot().GuardTripped)
 }

@@ -18,7 +18,6 @@ type Keeper struct {
 	core  Guard
 	at    time.Time // of the last trip
 	trips uint64
-	known bool // core has a configuration
 }
 
 // State is what the guard is at.
@@ -32,7 +31,6 @@ func (k *Keeper) State() State {
 func (k *Keeper) Configure(cfg config.Guard, totals Totals) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.known = true
 	k.core.Configure(cfg, time.Now(), totals)
 }
 
@@ -43,15 +41,10 @@ func (k *Keeper) Reset(totals Totals) {
 	k.core.Reset(time.Now(), totals)
 }
 
-// Tick is that of the guard. One without a configuration gets it. last is what was counted
-// in the window that tripped it.
-func (k *Keeper) Tick(now time.Time, cfg config.Guard, totals Totals) (last Totals, trips bool) {
+// Tick is that of the guard. last is what was counted in the window that tripped it.
+func (k *Keeper) Tick(now time.Time, totals Totals) (last Totals, trips bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.known {
-		k.known = true
-		k.core.Configure(cfg, now, totals)
-	}
 	if trips = k.core.Tick(now, totals); trips {
 		k.at = now
 		k.trips++

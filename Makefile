@@ -48,7 +48,7 @@ ifeq ($(ROOT),)
 endif
 
 unit: ## race detector, random order
-	$(GO) test -race -shuffle=on -timeout 10m $(UNIT)
+	$(GO) test -race -shuffle=on -timeout 15m $(UNIT)
 
 arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch

@@ -29,6 +29,9 @@ type Options struct {
 	Gateway Gateway
 	// Log receives a line before every round. Default: discards.
 	Log io.Writer
+	// Progress is told how many of all measurements are done, before each. Default: nothing
+	// is.
+	Progress func(done, total int)
 	// Command is the command line, for the report.
 	Command string
 }
@@ -45,6 +48,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
+	}
+	if o.Progress == nil {
+		o.Progress = func(int, int) {}
 	}
 	o.To = netip.AddrPortFrom(o.To.Addr().Unmap(), o.To.Port())
 	switch {
@@ -244,9 +250,10 @@ func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carria
 func (c *comparison) rounds(ctx context.Context) error {
 	for round := range c.o.Rounds {
 		fmt.Fprintf(c.o.Log, "round %d of %d\n", round+1, c.o.Rounds)
-		for _, t := range tasks {
+		for at, t := range tasks {
 			for i := range c.variants {
 				v := c.variants[(round+i)%len(c.variants)]
+				c.o.Progress((round*len(tasks)+at)*len(c.variants)+i, c.o.Rounds*len(tasks)*len(c.variants))
 				if v.missing != "" {
 					continue
 				}

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
 )
 
 // Neighbour is what a datapath has to know of another one in its namespace, whose
@@ -83,7 +85,7 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 		}
 		id, ok := info.ID()
 		if !ok {
-			return Neighbour{}, fmt.Errorf("program without id: %w", ErrKernel)
+			return Neighbour{}, fmt.Errorf("program without id: %w", inspect.ErrKernel)
 		}
 		*p.id = uint32(id)
 	}

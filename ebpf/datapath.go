@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/ebpf/internal/sockdiag"
 )
 
@@ -29,13 +30,10 @@ var (
 	// ErrState means that the entry is in none of the expected states. The
 	// error is a [StateError].
 	ErrState = errors.New("flow entry in another state")
-	// ErrKernel means that the kernel is older than 6.6 or lacks a feature. The error
-	// of [Open] is then a [KernelError].
-	ErrKernel = errors.New("kernel lacks a needed feature")
 	// ErrNoDevice means that our programs are not on the device in question.
 	ErrNoDevice = errors.New("not a wire device")
 	// ErrInUse means that a live process holds the devices of this generation.
-	ErrInUse = errors.New("devices held by a live process")
+	ErrInUse = errors.New("another smcgw runs in this network namespace, which can have one: end it, or take over from it by its admin socket (smcgw up --takeover)")
 )
 
 // Datapath is the attached kernel side. Its methods may be called from any
@@ -105,7 +103,7 @@ func Open(cfg Config) (*Datapath, error) {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	if err := checkKernel(); err != nil {
+	if err := inspect.CheckKernel(); err != nil {
 		return nil, err
 	}
 	runtime.LockOSThread()

@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
 )
 
 // requireRoot skips loudly, or fails where SMCGW_REQUIRE asks for root and bpf.
@@ -40,7 +42,7 @@ func requireRoot(t testing.TB) {
 
 // tryBPF reports why this process may not use eBPF.
 func tryBPF() error {
-	if err := checkKernel(); err != nil {
+	if err := inspect.CheckKernel(); err != nil {
 		return err
 	}
 	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})

@@ -111,6 +111,9 @@ func netnsCookie() (uint64, error) {
 // decided again.
 const maxNatives = 1 << 14
 
+// Spec describes the programs and maps, before their constants are set.
+func Spec() (*bpf.CollectionSpec, error) { return loadSmcgw() }
+
 // load sets the constants and loads maps and programs.
 func (d *Datapath) load() error {
 	spec, err := loadSmcgw()

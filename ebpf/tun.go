@@ -19,7 +19,7 @@ const vnetHeaderLen = 10
 func openTUN(name string) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open tun: %w", err)
+		return -1, fmt.Errorf("open /dev/net/tun: %w (the kernel's module tun; in a container, the device)", err)
 	}
 	if err := setupTUN(fd, name); err != nil {
 		_ = unix.Close(fd)

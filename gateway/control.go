@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -34,12 +35,23 @@ func (g *gateway) Status() admin.Status {
 	}
 	g.reloads.tell(&st)
 	g.guard.Tell(&st)
-	failed := g.noDatagrams
+	failed, active := false, false
+	if g.noDatagrams != nil {
+		failed = true
+		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port and start the gateway again", g.noDatagrams))
+	}
 	for _, d := range g.devices() {
-		failed = failed || d.State == admin.DeviceFailed
+		failed, active = failed || d.State == admin.DeviceFailed, active || d.State == admin.DeviceActive
+		if d.State == admin.DeviceFailed {
+			st.Notes = append(st.Notes, d.Name+": "+d.Error)
+		}
 		if d.Note != "" {
 			st.Notes = append(st.Notes, d.Name+": "+d.Note)
 		}
+	}
+	if !active && g.carries() && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
+		failed = true
+		st.Notes = append(st.Notes, fmt.Sprintf("carriers: none of %v works on this host, and every connection stays native: smcgw devices tells why", g.cfg.Carriers))
 	}
 	if failed {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
@@ -88,16 +100,13 @@ func (g *gateway) Stats() admin.Stats {
 // Conns implements admin.Control.
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
-	if q.Closed {
-		list = append(g.env.Closed.List(), g.udp.closed.List()...)
-	} else {
-		now := time.Now()
-		for _, f := range g.all() {
-			list = append(list, f.Info(now))
-		}
-		list = append(list, g.dgrams.Load().Flows()...)
+	if q.Live() {
+		list = append(g.carriedConns(q.Details), g.dgrams.Load().Flows()...)
 	}
-	if q.All {
+	if q.Ended() {
+		list = append(append(list, g.env.Closed.List()...), g.udp.closed.List()...)
+	}
+	if q.Natives() {
 		list = append(append(list, g.env.Native.List()...), g.udp.native.List()...)
 	}
 	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
@@ -113,6 +122,37 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	return list
 }
 
+// Feed implements admin.Control.
+func (g *gateway) Feed() *admin.Feed { return g.feed }
+
+// detailBatch is how many connections a shard describes in one turn.
+const detailBatch = 64
+
+// carriedConns describes the flows of the table, with their queue pairs if details are
+// wanted: their shards are asked for those, a few at a time.
+func (g *gateway) carriedConns(details bool) []admin.ConnInfo {
+	flows, now := g.all(), time.Now()
+	list := make([]admin.ConnInfo, len(flows))
+	byShard := map[*loop.Shard][]int{}
+	for i, f := range flows {
+		list[i] = f.Info(now)
+		byShard[f.Shard] = append(byShard[f.Shard], i)
+	}
+	if !details {
+		return list
+	}
+	for s, of := range byShard {
+		for batch := range slices.Chunk(of, detailBatch) {
+			s.Call(func() {
+				for _, i := range batch {
+					list[i].Pair = flows[i].Pair()
+				}
+			})
+		}
+	}
+	return list
+}
+
 // Peers implements admin.Control.
 func (g *gateway) Peers() []admin.PeerInfo {
 	flows := map[netip.Addr]int{}
@@ -124,7 +164,9 @@ func (g *gateway) Peers() []admin.PeerInfo {
 	g.dgrams.Load().CountFlows(flows)
 	var list []admin.PeerInfo
 	use := g.peerUse()
+	capable := map[netip.Addr]int{} // where in list
 	for a, carriers := range g.peers.Carriers() {
+		capable[a] = len(list)
 		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
 		delete(use, a)
 	}
@@ -134,6 +176,10 @@ func (g *gateway) Peers() []admin.PeerInfo {
 	}
 	for i := range remembered {
 		info := peerInfo(&remembered[i])
+		if at, ok := capable[info.Address]; ok && info.Port == 0 {
+			list[at] = withRefusal(list[at], info)
+			continue
+		}
 		if info.Port == 0 {
 			info.Use = use[info.Address]
 			delete(use, info.Address)
@@ -152,6 +198,14 @@ func (g *gateway) Peers() []admin.PeerInfo {
 		return int(a.Port) - int(b.Port)
 	})
 	return list
+}
+
+// withRefusal is what is known of a host that is capable, and is left alone for a while.
+func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
+	if refusal.State != admin.PeerUnknown {
+		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds
+	}
+	return host
 }
 
 func peerInfo(p *ebpf.Peer) admin.PeerInfo {
@@ -283,15 +337,6 @@ func (g *gateway) returnAdapters() {
 // Try implements admin.Control.
 func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
 
-// SetShare implements admin.Control. A ramp goes on from there.
-func (g *gateway) SetShare(s config.Share) error {
-	g.reloading.Lock()
-	defer g.reloading.Unlock()
-	r := g.live.Load().Rollout
-	r.Percent = s
-	return g.rollout.Begin(r)
-}
-
 func (g *gateway) mode() config.Mode {
 	if g.off.Load() {
 		return config.ModeOff
@@ -330,9 +375,12 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
 	s.SharesRefused = g.sharesRefused()
+	hosts := map[netip.Addr]bool{}
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
+		hosts[p.Address] = true
 	}
+	s.Hosts = len(hosts)
 	for _, svc := range g.Services() {
 		s.Services[svc.Verdict]++
 	}
@@ -358,8 +406,7 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 		}
 	}
 	s.Bounds.Datapath = c.Stats
-	live := g.live.Load()
-	live.decided.AddTo(s, live.Policy, c.Decided)
+	g.live.Load().addDecisions(s, c.Decided)
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)

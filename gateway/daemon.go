@@ -52,6 +52,7 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 	if err != nil {
 		return errors.Join(err, at.release(), at.leave())
 	}
+	g.logLevel = d.opts.LogLevel
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}

@@ -30,7 +30,7 @@ func (g *gateway) openDatagrams() {
 	})
 	if err != nil {
 		g.log.Warn("datagrams left out", "error", err)
-		g.noDatagrams = true
+		g.noDatagrams = err
 		return
 	}
 	g.dgrams.Store(e)

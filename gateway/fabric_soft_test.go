@@ -20,11 +20,14 @@ func TestSoftPortInUse(t *testing.T) {
 	g, _ := softBesideAnother(t, config.NoPort)
 	list := g.devices()
 	require.Len(t, list, 2)
-	require.Equal(t, admin.DeviceAbsent, list[0].State, "hw")
-	require.Equal(t, admin.DeviceFailed, list[1].State)
-	require.Contains(t, list[1].Error, "address already in use")
-	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
-	require.Empty(t, g.Status().Notes)
+	require.Equal(t, admin.DeviceFailed, list[0].State)
+	require.Contains(t, list[0].Error, "address already in use")
+	require.Equal(t, admin.DeviceAbsent, list[1].State, "hw")
+	st := g.Status()
+	require.Equal(t, []string{"device_failed"}, st.Degraded)
+	require.Len(t, st.Notes, 2)
+	require.Regexp(t, `^soft0: .*address already in use`, st.Notes[0])
+	require.Equal(t, "carriers: none of [soft hw] works on this host, and every connection stays native: smcgw devices tells why", st.Notes[1])
 }
 
 // TestSoftOnItsAlternatePort: the device works, and the status says where.

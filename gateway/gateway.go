@@ -36,9 +36,6 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-// historySize bounds what conns --closed and conns --all remember.
-const historySize = 1024
-
 // gateway is a running gateway. Locks: mu guards the flow table only and is
 // never held while calling out.
 type gateway struct {
@@ -57,11 +54,12 @@ type gateway struct {
 	rate   *rate.Limiter
 
 	udp           pastDatagrams
+	feed          *admin.Feed
 	room          room
 	peers         *peers.Table
 	trials        *policy.Trials
 	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
-	noDatagrams   bool                            // the engine could not be started
+	noDatagrams   error                           // why the engine could not be started
 	off, stopping atomic.Bool
 	legless       atomic.Bool // sockets for legs cannot be made
 	refusals      refusals
@@ -74,7 +72,9 @@ type gateway struct {
 	forecast      *forecast.Book
 	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
 	reloading     sync.Mutex     // of reload: before trials.mu
+	heir          *gateway       // the gateway in the place of this one; guarded by reloading
 	logDropped    func() uint64
+	logLevel      *slog.LevelVar // nil: it cannot be set
 
 	cancel   context.CancelFunc // of env.Context
 	draining chan struct{}
@@ -92,11 +92,12 @@ type gateway struct {
 func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
-		udp:   pastDatagrams{closed: admin.NewHistory(historySize), native: admin.NewHistory(historySize)},
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
 		flows: map[host.Tuple]*conn.Flow{}, reloads: new(reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
+	g.feed = admin.NewFeed()
+	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg})
 	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
@@ -120,7 +121,8 @@ func (g *gateway) environ() {
 		BlackholeAfter: g.cfg.Fallback.BlackholeAfter,
 	}
 	e.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
-	e.Counters, e.Closed, e.Native = conn.NewCounters(), admin.NewHistory(historySize), admin.NewHistory(historySize)
+	e.Feed = g.feed
+	e.Counters, e.Closed, e.Native = conn.NewCounters(), admin.NewHistory(admin.HistorySize, g.feed), admin.NewHistory(admin.HistorySize, g.feed)
 	_, _ = rand.Read(e.GatewayID[:])
 	e.Context, g.cancel = context.WithCancel(context.Background())
 	e.Draining, e.Work, e.Unlink = g.draining, &g.wg, g.unlink

@@ -14,12 +14,10 @@ func (g *gateway) look() {
 	if err != nil {
 		g.log.Warn("what connections did", "error", err)
 	}
-	rules := g.live.Load().Policy
+	now := g.live.Load()
 	g.forecast.Add(list, func(i int) string {
-		if i >= 0 && i < len(rules) {
-			return rules[i].Name
-		}
-		return policy.NoRule
+		name, _ := policy.RuleOf(now.Policy, now.ahead, i)
+		return name
 	})
 }
 
@@ -32,7 +30,7 @@ func (g *gateway) Policy() admin.PolicyReport {
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 	}
-	live.decided.AddTo(&s, live.Policy, c.Decided)
+	live.addDecisions(&s, c.Decided)
 	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
 	p.Mode = g.mode()
 	return p

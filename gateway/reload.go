@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
@@ -25,9 +27,9 @@ func (g *gateway) reload(next config.Config) error {
 	}
 	g.look()
 	now := g.live.Load()
-	counts, err := g.steer.Counters()
+	book, err := g.closeDecisions(now)
 	if err != nil {
-		return fmt.Errorf("counters: %w", err)
+		return err
 	}
 	if err := g.trials.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
@@ -35,7 +37,7 @@ func (g *gateway) reload(next config.Config) error {
 	if err := g.applyMode(next.Mode); err != nil {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
-	g.live.Store(&liveConfig{Config: next, decided: now.decided.Close(now.Policy, counts.Decided, false)})
+	g.live.Store(&liveConfig{Config: next, decided: book, ahead: g.trials.Ahead()})
 	g.rollout.Configure(next.Rollout)
 	g.guard.Configure(next.Guard, g.totals())
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
@@ -73,4 +75,19 @@ func (g *gateway) applyMode(m config.Mode) error {
 type liveConfig struct {
 	config.Config
 	decided policy.Decided
+	ahead   int // rules of opt-ins before those of the configuration
+}
+
+// addDecisions adds what the programs decided.
+func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
+	c.decided.AddTo(s, c.Policy, c.ahead, list)
+}
+
+// closeDecisions closes the book of the policy in force.
+func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
+	c, err := g.steer.Counters()
+	if err != nil {
+		return policy.Decided{}, fmt.Errorf("counters: %w", err)
+	}
+	return now.decided.Close(now.Policy, now.ahead, c.Decided, false), nil
 }

@@ -39,7 +39,10 @@ func TestRolloutInForce(t *testing.T) {
 	g.rollout.Grow(begun.Add(100 * time.Hour))
 	require.Equal(t, ebpf.ShareAll, steer.share())
 
-	require.NoError(t, g.SetShare(config.NoShare))
+	for _, bad := range []string{"", "101", "x"} {
+		require.ErrorIs(t, g.Set(admin.Setting{Name: admin.SettingShare, Value: bad}), admin.ErrSetting)
+	}
+	require.NoError(t, g.Set(admin.Setting{Name: admin.SettingShare, Value: "0"}))
 	require.Equal(t, ebpf.ShareNone, steer.share())
 	require.InDelta(t, 0, g.Snapshot().Share, 0.001)
 	g.rollout.Grow(time.Now().Add(time.Hour))

@@ -38,6 +38,8 @@ type RunOptions struct {
 	Logger *slog.Logger
 	// LogDropped counts the lines that Logger has lost; nil: it loses none.
 	LogDropped func() uint64
+	// LogLevel is that of Logger, which can be set; nil: it cannot.
+	LogLevel *slog.LevelVar
 	// Version is what status reports.
 	Version string
 	// Supervisor keeps the steering alive a little longer than this process;
@@ -64,6 +66,9 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
+	if err := requireDescriptors(); err != nil {
+		return err
+	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout,
 		BeatEvery: beatInterval, Faults: opts.Faults,

@@ -13,18 +13,24 @@ func (g *gateway) inherit(old *gateway) error {
 	if err := old.host.Beside.Retire(); err != nil {
 		return fmt.Errorf("counters: %w", err)
 	}
+	old.reloading.Lock() // what opt-ins and trials change
+	defer old.reloading.Unlock()
 	counts, err := old.counters()
 	if err != nil {
 		return err
 	}
+	if err := old.trials.Move(g.steer, g.cfg); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	g.trials, old.heir = old.trials, g
 	before := old.live.Load()
 	g.past = &counts
-	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, counts.Decided, true)})
+	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
-	g.forecast, g.guard = old.forecast, old.guard
+	g.forecast, g.guard, g.feed, g.env.Feed = old.forecast, old.guard, old.feed, old.feed
 	old.look()
 	g.rollout.Follow(old.rollout)
-	g.udp, g.started, g.reloads, g.logDropped = old.udp, old.started, old.reloads, old.logDropped
+	g.udp, g.started, g.reloads, g.logDropped, g.logLevel = old.udp, old.started, old.reloads, old.logDropped, old.logLevel
 	g.guard.Configure(g.cfg.Guard, g.totals())
 	g.mu.Lock()
 	defer g.mu.Unlock()

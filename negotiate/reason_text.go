@@ -103,7 +103,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonNoMemory: {
 		"no_memory", "A gateway has no memory for another connection.",
-		"Raise limits.memory, or spread the load.",
+		"If memory of `smcgw peers` is near limits.peer_share of limits.memory, raise that share or the memory; `profile: memory` takes a quarter for each connection.",
 	},
 	ReasonFlowLimit: {
 		"flow_limit", "A gateway carries as many connections as it may.",

@@ -255,7 +255,7 @@ func TestConfigProblemsAreReportedTogether(t *testing.T) {
 }
 
 func TestManyConnections(t *testing.T) {
-	w := newWorld(t, worldOptions{seed: 1})
+	w := newWorld(t, worldOptions{seed: 1, late: true})
 	w.wire.A().Impair(link.Impairment{Reorder: 0.1, Dup: 0.05})
 	w.wire.B().Impair(link.Impairment{Reorder: 0.1, Dup: 0.05})
 	var bytes atomic.Int64
@@ -284,7 +284,11 @@ func TestManyConnections(t *testing.T) {
 		require.NoError(t, c.CloseWrite())
 	}
 	for range conns {
-		<-done
+		select {
+		case <-done:
+		case <-time.After(patience):
+			require.FailNow(t, "a connection has not ended", "%v", w.server.failures())
+		}
 	}
 	require.EqualValues(t, conns*10000, bytes.Load())
 }

@@ -139,6 +139,7 @@ type world struct {
 	sentAt  map[tupleKey]time.Time
 	owned   map[tupleKey]bool // accept seen: the wire leg belongs to the stack
 	editSYN func([]byte) []byte
+	late    bool
 	answer  func(syn []byte) // an offered SYN goes nowhere else
 }
 
@@ -152,6 +153,9 @@ type worldOptions struct {
 	editSYN func([]byte) []byte
 	clock   tcpip.Clock
 	limits  Limits
+	// late lets a handshake take as long as a busy machine needs: SYNs that are repeated
+	// meanwhile go nowhere, where they would make the connection native.
+	late bool
 }
 
 func newWorld(t *testing.T, o worldOptions) *world {
@@ -159,7 +163,11 @@ func newWorld(t *testing.T, o worldOptions) *world {
 	w := &world{
 		t: t, wire: link.NewWire(testMTU, o.seed), client: newRecorder(), server: newRecorder(),
 		adopt: make(chan adopted, 100), editSYN: o.editSYN,
-		syns: map[tupleKey][]byte{}, sentAt: map[tupleKey]time.Time{}, owned: map[tupleKey]bool{},
+		syns: map[tupleKey][]byte{}, sentAt: map[tupleKey]time.Time{}, owned: map[tupleKey]bool{}, late: o.late,
+	}
+	var handshake time.Duration
+	if o.late {
+		handshake = patience
 	}
 	w.appIn = link.NewPipe(testMTU, w.fromApp)
 	w.gwIn = link.NewPipe(testMTU, w.wire.A().Send)
@@ -170,7 +178,7 @@ func newWorld(t *testing.T, o worldOptions) *world {
 	require.NoError(t, err)
 	w.gw, err = New(Config{Link: w.gwIn, Handler: w.client, clock: o.clock})
 	require.NoError(t, err)
-	w.srv, err = New(Config{Link: w.wire.B(), Handler: w.server, clock: o.clock, Limits: o.limits})
+	w.srv, err = New(Config{Link: w.wire.B(), Handler: w.server, clock: o.clock, Limits: o.limits, HandshakeTimeout: handshake})
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	return w
@@ -195,9 +203,10 @@ func (w *world) fromApp(pkt []byte) {
 	k := outboundKey(p.Header, t)
 	w.mu.Lock()
 	owned := w.owned[k]
+	again := false
 	var answer func([]byte)
 	if !owned && t.Flags()&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN {
-		if _, again := w.syns[k]; !again {
+		if _, again = w.syns[k]; !again {
 			if w.editSYN != nil {
 				pkt = w.editSYN(pkt)
 			}
@@ -210,7 +219,7 @@ func (w *world) fromApp(pkt []byte) {
 	switch {
 	case answer != nil:
 		answer(pkt)
-	case !owned:
+	case !owned && !(again && w.late):
 		w.wire.A().Send(pkt)
 	}
 }

@@ -89,6 +89,13 @@ func (e *Endpoint) Blocked() Blocked {
 	return NotBlocked
 }
 
+// Room returns how many bytes the next message may carry, or why none, and for how many messages the peer has given
+// credits.
+func (e *Endpoint) Room() (window, credits int, why Blocked) {
+	window, why = e.stream.Window()
+	return window, int(e.stream.send.limit - e.stream.send.messages), why
+}
+
 // Commit sends the first n bytes of the span that WriteSpan returned last. More bytes are [ErrBlocked].
 func (e *Endpoint) Commit(n int) error {
 	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.Unposted() > 0) {

@@ -7,35 +7,33 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // printAdapters lists the ports of the host's adapters, why one cannot be used, and
 // what an operator should know. A host without adapters has nothing to print.
-func (e *env) printAdapters(h *sysfs.Host, noHeader bool) error {
+func (e *env) printAdapters(h *sysfs.Host) error {
 	if len(h.Adapters) == 0 {
 		return nil
 	}
 	if _, err := fmt.Fprintln(e.stdout); err != nil {
 		return printed(err)
 	}
-	if err := table(e.stdout, adapterRows(h, noHeader)); err != nil {
+	if err := e.list(screen.Listing{Rows: adapterRows(h)}); err != nil {
 		return err
 	}
 	for _, s := range append(unusablePorts(h), h.Hints()...) {
-		if _, err := fmt.Fprintln(e.stdout, s); err != nil {
+		if _, err := fmt.Fprint(e.stdout, e.screen(e.stdout).Paragraph(s)); err != nil {
 			return printed(err)
 		}
 	}
 	return nil
 }
 
-func adapterRows(h *sysfs.Host, noHeader bool) [][]string {
+func adapterRows(h *sysfs.Host) [][]string {
 	rows := [][]string{{"ADAPTER", "LAYER", "STATE", "SPEED", "DRIVER", "FIRMWARE", "NODE", "ROCEV2"}}
-	if noHeader {
-		rows = nil
-	}
 	eachPort(h, func(a *sysfs.Adapter, p *sysfs.Port) {
 		rows = append(rows, []string{a.PortName(p), p.LinkLayer, p.State, speed(p.Rate), driver(a), a.Firmware, node(a), gids(p)})
 	})
@@ -94,11 +92,8 @@ func gids(p *sysfs.Port) string {
 }
 
 // adapterDetails lists everything, one fact per line.
-func adapterDetails(h *sysfs.Host, noHeader bool) [][]string {
+func adapterDetails(h *sysfs.Host) [][]string {
 	rows := [][]string{{"ADAPTER", "NAME", "VALUE"}}
-	if noHeader {
-		rows = nil
-	}
 	if len(h.Adapters) == 0 {
 		return rows
 	}

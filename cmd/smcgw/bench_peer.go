@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -135,10 +136,18 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer closeGateway()
+	log, progress := e.stderr, e.screen(e.stderr).Progress()
+	if e.screen(e.stderr).Terminal() {
+		log = io.Discard // the bar says it
+	}
 	r, err := bench.Run(ctx, bench.Options{
 		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: p.duration, Rounds: p.rounds,
-		Gateway: g, Log: e.stderr, Command: p.command(),
+		Gateway: g, Log: log, Command: p.command(),
+		Progress: func(done, total int) {
+			progress.Show(float64(done), float64(total), fmt.Sprintf("measurement %d of %d", done+1, total))
+		},
 	})
+	progress.Clear()
 	if err != nil {
 		err = fmt.Errorf("bench --peer: %w", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -69,13 +70,23 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 		return err
 	}
 	fmt.Fprintf(e.stdout, "%s", text)
-	for _, n := range f.Config.Notes() {
+	for _, n := range checkNotes(f, &host) {
 		fmt.Fprintf(e.stdout, "# note: %s\n", n)
 	}
 	for _, n := range adapterNotes(&f.Config, &host) {
 		fmt.Fprintf(e.stdout, "# adapter: %s\n", n)
 	}
 	return nil
+}
+
+// checkNotes are those about the file, and about the file on this host.
+func checkNotes(f *config.File, host *sysfs.Host) []string {
+	notes, usable := f.Notes(), false
+	eachPort(host, func(_ *sysfs.Adapter, p *sysfs.Port) { usable = usable || p.Unusable == "" })
+	if slices.Equal(f.Config.Carriers, []config.DeviceKind{config.DeviceHW}) && !usable {
+		notes = append(notes, "carriers: only hw, and this host has no RDMA adapter that can be used: every connection stays native")
+	}
+	return notes
 }
 
 func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, host sysfs.Host) error {
@@ -89,7 +100,7 @@ func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, 
 			return err
 		}
 		doc.Config = string(text)
-		doc.Notes = append(doc.Notes, f.Config.Notes()...)
+		doc.Notes = append(doc.Notes, checkNotes(f, &host)...)
 	}
 	return e.printJSON(doc)
 }

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newCodes(e *env) *cobra.Command {
-	var noHeader bool
 	c := &cobra.Command{
 		Use:               "codes [NAME]",
 		Short:             "Explain the reasons for which a connection is not carried",
@@ -22,7 +22,7 @@ func newCodes(e *env) *cobra.Command {
 			if len(args) == 1 {
 				code, ok := findCode(list, args[0])
 				if !ok {
-					return usagef("%q is not a reason; \"smcgw codes\" lists them", args[0])
+					return usagef("%q is not a reason%s; \"smcgw codes\" lists them", args[0], meant(args[0], reasonNames()))
 				}
 				list.Codes = []admin.Code{code}
 			}
@@ -30,14 +30,12 @@ func newCodes(e *env) *cobra.Command {
 				return e.printJSON(list)
 			}
 			if len(args) == 1 {
-				_, err := fmt.Fprint(e.stdout, explain(list.Codes[0]))
-				return printed(err)
+				return e.explain(list.Codes[0])
 			}
-			return table(e.stdout, codeRows(list, noHeader))
+			return e.list(screen.Listing{Rows: codeRows(list), Prose: true})
 		},
 	}
-	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
-	return noun(e, c)
+	return noun(e, withList(e, c))
 }
 
 // findCode finds a reason by its name or its number.
@@ -51,15 +49,15 @@ func findCode(list admin.CodeList, arg string) (admin.Code, bool) {
 }
 
 // explain is the manual page of one reason.
-func explain(c admin.Code) string {
-	return fmt.Sprintf("%s (%d)\n\nMeaning: %s\nFix:     %s\nMetric:  %s\n", c.Name, c.Code, c.Meaning, c.Fix, c.Metric)
+func (e *env) explain(c admin.Code) error {
+	s := e.screen(e.stdout)
+	_, err := fmt.Fprintf(e.stdout, "%s (%d)\n\n%s%s%s", s.Paint(screen.Title, c.Name), c.Code,
+		s.Field("Meaning:", c.Meaning), s.Field("Fix:", c.Fix), s.Field("Metric:", c.Metric))
+	return printed(err)
 }
 
-func codeRows(list admin.CodeList, noHeader bool) [][]string {
+func codeRows(list admin.CodeList) [][]string {
 	rows := [][]string{{"CODE", "NAME", "MEANING"}}
-	if noHeader {
-		rows = nil
-	}
 	for _, c := range list.Codes {
 		rows = append(rows, []string{strconv.Itoa(c.Code), c.Name, c.Meaning})
 	}
@@ -68,11 +66,18 @@ func codeRows(list admin.CodeList, noHeader bool) [][]string {
 
 // completeCodes completes the name of a reason.
 func completeCodes(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, c := range admin.Codes().Codes {
-		if len(args) == 0 && strings.HasPrefix(c.Name, prefix) {
-			names = append(names, c.Name)
+	var list []string
+	for _, name := range reasonNames() {
+		if len(args) == 0 && strings.HasPrefix(name, prefix) {
+			list = append(list, name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+func reasonNames() (list []string) {
+	for _, c := range admin.Codes().Codes {
+		list = append(list, c.Name)
+	}
+	return list
 }

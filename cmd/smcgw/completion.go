@@ -11,7 +11,7 @@ func newCompletion(*env) *cobra.Command {
   smcgw completion bash > /etc/bash_completion.d/smcgw`,
 		GroupID:   groupVerbs,
 		ValidArgs: []cobra.Completion{"bash", "zsh", "fish"},
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      oneOfArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch root, out := c.Root(), c.OutOrStdout(); args[0] {
 			case "bash":

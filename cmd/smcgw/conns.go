@@ -1,52 +1,162 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
+// connsFlags are those of conns.
+type connsFlags struct {
+	query  admin.ConnQuery
+	filter filterFlags
+	since  time.Duration
+	follow bool
+	smcss  bool
+}
+
 func newConns(e *env) *cobra.Command {
-	var q admin.ConnQuery
-	var noHeader bool
+	f := &connsFlags{}
 	c := &cobra.Command{
 		Use:   "conns",
 		Short: "List connections, how each is carried, and why not",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(defaultConfig().Admin)
-			defer c.Close()
-			list, err := c.Conns(cmd.Context(), q)
-			if err != nil {
-				return err
-			}
-			if e.json {
-				return e.printJSON(list)
-			}
-			return table(e.stdout, connRows(list.Conns, q.Closed || q.All, noHeader))
-		},
+		Long: fmt.Sprintf(`Conns lists the connections that are carried. With --closed it lists those that were
+carried and have ended, with --native those that stayed native, with --all all three.
+Of the past the gateway keeps the last %d of each kind, for TCP and for UDP; "smcgw
+watch", and --follow, miss none.
+
+--since measures: TX/S and RX/S are what a connection moved a second in that time.
+-o wide adds the round trip and the packets that were sent again (soft), --details the
+queue pair: its number, how far each direction is, and what the peer lets come.
+CARRIER of a connection that nothing carries is its state.`, admin.HistorySize),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
-	c.Flags().BoolVar(&q.Closed, "closed", false, "list the last carried connections that ended")
-	c.Flags().BoolVar(&q.All, "all", false, "add the last connections that stayed native")
-	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
-	return withSocket(e, noun(e, c))
+	fs := c.Flags()
+	fs.BoolVar(&f.query.Closed, "closed", false, "list the last carried connections that ended")
+	fs.BoolVar(&f.query.Native, "native", false, "list the last connections that stayed native")
+	fs.BoolVar(&f.query.All, "all", false, "list what is carried, what ended and what stayed native")
+	fs.BoolVarP(&f.query.Details, "details", "d", false, "show the queue pairs")
+	fs.DurationVar(&f.since, "since", 0, "measure rates for this time, such as 2s")
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what happens to connections, as watch does")
+	fs.BoolVar(&f.smcss, "smcss", false, "print the columns of smcss")
+	f.filter.register(c)
+	return withSocket(e, noun(e, withList(e, c)))
 }
 
-// connRows makes the table; ended adds the column that says how each ended.
-func connRows(conns []admin.ConnInfo, ended, noHeader bool) [][]string {
-	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "CARRIER", "REASON", "TX", "RX", "AGE"}}
+func (f *connsFlags) run(ctx context.Context, e *env) error {
+	var err error
+	switch f.query.Filter, err = f.filter.parse(); {
+	case err != nil:
+		return err
+	case f.since < 0:
+		return usagef("--since %s: not a time to wait for", f.since)
+	case f.smcss && (f.query.Details || f.since > 0 || f.follow):
+		return usagef("--smcss excludes --details, --since and --follow")
+	}
+	q := f.query
+	q.Details = q.Details || e.output == outputWide
+	c := e.client(defaultConfig().Admin)
+	defer c.Close()
+	list, err := connsSince(ctx, c, q, f.since)
+	if err != nil {
+		return err
+	}
+	if err := f.show(e, list); err != nil || !f.follow {
+		return err
+	}
+	return e.watch(ctx, c, q.Filter)
+}
+
+func (f *connsFlags) show(e *env, list admin.ConnList) error {
+	switch {
+	case e.json:
+		return e.printJSON(list)
+	case f.smcss:
+		return e.list(screen.Listing{Rows: smcssRows(list.Conns)})
+	case f.query.Details:
+		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
+	}
+	hidden := []string{"STATE", "RTT", "RETRANS"}
+	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(config.ProtoTCP) }) {
+		hidden = append(hidden, "PROTO")
+	}
+	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden})
+}
+
+// connsSince lists connections, with what each moved a second if there is a time for that.
+func connsSince(ctx context.Context, c *admin.Client, q admin.ConnQuery, span time.Duration) (admin.ConnList, error) {
+	list, err := c.Conns(ctx, q)
+	if err != nil || span <= 0 {
+		return list, err
+	}
+	before, began := map[uint64]admin.ConnInfo{}, time.Now()
+	for _, i := range list.Conns {
+		before[i.ID] = i
+	}
+	if err := pause(ctx, span); err != nil {
+		return list, fmt.Errorf("measure: %w", err)
+	}
+	if list, err = c.Conns(ctx, q); err == nil {
+		rates(list.Conns, before, time.Since(began).Seconds())
+	}
+	return list, err
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, span time.Duration) error {
+	wait := time.NewTimer(span)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// rates are what connections have moved since they were listed before, or since they began.
+func rates(conns []admin.ConnInfo, before map[uint64]admin.ConnInfo, seconds float64) {
+	for i := range conns {
+		c := &conns[i]
+		if c.End != "" || seconds <= 0 {
+			continue
+		}
+		was := before[c.ID]
+		c.TxRate = float64(c.TxBytes-min(c.TxBytes, was.TxBytes)) / seconds
+		c.RxRate = float64(c.RxBytes-min(c.RxBytes, was.RxBytes)) / seconds
+	}
+}
+
+// connRows makes the table; ended adds the column that says how each ended, measured those
+// of the rates.
+func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
+	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "CARRIER", "REASON", "TX", "RX", "AGE", "RTT", "RETRANS"}}
+	if measured {
+		rows[0] = append(rows[0], "TX/S", "RX/S")
+	}
 	if ended {
 		rows[0] = append(rows[0], "END")
 	}
-	if noHeader {
-		rows = nil
-	}
-	for _, c := range conns {
+	for i := range conns {
+		c := &conns[i]
 		row := []string{
 			strconv.FormatUint(c.ID, 10), c.Proto, string(c.Side), c.Local.String(), c.Remote.String(), c.State,
-			string(c.Carrier), reasonCell(c), strconv.FormatUint(c.TxBytes, 10), strconv.FormatUint(c.RxBytes, 10), age(c.AgeSeconds),
+			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), age(c.AgeSeconds), "", "",
+		}
+		if p := c.Pair; p != nil && p.RoundTripSeconds > 0 {
+			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+		}
+		if measured {
+			row = append(row, rate(c.TxRate), rate(c.RxRate))
 		}
 		if ended {
 			row = append(row, string(c.End))
@@ -56,9 +166,33 @@ func connRows(conns []admin.ConnInfo, ended, noHeader bool) [][]string {
 	return rows
 }
 
+// howCell is what carries a connection, or else its state.
+func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }
+
+// sizeCell is empty where bytes are not counted: those of native connections.
+func sizeCell(c *admin.ConnInfo, n uint64) string {
+	if c.Carrier == config.CarrierNone {
+		return ""
+	}
+	return size(n)
+}
+
+// rate renders bytes a second, empty for none.
+func rate(n float64) string {
+	if n < 1 {
+		return ""
+	}
+	return size(uint64(n)) + "/s"
+}
+
+// roundTrip renders a short time.
+func roundTrip(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Microsecond).String()
+}
+
 // reasonCell is the reason with the side that decided, in one field, or else why
 // the connection has left its first carrier.
-func reasonCell(c admin.ConnInfo) string {
+func reasonCell(c *admin.ConnInfo) string {
 	if c.Reason == "" && c.Demoted != "" {
 		return fmt.Sprintf("demoted(%s)", c.Demoted)
 	}
@@ -66,4 +200,71 @@ func reasonCell(c admin.ConnInfo) string {
 		return c.Reason
 	}
 	return fmt.Sprintf("%s(%s)", c.Reason, c.DecidedBy)
+}
+
+// pairRows are the queue pairs of those connections that have one.
+func pairRows(conns []admin.ConnInfo) [][]string {
+	rows := [][]string{{
+		"ID", "CARRIER", "QPN", "SENT", "ACKED", "RECEIVED", "CONSUMED", "UNSENT", "RING", "WINDOW", "CREDITS", "RTT", "RETRANS", "BLOCKED",
+	}}
+	for i := range conns {
+		p := conns[i].Pair
+		if p == nil {
+			continue
+		}
+		row := []string{strconv.FormatUint(conns[i].ID, 10), string(conns[i].Carrier), strconv.FormatUint(uint64(p.QPN), 10)}
+		for _, n := range []uint64{p.Sent, p.Acknowledged, p.Received, p.Consumed} {
+			row = append(row, strconv.FormatUint(n, 10))
+		}
+		row = append(row, size(uint64(p.Unsent)), size(uint64(p.RingBytes)), size(uint64(p.Window)), strconv.Itoa(p.Credits), "", "", p.Blocked)
+		if p.RoundTripSeconds > 0 {
+			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// smcssRows are the columns of smcss(8). What only that knows, such as the inode, is 0.
+func smcssRows(conns []admin.ConnInfo) [][]string {
+	rows := [][]string{{"State", "UID", "Inode", "Local-Address", "Peer-Address", "Intf", "Mode"}}
+	for i := range conns {
+		c := &conns[i]
+		rows = append(rows, []string{smcssState(c), "0", "0", c.Local.String(), c.Remote.String(), "0000", smcssMode(c)})
+	}
+	return rows
+}
+
+func smcssState(c *admin.ConnInfo) string {
+	switch {
+	case c.End != "" && c.End != admin.EndNative:
+		return "CLOSED"
+	case c.State == "closing":
+		return "PEERCLW1"
+	case c.State == "carrying", c.State == "native":
+		return "ACTIVE"
+	default:
+		return "INIT"
+	}
+}
+
+// smcssMode is the kind of carrier in the words of smcss; TCP comes with the numbers of the
+// reasons, that of this end and that of the peer's.
+func smcssMode(c *admin.ConnInfo) string {
+	switch c.Carrier {
+	case config.CarrierShm:
+		return "SMCD"
+	case config.CarrierSoft, config.CarrierHW:
+		return "SMCR"
+	}
+	number := 0
+	for _, code := range admin.Codes().Codes {
+		if slices.Contains([]string{c.Reason, c.Demoted}, code.Name) {
+			number = code.Code
+		}
+	}
+	if c.DecidedBy == admin.DecidedRemote {
+		return fmt.Sprintf("TCP(0x%08x/0x%08x)", 0, number)
+	}
+	return fmt.Sprintf("TCP(0x%08x)", number)
 }

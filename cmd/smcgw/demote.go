@@ -6,10 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newDemote(e *env) *cobra.Command {
 	var q admin.DemoteQuery
+	var carrier string
 	c := &cobra.Command{
 		Use:   "demote [ID...]",
 		Short: "Have carried connections go on over the relay",
@@ -24,9 +26,15 @@ driver can be unloaded; it is used again when it has been away, or after a reloa
 			for _, arg := range args {
 				id, err := strconv.ParseUint(arg, 10, 64)
 				if err != nil {
-					return usagef("%q is no id of a connection", arg)
+					return usagef("%q is no id of a connection: \"smcgw conns\" lists them", arg)
 				}
 				q.IDs = append(q.IDs, id)
+			}
+			if carrier != "" {
+				var err error
+				if q.Carrier, err = config.ParseCarrier(carrier); err != nil {
+					return usagef("--carrier: %w", err)
+				}
 			}
 			if !q.All && len(q.IDs) == 0 && q.Carrier == "" && q.Device == "" {
 				return usagef("name connections, --carrier, --device or --all")
@@ -41,7 +49,7 @@ driver can be unloaded; it is used again when it has been away, or after a reloa
 		},
 	}
 	c.Flags().BoolVar(&q.All, "all", false, "all connections")
-	c.Flags().StringVar((*string)(&q.Carrier), "carrier", "", "those of a carrier: rdma-shm, rdma-hw or rdma-soft")
+	c.Flags().StringVar(&carrier, "carrier", "", "those of a carrier: shm, hw or soft")
 	c.Flags().StringVar(&q.Device, "device", "", "close an RDMA adapter, as named by \"smcgw devices\"")
 	return withSocket(e, verb(e, c))
 }

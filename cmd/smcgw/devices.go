@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newDevices(e *env) *cobra.Command {
-	var noHeader, counters, details bool
+	var counters, details bool
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List the RDMA devices of the gateway, and the RDMA adapters of the host",
@@ -29,30 +30,26 @@ func newDevices(e *env) *cobra.Command {
 			case e.json:
 				return e.printJSON(list)
 			case counters:
-				return table(e.stdout, counterRows(list.Devices, noHeader))
+				return e.list(screen.Listing{Rows: counterRows(list.Devices)})
 			case details:
-				return table(e.stdout, adapterDetails(&list.RDMA, noHeader))
+				return e.list(screen.Listing{Rows: adapterDetails(&list.RDMA)})
 			}
-			if err := table(e.stdout, deviceRows(list.Devices, noHeader)); err != nil {
+			if err := e.list(screen.Listing{Rows: deviceRows(list.Devices)}); err != nil {
 				return err
 			}
 			if err := e.printNotes(list.Devices); err != nil {
 				return err
 			}
-			return e.printAdapters(&list.RDMA, noHeader)
+			return e.printAdapters(&list.RDMA)
 		},
 	}
-	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
 	c.Flags().BoolVar(&details, "adapters", false, "print all that the kernel tells of RDMA adapters instead, one fact per line")
 	c.Flags().BoolVar(&counters, "counters", false, "print limits and counters instead, one per line")
-	return withSocket(e, noun(e, c))
+	return withSocket(e, noun(e, withList(e, c)))
 }
 
-func deviceRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
+func deviceRows(devices []admin.DeviceInfo) [][]string {
 	rows := [][]string{{"DEVICE", "CARRIER", "STATE", "UDP", "MTU", "QPS", "GIDS"}}
-	if noHeader {
-		rows = nil
-	}
 	for i := range devices {
 		d := &devices[i]
 		row := []string{d.Name, string(d.Carrier), string(d.State), "", "", strconv.FormatUint(d.Use["qps"], 10), ""}
@@ -73,11 +70,8 @@ func deviceRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
 }
 
 // counterRows lists every number of every device.
-func counterRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
+func counterRows(devices []admin.DeviceInfo) [][]string {
 	rows := [][]string{{"DEVICE", "NAME", "VALUE"}}
-	if noHeader {
-		rows = nil
-	}
 	for i := range devices {
 		d := &devices[i]
 		add := func(name string, v uint64) { rows = append(rows, []string{d.Name, name, strconv.FormatUint(v, 10)}) }
@@ -103,7 +97,7 @@ func counterRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
 func (e *env) printNotes(devices []admin.DeviceInfo) error {
 	for i := range devices {
 		if d := &devices[i]; d.Error != "" || d.Note != "" {
-			if _, err := fmt.Fprintf(e.stdout, "%s: %s\n", d.Name, cmp.Or(d.Error, d.Note)); err != nil {
+			if _, err := fmt.Fprint(e.stdout, e.screen(e.stdout).Paragraph(d.Name+": "+cmp.Or(d.Error, d.Note))); err != nil {
 				return printed(err)
 			}
 		}

@@ -26,7 +26,7 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 			}
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
-			last, err := c.Drain(cmd.Context(), timeout, e.drainProgress)
+			last, err := c.Drain(cmd.Context(), timeout, e.drainProgress())
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 				err = e.printJSON(last)
 			}
 			if err == nil && last.Flows+last.Lingering > 0 {
-				return &exitError{exitFailed, fmt.Errorf("%d connections were reset", last.Flows+last.Lingering)}
+				return &exitError{exitFailed, fmt.Errorf("%s reset by the drain", plural(last.Flows+last.Lingering, "connection"))}
 			}
 			return err
 		},
@@ -43,14 +43,28 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 	return withSocket(e, verb(e, c))
 }
 
-// drainProgress prints a line about how far a drain is.
-func (e *env) drainProgress(i admin.DrainInfo) {
-	if e.json {
-		return
+// drainProgress returns what tells how far a drain is: a line each time, or on a terminal a
+// bar of the connections that have ended.
+func (e *env) drainProgress() func(admin.DrainInfo) {
+	out := e.screen(e.stdout)
+	bar, most := out.Progress(), 0
+	return func(i admin.DrainInfo) {
+		left := i.Flows + i.Lingering
+		most = max(most, left)
+		switch {
+		case e.json:
+		case i.Done:
+			bar.Clear()
+			fmt.Fprintf(e.stdout, "drained, %s left\n", plural(left, "connection"))
+		case out.Terminal():
+			bar.Show(float64(most-left), float64(most), drainText(i))
+		default:
+			fmt.Fprintln(e.stdout, drainText(i))
+		}
 	}
-	if i.Done {
-		fmt.Fprintf(e.stdout, "drained, %d connections left\n", i.Flows+i.Lingering)
-		return
-	}
-	fmt.Fprintf(e.stdout, "%d connections left, reset in %s\n", i.Flows+i.Lingering, age(i.RemainingSeconds))
+}
+
+// drainText says how far a drain is.
+func drainText(i admin.DrainInfo) string {
+	return fmt.Sprintf("%s left, reset in %s", plural(i.Flows+i.Lingering, "connection"), age(i.RemainingSeconds))
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -18,16 +19,21 @@ type env struct {
 	gateways       func(context.Context) ([]admin.Found, error) // of this machine
 	machineOff     admin.OffFlag
 	rdma           func() (sysfs.Host, error) // adapters
+	host           doctor.Host                // what doctor examines
+	terminal       func(io.Writer) int        // columns; 0: it is none; nil: nothing is
 
-	socket  string // --socket
-	json    bool   // --json
-	started bool   // the command line was understood
+	socket   string // --socket
+	json     bool   // --json
+	output   string // --output
+	noHeader bool   // --no-header
+	started  bool   // the command line was understood
 }
 
 // osEnv is the world of the process.
 func osEnv() *env {
 	return &env{
 		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		confine: process.Confine, gateways: admin.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read,
+		terminal: terminalColumns,
+		confine:  process.Confine, gateways: admin.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
 	}
 }

@@ -13,7 +13,7 @@ const (
 	exitFailed      = 1 // the operation failed
 	exitUsage       = 2 // the command line was not understood
 	exitUnreachable = 3 // no daemon answers (LSB: not running)
-	exitFindings    = 4 // check found errors
+	exitFindings    = 4 // check or doctor found errors, ping a native connection
 	exitDegraded    = 5 // status --strict: less is done than was asked for
 )
 
@@ -46,7 +46,7 @@ func (e *env) status(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		status = exit.status
-	case !e.started:
+	case !e.started: // the library has refused it
 		status = exitUsage
 	case errors.Is(err, admin.ErrDaemonUnreachable):
 		status = exitUnreachable

@@ -7,9 +7,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
@@ -42,6 +45,9 @@ func TestHelp(t *testing.T) {
 		require.Equal(t, exitOK, run(t.Context(), e, append(path, "--help")))
 		require.Empty(t, stderr.String())
 		fmt.Fprintf(&all, "== smcgw %s\n%s\n", strings.Join(append(path, "--help"), " "), stdout.String())
+	}
+	for line := range strings.Lines(all.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), screen.Columns+1, line)
 	}
 	const golden = "testdata/help.golden"
 	if *update {

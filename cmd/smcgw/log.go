@@ -4,10 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -20,19 +17,21 @@ const logPatience = time.Second
 // standard error.
 type logging struct {
 	*slog.Logger
-	out *process.LogWriter
+	level *slog.LevelVar
+	out   *process.LogWriter
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
 // the reader. The caller closes it.
 func startLog(e *env, cfg config.Log) *logging {
-	l := &logging{}
+	l := &logging{level: new(slog.LevelVar)}
+	l.level.Set(slogLevel(cfg.Level))
 	ready := make(chan struct{})
 	l.out = process.NewLogWriter(e.stderr, func(lost uint64) {
 		<-ready
 		l.Warn("log lines were lost: they could not be written", "count", lost)
 	})
-	l.Logger = newLogger(e, cfg, l.out)
+	l.Logger = newLogger(e, cfg.Format, l.level, l.out)
 	close(ready)
 	return l
 }
@@ -41,11 +40,11 @@ func (l *logging) close() { l.out.Close(logPatience) }
 
 // newLogger logs to w, the way to standard error, as the configuration says. Under
 // journald the lines carry its priorities and leave the time to it.
-func newLogger(e *env, cfg config.Log, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: slogLevel(cfg.Level)}
+func newLogger(e *env, format config.LogFormat, level slog.Leveler, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
 	journal := e.getenv("JOURNAL_STREAM") != ""
 	switch {
-	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && !isTerminal(e.stderr):
+	case format == config.LogJSON, format == config.LogAuto && !journal && terminalColumns(e.stderr) == 0:
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case journal:
 		return slog.New(newJournalHandler(w, opts))
@@ -60,15 +59,6 @@ func slogLevel(l config.LogLevel) slog.Level {
 		return slog.LevelInfo
 	}
 	return level
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 // journalHandler prefixes lines with the priority journald reads (sd-daemon(3)).

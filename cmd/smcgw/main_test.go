@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,15 +27,16 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(checked{m}, map[string]func(){
-		"smcgw":      func() { onHost(sysfs.Host{Adapters: []sysfs.Adapter{}, Memlock: -1}) },
-		"smcgw-rdma": func() { onHost(sampleRDMA()) },
+		"smcgw":      func() { onHost(sysfs.Host{Adapters: []sysfs.Adapter{}, Memlock: -1}, healthyHost()) },
+		"smcgw-rdma": func() { onHost(sampleRDMA(), brokenHost()) },
 		fakeProgram:  fakeMain,
 	})
 }
 
 // onHost is main on a host with these adapters.
-func onHost(h sysfs.Host) {
+func onHost(h sysfs.Host, examined *fakeHost) {
 	e := osEnv()
+	examined.rdma, e.host = h, examined
 	e.rdma = func() (sysfs.Host, error) { return h, nil }
 	os.Exit(run(context.Background(), e, os.Args[1:]))
 }
@@ -46,9 +51,9 @@ func (c checked) Run() int { return leak.Main(c.m) }
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
-		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {
 				return os.Getuid() == 0, nil
@@ -83,7 +88,8 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdDaemon is "daemon [degraded|broken|restarts]": a process answers as a daemon without
 // a datapath on $WORK/sock, with its state in $WORK/state, until the script ends or it is
-// drained.
+// drained. A service listens at $SERVICE; the daemon says of its connections that they are
+// carried, or not if it is degraded.
 func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 {
 		ts.Fatalf("usage: daemon [degraded|broken|restarts]")
@@ -103,8 +109,9 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	_, err = out.Read(make([]byte, 1)) // it listens
+	line, err := bufio.NewReader(out).ReadString('\n') // it listens
 	ts.Check(err)
+	ts.Setenv("SERVICE", strings.TrimSpace(line))
 }
 
 // fakeProgram is the name under which the test binary is the fake daemon.
@@ -112,14 +119,18 @@ const fakeProgram = "fake-daemon"
 
 // fakeMain is the process of a fake daemon: its socket, its state directory, its kind.
 func fakeMain() {
-	d := &fakeDaemon{}
+	d := &fakeDaemon{feed: admin.NewFeed()}
+	go d.happen()
 	if len(os.Args) > 3 {
 		d.kind = os.Args[3]
 	}
 	cfg := config.Config{Admin: os.Args[1], StateDir: os.Args[2]}.WithDefaults()
 	server, err := admin.Listen(cfg, "9.9.9", nil)
 	if err == nil {
-		fmt.Println("listens")
+		err = d.serve()
+	}
+	if err == nil {
+		fmt.Println(d.service.Addr())
 		ctx, cancel := context.WithCancel(context.Background())
 		d.end = cancel
 		err = server.Serve(ctx, d, d)
@@ -130,17 +141,74 @@ func fakeMain() {
 	}
 }
 
+// serve accepts connections.
+func (d *fakeDaemon) serve() (err error) {
+	if d.service, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := d.service.Accept()
+			if err != nil {
+				return
+			}
+			d.mu.Lock()
+			d.clients = append(d.clients, c) // until the process ends
+			d.mu.Unlock()
+		}
+	}()
+	return nil
+}
+
+// served are the connections to the service.
+func (d *fakeDaemon) served() (list []admin.ConnInfo) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, c := range d.clients {
+		info := admin.ConnInfo{
+			ID: uint64(100 + i), Proto: "tcp", Side: config.SideClient, State: "carrying", Carrier: config.CarrierShm,
+			Local: c.RemoteAddr().(*net.TCPAddr).AddrPort(), Remote: c.LocalAddr().(*net.TCPAddr).AddrPort(),
+		}
+		if d.kind == "degraded" {
+			info.State, info.Carrier, info.Reason, info.DecidedBy, info.End = "native", "", "peer_no_option", admin.DecidedRemote, admin.EndNative
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
 // fakeDaemon is a Control with fixed answers.
 type fakeDaemon struct {
-	kind string
-	mu   sync.Mutex
-	off  bool
-	end  context.CancelFunc // ends the process
+	kind    string
+	service net.Listener
+	clients []net.Conn // guarded by mu
+	mu      sync.Mutex
+	off     bool
+	end     context.CancelFunc // ends the process
 	// over is of a drain, reports counts what was told about it.
 	over    chan struct{}
 	reports int
 	// asked counts calls of Stats.
 	asked uint64
+	// listed counts those of Conns.
+	listed uint64
+	feed   *admin.Feed
+}
+
+// happen tells of the same connections again and again.
+func (d *fakeDaemon) happen() {
+	for ; ; time.Sleep(time.Millisecond) {
+		for _, c := range sampleConns(admin.ConnQuery{All: true}, 1) {
+			switch c.End {
+			case "":
+				d.feed.Tell(admin.EventCarried, c)
+			case admin.EndNative:
+				d.feed.Tell(admin.EventNative, c)
+			default:
+				d.feed.Tell(admin.EventEnded, c)
+			}
+		}
+	}
 }
 
 var errBroken = errors.New("broken as asked")
@@ -155,7 +223,11 @@ func (d *fakeDaemon) Status() admin.Status {
 		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
 		BytesTotal:     map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
-		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		UDP: admin.ProtoStats{
+			Flows: map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: 3}},
+			Bytes: map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 5000}},
+		},
 		FlowLimit: admin.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
@@ -199,17 +271,43 @@ func (d *fakeDaemon) Stats() admin.Stats {
 	}
 }
 
-// Conns implements admin.Control.
+// Feed implements admin.Control.
+func (d *fakeDaemon) Feed() *admin.Feed { return d.feed }
+
+// Conns implements admin.Control. Bytes grow from one call to the next.
 func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
-	conns := []admin.ConnInfo{{
+	d.mu.Lock()
+	d.listed++
+	n := d.listed
+	d.mu.Unlock()
+	conns := sampleConns(q, n)
+	if q.Natives() {
+		conns = append(conns, d.served()...)
+	}
+	return conns
+}
+
+// sampleConns are a carried connection, one that was, and one that stayed native.
+func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
+	carried := admin.ConnInfo{
 		ID: 1, Proto: "tcp", Side: config.SideClient,
 		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-		State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
-	}}
-	if q.Closed {
-		conns[0].State, conns[0].End = "closed", admin.EndClosed
+		State: "carrying", Carrier: config.CarrierSoft, TxBytes: 10 * n, RxBytes: 20 << 20 * n, AgeSeconds: 61.2,
 	}
-	if q.All {
+	if q.Details {
+		carried.Pair = &admin.PairInfo{
+			QPN: 17, Sent: 10, Acknowledged: 8, Received: 20 << 20, Consumed: 20 << 20, Unsent: 3, RingBytes: 65536, Window: 0, Credits: 30, Blocked: "grant",
+			RoundTripSeconds: 0.00025, Retransmits: 4,
+		}
+	}
+	if q.Live() {
+		conns = append(conns, carried)
+	}
+	if q.Ended() {
+		carried.ID, carried.Pair, carried.State, carried.End = 3, nil, "closed", admin.EndClosed
+		conns = append(conns, carried)
+	}
+	if q.Natives() {
 		conns = append(conns, admin.ConnInfo{
 			ID: 2, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
@@ -249,9 +347,6 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 		},
 	}
 }
-
-// SetShare implements admin.Control.
-func (d *fakeDaemon) SetShare(config.Share) error { return nil }
 
 // Devices implements admin.Control.
 func (d *fakeDaemon) Services() []admin.ServiceInfo {
@@ -308,7 +403,28 @@ func sampleRDMA() sysfs.Host {
 }
 
 // Demote implements admin.Control.
-func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) { return max(1, 2*len(q.IDs)), nil }
+func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
+	if slices.Contains(q.IDs, 99999) {
+		return 0, nil
+	}
+	return max(1, 2*len(q.IDs)), nil
+}
+
+// Set implements admin.Control.
+func (d *fakeDaemon) Set(s admin.Setting) error {
+	if s.Value == "loud" {
+		return fmt.Errorf("%w: %q is none", admin.ErrSetting, s.Value)
+	}
+	return nil
+}
+
+// OptIn implements admin.Control.
+func (d *fakeDaemon) OptIn(o admin.OptIn) (func(), error) {
+	if d.kind == "broken" {
+		return nil, fmt.Errorf("%w: no room", admin.ErrOptIn)
+	}
+	return func() {}, nil
+}
 
 // FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {

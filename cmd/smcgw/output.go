@@ -4,10 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
@@ -36,32 +42,74 @@ func printed(err error) error {
 	return fmt.Errorf("print: %w", err)
 }
 
-// table prints rows in columns, the first row as the header. Cells that are
-// empty become "-", so that a row always has as many fields as its header.
-func table(w io.Writer, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			if cell == "" {
-				row[i] = "-"
-			}
-		}
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
+// terminalColumns is how wide a terminal is, 0 if w is none.
+func terminalColumns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
 	}
-	return printed(tw.Flush())
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns <= 0 {
+		return screen.Columns
+	}
+	return columns
 }
 
-// size renders a number of bytes for people.
+// screen is where output for people goes. NO_COLOR (no-color.org) is obeyed.
+func (e *env) screen(w io.Writer) *screen.Screen {
+	columns := 0
+	if e.terminal != nil {
+		columns = e.terminal(w)
+	}
+	return screen.New(w, columns, e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb")
+}
+
+// list prints a table as the flags of withList say.
+func (e *env) list(l screen.Listing) error {
+	l.NoHeader, l.All = e.noHeader, e.output == outputWide
+	return printed(e.screen(e.stdout).List(l))
+}
+
+// Values of --output.
+const (
+	outputTable = "table"
+	outputWide  = "wide"
+	outputJSON  = "json"
+)
+
+// withList adds the flags of commands that print a table.
+func withList(e *env, c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&e.noHeader, "no-header", false, "print no header line")
+	c.Flags().StringVarP(&e.output, "output", "o", outputTable, "table, wide (all columns, nothing shortened) or json")
+	return c
+}
+
+// checkOutput refuses what --output does not know.
+func (e *env) checkOutput() error {
+	known := []string{outputTable, outputWide, outputJSON}
+	if e.output != "" && !slices.Contains(known, e.output) {
+		return usagef("--output: %q is none of %s%s", e.output, strings.Join(known, ", "), meant(e.output, known))
+	}
+	e.json = e.json || e.output == outputJSON
+	return nil
+}
+
+// size renders a number of bytes for people, as one word.
 func size(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v, u := float64(n), 0
 	for v >= 1024 && u < len(units)-1 {
 		v, u = v/1024, u+1
 	}
-	if u == 0 {
-		return fmt.Sprintf("%d B", n)
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + units[u]
+}
+
+// plural names a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%.1f %s", v, units[u])
+	return strconv.Itoa(n) + " " + thing + "s"
 }
 
 // age renders seconds for people, with as much precision as they care for.

@@ -4,22 +4,55 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"regexp"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestSizesAndAges(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 5 << 20: "5.0 MiB", 1 << 63: "8.0 EiB"} {
+	for n, want := range map[uint64]string{0: "0B", 1023: "1023B", 1024: "1KiB", 600000000: "572.2MiB", 5 << 20: "5MiB", 1 << 63: "8EiB"} {
 		require.Equal(t, want, size(n))
 	}
 	for s, want := range map[float64]string{0: "0s", 0.01234: "12ms", 1.26: "1.3s", 61.4: "1m1s", 3600: "1h0m0s"} {
 		require.Equal(t, want, age(s))
 	}
+}
+
+// On a terminal no line is longer than 100 columns, and states have colours unless NO_COLOR
+// is set; a pipe gets whole cells and no colour.
+func TestOnATerminal(t *testing.T) {
+	_, cfg := serveFake(t, "degraded")
+	show := func(columns int, noColor string, args ...string) string {
+		e, stdout, stderr := testEnv()
+		e.terminal = func(io.Writer) int { return columns }
+		e.getenv = func(name string) string { return map[string]string{"NO_COLOR": noColor}[name] }
+		require.Equal(t, exitOK, run(t.Context(), e, append(args, "--socket", cfg.Admin)), stderr)
+		return stdout.String()
+	}
+	escape := regexp.MustCompile(`\x1b\[[0-9;]*m`)
+	for _, verb := range []string{
+		"status", "stats", "conns --all", "conns -d", "conns --all --since 1ms", "conns --smcss", "peers", "peers --services", "devices", "devices --counters", "devices --adapters",
+	} {
+		out := show(200, "", strings.Fields(verb)...)
+		require.Regexp(t, escape, out, verb)
+		for line := range strings.Lines(escape.ReplaceAllString(out, "")) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), screen.Columns+1, verb)
+		}
+		require.NotContains(t, show(200, "1", strings.Fields(verb)...), "\x1b", verb)
+		require.NotContains(t, show(0, "", strings.Fields(verb)...), "\x1b", verb)
+	}
+	require.Contains(t, show(80, "", "conns", "--all"), "…")
+	require.NotContains(t, show(0, "", "conns", "--all"), "…")
+	require.NotContains(t, show(80, "", "conns", "--all", "-o", "wide"), "…")
 }
 
 func TestExitStatuses(t *testing.T) {
@@ -48,7 +81,7 @@ func TestLogFormats(t *testing.T) {
 	log := func(cfg config.Log, journal string) string {
 		var out bytes.Buffer
 		e := &env{stderr: &out, getenv: func(string) string { return journal }}
-		l := newLogger(e, cfg, e.stderr).With("a", 1).WithGroup("g")
+		l := newLogger(e, cfg.Format, slogLevel(cfg.Level), e.stderr).With("a", 1).WithGroup("g")
 		l.Debug("quiet")
 		l.Warn("loud", "b", 2)
 		l.Log(t.Context(), slog.LevelError+4, "louder")

@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newPeers(e *env) *cobra.Command {
-	var noHeader, services bool
+	var services bool
 	c := &cobra.Command{
 		Use:   "peers",
 		Short: "List what is known of other hosts",
@@ -19,7 +19,7 @@ func newPeers(e *env) *cobra.Command {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
 			if services {
-				return e.printServices(cmd, c, noHeader)
+				return e.printServices(cmd, c)
 			}
 			list, err := c.Peers(cmd.Context())
 			if err != nil {
@@ -28,12 +28,11 @@ func newPeers(e *env) *cobra.Command {
 			if e.json {
 				return e.printJSON(list)
 			}
-			return table(e.stdout, peerRows(list.Peers, noHeader))
+			return e.list(screen.Listing{Rows: peerRows(list.Peers)})
 		},
 	}
 	c.Flags().BoolVar(&services, "services", false, "list what rules with action auto have learned of services, and why")
-	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
-	c = withSocket(e, noun(e, c))
+	c = withSocket(e, noun(e, withList(e, c)))
 	c.AddCommand(newPeersFlush(e))
 	return c
 }
@@ -54,11 +53,8 @@ func newPeersFlush(e *env) *cobra.Command {
 	}))
 }
 
-func peerRows(peers []admin.PeerInfo, noHeader bool) [][]string {
+func peerRows(peers []admin.PeerInfo) [][]string {
 	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "FLOWS", "BEGUN", "MEMORY", "CARRIERS"}}
-	if noHeader {
-		rows = nil
-	}
 	for _, p := range peers {
 		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", strconv.Itoa(p.Flows), strconv.Itoa(p.Use.Begun), memoryCell(p), carrierCell(p)}
 		if p.Port != 0 {
@@ -73,7 +69,7 @@ func peerRows(peers []admin.PeerInfo, noHeader bool) [][]string {
 }
 
 // memoryCell is what is registered for the peer.
-func memoryCell(p admin.PeerInfo) string { return config.Bytes(p.Use.MemoryBytes).String() }
+func memoryCell(p admin.PeerInfo) string { return size(p.Use.MemoryBytes) }
 
 // carrierCell lists proven carriers, and failed ones with a minus.
 func carrierCell(p admin.PeerInfo) string {

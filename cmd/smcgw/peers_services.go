@@ -6,11 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // printServices prints what rules with action auto have learned.
-func (e *env) printServices(cmd *cobra.Command, c *admin.Client, noHeader bool) error {
+func (e *env) printServices(cmd *cobra.Command, c *admin.Client) error {
 	list, err := c.Services(cmd.Context())
 	if err != nil {
 		return err
@@ -18,14 +19,11 @@ func (e *env) printServices(cmd *cobra.Command, c *admin.Client, noHeader bool) 
 	if e.json {
 		return e.printJSON(list)
 	}
-	return table(e.stdout, serviceRows(list.Services, noHeader))
+	return e.list(screen.Listing{Rows: serviceRows(list.Services), Prose: true})
 }
 
-func serviceRows(services []admin.ServiceInfo, noHeader bool) [][]string {
+func serviceRows(services []admin.ServiceInfo) [][]string {
 	rows := [][]string{{"ADDRESS", "PORT", "VERDICT", "REASON", "EXPIRES", "NATIVE", "SCORE", "WHY"}}
-	if noHeader {
-		rows = nil
-	}
 	for i := range services {
 		s := &services[i]
 		row := []string{

@@ -6,11 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newPolicy(e *env) *cobra.Command {
-	var noHeader, services bool
+	var services bool
 	c := &cobra.Command{
 		Use:   "policy",
 		Short: "Show the rules and what they decided",
@@ -28,14 +29,13 @@ service: what carrying them could gain.`,
 				return e.printJSON(p)
 			}
 			if services {
-				return table(e.stdout, observedRows(p.Observed, noHeader))
+				return e.list(screen.Listing{Rows: observedRows(p.Observed)})
 			}
-			return table(e.stdout, ruleRows(p.Rules, noHeader))
+			return e.list(screen.Listing{Rows: ruleRows(p.Rules)})
 		},
 	}
 	c.Flags().BoolVar(&services, "services", false, "list the services that connections were seen of in the mode observe")
-	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
-	c = withSocket(e, noun(e, c))
+	c = withSocket(e, noun(e, withList(e, c)))
 	c.AddCommand(newPolicySuggest(e))
 	return c
 }
@@ -47,11 +47,8 @@ func (e *env) policy(cmd *cobra.Command) (admin.PolicyReport, error) {
 	return c.Policy(cmd.Context())
 }
 
-func ruleRows(rules []admin.RuleReport, noHeader bool) [][]string {
+func ruleRows(rules []admin.RuleReport) [][]string {
 	rows := [][]string{{"RULE", "ACTION", "PERCENT", "CARRIED", "PASSED", "BYTES", "BULK"}}
-	if noHeader {
-		rows = nil
-	}
 	for i := range rules {
 		r := &rules[i]
 		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Carried, 10), strconv.FormatUint(r.Passed, 10), "", ""}
@@ -66,11 +63,8 @@ func ruleRows(rules []admin.RuleReport, noHeader bool) [][]string {
 	return rows
 }
 
-func observedRows(list []admin.ObservedService, noHeader bool) [][]string {
+func observedRows(list []admin.ObservedService) [][]string {
 	rows := [][]string{{"SIDE", "PORT", "RULE", "CARRIES", "HOSTS", "CONNS", "BYTES", "BULK", "RATE", "GAIN"}}
-	if noHeader {
-		rows = nil
-	}
 	for i := range list {
 		o := &list[i]
 		total := o.Bytes.Tx + o.Bytes.Rx

@@ -33,7 +33,7 @@ func TestReference(t *testing.T) {
 		exitFailed:      "the operation failed",
 		exitUsage:       "the command line was not understood",
 		exitUnreachable: "no daemon answers",
-		exitFindings:    "`check` found errors",
+		exitFindings:    "`check` or `doctor` found errors, `ping` a native connection",
 		exitDegraded:    "`status --strict`: less is carried than the configuration asks for",
 	} {
 		require.NotEmpty(t, meaning)

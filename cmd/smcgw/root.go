@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -24,21 +27,28 @@ func newRoot(e *env) *cobra.Command {
 by RDMA where both hosts run it, and leaves everything else to the kernel,
 untouched.
 
-Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check found
-errors, 5 degraded (status --strict).`,
+Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check or doctor
+found errors, or ping a native connection, 5 degraded (status --strict).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		PersistentPreRun: func(*cobra.Command, []string) {
+		Args:          noArgs,
+		Version:       buildVersion(),
+		PersistentPreRunE: func(*cobra.Command, []string) error {
 			e.started = true
+			return e.checkOutput()
 		},
-		RunE: func(*cobra.Command, []string) error { return usagef("no verb given") },
+		RunE: func(*cobra.Command, []string) error {
+			return usagef("no command given: \"smcgw status\" shows what the gateway does")
+		},
 	}
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddGroup(&cobra.Group{ID: groupNouns, Title: "What is going on:"}, &cobra.Group{ID: groupVerbs, Title: "Doing something:"})
-	root.SetHelpCommandGroupID(groupVerbs)
+	root.SetHelpCommand(newHelp(e))
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(screen.Columns)))
+	root.SetVersionTemplate("smcgw {{.Version}}\n")
 	for _, verb := range verbs() {
 		root.AddCommand(verb(e))
 	}
@@ -54,8 +64,9 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
-		newStatus, newStats, newConns, newPeers, newPolicy, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newStatus, newStats, newConns, newWatch, newTop, newPeers, newPolicy, newDevices, newCodes, newVersion,
+		newUp, newKeepLegs, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newDoctor, newPing, newBugreport,
 	}
 }
 
@@ -73,7 +84,7 @@ func verb(e *env, c *cobra.Command) *cobra.Command {
 
 func withJSON(e *env, c *cobra.Command) *cobra.Command {
 	if c.Args == nil {
-		c.Args = cobra.NoArgs
+		c.Args = noArgs
 	}
 	c.Flags().BoolVar(&e.json, "json", false, "print one JSON document")
 	return c

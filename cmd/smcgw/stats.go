@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -42,7 +43,7 @@ is ever reset, so several users can measure at once.`,
 		},
 	}
 	c.Flags().DurationVar(&since, "since", 0, "measure for this time, such as 5s, instead of since the start")
-	return withSocket(e, noun(e, c))
+	return withSocket(e, noun(e, withList(e, c)))
 }
 
 // statsSince asks once, or twice with a time in between.
@@ -51,12 +52,8 @@ func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (admin
 	if err != nil || span <= 0 {
 		return st, err
 	}
-	wait := time.NewTimer(span)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
-		return admin.Stats{}, fmt.Errorf("measure: %w", ctx.Err())
+	if err := pause(ctx, span); err != nil {
+		return admin.Stats{}, fmt.Errorf("measure: %w", err)
 	}
 	later, err := c.Stats(ctx)
 	if err != nil {
@@ -77,16 +74,16 @@ func (e *env) showStats(st admin.Stats, span bool) error {
 	if _, err := fmt.Fprintln(e.stdout, head); err != nil {
 		return printed(err)
 	}
-	if err := table(e.stdout, statsRows(st)); err != nil {
+	if err := e.list(screen.Listing{Rows: statsRows(st)}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprint(e.stdout, statsLines(st))
+	_, err := fmt.Fprint(e.stdout, statsLines(e.screen(e.stdout), st))
 	return printed(err)
 }
 
 // statsRows makes the table: a line for each protocol and carrier.
 func statsRows(st admin.Stats) [][]string {
-	rows := [][]string{{"PROTO", "CARRIER", "FLOWS", "BEGAN", "SENT", "RECEIVED", "DATAGRAMS-SENT", "DATAGRAMS-RECEIVED"}}
+	rows := [][]string{{"PROTO", "CARRIER", "FLOWS", "BEGAN", "SENT", "RECEIVED", "DGRAMS-SENT", "DGRAMS-RECEIVED"}}
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
 		ps := st.Protocols[p]
 		for _, c := range slices.Sorted(maps.Keys(ps.Flows)) {
@@ -105,16 +102,17 @@ func statsRows(st admin.Stats) [][]string {
 }
 
 // statsLines are the lines below the table.
-func statsLines(st admin.Stats) string {
+func statsLines(s *screen.Screen, st admin.Stats) string {
 	var b strings.Builder
+	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
-		fmt.Fprintf(&b, "%-10s %s: %s\n", "native", p, listed(st.Protocols[p].Native))
+		line("native", "%s: %s", p, listed(st.Protocols[p].Native))
 	}
 	d := st.Datagrams
-	fmt.Fprintf(&b, "%-10s %d delivered, %d given back to the network, dropped: %s\n", "datagrams", d.Delivered, d.Returned, listed(d.Dropped))
+	line("datagrams", "%d delivered, %d given back to the network, dropped: %s", d.Delivered, d.Returned, listed(d.Dropped))
 	r := d.Resolution
-	fmt.Fprintf(&b, "%-10s %d queries, %d answers, %d refusals; asked %d times, answered %d, refused %d; %d ignored\n",
-		"resolution", r.Queries, r.Answers, r.Refusals, r.Asked, r.Answered, r.Refused, r.Ignored)
+	line("resolution", "%d queries, %d answers, %d refusals; asked %d times, answered %d, refused %d; %d ignored",
+		r.Queries, r.Answers, r.Refusals, r.Asked, r.Answered, r.Refused, r.Ignored)
 	return b.String()
 }
 

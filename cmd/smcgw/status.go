@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
@@ -41,26 +42,46 @@ func (e *env) showStatus(st admin.Status, brief bool) error {
 	if e.json {
 		return e.printJSON(st)
 	}
-	var b strings.Builder
-	b.WriteString(headline(st))
-	if !brief {
-		b.WriteString(details(st))
+	out := e.screen(e.stdout)
+	as := screen.Good
+	if len(st.Degraded) > 0 {
+		as = screen.Warn
 	}
-	_, err := fmt.Fprint(e.stdout, b.String())
+	text := out.Paint(as, headline(st)) + "\n"
+	if !brief {
+		text += details(out, st)
+	}
+	_, err := fmt.Fprint(e.stdout, text)
 	return printed(err)
 }
 
 // headline is the status in one line.
 func headline(st admin.Status) string {
-	flows := 0
-	for _, n := range st.Flows {
-		flows += n
-	}
-	line := fmt.Sprintf("smcgw %s up %s, mode %s, %d flows carried", st.Version, age(st.UptimeSeconds), st.Mode, flows)
+	line := fmt.Sprintf("smcgw %s up %s, mode %s, %s carried", st.Version, age(st.UptimeSeconds), st.Mode, carriedText(carriedNow(st)))
 	if len(st.Degraded) > 0 {
 		line += ", degraded: " + strings.Join(st.Degraded, ", ")
 	}
-	return line + "\n"
+	return line
+}
+
+// carriedNow counts connections and pairs of UDP ends.
+func carriedNow(st admin.Status) (connections, pairs int) {
+	for _, n := range st.Flows {
+		connections += n
+	}
+	for _, n := range st.UDP.Flows {
+		pairs += n.Now
+	}
+	return connections, pairs
+}
+
+// carriedText names connections and, if there are some, pairs of UDP ends.
+func carriedText(connections, pairs int) string {
+	text := plural(connections, "connection")
+	if pairs > 0 {
+		text += " and " + plural(pairs, "UDP pair")
+	}
+	return text
 }
 
 // blockedLegs says in words what an operator can act on.
@@ -81,47 +102,46 @@ func blockedLegs(l admin.BlockedLegs) string {
 }
 
 // details are the lines below the headline.
-func details(st admin.Status) string {
+func details(s *screen.Screen, st admin.Status) string {
 	var b strings.Builder
+	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
 		bytes := st.BytesTotal[c]
-		fmt.Fprintf(&b, "%-10s %d flows, %d since the start, %s sent, %s received\n",
-			c, st.Flows[c], st.FlowsTotal[c], size(bytes.Tx), size(bytes.Rx))
+		line(string(c), "%s, %d since the start, %s sent, %s received", plural(st.Flows[c], "connection"), st.FlowsTotal[c], size(bytes.Tx), size(bytes.Rx))
 	}
-	var native []string
-	for _, name := range slices.Sorted(maps.Keys(st.FallbacksTotal)) {
-		native = append(native, fmt.Sprintf("%s %d", name, st.FallbacksTotal[name]))
+	for _, c := range slices.Sorted(maps.Keys(st.UDP.Flows)) {
+		if n := st.UDP.Flows[c]; n.Total > 0 {
+			bytes := st.UDP.Bytes[c]
+			line("udp", "%s by %s, %d since the start, %s sent, %s received", plural(n.Now, "pair"), c, n.Total, size(bytes.Tx), size(bytes.Rx))
+		}
 	}
-	if native == nil {
-		native = []string{"none"}
-	}
-	fmt.Fprintf(&b, "%-10s %s\n", "native", strings.Join(native, ", "))
-	fmt.Fprintf(&b, "%-10s %s of %s\n", "memory", size(st.Memory.UsedBytes), size(st.Memory.LimitBytes))
-	fmt.Fprintf(&b, "%-10s %d known\n", "peers", st.Peers)
+	line("native", "%s", listed(st.FallbacksTotal))
+	line("memory", "%s used, %s reserved of %s", size(st.Memory.UsedBytes), size(st.Memory.ReservedBytes), size(st.Memory.LimitBytes))
+	line("peers", "%d known", st.Peers)
 	for _, d := range []struct {
 		name string
 		info *admin.DrainInfo
 	}{{"draining", st.Draining}, {"old", st.Predecessor}} {
 		if d.info != nil {
-			fmt.Fprintf(&b, "%-10s %d connections left, reset in %s\n", d.name, d.info.Flows+d.info.Lingering, age(d.info.RemainingSeconds))
+			line(d.name, "%s", drainText(*d.info))
 		}
 	}
 	if l := st.FlowLimit; l.Now < l.Configured {
-		fmt.Fprintf(&b, "%-10s %d flows instead of %d: a descriptor each (ulimit -n, LimitNOFILE)\n", "limit", l.Now, l.Configured)
+		line("limit", "%d connections instead of %d: a descriptor each (ulimit -n, LimitNOFILE)", l.Now, l.Configured)
 	}
 	if st.LogDropped > 0 {
-		fmt.Fprintf(&b, "%-10s %d lines lost: they could not be written\n", "log", st.LogDropped)
+		line("log", "%d lines lost: they could not be written", st.LogDropped)
 	}
 	for _, name := range st.Degraded {
 		if code, ok := admin.CodeNamed(name); ok {
-			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
+			line("degraded", "%s: %s %s", name, code.Meaning, code.Fix)
 		}
 	}
 	for _, n := range st.Notes {
-		fmt.Fprintf(&b, "%-10s %s\n", "note", n)
+		line("note", "%s", n)
 	}
 	for _, l := range st.BlockedLegs {
-		fmt.Fprintf(&b, "%-10s %s\n", "blocked", blockedLegs(l))
+		line("blocked", "%s", blockedLegs(l))
 	}
 	return b.String()
 }

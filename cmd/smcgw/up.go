@@ -33,7 +33,7 @@ With --takeover it takes over from the gateway that runs on the same admin socke
 if there is one: that one serves the connections it carries until they end, while
 new ones are carried by this one. A takeover that fails at any step leaves the
 running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.confine(); err != nil {
 				return err
@@ -116,6 +116,6 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 		return err
 	}
 	opts.Manager = manager
-	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
+	opts.LogLevel, opts.Logger, opts.LogDropped, opts.Version = log.level, log.Logger, log.out.Dropped, buildVersion()
 	return gateway.Run(ctx, cfg, opts)
 }

@@ -34,7 +34,7 @@ func startAdmin(t *testing.T, edit func(*config.Config)) *testAdmin {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	dir := t.TempDir()
-	a := &testAdmin{ctl: &fakeControl{}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
+	a := &testAdmin{ctl: &fakeControl{feed: NewFeed()}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
 	if edit != nil {
 		edit(&a.cfg)
 	}
@@ -73,13 +73,23 @@ func TestAdminNouns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sampleStatus(), st)
 
-	list, err := a.client.Conns(ctx, ConnQuery{All: true})
+	list, err := a.client.Conns(ctx, ConnQuery{All: true, Details: true})
 	require.NoError(t, err)
 	require.Equal(t, sampleConns(), list.Conns)
+	list, err = a.client.Conns(ctx, ConnQuery{All: true, Filter: ConnFilter{Port: 80}})
+	require.NoError(t, err)
+	require.Equal(t, sampleConns()[1:2], list.Conns)
+	list, err = a.client.Conns(ctx, ConnQuery{Native: true})
+	require.NoError(t, err)
+	require.Equal(t, sampleConns()[1:2], list.Conns)
 	list, err = a.client.Conns(ctx, ConnQuery{Closed: true})
 	require.NoError(t, err)
 	require.Equal(t, sampleConns()[2:3], list.Conns)
 	list, err = a.client.Conns(ctx, ConnQuery{})
+	require.NoError(t, err)
+	require.Len(t, list.Conns, 1)
+	require.Nil(t, list.Conns[0].Pair)
+	list, err = a.client.Conns(ctx, ConnQuery{Filter: ConnFilter{Port: 1}})
 	require.NoError(t, err)
 	require.NotNil(t, list.Conns)
 	require.Empty(t, list.Conns)
@@ -108,6 +118,11 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
 		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
+		UDP: ProtoStats{
+			Flows:  map[config.Carrier]FlowCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
+			Bytes:  map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
+			Native: map[string]uint64{},
+		},
 	}, st)
 }
 
@@ -138,14 +153,6 @@ func TestAdminVerbs(t *testing.T) {
 	}
 	require.Len(t, a.ctl.demoted, 1)
 
-	res, err = a.client.SetShare(t.Context(), "2.5%")
-	require.NoError(t, err)
-	require.Contains(t, res.Message, "2.5%")
-	require.Equal(t, config.Share(250), a.ctl.share)
-	for _, wrong := range []string{"", "101", "x"} {
-		_, err = a.client.SetShare(t.Context(), wrong)
-		require.ErrorContains(t, err, "is not a share from 0% to 100%")
-	}
 	p, err := a.client.Policy(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, samplePolicy(), p)
@@ -197,6 +204,9 @@ func TestAdminRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"GET", "/v1/off", 405},
 		{"DELETE", "/v1/peers", 405},
 		{"GET", "/v1/conns?all=perhaps", 400},
+		{"GET", "/v1/conns?filter=%7B%22port%22:-1%7D", 400},
+		{"GET", "/v1/watch?filter=port", 400},
+		{"POST", "/v1/watch", 405},
 		{"GET", "/metrics", 200},
 	} {
 		require.Equal(t, c.code, rawGet(t, a, c.method, c.path, nil).StatusCode, "%s %s", c.method, c.path)

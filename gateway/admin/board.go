@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Gateway is all that is asked by the admin server. It has more than seven methods because
@@ -47,8 +46,14 @@ func (b *Board) Services() []ServiceInfo { return b.now().Services() }
 // Policy implements Control.
 func (b *Board) Policy() PolicyReport { return b.now().Policy() }
 
-// SetShare implements Control.
-func (b *Board) SetShare(s config.Share) error { return b.now().SetShare(s) }
+// Feed implements Control.
+func (b *Board) Feed() *Feed { return b.now().Feed() }
+
+// OptIn implements Control.
+func (b *Board) OptIn(o OptIn) (end func(), err error) { return b.now().OptIn(o) }
+
+// Set implements Control.
+func (b *Board) Set(s Setting) error { return b.now().Set(s) }
 
 // Devices implements Control.
 func (b *Board) Devices() DeviceList { return b.now().Devices() }

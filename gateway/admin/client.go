@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 )
 
@@ -62,8 +61,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 
 // Conns lists connections.
 func (c *Client) Conns(ctx context.Context, q ConnQuery) (ConnList, error) {
-	path := "/v1/conns?closed=" + strconv.FormatBool(q.Closed) + "&all=" + strconv.FormatBool(q.All)
-	return ask[ConnList](ctx, c, http.MethodGet, path, connsSchema)
+	return ask[ConnList](ctx, c, http.MethodGet, "/v1/conns?"+q.values().Encode(), connsSchema)
 }
 
 // Peers lists what is known of peers.
@@ -79,6 +77,11 @@ func (c *Client) Services(ctx context.Context) (ServiceList, error) {
 // Devices lists the RDMA devices.
 func (c *Client) Devices(ctx context.Context) (DeviceList, error) {
 	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", devicesSchema)
+}
+
+// Metrics asks for the metrics in Prometheus' text format.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, "/metrics", nil)
 }
 
 // Version asks which binary the daemon runs.

@@ -2,14 +2,12 @@ package admin
 
 import (
 	"time"
-
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
-// they must return within a second whatever the flows do.
-// It has more than seven methods because there is one for each verb and noun.
+// they must return within a second whatever the flows do. It has more than seven methods
+// because each request of the admin socket is one.
 type Control interface {
 	reports
 	switches
@@ -17,15 +15,17 @@ type Control interface {
 	successions
 }
 
-// reports is the part of [Control] that changes nothing.
+// reports is the part of [Control] that changes nothing. It has more than seven methods because there is one for each noun.
 type reports interface {
 	// Status summarises. Schema may be left empty.
 	Status() Status
 	// Stats returns the totals since the start. Schema may be left empty.
 	Stats() Stats
-	// Conns lists the carried flows, or the history of closed ones with
-	// q.Closed; q.All adds the history of native ones. Newest first.
+	// Conns lists the connections of a query, newest first. Its filter is applied by the
+	// admin server.
 	Conns(q ConnQuery) []ConnInfo
+	// Feed tells what happens to connections.
+	Feed() *Feed
 	// Peers lists what is known of peers.
 	Peers() []PeerInfo
 	// Services lists what rules with action auto have learned.
@@ -45,15 +45,17 @@ type switches interface {
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.
 	Try(t Trial) (end func(), err error)
+	// OptIn makes the rule of an opt-in count, before it returns and until end is called.
+	// [ErrOptIn] says that it cannot.
+	OptIn(o OptIn) (end func(), err error)
+	// Set changes a setting until the gateway ends, or as [Settings] says. [ErrSetting] says that it cannot.
+	Set(s Setting) error
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.
 	Demote(q DemoteQuery) (int, error)
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
-	// SetShare changes the share of the connections that is carried, until the
-	// configuration is read again.
-	SetShare(s config.Share) error
 	// ResetFlows begins to reset everything that is carried, and returns how many
 	// connections that are. What is negotiated falls back.
 	ResetFlows() int

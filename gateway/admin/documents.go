@@ -40,7 +40,10 @@ type Status struct {
 	// LogDropped counts lines of the log that could not be written: a full disk, a
 	// reader that does not read.
 	LogDropped uint64 `json:"log_dropped,omitempty"`
-	// Peers is the number of peers that Control.Peers lists.
+	// UDP are the pairs of ends between which datagrams are carried; the numbers above are
+	// those of TCP.
+	UDP ProtoStats `json:"udp"`
+	// Peers is the number of hosts that Control.Peers lists.
 	Peers int `json:"peers"`
 	// Degraded names why less than the configuration asks for is done, as a
 	// reason of negotiate (app_leg_blocked, device_failed), or config_refused: Notes tells.
@@ -86,6 +89,9 @@ type FlowLimit struct {
 type MemoryUse struct {
 	UsedBytes  uint64 `json:"used_bytes"`
 	LimitBytes uint64 `json:"limit_bytes"`
+	// ReservedBytes have been taken from the host: what is used, and what lies ready for
+	// the connections of a peer. It is what the shares of peers are made of.
+	ReservedBytes uint64 `json:"reserved_bytes"`
 }
 
 // ConnInfo describes one connection, carried, ended or left native. Addresses
@@ -111,9 +117,39 @@ type ConnInfo struct {
 	TxBytes    uint64  `json:"tx_bytes"`
 	RxBytes    uint64  `json:"rx_bytes"`
 	AgeSeconds float64 `json:"age_seconds"`
+	// TxRate and RxRate are bytes a second, where they were measured.
+	TxRate float64 `json:"tx_bytes_per_second,omitempty"`
+	RxRate float64 `json:"rx_bytes_per_second,omitempty"`
+	// Pair is the queue pair that carries, where it was asked for.
+	Pair *PairInfo `json:"pair,omitempty"`
 	// End says how a connection of the history ended, EndedAt when.
 	End     End       `json:"end,omitempty"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// PairInfo is the queue pair of a connection, and the buffers at this end.
+type PairInfo struct {
+	// QPN is the number of the queue pair: that of "rdma res show qp" on an adapter.
+	QPN uint32 `json:"qpn"`
+	// Sent counts the bytes given to the queue pair, Acknowledged those of them that the
+	// peer has, Received those that came and Consumed those that the application took.
+	Sent         uint64 `json:"sent_bytes"`
+	Acknowledged uint64 `json:"acknowledged_bytes"`
+	Received     uint64 `json:"received_bytes"`
+	Consumed     uint64 `json:"consumed_bytes"`
+	// Unsent are bytes of the application that wait here, RingBytes is the size of the
+	// receive ring.
+	Unsent    int `json:"unsent_bytes"`
+	RingBytes int `json:"ring_bytes"`
+	// Window is how many bytes the peer lets the next message have, Credits how many
+	// messages it lets come; Blocked says why none may go now.
+	Window  int    `json:"window_bytes"`
+	Credits int    `json:"credits"`
+	Blocked string `json:"blocked,omitempty"`
+	// RoundTripSeconds and Retransmits are of the soft device, which sends packets again
+	// itself; 0 elsewhere.
+	RoundTripSeconds float64 `json:"round_trip_seconds,omitempty"`
+	Retransmits      uint64  `json:"retransmits,omitempty"`
 }
 
 // End is how a connection of the history ended.
@@ -152,14 +188,6 @@ const (
 type ConnList struct {
 	Schema string     `json:"schema"`
 	Conns  []ConnInfo `json:"conns"`
-}
-
-// ConnQuery says which connections are wanted besides the carried ones.
-type ConnQuery struct {
-	// Closed asks for the history of carried connections instead.
-	Closed bool
-	// All adds the recent connections that stayed native.
-	All bool
 }
 
 // PeerInfo is what is known of one peer address.

@@ -23,6 +23,7 @@ func TestDocumentsAreStable(t *testing.T) {
 		"policy.golden":   samplePolicy(),
 		"devices.golden":  sampleDeviceList(),
 		"version.golden":  version,
+		"event.golden":    sampleEvent(),
 		"result.golden":   Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
 		"error.golden":    errorDoc{Schema: errorSchema, Error: "not permitted for this user"},
 	} {

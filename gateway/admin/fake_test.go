@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -20,8 +21,6 @@ type fakeControl struct {
 	fail   error
 	// demoted are the queries of Demote.
 	demoted []DemoteQuery
-	// share is that of SetShare.
-	share config.Share
 	// tried are the trials that began, ended is the number of those that are over.
 	tried    []Trial
 	ended    int
@@ -35,33 +34,36 @@ type fakeControl struct {
 	steps     []string
 	// status is returned by Status, empty by default.
 	status Status
+	// optedIn are the opt-ins in force.
+	optedIn []OptIn
+	// feed is what Feed returns.
+	feed *Feed
 }
+
+func (f *fakeControl) Feed() *Feed { return f.feed }
 
 func (f *fakeControl) Status() Status { return f.status }
 
 func (f *fakeControl) Stats() Stats { return sampleStats() }
 
 func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
-	switch {
-	case q.Closed:
-		return sampleConns()[2:3]
-	case q.All:
-		return sampleConns()
-	default:
-		return nil
+	var list []ConnInfo
+	for i, wanted := range []bool{q.Live(), q.Natives(), q.Ended()} {
+		if wanted {
+			list = append(list, sampleConns()[i])
+		}
 	}
+	if !q.Details {
+		for i := range list {
+			list[i].Pair = nil
+		}
+	}
+	return list
 }
 
 func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 
 func (f *fakeControl) Policy() PolicyReport { return samplePolicy() }
-
-func (f *fakeControl) SetShare(s config.Share) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.share = s
-	return f.fail
-}
 
 func samplePolicy() PolicyReport {
 	ten := 10.0
@@ -102,6 +104,27 @@ func (f *fakeControl) Demote(q DemoteQuery) (int, error) {
 	defer f.mu.Unlock()
 	f.demoted = append(f.demoted, q)
 	return 7, f.fail
+}
+
+func (f *fakeControl) Set(s Setting) error {
+	if s.Value == "loud" {
+		return fmt.Errorf("%w: %q is none", ErrSetting, s.Value)
+	}
+	return f.fail
+}
+
+func (f *fakeControl) OptIn(o OptIn) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o.ID == 0 {
+		return nil, fmt.Errorf("%w: no such cgroup", ErrOptIn)
+	}
+	f.optedIn = append(f.optedIn, o)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.optedIn = nil
+	}, f.fail
 }
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
@@ -219,6 +242,10 @@ func sampleConns() []ConnInfo {
 			ID: 1, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
 			State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+			Pair: &PairInfo{
+				QPN: 17, Sent: 10, Acknowledged: 8, Received: 20, Consumed: 20, Unsent: 3, RingBytes: 65536, Window: 16384, Credits: 30,
+				RoundTripSeconds: 0.00025, Retransmits: 4,
+			},
 		},
 		{
 			ID: 2, Proto: "tcp", Side: config.SideServer,

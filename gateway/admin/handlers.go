@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +20,7 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/status", s.getStatus)
 	mux.HandleFunc("GET /v1/stats", s.getStats)
 	mux.HandleFunc("GET /v1/conns", s.getConns)
+	mux.HandleFunc("GET /v1/watch", s.getWatch)
 	mux.HandleFunc("GET /v1/peers", s.getPeers)
 	mux.HandleFunc("GET /v1/services", s.getServices)
 	mux.HandleFunc("GET /v1/policy", s.getPolicy)
@@ -30,9 +30,10 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, r *http.Request) { s.postOff(w, true, r.URL.Query().Get("now") == "true") })
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
-	mux.HandleFunc("POST /v1/rollout", s.postRollout)
 	mux.HandleFunc("POST /v1/demote", s.postDemote)
+	mux.HandleFunc("POST /v1/optin", s.postOptIn)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
+	mux.HandleFunc("POST /v1/set", s.postSet)
 	mux.HandleFunc("POST /v1/drain", s.postDrain)
 	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)
 	mux.HandleFunc("POST /v1/takeover", s.postTakeover)
@@ -73,6 +74,7 @@ func (st Status) filled() Status {
 	st.Flows = withKeys(st.Flows)
 	st.FlowsTotal = withKeys(st.FlowsTotal)
 	st.BytesTotal = withKeys(st.BytesTotal)
+	st.UDP = (&Snapshot{UDP: st.UDP}).udp()
 	if st.FallbacksTotal == nil {
 		st.FallbacksTotal = map[string]uint64{}
 	}
@@ -94,18 +96,12 @@ func (s *Server) getStats(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	var query ConnQuery
-	for name, dst := range map[string]*bool{"closed": &query.Closed, "all": &query.All} {
-		var err error
-		if v := q.Get(name); v != "" {
-			if *dst, err = strconv.ParseBool(v); err != nil {
-				writeError(w, http.StatusBadRequest, fmt.Sprintf("%s: %q is not a boolean", name, v))
-				return
-			}
-		}
+	query, err := parseConnQuery(r.URL.Query())
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
 	}
-	writeJSON(w, ConnList{Schema: connsSchema, Conns: orEmpty(s.ctl.Conns(query))})
+	writeJSON(w, ConnList{Schema: connsSchema, Conns: query.Filter.selected(s.ctl.Conns(query))})
 }
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request) {

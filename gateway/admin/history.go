@@ -15,16 +15,22 @@ type History struct {
 	ring  []ConnInfo
 	next  int
 	limit int
+	feed  *Feed
 }
 
 // NewHistory returns a history of at most limit connections, at least one.
-// Memory is taken as entries come.
-func NewHistory(limit int) *History {
-	return &History{limit: max(limit, 1)}
+// Memory is taken as entries come. The feed, unless it is nil, is told of each.
+func NewHistory(limit int, feed *Feed) *History {
+	return &History{limit: max(limit, 1), feed: feed}
 }
 
 // Add records a connection, in place of the oldest one when full.
 func (h *History) Add(c ConnInfo) {
+	kind := EventEnded
+	if c.End == EndNative {
+		kind = EventNative
+	}
+	h.feed.Tell(kind, c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.ring) < h.limit {

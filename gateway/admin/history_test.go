@@ -13,7 +13,7 @@ import (
 func TestHistoryAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 5).Draw(t, "limit")
-		h, model := NewHistory(limit), []uint64(nil)
+		h, model := NewHistory(limit, nil), []uint64(nil)
 		for id := range rapid.Uint64Range(0, 20).Draw(t, "adds") {
 			h.Add(ConnInfo{ID: id})
 			model = append(model, id)
@@ -30,7 +30,7 @@ func TestHistoryAgainstAList(t *testing.T) {
 }
 
 func TestHistoryIsSafeForConcurrentUse(t *testing.T) {
-	h := NewHistory(10)
+	h := NewHistory(10, nil)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -42,7 +42,7 @@ func TestHistoryIsSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 	require.Equal(t, 10, h.len())
-	require.Empty(t, NewHistory(3).List())
+	require.Empty(t, NewHistory(3, nil).List())
 }
 
 // len is the number of entries kept.

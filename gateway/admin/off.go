@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -58,6 +60,18 @@ func (f OffFlag) Set(off bool) error {
 	}
 	if err := os.WriteFile(f.path, []byte(offFlagText), 0o644); err != nil {
 		return fmt.Errorf("write off flag: %w", err)
+	}
+	return nil
+}
+
+// writable fails where the file could not be made.
+func (f OffFlag) writable() error {
+	dir := filepath.Dir(f.path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make state directory: %w", err)
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("state directory %s: %w", dir, err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/netip"
 
@@ -96,37 +95,4 @@ func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {
 // Policy asks for the rules and what they decided.
 func (c *Client) Policy(ctx context.Context) (PolicyReport, error) {
 	return ask[PolicyReport](ctx, c, http.MethodGet, "/v1/policy", policySchema)
-}
-
-// shareRequest is the body of POST /v1/rollout.
-type shareRequest struct {
-	// Percent is as in the configuration.
-	Percent string `json:"percent"`
-}
-
-// postRollout changes the share that is carried, until the configuration is read again.
-func (s *Server) postRollout(w http.ResponseWriter, r *http.Request) {
-	var q shareRequest
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&q); err != nil {
-		writeError(w, http.StatusBadRequest, "request: "+err.Error())
-		return
-	}
-	share, err := config.ParseShare(q.Percent)
-	if err != nil {
-		writeError(w, http.StatusBadRequest, "percent: "+err.Error())
-		return
-	}
-	if err := s.ctl.SetShare(share); err != nil {
-		writeError(w, http.StatusInternalServerError, err.Error())
-		return
-	}
-	s.log.Info("share of connections changed", "percent", share)
-	writeJSON(w, Result{Schema: ResultSchema, Verb: "set", Message: share.String() + " of the connections that rules select are carried, until a reload or a restart"})
-}
-
-// SetShare changes the share that is carried, as rollout.percent has it.
-func (c *Client) SetShare(ctx context.Context, percent string) (Result, error) {
-	return askWith[Result](ctx, c, http.MethodPost, "/v1/rollout", shareRequest{Percent: percent}, ResultSchema)
 }

@@ -71,6 +71,9 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
 		succession: newSuccession(), scrape: scrapeServer{addr: cfg.Metrics.Listen},
 	}
+	if err := s.off.writable(); err != nil {
+		log.Warn("smcgw off would not outlast this gateway", "error", err)
+	}
 	if err := s.scrape.listen(); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}

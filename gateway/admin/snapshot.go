@@ -39,6 +39,8 @@ type Snapshot struct {
 	// SharesRefused counts by resource how often a peer wanted more than its share.
 	SharesRefused map[string]uint64
 	Peers         map[PeerState]int
+	// Hosts is how many addresses Peers are about.
+	Hosts int
 	// Services are those that rules with action auto know of.
 	Services map[ServiceVerdict]int
 	Maps     []MapUse
@@ -170,14 +172,11 @@ func (s *Snapshot) Stats(started time.Time) Stats {
 // Status is the document of status for a gateway that started at some time: its
 // numbers, without what is wrong.
 func (s *Snapshot) Status(started time.Time) Status {
-	peers := 0
-	for _, n := range s.Peers {
-		peers += n
-	}
 	return Status{
 		Mode: s.Mode, UptimeSeconds: time.Since(started).Seconds(),
 		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(),
-		Memory: MemoryUse{UsedBytes: s.Memory["used"], LimitBytes: s.MemoryLimit}, Peers: peers,
+		Memory: MemoryUse{UsedBytes: s.Memory["used"], ReservedBytes: s.Memory["reserved"], LimitBytes: s.MemoryLimit},
+		UDP:    s.UDP, Peers: s.Hosts,
 		FlowLimit: FlowLimit{Now: s.Bounds.Flows, Configured: s.Bounds.FlowsConfigured}, LogDropped: s.Bounds.LogDropped,
 	}
 }

@@ -67,8 +67,8 @@ func trialStatus(err error) int {
 	}
 }
 
-// HeldTrial is a trial in force.
-type HeldTrial struct {
+// Held is something in force for as long as it is held: a trial, an opt-in.
+type Held struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	once   sync.Once
@@ -78,17 +78,23 @@ type HeldTrial struct {
 // permits for [Client.SetOff]. The error is [ErrTrialHeld] while the port
 // is on trial already, also for a moment after that has been closed. ctx is
 // about the beginning only.
-func (c *Client) Try(ctx context.Context, t Trial) (*HeldTrial, error) {
+func (c *Client) Try(ctx context.Context, t Trial) (*Held, error) {
+	h, err := c.hold(ctx, "/v1/trial", t)
+	if errors.Is(err, errRefused) {
+		err = ErrTrialHeld
+	}
+	return h, err
+}
+
+// hold posts a document and holds the request open, behind the daemon's word that it counts.
+func (c *Client) hold(ctx context.Context, path string, doc any) (*Held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	patience := time.AfterFunc(clientTimeout, cancel)
-	resp, err := c.lasting(life, "/v1/trial", t)
-	if errors.Is(err, errRefused) {
-		err = ErrTrialHeld
-	}
+	resp, err := c.lasting(life, path, doc)
 	began := err == nil && readTrial(resp.Body) == nil
 	if !stop() || !patience.Stop() || !began {
 		cancel()
@@ -96,16 +102,16 @@ func (c *Client) Try(ctx context.Context, t Trial) (*HeldTrial, error) {
 			_ = resp.Body.Close()
 		}
 		if err == nil {
-			err = c.unreachable(errors.New("no answer to a trial"))
+			err = c.unreachable(errors.New("no answer"))
 		}
 		return nil, err
 	}
-	h := &HeldTrial{cancel: cancel, done: make(chan struct{})}
+	h := &Held{cancel: cancel, done: make(chan struct{})}
 	go h.watch(resp.Body)
 	return h, nil
 }
 
-// readTrial waits until the daemon says that the trial has begun.
+// readTrial waits until the daemon says that it counts.
 func readTrial(r io.Reader) error {
 	var res Result
 	if err := json.NewDecoder(io.LimitReader(r, adminMaxBody)).Decode(&res); err != nil {
@@ -118,19 +124,19 @@ func readTrial(r io.Reader) error {
 }
 
 // watch notices the end of the connection.
-func (h *HeldTrial) watch(body io.ReadCloser) {
+func (h *Held) watch(body io.ReadCloser) {
 	defer close(h.done)
 	_, _ = io.Copy(io.Discard, body) // it ends, one way or the other
 	_ = body.Close()
 }
 
-// Done is closed when the trial is over: closed by its holder, or by a daemon
-// that ended or found it too long.
-func (h *HeldTrial) Done() <-chan struct{} { return h.done }
+// Done is closed when it is over: closed by its holder, or by a daemon that ended or
+// found it too long.
+func (h *Held) Done() <-chan struct{} { return h.done }
 
-// Close ends the trial and returns when nothing of it is left here; the daemon
+// Close ends it and returns when nothing of it is left here; the daemon
 // notices a moment later. It is idempotent.
-func (h *HeldTrial) Close() {
+func (h *Held) Close() {
 	h.once.Do(h.cancel)
 	<-h.done
 }

@@ -204,7 +204,7 @@ func (r Rule) outboundOnly() bool {
 	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
 }
 
-// matchesAll reports whether the rule matches everything of its protocol.
-func (r Rule) matchesAll() bool {
-	return !r.outboundOnly() && r.Match.Direction != DirectionClient && r.Match.Direction != DirectionServer && len(r.Match.Ports)+len(r.Match.Peers) == 0
+// oneSided reports whether connections of one direction match only.
+func (m Match) oneSided() bool {
+	return m.Direction == DirectionClient || m.Direction == DirectionServer
 }

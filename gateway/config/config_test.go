@@ -94,7 +94,7 @@ func TestParseFullConfig(t *testing.T) {
 	require.Equal(t, want, c)
 	require.True(t, c.Policy[1].outboundOnly())
 	require.False(t, c.Policy[0].outboundOnly())
-	require.True(t, c.Policy[3].matchesAll())
+	require.Equal(t, Match{Proto: ProtoTCP, Direction: DirectionBoth}, c.Policy[3].Match)
 }
 
 func TestEveryFieldIsOptional(t *testing.T) {
@@ -164,18 +164,18 @@ limits.retry: { a: b }
 		got = append(got, fe.Error())
 	}
 	require.Equal(t, []string{
-		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 1: mode: "enfroce" is none of off, observe or enforce (did you mean enforce?)`,
+		`line 2: polcy: unknown field (did you mean policy?)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: -1s is not between 10ms and 10s`,
-		`line 9: policy[0].match.ports[1]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000`,
+		`line 9: policy[0].match.ports[1]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		`line 9: policy[0].match.peers[0]: "10.0.0.0/33" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
 		`line 9: policy[0].match.peers[1]: "nowhere" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
 		`line 9: policy[0].match.users[0]: user "nobody-knows" is not known on this host`,
 		`line 10: policy[1].name: "a" names two rules`,
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
-		`line 12: shards: "one" is not a number from 0 to 9223372036854775807`,
+		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 14: fallback: must be a set of fields, not a list`,
 		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
@@ -194,8 +194,8 @@ func TestSingleErrors(t *testing.T) {
 		"mode: off\nlimits: {max_flows: 1}\nmode: off": "line 3: mode: given twice",
 		"limits: {memory: 1GiB, memory: 2GiB}":         "line 1: limits.memory: given twice",
 		"<<: {shards: 3}":                              "line 1: <<: anchors and aliases are not supported",
-		"shards: 1.5":                                  `line 1: shards: "1.5" is not a number from 0 to`,
-		"shards: '2'":                                  `line 1: shards: "2" is not a number from 0 to`,
+		"shards: 1.5":                                  `line 1: shards: "1.5" is not a whole number`,
+		"shards: '2'":                                  `line 1: shards: "2" is not a whole number`,
 		"shards: -1":                                   `line 1: shards: -1 is not between 0 and 256`,
 		"shards: 010":                                  `line 1: shards: "010" is not written in decimal`,
 		"shards: 0x10":                                 `line 1: shards: "0x10" is not written in decimal`,
@@ -204,7 +204,7 @@ func TestSingleErrors(t *testing.T) {
 		"admin: {a: b}":                                "line 1: admin: must be a single value, not a set of fields",
 		"policy: [{match: {uids: [-1]}}]":              `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
 		"policy: [{match: {uids: [~]}}]":               "line 1: policy[0].match.uids[0]: has no value",
-		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000`,
+		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
 		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,
 		"fallback: {retry: 10}":                                     `line 1: fallback.retry: "10" is not a duration such as 200ms, 10m or 1h`,
@@ -215,10 +215,13 @@ func TestSingleErrors(t *testing.T) {
 		"limits: {memory: 4KiB}":                                    "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
 		"limits: {memory: 9999999999GiB}":                           "is not an amount of memory",
 		"admin: run/x":                                              `line 1: admin: "run/x" is not an absolute path`,
-		"admin: /" + strings.Repeat("x", 103):                       "line 1: admin: longer than 103 bytes",
-		"shm_dir: /" + strings.Repeat("x", 90):                      "line 1: shm_dir: longer than 67 bytes",
+		"admin: /" + strings.Repeat("x", 103):                       "line 1: admin: 104 bytes long, and a socket has room for 103",
+		"shm_dir: /" + strings.Repeat("x", 90):                      "line 1: shm_dir: 91 bytes long, and its sockets have room for 67",
 		"metrics: {listen: localhost}":                              "line 1: metrics.listen: \"localhost\" is not an address and a port",
-		"metrics: {listen: ':0'}":                                   "is not an address and a port",
+		"metrics: {listen: ':0'}":                                   `metrics.listen: ":0": the port is not a number from 1 to 65535`,
+		"metrics: {listen: 'localhost:9469'}":                       "metrics.listen: \"localhost:9469\": localhost is not an address; names are not looked up",
+		"limits: {memroy: 1GiB}":                                    "line 1: limits.memroy: unknown field (did you mean memory?)",
+		"carriers: [smh]":                                           `"smh" is none of shm, soft or hw (did you mean shm?)`,
 		"schema: smcgw/v2":                                          `line 1: schema: "smcgw/v2" is not smcgw/v1`,
 		"mode: off\n---\nmode: off":                                 "a second document",
 		"mode: [":                                                   "line 1: not YAML: ",

@@ -156,11 +156,10 @@ func expected(t reflect.Type) string {
 	case t.Kind() == reflect.String:
 		return "must be a single value"
 	case isInteger(t):
-		bits := t.Bits()
 		if t.Kind() == reflect.Int {
-			bits--
+			return "is not a whole number such as 5000"
 		}
-		return fmt.Sprintf("is not a number from 0 to %d", uint64(1)<<bits-1)
+		return fmt.Sprintf("is not a number from 0 to %d", uint64(1)<<t.Bits()-1)
 	default:
 		return "must be a " + t.String()
 	}

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
+	"syscall"
 )
 
 // DefaultPath is where the packages put the configuration.
@@ -23,6 +25,7 @@ type File struct {
 	Config Config
 
 	lines map[string]int
+	notes []string // about what is written, and not in Config
 }
 
 // Load reads the file at path strictly. Its error joins a FieldError for every
@@ -30,10 +33,13 @@ type File struct {
 func Load(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, fmt.Errorf("read configuration: %w (-c names the file; an empty one is valid)", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("read configuration: %s is a directory: name a file of it with -c", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -61,7 +67,7 @@ func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 		return nil, err
 	}
 	c.resolveUsers(users)
-	return &File{Name: name, Config: c, lines: x.lines}, nil
+	return &File{Name: name, Config: c, lines: x.lines, notes: x.notes(c)}, nil
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)

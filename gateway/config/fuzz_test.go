@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +67,23 @@ func TestTruncatedConfigs(t *testing.T) {
 			require.NotEmpty(t, FieldErrors(err), "%q", fullConfig[:i])
 		}
 	}
+}
+
+func FuzzParseLogLevel(f *testing.F) {
+	f.Add("debug")
+	f.Add("loud")
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseLogLevel(text)
+		require.Equal(t, err == nil, slices.Contains(logLevels(), l))
+	})
+}
+
+func FuzzParseCarrier(f *testing.F) {
+	for _, text := range []string{"soft", "rdma-soft", "relay", "rdma-sotf", ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCarrier(text)
+		require.Equal(t, err == nil, slices.Contains(Carriers(), c))
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/internal/nearest"
 )
 
 // index knows where each field of a file stands: for the origin of values, and because
@@ -256,18 +258,17 @@ func fieldPath(parent, name string) string {
 	return parent + "." + name
 }
 
-// suggest names the field that was probably meant, or lists all of a small set.
+// suggest names the field that was probably meant, or lists all of the set.
 func suggest(t reflect.Type, name string) string {
 	if t == reflect.TypeFor[document]() {
 		t = reflect.TypeFor[Config]()
 	}
 	var all []string
 	for f := range t.Fields() {
-		known := f.Tag.Get("yaml")
-		if strings.EqualFold(strings.NewReplacer("-", "_", " ", "_").Replace(name), known) || known == name+"s" || known+"s" == name {
-			return fmt.Sprintf(" (did you mean %s?)", known)
-		}
-		all = append(all, known)
+		all = append(all, f.Tag.Get("yaml"))
+	}
+	if meant := nearest.Name(name, all); meant != "" {
+		return fmt.Sprintf(" (did you mean %s?)", meant)
 	}
 	return " (known: " + strings.Join(all, ", ") + ")"
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/internal/nearest"
 )
 
 // Mode is what the gateway may touch.
@@ -87,11 +89,18 @@ const (
 // DeviceKinds lists every DeviceKind.
 func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW} }
 
-// UnmarshalYAML reads one of DeviceKinds.
-func (d *DeviceKind) UnmarshalYAML(n *yaml.Node) error { return readName(n, d, DeviceKinds()) }
+// UnmarshalYAML reads one of DeviceKinds, or the name of its carrier.
+func (d *DeviceKind) UnmarshalYAML(n *yaml.Node) error {
+	return fromText(n, func(text string) error {
+		return pick(d, strings.TrimPrefix(text, carrierPrefix), DeviceKinds())
+	})
+}
+
+// carrierPrefix makes the name of a carrier from that of its device.
+const carrierPrefix = "rdma-"
 
 // Carrier is the name under which flows on this device are reported.
-func (d DeviceKind) Carrier() Carrier { return Carrier("rdma-" + string(d)) }
+func (d DeviceKind) Carrier() Carrier { return Carrier(carrierPrefix + string(d)) }
 
 // Carrier is what carries a flow's bytes, as users see it.
 type Carrier string
@@ -109,6 +118,17 @@ const (
 // Carriers lists every Carrier but CarrierNone.
 func Carriers() []Carrier {
 	return []Carrier{CarrierShm, CarrierSoft, CarrierHW, CarrierRelay}
+}
+
+// ParseCarrier reads the name of a carrier, or that of its device.
+func ParseCarrier(text string) (Carrier, error) {
+	if slices.Contains(DeviceKinds(), DeviceKind(text)) {
+		return DeviceKind(text).Carrier(), nil
+	}
+	if !slices.Contains(Carriers(), Carrier(text)) {
+		return CarrierNone, pick(new(string), text, append(texts(DeviceKinds()), texts(Carriers())...))
+	}
+	return Carrier(text), nil
 }
 
 // Side is the role of this host in a connection.
@@ -137,6 +157,13 @@ func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogE
 // UnmarshalYAML reads one of logLevels.
 func (l *LogLevel) UnmarshalYAML(n *yaml.Node) error { return readName(n, l, logLevels()) }
 
+// ParseLogLevel reads one of logLevels.
+func ParseLogLevel(text string) (LogLevel, error) {
+	var l LogLevel
+	err := pick(&l, text, logLevels())
+	return l, err
+}
+
 // LogFormat is the shape of the log lines.
 type LogFormat string
 
@@ -161,6 +188,9 @@ func readName[T ~string](n *yaml.Node, dst *T, all []T) error {
 // pick stores the name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {
 	if !slices.Contains(all, T(name)) {
+		if meant := nearest.Name(name, texts(all)); meant != "" {
+			return fmt.Errorf("%q is none of %s (did you mean %s?)", name, orList(all), meant)
+		}
 		return fmt.Errorf("%q is none of %s", name, orList(all))
 	}
 	*dst = T(name)
@@ -169,13 +199,18 @@ func pick[T ~string](dst *T, name string, all []T) error {
 
 // orList renders names as "a, b or c".
 func orList[T ~string](all []T) string {
-	s := make([]string, len(all))
-	for i, v := range all {
-		s[i] = string(v)
-	}
+	s := texts(all)
 	last := len(s) - 1
 	if last < 1 {
 		return strings.Join(s, "")
 	}
 	return strings.Join(s[:last], ", ") + " or " + s[last]
+}
+
+func texts[T ~string](names []T) []string {
+	s := make([]string, len(names))
+	for i, v := range names {
+		s[i] = string(v)
+	}
+	return s
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +36,39 @@ func (c Config) NeverPorts() []uint16 {
 }
 
 // Notes lists what is valid but may not do what its writer expects.
-func (c Config) Notes() []string {
+func (f *File) Notes() []string { return append(slices.Clone(f.notes), f.Config.notes()...) }
+
+// notes are those about how a valid file is written.
+func (x *index) notes(c Config) (notes []string) {
+	for i, r := range c.Policy {
+		field := fmt.Sprintf("policy[%d]", i)
+		if _, given := x.lines[field+".action"]; !given {
+			notes = append(notes, fmt.Sprintf("%s (%s): has no action, and passes what it matches: action: accelerate carries it", field, r.Name))
+		}
+	}
+	for _, p := range x.places {
+		switch {
+		case p.parent == reflect.TypeFor[document]() && slices.Contains(retiredFields(), p.path):
+			notes = append(notes, fmt.Sprintf("%s: has no effect any more: remove it", p.path))
+		case strings.Contains(p.path, ".peers["):
+			if given, err := netip.ParsePrefix(p.value.Value); err == nil && given != given.Masked() {
+				notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits behind the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))
+			}
+		}
+	}
+	return notes
+}
+
+// retiredFields are the names of the fields of retired.
+func retiredFields() (names []string) {
+	for f := range reflect.TypeFor[retired]().Fields() {
+		names = append(names, f.Tag.Get("yaml"))
+	}
+	return names
+}
+
+// notes are those about values.
+func (c Config) notes() []string {
 	var notes []string
 	note := func(cond bool, format string, args ...any) {
 		if cond {
@@ -52,8 +86,9 @@ func (c Config) Notes() []string {
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d] (%s)", i, r.Name)
 		note(r.outboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
-		later := slices.ContainsFunc(c.Policy[i+1:], func(l Rule) bool { return l.Match.Proto == r.Match.Proto })
-		note(r.matchesAll() && later, "%s: matches everything: the rules for %s after it are never reached", field, r.Match.Proto)
+		if first := slices.IndexFunc(c.Policy[:i], func(f Rule) bool { return f.Match.covers(r.Match) }); first >= 0 {
+			note(true, "%s: is never reached: policy[%d] (%s) matches all that it does: put it before that", field, first, c.Policy[first].Name)
+		}
 		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
 			note(r.Action != ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
@@ -64,6 +99,26 @@ func (c Config) Notes() []string {
 	host, _, err := net.SplitHostPort(c.Metrics.Listen)
 	note(err == nil && !isLoopback(host), "metrics.listen: %s can be reached from other hosts, without authentication", strings.TrimSpace(c.Metrics.Listen))
 	return notes
+}
+
+// covers reports whether everything that other matches is matched by m. It may miss some:
+// patterns of cgroups are compared as texts.
+func (m Match) covers(other Match) bool {
+	inPeers := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(m.Peers, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
+	}
+	inPorts := func(p PortRange) bool {
+		return slices.ContainsFunc(m.Ports, func(q PortRange) bool { return q.Has(p.First()) && q.Has(p.Last()) })
+	}
+	return m.Proto == other.Proto && (!m.oneSided() || m.Direction == other.Direction) && includes(m.Cgroups, other.Cgroups) &&
+		(len(m.Ports) == 0 || len(other.Ports) > 0 && !slices.ContainsFunc(other.Ports, func(p PortRange) bool { return !inPorts(p) })) &&
+		(len(m.Peers) == 0 || len(other.Peers) > 0 && !slices.ContainsFunc(other.Peers, func(p netip.Prefix) bool { return !inPeers(p) })) &&
+		includes(m.UIDs, other.UIDs)
+}
+
+// includes reports whether a list has all of another one, where an empty one has everything.
+func includes[T comparable](list, other []T) bool {
+	return len(list) == 0 || len(other) > 0 && !slices.ContainsFunc(other, func(v T) bool { return !slices.Contains(list, v) })
 }
 
 func isLoopback(host string) bool {

@@ -59,7 +59,7 @@ func (r *PortRange) setText(text string) error {
 	first, err := strconv.ParseUint(strings.TrimSpace(from), 10, 16)
 	last, errLast := strconv.ParseUint(strings.TrimSpace(to), 10, 16)
 	if err != nil || errLast != nil || last < first {
-		return fmt.Errorf("%q is neither a port from 1 to 65535 nor a range such as 6000-7000", text)
+		return fmt.Errorf("%q is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here", text)
 	}
 	*r = newPortRange(uint16(first), uint16(last))
 	return nil

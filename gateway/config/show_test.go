@@ -74,16 +74,19 @@ func TestShortDuration(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	require.Equal(t, []string{"policy: no rule accelerates: every connection stays native"}, parseString(t, "").Config.Notes())
-	require.Empty(t, parseString(t, "mode: enforce\npolicy: [{match: {ports: [80]}, action: accelerate}]\n").Config.Notes())
+	require.Equal(t, []string{"policy: no rule accelerates: every connection stays native"}, parseString(t, "").Notes())
+	require.Empty(t, parseString(t, "mode: enforce\npolicy: [{match: {ports: [80]}, action: accelerate}]\n").Notes())
 	require.Equal(t, []string{
+		"policy[1] (rule-2): has no action, and passes what it matches: action: accelerate carries it",
+		"policy[3] (rule-4): has no action, and passes what it matches: action: accelerate carries it",
+		"policy[4] (last): has no action, and passes what it matches: action: accelerate carries it",
 		"mode: observe: nothing is carried",
 		"carriers: the list is empty: RDMA is never used",
 		"policy[0] (a): cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones",
 		"policy[0] (a): port 22 is on the never-list and is carried because the rule names it",
-		"policy[1] (rule-2): matches everything: the rules for tcp after it are never reached",
 		"policy[2] (u): datagram_port is 0: no datagram is carried",
 		"policy[2] (u): port 53 is on the never-list and is carried because the rule names it",
+		"policy[3] (rule-4): is never reached: policy[1] (rule-2) matches all that it does: put it before that",
 		"metrics.listen: 0.0.0.0:9469 can be reached from other hosts, without authentication",
 	}, parseString(t, `
 carriers: []
@@ -95,5 +98,55 @@ policy:
   - { name: u, match: { proto: udp, ports: [53] }, action: accelerate }
   - {}
   - { name: last, match: { proto: udp } }
-`).Config.Notes())
+`).Notes())
+}
+
+// Notes about what is written differently from what it means.
+func TestNotesAboutTheText(t *testing.T) {
+	require.Equal(t, []string{
+		"mark_mask: has no effect any more: remove it",
+		"policy[0].match.peers[0]: 10.77.0.2/24 means all of 10.77.0.0/24: the bits behind the prefix do not count; one host is 10.77.0.2",
+	}, parseString(t, `
+mode: enforce
+mark_mask: 7
+policy: [{ match: { peers: [10.77.0.2/24, 10.0.0.0/8, 10.77.0.2] }, action: accelerate }]
+`).Notes())
+}
+
+// A rule is never reached where one before it has all that it has.
+func TestUnreachableRules(t *testing.T) {
+	for _, c := range []struct {
+		first, second string
+		covers        bool
+	}{
+		{"{}", "{ports: [80]}", true},
+		{"{ports: [80]}", "{}", false},
+		{"{ports: [80, 81]}", "{ports: [81]}", true},
+		{"{ports: [80]}", "{ports: [80, 81]}", false},
+		{"{peers: [10.0.0.0/8]}", "{peers: [10.1.0.0/16, 10.2.0.1], ports: [80]}", true},
+		{"{peers: [10.1.0.0/16]}", "{peers: [10.0.0.0/8]}", false},
+		{"{peers: [10.0.0.0/8]}", "{ports: [80]}", false},
+		{"{cgroups: [/a]}", "{cgroups: [/a], uids: [7]}", true},
+		{"{uids: [7]}", "{uids: [7, 8]}", false},
+		{"{proto: udp}", "{ports: [80]}", false},
+	} {
+		text := "mode: enforce\npolicy: [{name: a, match: " + c.first + ", action: accelerate}, {name: b, match: " + c.second + ", action: accelerate}]"
+		const note = "policy[1] (b): is never reached: policy[0] (a) matches all that it does: put it before that"
+		if c.covers {
+			require.Contains(t, parseString(t, text).Notes(), note, text)
+		} else {
+			require.NotContains(t, parseString(t, text).Notes(), note, text)
+		}
+	}
+}
+
+func TestParseCarrier(t *testing.T) {
+	for text, want := range map[string]Carrier{"soft": CarrierSoft, "rdma-soft": CarrierSoft, "shm": CarrierShm, "relay": CarrierRelay} {
+		c, err := ParseCarrier(text)
+		require.NoError(t, err)
+		require.Equal(t, want, c)
+	}
+	_, err := ParseCarrier("rdma-sotf")
+	require.EqualError(t, err, `"rdma-sotf" is none of shm, soft, hw, rdma-shm, rdma-soft, rdma-hw or relay (did you mean rdma-soft?)`)
+	require.Equal(t, []DeviceKind{DeviceSoft, DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
 }

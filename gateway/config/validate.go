@@ -57,7 +57,7 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.carriers(c.Carriers)
 	// The rendezvous sockets in shm_dir have names of up to 40 bytes.
 	k.absolute("shm_dir", c.ShmDir)
-	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "longer than %d bytes", maxSocketPath-40)
+	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "%d bytes long, and its sockets have room for %d", len(c.ShmDir), maxSocketPath-40)
 	// The soft device sends from ports of the dynamic range.
 	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbfff)
 	if c.Soft.AlternatePort != NoPort {
@@ -82,7 +82,7 @@ func (k *checker) absolute(field, p string) {
 func (k *checker) socketPath(field, p string) {
 	k.absolute(field, p)
 	longest := maxSocketPath - len(DrainingSuffix)
-	k.must(len(p) <= longest, field, "longer than %d bytes", longest)
+	k.must(len(p) <= longest, field, "%d bytes long, and a socket has room for %d", len(p), longest)
 }
 
 func (k *checker) devices(names []string) {
@@ -169,10 +169,15 @@ func (k *checker) listen(addr string) {
 	if addr == "" {
 		return
 	}
+	const field = "metrics.listen"
 	host, port, err := net.SplitHostPort(addr)
-	n, errPort := strconv.ParseUint(port, 10, 16)
-	ok := err == nil && errPort == nil && n != 0 && (host == "" || net.ParseIP(host) != nil)
-	k.must(ok, "metrics.listen", "%q is not an address and a port such as 127.0.0.1:9469", addr)
+	if err != nil {
+		k.must(false, field, "%q is not an address and a port such as 127.0.0.1:9469", addr)
+		return
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	k.must(err == nil && n != 0, field, "%q: the port is not a number from 1 to 65535", addr)
+	k.must(host == "" || net.ParseIP(host) != nil, field, "%q: %s is not an address; names are not looked up: 127.0.0.1, [::1], or nothing for every address", addr, host)
 }
 
 func (k *checker) advanced(c Config) {

@@ -63,6 +63,24 @@ func detachedCgroup() (int, error) {
 	return fd, nil
 }
 
+// CgroupMount returns where this process sees cgroup2: mounted, or opened by Confine.
+func CgroupMount() (string, error) {
+	if dir := Cgroup(); dir != "" {
+		return dir, nil
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("mountinfo: %w", err)
+	}
+	for line := range bytes.Lines(mounts) {
+		left, _, ok := bytes.Cut(line, []byte(" - cgroup2 "))
+		if fields := bytes.Fields(left); ok && len(fields) > 4 {
+			return string(fields[4]), nil
+		}
+	}
+	return "", fmt.Errorf("cgroup2 mount: %w: mount -t cgroup2 none /sys/fs/cgroup", os.ErrNotExist)
+}
+
 // Cgroup returns the path of the hierarchy that Confine has opened; empty: it is mounted,
 // or could not be opened.
 func Cgroup() string {

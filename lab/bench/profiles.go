@@ -27,7 +27,15 @@ const (
 	disturbed = 0.15
 	// fewest is how many samples say something.
 	fewest = 200
+	// tries is how often a run is looked at until there are as many: on a busy machine
+	// perf may begin when the run is over.
+	tries = 3
 )
+
+// tooFew says that a profile has too few samples to say something.
+type tooFew int
+
+func (n tooFew) Error() string { return fmt.Sprintf("only %d samples", int(n)) }
 
 // profiler looks at works that a runner does.
 type profiler struct {
@@ -70,6 +78,9 @@ func (p *profiler) all(ctx context.Context, works []Work) (list []paper.Profile,
 	start := time.Now()
 	runs(works, func(w *Work, c *Cell) bool {
 		one, err := p.one(ctx, w, c)
+		for n := 1; n < tries && errors.As(err, new(tooFew)); n++ {
+			one, err = p.one(ctx, w, c)
+		}
 		switch {
 		case ctx.Err() != nil:
 			remarks = append(remarks, "no more profiles: "+context.Cause(ctx).Error())
@@ -164,7 +175,7 @@ func (p *profiler) count(out *paper.Profile, l look) error {
 		folded.Add(&s, role)
 	}
 	if tally.Samples() < fewest {
-		return fmt.Errorf("only %d samples", tally.Samples())
+		return tooFew(tally.Samples())
 	}
 	out.Samples, out.Parts = tally.Samples(), tally.Parts()
 	f, err := os.Create(filepath.Join(p.directory, fileName(out.Work+"."+out.Variant)+".folded"))

@@ -99,6 +99,24 @@ func TestProfileOfABusyMachine(t *testing.T) {
 	require.Equal(t, []string{"profile of speed, a: the machine had something else to do for 50 % of its time"}, remarks)
 }
 
+// A run that perf has missed is done again.
+func TestProfileMissed(t *testing.T) {
+	var f fake
+	w := Work{Metrics: []Metric{speed}, Cells: []Cell{f.cell("a", 1)}, Profiled: []string{"a"}}
+	looks := 0
+	n, remarks, _ := look1(t, w, func(_ context.Context, _ string, _ time.Duration, done <-chan struct{}) (string, error) {
+		<-done
+		looks++
+		if looks < tries {
+			return "", nil
+		}
+		return seen(fewest), nil
+	})
+	require.Equal(t, 1, n, remarks)
+	require.Equal(t, tries, looks)
+	require.Len(t, f.done, tries)
+}
+
 // Whatever goes wrong is a remark, and nothing waits for what does not come.
 func TestProfilesThatComeToNothing(t *testing.T) {
 	var f fake

@@ -33,7 +33,7 @@ func FreePort(t testing.TB) uint16 {
 // Dir makes a directory for rendezvous, which goes with the test.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") // short: the rendezvous is a socket
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	if err != nil {
 		t.Fatal(err)
 	}

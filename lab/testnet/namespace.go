@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -105,8 +106,36 @@ func deleteNamespace(name string) error {
 	return nil
 }
 
+// shareNames makes the directory of names a mount point, as the first "ip netns add"
+// of a host does. One that did it later would mount the names of all namespaces there
+// a second time, and none of them could be removed.
+var shareNames = sync.OnceValue(func() error {
+	if err := os.MkdirAll(runDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(runDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // beside other tests
+		return err
+	}
+	err = unix.Mount("", runDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if err := unix.Mount(runDir, runDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", runDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+})
+
 // newNamespace creates a named namespace without leaving the caller in it.
 func newNamespace(name string) (h netns.NsHandle, err error) {
+	if err := shareNames(); err != nil {
+		return netns.None(), fmt.Errorf("directory of namespaces %s: %w", runDir, err)
+	}
 	runtime.LockOSThread()
 	home, err := netns.Get()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -246,6 +247,23 @@ func TestTranscriptIsBounded(t *testing.T) {
 	_, _ = tr.Write([]byte("last"))
 	require.LessOrEqual(t, len(tr.String()), transcriptLimit)
 	require.True(t, strings.HasSuffix(tr.String(), "last"))
+}
+
+// Programs that make namespaces beside the tests disturb none.
+func TestNamespaceBesideOthers(t *testing.T) {
+	Require(t, "root", "ip")
+	own, err := ownerName(os.Getpid())
+	require.NoError(t, err)
+	h, err := newNamespace(own + "-beside-1")
+	require.NoError(t, err)
+	require.NoError(t, h.Close())
+	other := own + "-beside-2"
+	for _, verb := range []string{"add", "delete"} {
+		out, err := exec.Command("ip", "netns", verb, other).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	require.NoError(t, deleteNamespace(own+"-beside-1"))
+	require.NoFileExists(t, filepath.Join(runDir, own+"-beside-1"))
 }
 
 func TestSweep(t *testing.T) {

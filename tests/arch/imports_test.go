@@ -11,11 +11,12 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate", "verbs/hw/sysfs"},
-	"gateway/config":              {},
+	"gateway/config":              {"internal/nearest"},
 	"gateway/faults":              {},
 	"gateway/guardian":            {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/host":                {"ebpf", "ebpf/legs"},
@@ -32,9 +33,11 @@ var allowed = map[string][]string{
 	"gateway/internal/paths":      {"gateway/config", "gateway/internal/carrier", "gateway/internal/datagram", "gateway/internal/loop", "negotiate"},
 	"gateway/internal/policy":     {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},
 	"gateway/internal/auto":       {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
-	"ebpf":                        {"ebpf/legs", "ebpf/internal/...", "packet"},
+	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "packet"},
+	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/policy"},
 	"ebpf/internal/listing":       {},
 	"ebpf/internal/netdev":        {"ebpf/internal/listing"},
+	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
 	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs"},
 	"ebpf/internal/rulewatch":     {},
@@ -49,6 +52,7 @@ var allowed = map[string][]string{
 	"rsocket/internal/sendring":   {"rmb"},
 	"rsocket/socket":              {"rmb", "rsocket", "rsocket/internal/...", "verbs", "verbs/cm", "verbs/hw/rdmacm"},
 	"internal/golden":             {},
+	"internal/nearest":            {},
 	"verbs":                       {},
 	"verbs/...":                   {"verbs"},
 	"verbs/hw/rdmacm":             {"verbs", "verbs/cm"},
@@ -61,13 +65,14 @@ var allowed = map[string][]string{
 	"verbs/hw/hwtest":             {"verbs", "verbs/hw/ibv", "verbs/soft"},
 	"rmb":                         {"verbs"},
 	"rsocket":                     {"rmb", "rsocket/internal/sendring", "verbs"},
-	"doctor":                      {"ebpf", "verbs", "negotiate"},
+	"doctor":                      {"ebpf", "ebpf/inspect", "gateway/admin", "gateway/config", "verbs/hw/sysfs"},
+	"doctor/bugreport":            {"ebpf/inspect", "gateway/admin", "gateway/config"},
 	"netstack/link":               {},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"bench":        {"gateway/admin", "gateway/config", "bench/report"},
+	"bench":        {"gateway/admin", "gateway/config", "bench/report", "negotiate"},
 	"bench/report": {},
 	"lab/...":      {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
@@ -82,7 +87,7 @@ var allowed = map[string][]string{
 	"lab/daemon":      {"gateway/admin", "lab/testnet"},
 	// Programs that use the devices by themselves.
 	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
-	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

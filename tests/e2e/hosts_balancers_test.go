@@ -111,6 +111,8 @@ COMMIT
 	return []target{
 		{name: "a service", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7000}}" + masqueraded, anyPort: true},
 		{name: "a service on another port", to: "{{.Cluster}}", port: 7010, want: "app at {{.Dest .Server 7001}}" + masqueraded, anyPort: true},
-		{name: "no service", port: 7000, want: "app at {{.Dest .Server 7000}} saw client"},
+		// Conntrack gives a direct connection another port if one by the service has come
+		// from this one to the same end lately.
+		{name: "no service", port: 7000, want: "app at {{.Dest .Server 7000}} saw client", anyPort: true},
 	}
 }

@@ -33,7 +33,7 @@ func TestRolloutShare(t *testing.T) {
 		return after.FlowsTotal[w.via] - before.FlowsTotal[w.via], after.FallbacksTotal["canary"] - before.FallbacksTotal["canary"]
 	}
 	share := func(percent string) {
-		_, err := g1.client().SetShare(t.Context(), percent)
+		_, err := g1.client().Set(t.Context(), admin.Setting{Name: admin.SettingShare, Value: percent})
 		require.NoError(t, err)
 	}
 	carried, canary := churn()

@@ -113,10 +113,8 @@ func (q *qp) create(sigAll bool) (err error) {
 		}
 	}()
 	q.initQueues()
-	for _, w := range q.workQueues() {
-		if err := d.queues.add(w); err != nil {
-			return err
-		}
+	if err := d.queues.add(q.workQueues()...); err != nil {
+		return err
 	}
 	q.id = d.objects.add(q)
 	if q.h, q.num, err = d.ctx.CreateQP(q.request(sigAll)); err != nil {

@@ -26,23 +26,25 @@ type queueTable struct {
 
 type queuePage [pageQueues]atomic.Pointer[workQueue]
 
-// add gives a queue its number.
-func (t *queueTable) add(w *workQueue) error {
+// add gives queues their numbers, all or none.
+func (t *queueTable) add(queues ...*workQueue) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch n := len(t.free); {
-	case n > 0:
-		w.slot, t.free = t.free[n-1], t.free[:n-1]
-	case t.used == pageQueues*maxPages:
+	if len(t.free)+pageQueues*maxPages-int(t.used) < len(queues) {
 		return verbs.ErrNoMemory
-	default:
-		if t.used%pageQueues == 0 {
-			t.pages[t.used/pageQueues].Store(new(queuePage))
-		}
-		w.slot = t.used
-		t.used++
 	}
-	t.at(w.slot).Store(w)
+	for _, w := range queues {
+		if n := len(t.free); n > 0 {
+			w.slot, t.free = t.free[n-1], t.free[:n-1]
+		} else {
+			if t.used%pageQueues == 0 {
+				t.pages[t.used/pageQueues].Store(new(queuePage))
+			}
+			w.slot = t.used
+			t.used++
+		}
+		t.at(w.slot).Store(w)
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
@@ -145,6 +146,13 @@ func TestQueueTable(t *testing.T) {
 	require.Equal(t, queues[7].slot, again.slot, "numbers are used again")
 	require.Nil(t, table.lookup(1<<32-1))
 	require.Nil(t, table.lookup(2*pageQueues))
+	rest := make([]*workQueue, pageQueues*maxPages-len(queues)-1)
+	for i := range rest {
+		rest[i] = again
+	}
+	require.NoError(t, table.add(rest...))
+	require.ErrorIs(t, table.add(new(workQueue), new(workQueue)), verbs.ErrNoMemory)
+	require.NoError(t, table.add(new(workQueue)), "one was left: all get numbers, or none")
 }
 
 // A number that an event carries names one object for ever.

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
@@ -78,6 +79,16 @@ func Protect(pair verbs.QP, g Guard) error {
 func Refused(pair verbs.QP) bool {
 	q, ok := pair.(*qp)
 	return ok && q.guard.refused
+}
+
+// Path returns the round trip time of a queue pair, 0 before it was measured, and how many of its packets were sent
+// again. Only the loop of its vector may ask.
+func Path(pair verbs.QP) (rtt time.Duration, again uint64, ok bool) {
+	q, ok := pair.(*qp)
+	if !ok {
+		return 0, 0, false
+	}
+	return time.Duration(q.req.rtt.srtt), q.req.again, true
 }
 
 // guard is a queue pair's; the zero value is the standard.

@@ -20,6 +20,7 @@ type requester struct {
 	cc   congestion
 	rtt  roundTrip
 
+	again      uint64   // packets sent again
 	reads      []uint32 // last PSN of each READ and atomic under way, oldest first
 	cuts       []uint32 // last PSN of every READ request sent from una on, in order
 	recover    uint32   // losses before this PSN have been reacted to
@@ -159,6 +160,7 @@ func (q *qp) step(budget int) int {
 		if w.answered() { // one request
 			packets = 1
 		}
+		r.again += uint64(min(again, packets))
 		v.dev.count.retransmits.Add(uint64(min(again, packets)))
 	}
 	if r.k += uint32(n); r.k == w.packets {

@@ -3,6 +3,7 @@ package policy
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,15 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CgroupMount returns the first cgroup2 mount of mountinfo (proc(5): fields
-// behind the separator " - " are type, source, options).
+// CgroupMount returns the cgroup2 mount of this process.
 func CgroupMount() (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return "", fmt.Errorf("mountinfo: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	sc := bufio.NewScanner(f)
+	return CgroupIn(f)
+}
+
+// CgroupIn returns the first cgroup2 mount of a mountinfo (proc(5): fields
+// behind the separator " - " are type, source, options).
+func CgroupIn(mountinfo io.Reader) (string, error) {
+	sc := bufio.NewScanner(mountinfo)
 	for sc.Scan() {
 		left, right, ok := strings.Cut(sc.Text(), " - ")
 		fields := strings.Fields(left)

@@ -10,7 +10,25 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft"
 )
+
+// Describe describes the queue pair of a link that carries. The caller is on its shard.
+func (l *Link) Describe() *admin.PairInfo {
+	window, credits, why := l.EP.Room()
+	p := &admin.PairInfo{
+		QPN: l.QP.Num(), Sent: l.EP.SentOffset(), Acknowledged: l.EP.FreedOffset(),
+		Received: l.EP.ReceivedOffset(), Consumed: l.EP.ConsumedOffset(),
+		Unsent: l.EP.Unposted(), RingBytes: l.EP.RingSize(), Window: window, Credits: credits,
+	}
+	if window == 0 {
+		p.Blocked = why.String()
+	}
+	if rtt, again, ok := soft.Path(l.QP); ok {
+		p.RoundTripSeconds, p.Retransmits = rtt.Seconds(), again
+	}
+	return p
+}
 
 // describeDevice fills in what every device can tell. stats is a flat struct
 // of numbers.

@@ -53,13 +53,6 @@ func (r *reaper) run() {
 	}
 }
 
-// wait returns when what was put has been done.
-func (r *reaper) wait() {
-	done := make(chan struct{})
-	r.put(func() { close(done) })
-	<-done
-}
-
 // close ends the goroutine behind what was put.
 func (r *reaper) close() {
 	r.mu.Lock()

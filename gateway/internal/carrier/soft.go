@@ -92,7 +92,8 @@ type softLink struct {
 	mtu  verbs.MTU // the most the path takes as far as this end knows
 }
 
-// openSoft opens the device on the addresses the host has now.
+// openSoft opens the device on the addresses the host has now. Where its port is not to
+// be had, it is asked for again later.
 func openSoft(env *Env) (Fabric, error) {
 	if env.Addrs == nil {
 		return nil, errNoAddrs
@@ -102,14 +103,12 @@ func openSoft(env *Env) (Fabric, error) {
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
-	switch err := sf.extend(); {
-	case err != nil && len(sf.units) == 0:
-		return nil, err
-	case err != nil:
-		env.Log.Warn("soft device left out on some addresses", "error", err)
+	if err := sf.extend(); err != nil {
+		sf.without = err.Error()
+		env.Log.Warn("soft device left out on addresses, until its port is free", "error", err)
 	}
 	sf.done.Go(func() { sf.watch(sf.known, sf.forgetIdle) })
-	sf.done.Go(sf.watchAdapters)
+	sf.done.Go(sf.watchPorts)
 	return sf, nil
 }
 
@@ -357,7 +356,7 @@ func (sf *Soft) Devices() []admin.DeviceInfo {
 	if shut && len(units) == 0 {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error())}
 	}
-	if len(units) == 0 {
+	if len(units) == 0 && without == "" {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration")}
 	}
 	var list []admin.DeviceInfo

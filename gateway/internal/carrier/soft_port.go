@@ -19,6 +19,9 @@ import (
 // packets of an address.
 const rdmaTurn = 30 * time.Second
 
+// portTurn is how often a port that was not to be had is asked for again.
+const portTurn = 5 * time.Second
+
 // openUnits opens devices on addresses that have none: on the port of the
 // configuration, or on the alternate one where an RDMA stack of the host has that. An
 // adapter takes the packets before the kernel sees them, so that a socket could be
@@ -49,7 +52,7 @@ func (sf *Soft) openUnits(fresh []netip.Addr) error {
 		errs = append(errs, sf.openAlternate(lost, why, errors.New(why)))
 	}
 	err := errors.Join(errs...)
-	if err != nil && len(sf.units) > 0 {
+	if err != nil {
 		sf.without = err.Error()
 	}
 	return err
@@ -132,17 +135,32 @@ func heldBy(ports sysfs.RoCEPorts, port uint16) string {
 	return why
 }
 
-// watchAdapters looks for adapters that come later.
-func (sf *Soft) watchAdapters() {
-	tick := time.NewTicker(rdmaTurn)
+// watchPorts looks for adapters that come later, and for ports that become free.
+func (sf *Soft) watchPorts() {
+	tick, retry := time.NewTicker(rdmaTurn), time.NewTicker(portTurn)
 	defer tick.Stop()
+	defer retry.Stop()
 	for {
 		select {
 		case <-sf.stop:
 			return
 		case <-tick.C:
 			sf.followAdapters()
+		case <-retry.C:
+			sf.retry()
 		}
+	}
+}
+
+// retry opens the device on addresses that are without one.
+func (sf *Soft) retry() {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if sf.shut || sf.without == "" {
+		return
+	}
+	if err := sf.extend(); err == nil {
+		sf.env.Log.Info("soft device open on all addresses", "devices", len(sf.units))
 	}
 }
 

@@ -1,7 +1,6 @@
 package carrier
 
 import (
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -83,16 +82,44 @@ func TestSoftWithoutAlternate(t *testing.T) {
 	cfg := besideConfig(t)
 	cfg.Soft.AlternatePort = config.NoPort
 	roce := func() (sysfs.RoCEPorts, error) { return hardware(besideAddrs[0]), nil }
-	_, err := openSoft(&Env{Config: cfg.WithDefaults(), Log: slog.New(slog.DiscardHandler), Addrs: always(besideAddrs[0]), RoCE: roce})
-	require.ErrorContains(t, err, "adapter mlx5_0/1 takes UDP port 4791; soft.alternate_port names no other port")
+	s := openSide(t, cfg, always(besideAddrs[0]), roce)
+	whole := s.soft.Devices()
+	require.Len(t, whole, 1)
+	require.Equal(t, admin.DeviceFailed, whole[0].State)
+	require.Contains(t, whole[0].Error, "adapter mlx5_0/1 takes UDP port 4791; soft.alternate_port names no other port")
 
-	s := openSide(t, cfg, always(besideAddrs[1], besideAddrs[0]), roce)
+	s = openSide(t, cfg, always(besideAddrs[1], besideAddrs[0]), roce)
 	list := s.soft.Devices()
 	require.Len(t, list, 2)
 	require.Equal(t, []admin.DeviceState{admin.DeviceActive, admin.DeviceFailed}, []admin.DeviceState{list[0].State, list[1].State})
 	require.Contains(t, list[1].Error, "127.77.9.1: adapter mlx5_0/1 takes UDP port 4791")
+	_, err := s.soft.PortOf(besideAddrs[0])
+	require.ErrorIs(t, err, ErrNoDevice)
+}
+
+// TestSoftIsRetried: a device whose port was in use at the start opens when it is free.
+func TestSoftIsRetried(t *testing.T) {
+	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], 0).String())
+	require.NoError(t, err)
+	cfg := besideConfig(t)
+	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), config.NoPort
+	s := openSide(t, cfg, always(besideAddrs[0]), nil)
+	state := func() admin.DeviceInfo {
+		list := s.soft.Devices()
+		require.Len(t, list, 1)
+		return list[0]
+	}
+	s.soft.retry()
+	require.Equal(t, admin.DeviceFailed, state().State)
+	require.Contains(t, state().Error, "address already in use")
 	_, err = s.soft.PortOf(besideAddrs[0])
 	require.ErrorIs(t, err, ErrNoDevice)
+	require.NoError(t, taken.Close())
+	s.soft.retry()
+	require.Equal(t, admin.DeviceActive, state().State, state().Error)
+	require.Equal(t, cfg.Soft.UDPPort, state().UDPPort)
+	_, err = s.soft.PortOf(besideAddrs[0])
+	require.NoError(t, err)
 }
 
 // TestSoftFollowsAdapters: an adapter that comes after the device takes its packets;

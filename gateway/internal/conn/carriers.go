@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
@@ -203,6 +204,7 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	f.show(func(v *view) { v.carrier = config.Carrier(kind.String()) })
 	f.noted()
 	f.env.Counters.carried(config.Carrier(kind.String()), time.Since(f.start))
+	f.tell(admin.EventCarried)
 	f.env.Peers.Proven(f.Tuple.Remote.Addr(), config.Carrier(kind.String()))
 	if picked != nil {
 		f.contradicted()

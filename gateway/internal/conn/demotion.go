@@ -49,6 +49,7 @@ func (c *carry) leave(cause string) {
 	f.relay, f.carries = newRelay(f, f.ctl), nil
 	f.show(func(v *view) { v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, booked })
 	f.env.Counters.demoted(from, cause, booked)
+	f.tell(admin.EventDemoted)
 	c.Shard.SetTimer(&c.patience, time.Time{})
 	sent, written := c.Depart()
 	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})

@@ -45,6 +45,7 @@ type Env struct {
 
 	Counters       *Counters
 	Closed, Native *admin.History
+	Feed           *admin.Feed     // nil: none
 	Faults         faults.Injector // nil: none
 
 	Context  context.Context // ends with the gateway

@@ -52,7 +52,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	g.Policy = negotiate.CachePolicy{
 		NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry, BlackholeAfter: cfg.Fallback.BlackholeAfter,
 	}
-	g.Counters, g.Closed, g.Native = NewCounters(), admin.NewHistory(1024), admin.NewHistory(1024)
+	g.Counters, g.Closed, g.Native = NewCounters(), admin.NewHistory(1024, nil), admin.NewHistory(1024, nil)
 	g.Die = func() { t.Error("too many panics") }
 	g.Draining, g.Work, g.Unlink = g.draining, &g.work, g.unlink
 	var err error

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -132,12 +131,6 @@ func (f *Flow) addCarry(c *carry) bool {
 	return true
 }
 
-// dropCarry takes one queue pair from the flow and closes it.
-func (f *Flow) dropCarry(c *carry) {
-	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
-	c.Shard.Post(c.close)
-}
-
 // carryOf returns the queue pair made for one carrier, or nil.
 func (f *Flow) carryOf(kind negotiate.CarrierKind) *carry {
 	for _, c := range f.carries {
@@ -175,6 +168,21 @@ func (f *Flow) AddTo(s *admin.Snapshot) {
 func (f *Flow) carriedBytes() admin.ByteCount {
 	booked := f.view().booked
 	return admin.ByteCount{Tx: f.tx.Load() - booked.Tx, Rx: f.rx.Load() - booked.Rx}
+}
+
+// tell gives an event to the readers of the feed.
+func (f *Flow) tell(kind admin.EventKind) {
+	if f.env.Feed.Watched() {
+		f.env.Feed.Tell(kind, f.Info(time.Now()))
+	}
+}
+
+// Pair describes the queue pair that carries; nil: none does. The caller is on the shard.
+func (f *Flow) Pair() *admin.PairInfo {
+	if f.core.Ended() || len(f.carries) != 1 || !f.carries[0].Carries() {
+		return nil
+	}
+	return f.carries[0].Describe()
 }
 
 // Info describes the connection for an operator.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
@@ -48,6 +49,7 @@ func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
 	f.show(func(v *view) { v.carrier = config.CarrierRelay })
 	f.noted()
 	f.env.Counters.carried(config.CarrierRelay, time.Since(f.start))
+	f.tell(admin.EventCarried)
 	if !mute {
 		f.wire.MarkCarrying()
 	}

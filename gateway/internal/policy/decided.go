@@ -19,19 +19,29 @@ type Decided struct {
 	until map[int]ebpf.Decided  // how far the counters are theirs
 }
 
+// RuleOf names the rule with a number of the programs, and its action: ahead of those of the
+// configuration are the rules of opt-ins, behind them those of trials.
+func RuleOf(rules []config.Rule, ahead, number int) (name string, action config.Action) {
+	switch i := number - ahead; {
+	case number < 0:
+		return NoRule, config.ActionPass
+	case i < 0:
+		return OptInRule, config.ActionAccelerate
+	case i < len(rules):
+		return rules[i].Name, rules[i].Action
+	default:
+		return TrialRule, config.ActionAccelerate
+	}
+}
+
 // AddTo adds what the programs decided, by the rules in force, and by those before. A rule
 // that carries passes what the never-list takes out of it.
-func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, list []ebpf.Decided) {
+func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list []ebpf.Decided) {
 	for _, p := range b.past {
 		s.AddDecision(p.Action, p.Rule, p.Count)
 	}
 	for _, d := range list {
-		name, action := NoRule, config.ActionPass
-		if d.Rule >= 0 && d.Rule < len(rules) {
-			name, action = rules[d.Rule].Name, rules[d.Rule].Action
-		} else if d.Rule >= 0 {
-			name, action = TrialRule, config.ActionAccelerate
-		}
+		name, action := RuleOf(rules, ahead, d.Rule)
 		before := b.until[d.Rule]
 		s.AddDecision(action, name, d.Accelerate-before.Accelerate)
 		s.AddDecision(config.ActionPass, name, d.Pass-before.Pass)
@@ -39,9 +49,9 @@ func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, list []ebpf.Deci
 }
 
 // Close is the book for the rules behind these. anew: the programs count from 0, too.
-func (b *Decided) Close(rules []config.Rule, list []ebpf.Decided, anew bool) Decided {
+func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided, anew bool) Decided {
 	var s admin.Snapshot
-	b.AddTo(&s, rules, list)
+	b.AddTo(&s, rules, ahead, list)
 	next := Decided{past: s.Decisions, until: map[int]ebpf.Decided{}}
 	for _, d := range list {
 		if !anew {

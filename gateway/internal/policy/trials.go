@@ -28,8 +28,9 @@ type Steering interface {
 type Trials struct {
 	steer Steering
 
-	mu    sync.Mutex  // Of changes, to write a policy takes a while; guards what follows
-	rules []ebpf.Rule // of the configuration
+	mu    sync.Mutex   // Of changes, to write a policy takes a while; guards what follows
+	ahead []*ebpf.Rule // of opt-ins, which decide first
+	rules []ebpf.Rule  // of the configuration
 	never []uint16
 	named map[uint16]string // ports that belong to a rule, with its name
 
@@ -58,6 +59,18 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	}
 }
 
+// Move has another datapath do what this one did, with the rules of a configuration.
+func (ts *Trials) Move(to Steering, cfg config.Config) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.steer = to
+	ts.takeLocked(cfg)
+	if len(ts.ahead)+len(*ts.held.Load()) == 0 {
+		return nil
+	}
+	return ts.holdLocked(*ts.held.Load())
+}
+
 // Configure puts the rules of a configuration in force, with those of the trials
 // under way behind them. Where that fails those before stay.
 func (ts *Trials) Configure(cfg config.Config) error {
@@ -80,7 +93,7 @@ func (ts *Trials) Begin(t admin.Trial) (end func(), err error) {
 		return nil, err
 	}
 	held := *ts.held.Load()
-	if len(held) >= maxTrials || len(ts.rules)+len(held) >= ebpf.MaxRules {
+	if len(held) >= maxTrials || len(ts.ahead)+len(ts.rules)+len(held) >= ebpf.MaxRules {
 		return nil, &admin.TrialError{Field: "policy", Problem: "no room for one more rule"}
 	}
 	if slices.ContainsFunc(held, func(h *admin.Trial) bool { return h.Port == t.Port }) {
@@ -128,11 +141,15 @@ func (ts *Trials) end(t *admin.Trial) {
 // holdLocked makes these the trials in force.
 func (ts *Trials) holdLocked(held []*admin.Trial) error {
 	ts.held.Store(&held)
-	rules := slices.Clone(ts.rules)
+	rules := make([]ebpf.Rule, 0, len(ts.ahead)+len(ts.rules)+len(held))
+	for _, r := range ts.ahead {
+		rules = append(rules, *r)
+	}
+	rules = append(rules, ts.rules...)
 	for _, t := range held {
 		rules = append(rules, ebpf.Rule{
 			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
-			Action: steeringAction(t.Action), Sole: true,
+			Action: steeringAction(t.Action), Sole: true, Share: ebpf.ShareAll,
 		})
 	}
 	return ts.steer.SetPolicy(rules)

@@ -45,7 +45,7 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 	rules := steer.rules
 	require.Len(t, rules, 4)
 	require.Equal(t, ebpf.Rule{
-		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true,
+		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true, Share: ebpf.ShareAll,
 	}, rules[3])
 
 	// The programs find it although a rule before it matches everything.

@@ -1,4 +1,4 @@
-package ebpf
+package inspect
 
 import (
 	"path/filepath"

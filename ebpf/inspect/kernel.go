@@ -1,4 +1,4 @@
-package ebpf
+package inspect
 
 import (
 	"errors"
@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// ErrKernel means that the kernel is older than 6.6 or lacks a feature.
+var ErrKernel = errors.New("kernel lacks a needed feature")
 
 // KernelError names what the running kernel lacks.
 type KernelError struct {
@@ -27,8 +30,8 @@ func (*KernelError) Unwrap() error { return ErrKernel }
 // needs them for the fields of tcp_sock that the programs read.
 const btfPath = "/sys/kernel/btf/vmlinux"
 
-// checkKernel wants tcx links, which came with Linux 6.6, and BTF.
-func checkKernel() error {
+// CheckKernel wants tcx links, which came with Linux 6.6, and BTF.
+func CheckKernel() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return fmt.Errorf("uname: %w", err)

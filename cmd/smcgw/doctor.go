@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/bench"
+	"github.com/smcgw/smcgw/doctor"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// doctorPatience bounds an examination.
+const doctorPatience = time.Minute
+
+func newDoctor(e *env) *cobra.Command {
+	var configPath, peer string
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine this host: what a gateway needs, and what keeps connections native",
+		Long: `Doctor looks at the kernel, the privileges, the settings and the devices of this host,
+at other software that decides about connections, at the configuration, and at the
+daemon if one answers. It changes nothing and needs no daemon. As root, and in the
+network namespace of the gateway, it sees most.
+
+Every line is ok, a warning (slower, or some connections stay native) or a failure (the
+gateway does not work, or carries nothing), with what to do below it. With --peer it
+asks whether soft's UDP port of another host is refused; with a port and a daemon it
+also opens a connection there, as "smcgw ping" does.
+
+Exit status: 4 if a line is a failure.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), doctorPatience)
+			defer cancel()
+			s, err := e.subject(ctx, configPath, peer)
+			if err != nil {
+				return err
+			}
+			r := doctor.Examine(ctx, e.host, s)
+			if e.json {
+				err = e.printJSON(r)
+			} else {
+				err = printed(r.Text(e.stdout))
+			}
+			if err == nil && r.Failures > 0 {
+				return &exitError{exitFindings, errSaid}
+			}
+			return err
+		},
+	}
+	addConfigFlag(c, &configPath, "")
+	c.Flags().StringVar(&peer, "peer", "", "another host, HOST or HOST:PORT, to be reached")
+	return withSocket(e, verb(e, c))
+}
+
+// subject is what doctor examines besides the host.
+func (e *env) subject(ctx context.Context, configPath, peer string) (doctor.Subject, error) {
+	s := doctor.Subject{Config: defaultConfig(), Version: buildVersion()}
+	for _, c := range process.Capabilities() {
+		s.Capabilities = append(s.Capabilities, doctor.Capability{Number: c.Number, Name: c.Name, For: c.For})
+	}
+	e.readConfig(&s, configPath)
+	c := e.client(s.Config.Admin)
+	defer c.Close()
+	var err error
+	if s.Daemon, err = askDaemon(ctx, c); err != nil {
+		return s, err
+	}
+	if s.Daemon == nil {
+		s.Others = e.gatewaysHere(ctx)
+	}
+	if peer != "" {
+		s.Peer, err = e.peer(ctx, c, peer, s.Daemon != nil && s.Daemon.Problem == "")
+	}
+	return s, err
+}
+
+// gatewaysHere names the gateways of this network namespace that can be found.
+func (e *env) gatewaysHere(ctx context.Context) (names []string) {
+	found, _ := e.gateways(ctx) // it takes root to see them
+	for _, g := range found {
+		if g.Here {
+			names = append(names, g.String())
+		}
+	}
+	return names
+}
+
+// readConfig takes the file that was named, or the usual one if there is any.
+func (e *env) readConfig(s *doctor.Subject, path string) {
+	named := path != ""
+	if !named {
+		path = config.DefaultPath
+	}
+	f, err := config.Load(path)
+	if !named && errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	s.ConfigFile, s.ConfigError = path, err
+	if err == nil {
+		s.Config, s.ConfigNotes = f.Config, f.Notes()
+	}
+}
+
+// askDaemon is nil if no daemon answers.
+func askDaemon(ctx context.Context, c *admin.Client) (*doctor.Daemon, error) {
+	var d doctor.Daemon
+	var err error
+	if d.Status, err = c.Status(ctx); errors.Is(err, admin.ErrDaemonUnreachable) {
+		return nil, nil
+	}
+	if errors.Is(err, os.ErrPermission) {
+		d.Problem = err.Error()
+		return &d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	devices, errDevices := c.Devices(ctx)
+	peers, errPeers := c.Peers(ctx)
+	pid, errPID := c.DaemonPID(ctx)
+	d.Devices, d.Peers, d.PID = devices.Devices, peers.Peers, pid
+	return &d, errors.Join(errDevices, errPeers, errPID)
+}
+
+// peer is another host, to whose port a connection is made if there is one, and a daemon.
+func (e *env) peer(ctx context.Context, c *admin.Client, arg string, ask bool) (*doctor.Peer, error) {
+	host, port, err := hostPort(arg)
+	if err != nil {
+		return nil, err
+	}
+	p := &doctor.Peer{Port: port}
+	if p.Address, err = lookUpHost(ctx, host); err != nil {
+		return nil, fmt.Errorf("doctor --peer: %w", err)
+	}
+	if port == 0 || !ask {
+		return p, nil
+	}
+	r, err := bench.Ping(ctx, bench.PingOptions{To: []netip.AddrPort{netip.AddrPortFrom(p.Address, port)}, Count: 1, Gateway: bench.Beside(c)})
+	if err != nil {
+		return nil, err
+	}
+	t := r.Tries[0]
+	p.Carrier, p.Reason, p.Problem = t.Carrier, t.Reason, t.Error
+	return p, nil
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// filterFlags are those that select connections.
+type filterFlags struct {
+	port                                             uint16
+	peer, carrier, reason, state, side, proto, ended string
+}
+
+func (f *filterFlags) register(c *cobra.Command) {
+	fs := c.Flags()
+	fs.Uint16Var(&f.port, "port", 0, "only with this port at either end")
+	fs.StringVar(&f.peer, "peer", "", "only with this address, or with those of a prefix")
+	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, soft, hw or relay")
+	fs.StringVar(&f.reason, "reason", "", "only with this reason: \"smcgw codes\" lists them; operator and peer are those of demotions")
+	fs.StringVar(&f.state, "state", "", "only in this state, such as carrying or native")
+	fs.StringVar(&f.side, "side", "", "only begun here (client) or at the peer (server)")
+	fs.StringVar(&f.proto, "proto", "", "only tcp or udp")
+	fs.StringVar(&f.ended, "end", "", "only ended so: closed, aborted or native")
+	for name, known := range f.known() {
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	}
+}
+
+// known are the values of the flags that have a list of them.
+func (*filterFlags) known() map[string][]string {
+	carriers := []string{}
+	for _, k := range config.DeviceKinds() {
+		carriers = append(carriers, string(k))
+	}
+	for _, c := range config.Carriers() {
+		carriers = append(carriers, string(c))
+	}
+	return map[string][]string{
+		"carrier": carriers,
+		"reason":  append(reasonNames(), admin.DemotedByOperator, admin.DemotedByPeer),
+		"state": {
+			"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released", "aborted", "dead",
+		},
+		"side":  {string(config.SideClient), string(config.SideServer)},
+		"proto": {string(config.ProtoTCP), string(config.ProtoUDP)},
+		"end":   {string(admin.EndClosed), string(admin.EndAborted), string(admin.EndNative)},
+	}
+}
+
+// parse refuses what no connection can have.
+func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
+	known := f.known()
+	for name, given := range map[string]string{
+		"carrier": f.carrier, "reason": f.reason, "state": f.state, "side": f.side, "proto": f.proto, "end": f.ended,
+	} {
+		if given != "" && !slices.Contains(known[name], given) {
+			list := ""
+			if name != "reason" {
+				list = " of " + strings.Join(known[name], ", ")
+			}
+			return out, usagef("--%s: %q is none%s%s", name, given, list, meant(given, known[name]))
+		}
+	}
+	out = admin.ConnFilter{
+		Port: f.port, Reason: f.reason, State: f.state, Side: config.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
+	}
+	if f.carrier != "" {
+		if out.Carrier, err = config.ParseCarrier(f.carrier); err != nil {
+			return out, usagef("--carrier: %w", err)
+		}
+	}
+	if f.peer != "" {
+		if out.Peer, err = parsePeers(f.peer); err != nil {
+			return out, usagef("--peer: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// parsePeers reads an address or a prefix.
+func parsePeers(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		a = a.Unmap().WithZone("")
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is not an address or a prefix such as 10.0.0.0/8", text)
+	}
+	return p.Masked(), nil
+}

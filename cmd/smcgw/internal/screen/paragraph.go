@@ -1,0 +1,45 @@
+package screen
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// leastText is the least width that text is wrapped to.
+const leastText = 30
+
+// Field is a line with a name of ten columns and a text, which is wrapped behind it.
+func (s *Screen) Field(name, text string) string {
+	const indent = 11
+	padded := name + strings.Repeat(" ", max(1, indent-utf8.RuneCountInString(name)))
+	return padded + s.hang(Printable(text), indent) + "\n"
+}
+
+// Paragraph wraps a text.
+func (s *Screen) Paragraph(text string) string {
+	return s.hang(Printable(text), 0) + "\n"
+}
+
+// hang wraps a text that begins at a column, below its beginning.
+func (s *Screen) hang(text string, indent int) string {
+	if s.columns()-indent < leastText {
+		return text
+	}
+	at := indent
+	var b strings.Builder
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > s.columns():
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = indent
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}

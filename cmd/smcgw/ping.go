@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/bench"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+func newPing(e *env) *cobra.Command {
+	var configPath, carrier string
+	var o bench.PingOptions
+	c := &cobra.Command{
+		Use:   "ping HOST[:PORT]",
+		Short: "Open connections to a service and say how they were carried, or why not",
+		Long: `Ping opens TCP connections to a service, as any program of this host would, and asks
+the gateway of this host what became of each. It sends nothing on them: the service
+accepts a connection that ends, as from a check of its health. Without PORT it takes
+the ports of the rules of the configuration that the host meets.
+
+With --offer the gateway makes the offer whatever the rules of this host say, which
+takes the right that "smcgw off" takes. While it lasts, other connections of this host
+to a server port of that number may be carried to the host, and are native to others.
+A port that a rule names already has its rule.
+
+Exit status: 0 every connection was carried by a device, 4 one was not, 1 there was
+no connection, 3 no daemon answers.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if o.Carrier = config.Carrier(carrier); o.Carrier != config.CarrierNone && !o.Offer {
+				return usagef("ping: --carrier is about --offer")
+			}
+			var err error
+			if o.To, err = e.services(ctx, args[0], configPath); err != nil {
+				return err
+			}
+			return e.ping(ctx, o)
+		},
+	}
+	addConfigFlag(c, &configPath, "")
+	c.Flags().IntVar(&o.Count, "count", 3, "connections to each port")
+	c.Flags().DurationVar(&o.Interval, "interval", 200*time.Millisecond, "time from one connection to the next")
+	c.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Second, "time for a connection to be made")
+	c.Flags().BoolVar(&o.Offer, "offer", false, "make the offer whatever the rules of this host say")
+	c.Flags().StringVar(&carrier, "carrier", "", "with --offer: offer this carrier only: rdma-shm, rdma-hw or rdma-soft")
+	return withSocket(e, verb(e, c))
+}
+
+// ping makes the connections and prints what became of them.
+func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
+	c := e.client(defaultConfig().Admin)
+	defer c.Close()
+	o.Gateway = bench.Beside(c)
+	if !e.json {
+		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pingLine(t)) }
+	}
+	r, err := bench.Ping(ctx, o)
+	if r == nil || err != nil && len(r.Tries) == 0 {
+		if errors.Is(err, bench.ErrPing) {
+			return usagef("%w", err)
+		}
+		return err
+	}
+	if ctx.Err() != nil { // interrupted: what there is counts
+		err = nil
+	}
+	if e.json {
+		err = errors.Join(err, e.printJSON(r))
+	} else {
+		_, errPrint := fmt.Fprint(e.stdout, pingSummary(r))
+		err = errors.Join(err, printed(errPrint))
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Failed == len(r.Tries):
+		return &exitError{exitFailed, errSaid}
+	case r.Carried < len(r.Tries):
+		return &exitError{exitFindings, errSaid}
+	}
+	return nil
+}
+
+// pingLine is what became of a connection.
+func pingLine(t bench.PingTry) string {
+	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, age(t.ConnectSeconds))
+	if t.Error != "" {
+		return line + "no connection: " + t.Error
+	}
+	line += string(t.Stage)
+	if t.Carrier != config.CarrierNone {
+		line += "  " + string(t.Carrier)
+	}
+	if t.MTU > 0 {
+		line += fmt.Sprintf("  mtu %d", t.MTU)
+	}
+	if t.Reason != "" {
+		line += "  " + t.Reason
+	}
+	if t.DecidedBy != "" {
+		line += "(" + t.DecidedBy + ")"
+	}
+	return line
+}
+
+// pingSummary counts, and explains each reason once.
+func pingSummary(r *bench.PingReport) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
+	if r.Failed < len(r.Tries) {
+		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", age(r.Minimum), age(r.Median), age(r.Maximum))
+	}
+	b.WriteString("\n")
+	said := map[string]bool{}
+	for _, t := range r.Tries {
+		if t.Reason == "" || said[t.Reason] {
+			continue
+		}
+		said[t.Reason] = true
+		b.WriteString(reasonHelp(t.Reason, r.Offer))
+	}
+	return b.String()
+}
+
+// reasonHelp explains a reason.
+func reasonHelp(name string, offer bool) string {
+	if name == bench.ReasonUnseen {
+		return name + ": The gateway knows nothing of the connection.\n  > Run this in the network namespace of the gateway; see smcgw status.\n"
+	}
+	c, ok := admin.CodeNamed(name)
+	if !ok {
+		return name + ": a reason of a newer version\n"
+	}
+	text := fmt.Sprintf("%s: %s\n  > %s\n", c.Name, c.Meaning, c.Fix)
+	if !offer && name == "policy" {
+		text += "  > smcgw ping --offer says what the peer would do.\n"
+	}
+	return text
+}
+
+// services are the addresses that HOST[:PORT] names.
+func (e *env) services(ctx context.Context, arg, configPath string) ([]netip.AddrPort, error) {
+	host, port, err := hostPort(arg)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := lookUpHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("ping: %w", err)
+	}
+	if port != 0 {
+		return []netip.AddrPort{netip.AddrPortFrom(addr, port)}, nil
+	}
+	cfg, err := e.configFor(configPath)
+	if err != nil {
+		return nil, err
+	}
+	list := cfg.ServicesOf(addr)
+	if len(list) == 0 {
+		return nil, usagef("ping: no rule names a TCP port and %v: name HOST:PORT", addr)
+	}
+	return list, nil
+}
+
+// hostPort reads HOST, HOST:PORT, [ADDRESS]:PORT or an IPv6 address; port 0: none.
+func hostPort(arg string) (host string, port uint16, err error) {
+	if _, err := netip.ParseAddr(strings.Trim(arg, "[]")); err == nil || !strings.Contains(arg, ":") {
+		return arg, 0, nil
+	}
+	host, text, err := net.SplitHostPort(arg)
+	if err != nil {
+		return "", 0, usagef("%q is not HOST or HOST:PORT", arg)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return "", 0, usagef("%q is not HOST:PORT with a port from 1 to 65535", arg)
+	}
+	return host, uint16(n), nil
+}

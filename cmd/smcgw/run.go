@@ -1,0 +1,367 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/ebpf/witness"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+const (
+	// runSchema versions the document of run.
+	runSchema = "smcgw.run/v1"
+	// runSettle is how long run waits for the last events behind the end of its command.
+	runSettle = time.Second
+	// Exit statuses of a command that could not be started, as of a shell.
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // and the number of the signal
+)
+
+// runDoc is the document of run.
+type runDoc struct {
+	Schema string `json:"schema"`
+	// Status is the exit status of the command.
+	Status int `json:"status"`
+	// Conns are its connections; one of which the gateway has said nothing has no state.
+	Conns []admin.ConnInfo `json:"conns"`
+	// More counts connections beyond those.
+	More int `json:"more,omitempty"`
+}
+
+func newRun(e *env) *cobra.Command {
+	var report string
+	var quiet bool
+	c := &cobra.Command{
+		Use:   "run [flags] -- CMD [ARG...]",
+		Short: "Run one command with its connections carried, and tell how each went",
+		Long: `Run starts a command in a control group of its own, of which the gateway knows before:
+its TCP connections, from the first on, are carried where the peer can, whatever the
+rules say. The never-list, the mode, the kill switch and the limits of the gateway
+count as ever, and so does the policy of the peer. When the command has ended, run
+tells on standard error how each connection went; connections of programs that it has
+left behind are carried no more if they are new.
+
+It takes the right that "smcgw off" takes, and cgroup2 mounted.
+
+Exit status: that of the command; 126 and 127 if it cannot be executed or is not
+there, 128 and the number of the signal that ended it.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("run: name a command: smcgw run -- CMD [ARG...]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := e.runCommand(cmd, args)
+			if err != nil {
+				return err
+			}
+			if err := e.reportRun(r, report, quiet); err != nil {
+				return err
+			}
+			if r.Status != exitOK {
+				return &exitError{r.Status, errSaid}
+			}
+			return nil
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	c.Flags().StringVar(&report, "report", "", "write what became of the connections to this file instead of standard error")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "tell nothing of the connections")
+	return withSocket(e, verb(e, c))
+}
+
+// runCommand runs a command in a cgroup that is opted in.
+func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error) {
+	client := e.client(defaultConfig().Admin)
+	defer client.Close()
+	if _, err := client.Version(cmd.Context()); err != nil {
+		return r, err
+	}
+	g, err := newRunGroup()
+	if err != nil {
+		return r, err
+	}
+	defer g.remove()
+	seen, err := witness.Attach(g.dir)
+	if err != nil {
+		return r, err
+	}
+	defer seen.Close()
+	held, err := client.OptIn(cmd.Context(), g.optIn)
+	if err != nil {
+		return r, err
+	}
+	defer held.Close()
+	events := collectEvents(client, seen)
+	r.Status, err = g.run(cmd, args)
+	if err == nil {
+		err = seen.Settle()
+	}
+	if err == nil {
+		r.Conns, r.More = events.settle(client)
+	}
+	events.stop()
+	r.Schema = runSchema
+	return r, err
+}
+
+// runGroup is the cgroup of a command.
+type runGroup struct {
+	dir    string
+	parent string
+	optIn  admin.OptIn
+}
+
+// newRunGroup makes a cgroup below that of this process.
+func newRunGroup() (*runGroup, error) {
+	mount, err := process.CgroupMount()
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("own cgroup: %w", err)
+	}
+	at := "/"
+	for line := range strings.Lines(string(own)) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			at = p
+		}
+	}
+	g := &runGroup{parent: filepath.Join(mount, at)}
+	below := filepath.Join(at, "smcgw-run-"+strconv.Itoa(os.Getpid()))
+	g.dir = filepath.Join(mount, below)
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("cgroup of the command: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(g.dir, &st); err != nil {
+		g.remove()
+		return nil, fmt.Errorf("cgroup of the command: %w", err)
+	}
+	g.optIn = admin.OptIn{Cgroup: below, ID: st.Ino}
+	return g, nil
+}
+
+// remove moves what the command has left behind to the cgroup above, and removes this one.
+func (g *runGroup) remove() {
+	for range 100 {
+		left, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+		for pid := range strings.FieldsSeq(string(left)) {
+			_ = os.WriteFile(filepath.Join(g.parent, "cgroup.procs"), []byte(pid), 0)
+		}
+		if err := os.Remove(g.dir); err == nil || errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // one that is about to end is still counted
+	}
+}
+
+// run runs the command, which begins in the cgroup, to its end. Signals are its own.
+func (g *runGroup) run(of *cobra.Command, args []string) (int, error) {
+	at, err := os.Open(g.dir)
+	if err != nil {
+		return 0, fmt.Errorf("cgroup of the command: %w", err)
+	}
+	defer at.Close()
+	c := exec.Command(args[0], args[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = of.InOrStdin(), of.OutOrStdout(), of.ErrOrStderr()
+	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(at.Fd())}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	if err := c.Start(); err != nil {
+		status := exitNotExecutable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			status = exitNotFound
+		}
+		return 0, &exitError{status, fmt.Errorf("run: %w", err)}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGTERM || s == syscall.SIGHUP { // a terminal sends the others to both
+				_ = c.Process.Signal(s)
+			}
+		case err := <-ended:
+			return statusOf(c.ProcessState, err)
+		}
+	}
+}
+
+func statusOf(state *os.ProcessState, err error) (int, error) {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return exitSignal + int(ws.Signal()), nil
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return 0, fmt.Errorf("run: %w", err)
+	}
+	return state.ExitCode(), nil
+}
+
+// runEvents is what the gateway has said about the connections of a command.
+type runEvents struct {
+	seen   *witness.Witness
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu   sync.Mutex // guards last
+	last map[witness.Connection]admin.ConnInfo
+}
+
+// maxUnmatched bounds the events that are kept before their connection is known.
+const maxUnmatched = 4096
+
+// collectEvents begins to note what becomes of connections.
+func collectEvents(client *admin.Client, seen *witness.Witness) *runEvents {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &runEvents{seen: seen, cancel: cancel, done: make(chan struct{}), last: map[witness.Connection]admin.ConnInfo{}}
+	ready := make(chan struct{})
+	once := sync.OnceFunc(func() { close(ready) })
+	go func() {
+		defer close(r.done)
+		defer once()
+		_ = client.Watch(ctx, admin.ConnFilter{}, once, r.note) // a daemon that ends says no more
+	}()
+	<-ready
+	return r
+}
+
+func (r *runEvents) note(ev admin.Event) error {
+	if ev.Conn == nil {
+		return nil
+	}
+	at := connectionOf(ev.Conn)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.last) < maxUnmatched || r.seen.Has(at) {
+		r.last[at] = *ev.Conn
+	}
+	return nil
+}
+
+func connectionOf(c *admin.ConnInfo) witness.Connection {
+	return witness.Connection{Local: c.Local, Remote: c.Remote}
+}
+
+// settle waits until the gateway has told the end of every connection, for a moment, and
+// lists them. Those that go on are as they are now.
+func (r *runEvents) settle(client *admin.Client) (conns []admin.ConnInfo, more int) {
+	ctx, cancel := context.WithTimeout(context.Background(), runSettle)
+	defer cancel()
+	for {
+		var open int
+		conns, more, open = r.list()
+		if open == 0 || pause(ctx, 20*time.Millisecond) != nil {
+			break
+		}
+	}
+	live, err := client.Conns(context.Background(), admin.ConnQuery{})
+	if err != nil {
+		return conns, more
+	}
+	for i := range conns {
+		if at := slices.IndexFunc(live.Conns, func(l admin.ConnInfo) bool { return connectionOf(&l) == connectionOf(&conns[i]) }); at >= 0 {
+			conns[i] = live.Conns[at]
+		}
+	}
+	return conns, more
+}
+
+// list joins connections and events; open counts those whose end is not known.
+func (r *runEvents) list() (conns []admin.ConnInfo, more, open int) {
+	begun, more := r.seen.Connections()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range begun {
+		info, ok := r.last[c]
+		if !ok {
+			info = admin.ConnInfo{Proto: "tcp", Local: c.Local, Remote: c.Remote}
+		}
+		if info.End == "" && !c.Remote.Addr().IsLoopback() {
+			open++
+		}
+		conns = append(conns, info)
+	}
+	return conns, more, open
+}
+
+func (r *runEvents) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// reportRun tells how the connections went.
+func (e *env) reportRun(r runDoc, file string, quiet bool) error {
+	if r.Conns == nil {
+		r.Conns = []admin.ConnInfo{}
+	}
+	out := e.stderr
+	if file != "" {
+		f, err := os.Create(file)
+		if err != nil {
+			return fmt.Errorf("--report: %w", err)
+		}
+		defer f.Close()
+		out = f
+	} else if quiet {
+		return nil
+	}
+	to := *e
+	to.stdout = out
+	if e.json {
+		return to.printJSON(r)
+	}
+	if _, err := fmt.Fprintln(out, "smcgw: "+runSummary(r)); err != nil || len(r.Conns) == 0 {
+		return printed(err)
+	}
+	return to.list(screen.Listing{
+		Rows: connRows(r.Conns, true, false), Wide: []string{"ID", "PROTO", "SIDE", "STATE", "RTT", "RETRANS"},
+	})
+}
+
+// runSummary counts connections by what became of them.
+func runSummary(r runDoc) string {
+	counts := map[string]uint64{}
+	for i := range r.Conns {
+		c := &r.Conns[i]
+		switch {
+		case c.Carrier != "":
+			counts["by "+string(c.Carrier)]++
+		case c.Reason != "":
+			counts["native ("+c.Reason+")"]++
+		default:
+			counts["not seen by the gateway"]++
+		}
+	}
+	text := plural(len(r.Conns)+r.More, "connection")
+	if len(counts) > 0 {
+		text += ": " + listed(counts)
+	}
+	if r.More > 0 {
+		text += fmt.Sprintf(", not followed %d", r.More)
+	}
+	return text
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+// topFlags are those of top.
+type topFlags struct {
+	filter   filterFlags
+	interval time.Duration
+	frames   int
+	sort     string
+}
+
+// topOrders are the orders of top, by name.
+func topOrders() map[string]func(a, b admin.ConnInfo) int {
+	return map[string]func(a, b admin.ConnInfo) int{
+		"rate":  func(a, b admin.ConnInfo) int { return cmp.Compare(b.TxRate+b.RxRate, a.TxRate+a.RxRate) },
+		"bytes": func(a, b admin.ConnInfo) int { return cmp.Compare(b.TxBytes+b.RxBytes, a.TxBytes+a.RxBytes) },
+		"age":   func(a, b admin.ConnInfo) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) },
+	}
+}
+
+func newTop(e *env) *cobra.Command {
+	f := &topFlags{}
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Watch the busiest connections",
+		Long: `Top shows what the gateway carries and the busiest connections, again and again: what
+each moves a second, its round trip and the packets that were sent again (soft). Keys:
+r, b and a sort by rate, bytes and age, q ends. Where standard output is no terminal it
+prints one picture, or as many as -n says.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			orders := slices.Sorted(maps.Keys(topOrders()))
+			switch {
+			case f.interval < 100*time.Millisecond:
+				return usagef("--interval %s: shorter than 100ms", f.interval)
+			case f.frames < 0:
+				return usagef("--count %d: a number below 0", f.frames)
+			case !slices.Contains(orders, f.sort):
+				return usagef("--sort: %q is none of %s%s", f.sort, strings.Join(orders, ", "), meant(f.sort, orders))
+			}
+			filter, err := f.filter.parse()
+			if err != nil {
+				return err
+			}
+			client := e.client(defaultConfig().Admin)
+			defer client.Close()
+			return f.run(cmd, e, client, filter)
+		},
+	}
+	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "time between two pictures")
+	c.Flags().IntVarP(&f.frames, "count", "n", 0, "end after this many pictures")
+	c.Flags().StringVar(&f.sort, "sort", "rate", "order: rate, bytes or age")
+	f.filter.register(c)
+	return withSocket(e, noun(e, c))
+}
+
+// topView is what top knows from one picture to the next.
+type topView struct {
+	before map[uint64]admin.ConnInfo
+	at     time.Time
+	status admin.Status
+	list   admin.ConnList
+}
+
+// look asks the gateway once.
+func (v *topView) look(ctx context.Context, c *admin.Client, f admin.ConnFilter) (err error) {
+	if v.status, err = c.Status(ctx); err != nil {
+		return err
+	}
+	if v.list, err = c.Conns(ctx, admin.ConnQuery{Details: true, Filter: f}); err != nil {
+		return err
+	}
+	now := time.Now()
+	if v.before != nil {
+		rates(v.list.Conns, v.before, now.Sub(v.at).Seconds())
+	}
+	v.before, v.at = map[uint64]admin.ConnInfo{}, now
+	for _, i := range v.list.Conns {
+		v.before[i.ID] = i
+	}
+	return nil
+}
+
+func (f *topFlags) run(cmd *cobra.Command, e *env, c *admin.Client, filter admin.ConnFilter) error {
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	out := e.screen(e.stdout)
+	live := out.Terminal() && !e.json
+	if f.frames == 0 && !live {
+		f.frames = 1
+	}
+	keys, restore := make(<-chan byte), func() {}
+	if live {
+		keys, restore = readKeys(cmd.InOrStdin())
+		fmt.Fprint(e.stdout, "\x1b[?1049h\x1b[?25l") // another screen, no cursor
+		defer fmt.Fprint(e.stdout, "\x1b[?25h\x1b[?1049l")
+	}
+	defer restore()
+	v := &topView{}
+	if err := v.look(ctx, c, filter); err != nil {
+		return err
+	}
+	tick := time.NewTicker(f.interval)
+	defer tick.Stop()
+	for n := 0; f.frames == 0 || n < f.frames; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case key := <-keys:
+			if !f.press(key) {
+				return nil
+			}
+		case <-tick.C:
+			if err := v.look(ctx, c, filter); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			n++
+		}
+		if err := f.draw(e, v, live); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// press does what a key asks for; false: it ends the program.
+func (f *topFlags) press(key byte) bool {
+	switch key {
+	case 'q', 3: // ^C, which a raw terminal does not turn into a signal
+		return false
+	case 'r':
+		f.sort = "rate"
+	case 'b':
+		f.sort = "bytes"
+	case 'a':
+		f.sort = "age"
+	}
+	return true
+}
+
+// readKeys reads single keys of a terminal.
+func readKeys(from io.Reader) (keys <-chan byte, restore func()) {
+	file, ok := from.(*os.File)
+	if !ok {
+		return nil, func() {}
+	}
+	before, err := term.MakeRaw(int(file.Fd()))
+	if err != nil {
+		return nil, func() {}
+	}
+	pressed := make(chan byte, 1)
+	go func() { // it ends with the program: a read of a terminal cannot be given up
+		var b [1]byte
+		for {
+			if n, err := file.Read(b[:]); n == 0 || err != nil {
+				return
+			}
+			pressed <- b[0]
+		}
+	}()
+	return pressed, func() { _ = term.Restore(int(file.Fd()), before) }
+}
+
+// draw shows a picture: on a terminal in place of the one before.
+func (f *topFlags) draw(e *env, v *topView, live bool) error {
+	if e.json {
+		return e.printJSON(v.list)
+	}
+	slices.SortStableFunc(v.list.Conns, topOrders()[f.sort])
+	var b bytes.Buffer
+	to := *e
+	to.stdout = &b
+	columns, rows := 0, 0
+	if live {
+		columns, rows = e.terminal(e.stdout), terminalRows(e.stdout)
+		to.terminal = func(io.Writer) int { return columns }
+	}
+	s := to.screen(&b)
+	b.WriteString(s.Paint(screen.Title, headline(v.status)) + "\n")
+	b.WriteString(s.Field("memory", fmt.Sprintf("%s used, %s reserved of %s", size(v.status.Memory.UsedBytes), size(v.status.Memory.ReservedBytes), size(v.status.Memory.LimitBytes))))
+	b.WriteString(s.Field("native", listed(v.status.FallbacksTotal)))
+	if err := to.list(screen.Listing{
+		Rows: connRows(v.list.Conns, false, true), Wide: []string{"PROTO", "SIDE", "STATE", "REASON", "TX", "RX"},
+	}); err != nil {
+		return err
+	}
+	text := b.String()
+	if live {
+		text = "\x1b[H" + fitted(text, rows) + "\x1b[J"
+	}
+	_, err := io.WriteString(e.stdout, text)
+	return printed(err)
+}
+
+// terminalRows is how many lines a terminal has.
+func terminalRows(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if _, rows, err := term.GetSize(int(f.Fd())); err == nil && rows > 0 {
+			return rows
+		}
+	}
+	return 24
+}
+
+// fitted is a text as lines of a raw terminal, as many as it has.
+func fitted(text string, rows int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	return strings.Join(lines[:min(len(lines), rows)], "\x1b[K\r\n") + "\x1b[K"
+}

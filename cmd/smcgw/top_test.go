@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A picture on a terminal replaces the one before, and has no more lines than that.
+func TestTopOnATerminal(t *testing.T) {
+	_, cfg := serveFake(t, "")
+	e, stdout, stderr := testEnv()
+	e.terminal = func(io.Writer) int { return 100 }
+	require.Equal(t, exitOK, run(t.Context(), e, []string{"top", "-n", "2", "--interval", "100ms", "--socket", cfg.Admin}), stderr)
+	require.Regexp(t, `^\x1b\[\?1049h\x1b\[\?25l\x1b\[H`, stdout.String())
+	require.Regexp(t, `\x1b\[J\x1b\[H(?s:.)*\x1b\[J\x1b\[\?25h\x1b\[\?1049l$`, stdout.String())
+	require.Equal(t, "a\x1b[K\r\nb\x1b[K", fitted("a\nb\nc\n", 2))
+}
+
+func TestTopKeys(t *testing.T) {
+	f := &topFlags{sort: "rate"}
+	for key, want := range map[byte]string{'b': "bytes", 'a': "age", 'r': "rate"} {
+		require.True(t, f.press(key))
+		require.Equal(t, want, f.sort)
+		require.Contains(t, topOrders(), f.sort)
+	}
+	require.True(t, f.press('x'))
+	require.False(t, f.press('q'))
+	require.False(t, f.press(3))
+}
+
+// A drain on a terminal is a bar.
+func TestDrainOnATerminal(t *testing.T) {
+	d, cfg := serveFake(t, "")
+	d.end = func() {}
+	e, stdout, stderr := testEnv()
+	e.terminal = func(io.Writer) int { return 100 }
+	require.Equal(t, exitOK, run(t.Context(), e, []string{"drain", "--socket", cfg.Admin}), stderr)
+	require.Contains(t, stdout.String(), "  0%  3 connections left, reset in 1m0s")
+	require.Regexp(t, `\r\x1b\[Kdrained, 0 connections left\n$`, stdout.String())
+}

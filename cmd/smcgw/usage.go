@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/smcgw/smcgw/internal/nearest"
+)
+
+// meant names what was probably meant.
+func meant(given string, known []string) string {
+	if name := nearest.Name(given, known); name != "" {
+		return fmt.Sprintf(" (did you mean %s?)", name)
+	}
+	return ""
+}
+
+// noArgs is for commands that take no argument. What follows one that has commands of its
+// own was meant as such.
+func noArgs(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case c.HasAvailableSubCommands():
+		return usagef("unknown command %q for %q%s", args[0], c.CommandPath(), meant(args[0], names(c)))
+	default:
+		return usagef("%s takes no argument such as %q", path(c), args[0])
+	}
+}
+
+// oneOfArgs is for commands that take one of their ValidArgs.
+func oneOfArgs(c *cobra.Command, args []string) error {
+	known := strings.Join(c.ValidArgs, ", ")
+	switch {
+	case len(args) != 1:
+		return usagef("%s takes one argument: %s", path(c), known)
+	case cobra.OnlyValidArgs(c, args) != nil:
+		return usagef("%q is none of %s%s", args[0], known, meant(args[0], c.ValidArgs))
+	}
+	return nil
+}
+
+// path names a command without that of the program, unless it is the program.
+func path(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") }
+
+// names are those of the commands below one.
+func names(c *cobra.Command) (list []string) {
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			list = append(list, sub.Name())
+		}
+	}
+	return list
+}
+
+// unknownFlag is the library's error about a flag by its name.
+var unknownFlag = regexp.MustCompile(`^unknown flag: --(\S+)$`)
+
+// flagError says which flag was probably meant.
+func flagError(c *cobra.Command, err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	hint := ""
+	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil {
+		var known []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+		hint = meant("--"+m[1], known)
+	}
+	return usagef("%s: %w%s", path(c), err, hint)
+}
+
+// newHelp is the library's help command, which fails for what there is not.
+func newHelp(*env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Explain a command",
+		GroupID: groupVerbs,
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if at, _, err := c.Root().Find(args); err == nil {
+				return names(at), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			at, rest, err := c.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("no such command %q%s", strings.Join(args, " "), meant(rest[0], names(at)))
+			}
+			if err != nil {
+				return &exitError{exitUsage, fmt.Errorf("help: %w", err)}
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}

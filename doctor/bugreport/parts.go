@@ -1,0 +1,133 @@
+package bugreport
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// Document is a part with a JSON document.
+func Document[T any](name string, get func(context.Context) (T, error)) Part {
+	return Part{Name: name, Read: func(ctx context.Context) ([]byte, error) {
+		doc, err := get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(doc)
+	}}
+}
+
+// DaemonParts are what a daemon tells.
+func DaemonParts(c *admin.Client) []Part {
+	return []Part{
+		Document("status.json", c.Status),
+		Document("stats.json", c.Stats),
+		Document("devices.json", c.Devices),
+		Document("peers.json", c.Peers),
+		Document("services.json", c.Services),
+		Document("conns.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, admin.ConnQuery{All: true}) }),
+		Document("closed.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, admin.ConnQuery{Closed: true}) }),
+		{Name: "metrics.txt", Read: c.Metrics},
+	}
+}
+
+// HostParts are what the kernel tells.
+func HostParts() []Part {
+	return []Part{
+		Document("objects.json", func(context.Context) ([]inspect.Object, error) { return inspect.Objects() }),
+		{Name: "kernel.log", Read: func(context.Context) ([]byte, error) {
+			log, err := kernelLog()
+			return about(log), err
+		}},
+	}
+}
+
+// ConfigPart is the effective configuration.
+func ConfigPart(path string) Part {
+	return Part{Name: "config.yaml", Read: func(context.Context) ([]byte, error) {
+		f, err := config.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		text, err := f.YAML()
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range f.Notes() {
+			text = fmt.Appendf(text, "# note: %s\n", n)
+		}
+		return text, nil
+	}}
+}
+
+// keyField finds what follows psk_file in a configuration that may not be valid, also on
+// the next line.
+var keyField = regexp.MustCompile(`psk_file["']?\s*:\s*(?:[|>][-+0-9]*\s*)?["']?([^"'\s#,}]+)`)
+
+// Bounds of secrets: shorter than any key that a gateway takes, and more than it takes.
+const (
+	leastSecret = 8
+	maxSecrets  = 256
+)
+
+// Secrets lists what an archive must not hold: the keys of a configuration, and a key that
+// stands where the name of its file should be.
+func Secrets(path string) (list []string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	add := func(s []byte) {
+		if s = bytes.TrimSpace(s); len(s) >= leastSecret && len(list) < maxSecrets {
+			list = append(list, string(s))
+		}
+	}
+	for _, m := range keyField.FindAllSubmatch(text, -1) {
+		name := string(m[1])
+		if _, err := os.Stat(name); err != nil && !errors.Is(err, fs.ErrPermission) {
+			add(m[1]) // a key in the place of a name, for all that is known
+			continue
+		}
+		keys, _ := os.ReadFile(name) // usable or not: nothing of it goes out
+		for line := range bytes.Lines(keys) {
+			add(line)
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	return list
+}
+
+// kernelLog is the kernel's ring of messages.
+func kernelLog() ([]byte, error) {
+	buf := make([]byte, 4<<20)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
+	if err != nil {
+		return nil, fmt.Errorf("kernel log: %w", err)
+	}
+	return buf[:n], nil
+}
+
+// words are those of lines of the kernel's log that a report keeps.
+var words = regexp.MustCompile(`(?i)smcgw|\bbpf\b|infiniband|rdma|_rxe|mlx[45]|oom|segfault`)
+
+// about keeps the lines of a log that are about gateways and what is below them.
+func about(log []byte) (kept []byte) {
+	for line := range bytes.Lines(log) {
+		if words.Match(line) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
+}

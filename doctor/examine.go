@@ -1,0 +1,187 @@
+package doctor
+
+import (
+	"context"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
+)
+
+// Host is what the checks look at, as this process sees it.
+type Host interface {
+	// Files is the root of the file system.
+	Files() fs.FS
+	// Features asks the kernel for what the programs need.
+	Features() ([]inspect.Feature, error)
+	// Hooks lists the programs of a cgroup and of network devices.
+	Hooks(cgroup string, devices []string) []inspect.Hook
+	// Devices lists the network devices.
+	Devices() ([]Device, error)
+	// Chains lists the chains of nftables, those of iptables-nft too.
+	Chains() ([]Chain, error)
+	// Refuses sends a datagram and reports whether the host answers that nothing receives
+	// there. Silence is no refusal.
+	Refuses(ctx context.Context, to netip.AddrPort) (bool, error)
+	// RDMA is what the kernel tells of adapters.
+	RDMA() (sysfs.Host, error)
+}
+
+// Device is a network device.
+type Device struct {
+	Name string
+	// Link is the kernel's word for what is below IP: "ether", "loopback", "none".
+	Link string
+	MTU  int
+	Up   bool
+	// Hardware: it is no device that the kernel makes by itself.
+	Hardware bool
+	// Default: a default route leads to it.
+	Default bool
+	// Off are the offloads that are switched off, by the names of ethtool -K.
+	Off []string
+}
+
+// Chain is a chain of nftables.
+type Chain struct{ Table, Name string }
+
+// Capability is a privilege that a gateway needs.
+type Capability struct {
+	Number    int
+	Name, For string
+}
+
+// Subject is what is examined besides the host.
+type Subject struct {
+	// Config is the configuration that the gateway has, or would start with. ConfigNotes and
+	// ConfigError are what reading ConfigFile gave; "" is for none.
+	Config      config.Config
+	ConfigFile  string
+	ConfigNotes []string
+	ConfigError error
+	// Capabilities are those of a gateway.
+	Capabilities []Capability
+	// Version is that of this program.
+	Version string
+	// Daemon is nil if none answers. Others are gateways of this network namespace then.
+	Daemon *Daemon
+	Others []string
+	// Peer is nil if none was named.
+	Peer *Peer
+}
+
+// Daemon is what a running gateway says of itself.
+type Daemon struct {
+	PID int // 0: not to be seen
+	// Problem is why it cannot be asked; everything else is empty then.
+	Problem string
+	Status  admin.Status
+	Devices []admin.DeviceInfo
+	Peers   []admin.PeerInfo
+}
+
+// Peer is another host.
+type Peer struct {
+	Address netip.Addr
+	// Port is that of a service, 0: none was named.
+	Port uint16
+	// Carrier and Reason tell how a connection to the port was carried, or why not; both
+	// empty: none was tried. Problem is why it failed.
+	Carrier config.Carrier
+	Reason  string
+	Problem string
+}
+
+// exam is one examination.
+type exam struct {
+	Subject
+	ctx   context.Context
+	host  Host
+	files fs.FS
+	// cgroup is the mount that was found, devices the names of those looked at.
+	cgroup  string
+	devices []string
+}
+
+// check is a row of the table.
+type check struct {
+	name string
+	run  func(*exam) []Line
+}
+
+// checks are in the order in which things are needed; later ones use what earlier ones
+// have found.
+func checks() []check {
+	return []check{
+		{"kernel", kernel},
+		{"capabilities", capabilities},
+		{"namespaces", namespaces},
+		{"bpf", bpfSettings},
+		{"cgroup", cgroup},
+		{"tun", tun},
+		{"sysctls", sysctls},
+		{"devices", devices},
+		{"ports", ports},
+		{"hooks", hooks},
+		{"descriptors", descriptors},
+		{"memlock", memlock},
+		{"memory", memory},
+		{"clock", clock},
+		{"rdma", rdma},
+		{"agents", agents},
+		{"config", configuration},
+		{"daemon", daemon},
+		{"peer", peer},
+	}
+}
+
+// Examine looks at everything. What cannot be looked at is a line, too.
+func Examine(ctx context.Context, h Host, s Subject) Report {
+	e := &exam{Subject: s, ctx: ctx, host: h, files: h.Files()}
+	r := Report{Schema: Schema, Lines: []Line{}}
+	for _, c := range checks() {
+		r.add(c.name, c.run(e))
+	}
+	return r
+}
+
+// text is the content of a file without space around it, and whether it could be read.
+func (e *exam) text(name string) (string, bool) {
+	b, err := fs.ReadFile(e.files, name)
+	return strings.TrimSpace(string(b)), err == nil
+}
+
+// number is the content of a file that holds one.
+func (e *exam) number(name string) (int64, bool) {
+	s, found := e.text(name)
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, found && err == nil
+}
+
+// process is the directory of the process that counts: the daemon, else this one.
+func (e *exam) process() string {
+	if e.Daemon != nil && e.Daemon.PID > 0 {
+		dir := "proc/" + strconv.Itoa(e.Daemon.PID)
+		if _, err := fs.Stat(e.files, dir+"/status"); err == nil {
+			return dir
+		}
+	}
+	return "proc/self"
+}
+
+// subjectName names the process of process.
+func (e *exam) subjectName() string {
+	if e.process() == "proc/self" {
+		return "this shell"
+	}
+	return "the daemon"
+}
+
+// uses reports whether the configuration has a kind of device.
+func (e *exam) uses(k config.DeviceKind) bool { return slices.Contains(e.Config.Carriers, k) }

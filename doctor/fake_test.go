@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"context"
+	"io/fs"
+	"net/netip"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
+)
+
+// fakeHost is a tree of files, and a few answers.
+type fakeHost struct {
+	tree       fstest.MapFS
+	features   []inspect.Feature
+	hooks      []inspect.Hook
+	devices    []Device
+	chains     []Chain
+	rdma       sysfs.Host
+	refuses    bool
+	refusesErr error
+	err        error // of everything that can be listed
+	asked      netip.AddrPort
+}
+
+// healthyHost has everything.
+func healthyHost(t testing.TB) *fakeHost {
+	t.Helper()
+	a, err := txtar.ParseFile("testdata/healthy.txtar")
+	require.NoError(t, err)
+	h := &fakeHost{
+		tree:     fstest.MapFS{"proc/self/ns/net": link("net:[4026531840]"), "proc/1/ns/net": link("net:[4026531840]")},
+		features: []inspect.Feature{{Name: "program type SockOps"}, {Name: "map type RingBuf"}},
+		hooks: []inspect.Hook{
+			{Name: "sockops of /sys/fs/cgroup"},
+			{Name: "tcx ingress of eth0", Programs: []string{"other"}},
+		},
+		devices: []Device{
+			{Name: "lo", Link: "loopback", MTU: 65536, Up: true},
+			{Name: "eth0", Link: "ether", MTU: 1500, Up: true, Default: true, Hardware: true},
+			{Name: "eth1", Link: "ether", MTU: 9000, Up: true},
+		},
+	}
+	for _, f := range a.Files {
+		h.tree[f.Name] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
+	}
+	return h
+}
+
+// link is a symbolic link.
+func link(to string) *fstest.MapFile {
+	return &fstest.MapFile{Data: []byte(to), Mode: 0o777 | fs.ModeSymlink}
+}
+
+// put changes a file.
+func (h *fakeHost) put(name, text string) { h.tree[name] = &fstest.MapFile{Data: []byte(text)} }
+
+// Files implements Host.
+func (h *fakeHost) Files() fs.FS { return h.tree }
+
+// Features implements Host.
+func (h *fakeHost) Features() ([]inspect.Feature, error) { return h.features, h.err }
+
+// Hooks implements Host.
+func (h *fakeHost) Hooks(string, []string) []inspect.Hook { return h.hooks }
+
+// Devices implements Host.
+func (h *fakeHost) Devices() ([]Device, error) { return h.devices, h.err }
+
+// Chains implements Host.
+func (h *fakeHost) Chains() ([]Chain, error) { return h.chains, h.err }
+
+// RDMA implements Host.
+func (h *fakeHost) RDMA() (sysfs.Host, error) { return h.rdma, h.err }
+
+// Refuses implements Host.
+func (h *fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
+	h.asked = to
+	return h.refuses, h.refusesErr
+}
+
+// subjectOf is a gateway with defaults, before it runs.
+func subjectOf() Subject {
+	return Subject{
+		Config: config.Config{}.WithDefaults(), Version: "1.2.3",
+		Capabilities: []Capability{{12, "CAP_NET_ADMIN", "devices"}, {39, "CAP_BPF", "programs"}, {38, "CAP_PERFMON", "pointers"}},
+	}
+}

@@ -1,0 +1,173 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// rdma lists adapters.
+func rdma(e *exam) []Line {
+	h, err := e.host.RDMA()
+	if err != nil {
+		return []Line{warning("see /sys/class/infiniband", "RDMA adapters could not be listed: %v", err)}
+	}
+	if len(h.Adapters) == 0 {
+		return []Line{ok("no RDMA adapter: connections are carried by shm on this host, and by soft")}
+	}
+	var lines []Line
+	for i := range h.Adapters {
+		a := &h.Adapters[i]
+		for j := range a.Ports {
+			p := &a.Ports[j]
+			switch {
+			case p.Unusable == "":
+				lines = append(lines, ok("%s: %s, %s", a.PortName(p), p.State, p.Rate))
+			case e.uses(config.DeviceHW):
+				lines = append(lines, warning("docs/ADAPTERS.md; or leave hw out of carriers", "%s cannot be used: %s", a.PortName(p), p.Unusable))
+			default:
+				lines = append(lines, ok("%s cannot be used, nor is it to be (carriers): %s", a.PortName(p), p.Unusable))
+			}
+		}
+	}
+	if e.uses(config.DeviceHW) {
+		h.Memlock = -1 // has a check of its own, about the process that counts
+		for _, hint := range h.Hints() {
+			lines = append(lines, warning("docs/ADAPTERS.md", "%s", hint))
+		}
+	}
+	return lines
+}
+
+// configuration tells what its file says.
+func configuration(e *exam) []Line {
+	if e.ConfigFile == "" {
+		return []Line{ok("no configuration file was named, and there is none at the usual place: mode is observe, no rule")}
+	}
+	var lines []Line
+	if e.ConfigError != nil {
+		for line := range strings.Lines(e.ConfigError.Error()) {
+			lines = append(lines, failure("smcgw check -c "+e.ConfigFile, "%s: %s", e.ConfigFile, strings.TrimSpace(line)))
+		}
+		return lines
+	}
+	for _, n := range e.ConfigNotes {
+		lines = append(lines, warning("see smcgw check -c "+e.ConfigFile, "%s", n))
+	}
+	return append(lines, ok("%s: mode %s, %s", e.ConfigFile, e.Config.Mode, counted(len(e.Config.Policy), "rule")))
+}
+
+// daemon tells what the running gateway says of itself.
+func daemon(e *exam) []Line {
+	d := e.Daemon
+	switch {
+	case d == nil && len(e.Others) > 0:
+		return []Line{warning("name its -c or --socket", "no daemon answers, but there is another: %s", strings.Join(e.Others, ", "))}
+	case d == nil:
+		return []Line{warning("systemctl start smcgw, or smcgw up -c FILE; name its --socket if it has another", "no daemon answers: every connection is native")}
+	case d.Problem != "":
+		return []Line{warning("run this as root, or as a member of the group smcgw", "a daemon is there and cannot be asked: %s", d.Problem)}
+	}
+	lines := []Line{ok("version %s, mode %s", d.Status.Version, d.Status.Mode)}
+	if d.Status.Version != e.Version {
+		lines = append(lines, warning("smcgw up --takeover, or restart the service", "the daemon has version %s, this program %s", d.Status.Version, e.Version))
+	}
+	if d.Status.Mode == config.ModeOff {
+		lines = append(lines, warning("smcgw on", "the gateway is switched off: new connections are native"))
+	}
+	for _, name := range d.Status.Degraded {
+		meaning, remedy := explained(name)
+		lines = append(lines, failure(remedy, "degraded: %s: %s", name, meaning))
+	}
+	for _, n := range d.Status.Notes {
+		lines = append(lines, warning("see smcgw status", "%s", n))
+	}
+	if l := d.Status.FlowLimit; l.Now < l.Configured {
+		lines = append(lines, warning("LimitNOFILE=1048576 in the unit", "%d connections can be carried instead of %d: a descriptor each", l.Now, l.Configured))
+	}
+	for _, i := range d.Devices {
+		switch i.State {
+		case admin.DeviceActive:
+			lines = append(lines, ok("device %s is active", i.Name))
+		case admin.DeviceAbsent:
+			lines = append(lines, ok("device %s is absent: %s", i.Name, i.Error))
+		default:
+			lines = append(lines, warning("smcgw devices; smcgw codes device_failed", "device %s is %s: %s", i.Name, i.State, i.Error))
+		}
+	}
+	return lines
+}
+
+// explained is what a reason means and what to do.
+func explained(name string) (meaning, remedy string) {
+	c, found := admin.CodeNamed(name)
+	if !found {
+		return "see smcgw status", "smcgw status"
+	}
+	return strings.TrimSuffix(c.Meaning, "."), strings.TrimSuffix(c.Fix, ".")
+}
+
+// peer checks another host.
+func peer(e *exam) []Line {
+	p := e.Peer
+	if p == nil {
+		return nil
+	}
+	lines := e.reachedBySoft()
+	if e.Daemon != nil {
+		lines = append(lines, e.remembered()...)
+	}
+	where := fmt.Sprintf("%v, port %d", p.Address, p.Port)
+	switch meaning, remedy := explained(p.Reason); {
+	case p.Problem != "":
+		lines = append(lines, failure("see smcgw ping", "%s: %s", where, p.Problem))
+	case p.Reason != "":
+		lines = append(lines, failure(remedy, "%s: a connection was native, %s: %s", where, p.Reason, meaning))
+	case p.Carrier != config.CarrierNone:
+		lines = append(lines, ok("%s: a connection was carried by %s", where, p.Carrier))
+	case p.Port != 0:
+		lines = append(lines, warning("start the daemon", "%s: no connection was tried, no daemon answers", where))
+	}
+	return lines
+}
+
+// reachedBySoft asks whether the peer receives on soft's port.
+func (e *exam) reachedBySoft() []Line {
+	if !e.uses(config.DeviceSoft) {
+		return nil
+	}
+	to := netip.AddrPortFrom(e.Peer.Address, e.Config.Soft.UDPPort)
+	switch refused, err := e.host.Refuses(e.ctx, to); {
+	case err != nil:
+		return []Line{failure("see ip route get "+to.Addr().String(), "no datagram can be sent to %v: %v", to, err)}
+	case refused:
+		return []Line{failure("run smcgw there, with soft in carriers and the same soft.udp_port; let the port pass its firewall",
+			"%v answers that nothing receives on UDP port %d", to.Addr(), to.Port())}
+	case e.Peer.Carrier == config.CarrierSoft:
+		return []Line{ok("UDP %v is reached, both ways", to)}
+	}
+	return []Line{ok("UDP %v is not refused; whether a firewall drops it shows a connection (--peer HOST:PORT)", to)}
+}
+
+// remembered is what the gateway knows of the peer.
+func (e *exam) remembered() (lines []Line) {
+	for _, p := range e.Daemon.Peers {
+		if p.Address != e.Peer.Address || p.Port != 0 && p.Port != e.Peer.Port {
+			continue
+		}
+		meaning, remedy := explained(p.Reason)
+		switch {
+		case p.State == admin.PeerIncapable || p.State == admin.PeerBlackholed:
+			lines = append(lines, warning(remedy+"; smcgw peers flush tries at once", "%v is remembered as %s, %s: %s", p.Address, p.State, p.Reason, meaning))
+		case slices.Contains(p.CarriersFailed, config.CarrierSoft):
+			lines = append(lines, warning("let the UDP port of soft (smcgw devices) pass between the hosts, with packets of full size", "%v is remembered as not reached by rdma-soft", p.Address))
+		case len(p.Carriers) > 0:
+			lines = append(lines, ok("%v has proved %v", p.Address, p.Carriers))
+		}
+	}
+	return lines
+}

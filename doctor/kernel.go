@@ -1,0 +1,216 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
+)
+
+// kernel checks what the programs need.
+func kernel(e *exam) []Line {
+	release, _ := e.text("proc/sys/kernel/osrelease")
+	list, err := e.host.Features()
+	if err != nil {
+		return []Line{failure("report this", "%v", err)}
+	}
+	var lines []Line
+	unknown := 0
+	for _, f := range list {
+		switch {
+		case errors.Is(f.Err, inspect.ErrKernel):
+			lines = append(lines, failure("take a kernel of 6.6 or later with BTF, as Debian 13, Ubuntu 24.04 and RHEL 10 have", "Linux %s has no %s: %v", release, f.Name, f.Err))
+		case f.Err != nil:
+			unknown++
+		}
+	}
+	switch {
+	case len(lines) > 0:
+		return lines
+	case unknown > 0 && e.Daemon != nil:
+		return []Line{ok("Linux %s: the daemon's programs are loaded", release)}
+	case unknown > 0:
+		return []Line{warning("run this as root", "Linux %s: %d of %d features could not be looked at", release, unknown, len(list))}
+	}
+	return []Line{ok("Linux %s has the %s that the programs need", release, counted(len(list), "feature"))}
+}
+
+// effective are the capabilities in force of the process that counts.
+func (e *exam) effective() (uint64, bool) {
+	status, _ := e.text(e.process() + "/status")
+	for line := range strings.Lines(status) {
+		if hex, found := strings.CutPrefix(line, "CapEff:"); found {
+			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			return set, err == nil
+		}
+	}
+	return 0, false
+}
+
+// capSysAdmin, capSysResource and capIPCLock are CAP_SYS_ADMIN, CAP_SYS_RESOURCE and
+// CAP_IPC_LOCK.
+const (
+	capIPCLock     = 14
+	capSysAdmin    = 21
+	capSysResource = 24
+)
+
+// holds reports whether the process that counts has a capability.
+func (e *exam) holds(number int) bool {
+	set, found := e.effective()
+	return found && set&(1<<number) != 0
+}
+
+// capabilities checks those of a gateway, by name.
+func capabilities(e *exam) []Line {
+	if _, found := e.effective(); !found {
+		return []Line{warning("see /proc/self/status", "the capabilities of %s could not be read", e.subjectName())}
+	}
+	var have []string
+	var lines []Line
+	for _, c := range e.Capabilities {
+		if e.holds(c.Number) {
+			have = append(have, c.Name)
+			continue
+		}
+		lines = append(lines, failure("start the gateway as root, or give it the capability (AmbientCapabilities= and CapabilityBoundingSet= of its unit; --cap-add of a container)",
+			"%s has no %s, for %s", e.subjectName(), c.Name, c.For))
+	}
+	if lines != nil {
+		return lines
+	}
+	return []Line{ok("%s has %s", e.subjectName(), strings.Join(have, ", "))}
+}
+
+// namespaces checks the right to make a network namespace, which the start takes.
+func namespaces(e *exam) []Line {
+	const remedy = "start the gateway as root, or sysctl -w user.max_user_namespaces=16384"
+	most, limited := e.number("proc/sys/user/max_user_namespaces")
+	restricted, _ := e.number("proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+	clone, old := e.number("proc/sys/kernel/unprivileged_userns_clone")
+	switch {
+	case e.Daemon != nil:
+		return []Line{ok("the daemon has its network namespace")}
+	case e.holds(capSysAdmin):
+		return []Line{ok("a network namespace can be made (CAP_SYS_ADMIN)")}
+	case limited && most == 0:
+		return []Line{failure(remedy, "neither CAP_SYS_ADMIN nor a user namespace (user.max_user_namespaces is 0): the gateway's sockets need a network namespace")}
+	case restricted == 1:
+		return []Line{failure("start the gateway as root, or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0", "neither CAP_SYS_ADMIN nor a user namespace (AppArmor restricts them): the gateway's sockets need a network namespace")}
+	case old && clone == 0:
+		return []Line{failure("start the gateway as root, or sysctl -w kernel.unprivileged_userns_clone=1", "neither CAP_SYS_ADMIN nor a user namespace (kernel.unprivileged_userns_clone is 0): the gateway's sockets need a network namespace")}
+	}
+	return []Line{ok("a network namespace can be made in a user namespace")}
+}
+
+// bpfSettings checks the settings of BPF. Nothing is pinned, so there is none about bpffs.
+func bpfSettings(e *exam) []Line {
+	var lines []Line
+	if jit, found := e.number("proc/sys/net/core/bpf_jit_enable"); found && jit == 0 {
+		lines = append(lines, warning("sysctl -w net.core.bpf_jit_enable=1", "programs are interpreted (net.core.bpf_jit_enable is 0): every packet costs more"))
+	}
+	if on, found := e.number("proc/sys/kernel/bpf_stats_enabled"); found && on == 1 {
+		lines = append(lines, warning("sysctl -w kernel.bpf_stats_enabled=0", "every run of a program is timed (kernel.bpf_stats_enabled is 1)"))
+	}
+	if lines != nil {
+		return lines
+	}
+	text := "programs are compiled"
+	switch n, found := e.number("proc/sys/kernel/unprivileged_bpf_disabled"); {
+	case found && n == 0:
+		text += "; users without privileges may load programs too (kernel.unprivileged_bpf_disabled is 0), which the gateway does not need"
+	case found:
+		text += ", privileged users load them"
+	}
+	return []Line{ok("%s; no BPF file system is needed", text)}
+}
+
+// cgroup checks the mount of cgroup2, to which the programs are attached.
+func cgroup(e *exam) []Line {
+	const mount = "mount -t cgroup2 none /sys/fs/cgroup, or name the mount in cgroup_path"
+	if p := e.Config.CgroupPath; p != "" {
+		if _, err := fs.Stat(e.files, strings.TrimPrefix(p, "/")); err != nil {
+			return []Line{failure("correct cgroup_path, or leave it out", "cgroup_path: %v", err)}
+		}
+		e.cgroup = p
+		return []Line{ok("cgroup2 at %s, as configured", p)}
+	}
+	f, err := e.files.Open("proc/self/mountinfo")
+	if err != nil {
+		return []Line{failure("mount -t proc proc /proc", "mounts could not be read: %v", err)}
+	}
+	defer func() { _ = f.Close() }()
+	e.cgroup, err = inspect.CgroupIn(f)
+	switch {
+	case err == nil && e.partOfCgroups():
+		return []Line{warning("run the gateway where the whole hierarchy is mounted; a container: with the host's cgroup namespace",
+			"cgroup2 at %s shows a part of the hierarchy: connections of programs outside of it are native", e.cgroup)}
+	case err == nil:
+		return []Line{ok("cgroup2 at %s", e.cgroup)}
+	case e.Daemon != nil, e.holds(capSysAdmin):
+		return []Line{ok("cgroup2 is not mounted here: the gateway opens it by itself")}
+	default:
+		return []Line{failure(mount, "cgroup2 is not mounted, and %s may not mount it (CAP_SYS_ADMIN)", e.subjectName())}
+	}
+}
+
+// partOfCgroups: the root of the mount that was found is not that of the hierarchy.
+func (e *exam) partOfCgroups() bool {
+	mounts, _ := e.text("proc/self/mountinfo")
+	for line := range strings.Lines(mounts) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.Contains(line, " - cgroup2 ") && fields[4] == e.cgroup {
+			return fields[3] != "/"
+		}
+	}
+	return false
+}
+
+// tun checks the device node by which the gateway takes packets.
+func tun(e *exam) []Line {
+	f, err := e.files.Open("dev/net/tun")
+	if err == nil {
+		_ = f.Close()
+		return []Line{ok("/dev/net/tun can be opened")}
+	}
+	if e.Daemon != nil {
+		return []Line{ok("the daemon has its TUN devices; /dev/net/tun cannot be opened from here: %v", cause(err))}
+	}
+	remedy := "run this as root"
+	if errors.Is(err, fs.ErrNotExist) {
+		remedy = "modprobe tun; a container: --device /dev/net/tun"
+	}
+	return []Line{failure(remedy, "/dev/net/tun cannot be opened: %v", cause(err))}
+}
+
+// cause is an error about a file without its name.
+func cause(err error) error {
+	if p, found := errors.AsType[*fs.PathError](err); found {
+		return p.Err
+	}
+	return err
+}
+
+// fastClocks are the sources that are read without a trap into a device.
+func fastClocks() []string {
+	return []string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "riscv_clocksource"}
+}
+
+// clock checks the source of time: the gateway reads it for every packet.
+func clock(e *exam) []Line {
+	const dir = "sys/devices/system/clocksource/clocksource0/"
+	source, found := e.text(dir + "current_clocksource")
+	if !found {
+		return []Line{ok("its source is not told")}
+	}
+	if slices.Contains(fastClocks(), source) {
+		return []Line{ok("source %s", source)}
+	}
+	others, _ := e.text(dir + "available_clocksource")
+	return []Line{warning(fmt.Sprintf("choose a faster one of %q in /%scurrent_clocksource, or ask why the kernel has left it (dmesg)", others, dir),
+		"source %s: each reading costs a microsecond or more", source)}
+}

@@ -1,0 +1,186 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// sysctls checks settings of TCP that keep SYNs from being offers.
+func sysctls(e *exam) []Line {
+	var lines []Line
+	if n, found := e.number("proc/sys/net/ipv4/tcp_timestamps"); found && n == 0 {
+		lines = append(lines, failure("sysctl -w net.ipv4.tcp_timestamps=1",
+			"net.ipv4.tcp_timestamps is 0: no connection of this host's programs is offered (syn_options)"))
+	}
+	if n, found := e.number("proc/sys/net/ipv4/tcp_ecn"); found && asksForECN(n) {
+		lines = append(lines, failure("sysctl -w net.ipv4.tcp_ecn=2, which still accepts ECN from clients",
+			"net.ipv4.tcp_ecn is %d: every SYN asks for ECN, and none is offered (syn_options)", n))
+	}
+	if lines == nil {
+		return []Line{ok("TCP has timestamps and asks for no ECN")}
+	}
+	return lines
+}
+
+// asksForECN tells the values of tcp_ecn with which clients ask for ECN or AccECN.
+func asksForECN(n int64) bool { return n == 1 || n == 3 || n == 4 }
+
+// devices checks the network devices that are looked at.
+func devices(e *exam) []Line {
+	list, err := e.host.Devices()
+	if err != nil {
+		return []Line{warning("run this as root", "network devices could not be listed: %v", err)}
+	}
+	byName := map[string]Device{}
+	for _, d := range list {
+		byName[d.Name] = d
+		if len(e.Config.Devices) == 0 && d.Default {
+			e.devices = append(e.devices, d.Name)
+		}
+	}
+	if len(e.Config.Devices) > 0 {
+		e.devices = e.Config.Devices
+	} else if e.devices == nil {
+		return []Line{warning("name them in devices", "no default route: only devices with an address and a route to peers of rules are looked at")}
+	}
+	var lines []Line
+	for _, name := range e.devices {
+		if d, found := byName[name]; found {
+			lines = append(lines, e.device(d))
+		} else {
+			lines = append(lines, failure("correct devices; see ip link", "there is no network device %s in this network namespace", name))
+		}
+	}
+	return lines
+}
+
+// links are the kinds of devices whose packets the programs can read.
+func links() []string {
+	return []string{"ether", "none", "ppp", "ipip", "tunnel6", "sit", "gre", "gre6"}
+}
+
+// leastMTU is that of IPv6 (RFC 8200, section 5).
+const leastMTU = 1280
+
+// device is the line of a device.
+func (e *exam) device(d Device) Line {
+	about := fmt.Sprintf("%s: MTU %d", d.Name, d.MTU)
+	if n := softPacket(d.MTU); n > 0 && e.uses(config.DeviceSoft) {
+		about += fmt.Sprintf(", soft moves %d bytes in a packet", n)
+		if n < 4096 {
+			about += ", 4096 from an MTU of 4176"
+		}
+	}
+	var slow []string
+	for _, o := range []string{"gro", "gso"} {
+		if slices.Contains(d.Off, o) {
+			slow = append(slow, o)
+		}
+	}
+	switch {
+	case !slices.Contains(links(), d.Link):
+		return warning("name another device", "%s: a device of the kind %s carries no offers (address)", d.Name, d.Link)
+	case !d.Up:
+		return warning("ip link set "+d.Name+" up", "%s: the device is down", d.Name)
+	case d.MTU < leastMTU:
+		return warning("raise it, to 1280 at least", "%s: the MTU %d is less than IPv6 needs", d.Name, d.MTU)
+	case slow != nil && d.Hardware: // what comes from this host comes in large packets anyway
+		return warning("ethtool -K "+d.Name+" "+strings.Join(slow, " on ")+" on", "%s, %s off: every packet is handled by itself", about, strings.Join(slow, " and "))
+	case len(d.Off) > 0:
+		return ok("%s; offloads that are off: %s", about, strings.Join(d.Off, " "))
+	default:
+		return ok("%s, offloads are on", about)
+	}
+}
+
+// softPacket is the payload of a full packet of soft on a device with an MTU.
+func softPacket(mtu int) int {
+	const headers = 80
+	for n := 4096; n >= 256; n /= 2 {
+		if n+headers <= mtu {
+			return n
+		}
+	}
+	return 0
+}
+
+// ports checks the UDP ports that the gateway takes.
+func ports(e *exam) []Line {
+	if e.Daemon != nil {
+		return []Line{ok("the daemon has its UDP ports, or \"daemon\" below says which not")}
+	}
+	taken := map[uint16]bool{}
+	for _, name := range []string{"proc/net/udp", "proc/net/udp6"} {
+		text, _ := e.text(name)
+		for line := range strings.Lines(text) {
+			if port, found := localPort(line); found {
+				taken[port] = true
+			}
+		}
+	}
+	var lines []Line
+	ask := func(used bool, port uint16, what string) {
+		if used && port != 0 && taken[port] {
+			lines = append(lines, warning(fmt.Sprintf("see ss -ulpn 'sport = :%d'", port), "UDP port %d is taken already: %s", port, what))
+		}
+	}
+	soft := e.uses(config.DeviceSoft)
+	ask(soft, e.Config.Soft.UDPPort, fmt.Sprintf("soft receives on port %d where it is an RDMA stack's, and is left out otherwise", e.Config.Soft.AlternatePort.Port()))
+	ask(true, e.Config.DatagramPort.Port(), "no UDP datagrams are carried (datagram_port)")
+	if lines == nil {
+		return []Line{ok("the UDP ports of the gateway are free")}
+	}
+	return lines
+}
+
+// localPort reads a line of /proc/net/udp: its second field is the local address and port
+// in hexadecimal digits.
+func localPort(line string) (uint16, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return 0, false
+	}
+	_, hex, found := strings.Cut(fields[1], ":")
+	n, err := strconv.ParseUint(hex, 16, 16)
+	return uint16(n), found && err == nil
+}
+
+// scarce is how many free places of a hook are few.
+const scarce = 4
+
+// hooks checks the room where the programs are attached. A takeover needs a place of its
+// own beside those of the gateway that runs.
+func hooks(e *exam) []Line {
+	const remedy = "bpftool cgroup tree; bpftool net: end agents or gateways that are not needed"
+	var lines []Line
+	var filled, unseen []string
+	for _, h := range e.host.Hooks(e.cgroup, e.devices) {
+		n := len(h.Programs)
+		switch {
+		case h.Err != nil && e.Daemon == nil:
+			unseen = append(unseen, h.Name)
+		case h.Err != nil:
+		case n >= inspect.HookRoom && e.Daemon == nil:
+			lines = append(lines, failure(remedy, "%s: %d programs are attached, as many as the kernel takes: the gateway will not start", h.Name, n))
+		case n >= inspect.HookRoom-scarce:
+			lines = append(lines, warning(remedy, "%s: %d of %d places are taken; every gateway needs one, a takeover one more", h.Name, n, inspect.HookRoom))
+		default:
+			filled = append(filled, fmt.Sprintf("%s %d", h.Name, n))
+		}
+	}
+	if unseen != nil { // the kernel's errors name a version of Linux, not the privilege
+		lines = append(lines, warning("run this as root (CAP_NET_ADMIN)", "the programs could not be listed of %s", strings.Join(unseen, ", ")))
+	}
+	if len(filled) > 0 {
+		lines = append(lines, ok("room for programs, of %d places taken: %s", inspect.HookRoom, strings.Join(filled, ", ")))
+	}
+	if lines == nil {
+		return []Line{ok("the daemon's programs are attached")}
+	}
+	return lines
+}

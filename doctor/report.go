@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Schema names the format of Report.
+const Schema = "smcgw.doctor/v1"
+
+// State is what a line says of the host.
+type State string
+
+// The states: ok, a warning about what costs speed or leaves some connections native, and
+// a failure that keeps the gateway from working.
+const (
+	OK      State = "ok"
+	Warning State = "warning"
+	Failure State = "failure"
+)
+
+// Line is one finding.
+type Line struct {
+	// Check is the name of the check, which never changes.
+	Check string `json:"check"`
+	State State  `json:"state"`
+	// Text says what was found, Remedy what to do; a line that is ok has none.
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Report is the document of doctor.
+type Report struct {
+	Schema   string `json:"schema"`
+	Failures int    `json:"failures"`
+	Warnings int    `json:"warnings"`
+	Lines    []Line `json:"lines"`
+}
+
+// Text prints the report for people: a line each, and its remedy below.
+func (r *Report) Text(w io.Writer) error {
+	var b strings.Builder
+	for _, l := range r.Lines {
+		fmt.Fprintf(&b, "%-7s  %-12s  %s\n", l.State, l.Check, l.Text)
+		if l.Remedy != "" {
+			fmt.Fprintf(&b, "%-7s  %-12s  > %s\n", "", "", l.Remedy)
+		}
+	}
+	fmt.Fprintf(&b, "%s, %s\n", counted(r.Failures, "failure"), counted(r.Warnings, "warning"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// counted is "1 failure", "2 failures".
+func counted(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// add takes the lines of a check in.
+func (r *Report) add(check string, lines []Line) {
+	for _, l := range lines {
+		l.Check = check
+		switch l.State {
+		case Failure:
+			r.Failures++
+		case Warning:
+			r.Warnings++
+		case OK:
+		}
+		r.Lines = append(r.Lines, l)
+	}
+}
+
+// ok is a line without a remedy.
+func ok(format string, args ...any) Line {
+	return Line{State: OK, Text: fmt.Sprintf(format, args...)}
+}
+
+// warning and failure are lines with one.
+func warning(remedy, format string, args ...any) Line {
+	return Line{State: Warning, Text: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+func failure(remedy, format string, args ...any) Line {
+	return Line{State: Failure, Text: fmt.Sprintf(format, args...), Remedy: remedy}
+}

@@ -1,0 +1,198 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
+)
+
+// HookRoom is how many programs the kernel takes at one hook of a cgroup or a device
+// (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX).
+const HookRoom = 64
+
+// Hook is a place of the kernel that the gateway shares with other agents.
+type Hook struct {
+	// Name says what is hooked, and where: "connect4 of /sys/fs/cgroup".
+	Name string
+	// Programs are the names of those attached, in their order; empty where the caller may
+	// not see it (CAP_SYS_ADMIN).
+	Programs []string
+	// Err is why they could not be listed.
+	Err error
+}
+
+// Hooks lists what is attached where a gateway attaches: to a cgroup, and to network
+// devices of the namespace of the calling thread.
+func Hooks(cgroup string, devices []string) (list []Hook) {
+	for _, h := range []struct {
+		name string
+		at   bpf.AttachType
+	}{{"connect4", bpf.AttachCGroupInet4Connect}, {"connect6", bpf.AttachCGroupInet6Connect}, {"sockops", bpf.AttachCGroupSockOps}} {
+		if cgroup == "" {
+			break
+		}
+		list = append(list, hookOf(h.name+" of "+cgroup, h.at, func() (int, func(), error) {
+			f, err := os.Open(cgroup)
+			if err != nil {
+				return 0, nil, err
+			}
+			return int(f.Fd()), func() { _ = f.Close() }, nil
+		}))
+	}
+	for _, d := range devices {
+		for _, h := range []struct {
+			name string
+			at   bpf.AttachType
+		}{{"tcx ingress", bpf.AttachTCXIngress}, {"tcx egress", bpf.AttachTCXEgress}} {
+			list = append(list, hookOf(h.name+" of "+d, h.at, func() (int, func(), error) {
+				i, err := net.InterfaceByName(d)
+				if err != nil {
+					return 0, nil, err
+				}
+				return i.Index, func() {}, nil
+			}))
+		}
+	}
+	return list
+}
+
+// CgroupIn returns where the gateway attaches by what /proc/self/mountinfo says: the first
+// mount of cgroup2. It is [os.ErrNotExist] where there is none.
+func CgroupIn(mountinfo io.Reader) (string, error) { return policy.CgroupIn(mountinfo) }
+
+// hookOf lists the programs of one hook.
+func hookOf(name string, at bpf.AttachType, target func() (int, func(), error)) Hook {
+	h := Hook{Name: name}
+	fd, done, err := target()
+	if err != nil {
+		h.Err = err
+		return h
+	}
+	defer done()
+	found, err := listing.Whole(func() (*link.QueryResult, error) {
+		return link.QueryPrograms(link.QueryOptions{Target: fd, Attach: at})
+	})
+	if err != nil {
+		h.Err = err
+		return h
+	}
+	for _, p := range found.Programs {
+		h.Programs = append(h.Programs, programName(p.ID))
+	}
+	return h
+}
+
+// programName is empty for a program that has gone, or that the caller may not see.
+func programName(id bpf.ProgramID) string {
+	p, err := bpf.NewProgramFromID(id)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = p.Close() }()
+	info, err := p.Info()
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}
+
+// Object is a program or a map of a gateway on this machine, as the kernel lists it.
+type Object struct {
+	Kind       string `json:"kind"` // program or map
+	ID         uint32 `json:"id"`
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	MaxEntries uint32 `json:"max_entries,omitempty"` // of a map
+	Bytes      uint64 `json:"bytes,omitempty"`       // of kernel memory
+}
+
+// maxObjects bounds what Objects looks at.
+const maxObjects = 16384
+
+// Objects lists the programs and maps of all gateways of this machine. It takes
+// CAP_SYS_ADMIN.
+func Objects() ([]Object, error) {
+	var list []Object
+	var id bpf.ProgramID
+	var err error
+	for range maxObjects {
+		if id, err = bpf.ProgramGetNextID(id); err != nil {
+			break
+		}
+		o, mine, errOne := programObject(id)
+		if errOne != nil {
+			return list, errOne
+		}
+		if mine {
+			list = append(list, o)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return list, fmt.Errorf("list programs: %w", err)
+	}
+	var mapID bpf.MapID
+	for range maxObjects {
+		if mapID, err = bpf.MapGetNextID(mapID); err != nil {
+			break
+		}
+		o, mine, errOne := mapObject(mapID)
+		if errOne != nil {
+			return list, errOne
+		}
+		if mine {
+			list = append(list, o)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return list, fmt.Errorf("list maps: %w", err)
+	}
+	return list, nil
+}
+
+func programObject(id bpf.ProgramID) (o Object, mine bool, err error) {
+	p, err := bpf.NewProgramFromID(id)
+	if errors.Is(err, os.ErrNotExist) { // it has gone
+		return o, false, nil
+	}
+	if err != nil {
+		return o, false, fmt.Errorf("program %d: %w", id, err)
+	}
+	defer func() { _ = p.Close() }()
+	info, err := p.Info()
+	if err != nil {
+		return o, false, fmt.Errorf("program %d: %w", id, err)
+	}
+	o = Object{Kind: "program", ID: uint32(id), Name: info.Name, Type: info.Type.String()}
+	o.Bytes, _ = info.Memlock()
+	return o, isOwn(o.Name), nil
+}
+
+func mapObject(id bpf.MapID) (o Object, mine bool, err error) {
+	m, err := bpf.NewMapFromID(id)
+	if errors.Is(err, os.ErrNotExist) {
+		return o, false, nil
+	}
+	if err != nil {
+		return o, false, fmt.Errorf("map %d: %w", id, err)
+	}
+	defer func() { _ = m.Close() }()
+	info, err := m.Info()
+	if err != nil {
+		return o, false, fmt.Errorf("map %d: %w", id, err)
+	}
+	o = Object{Kind: "map", ID: uint32(id), Name: info.Name, Type: info.Type.String(), MaxEntries: info.MaxEntries}
+	o.Bytes, _ = info.Memlock()
+	return o, isOwn(o.Name), nil
+}
+
+// isOwn tells the names of a gateway's programs and maps from those of others.
+func isOwn(name string) bool { return strings.HasPrefix(name, "smcgw_") }

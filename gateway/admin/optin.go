@@ -1,0 +1,66 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// OptIn has the TCP connections of one cgroup, and of those below it, carried where they
+// can be, whatever the rules say, for as long as its request is held open. The never-list,
+// the mode, the kill switch and the limits count as ever.
+type OptIn struct {
+	// Cgroup is the path below the mount of cgroup2.
+	Cgroup string `json:"cgroup"`
+	// ID is the number of the cgroup, by which the gateway knows that it sees the same.
+	ID uint64 `json:"id"`
+}
+
+// ErrOptIn says why a cgroup cannot be opted in.
+var ErrOptIn = errors.New("opt-in")
+
+// postOptIn holds an opt-in for as long as the request lasts: it ends when the client
+// goes, whatever the way, and with the daemon. The answer comes when it counts.
+func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
+	var o OptIn
+	if err := readRequest(r, &o); err != nil {
+		writeError(w, http.StatusBadRequest, "opt-in: "+err.Error())
+		return
+	}
+	end, err := s.ctl.OptIn(o)
+	switch {
+	case errors.Is(err, ErrOptIn):
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	defer end()
+	s.log.Info("cgroup opted in", "cgroup", o.Cgroup)
+	c := http.NewResponseController(w)
+	pulse := time.NewTicker(watchPulse)
+	defer pulse.Stop()
+	for doc := (Result{Schema: ResultSchema, Verb: "run", Message: "counts until this connection ends"}); ; {
+		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // an error shows with the next write
+		if json.NewEncoder(w).Encode(doc) != nil || c.Flush() != nil {
+			break
+		}
+		select {
+		case <-pulse.C:
+			continue
+		case <-r.Context().Done():
+		case <-s.over:
+		}
+		break
+	}
+	s.log.Info("cgroup opted out", "cgroup", o.Cgroup)
+}
+
+// OptIn begins an opt-in, for which the daemon must permit its caller what it permits for
+// [Client.SetOff]. It counts when OptIn returns. ctx is about the beginning only.
+func (c *Client) OptIn(ctx context.Context, o OptIn) (*Held, error) {
+	return c.hold(ctx, "/v1/optin", o)
+}

@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSet(t *testing.T) {
+	a := startAdmin(t, nil)
+	res, err := a.client.Set(t.Context(), Setting{SettingLogLevel, "debug"})
+	require.NoError(t, err)
+	require.Equal(t, Result{Schema: ResultSchema, Verb: "set", Message: "log.level is debug"}, res)
+	_, err = a.client.Set(t.Context(), Setting{SettingLogLevel, "loud"})
+	require.EqualError(t, err, `answer of the daemon: set: "loud" is none`)
+	_, err = a.client.Set(t.Context(), Setting{"mode", "off"})
+	require.EqualError(t, err, `answer of the daemon: set: "mode" cannot be set`)
+	a.ctl.fail = errFake
+	_, err = a.client.Set(t.Context(), Setting{SettingLogLevel, "info"})
+	require.ErrorContains(t, err, errFake.Error())
+}
+
+// An opt-in counts before the client goes on, until the client ends it or is gone.
+func TestOptIn(t *testing.T) {
+	a := startAdmin(t, nil)
+	opted := func() []OptIn {
+		a.ctl.mu.Lock()
+		defer a.ctl.mu.Unlock()
+		return a.ctl.optedIn
+	}
+	h, err := a.client.OptIn(t.Context(), OptIn{Cgroup: "/a", ID: 7})
+	require.NoError(t, err)
+	require.Equal(t, []OptIn{{"/a", 7}}, opted())
+	h.Close()
+	require.Eventually(t, func() bool { return len(opted()) == 0 }, 30*time.Second, time.Millisecond)
+
+	_, err = a.client.OptIn(t.Context(), OptIn{Cgroup: "/a"})
+	require.EqualError(t, err, "answer of the daemon: opt-in: no such cgroup")
+	h, err = a.client.OptIn(t.Context(), OptIn{Cgroup: "/a", ID: 7})
+	require.NoError(t, err)
+	a.stop()
+	<-h.Done()
+	_, err = a.client.OptIn(t.Context(), OptIn{Cgroup: "/a", ID: 7})
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+}

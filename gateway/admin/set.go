@@ -1,0 +1,57 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// The least severity that is logged, and the share that is carried, until a reload.
+const (
+	SettingLogLevel = "log.level"
+	SettingShare    = "rollout.percent"
+)
+
+// Settings are the names of what can be set while a gateway runs.
+func Settings() []string { return []string{SettingLogLevel, SettingShare} }
+
+// IsSetting reports whether something of this name can be set.
+func IsSetting(name string) bool { return slices.Contains(Settings(), name) }
+
+// Setting is a change of what can be set.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// ErrSetting says why something cannot be set.
+var ErrSetting = errors.New("set")
+
+// postSet changes a setting. Its body is a [Setting].
+func (s *Server) postSet(w http.ResponseWriter, r *http.Request) {
+	var set Setting
+	err := readRequest(r, &set)
+	if err == nil && !IsSetting(set.Name) {
+		err = fmt.Errorf("%q cannot be set", set.Name)
+	}
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "set: "+err.Error())
+		return
+	}
+	switch err := s.ctl.Set(set); {
+	case errors.Is(err, ErrSetting):
+		writeError(w, http.StatusBadRequest, err.Error())
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, err.Error())
+	default:
+		s.log.Warn("setting changed", "name", set.Name, "value", set.Value)
+		writeJSON(w, Result{Schema: ResultSchema, Verb: "set", Message: set.Name + " is " + set.Value})
+	}
+}
+
+// Set changes a setting of the daemon, until it ends.
+func (c *Client) Set(ctx context.Context, set Setting) (Result, error) {
+	return askWith[Result](ctx, c, http.MethodPost, "/v1/set", set, ResultSchema)
+}

@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// watchPulse is how often a reader is sent an empty line when nothing happens: one that is
+// gone is noticed then.
+const watchPulse = 10 * time.Second
+
+// getWatch sends what happens to connections, a document a line, until the reader goes.
+func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
+	filter, err := parseConnFilter(r.URL.Query())
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	reader, leave, ok := s.ctl.Feed().read()
+	if !ok {
+		writeError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d watch already", feedReaders))
+		return
+	}
+	defer leave()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	c := http.NewResponseController(w)
+	send := func(line []byte) bool {
+		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // an error shows with the next write
+		_, err := w.Write(append(line, '\n'))
+		return err == nil && c.Flush() == nil
+	}
+	pulse := time.NewTicker(watchPulse)
+	defer pulse.Stop()
+	for ok := send(nil); ok; {
+		select {
+		case e := <-reader.events:
+			ok = sendEvent(e, filter, reader.lost.Swap(0), send)
+		case <-pulse.C:
+			ok = send(nil)
+		case <-r.Context().Done():
+			return
+		case <-s.over:
+			return
+		}
+	}
+}
+
+// sendEvent sends an event that is wanted, behind what says that others are missing.
+func sendEvent(e Event, f ConnFilter, lost uint64, send func([]byte) bool) bool {
+	if lost > 0 {
+		line, err := json.Marshal(Event{Schema: eventSchema, At: e.At, Event: EventLost, Lost: lost})
+		if err != nil || !send(line) {
+			return false
+		}
+	}
+	if !f.Matches(e.Conn) {
+		return true
+	}
+	line, err := json.Marshal(e)
+	return err == nil && send(line)
+}
+
+// Watch calls fn for what happens to connections that the filter matches, until ctx ends,
+// which is no error, or fn fails. ready, unless it is nil, is called when nothing is
+// missed any more.
+func (c *Client) Watch(ctx context.Context, f ConnFilter, ready func(), fn func(Event) error) error {
+	v := url.Values{}
+	f.addTo(v)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://smcgw/v1/watch?"+v.Encode(), nil)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	client := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	resp, err := client.Do(req)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+		return replyError(resp.StatusCode, text)
+	}
+	if ready != nil {
+		ready()
+	}
+	err = ReadEvents(resp.Body, fn)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err == nil || errors.Is(err, io.ErrUnexpectedEOF):
+		return c.unreachable(errors.New("the daemon has ended"))
+	default:
+		return err
+	}
+}
+
+// ReadEvents calls fn for each document of a stream of watch, until it ends or fn fails.
+func ReadEvents(from io.Reader, fn func(Event) error) error {
+	for dec := json.NewDecoder(from); ; {
+		var e Event
+		err := dec.Decode(&e)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read events: %w", err)
+		case e.Schema != eventSchema:
+			return fmt.Errorf("read events: schema %q instead of %q", e.Schema, eventSchema)
+		case e.Conn == nil && e.Event != EventLost:
+			return fmt.Errorf("read events: %s without a connection", e.Event)
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// maxServicesOf bounds ServicesOf.
+const maxServicesOf = 16
+
+// ServicesOf lists TCP services of a host that rules carry by their port, the first ones, none of a range:
+// what a test of the host can connect to.
+func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
+	a = a.Unmap()
+	var decided []PortRange // by an earlier rule
+	for _, r := range c.Policy {
+		about := len(r.Match.Peers) == 0 || slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
+		if r.Match.Proto == ProtoUDP || r.Match.Direction == DirectionServer || !about {
+			continue
+		}
+		for _, port := range r.Match.Ports {
+			is := func(d PortRange) bool { return d.Has(port.First()) }
+			if r.Action != ActionPass && port.Single() && !slices.ContainsFunc(decided, is) && len(list) < maxServicesOf {
+				list = append(list, netip.AddrPortFrom(a, port.First()))
+			}
+			decided = append(decided, port)
+		}
+	}
+	return list
+}

@@ -1,0 +1,33 @@
+package config
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestServicesOf(t *testing.T) {
+	peers := Prefixes{netip.MustParsePrefix("10.0.0.0/24")}
+	c := Config{Policy: []Rule{
+		{Match: Match{Ports: Ports(22)}, Action: ActionPass},
+		{Match: Match{Ports: Ports(8080), Direction: DirectionServer}, Action: ActionAccelerate},
+		{Match: Match{Proto: ProtoUDP, Ports: Ports(53)}, Action: ActionAccelerate},
+		{Match: Match{Ports: Ports(6379, 22), Peers: peers}, Action: ActionAccelerate},
+		{Match: Match{Ports: append(Ports(6379, 5201), newPortRange(6000, 6001))}, Action: ActionAuto},
+		{Action: ActionAccelerate},
+	}}.WithDefaults()
+	services := func(addr string) (ports []uint16) {
+		for _, s := range c.ServicesOf(netip.MustParseAddr(addr)) {
+			ports = append(ports, s.Port())
+		}
+		return ports
+	}
+	require.Equal(t, []uint16{6379, 5201}, services("10.0.0.9"))
+	require.Equal(t, []uint16{6379, 5201}, services("::ffff:10.0.0.9"))
+	require.Equal(t, []uint16{6379, 5201}, services("fd00::1"))
+	for port := range uint16(30) {
+		c.Policy = append(c.Policy, Rule{Match: Match{Ports: Ports(7000 + port)}, Action: ActionAccelerate})
+	}
+	require.Len(t, services("10.0.1.1"), maxServicesOf)
+}

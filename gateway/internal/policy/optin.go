@@ -1,0 +1,60 @@
+package policy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+// OptInRule is the name under which connections of opt-ins are counted.
+const OptInRule = "run"
+
+// maxOptIns bounds the opt-ins at a time.
+const maxOptIns = 8
+
+// literal takes their meaning from the characters of patterns.
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// OptIn makes the rule of an opt-in count, ahead of all others; mount is where this
+// gateway sees cgroup2.
+func (ts *Trials) OptIn(o admin.OptIn, mount string) (end func(), err error) {
+	if !path.IsAbs(o.Cgroup) || path.Clean(o.Cgroup) != o.Cgroup || o.Cgroup == "/" {
+		return nil, fmt.Errorf("%w: %q is not the path of a cgroup", admin.ErrOptIn, o.Cgroup)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path.Join(mount, o.Cgroup), &st); err != nil || st.Ino != o.ID {
+		return nil, fmt.Errorf("%w: the gateway does not see the cgroup %s: it runs in another cgroup namespace, or has cgroup_path", admin.ErrOptIn, o.Cgroup)
+	}
+	rule := &ebpf.Rule{Cgroups: []string{literal.Replace(o.Cgroup)}, Action: ebpf.ActionAccelerate, Share: ebpf.ShareAll}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	held := *ts.held.Load()
+	if len(ts.ahead) >= maxOptIns || len(ts.ahead)+len(ts.rules)+len(held) >= ebpf.MaxRules {
+		return nil, fmt.Errorf("%w: no room for one more rule", admin.ErrOptIn)
+	}
+	before := ts.ahead
+	ts.ahead = append(slices.Clone(before), rule)
+	if err := ts.holdLocked(held); err != nil {
+		ts.ahead = before
+		return nil, err
+	}
+	return func() {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		ts.ahead = slices.DeleteFunc(slices.Clone(ts.ahead), func(r *ebpf.Rule) bool { return r == rule })
+		_ = ts.holdLocked(*ts.held.Load()) // the datapath is gone with the gateway
+	}, nil
+}
+
+// Ahead is how many rules of opt-ins are ahead of those of the configuration.
+func (ts *Trials) Ahead() int {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.ahead)
+}

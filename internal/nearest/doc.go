@@ -1,0 +1,2 @@
+// Package nearest finds the known name that a mistyped one probably stands for.
+package nearest

@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 var (
@@ -26,14 +26,17 @@ var (
 func (g *gateway) Status() admin.Status {
 	snap := g.Snapshot()
 	st := snap.Status(g.started)
-	st.BlockedLegs = g.blockedLegs()
+	st.BlockedLegs = report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
-	if st.Notes = g.missingDevices(); len(st.Notes) > 0 {
+	if g.host.Missing != nil {
+		st.Notes = report.MissingDevices(g.host.Missing())
+	}
+	if len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
-	g.reloads.tell(&st)
+	g.reloads.Tell(&st)
 	g.guard.Tell(&st)
 	failed, active := false, false
 	if g.noDatagrams != nil {
@@ -57,38 +60,6 @@ func (g *gateway) Status() admin.Status {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
 	return st
-}
-
-// missingDevices says which devices of the configuration carry nothing since there is no
-// such device.
-func (g *gateway) missingDevices() (list []string) {
-	if g.host.Missing == nil {
-		return nil
-	}
-	for _, name := range g.host.Missing() {
-		if name == "" {
-			list = append(list, "devices: no device has a default route or a route to a peer of a rule: name devices, or add a route")
-		} else {
-			list = append(list, fmt.Sprintf("devices: there is no network device %s here: see ip link, and correct devices", name))
-		}
-	}
-	return list
-}
-
-// blockedLegs lists where connections are native because legs do not reach
-// applications.
-func (g *gateway) blockedLegs() (list []admin.BlockedLegs) {
-	for _, b := range g.steer.BlockedLegs() {
-		family := "ipv4"
-		if b.IPv6 {
-			family = "ipv6"
-		}
-		list = append(list, admin.BlockedLegs{Device: b.Device, Family: family, At: string(b.Way)})
-	}
-	if g.legless.Load() {
-		list = append(list, admin.BlockedLegs{At: "keeper"})
-	}
-	return list
 }
 
 // Stats implements admin.Control.
@@ -162,66 +133,11 @@ func (g *gateway) Peers() []admin.PeerInfo {
 		}
 	}
 	g.dgrams.Load().CountFlows(flows)
-	var list []admin.PeerInfo
-	use := g.peerUse()
-	capable := map[netip.Addr]int{} // where in list
-	for a, carriers := range g.peers.Carriers() {
-		capable[a] = len(list)
-		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
-		delete(use, a)
-	}
 	remembered, err := g.steer.Peers()
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	for i := range remembered {
-		info := peerInfo(&remembered[i])
-		if at, ok := capable[info.Address]; ok && info.Port == 0 {
-			list[at] = withRefusal(list[at], info)
-			continue
-		}
-		if info.Port == 0 {
-			info.Use = use[info.Address]
-			delete(use, info.Address)
-		}
-		list = append(list, info)
-	}
-	for a, u := range use { // nothing else is known of these
-		if u.Begun > 0 {
-			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
-		}
-	}
-	slices.SortFunc(list, func(a, b admin.PeerInfo) int {
-		if c := a.Address.Compare(b.Address); c != 0 {
-			return c
-		}
-		return int(a.Port) - int(b.Port)
-	})
-	return list
-}
-
-// withRefusal is what is known of a host that is capable, and is left alone for a while.
-func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
-	if refusal.State != admin.PeerUnknown {
-		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds
-	}
-	return host
-}
-
-func peerInfo(p *ebpf.Peer) admin.PeerInfo {
-	info := admin.PeerInfo{Address: p.Addr, Port: p.Port, State: admin.PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
-	if p.TTL <= 0 {
-		return info
-	}
-	r := negotiate.Reason(p.Reason)
-	info.Reason = r.String()
-	switch r {
-	case negotiate.ReasonOptionBlackholed:
-		info.State = admin.PeerBlackholed
-	default:
-		info.State = admin.PeerIncapable
-	}
-	return info
+	return report.Peers(g.peers.Carriers(), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
 }
 
 // Devices implements admin.Control.
@@ -357,7 +273,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	}
 	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
-	g.reloads.addTo(&s)
+	g.reloads.AddTo(&s)
 	g.guard.AddTo(&s)
 	s.Share = g.rollout.Share().Percent() / 100
 	for _, f := range g.all() {
@@ -366,7 +282,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	g.dgrams.Load().Snapshot(&s)
 	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
 	if g.carries() {
-		wireBounds(&s.Bounds, g.env.Stack.Stats())
+		report.WireBounds(&s.Bounds, g.env.Stack.Stats())
 	}
 	g.snapshotSteering(&s)
 	s.Devices = g.devices()
@@ -374,7 +290,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
-	s.SharesRefused = g.sharesRefused()
+	s.SharesRefused = report.SharesRefused(g.peers, g.pool)
 	hosts := map[netip.Addr]bool{}
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
@@ -414,17 +330,5 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	}
 	for _, m := range maps {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
-	}
-}
-
-// wireBounds reads the part of the wire TCP.
-func wireBounds(b *admin.Bounds, st netstack.Stats) {
-	b.WireLegs = map[string]int{"open": st.Flows - st.HalfOpen, "half_open": st.HalfOpen, "dead": st.Dead}
-	b.Wire = map[string]uint64{
-		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed, "handshake_failed": st.HandshakeFailed,
-		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
-		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
-		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
-		"stranger": st.Strangers, "black_hole": st.BlackHoles,
 	}
 }

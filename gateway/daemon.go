@@ -311,7 +311,7 @@ func (d *daemon) reload(g *gateway) *posting {
 
 // noteReload tells what came of a reload.
 func (d *daemon) noteReload(g *gateway, cfg config.Config, err error) {
-	g.reloads.note(err, time.Now())
+	g.reloads.Note(err, time.Now())
 	if err != nil {
 		d.log.Error("configuration refused, the one before stays in force", "error", err)
 	} else {

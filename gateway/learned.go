@@ -6,6 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
 // newAutoBook returns nil if no rule has action auto, or nothing is carried.
@@ -22,8 +23,9 @@ func (g *gateway) learnsFrom(rule int) bool {
 	if g.env.Auto == nil {
 		return false
 	}
-	policy := g.live.Load().Policy
-	return rule >= 0 && rule < len(policy) && policy[rule].Action == config.ActionAuto
+	now := g.live.Load()
+	_, action := policy.RuleOf(now.Policy, now.ahead, rule)
+	return action == config.ActionAuto
 }
 
 // learn looks at the flows that go on.

@@ -100,11 +100,11 @@ func TestReloadRefused(t *testing.T) {
 	g := p.g[0]
 	require.Equal(t, map[string]uint64{"done": 0, "refused": 0}, g.Snapshot().Reloads)
 	at := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
-	g.reloads.note(errors.New("line 3: mdoe: unknown field"), at)
+	g.reloads.Note(errors.New("line 3: mdoe: unknown field"), at)
 	st := g.Status()
 	require.Contains(t, st.Degraded, "config_refused")
 	require.Contains(t, st.Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: line 3: mdoe: unknown field; correct it (smcgw check) and reload")
-	g.reloads.note(nil, at)
+	g.reloads.Note(nil, at)
 	require.NotContains(t, g.Status().Degraded, "config_refused")
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 1}, g.Snapshot().Reloads)
 }

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -52,25 +50,9 @@ func (g *gateway) lacking() negotiate.Reason {
 	}
 }
 
-// descriptorSpare is how many descriptors above the floor of legs are left to
-// everything else.
-const descriptorSpare = 64
-
-// requireDescriptors refuses a limit under which nothing could be carried; without it the
-// kernel's error is about whatever comes first.
-func requireDescriptors() error {
-	if n, least := process.DescriptorLimit(), process.LegFloor+descriptorSpare; n <= least {
-		return fmt.Errorf("%w: %d descriptors; %d and one for each connection are needed (ulimit -n, LimitNOFILE of systemd)", errDescriptors, n, least)
-	}
-	return nil
-}
-
-// errDescriptors means that the process may not have the descriptors that a gateway needs.
-var errDescriptors = errors.New("limit of open files too small")
-
 // flowLimit is how many flows the gateway may have now: each needs a descriptor
 // for its app leg, and one that turns out to be missing when the application has
 // been connected is an error of that connection.
 func (g *gateway) flowLimit() int {
-	return max(0, min(g.live.Load().Limits.MaxFlows, process.DescriptorLimit()-process.LegFloor-descriptorSpare))
+	return max(0, min(g.live.Load().Limits.MaxFlows, process.LegRoom()))
 }

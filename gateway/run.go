@@ -66,7 +66,7 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	if err := requireDescriptors(); err != nil {
+	if err := process.RequireDescriptors(); err != nil {
 		return err
 	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{

@@ -43,3 +43,22 @@ func DescriptorLimit() int {
 	}
 	return int(min(r.Cur, math.MaxInt32))
 }
+
+// descriptorSpare is how many descriptors above the floor of legs are left to
+// everything else.
+const descriptorSpare = 64
+
+// LegRoom returns how many legs may have a descriptor now.
+func LegRoom() int { return DescriptorLimit() - LegFloor - descriptorSpare }
+
+// errDescriptors means that the process may not have the descriptors that a gateway needs.
+var errDescriptors = errors.New("limit of open files too small")
+
+// RequireDescriptors refuses a limit under which nothing could be carried; without it the
+// kernel's error is about whatever comes first.
+func RequireDescriptors() error {
+	if LegRoom() <= 0 {
+		return fmt.Errorf("%w: %d descriptors; %d and one for each connection are needed (ulimit -n, LimitNOFILE of systemd)", errDescriptors, DescriptorLimit(), LegFloor+descriptorSpare)
+	}
+	return nil
+}

@@ -1,4 +1,4 @@
-package gateway
+package report
 
 import (
 	"fmt"
@@ -12,17 +12,17 @@ import (
 // in force.
 const configRefused = "config_refused"
 
-// reloads are the attempts to read the configuration again. The zero value is ready to
+// Reloads are the attempts to read the configuration again. The zero value is ready to
 // use.
-type reloads struct {
+type Reloads struct {
 	mu            sync.Mutex // guards everything below
 	done, refused uint64
 	err           error // of the last; nil: it is in force
 	at            time.Time
 }
 
-// note is called for each attempt.
-func (r *reloads) note(err error, now time.Time) {
+// Note is called for each attempt.
+func (r *Reloads) Note(err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err, r.at = err, now
@@ -33,8 +33,8 @@ func (r *reloads) note(err error, now time.Time) {
 	}
 }
 
-// tell adds a refusal to the status until a reload succeeds.
-func (r *reloads) tell(st *admin.Status) {
+// Tell adds a refusal to the status until a reload succeeds.
+func (r *Reloads) Tell(st *admin.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil {
@@ -45,8 +45,8 @@ func (r *reloads) tell(st *admin.Status) {
 		r.at.Format(time.RFC3339), r.err))
 }
 
-// addTo copies the counters.
-func (r *reloads) addTo(s *admin.Snapshot) {
+// AddTo copies the counters.
+func (r *Reloads) AddTo(s *admin.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Reloads = map[string]uint64{"done": r.done, "refused": r.refused}

@@ -1,0 +1,18 @@
+package report
+
+import (
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// WireBounds reads the part of the wire TCP.
+func WireBounds(b *admin.Bounds, st netstack.Stats) {
+	b.WireLegs = map[string]int{"open": st.Flows - st.HalfOpen, "half_open": st.HalfOpen, "dead": st.Dead}
+	b.Wire = map[string]uint64{
+		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed, "handshake_failed": st.HandshakeFailed,
+		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
+		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
+		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
+		"stranger": st.Strangers, "black_hole": st.BlackHoles,
+	}
+}

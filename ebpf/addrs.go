@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/internal/listing"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // Addrs returns the addresses of the devices that carry offers, and those of services
@@ -23,7 +25,7 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	offers, err := d.offerDevices(links, addrs)
+	offers, err := netdev.Offering(d.nl, links, addrs, d.cfg.Devices, d.inForce.Load().Carries)
 	if err != nil {
 		return nil, err
 	}

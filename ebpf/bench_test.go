@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/packet"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // BenchmarkNativeSegment is what a segment of a flow without entry costs.
@@ -21,7 +23,7 @@ func BenchmarkNativeSegment(b *testing.B) {
 	defer func() { _ = objs.Close() }()
 	_, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset)
 	require.NoError(b, err)
-	frame := make([]byte, etherLen)
+	frame := make([]byte, netdev.EtherLen)
 	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
 	frame = append(frame, rawSegment()...)
 	for name, p := range map[string]*bpf.Program{"egress": objs.EgressL2, "ingress": objs.IngressL2} {
@@ -94,7 +96,7 @@ func BenchmarkDatagram(b *testing.B) {
 	require.NoError(b, spec.LoadAndAssign(objs, nil))
 	defer func() { _ = objs.Close() }()
 	u := datagram{src: addrPort("10.0.0.1:5000"), dst: addrPort("10.0.0.2:9000"), payload: make([]byte, 1000)}
-	frame := make([]byte, etherLen)
+	frame := make([]byte, netdev.EtherLen)
 	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
 	frame = append(frame, u.bytes()...)
 	tuple, err := Tuple{Local: u.src, Remote: u.dst}.key()
@@ -109,11 +111,11 @@ func BenchmarkDatagram(b *testing.B) {
 		want  uint32
 	}{{"no rule", 0, dgramNative, tcxNext}, {"not selected", 1, dgramNative, tcxNext}, {"carried", 1, dgramSelected, tcxRedirect}} {
 		b.Run(v.name, func(b *testing.B) {
-			control := smcgwControl{Mode: uint32(ModeEnforce), Datagrams: v.looks, Epoch: 1, HeartbeatTimeout: uint64(time.Hour)}
+			control := smcgwControl{Mode: uint32(ModeEnforce), Datagrams: v.looks, Epoch: 1, Share: uint32(ShareAll), HeartbeatTimeout: uint64(time.Hour)}
 			require.NoError(b, objs.Control.Put(uint32(0), control))
 			require.NoError(b, objs.Beat.Put(uint32(0), monotonic()))
 			require.NoError(b, objs.Datagrams.Put(tuple, smcgwDgram{State: v.state, Epoch: 1, Told: ReasonPolicy, Reason: ReasonPolicy, Ifindex: 1}))
-			require.NoError(b, objs.Devices.Put(uint32(1), smcgwDevice{Flags: deviceOffer, L2len: etherLen}))
+			require.NoError(b, objs.Devices.Put(uint32(1), smcgwDevice{Flags: deviceOffer, L2len: netdev.EtherLen}))
 			run := bpf.RunOptions{Data: frame, Repeat: uint32(b.N)}
 			began := time.Now()
 			got, err := objs.EgressL2.Run(&run)

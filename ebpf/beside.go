@@ -20,7 +20,7 @@ import (
 type Neighbour struct {
 	// Generation is that of its devices.
 	Generation int `json:"generation"`
-	// AppIndex is the interface of its A.
+	// AppIndex is the interface of its A; 0: it carries nothing.
 	AppIndex int `json:"app_ifindex"`
 	// Programs are the ids of its wire programs. Ours come behind them.
 	Programs WirePrograms `json:"programs"`
@@ -54,7 +54,7 @@ func (n Neighbour) Validate() error {
 	switch {
 	case n.Generation < 1 || n.Generation > 9:
 		return fmt.Errorf("neighbour: generation %d is not in 1..9", n.Generation)
-	case n.AppIndex < 1:
+	case n.AppIndex < 0:
 		return fmt.Errorf("neighbour: interface %d", n.AppIndex)
 	}
 	return nil
@@ -67,6 +67,9 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 	}
 	defer d.leave()
 	n := Neighbour{Generation: d.cfg.Generation, AppIndex: d.appIndex}
+	if d.cfg.Counting {
+		return n, nil
+	}
 	for _, p := range []struct {
 		prog *bpf.Program
 		id   *uint32

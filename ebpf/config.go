@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // Mode says what the programs may do with new connections.
@@ -37,6 +39,10 @@ type Config struct {
 	// [Datapath.Neighbour] of another generation describes it; nil: there is none.
 	// The datapath then begins retired, until [Datapath.Activate].
 	Beside *Neighbour
+	// Counting is for a gateway that carries nothing: there are neither devices nor legs.
+	Counting bool
+	// Retired: the datapath begins retired, as one with Beside.
+	Retired bool
 	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
 	CgroupPath string
 	// Mode of the start. Default: ModeOff.
@@ -46,6 +52,9 @@ type Config struct {
 	// Policy of the start, at most MaxRules, first match wins; what no rule
 	// matches is passed.
 	Policy []Rule
+	// Rollout is the share of the connections that rules select which is carried.
+	// Default: all.
+	Rollout Rollout
 	// NeverPorts are refused unless the matching rule names them. nil means
 	// [DefaultNeverPorts]; an empty list means none.
 	NeverPorts []uint16
@@ -166,10 +175,7 @@ func (c Config) Validate() error {
 
 // Names of the TUN devices, app side and wire side, and of the ends of the pair
 // that leads to the legs.
-func (c Config) appName() string  { return fmt.Sprintf("%sa%d", devicePrefix, c.Generation) }
-func (c Config) wireName() string { return fmt.Sprintf("%sw%d", devicePrefix, c.Generation) }
-func (c Config) hostName() string { return fmt.Sprintf("%sh%d", devicePrefix, c.Generation) }
-func (c Config) legName() string  { return fmt.Sprintf("%sg%d", devicePrefix, c.Generation) }
-
-// devicePrefix marks the devices of all generations; none gets wire programs.
-const devicePrefix = "smcgw-"
+func (c Config) appName() string  { return fmt.Sprintf("%sa%d", netdev.OwnPrefix, c.Generation) }
+func (c Config) wireName() string { return fmt.Sprintf("%sw%d", netdev.OwnPrefix, c.Generation) }
+func (c Config) hostName() string { return fmt.Sprintf("%sh%d", netdev.OwnPrefix, c.Generation) }
+func (c Config) legName() string  { return fmt.Sprintf("%sg%d", netdev.OwnPrefix, c.Generation) }

@@ -24,7 +24,7 @@ func (d *Datapath) setupState() error {
 		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
-		Mtu: defaultMTU,
+		Mtu: defaultMTU, Seed: d.cfg.Rollout.Seed, Share: d.cfg.Rollout.Share.Threshold(),
 	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
 	if err != nil {
@@ -60,7 +60,17 @@ func (d *Datapath) Heartbeat() error {
 
 // SetMode changes the mode for new connections.
 func (d *Datapath) SetMode(m Mode) error {
-	return d.setControl(func(c *smcgwControl) { c.Mode = uint32(m) })
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.recountLocked(m); err != nil {
+		return err
+	}
+	d.control.Mode = uint32(m)
+	return d.putControlLocked()
 }
 
 // SetOff sets or clears the off switch for new connections.
@@ -102,6 +112,29 @@ func (d *Datapath) SetPolicy(rules []Rule) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.activateLocked(p)
+}
+
+// SetRollout changes which connections are carried of those that rules select, for new
+// ones.
+func (d *Datapath) SetRollout(r Rollout) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.Rollout = r
+	d.noteRolloutLocked()
+	d.control.Seed, d.control.Share = r.Seed, r.Share.Threshold()
+	d.control.Epoch = max(d.control.Epoch+1, 1) // tuples of datagrams are decided anew
+	return d.putControlLocked()
+}
+
+// noteRolloutLocked is for Decide.
+func (d *Datapath) noteRolloutLocked() {
+	p := *d.policy
+	p.Rollout = d.cfg.Rollout
+	d.inForce.Store(&p)
 }
 
 // Decide evaluates the active policy, as the programs do.

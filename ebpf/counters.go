@@ -75,6 +75,9 @@ func (d *Datapath) Counters() (Counters, error) {
 		}
 		c.Stats[name] = n
 	}
+	if d.cfg.Counting {
+		return c, nil
+	}
 	if c.Stats[queueDrop], err = d.queueDrops(d.appIndex); err != nil {
 		return c, err
 	}
@@ -151,6 +154,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		{"peers", d.objs.Peers},
 		{"passed", d.objs.Passed},
 		{"services", d.objs.Services},
+		{"seen", d.objs.Seen},
 		{"own", d.objs.Own},
 		{"dgrams", d.objs.Datagrams},
 		{"dgram_natives", d.objs.DatagramNatives},

@@ -82,13 +82,14 @@ type Datapath struct {
 	besideNow  atomic.Bool            // beside is not nil
 
 	// mu guards everything below.
-	mu      sync.Mutex
-	beside  *Neighbour // nil: none, or no more
-	retired bool       // another datapath takes the new connections
-	control smcgwControl
-	policy  *Policy
-	cgroups map[uint64]uint64 // what the patterns of policy stand for
-	devices map[int]*device
+	mu         sync.Mutex
+	beside     *Neighbour // nil: none, or no more
+	retired    bool       // another datapath takes the new connections
+	control    smcgwControl
+	policy     *Policy
+	rulesSince uint32            // the epoch from which on a rule's index is that of policy
+	cgroups    map[uint64]uint64 // what the patterns of policy stand for
+	devices    map[int]*device
 
 	own      map[smcgwPeerKey]smcgwOwn // what the map of own addresses has
 	fullTold map[string]bool           // the maps of which a Warn has told that they are full
@@ -111,8 +112,9 @@ func Open(cfg Config) (*Datapath, error) {
 		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
 		own: map[smcgwPeerKey]smcgwOwn{}, fullTold: map[string]bool{},
 	}
-	if cfg.Beside != nil {
-		d.beside, d.retired = cfg.Beside, true
+	d.retired = cfg.Retired || cfg.Beside != nil
+	if cfg.Beside != nil && cfg.Beside.AppIndex != 0 { // one that counts is in the way of nothing
+		d.beside = cfg.Beside
 		d.besideNow.Store(true)
 	}
 	if err := d.open(); err != nil {
@@ -124,10 +126,32 @@ func Open(cfg Config) (*Datapath, error) {
 // open does the steps of Open in the order of their dependence; the TUNs come
 // first because the lowest descriptors are closed last at exit.
 func (d *Datapath) open() error {
-	steps := []struct {
-		name string
-		do   func() error
-	}{
+	for _, s := range d.steps() {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// step is one of Open.
+type step struct {
+	name string
+	do   func() error
+}
+
+func (d *Datapath) steps() []step {
+	if d.cfg.Counting {
+		return []step{
+			{"namespace", d.openNamespace},
+			{"programs", d.load},
+			{"state", d.setupState},
+			{"devices", d.sync},
+			{"attach counting", d.attachCounting},
+			{"monitor", d.startMonitor},
+		}
+	}
+	return []step{
 		{"tun", d.openTUNs},
 		{"namespace", d.openNamespace},
 		{"links", d.setupTUNs},
@@ -140,12 +164,6 @@ func (d *Datapath) open() error {
 		{"attach offering", d.attachOffering},
 		{"monitor", d.startMonitor},
 	}
-	for _, s := range steps {
-		if err := s.do(); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	return nil
 }
 
 // openTUNs opens A and W.
@@ -165,6 +183,9 @@ func (d *Datapath) openNamespace() (err error) {
 	}
 	if d.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("route netlink: %w", err)
+	}
+	if d.cfg.Counting {
+		return nil
 	}
 	request, _ := d.cfg.Legs.Diag()
 	d.legDiag = sockdiag.On(request)

@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
-	"strings"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // device is a network device our programs are attached to.
@@ -26,45 +24,12 @@ type device struct {
 	links []link.Link // ingress, egress
 }
 
-// etherLen is the length of the link header of Ethernet-like devices.
-const etherLen = 14
-
 // deviceOffer and deviceOneWay are DEVICE_OFFER and DEVICE_ONE_WAY of maps.h.
 const (
 	deviceOffer  = 1
 	deviceOneWay = 8
 	deviceIPsec  = 16 // DEVICE_IPSEC
 )
-
-// linkHeader returns the length of the link header that the programs see on a
-// device, and false for devices they cannot parse.
-func linkHeader(encap string) (int, bool) {
-	switch encap {
-	case "ether":
-		return etherLen, true
-	case "none", "ppp", "ipip", "tunnel6", "sit", "gre", "gre6":
-		return 0, true
-	default:
-		return 0, false
-	}
-}
-
-// wanted reports whether a device gets our programs. Ports of a bridge or bond
-// do not: their master sees the same packets. Ports of a VRF do: it sees them
-// too late for routing by the port. The device below a macvlan passthru has no
-// packets of its own, nor has an ifb: a queueing discipline sends there what another
-// device's programs have passed.
-func wanted(l netlink.Link, masters map[int]string) bool {
-	a := l.Attrs()
-	if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, devicePrefix) || l.Type() == "vrf" || l.Type() == "ifb" {
-		return false
-	}
-	if kind, ok := masters[a.MasterIndex]; ok && kind != "vrf" {
-		return false
-	}
-	_, ok := linkHeader(a.EncapType)
-	return ok
-}
 
 // setupTUNs brings the TUNs up. W has the MTU of the wire as soon as it is known;
 // A takes the largest packets, since its segments never reach a wire.
@@ -112,110 +77,20 @@ func (d *Datapath) setupTUN(name string, mtu, queue int) (int, error) {
 // silence keeps the kernel's IPv6 off a device before it comes up: it carries raw
 // packets between the programs and others only.
 func silence(name string) error {
-	if !hasIPv6() {
+	if !netdev.HasIPv6() {
 		return nil
 	}
-	return writeSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
+	return netdev.WriteSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
 }
 
 // routable lets the programs look up routes for what comes from W (cookie.h). Nothing
 // comes from it to the kernel.
 func routable(name string) error {
-	err := writeSysctl("ipv4/conf/"+name+"/forwarding", "1")
-	if hasIPv6() {
-		err = errors.Join(err, writeSysctl("ipv6/conf/"+name+"/forwarding", "1"))
+	err := netdev.WriteSysctl("ipv4/conf/"+name+"/forwarding", "1")
+	if netdev.HasIPv6() {
+		err = errors.Join(err, netdev.WriteSysctl("ipv6/conf/"+name+"/forwarding", "1"))
 	}
 	return err
-}
-
-// offerDevices returns the names of the devices that carry offers: those of the
-// configuration, else those of default routes, and of routes to peers of the policy that
-// have an address. One of many to containers, which are routed to without an address, does
-// not count.
-func (d *Datapath) offerDevices(links []netlink.Link, addrs []netlink.Addr) (map[string]bool, error) {
-	names := map[string]bool{}
-	for _, n := range d.cfg.Devices {
-		names[n] = true
-	}
-	if len(d.cfg.Devices) > 0 {
-		return names, nil
-	}
-	byIndex := map[int]string{}
-	for _, l := range links {
-		if l.Attrs().Flags&net.FlagLoopback == 0 && !strings.HasPrefix(l.Attrs().Name, devicePrefix) {
-			byIndex[l.Attrs().Index] = l.Attrs().Name
-		}
-	}
-	policy := d.inForce.Load()
-	for _, f := range ipFamilies() {
-		addressed := addressed(addrs, f)
-		routes, err := listing.Whole(func() ([]netlink.Route, error) {
-			return d.nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("routes: %w", err)
-		}
-		for _, r := range routes {
-			to := destination(r, f)
-			if to.Addr().IsLinkLocalUnicast() || to.Addr().IsMulticast() || to.Bits() > 0 && !policy.Carries(to) {
-				continue
-			}
-			for _, i := range routeLinks(r) {
-				if name, ok := byIndex[i]; ok && (to.Bits() == 0 || addressed[i]) {
-					names[name] = true
-				}
-			}
-		}
-	}
-	return names, nil
-}
-
-// addressed returns the indexes of the devices with an address of a family that has a
-// meaning beyond the link.
-func addressed(addrs []netlink.Addr, family int) map[int]bool {
-	found := map[int]bool{}
-	for _, a := range addrs {
-		if a.IP.IsGlobalUnicast() && (a.IP.To4() != nil) == (family == unix.AF_INET) {
-			found[a.LinkIndex] = true
-		}
-	}
-	return found
-}
-
-// destination is that of a route of a family.
-func destination(r netlink.Route, family int) netip.Prefix {
-	if r.Dst != nil {
-		if a, ok := netip.AddrFromSlice(r.Dst.IP); ok {
-			ones, bits := r.Dst.Mask.Size()
-			if a = a.Unmap(); a.Is4() {
-				ones -= bits - 32
-			}
-			return netip.PrefixFrom(a, ones)
-		}
-	}
-	if family == unix.AF_INET6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-}
-
-// ipFamilies are the address families this kernel has.
-func ipFamilies() []int {
-	if hasIPv6() {
-		return []int{unix.AF_INET, unix.AF_INET6}
-	}
-	return []int{unix.AF_INET}
-}
-
-// routeLinks returns the devices of a route.
-func routeLinks(r netlink.Route) (out []int) {
-	if r.LinkIndex > 0 {
-		out = append(out, r.LinkIndex)
-	}
-	for _, hop := range r.MultiPath {
-		out = append(out, hop.LinkIndex)
-	}
-	return out
 }
 
 // lookedAt is what Looked returns.
@@ -256,7 +131,7 @@ func (d *Datapath) sync() error {
 	if err != nil {
 		return err
 	}
-	offers, err := d.offerDevices(links, addrs)
+	offers, err := netdev.Offering(d.nl, links, addrs, d.cfg.Devices, d.inForce.Load().Carries)
 	if err != nil {
 		return err
 	}
@@ -264,7 +139,7 @@ func (d *Datapath) sync() error {
 		return cmp.Compare(bit(offers[b.Attrs().Name]), bit(offers[a.Attrs().Name]))
 	})
 	d.noteLooked(links, offers)
-	stacked, masters := stackOf(links), map[int]string{}
+	stacked, masters := netdev.StackOf(links), map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
 	}
@@ -273,9 +148,9 @@ func (d *Datapath) sync() error {
 	var errs []error
 	present := map[int]bool{}
 	for _, l := range links {
-		if index := l.Attrs().Index; wanted(l, masters) && !stacked.taken[index] {
+		if index := l.Attrs().Index; netdev.Wanted(l, masters) && !stacked.Taken[index] {
 			present[index] = true
-			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && !stacked.shares(index)))
+			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && !stacked.Shares(index)))
 		}
 	}
 	for i := range d.devices {
@@ -310,21 +185,24 @@ func (d *Datapath) isAttached(ifindex int) bool {
 // syncDeviceLocked attaches our programs to a device or updates what they know.
 func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	a := l.Attrs()
-	header, _ := linkHeader(a.EncapType)
+	header, _ := netdev.Header(a.EncapType)
 	v := smcgwDevice{L2len: uint8(header)}
 	copy(v.Mac[:], a.HardwareAddr)
 	switch {
-	case oneWay(l):
+	case netdev.OneWay(l):
 		v.Flags, offer = deviceOneWay, false
 	case offer:
 		v.Flags = deviceOffer
 	}
-	if ipsec(l) {
+	if netdev.IPsec(l) {
 		v.Flags |= deviceIPsec
 	}
 	dev, known := d.devices[a.Index]
 	if !known {
 		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
+		if d.cfg.Counting {
+			dev.legs = [2]LegWay{}
+		}
 	}
 	dev.up = a.Flags&net.FlagUp != 0
 	for family, way := range dev.legs {
@@ -347,6 +225,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	}
 	dev.name, dev.value = a.Name, v
 	d.devices[a.Index] = dev
+	if d.cfg.Counting {
+		return nil
+	}
 	if err := d.attachDevice(dev, a.Index); err != nil {
 		err = errors.Join(err, d.detachLocked(a.Index)) // tried again at the next change
 		if errors.Is(err, unix.ENODEV) {

@@ -32,6 +32,9 @@ func (d *Datapath) Handover() (h Handover, err error) {
 	if h.Heartbeat, err = duplicate(d.objs.Beat.FD(), "heartbeat"); err != nil {
 		return Handover{}, err
 	}
+	if d.cfg.Counting { // nothing has to outlive the daemon
+		return h, nil
+	}
 	for _, fd := range append([]int{d.appTUN, d.wireTUN, int(d.cfg.Legs.File().Fd())}, d.linkFDs()...) {
 		f, err := duplicate(fd, "steering")
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // legMAC and hostMAC are the link addresses of the pair of devices that leads to
@@ -32,7 +34,7 @@ func (d *Datapath) setupLegs() error {
 	}
 	settings := map[string]string{}
 	for _, key := range legSettings {
-		value, err := readSysctl(key)
+		value, err := netdev.ReadSysctl(key)
 		if err != nil {
 			return err
 		}
@@ -80,8 +82,13 @@ func (d *Datapath) makePair() error {
 	return nil
 }
 
-// legIndex is the interface of the host's end.
-func (d *Datapath) legIndex() int { return d.pair.Attrs().Index }
+// legIndex is the interface of the host's end, 0 without one.
+func (d *Datapath) legIndex() int {
+	if d.pair == nil {
+		return 0
+	}
+	return d.pair.Attrs().Index
+}
 
 // attachPair attaches the programs to the host's end. They go with the device, not
 // with this process: a leg's reset that leaves when the gateway dies is steered as

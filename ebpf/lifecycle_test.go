@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // fileOf wraps a descriptor that a test opened.
@@ -37,7 +39,7 @@ func (h *host) attachments() (out []string) {
 				}
 			}
 		}
-		for _, f := range ipFamilies() {
+		for _, f := range netdev.Families() {
 			rules, err := netlink.RuleList(f)
 			require.NoError(h.t, err)
 			for _, r := range rules {
@@ -51,7 +53,7 @@ func (h *host) attachments() (out []string) {
 				}
 			}
 		}
-		lo, err := readSysctl("ipv4/conf/lo/accept_local")
+		lo, err := netdev.ReadSysctl("ipv4/conf/lo/accept_local")
 		require.NoError(h.t, err)
 		out = append(out, "accept_local "+lo)
 	})
@@ -182,7 +184,7 @@ func TestRPFilter(t *testing.T) {
 		for _, h := range []*host{h1, h2} {
 			h.do(func() {
 				for _, dev := range []string{"all", "default", "w0", "lo"} {
-					require.NoError(t, writeSysctl("ipv4/conf/"+dev+"/rp_filter", filter))
+					require.NoError(t, netdev.WriteSysctl("ipv4/conf/"+dev+"/rp_filter", filter))
 				}
 			})
 		}

@@ -110,6 +110,9 @@ func enterNamespace(ns *os.File) error {
 // follow brings everything up to date, the proof of the legs too if prove is set.
 func (d *Datapath) follow(prove bool) {
 	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
+	if d.cfg.Counting {
+		prove = false
+	}
 	err = errors.Join(err, d.followWays(prove))
 	if prove {
 		err = errors.Join(err, d.proveLegs())

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/lab/testnet"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // The offer is overwritten at any place in the options, with a right checksum. A
@@ -23,7 +25,7 @@ func TestNeutraliseEveryOffset(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
-	eth := make([]byte, etherLen)
+	eth := make([]byte, netdev.EtherLen)
 	for lead := range 31 {
 		for _, v := range []struct {
 			src, dst string
@@ -45,8 +47,8 @@ func TestNeutraliseEveryOffset(t *testing.T) {
 			run := bpf.RunOptions{Data: in, DataOut: make([]byte, 256)}
 			_, err := d.objs.EgressL2.Run(&run)
 			require.NoError(t, err)
-			require.True(t, checksumOK(run.DataOut[etherLen:]), "%d %s", lead, v.src)
-			out, ok := readSegment(run.DataOut[etherLen:])
+			require.True(t, checksumOK(run.DataOut[netdev.EtherLen:]), "%d %s", lead, v.src)
+			out, ok := readSegment(run.DataOut[netdev.EtherLen:])
 			require.True(t, ok)
 			for _, b := range out.options {
 				require.EqualValues(t, 1, b)
@@ -113,26 +115,26 @@ func TestNeutralised(t *testing.T) {
 
 	// Fast Open: a SYN with the option.
 	c.h1.do(func() {
-		err := writeSysctl("ipv4/tcp_fastopen", "1")
+		err := netdev.WriteSysctl("ipv4/tcp_fastopen", "1")
 		require.NoError(t, err)
 	})
 	c.refusedAtEgress(ReasonSYNOptions, func() (net.Conn, error) { return c.h1.fastOpen(addrPort("10.77.0.2:6379")) })
 
 	// No timestamps.
 	c.h1.do(func() {
-		err := writeSysctl("ipv4/tcp_timestamps", "0")
+		err := netdev.WriteSysctl("ipv4/tcp_timestamps", "0")
 		require.NoError(t, err)
 	})
 	c.refusedAtEgress(ReasonSYNOptions, plain("10.77.0.2:6379"))
 	c.refusedAtEgress(ReasonSYNOptions, plain("[fd77::2]:6379"))
 	c.h1.do(func() {
-		err := writeSysctl("ipv4/tcp_timestamps", "1")
+		err := netdev.WriteSysctl("ipv4/tcp_timestamps", "1")
 		require.NoError(t, err)
 	})
 
 	// ECN.
 	c.h1.do(func() {
-		err := writeSysctl("ipv4/tcp_ecn", "1")
+		err := netdev.WriteSysctl("ipv4/tcp_ecn", "1")
 		require.NoError(t, err)
 	})
 	c.refusedAtEgress(ReasonSYNOptions, plain("10.77.0.2:6379"))
@@ -193,7 +195,7 @@ func TestOtherDeviceAndForwarded(t *testing.T) {
 		p, err := netlink.LinkByName("w0h0")
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkSetNsFd(p, int(h0.ns)))
-		err = writeSysctl("ipv4/ip_forward", "1")
+		err = netdev.WriteSysctl("ipv4/ip_forward", "1")
 		require.NoError(t, err)
 		setAddress(t, "in", "10.79.0.1/24")
 	})

@@ -16,6 +16,12 @@ import (
 
 // objects are the loaded maps and programs.
 type objects struct {
+	counting
+	carrying
+}
+
+// counting is what a datapath needs that carries nothing, and the maps that are empty then.
+type counting struct {
 	Flows *bpf.Map `ebpf:"smcgw_flows"`
 	Peers *bpf.Map `ebpf:"smcgw_peers"`
 
@@ -24,6 +30,7 @@ type objects struct {
 	Devices *bpf.Map `ebpf:"smcgw_devices"`
 	Control *bpf.Map `ebpf:"smcgw_control"`
 
+	Seen            *bpf.Map `ebpf:"smcgw_seen"`
 	Services        *bpf.Map `ebpf:"smcgw_services"`
 	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
 	DatagramNatives *bpf.Map `ebpf:"smcgw_dgram_natives"`
@@ -46,9 +53,13 @@ type objects struct {
 
 	Globals *bpf.Map `ebpf:".bss"` // smcgw_traces
 
-	Sockops   *bpf.Program `ebpf:"smcgw_sockops"`
-	Connect4  *bpf.Program `ebpf:"smcgw_connect4"`
-	Connect6  *bpf.Program `ebpf:"smcgw_connect6"`
+	Sockops  *bpf.Program `ebpf:"smcgw_sockops"`
+	Connect4 *bpf.Program `ebpf:"smcgw_connect4"`
+	Connect6 *bpf.Program `ebpf:"smcgw_connect6"`
+}
+
+// carrying are the programs that touch packets.
+type carrying struct {
 	EgressL2  *bpf.Program `ebpf:"smcgw_eg_l2"`
 	EgressL3  *bpf.Program `ebpf:"smcgw_eg_l3"`
 	IngressL2 *bpf.Program `ebpf:"smcgw_in_l2"`
@@ -67,7 +78,7 @@ func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
-		o.Events, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+		o.Events, o.Seen, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
 		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
 	} {
 		errs = append(errs, m.Close())
@@ -115,7 +126,7 @@ func (d *Datapath) load() error {
 	}
 	for name, v := range map[string]any{
 		"generation": uint32(d.cfg.Generation), "app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
-		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
+		"netns_cookie": cookie, "counting": uint8(bit(d.cfg.Counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
 		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
@@ -136,7 +147,14 @@ func (d *Datapath) load() error {
 		spec.Maps["smcgw_own"].MaxEntries, spec.Maps["smcgw_devices"].MaxEntries = uint32(d.cfg.maxOwn), uint32(d.cfg.maxOwn)
 	}
 	objs := new(objects)
-	if err := spec.LoadAndAssign(objs, nil); err != nil {
+	want := any(objs)
+	if d.cfg.Counting {
+		want = &objs.counting
+		for _, name := range []string{"smcgw_flows", "smcgw_services", "smcgw_dgrams", "smcgw_dgram_natives", "smcgw_dgram_peers"} {
+			spec.Maps[name].MaxEntries = 16 // and stays empty
+		}
+	}
+	if err := spec.LoadAndAssign(want, nil); err != nil {
 		return verifierError(err)
 	}
 	d.objs = objs

@@ -222,8 +222,9 @@ func TestPolicyInKernel(t *testing.T) {
 				Peer: testPeers[pick(len(testPeers))], Port: testPorts[pick(len(testPorts))],
 				UID: testUIDs[pick(len(testUIDs))], Cgroup: place,
 			}
-			want := naive(rules, testNever, q)
 			tuple := h1.beginAs(q)
+			q.Local, q.Remote = tuple.Local, tuple.Remote
+			want := naive(rules, testNever, q)
 			n := decided[want.Rule]
 			n.Rule = want.Rule
 			if want.Action == ActionPass {
@@ -289,6 +290,10 @@ func randomRules(pick func(int) int, base string) []Rule {
 		}
 		for range pick(3) {
 			r.Peers = append(r.Peers, testPrefixes[pick(len(testPrefixes))])
+		}
+		r.Direction, r.Share = Direction(pick(4)%3), []Share{ShareDefault, ShareDefault, ShareNone, ShareAll, ShareOf(50)}[pick(5)]
+		if r.Direction == DirectionServer {
+			continue
 		}
 		if pick(3) == 0 {
 			r.UIDs = append(r.UIDs, testUIDs[pick(len(testUIDs))])

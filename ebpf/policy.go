@@ -5,6 +5,9 @@ import "github.com/smcgw/smcgw/ebpf/internal/policy"
 // Rule is one line of the policy.
 type Rule = policy.Rule
 
+// PortRange is a range of ports of a rule.
+type PortRange = policy.PortRange
+
 // Policy is a compiled rule list, which decides as the programs do.
 type Policy = policy.Policy
 
@@ -21,6 +24,32 @@ type Proto = policy.Proto
 const (
 	ProtoTCP = policy.ProtoTCP
 	ProtoUDP = policy.ProtoUDP
+)
+
+// Share is a part of the connections of a rule.
+type Share = policy.Share
+
+// Rollout is which connections these are.
+type Rollout = policy.Rollout
+
+// The shares with a meaning of their own.
+const (
+	ShareDefault = policy.ShareDefault
+	ShareNone    = policy.ShareNone
+	ShareAll     = policy.ShareAll
+)
+
+// ShareOf returns the share for a percentage, 0 to 100.
+func ShareOf(percent float64) Share { return policy.ShareOf(percent) }
+
+// Direction is that of a dial.
+type Direction = policy.Direction
+
+// The directions.
+const (
+	DirectionBoth   = policy.DirectionBoth
+	DirectionClient = policy.DirectionClient
+	DirectionServer = policy.DirectionServer
 )
 
 // Action is what a policy rule wants. Whether auto pays is told by

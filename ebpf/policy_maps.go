@@ -26,9 +26,10 @@ func (d *Datapath) activateLocked(p *Policy) error {
 		return err
 	}
 	d.policy, d.cgroups = p, cgroups
-	d.inForce.Store(p)
+	d.noteRolloutLocked()
 	// After the policy: a program that finds the new epoch finds the new policy.
 	d.control.Epoch = max(d.control.Epoch+1, 1)
+	d.rulesSince = d.control.Epoch
 	if err := errors.Join(d.putControlLocked(), d.putDatagramsLocked()); err != nil {
 		return err
 	}
@@ -53,9 +54,9 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 	}
 	head := smcgwPolicyHead{
 		Any4: p.Any4, Any6: p.Any6, AnyPort: p.AnyPort, AnyCgroup: p.AnyCgroup, AnyUid: p.AnyUID,
-		Inbound: p.Inbound, Accelerate: p.Accelerate, Automatic: p.Automatic, Tcp: p.TCP, Udp: p.UDP,
+		Inbound: p.Inbound, Outbound: p.Outbound, Anyone: p.Anyone, Accelerate: p.Accelerate, Automatic: p.Automatic, Tcp: p.TCP, Udp: p.UDP,
 		Prefixes4: bit(names(p, netip.Addr.Is4)), Prefixes6: bit(names(p, netip.Addr.Is6)),
-		Watch: bit(p.TCP&^p.Inbound != 0), WatchUdp: bit(p.UDP&^p.Inbound != 0),
+		Watch: bit(p.TCP&^p.Anyone != 0), WatchUdp: bit(p.UDP&^p.Anyone != 0), Shares: p.Shares(),
 	}
 	errs = append(errs, d.objs.Policy.Put(gen, head))
 	if err := errors.Join(errs...); err != nil {

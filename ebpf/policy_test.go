@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -20,11 +21,14 @@ func naive(rules []Rule, never []uint16, q Query) Verdict {
 		if !naiveMatch(r, q) || taken && !sole(r) {
 			continue
 		}
-		if r.Action != ActionPass && len(r.Ports) == 0 && slices.Contains(never, q.Port) {
+		if r.Action != ActionPass && !slices.Contains(r.Ports, q.Port) && slices.Contains(never, q.Port) {
 			if excluded == NoRule {
 				excluded = i
 			}
 			continue
+		}
+		if r.Action != ActionPass && naiveOutside(r, q) {
+			return Verdict{Rule: i, Reason: ReasonCanary}
 		}
 		if r.Action != ActionPass {
 			return Verdict{Rule: i, Action: r.Action}
@@ -44,10 +48,11 @@ func naiveMatch(r Rule, q Query) bool {
 	if r.Proto != q.Proto {
 		return false
 	}
-	if q.Inbound && r.OutboundOnly() {
+	if q.Inbound && (r.Direction == DirectionClient || len(r.UIDs)+len(r.Cgroups) > 0) || !q.Inbound && r.Direction == DirectionServer {
 		return false
 	}
-	if len(r.Ports) > 0 && !slices.Contains(r.Ports, q.Port) {
+	within := func(p PortRange) bool { return p.First <= q.Port && q.Port <= p.Last }
+	if len(r.Ports)+len(r.Ranges) > 0 && !slices.Contains(r.Ports, q.Port) && !slices.ContainsFunc(r.Ranges, within) {
 		return false
 	}
 	if len(r.Peers) > 0 && !slices.ContainsFunc(r.Peers, func(p netip.Prefix) bool { return p.Contains(q.Peer) }) {
@@ -61,9 +66,18 @@ func naiveMatch(r Rule, q Query) bool {
 	})
 }
 
+// naiveOutside: a rule has no share here, or one that its place decides.
+func naiveOutside(r Rule, q Query) bool {
+	if r.Share == ShareDefault || !q.Local.IsValid() {
+		return false
+	}
+	return r.Share == ShareNone || r.Share != ShareAll && policy.Place(0, q.Local, q.Remote) >= uint32(r.Share)
+}
+
 var (
 	testNever    = []uint16{22, 53}
 	testPorts    = []uint16{22, 53, 80, 6379, 9000}
+	testRanges   = []PortRange{{First: 20, Last: 80}, {First: 53, Last: 53}, {First: 6000, Last: 9000}}
 	testPrefixes = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.77.0.0/16"), netip.MustParsePrefix("10.77.3.0/24"),
 		netip.MustParsePrefix("10.77.3.7/32"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/25"),
@@ -91,12 +105,15 @@ func drawRules(t *rapid.T) []Rule {
 	rules := make([]Rule, n)
 	for i := range rules {
 		rules[i] = Rule{
-			Ports: some(t, "ports", testPorts), Peers: some(t, "peers", testPrefixes),
+			Ports: some(t, "ports", testPorts), Ranges: some(t, "ranges", testRanges), Peers: some(t, "peers", testPrefixes),
 			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")), Proto: Proto(rapid.IntRange(0, 1).Draw(t, "proto")),
-			Sole: rapid.IntRange(0, 5).Draw(t, "sole") == 0,
+			Sole: rapid.IntRange(0, 5).Draw(t, "sole") == 0, Share: rapid.SampledFrom([]Share{0, 0, ShareNone, ShareAll, ShareOf(50)}).Draw(t, "share"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "caller") == 0 {
 			rules[i].UIDs, rules[i].Cgroups = some(t, "uids", testUIDs), some(t, "cgroups", testCgroups)
+		}
+		if len(rules[i].UIDs)+len(rules[i].Cgroups) == 0 {
+			rules[i].Direction = Direction(rapid.IntRange(0, 2).Draw(t, "direction"))
 		}
 	}
 	return rules
@@ -113,6 +130,10 @@ func TestPolicyModel(t *testing.T) {
 				Inbound: rapid.Bool().Draw(t, "inbound"), Peer: rapid.SampledFrom(testPeers).Draw(t, "peer"),
 				Port: rapid.SampledFrom(append(testPorts, 1)).Draw(t, "port"),
 				UID:  rapid.SampledFrom(append(testUIDs, 9)).Draw(t, "uid"), Cgroup: rapid.SampledFrom(testPlaces).Draw(t, "cgroup"),
+			}
+			if rapid.Bool().Draw(t, "ends") {
+				q.Local = netip.AddrPortFrom(netip.MustParseAddr("10.77.3.1"), rapid.Uint16().Draw(t, "local"))
+				q.Remote = netip.AddrPortFrom(q.Peer, q.Port)
 			}
 			require.Equal(t, naive(rules, testNever, q), p.Decide(q), "%+v", q)
 		}

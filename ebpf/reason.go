@@ -13,6 +13,7 @@ const (
 	ReasonForwarded        uint8 = 6
 	ReasonSYNOptions       uint8 = 7
 	ReasonAddress          uint8 = 8
+	ReasonCanary           uint8 = policy.ReasonCanary
 	ReasonAppLegBlocked    uint8 = 10
 	ReasonPeerNoOption     uint8 = 20
 	ReasonOptionMirrored   uint8 = 21

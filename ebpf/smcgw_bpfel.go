@@ -62,6 +62,9 @@ type smcgwControl struct {
 	Handshake        uint64
 	Proofs           uint32
 	Shed             uint32
+	Seed             uint64
+	Share            uint32
+	Pad              uint32
 }
 
 type smcgwDevice struct {
@@ -184,6 +187,8 @@ type smcgwPolicyHead struct {
 	AnyCgroup  uint64
 	AnyUid     uint64
 	Inbound    uint64
+	Outbound   uint64
+	Anyone     uint64
 	Accelerate uint64
 	Automatic  uint64
 	Tcp        uint64
@@ -192,6 +197,7 @@ type smcgwPolicyHead struct {
 	WatchUdp   uint32
 	Prefixes4  uint32
 	Prefixes6  uint32
+	Shares     [64]uint32
 }
 
 type smcgwPortKey struct {
@@ -205,6 +211,29 @@ type smcgwPortRule struct {
 	_        structs.HostLayout
 	Mask     uint64
 	Excluded uint64
+}
+
+type smcgwSeen struct {
+	_          structs.HostLayout
+	Begun      uint64
+	Ended      uint64
+	Sent       uint64
+	Received   uint64
+	Bulk       uint64
+	BulkBytes  uint64
+	BulkLasted uint64
+}
+
+type smcgwSeenKey struct {
+	_       structs.HostLayout
+	Addr    [16]uint8
+	Port    uint16
+	Family  uint8
+	Side    uint8
+	Rule    uint8
+	Carries uint8
+	Pad     [2]uint8
+	Epoch   uint32
 }
 
 type smcgwService struct {
@@ -224,7 +253,10 @@ type smcgwSkNote struct {
 	Phase      uint8
 	Foreign    uint8
 	Rule       uint8
-	Pad        [7]uint8
+	Side       uint8
+	Carries    uint8
+	Pad        uint8
+	Epoch      uint32
 	Began      uint64
 }
 
@@ -312,6 +344,7 @@ const (
 	smcgwMapSmcgwPolicy         = "smcgw_policy"
 	smcgwMapSmcgwPorts          = "smcgw_ports"
 	smcgwMapSmcgwScratch        = "smcgw_scratch"
+	smcgwMapSmcgwSeen           = "smcgw_seen"
 	smcgwMapSmcgwServed         = "smcgw_served"
 	smcgwMapSmcgwServices       = "smcgw_services"
 	smcgwMapSmcgwSk             = "smcgw_sk"
@@ -334,6 +367,7 @@ const (
 	smcgwVarAnswerRate          = "answer_rate"
 	smcgwVarAppIfindex          = "app_ifindex"
 	smcgwVarCookieKey           = "cookie_key"
+	smcgwVarCounting            = "counting"
 	smcgwVarDatagramPort        = "datagram_port"
 	smcgwVarGeneration          = "generation"
 	smcgwVarHasXfrm             = "has_xfrm"
@@ -438,6 +472,7 @@ type smcgwMapSpecs struct {
 	SmcgwPolicy       *ebpf.MapSpec `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.MapSpec `ebpf:"smcgw_ports"`
 	SmcgwScratch      *ebpf.MapSpec `ebpf:"smcgw_scratch"`
+	SmcgwSeen         *ebpf.MapSpec `ebpf:"smcgw_seen"`
 	SmcgwServed       *ebpf.MapSpec `ebpf:"smcgw_served"`
 	SmcgwServices     *ebpf.MapSpec `ebpf:"smcgw_services"`
 	SmcgwSk           *ebpf.MapSpec `ebpf:"smcgw_sk"`
@@ -452,6 +487,7 @@ type smcgwVariableSpecs struct {
 	AnswerRate          *ebpf.VariableSpec `ebpf:"answer_rate"`
 	AppIfindex          *ebpf.VariableSpec `ebpf:"app_ifindex"`
 	CookieKey           *ebpf.VariableSpec `ebpf:"cookie_key"`
+	Counting            *ebpf.VariableSpec `ebpf:"counting"`
 	DatagramPort        *ebpf.VariableSpec `ebpf:"datagram_port"`
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
 	HasXfrm             *ebpf.VariableSpec `ebpf:"has_xfrm"`
@@ -514,6 +550,7 @@ type smcgwMaps struct {
 	SmcgwPolicy       *ebpf.Map `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.Map `ebpf:"smcgw_ports"`
 	SmcgwScratch      *ebpf.Map `ebpf:"smcgw_scratch"`
+	SmcgwSeen         *ebpf.Map `ebpf:"smcgw_seen"`
 	SmcgwServed       *ebpf.Map `ebpf:"smcgw_served"`
 	SmcgwServices     *ebpf.Map `ebpf:"smcgw_services"`
 	SmcgwSk           *ebpf.Map `ebpf:"smcgw_sk"`
@@ -546,6 +583,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwPolicy,
 		m.SmcgwPorts,
 		m.SmcgwScratch,
+		m.SmcgwSeen,
 		m.SmcgwServed,
 		m.SmcgwServices,
 		m.SmcgwSk,
@@ -561,6 +599,7 @@ type smcgwVariables struct {
 	AnswerRate          *ebpf.Variable `ebpf:"answer_rate"`
 	AppIfindex          *ebpf.Variable `ebpf:"app_ifindex"`
 	CookieKey           *ebpf.Variable `ebpf:"cookie_key"`
+	Counting            *ebpf.Variable `ebpf:"counting"`
 	DatagramPort        *ebpf.Variable `ebpf:"datagram_port"`
 	Generation          *ebpf.Variable `ebpf:"generation"`
 	HasXfrm             *ebpf.Variable `ebpf:"has_xfrm"`

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/packet"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // get reads a number of struct traces.
@@ -134,7 +136,7 @@ func TestPassesDecidesAlike(t *testing.T) {
 	usual := []byte{2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7}
 	for range 4000 {
 		pkt, proto := oddSegment(t, r, usual)
-		frame := binary.BigEndian.AppendUint16(make([]byte, etherLen-2), proto)
+		frame := binary.BigEndian.AppendUint16(make([]byte, netdev.EtherLen-2), proto)
 		frame = append(frame, pkt...)
 		for _, p := range [][2]*bpf.Program{
 			{short.EgressL2, whole.EgressL2}, {short.IngressL2, whole.IngressL2},

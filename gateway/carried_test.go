@@ -28,7 +28,7 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 			HeartbeatTimeout: 2 * time.Second,
 			Config: config.Config{
 				Mode: config.ModeEnforce, Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm},
-				Policy: []config.Rule{{Name: "r", Match: config.Match{Ports: []uint16{port}}, Action: config.ActionAuto}},
+				Policy: []config.Rule{{Name: "r", Match: config.Match{Ports: config.Ports(port)}, Action: config.ActionAuto}},
 			},
 		})
 		require.NoError(t, err)

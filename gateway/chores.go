@@ -48,6 +48,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.room.Note()
+		g.rollout.Grow(time.Now())
+		g.look()
+		g.watchOver(time.Now())
 		g.learn(time.Now())
 		awake.Tick(time.Now(), g.all)
 	}
@@ -56,6 +59,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 // watchLegs keeps new connections native while sockets for them cannot be made. Those
 // that are carried have theirs.
 func (g *gateway) watchLegs() {
+	if !g.carries() {
+		return
+	}
 	missing := !g.legs.Available()
 	if g.stopping.Load() || missing == g.legless.Load() {
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -31,14 +32,19 @@ func (g *gateway) Status() admin.Status {
 
 // tellHealth adds what of the configuration is not done, and why.
 func (g *gateway) tellHealth(st *admin.Status) {
-	st.BlockedLegs = g.blockedLegs()
+	st.BlockedLegs = report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
-	if st.Notes = g.missingDevices(); len(st.Notes) > 0 {
+	if g.host.Devices != nil {
+		_, missing := g.host.Devices()
+		st.Notes = report.MissingDevices(missing)
+	}
+	if len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
 	g.reloads.Tell(st)
+	g.guard.Tell(st)
 	failed, active := false, false
 	if g.noDatagrams != nil {
 		failed = true
@@ -53,29 +59,13 @@ func (g *gateway) tellHealth(st *admin.Status) {
 			st.Notes = append(st.Notes, d.Name+": "+d.Note)
 		}
 	}
-	if !active && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
+	if !active && g.carries() && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
 		failed = true
 		st.Notes = append(st.Notes, fmt.Sprintf("carriers: none of %v works on this host, and every connection stays native: smcgw devices tells why", g.cfg.Carriers))
 	}
 	if failed {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
-}
-
-// missingDevices says which devices of the configuration carry nothing since there is no
-// such device.
-func (g *gateway) missingDevices() []string {
-	if g.host.Devices == nil {
-		return nil
-	}
-	_, missing := g.host.Devices()
-	return report.MissingDevices(missing)
-}
-
-// blockedLegs lists where connections are native because legs do not reach
-// applications.
-func (g *gateway) blockedLegs() []admin.BlockedLegs {
-	return report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 }
 
 // Stats implements admin.Control.
@@ -194,6 +184,11 @@ func (g *gateway) SetOff(off bool) error {
 		return err
 	}
 	g.off.Store(off)
+	if !off {
+		if err := g.resetGuard(); err != nil {
+			return err
+		}
+	}
 	if off {
 		g.dgrams.Load().Quiesce(negotiate.ReasonOff)
 	} else {
@@ -268,6 +263,9 @@ func (g *gateway) mode() config.Mode {
 	if g.off.Load() {
 		return config.ModeOff
 	}
+	if g.guard.State() == guard.Tripped {
+		return config.ModeObserve
+	}
 	return g.live.Load().Mode
 }
 
@@ -282,6 +280,8 @@ func (g *gateway) Totals() admin.Snapshot {
 	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
 	g.reloads.AddTo(&s)
+	g.guard.AddTo(&s)
+	s.Share = g.rollout.Share().Percent() / 100
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}
@@ -305,7 +305,10 @@ func (g *gateway) Totals() admin.Snapshot {
 // Snapshot implements admin.MetricsSource.
 func (g *gateway) Snapshot() admin.Snapshot {
 	s := g.Totals()
-	report.WireBounds(&s.Bounds, g.env.Stack.Stats())
+	if g.carries() {
+		report.WireBounds(&s.Bounds, g.env.Stack.Stats())
+		s.CPU, s.CQErrors = loop.ProcessorTimes(g.shards), g.carriers.CQErrors()
+	}
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)
@@ -313,7 +316,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-	s.Devices, s.CPU, s.CQErrors = g.devices(), loop.ProcessorTimes(g.shards), g.carriers.CQErrors()
+	s.Devices = g.devices()
 	hosts := map[netip.Addr]bool{}
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
@@ -328,7 +331,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 
 // snapshotDecisions reads what the programs have decided.
 func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
-	c, err := g.steer.Counters()
+	c, err := g.counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 		return

@@ -27,7 +27,7 @@ func (g *gateway) awaitDrain(ctx context.Context) error {
 // when no connection is carried any more.
 func (g *gateway) left() (flows, lingering int, now time.Time) {
 	now = time.Now()
-	if flows = len(g.all()); flows > 0 {
+	if flows = len(g.all()); flows > 0 || !g.carries() {
 		return flows, 0, now
 	}
 	n, err := g.steer.Lingering()

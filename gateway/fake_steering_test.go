@@ -22,6 +22,8 @@ type fakeSteering struct {
 	services map[netip.AddrPort]ebpf.Service
 	counters ebpf.Counters
 	policy   []ebpf.Rule
+	rollout  ebpf.Rollout
+	seen     []ebpf.Seen
 	refuse   error // of SetPolicy
 
 	refused   uint8 // of Refuse
@@ -60,6 +62,21 @@ func (s *fakeSteering) Refuse(reason uint8) error {
 }
 
 func (*fakeSteering) SetProofs(int) error { return nil }
+
+func (s *fakeSteering) SetRollout(r ebpf.Rollout) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rollout = r
+	return nil
+}
+
+func (s *fakeSteering) TakeSeen() ([]ebpf.Seen, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.seen
+	s.seen = nil
+	return list, nil
+}
 
 func (s *fakeSteering) Shed(reason uint8) error {
 	s.mu.Lock()

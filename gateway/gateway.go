@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
@@ -25,6 +26,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/gateway/internal/forecast"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -73,7 +76,12 @@ type gateway struct {
 	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloads       *renewal.Reloads
 	renewal       *renewal.Renewal
-	reloading     sync.Mutex // of reload: before trials.mu
+	rollout       *policy.Progress
+	guard         *guard.Keeper
+	forecast      *forecast.Book
+	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
+	reloading     sync.Mutex     // of reload: before trials.mu
+	heir          *gateway       // the gateway in the place of this one; guarded by reloading
 	logDropped    func() uint64
 	logLevel      *slog.LevelVar // nil: it cannot be set
 
@@ -94,7 +102,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, reloads: new(renewal.Reloads), logDropped: func() uint64 { return 0 },
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(renewal.Reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.feed = admin.NewFeed()
@@ -106,6 +114,8 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers}
 	g.room = admission.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}
 	g.refusals = admission.Refusals{Tell: g.steer.Refuse}
+	g.guard.Configure(cfg.Guard, guard.Totals{})
+	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
 	g.trials = policy.NewTrials(cfg, g.steer)
 	g.environ()
 	if err := g.build(h); err != nil {
@@ -136,6 +146,10 @@ func (g *gateway) environ() {
 // crash ends the process as a failure, without a goroutine dump: the log has it.
 func crash() { os.Exit(1) }
 
+// carries reports whether the gateway can carry: its host has what that takes. Otherwise
+// it has the programs count.
+func (g *gateway) carries() bool { return g.host.Link != nil }
+
 func (g *gateway) build(h Host) error {
 	keys, err := config.LoadKeys(g.cfg.Security.PSKFile)
 	if err != nil {
@@ -149,6 +163,9 @@ func (g *gateway) build(h Host) error {
 	}
 	if err := g.steer.SetProofs(g.cfg.Limits.NewFlowsPerSecond); err != nil {
 		return fmt.Errorf("rate of connections that peers begin: %w", err)
+	}
+	if !g.carries() {
+		return nil
 	}
 	if err := g.startShards(); err != nil {
 		return err

@@ -6,11 +6,12 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
-// newAutoBook returns nil if no rule has action auto.
+// newAutoBook returns nil if no rule has action auto, or nothing is carried.
 func newAutoBook(g *gateway) *auto.Book {
-	if !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
+	if !g.carries() || !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
 		return nil
 	}
 	return auto.NewBook(g.steer, g.cfg.Fallback.NegativeCache, g.log)
@@ -22,8 +23,9 @@ func (g *gateway) learnsFrom(rule int) bool {
 	if g.env.Auto == nil {
 		return false
 	}
-	policy := g.live.Load().Policy
-	return rule >= 0 && rule < len(policy) && policy[rule].Action == config.ActionAuto
+	now := g.live.Load()
+	_, action := policy.RuleOf(now.Policy, now.ahead, rule)
+	return action == config.ActionAuto
 }
 
 // learn looks at the flows that go on.

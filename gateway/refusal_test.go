@@ -28,7 +28,7 @@ func TestLegsComeBack(t *testing.T) {
 		legs.missing = missing
 		g.watchLegs()
 		require.Equal(t, uint8(want), steer.refused)
-		require.Equal(t, missing, len(g.blockedLegs()) > 0)
+		require.Equal(t, missing, len(g.Status().BlockedLegs) > 0)
 	}
 	look(false, negotiate.ReasonNone)
 	look(true, negotiate.ReasonAppLegBlocked)

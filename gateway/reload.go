@@ -18,13 +18,14 @@ import (
 func (g *gateway) reload(next config.Config) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := g.cfg.CheckReload(next, g.dgrams.Load() != nil); err != nil {
+	if err := g.cfg.CheckReload(next, !g.carries() || g.dgrams.Load() != nil, !g.carries() || g.env.Auto != nil); err != nil {
 		return err
 	}
 	keys, err := config.LoadKeys(next.Security.PSKFile)
 	if err != nil {
 		return err
 	}
+	g.look()
 	now := g.live.Load()
 	book, err := g.closeDecisions(now)
 	if err != nil {
@@ -38,6 +39,8 @@ func (g *gateway) reload(next config.Config) error {
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book, ahead: g.trials.Ahead()})
 	g.applyLog(next.Log)
+	g.rollout.Configure(next.Rollout)
+	g.guard.Configure(next.Guard, g.totals())
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}
@@ -80,55 +83,20 @@ func (g *gateway) applyMode(m config.Mode) error {
 // liveConfig is the configuration in force. It is never changed, but replaced.
 type liveConfig struct {
 	config.Config
-	decided decisionBook
+	decided policy.Decided
 	ahead   int // rules of opt-ins before those of the configuration
 }
 
-// decisionBook is what the policies before this one decided: the programs count
-// by the number of the rule, which means another rule now.
-type decisionBook struct {
-	past  []admin.DecisionCount // by the rules that there were
-	until map[int]ebpf.Decided  // how far the counters are theirs
+// addDecisions adds what the programs decided.
+func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
+	c.decided.AddTo(s, c.Policy, c.ahead, list)
 }
 
 // closeDecisions closes the book of the policy in force.
-func (g *gateway) closeDecisions(now *liveConfig) (decisionBook, error) {
+func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
 	c, err := g.steer.Counters()
 	if err != nil {
-		return decisionBook{}, fmt.Errorf("counters: %w", err)
+		return policy.Decided{}, fmt.Errorf("counters: %w", err)
 	}
-	var s admin.Snapshot
-	now.addDecisions(&s, c.Decided)
-	book := decisionBook{past: s.Decisions, until: map[int]ebpf.Decided{}}
-	for _, d := range c.Decided {
-		book.until[d.Rule] = d
-	}
-	return book, nil
-}
-
-// noRule is the name under which connections are counted that no rule matched:
-// that of a last rule which says what happens anyway.
-const noRule = "default"
-
-// addDecisions adds what the programs decided, by rule. A rule that carries
-// passes what the never-list takes out of it.
-func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
-	for _, p := range c.decided.past {
-		s.AddDecision(p.Action, p.Rule, p.Count)
-	}
-	for _, d := range list {
-		name, action := noRule, config.ActionPass
-		switch i := d.Rule - c.ahead; {
-		case d.Rule < 0:
-		case i < 0:
-			name, action = policy.OptInRule, config.ActionAccelerate
-		case i < len(c.Policy):
-			name, action = c.Policy[i].Name, c.Policy[i].Action
-		default:
-			name, action = policy.TrialRule, config.ActionAccelerate
-		}
-		before := c.decided.until[d.Rule]
-		s.AddDecision(action, name, d.Accelerate-before.Accelerate)
-		s.AddDecision(config.ActionPass, name, d.Pass-before.Pass)
-	}
+	return now.decided.Close(now.Policy, now.ahead, c.Decided, false), nil
 }

@@ -24,7 +24,7 @@ func TestReload(t *testing.T) {
 	require.NoError(t, g.reload(g.cfg))
 	next := g.cfg
 	next.Mode = config.ModeObserve
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: []uint16{80}}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
 	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
 	require.NoError(t, g.reload(next))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
@@ -35,7 +35,7 @@ func TestReload(t *testing.T) {
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
 	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
-	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: []uint16{5432}}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: config.ActionAccelerate}}
 	require.NoError(t, g.reload(next))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
 	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
@@ -55,7 +55,7 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 		"handshake_timeout": func(c *config.Config) { c.Limits.HandshakeTimeout++ },
 		"action auto":       func(c *config.Config) { c.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}} },
 		"carries datagrams": func(c *config.Config) {
-			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{5353}}, Action: config.ActionAccelerate}}
+			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5353)}, Action: config.ActionAccelerate}}
 		},
 	} {
 		next := g.cfg
@@ -71,7 +71,7 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	steer.refuse = errFull
 	steer.mu.Unlock()
 	next := g.cfg
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: []uint16{80}}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
 	require.ErrorIs(t, g.reload(next), errFull)
 	require.Same(t, before, g.live.Load())
 	steer.mu.Lock()

@@ -4,10 +4,14 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Set implements admin.Control.
 func (g *gateway) Set(s admin.Setting) error {
+	if s.Name == admin.SettingShare {
+		return g.setShare(s.Value)
+	}
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	now := *g.live.Load()
@@ -18,4 +22,18 @@ func (g *gateway) Set(s admin.Setting) error {
 	g.live.Store(&now)
 	g.applyLog(now.Log)
 	return nil
+}
+
+// setShare changes the share of the connections that is carried, until the configuration is
+// read again. A ramp goes on from there.
+func (g *gateway) setShare(percent string) error {
+	share, err := config.ParseShare(percent)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", admin.ErrSetting, admin.SettingShare, err)
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	r := g.live.Load().Rollout
+	r.Percent = share
+	return g.rollout.Begin(r)
 }

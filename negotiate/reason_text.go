@@ -39,7 +39,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonCanary: {
 		"canary", "The connection is outside the configured share of connections.",
-		"Raise the share when you trust it.",
+		"Raise `rollout.percent`, or `percent` of the rule, when you trust it.",
 	},
 	ReasonAppLegBlocked: {
 		"app_leg_blocked", "A rule of this host drops what the gateway passes to local applications, or it is not known yet that none does.",

@@ -64,7 +64,7 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
-		newStatus, newStats, newConns, newWatch, newTop, newPeers, newDevices, newCodes, newVersion,
+		newStatus, newStats, newConns, newWatch, newTop, newPeers, newPolicy, newDevices, newCodes, newVersion,
 		newUp, newKeepLegs, newSucceed, newReload, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newBench,
 		newDoctor, newPing, newBugreport,
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -15,10 +17,14 @@ the file stays as it is. NAME is one of:
 
   log.level         debug, info, warn or error: what the daemon logs; the guardian keeps its own
   log.access        off, carried or all: which connections have lines of their own
-  log.access_limit  how many of those lines a second`,
-		Example: "  smcgw set log.level debug",
+  log.access_limit  how many of those lines a second
+  rollout.percent   the share of the connections that is carried, such as 25%; a ramp goes on
+                    from there
+
+NAME=VALUE is the same as NAME VALUE.`,
+		Example: "  smcgw set log.level debug\n  smcgw set rollout.percent=25%",
 		Args: func(_ *cobra.Command, args []string) error {
-			names := admin.Settings()
+			names, args := admin.Settings(), setting(args)
 			switch {
 			case len(args) != 2:
 				return usagef("set takes a name and a value: smcgw set log.level debug")
@@ -39,6 +45,7 @@ the file stays as it is. NAME is one of:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
+			args = setting(args)
 			res, err := c.Set(cmd.Context(), admin.Setting{Name: args[0], Value: args[1]})
 			if err != nil {
 				return err
@@ -46,4 +53,12 @@ the file stays as it is. NAME is one of:
 			return e.done(res)
 		},
 	}))
+}
+
+// setting takes NAME=VALUE apart.
+func setting(args []string) []string {
+	if len(args) != 1 {
+		return args
+	}
+	return strings.SplitN(args[0], "=", 2)
 }

@@ -29,8 +29,8 @@ var wrongConfigs = []struct {
 		`peers[0]: "10.77.0.0/33" is not an address or a prefix such as 10.0.0.0/8`, `peers[1]: "fd00::/129"`, `peers[2]: "host.example"`, `peers[3]: "10.77.0"`,
 	}},
 	{"bits behind a prefix", "policy: [{match: {peers: [10.77.0.2/24]}, action: accelerate}]", 0, []string{"10.77.0.2/24 means all of 10.77.0.0/24"}},
-	{"ports", `policy: [{match: {ports: [70000, http, "6000-7000"]}}]`, 4, []string{
-		`ports[0]: "70000" is not a port`, `ports[1]: "http" is not a port`, `ports[2]: "6000-7000" is not a port, a number from 1 to 65535; ranges and names of services are not known here: list the ports`,
+	{"ports", `policy: [{match: {ports: [70000, http, "7000-6000"]}}]`, 4, []string{
+		`ports[0]: "70000" is neither a port`, `ports[1]: "http" is neither a port`, `ports[2]: "7000-6000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 	}},
 	{"port 0", "policy: [{match: {ports: [0]}}]", 4, []string{"0 is not a port"}},
 	{"device that is not there", "devices: [eht0]", 0, []string{"there is no network device eht0 in this network namespace: see ip link"}},

@@ -137,7 +137,7 @@ global int choose(struct __sk_buff *skb, u32 l2len, const struct flow_key *k, st
 	ch->decided = 0;
 	if (odd_address(k) || to_many(skb, l2len))
 		return 0;
-	u64 allowed = h->udp;
+	u64 allowed = h->udp & h->outbound;
 	if (h->watch_udp)
 		allowed &= users_rules(skb, h, policy);
 	judge(k, k->rport, policy, allowed, &ch->v);

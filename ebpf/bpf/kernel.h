@@ -39,9 +39,11 @@ typedef __s64 s64;
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define be16(x) ((u16)__builtin_bswap16(x))
 #define be32(x) ((u32)__builtin_bswap32(x))
+#define le64(x) ((u64)(x))
 #else
 #define be16(x) ((u16)(x))
 #define be32(x) ((u32)(x))
+#define le64(x) ((u64)__builtin_bswap64(x))
 #endif
 
 /* sum_diff is bpf_csum_diff of what is no array of 32-bit words by its type. */

@@ -79,6 +79,7 @@ enum reason {
 	REASON_FORWARDED = 6,
 	REASON_SYN_OPTIONS = 7,
 	REASON_ADDRESS = 8,
+	REASON_CANARY = 9,
 	REASON_APP_LEG_BLOCKED = 10,
 	REASON_PEER_NO_OPTION = 20,
 	REASON_OPTION_MIRRORED = 21,
@@ -174,6 +175,9 @@ struct control {
 	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
 	u32 proofs;    /* connections of peers that user space takes on in a second; 0: any number */
 	u32 shed;      /* != 0: why it takes on none now */
+	u64 seed;      /* of the places of connections (policy.h) */
+	u32 share;     /* rules without a share of their own carry the places below it; SHARE_ALL: all */
+	u32 pad;
 };
 
 /* Also the key of the own-address map, with port 0. */
@@ -243,7 +247,9 @@ struct policy_head {
 	u64 any_port;
 	u64 any_cgroup;
 	u64 any_uid;
-	u64 inbound;    /* rules that ask for no cgroup or user */
+	u64 inbound;    /* rules for connections that come: they ask for no cgroup or user */
+	u64 outbound;   /* rules for those that leave */
+	u64 anyone;     /* rules that ask for no cgroup or user */
 	u64 accelerate; /* rules that do not pass */
 	u64 automatic;  /* of these, those with action auto */
 	u64 tcp;        /* rules by protocol */
@@ -252,7 +258,10 @@ struct policy_head {
 	u32 watch_udp;
 	u32 prefixes4;  /* a rule names addresses: else each has any4 */
 	u32 prefixes6;
+	u32 shares[64]; /* of each rule; 0: that of the control map */
 };
+
+#define SHARE_ALL 0xffffffffu
 
 struct lpm4 { u32 prefixlen; u32 policy; u8 addr[4]; };
 struct lpm6 { u32 prefixlen; u32 policy; u8 addr[16]; };
@@ -308,7 +317,7 @@ struct budget {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -317,10 +326,36 @@ struct sk_note {
 	u8 phase;
 	u8 foreign; /* another program wanted header options before us */
 	u8 rule;
-	u8 pad[7];
-	u64 began; /* ktime; of a native connection that is watched */
+	u8 side;
+	u8 carries;
+	u8 pad;
+	u32 epoch; /* of the policy that decided about a connection that is counted */
+	u64 began; /* ktime; of a native connection that is watched or counted */
 };
 
+/* What connections of a service with a host have done while nothing was carried. */
+struct seen_key {
+	u8 addr[16]; /* of the other host */
+	u16 port;    /* of the server, network byte order */
+	u8 family;
+	u8 side;
+	u8 rule;
+	u8 carries; /* the policy would have it carried */
+	u8 pad[2];
+	u32 epoch; /* of the policy that says which rule it is */
+};
+
+struct seen {
+	u64 begun;
+	u64 ended;
+	u64 sent; /* bytes of those that have ended, as the rest */
+	u64 received;
+	u64 bulk;        /* connections of WATCHED_BYTES or more */
+	u64 bulk_bytes;  /* which they moved, both ways */
+	u64 bulk_lasted; /* nanoseconds, added up */
+};
+
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 8192); __type(key, struct seen_key); __type(value, struct seen); } smcgw_seen SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
 /* Own ports without a socket of ours that something else answers for, until when. */
@@ -378,6 +413,7 @@ const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 leg_ifindex = 0;
 const volatile u64 netns_cookie = 0;
+const volatile u8 counting = 0; /* nothing is carried: connections are decided about and counted */
 const volatile u8 has_xfrm = 0; /* the kernel has IPsec, and the helper that tells of it */
 const volatile u64 cookie_key[2] = {}; /* random: no other host can make our cookies */
 const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */

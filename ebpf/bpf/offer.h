@@ -10,6 +10,7 @@
 
 #include "trace.h"
 #include "service.h"
+#include "observe.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
@@ -77,11 +78,12 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h)
 		return 0;
+	u64 allowed = h->tcp & h->outbound;
 	if (!h->watch)
-		return h->tcp;
+		return allowed;
 	if (n && n->policy_seen == policy + 1)
-		return n->mask & h->tcp;
-	return h->inbound & h->tcp;
+		return n->mask & allowed;
+	return h->anyone & allowed;
 }
 
 /* WATCH beside a reason: the connection's end is of interest. */
@@ -165,6 +167,11 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		n->phase = PHASE_NONE; /* a socket may connect again */
 	socket_key(s, &k);
 	u32 reason = offer_refused(&k, c, n, &rule);
+	if (counting && reason != REASON_ADDRESS) {
+		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
+		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
+		return 1;
+	}
 	if (!reason && unseen(sk))
 		reason = REASON_ADDRESS;
 	if (reason) {
@@ -248,6 +255,8 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
 	socket_key(s, &k);
+	if (counting)
+		return observe_accepted(s, &k);
 	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
 	if (state == FLOW_SERVING || state == FLOW_RAW)
 		local_leg(s);
@@ -280,7 +289,7 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 	if (!n)
 		return 1;
 	u8 phase = n->phase, rule = n->rule;
-	if (phase == PHASE_WATCHED)
+	if (phase == PHASE_WATCHED || phase == PHASE_SEEN)
 		return 1;
 	if (phase == PHASE_WANT)
 		unwant_option(s, n);
@@ -302,7 +311,10 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	if (s->args[1] != BPF_TCP_CLOSE)
 		return 1;
 	socket_key(s, &k);
-	service_ended(s, &k);
+	if (counting)
+		observe_end(s, &k);
+	else
+		service_ended(s, &k);
 	return 1;
 }
 
@@ -318,7 +330,7 @@ int smcgw_sockops(struct bpf_sock_ops *s)
 	u32 op = s->op;
 	if (op >= 32 || !(1u << op & OPS))
 		return 1;
-	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !traced(be16(s->local_port), be16(be32(s->remote_port))))
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !traced(be16(s->local_port), be16(be32(s->remote_port))))
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;

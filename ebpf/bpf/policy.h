@@ -44,6 +44,38 @@ static __always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, cons
 	return m ? *m : h->any6;
 }
 
+/* mix is the finalizer of MurmurHash3: every bit of x changes half of the result. */
+static __always_inline u64 mix(u64 x)
+{
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdull;
+	x ^= x >> 33;
+	x *= 0xc4ceb9fe1a85ec53ull;
+	return x ^ x >> 33;
+}
+
+static __always_inline u64 mixed_end(const u8 *addr, u16 port, u64 seed)
+{
+	const u64 *w = (const u64 *)addr;
+	return mix(mix(mix(seed ^ le64(w[0])) ^ le64(w[1])) ^ be16(port));
+}
+
+/* outside_share tells that the place of a connection is behind the share that is carried.
+ * The place is the same at both ends, and for a SYN that is sent again (Place in
+ * ebpf/internal/policy). */
+global int outside_share(const struct flow_key *k, u32 share)
+{
+	struct control *c = control();
+	if (!k || !c)
+		return 0;
+	if (!share)
+		share = c->share;
+	if (share == SHARE_ALL)
+		return 0;
+	u64 at = mix(mixed_end(k->laddr, k->lport, c->seed) + mixed_end(k->raddr, k->rport, c->seed));
+	return (u32)(at >> 32) >= share;
+}
+
 static __always_inline void judge(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
 {
 	v->reason = REASON_POLICY;
@@ -61,7 +93,7 @@ static __always_inline void judge(const struct flow_key *k, u16 port, u32 policy
 	if (match) {
 		v->rule = rule;
 		if (h->accelerate >> (rule & 63) & 1) {
-			v->reason = 0;
+			v->reason = outside_share(k, h->shares[rule & 63]) ? REASON_CANARY : 0;
 			v->automatic = h->automatic >> (rule & 63) & 1;
 			return;
 		}

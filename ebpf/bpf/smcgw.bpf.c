@@ -9,6 +9,7 @@
  *   trace.h     what is no concern of ours
  *   peers.h     remembered peers
  *   policy.h    rule masks
+ *   observe.h   counts of what would be carried
  *   offer.h     sockops and connect programs: the offer
  *   redirect.h  ways to another device
  *   datagram_policy.h, datagram.h  UDP of selected programs

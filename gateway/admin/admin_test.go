@@ -161,6 +161,10 @@ func TestAdminVerbs(t *testing.T) {
 	}
 	require.Len(t, a.ctl.demoted, 1)
 
+	p, err := a.client.Policy(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, samplePolicy(), p)
+
 	a.ctl.fail = errFake
 	_, err = a.client.FlushPeers(t.Context())
 	require.EqualError(t, err, "answer of the daemon: "+errFake.Error())

@@ -16,7 +16,7 @@ type Control interface {
 	renewals
 }
 
-// reports is the part of [Control] that changes nothing.
+// reports is the part of [Control] that changes nothing. It has more than seven methods because there is one for each noun.
 type reports interface {
 	// Status summarises. Schema may be left empty.
 	Status() Status
@@ -31,6 +31,8 @@ type reports interface {
 	Peers() []PeerInfo
 	// Services lists what rules with action auto have learned.
 	Services() []ServiceInfo
+	// Policy tells the rules and what they decided. Schema may be left empty.
+	Policy() PolicyReport
 	// Devices lists the RDMA devices of the configuration, and the adapters of the
 	// host. Schema may be left empty.
 	Devices() DeviceList
@@ -47,7 +49,7 @@ type switches interface {
 	// OptIn makes the rule of an opt-in count, before it returns and until end is called.
 	// [ErrOptIn] says that it cannot.
 	OptIn(o OptIn) (end func(), err error)
-	// Set changes a setting until the gateway ends. [ErrSetting] says that it cannot.
+	// Set changes a setting until the gateway ends, or as [Settings] says. [ErrSetting] says that it cannot.
 	Set(s Setting) error
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.

@@ -20,6 +20,7 @@ func TestDocumentsAreStable(t *testing.T) {
 		"conns.golden":    ConnList{Schema: connsSchema, Conns: sampleConns()},
 		"peers.golden":    PeerList{Schema: peersSchema, Peers: samplePeers()},
 		"services.golden": ServiceList{Schema: servicesSchema, Services: sampleServices()},
+		"policy.golden":   samplePolicy(),
 		"devices.golden":  sampleDeviceList(),
 		"version.golden":  version,
 		"event.golden":    sampleEvent(),
@@ -43,6 +44,8 @@ func TestDocumentsReadBack(t *testing.T) {
 	requireReadsBack(t, sampleDeviceList(), &devices)
 	var services ServiceList
 	requireReadsBack(t, ServiceList{Schema: servicesSchema, Services: sampleServices()}, &services)
+	var policy PolicyReport
+	requireReadsBack(t, samplePolicy(), &policy)
 	var peers PeerList
 	requireReadsBack(t, PeerList{Schema: peersSchema, Peers: samplePeers()}, &peers)
 }

@@ -68,6 +68,23 @@ func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
 
 func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 
+func (f *fakeControl) Policy() PolicyReport { return samplePolicy() }
+
+func samplePolicy() PolicyReport {
+	ten := 10.0
+	return PolicyReport{
+		Schema: policySchema, Mode: config.ModeObserve, Rollout: RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
+		Rules: []RuleReport{
+			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Direction: config.DirectionBoth, Percent: &ten, Carried: 7, Passed: 63, Bytes: 4000, Bulk: 0},
+			{Name: "default", Action: config.ActionPass, Passed: 5},
+		},
+		Observed: []ObservedService{{
+			Side: config.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
+			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9, Gain: GainBulk,
+		}},
+	}
+}
+
 func (f *fakeControl) Services() []ServiceInfo { return sampleServices() }
 
 func (f *fakeControl) Devices() DeviceList { return sampleDeviceList() }

@@ -23,6 +23,7 @@ func (s *Server) adminMux() http.Handler {
 	mux.HandleFunc("GET /v1/watch", s.getWatch)
 	mux.HandleFunc("GET /v1/peers", s.getPeers)
 	mux.HandleFunc("GET /v1/services", s.getServices)
+	mux.HandleFunc("GET /v1/policy", s.getPolicy)
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
 	mux.Handle("GET /metrics", orNotFound(s.Metrics))

@@ -10,9 +10,12 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
+// SettingShare is the share of the connections that is carried.
+const SettingShare = "rollout.percent"
+
 // Settings are the names of what can be set while a gateway runs: fields of the
 // configuration.
-func Settings() []string { return config.LogSettings() }
+func Settings() []string { return append(config.LogSettings(), SettingShare) }
 
 // IsSetting reports whether something of this name can be set.
 func IsSetting(name string) bool { return slices.Contains(Settings(), name) }

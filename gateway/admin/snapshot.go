@@ -61,6 +61,11 @@ type Snapshot struct {
 	Heartbeat time.Time
 	// Reloads counts attempts to read the configuration again: done, refused.
 	Reloads map[string]uint64
+	// Share is the part of the connections of rules that is carried, 0 to 1.
+	Share float64
+	// GuardTripped: the guard has taken the mode back; GuardTrips is how often it has.
+	GuardTripped bool
+	GuardTrips   uint64
 	// Panics are the internal errors that ended one connection each.
 	Panics uint64
 	// Degraded is that of [Status].

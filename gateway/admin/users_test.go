@@ -50,8 +50,8 @@ type adminRequest struct {
 // requests are all verbs there are, and some there may be, by every method.
 func requests() (list []adminRequest) {
 	for _, path := range []string{
-		"/v1/status", "/v1/stats", "/v1/conns", "/v1/peers", "/v1/services", "/v1/devices", "/v1/version", "/metrics",
-		"/v1/off", "/v1/on", "/v1/peers/flush", "/v1/trial", "/v1/drain", "/v1/demote", "/v1/takeover", "/v1/reload", "/", "*",
+		"/v1/status", "/v1/stats", "/v1/conns", "/v1/peers", "/v1/services", "/v1/policy", "/v1/devices", "/v1/version", "/metrics",
+		"/v1/off", "/v1/on", "/v1/peers/flush", "/v1/trial", "/v1/drain", "/v1/demote", "/v1/set", "/v1/takeover", "/v1/reload", "/", "*",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "get", "NONSENSE"} {
 			list = append(list, adminRequest{Method: method, Path: path})
@@ -153,7 +153,7 @@ func TestAdminForOtherUsers(t *testing.T) {
 			read++
 		}
 	}
-	require.Equal(t, 2*8, read, "the nouns")
+	require.Equal(t, 2*9, read, "the nouns")
 	require.Equal(t, []bool{false}, a.ctl.switched(), "nobody has switched anything")
 	tried, _ := a.ctl.trials()
 	require.Empty(t, tried)

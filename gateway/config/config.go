@@ -25,6 +25,10 @@ type Config struct {
 	// Policy is the rule list, at most maxRules, first match wins. What no rule
 	// matches is passed. Default: no rule.
 	Policy []Rule `yaml:"policy"`
+	// Rollout is the share of the connections that is carried.
+	Rollout Rollout `yaml:"rollout"`
+	// Guard takes the mode back when carrying does harm.
+	Guard Guard `yaml:"guard"`
 	// Carriers are the RDMA devices in order of preference. A list that is
 	// given and empty means that no RDMA device is used. Default: shm, hw, soft.
 	Carriers []DeviceKind `yaml:"carriers"`
@@ -81,6 +85,9 @@ type Rule struct {
 	Match Match `yaml:"match"`
 	// Action is what happens to a matching connection. Default: pass.
 	Action Action `yaml:"action"`
+	// Percent is the share of the matching connections that is carried. Default: that
+	// of the rollout.
+	Percent Share `yaml:"percent"`
 }
 
 // Match selects connections, or the datagrams of UDP sockets. Within a list any
@@ -88,8 +95,11 @@ type Rule struct {
 type Match struct {
 	// Proto is the protocol the rule is about; it is about no other. Default: tcp.
 	Proto Proto `yaml:"proto"`
+	// Direction is the side of this host: client of connections that it makes, server of
+	// those that it accepts. Default: both.
+	Direction Direction `yaml:"direction"`
 	// Ports are server ports, of either direction. Default: every port.
-	Ports []uint16 `yaml:"ports"`
+	Ports []PortRange `yaml:"ports"`
 	// Peers are addresses of the other side, masked. Default: every address.
 	Peers Prefixes `yaml:"peers"`
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
@@ -208,4 +218,9 @@ const maxRules = 64
 // of connections made on this host: a cgroup or a user.
 func (r Rule) outboundOnly() bool {
 	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
+}
+
+// oneSided reports whether connections of one direction match only.
+func (m Match) oneSided() bool {
+	return m.Direction == DirectionClient || m.Direction == DirectionServer
 }

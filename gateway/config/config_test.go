@@ -38,9 +38,11 @@ admin: /run/smcgw/smcgw.sock
 devices: [eth0]
 policy:
   - { name: redis, match: { ports: [6379], peers: [10.1.2.3/8, "fd00::/8", 192.0.2.7, "::ffff:10.0.0.0/104"], cgroups: [] }, action: accelerate }
-  - { name: web, match: { ports: [80, 443], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto }
+  - { name: web, match: { direction: client, ports: [80, 443, 6000-7000], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto, percent: 25% }
   - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
+rollout: { percent: 0.5, seed: blue, ramp: 10%/h }
+guard: { aborted: 1%, window: 30s, minimum: 7 }
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
@@ -67,17 +69,18 @@ func TestParseFullConfig(t *testing.T) {
 	want := Config{
 		Schema: schema, Mode: ModeEnforce, Admin: "/run/smcgw/smcgw.sock", Devices: []string{"eth0"},
 		Policy: []Rule{
-			{Name: "redis", Match: Match{Ports: []uint16{6379}, Peers: []netip.Prefix{
+			{Name: "redis", Match: Match{Ports: Ports(6379), Peers: []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
 				netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("10.0.0.0/8"),
-			}, Cgroups: []string{}, Proto: ProtoTCP}, Action: ActionAccelerate},
+			}, Cgroups: []string{}, Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionAccelerate},
 			{Name: "web", Match: Match{
-				Proto: ProtoTCP, Ports: []uint16{80, 443}, Cgroups: []string{"/system.slice/nginx*"},
+				Proto: ProtoTCP, Direction: DirectionClient, Ports: append(Ports(80, 443), newPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
 				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
-			}, Action: ActionAuto},
-			{Name: "dns", Match: Match{Proto: ProtoUDP, Ports: []uint16{53}}, Action: ActionAccelerate},
-			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
+			}, Action: ActionAuto, Percent: 25 * percent},
+			{Name: "dns", Match: Match{Proto: ProtoUDP, Direction: DirectionBoth, Ports: Ports(53)}, Action: ActionAccelerate},
+			{Name: "default", Match: Match{Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionPass},
 		},
+		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
 		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
@@ -91,13 +94,14 @@ func TestParseFullConfig(t *testing.T) {
 	require.Equal(t, want, c)
 	require.True(t, c.Policy[1].outboundOnly())
 	require.False(t, c.Policy[0].outboundOnly())
-	require.Equal(t, Match{Proto: ProtoTCP}, c.Policy[3].Match)
+	require.Equal(t, Match{Proto: ProtoTCP, Direction: DirectionBoth}, c.Policy[3].Match)
 }
 
 func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
+		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
@@ -165,7 +169,7 @@ limits.retry: { a: b }
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: -1s is not between 10ms and 10s`,
-		`line 9: policy[0].match.ports[1]: "70000" is not a port, a number from 1 to 65535; ranges and names of services are not known here: list the ports`,
+		`line 9: policy[0].match.ports[1]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		`line 9: policy[0].match.peers[0]: "10.0.0.0/33" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
 		`line 9: policy[0].match.peers[1]: "nowhere" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
 		`line 9: policy[0].match.users[0]: user "nobody-knows" is not known on this host`,
@@ -173,7 +177,7 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 14: fallback: must be a set of fields, not a list`,
-		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -200,7 +204,7 @@ func TestSingleErrors(t *testing.T) {
 		"admin: {a: b}":                                "line 1: admin: must be a single value, not a set of fields",
 		"policy: [{match: {uids: [-1]}}]":              `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
 		"policy: [{match: {uids: [~]}}]":               "line 1: policy[0].match.uids[0]: has no value",
-		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[1]: "70000" is not a port, a number from 1 to 65535; ranges and names of services are not known here: list the ports`,
+		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
 		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,
 		"fallback: {retry: 10}":                                     `line 1: fallback.retry: "10" is not a duration such as 200ms, 10m or 1h`,
@@ -216,7 +220,6 @@ func TestSingleErrors(t *testing.T) {
 		"metrics: {listen: localhost}":                              "line 1: metrics.listen: \"localhost\" is not an address and a port",
 		"metrics: {listen: ':0'}":                                   `metrics.listen: ":0": the port is not a number from 1 to 65535`,
 		"metrics: {listen: 'localhost:9469'}":                       "metrics.listen: \"localhost:9469\": localhost is not an address; names are not looked up",
-		"policy: [{match: {ports: [6000-7000]}}]":                   `"6000-7000" is not a port, a number from 1 to 65535; ranges and names of services are not known here: list the ports`,
 		"limits: {memroy: 1GiB}":                                    "line 1: limits.memroy: unknown field (did you mean memory?)",
 		"carriers: [smh]":                                           `"smh" is none of shm, soft or hw (did you mean shm?)`,
 		"schema: smcgw/v2":                                          `line 1: schema: "smcgw/v2" is not smcgw/v1`,
@@ -235,6 +238,21 @@ func TestSingleErrors(t *testing.T) {
 		"carriers: [tcp]":                                           `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
 		"[1, 2]":                                                    "line 1: must be a set of fields, not a list",
 		"? [a]\n: b":                                                "line 1: cannot unmarshal !!seq into string",
+		"policy: [{match: {ports: [7000-6000]}}]":                   `line 1: policy[0].match.ports[0]: "7000-6000" is neither a port`,
+		"policy: [{match: {ports: [1-70000]}}]":                     `"1-70000" is neither a port`,
+		"policy: [{match: {ports: [0]}}]":                           "line 1: policy[0].match.ports[0]: 0 is not a port",
+		"policy: [{match: {ports: [0-9]}}]":                         "line 1: policy[0].match.ports[0]: 0 is not a port",
+		"policy: [{match: {direction: in}}]":                        `line 1: policy[0].match.direction: "in" is none of both, client or server`,
+		"policy: [{match: {direction: server, uids: [1]}}]":         "line 1: policy[0].match.direction: cgroups, users and uids are known of outbound connections only",
+		"policy: [{percent: 10}]":                                   "line 1: policy[0].percent: is about rules that carry",
+		"policy: [{action: accelerate, percent: 0}]":                "line 1: policy[0].percent: 0% is written as action: pass",
+		"rollout: {percent: 101}":                                   `line 1: rollout.percent: "101" is not a share from 0% to 100%`,
+		"rollout: {percent: 0.001}":                                 `"0.001" is not a share`,
+		"rollout: {percent: 5, ramp: 10}":                           `line 1: rollout.ramp: "10" is not a growth such as 10%/h`,
+		"rollout: {ramp: 10%/h}":                                    "line 1: rollout.ramp: percent is 100% already",
+		"rollout: {seed: " + strings.Repeat("x", 65) + "}":          "line 1: rollout.seed: longer than 64 bytes",
+		"guard: {window: 1ms}":                                      "line 1: guard.window: 1ms is not between 1s and 24h",
+		"guard: {minimum: 0}":                                       "line 1: guard.minimum: must not be 0",
 		"log: {level: loud}":                                        `line 1: log.level: "loud" is none of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)

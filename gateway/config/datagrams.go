@@ -16,8 +16,8 @@ func (k *checker) datagrams(c Config) {
 	}
 	for i, r := range c.Policy {
 		for j, p := range r.Match.Ports {
-			own := r.carriesDatagrams() && slices.Contains(c.OwnPorts(), p)
-			k.must(!own, fmt.Sprintf("policy[%d].match.ports[%d]", i, j), "%d is a port of the gateway itself and cannot be carried", p)
+			own := r.carriesDatagrams() && slices.ContainsFunc(c.OwnPorts(), p.Has)
+			k.must(!own, fmt.Sprintf("policy[%d].match.ports[%d]", i, j), "%v is a port of the gateway itself and cannot be carried", p)
 		}
 	}
 }

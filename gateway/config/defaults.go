@@ -31,6 +31,9 @@ func (c Config) WithDefaults() Config {
 		if r.Match.Proto == "" {
 			r.Match.Proto = ProtoTCP
 		}
+		if r.Match.Direction == "" {
+			r.Match.Direction = DirectionBoth
+		}
 	}
 	return out
 }

@@ -33,6 +33,32 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
+// FuzzParseShare: what is accepted is a share, and reads back.
+func FuzzParseShare(f *testing.F) {
+	for _, text := range []string{"", "0", "10%", "0.5", "100", "1e2%", "-1", "NaN", "0x1p-2"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseShare(text)
+		if err != nil {
+			return
+		}
+		require.True(t, s == NoShare || s > 0 && s <= AllShare, "%d", s)
+		again, err := ParseShare(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	})
+}
+
+// TestTruncatedShares: a share cut anywhere is an error or another share.
+func TestTruncatedShares(t *testing.T) {
+	const text = "12.25%"
+	for i := range text {
+		s, err := ParseShare(text[:i])
+		require.True(t, err != nil || s > 0 && s < AllShare, "%q", text[:i])
+	}
+}
+
 // TestTruncatedConfigs: a file cut anywhere is an error or a smaller
 // configuration, never a panic.
 func TestTruncatedConfigs(t *testing.T) {

@@ -211,14 +211,8 @@ func (p *place) refused(line, shown, into string) bool {
 	return value == shown
 }
 
-// isPort reports whether the place is a port of a rule.
-func (p *place) isPort() bool { return strings.Contains(p.path, ".ports[") }
-
 // expectation says what the place should hold and what it does.
 func (p *place) expectation() string {
-	if p.isPort() && p.value.Kind == yaml.ScalarNode {
-		return fmt.Sprintf("%q is not a port, a number from 1 to 65535; ranges and names of services are not known here: list the ports", p.value.Value)
-	}
 	if p.value.Kind == yaml.ScalarNode && p.typ.Kind() != reflect.Struct && p.typ.Kind() != reflect.Slice {
 		return fmt.Sprintf("%q %s", p.value.Value, expected(p.typ))
 	}

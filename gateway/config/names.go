@@ -76,6 +76,22 @@ func protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
 // UnmarshalYAML reads one of protos.
 func (p *Proto) UnmarshalYAML(n *yaml.Node) error { return readName(n, p, protos()) }
 
+// Direction is the side of this host that a rule is about.
+type Direction string
+
+// The directions. Those of one side are called as the [Side].
+const (
+	DirectionBoth   Direction = "both"
+	DirectionClient Direction = Direction(SideClient)
+	DirectionServer Direction = Direction(SideServer)
+)
+
+// directions lists every Direction.
+func directions() []Direction { return []Direction{DirectionBoth, DirectionClient, DirectionServer} }
+
+// UnmarshalYAML reads one of directions.
+func (d *Direction) UnmarshalYAML(n *yaml.Node) error { return readName(n, d, directions()) }
+
 // DeviceKind is an RDMA device as the configuration names it.
 type DeviceKind string
 

@@ -91,7 +91,7 @@ func (c Config) notes() []string {
 		}
 		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
-			note(r.Action != ActionPass && slices.Contains(neverPorts, p), "%s: port %d is on the never-list and is carried because the rule names it", field, p)
+			note(r.Action != ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
 		}
 	}
 	_, err := LoadKeys(c.Security.PSKFile)
@@ -107,7 +107,11 @@ func (m Match) covers(other Match) bool {
 	inPeers := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(m.Peers, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 	}
-	return m.Proto == other.Proto && includes(m.Ports, other.Ports) && includes(m.Cgroups, other.Cgroups) &&
+	inPorts := func(p PortRange) bool {
+		return slices.ContainsFunc(m.Ports, func(q PortRange) bool { return q.Has(p.First()) && q.Has(p.Last()) })
+	}
+	return m.Proto == other.Proto && (!m.oneSided() || m.Direction == other.Direction) && includes(m.Cgroups, other.Cgroups) &&
+		(len(m.Ports) == 0 || len(other.Ports) > 0 && !slices.ContainsFunc(other.Ports, func(p PortRange) bool { return !inPorts(p) })) &&
 		(len(m.Peers) == 0 || len(other.Peers) > 0 && !slices.ContainsFunc(other.Peers, func(p netip.Prefix) bool { return !inPeers(p) })) &&
 		includes(m.UIDs, other.UIDs)
 }

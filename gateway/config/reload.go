@@ -16,6 +16,7 @@ var ErrRestart = errors.New("takes a restart")
 // configurations must be the same.
 func (c Config) reloadable() Config {
 	c.Mode, c.Policy, c.Security = "", nil, Security{}
+	c.Rollout, c.Guard = Rollout{}, Guard{}
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
 	c.Log = Log{Format: c.Log.Format}
 	return c
@@ -35,8 +36,8 @@ func (c Config) fixedChanges(next Config) (fields []string) {
 }
 
 // CheckReload reports everything that keeps next from coming into force behind c,
-// the configuration of the start.
-func (c Config) CheckReload(next Config, datagrams bool) error {
+// the configuration of the start. datagrams and auto: what rules for those need is there.
+func (c Config) CheckReload(next Config, datagrams, auto bool) error {
 	var errs []error
 	refuse := func(is bool, format string, args ...any) {
 		if is {
@@ -49,10 +50,8 @@ func (c Config) CheckReload(next Config, datagrams bool) error {
 	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
 	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
 		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
-	hasAuto := func(c Config) bool {
-		return slices.ContainsFunc(c.Policy, func(r Rule) bool { return r.Action == ActionAuto })
-	}
-	refuse(hasAuto(next) && !hasAuto(c), "policy: the first rule with action auto")
+	hasAuto := slices.ContainsFunc(next.Policy, func(r Rule) bool { return r.Action == ActionAuto })
+	refuse(hasAuto && !auto, "policy: the first rule with action auto")
 	refuse(next.Mode == ModeEnforce && next.WantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
 	return errors.Join(errs...)
 }

@@ -8,21 +8,22 @@ import (
 // maxServicesOf bounds ServicesOf.
 const maxServicesOf = 16
 
-// ServicesOf lists TCP services of a host that rules carry by their port, the first ones:
+// ServicesOf lists TCP services of a host that rules carry by their port, the first ones, none of a range:
 // what a test of the host can connect to.
 func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
 	a = a.Unmap()
-	decided := map[uint16]bool{} // by an earlier rule
+	var decided []PortRange // by an earlier rule
 	for _, r := range c.Policy {
 		about := len(r.Match.Peers) == 0 || slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
-		if r.Match.Proto == ProtoUDP || !about {
+		if r.Match.Proto == ProtoUDP || r.Match.Direction == DirectionServer || !about {
 			continue
 		}
 		for _, port := range r.Match.Ports {
-			if r.Action != ActionPass && !decided[port] && len(list) < maxServicesOf {
-				list = append(list, netip.AddrPortFrom(a, port))
+			is := func(d PortRange) bool { return d.Has(port.First()) }
+			if r.Action != ActionPass && port.Single() && !slices.ContainsFunc(decided, is) && len(list) < maxServicesOf {
+				list = append(list, netip.AddrPortFrom(a, port.First()))
 			}
-			decided[port] = true
+			decided = append(decided, port)
 		}
 	}
 	return list

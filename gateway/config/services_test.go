@@ -10,10 +10,11 @@ import (
 func TestServicesOf(t *testing.T) {
 	peers := Prefixes{netip.MustParsePrefix("10.0.0.0/24")}
 	c := Config{Policy: []Rule{
-		{Match: Match{Ports: []uint16{22}}, Action: ActionPass},
-		{Match: Match{Proto: ProtoUDP, Ports: []uint16{53}}, Action: ActionAccelerate},
-		{Match: Match{Ports: []uint16{6379, 22}, Peers: peers}, Action: ActionAccelerate},
-		{Match: Match{Ports: []uint16{6379, 5201}}, Action: ActionAuto},
+		{Match: Match{Ports: Ports(22)}, Action: ActionPass},
+		{Match: Match{Ports: Ports(8080), Direction: DirectionServer}, Action: ActionAccelerate},
+		{Match: Match{Proto: ProtoUDP, Ports: Ports(53)}, Action: ActionAccelerate},
+		{Match: Match{Ports: Ports(6379, 22), Peers: peers}, Action: ActionAccelerate},
+		{Match: Match{Ports: append(Ports(6379, 5201), newPortRange(6000, 6001))}, Action: ActionAuto},
 		{Action: ActionAccelerate},
 	}}.WithDefaults()
 	services := func(addr string) (ports []uint16) {
@@ -26,7 +27,7 @@ func TestServicesOf(t *testing.T) {
 	require.Equal(t, []uint16{6379, 5201}, services("::ffff:10.0.0.9"))
 	require.Equal(t, []uint16{6379, 5201}, services("fd00::1"))
 	for port := range uint16(30) {
-		c.Policy = append(c.Policy, Rule{Match: Match{Ports: []uint16{7000 + port}}, Action: ActionAccelerate})
+		c.Policy = append(c.Policy, Rule{Match: Match{Ports: Ports(7000 + port)}, Action: ActionAccelerate})
 	}
 	require.Len(t, services("10.0.1.1"), maxServicesOf)
 }

@@ -129,6 +129,10 @@ func TestUnreachableRules(t *testing.T) {
 		{"{cgroups: [/a]}", "{cgroups: [/a], uids: [7]}", true},
 		{"{uids: [7]}", "{uids: [7, 8]}", false},
 		{"{proto: udp}", "{ports: [80]}", false},
+		{"{ports: [80-90]}", "{ports: [80, 85-90]}", true},
+		{"{ports: [80-90]}", "{ports: [85-91]}", false},
+		{"{direction: client}", "{ports: [80]}", false},
+		{"{direction: client}", "{direction: client, ports: [80]}", true},
 	} {
 		text := "mode: enforce\npolicy: [{name: a, match: " + c.first + ", action: accelerate}, {name: b, match: " + c.second + ", action: accelerate}]"
 		const note = "policy[1] (b): is never reached: policy[0] (a) matches all that it does: put it before that"

@@ -58,6 +58,8 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.socketPath("admin", c.Admin)
 	k.devices(c.Devices)
 	k.policy(c.Policy, users)
+	k.rollout(c.Rollout)
+	k.guard(c.Guard)
 	k.carriers(c.Carriers)
 	// The rendezvous sockets in shm_dir have names of up to 40 bytes.
 	k.absolute("shm_dir", c.ShmDir)
@@ -115,7 +117,13 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		k.must(!seen[r.Name], field+".name", "%q names two rules", r.Name)
 		seen[r.Name] = true
 		oneOf(k, field+".match.proto", r.Match.Proto, protos())
+		if r.Match.Direction != "" {
+			oneOf(k, field+".match.direction", r.Match.Direction, directions())
+		}
 		oneOf(k, field+".action", r.Action, actions())
+		k.must(r.Percent != NoShare, field+".percent", "0%% is written as action: pass")
+		k.must(r.Percent == 0 || r.Action != ActionPass, field+".percent", "is about rules that carry")
+		k.must(r.Match.Direction != DirectionServer || !r.outboundOnly(), field+".match.direction", "cgroups, users and uids are known of outbound connections only")
 		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
 		k.match(field+".match", r.Match, users)
 	}
@@ -123,7 +131,7 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 
 func (k *checker) match(field string, m Match, users userLookup) {
 	for i, p := range m.Ports {
-		k.must(p != 0, fmt.Sprintf("%s.ports[%d]", field, i), "0 is not a port")
+		k.must(p.First() != 0, fmt.Sprintf("%s.ports[%d]", field, i), "0 is not a port")
 	}
 	for i, p := range m.Peers {
 		k.must(p.IsValid() && p == p.Masked(), fmt.Sprintf("%s.peers[%d]", field, i), "%s is not a masked prefix", p)

@@ -15,7 +15,8 @@ type Tuple struct {
 
 // Steering is the datapath below the gateway: it decides which segments the gateway
 // gets. It is *ebpf.Datapath on a real host and a software model on in-memory hosts;
-// its types and rules are those of package ebpf.
+// its types and rules are those of package ebpf. It has more than seven methods because a
+// datapath is one thing.
 type Steering interface {
 	Entries
 	switches
@@ -35,7 +36,8 @@ type Entries interface {
 	ForgetTimeWait(t ebpf.Tuple) (bool, error)
 }
 
-// switches is the part of [Steering] that decides about new connections.
+// switches is the part of [Steering] that decides about new connections. It has more than
+// seven methods because the programs have that many switches.
 type switches interface {
 	Heartbeat() error
 	SetMode(m ebpf.Mode) error
@@ -44,9 +46,11 @@ type switches interface {
 	SetProofs(perSecond int) error
 	Shed(reason uint8) error
 	SetPolicy(rules []ebpf.Rule) error
+	SetRollout(r ebpf.Rollout) error
 }
 
-// watching is the part of [Steering] that tells what happens, and cleans up.
+// watching is the part of [Steering] that tells what happens, and cleans up. It has more
+// than seven methods because the programs have that much to tell.
 type watching interface {
 	Events(ctx context.Context, fn func(ebpf.Event)) error
 	Sweep(l ebpf.SweepLimits) (int, error)
@@ -54,6 +58,7 @@ type watching interface {
 	BlockedLegs() []ebpf.BlockedLegs
 	ProveAgain()
 	Counters() (ebpf.Counters, error)
+	TakeSeen() ([]ebpf.Seen, error)
 	MapUsage() ([]ebpf.MapUsage, error)
 }
 

@@ -144,6 +144,9 @@ func metricTable(build admin.VersionInfo) []metric {
 		{desc("config_reloads_total", "Attempts to read the configuration again.", "result"), counter, func(s *admin.Snapshot, e emitter) {
 			all(e, []string{"done", "refused"}, s.Reloads)
 		}},
+		{desc("rollout_ratio", "Part of the connections of rules that is carried."), gauge, func(s *admin.Snapshot, e emitter) { e.value(s.Share) }},
+		{desc("guard_tripped", "1 while the guard keeps connections native, else 0."), gauge, func(s *admin.Snapshot, e emitter) { e.value(boolValue(s.GuardTripped)) }},
+		{desc("guard_trips_total", "How often the guard has taken the mode back."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.GuardTrips)) }},
 		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Panics)) }},
 		{desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."), gauge, func(s *admin.Snapshot, e emitter) {
 			if !s.Heartbeat.IsZero() {

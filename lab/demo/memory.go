@@ -77,7 +77,7 @@ func memoryConfig() memhost.GatewayConfig {
 		HeartbeatTimeout: time.Second,
 		Config: config.Config{
 			Mode:     config.ModeEnforce,
-			Policy:   []config.Rule{{Name: "demo", Match: config.Match{Ports: []uint16{webPort}}, Action: config.ActionAccelerate}},
+			Policy:   []config.Rule{{Name: "demo", Match: config.Match{Ports: config.Ports(webPort)}, Action: config.ActionAccelerate}},
 			Carriers: []config.DeviceKind{config.DeviceShm},
 			Limits:   config.Limits{HandshakeTimeout: 2 * time.Second},
 		},

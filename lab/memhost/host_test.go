@@ -71,7 +71,7 @@ func testConfig() GatewayConfig {
 		HeartbeatTimeout: 2 * time.Second,
 		Config: config.Config{
 			Mode: config.ModeEnforce, Carriers: []config.DeviceKind{},
-			Policy: []config.Rule{{Match: config.Match{Ports: []uint16{7000}}, Action: config.ActionAccelerate}},
+			Policy: []config.Rule{{Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}},
 		},
 	}
 }

@@ -100,7 +100,7 @@ func (m *Model) acceptRefused(s *segment) (reason uint8, rule int) {
 	if m.oddAddress(s.tuple.Remote.Addr()) {
 		return ebpf.ReasonAddress, ebpf.NoRule
 	}
-	v := m.decide(ebpf.Query{Inbound: true, Peer: s.tuple.Remote.Addr(), Port: s.tuple.Local.Port()})
+	v := m.decide(ebpf.Query{Inbound: true, Peer: s.tuple.Remote.Addr(), Port: s.tuple.Local.Port(), Local: s.tuple.Local, Remote: s.tuple.Remote})
 	switch {
 	case v.Action == ebpf.ActionPass:
 		return v.Reason, v.Rule

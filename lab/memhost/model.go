@@ -82,6 +82,7 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 	if m.policy, err = ebpf.CompilePolicy(m.cfg.Policy, m.cfg.NeverPorts); err != nil {
 		return nil, err
 	}
+	m.policy.Rollout = m.cfg.Rollout
 	if m.pairs, err = newPairs(); err != nil {
 		return nil, err
 	}
@@ -166,8 +167,23 @@ func (m *Model) SetPolicy(rules []ebpf.Rule) error {
 	if err != nil {
 		return err
 	}
-	return m.change(func() { m.policy = p })
+	return m.change(func() {
+		p.Rollout = m.policy.Rollout
+		m.policy = p
+	})
 }
+
+// SetRollout implements host.Steering.
+func (m *Model) SetRollout(r ebpf.Rollout) error {
+	return m.change(func() {
+		p := *m.policy
+		p.Rollout = r
+		m.policy = &p
+	})
+}
+
+// TakeSeen implements host.Steering: a model always carries.
+func (*Model) TakeSeen() ([]ebpf.Seen, error) { return nil, nil }
 
 // change runs fn under the lock unless the model is closed.
 func (m *Model) change(fn func()) error {

@@ -25,7 +25,7 @@ func (m *Model) offerRefused(t ebpf.Tuple) (reason uint8, rule int) {
 	if m.oddAddress(t.Remote.Addr()) {
 		return ebpf.ReasonAddress, ebpf.NoRule
 	}
-	v := m.decide(ebpf.Query{Peer: t.Remote.Addr(), Port: t.Remote.Port(), Cgroup: "/"})
+	v := m.decide(ebpf.Query{Peer: t.Remote.Addr(), Port: t.Remote.Port(), Local: t.Local, Remote: t.Remote, Cgroup: "/"})
 	if v.Action == ebpf.ActionPass {
 		return v.Reason, v.Rule
 	}

@@ -135,7 +135,7 @@ func TestFallbackSwitched(t *testing.T) {
 	})
 	w.restart(w.h1, settings{Mode: "observe"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		native(t, addr(w.h2, echoPort), local("mode"), nothing)
+		native(t, addr(w.h2, echoPort), local("mode"), local("mode")) // which counts what comes, offered or not
 		native(t, addr(w.h2, plainPort), local("policy"), nothing)
 	})
 }

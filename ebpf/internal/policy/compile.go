@@ -16,10 +16,13 @@ type Policy struct {
 	rules []Rule
 	never []uint16
 
+	Rollout Rollout // of the connections that rules select
+
 	Any4, Any6        uint64 // rules for an address no prefix covers
 	AnyPort           uint64
 	AnyCgroup, AnyUID uint64
-	Inbound           uint64 // rules that ask for no cgroup or user
+	Inbound, Outbound uint64 // rules by direction
+	Anyone            uint64 // rules that ask for no cgroup or user
 	Accelerate        uint64 // rules whose action is not pass
 	Automatic         uint64 // rules whose action is auto
 	TCP, UDP          uint64 // rules by protocol
@@ -77,6 +80,12 @@ func checkRule(i int, r Rule) error {
 	if r.Proto > ProtoUDP {
 		errs = append(errs, fmt.Errorf("policy[%d].proto: %d is unknown", i, r.Proto))
 	}
+	if r.Direction > DirectionServer {
+		errs = append(errs, fmt.Errorf("policy[%d].direction: %d is unknown", i, r.Direction))
+	}
+	if r.Direction == DirectionServer && r.asksCaller() {
+		errs = append(errs, fmt.Errorf("policy[%d].direction: cgroups and users are not known of connections that come", i))
+	}
 	if r.Action > ActionAuto {
 		errs = append(errs, fmt.Errorf("policy[%d].action: %d is unknown", i, r.Action))
 	}
@@ -98,10 +107,12 @@ func (p *Policy) rulesWhere(ok func(Rule) bool) uint64 {
 func (p *Policy) compileMasks() {
 	p.Any4 = p.rulesWhere(func(r Rule) bool { return len(r.Peers) == 0 })
 	p.Any6 = p.Any4
-	p.AnyPort = p.rulesWhere(func(r Rule) bool { return len(r.Ports) == 0 })
+	p.AnyPort = p.rulesWhere(func(r Rule) bool { return len(r.Ports)+len(r.Ranges) == 0 })
 	p.AnyCgroup = p.rulesWhere(func(r Rule) bool { return len(r.Cgroups) == 0 })
 	p.AnyUID = p.rulesWhere(func(r Rule) bool { return len(r.UIDs) == 0 })
 	p.Inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
+	p.Outbound = p.rulesWhere(func(r Rule) bool { return r.Direction != DirectionServer })
+	p.Anyone = p.rulesWhere(func(r Rule) bool { return !r.asksCaller() })
 	p.Accelerate = p.rulesWhere(func(r Rule) bool { return r.Action != ActionPass })
 	p.Automatic = p.rulesWhere(func(r Rule) bool { return r.Action == ActionAuto })
 	p.TCP = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoTCP })
@@ -129,29 +140,38 @@ func covers(c, q netip.Prefix) bool { return c.Bits() <= q.Bits() && c.Contains(
 
 // compilePorts gives each named or never-listed port its rules.
 func (p *Policy) compilePorts() {
-	p.Ports = map[uint16]PortMask{}
-	for _, r := range p.rules {
+	named, sole, within := map[uint16]uint64{}, map[uint16]uint64{}, map[uint16]uint64{}
+	for i, r := range p.rules {
 		for _, port := range r.Ports {
-			p.Ports[port] = PortMask{}
+			named[port] |= 1 << i
+			if r.Sole {
+				sole[port] |= 1 << i
+			}
+		}
+		for _, q := range r.Ranges {
+			for port := int(q.First); port <= int(q.Last); port++ {
+				within[uint16(port)] |= 1 << i
+				named[uint16(port)] |= 0
+			}
 		}
 	}
 	for _, port := range p.never {
-		p.Ports[port] = PortMask{}
+		named[port] |= 0
 	}
-	for port := range p.Ports {
-		named := p.rulesWhere(func(r Rule) bool { return slices.Contains(r.Ports, port) })
-		m := PortMask{Mask: named | p.AnyPort}
-		if slices.Contains(p.never, port) {
-			m.Excluded = p.AnyPort & p.Accelerate
-			m.Mask &^= m.Excluded
-		}
-		p.Ports[port] = p.solely(port, m)
+	p.Ports = make(map[uint16]PortMask, len(named))
+	for port, rules := range named {
+		p.Ports[port] = p.solely(sole[port], PortMask{Mask: rules | within[port] | p.AnyPort})
+	}
+	for _, port := range p.never {
+		unnamed := (p.AnyPort | within[port]) &^ named[port]
+		m := PortMask{Mask: named[port] | unnamed, Excluded: unnamed & p.Accelerate}
+		m.Mask &^= m.Excluded
+		p.Ports[port] = p.solely(sole[port], m)
 	}
 }
 
 // solely leaves a port to the sole rules that name it.
-func (p *Policy) solely(port uint16, m PortMask) PortMask {
-	sole := p.rulesWhere(func(r Rule) bool { return r.Sole && slices.Contains(r.Ports, port) })
+func (p *Policy) solely(sole uint64, m PortMask) PortMask {
 	var others uint64
 	for _, proto := range []uint64{p.TCP, p.UDP} {
 		if sole&proto != 0 {

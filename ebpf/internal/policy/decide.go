@@ -10,6 +10,7 @@ import (
 const (
 	ReasonPolicy    uint8 = 2
 	ReasonNeverList uint8 = 3
+	ReasonCanary    uint8 = 9
 )
 
 // NoRule is the index where no rule matched.
@@ -29,6 +30,8 @@ type Query struct {
 	// connections.
 	UID    uint32
 	Cgroup string
+	// Local and Remote are the ends, of which the share is asked; zero: it is not.
+	Local, Remote netip.AddrPort
 }
 
 // Verdict is the decision of a policy.
@@ -37,7 +40,7 @@ type Verdict struct {
 	Rule int
 	// Action is what it wants; pass where no rule matched.
 	Action Action
-	// Reason is policy or never_list where Action is ActionPass, else 0.
+	// Reason is policy, never_list or canary where Action is ActionPass, else 0.
 	Reason uint8
 }
 
@@ -45,7 +48,7 @@ type Verdict struct {
 func (p *Policy) Decide(q Query) Verdict {
 	allowed := p.Inbound
 	if !q.Inbound {
-		allowed = p.userMask(q.UID) & p.cgroupMask(q.Cgroup)
+		allowed = p.Outbound & p.userMask(q.UID) & p.cgroupMask(q.Cgroup)
 	}
 	if q.Proto == ProtoUDP {
 		allowed &= p.UDP
@@ -66,6 +69,9 @@ func (p *Policy) Decide(q Query) Verdict {
 	}
 	if v.Action != ActionPass {
 		v.Reason = 0
+		if !p.inside(&p.rules[first], &q) {
+			v.Action, v.Reason = ActionPass, ReasonCanary
+		}
 		return v
 	}
 	if taken != 0 && bits.TrailingZeros64(taken) < first {

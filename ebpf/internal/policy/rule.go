@@ -27,6 +27,19 @@ const (
 	ActionAuto
 )
 
+// Direction is that of the dial: by the local application, or by one of the other host.
+type Direction uint8
+
+// The directions.
+const (
+	DirectionBoth Direction = iota
+	DirectionClient
+	DirectionServer
+)
+
+// PortRange is the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
 // Rule is one line of the policy. All lists that are given must match; within a
 // list any entry may. A rule with cgroups or users matches outbound connections
 // only: an inbound SYN does not tell its application.
@@ -35,6 +48,9 @@ type Rule struct {
 	// local port of an inbound one. A datagram that leaves is outbound, unless the
 	// gateway opened its tuple.
 	Ports []uint16
+	// Ranges are more of them. What the never-list has is carried only by a rule that
+	// names it in Ports.
+	Ranges []PortRange
 	// Peers are addresses of the other host.
 	Peers []netip.Prefix
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns; a
@@ -46,6 +62,10 @@ type Rule struct {
 	UIDs []uint32
 	// Proto is the protocol; the rule is about no other.
 	Proto Proto
+	// Direction is that of the connections, seen from this host.
+	Direction Direction
+	// Share is how many of the matching connections an action other than pass is for.
+	Share Share
 	// Sole: on Ports, rules for the same protocol that are not sole match nothing.
 	// Wherever it stands in the list, such a rule decides, and moves no other.
 	Sole bool
@@ -53,5 +73,9 @@ type Rule struct {
 	Action Action
 }
 
+// asksCaller reports whether the rule asks for something that is known of outbound
+// connections only.
+func (r Rule) asksCaller() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }
+
 // OutboundOnly reports whether the rule can match outbound connections only.
-func (r Rule) OutboundOnly() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }
+func (r Rule) OutboundOnly() bool { return r.asksCaller() || r.Direction == DirectionClient }

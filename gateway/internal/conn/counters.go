@@ -88,9 +88,9 @@ func (c *Counters) stalled(by config.Carrier) {
 	c.stalls[by]++
 }
 
-// ended counts the end of a flow that was carried, and adds its bytes to the totals of its
+// Ended counts the end of a flow that was carried, and adds its bytes to the totals of its
 // carrier.
-func (c *Counters) ended(info admin.ConnInfo, n admin.ByteCount) {
+func (c *Counters) Ended(info admin.ConnInfo, n admin.ByteCount) {
 	if info.Carrier == config.CarrierNone {
 		return
 	}
@@ -127,6 +127,20 @@ func (c *Counters) demoted(from config.Carrier, cause string, n admin.ByteCount)
 	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
 }
 
+// AddEnds copies the ends of carried flows.
+func (c *Counters) AddEnds(s *admin.Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addEndsLocked(s)
+}
+
+func (c *Counters) addEndsLocked(s *admin.Snapshot) {
+	for k, n := range c.ends {
+		k.Count = n
+		s.Ends = append(s.Ends, k)
+	}
+}
+
 // AddTo copies the counters into a snapshot whose maps are empty.
 func (c *Counters) AddTo(s *admin.Snapshot) {
 	c.mu.Lock()
@@ -146,10 +160,7 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 		k.Count = n
 		s.Demotions = append(s.Demotions, k)
 	}
-	for k, n := range c.ends {
-		k.Count = n
-		s.Ends = append(s.Ends, k)
-	}
+	c.addEndsLocked(s)
 	for k, n := range c.fallbacks {
 		s.AddFallback(k.reason, k.side, n)
 	}

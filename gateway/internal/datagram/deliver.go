@@ -124,7 +124,7 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	}
 	ifindex, err := e.route(l.addrPair)
 	side := config.SideServer
-	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port()}
+	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port(), Local: t.Local, Remote: t.Remote}
 	v := e.steer.Decide(q)
 	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
 		q.Port = t.Remote.Port()

@@ -31,7 +31,7 @@ func (ts *Trials) OptIn(o admin.OptIn, mount string) (end func(), err error) {
 	if err := unix.Stat(path.Join(mount, o.Cgroup), &st); err != nil || st.Ino != o.ID {
 		return nil, fmt.Errorf("%w: the gateway does not see the cgroup %s: it runs in another cgroup namespace, or has cgroup_path", admin.ErrOptIn, o.Cgroup)
 	}
-	rule := &ebpf.Rule{Cgroups: []string{literal.Replace(o.Cgroup)}, Action: ebpf.ActionAccelerate}
+	rule := &ebpf.Rule{Cgroups: []string{literal.Replace(o.Cgroup)}, Action: ebpf.ActionAccelerate, Share: ebpf.ShareAll}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()

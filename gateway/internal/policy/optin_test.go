@@ -22,7 +22,7 @@ func TestOptIn(t *testing.T) {
 	end, err := ts.OptIn(admin.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 	require.NoError(t, err)
 	require.Len(t, steer.rules, 4)
-	require.Equal(t, ebpf.Rule{Cgroups: []string{`/a\*b`}, Action: ebpf.ActionAccelerate}, steer.rules[0])
+	require.Equal(t, ebpf.Rule{Cgroups: []string{`/a\*b`}, Action: ebpf.ActionAccelerate, Share: ebpf.ShareAll}, steer.rules[0])
 	require.Equal(t, 1, ts.Ahead())
 	_, err = ebpf.CompilePolicy(steer.rules, nil)
 	require.NoError(t, err)

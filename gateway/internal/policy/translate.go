@@ -16,15 +16,23 @@ func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: Mode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
-		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: auto.Samples, MaxServices: auto.MaxServices,
+		Rollout: rollout(c.Rollout, c.Rollout.Percent), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: auto.Samples, MaxServices: auto.MaxServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
 		out.Policy = append(out.Policy, ebpf.Rule{
-			Ports: r.Match.Ports, Peers: r.Match.Peers, Cgroups: r.Match.Cgroups,
+			Peers: r.Match.Peers, Cgroups: r.Match.Cgroups, Direction: steeringDirection(r.Match.Direction), Share: share(r.Percent),
 			UIDs: r.Match.UIDs, Action: steeringAction(r.Action), Proto: steeringProto(r.Match.Proto),
 		})
+		last := &out.Policy[len(out.Policy)-1]
+		for _, p := range r.Match.Ports {
+			if p.Single() {
+				last.Ports = append(last.Ports, p.First())
+			} else {
+				last.Ranges = append(last.Ranges, ebpf.PortRange{First: p.First(), Last: p.Last()})
+			}
+		}
 	}
 	return out
 }
@@ -32,6 +40,30 @@ func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 // handshakeSlack is how late the end of a negotiation may be on a busy machine
 // before the programs take it for one that the gateway does not know.
 const handshakeSlack = 500 * time.Millisecond
+
+// rollout translates the rollout of a configuration with the share that holds now.
+func rollout(r config.Rollout, now config.Share) ebpf.Rollout {
+	return ebpf.Rollout{Seed: r.SeedNumber(), Share: share(now)}
+}
+
+// share translates a share; the default stays one.
+func share(s config.Share) ebpf.Share {
+	if s == 0 {
+		return ebpf.ShareDefault
+	}
+	return ebpf.ShareOf(s.Percent())
+}
+
+func steeringDirection(d config.Direction) ebpf.Direction {
+	switch d {
+	case config.DirectionClient:
+		return ebpf.DirectionClient
+	case config.DirectionServer:
+		return ebpf.DirectionServer
+	default:
+		return ebpf.DirectionBoth
+	}
+}
 
 func steeringProto(p config.Proto) ebpf.Proto {
 	if p == config.ProtoUDP {

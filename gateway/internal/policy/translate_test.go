@@ -12,8 +12,8 @@ import (
 
 func TestSteeringConfigHasTheProtocol(t *testing.T) {
 	c := config.Config{Policy: []config.Rule{
-		{Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{53}}, Action: config.ActionAccelerate},
-		{Match: config.Match{Ports: []uint16{53}}, Action: config.ActionAccelerate},
+		{Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(53)}, Action: config.ActionAccelerate},
+		{Match: config.Match{Ports: config.Ports(53)}, Action: config.ActionAccelerate},
 		{},
 	}}.WithDefaults()
 	c.StateDir = t.TempDir()

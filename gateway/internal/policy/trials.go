@@ -50,11 +50,25 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	ts.rules, ts.never, ts.named = Translate(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
-			if _, ok := ts.named[p]; !ok && r.Match.Proto != config.ProtoUDP {
-				ts.named[p] = r.Name
+			for port := int(p.First()); r.Match.Proto != config.ProtoUDP && port <= int(p.Last()); port++ {
+				if _, ok := ts.named[uint16(port)]; !ok {
+					ts.named[uint16(port)] = r.Name
+				}
 			}
 		}
 	}
+}
+
+// Move has another datapath do what this one did, with the rules of a configuration.
+func (ts *Trials) Move(to Steering, cfg config.Config) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.steer = to
+	ts.takeLocked(cfg)
+	if len(ts.ahead)+len(*ts.held.Load()) == 0 {
+		return nil
+	}
+	return ts.holdLocked(*ts.held.Load())
 }
 
 // Configure puts the rules of a configuration in force, with those of the trials
@@ -135,7 +149,7 @@ func (ts *Trials) holdLocked(held []*admin.Trial) error {
 	for _, t := range held {
 		rules = append(rules, ebpf.Rule{
 			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
-			Action: steeringAction(t.Action), Sole: true,
+			Action: steeringAction(t.Action), Sole: true, Share: ebpf.ShareAll,
 		})
 	}
 	return ts.steer.SetPolicy(rules)

@@ -31,8 +31,8 @@ var trialPeer = netip.MustParseAddr("10.0.0.2")
 
 func testTrials(steer *fakePolicy) *Trials {
 	return NewTrials(config.Config{Policy: []config.Rule{
-		{Name: "redis", Match: config.Match{Ports: []uint16{6379}}, Action: config.ActionAccelerate},
-		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{5000}}, Action: config.ActionAccelerate},
+		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: config.ActionAccelerate},
+		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5000)}, Action: config.ActionAccelerate},
 		{Name: "rest"},
 	}}.WithDefaults(), steer)
 }
@@ -45,7 +45,7 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 	rules := steer.rules
 	require.Len(t, rules, 4)
 	require.Equal(t, ebpf.Rule{
-		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true,
+		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true, Share: ebpf.ShareAll,
 	}, rules[3])
 
 	// The programs find it although a rule before it matches everything.

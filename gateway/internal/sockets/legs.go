@@ -12,6 +12,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 )
 
+// Namespace is where the sockets are.
+type Namespace = legs.Namespace
+
 // Legs makes app legs of real sockets, in a network namespace of their own
 // (docs/ARCHITECTURE.md "Legs").
 type Legs struct {

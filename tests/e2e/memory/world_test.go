@@ -66,7 +66,7 @@ func (w *world) up(h *memhost.Host, change ...settings) *memhost.Gateway {
 			Mode: config.ModeEnforce, Carriers: []config.DeviceKind{config.DeviceShm}, Shards: 1,
 			Policy: []config.Rule{{
 				Name:   "test",
-				Match:  config.Match{Ports: []uint16{echoPort, sourcePort, sinkPort, resetPort, holdPort, lateEchoes, closedPort}},
+				Match:  config.Match{Ports: config.Ports(echoPort, sourcePort, sinkPort, resetPort, holdPort, lateEchoes, closedPort)},
 				Action: config.ActionAccelerate,
 			}},
 			Limits: config.Limits{HandshakeTimeout: 5 * time.Second, Memory: 256 << 20},

@@ -1,4 +1,4 @@
-package gateway
+package policy
 
 import (
 	"testing"
@@ -13,14 +13,17 @@ import (
 // TestDecisionsByName: rules have their names, what no rule matched counts with
 // a last rule that says so, and no two series are the same.
 func TestDecisionsByName(t *testing.T) {
-	c := &liveConfig{Config: config.Config{Policy: []config.Rule{
+	rules := []config.Rule{
 		{Name: "redis", Action: config.ActionAccelerate}, {Name: "bulk", Action: config.ActionAuto}, {Name: "default", Action: config.ActionPass},
-	}}}
+	}
+	var b Decided
 	var s admin.Snapshot
-	c.addDecisions(&s, []ebpf.Decided{
-		{Rule: 0, Accelerate: 5, Pass: 1}, {Rule: 1, Accelerate: 2}, {Rule: 2, Pass: 3}, {Rule: ebpf.NoRule, Pass: 4},
+	b.AddTo(&s, rules, 1, []ebpf.Decided{
+		{Rule: 0, Accelerate: 8}, {Rule: 1, Accelerate: 5, Pass: 1}, {Rule: 2, Accelerate: 2}, {Rule: 3, Pass: 3}, {Rule: 4, Accelerate: 9}, {Rule: ebpf.NoRule, Pass: 4},
 	})
 	require.ElementsMatch(t, []admin.DecisionCount{
+		{Action: config.ActionAccelerate, Rule: OptInRule, Count: 8},
+		{Action: config.ActionAccelerate, Rule: TrialRule, Count: 9},
 		{Action: config.ActionAccelerate, Rule: "redis", Count: 5},
 		{Action: config.ActionPass, Rule: "redis", Count: 1},
 		{Action: config.ActionAuto, Rule: "bulk", Count: 2},

@@ -1,4 +1,4 @@
-package ebpf
+package netdev
 
 import (
 	"net"
@@ -6,11 +6,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// oneWay reports whether a device is a tunnel without a far end of its own: it takes what
+// OneWay reports whether a device is a tunnel without a far end of its own: it takes what
 // comes from anywhere, as that of a server behind an IPVS director does, and has to be told
 // of each packet where it goes. An ipvlan device of mode l3s sends what programs see, and
 // takes what they do not: it gets that from the network layer.
-func oneWay(l netlink.Link) bool {
+func OneWay(l netlink.Link) bool {
 	switch t := l.(type) {
 	case *netlink.Iptun:
 		return t.FlowBased || unset(t.Remote)
@@ -26,9 +26,9 @@ func oneWay(l netlink.Link) bool {
 	return false
 }
 
-// ipsec reports whether the policies of a device, and not those of addresses, decide what is
+// IPsec reports whether the policies of a device, and not those of addresses, decide what is
 // encrypted on it.
-func ipsec(l netlink.Link) bool {
+func IPsec(l netlink.Link) bool {
 	switch l.Type() {
 	case "xfrm", "vti", "vti6":
 		return true

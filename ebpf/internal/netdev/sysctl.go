@@ -1,4 +1,4 @@
-package ebpf
+package netdev
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 // namespace of the calling thread.
 func sysctlPath(key string) string { return filepath.Join("/proc/sys/net", key) }
 
-// readSysctl returns a value, or "" if the kernel has no such key.
-func readSysctl(key string) (string, error) {
+// ReadSysctl returns a value, or "" if the kernel has no such key.
+func ReadSysctl(key string) (string, error) {
 	b, err := os.ReadFile(sysctlPath(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -25,9 +25,9 @@ func readSysctl(key string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// writeSysctl sets a value.
-func writeSysctl(key, value string) error {
-	if old, err := readSysctl(key); err != nil || old == value {
+// WriteSysctl sets a value.
+func WriteSysctl(key, value string) error {
+	if old, err := ReadSysctl(key); err != nil || old == value {
 		return err
 	}
 	if err := os.WriteFile(sysctlPath(key), []byte(value), 0o644); err != nil {
@@ -36,8 +36,8 @@ func writeSysctl(key, value string) error {
 	return nil
 }
 
-// hasIPv6 reports whether the kernel has IPv6 at all.
-func hasIPv6() bool {
+// HasIPv6 reports whether the kernel has IPv6 at all.
+func HasIPv6() bool {
 	_, err := os.Stat(sysctlPath("ipv6"))
 	return err == nil
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+func newPolicy(e *env) *cobra.Command {
+	var services bool
+	c := &cobra.Command{
+		Use:   "policy",
+		Short: "Show the rules and what they decided",
+		Long: `Policy lists the rules in force with the share of their connections that is carried
+now, how many they selected (CARRIED; with the mode observe: would have) and how many
+they left native (PASSED), and of the connections seen in the mode observe the bytes
+and the part of them that was bulk. With --services it lists those connections by
+service: what carrying them could gain.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := e.policy(cmd)
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return e.printJSON(p)
+			}
+			if services {
+				return e.list(screen.Listing{Rows: observedRows(p.Observed)})
+			}
+			return e.list(screen.Listing{Rows: ruleRows(p.Rules)})
+		},
+	}
+	c.Flags().BoolVar(&services, "services", false, "list the services that connections were seen of in the mode observe")
+	c = withSocket(e, noun(e, withList(e, c)))
+	c.AddCommand(newPolicySuggest(e))
+	return c
+}
+
+// policy asks the daemon.
+func (e *env) policy(cmd *cobra.Command) (admin.PolicyReport, error) {
+	c := e.client(defaultConfig().Admin)
+	defer c.Close()
+	return c.Policy(cmd.Context())
+}
+
+func ruleRows(rules []admin.RuleReport) [][]string {
+	rows := [][]string{{"RULE", "ACTION", "PERCENT", "CARRIED", "PASSED", "BYTES", "BULK"}}
+	for i := range rules {
+		r := &rules[i]
+		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Carried, 10), strconv.FormatUint(r.Passed, 10), "", ""}
+		if r.Percent != nil {
+			row[2] = strconv.FormatFloat(*r.Percent, 'f', -1, 64) + "%"
+		}
+		if r.Bytes > 0 {
+			row[5], row[6] = compact(r.Bytes), bulkCell(r.Bulk, r.Bytes)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func observedRows(list []admin.ObservedService) [][]string {
+	rows := [][]string{{"SIDE", "PORT", "RULE", "CARRIES", "HOSTS", "CONNS", "BYTES", "BULK", "RATE", "GAIN"}}
+	for i := range list {
+		o := &list[i]
+		total := o.Bytes.Tx + o.Bytes.Rx
+		row := []string{
+			string(o.Side), strconv.Itoa(int(o.Port)), o.Rule, yes(o.Carries), hostsCell(o), strconv.FormatUint(o.Connections, 10),
+			compact(total), bulkCell(o.BulkBytes, total), "", string(o.Gain),
+		}
+		if o.BulkBytesPerSecond > 0 {
+			row[8] = compact(uint64(o.BulkBytesPerSecond)) + "/s"
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// hostsCell names the only host, or counts them.
+func hostsCell(o *admin.ObservedService) string {
+	switch {
+	case len(o.Hosts) == 1:
+		return o.Hosts[0].String()
+	case o.MoreHosts:
+		return strconv.Itoa(len(o.Hosts)) + "+"
+	default:
+		return strconv.Itoa(len(o.Hosts))
+	}
+}
+
+// bulkCell is the part of bytes that was bulk.
+func bulkCell(bulk, total uint64) string {
+	if total == 0 {
+		return ""
+	}
+	return strconv.FormatUint(min(bulk*100/total, 100), 10) + "%"
+}
+
+// compact is size in one word.
+func compact(n uint64) string { return strings.ReplaceAll(size(n), " ", "") }

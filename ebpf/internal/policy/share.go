@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+)
+
+// Share is the part of the connections of a rule that are carried: those whose [Place]
+// is below it.
+type Share uint32
+
+// The shares with a meaning of their own. ShareDefault is that of the rollout; of a
+// rollout it is ShareAll.
+const (
+	ShareDefault Share = 0
+	ShareNone    Share = 1
+	ShareAll     Share = math.MaxUint32
+)
+
+// ShareOf returns the share for a percentage, 0 to 100.
+func ShareOf(percent float64) Share {
+	switch {
+	case percent <= 0:
+		return ShareNone
+	case percent >= 100:
+		return ShareAll
+	default:
+		return max(ShareNone+1, Share(percent/100*math.MaxUint32))
+	}
+}
+
+// Threshold is the share as the programs compare it.
+func (s Share) Threshold() uint32 {
+	switch s {
+	case ShareDefault:
+		return uint32(ShareAll)
+	case ShareNone:
+		return 0
+	default:
+		return uint32(s)
+	}
+}
+
+// Rollout is which connections are carried of those that rules select. The zero value is
+// all.
+type Rollout struct {
+	// Seed chooses other connections for the same share.
+	Seed uint64
+	// Share is that of rules without one of their own.
+	Share Share
+}
+
+// Place is where a connection stands among all. It is the same at both ends and does not
+// change while the connection begins. The programs compute the same (outside_share).
+func Place(seed uint64, a, b netip.AddrPort) uint32 {
+	return uint32(mix(mixedEnd(seed, a)+mixedEnd(seed, b)) >> 32)
+}
+
+// mixedEnd is one end of a connection. An IPv4 address is the first four bytes, as in the
+// keys of the programs.
+func mixedEnd(seed uint64, end netip.AddrPort) uint64 {
+	var b [16]byte
+	copy(b[:], end.Addr().Unmap().AsSlice())
+	x := mix(seed ^ binary.LittleEndian.Uint64(b[:]))
+	x = mix(x ^ binary.LittleEndian.Uint64(b[8:]))
+	return mix(x ^ uint64(end.Port()))
+}
+
+// mix is the finalizer of MurmurHash3.
+func mix(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// inside reports whether a connection is in the share of a rule. One without ends is.
+func (p *Policy) inside(r *Rule, q *Query) bool {
+	if !q.Local.IsValid() || !q.Remote.IsValid() {
+		return true
+	}
+	share := r.Share
+	if share == ShareDefault {
+		share = p.Rollout.Share
+	}
+	t := share.Threshold()
+	return t == uint32(ShareAll) || Place(p.Rollout.Seed, q.Local, q.Remote) < t
+}
+
+// Shares are those of the rules as the programs have them; 0: that of the rollout.
+func (p *Policy) Shares() (list [MaxRules]uint32) {
+	for i, r := range p.rules {
+		if r.Share != ShareDefault {
+			list[i] = max(r.Share.Threshold(), 1)
+		}
+	}
+	return list
+}

@@ -1,0 +1,195 @@
+package ebpf
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// countingConfig is that of a datapath that counts.
+func countingConfig(rules []Rule) Config {
+	cfg := config(rules)
+	cfg.Counting, cfg.Mode = true, ModeObserve
+	return cfg
+}
+
+// openCounting opens one that needs no legs.
+func (h *host) openCounting(cfg Config) *Datapath {
+	h.t.Helper()
+	var d *Datapath
+	var err error
+	h.do(func() { d, err = Open(cfg) })
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { require.NoError(h.t, d.Close()) })
+	return d
+}
+
+// seenSum collects what a datapath has seen until it is enough.
+type seenSum map[Seen]Seen
+
+func (s seenSum) take(t require.TestingT, d *Datapath) {
+	list, err := d.TakeSeen()
+	require.NoError(t, err)
+	for _, v := range list {
+		k := Seen{Side: v.Side, Host: v.Host, Port: v.Port, Rule: v.Rule, Past: v.Past, Carries: v.Carries}
+		n := s[k]
+		n.Begun, n.Ended, n.Sent, n.Received = n.Begun+v.Begun, n.Ended+v.Ended, n.Sent+v.Sent, n.Received+v.Received
+		n.Bulk, n.BulkBytes, n.BulkLasted = n.Bulk+v.Bulk, n.BulkBytes+v.BulkBytes, n.BulkLasted+v.BulkLasted
+		s[k] = n
+	}
+}
+
+// A datapath that counts leaves the namespace as it was, in the mode off without a link of
+// its own, and a failed one too.
+func TestCountingTouchesNothing(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	before, fds := h1.attachments(), openFDs(t)
+	for _, mode := range []Mode{ModeObserve, ModeOff} {
+		cfg := countingConfig(accelerate(6379))
+		cfg.Mode = mode
+		var d *Datapath
+		var err error
+		h1.do(func() { d, err = Open(cfg) })
+		require.NoError(t, err)
+		require.Equal(t, before, h1.attachments())
+		require.Equal(t, map[Mode]int{ModeObserve: 3, ModeOff: 0}[mode], ourLinks(t))
+		require.NoError(t, d.SetMode(ModeOff))
+		require.Zero(t, ourLinks(t))
+		require.NoError(t, d.SetMode(ModeObserve))
+		require.Equal(t, 3, ourLinks(t))
+		require.Error(t, d.SetMode(ModeEnforce))
+		require.Equal(t, before, h1.attachments())
+		require.NoError(t, d.Close())
+		require.Zero(t, ourLinks(t))
+	}
+	require.Equal(t, fds, openFDs(t))
+}
+
+// Both ends count a connection by its service, host and rule, and what it moved.
+func TestCounting(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	rules := []Rule{
+		{Ports: []uint16{9000}, Action: ActionAccelerate, Direction: DirectionClient},
+		{Ports: []uint16{9000}, Action: ActionAccelerate},
+		{Ports: []uint16{9001}, Action: ActionPass},
+	}
+	d1, d2 := h1.openCounting(countingConfig(rules)), h2.openCounting(countingConfig(rules))
+	a1, a2 := netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.2")
+	h2.echo("9000")
+	h2.echo("9001")
+	const small, bulk = 1000, 2 << 20
+	for _, n := range []int{small, bulk} {
+		echoed(t, h1, "10.77.0.2:9000", n)
+	}
+	echoed(t, h1, "10.77.0.2:9001", small)
+	echoed(t, h1, "[fd77::2]:9000", small)
+	require.NoError(t, h2.dial("10.77.0.2:9000", time.Second), "to itself")
+
+	client, server := Seen{Side: SideClient, Host: a2, Port: 9000, Rule: 0, Carries: true}, Seen{Side: SideServer, Host: a1, Port: 9000, Rule: 1, Carries: true}
+	one, two := seenSum{}, seenSum{}
+	require.Eventually(t, func() bool {
+		one.take(t, d1)
+		two.take(t, d2)
+		return one[client].Ended == 2 && two[server].Ended == 2
+	}, 30*time.Second, 20*time.Millisecond, "%v\n%v", one, two)
+	for _, v := range []Seen{one[client], two[server]} {
+		require.EqualValues(t, 2, v.Begun)
+		require.InDelta(t, small+bulk, v.Sent, 4)
+		require.InDelta(t, small+bulk, v.Received, 4)
+		require.EqualValues(t, 1, v.Bulk)
+		require.InDelta(t, 2*bulk, v.BulkBytes, 4)
+		require.Positive(t, v.BulkLasted)
+	}
+	pass := client
+	pass.Port, pass.Rule, pass.Carries = 9001, 2, false
+	require.EqualValues(t, 1, one[pass].Begun)
+	six := client
+	six.Host = netip.MustParseAddr("fd77::2")
+	require.EqualValues(t, 1, one[six].Begun)
+	require.Len(t, one, 3)
+	require.Len(t, two, 3, "the host itself is no other host")
+	require.EqualValues(t, 3, nativeCount(t, d1, SideClient, ReasonMode))
+	require.EqualValues(t, 3, nativeCount(t, d2, SideServer, ReasonMode))
+	require.EqualValues(t, 1, nativeCount(t, d1, SideClient, ReasonPolicy))
+
+	c, err := h1.connect("10.77.0.2:9000", time.Second)
+	require.NoError(t, err)
+	require.NoError(t, d1.SetPolicy(rules[2:]))
+	require.NoError(t, c.Close())
+	past := client
+	past.Past = true
+	require.Eventually(t, func() bool {
+		one.take(t, d1)
+		return one[past].Ended == 1
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
+// echoed has n bytes echoed, and ends the connection from the client's side.
+func echoed(t *testing.T, h *host, to string, n int) {
+	t.Helper()
+	c, err := h.connect(to, 5*time.Second)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	go func() {
+		_, _ = c.Write(make([]byte, n))
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	got, err := io.Copy(io.Discard, c)
+	require.NoError(t, err)
+	require.EqualValues(t, n, got)
+}
+
+// The share of the rollout is that of the places, and follows it.
+func TestRollout(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h2.echo("9000")
+	d := h1.openCounting(countingConfig([]Rule{{Action: ActionAccelerate}}))
+	rec := record(t, d)
+	for _, percent := range []float64{0, 30, 100} {
+		r := Rollout{Seed: uint64(percent) * 7, Share: ShareOf(percent)}
+		require.NoError(t, d.SetRollout(r))
+		inside, wants := 0, map[netip.AddrPort]uint8{}
+		for range 60 {
+			c, err := h1.connect("10.77.0.2:9000", 5*time.Second)
+			require.NoError(t, err)
+			local := addrPort(c.LocalAddr().String())
+			remote := addrPort(c.RemoteAddr().String())
+			require.NoError(t, c.Close())
+			q := Query{Peer: remote.Addr(), Port: 9000, Local: local, Remote: remote}
+			want := ReasonMode
+			if v := d.Decide(q); v.Action == ActionPass {
+				require.Equal(t, ReasonCanary, v.Reason)
+				require.Zero(t, v.Rule)
+				want = ReasonCanary
+			} else {
+				inside++
+			}
+			wants[local] = want
+			q.Local, q.Remote = q.Remote, q.Local
+			require.Equal(t, want == ReasonCanary, d.Decide(q).Reason == ReasonCanary, "the other end")
+		}
+		for local, want := range wants {
+			e := rec.wait(t, 30*time.Second, func(e Event) bool { return e.Tuple.Local == local })
+			require.Equal(t, want, e.Reason)
+		}
+		switch percent {
+		case 0:
+			require.Zero(t, inside)
+		case 100:
+			require.Equal(t, 60, inside)
+		default:
+			require.InDelta(t, 18, inside, 15)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// policySchema versions the document of policy.
+const policySchema = "smcgw.policy/v1"
+
+// PolicyReport is the document of policy: the rules in force with what they decided, and,
+// of a gateway that carries nothing, what connections did.
+type PolicyReport struct {
+	Schema string      `json:"schema"`
+	Mode   config.Mode `json:"mode"`
+	// Rollout is the share that is carried now.
+	Rollout RolloutReport `json:"rollout"`
+	Rules   []RuleReport  `json:"rules"`
+	// Observed are the services that connections were seen of in the mode observe.
+	Observed []ObservedService `json:"observed"`
+	// Forgotten counts connections of services for which there was no room.
+	Forgotten uint64 `json:"forgotten,omitempty"`
+}
+
+// RolloutReport is the share of the connections of rules without one of their own.
+type RolloutReport struct {
+	Percent float64 `json:"percent"`
+	Seed    string  `json:"seed"`
+	Ramp    string  `json:"ramp,omitempty"`
+}
+
+// RuleReport is a rule, or what happens where none matches.
+type RuleReport struct {
+	Name      string           `json:"name"`
+	Action    config.Action    `json:"action"`
+	Proto     config.Proto     `json:"proto,omitempty"`
+	Direction config.Direction `json:"direction,omitempty"`
+	// Percent is the share that is carried now; absent of rules that pass.
+	Percent *float64 `json:"percent,omitempty"`
+	// Carried counts the connections that the rule was to carry, also in the mode
+	// observe, Passed those that it left native.
+	Carried uint64 `json:"carried"`
+	Passed  uint64 `json:"passed"`
+	// Bytes is what the carried ones of the mode observe moved, Bulk the part of it in
+	// connections of 1 MiB and more.
+	Bytes uint64 `json:"bytes"`
+	Bulk  uint64 `json:"bulk_bytes"`
+}
+
+// Gain is what carrying a service could be good for.
+type Gain string
+
+// The gains. Bulk: connections move so much that carrying can pay on every carrier;
+// some: most bytes are bulk, in connections that are short for it; none: requests, which
+// cost more; unknown: none has ended.
+const (
+	GainBulk    Gain = "bulk"
+	GainSome    Gain = "some"
+	GainNone    Gain = "none"
+	GainUnknown Gain = "unknown"
+)
+
+// ObservedService is what the connections to a port did, of one side and rule.
+type ObservedService struct {
+	Side config.Side `json:"side"`
+	Port uint16      `json:"port"`
+	// Rule is the rule that decided, empty after a change of the rules; Carries: it
+	// would have them carried.
+	Rule    string `json:"rule"`
+	Carries bool   `json:"carries"`
+	// Hosts are those at the other end, MoreHosts: and others.
+	Hosts     []netip.Addr `json:"hosts"`
+	MoreHosts bool         `json:"more_hosts,omitempty"`
+	// Connections have begun. What follows is of those that have ended.
+	Connections uint64    `json:"connections"`
+	Ended       uint64    `json:"ended"`
+	Bytes       ByteCount `json:"bytes"`
+	// Bulk counts connections of 1 MiB and more, which moved BulkBytes, each of them
+	// BulkBytesPerSecond.
+	Bulk               uint64  `json:"bulk"`
+	BulkBytes          uint64  `json:"bulk_bytes"`
+	BulkBytesPerSecond float64 `json:"bulk_bytes_per_second"`
+	Gain               Gain    `json:"gain"`
+}
+
+func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {
+	p := s.ctl.Policy()
+	p.Schema, p.Rules, p.Observed = policySchema, orEmpty(p.Rules), orEmpty(p.Observed)
+	writeJSON(w, p)
+}
+
+// Policy asks for the rules and what they decided.
+func (c *Client) Policy(ctx context.Context) (PolicyReport, error) {
+	return ask[PolicyReport](ctx, c, http.MethodGet, "/v1/policy", policySchema)
+}

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// PortRange is the ports from one to another. In a file it is a number or a range such as
+// 6000-7000.
+type PortRange uint32
+
+// newPortRange returns the range of the ports from first to last.
+func newPortRange(first, last uint16) PortRange { return PortRange(first)<<16 | PortRange(last) }
+
+// Ports returns the ranges of single ports.
+func Ports(list ...uint16) []PortRange {
+	out := make([]PortRange, len(list))
+	for i, p := range list {
+		out[i] = newPortRange(p, p)
+	}
+	return out
+}
+
+// First is where the range begins, Last where it ends.
+func (r PortRange) First() uint16 { return uint16(r >> 16) }
+
+// Last is the last port of the range.
+func (r PortRange) Last() uint16 { return uint16(r) }
+
+// Single reports whether the range names one port. What the never-list has is carried only
+// by a rule that names it so.
+func (r PortRange) Single() bool { return r.First() == r.Last() }
+
+// Has reports whether a port is in the range.
+func (r PortRange) Has(p uint16) bool { return r.First() <= p && p <= r.Last() }
+
+// String renders the range as the file has it.
+func (r PortRange) String() string {
+	if r.Single() {
+		return strconv.Itoa(int(r.First()))
+	}
+	return fmt.Sprintf("%d-%d", r.First(), r.Last())
+}
+
+// MarshalText renders the range as String does.
+func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalYAML reads a number or a range.
+func (r *PortRange) UnmarshalYAML(n *yaml.Node) error { return fromText(n, r.setText) }
+
+func (r *PortRange) setText(text string) error {
+	from, to, ranged := strings.Cut(text, "-")
+	if !ranged {
+		to = from
+	}
+	first, err := strconv.ParseUint(strings.TrimSpace(from), 10, 16)
+	last, errLast := strconv.ParseUint(strings.TrimSpace(to), 10, 16)
+	if err != nil || errLast != nil || last < first {
+		return fmt.Errorf("%q is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here", text)
+	}
+	*r = newPortRange(uint16(first), uint16(last))
+	return nil
+}

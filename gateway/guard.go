@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
+)
+
+// totals are the ends of carried connections.
+func (g *gateway) totals() guard.Totals {
+	var s admin.Snapshot
+	g.env.Counters.AddEnds(&s)
+	return guard.TotalsOf(s.Ends)
+}
+
+// watchOver has the guard look at the ends of connections. When it trips, new ones are
+// native.
+func (g *gateway) watchOver(now time.Time) {
+	if !g.carries() {
+		return
+	}
+	g.reloading.Lock() // which changes the mode, too
+	defer g.reloading.Unlock()
+	last, trips := g.guard.Tick(now, g.totals())
+	if !trips {
+		return
+	}
+	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "aborted", last.Aborted, "ended", last.Ended)
+	if err := g.applyMode(config.ModeObserve); err != nil {
+		g.log.Error("guard: mode not changed", "error", err)
+	}
+}
+
+// resetGuard lets connections in again that the guard keeps native.
+func (g *gateway) resetGuard() error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if g.guard.State() != guard.Tripped {
+		return nil
+	}
+	g.guard.Reset(g.totals())
+	g.log.Info("guard reset")
+	return g.applyMode(g.live.Load().Mode)
+}

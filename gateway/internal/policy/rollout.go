@@ -1,0 +1,89 @@
+package policy
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// RolloutSteering is the part of the datapath that is told the share.
+type RolloutSteering interface {
+	SetRollout(r ebpf.Rollout) error
+}
+
+// Progress is how far the share of the connections that is carried has grown.
+type Progress struct {
+	steer RolloutSteering
+	log   *slog.Logger
+
+	mu    sync.Mutex // guards everything below
+	of    config.Rollout
+	since time.Time
+	now   config.Share
+}
+
+// NewProgress begins a rollout that the datapath has been opened with.
+func NewProgress(of config.Rollout, steer RolloutSteering, log *slog.Logger) *Progress {
+	return &Progress{steer: steer, log: log, of: of, since: time.Now(), now: of.At(0)}
+}
+
+// Share is that of now.
+func (p *Progress) Share() config.Share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+// Begin begins another rollout.
+func (p *Progress) Begin(of config.Rollout) error {
+	if err := p.steer.SetRollout(rollout(of, of.At(0))); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of, p.since, p.now = of, time.Now(), of.At(0)
+	return nil
+}
+
+// Configure begins that of a configuration, unless it is under way.
+func (p *Progress) Configure(next config.Rollout) {
+	p.mu.Lock()
+	same := p.of == next
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	if err := p.Begin(next); err != nil {
+		p.log.Warn("share of connections", "percent", next.At(0), "error", err)
+	}
+}
+
+// Follow goes on with a rollout of another gateway, if it is the same.
+func (p *Progress) Follow(other *Progress) {
+	other.mu.Lock()
+	of, since := other.of, other.since
+	other.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == of {
+		p.since = since
+	}
+}
+
+// Grow lets the share follow its ramp.
+func (p *Progress) Grow(now time.Time) {
+	p.mu.Lock()
+	of, share := p.of, p.of.At(now.Sub(p.since))
+	changed := share != p.now
+	p.now = share
+	p.mu.Unlock()
+	if !changed {
+		return
+	}
+	if err := p.steer.SetRollout(rollout(of, share)); err != nil {
+		p.log.Warn("share of connections", "percent", share, "error", err)
+	}
+}

@@ -1,0 +1,43 @@
+package report
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// A host is listed once, with its carriers and what is remembered of it, and each of its
+// ports beside it. One that only begins connections is listed, too.
+func TestPeers(t *testing.T) {
+	capable, blackholed, stranger := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	soft := []config.Carrier{config.CarrierSoft}
+	list := Peers(map[netip.Addr][]config.Carrier{capable: soft}, []ebpf.Peer{
+		{Addr: capable, Reason: uint8(negotiate.ReasonPeerDead), TTL: time.Second},
+		{Addr: capable, Port: 80, Reason: uint8(negotiate.ReasonPeerRefused), TTL: time.Minute},
+		{Addr: blackholed, Reason: uint8(negotiate.ReasonOptionBlackholed), TTL: time.Hour},
+	}, map[netip.Addr]int{capable: 3}, map[netip.Addr]admin.PeerUse{
+		capable: {Begun: 2}, blackholed: {MemoryBytes: 7}, stranger: {Begun: 1}, netip.MustParseAddr("10.0.0.4"): {},
+	})
+	require.Equal(t, []admin.PeerInfo{
+		{Address: capable, State: admin.PeerIncapable, Reason: "peer_dead", ExpiresSeconds: 1, Carriers: soft, Flows: 3, Use: admin.PeerUse{Begun: 2}},
+		{Address: capable, Port: 80, State: admin.PeerIncapable, Reason: "peer_refused", ExpiresSeconds: 60},
+		{Address: blackholed, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600, Use: admin.PeerUse{MemoryBytes: 7}},
+		{Address: stranger, State: admin.PeerUnknown, Use: admin.PeerUse{Begun: 1}},
+	}, list)
+}
+
+func TestHealth(t *testing.T) {
+	require.Equal(t, []string{
+		"devices: no device has a default route or a route to a peer of a rule: name devices, or add a route",
+		"devices: there is no network device eth9 here: see ip link, and correct devices",
+	}, MissingDevices([]string{"", "eth9"}))
+	require.Equal(t, []admin.BlockedLegs{{Device: "eth0", Family: "ipv6", At: "input"}, {At: "keeper"}},
+		BlockedLegs([]ebpf.BlockedLegs{{Device: "eth0", IPv6: true, Way: "input"}}, true))
+}

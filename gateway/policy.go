@@ -1,0 +1,37 @@
+package gateway
+
+import (
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+)
+
+// look takes in what the programs have seen of connections that nothing carries.
+func (g *gateway) look() {
+	if g.carries() {
+		return
+	}
+	list, err := g.steer.TakeSeen()
+	if err != nil {
+		g.log.Warn("what connections did", "error", err)
+	}
+	now := g.live.Load()
+	g.forecast.Add(list, func(i int) string {
+		name, _ := policy.RuleOf(now.Policy, now.ahead, i)
+		return name
+	})
+}
+
+// Policy implements admin.Control.
+func (g *gateway) Policy() admin.PolicyReport {
+	g.look()
+	live := g.live.Load()
+	var s admin.Snapshot
+	c, err := g.counters()
+	if err != nil {
+		g.log.Warn("read counters", "error", err)
+	}
+	live.addDecisions(&s, c.Decided)
+	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
+	p.Mode = g.mode()
+	return p
+}

@@ -1,0 +1,133 @@
+package gateway
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
+)
+
+func (s *fakeSteering) share() ebpf.Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rollout.Share
+}
+
+// The share grows from when the rollout came into force. A reload that changes something
+// else does not begin it anew; one that follows a share set by an operator does.
+func TestRolloutInForce(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	next := g.cfg
+	next.Rollout = config.Rollout{Percent: 10 * 100, Seed: "blue", Ramp: 10 * 100 * 24}
+	begun := time.Now()
+	require.NoError(t, g.reload(next))
+	require.Equal(t, ebpf.ShareOf(10), steer.share())
+	require.Equal(t, next.Rollout.SeedNumber(), steer.rollout.Seed)
+	g.rollout.Grow(begun.Add(30*time.Minute + time.Second))
+	require.InDelta(t, 15, g.Policy().Rollout.Percent, 0.1)
+	require.InDelta(t, float64(ebpf.ShareOf(15)), float64(steer.share()), float64(ebpf.ShareOf(0.1)))
+	next.Limits.MaxFlows = 9
+	require.NoError(t, g.reload(next))
+	require.InDelta(t, 15, g.Policy().Rollout.Percent, 0.1, "goes on")
+	g.rollout.Grow(begun.Add(100 * time.Hour))
+	require.Equal(t, ebpf.ShareAll, steer.share())
+
+	for _, bad := range []string{"", "101", "x"} {
+		require.ErrorIs(t, g.Set(admin.Setting{Name: admin.SettingShare, Value: bad}), admin.ErrSetting)
+	}
+	require.NoError(t, g.Set(admin.Setting{Name: admin.SettingShare, Value: "0"}))
+	require.Equal(t, ebpf.ShareNone, steer.share())
+	require.InDelta(t, 0, g.Snapshot().Share, 0.001)
+	g.rollout.Grow(time.Now().Add(time.Hour))
+	require.InDelta(t, 10, g.Policy().Rollout.Percent, 0.1, "the ramp goes on from there")
+	require.NoError(t, g.reload(next))
+	require.Equal(t, ebpf.ShareOf(10), steer.share(), "the file is in force again")
+}
+
+// A guard that trips makes new connections native, says so, and is reset by on and by a
+// reload.
+func TestGuard(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	next := g.cfg
+	next.Mode = config.ModeEnforce
+	next.Guard = config.Guard{Aborted: 50 * 100, Window: time.Minute, Minimum: 2}
+	require.NoError(t, g.reload(next))
+	ends := func(reason string, n int) {
+		for range n {
+			g.env.Counters.Ended(admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason}, admin.ByteCount{})
+		}
+	}
+	now := time.Now()
+	for name, reset := range map[string]func() error{
+		"on": func() error { return g.SetOff(false) }, "reload": func() error { return g.reload(next) },
+	} {
+		ends("app_reset", 10)
+		now = now.Add(time.Second)
+		g.watchOver(now)
+		require.Equal(t, ebpf.ModeEnforce, steer.mode, name)
+		ends("peer_dead", 10)
+		trips := g.Snapshot().GuardTrips
+		g.watchOver(now.Add(time.Second))
+		require.Equal(t, ebpf.ModeObserve, steer.mode, name)
+		st := g.Status()
+		require.Equal(t, config.ModeObserve, st.Mode)
+		require.Contains(t, st.Degraded, guard.Name)
+		require.Contains(t, st.Notes[len(st.Notes)-1], "10 of 20 carried connections")
+		require.True(t, g.Snapshot().GuardTripped)
+		require.Equal(t, trips+1, g.Snapshot().GuardTrips)
+		require.NoError(t, reset())
+		require.Equal(t, ebpf.ModeEnforce, steer.mode, name)
+		require.NotContains(t, g.Status().Degraded, guard.Name)
+		require.Equal(t, guard.Watching, g.guard.State())
+		now = time.Now()
+	}
+}
+
+// Rules have what they decided, and what connections did that they would carry.
+func TestPolicyReport(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	next := g.cfg
+	next.Policy = []config.Rule{
+		{Name: "bulk", Match: config.Match{Ports: config.Ports(5201)}, Action: config.ActionAccelerate, Percent: 25 * 100},
+		{Name: "never", Action: config.ActionPass},
+	}
+	require.NoError(t, g.reload(next))
+	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5, Pass: 15}, {Rule: 1, Pass: 3}, {Rule: ebpf.NoRule, Pass: 2}}
+	g.forecast.Add([]ebpf.Seen{{Port: 5201, Rule: 0, Carries: true, Begun: 1, Ended: 1, Sent: 5 << 20, Bulk: 1, BulkBytes: 5 << 20}}, func(int) string { return "bulk" })
+	got := g.Policy()
+	quarter := 25.0
+	require.Equal(t, []admin.RuleReport{
+		{Name: "bulk", Action: config.ActionAccelerate, Percent: &quarter, Carried: 5, Passed: 15, Bytes: 5 << 20, Bulk: 5 << 20},
+		{Name: "never", Action: config.ActionPass, Passed: 3},
+		{Name: "default", Action: config.ActionPass, Passed: 2},
+	}, got.Rules)
+	require.Len(t, got.Observed, 1)
+}
+
+// The guard counts from the start of the gateway, not from its first look.
+func TestGuardFromTheStart(t *testing.T) {
+	p := newGatewayPair(t)
+	steer := newFakeSteering()
+	cfg := p.g[0].cfg
+	cfg.Mode, cfg.Guard = config.ModeEnforce, config.Guard{Aborted: 100, Window: time.Minute, Minimum: 2}
+	g, err := newGateway(cfg, Host{Steering: steer}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(g.close)
+	for range 2 {
+		g.env.Counters.Ended(admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"}, admin.ByteCount{})
+	}
+	g.host.Link = p.g[0].host.Link // now it carries
+	g.watchOver(time.Now())
+	g.host.Link = nil
+	require.Equal(t, ebpf.ModeObserve, steer.mode)
+	require.True(t, g.Snapshot().GuardTripped)
+}

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+)
+
+// inherit goes on counting where a gateway has ended in whose place g is to serve. Its
+// datapath is still open.
+func (g *gateway) inherit(old *gateway) error {
+	if err := old.host.Beside.Retire(); err != nil {
+		return fmt.Errorf("counters: %w", err)
+	}
+	old.reloading.Lock() // what opt-ins and trials change
+	defer old.reloading.Unlock()
+	counts, err := old.counters()
+	if err != nil {
+		return err
+	}
+	if err := old.trials.Move(g.steer, g.cfg); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	g.trials, old.heir = old.trials, g
+	before := old.live.Load()
+	g.past = &counts
+	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})
+	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
+	g.forecast, g.guard, g.feed, g.env.Feed, g.env.Lines = old.forecast, old.guard, old.feed, old.feed, old.env.Lines
+	old.look()
+	g.rollout.Follow(old.rollout)
+	g.udp, g.started, g.reloads, g.renewal = old.udp, old.started, old.reloads, old.renewal
+	g.logDropped, g.logLevel = old.logDropped, old.logLevel
+	g.applyLog(g.cfg.Log)
+	g.guard.Configure(g.cfg.Guard, g.totals())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.nextID = old.nextID
+	return nil
+}
+
+// counters are those of the programs, with those of the gateway before.
+func (g *gateway) counters() (ebpf.Counters, error) {
+	c, err := g.steer.Counters()
+	if err != nil || g.past == nil {
+		return c, err
+	}
+	return policy.Sum(c, *g.past), nil
+}

@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// rewrite puts another configuration in the place of the gateway's.
+func (g *gw) rewrite(s settings) {
+	g.w.t.Helper()
+	var b bytes.Buffer
+	require.NoError(g.w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(g.w.via), "Dir": g.w.dir, "Name": g.h.Name}))
+	require.NoError(g.w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
+}
+
+// turn reloads the gateway with another mode.
+func (g *gw) turn(s settings, mode config.Mode) {
+	g.w.t.Helper()
+	s.Mode = string(mode)
+	g.rewrite(s)
+	g.reload("configuration in force")
+}
+
+// touched is what a gateway that carries nothing must leave as it was.
+func (w *world) touched(h *testnet.Host) residue {
+	w.t.Helper()
+	r := w.residue(h)
+	own := h.Name + ".s" // the admin socket, and the directory of the state
+	for _, f := range r.files {
+		require.True(w.t, strings.HasPrefix(f, own), "%s", f)
+	}
+	r.files, r.rendezvous = nil, 0
+	return r
+}
+
+// ruleset is that of the host's netfilter.
+func (w *world) ruleset(h *testnet.Host) string {
+	w.t.Helper()
+	out, err := h.Run(w.t.Context(), "nft", "list", "ruleset")
+	require.NoError(w.t, err)
+	return out
+}
+
+// TestObserveTouchesNothing: with the modes observe and off a host has the devices, rules,
+// routes, settings, sockets, netfilter rules and programs that it has without the gateway,
+// but for the three that count in observe. A reload makes all that carrying takes, and
+// removes it when the last connection that is carried has ended, which nothing disturbs.
+func TestObserveTouchesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	s := settings{Carriers: strings.TrimPrefix(string(w.via), "rdma-"), Extra: "spin: off\n"}
+	w.bare(w.h1)
+	w.bare(w.h2)
+	before := map[*testnet.Host]residue{w.h1: w.touched(w.h1), w.h2: w.touched(w.h2)}
+	rules := w.ruleset(w.h1)
+	untouched := func(g *gw, links int) {
+		t.Helper()
+		var now residue
+		for end := time.Now().Add(slowed(30 * time.Second)); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			now = w.touched(g.h)
+			if len(kernelObjects(t, g.daemon())["link"]) == links && reflect.DeepEqual(now, before[g.h]) {
+				break
+			}
+		}
+		require.Equal(t, before[g.h], now)
+		require.Len(t, kernelObjects(t, g.daemon())["link"], links)
+		require.Equal(t, rules, w.ruleset(g.h))
+	}
+	observe := s
+	observe.Mode = "observe"
+	g1, g2 := w.up(w.h1, observe), w.up(w.h2, observe)
+	to := w.h2.AddrPort4(echoPort).String()
+	for _, g := range []*gw{g1, g2} {
+		untouched(g, 3)
+	}
+	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode"), server: local("mode")}.ping()
+	for _, g := range []*gw{g1, g2} {
+		g.turn(s, config.ModeOff)
+		untouched(g, 0)
+		require.Equal(t, config.ModeOff, g.status().Mode)
+		g.turn(s, config.ModeObserve)
+		untouched(g, 3)
+	}
+	for range 2 {
+		g1.turn(s, config.ModeEnforce)
+		require.NotEqual(t, before[w.h1], w.touched(w.h1))
+		g2.turn(s, config.ModeEnforce)
+		w.flush()
+		w.carried(t, w.h1, to)
+		held, err := w.h1.StartApp("hold", "-to", to)
+		require.NoError(t, err)
+		e := pinged(t, held)
+
+		g1.turn(s, config.ModeObserve)
+		fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
+		require.NotEqual(t, before[w.h1].footprint, w.footprint(w.h1), "a connection is carried")
+		require.NoError(t, held.Send("ping"))
+		_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
+		require.NoError(t, err)
+		require.NoError(t, held.CloseInput())
+		require.NoError(t, held.Wait())
+		w.carriedBy(e, w.via)
+		untouched(g1, 3)
+		g2.turn(s, config.ModeObserve)
+		untouched(g2, 3)
+		require.Zero(t, w.residue(w.h1).rendezvous)
+		require.Positive(t, g1.status().FlowsTotal[w.via], "what was counted stays")
+	}
+	g1.turn(s, config.ModeEnforce)
+	g2.turn(s, config.ModeEnforce)
+	w.flush()
+	w.carried(t, w.h1, to)
+	for _, g := range []*gw{g1, g2} {
+		g.stop()
+		require.Equal(t, before[g.h], w.touched(g.h))
+	}
+}
+
+// TestObserveTakeover: a gateway of one kind takes over from one of the other, and what the
+// old one carries goes on.
+func TestObserveTakeover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	s := settings{Mode: "observe"}
+	w.bare(w.h1)
+	before := w.touched(w.h1)
+	g := w.up(w.h1, s)
+	w.up(w.h2, settings{})
+	to := w.h2.AddrPort4(echoPort).String()
+
+	s.Mode = "enforce"
+	g.rewrite(s)
+	next := g.upgrade()
+	g.ended(t)
+	w.carried(t, w.h1, to)
+	held, err := w.h1.StartApp("hold", "-to", to)
+	require.NoError(t, err)
+	pinged(t, held)
+
+	s.Mode = "observe"
+	next.rewrite(s)
+	last := next.upgrade()
+	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
+	require.Equal(t, config.ModeObserve, last.status().Mode)
+	require.NoError(t, held.Send("ping"))
+	_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
+	require.NoError(t, err)
+	require.NoError(t, held.CloseInput())
+	require.NoError(t, held.Wait())
+	next.ended(t)
+	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
+}
+
+// TestObserveRefused: what cannot be made for the mode enforce leaves the gateway as it
+// was, and the file refused, until it can.
+func TestObserveRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	s := settings{Mode: "observe", Extra: "security: { psk_file: " + filepath.Join(w.dir, "psk") + " }\n"}
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "psk"), []byte(strings.Repeat("ab", 32)), 0o600))
+	w.bare(w.h1)
+	g := w.up(w.h1, s)
+	before := w.touched(w.h1)
+	require.NoError(t, os.Remove(filepath.Join(w.dir, "psk")))
+	s.Mode = "enforce"
+	g.rewrite(s)
+	g.reload("configuration refused")
+	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
+	require.Equal(t, config.ModeObserve, g.status().Mode)
+	require.Contains(t, g.status().Degraded, "config_refused")
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "psk"), []byte(strings.Repeat("ab", 32)), 0o600))
+	g.reload("configuration in force")
+	require.Equal(t, config.ModeEnforce, g.status().Mode)
+	require.NotContains(t, g.status().Degraded, "config_refused")
+	require.NotEqual(t, before, w.touched(w.h1))
+}

@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// TestRolloutShare: a share of the connections is carried and the others are native with
+// the reason canary, at the client alone. Two hosts with one seed choose the same
+// connections; a reload and the admin call change the share.
+func TestRolloutShare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	half := settings{Extra: "rollout: { percent: 50, seed: blue }\n"}
+	g1, g2 := w.up(w.h1, half), w.up(w.h2, half)
+	const conns = 60
+	churn := func() (carried, canary uint64) {
+		before := g1.status()
+		w.mustApp(w.h1, "churn", "-count", strconv.Itoa(conns), "-parallel", "4", "-to", w.h2.AddrPort4(transferPort).String())
+		after := g1.status()
+		return after.FlowsTotal[w.via] - before.FlowsTotal[w.via], after.FallbacksTotal["canary"] - before.FallbacksTotal["canary"]
+	}
+	share := func(percent string) {
+		_, err := g1.client().Set(t.Context(), admin.Setting{Name: admin.SettingShare, Value: percent})
+		require.NoError(t, err)
+	}
+	carried, canary := churn()
+	require.Greater(t, carried, uint64(conns/6))
+	require.Greater(t, canary, uint64(conns/6))
+	require.LessOrEqual(t, carried+canary, uint64(conns))
+	require.Zero(t, g2.status().FallbacksTotal["canary"], "what is offered is in the share of the server, too")
+	share("0")
+	carried, canary = churn()
+	require.Zero(t, carried)
+	require.EqualValues(t, conns, canary)
+	share("100%")
+	_, canary = churn()
+	require.Zero(t, canary)
+	require.Positive(t, g2.status().FallbacksTotal["canary"], "its share is half still")
+	g1.reload("configuration in force")
+	p, err := g1.client().Policy(t.Context())
+	require.NoError(t, err)
+	require.InDelta(t, 50, p.Rollout.Percent, 0.01)
+	require.Equal(t, "test", p.Rules[0].Name)
+	require.Positive(t, p.Rules[0].Carried)
+	require.Positive(t, p.Rules[0].Passed)
+}
+
+// TestGuardTrips: connections that die with the peer's gateway trip the guard. New ones are
+// native until smcgw on.
+func TestGuardTrips(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1 := w.up(w.h1, settings{Extra: "guard: { aborted: 10%, window: 1h, minimum: 3 }\n"})
+	w.up(w.h2, settings{})
+	to := w.h2.AddrPort4(echoPort).String()
+	w.carried(t, w.h1, to)
+	var held []*testnet.Proc
+	for range 4 {
+		p, err := w.h1.StartApp("hold", "-to", to)
+		require.NoError(t, err)
+		pinged(t, p)
+		held = append(held, p)
+	}
+	g2 := w.gateways[w.h2]
+	g2.signal(g2.daemon(), syscall.SIGKILL)
+	require.Error(t, g2.proc.Wait())
+	for _, p := range held {
+		_ = p.CloseInput()
+		_ = p.Wait()
+	}
+	require.Eventually(t, func() bool { return g1.status().Mode == config.ModeObserve }, slowed(30*time.Second), 50*time.Millisecond)
+	st := g1.status()
+	require.Contains(t, st.Degraded, "guard_tripped")
+	require.Contains(t, fmt.Sprint(st.Notes), "guard: tripped")
+	require.Contains(t, g1.proc.Output(), "guard tripped")
+	m := g1.metrics(t)
+	require.EqualValues(t, 1, m["smcgw_guard_tripped"])
+	w.up(w.h2, settings{})
+	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
+	out, err := g1.cli("on")
+	require.NoError(t, err, out)
+	require.Equal(t, config.ModeEnforce, g1.status().Mode)
+	require.NotContains(t, g1.status().Degraded, "guard_tripped")
+	w.flush()
+	w.carried(t, w.h1, to)
+}
+
+// TestObservePredicts: what connections moved in the mode observe is told by service at
+// both ends, the rules that are proposed of it are a configuration, and carry the bulk when
+// it is in force.
+func TestObservePredicts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	s := settings{Mode: "observe", Ports: strconv.Itoa(echoPort)}
+	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
+	const bulk = 40 << 20
+	w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
+	w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
+	for g, side := range map[*gw]config.Side{g1: config.SideClient, g2: config.SideServer} {
+		find := func(port uint16, ok func(*admin.ObservedService) bool) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				p, err := g.client().Policy(t.Context())
+				require.NoError(t, err)
+				for i := range p.Observed {
+					if o := &p.Observed[i]; o.Port == port && o.Side == side && ok(o) {
+						return true
+					}
+				}
+				return false
+			}, slowed(30*time.Second), 50*time.Millisecond, "%s %d", side, port)
+		}
+		find(transferPort, func(o *admin.ObservedService) bool {
+			return o.Ended > 0 && !o.Carries && o.Gain == admin.GainBulk && o.BulkBytes >= bulk && o.BulkBytesPerSecond > 0
+		})
+		find(echoPort, func(o *admin.ObservedService) bool { return o.Ended > 0 && o.Carries && o.Gain == admin.GainNone })
+		text, err := g.cli("policy", "suggest", "--percent", "100")
+		require.NoError(t, err, text)
+		file := filepath.Join(w.dir, g.h.Name+"-suggested.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		f, err := config.Load(file)
+		require.NoError(t, err, text)
+		require.Len(t, f.Config.Policy, 1, text)
+		rule := f.Config.Policy[0]
+		require.Equal(t, config.Ports(transferPort), rule.Match.Ports)
+		g.rewrite(settings{Mode: "enforce", Ports: strconv.Itoa(deadPort), Policy: fmt.Sprintf(
+			"  - { name: %s, match: { direction: %s, ports: [%v], peers: [%q] }, action: %s }\n",
+			rule.Name, rule.Match.Direction, rule.Match.Ports[0], rule.Match.Peers[0], rule.Action)})
+		g.reload("configuration in force")
+	}
+	e := w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
+	w.carriedBy(e, w.via)
+}

@@ -39,7 +39,6 @@ var allowed = map[string][]string{
 	"gateway/internal/forecast":   {"gateway/admin", "gateway/config", "ebpf"},
 	"gateway/internal/guard":      {"gateway/admin", "gateway/config", "negotiate"},
 	"gateway/internal/paths":      {"gateway/config", "gateway/internal/carrier", "gateway/internal/datagram", "gateway/internal/loop", "negotiate"},
-	"gateway/internal/report":     {"ebpf", "gateway/admin", "gateway/config", "gateway/internal/carrier", "gateway/internal/peers", "negotiate", "netstack", "rmb"},
 	"gateway/internal/policy":     {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},
 	"gateway/internal/auto":       {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "packet"},

@@ -81,11 +81,11 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 		if next != nil && err == nil {
 			err = next.inherit(p.gateway)
 		}
-		err = errors.Join(err, p.leave())
 		if next == nil {
 			d.stopped(p.gateway, err)
-			return err
+			return errors.Join(err, p.leave())
 		}
+		err = errors.Join(err, p.leave())
 		if err == nil {
 			err = next.protect()
 		}

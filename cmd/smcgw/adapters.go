@@ -161,7 +161,7 @@ func memlock(n int64) string {
 	if n < 0 {
 		return "unlimited"
 	}
-	return size(uint64(n))
+	return screen.Size(uint64(n))
 }
 
 // adapterNotes are lines of check about the host's adapters and what the configuration

@@ -174,7 +174,7 @@ func sizeCell(c *admin.ConnInfo, n uint64) string {
 	if c.Carrier == config.CarrierNone {
 		return ""
 	}
-	return size(n)
+	return screen.Size(n)
 }
 
 // rate renders bytes a second, empty for none.
@@ -182,7 +182,7 @@ func rate(n float64) string {
 	if n < 1 {
 		return ""
 	}
-	return size(uint64(n)) + "/s"
+	return screen.Size(uint64(n)) + "/s"
 }
 
 // roundTrip renders a short time.
@@ -216,7 +216,7 @@ func pairRows(conns []admin.ConnInfo) [][]string {
 		for _, n := range []uint64{p.Sent, p.Acknowledged, p.Received, p.Consumed} {
 			row = append(row, strconv.FormatUint(n, 10))
 		}
-		row = append(row, size(uint64(p.Unsent)), size(uint64(p.RingBytes)), size(uint64(p.Window)), strconv.Itoa(p.Credits), "", "", p.Blocked)
+		row = append(row, screen.Size(uint64(p.Unsent)), screen.Size(uint64(p.RingBytes)), screen.Size(uint64(p.Window)), strconv.Itoa(p.Credits), "", "", p.Blocked)
 		if p.RoundTripSeconds > 0 {
 			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}

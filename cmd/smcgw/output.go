@@ -94,16 +94,6 @@ func (e *env) checkOutput() error {
 	return nil
 }
 
-// size renders a number of bytes for people, as one word.
-func size(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u < len(units)-1 {
-		v, u = v/1024, u+1
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + units[u]
-}
-
 // plural names a number of things.
 func plural(n int, thing string) string {
 	if n == 1 {

@@ -23,7 +23,7 @@ import (
 
 func TestSizesAndAges(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0B", 1023: "1023B", 1024: "1KiB", 600000000: "572.2MiB", 5 << 20: "5MiB", 1 << 63: "8EiB"} {
-		require.Equal(t, want, size(n))
+		require.Equal(t, want, screen.Size(n))
 	}
 	for s, want := range map[float64]string{0: "0s", 0.01234: "12ms", 1.26: "1.3s", 61.4: "1m1s", 3600: "1h0m0s"} {
 		require.Equal(t, want, age(s))

@@ -69,7 +69,7 @@ func peerRows(peers []admin.PeerInfo) [][]string {
 }
 
 // memoryCell is what is registered for the peer.
-func memoryCell(p admin.PeerInfo) string { return size(p.Use.MemoryBytes) }
+func memoryCell(p admin.PeerInfo) string { return screen.Size(p.Use.MemoryBytes) }
 
 // carrierCell lists proven carriers, and failed ones with a minus.
 func carrierCell(p admin.PeerInfo) string {

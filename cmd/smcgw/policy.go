@@ -2,7 +2,6 @@ package main
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +55,7 @@ func ruleRows(rules []admin.RuleReport) [][]string {
 			row[2] = strconv.FormatFloat(*r.Percent, 'f', -1, 64) + "%"
 		}
 		if r.Bytes > 0 {
-			row[5], row[6] = compact(r.Bytes), bulkCell(r.Bulk, r.Bytes)
+			row[5], row[6] = screen.Size(r.Bytes), screen.Part(r.Bulk, r.Bytes)
 		}
 		rows = append(rows, row)
 	}
@@ -70,10 +69,10 @@ func observedRows(list []admin.ObservedService) [][]string {
 		total := o.Bytes.Tx + o.Bytes.Rx
 		row := []string{
 			string(o.Side), strconv.Itoa(int(o.Port)), o.Rule, yes(o.Carries), hostsCell(o), strconv.FormatUint(o.Connections, 10),
-			compact(total), bulkCell(o.BulkBytes, total), "", string(o.Gain),
+			screen.Size(total), screen.Part(o.BulkBytes, total), "", string(o.Gain),
 		}
 		if o.BulkBytesPerSecond > 0 {
-			row[8] = compact(uint64(o.BulkBytesPerSecond)) + "/s"
+			row[8] = screen.Size(uint64(o.BulkBytesPerSecond)) + "/s"
 		}
 		rows = append(rows, row)
 	}
@@ -98,14 +97,3 @@ func hostsCell(o *admin.ObservedService) string {
 		return strconv.Itoa(len(o.Hosts))
 	}
 }
-
-// bulkCell is the part of bytes that was bulk.
-func bulkCell(bulk, total uint64) string {
-	if total == 0 {
-		return ""
-	}
-	return strconv.FormatUint(min(bulk*100/total, 100), 10) + "%"
-}
-
-// compact is size in one word.
-func compact(n uint64) string { return strings.ReplaceAll(size(n), " ", "") }

@@ -89,7 +89,7 @@ func statsRows(st admin.Stats) [][]string {
 		for _, c := range slices.Sorted(maps.Keys(ps.Flows)) {
 			flows, bytes := ps.Flows[c], ps.Bytes[c]
 			row := []string{
-				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), size(bytes.Tx), size(bytes.Rx), "", "",
+				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), screen.Size(bytes.Tx), screen.Size(bytes.Rx), "", "",
 			}
 			if p == config.ProtoUDP {
 				row[6] = strconv.FormatUint(st.Datagrams.Sent[c], 10)

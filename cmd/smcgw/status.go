@@ -118,16 +118,16 @@ func details(s *screen.Screen, st admin.Status) string {
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
 		bytes := st.BytesTotal[c]
-		line(string(c), "%s, %d since the start, %s sent, %s received", plural(st.Flows[c], "connection"), st.FlowsTotal[c], size(bytes.Tx), size(bytes.Rx))
+		line(string(c), "%s, %d since the start, %s sent, %s received", plural(st.Flows[c], "connection"), st.FlowsTotal[c], screen.Size(bytes.Tx), screen.Size(bytes.Rx))
 	}
 	for _, c := range slices.Sorted(maps.Keys(st.UDP.Flows)) {
 		if n := st.UDP.Flows[c]; n.Total > 0 {
 			bytes := st.UDP.Bytes[c]
-			line("udp", "%s by %s, %d since the start, %s sent, %s received", plural(n.Now, "pair"), c, n.Total, size(bytes.Tx), size(bytes.Rx))
+			line("udp", "%s by %s, %d since the start, %s sent, %s received", plural(n.Now, "pair"), c, n.Total, screen.Size(bytes.Tx), screen.Size(bytes.Rx))
 		}
 	}
 	line("native", "%s", listed(st.FallbacksTotal))
-	line("memory", "%s used, %s reserved of %s", size(st.Memory.UsedBytes), size(st.Memory.ReservedBytes), size(st.Memory.LimitBytes))
+	line("memory", "%s used, %s reserved of %s", screen.Size(st.Memory.UsedBytes), screen.Size(st.Memory.ReservedBytes), screen.Size(st.Memory.LimitBytes))
 	line("peers", "%d known", st.Peers)
 	for _, d := range []struct {
 		name string

@@ -197,7 +197,7 @@ func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	}
 	s := to.screen(&b)
 	b.WriteString(s.Paint(screen.Title, headline(v.status)) + "\n")
-	b.WriteString(s.Field("memory", fmt.Sprintf("%s used, %s reserved of %s", size(v.status.Memory.UsedBytes), size(v.status.Memory.ReservedBytes), size(v.status.Memory.LimitBytes))))
+	b.WriteString(s.Field("memory", fmt.Sprintf("%s used, %s reserved of %s", screen.Size(v.status.Memory.UsedBytes), screen.Size(v.status.Memory.ReservedBytes), screen.Size(v.status.Memory.LimitBytes))))
 	b.WriteString(s.Field("native", listed(v.status.FallbacksTotal)))
 	if err := to.list(screen.Listing{
 		Rows: connRows(v.list.Conns, false, true), Wide: []string{"PROTO", "SIDE", "STATE", "REASON", "TX", "RX"},

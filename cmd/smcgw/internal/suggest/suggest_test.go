@@ -1,4 +1,4 @@
-package main
+package suggest
 
 import (
 	"net/netip"
@@ -19,7 +19,7 @@ func TestSuggestionIsAConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "smcgw.yaml")
 	rapid.Check(t, func(t *rapid.T) {
 		p := admin.PolicyReport{Observed: rapid.SliceOfN(rapid.Custom(drawObserved), 0, 80).Draw(t, "observed")}
-		text, rules := suggestion(&p, "10%")
+		text, rules := Configuration(&p, "10%")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		f, err := config.Load(path)
 		require.NoError(t, err, "%s", text)

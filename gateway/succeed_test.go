@@ -46,6 +46,9 @@ func TestInheritOptIns(t *testing.T) {
 
 	require.NoError(t, next.inherit(old))
 	require.Same(t, old.Feed(), next.Feed())
+	require.Same(t, old.env.Lines, next.env.Lines)
+	require.Same(t, old.renewal, next.renewal)
+	require.Same(t, old.reloads, next.reloads)
 	require.Equal(t, before.policy, after.policy)
 	after.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 1}, {Rule: 1, Accelerate: 2}}
 	counts := []admin.DecisionCount{

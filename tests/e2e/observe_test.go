@@ -24,12 +24,14 @@ func (g *gw) rewrite(s settings) {
 	require.NoError(g.w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
 }
 
-// turn reloads the gateway with another mode.
+// turn reloads the gateway with another mode, which is in force when the verb ends.
 func (g *gw) turn(s settings, mode config.Mode) {
 	g.w.t.Helper()
 	s.Mode = string(mode)
 	g.rewrite(s)
-	g.reload("configuration in force")
+	out, err := g.cli("reload")
+	require.NoError(g.w.t, err, "%s", out)
+	require.Equal(g.w.t, mode, g.status().Mode)
 }
 
 // touched is what a gateway that carries nothing must leave as it was.

@@ -78,7 +78,7 @@ func configuration(t *testing.T) config.Config {
 	c := config.Config{
 		Mode: config.ModeEnforce, Carriers: []config.DeviceKind{config.DeviceShm}, Shards: 1,
 		Policy: []config.Rule{
-			{Name: "web", Match: config.Match{Ports: []uint16{webPort}}, Action: config.ActionAccelerate},
+			{Name: "web", Match: config.Match{Ports: config.Ports(webPort)}, Action: config.ActionAccelerate},
 			{Name: "default", Action: config.ActionPass},
 		},
 		Limits: config.Limits{

@@ -147,6 +147,18 @@ type RemoteReader interface {
 	ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error)
 }
 
+// Detacher is implemented by queue pairs whose Modify and Close a loop may not have the
+// time for.
+type Detacher interface {
+	// Detach takes the queue pair from its owner, who calls it. Until Attach, any one
+	// goroutine at a time may call Modify and Close, also to RTR and beyond; nothing is
+	// posted. What was posted before goes out, and completions still come to the loop:
+	// those in the CQ when the queue pair is closed may be forgotten. It is idempotent.
+	Detach()
+	// Attach gives the queue pair to the loop of its vector, which calls it.
+	Attach()
+}
+
 // DatagramRoomer is implemented by UD queue pairs of devices that know when they
 // would drop a datagram at once.
 type DatagramRoomer interface {

@@ -43,15 +43,51 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// begin hands the queue pair to the loop of its vector.
+// begin hands the queue pair to the loop of its vector, unless that is to be done by
+// Attach.
 func (q *qp) begin() {
-	if q.poster.loop {
+	q.begun = true
+	if q.poster.loop || q.detached {
 		return
 	}
 	q.poster.join(&q.vec.batch)
 	q.scq.members[q], q.rcq.members[q] = struct{}{}, struct{}{}
 	if q.srq != nil {
 		q.srq.begin()
+	}
+}
+
+// Detach implements verbs.Detacher.
+func (q *qp) Detach() {
+	if q.closed || q.detached {
+		return
+	}
+	q.detached = true
+	q.poster.flush()
+	if q.poster.loop {
+		q.poster.loop, q.poster.batch = false, nil
+		q.leaveQueues()
+	}
+}
+
+// leaveQueues takes the queue pair from those that end with their completion queues.
+func (q *qp) leaveQueues() {
+	delete(q.scq.members, q)
+	delete(q.rcq.members, q)
+}
+
+// Attach implements verbs.Detacher.
+func (q *qp) Attach() {
+	if q.closed || !q.detached {
+		return
+	}
+	q.detached = false
+	if !q.begun {
+		return
+	}
+	q.begin()
+	if q.scq.ended || q.rcq.ended {
+		q.fail()
 	}
 }
 

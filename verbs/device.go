@@ -150,7 +150,7 @@ type RemoteReader interface {
 // Detacher is implemented by queue pairs whose Modify and Close a loop may not have the
 // time for.
 type Detacher interface {
-	// Detach takes the queue pair from its owner, who calls it. Until Attach, any one
+	// Detach takes the queue pair from its owner, which calls it. Until Attach, any one
 	// goroutine at a time may call Modify and Close, also to RTR and beyond; nothing is
 	// posted. What was posted before goes out, and completions still come to the loop:
 	// those in the CQ when the queue pair is closed may be forgotten. It is idempotent.

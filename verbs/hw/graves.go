@@ -26,7 +26,7 @@ func (g *graves) put(w *workQueue) {
 // len is how many queues there are.
 func (g *graves) len() int { return int(g.n.Load()) }
 
-// free gives back the numbers of the n oldest queues.
+// free returns the numbers of the n oldest queues.
 func (g *graves) free(d *Device, n int) {
 	if n == 0 {
 		return

@@ -90,7 +90,8 @@ type CQ interface {
 }
 
 // QP is a queue pair. Until it is moved to RTR it belongs to its creator, from
-// then on (that Modify included) to the loop of its vector.
+// then on (that Modify included) to the loop of its vector, until it is moved to
+// RESET: then it belongs to its user as to a creator.
 //
 // Posted work completes in order per queue. After an error all later work of
 // both queues completes with WCWRFlushErr. A WR occupies its queue entry until

@@ -76,3 +76,20 @@ func (d *end) newQPClosed(t *testing.T) uint32 {
 	defer func() { require.NoError(t, q.Close()) }()
 	return q.sq.slot
 }
+
+// A queue pair that was reset is used again as one that was made: receives that another
+// goroutine posts are not among those that the loop gathers.
+func TestResetLeavesTheLoop(t *testing.T) {
+	e := newEnds(t)
+	e.connect()
+	require.NoError(t, e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	require.NoError(t, e.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	require.Empty(t, e.a.cq.members)
+	require.NoError(t, verbs.Init(e.a.qp, verbs.AccessLocalWrite))
+	require.NoError(t, e.a.qp.PostRecv(&verbs.RecvWR{WRID: 1}))
+	require.True(t, e.a.drv.v.batch.empty())
+	require.NoError(t, e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	e.connect()
+	require.NoError(t, e.a.qp.PostSend(e.write(2, 8)))
+	e.until("it completes", func() bool { return len(e.a.wcs) == 1 })
+}

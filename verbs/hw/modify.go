@@ -64,6 +64,11 @@ func (q *qp) Detach() {
 	}
 	q.detached = true
 	q.poster.flush()
+	q.leaveLoop()
+}
+
+// leaveLoop undoes begin; nothing of the queue pair is in the batch of the loop.
+func (q *qp) leaveLoop() {
 	if q.poster.loop {
 		q.poster.loop, q.poster.batch = false, nil
 		q.leaveQueues()
@@ -115,7 +120,7 @@ func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 }
 
 // reset empties the queues. Completions so far stay where they are, though
-// providers forget them.
+// providers forget them. The queue pair is as new: until RTR it is no loop's.
 func (q *qp) reset() error {
 	q.drain()
 	if err := q.modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState); err != nil {
@@ -123,6 +128,8 @@ func (q *qp) reset() error {
 	}
 	q.drain()
 	q.disown()
+	q.leaveLoop()
+	q.begun = false
 	q.state, q.attr = verbs.QPSReset, verbs.QPAttr{}
 	return nil
 }

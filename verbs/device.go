@@ -90,7 +90,8 @@ type CQ interface {
 }
 
 // QP is a queue pair. Until it is moved to RTR it belongs to its creator, from
-// then on (that Modify included) to the loop of its vector.
+// then on (that Modify included) to the loop of its vector, until it is moved to
+// RESET: then it belongs to its user as to a creator.
 //
 // Posted work completes in order per queue. After an error all later work of
 // both queues completes with WCWRFlushErr. A WR occupies its queue entry until
@@ -145,6 +146,18 @@ type RemoteReader interface {
 	// valid as long; the peer may write to it meanwhile. It needs the access
 	// that MapRemote needs. Any goroutine may call it, but not during Close.
 	ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error)
+}
+
+// Detacher is implemented by queue pairs whose Modify and Close a loop may not have the
+// time for.
+type Detacher interface {
+	// Detach takes the queue pair from its owner, which calls it. Until Attach, any one
+	// goroutine at a time may call Modify and Close, also to RTR and beyond; nothing is
+	// posted. What was posted before goes out, and completions still come to the loop:
+	// those in the CQ when the queue pair is closed may be forgotten. It is idempotent.
+	Detach()
+	// Attach gives the queue pair to the loop of its vector, which calls it.
+	Attach()
 }
 
 // DatagramRoomer is implemented by UD queue pairs of devices that know when they

@@ -16,7 +16,8 @@
 // time, the loop of that vector, calls the vector's Driver and every method of
 // its CQs and QPs. The one exception makes set-up by other goroutines possible:
 // until a QP is moved to RTR it belongs to the goroutine that created it, which
-// may modify it to INIT, post receives, and then hand it to the loop. Device,
+// may modify it to INIT, post receives, and then hand it to the loop. A Detacher
+// can be taken from its loop, where its Modify or Close would take that too long. Device,
 // PD and MR methods may be called by any goroutine.
 //
 // The trap: nothing progresses while the loop is away. A WR that could not be

@@ -82,12 +82,12 @@ func (g *Cgroup) Kill() error {
 	return nil
 }
 
-// Close removes the control group. Its processes must have ended; the kernel
-// may take a moment to notice.
+// Close removes the control group. Its processes must have ended, or been killed: on a
+// busy machine they need a moment.
 func (g *Cgroup) Close() error {
 	_ = g.dir.Close()
 	var err error
-	for range 50 {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		if err = os.Remove(g.Path); err == nil || errors.Is(err, os.ErrNotExist) {
 			return nil
 		}

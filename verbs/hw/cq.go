@@ -27,6 +27,8 @@ type cq struct {
 	overrun  atomic.Bool // Poll may tell of it
 	closed   atomic.Bool
 
+	graves graves
+
 	user *verbs.CompChannel // of its creator's; it then has a channel of the library's of its own
 	own  channel
 
@@ -36,6 +38,7 @@ type cq struct {
 	ended   bool             // its queue pairs were
 	stash   []stashed
 	taken   int // of the stash
+	drained int // of graves, whose completions have all been fetched
 	raw     [pollBatch]ibv.Completion
 }
 
@@ -212,7 +215,12 @@ func (c *cq) disown(w *workQueue) {
 
 func (c *cq) poll(raw []ibv.Completion) int {
 	d := c.vec.dev
+	c.graves.free(d, c.drained) // what the last call has fetched was resolved
+	dead := c.graves.len()
 	n := d.ctx.Poll(c.h, raw)
+	if c.drained = 0; n < len(raw) {
+		c.drained = dead
+	}
 	if n < 0 { // the queue itself is broken
 		d.overran(c)
 		return 0
@@ -323,6 +331,7 @@ func (c *cq) Close() error {
 	d := c.vec.dev
 	c.vec.remove(c)
 	d.objects.remove(c.id)
+	c.graves.free(d, c.graves.len())
 	errs := []error{failure("destroy completion queue", d.ctx.DestroyCQ(c.h))}
 	if c.own.h != 0 {
 		errs = append(errs, failure("destroy completion channel", d.ctx.DestroyChannel(c.own.h)))

@@ -43,15 +43,56 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// begin hands the queue pair to the loop of its vector.
+// begin hands the queue pair to the loop of its vector, unless that is to be done by
+// Attach.
 func (q *qp) begin() {
-	if q.poster.loop {
+	q.begun = true
+	if q.poster.loop || q.detached {
 		return
 	}
 	q.poster.join(&q.vec.batch)
 	q.scq.members[q], q.rcq.members[q] = struct{}{}, struct{}{}
 	if q.srq != nil {
 		q.srq.begin()
+	}
+}
+
+// Detach implements verbs.Detacher.
+func (q *qp) Detach() {
+	if q.closed || q.detached {
+		return
+	}
+	q.detached = true
+	q.poster.flush()
+	q.leaveLoop()
+}
+
+// leaveLoop undoes begin; nothing of the queue pair is in the batch of the loop.
+func (q *qp) leaveLoop() {
+	if q.poster.loop {
+		q.poster.loop, q.poster.batch = false, nil
+		q.leaveQueues()
+	}
+}
+
+// leaveQueues takes the queue pair from those that end with their completion queues.
+func (q *qp) leaveQueues() {
+	delete(q.scq.members, q)
+	delete(q.rcq.members, q)
+}
+
+// Attach implements verbs.Detacher.
+func (q *qp) Attach() {
+	if q.closed || !q.detached {
+		return
+	}
+	q.detached = false
+	if !q.begun {
+		return
+	}
+	q.begin()
+	if q.scq.ended || q.rcq.ended {
+		q.fail()
 	}
 }
 
@@ -79,7 +120,7 @@ func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 }
 
 // reset empties the queues. Completions so far stay where they are, though
-// providers forget them.
+// providers forget them. The queue pair is as new: until RTR it is no loop's.
 func (q *qp) reset() error {
 	q.drain()
 	if err := q.modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState); err != nil {
@@ -87,6 +128,8 @@ func (q *qp) reset() error {
 	}
 	q.drain()
 	q.disown()
+	q.leaveLoop()
+	q.begun = false
 	q.state, q.attr = verbs.QPSReset, verbs.QPAttr{}
 	return nil
 }

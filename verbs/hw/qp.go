@@ -29,9 +29,15 @@ type qp struct {
 	sq, rq workQueue
 	poster poster
 	closed bool
+	// begun: it was moved to RTR, so that it can have completions. detached: another
+	// goroutine has it.
+	begun, detached bool
 }
 
-var _ verbs.QP = (*qp)(nil)
+var (
+	_ verbs.QP       = (*qp)(nil)
+	_ verbs.Detacher = (*qp)(nil)
+)
 
 // CreateQP implements verbs.PD.
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
@@ -224,7 +230,8 @@ func (q *qp) fail() {
 
 // Close implements verbs.QP. Providers may forget completions of a queue pair
 // that is destroyed, so they are taken first; and after it none can come, so
-// that its numbers are free for the next one.
+// that its numbers are free for the next one. Of one that is detached the loop takes
+// them, and frees the numbers.
 func (q *qp) Close() error {
 	if q.closed {
 		return nil
@@ -234,13 +241,20 @@ func (q *qp) Close() error {
 	q.closed = true
 	d := q.pd.dev
 	err := failure("destroy queue pair", d.ctx.DestroyQP(q.h))
-	q.drain()
-	q.disown()
-	if q.poster.loop {
-		delete(q.scq.members, q)
-		delete(q.rcq.members, q)
+	if q.detached && q.begun { // completions may wait for the loop
+		d.objects.remove(q.id)
+		q.scq.graves.put(&q.sq)
+		if q.srq == nil {
+			q.rcq.graves.put(&q.rq)
+		}
+	} else {
+		q.drain()
+		q.disown()
+		if q.poster.loop {
+			q.leaveQueues()
+		}
+		q.forget()
 	}
-	q.forget()
 	q.count(-1)
 	q.unreserve()
 	q.pd.release()

@@ -60,12 +60,11 @@ type AdapterPort interface {
 // hwLink is what Hardware knows of a link.
 type hwLink struct {
 	*hwPeer
-	lane    *lane
-	gid     verbs.GIDEntry // of this end
-	index   uint8          // of gid in the adapter's table
-	psn     uint32
-	mtu     verbs.MTU // the most the path takes as far as this end knows
-	joining bool      // a goroutine connects it; of the shard
+	lane  *lane
+	gid   verbs.GIDEntry // of this end
+	index uint8          // of gid in the adapter's table
+	psn   uint32
+	mtu   verbs.MTU // the most the path takes as far as this end knows
 }
 
 func openHW(env *Env) (Fabric, error) {
@@ -113,6 +112,7 @@ func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.P
 	}, func(err error) {
 		switch {
 		case err == nil:
+			attach(l.QP)
 			l.enter()
 		case l != nil:
 			l.Close()
@@ -124,18 +124,19 @@ func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.P
 
 // connect implements path.
 func (h *Hardware) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
-	hl := l.peer.(*hwLink)
-	hl.joining = true
+	l.joining = true
+	l.enter()
 	h.beside(l.of, func() error { return h.join(l, to) }, func(err error) {
-		hl.joining = false
+		l.joining = false
 		switch {
 		case l.phase == linkClosed: // meanwhile
 			h.end(l)
 			err = ErrClosed
 		case err == nil:
-			l.enter()
+			attach(l.QP)
 		}
 		done(err)
+		l.catchUp()
 	})
 }
 
@@ -152,6 +153,20 @@ func (h *Hardware) beside(r Request, work func() error, then func(error)) {
 			then(err)
 		})
 	})
+}
+
+// detach takes a queue pair from the shard, or from the goroutine that has made it.
+func detach(qp verbs.QP) {
+	if d, ok := qp.(verbs.Detacher); ok {
+		d.Detach()
+	}
+}
+
+// attach gives a queue pair that was detached to its shard, which calls it.
+func attach(qp verbs.QP) {
+	if d, ok := qp.(verbs.Detacher); ok {
+		d.Attach()
+	}
 }
 
 // errPanicked is why work was not done whose panic ends its owner.
@@ -207,9 +222,10 @@ func describeHW(l *Link) negotiate.CarrierOffer {
 }
 
 // join connects the queue pair and the endpoint. The shard does not use either before it
-// has returned.
+// has returned, nor before attach.
 func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	hl := l.peer.(*hwLink)
+	detach(l.QP)
 	if !l.of.reachable(to) {
 		return fmt.Errorf("queue pair at another address: %w", ErrNotHere)
 	}
@@ -238,10 +254,11 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 // pair.
 func (h *Hardware) end(l *Link) {
 	hl := l.peer.(*hwLink)
-	if hl.joining { // connect goes on here
+	if l.joining { // connect goes on here
 		return
 	}
 	hl.unwatch(l)
+	detach(l.QP)
 	l.EP.Leave()
 	hl.a.forget(l)
 	hl.a.reaper.put(func() {
@@ -266,6 +283,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	hl := l.peer.(*hwLink)
 	a := hl.a
 	hl.unwatch(l)
+	detach(l.QP)
 	a.keepTail(l)
 	a.forget(l)
 	a.reaper.put(func() { h.closed(l, errors.Join(l.QP.Close(), l.EP.ReleaseRings())) })

@@ -123,6 +123,8 @@ type Link struct {
 	queue   *loop.Queue // of its device on its shard
 	phase   linkPhase
 
+	joining bool       // a goroutine connects it, beside the shard
+	early   []verbs.WC // that have come meanwhile: at most one for each receive
 	rings   ringPlan
 	fitting bool   // memory for another ring is on its way
 	reap    func() // after a region was freed that may have been the peer's last; nil: nothing to do
@@ -161,12 +163,26 @@ func (l *Link) Carries() bool { return l.phase == linkCarries }
 
 // Complete implements loop.Completer: it takes every completion of the queue pair.
 func (l *Link) Complete(wc *verbs.WC) {
-	if l.phase == linkClosed {
+	switch {
+	case l.phase == linkClosed:
+		return
+	case l.joining:
+		l.early = append(l.early, *wc)
 		return
 	}
 	l.env.failed.note(l.Kind, wc.Status)
 	ev := l.EP.HandleWC(wc)
 	l.of.User.Completed(ev, wc.Status == verbs.WCSuccess && !ev.Has(rsocket.EventFailed))
+}
+
+// catchUp takes the completions that came while the link was being connected: the other
+// side may have been faster.
+func (l *Link) catchUp() {
+	early := l.early
+	l.early = nil
+	for i := range early {
+		l.Complete(&early[i])
+	}
 }
 
 // Connect connects the link to the other side's. done is called once, on the shard, maybe

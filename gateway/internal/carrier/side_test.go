@@ -59,6 +59,18 @@ func newSide(t *testing.T, dir string, addr netip.Addr, port, hwPort uint16, sha
 // receives on hwPort.
 func openSide(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), hwPort ...uint16) *side {
 	t.Helper()
+	all, err := addrs()
+	require.NoError(t, err)
+	host := &fakeHost{t: t, addr: all[0], maxCQE: 2*linkNeed() + 10, names: []string{"rxe0/1"}}
+	for _, port := range hwPort {
+		host.port = port
+	}
+	return openSideOn(t, cfg, addrs, roce, host)
+}
+
+// openSideOn opens the carriers of a gateway on a host with adapters.
+func openSideOn(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), host Adapters) *side {
+	t.Helper()
 	cfg = cfg.WithDefaults()
 	all, err := addrs()
 	require.NoError(t, err)
@@ -68,17 +80,15 @@ func openSide(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error
 	log := slog.New(slog.DiscardHandler)
 	s, err := loop.New(0, log, loop.Options{})
 	require.NoError(t, err)
-	sd := &side{addr: addr, host: &fakeHost{
-		t: t, addr: addr, shards: []*loop.Shard{s}, maxCQE: 2*linkNeed() + 10,
-		names: []string{"rxe0/1"},
-	}}
-	for _, port := range hwPort {
-		sd.host.port = port
+	sd := &side{addr: addr}
+	var route func(from, to netip.Addr) (int, error)
+	if fake, ok := host.(*fakeHost); ok {
+		sd.host, fake.shards, route = fake, []*loop.Shard{s}, fake.route
 	}
 	env := &Env{
 		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Peers: peers.NewTable(cfg.Limits),
 		Addrs: addrs, RoCE: roce,
-		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: sd.host, Route: sd.host.route,
+		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, Route: route,
 	}
 	list, absent := Open(env)
 	require.Empty(t, absent)

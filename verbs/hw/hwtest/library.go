@@ -201,3 +201,21 @@ func (a *adapter) do(function string, f func()) {
 		panic(fmt.Sprintf("hwtest: %s after the end of the adapter: %v", function, err))
 	}
 }
+
+// Addr is the address of an adapter.
+func (l *Library) Addr(name string) netip.Addr { return l.adapters[name].dev.Port().GIDs[0].GID.Addr() }
+
+// Waiting is how many completions of an adapter were not polled yet.
+func (l *Library) Waiting(name string) (n int) {
+	a := l.adapters[name]
+	for _, c := range a.contexts() {
+		for _, q := range c.queues() {
+			a.do("Waiting", func() {
+				for q.fetch(64) > 0 {
+				}
+				n += len(q.saved)
+			})
+		}
+	}
+	return n
+}

@@ -152,8 +152,8 @@ func (c *conn) Events(h ibv.Channel, ids []uint64) (n int) {
 func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
 	q := of[*queue](c, h)
 	c.a.do("Poll", func() {
-		if len(q.saved) == 0 {
-			q.fetch(len(wcs))
+		if more := len(wcs) - len(q.saved); more > 0 { // less than was asked for is all (ibv_poll_cq(3))
+			q.fetch(more)
 		}
 		for n < len(wcs) && n < len(q.saved) {
 			encode(&wcs[n], &q.saved[n])
@@ -280,4 +280,16 @@ func (c *conn) DestroySRQ(h ibv.SRQ) (err error) {
 	c.a.do("DestroySRQ", func() { err = s.Close() })
 	leave(c, h, s)
 	return errno(err)
+}
+
+// queues are the completion queues of a context.
+func (c *conn) queues() (list []*queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, obj := range c.objects {
+		if q, ok := obj.(*queue); ok {
+			list = append(list, q)
+		}
+	}
+	return list
 }

@@ -1,0 +1,95 @@
+package hw
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// A queue pair that is connected beside the loop is that's from Attach on: nothing of the
+// loop is touched before.
+func TestDetachedWhileItIsConnected(t *testing.T) {
+	e := newEnds(t)
+	e.connect()
+	other := e.a.newQP(t, verbs.QPTRC)
+	far := e.b.newQP(t, verbs.QPTRC)
+	for _, q := range []*qp{other, far} {
+		require.NoError(t, verbs.Init(q, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
+	}
+	require.NoError(t, verbs.Connect(far, attrTo(e.a.dev, other.num)))
+	other.Detach()
+	other.Detach()
+	require.NoError(t, e.a.qp.PostSend(e.write(1, 8)))
+	posted := e.a.dev.Stats().Posted
+	var beside sync.WaitGroup
+	beside.Go(func() { require.NoError(t, verbs.Connect(other, attrTo(e.b.dev, far.num))) })
+	beside.Wait()
+	require.Equal(t, posted, e.a.dev.Stats().Posted, "what the loop has gathered waits for it")
+	require.NotContains(t, e.a.cq.members, other)
+	other.Attach()
+	other.Attach()
+	require.Contains(t, e.a.cq.members, other)
+	require.NoError(t, other.PostSend(e.write(2, 8)))
+	e.until("both complete", func() bool { return len(e.a.wcs) == 2 })
+	require.NoError(t, other.Close())
+	require.NoError(t, far.Close())
+}
+
+// The completions of a queue pair that was closed beside the loop are not those of the one
+// that gets its numbers: the loop frees them when it has taken the completions.
+func TestDetachedIsClosed(t *testing.T) {
+	e := newEnds(t)
+	e.connect()
+	for i := range uint64(5) {
+		require.NoError(t, e.a.qp.PostSend(e.write(i, 8)))
+	}
+	e.a.drv.Flush()
+	e.unattended("completions wait in the library", func() bool { return e.lib.Waiting("fake0") == 5 })
+	require.NoError(t, e.a.qp.PostSend(e.write(5, 8)))
+	e.a.qp.Detach()
+	require.Empty(t, e.a.cq.members)
+	numbers := []uint32{e.a.qp.sq.slot, e.a.qp.rq.slot}
+	var beside sync.WaitGroup
+	beside.Go(func() { require.NoError(t, e.a.qp.Close()) })
+	beside.Wait()
+	e.a.qp = e.a.newQP(t, verbs.QPTRC)
+	require.NotContains(t, numbers, e.a.qp.sq.slot)
+	require.NotContains(t, numbers, e.a.qp.rq.slot)
+	require.NoError(t, e.b.qp.Close())
+	e.b.qp = e.b.newQP(t, verbs.QPTRC)
+	e.connect()
+	require.NoError(t, e.a.qp.PostSend(e.write(9, 8)))
+	e.until("the next one's", func() bool { return len(e.a.wcs) > 0 && e.a.wcs[len(e.a.wcs)-1].WRID == 9 })
+	require.Zero(t, e.a.qp.sq.used())
+	require.Zero(t, e.a.dev.Stats().Strays)
+	e.a.turn(t)
+	require.Zero(t, e.a.cq.graves.len())
+	require.Contains(t, numbers, e.a.newQPClosed(t), "the numbers are free")
+}
+
+// newQPClosed returns a number of a queue pair made and closed.
+func (d *end) newQPClosed(t *testing.T) uint32 {
+	q := d.newQP(t, verbs.QPTRC)
+	defer func() { require.NoError(t, q.Close()) }()
+	return q.sq.slot
+}
+
+// A queue pair that was reset is used again as one that was made: receives that another
+// goroutine posts are not among those that the loop gathers.
+func TestResetLeavesTheLoop(t *testing.T) {
+	e := newEnds(t)
+	e.connect()
+	require.NoError(t, e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	require.NoError(t, e.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	require.Empty(t, e.a.cq.members)
+	require.NoError(t, verbs.Init(e.a.qp, verbs.AccessLocalWrite))
+	require.NoError(t, e.a.qp.PostRecv(&verbs.RecvWR{WRID: 1}))
+	require.True(t, e.a.drv.v.batch.empty())
+	require.NoError(t, e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	e.connect()
+	require.NoError(t, e.a.qp.PostSend(e.write(2, 8)))
+	e.until("it completes", func() bool { return len(e.a.wcs) == 1 })
+}

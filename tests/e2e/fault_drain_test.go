@@ -95,7 +95,7 @@ func TestFaultDrain(t *testing.T) {
 		require.ErrorAs(t, err, &exit, "%s", out)
 		require.Equal(t, 1, exit.ExitCode())
 		require.Contains(t, out, "4 connections left, reset in 2s\n")
-		require.Contains(t, out, "4 connections were reset")
+		require.Contains(t, out, "4 connections reset by the drain")
 		for _, e := range awaitEnded(t, held, 4) {
 			require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
 		}

@@ -194,7 +194,7 @@ func (t told) among(all []admin.ConnInfo) bool {
 // native.
 func (g *gw) everything(match func(admin.ConnInfo) bool) []admin.ConnInfo {
 	var found []admin.ConnInfo
-	for _, c := range append(g.conns("--all"), g.conns("--closed")...) {
+	for _, c := range g.conns("--all") {
 		if match(c) {
 			found = append(found, c)
 		}

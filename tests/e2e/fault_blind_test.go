@@ -158,7 +158,7 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	b.aim = aim{}
 	to := []string{"ping", "-count", "2", "-size", "200", "-gap", "2s", "-to", b.h2.AddrPort4(echoPort).String()}
 	if busy {
-		to = []string{"ping", "-count", "150", "-size", "3000", "-gap", "10ms", "-to", b.h2.AddrPort4(echoPort).String()}
+		to = []string{"ping", "-count", "500", "-size", "3000", "-gap", "10ms", "-to", b.h2.AddrPort4(echoPort).String()}
 	}
 	app, err := b.h1.StartApp(to...)
 	require.NoError(t, err)

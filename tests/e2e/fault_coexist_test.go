@@ -147,7 +147,7 @@ func (tr *traffic) end(t *testing.T, w *world) {
 // aborted logs what the gateways know of connections that ended badly.
 func (w *world) aborted(t *testing.T) {
 	for h, g := range w.gateways {
-		for _, c := range append(g.conns("--all"), g.conns("--closed")...) {
+		for _, c := range g.conns("--all") {
 			if c.End != admin.EndClosed && c.End != admin.EndNative {
 				t.Logf("%s: %+v", h.Name, c)
 			}

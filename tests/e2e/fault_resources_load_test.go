@@ -211,7 +211,7 @@ func atOnce(t *testing.T, c *tally, n int) {
 func (g *gw) endings(t *testing.T) map[string]int {
 	t.Helper()
 	count := map[string]int{}
-	for _, conn := range append(g.conns("--closed"), g.conns("--all")...) {
+	for _, conn := range g.conns("--all") {
 		count[fmt.Sprintf("%s %s %s by %s", conn.End, conn.Carrier, conn.Reason, conn.DecidedBy)]++
 	}
 	return count

@@ -110,7 +110,7 @@ func TestSoftDevices(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
+	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
 }
 
 // TestSoftBesideRDMA: on a host whose RoCEv2 port is another's, as the kernel's

@@ -203,7 +203,7 @@ func TestPackage(t *testing.T) {
 
 	t.Run("observe", func(t *testing.T) {
 		s.sh(t, "systemctl enable --now smcgw")
-		require.Contains(t, s.sh(t, "smcgw status --strict"), "mode observe, 0 flows carried")
+		require.Contains(t, s.sh(t, "smcgw status --strict"), "mode observe, 0 connections carried")
 		require.Contains(t, s.sh(t, "smcgw version"), firstVersion)
 		for _, pid := range strings.Fields(s.sh(t, "pgrep smcgw")) {
 			status := s.sh(t, "cat /proc/"+pid+"/status")
@@ -244,7 +244,7 @@ func TestPackage(t *testing.T) {
 		// A new connection is the new gateway's.
 		e := s.ended(t, s.app(t, "transfer", "-up", "1000000", "-down", "1000000", "-to", s.peer.AddrPort4(transferPort).String()))
 		require.Zero(t, e.Failed, "%+v", e)
-		require.Regexp(t, `rdma-soft +\d flows, 1 since the start`, s.sh(t, "smcgw status"))
+		require.Regexp(t, `rdma-soft +\d connections?, 1 since the start`, s.sh(t, "smcgw status"))
 		// It outlives the watchdog's time, which only the new gateway is asked for.
 		require.Eventually(t, func() bool {
 			return strings.Contains(s.sh(t, "smcgw status --brief"), " up 4")

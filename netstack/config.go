@@ -38,8 +38,7 @@ type Handler interface {
 	// end it by Close, Abort or Forget.
 	Accepted(c *Conn)
 	// SYNACK reports a SYN-ACK of a tuple the stack does not know: the owner
-	// calls Adopt, on another goroutine. It may be called again for duplicates
-	// until Adopt was called.
+	// calls Adopt. It may be called again for duplicates until Adopt was called.
 	SYNACK(sa SYNACK)
 	// BareSYN reports a SYN without offer on a tuple that is unknown, in
 	// handshake or negotiating. (On a carrying, raw or adopted connection it goes

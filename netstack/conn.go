@@ -39,6 +39,10 @@ func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
 
 // event runs on gVisor's goroutines, with locks of gVisor held.
 func (c *Conn) event(waiter.EventMask) {
+	if c.f.led != nil && c.f.state.Load() == flowHandshake {
+		c.s.ledEvent(c)
+		return
+	}
 	if c.closing.Load() && c.over() {
 		c.s.retire(c.f)
 		return

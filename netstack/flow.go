@@ -57,6 +57,8 @@ type flow struct {
 	segMax atomic.Uint32
 
 	wq      *waiter.Queue
+	rtt     time.Duration // of the handshake, as the owner knows it
+	led     *led          // nil: gVisor's own handshake is on the wire
 	acks    heldACK
 	fitting fitting
 
@@ -89,33 +91,36 @@ type adoption struct {
 	app       packet.TCPOptions // of the application's SYN
 	peer      packet.TCPOptions // of the SYN-ACK
 	look      look              // of the application's SYN
-	ready     atomic.Bool
-	confirmed atomic.Bool // the peer has acknowledged beyond ISN+1: stop marking
-	synTS     uint32      // timestamp of gVisor's own SYN
-	iss       uint32      // sequence number of the SYN-ACK
+	confirmed atomic.Bool       // the peer has acknowledged beyond ISN+1: stop marking
+	iss       uint32            // sequence number of the SYN-ACK
 }
 
 // serving is the server's part of a flow.
 type serving struct {
-	syn     SYN           // without Raw
-	iss     atomic.Uint32 // ours
-	sent    atomic.Bool   // a SYN-ACK left: iss is valid
-	confirm atomic.Uint32 // Confirmation
-	claimed bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
-	proof   *proof        // nil: the SYN-ACK is gVisor's own
-	// translation is between gVisor and the SYN-ACK of proof; set before stood.
-	translation
-	stood   atomic.Bool   // gVisor's SYN-ACK was taken for the other one
-	through atomic.Bool   // segments go to gVisor, early ones first
-	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
+	syn         SYN           // without Raw
+	iss         atomic.Uint32 // ours
+	sent        atomic.Bool   // a SYN-ACK left: iss is valid
+	confirm     atomic.Uint32 // Confirmation
+	claimed     bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
+	proof       *proof        // nil: the SYN-ACK is gVisor's own
+	translation               // between gVisor and the SYN-ACK of proof
+	greeted     atomic.Bool   // gVisor has acknowledged the SYN-ACK that it was led by
+	done        chan struct{} // closed when the handshake is over and its endpoint known or gone
 
 	mu sync.Mutex // guards everything below
 	// synack is the last SYN-ACK, kept to repeat it until the third ACK.
 	synack []byte
-	early  [][]byte // segments that came before gVisor's SYN-ACK
 	sentAt tcpip.MonotonicTime
 	cause  error // why the handshake was given up
 	timer  tcpip.Timer
+}
+
+// translation returns that of a flow which gVisor was led into.
+func (f *flow) translation() *translation {
+	if f.server {
+		return &f.serve.translation
+	}
+	return &f.adopt.translation
 }
 
 func (f *flow) alive() bool { return f.state.Load() != flowDead }

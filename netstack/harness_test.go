@@ -247,17 +247,24 @@ func (w *world) fromWire(pkt []byte) {
 }
 
 func (w *world) onSYNACK(sa SYNACK) {
-	go func() {
-		k := keyOf(sa.Tuple)
-		w.mu.Lock()
-		syn, rtt := w.syns[k], time.Since(w.sentAt[k])
-		w.mu.Unlock()
-		c, err := w.gw.Adopt(context.Background(), syn, sa.Raw, rtt)
+	k := keyOf(sa.Tuple)
+	w.mu.Lock()
+	syn, rtt := w.syns[k], time.Since(w.sentAt[k])
+	w.mu.Unlock()
+	w.gw.Adopt(syn, sa.Raw, rtt, func(c *Conn, err error) {
 		if errors.Is(err, ErrAdopted) {
 			return // the SYN-ACK came twice
 		}
 		w.adopt <- adopted{c, err}
-	}()
+	})
+}
+
+// adopt waits for an adoption.
+func adopt(s *Stack, syn, synack []byte, rtt time.Duration) (*Conn, error) {
+	over := make(chan adopted, 1)
+	s.Adopt(syn, synack, rtt, func(c *Conn, err error) { over <- adopted{c, err} })
+	a := <-over
+	return a.c, a.err
 }
 
 // dialApp makes the application connect; the result is dropped.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/smcgw/smcgw/packet"
@@ -78,12 +80,19 @@ func readProof(t packet.TCP) (proof, bool) {
 	return p, true
 }
 
-// syn makes the client's SYN, without the offer, which gVisor does not know. n and t are the headers
-// of the segment that proved the handshake.
-func (p *proof) syn(n []byte, t packet.TCP) []byte {
+// syn and synack make the segments that the client has sent, and would have sent if it had
+// answered a SYN of ours, without the offer, which gVisor does not know. n and t are the
+// headers of the segment that proved the handshake.
+func (p *proof) syn(n []byte, t packet.TCP) []byte { return p.segment(n, t, packet.FlagSYN, 0) }
+
+func (p *proof) synack(n []byte, t packet.TCP) []byte {
+	return p.segment(n, t, packet.FlagSYN|packet.FlagACK, p.stamp)
+}
+
+func (p *proof) segment(n []byte, t packet.TCP, flags byte, echo uint32) []byte {
 	opts := []byte{packet.KindMSS, 4, byte(p.ask.MSS >> 8), byte(p.ask.MSS), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10}
 	opts = binary.BigEndian.AppendUint32(opts, p.ask.TSVal)
-	opts = binary.BigEndian.AppendUint32(opts, 0)
+	opts = binary.BigEndian.AppendUint32(opts, echo)
 	if p.ask.SACK {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
 	}
@@ -93,7 +102,10 @@ func (p *proof) syn(n []byte, t packet.TCP) []byte {
 	var head [packet.TCPMinLen]byte
 	copy(head[:4], t)
 	packet.TCP(head[:]).SetSeq(t.Seq() - 1)
-	packet.TCP(head[:]).SetFlags(packet.FlagSYN)
+	if flags&packet.FlagACK != 0 {
+		packet.TCP(head[:]).SetAck(p.iss + 1)
+	}
+	packet.TCP(head[:]).SetFlags(flags)
 	packet.TCP(head[:]).SetWindow(0xffff)
 	q := buildTCP(plainHeader(n), head[:], opts, nil)
 	defer q.DecRef()
@@ -141,97 +153,50 @@ func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, raw []b
 	if pr.rtt, ok = s.cfg.Handler.Proved(syn); !ok || !s.hold() {
 		return false
 	}
+	defer s.release()
 	f := s.newServerFlow(k, syn, made, pr.ask)
-	f.serve.prove(&pr, raw)
+	f.serve.proof, f.rtt = &pr, pr.rtt
+	f.serve.iss.Store(pr.iss)
+	f.serve.sent.Store(true)
 	f.una.Store(pr.iss + 1)
 	f.sent.Store(pr.iss + 1)
+	f.awaited.Store(f.isn + 1)
+	synack := pr.synack(p.Header, t)
 	if done := s.replace(old); done != nil {
-		go s.handshakeAfter(done, f, syn, made) // bounded by the flows that are half open
+		s.busy.Add(1)
+		go func() { // bounded by the flows that are half open
+			defer s.release()
+			<-done
+			s.stand(f, syn, synack, raw)
+		}()
 		return true
 	}
-	s.handshake(f, syn, made)
+	s.stand(f, syn, synack, raw)
 	return true
 }
 
-// prove enters what is known of the SYN-ACK, and the segment that waits for gVisor's.
-func (v *serving) prove(p *proof, raw []byte) {
-	v.proof, v.early = p, [][]byte{raw}
-	v.iss.Store(p.iss)
-	v.sent.Store(true)
-}
-
-// maxEarly bounds the segments that wait for gVisor's SYN-ACK.
-const maxEarly = 16
-
-// tooEarly keeps a segment until gVisor can have it. One too many is lost: it will
-// be sent again.
-func (v *serving) tooEarly(raw func() []byte) bool {
-	if v.proof == nil || v.through.Load() {
-		return false
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.through.Load() {
-		return false
-	}
-	if len(v.early) < maxEarly {
-		v.early = append(v.early, raw())
-	}
-	return true
-}
-
-// nextEarly returns the next segment that waits; without one no more will.
-func (v *serving) nextEarly() []byte {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.early) == 0 {
-		v.through.Store(true)
-		v.early = nil
-		return nil
-	}
-	raw := v.early[0]
-	v.early = v.early[1:]
-	return raw
-}
-
-// standIn takes gVisor's SYN-ACK for the one that was sent for us, and lets in what
-// has answered that. gVisor's locks are held: another goroutine does so.
-func (s *Stack) standIn(f *flow, raw []byte, t packet.TCP) {
-	v, o := f.serve, packet.ParseTCPOptions(t.Options())
-	if v.stood.Load() || !s.hold() { // gVisor sends it again
+// stand begins the connection of a client that has answered a SYN-ACK which was sent for us.
+// raw is its answer.
+func (s *Stack) stand(f *flow, syn SYN, synack, raw []byte) {
+	age := uint32(f.rtt.Milliseconds())
+	err := s.lead(f, synack, age, func(c *Conn, err error) { s.handshakeOver(f, c, err) })
+	if err != nil {
+		s.notBegun(f, syn, err)
 		return
 	}
-	v.mu.Lock()
-	v.synack = raw
-	v.mu.Unlock()
-	v.seq, v.ts = v.proof.iss-t.Seq(), v.proof.stamp-o.TSVal
-	if v.proof.ask.WS >= 0 && o.WS >= 0 {
-		v.wsNS, v.ws = uint8(o.WS), CookieScale
-	}
-	v.stood.Store(true)
-	go func() { // bounded: once a flow, and ends
-		defer s.release()
-		s.letIn(f)
-	}()
+	s.letIn(f, raw)
 }
 
-// letIn hands gVisor what came early, in order. Its first segment has an echoed
-// timestamp as old as the round trip: gVisor's own was a moment.
-func (s *Stack) letIn(f *flow) {
-	age := uint32(f.serve.proof.rtt.Milliseconds())
-	for raw := f.serve.nextEarly(); raw != nil; raw = f.serve.nextEarly() {
-		if _, t, ok := parseTCP(raw); ok {
-			s.shim.server(f, t)
-			agedEcho(t, age)
-			age = 0
-			s.inject(raw)
-		}
+// letIn hands gVisor the segment that proved the handshake.
+func (s *Stack) letIn(f *flow, raw []byte) {
+	if _, t, ok := parseTCP(raw); ok {
+		s.shim.server(f, t)
+		s.inject(raw)
 	}
 }
 
-// agedEcho makes the timestamp that t echoes older.
-func agedEcho(t packet.TCP, ms uint32) {
-	if echo := echoOf(t); echo != nil {
-		sub32(echo, ms)
-	}
+// greets reports whether a segment is the one by which gVisor acknowledges the SYN-ACK that
+// it was led by. The client has acknowledged ours, and waits for nothing.
+func (f *flow) greets(p *stack.PacketBuffer, t packet.TCP) bool {
+	return !f.serve.greeted.Swap(true) && bareACK(p, t)
 }

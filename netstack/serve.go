@@ -123,13 +123,9 @@ func (s *Stack) handshakeAfter(done <-chan struct{}, f *flow, syn SYN, raw []byt
 // (Stack.hold), which the end of the handshake releases.
 func (s *Stack) handshake(f *flow, syn SYN, raw []byte) {
 	if err := s.flows.put(f, s.cfg.Limits); err != nil {
+		defer s.release()
 		f.state.Store(flowDead)
-		close(f.serve.done)
-		if !errors.Is(err, errRepeated) {
-			s.count.shed.Add(1)
-			s.cfg.Handler.NotAccepted(syn, err)
-		}
-		s.release()
+		s.notBegun(f, syn, err)
 		return
 	}
 	f.serve.mu.Lock()
@@ -140,7 +136,17 @@ func (s *Stack) handshake(f *flow, syn SYN, raw []byte) {
 	if !f.serve.claimed { // gVisor refused the packet
 		s.starting.Delete(f.key)
 		s.bury(f, flowHandshake)
-		s.handshakeOver(f, nil, &tcpip.ErrMalformedHeader{})
+		defer s.release()
+		s.handshakeOver(f, nil, mapError(&tcpip.ErrMalformedHeader{}))
+	}
+}
+
+// notBegun tells of a handshake that there is no room for, unless it is under way.
+func (s *Stack) notBegun(f *flow, syn SYN, err error) {
+	close(f.serve.done)
+	if !errors.Is(err, errRepeated) {
+		s.count.shed.Add(1)
+		s.cfg.Handler.NotAccepted(syn, err)
 	}
 }
 
@@ -168,6 +174,7 @@ func (s *Stack) passive(r *tcp.ForwarderRequest) {
 		r.Complete(false)
 		return
 	}
+	defer s.release()
 	f := v.(*flow)
 	ep, err := r.CreateEndpoint(f.wq)
 	r.Complete(false)
@@ -177,7 +184,7 @@ func (s *Stack) passive(r *tcp.ForwarderRequest) {
 	} else {
 		s.bury(f, flowHandshake)
 	}
-	s.handshakeOver(f, c, err)
+	s.handshakeOver(f, c, mapError(err))
 }
 
 // established makes the connection of a complete handshake; nil if it was given
@@ -187,9 +194,6 @@ func (s *Stack) established(f *flow, ep tcpip.Endpoint) *Conn {
 	f.serve.mu.Lock()
 	c.synRTT = s.clock.NowMonotonic().Sub(f.serve.sentAt)
 	f.serve.mu.Unlock()
-	if f.serve.proof != nil {
-		c.synRTT = f.serve.proof.rtt
-	}
 	f.conn.Store(c)
 	if f.state.CompareAndSwap(flowHandshake, flowOpen) {
 		return c
@@ -200,7 +204,7 @@ func (s *Stack) established(f *flow, ep tcpip.Endpoint) *Conn {
 }
 
 // handshakeOver does the accounts and tells the owner.
-func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) {
+func (s *Stack) handshakeOver(f *flow, c *Conn, err error) {
 	v := f.serve
 	v.mu.Lock()
 	if v.timer != nil {
@@ -211,28 +215,33 @@ func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) {
 	v.mu.Unlock()
 	s.flows.handshakeOver()
 	close(v.done)
-	defer s.release()
 	if c != nil {
 		s.count.accepted.Add(1)
 		s.cfg.Handler.Accepted(c)
 		return
 	}
 	if cause == nil {
-		cause = handshakeError(terr)
+		cause = err
+	}
+	if cause == nil {
+		cause = errAborted
 	}
 	s.count.handshakeFailed.Add(1)
 	s.cfg.Handler.NotAccepted(v.syn, cause)
 }
 
-func handshakeError(terr tcpip.Error) error {
-	if terr == nil {
-		return errors.New("handshake aborted")
-	}
-	return mapError(terr)
-}
+// errAborted is why a handshake has come to nothing that was not given up.
+var errAborted = errors.New("handshake aborted")
 
-// giveUp ends a handshake without a packet.
+// giveUp ends a handshake without a packet. None of gVisor's locks may be held.
 func (s *Stack) giveUp(f *flow, cause error) {
+	if f.led != nil {
+		s.giveUpLed(f, cause)
+		return
+	}
+	if !f.server {
+		return // it is not in the table yet
+	}
 	v := f.serve
 	v.mu.Lock()
 	if v.cause == nil {

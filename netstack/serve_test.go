@@ -386,7 +386,7 @@ func TestSYNACKOnDeadTuple(t *testing.T) {
 	b := newBench(t, Config{})
 	syn := makeSYN(false, 1, 100, packet.RoleOffer)
 	synack := makeSYNACK(syn, 500, packet.RoleAccept, testNonce, 101)
-	c, err := b.s.Adopt(t.Context(), syn, synack, time.Millisecond)
+	c, err := adopt(b.s, syn, synack, time.Millisecond)
 	require.NoError(t, err)
 	b.next()
 	c.Forget()

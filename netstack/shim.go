@@ -138,7 +138,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 			return nil, false
 		}
 		if f.serve.proof != nil {
-			if !f.serve.stood.Load() {
+			if !f.serve.ready.Load() || f.greets(p, t) {
 				m.s.count.swallowed.Add(1)
 				return nil, false
 			}
@@ -148,8 +148,12 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 		f.awaited.Store(t.Ack())
 		return nil, true
 	}
-	if f.serve.proof != nil {
-		m.s.standIn(f, link.Flatten(p), t)
+	if v := f.serve; v.proof != nil {
+		scale := int8(-1)
+		if v.proof.ask.WS >= 0 {
+			scale = CookieScale
+		}
+		v.begin(t, v.proof.iss, v.proof.stamp, scale)
 		return nil, false
 	}
 	f.una.Store(t.Seq())
@@ -167,9 +171,11 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	a := f.adopt
 	if t.Flags()&packet.FlagSYN != 0 {
-		if !a.ready.Load() {
-			a.begin(f.isn, t)
+		scale := a.app.WS
+		if a.peer.WS < 0 {
+			scale = -1
 		}
+		a.begin(t, f.isn, a.app.TSVal, scale)
 		return nil, false
 	}
 	if !a.ready.Load() {
@@ -255,10 +261,10 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 }
 
 // inClient translates a segment for an adopted flow. A repeated SYN-ACK is
-// dropped before the flow is ready and answered by gVisor's challenge ACK later.
+// dropped during the adoption and answered by gVisor's challenge ACK later.
 func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	a := f.adopt
-	if !a.ready.Load() {
+	if !a.ready.Load() || t.Flags()&packet.FlagSYN != 0 && f.state.Load() == flowHandshake {
 		return
 	}
 	m.replacedPeer(f, p, t, pkt)
@@ -293,8 +299,8 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 		m.s.count.badHandshakeACK.Add(1)
 		return
 	}
-	if f.serve.tooEarly(func() []byte { return rawBytes(pkt) }) {
-		return
+	if f.serve.proof != nil && !f.serve.ready.Load() {
+		return // a race with the segment that proved the handshake: it will be sent again
 	}
 	m.replacedPeer(f, p, t, pkt)
 	m.server(f, t)

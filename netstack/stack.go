@@ -47,7 +47,7 @@ type Stack struct {
 
 	mu      sync.Mutex // guards closing
 	closing bool
-	busy    sync.WaitGroup // handshakes and adoptions
+	busy    sync.WaitGroup // handshakes, and what else must not outlive the stack
 	closed  chan struct{}
 }
 
@@ -150,7 +150,7 @@ func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
 }
 
 // Forget ends whatever lives on tuple without a packet, and reports whether
-// something did. A handshake it ends is reported by NotAccepted.
+// something did. A handshake it ends is reported by NotAccepted, or to the caller of Adopt.
 func (s *Stack) Forget(t Tuple) bool {
 	f := s.flows.get(keyOf(t))
 	if f == nil || !f.alive() {
@@ -160,11 +160,7 @@ func (s *Stack) Forget(t Tuple) bool {
 		c.Forget()
 		return true
 	}
-	if f.server {
-		s.giveUp(f, ErrReplaced)
-	} else {
-		s.retire(f) // Adopt, on its way, fails
-	}
+	s.giveUp(f, ErrReplaced)
 	return true
 }
 
@@ -193,9 +189,9 @@ func (s *Stack) bury(f *flow, from flowState) bool {
 	return true
 }
 
-// retire buries f in whatever state it is.
+// retire buries f, whose handshake is over.
 func (s *Stack) retire(f *flow) {
-	if !s.bury(f, flowHandshake) && !s.bury(f, flowOpen) {
+	if !s.bury(f, flowOpen) {
 		return
 	}
 	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
@@ -242,9 +238,7 @@ func (s *Stack) end(f *flow) {
 		c.Abort()
 	case c != nil:
 		c.Forget()
-	case f.server:
-		s.giveUp(f, net.ErrClosed)
 	default:
-		s.retire(f)
+		s.giveUp(f, net.ErrClosed)
 	}
 }

@@ -2,18 +2,21 @@ package netstack
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 
 	"github.com/smcgw/smcgw/packet"
 )
 
-// translation is the difference between the sequence space of the application's
-// SYN, which the wire sees, and that of gVisor's own SYN, which it does not. It
-// is set once, before flow.ready.
+// translation is the difference between the sequence space that the wire sees, which the
+// application's SYN or a SYN-ACK of a program has begun, and that of gVisor's own SYN, which
+// the wire does not see. It is set once, before ready.
 type translation struct {
-	seq  uint32 // ISN of the application less ISN of gVisor
-	ts   uint32 // timestamp of the application's SYN less that of gVisor's
-	wsNS uint8  // shift gVisor applies to the windows it announces
-	ws   uint8  // shift the peer applies: the one of the application's SYN
+	ready atomic.Bool
+	seq   uint32 // ISN on the wire less ISN of gVisor
+	ts    uint32 // timestamp of the wire's SYN or SYN-ACK less that of gVisor's SYN
+	synTS uint32 // timestamp of gVisor's SYN
+	wsNS  uint8  // shift gVisor applies to the windows it announces
+	ws    uint8  // shift the peer applies: the one that the wire announced
 }
 
 // out rewrites the TCP header t that gVisor sends. sum is false where the

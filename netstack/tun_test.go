@@ -114,7 +114,7 @@ func TestTUNSend(t *testing.T) {
 			if !sack {
 				syn, synack = without(syn, packet.KindSACKPermitted), without(synack, packet.KindSACKPermitted)
 			}
-			c, err := s.Adopt(t.Context(), syn, synack, time.Millisecond)
+			c, err := adopt(s, syn, synack, time.Millisecond)
 			require.NoError(t, err)
 			defer c.Forget()
 			vnet, pkt := kernelRead(t, fd)

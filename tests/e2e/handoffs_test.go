@@ -28,7 +28,7 @@ type handoffs map[string]int
 
 // mostHandoffs bounds them from the offered SYN to the first byte behind CONFIRM, of a
 // connection to a peer whose gateway is known (docs/ARCHITECTURE.md "Hand-offs").
-var mostHandoffs = map[config.Side]int{config.SideClient: 8, config.SideServer: 9}
+var mostHandoffs = map[config.Side]int{config.SideClient: 5, config.SideServer: 5}
 
 // TestHandoffs counts the hand-offs of a connection that begins, at both hosts, by traces of
 // the runtime.

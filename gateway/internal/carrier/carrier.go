@@ -96,6 +96,12 @@ type Fabric interface {
 	Close() error
 }
 
+// Prompt is a device whose Offer mostly has all that it needs.
+type Prompt interface {
+	// OffersAtOnce reports whether Offer would not block.
+	OffersAtOnce(r *Request) bool
+}
+
 // Exclusive is a kind of device that only one gateway of a host can have.
 type Exclusive interface {
 	// GiveUp ends the device. Connections it carries go on without it or end,

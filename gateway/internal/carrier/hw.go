@@ -91,6 +91,13 @@ func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return l, offer, nil
 }
 
+// OffersAtOnce implements Prompt: without adapters there is nothing to offer.
+func (h *Hardware) OffersAtOnce(*Request) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.adapters) == 0
+}
+
 // Answer implements Fabric.
 func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	var l *Link

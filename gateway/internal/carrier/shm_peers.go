@@ -38,6 +38,14 @@ func (sf *Shm) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
 	return p, nil
 }
 
+// OffersAtOnce implements Prompt: the offer to the address is there, or none is made.
+func (sf *Shm) OffersAtOnce(r *Request) bool {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	p := sf.offers[r.peer()]
+	return p != nil && p.Err() == nil || sf.env.Peers.Elsewhere(r.peer(), time.Now())
+}
+
 // dropPendingLocked makes room when too many servers have never come. Offers in
 // use stay: a server may be reading them just now.
 func (sf *Shm) dropPendingLocked() {

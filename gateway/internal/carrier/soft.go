@@ -168,6 +168,14 @@ func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return l, offer, err
 }
 
+// OffersAtOnce implements Prompt: a device is opened for an address that has none.
+func (sf *Soft) OffersAtOnce(r *Request) bool {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	_, known := sf.byAddr[r.Local]
+	return known || sf.shut
+}
+
 // Answer implements Fabric.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {

@@ -17,7 +17,7 @@ import (
 )
 
 // makeOffers prepares a queue pair per carrier for the PROPOSAL. A carrier
-// that cannot be prepared is left out. Any goroutine may call it.
+// that cannot be prepared is left out. A shard calls it where offersAtOnce allows that.
 func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negotiate.Reason) {
 	reason = negotiate.ReasonNoCommonCarrier
 	panics := true
@@ -51,6 +51,17 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 	}
 	panics = false
 	return carries, reason
+}
+
+// offersAtOnce reports whether makeOffers would not wait.
+func (f *Flow) offersAtOnce() bool {
+	r := carrier.Request{Shard: f.Shard, ID: f.ID, Local: f.Tuple.Local.Addr(), Remote: f.Tuple.Remote.Addr()}
+	for _, fb := range f.env.Fabrics {
+		if prompt, ok := fb.(carrier.Prompt); !ok || !prompt.OffersAtOnce(&r) {
+			return false
+		}
+	}
+	return true
 }
 
 // offer makes the link of one device for a client's flow.

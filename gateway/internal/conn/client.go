@@ -1,9 +1,9 @@
 package conn
 
 import (
-	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -18,67 +18,81 @@ import (
 // with the entry of the datapath. learned says that it is learned from, shed why there is no
 // room for it, if there is none: it goes back before the wire leg exists. It does not wait.
 func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, learned bool, shed negotiate.Reason) {
-	f.auto = learned
-	f.look = host.LookOf(sa.Raw)
+	defer f.env.Work.Done() // what follows has its own
+	f.auto, f.look = learned, host.LookOf(sa.Raw)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
-	if shed != negotiate.ReasonNone {
-		f.post(func() {
-			defer f.env.Work.Done()
-			f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: shed})
+	switch {
+	case shed != negotiate.ReasonNone:
+		f.postHeld(func() { f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: shed}) })
+	case f.step(faults.Accepted):
+		f.env.Work.Go(func() {
+			select {
+			case <-f.gone:
+			case <-f.env.Draining:
+			}
+			f.adopt(sa)
 		})
-		return
+	default:
+		f.adopt(sa)
 	}
-	go f.adopt(sa)
 }
 
-// adopt takes over the connection and makes what the PROPOSAL offers; the
-// handshake is the shard's.
+// postHeld is post, and the gateway does not end before.
+func (f *Flow) postHeld(fn func()) {
+	f.env.Work.Add(1)
+	f.post(func() {
+		defer f.env.Work.Done()
+		fn()
+	})
+}
+
+// adopt takes over the connection. What follows is the shard's.
 func (f *Flow) adopt(sa netstack.SYNACK) {
-	posted := false
+	f.env.Work.Add(1)
+	over := sync.OnceFunc(f.env.Work.Done)
 	defer func() {
-		if !posted {
-			f.env.Work.Done()
+		if r := recover(); r != nil {
+			f.Panicked(r)
+			over()
 		}
 	}()
-	defer f.contain()
-	if f.step(faults.Accepted) {
-		select {
-		case <-f.gone:
-		case <-f.env.Draining:
-		}
-	}
-	ctx, cancel := context.WithTimeout(f.env.Context, adoptTimeout)
-	defer cancel()
-	conn, err := f.env.Stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
+	f.env.Stack.Adopt(f.syn, sa.Raw, f.rtt, func(conn *netstack.Conn, err error) {
+		defer over()
+		f.postHeld(func() { f.adopted(conn, err) })
+	})
+}
+
+// adopted goes on with the wire leg, or falls back. It makes what the PROPOSAL offers; a
+// goroutine does where that takes a while.
+func (f *Flow) adopted(conn *netstack.Conn, err error) {
 	if err != nil {
 		f.debug("adoption", "error", err)
-		v := negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)}
-		posted = true
-		f.post(func() {
-			defer f.env.Work.Done()
-			f.release(v)
-		})
+		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)})
 		return
 	}
-	defer func() {
-		if !posted { // behind a panic
-			conn.Abort()
-		}
-	}()
+	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
+		conn.Forget()
+		return
+	}
 	p := negotiate.Proposal{
 		Nonce: f.nonce, GatewayID: f.env.GatewayID, HostID: f.env.HostID, DatagramPort: f.env.Datagrams.Port(), Random: f.env.Keys.random(),
 	}
-	carries, reason := f.makeOffers(&p)
-	posted = true
-	f.post(func() { f.propose(conn, p, carries, reason) })
+	if f.offersAtOnce() {
+		carries, reason := f.makeOffers(&p)
+		f.propose(conn, p, carries, reason)
+		return
+	}
+	f.env.Work.Go(func() {
+		defer f.contain()
+		carries, reason := f.makeOffers(&p)
+		f.postHeld(func() { f.propose(conn, p, carries, reason) })
+	})
 }
 
 // propose begins the handshake of a client with what was prepared for it; reason is why
 // there is no carrier, where there is none.
 func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*carry, reason negotiate.Reason) {
-	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
-		defer f.env.Work.Done()
-		conn.Forget()
+	if f.core.Ended() { // meanwhile
 		closeAll(carries)
 		return
 	}
@@ -87,6 +101,7 @@ func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*car
 		HandshakeTimeout: f.env.HandshakeTimeout(), Keys: f.env.Keys.Load(), Binding: bindingOf(conn),
 	}, p)
 	c := f.newClient(hs)
+	f.env.Work.Add(1) // of the handshake
 	f.setNegotiator(&c.negotiator)
 	if len(p.Carriers) == 0 {
 		c.begin(hs.Cancel(time.Now(), reason))
@@ -104,16 +119,12 @@ func (f *Flow) adoptionReason(err error) negotiate.Reason {
 		return negotiate.ReasonFlowLimit
 	case errors.Is(err, netstack.ErrPacket):
 		return negotiate.ReasonProtocolError
-	case errors.Is(err, context.DeadlineExceeded): // a host too busy for its own part
+	case errors.Is(err, netstack.ErrHandshakeTimeout): // a host too busy for its own part
 		return negotiate.ReasonHandshakeTimeout
 	default:
 		return negotiate.ReasonDeviceFailed
 	}
 }
-
-// adoptTimeout bounds the local part of adoption; nothing waits for the
-// network in it.
-const adoptTimeout = time.Second
 
 // client executes the actions of a client handshake.
 type client struct {

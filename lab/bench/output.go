@@ -43,25 +43,36 @@ func parseIPerf(out string) (bytes, seconds float64, congestion string, err erro
 	return r.End.Received.Bytes, r.End.Received.Seconds, r.End.Congestion, nil
 }
 
-var percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
+var (
+	percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
+	roundTrips = regexp.MustCompile(`\[Total Run\].* ReceivedMessages=([0-9]+)\n`)
+)
 
-// parseSockperf returns the median and the 99th percentile in microseconds.
-func parseSockperf(out string) (p50, p99 float64, err error) {
+// pings are what sockperf says of round trips: the median and the 99th percentile
+// in microseconds, and how many there were, those included that do not count.
+type pings struct{ p50, p99, trips float64 }
+
+func parseSockperf(out string) (p pings, err error) {
 	for _, m := range percentile.FindAllStringSubmatch(out, -1) {
 		v, err := number(m[2])
 		if err != nil {
-			return 0, 0, fmt.Errorf("sockperf: %w", err)
+			return p, fmt.Errorf("sockperf: %w", err)
 		}
 		if m[1] == "50" {
-			p50 = v
+			p.p50 = v
 		} else {
-			p99 = v
+			p.p99 = v
 		}
 	}
-	if p50 == 0 || p99 == 0 {
-		return 0, 0, fmt.Errorf("sockperf: %w: no percentiles", errOutput)
+	if m := roundTrips.FindStringSubmatch(out); m != nil {
+		if p.trips, err = number(m[1]); err != nil {
+			return p, fmt.Errorf("sockperf: %w", err)
+		}
 	}
-	return p50, p99, nil
+	if p.p50 == 0 || p.p99 == 0 || p.trips == 0 {
+		return p, fmt.Errorf("sockperf: %w: no percentiles, or no count", errOutput)
+	}
+	return p, nil
 }
 
 // number accepts what can be a measurement.

@@ -19,9 +19,9 @@ var parsers = []struct {
 		return []float64{b, t}, err
 	}, []float64{1702100992, 1.00018}},
 	{"sockperf.txt", func(s string) ([]float64, error) {
-		p50, p99, err := parseSockperf(s)
-		return []float64{p50, p99}, err
-	}, []float64{5.011, 5.999}},
+		p, err := parseSockperf(s)
+		return []float64{p.p50, p.p99, p.trips}, err
+	}, []float64{5.011, 5.999, 162965}},
 	{"redis.csv", one(parseRedis), []float64{80000}},
 	{"wrk.txt", one(parseWrk), []float64{120323.03}},
 	{"wrk-close.txt", one(parseWrk), []float64{26737.04}},
@@ -93,8 +93,10 @@ func TestParseErrors(t *testing.T) {
 	require.ErrorIs(t, err, errOutput)
 	_, err = parseRedis("\"test\",\"rps\"\n")
 	require.ErrorIs(t, err, errOutput)
-	_, _, err = parseSockperf("sockperf: ---> percentile 99.000 =    0.000\nsockperf: ---> percentile 50.000 =    5.0\n")
+	_, err = parseSockperf("sockperf: ---> percentile 99.000 =    0.000\nsockperf: ---> percentile 50.000 =    5.0\n")
 	require.ErrorIs(t, err, errOutput)
+	_, err = parseSockperf("sockperf: ---> percentile 99.000 =    9.000\nsockperf: ---> percentile 50.000 =    5.0\n")
+	require.ErrorIs(t, err, errOutput, "how many?")
 	_, err = parseCPU("cpu0 1 2 3 4 5 6 7 8 9 10\n")
 	require.ErrorIs(t, err, errNoCPU)
 }
@@ -128,9 +130,15 @@ func TestParseProcess(t *testing.T) {
 			require.InDelta(t, 4, got, 1e-9, cpu[:i])
 		}
 	}
-	pss, err := parsePSS("00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\n")
+	rollup := "00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\nPss_Anon: 0 kB\n"
+	pss, err := parseKiB(rollup, "Pss:")
 	require.NoError(t, err)
 	require.InDelta(t, 1234, pss, 1e-9)
-	_, err = parsePSS("Rss: 10 kB\n")
-	require.ErrorIs(t, err, errOutput)
+	pss, err = parseKiB(rollup, "Pss_Anon:")
+	require.NoError(t, err)
+	require.Zero(t, pss)
+	for _, bad := range []string{"Rss: 10 kB\n", "Pss: -1 kB\n", "Pss: many kB\n", "Pss: 1"} {
+		_, err = parseKiB(bad, "Pss:")
+		require.ErrorIs(t, err, errOutput, bad)
+	}
 }

@@ -136,6 +136,16 @@ var sampled = map[string][]string{
 	"past-connect":  {report.TCP, Attached, Released},
 }
 
+// MetricNames lists what reports call the works, by each number that they yield.
+func MetricNames() (names []string) {
+	for _, c := range works(nil) {
+		for _, m := range c.work.Metrics {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // ProfiledWorks lists what profiles of everything call their works.
 func ProfiledWorks() (names []string) {
 	for _, c := range works(nil) {

@@ -123,12 +123,12 @@ func (h *host) daemons() []int {
 	return append([]int{pid}, h.Children(pid)...)
 }
 
-// memory is what both gateways have, and the kernel for everybody, in KiB.
+// memory is what both gateways have, and the kernel on the whole machine, in KiB.
 type memory struct {
 	all    float64 // of the gateways
 	own    float64 // of it, what a process has for itself: heap, with garbage, and stacks
 	shared float64 // of it, what they share: rings, queue pairs
-	kernel float64 // objects of the kernel, of sockets mostly, on the whole machine
+	kernel float64 // objects of the kernel, mostly of sockets
 }
 
 // memory reads it. What processes share with each other counts once.

@@ -18,19 +18,25 @@ import (
 // errOutput says that a program printed something else than it does.
 var errOutput = errors.New("not the output of the program")
 
+// iperf is the output of iperf3 -J.
+type iperf struct {
+	Error string `json:"error"`
+	End   struct {
+		Sent       iperfSum `json:"sum_sent"`
+		Received   iperfSum `json:"sum_received"`
+		Congestion string   `json:"sender_tcp_congestion"`
+	} `json:"end"`
+}
+
+type iperfSum struct {
+	Bytes   float64 `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+}
+
 // parseIPerf returns what iperf3 -J says arrived, in how many seconds, and the
 // congestion control of the socket that sent.
 func parseIPerf(out string) (bytes, seconds float64, congestion string, err error) {
-	var r struct {
-		Error string `json:"error"`
-		End   struct {
-			Received struct {
-				Bytes   float64 `json:"bytes"`
-				Seconds float64 `json:"seconds"`
-			} `json:"sum_received"`
-			Congestion string `json:"sender_tcp_congestion"`
-		} `json:"end"`
-	}
+	var r iperf
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		return 0, 0, "", fmt.Errorf("iperf3: %w: %w", errOutput, err)
 	}
@@ -41,6 +47,30 @@ func parseIPerf(out string) (bytes, seconds float64, congestion string, err erro
 		return 0, 0, "", fmt.Errorf("iperf3: %w: nothing received", errOutput)
 	}
 	return r.End.Received.Bytes, r.End.Received.Seconds, r.End.Congestion, nil
+}
+
+// iperfInterrupted is what iperf3 says when a signal has ended it.
+const iperfInterrupted = "interrupt - the client has terminated"
+
+// parseInterrupted returns the rate in Gbit/s of an iperf3 -J that a signal has
+// ended. It knows only what it has sent.
+func parseInterrupted(out string) (float64, error) {
+	var r iperf
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		return 0, fmt.Errorf("iperf3: %w: %w", errOutput, err)
+	}
+	if r.Error != iperfInterrupted {
+		return 0, fmt.Errorf("iperf3: not interrupted: %s", r.Error)
+	}
+	// Until it hears of the server it counts both as received.
+	sum := r.End.Sent
+	if sum.Bytes == 0 {
+		sum = r.End.Received
+	}
+	if sum.Bytes <= 0 || sum.Seconds <= 0 {
+		return 0, fmt.Errorf("iperf3: %w: nothing sent", errOutput)
+	}
+	return sum.Bytes * 8 / 1e9 / sum.Seconds, nil
 }
 
 var (

@@ -18,6 +18,7 @@ var parsers = []struct {
 		b, t, _, err := parseIPerf(s)
 		return []float64{b, t}, err
 	}, []float64{1702100992, 1.00018}},
+	{"iperf3-interrupted.json", one(parseInterrupted), []float64{21.2019718}},
 	{"sockperf.txt", func(s string) ([]float64, error) {
 		p, err := parseSockperf(s)
 		return []float64{p.p50, p.p99, p.trips}, err
@@ -48,7 +49,7 @@ func TestParse(t *testing.T) {
 	for _, p := range parsers {
 		got, err := p.parse(read(t, p.file))
 		require.NoError(t, err, p.file)
-		require.InDeltaSlice(t, p.want, got, 1e-9, p.file)
+		require.InDeltaSlice(t, p.want, got, 1e-6, p.file)
 	}
 }
 
@@ -58,7 +59,7 @@ func TestParseTruncated(t *testing.T) {
 		text := read(t, p.file)
 		for i := range text {
 			if got, err := p.parse(text[:i]); err == nil {
-				require.InDeltaSlice(t, p.want, got, 1e-9, "%s up to %d", p.file, i)
+				require.InDeltaSlice(t, p.want, got, 1e-6, "%s up to %d", p.file, i)
 			}
 		}
 	}
@@ -84,6 +85,12 @@ func TestParseErrors(t *testing.T) {
 	_, _, _, err := parseIPerf(read(t, "iperf3-refused.json"))
 	require.ErrorContains(t, err, "Connection refused")
 	_, _, _, err = parseIPerf(`{"end":{"sum_received":{"bytes":0,"seconds":1}}}`)
+	require.ErrorIs(t, err, errOutput)
+	_, err = parseInterrupted(read(t, "iperf3.json"))
+	require.ErrorContains(t, err, "not interrupted")
+	_, err = parseInterrupted(read(t, "iperf3-refused.json"))
+	require.ErrorContains(t, err, "Connection refused")
+	_, err = parseInterrupted(`{"error":"interrupt - the client has terminated","end":{}}`)
 	require.ErrorIs(t, err, errOutput)
 	_, err = parseWrk(read(t, "wrk-refused.txt"))
 	require.ErrorIs(t, err, errOutput)

@@ -23,7 +23,7 @@ var allowed = map[string][]string{
 	"gateway/host":                {"ebpf", "ebpf/legs"},
 	"gateway/process":             {"ebpf/legs"},
 	"gateway/internal/loop":       {"verbs"},
-	"gateway/internal/admission":  {"gateway/config", "gateway/internal/conn", "gateway/internal/peers", "gateway/process", "negotiate"},
+	"gateway/internal/admission":  {"gateway/config", "gateway/internal/peers", "gateway/process", "negotiate"},
 	"gateway/internal/arrivals":   {"ebpf", "gateway/config", "gateway/host", "gateway/internal/conn", "negotiate", "netstack"},
 	"gateway/internal/renewal":    {"gateway/admin", "gateway/config", "gateway/process"},
 	"gateway/internal/report":     {"ebpf", "gateway/admin", "gateway/config", "gateway/internal/carrier", "gateway/internal/flow", "gateway/internal/peers", "negotiate", "netstack", "rmb"},

@@ -127,7 +127,8 @@ func (s *session) download(ctx context.Context, d time.Duration) (measured, erro
 	}
 }
 
-// ping measures round trips of small messages. The first tenth warms up.
+// ping measures round trips of small messages, at least one. The first tenth of the
+// time warms up.
 func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 	m := measured{began: time.Now(), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
 	c, done, err := s.start(ctx, workEcho, pingSize, d, &m)
@@ -139,7 +140,7 @@ func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 	begin := time.Now()
 	for {
 		sent := time.Now()
-		if sent.Sub(begin) >= d {
+		if sent.Sub(begin) >= d && m.latency.TotalCount() > 0 {
 			break
 		}
 		if _, err := c.Write(buf); err != nil {

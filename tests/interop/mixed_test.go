@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
@@ -24,7 +25,7 @@ admin: /run/admin.sock
 devices: [eth0]
 policy:
   - { name: test, match: { ports: [%d, %d] }, action: accelerate }
-carriers: [hw]
+%scarriers: [hw]
 hw: { mixed: %s }
 shm_dir: /run/shm
 state_dir: /run/state
@@ -63,7 +64,7 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	})
 	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"), "hw: { mixed: on }\nfallback: { negative_cache: 1s }\n")
 
-	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, mixed)
+	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, datagramRule, mixed)
 	m.inGuestRun(t, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
 	m.inGuestRun(t, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", text)
 	gateway := m.start(t, guestProgram, "up", "-c", "/run/smcgw.yaml")
@@ -92,6 +93,7 @@ func TestMixedCarries(t *testing.T) {
 			require.Zero(t, m.result(ctx, t, p).Failed)
 		})
 	}
+	m.datagrams(ctx, t)
 	m.lossy(ctx, t)
 	m.demoted(ctx, t)
 }
@@ -157,6 +159,54 @@ func (m *machines) lossy(ctx context.Context, t *testing.T) {
 		}
 	}
 	require.NotZero(t, carried)
+}
+
+// datagrams go between the devices of both kinds, from either end.
+func (m *machines) datagrams(ctx context.Context, t *testing.T) {
+	t.Helper()
+	_, err := m.host.StartApp("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))
+	require.NoError(t, err)
+	server := m.start(t, appInGuest("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))...)
+	require.NoError(t, server.WaitOutput(ctx, `"listening"`))
+	sent := func() (soft, hw uint64) {
+		var inGuest admin.Stats
+		out := m.inGuestRun(t, guestProgram, "stats", "--json", "--socket", "/run/admin.sock")
+		require.NoError(t, json.Unmarshal([]byte(out), &inGuest), out)
+		host, err := m.admin.Stats(ctx)
+		require.NoError(t, err)
+		return host.Datagrams.Sent[config.CarrierSoft], inGuest.Datagrams.Sent[config.CarrierHW]
+	}
+	ping := func(to string, count int) []string {
+		return []string{
+			"ping-udp", "-to", to, "-count", fmt.Sprint(count), "-size", "64,900,1400", "-gap", "5ms", "-limit", "3s", "-patient",
+		}
+	}
+	const count = 200
+	ways := map[string]func(count int) apps.Event{
+		"from the host": func(count int) apps.Event {
+			r, err := m.host.RunApp(ctx, ping(at(m.guest.Addr4, datagramPort), count)...)
+			require.NoError(t, err)
+			return r
+		},
+		"from the guest": func(count int) apps.Event {
+			return m.result(ctx, t, m.start(t, appInGuest(ping(at(m.host.Addr4, datagramPort), count)...)...))
+		},
+	}
+	for name, way := range ways {
+		require.Eventually(t, func() bool {
+			softBefore, hwBefore := sent()
+			way(3)
+			soft, hw := sent()
+			return soft >= softBefore+3 && hw >= hwBefore+3
+		}, 2*time.Minute, time.Second, "a path is found, %s", name)
+		softBefore, hwBefore := sent()
+		answers := way(count).OK
+		soft, hw := sent()
+		t.Logf("%s: %d answers to %d datagrams; by soft %d, by the adapter %d", name, answers, count, soft-softBefore, hw-hwBefore)
+		require.GreaterOrEqual(t, answers, count*9/10, "datagrams may be lost, a few are")
+		require.GreaterOrEqual(t, soft-softBefore, uint64(count*9/10))
+		require.GreaterOrEqual(t, hw-hwBefore, uint64(count*9/10))
+	}
 }
 
 // demoted has a connection leave its queue pair at each end, and go on.

@@ -251,8 +251,11 @@ func (p *adapterPair) end(ctx context.Context, t *testing.T) {
 		if g.Ended() {
 			continue
 		}
-		p.sh(ctx, t, i, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+		p.sh(ctx, t, i, endGateways)
 		nothingLeft(ctx, t, g)
 	}
 	p.used = false
 }
+
+// endGateways ends the gateways of a guest.
+const endGateways = "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done"

@@ -58,4 +58,5 @@ func TestAdapterMeasure(t *testing.T) {
 			require.Len(t, s.Values, rounds, "%s by %s: %s", s.Work, s.Variant, s.Note)
 		}
 	}
+	p.end(ctx, t)
 }

@@ -96,6 +96,8 @@ func TestMixedCarries(t *testing.T) {
 	m.datagrams(ctx, t)
 	m.lossy(ctx, t)
 	m.demoted(ctx, t)
+	m.inGuestRun(t, "sh", "-c", endGateways)
+	nothingLeft(ctx, t, m.guest)
 }
 
 // TestMixedOff: where one of both hosts does not want it, connections are native.

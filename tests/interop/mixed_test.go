@@ -96,6 +96,12 @@ func TestMixedCarries(t *testing.T) {
 	m.datagrams(ctx, t)
 	m.lossy(ctx, t)
 	m.demoted(ctx, t)
+	m.leavesNothing(ctx, t)
+}
+
+// leavesNothing ends the gateway of the guest and looks for what is left on its adapter.
+func (m *machines) leavesNothing(ctx context.Context, t *testing.T) {
+	t.Helper()
 	m.inGuestRun(t, "sh", "-c", endGateways)
 	nothingLeft(ctx, t, m.guest)
 }
@@ -112,6 +118,7 @@ func TestMixedOff(t *testing.T) {
 	for _, s := range m.both(t) {
 		require.Zero(t, s.FlowsTotal[config.CarrierSoft]+s.FlowsTotal[config.CarrierHW], "%+v", s)
 	}
+	m.leavesNothing(ctx, t)
 }
 
 // carried runs a transfer until both gateways have carried one by their own devices: an

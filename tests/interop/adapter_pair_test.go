@@ -41,10 +41,14 @@ type adapterSettings struct {
 	rule     string // more of the policy
 	carriers string // default: hw
 	limits   string // more of them
+	whole    string // the configuration, instead of all that
 }
 
 // text is the configuration.
 func (s adapterSettings) text() string {
+	if s.whole != "" {
+		return s.whole
+	}
 	if s.carriers == "" {
 		s.carriers = "hw"
 	}

@@ -49,7 +49,7 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 	require.Contains(t, device.Error, says)
 	require.NotEmpty(t, p.native(ctx, t))
 	p.sh(ctx, t, 0, "mv /run/away "+file)
-	p.sh(ctx, t, 0, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+	p.sh(ctx, t, 0, endGateways)
 	p.gateway(ctx, t, 0, adapterSettings{})
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }

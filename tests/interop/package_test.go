@@ -108,7 +108,7 @@ func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
 	p, client, err := daemon.Start(ctx, s.peer, daemon.Spec{
 		Executable:    program,
 		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort),
+		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort, ""),
 		Socket:        filepath.Join(dir, "admin.sock"),
 	})
 	t.Cleanup(func() {

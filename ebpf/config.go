@@ -82,6 +82,9 @@ type Config struct {
 	// nothing is learned from those. Default: 2 and 30s.
 	Samples      int
 	SamplePeriod time.Duration
+	// LookFirst leaves connections of an unknown service native instead, and looks at
+	// them, until [Datapath.SetService] says that there are samples.
+	LookFirst bool
 	// MaxServices bounds the services that are known; the least recently used are
 	// forgotten. Default: 4096.
 	MaxServices int
@@ -98,6 +101,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	answers int // a second and processor; tests only, default answerRate
+	nearRTT int // microseconds; tests only, default nearRTT
 	maxOwn  int // own addresses, and devices; tests only, 0: as in maps.h
 }
 
@@ -122,6 +126,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxDatagrams, 1<<14)
 	setDefault(&c.DatagramPort, 4790)
 	setDefault(&c.answers, answerRate)
+	setDefault(&c.nearRTT, nearRTT)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}
@@ -171,6 +176,14 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// firstTokens is how many connections of an unknown service are offered.
+func (c Config) firstTokens() uint8 {
+	if c.LookFirst {
+		return 0
+	}
+	return uint8(c.Samples)
 }
 
 // Names of the TUN devices, app side and wire side, and of the ends of the pair

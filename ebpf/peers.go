@@ -106,7 +106,7 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	return out, nil
 }
 
-// FlushPeers forgets all peers, and which have answered offers, and returns how
+// FlushPeers forgets all peers, which have answered offers or are near, and returns how
 // many peers there were.
 func (d *Datapath) FlushPeers() (int, error) {
 	if err := d.enter(); err != nil {
@@ -115,7 +115,7 @@ func (d *Datapath) FlushPeers() (int, error) {
 	defer d.leave()
 	all := func(smcgwPeerKey) bool { return true }
 	n, err := deleteWhere(d.objs.Peers, all)
-	if err = errors.Join(err, dropWhere(d.objs.Passed, all)); err != nil {
+	if err = errors.Join(err, dropWhere(d.objs.Passed, all), dropWhere(d.objs.Near, all)); err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}
 	return n, nil

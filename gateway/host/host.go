@@ -69,6 +69,7 @@ type remembering interface {
 	Peers() ([]ebpf.Peer, error)
 	FlushPeers() (int, error)
 	SetService(s ebpf.Service) error
+	SetNear(addr netip.Addr, ttl time.Duration) error
 	Services() ([]ebpf.Service, error)
 	FlushServices() (int, error)
 }

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Connections of rules with action auto that stay native between hosts of one kernel:
+ * docs/ARCHITECTURE.md "Auto". */
+#ifndef SMCGW_NEAR_H
+#define SMCGW_NEAR_H
+
+#include "policy.h"
+
+/* is_near: the host of this address was met under this kernel. */
+static __always_inline int is_near(const struct flow_key *k, struct control *c)
+{
+	struct peer_key key;
+	if (!c->near)
+		return 0;
+	peer_of(k, &key);
+	u64 *until = bpf_map_lookup_elem(&smcgw_near, &key);
+	return until && bpf_ktime_get_ns() < *until;
+}
+
+/* paces tells whether the host's default has the socket use a congestion control that
+ * paces: bbr in its versions. A program that has chosen one knows why. */
+static __always_inline int paces(struct bpf_sock_ops *s)
+{
+	char name[16] = {};
+	struct bpf_sock *sk = s->sk;
+	if (!sk)
+		return 0;
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	struct inet_connection_sock *icsk = &tp->inet_conn;
+	if (BPF_CORE_READ_BITFIELD(icsk, icsk_ca_setsockopt))
+		return 0;
+	return !bpf_getsockopt(s, IPPROTO_TCP, TCP_CONGESTION, name, sizeof(name)) && name[0] == 'b' && name[1] == 'b' && name[2] == 'r';
+}
+
+static __always_inline int set_congestion(struct bpf_sock_ops *s, const volatile char *from)
+{
+	char name[16];
+	for (int i = 0; i < sizeof(name); i++)
+		name[i] = from[i];
+	return bpf_setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, name, sizeof(name));
+}
+
+/* unpace has a connection that comes up use a congestion control that does not pace.
+ * The kernel asks before it sets up the host's own. Without success it returns 0. */
+static __always_inline int unpace(struct bpf_sock_ops *s, const struct flow_key *k)
+{
+	struct peer_key key;
+	if (s->srtt_us >> 3 > near_rtt) {
+		peer_of(k, &key);
+		bpf_map_delete_elem(&smcgw_near, &key);
+		return 0;
+	}
+	return !set_congestion(s, unpaced);
+}
+
+/* near_accepted: an application of this host has accepted a native connection. */
+static __noinline int near_accepted(struct bpf_sock_ops *s)
+{
+	struct flow_key k;
+	struct verdict v;
+	struct control *c = control();
+	struct bpf_sock *sk = s->sk;
+	if (!c || !sk || smcgw_retired || sk->priority == GATEWAY_PRIORITY)
+		return 1;
+	socket_key(s, &k);
+	if (!is_near(&k, c) || switched_off(c, liveness()) || !paces(s))
+		return 1;
+	u32 policy = c->policy;
+	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
+	if (!h)
+		return 1;
+	judge(&k, k.lport, policy, h->inbound & h->tcp, &v);
+	if (!v.reason && v.automatic && unpace(s, &k))
+		native(&k, 0, SIDE_SERVER, REASON_SAME_KERNEL, v.rule, FLOW_NONE);
+	return 1;
+}
+
+#endif

@@ -130,8 +130,8 @@ func (d *Datapath) load() error {
 		"netns_cookie": cookie, "counting": uint8(bit(d.cfg.Counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
 		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
-		"sample_tokens": d.cfg.firstTokens(), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
-		"unpaced": unpaced(), "near_rtt": uint32(d.cfg.nearRTT),
+		"sample_tokens": uint8(bit(!d.cfg.LookFirst)) * uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
+		"unpaced": []byte((d.cfg.Unpaced + strings.Repeat("\x00", 16))[:16]), "near_rtt": uint32(d.cfg.nearRTT),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)

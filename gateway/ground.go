@@ -43,6 +43,7 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 	w.before.Place(&steering)
 	steering.Counting, steering.Retired = !carries(cfg.Mode), retired
 	steering.LookFirst = !mayHaveAdapter(cfg)
+	_, steering.Unpaced = process.Congestion()
 	if !steering.Counting {
 		steering.Legs = w.legs
 	}
@@ -78,8 +79,8 @@ func (s *site) furnish(counting bool, ns *sockets.Namespace) (err error) {
 	s.Host = Host{
 		Steering: s.dp, Addrs: s.dp.Addrs, Devices: s.dp.Looked, Route: s.dp.RouteDevice,
 		RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: s.dp,
-		Paces: ebpf.Paces(),
 	}
+	s.Paces, _ = process.Congestion()
 	if s.ID, err = process.KernelID(); err != nil || counting {
 		return err
 	}

@@ -47,6 +47,7 @@ type switches interface {
 	Shed(reason uint8) error
 	SetPolicy(rules []ebpf.Rule) error
 	SetRollout(r ebpf.Rollout) error
+	SetNear(addr netip.Addr, ttl time.Duration) error
 }
 
 // watching is the part of [Steering] that tells what happens, and cleans up. It has more
@@ -69,7 +70,6 @@ type remembering interface {
 	Peers() ([]ebpf.Peer, error)
 	FlushPeers() (int, error)
 	SetService(s ebpf.Service) error
-	SetNear(addr netip.Addr, ttl time.Duration) error
 	Services() ([]ebpf.Service, error)
 	FlushServices() (int, error)
 }

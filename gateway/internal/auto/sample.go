@@ -133,7 +133,7 @@ func (l *learner) foresee(s *service, peer netip.Addr, c *ebpf.Service, now time
 	}
 	stranger := l.paces && carrier == config.CarrierNone && s.samples.asked == 0 // one that may be near
 	switch {
-	case s.looked.conns >= Samples && s.looked.best() < 1 && s.now.conns == 0 && !stranger:
+	case s.looked.conns >= Samples && s.looked.best() < 1 && !stranger:
 		l.decide(s, ebpf.ServiceNative, now)
 	case s.looked.conns > 0 && !now.Before(s.samples.from) && s.account.affords(s.looked.mean(), lost):
 		s.samples.from = now.Add(autoAsk << min(s.samples.asked, autoDoublings))

@@ -129,7 +129,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.DatagramPort, 4790)
 	setDefault(&c.answers, answerRate)
 	setDefault(&c.Unpaced, "reno")
-	setDefault(&c.nearRTT, 2000)
+	setDefault(&c.nearRTT, 5000)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}

@@ -140,7 +140,7 @@ const plain = "reno"
 func TestNearDoesNotPace(t *testing.T) {
 	requirePaced(t)
 	cfg := config([]Rule{{Action: ActionAuto}})
-	cfg.LookFirst = true
+	cfg.LookFirst, cfg.nearRTT = true, int(patience.Microseconds())
 	p := newNearPair(t, cfg)
 	both, none := [2]uint64{1, 1}, [2]uint64{}
 	for i := range 2 { // watched, and then not
@@ -195,7 +195,9 @@ func TestNearIsForgotten(t *testing.T) {
 	cfg := config([]Rule{{Action: ActionAuto}})
 	cfg.LookFirst, cfg.nearRTT = true, 1
 	p := newNearPair(t, cfg)
-	p.wants(ends{}, ends{paced, paced}, [2]uint64{1, 0})
+	for range 8 {
+		p.wants(ends{}, ends{paced, paced}, [2]uint64{1, 0})
+	}
 	p.wants(ends{}, ends{paced, paced}, [2]uint64{})
 }
 
@@ -203,7 +205,7 @@ func TestNearIsForgotten(t *testing.T) {
 func TestNearEnds(t *testing.T) {
 	requirePaced(t)
 	cfg := config([]Rule{{Action: ActionAuto}})
-	cfg.LookFirst = true
+	cfg.LookFirst, cfg.nearRTT = true, int(patience.Microseconds())
 	p := newNearPair(t, cfg)
 	p.wants(ends{}, ends{plain, plain}, [2]uint64{1, 1})
 	for i, left := range []ends{{paced, plain}, {paced, paced}} {

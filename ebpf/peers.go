@@ -80,7 +80,7 @@ func (d *Datapath) forget(m *bpf.Map, what string, addr netip.Addr, port uint16)
 // SetNear tells that the host of an address is under this kernel, for ttl. Connections
 // of rules with action auto that stay native between the two get Config.Unpaced, where the
 // host's congestion control paces and the program has chosen none. The programs forget an
-// address whose connections take longer to come up than they can within a kernel.
+// address whose connections, some in a row, come up later than they can within a kernel.
 func (d *Datapath) SetNear(addr netip.Addr, ttl time.Duration) error {
 	k, err := peerKey(addr, 0)
 	if err != nil {
@@ -90,7 +90,7 @@ func (d *Datapath) SetNear(addr netip.Addr, ttl time.Duration) error {
 		return err
 	}
 	defer d.leave()
-	if err := d.objs.Near.Put(k, monotonic()+uint64(max(ttl, 0))); err != nil {
+	if err := d.objs.Near.Put(k, smcgwNear{Until: monotonic() + uint64(max(ttl, 0))}); err != nil {
 		return fmt.Errorf("near %v: %w", addr, err)
 	}
 	d.mu.Lock()

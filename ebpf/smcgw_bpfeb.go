@@ -156,6 +156,12 @@ type smcgwLpm6 struct {
 	Addr      [16]uint8
 }
 
+type smcgwNear struct {
+	_     structs.HostLayout
+	Until uint64
+	Late  uint64
+}
+
 type smcgwOwn struct {
 	_     structs.HostLayout
 	Upper uint32

@@ -227,6 +227,12 @@ struct service {
 	u64 unpaced;  /* the one that was left native last does not pace */
 };
 
+/* A host under this kernel. */
+struct near {
+	u64 until; /* ktime; believed before it */
+	u64 late;  /* connections in a row that took too long to come up */
+};
+
 /* Connections with less say nothing about how fast bulk is. */
 #define WATCHED_BYTES (1ull << 20)
 
@@ -369,8 +375,8 @@ struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(
 /* Addresses that have answered a SYN with the option: the way there lets it pass. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u8); } smcgw_passed SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
-/* Addresses of hosts under this kernel, until when that is believed. */
-struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_near SEC(".maps");
+/* Addresses of hosts under this kernel. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct near); } smcgw_near SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
@@ -431,6 +437,6 @@ const volatile u32 sample_period = 30000; /* milliseconds */
 const volatile char unpaced[16] = "reno"; /* a congestion control that does not pace */
 /* The longest round trip of a handshake that stays within a kernel, in microseconds. In a
  * longer one something delays, or the address has moved. */
-const volatile u32 near_rtt = 2000;
+const volatile u32 near_rtt = 5000;
 
 #endif

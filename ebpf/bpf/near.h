@@ -13,8 +13,8 @@ static __always_inline int is_near(const struct flow_key *k, struct control *c)
 	if (!c->near)
 		return 0;
 	peer_of(k, &key);
-	u64 *until = bpf_map_lookup_elem(&smcgw_near, &key);
-	return until && bpf_ktime_get_ns() < *until;
+	struct near *near = bpf_map_lookup_elem(&smcgw_near, &key);
+	return near && bpf_ktime_get_ns() < near->until;
 }
 
 /* paces tells whether the host's default has the socket use a congestion control that
@@ -42,17 +42,35 @@ static __always_inline int set_congestion(struct bpf_sock_ops *s, const volatile
 	return bpf_setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, name, sizeof(name));
 }
 
+/* So many connections in a row that take too long to come up are not for want of a
+ * processor. */
+#define NEAR_LATE 8
+
+/* comes_late tells whether a handshake took longer than it can within a kernel. An address
+ * is forgotten after some. */
+static __noinline int comes_late(const struct flow_key *k, u32 rtt)
+{
+	struct peer_key key;
+	if (!k)
+		return 1;
+	peer_of(k, &key);
+	struct near *near = bpf_map_lookup_elem(&smcgw_near, &key);
+	if (!near)
+		return 1;
+	if (rtt <= near_rtt) {
+		near->late = 0;
+		return 0;
+	}
+	if (++near->late >= NEAR_LATE)
+		bpf_map_delete_elem(&smcgw_near, &key);
+	return 1;
+}
+
 /* unpace has a connection that comes up use a congestion control that does not pace.
  * The kernel asks before it sets up the host's own. Without success it returns 0. */
 static __always_inline int unpace(struct bpf_sock_ops *s, const struct flow_key *k)
 {
-	struct peer_key key;
-	if (s->srtt_us >> 3 > near_rtt) {
-		peer_of(k, &key);
-		bpf_map_delete_elem(&smcgw_near, &key);
-		return 0;
-	}
-	return !set_congestion(s, unpaced);
+	return !comes_late(k, s->srtt_us >> 3) && !set_congestion(s, unpaced);
 }
 
 /* near_accepted: an application of this host has accepted a native connection. */

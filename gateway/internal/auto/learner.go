@@ -133,8 +133,12 @@ func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) 
 	if ended.bytes < ended.conns*autoBulk { // one is just being counted
 		return ebpf.Service{}, false
 	}
-	if s.state == ebpf.ServiceNative && c.State == ebpf.ServiceSampling && !now.Before(s.until) {
+	switch {
+	case c.State != ebpf.ServiceSampling:
+	case s.state == ebpf.ServiceNative && !now.Before(s.until):
 		s.resample()
+	case s.state != ebpf.ServiceSampling && now.Sub(s.told) >= autoTellAgain:
+		s.news = true // it has forgotten what it was told
 	}
 	s.look(&c, now)
 	s.native.add(ended)

@@ -192,6 +192,23 @@ func TestAutoIsToldAgain(t *testing.T) {
 	require.Equal(t, 40*time.Second, do.TTL)
 }
 
+// TestAutoIsToldOfNatives: so does a native connection that was looked at though its
+// service has a verdict.
+func TestAutoIsToldOfNatives(t *testing.T) {
+	for _, e := range []evidence{small, bulk} {
+		l := newLearner(time.Minute)
+		said, _ := l.learn(autoAt, e, autoClock)
+		c := ended(ebpf.Service{State: ebpf.ServiceSampling}, 100, time.Second)
+		_, tell := l.learnNative(autoAt, c, autoClock.Add(time.Second))
+		require.False(t, tell, "begun before it was told")
+		do, tell := l.learnNative(autoAt, ended(c, 100, time.Second), autoClock.Add(20*time.Second))
+		require.True(t, tell)
+		require.Equal(t, said.State, do.State)
+		do, tell = l.learnNative(autoAt, ended(c, 100, time.Second), autoClock.Add(21*time.Second))
+		require.False(t, tell, "%v: it was", do)
+	}
+}
+
 // TestAutoIsBounded: those that were used last are kept.
 func TestAutoIsBounded(t *testing.T) {
 	l := newLearner(time.Minute)

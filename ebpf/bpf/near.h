@@ -7,10 +7,11 @@
 #include "policy.h"
 
 /* is_near: the host of this address was met under this kernel. */
-static __always_inline int is_near(const struct flow_key *k, struct control *c)
+global int is_near(const struct flow_key *k)
 {
 	struct peer_key key;
-	if (!c->near)
+	struct control *c = control();
+	if (!k || !c || !c->near)
 		return 0;
 	peer_of(k, &key);
 	struct near *near = bpf_map_lookup_elem(&smcgw_near, &key);
@@ -48,7 +49,7 @@ static __always_inline int set_congestion(struct bpf_sock_ops *s, const volatile
 
 /* comes_late tells whether a handshake took longer than it can within a kernel. An address
  * is forgotten after some. */
-static __noinline int comes_late(const struct flow_key *k, u32 rtt)
+global int comes_late(const struct flow_key *k, u32 rtt)
 {
 	struct peer_key key;
 	if (!k)
@@ -73,25 +74,30 @@ static __always_inline int unpace(struct bpf_sock_ops *s, const struct flow_key 
 	return !comes_late(k, s->srtt_us >> 3) && !set_congestion(s, unpaced);
 }
 
-/* near_accepted: an application of this host has accepted a native connection. */
-static __noinline int near_accepted(struct bpf_sock_ops *s)
+/* near_rule is the rule with action auto, plus 1, of a connection that comes from near. */
+global int near_rule(const struct flow_key *k)
 {
-	struct flow_key k;
 	struct verdict v;
 	struct control *c = control();
-	struct bpf_sock *sk = s->sk;
-	if (!c || !sk || smcgw_retired || sk->priority == GATEWAY_PRIORITY)
-		return 1;
-	socket_key(s, &k);
-	if (!is_near(&k, c) || switched_off(c, liveness()) || !paces(s))
-		return 1;
+	if (!k || !c || smcgw_retired || !is_near(k) || switched_off(c, liveness()))
+		return 0;
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h)
+		return 0;
+	judge(k, k->lport, policy, h->inbound & h->tcp, &v);
+	return !v.reason && v.automatic ? v.rule + 1 : 0;
+}
+
+/* near_accepted: an application of this host has accepted a native connection. */
+static __always_inline int near_accepted(struct bpf_sock_ops *s, const struct flow_key *k)
+{
+	struct bpf_sock *sk = s->sk;
+	if (!sk || sk->priority == GATEWAY_PRIORITY)
 		return 1;
-	judge(&k, k.lport, policy, h->inbound & h->tcp, &v);
-	if (!v.reason && v.automatic && unpace(s, &k))
-		native(&k, 0, SIDE_SERVER, REASON_SAME_KERNEL, v.rule, FLOW_NONE);
+	int rule = near_rule(k);
+	if (rule && paces(s) && unpace(s, k))
+		native(k, 0, SIDE_SERVER, REASON_SAME_KERNEL, rule - 1, FLOW_NONE);
 	return 1;
 }
 

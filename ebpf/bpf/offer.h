@@ -175,7 +175,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 			service_watch(s, sk);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
-		if ((u8)reason == REASON_NOT_WORTH_IT && c->near && service_near(&k, is_near(&k, c) && paces(s) && note_near(sk)))
+		if ((u8)reason == REASON_NOT_WORTH_IT && c->near && service_near(&k, is_near(&k) && paces(s) && note_near(sk)))
 			reason = REASON_SAME_KERNEL;
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;
@@ -260,7 +260,7 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 	if (state == FLOW_SERVING || state == FLOW_RAW)
 		local_leg(s);
 	else if (state == FLOW_NONE)
-		near_accepted(s);
+		near_accepted(s, &k);
 	return 1;
 }
 

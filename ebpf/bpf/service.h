@@ -102,9 +102,11 @@ global int service_of(const struct flow_key *k)
 
 /* service_near notes whether a connection that is left native paces, for those that ask
  * why. */
-static __always_inline int service_near(const struct flow_key *k, int unpaced)
+global int service_near(const struct flow_key *k, int unpaced)
 {
 	struct peer_key key;
+	if (!k)
+		return 0;
 	service_key(k, &key);
 	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
 	if (s)

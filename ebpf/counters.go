@@ -154,6 +154,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		{"peers", d.objs.Peers},
 		{"passed", d.objs.Passed},
 		{"services", d.objs.Services},
+		{"near", d.objs.Near},
 		{"seen", d.objs.Seen},
 		{"own", d.objs.Own},
 		{"dgrams", d.objs.Datagrams},

@@ -32,6 +32,7 @@ type counting struct {
 
 	Seen            *bpf.Map `ebpf:"smcgw_seen"`
 	Services        *bpf.Map `ebpf:"smcgw_services"`
+	Near            *bpf.Map `ebpf:"smcgw_near"`
 	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
 	DatagramNatives *bpf.Map `ebpf:"smcgw_dgram_natives"`
 	DatagramPeers   *bpf.Map `ebpf:"smcgw_dgram_peers"`
@@ -79,7 +80,7 @@ func (o *objects) Close() error {
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Seen, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
-		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Near, o.Globals,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -129,7 +130,8 @@ func (d *Datapath) load() error {
 		"netns_cookie": cookie, "counting": uint8(bit(d.cfg.Counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
 		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
-		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
+		"sample_tokens": uint8(bit(!d.cfg.LookFirst)) * uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
+		"unpaced": []byte((d.cfg.Unpaced + strings.Repeat("\x00", 16))[:16]), "near_rtt": uint32(d.cfg.nearRTT),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)

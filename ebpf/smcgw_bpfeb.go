@@ -64,7 +64,7 @@ type smcgwControl struct {
 	Shed             uint32
 	Seed             uint64
 	Share            uint32
-	Pad              uint32
+	Near             uint32
 }
 
 type smcgwDevice struct {
@@ -156,6 +156,12 @@ type smcgwLpm6 struct {
 	Addr      [16]uint8
 }
 
+type smcgwNear struct {
+	_     structs.HostLayout
+	Until uint64
+	Late  uint64
+}
+
 type smcgwOwn struct {
 	_     structs.HostLayout
 	Upper uint32
@@ -237,12 +243,17 @@ type smcgwSeenKey struct {
 }
 
 type smcgwService struct {
-	_       structs.HostLayout
-	Word    uint64
-	Passed  uint64
-	Watched uint64
-	Bytes   uint64
-	Lasted  uint64
+	_        structs.HostLayout
+	Word     uint64
+	Passed   uint64
+	Watched  uint64
+	Bytes    uint64
+	Lasted   uint64
+	Ended    uint64
+	Moved    uint64
+	Segments uint64
+	Took     uint64
+	Unpaced  uint64
 }
 
 type smcgwSkNote struct {
@@ -255,7 +266,7 @@ type smcgwSkNote struct {
 	Rule       uint8
 	Side       uint8
 	Carries    uint8
-	Pad        uint8
+	Near       uint8
 	Epoch      uint32
 	Began      uint64
 }
@@ -338,6 +349,7 @@ const (
 	smcgwMapSmcgwLpm4           = "smcgw_lpm4"
 	smcgwMapSmcgwLpm6           = "smcgw_lpm6"
 	smcgwMapSmcgwNative         = "smcgw_native"
+	smcgwMapSmcgwNear           = "smcgw_near"
 	smcgwMapSmcgwOwn            = "smcgw_own"
 	smcgwMapSmcgwPassed         = "smcgw_passed"
 	smcgwMapSmcgwPeers          = "smcgw_peers"
@@ -372,6 +384,7 @@ const (
 	smcgwVarGeneration          = "generation"
 	smcgwVarHasXfrm             = "has_xfrm"
 	smcgwVarLegIfindex          = "leg_ifindex"
+	smcgwVarNearRtt             = "near_rtt"
 	smcgwVarNetnsCookie         = "netns_cookie"
 	smcgwVarSamplePeriod        = "sample_period"
 	smcgwVarSampleTokens        = "sample_tokens"
@@ -379,6 +392,7 @@ const (
 	smcgwVarSmcgwRetired        = "smcgw_retired"
 	smcgwVarSmcgwTraces         = "smcgw_traces"
 	smcgwVarSmcgwVerdicts       = "smcgw_verdicts"
+	smcgwVarUnpaced             = "unpaced"
 	smcgwVarUnusedCasArgs       = "unused_cas_args"
 	smcgwVarUnusedEvent         = "unused_event"
 	smcgwVarUnusedPacketClass   = "unused_packet_class"
@@ -466,6 +480,7 @@ type smcgwMapSpecs struct {
 	SmcgwLpm4         *ebpf.MapSpec `ebpf:"smcgw_lpm4"`
 	SmcgwLpm6         *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.MapSpec `ebpf:"smcgw_native"`
+	SmcgwNear         *ebpf.MapSpec `ebpf:"smcgw_near"`
 	SmcgwOwn          *ebpf.MapSpec `ebpf:"smcgw_own"`
 	SmcgwPassed       *ebpf.MapSpec `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.MapSpec `ebpf:"smcgw_peers"`
@@ -492,6 +507,7 @@ type smcgwVariableSpecs struct {
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
 	HasXfrm             *ebpf.VariableSpec `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.VariableSpec `ebpf:"leg_ifindex"`
+	NearRtt             *ebpf.VariableSpec `ebpf:"near_rtt"`
 	NetnsCookie         *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens        *ebpf.VariableSpec `ebpf:"sample_tokens"`
@@ -499,6 +515,7 @@ type smcgwVariableSpecs struct {
 	SmcgwRetired        *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	SmcgwVerdicts       *ebpf.VariableSpec `ebpf:"smcgw_verdicts"`
+	Unpaced             *ebpf.VariableSpec `ebpf:"unpaced"`
 	UnusedCasArgs       *ebpf.VariableSpec `ebpf:"unused_cas_args"`
 	UnusedEvent         *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedPacketClass   *ebpf.VariableSpec `ebpf:"unused_packet_class"`
@@ -544,6 +561,7 @@ type smcgwMaps struct {
 	SmcgwLpm4         *ebpf.Map `ebpf:"smcgw_lpm4"`
 	SmcgwLpm6         *ebpf.Map `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.Map `ebpf:"smcgw_native"`
+	SmcgwNear         *ebpf.Map `ebpf:"smcgw_near"`
 	SmcgwOwn          *ebpf.Map `ebpf:"smcgw_own"`
 	SmcgwPassed       *ebpf.Map `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.Map `ebpf:"smcgw_peers"`
@@ -577,6 +595,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwLpm4,
 		m.SmcgwLpm6,
 		m.SmcgwNative,
+		m.SmcgwNear,
 		m.SmcgwOwn,
 		m.SmcgwPassed,
 		m.SmcgwPeers,
@@ -604,6 +623,7 @@ type smcgwVariables struct {
 	Generation          *ebpf.Variable `ebpf:"generation"`
 	HasXfrm             *ebpf.Variable `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.Variable `ebpf:"leg_ifindex"`
+	NearRtt             *ebpf.Variable `ebpf:"near_rtt"`
 	NetnsCookie         *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens        *ebpf.Variable `ebpf:"sample_tokens"`
@@ -611,6 +631,7 @@ type smcgwVariables struct {
 	SmcgwRetired        *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.Variable `ebpf:"smcgw_traces"`
 	SmcgwVerdicts       *ebpf.Variable `ebpf:"smcgw_verdicts"`
+	Unpaced             *ebpf.Variable `ebpf:"unpaced"`
 	UnusedCasArgs       *ebpf.Variable `ebpf:"unused_cas_args"`
 	UnusedEvent         *ebpf.Variable `ebpf:"unused_event"`
 	UnusedPacketClass   *ebpf.Variable `ebpf:"unused_packet_class"`

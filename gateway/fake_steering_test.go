@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/lab/entries"
@@ -20,6 +21,7 @@ type fakeSteering struct {
 	mode     ebpf.Mode
 	off      bool
 	services map[netip.AddrPort]ebpf.Service
+	near     map[netip.Addr]time.Duration
 	counters ebpf.Counters
 	policy   []ebpf.Rule
 	rollout  ebpf.Rollout
@@ -108,6 +110,16 @@ func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {
 }
 
 func (*fakeSteering) BlockedLegs() []ebpf.BlockedLegs { return nil }
+
+func (s *fakeSteering) SetNear(a netip.Addr, ttl time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.near == nil {
+		s.near = map[netip.Addr]time.Duration{}
+	}
+	s.near[a] = ttl
+	return nil
+}
 
 func (s *fakeSteering) SetService(v ebpf.Service) error {
 	s.mu.Lock()

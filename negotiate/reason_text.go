@@ -141,6 +141,10 @@ var reasonTexts = [...]reasonText{
 		"not_worth_it", "No sign, from earlier connections or yet, that carrying those of this service pays.",
 		"See smcgw peers --services for what was measured; action accelerate instead of auto insists.",
 	},
+	ReasonSameKernel: {
+		"same_kernel", "Both hosts are under one kernel and no sign is that carrying pays: the connection is native, and its socket has a congestion control that does not pace.",
+		"Nothing: where the host's congestion control paces (bbr), TCP within a kernel is faster without. A program that chooses its own keeps it.",
+	},
 	ReasonLostBytes: {
 		"lost_bytes", "A carrier died with bytes that neither side could prove delivered; the connection was reset.",
 		"Look for what killed the carrier in both logs.",

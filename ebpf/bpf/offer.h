@@ -11,6 +11,7 @@
 #include "trace.h"
 #include "service.h"
 #include "observe.h"
+#include "near.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
@@ -52,22 +53,6 @@ SEC("cgroup/connect6")
 int smcgw_connect6(struct bpf_sock_addr *ctx)
 {
 	return note_caller(ctx);
-}
-
-/* socket_key treats a v4-mapped socket as the IPv4 connection it makes. */
-static __always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
-{
-	__builtin_memset(k, 0, sizeof(*k));
-	k->lport = be16(s->local_port);
-	k->rport = be16(be32(s->remote_port));
-	u32 r0 = once(s->remote_ip6[0]), r1 = once(s->remote_ip6[1]), r2 = once(s->remote_ip6[2]);
-	if (s->family == AF_INET || (!r0 && !r1 && r2 == be32(0xffff))) {
-		put4(k, s->local_ip4, s->remote_ip4);
-		return;
-	}
-	u32 local[4] = { once(s->local_ip6[0]), once(s->local_ip6[1]), once(s->local_ip6[2]), once(s->local_ip6[3]) };
-	u32 remote[4] = { r0, r1, r2, once(s->remote_ip6[3]) };
-	put6(k, local, remote);
 }
 
 /* allowed_rules: without a rule that asks for the caller nothing was noted. A
@@ -154,6 +139,15 @@ static __always_inline int unseen(struct bpf_sock *sk)
 	return !bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 }
 
+/* note_near has on_established look after a connection that stays native. */
+static __always_inline int note_near(struct bpf_sock *sk)
+{
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (n)
+		n->near = 1;
+	return n != NULL;
+}
+
 static __always_inline int on_connect(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
@@ -163,8 +157,10 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (!sk || !c || smcgw_retired || sk->priority == GATEWAY_PRIORITY)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (n)
-		n->phase = PHASE_NONE; /* a socket may connect again */
+	if (n) { /* a socket may connect again */
+		n->phase = PHASE_NONE;
+		n->near = 0;
+	}
 	socket_key(s, &k);
 	u32 reason = offer_refused(&k, c, n, &rule);
 	if (counting && reason != REASON_ADDRESS) {
@@ -179,6 +175,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 			service_watch(s, sk);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
+		if ((u8)reason == REASON_NOT_WORTH_IT && c->near && service_near(&k, is_near(&k) && paces(s) && note_near(sk)))
+			reason = REASON_SAME_KERNEL;
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;
 	}
@@ -250,7 +248,8 @@ static __always_inline void local_leg(struct bpf_sock_ops *s)
 	discard(bpf_setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno)));
 }
 
-/* on_accepted: the gateway has dialled the application in the client's name. */
+/* on_accepted: the gateway has dialled the application in the client's name, or the
+ * connection is native. */
 static __always_inline int on_accepted(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
@@ -260,6 +259,8 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
 	if (state == FLOW_SERVING || state == FLOW_RAW)
 		local_leg(s);
+	else if (state == FLOW_NONE)
+		near_accepted(s, &k);
 	return 1;
 }
 
@@ -289,6 +290,11 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 	if (!n)
 		return 1;
 	u8 phase = n->phase, rule = n->rule;
+	if (n->near) {
+		n->near = 0;
+		socket_key(s, &k);
+		discard(unpace(s, &k));
+	}
 	if (phase == PHASE_WATCHED || phase == PHASE_SEEN)
 		return 1;
 	if (phase == PHASE_WANT)
@@ -318,6 +324,13 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	return 1;
 }
 
+/* of_interest: an accepted connection may have an entry, or come from near. */
+static __always_inline int of_interest(struct bpf_sock_ops *s)
+{
+	struct control *c = control();
+	return (c && c->near) || traced(be16(s->local_port), be16(be32(s->remote_port)));
+}
+
 /* The ops we have anything to do with; the kernel has several more a connection. */
 #define OPS                                                                                                  \
 	(1u << BPF_SOCK_OPS_TCP_CONNECT_CB | 1u << BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB |                       \
@@ -330,7 +343,7 @@ int smcgw_sockops(struct bpf_sock_ops *s)
 	u32 op = s->op;
 	if (op >= 32 || !(1u << op & OPS))
 		return 1;
-	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !traced(be16(s->local_port), be16(be32(s->remote_port))))
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !of_interest(s))
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;

@@ -47,6 +47,7 @@ type switches interface {
 	Shed(reason uint8) error
 	SetPolicy(rules []ebpf.Rule) error
 	SetRollout(r ebpf.Rollout) error
+	SetNear(addr netip.Addr, ttl time.Duration) error
 }
 
 // watching is the part of [Steering] that tells what happens, and cleans up. It has more

@@ -235,7 +235,7 @@ func (b *builder) carried() {
 const stale = "gateway_stale"
 
 // notWorthIt is why a flow of action auto is native.
-var notWorthIt = []string{"not_worth_it"}
+var notWorthIt = []string{"not_worth_it", "same_kernel"}
 
 // shared are the ways of a pair of gateways by shared memory, and those to a host
 // that has no gateway.

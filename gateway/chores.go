@@ -29,6 +29,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	var awake conn.Awake
 	for rest := 0; ; rest-- {
 		collector.Tune()
+		if err := g.pool.Trim(time.Now()); err != nil {
+			g.log.Warn("give memory back", "error", err)
+		}
 		if collector.Due(g.pool.Stats().Released, time.Now()) {
 			debug.FreeOSMemory()
 		}

@@ -8,8 +8,16 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// keepSlabs is how many empty slabs of a class an arena keeps for the next connection.
-const keepSlabs = 1
+const (
+	// keepSlabs is how many empty slabs of a class an arena keeps for the next connection, however long that takes to come.
+	keepSlabs = 1
+	// keepBytes is how much of a class an arena keeps empty while connections come and go: to register memory, and to
+	// clear it, costs more than all the rest of a short connection. [Pool.Trim] gives back what lies idle.
+	keepBytes = 32 << 20
+)
+
+// keptSlabs is how many empty slabs of a class an arena keeps at most.
+func keptSlabs(class int) int { return max(keepSlabs, keepBytes/slabSize(class)) }
 
 // Arena is the memory of one peer gateway: the unit of isolation, with its own registrations and quota. Freed regions
 // are used again for the same peer only. It is safe for concurrent use.
@@ -22,6 +30,8 @@ type Arena struct {
 
 	// Everything below is guarded by pool.mu.
 	slabs    [classes][]*slab
+	empty    [classes]int // of the slabs: those without a region
+	idle     [classes]int // the fewest that were empty since the last Trim
 	reserved int64
 	used     int64
 	regions  int
@@ -102,6 +112,9 @@ func (a *Arena) take(class, n int) (*Region, error) {
 	}
 	for _, s := range a.slabs[class] {
 		if last := len(s.free) - 1; last >= 0 {
+			if s.empty() {
+				a.emptyLocked(class, -1)
+			}
 			offset := s.free[last]
 			s.free = s.free[:last]
 			a.countLocked(class, 1)
@@ -109,6 +122,12 @@ func (a *Arena) take(class, n int) (*Region, error) {
 		}
 	}
 	return nil, nil
+}
+
+// emptyLocked counts slabs that have become empty, or are not any more.
+func (a *Arena) emptyLocked(class, slabs int) {
+	a.empty[class] += slabs
+	a.idle[class] = min(a.idle[class], a.empty[class])
 }
 
 func (a *Arena) countLocked(class, regions int) {
@@ -142,6 +161,7 @@ func (a *Arena) grow(class int) error {
 		return errors.Join(ErrClosed, mr.Close())
 	}
 	a.slabs[class] = append(a.slabs[class], newSlab(mr, class))
+	a.emptyLocked(class, 1)
 	return closeErr
 }
 
@@ -161,6 +181,17 @@ func (a *Arena) trimLocked() (mrs []verbs.MR) {
 	return mrs
 }
 
+// trimIdleLocked takes out what was not needed since it was last called.
+func (a *Arena) trimIdleLocked() (mrs []verbs.MR) {
+	for class := range a.slabs {
+		if surplus := min(a.idle[class], a.empty[class]-keepSlabs); surplus > 0 {
+			mrs = append(mrs, a.trimClassLocked(class, a.empty[class]-surplus)...)
+		}
+		a.idle[class] = a.empty[class]
+	}
+	return mrs
+}
+
 // trimClassLocked takes out the empty slabs of a class but keep of them.
 func (a *Arena) trimClassLocked(class, keep int) (mrs []verbs.MR) {
 	kept := 0
@@ -173,6 +204,7 @@ func (a *Arena) trimClassLocked(class, keep int) (mrs []verbs.MR) {
 			return false
 		}
 		a.pool.unreserveLocked(a, int64(slabSize(class)))
+		a.emptyLocked(class, -1)
 		mrs = append(mrs, s.mr)
 		return true
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -62,6 +63,8 @@ type Pool struct {
 	peers  map[*Arena]struct{}
 	owners map[any]*quota
 	stats  PoolStats
+
+	trimmed time.Time // when Trim last looked
 }
 
 // quota is what the arenas of one owner hold together.
@@ -173,6 +176,26 @@ func (p *Pool) open(a *Arena) *Arena {
 	}
 	a.quota.arenas[a] = struct{}{}
 	return a
+}
+
+// trimEvery is the least time between two looks at memory that lies idle.
+const trimEvery = 10 * time.Second
+
+// Trim gives back to the devices what lay empty since it last did, but for a little of each size. Call it every second
+// or so; it looks every ten.
+func (p *Pool) Trim(now time.Time) error {
+	p.mu.Lock()
+	if now.Sub(p.trimmed) < trimEvery {
+		p.mu.Unlock()
+		return nil
+	}
+	p.trimmed = now
+	var idle []verbs.MR
+	for a := range p.peers {
+		idle = append(idle, a.trimIdleLocked()...)
+	}
+	p.mu.Unlock()
+	return closeAll(idle)
 }
 
 // closedLocked takes an arena out of the tables. What it is still registering counts until that is undone.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -149,6 +150,59 @@ func TestLimitAndQuota(t *testing.T) {
 	require.NoError(t, r.Free())
 }
 
+// Connections that come and go register no memory: what they leave empty is there for the next ones, up to a bound,
+// until it has lain idle.
+func TestEmptySlabsAreKept(t *testing.T) {
+	const size, kept = 2 << 20, keepBytes / (2 << 20)
+	dev := &device{}
+	p := newPool(t, 1<<30, 0)
+	a := p.Arena(dev)
+	alloc := func(n int) (held []*Region) {
+		for range n {
+			r, err := a.Alloc(size)
+			require.NoError(t, err)
+			held = append(held, r)
+		}
+		return held
+	}
+	free := func(held []*Region) {
+		for _, r := range held {
+			require.NoError(t, r.Free())
+		}
+	}
+	now := time.Unix(1000, 0)
+	trim := func() {
+		now = now.Add(trimEvery)
+		require.NoError(t, p.Trim(now))
+	}
+	trim()
+	free(alloc(kept))
+	registered := dev.next
+	for range 5 {
+		held := alloc(kept)
+		require.NoError(t, p.Trim(now), "too early: it does nothing")
+		free(held)
+	}
+	require.Equal(t, registered, dev.next, "nothing was registered")
+	require.Equal(t, int64(kept*size), dev.bytes())
+
+	free(alloc(kept + 3))
+	require.Equal(t, int64(kept*size), dev.bytes(), "what is kept has a bound")
+
+	trim() // all were in use since the last time
+	require.Equal(t, int64(kept*size), dev.bytes())
+	free(alloc(kept - 4))
+	trim()
+	require.Equal(t, int64((kept-4)*size), dev.bytes(), "four were not needed")
+	require.Equal(t, dev.bytes(), p.Stats().Reserved)
+	trim()
+	require.Equal(t, int64(keepSlabs*size), dev.bytes(), "none was")
+	trim()
+	require.Equal(t, int64(keepSlabs*size), dev.bytes())
+	require.NoError(t, a.Close())
+	require.Zero(t, dev.bytes())
+}
+
 func TestQuarantineCounts(t *testing.T) {
 	p := newPool(t, 1<<20, 0)
 	a := p.Arena(&device{})
@@ -211,6 +265,7 @@ func TestPoolModel(t *testing.T) {
 		p := newPool(t, limit, quota)
 		arenas := []*Arena{p.Arena(dev), p.Arena(dev)}
 		var live []*Region
+		now := time.Unix(1000, 0)
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": func(t *rapid.T) {
 				a := rapid.SampledFrom(arenas).Draw(t, "arena")
@@ -231,6 +286,10 @@ func TestPoolModel(t *testing.T) {
 				}
 				require.NoError(t, live[i].Free())
 				live = slices.Delete(live, i, i+1)
+			},
+			"trim": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * time.Second)
+				require.NoError(t, p.Trim(now))
 			},
 			"": func(t *rapid.T) { checkPool(t, p, dev, arenas, live, limit, quota) },
 		})
@@ -254,6 +313,17 @@ func checkPool(t *rapid.T, p *Pool, dev *device, arenas []*Arena, live []*Region
 	for _, a := range arenas {
 		require.LessOrEqual(t, a.Stats().Reserved, quota)
 		require.LessOrEqual(t, a.Stats().Used, a.Stats().Reserved)
+		for class, slabs := range a.slabs {
+			empty := 0
+			for _, s := range slabs {
+				if s.empty() {
+					empty++
+				}
+			}
+			require.Equal(t, empty, a.empty[class])
+			require.LessOrEqual(t, a.idle[class], empty)
+			require.GreaterOrEqual(t, a.idle[class], 0)
+		}
 	}
 	sorted := slices.Clone(live)
 	slices.SortFunc(sorted, func(a, b *Region) int { return int(int64(a.Addr()) - int64(b.Addr())) })

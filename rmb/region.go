@@ -87,8 +87,11 @@ func (r *Region) Free() error {
 	a.countLocked(r.slab.class, -1)
 	r.slab.free = append(r.slab.free, r.offset)
 	var mrs []verbs.MR
-	if r.slab.empty() {
-		mrs = a.trimClassLocked(r.slab.class, keepSlabs)
+	if class := r.slab.class; r.slab.empty() {
+		a.emptyLocked(class, 1)
+		if kept := keptSlabs(class); a.empty[class] > kept {
+			mrs = a.trimClassLocked(class, kept)
+		}
 	}
 	a.pool.mu.Unlock()
 	return errors.Join(closeErr, closeAll(mrs))

@@ -46,7 +46,7 @@ type side struct {
 }
 
 // newSide opens the carriers of a gateway; share is of what one peer may have.
-func newSide(t *testing.T, dir string, addr netip.Addr, port, hwPort uint16, share config.Percent) *side {
+func newSide(t testing.TB, dir string, addr netip.Addr, port, hwPort uint16, share config.Percent) *side {
 	t.Helper()
 	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceHW, config.DeviceSoft}}
 	cfg.HW = config.HW{TrafficClass: 104, ServiceLevel: 3}
@@ -57,7 +57,7 @@ func newSide(t *testing.T, dir string, addr netip.Addr, port, hwPort uint16, sha
 
 // openSide opens the carriers of a gateway that has addresses, and adapters; the fake one
 // receives on hwPort.
-func openSide(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), hwPort ...uint16) *side {
+func openSide(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), hwPort ...uint16) *side {
 	t.Helper()
 	all, err := addrs()
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func openSide(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error
 }
 
 // openSideOn opens the carriers of a gateway on a host with adapters.
-func openSideOn(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), host Adapters) *side {
+func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), host Adapters) *side {
 	t.Helper()
 	cfg = cfg.WithDefaults()
 	all, err := addrs()
@@ -158,7 +158,7 @@ func (s *side) isEmpty() bool {
 	return s.Pool.Stats().Used == 0
 }
 
-func newSides(t *testing.T, share config.Percent) (sides [2]*side) {
+func newSides(t testing.TB, share config.Percent) (sides [2]*side) {
 	t.Helper()
 	hwPort := loopback.FreePort(t)
 	for i, h := range loopback.Hosts(t) {
@@ -242,7 +242,7 @@ type linked struct {
 }
 
 // meet makes the links of a connection; the server's is connected.
-func meet(t *testing.T, sides [2]*side, of func(*side) Fabric) *linked {
+func meet(t testing.TB, sides [2]*side, of func(*side) Fabric) *linked {
 	t.Helper()
 	c := &linked{user: [2]*fakeUser{{}, {}}}
 	client, server := of(sides[0]), of(sides[1])

@@ -40,8 +40,9 @@ limits: { handshake_timeout: 1s }
 
 // pair is two hosts with gateways and the servers of the work on the second.
 type pair struct {
-	h1, h2 *testnet.Host
-	admin  *admin.Client
+	h1, h2    *testnet.Host
+	admin     *admin.Client
+	guardians map[*testnet.Host]int // of the gateways
 }
 
 func newPair(b *testing.B) *pair { return newPairOf(b, configuration) }
@@ -50,7 +51,7 @@ func newPair(b *testing.B) *pair { return newPairOf(b, configuration) }
 func newPairOf(b *testing.B, config string) *pair {
 	testnet.Require(b, "root", "bpf")
 	n := testnet.Start(b, testnet.Config{Hosts: []string{"h1", "h2"}})
-	p := &pair{h1: n.Host("h1"), h2: n.Host("h2")}
+	p := &pair{h1: n.Host("h1"), h2: n.Host("h2"), guardians: map[*testnet.Host]int{}}
 	p.start(b, n, config)
 	return p
 }
@@ -61,12 +62,13 @@ func (p *pair) start(b *testing.B, n *testnet.Network, config string) {
 	dir := b.TempDir()
 	binary := program(b)
 	for _, h := range n.Hosts() {
-		_, admin, err := daemon.Start(b.Context(), h, daemon.Spec{
+		proc, admin, err := daemon.Start(b.Context(), h, daemon.Spec{
 			Executable: binary, File: filepath.Join(dir, h.Name+".yaml"),
 			Configuration: fmt.Sprintf(config, dir, h.Name), Socket: filepath.Join(dir, h.Name+".sock"),
 		})
 		require.NoError(b, err)
 		b.Cleanup(admin.Close)
+		p.guardians[h] = proc.Pid()
 		if h.Name == "h1" {
 			p.admin = admin
 		}

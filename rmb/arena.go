@@ -12,7 +12,7 @@ const (
 	// keepSlabs is how many empty slabs of a class an arena keeps for the next connection, however long that takes to come.
 	keepSlabs = 1
 	// keepBytes is how much of a class an arena keeps empty while connections come and go: to register memory, and to
-	// clear it, costs more than all the rest of a short connection. [Pool.Trim] gives back what lies idle.
+	// clear it, costs more than all the rest of a short connection. [Pool.Trim] returns what lies idle.
 	keepBytes = 32 << 20
 )
 

@@ -181,7 +181,7 @@ func (p *Pool) open(a *Arena) *Arena {
 // trimEvery is the least time between two looks at memory that lies idle.
 const trimEvery = 10 * time.Second
 
-// Trim gives back to the devices what lay empty since it last did, but for a little of each size. Call it every second
+// Trim returns to the devices what lay empty since it last did, but for a little of each size. Call it every second
 // or so; it looks every ten.
 func (p *Pool) Trim(now time.Time) error {
 	p.mu.Lock()

@@ -207,8 +207,23 @@ func (p *adapterPair) run(ctx context.Context, t *testing.T, args ...string) str
 	t.Helper()
 	args = appInGuest(args...)
 	out, err := p.guest[0].Run(ctx, args[0], args[1:]...)
+	if err != nil {
+		p.tell(t)
+	}
 	require.NoError(t, err, out)
 	return out
+}
+
+// tell logs what both guests know, where something has failed.
+func (p *adapterPair) tell(t *testing.T) {
+	t.Helper()
+	for i, g := range p.guest {
+		for _, verb := range []string{"status", "conns --all", "devices", "stats"} {
+			out, err := g.Run(patienceAfter(t, 20*time.Second), "sh", "-c", guestProgram+" "+verb+" --socket /run/admin.sock; ss -tnoe | head -40")
+			t.Logf("guest %d, %s: %v\n%s", i, verb, err, out)
+		}
+		t.Logf("console of guest %d:\n%s", i, g.Console())
+	}
 }
 
 // result is the last line of a program of ours, whether it has failed or not.

@@ -247,7 +247,7 @@ func (p *adapterPair) received(ctx context.Context, t *testing.T, i int) (n uint
 // transferSize is what a transfer moves each way.
 const transferSize = 4 << 20
 
-// transfer moves bytes both ways, which the programs compare, until they were carried by
+// transfer moves bytes both ways, which the programs compare, until all were carried by
 // the adapters: an emulated machine may be too slow for a proof.
 func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
@@ -256,7 +256,11 @@ func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 		before := p.status(ctx, t, 0).FlowsTotal[config.CarrierHW]
 		p.run(ctx, t, "transfer", "-to", to, "-up", size, "-down", size)
 		if p.status(ctx, t, 0).FlowsTotal[config.CarrierHW] > before {
-			return
+			past := p.conns(ctx, t, 0, transferPort, "--closed")
+			if len(past) == 0 || youngest(past).Demoted == "" {
+				return
+			}
+			t.Logf("left the adapters: %+v", youngest(past))
 		}
 		time.Sleep(2 * time.Second)
 	}

@@ -138,7 +138,7 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 // as a proof may.
 func (c *Client) Proving(now time.Time, kind CarrierKind) []Action {
 	if c.awaits(kind) {
-		c.proofEnd = now.Add(proofTimeout(c.rtt))
+		c.proofEnd = now.Add(proofTimeout(c.cfg.HandshakeTimeout, c.rtt))
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (c *Client) AwaitsApp(now time.Time) bool {
 // on its way, or was lost. The connection cannot fall back any more, so the client waits as long as the server does.
 func (c *Client) AppWaits(now time.Time) []Action {
 	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
-		c.deadline = now.Add(completingTimeout)
+		c.deadline = now.Add(completingTime(c.cfg.HandshakeTimeout))
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
 		read = c.deadline
 	}
-	c.deadline, c.waitEnd = read.Add(completingTimeout), read.Add(appWaitTimeout)
+	c.deadline, c.waitEnd = read.Add(completingTime(c.cfg.HandshakeTimeout)), read.Add(appWaitTimeout)
 	return []Action{HandOver{Accept: &c.accept}, c.prove()}
 }
 
@@ -288,7 +288,7 @@ func (c *Client) readAccept(msg []byte) error {
 
 func (c *Client) prove() Action {
 	c.proofEnd = time.Time{}
-	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: proofTimeout(c.rtt)}
+	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: proofTimeout(c.cfg.HandshakeTimeout, c.rtt)}
 }
 
 // nextProof tries the next carrier, and after the last one settles for the relay.

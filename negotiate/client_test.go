@@ -34,7 +34,7 @@ func completing(t *testing.T) *Client {
 	todo := c.Receive(at(20*time.Millisecond), acceptBoth(t))
 	require.Len(t, todo, 2)
 	require.Equal(t, CarrierSHM, todo[0].(HandOver).Accept.Carriers[0].Kind)
-	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: proofTimeout(testRTT)}, todo[1])
+	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: proofTimeout(defaultHandshakeTimeout, testRTT)}, todo[1])
 	return c
 }
 

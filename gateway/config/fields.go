@@ -51,7 +51,7 @@ var configFields = []field{
 	{"limits", "", "what the gateway may use"},
 	{"limits.max_flows", "20000", "carried connections"},
 	{"limits.memory", "1GiB", "all rings and buffers together"},
-	{"limits.handshake_timeout", "200ms", "time for a negotiation, besides four round trips"},
+	{"limits.handshake_timeout", "200ms", "time for a negotiation, besides four round trips; the proof of a carrier has 200ms, or a tenth of this if that is more"},
 	{"limits.new_flows_per_second", "5000", "connections taken over per second"},
 	{"limits.drain_timeout", "10m", "how long a gateway that drains serves its connections before it resets them"},
 	{"limits.hw_flows", "1024", "connections carried by one RDMA adapter; those beyond take the next carrier"},

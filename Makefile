@@ -95,7 +95,7 @@ bench: build install-bench-deps ## docs/BENCHMARKS.md and the results of the day
 	bin/smcgw-lab bench --json --congestion-control bbr --budget 12m >dist/bench-bbr.json
 	$(GO) run ./tests/bench/page docs dist/bench-cubic.json dist/bench-bbr.json
 
-bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 minutes; the last line is JSON; needs root
+bench-quick: build install-bench-deps ## ratios of the aims in 10 minutes, with cubic and bbr; the last line is JSON; needs root
 	bin/smcgw-lab bench --quick --ratios
 
 gobench: ## Go benchmarks of every package

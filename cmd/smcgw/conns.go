@@ -256,6 +256,7 @@ func smcssMode(c *admin.ConnInfo) string {
 		return "SMCD"
 	case config.CarrierSoft, config.CarrierHW:
 		return "SMCR"
+	default:
 	}
 	number := 0
 	for _, code := range admin.Codes().Codes {

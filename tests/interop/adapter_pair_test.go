@@ -41,10 +41,14 @@ type adapterSettings struct {
 	rule     string // more of the policy
 	carriers string // default: hw
 	limits   string // more of them
+	whole    string // the configuration, instead of all that
 }
 
 // text is the configuration.
 func (s adapterSettings) text() string {
+	if s.whole != "" {
+		return s.whole
+	}
 	if s.carriers == "" {
 		s.carriers = "hw"
 	}
@@ -251,8 +255,11 @@ func (p *adapterPair) end(ctx context.Context, t *testing.T) {
 		if g.Ended() {
 			continue
 		}
-		p.sh(ctx, t, i, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+		p.sh(ctx, t, i, endGateways)
 		nothingLeft(ctx, t, g)
 	}
 	p.used = false
 }
+
+// endGateways ends the gateways of a guest.
+const endGateways = "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done"

@@ -108,7 +108,7 @@ func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
 	p, client, err := daemon.Start(ctx, s.peer, daemon.Spec{
 		Executable:    program,
 		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort),
+		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort, ""),
 		Socket:        filepath.Join(dir, "admin.sock"),
 	})
 	t.Cleanup(func() {
@@ -205,7 +205,7 @@ func TestPackage(t *testing.T) {
 		s.sh(t, "systemctl enable --now smcgw")
 		require.Contains(t, s.sh(t, "smcgw status --strict"), "mode observe, 0 connections carried")
 		require.Contains(t, s.sh(t, "smcgw version"), firstVersion)
-		for _, pid := range strings.Fields(s.sh(t, "pgrep smcgw")) {
+		for pid := range strings.FieldsSeq(s.sh(t, "pgrep smcgw")) {
 			status := s.sh(t, "cat /proc/"+pid+"/status")
 			require.NotRegexp(t, `(?m)^Uid:\s+0`, status)
 			require.Contains(t, status, "Seccomp:\t2")

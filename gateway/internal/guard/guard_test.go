@@ -87,7 +87,11 @@ func TestOff(t *testing.T) {
 // What applications and operators reset does no harm.
 func TestTotals(t *testing.T) {
 	require.Equal(t, Totals{Ended: 31, Aborted: 6}, TotalsOf([]admin.EndCount{
-		{Reason: "closed", Count: 10}, {Reason: "app_reset", Count: 9}, {Reason: "off", Count: 4}, {Reason: "drained", Count: 2},
-		{Reason: "peer_dead", Count: 5}, {Reason: "internal_error", Count: 1},
+		{Reason: "closed", Count: 10},
+		{Reason: "app_reset", Count: 9},
+		{Reason: "off", Count: 4},
+		{Reason: "drained", Count: 2},
+		{Reason: "peer_dead", Count: 5},
+		{Reason: "internal_error", Count: 1},
 	}))
 }

@@ -67,11 +67,11 @@ func NewBook(steer Steering, ttl time.Duration, paces bool, log *slog.Logger) *B
 func (b *Book) Look(c Conn, carrier config.Carrier, ended bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := c.Seen().evidence(c, ended, now)
-	e.carrier = carrier
-	if !ended && !e.begun && !e.settled && e.bytes == 0 && e.moves == 0 {
+	e, tells := c.Seen().evidence(c, ended, now)
+	if !tells {
 		return
 	}
+	e.carrier = carrier
 	b.tellLocked(b.learner.learn(c.Service(), e, now))
 }
 
@@ -87,21 +87,24 @@ func (b *Book) tellLocked(do ebpf.Service, tell bool) {
 	}
 }
 
-// evidence moves s forward and returns the difference.
-func (s *Seen) evidence(c Conn, ended bool, now time.Time) evidence {
+// evidence moves s forward and returns the difference, unless there is none but time.
+func (s *Seen) evidence(c Conn, ended bool, now time.Time) (e evidence, tells bool) {
 	bytes, moves := c.Moved()
-	e := evidence{bytes: bytes - s.bytes, moves: moves - s.moves, begun: !s.begun}
+	e = evidence{bytes: bytes - s.bytes, moves: moves - s.moves, begun: !s.begun}
 	if s.at.IsZero() {
 		s.at = c.Start()
 	}
 	e.seconds = now.Sub(s.at).Seconds()
 	e.settled = !s.settled && (ended || now.Sub(c.Start()) >= autoSettle)
+	if !ended && !e.begun && !e.settled && e.bytes == 0 && e.moves == 0 {
+		return e, false
+	}
 	s.begun, s.settled = true, s.settled || e.settled
 	s.bytes, s.moves, s.at = bytes, moves, now
 	if ended {
 		e.whole = rate{conns: 1, bytes: bytes, seconds: now.Sub(c.Start()).Seconds()}
 	}
-	return e
+	return e, true
 }
 
 // Compare looks at native connections. Shards wait for mu when a flow ends, so it is not

@@ -238,7 +238,7 @@ func (s *service) verdict() ebpf.ServiceState {
 		if !s.now.plenty(1) {
 			return s.state
 		}
-		if score >= 2 {
+		if score >= 2 && s.account.slower == 0 { // natives are not known to be faster
 			return ebpf.ServiceCarry
 		}
 	default:

@@ -2,6 +2,7 @@ package auto
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -176,6 +177,36 @@ func TestAutoOldConnectionsTell(t *testing.T) {
 	do, tell := l.learn(autoAt, more, now)
 	require.True(t, tell)
 	require.Equal(t, ebpf.ServiceCarry, do.State)
+}
+
+// TestAutoOldConnectionsLost: they do not where natives were found to be faster.
+func TestAutoOldConnectionsLost(t *testing.T) {
+	l, now := newLearner(time.Minute), autoClock
+	l.learn(autoAt, bulk, now)
+	do, tell := rates(l, now, 0.5, 1)
+	require.True(t, tell)
+	require.Equal(t, ebpf.ServiceNative, do.State)
+	more := bulk
+	more.begun = false
+	for range 10 {
+		now = now.Add(time.Second)
+		_, tell := l.learn(autoAt, more, now)
+		require.False(t, tell)
+	}
+	require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
+}
+
+// TestAutoCountsIdleTime: a sample costs time also while it moves nothing.
+func TestAutoCountsIdleTime(t *testing.T) {
+	s := &simulation{work: work{bytes: 100, message: 100}, now: autoClock}
+	s.book = NewBook(s, time.Minute, false, slog.New(slog.DiscardHandler))
+	c := &simConn{of: s, begin: s.now, end: s.now.Add(time.Hour)}
+	for range 100 {
+		s.now = s.now.Add(time.Second)
+		s.book.Look(c, config.CarrierShm, false, s.now)
+	}
+	s.book.Look(c, config.CarrierShm, true, s.now.Add(time.Second))
+	require.InDelta(t, 101, s.book.learner.services[autoAt].account.open, 1e-6)
 }
 
 // TestAutoIsToldAgain: a connection that was carried though its service is native

@@ -245,7 +245,9 @@ func TestAutoStillWins(t *testing.T) {
 				s := simulate(w, config.CarrierShm, known, true, w.lasting(2000), 7)
 				t.Logf("%.1f %%, %d carried", 100*s.lost(), s.carried)
 				require.Negative(t, s.lost())
-				require.Equal(t, ebpf.ServiceCarry, s.kernel.State)
+				if w.ratio > 1+w.spread { // else chance has a say in the last comparison
+					require.Equal(t, ebpf.ServiceCarry, s.kernel.State)
+				}
 			})
 		}
 	}

@@ -52,9 +52,10 @@ func lastWordTime(budget, synRTT time.Duration) time.Duration {
 	return budget + completingTimeout + 2*synRTT + lastWordSlack
 }
 
-// hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly.
-func hurriedWordTime(timeout, synRTT time.Duration) time.Duration {
-	return 2*completingTime(timeout) + 2*synRTT
+// hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly: its budget holds the
+// timeout that its own steps have a part of.
+func hurriedWordTime(budget, synRTT time.Duration) time.Duration {
+	return 2*completingTime(budget) + 2*synRTT
 }
 
 // lingerTime is how long a server that declined waits for the client to end the wire leg.

@@ -155,6 +155,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		{"passed", d.objs.Passed},
 		{"services", d.objs.Services},
 		{"seen", d.objs.Seen},
+		{"compared", d.objs.Compared},
 		{"own", d.objs.Own},
 		{"dgrams", d.objs.Datagrams},
 		{"dgram_natives", d.objs.DatagramNatives},

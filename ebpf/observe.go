@@ -53,6 +53,8 @@ type Seen struct {
 	// Bulk are those that moved bulk, both ways, in a time that is added up.
 	Bulk, BulkBytes uint64
 	BulkLasted      time.Duration
+	// Moves is an estimate of the reads and writes that carrying them would take.
+	Moves uint64
 }
 
 // TakeSeen returns what was seen since it was called last, of a datapath with
@@ -65,26 +67,34 @@ func (d *Datapath) TakeSeen() ([]Seen, error) {
 	d.mu.Lock()
 	since := d.rulesSince
 	d.mu.Unlock()
-	keys, err := keysWhere(d.objs.Seen, func(smcgwSeenKey) bool { return true })
-	if err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
-		return nil, fmt.Errorf("seen: %w", err)
-	}
 	var list []Seen
-	for _, k := range keys {
-		var v smcgwSeen
-		// One that a program counts in between is lost.
-		if err := d.objs.Seen.LookupAndDelete(k, &v); err != nil {
-			if errors.Is(err, bpf.ErrKeyNotExist) {
-				continue
-			}
-			return list, fmt.Errorf("seen: %w", err)
-		}
+	err := takeAll(d.objs.Seen, func(k smcgwSeenKey, v smcgwSeen) {
 		list = append(list, Seen{
 			Side: Side(k.Side), Host: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port),
 			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Carries: k.Carries != 0,
 			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received,
 			Bulk: v.Bulk, BulkBytes: v.BulkBytes, BulkLasted: time.Duration(v.BulkLasted),
+			Moves: v.Moves,
 		})
+	})
+	return list, err
+}
+
+// takeAll empties a table into fn. What a program counts between the look at an entry and
+// its removal is lost.
+func takeAll[K comparable, V any](m *bpf.Map, fn func(K, V)) error {
+	keys, err := keysWhere(m, func(K) bool { return true })
+	if err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
+		return fmt.Errorf("%v: %w", m, err)
 	}
-	return list, nil
+	for _, k := range keys {
+		var v V
+		switch err := m.LookupAndDelete(k, &v); {
+		case err == nil:
+			fn(k, v)
+		case !errors.Is(err, bpf.ErrKeyNotExist):
+			return fmt.Errorf("%v: %w", m, err)
+		}
+	}
+	return nil
 }

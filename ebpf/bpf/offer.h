@@ -9,7 +9,7 @@
 #define SMCGW_OFFER_H
 
 #include "trace.h"
-#include "service.h"
+#include "compare.h"
 #include "observe.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
@@ -86,8 +86,10 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	return h->anyone & allowed;
 }
 
-/* WATCH beside a reason: the connection's end is of interest. */
+/* Beside a reason: the connection's end is of interest to service_ended, or to
+ * compare_ended. */
 #define WATCH 0x100
+#define COMPARE 0x200
 
 static __always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
 {
@@ -102,6 +104,8 @@ static __always_inline u32 offer_refused(const struct flow_key *k, struct contro
 		return REASON_ADDRESS;
 	count_decision(&v);
 	*rule = v.rule;
+	if (v.reason == REASON_CANARY && compare_native(k, c, v.automatic))
+		return REASON_CANARY | COMPARE;
 	if (v.reason)
 		return v.reason;
 	u8 reason = switched_off(c, liveness());
@@ -137,6 +141,14 @@ static __always_inline void doubt(struct bpf_sock *sk)
 		n->phase = PHASE_DOUBTED;
 }
 
+/* compare_outside notes a connection that the share leaves native. */
+static __always_inline void compare_outside(struct bpf_sock *sk, const struct control *c, u8 rule)
+{
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (n)
+		compare_begins(n, c, rule, COMPARED_NATIVE);
+}
+
 /* unseen: the connection's packets leave by a device of a kind that the programs cannot
  * read. None would record the offer, or take it off again. */
 static __always_inline int unseen(struct bpf_sock *sk)
@@ -164,7 +176,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
 	if (n)
-		n->phase = PHASE_NONE; /* a socket may connect again */
+		n->phase = n->compared = 0; /* a socket may connect again */
 	socket_key(s, &k);
 	u32 reason = offer_refused(&k, c, n, &rule);
 	if (counting && reason != REASON_ADDRESS) {
@@ -177,6 +189,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (reason) {
 		if (reason & WATCH)
 			service_watch(s, sk);
+		else if (reason & COMPARE)
+			compare_outside(sk, c, rule);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
@@ -189,6 +203,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	n->nonce = bpf_get_prandom_u32();
 	n->rule = rule;
 	n->phase = PHASE_WANT;
+	if (c->compare)
+		compare_begins(n, c, rule, COMPARED_OFFERED);
 	want_option(s);
 	return 1;
 }
@@ -300,8 +316,11 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 			local_leg(s);
 		discard(established(&k, phase, s->total_retrans, word_state(w), rule));
 	}
-	if (s->sk)
-		bpf_sk_storage_delete(&smcgw_sk, s->sk);
+	if (compare_established(s, n))
+		return 1;
+	struct bpf_sock *sk = s->sk;
+	if (sk)
+		bpf_sk_storage_delete(&smcgw_sk, sk);
 	return 1;
 }
 
@@ -311,10 +330,12 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	if (s->args[1] != BPF_TCP_CLOSE)
 		return 1;
 	socket_key(s, &k);
-	if (counting)
+	if (counting) {
 		observe_end(s, &k);
-	else
-		service_ended(s, &k);
+		return 1;
+	}
+	service_ended(s, &k);
+	compare_ended(s);
 	return 1;
 }
 

@@ -59,40 +59,38 @@ type Seen struct {
 
 // TakeSeen returns what was seen since it was called last, of a datapath with
 // [Config.Counting].
-func (d *Datapath) TakeSeen() ([]Seen, error) {
-	if err := d.enter(); err != nil {
-		return nil, err
-	}
-	defer d.leave()
-	d.mu.Lock()
-	since := d.rulesSince
-	d.mu.Unlock()
-	var list []Seen
-	err := takeAll(d.objs.Seen, func(k smcgwSeenKey, v smcgwSeen) {
+func (d *Datapath) TakeSeen() (list []Seen, err error) {
+	err = takeAll(d, d.objs.Seen, func(k smcgwSeenKey, v smcgwSeen, since uint32) {
 		list = append(list, Seen{
 			Side: Side(k.Side), Host: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port),
 			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Carries: k.Carries != 0,
-			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received,
+			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received, Moves: v.Moves,
 			Bulk: v.Bulk, BulkBytes: v.BulkBytes, BulkLasted: time.Duration(v.BulkLasted),
-			Moves: v.Moves,
 		})
 	})
 	return list, err
 }
 
-// takeAll empties a table into fn. What a program counts between the look at an entry and
-// its removal is lost.
-func takeAll[K comparable, V any](m *bpf.Map, fn func(K, V)) error {
+// takeAll empties a table into fn, and tells it since which epoch rules have the numbers of
+// the policy in force. What a program counts between the look at an entry and its removal is
+// lost.
+func takeAll[K comparable, V any](d *Datapath, m *bpf.Map, fn func(k K, v V, since uint32)) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	since := d.rulesSince
+	d.mu.Unlock()
 	keys, err := keysWhere(m, func(K) bool { return true })
 	if err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
 		return fmt.Errorf("%v: %w", m, err)
 	}
 	for _, k := range keys {
 		var v V
-		switch err := m.LookupAndDelete(k, &v); {
-		case err == nil:
-			fn(k, v)
-		case !errors.Is(err, bpf.ErrKeyNotExist):
+		if err := m.LookupAndDelete(k, &v); err == nil {
+			fn(k, v, since)
+		} else if !errors.Is(err, bpf.ErrKeyNotExist) {
 			return fmt.Errorf("%v: %w", m, err)
 		}
 	}

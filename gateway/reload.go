@@ -41,6 +41,9 @@ func (g *gateway) reload(next config.Config) error {
 	g.applyLog(next.Log)
 	g.rollout.Configure(next.Rollout)
 	g.guard.Configure(next.Guard, g.totals())
+	if err := g.steer.SetCompare(next.Guard.Compares()); err != nil {
+		g.log.Warn("compare connections", "error", err)
+	}
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}

@@ -333,11 +333,11 @@ func (d *fakeDaemon) Peers() []admin.PeerInfo {
 // Policy implements admin.Control.
 func (d *fakeDaemon) Policy() admin.PolicyReport {
 	percent := 10.0
-	observed := func(port uint16, carries bool, n, bulk uint64, gain admin.Gain) admin.ObservedService {
+	observed := func(port uint16, carries bool, n, bulk uint64, gain ...float64) admin.ObservedService {
 		return admin.ObservedService{
 			Side: config.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
 			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: admin.ByteCount{Tx: 1000 * n, Rx: bulk},
-			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4, Gain: gain,
+			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4, Gain: map[config.Carrier]float64{config.CarrierSoft: gain[0], config.CarrierShm: gain[1]},
 		}
 	}
 	return admin.PolicyReport{
@@ -347,8 +347,8 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 			{Name: "default", Action: config.ActionPass, Passed: 9},
 		},
 		Observed: []admin.ObservedService{
-			observed(5201, false, 2, 4<<30, admin.GainBulk), observed(22, false, 1, 1<<30, admin.GainBulk),
-			observed(6379, true, 5, 0, admin.GainNone), observed(80, false, 6, 0, admin.GainNone),
+			observed(5201, false, 2, 4<<30, 1.9, 3.8), observed(22, false, 1, 1<<30, 1.9, 3.8),
+			observed(6379, true, 5, 0, 0, 0.01), observed(80, false, 6, 0, 0, 0.01),
 		},
 	}
 }

@@ -63,9 +63,12 @@ type Snapshot struct {
 	Reloads map[string]uint64
 	// Share is the part of the connections of rules that is carried, 0 to 1.
 	Share float64
-	// GuardTripped: the guard has taken the mode back; GuardTrips is how often it has.
+	// GuardTripped: the guard has taken the mode back; GuardTrips is how often it has, by
+	// cause. Compared is of the rule whose connections are slower than native ones in the
+	// greatest share.
 	GuardTripped bool
-	GuardTrips   uint64
+	GuardTrips   map[string]uint64
+	Compared     Compared
 	// Panics are the internal errors that ended one connection each.
 	Panics uint64
 	// Degraded is that of [Status].

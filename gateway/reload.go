@@ -60,8 +60,8 @@ func (g *gateway) reload(next config.Config) error {
 // applyLog changes what is logged from now on.
 func (g *gateway) applyLog(c config.Log) {
 	g.env.Lines.Configure(c)
-	if g.logLevel != nil {
-		g.logLevel.Set(c.Level.Slog())
+	if g.setLogLevel != nil {
+		g.setLogLevel(c.Level.Slog())
 	}
 }
 

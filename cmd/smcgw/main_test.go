@@ -122,7 +122,7 @@ const fakeProgram = "fake-daemon"
 // fakeMain is the process of a fake daemon: its socket, its state directory, its kind.
 func fakeMain() {
 	d := &fakeDaemon{feed: admin.NewFeed()}
-	go d.happen()
+	go d.happen(context.Background())
 	if len(os.Args) > 3 {
 		d.kind = os.Args[3]
 	}
@@ -201,8 +201,8 @@ type fakeDaemon struct {
 }
 
 // happen tells of the same connections again and again.
-func (d *fakeDaemon) happen() {
-	for ; ; time.Sleep(time.Millisecond) {
+func (d *fakeDaemon) happen(ctx context.Context) {
+	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		for _, c := range sampleConns(admin.ConnQuery{All: true}, 1) {
 			switch c.End {
 			case "":

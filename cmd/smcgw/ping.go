@@ -29,7 +29,9 @@ func newPing(e *env) *cobra.Command {
 		Long: `Ping opens TCP connections to a service, as any program of this host would, and asks
 the gateway of this host what became of each. It sends nothing on them: the service
 accepts a connection that ends, as from a check of its health. Without PORT it takes
-the ports of the rules of the configuration that the host meets.
+the ports of the rules of the configuration that the host meets. The time is that of
+connect(): with a negotiation in it, where there is one, and no measure of a carrier;
+"smcgw bench" measures those.
 
 With --offer the gateway makes the offer whatever the rules of this host say, which
 takes the right that "smcgw off" takes. While it lasts, other connections of this host

@@ -159,7 +159,7 @@ func (e *env) parts(c *admin.Client, s doctor.Subject) []bugreport.Part {
 		}),
 		{Name: "doctor.txt", Read: func(context.Context) ([]byte, error) {
 			var b bytes.Buffer
-			err := examined.Text(&b)
+			err := examined.Text(&b, nil)
 			return b.Bytes(), err
 		}},
 		{Name: "diagnosis.txt", Read: func(ctx context.Context) ([]byte, error) {

@@ -226,9 +226,9 @@ func (d *fakeDaemon) Status() admin.Status {
 		Mode: config.ModeEnforce, UptimeSeconds: 90,
 		Flows:          map[config.Carrier]int{config.CarrierShm: 2},
 		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
-		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
-		BytesTotal:     map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
-		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7}, ResetsTotal: map[string]uint64{"wire_reset": 2},
+		BytesTotal: map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		Memory:     admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
 		UDP: admin.ProtoStats{
 			Flows: map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: 3}},
 			Bytes: map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 5000}},

@@ -218,9 +218,20 @@ func (s *Snapshot) Stats(started time.Time) Stats {
 func (s *Snapshot) Status(started time.Time) Status {
 	return Status{
 		Mode: s.Mode, UptimeSeconds: time.Since(started).Seconds(),
-		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(),
+		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(), ResetsTotal: s.resets(),
 		Memory: MemoryUse{UsedBytes: s.Memory["used"], ReservedBytes: s.Memory["reserved"], LimitBytes: s.MemoryLimit},
 		UDP:    s.UDP, Peers: s.Hosts,
 		FlowLimit: FlowLimit{Now: s.Bounds.Flows, Configured: s.Bounds.FlowsConfigured}, LogDropped: s.Bounds.LogDropped,
 	}
+}
+
+// resets adds up the ends that were not in order.
+func (s *Snapshot) resets() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, e := range s.Ends {
+		if e.Reason != string(EndClosed) {
+			out[e.Reason] += e.Count
+		}
+	}
+	return out
 }

@@ -167,7 +167,7 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 }
 
 // spareOfConns are the columns that say least about why a connection is not carried.
-func spareOfConns() []string { return []string{"SIDE", "TX", "RX", "ID", "AGE"} }
+func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE"} }
 
 // howCell is what carries a connection, or else its state.
 func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }

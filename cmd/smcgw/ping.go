@@ -100,7 +100,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 
 // pingLine is what became of a connection.
 func pingLine(t bench.PingTry) string {
-	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, age(t.ConnectSeconds))
+	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, roundTrip(t.ConnectSeconds))
 	if t.Error != "" {
 		return line + "no connection: " + t.Error
 	}
@@ -125,7 +125,7 @@ func pingSummary(r *bench.PingReport) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
 	if r.Failed < len(r.Tries) {
-		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", age(r.Minimum), age(r.Median), age(r.Maximum))
+		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", roundTrip(r.Minimum), roundTrip(r.Median), roundTrip(r.Maximum))
 	}
 	b.WriteString("\n")
 	said := map[string]bool{}

@@ -16,7 +16,7 @@ type Listing struct {
 	Wide []string
 	All  bool
 	// Spare are columns that a terminal leaves out that is too narrow, in this order, before
-	// cells are shortened.
+	// cells are shortened; those of one text go together.
 	Spare []string
 	// Prose says that the last column is text, which a terminal wraps.
 	Prose    bool
@@ -37,7 +37,7 @@ func (s *Screen) List(l Listing) error {
 	widths := widthsOf(rows, l.NoHeader)
 	if s.Terminal() && !l.All {
 		for i := 0; i < len(l.Spare) && total(widths) > s.columns(); i++ {
-			l.Wide = append(slices.Clone(l.Wide), l.Spare[i])
+			l.Wide = append(slices.Clone(l.Wide), strings.Fields(l.Spare[i])...)
 			rows = l.visible()
 			widths = widthsOf(rows, l.NoHeader)
 		}

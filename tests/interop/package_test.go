@@ -163,9 +163,9 @@ func (s *system) conns(t *testing.T) []admin.ConnInfo {
 }
 
 // traces are what a gateway could leave: files, devices, rules, settings, programs,
-// users, units.
+// users, units. /root/.rpmdb is the data base of Debian's rpm.
 const traces = `
-find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/rpm -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/systemd \) -prune -o -print | sort
+find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log -o -path /var/lib/dpkg -o -path /root/.rpmdb -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/systemd \) -prune -o -print | sort
 find /run -name '*smcgw*' | sort
 cat /etc/passwd /etc/group
 ip -o link | sed 's/ qlen.*//'
@@ -295,6 +295,8 @@ func TestPackage(t *testing.T) {
 // lifeOfRPM is the same by the rpm, with rpm's own scripts and counts. Debian has no other
 // package by rpm, so what it depends on is not looked up.
 func (s *system) lifeOfRPM(t *testing.T) {
+	// Directories of Fedora's package filesystem, which other rpms do not own.
+	s.sh(t, "mkdir -p /usr/share/fish/vendor_completions.d")
 	before := s.sh(t, traces)
 	s.sh(t, "rpm --initdb; rpm -i --nodeps /root/"+s.oldRPM+" 2>&1")
 	require.Equal(t, "inactive", strings.TrimSpace(s.sh(t, "systemctl is-active smcgw || true")))

@@ -26,7 +26,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install package image test-packaging install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-docs package image test-packaging install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -143,10 +143,18 @@ install: build-hw man ## the program with RDMA adapters, unit, manual pages, com
 	$(HW) completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
 	$(HW) completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
 	$(HW) completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
-	mkdir -p '$(DESTDIR)$(PREFIX)/share/doc/smcgw'
-	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md LICENSE docs/*.md docs/operations docs/reference packaging/prometheus '$(DESTDIR)$(PREFIX)/share/doc/smcgw/'
-	install -D -m 644 LICENSE '$(DESTDIR)$(PREFIX)/share/doc/smcgw/copyright'
+	$(MAKE) --no-print-directory install-docs
 	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || install -D -m 644 packaging/smcgw.yaml '$(DESTDIR)/etc/smcgw/smcgw.yaml'
+
+# Links between the documents hold there, too: tests/arch looks at them.
+install-docs: DOCDIR = $(DESTDIR)$(PREFIX)/share/doc/smcgw
+install-docs: ## the documents, alert rules and the dashboard below DESTDIR and PREFIX
+	mkdir -p '$(DOCDIR)/bench'
+	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md CONTRIBUTING.md LICENSE packaging/prometheus packaging/grafana '$(DOCDIR)/'
+	cp -r --no-preserve=mode,ownership docs/*.md docs/operations docs/reference docs/design docs/protocol '$(DOCDIR)/'
+	cp --no-preserve=mode,ownership docs/bench/*.md docs/bench/*.svg '$(DOCDIR)/bench/'
+	sed -i 's|](docs/|](|g' '$(DOCDIR)/README.md' '$(DOCDIR)/CHANGELOG.md' '$(DOCDIR)/CONTRIBUTING.md'
+	install -D -m 644 LICENSE '$(DOCDIR)/copyright'
 
 # The program needs the libc it was linked with, or a later one.
 package: ## dist/*.deb and dist/*.rpm

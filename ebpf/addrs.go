@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/internal/listing"
-
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 

@@ -55,6 +55,8 @@ type Config struct {
 	// Rollout is the share of the connections that rules select which is carried.
 	// Default: all.
 	Rollout Rollout
+	// Compare is that of [Datapath.SetCompare].
+	Compare bool
 	// NeverPorts are refused unless the matching rule names them. nil means
 	// [DefaultNeverPorts]; an empty list means none.
 	NeverPorts []uint16

@@ -156,6 +156,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		{"services", d.objs.Services},
 		{"near", d.objs.Near},
 		{"seen", d.objs.Seen},
+		{"compared", d.objs.Compared},
 		{"own", d.objs.Own},
 		{"dgrams", d.objs.Datagrams},
 		{"dgram_natives", d.objs.DatagramNatives},

@@ -31,6 +31,7 @@ type counting struct {
 	Control *bpf.Map `ebpf:"smcgw_control"`
 
 	Seen            *bpf.Map `ebpf:"smcgw_seen"`
+	Compared        *bpf.Map `ebpf:"smcgw_compared"`
 	Services        *bpf.Map `ebpf:"smcgw_services"`
 	Near            *bpf.Map `ebpf:"smcgw_near"`
 	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
@@ -79,7 +80,7 @@ func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
-		o.Events, o.Seen, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+		o.Events, o.Seen, o.Compared, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
 		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Near, o.Globals,
 	} {
 		errs = append(errs, m.Close())

@@ -47,6 +47,15 @@ type smcgwCgroupKey struct {
 	Pad    uint32
 }
 
+type smcgwComparedKey struct {
+	_      structs.HostLayout
+	Epoch  uint32
+	Rule   uint8
+	Kind   uint8
+	Size   uint8
+	Lasted uint8
+}
+
 type smcgwControl struct {
 	_                structs.HostLayout
 	Mode             uint32
@@ -65,6 +74,8 @@ type smcgwControl struct {
 	Seed             uint64
 	Share            uint32
 	Near             uint32
+	Compare          uint32
+	Pad              uint32
 }
 
 type smcgwDevice struct {
@@ -228,6 +239,7 @@ type smcgwSeen struct {
 	Bulk       uint64
 	BulkBytes  uint64
 	BulkLasted uint64
+	Moves      uint64
 }
 
 type smcgwSeenKey struct {
@@ -269,6 +281,8 @@ type smcgwSkNote struct {
 	Near       uint8
 	Epoch      uint32
 	Began      uint64
+	Compared   uint8
+	Pad        [7]uint8
 }
 
 type smcgwStat uint32
@@ -336,6 +350,7 @@ const (
 	smcgwMapSmcgwBeat           = "smcgw_beat"
 	smcgwMapSmcgwBudget         = "smcgw_budget"
 	smcgwMapSmcgwCgroups        = "smcgw_cgroups"
+	smcgwMapSmcgwCompared       = "smcgw_compared"
 	smcgwMapSmcgwControl        = "smcgw_control"
 	smcgwMapSmcgwDecided        = "smcgw_decided"
 	smcgwMapSmcgwDevices        = "smcgw_devices"
@@ -467,6 +482,7 @@ type smcgwMapSpecs struct {
 	SmcgwBeat         *ebpf.MapSpec `ebpf:"smcgw_beat"`
 	SmcgwBudget       *ebpf.MapSpec `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
+	SmcgwCompared     *ebpf.MapSpec `ebpf:"smcgw_compared"`
 	SmcgwControl      *ebpf.MapSpec `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.MapSpec `ebpf:"smcgw_decided"`
 	SmcgwDevices      *ebpf.MapSpec `ebpf:"smcgw_devices"`
@@ -548,6 +564,7 @@ type smcgwMaps struct {
 	SmcgwBeat         *ebpf.Map `ebpf:"smcgw_beat"`
 	SmcgwBudget       *ebpf.Map `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.Map `ebpf:"smcgw_cgroups"`
+	SmcgwCompared     *ebpf.Map `ebpf:"smcgw_compared"`
 	SmcgwControl      *ebpf.Map `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.Map `ebpf:"smcgw_decided"`
 	SmcgwDevices      *ebpf.Map `ebpf:"smcgw_devices"`
@@ -582,6 +599,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwBeat,
 		m.SmcgwBudget,
 		m.SmcgwCgroups,
+		m.SmcgwCompared,
 		m.SmcgwControl,
 		m.SmcgwDecided,
 		m.SmcgwDevices,

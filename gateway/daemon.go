@@ -99,7 +99,7 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 
 // equip gives the first gateway what the daemon has for it, and those that take its place.
 func (d *daemon) equip(g *gateway) {
-	g.logLevel = d.opts.LogLevel
+	g.setLogLevel = d.opts.SetLogLevel
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}

@@ -25,6 +25,8 @@ type fakeSteering struct {
 	counters ebpf.Counters
 	policy   []ebpf.Rule
 	rollout  ebpf.Rollout
+	compare  bool
+	compared []ebpf.Compared
 	seen     []ebpf.Seen
 	refuse   error // of SetPolicy
 
@@ -77,6 +79,21 @@ func (s *fakeSteering) TakeSeen() ([]ebpf.Seen, error) {
 	defer s.mu.Unlock()
 	list := s.seen
 	s.seen = nil
+	return list, nil
+}
+
+func (s *fakeSteering) SetCompare(on bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compare = on
+	return nil
+}
+
+func (s *fakeSteering) TakeCompared() ([]ebpf.Compared, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.compared
+	s.compared = nil
 	return list, nil
 }
 

@@ -179,6 +179,8 @@ struct control {
 	u64 seed;      /* of the places of connections (policy.h) */
 	u32 share;     /* rules without a share of their own carry the places below it; SHARE_ALL: all */
 	u32 near;      /* smcgw_near may have something */
+	u32 compare;   /* 1: connections inside and outside of the share are compared (compare.h) */
+	u32 pad;
 };
 
 /* Also the key of the own-address map, with port 0. */
@@ -329,7 +331,7 @@ struct budget {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN, PHASE_COMPARED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -342,7 +344,25 @@ struct sk_note {
 	u8 carries;
 	u8 near; /* native, and to be told at its begin not to pace */
 	u32 epoch; /* of the policy that decided about a connection that is counted */
-	u64 began; /* ktime; of a native connection that is watched or counted */
+	u64 began; /* ktime; of a connection that is watched, counted or compared */
+	u8 compared; /* enum compared */
+	u8 pad[7];
+};
+
+/* Connections of a rule, by what the share of the rollout made of them. */
+enum compared {
+	COMPARED_NOT,
+	COMPARED_NATIVE,  /* outside, and would have been offered inside */
+	COMPARED_OFFERED, /* inside: carried, or native after an attempt */
+};
+
+/* How long they took, told apart by what they moved. */
+struct compared_key {
+	u32 epoch; /* of the policy that says which rule it is */
+	u8 rule;
+	u8 kind;   /* enum compared */
+	u8 size;   /* 0 below 1 KiB, one more for each factor of 16 */
+	u8 lasted; /* log2 of microseconds, in quarters */
 };
 
 /* What connections of a service with a host have done while nothing was carried. */
@@ -365,9 +385,11 @@ struct seen {
 	u64 bulk;        /* connections of WATCHED_BYTES or more */
 	u64 bulk_bytes;  /* which they moved, both ways */
 	u64 bulk_lasted; /* nanoseconds, added up */
+	u64 moves;       /* estimate of reads and writes, observe_moves */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 8192); __type(key, struct seen_key); __type(value, struct seen); } smcgw_seen SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct compared_key); __type(value, u64); } smcgw_compared SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
 /* Own ports without a socket of ours that something else answers for, until when. */

@@ -9,7 +9,7 @@
 #define SMCGW_OFFER_H
 
 #include "trace.h"
-#include "service.h"
+#include "compare.h"
 #include "observe.h"
 #include "near.h"
 
@@ -71,8 +71,10 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	return h->anyone & allowed;
 }
 
-/* WATCH beside a reason: the connection's end is of interest. */
+/* Beside a reason: the connection's end is of interest to service_ended, or to
+ * compare_ended. */
 #define WATCH 0x100
+#define COMPARE 0x200
 
 static __always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
 {
@@ -87,6 +89,8 @@ static __always_inline u32 offer_refused(const struct flow_key *k, struct contro
 		return REASON_ADDRESS;
 	count_decision(&v);
 	*rule = v.rule;
+	if (v.reason == REASON_CANARY && compare_native(k, c, v.automatic))
+		return REASON_CANARY | COMPARE;
 	if (v.reason)
 		return v.reason;
 	u8 reason = switched_off(c, liveness());
@@ -120,6 +124,14 @@ static __always_inline void doubt(struct bpf_sock *sk)
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (n)
 		n->phase = PHASE_DOUBTED;
+}
+
+/* compare_outside notes a connection that the share leaves native. */
+static __always_inline void compare_outside(struct bpf_sock *sk, const struct control *c, u8 rule)
+{
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (n)
+		compare_begins(n, c, rule, COMPARED_NATIVE);
 }
 
 /* unseen: the connection's packets leave by a device of a kind that the programs cannot
@@ -158,7 +170,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
 	if (n) { /* a socket may connect again */
-		n->phase = PHASE_NONE;
+		n->phase = n->compared = 0;
 		n->near = 0;
 	}
 	socket_key(s, &k);
@@ -173,6 +185,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (reason) {
 		if (reason & WATCH)
 			service_watch(s, sk);
+		else if (reason & COMPARE)
+			compare_outside(sk, c, rule);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
 		if ((u8)reason == REASON_NOT_WORTH_IT && c->near && service_near(&k, is_near(&k) && paces(s) && note_near(sk)))
@@ -187,6 +201,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	n->nonce = bpf_get_prandom_u32();
 	n->rule = rule;
 	n->phase = PHASE_WANT;
+	if (c->compare)
+		compare_begins(n, c, rule, COMPARED_OFFERED);
 	want_option(s);
 	return 1;
 }
@@ -306,8 +322,11 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 			local_leg(s);
 		discard(established(&k, phase, s->total_retrans, word_state(w), rule));
 	}
-	if (s->sk)
-		bpf_sk_storage_delete(&smcgw_sk, s->sk);
+	if (compare_established(s, n))
+		return 1;
+	struct bpf_sock *sk = s->sk;
+	if (sk)
+		bpf_sk_storage_delete(&smcgw_sk, sk);
 	return 1;
 }
 
@@ -317,10 +336,12 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	if (s->args[1] != BPF_TCP_CLOSE)
 		return 1;
 	socket_key(s, &k);
-	if (counting)
+	if (counting) {
 		observe_end(s, &k);
-	else
-		service_ended(s, &k);
+		return 1;
+	}
+	service_ended(s, &k);
+	compare_ended(s);
 	return 1;
 }
 

@@ -59,18 +59,31 @@ static __always_inline void service_key(const struct flow_key *k, struct peer_ke
 	key->port = k->rport;
 }
 
+/* resting finds a service that is native now. */
+static __always_inline struct service *resting(const struct flow_key *k)
+{
+	struct peer_key key;
+	service_key(k, &key);
+	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	if (!s)
+		return NULL;
+	u64 w = *(volatile u64 *)&s->word;
+	return (u8)w != SERVICE_NATIVE || bpf_ktime_get_ns() / 1000000 >= w >> 16 ? NULL : s;
+}
+
+/* service_native asks about a connection that is not offered anyway. */
+global int service_native(const struct flow_key *k)
+{
+	return k && resting(k);
+}
+
 /* service_rests is all that is asked of a connection whose service is native. */
 global int service_rests(const struct flow_key *k)
 {
 	if (!k)
 		return 0;
-	struct peer_key key;
-	service_key(k, &key);
-	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	struct service *s = resting(k);
 	if (!s)
-		return 0;
-	u64 w = *(volatile u64 *)&s->word;
-	if ((u8)w != SERVICE_NATIVE || bpf_ktime_get_ns() / 1000000 >= w >> 16)
 		return 0;
 	__sync_fetch_and_add(&s->passed, 1);
 	return 1;

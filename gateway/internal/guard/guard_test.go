@@ -78,7 +78,7 @@ func naive(cfg config.Guard, ends []end, from, now time.Time) bool {
 // A guard that is off never trips, and a reset does not turn it on.
 func TestOff(t *testing.T) {
 	var g Guard
-	g.Configure(config.Guard{Aborted: config.NoShare, Window: time.Minute, Minimum: 1}, start, Totals{})
+	g.Configure(config.Guard{Aborted: config.NoShare, Slower: config.NoShare, Window: time.Minute, Minimum: 1}, start, Totals{})
 	g.Reset(start, Totals{})
 	require.False(t, g.Tick(start.Add(time.Hour), Totals{Ended: 100, Aborted: 100}))
 	require.Equal(t, Off, g.State())

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // objects are the loaded maps and programs.
@@ -171,7 +173,7 @@ func (d *Datapath) load() error {
 	if d.beat, err = objs.Beat.Memory(); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	d.loaded, d.loadedAt = time.Now(), monotonic()
+	d.loaded, d.loadedAt = time.Now(), ktime.Now()
 	d.events, err = ringbuf.NewReader(objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

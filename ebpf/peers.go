@@ -7,6 +7,8 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // Peer is what is remembered about a destination (client) or source (server).
@@ -50,7 +52,7 @@ func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time
 		return err
 	}
 	defer d.leave()
-	if err := d.objs.Peers.Put(k, smcgwPeer{Until: monotonic() + uint64(ttl), Reason: reason}); err != nil {
+	if err := d.objs.Peers.Put(k, smcgwPeer{Until: ktime.Now() + uint64(ttl), Reason: reason}); err != nil {
 		return fmt.Errorf("peer %v: %w", addr, err)
 	}
 	return nil
@@ -90,7 +92,7 @@ func (d *Datapath) SetNear(addr netip.Addr, ttl time.Duration) error {
 		return err
 	}
 	defer d.leave()
-	if err := d.objs.Near.Put(k, smcgwNear{Until: monotonic() + uint64(max(ttl, 0))}); err != nil {
+	if err := d.objs.Near.Put(k, smcgwNear{Until: ktime.Now() + uint64(max(ttl, 0))}); err != nil {
 		return fmt.Errorf("near %v: %w", addr, err)
 	}
 	d.mu.Lock()
@@ -108,7 +110,7 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	var out []Peer
 	var k smcgwPeerKey
 	var v smcgwPeer
-	now := monotonic()
+	now := ktime.Now()
 	it := d.objs.Peers.Iterate()
 	for it.Next(&k, &v) {
 		p := Peer{

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // ServiceState is what happens to new connections of a service that a rule with
@@ -97,7 +99,7 @@ func (d *Datapath) SetService(s Service) error {
 		return fmt.Errorf("service %v: %w", s.Addr, err)
 	}
 	// A token that is taken, or a connection that is counted, in between is lost.
-	v.Word = s.word(monotonic())
+	v.Word = s.word(ktime.Now())
 	if err := d.objs.Services.Put(k, v); err != nil {
 		return fmt.Errorf("service %v: %w", s.Addr, err)
 	}
@@ -114,7 +116,7 @@ func (d *Datapath) Services() ([]Service, error) {
 	var out []Service
 	var k smcgwPeerKey
 	var v smcgwService
-	now := monotonic() / uint64(time.Millisecond)
+	now := ktime.Now() / uint64(time.Millisecond)
 	it := d.objs.Services.Iterate()
 	for it.Next(&k, &v) {
 		s := Service{

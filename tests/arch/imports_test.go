@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"gateway/internal/auto":       {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "packet"},
 	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/policy"},
+	"ebpf/internal/ktime":         {},
 	"ebpf/internal/listing":       {},
 	"ebpf/internal/netdev":        {"ebpf/internal/listing"},
 	"ebpf/witness":                {},

@@ -132,6 +132,7 @@ func TestSuccessor(t *testing.T) {
 	}
 	s.Release()
 }
+
 // A configuration that is refused is in the status and the log, also where the program was
 // replaced meanwhile and another gateway would take over with it.
 func TestRefused(t *testing.T) {

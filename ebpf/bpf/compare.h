@@ -37,7 +37,7 @@ static __always_inline int compare_established(struct bpf_sock_ops *s, struct sk
 }
 
 /* quarters is four times the binary logarithm, rounded down to a whole number. */
-static __always_inline u8 quarters(u64 v)
+global u32 quarters(u64 v)
 {
 	u32 e = 0;
 	u64 w = v;
@@ -52,25 +52,25 @@ static __always_inline u8 quarters(u64 v)
 	return e << 2 | (v >> ((e - 2) & 63) & 3);
 }
 
-static __always_inline u8 size_class(u64 bytes)
+global u32 size_class(u64 bytes)
 {
-	u8 class = 0;
+	u32 class = 0;
 	bytes >>= 10;
 	for (int i = 0; i < 5 && bytes; i++, bytes >>= 4)
 		class++;
 	return class;
 }
 
-/* compare_ended counts a connection. */
-static __always_inline void compare_ended(struct bpf_sock_ops *s)
+/* compare_ended counts a connection, if it is one of these. */
+static __always_inline int compare_ended(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
 	u64 bytes = s->bytes_acked + s->bytes_received, one = 1;
 	if (!sk)
-		return;
+		return 0;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
 	if (!n || n->phase != PHASE_COMPARED)
-		return;
+		return 0;
 	n->phase = PHASE_NONE;
 	struct compared_key key = {
 		.epoch = n->epoch, .rule = n->rule, .kind = n->compared, .size = size_class(bytes),
@@ -78,11 +78,12 @@ static __always_inline void compare_ended(struct bpf_sock_ops *s)
 	};
 	u64 *v = bpf_map_lookup_elem(&smcgw_compared, &key);
 	if (!v && !bpf_map_update_elem(&smcgw_compared, &key, &one, BPF_NOEXIST))
-		return;
+		return 1;
 	if (!v)
 		v = bpf_map_lookup_elem(&smcgw_compared, &key);
 	if (v)
 		__sync_fetch_and_add(v, 1);
+	return 1;
 }
 
 #endif

@@ -76,11 +76,11 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 #define WATCH 0x100
 #define COMPARE 0x200
 
-static __always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
+static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note *n, u8 *rule)
 {
 	struct verdict v;
-	*rule = NO_RULE;
-	if (never_remote(k))
+	struct control *c = control();
+	if (!c || never_remote(k))
 		return REASON_ADDRESS;
 	u32 policy = c->policy;
 	judge(k, k->rport, policy, allowed_rules(n, policy), &v);
@@ -104,6 +104,15 @@ static __always_inline u32 offer_refused(const struct flow_key *k, struct contro
 	if (step == SERVICE_OFFERS)
 		return 0;
 	return step == SERVICE_WATCHES ? REASON_NOT_WORTH_IT | WATCH : REASON_NOT_WORTH_IT;
+}
+
+/* offer_refused is why a connection is not offered, with the rule behind RULE_SHIFT. */
+#define RULE_SHIFT 16
+global u32 offer_refused(const struct flow_key *k, struct sk_note *n)
+{
+	u8 rule = NO_RULE;
+	u32 reason = k ? refused_for(k, n, &rule) : REASON_ADDRESS;
+	return (u32)rule << RULE_SHIFT | reason;
 }
 
 static __always_inline void want_option(struct bpf_sock_ops *s)
@@ -174,7 +183,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		n->near = 0;
 	}
 	socket_key(s, &k);
-	u32 reason = offer_refused(&k, c, n, &rule);
+	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1);
+	rule = answer >> RULE_SHIFT;
 	if (counting && reason != REASON_ADDRESS) {
 		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
@@ -283,9 +293,11 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 /* established learns from a connection that came up. One that was offered,
  * retransmitted and is not ours did so only because the retransmission was bare. Dead
  * servers never get here. */
-static __noinline int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
+global int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
 {
 	struct control *c = control();
+	if (!k)
+		return 0;
 	if (phase == PHASE_DOUBTED)
 		return answers(k);
 	if (phase == PHASE_REFUSED) {
@@ -335,13 +347,13 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	struct flow_key k;
 	if (s->args[1] != BPF_TCP_CLOSE)
 		return 1;
-	socket_key(s, &k);
-	if (counting) {
-		observe_end(s, &k);
+	if (!counting && compare_ended(s))
 		return 1;
-	}
-	service_ended(s, &k);
-	compare_ended(s);
+	socket_key(s, &k);
+	if (counting)
+		observe_end(s, &k);
+	else
+		service_ended(s, &k);
 	return 1;
 }
 

@@ -67,7 +67,7 @@ e2e: build ## whole gateways: in memory, and as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -parallel 3 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
-	$(GO) test -count=1 -timeout 10m -skip '^TestPackage$$' ./tests/interop/...
+	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak

@@ -167,9 +167,10 @@ func TestObservePredicts(t *testing.T) {
 		require.Len(t, f.Config.Policy, 1, text)
 		rule := f.Config.Policy[0]
 		require.Equal(t, config.Ports(transferPort), rule.Match.Ports)
+		require.NotEqual(t, config.ActionPass, rule.Action) // auto, by how fast this was, looks before it carries
 		g.rewrite(settings{Mode: "enforce", Ports: strconv.Itoa(deadPort), Policy: fmt.Sprintf(
 			"  - { name: %s, match: { direction: %s, ports: [%v], peers: [%q] }, action: %s }\n",
-			rule.Name, rule.Match.Direction, rule.Match.Ports[0], rule.Match.Peers[0], rule.Action)})
+			rule.Name, rule.Match.Direction, rule.Match.Ports[0], rule.Match.Peers[0], config.ActionAccelerate)})
 		g.reload("configuration in force")
 	}
 	e := w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())

@@ -84,7 +84,7 @@ func TestAskBehindKeepalive(t *testing.T) {
 	require.NoError(t, c.SetKeepalive(time.Hour, time.Hour, 3))
 	require.NoError(t, c.SetKeepalive(0, 0, 0))
 	idle := tcpip.KeepaliveIdleOption(time.Millisecond)
-	require.Nil(t, c.stream.ep.SetSockOpt(&idle))
+	require.Nil(t, c.ep.SetSockOpt(&idle))
 	time.Sleep(50 * time.Millisecond)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock)

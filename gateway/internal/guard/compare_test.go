@@ -90,8 +90,10 @@ func TestSlower(t *testing.T) {
 	g.Configure(cfg, start, Totals{})
 	now := start.Add(time.Second)
 	g.Compare(now, []ebpf.Compared{
-		{Rule: 0, Lasted: 200, Count: 50}, {Rule: 0, Lasted: 200, Offered: true, Count: 50},
-		{Rule: 1, Lasted: 10, Count: 19}, {Rule: 1, Lasted: 90, Offered: true, Count: 50},
+		{Rule: 0, Lasted: 200, Count: 50},
+		{Rule: 0, Lasted: 200, Offered: true, Count: 50},
+		{Rule: 1, Lasted: 10, Count: 19},
+		{Rule: 1, Lasted: 90, Offered: true, Count: 50},
 	}, names)
 	require.False(t, g.Tick(now, Totals{Ended: 100, Aborted: 100}), "too few native ones, and resets do not count")
 	require.Equal(t, map[string]admin.Compared{"a": {Native: 50, Offered: 50}}, g.Compared())

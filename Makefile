@@ -26,7 +26,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install package image test-packaging install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-docs package image test-packaging install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -67,7 +67,7 @@ e2e: build ## whole gateways: in memory, and as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -parallel 3 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
-	$(GO) test -count=1 -timeout 10m -skip '^TestPackage$$' ./tests/interop/...
+	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
@@ -95,7 +95,7 @@ bench: build install-bench-deps ## docs/BENCHMARKS.md and the results of the day
 	bin/smcgw-lab bench --json --congestion-control bbr --budget 12m >dist/bench-bbr.json
 	$(GO) run ./tests/bench/page docs dist/bench-cubic.json dist/bench-bbr.json
 
-bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 minutes; the last line is JSON; needs root
+bench-quick: build install-bench-deps ## ratios of the aims in 10 minutes, with cubic and bbr; the last line is JSON; needs root
 	bin/smcgw-lab bench --quick --ratios
 
 gobench: ## Go benchmarks of every package
@@ -143,10 +143,18 @@ install: build-hw man ## the program with RDMA adapters, unit, manual pages, com
 	$(HW) completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
 	$(HW) completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
 	$(HW) completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
-	mkdir -p '$(DESTDIR)$(PREFIX)/share/doc/smcgw'
-	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md LICENSE docs/*.md docs/operations docs/reference packaging/prometheus '$(DESTDIR)$(PREFIX)/share/doc/smcgw/'
-	install -D -m 644 LICENSE '$(DESTDIR)$(PREFIX)/share/doc/smcgw/copyright'
+	$(MAKE) --no-print-directory install-docs
 	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || install -D -m 644 packaging/smcgw.yaml '$(DESTDIR)/etc/smcgw/smcgw.yaml'
+
+# Links between the documents hold there, too: tests/arch looks at them.
+install-docs: DOCDIR = $(DESTDIR)$(PREFIX)/share/doc/smcgw
+install-docs: ## the documents, alert rules and the dashboard below DESTDIR and PREFIX
+	mkdir -p '$(DOCDIR)/bench'
+	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md CONTRIBUTING.md LICENSE packaging/prometheus packaging/grafana '$(DOCDIR)/'
+	cp -r --no-preserve=mode,ownership docs/*.md docs/operations docs/reference docs/design docs/protocol '$(DOCDIR)/'
+	cp --no-preserve=mode,ownership docs/bench/*.md docs/bench/*.svg '$(DOCDIR)/bench/'
+	sed -i 's|](docs/|](|g' '$(DOCDIR)/README.md' '$(DOCDIR)/CHANGELOG.md' '$(DOCDIR)/CONTRIBUTING.md'
+	install -D -m 644 LICENSE '$(DOCDIR)/copyright'
 
 # The program needs the libc it was linked with, or a later one.
 package: ## dist/*.deb and dist/*.rpm

@@ -19,7 +19,7 @@ type measured struct {
 	bytes   uint64 // of the payload, in its direction
 	elapsed time.Duration
 	latency *hdrhistogram.Histogram // nanoseconds
-	count   int                     // connections that succeeded
+	count   int                     // round trips, or connections that succeeded
 	failed  int                     // connections that did not
 	began   time.Time
 	conns   []tuple // the last ones, to be looked up
@@ -73,6 +73,12 @@ func (s *session) start(ctx context.Context, w work, size int, d time.Duration, 
 // upload sends for a time; what counts is what the server has read by the time
 // it says so.
 func (s *session) upload(ctx context.Context, d time.Duration) (measured, error) {
+	return s.uploadUntil(ctx, d, func(sent time.Duration) bool { return sent >= d })
+}
+
+// uploadUntil sends until enough says so, which is asked after every write; the
+// server waits for d and the grace.
+func (s *session) uploadUntil(ctx context.Context, d time.Duration, enough func(sent time.Duration) bool) (measured, error) {
 	m := measured{began: time.Now()}
 	c, done, err := s.start(ctx, workUpload, 0, d, &m)
 	if err != nil {
@@ -81,7 +87,7 @@ func (s *session) upload(ctx context.Context, d time.Duration) (measured, error)
 	defer done()
 	buf := make([]byte, blockSize)
 	begin := time.Now()
-	for time.Since(begin) < d {
+	for !enough(time.Since(begin)) {
 		if _, err := c.Write(buf); err != nil {
 			return m, err
 		}
@@ -121,7 +127,8 @@ func (s *session) download(ctx context.Context, d time.Duration) (measured, erro
 	}
 }
 
-// ping measures round trips of small messages. The first tenth warms up.
+// ping measures round trips of small messages, at least one. The first tenth of the
+// time warms up.
 func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 	m := measured{began: time.Now(), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
 	c, done, err := s.start(ctx, workEcho, pingSize, d, &m)
@@ -133,7 +140,7 @@ func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 	begin := time.Now()
 	for {
 		sent := time.Now()
-		if sent.Sub(begin) >= d {
+		if sent.Sub(begin) >= d && m.latency.TotalCount() > 0 {
 			break
 		}
 		if _, err := c.Write(buf); err != nil {
@@ -142,6 +149,7 @@ func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 		if _, err := io.ReadFull(c, buf); err != nil {
 			return m, err
 		}
+		m.count++
 		if sent.Sub(begin) >= d/10 {
 			if err := m.latency.RecordValue(max(1, int64(time.Since(sent)))); err != nil {
 				return m, fmt.Errorf("round trip: %w", err)

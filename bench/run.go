@@ -147,8 +147,9 @@ func (c *comparison) prepare(ctx context.Context) error {
 
 // devices makes a variant of every carrier.
 func (c *comparison) devices(ctx context.Context) error {
+	everywhere := []config.DeviceKind{config.DeviceShm, config.DeviceSoft}
 	if c.o.Gateway == nil {
-		for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+		for _, kind := range everywhere {
 			c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: "no gateway on this host"})
 		}
 		return nil
@@ -156,6 +157,11 @@ func (c *comparison) devices(ctx context.Context) error {
 	list, err := c.o.Gateway.Devices(ctx)
 	if err != nil {
 		return err
+	}
+	if len(list.Devices) == 0 { // as in the modes that carry nothing: a probe tells the reason
+		for _, kind := range everywhere {
+			c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier()})
+		}
 	}
 	seen := map[config.DeviceKind]bool{}
 	for _, d := range list.Devices {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// session is a measurement as the measuring host sees it. Its methods are not
-// for concurrent use.
+// session is a measurement as the measuring host sees it. Works may run beside
+// each other, nothing else.
 type session struct {
 	conn  net.Conn
 	ctl   *control

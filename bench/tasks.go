@@ -11,9 +11,12 @@ import (
 // task is one run and the works of the report it gives values for.
 type task struct {
 	name    string
-	run     func(s *session, ctx context.Context, d time.Duration) (measured, error)
+	run     run
 	results []result
 }
+
+// run does a work for about that long.
+type run func(s *session, ctx context.Context, d time.Duration) (measured, error)
 
 // result turns a run into the value of a work.
 type result struct {
@@ -37,9 +40,20 @@ var tasks = []task{
 		{"ping-pong 64 B, p50", "µs", report.Less, quantile(50)},
 		{"ping-pong 64 B, p99", "µs", report.Less, quantile(99)},
 		{"ping-pong 64 B, p99.9", "µs", report.Less, quantile(99.9)},
+		{"processor time, ping-pong", "µs", report.Less, perOperation(all)},
+		{"of programs, ping-pong", "µs", report.Less, perOperation(ofPrograms)},
 	}},
 	{"connections", (*session).rate, []result{
 		{"connect, request, close", "1/s", report.More, connsPerSecond},
+		{"processor time, connection", "µs", report.Less, perOperation(all)},
+		{"of programs, connection", "µs", report.Less, perOperation(ofPrograms)},
+	}},
+	{"ping-pong beside a stream", besideStream((*session).ping), []result{
+		{"ping-pong 64 B beside a stream, p50", "µs", report.Less, quantile(50)},
+		{"ping-pong 64 B beside a stream, p99", "µs", report.Less, quantile(99)},
+	}},
+	{"connections beside a stream", besideStream((*session).rate), []result{
+		{"connect, request, close beside a stream", "1/s", report.More, connsPerSecond},
 	}},
 }
 
@@ -54,6 +68,16 @@ func perGB(part func(cost) float64) func(measured, cost) float64 {
 			return math.NaN()
 		}
 		return part(cpu) / (float64(m.bytes) / 1e9)
+	}
+}
+
+// perOperation is processor time of both ends for one round trip or connection.
+func perOperation(part func(cost) float64) func(measured, cost) float64 {
+	return func(m measured, cpu cost) float64 {
+		if !cpu.known || m.count == 0 {
+			return math.NaN()
+		}
+		return part(cpu) / float64(m.count) * 1e6
 	}
 }
 

@@ -77,7 +77,7 @@ func TestGolden(t *testing.T) {
 	}{{"healthy", healthyHost(t), subjectOf()}, {"broken", brokenHost, brokenSubject}} {
 		r := Examine(t.Context(), c.host, c.s)
 		var text, doc bytes.Buffer
-		require.NoError(t, r.Text(&text))
+		require.NoError(t, r.Text(&text, nil))
 		golden(t, c.name+".txt", text.String())
 		enc := json.NewEncoder(&doc)
 		enc.SetIndent("", " ")

@@ -38,13 +38,18 @@ type Report struct {
 	Lines    []Line `json:"lines"`
 }
 
-// Text prints the report for people: a line each, and its remedy below.
-func (r *Report) Text(w io.Writer) error {
+// Text prints the report for people: a line each, and its remedy below. wrap breaks a text
+// that begins at a column into lines; nil: texts are not broken.
+func (r *Report) Text(w io.Writer, wrap func(text string, column int) string) error {
+	if wrap == nil {
+		wrap = func(text string, _ int) string { return text }
+	}
+	const column = 23
 	var b strings.Builder
 	for _, l := range r.Lines {
-		fmt.Fprintf(&b, "%-7s  %-12s  %s\n", l.State, l.Check, l.Text)
+		fmt.Fprintf(&b, "%-7s  %-12s  %s\n", l.State, l.Check, wrap(l.Text, column))
 		if l.Remedy != "" {
-			fmt.Fprintf(&b, "%-7s  %-12s  > %s\n", "", "", l.Remedy)
+			fmt.Fprintf(&b, "%*s> %s\n", column, "", wrap(l.Remedy, column+2))
 		}
 	}
 	fmt.Fprintf(&b, "%s, %s\n", counted(r.Failures, "failure"), counted(r.Warnings, "warning"))

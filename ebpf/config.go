@@ -55,6 +55,8 @@ type Config struct {
 	// Rollout is the share of the connections that rules select which is carried.
 	// Default: all.
 	Rollout Rollout
+	// Compare is that of [Datapath.SetCompare].
+	Compare bool
 	// NeverPorts are refused unless the matching rule names them. nil means
 	// [DefaultNeverPorts]; an empty list means none.
 	NeverPorts []uint16
@@ -82,6 +84,11 @@ type Config struct {
 	// nothing is learned from those. Default: 2 and 30s.
 	Samples      int
 	SamplePeriod time.Duration
+	// LookFirst leaves connections of an unknown service native instead, and looks at
+	// them, until [Datapath.SetService] says that there are samples.
+	LookFirst bool
+	// Unpaced is the congestion control for what [Datapath.SetNear] is about. Default: reno.
+	Unpaced string
 	// MaxServices bounds the services that are known; the least recently used are
 	// forgotten. Default: 4096.
 	MaxServices int
@@ -98,6 +105,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	answers int // a second and processor; tests only, default answerRate
+	nearRTT int // microseconds; tests only, default as in maps.h
 	maxOwn  int // own addresses, and devices; tests only, 0: as in maps.h
 }
 
@@ -122,6 +130,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxDatagrams, 1<<14)
 	setDefault(&c.DatagramPort, 4790)
 	setDefault(&c.answers, answerRate)
+	setDefault(&c.Unpaced, "reno")
+	setDefault(&c.nearRTT, 5000)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}
@@ -164,8 +174,8 @@ func (c Config) Validate() error {
 	if c.MaxDatagrams < 16 || c.MaxDatagrams > 1<<22 {
 		bad("limits", "max_datagrams must be in 16..4194304")
 	}
-	if c.Samples < 1 || c.Samples > 255 || c.SamplePeriod < time.Millisecond || c.SamplePeriod > 24*time.Hour || c.MaxServices < 16 || c.MaxServices > 1<<22 {
-		bad("auto", "samples must be in 1..255, sample_period in 1ms..24h, max_services in 16..4194304")
+	if c.Samples < 1 || c.Samples > 255 || c.SamplePeriod < time.Millisecond || c.SamplePeriod > 24*time.Hour || c.MaxServices < 16 || c.MaxServices > 1<<22 || len(c.Unpaced) > 15 {
+		bad("auto", "unpaced must have at most 15 bytes, samples must be in 1..255, sample_period in 1ms..24h, max_services in 16..4194304")
 	}
 	if _, err := CompilePolicy(c.Policy, c.NeverPorts); err != nil {
 		errs = append(errs, err)

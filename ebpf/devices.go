@@ -127,7 +127,7 @@ func (d *Datapath) Looked() (devices, missing []string) {
 // sync makes programs, device map, own addresses and MTU follow the devices of
 // the namespace. It runs on a thread of the namespace.
 func (d *Datapath) sync() error {
-	links, addrs, err := d.linksAndAddrs()
+	links, addrs, err := netdev.List(d.nl)
 	if err != nil {
 		return err
 	}

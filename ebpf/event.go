@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // EventKind says what an [Event] is about.
@@ -166,6 +168,6 @@ func parseEvent(b []byte) (Event, error) {
 }
 
 // wallTime translates a time of the kernel's monotonic clock.
-func wallTime(ktime uint64) time.Time {
-	return time.Now().Add(time.Duration(ktime) - time.Duration(monotonic()))
+func wallTime(at uint64) time.Time {
+	return time.Now().Add(time.Duration(at) - time.Duration(ktime.Now()))
 }

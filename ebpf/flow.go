@@ -7,6 +7,8 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // Flow is a copy of a flow entry.
@@ -309,7 +311,7 @@ func (d *Datapath) sweep(l SweepLimits) (n int, stuck []Flow, err error) {
 		return 0, nil, err
 	}
 	defer d.leave()
-	now := time.Duration(monotonic())
+	now := time.Duration(ktime.Now())
 	var stale []Flow
 	err = d.traces.renew(func(found func(*smcgwFlowKey)) error {
 		return d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // objects are the loaded maps and programs.
@@ -31,7 +33,9 @@ type counting struct {
 	Control *bpf.Map `ebpf:"smcgw_control"`
 
 	Seen            *bpf.Map `ebpf:"smcgw_seen"`
+	Compared        *bpf.Map `ebpf:"smcgw_compared"`
 	Services        *bpf.Map `ebpf:"smcgw_services"`
+	Near            *bpf.Map `ebpf:"smcgw_near"`
 	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
 	DatagramNatives *bpf.Map `ebpf:"smcgw_dgram_natives"`
 	DatagramPeers   *bpf.Map `ebpf:"smcgw_dgram_peers"`
@@ -78,8 +82,8 @@ func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
-		o.Events, o.Seen, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
-		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
+		o.Events, o.Seen, o.Compared, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Near, o.Globals,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -129,7 +133,8 @@ func (d *Datapath) load() error {
 		"netns_cookie": cookie, "counting": uint8(bit(d.cfg.Counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
 		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
-		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
+		"sample_tokens": uint8(bit(!d.cfg.LookFirst)) * uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
+		"unpaced": []byte((d.cfg.Unpaced + strings.Repeat("\x00", 16))[:16]), "near_rtt": uint32(d.cfg.nearRTT),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
@@ -168,7 +173,7 @@ func (d *Datapath) load() error {
 	if d.beat, err = objs.Beat.Memory(); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	d.loaded, d.loadedAt = time.Now(), monotonic()
+	d.loaded, d.loadedAt = time.Now(), ktime.Now()
 	d.events, err = ringbuf.NewReader(objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

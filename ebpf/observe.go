@@ -53,38 +53,46 @@ type Seen struct {
 	// Bulk are those that moved bulk, both ways, in a time that is added up.
 	Bulk, BulkBytes uint64
 	BulkLasted      time.Duration
+	// Moves is an estimate of the reads and writes that carrying them would take.
+	Moves uint64
 }
 
 // TakeSeen returns what was seen since it was called last, of a datapath with
 // [Config.Counting].
-func (d *Datapath) TakeSeen() ([]Seen, error) {
+func (d *Datapath) TakeSeen() (list []Seen, err error) {
+	err = takeAll(d, d.objs.Seen, func(k smcgwSeenKey, v smcgwSeen, since uint32) {
+		list = append(list, Seen{
+			Side: Side(k.Side), Host: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port),
+			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Carries: k.Carries != 0,
+			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received, Moves: v.Moves,
+			Bulk: v.Bulk, BulkBytes: v.BulkBytes, BulkLasted: time.Duration(v.BulkLasted),
+		})
+	})
+	return list, err
+}
+
+// takeAll empties a table into fn, and tells it since which epoch rules have the numbers of
+// the policy in force. What a program counts between the look at an entry and its removal is
+// lost.
+func takeAll[K comparable, V any](d *Datapath, m *bpf.Map, fn func(k K, v V, since uint32)) error {
 	if err := d.enter(); err != nil {
-		return nil, err
+		return err
 	}
 	defer d.leave()
 	d.mu.Lock()
 	since := d.rulesSince
 	d.mu.Unlock()
-	keys, err := keysWhere(d.objs.Seen, func(smcgwSeenKey) bool { return true })
+	keys, err := keysWhere(m, func(K) bool { return true })
 	if err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
-		return nil, fmt.Errorf("seen: %w", err)
+		return fmt.Errorf("%v: %w", m, err)
 	}
-	var list []Seen
 	for _, k := range keys {
-		var v smcgwSeen
-		// One that a program counts in between is lost.
-		if err := d.objs.Seen.LookupAndDelete(k, &v); err != nil {
-			if errors.Is(err, bpf.ErrKeyNotExist) {
-				continue
-			}
-			return list, fmt.Errorf("seen: %w", err)
+		var v V
+		if err := m.LookupAndDelete(k, &v); err == nil {
+			fn(k, v, since)
+		} else if !errors.Is(err, bpf.ErrKeyNotExist) {
+			return fmt.Errorf("%v: %w", m, err)
 		}
-		list = append(list, Seen{
-			Side: Side(k.Side), Host: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port),
-			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Carries: k.Carries != 0,
-			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received,
-			Bulk: v.Bulk, BulkBytes: v.BulkBytes, BulkLasted: time.Duration(v.BulkLasted),
-		})
 	}
-	return list, nil
+	return nil
 }

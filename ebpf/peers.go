@@ -7,6 +7,8 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // Peer is what is remembered about a destination (client) or source (server).
@@ -50,7 +52,7 @@ func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time
 		return err
 	}
 	defer d.leave()
-	if err := d.objs.Peers.Put(k, smcgwPeer{Until: monotonic() + uint64(ttl), Reason: reason}); err != nil {
+	if err := d.objs.Peers.Put(k, smcgwPeer{Until: ktime.Now() + uint64(ttl), Reason: reason}); err != nil {
 		return fmt.Errorf("peer %v: %w", addr, err)
 	}
 	return nil
@@ -77,6 +79,28 @@ func (d *Datapath) forget(m *bpf.Map, what string, addr netip.Addr, port uint16)
 	return nil
 }
 
+// SetNear tells that the host of an address is under this kernel, for ttl. Connections
+// of rules with action auto that stay native between the two get Config.Unpaced, where the
+// host's congestion control paces and the program has chosen none. The programs forget an
+// address whose connections, some in a row, come up later than they can within a kernel.
+func (d *Datapath) SetNear(addr netip.Addr, ttl time.Duration) error {
+	k, err := peerKey(addr, 0)
+	if err != nil {
+		return err
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.objs.Near.Put(k, smcgwNear{Until: ktime.Now() + uint64(max(ttl, 0))}); err != nil {
+		return fmt.Errorf("near %v: %w", addr, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.control.Near = 1
+	return d.putControlLocked()
+}
+
 // Peers lists the remembered peers, also expired ones that still have a count.
 func (d *Datapath) Peers() ([]Peer, error) {
 	if err := d.enter(); err != nil {
@@ -86,7 +110,7 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	var out []Peer
 	var k smcgwPeerKey
 	var v smcgwPeer
-	now := monotonic()
+	now := ktime.Now()
 	it := d.objs.Peers.Iterate()
 	for it.Next(&k, &v) {
 		p := Peer{
@@ -106,7 +130,7 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	return out, nil
 }
 
-// FlushPeers forgets all peers, and which have answered offers, and returns how
+// FlushPeers forgets all peers, which have answered offers or are near, and returns how
 // many peers there were.
 func (d *Datapath) FlushPeers() (int, error) {
 	if err := d.enter(); err != nil {
@@ -115,7 +139,7 @@ func (d *Datapath) FlushPeers() (int, error) {
 	defer d.leave()
 	all := func(smcgwPeerKey) bool { return true }
 	n, err := deleteWhere(d.objs.Peers, all)
-	if err = errors.Join(err, dropWhere(d.objs.Passed, all)); err != nil {
+	if err = errors.Join(err, dropWhere(d.objs.Passed, all), dropWhere(d.objs.Near, all)); err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}
 	return n, nil

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
 // naive decides without masks: it walks the rules. It is the model of Decide and

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 	"github.com/smcgw/smcgw/ebpf/internal/proof"
 )
 
@@ -193,7 +194,7 @@ func (e proofEntries) Enter(local, remote netip.AddrPort, ifindex int) error {
 	if err != nil {
 		return err
 	}
-	now := monotonic()
+	now := ktime.Now()
 	v := smcgwFlow{Word: stateProof, OfferedAt: now, ChangedAt: now, Ifindex: uint32(ifindex)}
 	if err := e.d.objs.Flows.Put(k, v); err != nil {
 		return fmt.Errorf("entry: %w", err)

@@ -29,4 +29,5 @@ const (
 	ReasonRateLimit        uint8 = 37
 	ReasonMode             uint8 = 43
 	ReasonNotWorthIt       uint8 = 50
+	ReasonSameKernel       uint8 = 51
 )

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 )
 
 // ServiceState is what happens to new connections of a service that a rule with
 // action auto selects. A service without an entry is unknown: its first
-// connections make one, as samples.
+// connections make one, as samples, or natively where [Config.LookFirst] says so.
 //
 //	(unknown) ─► sampling ─┬─► carry
 //	                ▲      └─► native ─┐
@@ -64,6 +66,12 @@ type Service struct {
 	// that the tokens were for.
 	Watched, Bytes uint64
 	Lasted         time.Duration
+	// Ended counts all that have ended while the programs looked, bulk or not; Moved
+	// is their bytes, Segments what these came in, and Took how long they were.
+	Ended, Moved, Segments uint64
+	Took                   time.Duration
+	// Unpaced: the one that was left native last does not pace, see [Datapath.SetNear].
+	Unpaced bool
 }
 
 // word encodes state, tokens and time as struct service of maps.h.
@@ -91,7 +99,7 @@ func (d *Datapath) SetService(s Service) error {
 		return fmt.Errorf("service %v: %w", s.Addr, err)
 	}
 	// A token that is taken, or a connection that is counted, in between is lost.
-	v.Word = s.word(monotonic())
+	v.Word = s.word(ktime.Now())
 	if err := d.objs.Services.Put(k, v); err != nil {
 		return fmt.Errorf("service %v: %w", s.Addr, err)
 	}
@@ -108,13 +116,15 @@ func (d *Datapath) Services() ([]Service, error) {
 	var out []Service
 	var k smcgwPeerKey
 	var v smcgwService
-	now := monotonic() / uint64(time.Millisecond)
+	now := ktime.Now() / uint64(time.Millisecond)
 	it := d.objs.Services.Iterate()
 	for it.Next(&k, &v) {
 		s := Service{
 			Addr: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port), Passed: v.Passed,
 			State: ServiceState(v.Word), Tokens: int(uint8(v.Word >> 8)),
 			Watched: v.Watched, Bytes: v.Bytes, Lasted: time.Duration(v.Lasted),
+			Ended: v.Ended, Moved: v.Moved, Segments: v.Segments, Took: time.Duration(v.Took),
+			Unpaced: v.Unpaced != 0,
 		}
 		if until := v.Word >> 16; until > now {
 			s.TTL = time.Duration(until-now) * time.Millisecond

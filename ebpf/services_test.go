@@ -190,6 +190,9 @@ func TestServicesAreWatched(t *testing.T) {
 	s := ended(1)
 	require.InDelta(t, 3<<20, s.Bytes, 10)
 	require.Positive(t, s.Lasted)
+	require.EqualValues(t, 1, s.Ended)
+	require.Equal(t, []any{s.Bytes, s.Lasted}, []any{s.Moved, s.Took})
+	require.Greater(t, s.Segments, uint64(3<<20/65536))
 	require.Less(t, s.Lasted, time.Minute)
 	setTo(ServiceCarry, 1)
 	send(2 << 20)
@@ -203,6 +206,29 @@ func TestServicesAreWatched(t *testing.T) {
 	s = ended(3)
 	require.InDelta(t, 6<<20, s.Bytes, 30)
 	require.EqualValues(t, 3, s.Watched)
+	require.Eventually(t, func() bool { return serviceOf(t, d, to).Ended == 4 }, 10*time.Second, 5*time.Millisecond)
+	require.InDelta(t, 6<<20+1000, serviceOf(t, d, to).Moved, 40)
+}
+
+// With LookFirst the connections of an unknown service are native and watched until the
+// gateway says that there are samples.
+func TestServicesAreLookedAtFirst(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	cfg := config([]Rule{{Action: ActionAuto}})
+	cfg.LookFirst, cfg.SamplePeriod = true, time.Millisecond
+	d := h1.open(cfg)
+	to := addrPort(ghost4 + ":6000")
+	begin := func(n int) int { return beginMany(t, h1, d, unix.AF_INET, to, n) }
+	require.Zero(t, begin(20))
+	require.Equal(t, Service{Addr: to.Addr(), Port: 6000, State: ServiceSampling, Passed: 20}, serviceOf(t, d, to), "also after the period")
+	require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceSampling, Tokens: 1}))
+	require.Equal(t, 1, begin(20))
+	require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative}))
+	require.Zero(t, begin(5))
+	require.Equal(t, ServiceSampling, serviceOf(t, d, to).State, "looked at again")
 }
 
 // Of many native connections the last ones need not be told; all are counted.

@@ -47,6 +47,15 @@ type smcgwCgroupKey struct {
 	Pad    uint32
 }
 
+type smcgwComparedKey struct {
+	_      structs.HostLayout
+	Epoch  uint32
+	Rule   uint8
+	Kind   uint8
+	Size   uint8
+	Lasted uint8
+}
+
 type smcgwControl struct {
 	_                structs.HostLayout
 	Mode             uint32
@@ -64,6 +73,8 @@ type smcgwControl struct {
 	Shed             uint32
 	Seed             uint64
 	Share            uint32
+	Near             uint32
+	Compare          uint32
 	Pad              uint32
 }
 
@@ -156,6 +167,12 @@ type smcgwLpm6 struct {
 	Addr      [16]uint8
 }
 
+type smcgwNear struct {
+	_     structs.HostLayout
+	Until uint64
+	Late  uint64
+}
+
 type smcgwOwn struct {
 	_     structs.HostLayout
 	Upper uint32
@@ -222,6 +239,7 @@ type smcgwSeen struct {
 	Bulk       uint64
 	BulkBytes  uint64
 	BulkLasted uint64
+	Moves      uint64
 }
 
 type smcgwSeenKey struct {
@@ -237,12 +255,17 @@ type smcgwSeenKey struct {
 }
 
 type smcgwService struct {
-	_       structs.HostLayout
-	Word    uint64
-	Passed  uint64
-	Watched uint64
-	Bytes   uint64
-	Lasted  uint64
+	_        structs.HostLayout
+	Word     uint64
+	Passed   uint64
+	Watched  uint64
+	Bytes    uint64
+	Lasted   uint64
+	Ended    uint64
+	Moved    uint64
+	Segments uint64
+	Took     uint64
+	Unpaced  uint64
 }
 
 type smcgwSkNote struct {
@@ -255,9 +278,11 @@ type smcgwSkNote struct {
 	Rule       uint8
 	Side       uint8
 	Carries    uint8
-	Pad        uint8
+	Near       uint8
 	Epoch      uint32
 	Began      uint64
+	Compared   uint8
+	Pad        [7]uint8
 }
 
 type smcgwStat uint32
@@ -325,6 +350,7 @@ const (
 	smcgwMapSmcgwBeat           = "smcgw_beat"
 	smcgwMapSmcgwBudget         = "smcgw_budget"
 	smcgwMapSmcgwCgroups        = "smcgw_cgroups"
+	smcgwMapSmcgwCompared       = "smcgw_compared"
 	smcgwMapSmcgwControl        = "smcgw_control"
 	smcgwMapSmcgwDecided        = "smcgw_decided"
 	smcgwMapSmcgwDevices        = "smcgw_devices"
@@ -338,6 +364,7 @@ const (
 	smcgwMapSmcgwLpm4           = "smcgw_lpm4"
 	smcgwMapSmcgwLpm6           = "smcgw_lpm6"
 	smcgwMapSmcgwNative         = "smcgw_native"
+	smcgwMapSmcgwNear           = "smcgw_near"
 	smcgwMapSmcgwOwn            = "smcgw_own"
 	smcgwMapSmcgwPassed         = "smcgw_passed"
 	smcgwMapSmcgwPeers          = "smcgw_peers"
@@ -372,6 +399,7 @@ const (
 	smcgwVarGeneration          = "generation"
 	smcgwVarHasXfrm             = "has_xfrm"
 	smcgwVarLegIfindex          = "leg_ifindex"
+	smcgwVarNearRtt             = "near_rtt"
 	smcgwVarNetnsCookie         = "netns_cookie"
 	smcgwVarSamplePeriod        = "sample_period"
 	smcgwVarSampleTokens        = "sample_tokens"
@@ -379,6 +407,7 @@ const (
 	smcgwVarSmcgwRetired        = "smcgw_retired"
 	smcgwVarSmcgwTraces         = "smcgw_traces"
 	smcgwVarSmcgwVerdicts       = "smcgw_verdicts"
+	smcgwVarUnpaced             = "unpaced"
 	smcgwVarUnusedCasArgs       = "unused_cas_args"
 	smcgwVarUnusedEvent         = "unused_event"
 	smcgwVarUnusedPacketClass   = "unused_packet_class"
@@ -453,6 +482,7 @@ type smcgwMapSpecs struct {
 	SmcgwBeat         *ebpf.MapSpec `ebpf:"smcgw_beat"`
 	SmcgwBudget       *ebpf.MapSpec `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
+	SmcgwCompared     *ebpf.MapSpec `ebpf:"smcgw_compared"`
 	SmcgwControl      *ebpf.MapSpec `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.MapSpec `ebpf:"smcgw_decided"`
 	SmcgwDevices      *ebpf.MapSpec `ebpf:"smcgw_devices"`
@@ -466,6 +496,7 @@ type smcgwMapSpecs struct {
 	SmcgwLpm4         *ebpf.MapSpec `ebpf:"smcgw_lpm4"`
 	SmcgwLpm6         *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.MapSpec `ebpf:"smcgw_native"`
+	SmcgwNear         *ebpf.MapSpec `ebpf:"smcgw_near"`
 	SmcgwOwn          *ebpf.MapSpec `ebpf:"smcgw_own"`
 	SmcgwPassed       *ebpf.MapSpec `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.MapSpec `ebpf:"smcgw_peers"`
@@ -492,6 +523,7 @@ type smcgwVariableSpecs struct {
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
 	HasXfrm             *ebpf.VariableSpec `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.VariableSpec `ebpf:"leg_ifindex"`
+	NearRtt             *ebpf.VariableSpec `ebpf:"near_rtt"`
 	NetnsCookie         *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens        *ebpf.VariableSpec `ebpf:"sample_tokens"`
@@ -499,6 +531,7 @@ type smcgwVariableSpecs struct {
 	SmcgwRetired        *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	SmcgwVerdicts       *ebpf.VariableSpec `ebpf:"smcgw_verdicts"`
+	Unpaced             *ebpf.VariableSpec `ebpf:"unpaced"`
 	UnusedCasArgs       *ebpf.VariableSpec `ebpf:"unused_cas_args"`
 	UnusedEvent         *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedPacketClass   *ebpf.VariableSpec `ebpf:"unused_packet_class"`
@@ -531,6 +564,7 @@ type smcgwMaps struct {
 	SmcgwBeat         *ebpf.Map `ebpf:"smcgw_beat"`
 	SmcgwBudget       *ebpf.Map `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.Map `ebpf:"smcgw_cgroups"`
+	SmcgwCompared     *ebpf.Map `ebpf:"smcgw_compared"`
 	SmcgwControl      *ebpf.Map `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.Map `ebpf:"smcgw_decided"`
 	SmcgwDevices      *ebpf.Map `ebpf:"smcgw_devices"`
@@ -544,6 +578,7 @@ type smcgwMaps struct {
 	SmcgwLpm4         *ebpf.Map `ebpf:"smcgw_lpm4"`
 	SmcgwLpm6         *ebpf.Map `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.Map `ebpf:"smcgw_native"`
+	SmcgwNear         *ebpf.Map `ebpf:"smcgw_near"`
 	SmcgwOwn          *ebpf.Map `ebpf:"smcgw_own"`
 	SmcgwPassed       *ebpf.Map `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.Map `ebpf:"smcgw_peers"`
@@ -564,6 +599,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwBeat,
 		m.SmcgwBudget,
 		m.SmcgwCgroups,
+		m.SmcgwCompared,
 		m.SmcgwControl,
 		m.SmcgwDecided,
 		m.SmcgwDevices,
@@ -577,6 +613,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwLpm4,
 		m.SmcgwLpm6,
 		m.SmcgwNative,
+		m.SmcgwNear,
 		m.SmcgwOwn,
 		m.SmcgwPassed,
 		m.SmcgwPeers,
@@ -604,6 +641,7 @@ type smcgwVariables struct {
 	Generation          *ebpf.Variable `ebpf:"generation"`
 	HasXfrm             *ebpf.Variable `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.Variable `ebpf:"leg_ifindex"`
+	NearRtt             *ebpf.Variable `ebpf:"near_rtt"`
 	NetnsCookie         *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens        *ebpf.Variable `ebpf:"sample_tokens"`
@@ -611,6 +649,7 @@ type smcgwVariables struct {
 	SmcgwRetired        *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.Variable `ebpf:"smcgw_traces"`
 	SmcgwVerdicts       *ebpf.Variable `ebpf:"smcgw_verdicts"`
+	Unpaced             *ebpf.Variable `ebpf:"unpaced"`
 	UnusedCasArgs       *ebpf.Variable `ebpf:"unused_cas_args"`
 	UnusedEvent         *ebpf.Variable `ebpf:"unused_event"`
 	UnusedPacketClass   *ebpf.Variable `ebpf:"unused_packet_class"`

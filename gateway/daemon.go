@@ -76,7 +76,7 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 	d.equip(g)
 	for p := (&posting{site: at, gateway: g}); ; {
 		next, err := d.serve(ctx, p)
-		p.gateway.close()
+		p.close()
 		err = errors.Join(err, p.release())
 		if next != nil && err == nil {
 			err = next.inherit(p.gateway)
@@ -90,7 +90,7 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 			err = next.protect()
 		}
 		if err != nil {
-			next.gateway.close()
+			next.close()
 			return errors.Join(err, d.endAdmin(), next.leave())
 		}
 		p = next
@@ -99,7 +99,7 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 
 // equip gives the first gateway what the daemon has for it, and those that take its place.
 func (d *daemon) equip(g *gateway) {
-	g.logLevel = d.opts.LogLevel
+	g.setLogLevel = d.opts.SetLogLevel
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}
@@ -212,7 +212,7 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 	stopEvents()
 	err = errors.Join(err, tail.Wait())
 	if next != nil && (err != nil || !replaced) {
-		next.gateway.close()
+		next.close()
 		err = errors.Join(err, next.leave(), d.endAdmin())
 		next = nil
 	}

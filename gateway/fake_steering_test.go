@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/lab/entries"
@@ -20,9 +21,12 @@ type fakeSteering struct {
 	mode     ebpf.Mode
 	off      bool
 	services map[netip.AddrPort]ebpf.Service
+	near     map[netip.Addr]time.Duration
 	counters ebpf.Counters
 	policy   []ebpf.Rule
 	rollout  ebpf.Rollout
+	compare  bool
+	compared []ebpf.Compared
 	seen     []ebpf.Seen
 	refuse   error // of SetPolicy
 
@@ -78,6 +82,21 @@ func (s *fakeSteering) TakeSeen() ([]ebpf.Seen, error) {
 	return list, nil
 }
 
+func (s *fakeSteering) SetCompare(on bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compare = on
+	return nil
+}
+
+func (s *fakeSteering) TakeCompared() ([]ebpf.Compared, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.compared
+	s.compared = nil
+	return list, nil
+}
+
 func (s *fakeSteering) Shed(reason uint8) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,6 +127,16 @@ func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {
 }
 
 func (*fakeSteering) BlockedLegs() []ebpf.BlockedLegs { return nil }
+
+func (s *fakeSteering) SetNear(a netip.Addr, ttl time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.near == nil {
+		s.near = map[netip.Addr]time.Duration{}
+	}
+	s.near[a] = ttl
+	return nil
+}
 
 func (s *fakeSteering) SetService(v ebpf.Service) error {
 	s.mu.Lock()

@@ -83,7 +83,7 @@ type gateway struct {
 	reloading     sync.Mutex     // of reload: before trials.mu
 	heir          *gateway       // the gateway in the place of this one; guarded by reloading
 	logDropped    func() uint64
-	logLevel      *slog.LevelVar // nil: it cannot be set
+	setLogLevel   func(slog.Level) // nil: it cannot be set
 
 	cancel   context.CancelFunc // of env.Context
 	draining chan struct{}

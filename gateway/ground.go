@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -41,6 +42,8 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 	steering := policy.Translate(cfg, w.opts.logger())
 	w.before.Place(&steering)
 	steering.Counting, steering.Retired = !carries(cfg.Mode), retired
+	steering.LookFirst = !mayHaveAdapter(cfg)
+	_, steering.Unpaced = process.Congestion()
 	if !steering.Counting {
 		steering.Legs = w.legs
 	}
@@ -58,6 +61,16 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 	return s, nil
 }
 
+// mayHaveAdapter reports whether an RDMA adapter may carry. Then samples of action auto
+// cost nothing to speak of, and none is too early.
+func mayHaveAdapter(cfg config.Config) bool {
+	if !slices.Contains(cfg.Carriers, config.DeviceHW) {
+		return false
+	}
+	h, err := sysfs.Read()
+	return err == nil && len(h.Adapters) > 0
+}
+
 // furnish makes the host of what the datapath has.
 func (s *site) furnish(counting bool, ns *sockets.Namespace) (err error) {
 	if s.hand, err = s.dp.Handover(); err != nil {
@@ -67,6 +80,7 @@ func (s *site) furnish(counting bool, ns *sockets.Namespace) (err error) {
 		Steering: s.dp, Addrs: s.dp.Addrs, Devices: s.dp.Looked, Route: s.dp.RouteDevice,
 		RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: s.dp,
 	}
+	s.Paces, _ = process.Congestion()
 	if s.ID, err = process.KernelID(); err != nil || counting {
 		return err
 	}

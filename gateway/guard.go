@@ -3,9 +3,11 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
 // totals are the ends of carried connections.
@@ -13,6 +15,18 @@ func (g *gateway) totals() guard.Totals {
 	var s admin.Snapshot
 	g.env.Counters.AddEnds(&s)
 	return guard.TotalsOf(s.Ends)
+}
+
+// compared are connections that have ended since the last look, while they are compared.
+func (g *gateway) compared(live *liveConfig) []ebpf.Compared {
+	if !live.Guard.Compares() {
+		return nil
+	}
+	list, err := g.steer.TakeCompared()
+	if err != nil {
+		g.log.Warn("how long connections took", "error", err)
+	}
+	return list
 }
 
 // watchOver has the guard look at the ends of connections. When it trips, new ones are
@@ -23,11 +37,15 @@ func (g *gateway) watchOver(now time.Time) {
 	}
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
-	last, trips := g.guard.Tick(now, g.totals())
+	live := g.live.Load()
+	last, trips := g.guard.Tick(now, g.totals(), g.compared(live), func(i int) string {
+		name, _ := policy.RuleOf(live.Policy, live.ahead, i)
+		return name
+	})
 	if !trips {
 		return
 	}
-	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "aborted", last.Aborted, "ended", last.Ended)
+	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "cause", last.Cause, "counted", last.String())
 	if err := g.applyMode(config.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}

@@ -14,7 +14,7 @@ func newAutoBook(g *gateway) *auto.Book {
 	if !g.carries() || !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
 		return nil
 	}
-	return auto.NewBook(g.steer, g.cfg.Fallback.NegativeCache, g.log)
+	return auto.NewBook(g.steer, g.cfg.Fallback.NegativeCache, g.host.Paces, g.log)
 }
 
 // learnsFrom reports whether connections of the rule with this number are learned

@@ -33,5 +33,11 @@ func (g *gateway) Policy() admin.PolicyReport {
 	live.addDecisions(&s, c.Decided)
 	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
 	p.Mode = g.mode()
+	compared := g.guard.Compared()
+	for i := range p.Rules {
+		if c, ok := compared[p.Rules[i].Name]; ok {
+			p.Rules[i].Compared = &c
+		}
+	}
 	return p
 }

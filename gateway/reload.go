@@ -41,6 +41,9 @@ func (g *gateway) reload(next config.Config) error {
 	g.applyLog(next.Log)
 	g.rollout.Configure(next.Rollout)
 	g.guard.Configure(next.Guard, g.totals())
+	if err := g.steer.SetCompare(next.Guard.Compares()); err != nil {
+		g.log.Warn("compare connections", "error", err)
+	}
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}
@@ -57,8 +60,8 @@ func (g *gateway) reload(next config.Config) error {
 // applyLog changes what is logged from now on.
 func (g *gateway) applyLog(c config.Log) {
 	g.env.Lines.Configure(c)
-	if g.logLevel != nil {
-		g.logLevel.Set(c.Level.Slog())
+	if g.setLogLevel != nil {
+		g.setLogLevel(c.Level.Slog())
 	}
 }
 

@@ -114,19 +114,20 @@ func TestReloadRefused(t *testing.T) {
 func TestSettings(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.logLevel = &slog.LevelVar{}
+	var level slog.LevelVar
+	g.setLogLevel = level.Set
 	set := func(name, value string) error { return g.Set(admin.Setting{Name: name, Value: value}) }
 	require.NoError(t, set("log.level", "debug"))
-	require.Equal(t, slog.LevelDebug, g.logLevel.Level())
+	require.Equal(t, slog.LevelDebug, level.Level())
 	require.NoError(t, set("log.access", "carried"))
-	require.Equal(t, slog.LevelDebug, g.logLevel.Level())
+	require.Equal(t, slog.LevelDebug, level.Level())
 	require.Equal(t, config.AccessCarried, g.live.Load().Log.Access)
 	require.ErrorContains(t, set("log.level", "loud"), `log.level: "loud" is none of debug, info, warn or error`)
 	require.ErrorContains(t, set("mode", "off"), "mode: takes a restart; at once can be changed: log.level")
 	next := g.cfg
 	next.Log.Level = config.LogWarn
 	require.NoError(t, g.reload(next))
-	require.Equal(t, slog.LevelWarn, g.logLevel.Level())
+	require.Equal(t, slog.LevelWarn, level.Level())
 	require.Equal(t, config.AccessOff, g.live.Load().Log.Access)
 	next.Log.Format = config.LogJSON
 	require.ErrorContains(t, g.reload(next), "log: takes a restart")

@@ -82,7 +82,7 @@ func TestGuard(t *testing.T) {
 		require.Contains(t, st.Degraded, guard.Name)
 		require.Contains(t, st.Notes[len(st.Notes)-1], "10 of 20 carried connections")
 		require.True(t, g.Snapshot().GuardTripped)
-		require.Equal(t, trips+1, g.Snapshot().GuardTrips)
+		require.Equal(t, trips["aborted"]+1, g.Snapshot().GuardTrips["aborted"])
 		require.NoError(t, reset())
 		require.Equal(t, ebpf.ModeEnforce, steer.mode, name)
 		require.NotContains(t, g.Status().Degraded, guard.Name)
@@ -130,4 +130,35 @@ func TestGuardFromTheStart(t *testing.T) {
 	g.host.Link = nil
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.True(t, g.Snapshot().GuardTripped)
+}
+
+// Connections that are slower in the share of the rollout than outside of it trip the
+// guard, too. What is compared is told while it is.
+func TestGuardCompares(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	next := g.cfg
+	next.Mode = config.ModeEnforce
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Guard = config.Guard{Slower: 50 * 100, Window: time.Minute, Minimum: 5}
+	require.NoError(t, g.reload(next))
+	require.True(t, steer.compare)
+	steer.compared = []ebpf.Compared{{Size: 1, Lasted: 40, Count: 100}, {Size: 1, Lasted: 40, Offered: true, Count: 6}, {Size: 1, Lasted: 60, Offered: true, Count: 4}}
+	now := time.Now()
+	g.watchOver(now)
+	require.Equal(t, ebpf.ModeEnforce, steer.mode)
+	require.Equal(t, admin.Compared{Native: 100, Offered: 10, Slower: 4}, *g.Policy().Rules[0].Compared)
+	require.Equal(t, admin.Compared{Native: 100, Offered: 10, Slower: 4}, g.Snapshot().Compared)
+	steer.compared = []ebpf.Compared{{Size: 1, Lasted: 60, Offered: true, Count: 4}}
+	g.watchOver(now.Add(time.Second))
+	require.Equal(t, ebpf.ModeObserve, steer.mode)
+	st := g.Status()
+	require.Contains(t, st.Degraded, guard.Name)
+	require.Contains(t, st.Notes[len(st.Notes)-1], "8 of 14 connections of rule web that were offered took longer than 95% of 100 native ones")
+	require.EqualValues(t, 1, g.Snapshot().GuardTrips["slower"])
+	require.Zero(t, g.Snapshot().GuardTrips["aborted"])
+	next.Guard.Slower = config.NoShare
+	require.NoError(t, g.reload(next))
+	require.False(t, steer.compare)
+	require.Nil(t, g.Policy().Rules[0].Compared)
 }

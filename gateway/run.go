@@ -38,8 +38,8 @@ type Supervisor interface {
 type RunOptions struct {
 	// Logger receives what happens. Default: discards.
 	Logger *slog.Logger
-	// LogLevel is that of Logger, which settings and reloads change; nil: it stays.
-	LogLevel *slog.LevelVar
+	// SetLogLevel changes that of Logger, for settings and reloads; nil: it stays.
+	SetLogLevel func(slog.Level)
 	// LogDropped counts the lines that Logger has lost; nil: it loses none.
 	LogDropped func() uint64
 	// Version is what status reports.

@@ -31,7 +31,7 @@ func (g *gateway) inherit(old *gateway) error {
 	old.look()
 	g.rollout.Follow(old.rollout)
 	g.udp, g.started, g.reloads, g.renewal = old.udp, old.started, old.reloads, old.renewal
-	g.logDropped, g.logLevel = old.logDropped, old.logLevel
+	g.logDropped, g.setLogLevel = old.logDropped, old.setLogLevel
 	g.applyLog(g.cfg.Log)
 	g.guard.Configure(g.cfg.Guard, g.totals())
 	g.mu.Lock()

@@ -88,7 +88,7 @@ func (g *gateway) admit(f *conn.Flow) negotiate.Reason {
 	if g.stopping.Load() {
 		return negotiate.ReasonDrained
 	}
-	return g.limits.Admit(f)
+	return g.limits.Admit(f.Side, f.Peer())
 }
 
 // count returns how many live flows there are.

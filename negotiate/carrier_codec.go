@@ -20,8 +20,7 @@ const (
 	wholeMember  = 0x8000 // of a partition (IBTA vol. 1, 10.9.1.1)
 	everyoneElse = 0xffff // the default partition
 
-	flagMixed = 1    // see CarrierOffer.Mixed; other flags are ignored
-	rocePort  = 4791 // where adapters send to and receive, a rule of the protocol
+	flagMixed = 1 // see CarrierOffer.Mixed; other flags are ignored
 )
 
 func appendCarrier(b []byte, c *CarrierOffer) []byte {
@@ -103,7 +102,7 @@ func addCarrier(cs *[]CarrierOffer, v []byte) error {
 	case CarrierSoft, CarrierHW:
 		err = c.RoCE.parse(v[carrierFixedLen:])
 		c.Mixed = v[1]&flagMixed != 0
-		if err == nil && c.Mixed && c.RoCE.UDPPort != rocePort {
+		if err == nil && c.Mixed && c.RoCE.UDPPort != clc.RoCEPort {
 			err = fmt.Errorf("mixed ends at udp port %d: %w", c.RoCE.UDPPort, ErrMalformed)
 		}
 	case CarrierIB:

@@ -39,7 +39,7 @@ type Client struct {
 	state    clientState
 	deadline time.Time // of the state
 	waitEnd  time.Time // until when AppWaits puts that off
-	proofEnd time.Time // of the running proof, zero when none runs
+	proofEnd time.Time // of the running proof, zero when none runs: the queue pair of the next may not be connected yet
 	rtt      time.Duration
 	in       inbox
 	auth     exchange
@@ -134,16 +134,30 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	return c.decline(ReasonProtocolError)
 }
 
+// Proving says that the proof of one carrier has been sent: its queue pair is connected, which can take an adapter as long
+// as a proof may.
+func (c *Client) Proving(now time.Time, kind CarrierKind) []Action {
+	if c.awaits(kind) {
+		c.proofEnd = now.Add(proofTimeout(c.cfg.HandshakeTimeout, c.rtt))
+	}
+	return nil
+}
+
+// awaits reports whether the proof of a carrier is the one that counts.
+func (c *Client) awaits(kind CarrierKind) bool {
+	return c.state == clientCompleting && !c.proved && c.accept.Carriers[c.proving].Kind == kind
+}
+
 // Proved takes the result of the proof of one carrier. Results of proofs that are no longer awaited are ignored.
-func (c *Client) Proved(now time.Time, kind CarrierKind, ok bool) []Action {
-	if c.state != clientCompleting || c.proved || c.accept.Carriers[c.proving].Kind != kind {
+func (c *Client) Proved(_ time.Time, kind CarrierKind, ok bool) []Action {
+	if !c.awaits(kind) {
 		return nil
 	}
 	if ok {
 		c.choose(kind)
 		return c.confirm()
 	}
-	return c.nextProof(now)
+	return c.nextProof()
 }
 
 // AppAccepted says that accept() returned the application's leg.
@@ -164,7 +178,7 @@ func (c *Client) AwaitsApp(now time.Time) bool {
 // on its way, or was lost. The connection cannot fall back any more, so the client waits as long as the server does.
 func (c *Client) AppWaits(now time.Time) []Action {
 	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
-		c.deadline = now.Add(completingTimeout)
+		c.deadline = now.Add(completingTime(c.cfg.HandshakeTimeout))
 	}
 	return nil
 }
@@ -210,7 +224,7 @@ func (c *Client) Tick(now time.Time) []Action {
 	case !now.Before(c.deadline):
 		return c.expired()
 	case !c.proofEnd.IsZero() && !now.Before(c.proofEnd):
-		return c.nextProof(now)
+		return c.nextProof()
 	}
 	return nil
 }
@@ -248,8 +262,8 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
 		read = c.deadline
 	}
-	c.deadline, c.waitEnd = read.Add(completingTimeout), read.Add(appWaitTimeout)
-	return []Action{HandOver{Accept: &c.accept}, c.prove(now)}
+	c.deadline, c.waitEnd = read.Add(completingTime(c.cfg.HandshakeTimeout)), read.Add(appWaitTimeout)
+	return []Action{HandOver{Accept: &c.accept}, c.prove()}
 }
 
 func (c *Client) readAccept(msg []byte) error {
@@ -272,17 +286,16 @@ func (c *Client) readAccept(msg []byte) error {
 	return nil
 }
 
-func (c *Client) prove(now time.Time) Action {
-	d := proofTimeout(c.rtt)
-	c.proofEnd = now.Add(d)
-	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: d}
+func (c *Client) prove() Action {
+	c.proofEnd = time.Time{}
+	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: proofTimeout(c.cfg.HandshakeTimeout, c.rtt)}
 }
 
 // nextProof tries the next carrier, and after the last one settles for the relay.
-func (c *Client) nextProof(now time.Time) []Action {
+func (c *Client) nextProof() []Action {
 	if c.proving+1 < len(c.accept.Carriers) {
 		c.proving++
-		return []Action{c.prove(now)}
+		return []Action{c.prove()}
 	}
 	c.choose(CarrierRelay)
 	return c.confirm()

@@ -34,7 +34,7 @@ func completing(t *testing.T) *Client {
 	todo := c.Receive(at(20*time.Millisecond), acceptBoth(t))
 	require.Len(t, todo, 2)
 	require.Equal(t, CarrierSHM, todo[0].(HandOver).Accept.Carriers[0].Kind)
-	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: proofTimeout(testRTT)}, todo[1])
+	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: proofTimeout(defaultHandshakeTimeout, testRTT)}, todo[1])
 	return c
 }
 
@@ -92,11 +92,17 @@ func TestClientCarries(t *testing.T) {
 func TestClientNextCarrierThenRelay(t *testing.T) {
 	c := completing(t)
 	require.Nil(t, c.AppAccepted(at(21*time.Millisecond)))
-	require.Equal(t, at(220*time.Millisecond), c.Deadline(), "proof of shm")
-	todo := c.Tick(at(220 * time.Millisecond))
+	require.Equal(t, at(520*time.Millisecond), c.Deadline(), "its queue pair is being connected")
+	require.Nil(t, c.Proving(at(50*time.Millisecond), CarrierSoft), "the next one's")
+	require.Equal(t, at(520*time.Millisecond), c.Deadline())
+	require.Nil(t, c.Proving(at(50*time.Millisecond), CarrierSHM))
+	require.Equal(t, at(250*time.Millisecond), c.Deadline(), "proof of shm")
+	todo := c.Tick(at(250 * time.Millisecond))
 	require.Equal(t, CarrierSoft, todo[0].(Prove).Offer.Kind)
-	require.Nil(t, c.Proved(at(221*time.Millisecond), CarrierSHM, true), "too late")
-	requireConfirmed(t, c, c.Proved(at(222*time.Millisecond), CarrierSoft, false), CarrierRelay)
+	require.Nil(t, c.Proved(at(251*time.Millisecond), CarrierSHM, true), "too late")
+	require.Nil(t, c.Proving(at(251*time.Millisecond), CarrierSHM))
+	require.Equal(t, at(520*time.Millisecond), c.Deadline(), "the next one's queue pair")
+	requireConfirmed(t, c, c.Proved(at(252*time.Millisecond), CarrierSoft, false), CarrierRelay)
 	v, _ := c.Verdict()
 	require.Equal(t, ReasonCarrierUnreachable, v.Reason)
 	require.False(t, v.Remote)

@@ -6,7 +6,7 @@ import "time"
 const (
 	// defaultHandshakeTimeout is the part of the budget that does not depend on the path.
 	defaultHandshakeTimeout = 200 * time.Millisecond
-	// completingTimeout bounds the client's local steps after ACCEPT was read.
+	// completingTimeout is the least bound of the client's local steps after ACCEPT was read.
 	completingTimeout = 500 * time.Millisecond
 	// minProofTimeout is the least time one carrier proof gets. It is not about the path but about processors: on two
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
@@ -29,9 +29,15 @@ func budget(timeout, synRTT time.Duration) time.Duration {
 	return min(timeout+4*synRTT, maxBudget)
 }
 
+// completingTime bounds the client's local steps after ACCEPT was read. Where the operator gives a negotiation more time, for
+// slow machines, they have a part of it.
+func completingTime(timeout time.Duration) time.Duration {
+	return max(completingTimeout, timeout/4)
+}
+
 // proofTimeout is how long the proof of one carrier may take.
-func proofTimeout(synRTT time.Duration) time.Duration {
-	return max(2*synRTT, minProofTimeout)
+func proofTimeout(timeout, synRTT time.Duration) time.Duration {
+	return max(2*synRTT, minProofTimeout, timeout/10)
 }
 
 // serveTime is how long a server may take between PROPOSAL and ACCEPT: its answer must reach the client within the
@@ -46,9 +52,10 @@ func lastWordTime(budget, synRTT time.Duration) time.Duration {
 	return budget + completingTimeout + 2*synRTT + lastWordSlack
 }
 
-// hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly.
-func hurriedWordTime(synRTT time.Duration) time.Duration {
-	return 2*completingTimeout + 2*synRTT
+// hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly: its budget holds the
+// timeout that its own steps have a part of.
+func hurriedWordTime(budget, synRTT time.Duration) time.Duration {
+	return 2*completingTime(budget) + 2*synRTT
 }
 
 // lingerTime is how long a server that declined waits for the client to end the wire leg.

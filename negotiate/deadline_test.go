@@ -12,8 +12,11 @@ func TestDeadlines(t *testing.T) {
 	ms := time.Millisecond
 	require.Equal(t, 204*ms, budget(200*ms, ms))
 	require.Equal(t, maxBudget, budget(200*ms, time.Hour))
-	require.Equal(t, 200*ms, proofTimeout(ms))
-	require.Equal(t, 300*ms, proofTimeout(150*ms))
+	require.Equal(t, 200*ms, proofTimeout(200*ms, ms))
+	require.Equal(t, 300*ms, proofTimeout(200*ms, 150*ms))
+	require.Equal(t, time.Second, proofTimeout(10*time.Second, ms))
+	require.Equal(t, 500*ms, completingTime(2*time.Second))
+	require.Equal(t, 2500*ms, completingTime(10*time.Second))
 	require.Equal(t, 180*ms, serveTime(208*ms, ms))
 	require.Equal(t, 50*ms, serveTime(100*ms, 40*ms))
 	require.Equal(t, 706*ms+2*time.Minute, lastWordTime(204*ms, ms))

@@ -96,13 +96,19 @@ func (w *world) handOver() {
 }
 
 func (w *world) prove(k CarrierKind) {
-	if w.odds(4, "proof hangs") {
+	if w.odds(4, "connecting hangs") {
 		return
 	}
-	ok := !w.odds(3, "proof fails")
-	w.after(w.quick("proof"), func() {
-		w.proven[k] = ok
-		w.client(w.c.Proved(w.now, k, ok))
+	w.after(w.quick("connecting"), func() {
+		w.client(w.c.Proving(w.now, k))
+		if w.odds(4, "proof hangs") {
+			return
+		}
+		ok := !w.odds(3, "proof fails")
+		w.after(w.quick("proof"), func() {
+			w.proven[k] = ok
+			w.client(w.c.Proved(w.now, k, ok))
+		})
 	})
 }
 

@@ -49,6 +49,7 @@ const (
 	ReasonMode               Reason = 43
 
 	ReasonNotWorthIt Reason = 50
+	ReasonSameKernel Reason = 51
 
 	ReasonLostBytes Reason = 60
 	ReasonStalled   Reason = 61

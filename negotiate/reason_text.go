@@ -103,7 +103,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonNoMemory: {
 		"no_memory", "A gateway has no memory for another connection.",
-		"If memory of `smcgw peers` is near limits.peer_share of limits.memory, raise that share or the memory; `profile: memory` takes a quarter for each connection.",
+		"If memory of `smcgw peers` is near limits.peer_share of limits.memory, raise that share or the memory; `profile: memory` keeps rings at 64 KiB, where they begin at 256 KiB (shm) and 2 MiB (soft, hw).",
 	},
 	ReasonFlowLimit: {
 		"flow_limit", "A gateway carries as many connections as it may.",
@@ -140,6 +140,10 @@ var reasonTexts = [...]reasonText{
 	ReasonNotWorthIt: {
 		"not_worth_it", "No sign, from earlier connections or yet, that carrying those of this service pays.",
 		"See smcgw peers --services for what was measured; action accelerate instead of auto insists.",
+	},
+	ReasonSameKernel: {
+		"same_kernel", "Both hosts are under one kernel and no sign is that carrying pays: the connection is native, and its socket has a congestion control that does not pace.",
+		"Nothing: where the host's congestion control paces (bbr), TCP within a kernel is faster without. A program that chooses its own keeps it.",
 	},
 	ReasonLostBytes: {
 		"lost_bytes", "A carrier died with bytes that neither side could prove delivered; the connection was reset.",

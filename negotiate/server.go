@@ -235,7 +235,7 @@ func (s *Server) Cancel(now time.Time, r Reason) []Action {
 	case serverRawDialling:
 		return s.abort(r, false, s.Mute())
 	case serverAccepted:
-		if soon := now.Add(hurriedWordTime(s.rtt)); soon.Before(s.deadline) {
+		if soon := now.Add(hurriedWordTime(min(s.proposal.Budget, maxBudget), s.rtt)); soon.Before(s.deadline) {
 			s.deadline = soon
 		}
 	case serverDeclined, serverRaw, serverCarried, serverDone:

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/stretchr/testify/require"
+	"gvisor.dev/gvisor/pkg/tcpip"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -73,4 +74,18 @@ func TestAskAfterLoss(t *testing.T) {
 	case <-time.After(askFor):
 		t.Fatal("the peer was not heard")
 	}
+}
+
+// A keepalive that was turned off leaves no count behind that a probe could exceed: an
+// Ask tells gVisor of its times one by one, and a probe may be due in between.
+func TestAskBehindKeepalive(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, _ := w.connect(false)
+	require.NoError(t, c.SetKeepalive(time.Hour, time.Hour, 3))
+	require.NoError(t, c.SetKeepalive(0, 0, 0))
+	idle := tcpip.KeepaliveIdleOption(time.Millisecond)
+	require.Nil(t, c.ep.SetSockOpt(&idle))
+	time.Sleep(50 * time.Millisecond)
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, ErrWouldBlock)
 }

@@ -219,7 +219,7 @@ func (w *world) fromApp(pkt []byte) {
 	switch {
 	case answer != nil:
 		answer(pkt)
-	case !owned && !(again && w.late):
+	case !owned && (!again || !w.late):
 		w.wire.A().Send(pkt)
 	}
 }

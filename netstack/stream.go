@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -184,16 +185,17 @@ func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 		if !c.ep.SocketOptions().GetKeepAlive() {
 			return nil
 		}
-		idle, interval = never, never
+		idle, interval, count = never, never, math.MaxInt32
+	}
+	// The count first: a probe may be due before gVisor has the rest.
+	if terr := c.ep.SetSockOptInt(tcpip.KeepaliveCountOption, count); terr != nil {
+		return mapError(terr)
 	}
 	i, v := tcpip.KeepaliveIdleOption(idle), tcpip.KeepaliveIntervalOption(interval)
 	for _, o := range []tcpip.SettableSocketOption{&i, &v} {
 		if terr := c.ep.SetSockOpt(o); terr != nil {
 			return mapError(terr)
 		}
-	}
-	if terr := c.ep.SetSockOptInt(tcpip.KeepaliveCountOption, count); terr != nil {
-		return mapError(terr)
 	}
 	c.ep.SocketOptions().SetKeepAlive(true)
 	return nil

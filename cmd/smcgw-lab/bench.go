@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -29,7 +30,9 @@ func (l *laboratory) bench() *cobra.Command {
 		Long: `Bench makes hosts out of network namespaces on this machine, which takes root,
 and does the same work on them in interleaved rounds: over plain TCP, through
 chains of proxies, carried by shared memory and by RoCEv2, with action auto, and
-past a gateway that does not select it. With --profile every work is done once
+past a gateway that does not select it. With --quick it does only what --ratios
+needs, first with cubic and then with bbr. With --smcgw and --other two gateways
+are compared, each on hosts of its own, in the same rounds. With --profile every work is done once
 more while perf(1) looks where the processors' time goes: the output has a table,
 and the directory a file of stacks for each, as tools for flame graphs read them.
 
@@ -40,44 +43,64 @@ when a signal comes is printed all the same.`,
 			if o.Executable, err = l.gateway(); err != nil {
 				return err
 			}
+			if o.Other != "" {
+				if o.Other, err = program(o.Other); err != nil {
+					return err
+				}
+			}
 			o.Log, o.Command = l.stderr, "smcgw-lab "+strings.Join(os.Args[1:], " ")
-			r, err := bench.Run(cmd.Context(), o.Options)
-			if r == nil {
+			list, err := o.run(cmd.Context())
+			if len(list) == 0 {
 				return err
 			}
-			return errors.Join(err, l.show(r, o))
+			return errors.Join(err, l.show(list, o))
 		},
 	}
 	o.register(c.Flags())
 	return c
 }
 
+// run compares; the reports are of one congestion control each.
+func (o *comparison) run(ctx context.Context) ([]*paper.Report, error) {
+	if o.Quick {
+		return bench.Quick(ctx, o.Options)
+	}
+	r, err := bench.Run(ctx, o.Options)
+	if r == nil {
+		return nil, err
+	}
+	return []*paper.Report{r}, err
+}
+
 func (o *comparison) register(fs *pflag.FlagSet) {
-	fs.IntVar(&o.Rounds, "rounds", 0, "how often everything is measured (default 7; 5 with --quick)")
+	fs.IntVar(&o.Rounds, "rounds", 0, "how often everything is measured (default 7; 4 with --quick)")
 	fs.DurationVar(&o.Duration, "duration", time.Second, "of one measurement")
-	fs.BoolVar(&o.Quick, "quick", false, "only the works of the targets P1 to P5, fewer rounds")
-	fs.BoolVar(&o.ratios, "ratios", false, "a last line of JSON with the ratios of P1 to P5; fail if one is missing")
+	fs.BoolVar(&o.Quick, "quick", false, "only what --ratios needs, with cubic and with bbr")
+	fs.BoolVar(&o.ratios, "ratios", false, "a last line of JSON with the ratios that the project aims at; fail if one is missing")
+	fs.StringVar(&o.Other, "other", "", "another smcgw to compare with: its ways have names that begin with other-")
 	fs.StringSliceVar(&o.Only, "only", nil, "only these works")
 	fs.StringSliceVar(&o.Variants, "variants", nil, "only these variants")
-	fs.DurationVar(&o.Budget, "budget", 0, "begin no round that would not end in this time (default 34m; 7m with --quick)")
+	fs.DurationVar(&o.Budget, "budget", 0, "begin no round that would not end in this time (default 34m; 8m40s with --quick)")
 	fs.StringVar(&o.Profile, "profile", "", "after the rounds look with perf(1) where processor time goes, and put the stacks into this directory")
-	fs.StringVar(&o.CongestionControl, "congestion-control", "", "of TCP on all hosts (default the machine's)")
+	fs.StringVar(&o.CongestionControl, "congestion-control", "", "of TCP on all hosts (default the machine's; cubic and then bbr with --quick)")
 	fs.StringVar(&o.chart, "chart", "", "write a chart to this SVG file")
 	fs.BoolVar(&o.json, "json", false, "print one JSON document")
 }
 
-// show prints a report, writes its chart and says its ratios.
-func (l *laboratory) show(r *paper.Report, o comparison) (err error) {
-	if o.json {
-		err = r.JSON(l.stdout)
-	} else {
-		err = r.Text(l.stdout)
+// show prints reports, writes the chart of the first and says their ratios.
+func (l *laboratory) show(list []*paper.Report, o comparison) (err error) {
+	for _, r := range list {
+		if o.json {
+			err = errors.Join(err, r.JSON(l.stdout))
+		} else {
+			err = errors.Join(err, r.Text(l.stdout))
+		}
 	}
 	if err == nil && o.chart != "" {
-		err = chart(r, o.chart)
+		err = chart(list[0], o.chart)
 	}
 	if err == nil && o.ratios {
-		err = bench.Ratios(r, l.stdout, l.stderr)
+		err = bench.Ratios(list, l.stdout, l.stderr)
 	}
 	return err
 }

@@ -99,6 +99,11 @@ func (l *laboratory) gateway() (string, error) {
 		}
 		file = filepath.Join(filepath.Dir(own), "smcgw")
 	}
+	return program(file)
+}
+
+// program finds a gateway that is named.
+func program(file string) (string, error) {
 	if _, err := os.Stat(file); err != nil {
 		return "", fmt.Errorf("the gateway (make build makes it, --smcgw names another): %w", err)
 	}

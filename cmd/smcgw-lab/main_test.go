@@ -27,6 +27,7 @@ func TestCommandLines(t *testing.T) {
 		"demo --help":                 {exitOK, "hosts in memory"},
 		"bench now":                   {exitUsage, `unknown command "now"`},
 		"bench --smcgw /no/such/file": {exitFailed, "make build makes it"},
+		"bench --smcgw /proc/self/exe --other /no/such/file": {exitFailed, "/no/such/file"},
 	} {
 		var stdout, stderr strings.Builder
 		require.Equal(t, want.status, run(t.Context(), &stdout, &stderr, strings.Fields(args)), "%s: %s", args, &stderr)

@@ -29,7 +29,8 @@ func newBugreport(e *env) *cobra.Command {
 		Short: "Collect what a report about a gateway needs in one archive",
 		Long: `Bugreport writes a .tar.gz of what the daemon says (status, statistics, connections,
 peers, devices, metrics), the effective configuration, what doctor finds, the programs
-and maps in the kernel, and lines of the kernel's log about them. It needs no daemon.
+and maps in the kernel, lines of the kernel's log about them, and the last 5000 lines of
+the unit smcgw.service in the journal. It needs no daemon.
 Keys are in none of it: whatever is found of the key file is replaced. Addresses, ports
 and names of rules are in it. As root it collects most.
 
@@ -158,7 +159,7 @@ func (e *env) parts(c *admin.Client, s doctor.Subject) []bugreport.Part {
 		}),
 		{Name: "doctor.txt", Read: func(context.Context) ([]byte, error) {
 			var b bytes.Buffer
-			err := examined.Text(&b)
+			err := examined.Text(&b, nil)
 			return b.Bytes(), err
 		}},
 		{Name: "diagnosis.txt", Read: func(ctx context.Context) ([]byte, error) {

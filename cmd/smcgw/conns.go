@@ -89,7 +89,7 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(config.ProtoTCP) }) {
 		hidden = append(hidden, "PROTO")
 	}
-	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden})
+	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden, Spare: spareOfConns()})
 }
 
 // connsSince lists connections, with what each moved a second if there is a time for that.
@@ -165,6 +165,9 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 	}
 	return rows
 }
+
+// spareOfConns are the columns that say least about why a connection is not carried.
+func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE"} }
 
 // howCell is what carries a connection, or else its state.
 func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }
@@ -256,6 +259,7 @@ func smcssMode(c *admin.ConnInfo) string {
 		return "SMCD"
 	case config.CarrierSoft, config.CarrierHW:
 		return "SMCR"
+	default:
 	}
 	number := 0
 	for _, code := range admin.Codes().Codes {

@@ -47,7 +47,7 @@ Exit status: 4 if a line is a failure.`,
 			if e.json {
 				err = e.printJSON(r)
 			} else {
-				err = printed(r.Text(e.stdout))
+				err = printed(r.Text(e.stdout, e.screen(e.stdout).Hang))
 			}
 			if err == nil && r.Failures > 0 {
 				return &exitError{exitFindings, errSaid}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
@@ -64,7 +66,7 @@ func TestEveryVerbOffersJSON(t *testing.T) {
 	for _, path := range commandPaths(newRoot(e)) {
 		c, _, err := newRoot(e).Find(path)
 		require.NoError(t, err)
-		if name := strings.Join(path, " "); name != "up" && name != "completion" {
+		if name := strings.Join(path, " "); name != "up" && name != "completion" && name != "man" {
 			require.NotNil(t, c.Flags().Lookup("json"), name)
 		}
 	}
@@ -78,5 +80,25 @@ func TestEveryVerbHasAScript(t *testing.T) {
 			continue
 		}
 		require.FileExists(t, "testdata/script/"+c.Name()+".txtar")
+	}
+}
+
+// TestNarrowTerminal: no line of what people read while they look for a cause is wider than
+// a terminal of 80 columns, and no reason is shortened.
+func TestNarrowTerminal(t *testing.T) {
+	_, cfg := serveFake(t, "degraded")
+	for _, args := range [][]string{{"status"}, {"conns"}, {"conns", "--all"}, {"doctor"}, {"peers"}, {"policy"}, {"policy", "--services"}} {
+		e, stdout, stderr := testEnv()
+		e.terminal, e.host = func(io.Writer) int { return 80 }, healthyHost()
+		e.rdma = func() (sysfs.Host, error) { return sampleRDMA(), nil }
+		e.getenv = func(name string) string { return map[string]string{"NO_COLOR": "1"}[name] }
+		run(t.Context(), e, append(args, "--socket", cfg.Admin))
+		require.NotEmpty(t, stdout.String(), "%v %s", args, stderr)
+		for line := range strings.Lines(stdout.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 81, "%v: %s", args, line)
+		}
+		if args[0] == "conns" {
+			require.NotRegexp(t, `[a-z]…[a-z]+\)`, stdout.String())
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -47,87 +46,8 @@ func newLogger(e *env, cfg config.Log, level slog.Leveler, w io.Writer) *slog.Lo
 	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && terminalColumns(e.stderr) == 0:
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case journal:
-		return slog.New(newJournalHandler(w, opts))
+		return slog.New(process.NewJournalHandler(w, opts))
 	default:
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-}
-
-// journalHandler prefixes lines with the priority journald reads (sd-daemon(3)).
-// It keeps one text handler per priority, each with a writer that prefixes.
-type journalHandler struct {
-	levels map[slog.Level]slog.Handler
-}
-
-func newJournalHandler(w io.Writer, opts *slog.HandlerOptions) slog.Handler {
-	plain := *opts
-	plain.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
-			return slog.Attr{}
-		}
-		return readable(groups, a)
-	}
-	h := journalHandler{levels: make(map[slog.Level]slog.Handler)}
-	for level, prefix := range map[slog.Level]string{
-		slog.LevelDebug: "<7>", slog.LevelInfo: "<6>", slog.LevelWarn: "<4>", slog.LevelError: "<3>",
-	} {
-		h.levels[level] = slog.NewTextHandler(prefixWriter{w, prefix}, &plain)
-	}
-	return h
-}
-
-// at is the handler of the priority a level belongs to.
-func (h journalHandler) at(level slog.Level) slog.Handler {
-	switch {
-	case level >= slog.LevelError:
-		return h.levels[slog.LevelError]
-	case level >= slog.LevelWarn:
-		return h.levels[slog.LevelWarn]
-	case level >= slog.LevelInfo:
-		return h.levels[slog.LevelInfo]
-	default:
-		return h.levels[slog.LevelDebug]
-	}
-}
-
-// Enabled implements slog.Handler.
-func (h journalHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.at(level).Enabled(ctx, level)
-}
-
-// Handle implements slog.Handler.
-func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	return h.at(r.Level).Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return h.each(func(l slog.Handler) slog.Handler { return l.WithAttrs(attrs) })
-}
-
-// WithGroup implements slog.Handler.
-func (h journalHandler) WithGroup(name string) slog.Handler {
-	return h.each(func(l slog.Handler) slog.Handler { return l.WithGroup(name) })
-}
-
-func (h journalHandler) each(fn func(slog.Handler) slog.Handler) slog.Handler {
-	out := journalHandler{levels: make(map[slog.Level]slog.Handler, len(h.levels))}
-	for level, l := range h.levels {
-		out.levels[level] = fn(l)
-	}
-	return out
-}
-
-// prefixWriter writes each line, which arrives in one call, behind a prefix.
-type prefixWriter struct {
-	w      io.Writer
-	prefix string
-}
-
-// Write implements io.Writer.
-func (p prefixWriter) Write(line []byte) (int, error) {
-	if _, err := p.w.Write(append([]byte(p.prefix), line...)); err != nil {
-		return 0, err
-	}
-	return len(line), nil
 }

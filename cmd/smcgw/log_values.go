@@ -21,6 +21,7 @@ func readable(_ []string, a slog.Attr) slog.Attr {
 		}
 	case slog.KindAny:
 		return readableAny(a)
+	default:
 	}
 	return a
 }
@@ -38,6 +39,7 @@ func readableAny(a slog.Attr) slog.Attr {
 		if r.Len() == 0 {
 			return slog.Attr{}
 		}
+	default:
 	}
 	switch v := v.(type) {
 	case error, json.Marshaler, encoding.TextMarshaler: // as the handler has it

@@ -122,7 +122,7 @@ const fakeProgram = "fake-daemon"
 // fakeMain is the process of a fake daemon: its socket, its state directory, its kind.
 func fakeMain() {
 	d := &fakeDaemon{feed: admin.NewFeed()}
-	go d.happen()
+	go d.happen(context.Background())
 	if len(os.Args) > 3 {
 		d.kind = os.Args[3]
 	}
@@ -201,8 +201,8 @@ type fakeDaemon struct {
 }
 
 // happen tells of the same connections again and again.
-func (d *fakeDaemon) happen() {
-	for ; ; time.Sleep(time.Millisecond) {
+func (d *fakeDaemon) happen(ctx context.Context) {
+	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		for _, c := range sampleConns(admin.ConnQuery{All: true}, 1) {
 			switch c.End {
 			case "":
@@ -226,9 +226,9 @@ func (d *fakeDaemon) Status() admin.Status {
 		Mode: config.ModeEnforce, UptimeSeconds: 90,
 		Flows:          map[config.Carrier]int{config.CarrierShm: 2},
 		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
-		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
-		BytesTotal:     map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
-		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7}, ResetsTotal: map[string]uint64{"wire_reset": 2},
+		BytesTotal: map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		Memory:     admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
 		UDP: admin.ProtoStats{
 			Flows: map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: 3}},
 			Bytes: map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 5000}},
@@ -333,11 +333,11 @@ func (d *fakeDaemon) Peers() []admin.PeerInfo {
 // Policy implements admin.Control.
 func (d *fakeDaemon) Policy() admin.PolicyReport {
 	percent := 10.0
-	observed := func(port uint16, carries bool, n, bulk uint64, gain admin.Gain) admin.ObservedService {
+	observed := func(port uint16, carries bool, n, bulk uint64, gain ...float64) admin.ObservedService {
 		return admin.ObservedService{
 			Side: config.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
 			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: admin.ByteCount{Tx: 1000 * n, Rx: bulk},
-			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4, Gain: gain,
+			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4, Gain: map[config.Carrier]float64{config.CarrierSoft: gain[0], config.CarrierShm: gain[1]},
 		}
 	}
 	return admin.PolicyReport{
@@ -347,8 +347,8 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 			{Name: "default", Action: config.ActionPass, Passed: 9},
 		},
 		Observed: []admin.ObservedService{
-			observed(5201, false, 2, 4<<30, admin.GainBulk), observed(22, false, 1, 1<<30, admin.GainBulk),
-			observed(6379, true, 5, 0, admin.GainNone), observed(80, false, 6, 0, admin.GainNone),
+			observed(5201, false, 2, 4<<30, 1.9, 3.8), observed(22, false, 1, 1<<30, 1.9, 3.8),
+			observed(6379, true, 5, 0, 0, 0.01), observed(80, false, 6, 0, 0, 0.01),
 		},
 	}
 }

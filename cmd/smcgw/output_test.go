@@ -53,9 +53,9 @@ func TestOnATerminal(t *testing.T) {
 		require.NotContains(t, show(200, "1", strings.Fields(verb)...), "\x1b", verb)
 		require.NotContains(t, show(0, "", strings.Fields(verb)...), "\x1b", verb)
 	}
-	require.Contains(t, show(80, "", "conns", "--all"), "…")
+	require.Contains(t, show(50, "", "conns", "--all"), "…")
 	require.NotContains(t, show(0, "", "conns", "--all"), "…")
-	require.NotContains(t, show(80, "", "conns", "--all", "-o", "wide"), "…")
+	require.NotContains(t, show(50, "", "conns", "--all", "-o", "wide"), "…")
 }
 
 func TestExitStatuses(t *testing.T) {

@@ -28,7 +28,7 @@ func newPeers(e *env) *cobra.Command {
 			if e.json {
 				return e.printJSON(list)
 			}
-			return e.list(screen.Listing{Rows: peerRows(list.Peers)})
+			return e.list(screen.Listing{Rows: peerRows(list.Peers), Spare: []string{"BEGUN", "PORT", "MEMORY"}})
 		},
 	}
 	c.Flags().BoolVar(&services, "services", false, "list what rules with action auto have learned of services, and why")

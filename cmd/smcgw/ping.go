@@ -29,7 +29,9 @@ func newPing(e *env) *cobra.Command {
 		Long: `Ping opens TCP connections to a service, as any program of this host would, and asks
 the gateway of this host what became of each. It sends nothing on them: the service
 accepts a connection that ends, as from a check of its health. Without PORT it takes
-the ports of the rules of the configuration that the host meets.
+the ports of the rules of the configuration that the host meets. The time is that of
+connect(): with a negotiation in it, where there is one, and no measure of a carrier;
+"smcgw bench" measures those.
 
 With --offer the gateway makes the offer whatever the rules of this host say, which
 takes the right that "smcgw off" takes. While it lasts, other connections of this host
@@ -98,7 +100,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 
 // pingLine is what became of a connection.
 func pingLine(t bench.PingTry) string {
-	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, age(t.ConnectSeconds))
+	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, roundTrip(t.ConnectSeconds))
 	if t.Error != "" {
 		return line + "no connection: " + t.Error
 	}
@@ -123,7 +125,7 @@ func pingSummary(r *bench.PingReport) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
 	if r.Failed < len(r.Tries) {
-		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", age(r.Minimum), age(r.Median), age(r.Maximum))
+		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", roundTrip(r.Minimum), roundTrip(r.Median), roundTrip(r.Maximum))
 	}
 	b.WriteString("\n")
 	said := map[string]bool{}

@@ -338,7 +338,7 @@ func (e *env) reportRun(r runDoc, file string, quiet bool) error {
 		return printed(err)
 	}
 	return to.list(screen.Listing{
-		Rows: connRows(r.Conns, true, false), Wide: []string{"ID", "PROTO", "SIDE", "STATE", "RTT", "RETRANS"},
+		Rows: connRows(r.Conns, true, false), Wide: []string{"ID", "PROTO", "SIDE", "STATE", "RTT", "RETRANS"}, Spare: spareOfConns(),
 	})
 }
 

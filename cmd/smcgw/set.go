@@ -15,7 +15,7 @@ func newSet(e *env) *cobra.Command {
 		Long: `Set changes how the daemon works, until it ends or reads its configuration again;
 the file stays as it is. NAME is one of:
 
-  log.level         debug, info, warn or error: what the daemon logs; the guardian keeps its own
+  log.level         debug, info, warn or error: what the daemon and its guardian log
   log.access        off, carried or all: which connections have lines of their own
   log.access_limit  how many of those lines a second
   rollout.percent   the share of the connections that is carried, such as 25%; a ramp goes on

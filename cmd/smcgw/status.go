@@ -58,7 +58,7 @@ func (e *env) showStatus(st admin.Status, brief bool) error {
 	if len(st.Degraded) > 0 {
 		as = screen.Warn
 	}
-	text := out.Paint(as, headline(st)) + "\n"
+	text := out.Paint(as, out.Hang(headline(st), 2)) + "\n"
 	if !brief {
 		text += details(out, st)
 	}
@@ -127,6 +127,9 @@ func details(s *screen.Screen, st admin.Status) string {
 		}
 	}
 	line("native", "%s", listed(st.FallbacksTotal))
+	if len(st.ResetsTotal) > 0 {
+		line("reset", "%s", listed(st.ResetsTotal))
+	}
 	line("memory", "%s used, %s reserved of %s", screen.Size(st.Memory.UsedBytes), screen.Size(st.Memory.ReservedBytes), screen.Size(st.Memory.LimitBytes))
 	line("peers", "%d known", st.Peers)
 	for _, d := range []struct {

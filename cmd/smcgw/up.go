@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -113,7 +114,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	log := startLog(e, cfg.Log)
 	defer log.close()
 	ward, status, err := guardian.Supervise(ctx, guardian.Options{
-		Logger: log.Logger, Tidy: func() error { return tidy(cfg) },
+		Logger: log.Logger, Level: &log.level, Tidy: func() error { return tidy(cfg) },
 	})
 	if err != nil {
 		return e.failed(log, err)
@@ -126,6 +127,11 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	}
 	defer ward.Close()
 	opts.Supervisor = ward
+	opts.SetLogLevel = func(level slog.Level) {
+		if err := ward.SetLevel(level); err != nil {
+			log.Warn("the guardian logs as before", "error", err)
+		}
+	}
 	return e.daemon(ctx, cfg, opts, ward.Notify)
 }
 
@@ -152,7 +158,14 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 		return err
 	}
 	opts.Manager = manager
-	opts.Logger, opts.LogLevel, opts.LogDropped, opts.Version = log.Logger, &log.level, log.out.Dropped, buildVersion()
+	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
+	guardians := opts.SetLogLevel
+	opts.SetLogLevel = func(level slog.Level) {
+		log.level.Set(level)
+		if guardians != nil {
+			guardians(level)
+		}
+	}
 	if err := gateway.Run(ctx, cfg, opts); err != nil {
 		return e.failed(log, err)
 	}

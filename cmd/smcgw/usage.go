@@ -78,25 +78,37 @@ func flagError(c *cobra.Command, err error) error {
 // newHelp is the library's help command, which fails for what there is not.
 func newHelp(*env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "help [COMMAND]",
-		Short:   "Explain a command",
-		GroupID: groupVerbs,
-		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if at, _, err := c.Root().Find(args); err == nil {
-				return names(at), cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "help [COMMAND]",
+		Short:             "Explain a command",
+		GroupID:           groupVerbs,
+		ValidArgsFunction: completeCommand,
 		RunE: func(c *cobra.Command, args []string) error {
-			at, rest, err := c.Root().Find(args)
-			if err == nil && len(rest) > 0 {
-				err = fmt.Errorf("no such command %q%s", strings.Join(args, " "), meant(rest[0], names(at)))
-			}
+			at, err := commandNamed(c, args)
 			if err != nil {
-				return &exitError{exitUsage, fmt.Errorf("help: %w", err)}
+				return err
 			}
-			at.InitDefaultHelpFlag()
 			return at.Help()
 		},
 	}
+}
+
+// completeCommand completes the name of a command.
+func completeCommand(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if at, _, err := c.Root().Find(args); err == nil {
+		return names(at), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// commandNamed finds the command that the arguments of c name, the program for none.
+func commandNamed(c *cobra.Command, args []string) (*cobra.Command, error) {
+	at, rest, err := c.Root().Find(args)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("no such command %q%s", strings.Join(args, " "), meant(rest[0], names(at)))
+	}
+	if err != nil {
+		return nil, &exitError{exitUsage, fmt.Errorf("%s: %w", c.Name(), err)}
+	}
+	at.InitDefaultHelpFlag()
+	return at, nil
 }

@@ -155,3 +155,21 @@ func TestKernelLogLines(t *testing.T) {
 	require.Equal(t, "<6>[1] smcgw-a1: entered\n<4>[3] BPF: bad\n<6>mlx5_core 0000:3b\nOut of memory: oom-kill smcgw",
 		string(about([]byte("<6>[1] smcgw-a1: entered\n<6>[2] usb 1-1: key for a door\n<4>[3] BPF: bad\n<6>mlx5_core 0000:3b\nsubpfx\nOut of memory: oom-kill smcgw"))))
 }
+
+// The journal is in the archive where there is one, without the keys.
+func TestJournal(t *testing.T) {
+	const key = "0123456789abcdef"
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	of := func() map[string]string {
+		var b bytes.Buffer
+		_, err := Write(t.Context(), &b, HostParts(), []string{key}, made())
+		require.NoError(t, err)
+		return files(t, b.Bytes())
+	}
+	require.NotContains(t, of(), "journal.log")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "journalctl"), []byte("#!/bin/sh\necho \"$* "+key+"\"\n"), 0o700)) //nolint:gosec // it is run
+	log := of()["journal.log"]
+	require.Contains(t, log, "-u smcgw.service -n 5000")
+	require.NotContains(t, log, key)
+}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -43,15 +45,32 @@ func DaemonParts(c *admin.Client) []Part {
 	}
 }
 
-// HostParts are what the kernel tells.
+// HostParts are what the kernel tells, and what systemd keeps of a gateway's log.
 func HostParts() []Part {
-	return []Part{
+	parts := []Part{
 		Document("objects.json", func(context.Context) ([]inspect.Object, error) { return inspect.Objects() }),
 		{Name: "kernel.log", Read: func(context.Context) ([]byte, error) {
 			log, err := kernelLog()
 			return about(log), err
 		}},
 	}
+	if journalctl, err := exec.LookPath("journalctl"); err == nil {
+		parts = append(parts, Part{Name: "journal.log", Read: func(ctx context.Context) ([]byte, error) { return journal(ctx, journalctl) }})
+	}
+	return parts
+}
+
+// journalLines bounds what is taken of the journal.
+const journalLines = 5000
+
+// journal is the log of the unit, its last lines.
+func journal(ctx context.Context, journalctl string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, journalctl, "--no-pager", "--quiet", "--utc", "-o", "short-iso-precise", "-u", "smcgw.service", "-n", strconv.Itoa(journalLines))
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("journalctl: %w", err)
+	}
+	return out, nil
 }
 
 // ConfigPart is the effective configuration.

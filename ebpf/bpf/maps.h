@@ -95,6 +95,7 @@ enum reason {
 	REASON_RATE_LIMIT = 37,
 	REASON_MODE = 43,
 	REASON_NOT_WORTH_IT = 50,
+	REASON_SAME_KERNEL = 51,
 	REASON_SLOTS = 128,
 };
 
@@ -177,6 +178,8 @@ struct control {
 	u32 shed;      /* != 0: why it takes on none now */
 	u64 seed;      /* of the places of connections (policy.h) */
 	u32 share;     /* rules without a share of their own carry the places below it; SHARE_ALL: all */
+	u32 near;      /* smcgw_near may have something */
+	u32 compare;   /* 1: connections inside and outside of the share are compared (compare.h) */
 	u32 pad;
 };
 
@@ -219,6 +222,17 @@ struct service {
 	u64 watched; /* of these, bulk that has ended while we looked at it */
 	u64 bytes;   /* which it moved, both ways */
 	u64 lasted;  /* nanoseconds, added up */
+	u64 ended;    /* of those left native, that have ended while we looked at them, bulk or not */
+	u64 moved;    /* bytes of these, both ways */
+	u64 segments; /* which they came in */
+	u64 took;     /* nanoseconds, added up */
+	u64 unpaced;  /* the one that was left native last does not pace */
+};
+
+/* A host under this kernel. */
+struct near {
+	u64 until; /* ktime; believed before it */
+	u64 late;  /* connections in a row that took too long to come up */
 };
 
 /* Connections with less say nothing about how fast bulk is. */
@@ -317,7 +331,7 @@ struct budget {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN, PHASE_COMPARED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -328,9 +342,27 @@ struct sk_note {
 	u8 rule;
 	u8 side;
 	u8 carries;
-	u8 pad;
+	u8 near; /* native, and to be told at its begin not to pace */
 	u32 epoch; /* of the policy that decided about a connection that is counted */
-	u64 began; /* ktime; of a native connection that is watched or counted */
+	u64 began; /* ktime; of a connection that is watched, counted or compared */
+	u8 compared; /* enum compared */
+	u8 pad[7];
+};
+
+/* Connections of a rule, by what the share of the rollout made of them. */
+enum compared {
+	COMPARED_NOT,
+	COMPARED_NATIVE,  /* outside, and would have been offered inside */
+	COMPARED_OFFERED, /* inside: carried, or native after an attempt */
+};
+
+/* How long they took, told apart by what they moved. */
+struct compared_key {
+	u32 epoch; /* of the policy that says which rule it is */
+	u8 rule;
+	u8 kind;   /* enum compared */
+	u8 size;   /* 0 below 1 KiB, one more for each factor of 16 */
+	u8 lasted; /* log2 of microseconds, in quarters */
 };
 
 /* What connections of a service with a host have done while nothing was carried. */
@@ -353,9 +385,11 @@ struct seen {
 	u64 bulk;        /* connections of WATCHED_BYTES or more */
 	u64 bulk_bytes;  /* which they moved, both ways */
 	u64 bulk_lasted; /* nanoseconds, added up */
+	u64 moves;       /* estimate of reads and writes, observe_moves */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 8192); __type(key, struct seen_key); __type(value, struct seen); } smcgw_seen SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct compared_key); __type(value, u64); } smcgw_compared SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
 /* Own ports without a socket of ours that something else answers for, until when. */
@@ -363,6 +397,8 @@ struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(
 /* Addresses that have answered a SYN with the option: the way there lets it pass. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u8); } smcgw_passed SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
+/* Addresses of hosts under this kernel. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct near); } smcgw_near SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
@@ -418,7 +454,11 @@ const volatile u8 has_xfrm = 0; /* the kernel has IPsec, and the helper that tel
 const volatile u64 cookie_key[2] = {}; /* random: no other host can make our cookies */
 const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */
 const volatile u16 datagram_port = 0; /* network byte order */
-const volatile u8 sample_tokens = 2; /* > 0 */
+const volatile u8 sample_tokens = 2; /* 0: user space says when a service is sampled */
 const volatile u32 sample_period = 30000; /* milliseconds */
+const volatile char unpaced[16] = "reno"; /* a congestion control that does not pace */
+/* The longest round trip of a handshake that stays within a kernel, in microseconds. In a
+ * longer one something delays, or the address has moved. */
+const volatile u32 near_rtt = 5000;
 
 #endif

@@ -9,8 +9,9 @@
 #define SMCGW_OFFER_H
 
 #include "trace.h"
-#include "service.h"
+#include "compare.h"
 #include "observe.h"
+#include "near.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
@@ -54,22 +55,6 @@ int smcgw_connect6(struct bpf_sock_addr *ctx)
 	return note_caller(ctx);
 }
 
-/* socket_key treats a v4-mapped socket as the IPv4 connection it makes. */
-static __always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
-{
-	__builtin_memset(k, 0, sizeof(*k));
-	k->lport = be16(s->local_port);
-	k->rport = be16(be32(s->remote_port));
-	u32 r0 = once(s->remote_ip6[0]), r1 = once(s->remote_ip6[1]), r2 = once(s->remote_ip6[2]);
-	if (s->family == AF_INET || (!r0 && !r1 && r2 == be32(0xffff))) {
-		put4(k, s->local_ip4, s->remote_ip4);
-		return;
-	}
-	u32 local[4] = { once(s->local_ip6[0]), once(s->local_ip6[1]), once(s->local_ip6[2]), once(s->local_ip6[3]) };
-	u32 remote[4] = { r0, r1, r2, once(s->remote_ip6[3]) };
-	put6(k, local, remote);
-}
-
 /* allowed_rules: without a rule that asks for the caller nothing was noted. A
  * note made under another policy means the policy changed during this
  * connect(): such a rule cannot match. */
@@ -86,14 +71,16 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	return h->anyone & allowed;
 }
 
-/* WATCH beside a reason: the connection's end is of interest. */
+/* Beside a reason: the connection's end is of interest to service_ended, or to
+ * compare_ended. */
 #define WATCH 0x100
+#define COMPARE 0x200
 
-static __always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
+static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note *n, u8 *rule)
 {
 	struct verdict v;
-	*rule = NO_RULE;
-	if (never_remote(k))
+	struct control *c = control();
+	if (!c || never_remote(k))
 		return REASON_ADDRESS;
 	u32 policy = c->policy;
 	judge(k, k->rport, policy, allowed_rules(n, policy), &v);
@@ -102,6 +89,8 @@ static __always_inline u32 offer_refused(const struct flow_key *k, struct contro
 		return REASON_ADDRESS;
 	count_decision(&v);
 	*rule = v.rule;
+	if (v.reason == REASON_CANARY && compare_native(k, c, v.automatic))
+		return REASON_CANARY | COMPARE;
 	if (v.reason)
 		return v.reason;
 	u8 reason = switched_off(c, liveness());
@@ -115,6 +104,15 @@ static __always_inline u32 offer_refused(const struct flow_key *k, struct contro
 	if (step == SERVICE_OFFERS)
 		return 0;
 	return step == SERVICE_WATCHES ? REASON_NOT_WORTH_IT | WATCH : REASON_NOT_WORTH_IT;
+}
+
+/* offer_refused is why a connection is not offered, with the rule behind RULE_SHIFT. */
+#define RULE_SHIFT 16
+global u32 offer_refused(const struct flow_key *k, struct sk_note *n)
+{
+	u8 rule = NO_RULE;
+	u32 reason = k ? refused_for(k, n, &rule) : REASON_ADDRESS;
+	return (u32)rule << RULE_SHIFT | reason;
 }
 
 static __always_inline void want_option(struct bpf_sock_ops *s)
@@ -137,6 +135,14 @@ static __always_inline void doubt(struct bpf_sock *sk)
 		n->phase = PHASE_DOUBTED;
 }
 
+/* compare_outside notes a connection that the share leaves native. */
+static __always_inline void compare_outside(struct bpf_sock *sk, const struct control *c, u8 rule)
+{
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (n)
+		compare_begins(n, c, rule, COMPARED_NATIVE);
+}
+
 /* unseen: the connection's packets leave by a device of a kind that the programs cannot
  * read. None would record the offer, or take it off again. */
 static __always_inline int unseen(struct bpf_sock *sk)
@@ -154,6 +160,15 @@ static __always_inline int unseen(struct bpf_sock *sk)
 	return !bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 }
 
+/* note_near has on_established look after a connection that stays native. */
+static __always_inline int note_near(struct bpf_sock *sk)
+{
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (n)
+		n->near = 1;
+	return n != NULL;
+}
+
 static __always_inline int on_connect(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
@@ -163,10 +178,13 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (!sk || !c || smcgw_retired || sk->priority == GATEWAY_PRIORITY)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (n)
-		n->phase = PHASE_NONE; /* a socket may connect again */
+	if (n) { /* a socket may connect again */
+		n->phase = n->compared = 0;
+		n->near = 0;
+	}
 	socket_key(s, &k);
-	u32 reason = offer_refused(&k, c, n, &rule);
+	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1);
+	rule = answer >> RULE_SHIFT;
 	if (counting && reason != REASON_ADDRESS) {
 		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
@@ -177,8 +195,12 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (reason) {
 		if (reason & WATCH)
 			service_watch(s, sk);
+		else if (reason & COMPARE)
+			compare_outside(sk, c, rule);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
+		if ((u8)reason == REASON_NOT_WORTH_IT && c->near && service_near(&k, is_near(&k) && paces(s) && note_near(sk)))
+			reason = REASON_SAME_KERNEL;
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;
 	}
@@ -189,6 +211,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	n->nonce = bpf_get_prandom_u32();
 	n->rule = rule;
 	n->phase = PHASE_WANT;
+	if (c->compare)
+		compare_begins(n, c, rule, COMPARED_OFFERED);
 	want_option(s);
 	return 1;
 }
@@ -250,7 +274,8 @@ static __always_inline void local_leg(struct bpf_sock_ops *s)
 	discard(bpf_setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno)));
 }
 
-/* on_accepted: the gateway has dialled the application in the client's name. */
+/* on_accepted: the gateway has dialled the application in the client's name, or the
+ * connection is native. */
 static __always_inline int on_accepted(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
@@ -260,15 +285,19 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
 	if (state == FLOW_SERVING || state == FLOW_RAW)
 		local_leg(s);
+	else if (state == FLOW_NONE)
+		near_accepted(s, &k);
 	return 1;
 }
 
 /* established learns from a connection that came up. One that was offered,
  * retransmitted and is not ours did so only because the retransmission was bare. Dead
  * servers never get here. */
-static __noinline int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
+global int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
 {
 	struct control *c = control();
+	if (!k)
+		return 0;
 	if (phase == PHASE_DOUBTED)
 		return answers(k);
 	if (phase == PHASE_REFUSED) {
@@ -289,6 +318,11 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 	if (!n)
 		return 1;
 	u8 phase = n->phase, rule = n->rule;
+	if (n->near) {
+		n->near = 0;
+		socket_key(s, &k);
+		discard(unpace(s, &k));
+	}
 	if (phase == PHASE_WATCHED || phase == PHASE_SEEN)
 		return 1;
 	if (phase == PHASE_WANT)
@@ -300,8 +334,11 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 			local_leg(s);
 		discard(established(&k, phase, s->total_retrans, word_state(w), rule));
 	}
-	if (s->sk)
-		bpf_sk_storage_delete(&smcgw_sk, s->sk);
+	if (compare_established(s, n))
+		return 1;
+	struct bpf_sock *sk = s->sk;
+	if (sk)
+		bpf_sk_storage_delete(&smcgw_sk, sk);
 	return 1;
 }
 
@@ -310,12 +347,21 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	struct flow_key k;
 	if (s->args[1] != BPF_TCP_CLOSE)
 		return 1;
+	if (!counting && compare_ended(s))
+		return 1;
 	socket_key(s, &k);
 	if (counting)
 		observe_end(s, &k);
 	else
 		service_ended(s, &k);
 	return 1;
+}
+
+/* of_interest: an accepted connection may have an entry, or come from near. */
+static __always_inline int of_interest(struct bpf_sock_ops *s)
+{
+	struct control *c = control();
+	return (c && c->near) || traced(be16(s->local_port), be16(be32(s->remote_port)));
 }
 
 /* The ops we have anything to do with; the kernel has several more a connection. */
@@ -330,7 +376,7 @@ int smcgw_sockops(struct bpf_sock_ops *s)
 	u32 op = s->op;
 	if (op >= 32 || !(1u << op & OPS))
 		return 1;
-	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !traced(be16(s->local_port), be16(be32(s->remote_port))))
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !of_interest(s))
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;

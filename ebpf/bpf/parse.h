@@ -322,4 +322,20 @@ global int blank_option(struct __sk_buff *skb, struct packet *p, struct options 
 	blank_window(12);
 }
 
+/* socket_key treats a v4-mapped socket as the IPv4 connection it makes. */
+static __always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->lport = be16(s->local_port);
+	k->rport = be16(be32(s->remote_port));
+	u32 r0 = once(s->remote_ip6[0]), r1 = once(s->remote_ip6[1]), r2 = once(s->remote_ip6[2]);
+	if (s->family == AF_INET || (!r0 && !r1 && r2 == be32(0xffff))) {
+		put4(k, s->local_ip4, s->remote_ip4);
+		return;
+	}
+	u32 local[4] = { once(s->local_ip6[0]), once(s->local_ip6[1]), once(s->local_ip6[2]), once(s->local_ip6[3]) };
+	u32 remote[4] = { r0, r1, r2, once(s->remote_ip6[3]) };
+	put6(k, local, remote);
+}
+
 #endif

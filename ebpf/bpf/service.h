@@ -11,16 +11,18 @@ static __always_inline u64 service_word(u64 until, u8 tokens, u8 state)
 	return until << 16 | (u64)tokens << 8 | state;
 }
 
-/* service_samples is the word of a service of which a first sample is being taken:
- * nothing is known, or what was known is old. */
-static __always_inline u64 service_samples(u64 now)
-{
-	return service_word(now + sample_period, sample_tokens - 1, SERVICE_SAMPLING);
-}
-
 /* What is done with a connection: its service is found to be worth it, or a
  * sample; or it stays native, and may be watched to compare with. */
 enum service_step { SERVICE_OFFERS, SERVICE_PASSES, SERVICE_WATCHES };
+
+/* service_samples is the word of a service that a connection makes known: nothing
+ * was, or what was known is old. It is the first sample, if it is one. */
+static __always_inline u64 service_samples(u64 now)
+{
+	return service_word(now + sample_period, sample_tokens ? sample_tokens - 1 : 0, SERVICE_SAMPLING);
+}
+
+static __always_inline int service_first(void) { return sample_tokens ? SERVICE_OFFERS : SERVICE_WATCHES; }
 
 /* service_step decides, and takes a token where that needs one. Tokens are taken
  * by compare-and-swap, so that of many connections at once no more than those are
@@ -37,8 +39,9 @@ static __always_inline int service_step(struct service *s, u64 now)
 			if (!tokens)
 				return SERVICE_OFFERS;
 			step = SERVICE_WATCHES;
-		} else if (now >= w >> 16) {
+		} else if (now >= w >> 16 && (sample_tokens || state != SERVICE_SAMPLING)) {
 			next = service_samples(now);
+			step = service_first();
 		} else if (state != SERVICE_SAMPLING) {
 			return SERVICE_PASSES;
 		} else if (!tokens) {
@@ -56,18 +59,31 @@ static __always_inline void service_key(const struct flow_key *k, struct peer_ke
 	key->port = k->rport;
 }
 
+/* resting finds a service that is native now. */
+static __always_inline struct service *resting(const struct flow_key *k)
+{
+	struct peer_key key;
+	service_key(k, &key);
+	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	if (!s)
+		return NULL;
+	u64 w = *(volatile u64 *)&s->word;
+	return (u8)w != SERVICE_NATIVE || bpf_ktime_get_ns() / 1000000 >= w >> 16 ? NULL : s;
+}
+
+/* service_native asks about a connection that is not offered anyway. */
+global int service_native(const struct flow_key *k)
+{
+	return k && resting(k);
+}
+
 /* service_rests is all that is asked of a connection whose service is native. */
 global int service_rests(const struct flow_key *k)
 {
 	if (!k)
 		return 0;
-	struct peer_key key;
-	service_key(k, &key);
-	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	struct service *s = resting(k);
 	if (!s)
-		return 0;
-	u64 w = *(volatile u64 *)&s->word;
-	if ((u8)w != SERVICE_NATIVE || bpf_ktime_get_ns() / 1000000 >= w >> 16)
 		return 0;
 	__sync_fetch_and_add(&s->passed, 1);
 	return 1;
@@ -84,7 +100,8 @@ global int service_of(const struct flow_key *k)
 	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
 	if (!s) {
 		struct service fresh = { .word = service_samples(now) };
-		if (!bpf_map_update_elem(&smcgw_services, &key, &fresh, BPF_NOEXIST))
+		int made = !bpf_map_update_elem(&smcgw_services, &key, &fresh, BPF_NOEXIST);
+		if (made && sample_tokens)
 			return SERVICE_OFFERS;
 		s = bpf_map_lookup_elem(&smcgw_services, &key);
 		if (!s)
@@ -94,6 +111,20 @@ global int service_of(const struct flow_key *k)
 	if (step != SERVICE_OFFERS)
 		__sync_fetch_and_add(&s->passed, 1);
 	return step;
+}
+
+/* service_near notes whether a connection that is left native paces, for those that ask
+ * why. */
+global int service_near(const struct flow_key *k, int unpaced)
+{
+	struct peer_key key;
+	if (!k)
+		return 0;
+	service_key(k, &key);
+	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	if (s)
+		s->unpaced = unpaced;
+	return unpaced;
 }
 
 /* service_watch has the end of a native connection told to service_ended. */
@@ -106,14 +137,14 @@ static __always_inline void service_watch(struct bpf_sock_ops *s, struct bpf_soc
 	n->began = bpf_ktime_get_ns();
 }
 
-/* service_ended adds up what watched connections did: what carrying has to be
- * better than. */
+/* service_ended adds up what watched connections did: whether carrying can be better,
+ * and for bulk what it has to be better than. */
 static __always_inline void service_ended(struct bpf_sock_ops *s, const struct flow_key *k)
 {
 	struct bpf_sock *sk = s->sk;
 	u64 bytes = s->bytes_acked + s->bytes_received;
 	struct peer_key key;
-	if (!sk || bytes < WATCHED_BYTES)
+	if (!sk)
 		return;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
 	if (!n || n->phase != PHASE_WATCHED)
@@ -123,9 +154,16 @@ static __always_inline void service_ended(struct bpf_sock_ops *s, const struct f
 	struct service *v = bpf_map_lookup_elem(&smcgw_services, &key);
 	if (!v)
 		return;
+	u64 took = bpf_ktime_get_ns() - n->began;
+	__sync_fetch_and_add(&v->moved, bytes);
+	__sync_fetch_and_add(&v->segments, (u64)s->data_segs_in + s->data_segs_out);
+	__sync_fetch_and_add(&v->took, took);
+	__sync_fetch_and_add(&v->ended, 1);
+	if (bytes < WATCHED_BYTES)
+		return;
 	__sync_fetch_and_add(&v->watched, 1);
 	__sync_fetch_and_add(&v->bytes, bytes);
-	__sync_fetch_and_add(&v->lasted, bpf_ktime_get_ns() - n->began);
+	__sync_fetch_and_add(&v->lasted, took);
 }
 
 #endif

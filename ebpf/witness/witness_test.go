@@ -23,7 +23,7 @@ func TestWitness(t *testing.T) {
 		t.Skip("needs root")
 	}
 	mount := cgroupMount(t)
-	dir, err := os.MkdirTemp(mount, "smcgw-witness-")
+	dir, err := os.MkdirTemp(mount, "smcgw-witness-") //nolint:usetesting // a control group
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 30*time.Second, 10*time.Millisecond)

@@ -36,9 +36,11 @@ type Status struct {
 	Flows      map[config.Carrier]int    `json:"flows"`
 	FlowsTotal map[config.Carrier]uint64 `json:"flows_total"`
 	// FallbacksTotal counts connections that stayed or became native, by reason.
-	FallbacksTotal map[string]uint64            `json:"fallbacks_total"`
-	BytesTotal     map[config.Carrier]ByteCount `json:"bytes_total"`
-	Memory         MemoryUse                    `json:"memory"`
+	FallbacksTotal map[string]uint64 `json:"fallbacks_total"`
+	// ResetsTotal counts carried connections that did not end in order, by reason.
+	ResetsTotal map[string]uint64            `json:"resets_total"`
+	BytesTotal  map[config.Carrier]ByteCount `json:"bytes_total"`
+	Memory      MemoryUse                    `json:"memory"`
 	// FlowLimit is how many connections may be carried at once.
 	FlowLimit FlowLimit `json:"flow_limit"`
 	// LogDropped counts lines of the log that could not be written: a full disk, a

@@ -80,7 +80,7 @@ func samplePolicy() PolicyReport {
 		},
 		Observed: []ObservedService{{
 			Side: config.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
-			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9, Gain: GainBulk,
+			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9, Moves: 7, Gain: map[config.Carrier]float64{config.CarrierShm: 2.5},
 		}},
 	}
 }

@@ -48,20 +48,27 @@ type RuleReport struct {
 	// connections of 1 MiB and more.
 	Bytes uint64 `json:"bytes"`
 	Bulk  uint64 `json:"bulk_bytes"`
+	// Compared is there while the guard compares, in its window.
+	Compared *Compared `json:"compared,omitempty"`
 }
 
-// Gain is what carrying a service could be good for.
-type Gain string
+// Compared is how long connections of a rule took that this host made and offered, beside
+// native ones that the share of the rollout left out, and that moved about as much.
+type Compared struct {
+	Native  uint64 `json:"native"`
+	Offered uint64 `json:"offered"`
+	// Slower are those of the offered ones that took longer than 95% of the native ones:
+	// if carrying made no difference, 5%.
+	Slower uint64 `json:"slower"`
+}
 
-// The gains. Bulk: connections move so much that carrying can pay on every carrier;
-// some: most bytes are bulk, in connections that are short for it; none: requests, which
-// cost more; unknown: none has ended.
-const (
-	GainBulk    Gain = "bulk"
-	GainSome    Gain = "some"
-	GainNone    Gain = "none"
-	GainUnknown Gain = "unknown"
-)
+// Ratio is the share of the offered ones that are slower, 0 to 1.
+func (c Compared) Ratio() float64 {
+	if c.Offered == 0 {
+		return 0
+	}
+	return float64(c.Slower) / float64(c.Offered)
+}
 
 // ObservedService is what the connections to a port did, of one side and rule.
 type ObservedService struct {
@@ -83,7 +90,23 @@ type ObservedService struct {
 	Bulk               uint64  `json:"bulk"`
 	BulkBytes          uint64  `json:"bulk_bytes"`
 	BulkBytesPerSecond float64 `json:"bulk_bytes_per_second"`
-	Gain               Gain    `json:"gain"`
+	// Moves is an estimate of the reads and writes that carrying them would have taken.
+	Moves uint64 `json:"moves"`
+	// Gain is, by carrier, how many times their bytes would have made up for what
+	// carrying costs: it can pay from 1 on. Empty while none has ended.
+	Gain map[config.Carrier]float64 `json:"gain"`
+}
+
+// GainOver is the least and the greatest gain of a service.
+func (o *ObservedService) GainOver() (least, greatest float64) {
+	first := true
+	for _, g := range o.Gain {
+		if first {
+			least, greatest, first = g, g, false
+		}
+		least, greatest = min(least, g), max(greatest, g)
+	}
+	return least, greatest
 }
 
 func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {

@@ -34,7 +34,7 @@ func readiness(t *Snapshot, now time.Time, strict bool) (text string, ready bool
 	var b strings.Builder
 	late := t.Heartbeat.IsZero() || now.Sub(t.Heartbeat) > readyBeat
 	limited := len(t.Degraded) > 0 || t.Mode != config.ModeEnforce
-	ready = !late && !t.Draining && !(strict && limited)
+	ready = !late && !t.Draining && (!strict || !limited)
 	if ready {
 		b.WriteString("ready\n")
 	} else {

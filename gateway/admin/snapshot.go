@@ -63,9 +63,12 @@ type Snapshot struct {
 	Reloads map[string]uint64
 	// Share is the part of the connections of rules that is carried, 0 to 1.
 	Share float64
-	// GuardTripped: the guard has taken the mode back; GuardTrips is how often it has.
+	// GuardTripped: the guard has taken the mode back; GuardTrips is how often it has, by
+	// cause. Compared is of the rule whose connections are slower than native ones in the
+	// greatest share.
 	GuardTripped bool
-	GuardTrips   uint64
+	GuardTrips   map[string]uint64
+	Compared     Compared
 	// Panics are the internal errors that ended one connection each.
 	Panics uint64
 	// Degraded is that of [Status].
@@ -215,9 +218,20 @@ func (s *Snapshot) Stats(started time.Time) Stats {
 func (s *Snapshot) Status(started time.Time) Status {
 	return Status{
 		Mode: s.Mode, UptimeSeconds: time.Since(started).Seconds(),
-		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(),
+		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(), ResetsTotal: s.resets(),
 		Memory: MemoryUse{UsedBytes: s.Memory["used"], ReservedBytes: s.Memory["reserved"], LimitBytes: s.MemoryLimit},
 		UDP:    s.UDP, Peers: s.Hosts,
 		FlowLimit: FlowLimit{Now: s.Bounds.Flows, Configured: s.Bounds.FlowsConfigured}, LogDropped: s.Bounds.LogDropped,
 	}
+}
+
+// resets adds up the ends that were not in order.
+func (s *Snapshot) resets() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, e := range s.Ends {
+		if e.Reason != string(EndClosed) {
+			out[e.Reason] += e.Count
+		}
+	}
+	return out
 }

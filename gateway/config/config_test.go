@@ -42,7 +42,7 @@ policy:
   - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
 rollout: { percent: 0.5, seed: blue, ramp: 10%/h }
-guard: { aborted: 1%, window: 30s, minimum: 7 }
+guard: { aborted: 1%, slower: 50%, window: 30s, minimum: 7 }
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
@@ -80,7 +80,7 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "dns", Match: Match{Proto: ProtoUDP, Direction: DirectionBoth, Ports: Ports(53)}, Action: ActionAccelerate},
 			{Name: "default", Match: Match{Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionPass},
 		},
-		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Window: 30 * time.Second, Minimum: 7},
+		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
 		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
@@ -101,7 +101,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
-		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Window: time.Minute, Minimum: 5},
+		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
@@ -252,6 +252,7 @@ func TestSingleErrors(t *testing.T) {
 		"rollout: {ramp: 10%/h}":                                    "line 1: rollout.ramp: percent is 100% already",
 		"rollout: {seed: " + strings.Repeat("x", 65) + "}":          "line 1: rollout.seed: longer than 64 bytes",
 		"guard: {window: 1ms}":                                      "line 1: guard.window: 1ms is not between 1s and 24h",
+		"guard: {slower: 5%}":                                       "line 1: guard.slower: 5% is below 10%: of connections that are as fast as native ones 5% count as slower",
 		"guard: {minimum: 0}":                                       "line 1: guard.minimum: must not be 0",
 		"log: {level: loud}":                                        `line 1: log.level: "loud" is none of debug, info, warn or error`,
 	} {

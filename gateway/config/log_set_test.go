@@ -23,8 +23,16 @@ func TestLogSettings(t *testing.T) {
 		require.Equal(t, c.want, got)
 	}
 	for _, c := range [][2]string{
-		{"log.level", "loud"}, {"log.level", ""}, {"log.access", "some"}, {"log.access_limit", "0"}, {"log.access_limit", "-1"},
-		{"log.access_limit", "100001"}, {"log.access_limit", "9999999999999999999"}, {"log.format", "json"}, {"mode", "off"}, {"", ""},
+		{"log.level", "loud"},
+		{"log.level", ""},
+		{"log.access", "some"},
+		{"log.access_limit", "0"},
+		{"log.access_limit", "-1"},
+		{"log.access_limit", "100001"},
+		{"log.access_limit", "9999999999999999999"},
+		{"log.format", "json"},
+		{"mode", "off"},
+		{"", ""},
 	} {
 		_, err := was.With(c[0], c[1])
 		wrong, ok := errors.AsType[*FieldError](err)

@@ -89,6 +89,8 @@ func (c Config) notes() []string {
 		if first := slices.IndexFunc(c.Policy[:i], func(f Rule) bool { return f.Match.covers(r.Match) }); first >= 0 {
 			note(true, "%s: is never reached: policy[%d] (%s) matches all that it does: put it before that", field, first, c.Policy[first].Name)
 		}
+		note(c.Guard.Compares() && r.Action != ActionPass && r.Match.Direction != DirectionServer && r.Match.Proto != ProtoUDP && c.shareOf(r) == AllShare,
+			"%s: percent is 100%%, which leaves guard.slower no native connections to compare with: 95%% would", field)
 		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
 			note(r.Action != ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
@@ -99,6 +101,14 @@ func (c Config) notes() []string {
 	host, _, err := net.SplitHostPort(c.Metrics.Listen)
 	note(err == nil && !isLoopback(host), "metrics.listen: %s can be reached from other hosts, without authentication", strings.TrimSpace(c.Metrics.Listen))
 	return notes
+}
+
+// shareOf is the share of the connections of a rule that is carried at first.
+func (c Config) shareOf(r Rule) Share {
+	if r.Percent != 0 {
+		return r.Percent
+	}
+	return c.Rollout.Percent
 }
 
 // covers reports whether everything that other matches is matched by m. It may miss some:

@@ -167,16 +167,27 @@ type Guard struct {
 	// Aborted is the share of the connections that ended, were carried, and were reset by
 	// a gateway, from which on it does. Default: 0, there is no guard.
 	Aborted Share `yaml:"aborted"`
+	// Slower is the share of the connections of a rule, made by this host and in the share
+	// of the rollout, that took longer than 95% of those outside of it, from which on it
+	// does. Default: 0, they are not compared.
+	Slower Share `yaml:"slower"`
 	// Window is the time over which they are counted. Default: 1m.
 	Window time.Duration `yaml:"window"`
-	// Minimum is how many have to have been reset. Default: 5.
+	// Minimum is how many have to have been reset, or slower. Default: 5.
 	Minimum int `yaml:"minimum"`
 }
 
 // On reports whether there is a guard.
-func (g Guard) On() bool { return g.Aborted > 0 }
+func (g Guard) On() bool { return g.Aborted > 0 || g.Compares() }
+
+// Compares reports whether connections are compared.
+func (g Guard) Compares() bool { return g.Slower > 0 }
+
+// leastSlower is far above the 5% that connections have that are as fast as native ones.
+const leastSlower = 10 * percent
 
 func (k *checker) guard(g Guard) {
+	k.must(!g.Compares() || g.Slower >= leastSlower, "guard.slower", "%v is below %v: of connections that are as fast as native ones 5%% count as slower", g.Slower, Share(leastSlower))
 	between(k, "guard.window", g.Window, time.Second, 24*time.Hour)
 	between(k, "guard.minimum", g.Minimum, 1, 1_000_000)
 }

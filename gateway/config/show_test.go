@@ -101,6 +101,22 @@ policy:
 `).Notes())
 }
 
+// A guard that compares needs connections that are left native.
+func TestNotesOfTheGuard(t *testing.T) {
+	require.Equal(t, []string{
+		"policy[0] (a): percent is 100%, which leaves guard.slower no native connections to compare with: 95% would",
+	}, parseString(t, `
+mode: enforce
+guard: { slower: 50% }
+policy:
+  - { name: a, match: { ports: [80] }, action: accelerate }
+  - { name: b, match: { ports: [81] }, action: accelerate, percent: 95% }
+  - { name: c, match: { ports: [82], direction: server }, action: accelerate }
+  - { name: d, match: { ports: [83], proto: udp }, action: accelerate }
+  - { name: e, match: { ports: [84] }, action: pass }
+`).Notes())
+}
+
 // Notes about what is written differently from what it means.
 func TestNotesAboutTheText(t *testing.T) {
 	require.Equal(t, []string{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -204,6 +205,9 @@ func (g *guard) handle(p packet) {
 			g.o.Logger.Warn("service manager does not read", "state", p.text)
 		}
 		return
+	case p.kind == msgLevel && len(p.files) == 0:
+		g.setLevel(p.text)
+		return
 	case p.kind == msgProtect && len(p.files) > 0:
 		g.beat = g.o.OpenHeartbeat(p.files[0])
 		g.held = append(g.held, p.files...)
@@ -216,6 +220,17 @@ func (g *guard) handle(p packet) {
 	}
 	if err := sendPacket(g.conn, packet{kind: msgAck}); err != nil {
 		g.o.Logger.Debug("acknowledgement not sent", "error", err)
+	}
+}
+
+func (g *guard) setLevel(text string) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(text)); err != nil {
+		g.o.Logger.Warn("level of the log not changed", "error", err)
+		return
+	}
+	if g.o.Level != nil {
+		g.o.Level.Set(level)
 	}
 }
 

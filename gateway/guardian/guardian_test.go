@@ -57,11 +57,16 @@ func TestFakeProgram(t *testing.T) {
 	if !ok {
 		t.Skip("only run by other tests")
 	}
+	var level slog.LevelVar
 	o := Options{
+		Level:         &level,
 		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
 		Times:         Times{Tick: 20 * time.Millisecond, Backoff: 20 * time.Millisecond},
 		Logger:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Notify: func(state string) error {
+			if verb == "level" {
+				state += " " + level.Level().String()
+			}
 			_, err := fmt.Println("manager", os.Getpid(), state)
 			return err
 		},
@@ -96,6 +101,9 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 			fmt.Println("error:", err)
 		}
 	}
+	if verb == "level" {
+		fmt.Println("level:", errors.Join(w.Notify("before"), w.SetLevel(slog.LevelDebug), w.Notify("behind")))
+	}
 	for i := uint64(1); ; i++ {
 		if verb != "stuck" || i < 5 {
 			fileHeartbeat{f}.beat(i)
@@ -103,6 +111,9 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 		select {
 		case s := <-signals:
 			fmt.Println("signal", s)
+			if verb == "level" && s == syscall.SIGHUP {
+				fmt.Println("level:", w.Notify("again"))
+			}
 			if s == syscall.SIGTERM {
 				return finish(w, verb)
 			}
@@ -216,6 +227,21 @@ func TestNotify(t *testing.T) {
 	}
 	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
 	require.Equal(t, 4, r.status())
+}
+
+// The guardian logs from the level on that the daemon says, and so does one in its place.
+func TestLevel(t *testing.T) {
+	r := startFake(t, "level").protected()
+	pid := r.cmd.Process.Pid
+	lines := []string{r.line(), r.line(), r.line()} // of two processes
+	require.ElementsMatch(t, []string{fmt.Sprintf("manager %d before INFO", pid), fmt.Sprintf("manager %d behind DEBUG", pid), "level: <nil>"}, lines)
+	r.signal(pid, syscall.SIGKILL)
+	next := r.guardian()
+	require.Eventually(t, func() bool { return guards(next) }, 30*time.Second, time.Millisecond)
+	r.signal(next, syscall.SIGHUP)
+	require.Equal(t, "signal hangup", r.line())
+	require.ElementsMatch(t, []string{fmt.Sprintf("manager %d again DEBUG", next), "level: <nil>"}, []string{r.line(), r.line()})
+	r.signal(next, syscall.SIGTERM)
 }
 
 func TestADaemonThatIsKilled(t *testing.T) {

@@ -70,6 +70,8 @@ type Options struct {
 	Notify func(state string) error
 	// Logger receives what the guardian does. Default: discards.
 	Logger *slog.Logger
+	// Level is that of Logger, which the daemon changes. Default: it stays.
+	Level *slog.LevelVar
 }
 
 func (o Options) withDefaults() Options {

@@ -3,6 +3,7 @@ package guardian
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -38,12 +39,14 @@ type Ward struct {
 	files   []*os.File // what is protected, the heartbeat first
 	since   time.Time  // when conn's guardian was started
 	backoff time.Duration
+	level   string // from which on guardians log; empty: what they find
 }
 
 // wardRequest asks the run goroutine to change what is protected.
 type wardRequest struct {
 	files []*os.File // nil: release
 	note  string     // nothing changes: the service manager is told this
+	level string     // nothing changes: guardians log from this level on
 	reply chan error
 }
 
@@ -72,6 +75,11 @@ func (w *Ward) Notify(state string) error {
 		return fmt.Errorf("guardian: %d bytes for the service manager, not up to %d", len(state), maxNotify)
 	}
 	return w.ask(wardRequest{note: state})
+}
+
+// SetLevel has the guardian, and those that replace it, log from a level on.
+func (w *Ward) SetLevel(level slog.Level) error {
+	return w.ask(wardRequest{level: level.String()})
 }
 
 // Close ends the supervision without a word to the guardian, which sees it as
@@ -104,12 +112,7 @@ func (w *Ward) run() {
 		case <-w.stop:
 			return
 		case r := <-w.requests:
-			if r.note != "" {
-				r.reply <- w.notify(r.note)
-				continue
-			}
-			w.files = r.files
-			r.reply <- w.ensure()
+			r.reply <- w.serve(r)
 		case _, ok := <-w.packets:
 			if !ok {
 				w.detach()
@@ -120,17 +123,31 @@ func (w *Ward) run() {
 	}
 }
 
-func (w *Ward) notify(state string) error {
+func (w *Ward) serve(r wardRequest) error {
+	switch {
+	case r.note != "":
+		if err := w.say(msgNotify, r.note); err != nil {
+			return err
+		}
+		return w.await(msgTold)
+	case r.level != "":
+		w.level = r.level
+		return w.say(msgLevel, r.level)
+	default:
+		w.files = r.files
+		return w.ensure()
+	}
+}
+
+// say sends a text.
+func (w *Ward) say(kind byte, text string) error {
 	if w.conn == nil {
 		return errNoGuardian
 	}
 	if err := w.conn.SetWriteDeadline(time.Now().Add(guardianAnswer)); err != nil {
 		return fmt.Errorf("guardian: %w", err)
 	}
-	if err := sendPacket(w.conn, packet{kind: msgNotify, text: state}); err != nil {
-		return err
-	}
-	return w.await(msgTold)
+	return sendPacket(w.conn, packet{kind: kind, text: text})
 }
 
 // retry fires when it is time to start a guardian, never while there is one.
@@ -174,6 +191,11 @@ func (w *Ward) replace() {
 	}
 	w.o.Logger.Warn("guardian gone, replaced")
 	w.attach(conn)
+	if w.level != "" {
+		if err := w.say(msgLevel, w.level); err != nil {
+			w.o.Logger.Error("new guardian does not listen", "error", err)
+		}
+	}
 	if w.files != nil {
 		if err := w.tell(); err != nil {
 			w.o.Logger.Error("new guardian does not answer", "error", err)

@@ -13,13 +13,14 @@ import (
 )
 
 // Messages between daemon and guardian: one packet each, one byte long but for
-// msgNotify, with files attached to the first two. A list of files longer than a packet may
+// msgNotify and msgLevel, with files attached to the first two. A list of files longer than a packet may
 // carry comes as several msgHold before a msgProtect.
 const (
 	msgHold    = 'h' // daemon: keep these files too
 	msgProtect = 'p' // daemon: the heartbeat, and files to keep; answered by msgAck
 	msgRelease = 'r' // daemon: close all files; answered by msgAck
 	msgNotify  = 'n' // daemon: tell the service manager what follows; answered by msgTold
+	msgLevel   = 'l' // daemon: log from the level on that follows
 	msgTold    = 't' // guardian: the manager has it
 	msgAck     = 'a' // guardian: done
 )
@@ -30,7 +31,7 @@ const maxNotify = 512
 // packet is one message.
 type packet struct {
 	kind  byte
-	text  string // of msgNotify
+	text  string // of msgNotify and msgLevel
 	files []*os.File
 }
 

@@ -47,6 +47,8 @@ type switches interface {
 	Shed(reason uint8) error
 	SetPolicy(rules []ebpf.Rule) error
 	SetRollout(r ebpf.Rollout) error
+	SetNear(addr netip.Addr, ttl time.Duration) error
+	SetCompare(on bool) error
 }
 
 // watching is the part of [Steering] that tells what happens, and cleans up. It has more
@@ -59,6 +61,7 @@ type watching interface {
 	ProveAgain()
 	Counters() (ebpf.Counters, error)
 	TakeSeen() ([]ebpf.Seen, error)
+	TakeCompared() ([]ebpf.Compared, error)
 	MapUsage() ([]ebpf.MapUsage, error)
 }
 

@@ -146,7 +146,14 @@ func metricTable(build admin.VersionInfo) []metric {
 		}},
 		{desc("rollout_ratio", "Part of the connections of rules that is carried."), gauge, func(s *admin.Snapshot, e emitter) { e.value(s.Share) }},
 		{desc("guard_tripped", "1 while the guard keeps connections native, else 0."), gauge, func(s *admin.Snapshot, e emitter) { e.value(boolValue(s.GuardTripped)) }},
-		{desc("guard_trips_total", "How often the guard has taken the mode back."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.GuardTrips)) }},
+		{desc("guard_trips_total", "How often the guard has taken the mode back.", "cause"), counter, func(s *admin.Snapshot, e emitter) {
+			all(e, []string{"aborted", "slower"}, s.GuardTrips)
+		}},
+		{desc("guard_slower_ratio", "Of the rule where it is greatest: part of the connections that took longer than 95% of native ones."), gauge, func(s *admin.Snapshot, e emitter) { e.value(s.Compared.Ratio()) }},
+		{desc("guard_compared_connections", "How many connections of that rule were compared in the window of the guard.", "kind"), gauge, func(s *admin.Snapshot, e emitter) {
+			e.value(float64(s.Compared.Native), "native")
+			e.value(float64(s.Compared.Offered), "offered")
+		}},
 		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Panics)) }},
 		{desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."), gauge, func(s *admin.Snapshot, e emitter) {
 			if !s.Heartbeat.IsZero() {

@@ -160,6 +160,7 @@ func health(s *admin.Snapshot, st admin.Status, now time.Time) (State, []Problem
 		add("off", "off", Problem{Title: "Switched off", Text: "New connections are native; carried ones go on.", Fix: "smcgw on"})
 	case config.ModeObserve:
 		add("off", "observing", Problem{Title: "Mode observe", Text: "Rules are evaluated and counted; nothing is carried.", Fix: "mode: enforce"})
+	case config.ModeEnforce:
 	}
 	for _, l := range st.BlockedLegs {
 		where := l.At

@@ -56,14 +56,18 @@ func requireCapabilities() error {
 // AdminGroup may read the admin socket, if the host has it.
 const AdminGroup = "smcgw"
 
-// Confine starts the keeper of the legs' namespace, and opens cgroup2 where it is not
-// mounted, which take a privilege that nothing else needs, and then gives up every privilege but Capabilities, for every
+// Confine starts the keeper of the legs' namespace, opens cgroup2 where it is not mounted,
+// and settings that are read-only, which take a privilege that nothing else needs. Then it
+// gives up every privilege but Capabilities, for every
 // thread of this process and all that it will start: in the permitted, effective,
 // inheritable, bounding and ambient sets, and for good (no_new_privs). A member of
 // the group of the admin socket may give files to that group without a capability:
 // root becomes one.
 func Confine() error {
 	if err := requireCapabilities(); err != nil {
+		return err
+	}
+	if err := openSettings(); err != nil {
 		return err
 	}
 	if err := startLegs(); err != nil {

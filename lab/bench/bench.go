@@ -19,19 +19,22 @@ import (
 type Options struct {
 	// Executable is the smcgw that the hosts run.
 	Executable string
-	// Quick does only what the targets P1 to P5 speak of.
+	// Other is another smcgw to compare with: hosts of their own run it, and its
+	// ways have names that begin with "other-". Default: none.
+	Other string
+	// Quick does only what [Ratios] need.
 	Quick bool
-	// Rounds is how often everything is done. Default: 7, or 5 with Quick.
+	// Rounds is how often everything is done. Default: 7, or 4 with Quick.
 	Rounds int
 	// Budget is how long it may take; rounds that would not fit are not begun.
 	// What takes longer nevertheless, because runs fail by time, ends as if it
-	// was interrupted. Default: 34 minutes, or 7 with Quick.
+	// was interrupted. Default: 34 minutes; that of [Quick] is its own.
 	Budget time.Duration
 	// Duration is that of a run. Default: a second.
 	Duration time.Duration
 	// Only are the names of the works that are done. Default: all.
 	Only []string
-	// Variants are those that are compared. Default: all. Others are up too.
+	// Variants are those that are compared. Default: all.
 	Variants []string
 	// CongestionControl of TCP on all hosts. Default: the machine's.
 	CongestionControl string
@@ -43,26 +46,28 @@ type Options struct {
 	Log io.Writer
 	// Command is what the report says makes it again.
 	Command string
+
+	passes pass // those of which Quick does what is needed; 0: both
 }
 
 func (o Options) withDefaults() Options {
 	if o.Rounds == 0 {
 		o.Rounds = 7
 		if o.Quick {
-			o.Rounds = 5
+			o.Rounds = 4
 		}
 	}
 	if o.Budget == 0 {
 		o.Budget = 34 * time.Minute
-		if o.Quick {
-			o.Budget = 7 * time.Minute
-		}
 	}
 	if o.Duration == 0 {
 		o.Duration = time.Second
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
+	}
+	if o.passes == 0 {
+		o.passes = bothPasses
 	}
 	return o
 }
@@ -93,14 +98,19 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 		return nil, err
 	}
 	defer restore()
+	begin := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Budget+grace, errBudget)
 	defer cancel()
-	n, err := newNetwork(o.Executable, cc, hostNames)
+	n, err := newNetwork(cc)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	ways, err := n.build(ctx)
+	works, _, err := o.choose(everyWay(o.Other != ""))
+	if err != nil {
+		return nil, err
+	}
+	ways, err := n.build(ctx, o.Executable, o.Other, variants(works))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +119,7 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
-	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: o.Budget, log: o.Log}
+	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: max(o.Budget-time.Since(begin), time.Nanosecond), log: o.Log}
 	look := profiler{runner: &r, directory: o.Profile, record: profile.Record}
 	if o.Profile != "" {
 		r.budget = max(r.budget-look.takes(works), time.Nanosecond)
@@ -135,21 +145,58 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 	return rep, err
 }
 
+// quickBudget is the budget of [Quick], of both passes.
+const quickBudget = 520 * time.Second
+
+// Quick does what [Ratios] need: once with the congestion control that most
+// hosts have, on all hosts, and then, on hosts and gateways made anew, with one
+// that paces. It returns the report of each. A congestion control in the options
+// is the only one.
+func Quick(ctx context.Context, o Options) (list []*paper.Report, err error) {
+	o.Quick = true
+	if o.Budget == 0 {
+		o.Budget = quickBudget
+	}
+	if o.CongestionControl != "" {
+		r, err := Run(ctx, o)
+		return appendReport(nil, r), err
+	}
+	begin, budget := time.Now(), o.Budget
+	// The second pass has twice the works of the first, and what time the first left.
+	o.passes, o.CongestionControl, o.Budget = usualPass, Usual, budget/3
+	r, err := Run(ctx, o)
+	list = appendReport(list, r)
+	if err != nil {
+		return list, err
+	}
+	o.passes, o.CongestionControl, o.Budget = pacedPass, pacing(), budget-time.Since(begin)
+	r, err = Run(ctx, o)
+	return appendReport(list, r), err
+}
+
+func appendReport(list []*paper.Report, r *paper.Report) []*paper.Report {
+	if r == nil {
+		return list
+	}
+	return append(list, r)
+}
+
 // choose picks works and variants. What lacks its program is noted.
 func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, err error) {
-	all := works(ways, o.Quick)
+	all := works(ways)
+	need := needed(o.passes)
 	var names []string
 	for _, c := range all {
 		names = append(names, c.work.Name)
 		if len(o.Only) > 0 && !slices.Contains(o.Only, c.work.Name) {
 			continue
 		}
-		if c.program != "" && !installed(c.program) {
-			notes = append(notes, c.work.Name+" was not done: "+c.program+" is not installed")
+		c.work.Cells = slices.DeleteFunc(c.work.Cells, func(x Cell) bool {
+			return o.Quick && !c.work.needs(need, x.Variant) || len(o.Variants) > 0 && !slices.Contains(o.Variants, x.Variant)
+		})
+		if i := slices.IndexFunc(strings.Fields(c.programs), func(p string) bool { return !installed(p) }); i >= 0 && len(c.work.Cells) > 0 {
+			notes = append(notes, c.work.Name+" was not done: "+strings.Fields(c.programs)[i]+" is not installed")
 			continue
-		}
-		if len(o.Variants) > 0 {
-			c.work.Cells = slices.DeleteFunc(c.work.Cells, func(x Cell) bool { return !slices.Contains(o.Variants, x.Variant) })
 		}
 		if len(c.work.Cells) > 0 {
 			chosen = append(chosen, c.work)
@@ -164,4 +211,21 @@ func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, er
 		return nil, nil, errors.New("nothing to compare")
 	}
 	return chosen, notes, nil
+}
+
+// variants are the ways that works are done.
+func variants(works []Work) (list []string) {
+	for _, w := range works {
+		for _, c := range w.Cells {
+			list = append(list, c.Variant)
+		}
+	}
+	return list
+}
+
+// needs tells whether one of a work's metrics is needed of a way.
+func (w *Work) needs(need map[string][]string, variant string) bool {
+	return slices.ContainsFunc(w.Metrics, func(m Metric) bool {
+		return slices.Contains(need[m.Name], strings.TrimPrefix(variant, otherPrefix))
+	})
 }

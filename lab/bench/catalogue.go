@@ -11,12 +11,16 @@ import (
 var (
 	bulk1     = Metric{"bulk, 1 stream", "Gbit/s", report.More}
 	bulk1CPU  = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
+	bulk1GW   = Metric{"bulk, 1 stream, CPU of the gateways", "s/GB", report.Less}
 	bulk8     = Metric{"bulk, 8 streams", "Gbit/s", report.More}
 	bulk8CPU  = Metric{"bulk, 8 streams, CPU", "s/GB", report.Less}
+	bulk8GW   = Metric{"bulk, 8 streams, CPU of the gateways", "s/GB", report.Less}
 	ping64    = Metric{"ping-pong 64 B, median", "µs", report.Less}
 	ping64P99 = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
+	ping64GW  = Metric{"ping-pong 64 B, CPU of the gateways", "µs", report.Less}
 	ping4K    = Metric{"ping-pong 4 KiB, median", "µs", report.Less}
 	ping4KP99 = Metric{"ping-pong 4 KiB, 99 %", "µs", report.Less}
+	ping4KGW  = Metric{"ping-pong 4 KiB, CPU of the gateways", "µs", report.Less}
 	redisC1   = Metric{"redis -c1", "kreq/s", report.More}
 	redisC50  = Metric{"redis -c50", "kreq/s", report.More}
 	redisP16  = Metric{"redis -c50 -P16", "kreq/s", report.More}
@@ -25,77 +29,89 @@ var (
 
 	pastBulk    = Metric{"not carried: bulk", "Gbit/s", report.More}
 	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", report.Less}
+	pastBulkGW  = Metric{"not carried: bulk, CPU of the gateways", "s/GB", report.Less}
 	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", report.Less}
 	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", report.Less}
+	pastPingGW  = Metric{"not carried: ping-pong 64 B, CPU of the gateways", "µs", report.Less}
 	pastConnect = Metric{"not carried: connect()", "µs", report.Less}
 	offered     = Metric{"not carried: connect() with an option", "µs", report.Less}
 
 	rate1    = Metric{"connections, one at a time", "1/s", report.More}
 	rate1P50 = Metric{"connections, one at a time, median", "µs", report.Less}
 	rate1P99 = Metric{"connections, one at a time, 99 %", "µs", report.Less}
+	rate1CPU = Metric{"connections, one at a time, CPU", "µs", report.Less}
+	rate1GW  = Metric{"connections, one at a time, CPU of the gateways", "µs", report.Less}
 	rate8    = Metric{"connections, 8 at a time", "1/s", report.More}
 	rate8P50 = Metric{"connections, 8 at a time, median", "µs", report.Less}
 	rate8P99 = Metric{"connections, 8 at a time, 99 %", "µs", report.Less}
+	rate8CPU = Metric{"connections, 8 at a time, CPU", "µs", report.Less}
+	rate8GW  = Metric{"connections, 8 at a time, CPU of the gateways", "µs", report.Less}
 
-	idleFlow = Metric{"idle connections, memory of both gateways", "KiB each", report.Less}
-	idleCPU  = Metric{"idle connections, CPU of both gateways", "%", report.Less}
+	coldRate = Metric{"connections, cold peer", "1/s", report.More}
+	coldP50  = Metric{"connections, cold peer, median", "µs", report.Less}
+
+	besidePing      = Metric{"beside bulk: ping-pong 64 B, median", "µs", report.Less}
+	besidePingP99   = Metric{"beside bulk: ping-pong 64 B, 99 %", "µs", report.Less}
+	besidePingBulk  = Metric{"beside bulk: the stream with a ping-pong", "Gbit/s", report.More}
+	besideRate8     = Metric{"beside bulk: connections, 8 at a time", "1/s", report.More}
+	besideRate8P50  = Metric{"beside bulk: connections, median", "µs", report.Less}
+	besideRate8P99  = Metric{"beside bulk: connections, 99 %", "µs", report.Less}
+	besideRate8Bulk = Metric{"beside bulk: the stream with connections", "Gbit/s", report.More}
+
+	idleFlow   = Metric{"idle connections, memory of both gateways", "KiB each", report.Less}
+	idleOwn    = Metric{"idle connections, heap and stacks of one gateway", "KiB each", report.Less}
+	idleShared = Metric{"idle connections, rings and queue pairs", "KiB each", report.Less}
+	idleKernel = Metric{"idle connections, kernel objects of the machine", "KiB each", report.Less}
+	idleCPU    = Metric{"idle connections, CPU of both gateways", "%", report.Less}
 )
 
-// choice is a work and the program it needs.
+// choice is a work and the programs it needs.
 type choice struct {
-	program string
-	work    Work
+	programs string
+	work     Work
 }
 
-// works lists everything, or what the targets P1 to P5 and connections per
-// second need.
-func works(ways map[string]way, quick bool) []choice {
+// works lists everything.
+func works(ways map[string]way) []choice {
 	by := func(variants ...string) (list []way) {
 		for _, v := range variants {
-			if w, ok := ways[v]; ok {
-				list = append(list, w)
+			for _, name := range []string{v, otherPrefix + v} {
+				if w, ok := ways[name]; ok {
+					list = append(list, w)
+				}
 			}
 		}
 		return list
 	}
-	// The ways of most works, and those besides of the whole comparison.
+	// The ways of most works, and those besides.
 	most := func(more ...string) []way {
-		list := append([]string{report.TCP, TwoProxies, Shm, Auto}, more...)
-		if !quick {
-			list = append(list, OneProxy, GoSplice, Soft1500, Soft9000, Attached, Released)
-		}
-		return by(list...)
+		return by(append([]string{report.TCP, TwoProxies, Shm, Auto, OneProxy, GoSplice, Soft1500, Soft9000, Attached, Released}, more...)...)
 	}
-	stream := []string{TCP9000, RC1500, RC9000}
-	if quick {
-		stream = append(stream, Soft1500, Soft9000)
-	}
+	some := by(report.TCP, TwoProxies, Shm, Soft1500, Auto)
 	list := []choice{
-		{"iperf3", work("bulk", 1, most(stream...), bulk(1), bulk1, bulk1CPU)},
-		{"sockperf", work("ping", 1, most(Latency), pingPong(64), ping64, ping64P99)},
+		{"iperf3", work("bulk", 1, most(TCP9000, RC1500, RC9000), bulk(1), bulk1, bulk1CPU, bulk1GW)},
+		{"sockperf", work("ping", 1, most(Latency), pingPong(64), ping64, ping64P99, ping64GW)},
 		{"redis-benchmark", work("redis-c50", 1, most(), redis(20000, "-c", "50"), redisC50)},
 		{"redis-benchmark", work("redis-c1", 1, most(Latency), redis(4000, "-c", "1"), redisC1)},
 		{"redis-benchmark", work("redis-P16", 1, most(), redis(100000, "-c", "50", "-P", "16"), redisP16)},
-		{"iperf3", work("past-bulk", 2, by(report.TCP, Attached, Released), bulk(1), pastBulk, pastBulkCPU)},
-		{"sockperf", work("past-ping", 2, by(report.TCP, Attached, Released), pingPong(64), pastPing, pastPingP99)},
+		{"iperf3", work("past-bulk", 2, by(report.TCP, Attached, Released), bulk(1), pastBulk, pastBulkCPU, pastBulkGW)},
+		{"sockperf", work("past-ping", 2, by(report.TCP, Attached, Released), pingPong(64), pastPing, pastPingP99, pastPingGW)},
 		{"", work("past-connect", 3, by(report.TCP, Attached, Released), connects(500, 0), pastConnect)},
 		{"", work("offered", 1, by(report.TCP, Plain), connects(15, 110*time.Millisecond), offered)},
-		{"", work("connections", 1, most(), connectionRate(8), rate8, rate8P50, rate8P99)},
+		{"", work("connections", 1, most(), connectionRate(8), rate8, rate8P50, rate8P99, rate8CPU, rate8GW)},
+		{"iperf3 sockperf", work("beside-ping", 1, some, besideBulk(pingPong(64), 2), besidePing, besidePingP99, besidePingBulk)},
+		{"iperf3", work("beside-connections", 1, some, besideBulk(connectionRate(8), 3), besideRate8, besideRate8P50, besideRate8P99, besideRate8Bulk)},
+		{"", work("cold", 1, some, coldPeer, coldRate, coldP50)},
+		{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU, bulk8GW)},
+		{"sockperf", work("ping-4k", 1, most(Latency), pingPong(4096), ping4K, ping4KP99, ping4KGW)},
+		{"wrk", work("web", 1, most(), web(false), webKept)},
+		{"wrk", work("web-close", 1, most(), web(true), webClosed)},
+		{"", work("connections-1", 1, most(), connectionRate(1), rate1, rate1P50, rate1P99, rate1CPU, rate1GW)},
 	}
-	if quick {
-		return profiled(list)
-	}
-	list = append(list,
-		choice{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU)},
-		choice{"sockperf", work("ping-4k", 1, most(Latency), pingPong(4096), ping4K, ping4KP99)},
-		choice{"wrk", work("web", 1, most(), web(false), webKept)},
-		choice{"wrk", work("web-close", 1, most(), web(true), webClosed)},
-		choice{"", work("connections-1", 1, most(), connectionRate(1), rate1, rate1P50, rate1P99)},
-	)
 	for size := 1 << 10; size <= 4<<20; size <<= 2 {
 		list = append(list, choice{"", work("sizes", 1, by(report.TCP, Shm, Soft1500, Soft9000), writes(size), sizeMetric(size))})
 	}
-	idle := work("idle", 1, by(Shm, Soft9000), idleConnections, idleFlow, idleCPU)
+	idle := work("idle", 1, by(report.TCP, Shm, Soft9000), idleConnections, idleFlow, idleOwn, idleShared, idleKernel, idleCPU)
 	idle.Rounds, idle.Limit = 1, 2*time.Minute
 	return profiled(append(list, choice{"", idle}))
 }
@@ -120,9 +136,19 @@ var sampled = map[string][]string{
 	"past-connect":  {report.TCP, Attached, Released},
 }
 
+// MetricNames lists what reports call the works, by each number that they yield.
+func MetricNames() (names []string) {
+	for _, c := range works(nil) {
+		for _, m := range c.work.Metrics {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // ProfiledWorks lists what profiles of everything call their works.
 func ProfiledWorks() (names []string) {
-	for _, c := range works(nil, false) {
+	for _, c := range works(nil) {
 		if len(c.work.Profiled) > 0 {
 			names = append(names, c.work.Metrics[0].Name)
 		}
@@ -138,7 +164,9 @@ func profiled(list []choice) []choice {
 		w.Profiled = sampled[w.Name]
 		switch w.Name {
 		case "ping", "ping-4k", "past-ping":
-			w.Lead = 2400 * time.Millisecond // of sockperf: see pingPong
+			w.Lead, w.NoWarmUp = sockperfLead, true
+		case "beside-ping", "beside-connections":
+			w.NoWarmUp = true // the works that they are of have it
 		case "past-connect":
 			w.Long = connects(40000, 0)
 		case "sizes":

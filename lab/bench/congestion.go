@@ -42,6 +42,16 @@ func congestion(want string) (name string, restore func(), err error) {
 	return want, func() { _ = os.WriteFile(allowedCC, []byte(before), 0) }, nil
 }
 
+// pacing is a congestion control other than [Usual]: bbr, which paces, or else the
+// one that every kernel has.
+func pacing() string {
+	const available = "/proc/sys/net/ipv4/tcp_available_congestion_control"
+	if b, err := os.ReadFile(available); err == nil && slices.Contains(strings.Fields(string(b)), "bbr") {
+		return "bbr"
+	}
+	return "reno"
+}
+
 // used collects what a report must say of what was used: the congestion control of
 // the sockets of programs by variant, and remarks.
 type used struct {

@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -51,3 +52,33 @@ func parseCPU(text string) (t ticks, err error) {
 
 // busySince returns the processor seconds worked since then.
 func (t ticks) busySince(then ticks) float64 { return float64(t.busy-then.busy) / ticksPerSecond }
+
+// meter reads processor times before and after a run.
+type meter struct {
+	w        way
+	machine  ticks
+	gateways float64
+}
+
+func (w way) meter() (m meter, err error) {
+	m.w = w
+	if m.gateways, err = w.gatewayCPU(); err != nil {
+		return m, err
+	}
+	m.machine, err = machineCPU()
+	return m, err
+}
+
+// spent is what the whole machine has worked since, and the way's gateways of
+// it, in seconds; NaN for a way without gateways.
+func (m meter) spent() (machine, gateways float64, err error) {
+	now, err := m.w.meter()
+	if err != nil {
+		return 0, 0, err
+	}
+	gateways = now.gateways - m.gateways
+	if m.w.client.gateway == nil && m.w.server.gateway == nil {
+		gateways = math.NaN()
+	}
+	return now.machine.busySince(m.machine), gateways, nil
+}

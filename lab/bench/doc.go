@@ -7,7 +7,8 @@
 // Every way has hosts of its own, with its own gateways (or proxies, or
 // nothing), its own control groups, so that the eBPF programs of one way do not
 // run for another, and its own cable; the congestion control is the same
-// everywhere. All of them are up all the time, so that rounds do interleave.
+// everywhere. All that are compared are up all the time, so that rounds do
+// interleave.
 //
 // A run counts only if it was what it claims to be: the gateways' counters are
 // read before and after, and a connection that went another way makes the run a

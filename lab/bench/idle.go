@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -24,11 +25,11 @@ const (
 )
 
 // idleConnections opens many connections, each of which has carried a byte
-// there and back, and looks at the gateways for a while: the memory they have
-// more than before by connection, and the processor time they take.
+// there and back, and looks at the gateways for a while: the memory there is more
+// than before by connection, in parts, and the processor time they take.
 func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, err error) {
 	count := min(idleCount, openFiles()-idleSpare)
-	if w.variant != Shm {
+	if w.kind() == Soft9000 {
 		count = min(count, idleSoft)
 	}
 	if d <= warmUp {
@@ -36,7 +37,7 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 	} else {
 		w.used.say(fmt.Sprintf("idle connections of %s: %d (open files of a process: %d)", w.variant, count, openFiles()))
 	}
-	before, err := w.gatewayMemory()
+	before, err := w.memory()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 	if err := testnet.Sleep(ctx, time.Second); err != nil { // what follows connections settles
 		return nil, err
 	}
-	after, err := w.gatewayMemory()
+	after, err := w.memory()
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,18 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 	if err != nil {
 		return nil, err
 	}
-	return []float64{(after - before) / 1024 / float64(count), (end - start) / time.Since(begin).Seconds() * 100}, nil
+	each := func(part func(memory) float64) float64 { return (part(after) - part(before)) / float64(count) }
+	values := []float64{
+		each(func(m memory) float64 { return m.all }), each(func(m memory) float64 { return m.own / 2 }),
+		each(func(m memory) float64 { return m.shared }), each(func(m memory) float64 { return m.kernel }),
+		(end - start) / time.Since(begin).Seconds() * 100,
+	}
+	if len(w.daemons()) == 0 {
+		for _, i := range []int{0, 1, 2, 4} {
+			values[i] = math.NaN()
+		}
+	}
+	return values, nil
 }
 
 // endIdle ends the client, which closes its connections.
@@ -111,33 +123,53 @@ func (h *host) daemons() []int {
 	return append([]int{pid}, h.Children(pid)...)
 }
 
-// gatewayMemory is what the gateways' processes have for themselves, and share
-// with each other counted once, in bytes.
-func (w way) gatewayMemory() (float64, error) {
-	total := 0.0
+// memory is what both gateways have, and the kernel on the whole machine, in KiB.
+type memory struct {
+	all    float64 // of the gateways
+	own    float64 // of it, what a process has for itself: heap, with garbage, and stacks
+	shared float64 // of it, what they share: rings, queue pairs
+	kernel float64 // objects of the kernel, mostly of sockets
+}
+
+// memory reads it. What processes share with each other counts once.
+func (w way) memory() (m memory, err error) {
 	for _, pid := range w.daemons() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil {
-			return 0, fmt.Errorf("memory of a gateway: %w", err)
+			return m, fmt.Errorf("memory of a gateway: %w", err)
 		}
-		kib, err := parsePSS(string(b))
-		if err != nil {
-			return 0, err
+		for _, f := range []struct {
+			to   *float64
+			name string
+		}{{&m.all, "Pss:"}, {&m.own, "Pss_Anon:"}, {&m.shared, "Pss_Shmem:"}} {
+			kib, err := parseKiB(string(b), f.name)
+			if err != nil {
+				return m, err
+			}
+			*f.to += kib
 		}
-		total += kib * 1024
 	}
-	return total, nil
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return m, fmt.Errorf("memory of the kernel: %w", err)
+	}
+	m.kernel, err = parseKiB(string(b), "Slab:")
+	return m, err
 }
 
-// parsePSS reads the proportional set size of smaps_rollup in KiB (proc(5)):
-// what two processes share counts half for each.
-func parsePSS(text string) (float64, error) {
+// parseKiB reads a line of smaps_rollup, where a proportional set size counts what
+// two processes share half for each, or of meminfo (proc(5)).
+func parseKiB(text, name string) (float64, error) {
 	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
-			return number(f[1])
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
+			kib, err := strconv.ParseUint(f[1], 10, 48)
+			if err != nil {
+				return 0, fmt.Errorf("memory: %w: %w", errOutput, err)
+			}
+			return float64(kib), nil
 		}
 	}
-	return 0, fmt.Errorf("smaps_rollup: %w: no Pss", errOutput)
+	return 0, fmt.Errorf("memory: %w: no %s", errOutput, name)
 }
 
 // gatewayCPU is the processor time of the gateways so far, in seconds.

@@ -37,7 +37,6 @@ type cable struct {
 // network is everything that a comparison runs on.
 type network struct {
 	dir        string
-	executable string
 	congestion string
 	pins       pins
 	used       used
@@ -45,28 +44,28 @@ type network struct {
 	hosts      []*host
 }
 
-// newNetwork makes hosts of these names.
-func newNetwork(executable, congestion string, names []string) (_ *network, err error) {
-	n := &network{executable: executable, congestion: congestion, pins: thesePins()}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, n.close())
-		}
-	}()
-	if n.dir, err = os.MkdirTemp("", "smcgw-bench-"); err != nil {
+// newNetwork makes a network without hosts.
+func newNetwork(congestion string) (*network, error) {
+	dir, err := os.MkdirTemp("", "smcgw-bench-")
+	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
+	return &network{dir: dir, congestion: congestion, pins: thesePins()}, nil
+}
+
+// makeHosts makes hosts of these names.
+func (n *network) makeHosts(names []string) (err error) {
 	if n.net, err = testnet.New(testnet.Config{Hosts: names}); err != nil {
-		return nil, fmt.Errorf("make hosts: %w", err)
+		return fmt.Errorf("make hosts: %w", err)
 	}
 	for _, th := range n.net.Hosts() {
 		h := &host{Host: th, pins: n.pins}
 		n.hosts = append(n.hosts, h)
 		if err := n.prepare(h); err != nil {
-			return nil, fmt.Errorf("host %s: %w", h.Name, err)
+			return fmt.Errorf("host %s: %w", h.Name, err)
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // prepare gives a host its control group, and what all hosts have in common:
@@ -128,8 +127,9 @@ func (n *network) close() error {
 	return errors.Join(errs...)
 }
 
-// setup is how a gateway is configured.
+// setup is a gateway's program and how it is configured.
 type setup struct {
+	executable string
 	devices    []string
 	accelerate []uint16
 	auto       []uint16
@@ -147,7 +147,7 @@ policy:
 shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
 cgroup_path: %[7]s
-limits: { handshake_timeout: 1s, new_flows_per_second: 100000, memory: 4GiB }
+limits: { handshake_timeout: 1s, new_flows_per_second: 100000, memory: 4GiB, peer_share: 100%% }
 %[8]s`
 
 // gatewayProcess is a running gateway.
@@ -170,7 +170,7 @@ func (n *network) up(ctx context.Context, h *host, s setup) error {
 	}
 	policy.WriteString("  - { name: default, action: pass }\n")
 	p, admin, err := daemon.Start(ctx, h.Host, daemon.Spec{
-		Executable: n.executable,
+		Executable: s.executable,
 		File:       filepath.Join(n.dir, h.Name+".yaml"),
 		Configuration: fmt.Sprintf(configuration, n.dir, h.Name, strings.Join(s.devices, ", "), &policy, s.carriers, s.shm,
 			h.cgroup.Path, s.more),

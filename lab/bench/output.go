@@ -18,19 +18,25 @@ import (
 // errOutput says that a program printed something else than it does.
 var errOutput = errors.New("not the output of the program")
 
+// iperf is the output of iperf3 -J.
+type iperf struct {
+	Error string `json:"error"`
+	End   struct {
+		Sent       iperfSum `json:"sum_sent"`
+		Received   iperfSum `json:"sum_received"`
+		Congestion string   `json:"sender_tcp_congestion"`
+	} `json:"end"`
+}
+
+type iperfSum struct {
+	Bytes   float64 `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+}
+
 // parseIPerf returns what iperf3 -J says arrived, in how many seconds, and the
 // congestion control of the socket that sent.
 func parseIPerf(out string) (bytes, seconds float64, congestion string, err error) {
-	var r struct {
-		Error string `json:"error"`
-		End   struct {
-			Received struct {
-				Bytes   float64 `json:"bytes"`
-				Seconds float64 `json:"seconds"`
-			} `json:"sum_received"`
-			Congestion string `json:"sender_tcp_congestion"`
-		} `json:"end"`
-	}
+	var r iperf
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		return 0, 0, "", fmt.Errorf("iperf3: %w: %w", errOutput, err)
 	}
@@ -43,25 +49,60 @@ func parseIPerf(out string) (bytes, seconds float64, congestion string, err erro
 	return r.End.Received.Bytes, r.End.Received.Seconds, r.End.Congestion, nil
 }
 
-var percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
+// iperfInterrupted is what iperf3 says when a signal has ended it.
+const iperfInterrupted = "interrupt - the client has terminated"
 
-// parseSockperf returns the median and the 99th percentile in microseconds.
-func parseSockperf(out string) (p50, p99 float64, err error) {
+// parseInterrupted returns the rate in Gbit/s of an iperf3 -J that a signal has
+// ended. It knows only what it has sent.
+func parseInterrupted(out string) (float64, error) {
+	var r iperf
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		return 0, fmt.Errorf("iperf3: %w: %w", errOutput, err)
+	}
+	if r.Error != iperfInterrupted {
+		return 0, fmt.Errorf("iperf3: not interrupted: %s", r.Error)
+	}
+	// Until it hears of the server it counts both as received.
+	sum := r.End.Sent
+	if sum.Bytes == 0 {
+		sum = r.End.Received
+	}
+	if sum.Bytes <= 0 || sum.Seconds <= 0 {
+		return 0, fmt.Errorf("iperf3: %w: nothing sent", errOutput)
+	}
+	return sum.Bytes * 8 / 1e9 / sum.Seconds, nil
+}
+
+var (
+	percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
+	roundTrips = regexp.MustCompile(`\[Total Run\].* ReceivedMessages=([0-9]+)\n`)
+)
+
+// pings are what sockperf says of round trips: the median and the 99th percentile
+// in microseconds, and how many there were, those included that do not count.
+type pings struct{ p50, p99, trips float64 }
+
+func parseSockperf(out string) (p pings, err error) {
 	for _, m := range percentile.FindAllStringSubmatch(out, -1) {
 		v, err := number(m[2])
 		if err != nil {
-			return 0, 0, fmt.Errorf("sockperf: %w", err)
+			return p, fmt.Errorf("sockperf: %w", err)
 		}
 		if m[1] == "50" {
-			p50 = v
+			p.p50 = v
 		} else {
-			p99 = v
+			p.p99 = v
 		}
 	}
-	if p50 == 0 || p99 == 0 {
-		return 0, 0, fmt.Errorf("sockperf: %w: no percentiles", errOutput)
+	if m := roundTrips.FindStringSubmatch(out); m != nil {
+		if p.trips, err = number(m[1]); err != nil {
+			return p, fmt.Errorf("sockperf: %w", err)
+		}
 	}
-	return p50, p99, nil
+	if p.p50 == 0 || p.p99 == 0 || p.trips == 0 {
+		return p, fmt.Errorf("sockperf: %w: no percentiles, or no count", errOutput)
+	}
+	return p, nil
 }
 
 // number accepts what can be a measurement.

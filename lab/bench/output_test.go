@@ -18,10 +18,11 @@ var parsers = []struct {
 		b, t, _, err := parseIPerf(s)
 		return []float64{b, t}, err
 	}, []float64{1702100992, 1.00018}},
+	{"iperf3-interrupted.json", one(parseInterrupted), []float64{21.2019718}},
 	{"sockperf.txt", func(s string) ([]float64, error) {
-		p50, p99, err := parseSockperf(s)
-		return []float64{p50, p99}, err
-	}, []float64{5.011, 5.999}},
+		p, err := parseSockperf(s)
+		return []float64{p.p50, p.p99, p.trips}, err
+	}, []float64{5.011, 5.999, 162965}},
 	{"redis.csv", one(parseRedis), []float64{80000}},
 	{"wrk.txt", one(parseWrk), []float64{120323.03}},
 	{"wrk-close.txt", one(parseWrk), []float64{26737.04}},
@@ -48,7 +49,7 @@ func TestParse(t *testing.T) {
 	for _, p := range parsers {
 		got, err := p.parse(read(t, p.file))
 		require.NoError(t, err, p.file)
-		require.InDeltaSlice(t, p.want, got, 1e-9, p.file)
+		require.InDeltaSlice(t, p.want, got, 1e-6, p.file)
 	}
 }
 
@@ -58,7 +59,7 @@ func TestParseTruncated(t *testing.T) {
 		text := read(t, p.file)
 		for i := range text {
 			if got, err := p.parse(text[:i]); err == nil {
-				require.InDeltaSlice(t, p.want, got, 1e-9, "%s up to %d", p.file, i)
+				require.InDeltaSlice(t, p.want, got, 1e-6, "%s up to %d", p.file, i)
 			}
 		}
 	}
@@ -85,6 +86,12 @@ func TestParseErrors(t *testing.T) {
 	require.ErrorContains(t, err, "Connection refused")
 	_, _, _, err = parseIPerf(`{"end":{"sum_received":{"bytes":0,"seconds":1}}}`)
 	require.ErrorIs(t, err, errOutput)
+	_, err = parseInterrupted(read(t, "iperf3.json"))
+	require.ErrorContains(t, err, "not interrupted")
+	_, err = parseInterrupted(read(t, "iperf3-refused.json"))
+	require.ErrorContains(t, err, "Connection refused")
+	_, err = parseInterrupted(`{"error":"interrupt - the client has terminated","end":{}}`)
+	require.ErrorIs(t, err, errOutput)
 	_, err = parseWrk(read(t, "wrk-refused.txt"))
 	require.ErrorIs(t, err, errOutput)
 	_, err = parseWrk("  Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec: 5.00\n")
@@ -93,8 +100,10 @@ func TestParseErrors(t *testing.T) {
 	require.ErrorIs(t, err, errOutput)
 	_, err = parseRedis("\"test\",\"rps\"\n")
 	require.ErrorIs(t, err, errOutput)
-	_, _, err = parseSockperf("sockperf: ---> percentile 99.000 =    0.000\nsockperf: ---> percentile 50.000 =    5.0\n")
+	_, err = parseSockperf("sockperf: ---> percentile 99.000 =    0.000\nsockperf: ---> percentile 50.000 =    5.0\n")
 	require.ErrorIs(t, err, errOutput)
+	_, err = parseSockperf("sockperf: ---> percentile 99.000 =    9.000\nsockperf: ---> percentile 50.000 =    5.0\n")
+	require.ErrorIs(t, err, errOutput, "how many?")
 	_, err = parseCPU("cpu0 1 2 3 4 5 6 7 8 9 10\n")
 	require.ErrorIs(t, err, errNoCPU)
 }
@@ -128,9 +137,15 @@ func TestParseProcess(t *testing.T) {
 			require.InDelta(t, 4, got, 1e-9, cpu[:i])
 		}
 	}
-	pss, err := parsePSS("00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\n")
+	rollup := "00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\nPss_Anon: 0 kB\n"
+	pss, err := parseKiB(rollup, "Pss:")
 	require.NoError(t, err)
 	require.InDelta(t, 1234, pss, 1e-9)
-	_, err = parsePSS("Rss: 10 kB\n")
-	require.ErrorIs(t, err, errOutput)
+	pss, err = parseKiB(rollup, "Pss_Anon:")
+	require.NoError(t, err)
+	require.Zero(t, pss)
+	for _, bad := range []string{"Rss: 10 kB\n", "Pss: -1 kB\n", "Pss: many kB\n", "Pss: 1"} {
+		_, err = parseKiB(bad, "Pss:")
+		require.ErrorIs(t, err, errOutput, bad)
+	}
 }

@@ -32,10 +32,10 @@ const (
 	tries = 3
 )
 
-// tooFew says that a profile has too few samples to say something.
-type tooFew int
+// tooFewError says that a profile has too few samples to say something.
+type tooFewError int
 
-func (n tooFew) Error() string { return fmt.Sprintf("only %d samples", int(n)) }
+func (n tooFewError) Error() string { return fmt.Sprintf("only %d samples", int(n)) }
 
 // profiler looks at works that a runner does.
 type profiler struct {
@@ -78,7 +78,7 @@ func (p *profiler) all(ctx context.Context, works []Work) (list []paper.Profile,
 	start := time.Now()
 	runs(works, func(w *Work, c *Cell) bool {
 		one, err := p.one(ctx, w, c)
-		for n := 1; n < tries && errors.As(err, new(tooFew)); n++ {
+		for n := 1; n < tries && errors.As(err, new(tooFewError)); n++ {
 			one, err = p.one(ctx, w, c)
 		}
 		switch {
@@ -175,7 +175,7 @@ func (p *profiler) count(out *paper.Profile, l look) error {
 		folded.Add(&s, role)
 	}
 	if tally.Samples() < fewest {
-		return tooFew(tally.Samples())
+		return tooFewError(tally.Samples())
 	}
 	out.Samples, out.Parts = tally.Samples(), tally.Parts()
 	f, err := os.Create(filepath.Join(p.directory, fileName(out.Work+"."+out.Variant)+".folded"))

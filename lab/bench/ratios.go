@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,65 +14,154 @@ import (
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
-// quotient is a ratio of two ways of the same work.
-type quotient struct{ metric, variant, base string }
+// Usual is the congestion control that Linux has unless it is told otherwise.
+const Usual = "cubic"
+
+// pass is a comparison with one congestion control. A quick comparison has two.
+type pass uint8
+
+const (
+	usualPass  pass = 1 << iota // with [Usual]
+	pacedPass                   // with bbr, or reno where the kernel has no bbr
+	bothPasses = usualPass | pacedPass
+)
+
+// of finds the report of a pass: the first with [Usual], or the last one. A
+// comparison with a single congestion control is the paced pass, whatever it is.
+func (p pass) of(reports []*paper.Report) *paper.Report {
+	if p == pacedPass {
+		return reports[len(reports)-1]
+	}
+	i := slices.IndexFunc(reports, func(r *paper.Report) bool { return r.Machine.CongestionControl == Usual })
+	if i < 0 {
+		return &paper.Report{}
+	}
+	return reports[i]
+}
+
+// quotient is a ratio of two ways of the same work, of one pass.
+type quotient struct {
+	pass          pass
+	metric        Metric
+	variant, base string
+}
 
 // target is a ratio that the project aims at: that of one quotient, or of
 // several the worst.
 type target struct {
-	key   string
-	worst report.Better // the direction that is better
-	of    []quotient
+	key    string
+	better report.Better
+	of     []quotient
 }
 
-// targets are those of P1 to P5, in the order they are printed.
+// paced makes a target of the pass of P1 to P5.
+func paced(key string, better report.Better, of ...quotient) target {
+	for i := range of {
+		of[i].pass = pacedPass
+	}
+	return target{key, better, of}
+}
+
+// usual makes a target of the pass with what most hosts have.
+func usual(key string, better report.Better, of ...quotient) target {
+	for i := range of {
+		of[i].pass = usualPass
+	}
+	return target{key, better, of}
+}
+
+// vs is a quotient to plain TCP.
+func vs(metric Metric, variant string) quotient {
+	return quotient{metric: metric, variant: variant, base: report.TCP}
+}
+
+// vsChain is a quotient to two HAProxies.
+func vsChain(metric Metric, variant string) quotient {
+	return quotient{metric: metric, variant: variant, base: TwoProxies}
+}
+
+// targets are the ratios of the last line, in its order. docs/BENCHMARKS.md
+// says what each key means.
 //
 // P3 with action auto and P4 are promises about several works or ways at once;
 // their ratio is that of the one that keeps the promise worst. P5 is a reliable
 // connection of the soft device beside one stream of iperf3 over a link of the
 // same MTU; its whole path, iperf3 through both gateways, is among the details.
 var targets = []target{
-	{"p1_vs_tcp", report.More, []quotient{{bulk1.Name, Shm, report.TCP}}},
-	{"p1_vs_chain", report.More, []quotient{{bulk1.Name, Shm, TwoProxies}}},
-	{"p1_cpu_vs_chain", report.Less, []quotient{{bulk1CPU.Name, Shm, TwoProxies}}},
-	{"p2_vs_tcp", report.Less, []quotient{{ping64.Name, Shm, report.TCP}}},
-	{"p2_vs_chain", report.Less, []quotient{{ping64.Name, Shm, TwoProxies}}},
-	{"p2_latency_profile_vs_tcp", report.Less, []quotient{{ping64.Name, Latency, report.TCP}}},
-	{"p3_c1_vs_chain", report.More, []quotient{{redisC1.Name, Shm, TwoProxies}}},
-	{"p3_c50_vs_chain", report.More, []quotient{{redisC50.Name, Shm, TwoProxies}}},
-	{"p3_p16_vs_chain", report.More, []quotient{{redisP16.Name, Shm, TwoProxies}}},
-	{"p3_auto_vs_tcp", report.More, []quotient{
-		{redisC1.Name, Auto, report.TCP}, {redisC50.Name, Auto, report.TCP}, {redisP16.Name, Auto, report.TCP},
-	}},
-	{"p4_throughput", report.More, []quotient{{pastBulk.Name, Attached, report.TCP}, {pastBulk.Name, Released, report.TCP}}},
-	{"p4_rtt", report.Less, []quotient{{pastPing.Name, Attached, report.TCP}, {pastPing.Name, Released, report.TCP}}},
-	{"p4_connect", report.Less, []quotient{
-		{pastConnect.Name, Attached, report.TCP}, {pastConnect.Name, Released, report.TCP}, {offered.Name, Plain, report.TCP},
-	}},
-	{"p5_1500", report.More, []quotient{{bulk1.Name, RC1500, report.TCP}}},
-	{"p5_9000", report.More, []quotient{{bulk1.Name, RC9000, TCP9000}}},
+	paced("p1_vs_tcp", report.More, vs(bulk1, Shm)),
+	paced("p1_vs_chain", report.More, vsChain(bulk1, Shm)),
+	paced("p1_cpu_vs_chain", report.Less, vsChain(bulk1CPU, Shm)),
+	paced("p2_vs_tcp", report.Less, vs(ping64, Shm)),
+	paced("p2_vs_chain", report.Less, vsChain(ping64, Shm)),
+	paced("p2_latency_profile_vs_tcp", report.Less, vs(ping64, Latency)),
+	paced("p3_c1_vs_chain", report.More, vsChain(redisC1, Shm)),
+	paced("p3_c50_vs_chain", report.More, vsChain(redisC50, Shm)),
+	paced("p3_p16_vs_chain", report.More, vsChain(redisP16, Shm)),
+	paced("p3_auto_vs_tcp", report.More, vs(redisC1, Auto), vs(redisC50, Auto), vs(redisP16, Auto)),
+	paced("p4_throughput", report.More, vs(pastBulk, Attached), vs(pastBulk, Released)),
+	paced("p4_rtt", report.Less, vs(pastPing, Attached), vs(pastPing, Released)),
+	paced("p4_connect", report.Less, vs(pastConnect, Attached), vs(pastConnect, Released), vs(offered, Plain)),
+	paced("p5_1500", report.More, vs(bulk1, RC1500)),
+	paced("p5_9000", report.More, quotient{metric: bulk1, variant: RC9000, base: TCP9000}),
+	usual("cubic_shm_vs_tcp", report.More, vs(bulk1, Shm)),
+	usual("cubic_shm_cpu_vs_tcp", report.Less, vs(bulk1CPU, Shm)),
+	usual("cubic_soft_vs_tcp", report.More, vs(bulk1, Soft1500)),
+	usual("setup_shm_vs_chain", report.More, vsChain(rate8, Shm)),
+	usual("setup_soft_vs_chain", report.More, vsChain(rate8, Soft1500)),
+	usual("beside_bulk_p99_vs_tcp", report.Less, vs(besidePingP99, Shm), vs(besidePingP99, Soft1500)),
+	{"auto_worst_vs_tcp", report.More, autoEverywhere()},
+}
+
+// autoWorks are the works of a quick comparison that rules with action auto do,
+// by their first figure.
+var autoWorks = []Metric{bulk1, ping64, redisC1, redisC50, redisP16, rate8, besidePing}
+
+func autoEverywhere() (list []quotient) {
+	for _, p := range []pass{usualPass, pacedPass} {
+		for _, m := range autoWorks {
+			list = append(list, quotient{p, m, Auto, report.TCP})
+		}
+	}
+	return list
 }
 
 // beside are ratios that are aimed at too, and only told.
 var beside = []target{
-	{"p5_1500, whole path", report.More, []quotient{{bulk1.Name, Soft1500, report.TCP}}},
-	{"p5_9000, whole path", report.More, []quotient{{bulk1.Name, Soft9000, TCP9000}}},
-	{"p8, connections per second", report.More, []quotient{{rate8.Name, Shm, TwoProxies}}},
-	{"p8 with auto", report.More, []quotient{{rate8.Name, Auto, report.TCP}}},
+	paced("p5_1500, whole path", report.More, vs(bulk1, Soft1500)),
+	usual("the stream over shm, with two proxies", report.More, vsChain(bulk1, Shm)),
+	usual("connections over shm", report.More, vs(rate8, Shm)),
+	usual("connections over soft", report.More, vs(rate8, Soft1500)),
+	usual("connections over shm, median", report.Less, vs(rate8P50, Shm)),
+	usual("small beside bulk over shm, median", report.Less, vs(besidePing, Shm)),
+	usual("small beside bulk over soft, median", report.Less, vs(besidePing, Soft1500)),
+}
+
+// needed are the ways of each metric that the ratios of some passes are made of.
+func needed(passes pass) map[string][]string {
+	need := map[string][]string{}
+	for _, t := range slices.Concat(targets, beside) {
+		for _, q := range t.of {
+			if q.pass&passes != 0 {
+				need[q.metric.Name] = append(need[q.metric.Name], q.variant, q.base)
+			}
+		}
+	}
+	return need
 }
 
 // ErrMissing says that a ratio could not be made: every round of it failed, or a
 // program is missing.
 var ErrMissing = errors.New("ratios are missing")
 
-// Ratios writes the ratios of the targets P1 to P5, medians of those of the
-// rounds, as one line of JSON to line, and each with its spread to details. One
-// that cannot be had is null, and makes the error.
-func Ratios(r *paper.Report, line, details io.Writer) error {
+// Ratios writes the ratios of the targets, medians of those of the rounds, as
+// one line of JSON to line, and each with its spread to details. One that cannot
+// be had is null, and makes the error. The reports are those of [Quick], or one
+// of [Run].
+func Ratios(reports []*paper.Report, line, details io.Writer) error {
 	var missing []string
 	var out strings.Builder
 	for i, t := range targets {
-		s := t.spread(r, details)
+		s := t.spread(reports, details)
 		value := "null"
 		if s.N > 0 {
 			value = strconv.FormatFloat(math.Round(s.Median*1000)/1000, 'f', -1, 64)
@@ -88,7 +178,7 @@ func Ratios(r *paper.Report, line, details io.Writer) error {
 		fmt.Fprintf(&out, "%s:%s", key, value)
 	}
 	for _, t := range beside {
-		t.spread(r, details)
+		t.spread(reports, details)
 	}
 	if _, err := fmt.Fprintf(line, "{%s}\n", &out); err != nil {
 		return fmt.Errorf("ratios: %w", err)
@@ -100,19 +190,46 @@ func Ratios(r *paper.Report, line, details io.Writer) error {
 }
 
 // spread is that of the worst quotient; none if one is missing.
-func (t *target) spread(r *paper.Report, details io.Writer) report.Spread {
+func (t *target) spread(reports []*paper.Report, details io.Writer) report.Spread {
 	var all report.Spread
 	for i, q := range t.of {
-		s, ok := r.Ratio(q.metric, q.variant, q.base)
+		r := q.pass.of(reports)
+		variant, base := q.sides(t.better)
+		s, ok := r.Ratio(q.metric.Name, variant, base)
 		if !ok {
-			fmt.Fprintf(details, "%s: no ratio of %s, %s to %s\n", t.key, q.metric, q.variant, q.base)
+			fmt.Fprintf(details, "%s: no ratio of %s, %s to %s\n", t.key, q.metric.Name, variant, base)
 			return report.Spread{}
 		}
-		fmt.Fprintf(details, "%s: %.3f (%.2f – %.2f, %d rounds): %s, %s to %s, %s is better\n",
-			t.key, s.Median, s.Min, s.Max, s.N, q.metric, q.variant, q.base, t.worst)
-		if i == 0 || t.worst == report.More && s.Median < all.Median || t.worst == report.Less && s.Median > all.Median {
+		fmt.Fprintf(details, "%s: %.3f (%.2f – %.2f, %d rounds): %s, %s to %s, %s is better, %s\n",
+			t.key, s.Median, s.Min, s.Max, s.N, q.metric.Name, variant, base, t.better, r.Machine.CongestionControl)
+		q.versusOther(t, r, details)
+		if i == 0 || t.better == report.More && s.Median < all.Median || t.better == report.Less && s.Median > all.Median {
 			all = s
 		}
 	}
 	return all
+}
+
+// sides are what is divided by what: figures of which less is better are turned
+// over where the target is a ratio of which more is.
+func (q *quotient) sides(better report.Better) (variant, base string) {
+	if q.metric.Better != better {
+		return q.base, q.variant
+	}
+	return q.variant, q.base
+}
+
+// versusOther tells the same ratio of the other gateway, and the ratio of the two
+// gateways, of values of the same round.
+func (q *quotient) versusOther(t *target, r *paper.Report, details io.Writer) {
+	o := *q
+	o.variant = otherPrefix + q.variant
+	variant, base := o.sides(t.better)
+	if s, ok := r.Ratio(q.metric.Name, variant, base); ok {
+		fmt.Fprintf(details, "  the other gateway: %.3f (%.2f – %.2f, %d rounds)", s.Median, s.Min, s.Max, s.N)
+		o.base, o.variant = o.variant, q.variant
+		variant, base = o.sides(t.better)
+		s, _ = r.Ratio(q.metric.Name, variant, base)
+		fmt.Fprintf(details, "; this one to it: %.3f (%.2f – %.2f)\n", s.Median, s.Min, s.Max)
+	}
 }

@@ -3,6 +3,9 @@ package bench
 import (
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,26 +20,37 @@ var keys = []string{
 	"p1_vs_tcp", "p1_vs_chain", "p1_cpu_vs_chain", "p2_vs_tcp", "p2_vs_chain", "p2_latency_profile_vs_tcp",
 	"p3_c1_vs_chain", "p3_c50_vs_chain", "p3_p16_vs_chain", "p3_auto_vs_tcp",
 	"p4_throughput", "p4_rtt", "p4_connect", "p5_1500", "p5_9000",
+	"cubic_shm_vs_tcp", "cubic_shm_cpu_vs_tcp", "cubic_soft_vs_tcp", "setup_shm_vs_chain", "setup_soft_vs_chain",
+	"beside_bulk_p99_vs_tcp", "auto_worst_vs_tcp",
 }
 
-// complete is a report in which every variant is twice the base, the third
-// round of some apart.
-func complete() *paper.Report {
-	r := &paper.Report{}
-	seen := map[[2]string]bool{}
-	add := func(work, variant string, values ...float64) {
-		if !seen[[2]string{work, variant}] {
-			seen[[2]string{work, variant}] = true
-			r.Series = append(r.Series, report.Series{Work: work, Variant: variant, Values: values})
+// complete is a report with each congestion control in which every variant is twice
+// as good or bad as a key says it when the number is higher, the third round of some
+// apart.
+func complete() []*paper.Report {
+	list := []*paper.Report{{}, {}}
+	list[0].Machine.CongestionControl, list[1].Machine.CongestionControl = Usual, "bbr"
+	seen := map[quotient]bool{}
+	add := func(q quotient, variant string, values ...float64) {
+		at := quotient{pass: q.pass, metric: q.metric, variant: variant}
+		if !seen[at] {
+			seen[at] = true
+			r := q.pass.of(list)
+			r.Series = append(r.Series, report.Series{Work: q.metric.Name, Variant: variant, Values: values})
 		}
 	}
 	for _, t := range targets {
 		for _, q := range t.of {
-			add(q.metric, q.base, 1, 2, 4)
-			add(q.metric, q.variant, 2, 4, math.NaN())
+			if q.metric.Better == t.better {
+				add(q, q.base, 2, 4, 8)
+				add(q, q.variant, 4, 8, math.NaN())
+			} else { // of auto, which is an own way
+				add(q, q.base, 2, 4, 8)
+				add(q, q.variant, 1, 2, math.NaN())
+			}
 		}
 	}
-	return r
+	return list
 }
 
 func TestRatios(t *testing.T) {
@@ -47,21 +61,123 @@ func TestRatios(t *testing.T) {
 	got := map[string]float64{}
 	require.NoError(t, json.Unmarshal([]byte(line.String()), &got))
 	require.Len(t, got, len(keys))
+	at := 0
 	for _, k := range keys {
 		require.InDelta(t, 2, got[k], 1e-9, k)
 		require.Contains(t, details.String(), k+": 2.000 (2.00 – 2.00, 2 rounds)")
+		next := strings.Index(line.String(), `"`+k+`":`)
+		require.Greater(t, next, at-1, "%s is not in its place", k)
+		at = next
+	}
+}
+
+// The page explains each key.
+func TestKeysAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "BENCHMARKS.md"))
+	require.NoError(t, err)
+	for _, k := range keys {
+		require.Contains(t, string(page), "`"+k+"`")
+	}
+}
+
+// A ratio is of the comparison with its own congestion control.
+func TestRatiosOfTheirPass(t *testing.T) {
+	list := complete()
+	for i, s := range list[0].Series {
+		if s.Work == bulk1.Name && s.Variant == Shm {
+			list[0].Series[i].Values = []float64{1, 2, 4}
+		}
+	}
+	var line strings.Builder
+	require.NoError(t, Ratios(list, &line, &strings.Builder{}))
+	require.Contains(t, line.String(), `"p1_vs_tcp":2,`)
+	require.Contains(t, line.String(), `"cubic_shm_vs_tcp":0.5,`)
+
+	// One that is alone is all there is to tell of.
+	line.Reset()
+	require.ErrorIs(t, Ratios(list[1:], &line, &strings.Builder{}), ErrMissing)
+	require.Contains(t, line.String(), `"p1_vs_tcp":2,`)
+	require.Contains(t, line.String(), `"cubic_shm_vs_tcp":null,`)
+	line.Reset()
+	require.ErrorIs(t, Ratios(list[:1], &line, &strings.Builder{}), ErrMissing)
+	require.Contains(t, line.String(), `"p1_vs_tcp":0.5,`)
+	require.Contains(t, line.String(), `"cubic_shm_vs_tcp":0.5,`)
+}
+
+// A time of auto that is longer than TCP's makes the ratio less than one.
+func TestAutoIsAtMostAsGoodAsItsWorstWork(t *testing.T) {
+	list := complete()
+	for i, s := range list[1].Series {
+		if s.Work == ping64.Name && s.Variant == Auto {
+			list[1].Series[i].Values = []float64{4, 8, 16}
+		}
+	}
+	var line, details strings.Builder
+	require.NoError(t, Ratios(list, &line, &details))
+	require.Contains(t, line.String(), `"auto_worst_vs_tcp":0.5}`)
+	require.Contains(t, details.String(), "auto_worst_vs_tcp: 0.500 (0.50 – 0.50, 3 rounds): ping-pong 64 B, median, tcp to auto, more is better, bbr")
+}
+
+// Two gateways are compared with TCP and with each other.
+func TestRatiosOfTheOther(t *testing.T) {
+	list := complete()
+	for _, s := range list[1].Series {
+		if s.Variant == Shm {
+			other := s
+			other.Variant, other.Values = otherPrefix+Shm, []float64{1, 2, 4}
+			list[1].Series = append(list[1].Series, other)
+		}
+	}
+	var line, details strings.Builder
+	require.NoError(t, Ratios(list, &line, &details))
+	require.Contains(t, line.String(), `"p1_vs_tcp":2,`)
+	require.Contains(t, details.String(), "p1_vs_tcp: 2.000 (2.00 – 2.00, 2 rounds): bulk, 1 stream, shm to tcp, more is better, bbr\n"+
+		"  the other gateway: 0.500 (0.50 – 0.50, 3 rounds); this one to it: 4.000 (4.00 – 4.00)\n")
+}
+
+// What a quick comparison does is what its ratios are made of.
+func TestQuickDoesWhatIsNeeded(t *testing.T) {
+	ways := everyWay(false)
+	ways[otherPrefix+Shm] = way{variant: otherPrefix + Shm}
+	cells := func(o Options) map[string][]string {
+		of := map[string][]string{}
+		for _, c := range works(ways) {
+			for _, cell := range c.work.Cells {
+				if c.work.needs(needed(o.passes), cell.Variant) {
+					of[c.work.Name] = append(of[c.work.Name], cell.Variant)
+				}
+			}
+		}
+		return of
+	}
+	first, second := cells(Options{passes: usualPass}), cells(Options{passes: pacedPass})
+	require.ElementsMatch(t, []string{report.TCP, TwoProxies, Shm, otherPrefix + Shm, Soft1500, Auto}, first["bulk"])
+	require.ElementsMatch(t, []string{report.TCP, Auto}, first["redis-c1"])
+	require.ElementsMatch(t, []string{report.TCP, TwoProxies, Shm, otherPrefix + Shm, Latency, Auto}, second["ping"])
+	require.ElementsMatch(t, []string{report.TCP, Plain}, second["offered"])
+	require.NotContains(t, first, "offered")
+	require.NotContains(t, second, "idle")
+	for _, target := range targets {
+		for _, q := range target.of {
+			of := map[pass]map[string][]string{usualPass: first, pacedPass: second}[q.pass]
+			found := false
+			for _, c := range works(ways) {
+				found = found || slices.Contains(c.work.Metrics, q.metric) && slices.Contains(of[c.work.Name], q.variant) && slices.Contains(of[c.work.Name], q.base)
+			}
+			require.True(t, found, "%s: %s, %s to %s", target.key, q.metric.Name, q.variant, q.base)
+		}
 	}
 }
 
 // A promise about several is kept as well as by the worst.
 func TestRatiosTakeTheWorst(t *testing.T) {
 	r := complete()
-	for i, s := range r.Series {
+	for i, s := range r[1].Series {
 		switch {
 		case s.Work == pastBulk.Name && s.Variant == Released:
-			r.Series[i].Values = []float64{0.5, 1, 2}
+			r[1].Series[i].Values = []float64{1, 2, 4}
 		case s.Work == pastConnect.Name && s.Variant == Attached:
-			r.Series[i].Values = []float64{7, 14, 28}
+			r[1].Series[i].Values = []float64{14, 28, 56}
 		}
 	}
 	var line strings.Builder
@@ -73,9 +189,9 @@ func TestRatiosTakeTheWorst(t *testing.T) {
 // A ratio that is missing is null, and makes the command fail.
 func TestRatiosMissing(t *testing.T) {
 	r := complete()
-	for i, s := range r.Series {
+	for i, s := range r[1].Series {
 		if s.Work == redisC1.Name && s.Variant == Auto {
-			r.Series[i].Values = []float64{math.NaN(), math.NaN(), math.NaN()}
+			r[1].Series[i].Values = []float64{math.NaN(), math.NaN(), math.NaN()}
 		}
 	}
 	var line, details strings.Builder
@@ -84,5 +200,5 @@ func TestRatiosMissing(t *testing.T) {
 	require.ErrorContains(t, err, "p3_auto_vs_tcp")
 	require.Contains(t, line.String(), `"p3_auto_vs_tcp":null`)
 	require.Contains(t, details.String(), "no ratio of redis -c1, auto to tcp")
-	require.ErrorIs(t, Ratios(&paper.Report{}, &line, &details), ErrMissing)
+	require.ErrorIs(t, Ratios([]*paper.Report{{}}, &line, &details), ErrMissing)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -48,7 +49,7 @@ func TestTinyComparison(t *testing.T) {
 	require.NotEmpty(t, r.Machine.CongestionControl)
 
 	var line, details strings.Builder
-	require.ErrorIs(t, Ratios(r, &line, &details), ErrMissing, "only some works were done")
+	require.ErrorIs(t, Ratios([]*paper.Report{r}, &line, &details), ErrMissing, "only some works were done")
 	got := map[string]*float64{}
 	require.NoError(t, json.Unmarshal([]byte(line.String()), &got))
 	require.Len(t, got, len(keys))

@@ -37,6 +37,8 @@ type Work struct {
 	Cells []Cell
 	// Profiled are the variants whose processor time a profile looks at.
 	Profiled []string
+	// NoWarmUp leaves the work out of the round that does not count.
+	NoWarmUp bool
 	// Lead is how long the programs take until they do the work itself.
 	Lead time.Duration
 	// Long does the work for as long as it is told to, where Run of the cells
@@ -47,7 +49,8 @@ type Work struct {
 // Cell is one work done one way.
 type Cell struct {
 	Variant string
-	// Run does the work for about that long and returns a number per metric.
+	// Run does the work for about that long and returns a number per metric; NaN
+	// for one that this way has not.
 	Run func(ctx context.Context, d time.Duration) ([]float64, error)
 	// Begin notes what only this variant does; the function it returns, called
 	// after the run, fails unless the run was of the variant. It may be nil.
@@ -115,7 +118,7 @@ const warmUp = 200 * time.Millisecond
 
 // round does one work every way, in an order that depends on the round.
 func (r *runner) round(ctx context.Context, round int, w *Work, res *results) error {
-	if w.Rounds > 0 && round >= w.Rounds {
+	if w.Rounds > 0 && round >= w.Rounds || w.NoWarmUp && round < 0 {
 		return nil
 	}
 	times, d := max(1, w.Times), r.duration
@@ -201,10 +204,15 @@ func (r *results) add(cell int, values []float64, err error) {
 	}
 }
 
+// series leaves out what a way has not: numbers that are NaN though no run failed.
 func (r *results) series() (list []report.Series) {
 	for m, metric := range r.work.Metrics {
 		for i, c := range r.work.Cells {
-			s := report.Series{Work: metric.Name, Variant: c.Variant, Unit: metric.Unit, Better: metric.Better, Values: r.values[i][m]}
+			values := r.values[i][m]
+			if len(values) > 0 && r.failed[i] == 0 && !slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) }) {
+				continue
+			}
+			s := report.Series{Work: metric.Name, Variant: c.Variant, Unit: metric.Unit, Better: metric.Better, Values: values}
 			if n := r.failed[i]; n > 0 {
 				s.Note = fmt.Sprintf("%d of %d rounds failed: %v", n, len(s.Values), r.last[i])
 			}

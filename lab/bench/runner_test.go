@@ -152,3 +152,25 @@ func TestBudget(t *testing.T) {
 	require.Len(t, series[0].Values, 1)
 	require.Contains(t, log.String(), "no time for more than 1 rounds of 5")
 }
+
+// A number that a way has not is left out, one that failed is not.
+func TestNumbersThatAWayHasNot(t *testing.T) {
+	var f fake
+	bad := Cell{Variant: "bad", Run: func(context.Context, time.Duration) ([]float64, error) { return nil, errors.New("no luck") }}
+	series, _ := runOf(t, 2, Work{
+		Name: "w", Metrics: []Metric{speed, {"gateways", "s", report.Less}},
+		Cells: []Cell{f.cell("tcp", 1, math.NaN()), f.cell("shm", 1, 2), bad},
+	})
+	var names []string
+	for _, s := range series {
+		names = append(names, s.Work+" "+s.Variant)
+	}
+	require.Equal(t, []string{"speed tcp", "speed shm", "speed bad", "gateways shm", "gateways bad"}, names)
+}
+
+func TestNoWarmUp(t *testing.T) {
+	var f fake
+	series, _ := runOf(t, 2, Work{Name: "w", NoWarmUp: true, Metrics: []Metric{speed}, Cells: []Cell{f.cell("a", 1)}})
+	require.Len(t, series[0].Values, 2)
+	require.Len(t, f.done, 2)
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/smcgw/smcgw/bench/report"
@@ -31,6 +33,9 @@ const (
 	Auto       = "auto"     // action auto
 )
 
+// otherPrefix begins the names of the ways of [Options.Other].
+const otherPrefix = "other-"
+
 // way is how a variant's programs reach a server's.
 type way struct {
 	variant        string
@@ -41,21 +46,66 @@ type way struct {
 	stream         func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) // instead of iperf3's
 }
 
+// kind is the variant, whichever gateway it is of.
+func (w way) kind() string { return strings.TrimPrefix(w.variant, otherPrefix) }
+
 func installed(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil
 }
 
-// hostNames are a client and a server for each group of variants that cannot
-// share hosts; "plain" serves two clients.
-var hostNames = []string{
-	"tcpa", "tcpb", "jumboa", "jumbob", "shma", "shmb", "lata", "latb", "softa", "softb", "soft9a", "soft9b", "offera", "plain",
+// groups are the hosts, and the variants that they are for: a client and a server
+// for each group of variants that cannot share them; "plain" serves two clients.
+var groups = []struct {
+	hosts, variants []string
+	gateway         bool
+}{
+	{[]string{"tcpa", "tcpb"}, []string{report.TCP, OneProxy, TwoProxies, GoSplice, RC1500}, false},
+	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
+	{[]string{"lata", "latb"}, []string{Latency}, true},
+	{[]string{"softa", "softb"}, []string{Soft1500}, true},
+	{[]string{"soft9a", "soft9b"}, []string{Soft9000}, true},
+	{[]string{"shma", "shmb"}, []string{Shm, Attached, Auto, Released}, true},
+	{[]string{"plain"}, []string{Released, Plain}, true},
+	{[]string{"offera"}, []string{Plain}, true},
 }
 
-// build lays the cables, and starts servers, proxies and gateways.
-func (n *network) build(ctx context.Context) (map[string]way, error) {
-	b := &builder{ctx: ctx, n: n, ways: map[string]way{}}
-	for _, step := range []func(){b.native, b.carried, b.toPlain} {
+// everyWay is a way without hosts for every variant there can be.
+func everyWay(other bool) map[string]way {
+	ways := map[string]way{}
+	for _, g := range groups {
+		for _, v := range g.variants {
+			ways[v] = way{variant: v}
+			if other && g.gateway {
+				ways[otherPrefix+v] = way{variant: otherPrefix + v}
+			}
+		}
+	}
+	return ways
+}
+
+// build makes the hosts that some variants need, lays the cables, and starts
+// servers, proxies and gateways, those of another program on hosts of their own.
+func (n *network) build(ctx context.Context, executable, other string, wanted []string) (map[string]way, error) {
+	b := &builder{ctx: ctx, n: n, wanted: wanted, executable: executable, ways: map[string]way{}}
+	var names []string
+	for _, g := range groups {
+		for _, of := range []struct{ variants, hosts string }{{"", ""}, {otherPrefix, otherHost}} {
+			if slices.ContainsFunc(g.variants, func(v string) bool { return slices.Contains(wanted, of.variants+v) }) {
+				for _, name := range g.hosts {
+					names = append(names, of.hosts+name)
+				}
+			}
+		}
+	}
+	if err := n.makeHosts(names); err != nil {
+		return nil, err
+	}
+	steps := []func(){b.native, b.carried, b.shared}
+	if other != "" {
+		steps = append(steps, func() { b.executable, b.hosts, b.variants = other, otherHost, otherPrefix }, b.carried, b.shared)
+	}
+	for _, step := range steps {
 		step()
 		if err := errors.Join(b.errs...); err != nil {
 			return nil, err
@@ -64,16 +114,28 @@ func (n *network) build(ctx context.Context) (map[string]way, error) {
 	return b.ways, nil
 }
 
+// otherHost begins the names of hosts with another gateway.
+const otherHost = "o"
+
 // builder makes ways and collects what goes wrong.
 type builder struct {
 	ctx  context.Context
 	n    *network
 	ways map[string]way
 	errs []error
+
+	wanted []string // variants
+	// The gateways' program, and what begins the names of its hosts and ways.
+	executable, hosts, variants string
+}
+
+// wants tells whether one of some variants is to be compared.
+func (b *builder) wants(variants ...string) bool {
+	return slices.ContainsFunc(variants, func(v string) bool { return slices.Contains(b.wanted, b.variants+v) })
 }
 
 func (b *builder) cable(client, server string, mtu int) cable {
-	c, err := b.n.connect(client, server, mtu)
+	c, err := b.n.connect(b.hosts+client, b.hosts+server, mtu)
 	b.must(err)
 	return c
 }
@@ -85,28 +147,43 @@ func (b *builder) must(err error) {
 }
 
 func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, begin func(ctx context.Context) (func(ctx context.Context) error, error)) {
+	variant = b.variants + variant
 	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, begin: begin, used: &b.n.used, to: func(service uint16) netip.AddrPort {
 		return netip.AddrPortFrom(at, service+offset)
 	}}
 }
 
-// native are the ways without anything of ours.
+// native are the ways without anything of ours. Plain TCP is there for all that is
+// on its hosts.
 func (b *builder) native() {
-	c := b.cable("tcpa", "tcpb", 1500)
-	b.must(b.n.serve(b.ctx, c.server, 0))
+	if b.wants(report.TCP, OneProxy, TwoProxies, GoSplice, RC1500) {
+		c := b.cable("tcpa", "tcpb", 1500)
+		b.must(b.n.serve(b.ctx, c.server, 0))
+		b.add(report.TCP, c, c.addr, 0, nil)
+		if b.wants(OneProxy, TwoProxies, GoSplice) {
+			b.chains(c)
+		}
+		if b.wants(RC1500) {
+			b.bare(RC1500, c)
+		}
+	}
+	if b.wants(TCP9000, RC9000) {
+		jumbo := b.cable("jumboa", "jumbob", 9000)
+		b.must(b.n.serve(b.ctx, jumbo.server, 0))
+		b.add(TCP9000, jumbo, jumbo.addr, 0, nil)
+		b.bare(RC9000, jumbo)
+	}
+}
+
+// chains are the ways through proxies.
+func (b *builder) chains(c cable) {
 	b.must(b.n.proxies(b.ctx, c))
-	b.add(report.TCP, c, c.addr, 0, nil)
 	local := netip.MustParseAddr("127.0.0.1")
 	if installed("haproxy") {
 		b.add(OneProxy, c, local, oneProxy, nil)
 		b.add(TwoProxies, c, local, twoProxies, nil)
 	}
 	b.add(GoSplice, c, local, twoSplices, nil)
-	jumbo := b.cable("jumboa", "jumbob", 9000)
-	b.must(b.n.serve(b.ctx, jumbo.server, 0))
-	b.add(TCP9000, jumbo, jumbo.addr, 0, nil)
-	b.bare(RC1500, c)
-	b.bare(RC9000, jumbo)
 }
 
 // bare is the way of a reliable connection of the soft device by itself.
@@ -118,8 +195,13 @@ func (b *builder) bare(variant string, c cable) {
 // gateways starts one at each end of a cable.
 func (b *builder) gateways(c cable, s setup) {
 	for _, h := range []*host{c.client, c.server} {
-		b.must(b.n.up(b.ctx, h, s))
+		b.up(h, s)
 	}
+}
+
+func (b *builder) up(h *host, s setup) {
+	s.executable, s.shm = b.executable, b.variants+s.shm
+	b.must(b.n.up(b.ctx, h, s))
 }
 
 // only claims that everything is carried by one carrier.
@@ -139,6 +221,9 @@ func (b *builder) carried() {
 		{Soft1500, "softa", "softb", 1500, "[soft]", "", config.CarrierSoft},
 		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", config.CarrierSoft},
 	} {
+		if !b.wants(v.variant) {
+			continue
+		}
 		c := b.cable(v.client, v.server, v.mtu)
 		b.must(b.n.serve(b.ctx, c.server, selected))
 		b.gateways(c, setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: v.carriers, shm: v.variant, more: v.more})
@@ -150,26 +235,37 @@ func (b *builder) carried() {
 const stale = "gateway_stale"
 
 // notWorthIt is why a flow of action auto is native.
-var notWorthIt = []string{"not_worth_it"}
+var notWorthIt = []string{"not_worth_it", "same_kernel"}
 
-// toPlain are the ways of a pair of gateways by shared memory, and those to a
-// host that has none.
-func (b *builder) toPlain() {
-	c, plain := b.cable("shma", "shmb", 1500), b.cable("shma", "plain", 1500)
-	offering := b.cable("offera", "plain", 1500)
-	b.must(b.n.serve(b.ctx, c.server, selected, unselected, learned))
-	b.must(b.n.serve(b.ctx, plain.server, 0))
-	b.gateways(c, setup{
-		devices:    []string{c.device, plain.device},
-		accelerate: plus(services, selected), auto: plus(services, learned), carriers: "[shm]", shm: Shm,
-	})
-	b.add(Shm, c, c.addr, selected, watch(only(config.CarrierShm), c.client, c.server))
-	b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
-	b.add(Auto, c, c.addr, learned, watch(claim{carriers: []config.Carrier{config.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
-	b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
-	b.must(b.n.up(b.ctx, offering.client, setup{
-		devices: []string{offering.device}, accelerate: services, carriers: "[shm]", shm: Plain,
-		more: "fallback: { negative_cache: 100ms }\n",
-	}))
-	b.add(Plain, offering, offering.addr, 0, watch(claim{reasons: []string{"peer_no_option"}, some: true}, offering.client))
+// shared are the ways of a pair of gateways by shared memory, and those to a host
+// that has no gateway.
+func (b *builder) shared() {
+	if b.wants(Released, Plain) {
+		b.must(b.n.serve(b.ctx, b.n.host(b.hosts+"plain"), 0))
+	}
+	if b.wants(Shm, Attached, Auto, Released) {
+		c := b.cable("shma", "shmb", 1500)
+		b.must(b.n.serve(b.ctx, c.server, selected, unselected, learned))
+		s := setup{
+			devices:    []string{c.device},
+			accelerate: plus(services, selected), auto: plus(services, learned), carriers: "[shm]", shm: Shm,
+		}
+		if b.wants(Released) {
+			plain := b.cable("shma", "plain", 1500)
+			s.devices = append(s.devices, plain.device)
+			b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
+		}
+		b.gateways(c, s)
+		b.add(Shm, c, c.addr, selected, watch(only(config.CarrierShm), c.client, c.server))
+		b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
+		b.add(Auto, c, c.addr, learned, watch(claim{carriers: []config.Carrier{config.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
+	}
+	if b.wants(Plain) {
+		c := b.cable("offera", "plain", 1500)
+		b.up(c.client, setup{
+			devices: []string{c.device}, accelerate: services, carriers: "[shm]", shm: Plain,
+			more: "fallback: { negative_cache: 100ms }\n",
+		})
+		b.add(Plain, c, c.addr, 0, watch(claim{reasons: []string{"peer_no_option"}, some: true}, c.client))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,17 +30,17 @@ func work(name string, times int, ways []way, do run, metrics ...Metric) Work {
 	return w
 }
 
-// bulk is streams of iperf3: Gbit/s, and the processor time of the whole
-// machine for 10^9 bytes.
+// bulk is streams of iperf3: Gbit/s, and the processor time of the whole machine
+// and of the gateways for 10^9 bytes.
 func bulk(streams int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		stream := w.stream
 		if stream == nil {
 			stream = func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
-				return w.iperf(ctx, d, streams)
+				return w.iperf(ctx, whole(d), streams)
 			}
 		}
-		before, err := machineCPU()
+		m, err := w.meter()
 		if err != nil {
 			return nil, err
 		}
@@ -47,18 +48,18 @@ func bulk(streams int) run {
 		if err != nil {
 			return nil, err
 		}
-		after, err := machineCPU()
+		machine, gateways, err := m.spent()
 		if err != nil {
 			return nil, err
 		}
-		return []float64{bytes * 8 / 1e9 / seconds, after.busySince(before) / (bytes / 1e9)}, nil
+		return []float64{bytes * 8 / 1e9 / seconds, machine / (bytes / 1e9), gateways / (bytes / 1e9)}, nil
 	}
 }
 
-// iperf runs iperf3 and returns what arrived, and how long it took.
-func (w way) iperf(ctx context.Context, d time.Duration, streams int) (bytes, seconds float64, err error) {
+// iperf runs iperf3 for whole seconds and returns what arrived, and how long it took.
+func (w way) iperf(ctx context.Context, time string, streams int) (bytes, seconds float64, err error) {
 	ip, port := w.address(iperfPort)
-	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d), "-P", strconv.Itoa(streams))
+	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", time, "-P", strconv.Itoa(streams))
 	out, runErr := cmd.Output() // what went wrong is in the JSON
 	bytes, seconds, congestion, err := parseIPerf(string(out))
 	if err != nil {
@@ -102,19 +103,31 @@ func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds 
 // none is no limit.
 func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
 
+// sockperfLead is how long sockperf takes until it counts: it sleeps for two
+// seconds, whatever it is told, and never counts the first 400 ms.
+const sockperfLead = 2400 * time.Millisecond
+
 // pingPong is sockperf, one message and its answer at a time: the median and
-// the 99th percentile of round trips. It never counts the first 400 ms, and
-// sleeps for two seconds before it begins, whatever it is told.
+// the 99th percentile of round trips, and the processor time of the gateways for
+// one.
 func pingPong(size int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		ip, port := w.address(sockperfPort)
+		m, err := w.meter()
+		if err != nil {
+			return nil, err
+		}
 		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
 			"-m", strconv.Itoa(size), "-t", whole(d))
 		if err != nil {
 			return nil, err
 		}
-		p50, p99, err := parseSockperf(out)
-		return []float64{p50, p99}, err
+		p, err := parseSockperf(out)
+		if err != nil {
+			return nil, err
+		}
+		_, gateways, err := m.spent()
+		return []float64{p.p50, p.p99, gateways / p.trips * 1e6}, err
 	}
 }
 
@@ -156,15 +169,51 @@ func connects(count int, gap time.Duration) run {
 }
 
 // connectionRate is connections with one request each, some at a time: how many
-// a second, and how long one takes.
+// a second, how long one takes, and the processor time of the whole machine and
+// of the gateways for one.
 func connectionRate(parallel int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		m, err := w.meter()
+		if err != nil {
+			return nil, err
+		}
 		r, err := w.own(ctx, programs.Rate, echoPort, "-seconds", seconds(d), "-parallel", strconv.Itoa(parallel))
 		if err != nil {
 			return nil, err
 		}
-		return []float64{float64(r.Operations) / r.Seconds, r.Median, r.P99}, nil
+		machine, gateways, err := m.spent()
+		n := float64(r.Operations)
+		return []float64{n / r.Seconds, r.Median, r.P99, machine / n * 1e6, gateways / n * 1e6}, err
 	}
+}
+
+// coldConnections is how many connections a run makes that are each the first.
+const coldConnections = 10
+
+// coldPeer is connections with one request each, made while the gateways know
+// nothing of each other: how many a second, one after the other, and how long
+// one takes.
+func coldPeer(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
+	var took []float64
+	total := 0.0
+	for range coldConnections {
+		for _, h := range []*host{w.client, w.server} {
+			if h.gateway == nil {
+				continue
+			}
+			if _, err := h.gateway.admin.FlushPeers(ctx); err != nil {
+				return nil, fmt.Errorf("flush peers of %s: %w", h.Name, err)
+			}
+		}
+		r, err := w.own(ctx, programs.Rate, echoPort, "-count", "1")
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, r.Median)
+		total += r.Median / 1e6
+	}
+	slices.Sort(took)
+	return []float64{coldConnections / total, took[coldConnections/2]}, nil
 }
 
 // writes is a stream in pieces of one size.

@@ -185,6 +185,13 @@ func (m *Model) SetRollout(r ebpf.Rollout) error {
 // TakeSeen implements host.Steering: a model always carries.
 func (*Model) TakeSeen() ([]ebpf.Seen, error) { return nil, nil }
 
+// SetCompare implements host.Steering: only programs of a kernel can look at sockets of
+// applications from their connect() to their end.
+func (*Model) SetCompare(bool) error { return nil }
+
+// TakeCompared implements host.Steering.
+func (*Model) TakeCompared() ([]ebpf.Compared, error) { return nil, nil }
+
 // change runs fn under the lock unless the model is closed.
 func (m *Model) change(fn func()) error {
 	m.mu.Lock()

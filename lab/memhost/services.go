@@ -2,6 +2,7 @@ package memhost
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 )
@@ -28,8 +29,14 @@ func (m *Model) serviceRefused(t ebpf.Tuple) uint8 {
 		s.Tokens--
 		s.Passed++
 		return ebpf.ReasonNotWorthIt
-	case now >= s.TTL: // a point of time here
-		s.State, s.Tokens, s.TTL = ebpf.ServiceSampling, m.cfg.Samples-1, now+m.cfg.SamplePeriod
+	case now >= s.TTL && (!m.cfg.LookFirst || s.State != ebpf.ServiceSampling): // a point of time here
+		s.State, s.TTL = ebpf.ServiceSampling, now+m.cfg.SamplePeriod
+		if m.cfg.LookFirst {
+			s.Tokens = 0
+			s.Passed++
+			return ebpf.ReasonNotWorthIt
+		}
+		s.Tokens = m.cfg.Samples - 1
 		return 0
 	case s.State == ebpf.ServiceSampling && s.Tokens > 0:
 		s.Tokens--
@@ -74,3 +81,6 @@ func (m *Model) FlushServices() (int, error) {
 	})
 	return n, err
 }
+
+// SetNear implements host.Steering: applications here have no congestion control to choose.
+func (*Model) SetNear(netip.Addr, time.Duration) error { return nil }

@@ -75,7 +75,7 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 	r.stats.Answered++
 	r.do(SendResolution{To: from, From: local.Addr(), Bytes: seal.seal(msg, local, from)})
 	r.do(ExpectPeer{
-		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, q.HostID), TTL: answerTTL,
+		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, offers, q.HostID), TTL: answerTTL,
 	})
 	r.askBack(local.Addr(), from, q.GatewayID, now)
 }
@@ -131,8 +131,8 @@ func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, ne
 		return nil, reason
 	}
 	offers := r.ours(local.Addr(), from.Addr(), r.sameHost(q.HostID))
-	for _, o := range r.usable(q.Offers, q.HostID) {
-		if FindUDOffer(offers, o.Kind) != nil {
+	for _, o := range r.usable(q.Offers, offers, q.HostID) {
+		if o.Mixed || FindUDOffer(offers, o.Kind) != nil {
 			return offers, negotiate.ReasonNone
 		}
 	}

@@ -133,7 +133,7 @@ func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 	r.stats.Answers++
 	asked := p.query.from
 	p.query, p.home = nil, p.to
-	offers := r.usable(a.Offers, a.HostID)
+	offers := r.usable(a.Offers, r.ours(p.local, p.addr, true), a.HostID)
 	switch {
 	case a.Version < clc.MinVersion || a.Version > clc.Version:
 		r.refused(p, negotiate.ReasonVersion, false, 0, now)

@@ -366,17 +366,27 @@ func (p *resolverPeer) busy() bool {
 	return p.query != nil || p.state == PeerStateProving || p.state == PeerStateProven
 }
 
-// usable picks the offers this gateway can use, in its own order. Shared memory needs one kernel.
-func (r *Resolver) usable(offers []UDOffer, host [16]byte) []UDOffer {
+// usable picks the offers this gateway can use beside its own, in the order of its carriers. Shared memory needs one
+// kernel. An offer is for a device of the other RoCEv2 kind only where both sides say so, and have no kind in common.
+func (r *Resolver) usable(offers, own []UDOffer, host [16]byte) []UDOffer {
 	var list []UDOffer
+	common := false
 	for _, k := range r.cfg.Carriers {
 		o := FindUDOffer(offers, k)
 		if o == nil || k == negotiate.CarrierSHM && !r.sameHost(host) {
 			continue
 		}
-		list = append(list, *o)
+		common = common || o.isRoCE() && FindUDOffer(own, k) != nil
+		exact := *o
+		exact.Mixed = false
+		list = append(list, exact)
 	}
-	return list
+	theirs, ours := findMixed(offers), findMixed(own)
+	if common || theirs == nil || ours == nil || theirs.Kind == ours.Kind {
+		return list
+	}
+	list = slices.DeleteFunc(list, func(o UDOffer) bool { return o.Kind == theirs.Kind }) // no device of this host has it
+	return append(list, *theirs)
 }
 
 func (r *Resolver) sameHost(host [16]byte) bool {

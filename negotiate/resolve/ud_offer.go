@@ -27,19 +27,23 @@ type UDOffer struct {
 	// GID is the address of the device port and UDPPort where it receives: CarrierSoft and CarrierHW.
 	GID     [16]byte
 	UDPPort uint16
+	// Mixed is about devices of both RoCEv2 kinds: in a message the queue pair may talk to one of the other kind, in an
+	// action it does.
+	Mixed bool
 }
 
-// The UD offer TLV: kind(1), flags(1) = 0, path MTU(2), queue pair(4), Q_Key(4), then by kind.
+// The UD offer TLV: kind(1), flags(1), path MTU(2), queue pair(4), Q_Key(4), then by kind.
 const (
 	udFixedLen    = 2 + 2 + 4 + 4
 	udSHMFixedLen = 16     // key; the name follows to the end of the TLV
 	udRoCELen     = 16 + 2 // GID, UDP port
+	flagMixed     = 1      // see UDOffer.Mixed; other flags are ignored
 )
 
 func appendUDOffer(b []byte, o *UDOffer) []byte {
 	b = binary.BigEndian.AppendUint16(b, clc.TLVUDOffer)
 	b = binary.BigEndian.AppendUint16(b, uint16(udOfferLen(o)-clc.TLVHeaderLen))
-	b = append(b, uint8(o.Kind), 0)
+	b = append(b, uint8(o.Kind), o.flags())
 	b = binary.BigEndian.AppendUint16(b, o.MTU)
 	b = binary.BigEndian.AppendUint32(b, o.QPN)
 	b = binary.BigEndian.AppendUint32(b, o.QKey)
@@ -49,6 +53,17 @@ func appendUDOffer(b []byte, o *UDOffer) []byte {
 	}
 	b = append(b, o.GID[:]...)
 	return binary.BigEndian.AppendUint16(b, o.UDPPort)
+}
+
+func (o *UDOffer) flags() uint8 {
+	if o.Mixed && o.isRoCE() {
+		return flagMixed
+	}
+	return 0
+}
+
+func (o *UDOffer) isRoCE() bool {
+	return o.Kind == negotiate.CarrierSoft || o.Kind == negotiate.CarrierHW
 }
 
 func udOfferLen(o *UDOffer) int {
@@ -75,6 +90,7 @@ func addUDOffer(list *[]UDOffer, v []byte) error {
 	case negotiate.CarrierSHM:
 		err = o.parseSHM(v[udFixedLen:])
 	case negotiate.CarrierSoft, negotiate.CarrierHW:
+		o.Mixed = v[1]&flagMixed != 0
 		err = o.parseRoCE(v[udFixedLen:])
 	case negotiate.CarrierRelay: // cannot carry datagrams
 		return fmt.Errorf("relay as an offer: %w", clc.ErrMalformed)
@@ -113,6 +129,9 @@ func (o *UDOffer) parseRoCE(v []byte) error {
 	if o.QPN > clc.Max24 || o.UDPPort == 0 {
 		return fmt.Errorf("roce endpoint out of range: %w", clc.ErrMalformed)
 	}
+	if o.Mixed && o.UDPPort != clc.RoCEPort {
+		return fmt.Errorf("mixed ends at udp port %d: %w", o.UDPPort, clc.ErrMalformed)
+	}
 	return nil
 }
 
@@ -120,6 +139,16 @@ func (o *UDOffer) parseRoCE(v []byte) error {
 func FindUDOffer(list []UDOffer, k negotiate.CarrierKind) *UDOffer {
 	for i := range list {
 		if list[i].Kind == k {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// findMixed returns the offer of RoCEv2 that may be used by a device of the other kind, or nil.
+func findMixed(list []UDOffer) *UDOffer {
+	for i := range list {
+		if list[i].Mixed && list[i].isRoCE() {
 			return &list[i]
 		}
 	}

@@ -51,6 +51,19 @@ var rules = []rule{
 	{"the project only", projectOnly},
 }
 
+// TestInstalledDocuments: links between the documents lead somewhere where packages and
+// make install put them, too.
+func TestInstalledDocuments(t *testing.T) {
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--no-print-directory", "install-docs", "DESTDIR="+dir, "PREFIX=/usr").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	tr := load(t, filepath.Join(dir, "usr/share/doc/smcgw"))
+	for _, name := range []string{"README.md", "OPERATIONS.md", "operations/install.md", "reference/commands.md", "prometheus/smcgw.rules.yaml", "copyright"} {
+		require.Contains(t, tr.texts, name)
+	}
+	require.Empty(t, linksHold(tr))
+}
+
 func TestRepository(t *testing.T) {
 	tr := load(t, filepath.Join("..", ".."))
 	require.Greater(t, len(tr.files), 30, "this is not the repository")

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +17,7 @@ var autoConfig = strings.Replace(configuration, "action: accelerate", "action: a
 
 // BenchmarkAuto is what may not be slower with action auto than with the gateway
 // switched off: requests of redis on 50 connections, and connections for one
-// request each. The samples are taken before.
+// request each. What there is to learn is learned before.
 func BenchmarkAuto(b *testing.B) {
 	b.Run("redis-c50", func(b *testing.B) {
 		p := newPairOf(b, autoConfig)
@@ -43,7 +44,7 @@ func BenchmarkAuto(b *testing.B) {
 // learn does some of the work until its service is found to be better off
 // natively.
 func (p *pair) learn(b *testing.B, work func()) {
-	for range 20 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		work()
 		list, err := p.admin.Services(b.Context())
 		require.NoError(b, err)

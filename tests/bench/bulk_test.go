@@ -14,14 +14,14 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/bench/load"
+	"github.com/smcgw/smcgw/lab/bench"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 func TestMain(m *testing.M) {
-	apps.Init(load.App)
+	apps.Init(bench.Apps()...)
 	os.Exit(leak.Main(m))
 }
 
@@ -60,12 +60,7 @@ func newPairOf(b *testing.B, config string) *pair {
 // configuration has the directory of the run and the name of the host put in.
 func (p *pair) start(b *testing.B, n *testnet.Network, config string) {
 	dir := b.TempDir()
-	binary := os.Getenv("SMCGW_BINARY")
-	if binary == "" {
-		binary = filepath.Join(dir, "smcgw")
-		out, err := exec.Command("go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
-		require.NoError(b, err, string(out))
-	}
+	binary := program(b)
 	for _, h := range n.Hosts() {
 		proc, admin, err := daemon.Start(b.Context(), h, daemon.Spec{
 			Executable: binary, File: filepath.Join(dir, h.Name+".yaml"),

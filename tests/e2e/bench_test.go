@@ -86,7 +86,7 @@ func TestBenchPeer(t *testing.T) {
 			// A value is missing for a reason only.
 			require.True(t, s.Spread().N == 2 || s.Note != "", "%s by %s: %v", s.Work, s.Variant, s.Values)
 		}
-		require.Len(t, works, 10)
+		require.Len(t, works, 17)
 		for work, n := range works {
 			require.Equal(t, 3, n, work)
 		}

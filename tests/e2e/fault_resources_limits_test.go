@@ -63,7 +63,7 @@ func faultDescriptors(t *testing.T, c *tally) {
 	require.LessOrEqual(t, limited.metrics(t)["process_open_fds"], float64(low))
 	out, err := limited.cli("status")
 	require.NoError(t, err)
-	require.Contains(t, out, "flows instead of 20000")
+	require.Contains(t, out, "connections instead of 20000")
 	end()
 
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &old, nil))

@@ -294,7 +294,8 @@ func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
 func (w *world) ended(t *testing.T, e apps.Event, c config.Carrier, end admin.End) (relayed bool) {
 	t.Helper()
 	first := w.gateways[w.h1].closedConn(from(e))
-	if c == config.CarrierSoft && first.Carrier == config.CarrierRelay && first.Reason == "carrier_unreachable" {
+	late := first.Reason == "carrier_unreachable" || first.End == admin.EndAborted // whose reason is that of its end
+	if c == config.CarrierSoft && first.Carrier == config.CarrierRelay && late {
 		c, relayed = config.CarrierRelay, true
 	}
 	for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {

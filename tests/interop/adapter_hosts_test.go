@@ -24,6 +24,7 @@ var adapterParts = []struct {
 	{"many at a time", false, (*adapterPair).churn},
 	{"iperf3", false, (*adapterPair).iperf},
 	{"nginx", false, (*adapterPair).web},
+	{"nginx at once", false, (*adapterPair).rush},
 	{"100 MB", false, (*adapterPair).big},
 	{"link goes down", false, (*adapterPair).linkGoesDown},
 	{"address goes", false, (*adapterPair).addressGoes},

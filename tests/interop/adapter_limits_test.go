@@ -49,7 +49,7 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 	require.Contains(t, device.Error, says)
 	require.NotEmpty(t, p.native(ctx, t))
 	p.sh(ctx, t, 0, "mv /run/away "+file)
-	p.sh(ctx, t, 0, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+	p.sh(ctx, t, 0, endGateways)
 	p.gateway(ctx, t, 0, adapterSettings{})
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
@@ -59,8 +59,10 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answered int, release func()) {
 	t.Helper()
 	p.sh(ctx, t, 0, "rm -f /run/ask /run/leave")
-	hold := startIn(t, p.guest[0], append([]string{"sh", "-c",
-		`(until [ -e /run/ask ]; do sleep .2; done; echo ping; until [ -e /run/leave ]; do sleep .2; done) | exec "$@"`, "sh"},
+	hold := startIn(t, p.guest[0], append([]string{
+		"sh", "-c",
+		`(until [ -e /run/ask ]; do sleep .2; done; echo ping; until [ -e /run/leave ]; do sleep .2; done) | exec "$@"`, "sh",
+	},
 		appInGuest("hold", "-to", at(p.guest[1].Addr4, echoPort), "-count", fmt.Sprint(n), "-size", "3000", "-patience", "1m")...)...)
 	require.NoError(t, hold.WaitOutput(ctx, `"mode":"connect"`))
 	p.sh(ctx, t, 0, "touch /run/ask")

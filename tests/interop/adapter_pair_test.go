@@ -41,10 +41,14 @@ type adapterSettings struct {
 	rule     string // more of the policy
 	carriers string // default: hw
 	limits   string // more of them
+	whole    string // the configuration, instead of all that
 }
 
 // text is the configuration.
 func (s adapterSettings) text() string {
+	if s.whole != "" {
+		return s.whole
+	}
 	if s.carriers == "" {
 		s.carriers = "hw"
 	}
@@ -203,8 +207,23 @@ func (p *adapterPair) run(ctx context.Context, t *testing.T, args ...string) str
 	t.Helper()
 	args = appInGuest(args...)
 	out, err := p.guest[0].Run(ctx, args[0], args[1:]...)
+	if err != nil {
+		p.tell(t)
+	}
 	require.NoError(t, err, out)
 	return out
+}
+
+// tell logs what both guests know, where something has failed.
+func (p *adapterPair) tell(t *testing.T) {
+	t.Helper()
+	for i, g := range p.guest {
+		for _, verb := range []string{"status", "conns --all", "devices", "stats"} {
+			out, err := g.Run(patienceAfter(t, 20*time.Second), "sh", "-c", guestProgram+" "+verb+" --socket /run/admin.sock; ss -tnoe | head -40")
+			t.Logf("guest %d, %s: %v\n%s", i, verb, err, out)
+		}
+		t.Logf("console of guest %d:\n%s", i, g.Console())
+	}
 }
 
 // result is the last line of a program of ours, whether it has failed or not.
@@ -228,7 +247,7 @@ func (p *adapterPair) received(ctx context.Context, t *testing.T, i int) (n uint
 // transferSize is what a transfer moves each way.
 const transferSize = 4 << 20
 
-// transfer moves bytes both ways, which the programs compare, until they were carried by
+// transfer moves bytes both ways, which the programs compare, until all were carried by
 // the adapters: an emulated machine may be too slow for a proof.
 func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
@@ -237,7 +256,11 @@ func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 		before := p.status(ctx, t, 0).FlowsTotal[config.CarrierHW]
 		p.run(ctx, t, "transfer", "-to", to, "-up", size, "-down", size)
 		if p.status(ctx, t, 0).FlowsTotal[config.CarrierHW] > before {
-			return
+			past := p.conns(ctx, t, 0, transferPort, "--closed")
+			if len(past) == 0 || youngest(past).Demoted == "" {
+				return
+			}
+			t.Logf("left the adapters: %+v", youngest(past))
 		}
 		time.Sleep(2 * time.Second)
 	}
@@ -251,8 +274,11 @@ func (p *adapterPair) end(ctx context.Context, t *testing.T) {
 		if g.Ended() {
 			continue
 		}
-		p.sh(ctx, t, i, "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done")
+		p.sh(ctx, t, i, endGateways)
 		nothingLeft(ctx, t, g)
 	}
 	p.used = false
 }
+
+// endGateways ends the gateways of a guest.
+const endGateways = "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done"

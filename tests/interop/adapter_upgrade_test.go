@@ -47,12 +47,15 @@ func (p *adapterPair) takeover(ctx context.Context, t *testing.T) {
 // datagramPort is where the server of datagrams listens.
 const datagramPort = 7010
 
+// datagramRule has datagrams to it carried.
+var datagramRule = fmt.Sprintf(
+	"  - { name: datagrams, match: { proto: udp, ports: [%d], peers: [10.77.0.0/24] }, action: accelerate }\n", datagramPort)
+
 // datagrams of UDP programs go by the adapters, pieces of large ones too.
 func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	server := startIn(t, p.guest[1], appInGuest("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))...)
 	require.NoError(t, server.WaitOutput(ctx, `"listening"`))
-	p.up(ctx, t, adapterSettings{rule: fmt.Sprintf(
-		"  - { name: datagrams, match: { proto: udp, ports: [%d], peers: [10.77.0.0/24] }, action: accelerate }\n", datagramPort)})
+	p.up(ctx, t, adapterSettings{rule: datagramRule})
 	// Datagrams may be lost, natively as well: few are.
 	ping := func(count int) (answers int) {
 		out := p.run(ctx, t, "ping-udp", "-to", at(p.guest[1].Addr4, datagramPort), "-count", fmt.Sprint(count), "-size", "64,900,1400",

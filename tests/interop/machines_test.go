@@ -46,7 +46,7 @@ admin: %[1]s/admin.sock
 devices: [%[2]s]
 policy:
   - { name: test, match: { ports: [%[3]d, %[4]d], peers: [10.77.0.0/16, "fd77::/16"] }, action: accelerate }
-  - { name: default, action: pass }
+%[5]s  - { name: default, action: pass }
 carriers: [soft]
 shm_dir: %[1]s/shm
 state_dir: %[1]s/state
@@ -88,7 +88,7 @@ func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary, more s
 	p, admin, err := daemon.Start(ctx, m.host.Host, daemon.Spec{
 		Executable:    binary,
 		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort) + more,
+		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort, datagramRule) + more,
 		Socket:        filepath.Join(dir, "admin.sock"),
 	})
 	m.admin = admin
@@ -105,7 +105,7 @@ func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary, more s
 
 func (m *machines) inGuest(ctx context.Context, t *testing.T, rxe bool) {
 	t.Helper()
-	config := fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort)
+	config := fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort, datagramRule)
 	var commands [][]string
 	if !rxe { // it has the port that ours wants
 		commands = [][]string{{"rdma", "link", "delete", guest.Device}, {"busybox", "rmmod", "rdma_rxe"}}

@@ -35,18 +35,15 @@ func TestAdapterMeasure(t *testing.T) {
 	}
 	ctx := patience(t, 25*time.Minute)
 	p := newAdapterPair(ctx, t)
-	for _, g := range p.guest {
-		_, err := g.Run(ctx, "sh", "-c", `mount -t cgroup2 none /sys/fs/cgroup; printf %s "$1" >/run/smcgw.yaml`, "sh", measureConfig)
-		require.NoError(t, err)
-		gateway := startIn(t, g, guestProgram, "up", "-c", "/run/smcgw.yaml")
-		require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
+	for i := range p.guest {
+		p.gateway(ctx, t, i, adapterSettings{whole: measureConfig}, withFlag("--no-guardian")...)
 	}
 	token := bench.NewToken().String()
 	serve := startIn(t, p.guest[1], guestProgram, "bench", "--serve", "--token", token, "--socket", "/run/admin.sock")
 	require.NoError(t, serve.WaitOutput(ctx, "Serving measurements"))
-	const rounds = 5
+	const rounds = 3
 	out, err := p.guest[0].Run(ctx, guestProgram, "bench", "--peer", p.guest[1].Addr4.String(), "--token", token,
-		"--rounds", fmt.Sprint(rounds), "--duration", "3s", "--json", "--socket", "/run/admin.sock")
+		"--rounds", fmt.Sprint(rounds), "--duration", "2s", "--json", "--socket", "/run/admin.sock")
 	require.NoError(t, err, out)
 	var rep report.Report
 	require.NoError(t, json.Unmarshal([]byte(out), &rep), out)
@@ -58,4 +55,5 @@ func TestAdapterMeasure(t *testing.T) {
 			require.Len(t, s.Values, rounds, "%s by %s: %s", s.Work, s.Variant, s.Note)
 		}
 	}
+	p.end(ctx, t)
 }

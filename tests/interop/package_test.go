@@ -43,8 +43,14 @@ limits: { handshake_timeout: 5s }
 type system struct {
 	*debian.System
 
-	at, peer *testnet.Host
-	old, new string // packages of both versions, there
+	at, peer       *testnet.Host
+	old, new       string // packages of both versions, there
+	oldRPM, newRPM string
+}
+
+// packageNames are those of the packages of a version.
+func packageNames(version string) (deb, rpm string) {
+	return "smcgw_" + version + "-1_amd64.deb", "smcgw-" + version + "-1.x86_64.rpm"
 }
 
 // packagesVariable names a directory with packages of both versions, which are not built
@@ -56,18 +62,16 @@ func makePackages(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	for _, version := range []string{firstVersion, secondVersion} {
-		name := "smcgw_" + version + "-1_amd64.deb"
-		if dir := os.Getenv(packagesVariable); dir != "" {
-			files["/root/"+name] = filepath.Join(dir, name)
-			files["program "+version] = filepath.Join(dir, "smcgw")
-			continue
+		dir := os.Getenv(packagesVariable)
+		if dir == "" {
+			dir = t.TempDir()
+			cmd := exec.CommandContext(ctx, "make", "-C", "../..", "package",
+				"VERSION=v"+version, "DIST="+dir, "HW="+filepath.Join(dir, "smcgw"))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
 		}
-		dir := t.TempDir()
-		cmd := exec.CommandContext(ctx, "make", "-C", "../..", "package",
-			"VERSION=v"+version, "DIST="+dir, "HW="+filepath.Join(dir, "smcgw"))
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		files["/root/"+name] = filepath.Join(dir, name)
+		deb, rpm := packageNames(version)
+		files["/root/"+deb], files["/root/"+rpm] = filepath.Join(dir, deb), filepath.Join(dir, rpm)
 		files["program "+version] = filepath.Join(dir, "smcgw")
 	}
 	return files
@@ -85,10 +89,9 @@ func newSystem(t *testing.T) *system {
 	network, err := testnet.New(testnet.Config{Hosts: []string{"peer", "debian"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, network.Close()) })
-	s := &system{
-		peer: network.Host("peer"), at: network.Host("debian"),
-		old: "/root/smcgw_" + firstVersion + "-1_amd64.deb", new: "/root/smcgw_" + secondVersion + "-1_amd64.deb",
-	}
+	s := &system{peer: network.Host("peer"), at: network.Host("debian")}
+	s.old, s.oldRPM = packageNames(firstVersion)
+	s.new, s.newRPM = packageNames(secondVersion)
 	s.startPeer(ctx, t, program)
 	s.System, err = debian.Start(ctx, s.at, archive, files)
 	require.NoError(t, err)
@@ -108,7 +111,7 @@ func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
 	p, client, err := daemon.Start(ctx, s.peer, daemon.Spec{
 		Executable:    program,
 		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort),
+		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort, ""),
 		Socket:        filepath.Join(dir, "admin.sock"),
 	})
 	t.Cleanup(func() {
@@ -160,9 +163,9 @@ func (s *system) conns(t *testing.T) []admin.ConnInfo {
 }
 
 // traces are what a gateway could leave: files, devices, rules, settings, programs,
-// users, units.
+// users, units. /root/.rpmdb is the data base of Debian's rpm.
 const traces = `
-find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/systemd \) -prune -o -print | sort
+find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log -o -path /var/lib/dpkg -o -path /root/.rpmdb -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/systemd \) -prune -o -print | sort
 find /run -name '*smcgw*' | sort
 cat /etc/passwd /etc/group
 ip -o link | sed 's/ qlen.*//'
@@ -186,7 +189,7 @@ func TestPackage(t *testing.T) {
 	before := s.sh(t, traces)
 
 	t.Run("install", func(t *testing.T) {
-		out := s.sh(t, "apt-get install -y "+s.old+" 2>&1")
+		out := s.sh(t, "apt-get install -y /root/"+s.old+" 2>&1")
 		require.Contains(t, out, "systemctl enable --now smcgw")
 		require.Equal(t, "inactive", strings.TrimSpace(s.sh(t, "systemctl is-active smcgw || true")))
 		require.Equal(t, "disabled", strings.TrimSpace(s.sh(t, "systemctl is-enabled smcgw || true")))
@@ -205,7 +208,7 @@ func TestPackage(t *testing.T) {
 		s.sh(t, "systemctl enable --now smcgw")
 		require.Contains(t, s.sh(t, "smcgw status --strict"), "mode observe, 0 connections carried")
 		require.Contains(t, s.sh(t, "smcgw version"), firstVersion)
-		for _, pid := range strings.Fields(s.sh(t, "pgrep smcgw")) {
+		for pid := range strings.FieldsSeq(s.sh(t, "pgrep smcgw")) {
 			status := s.sh(t, "cat /proc/"+pid+"/status")
 			require.NotRegexp(t, `(?m)^Uid:\s+0`, status)
 			require.Contains(t, status, "Seccomp:\t2")
@@ -233,7 +236,7 @@ func TestPackage(t *testing.T) {
 	})
 
 	t.Run("upgrade", func(t *testing.T) {
-		out := s.sh(t, "apt-get install -y "+s.new+" 2>&1")
+		out := s.sh(t, "apt-get install -y /root/"+s.new+" 2>&1")
 		require.NotContains(t, out, "goes on")
 		require.Regexp(t, `smcgw `+regexp.QuoteMeta("v"+secondVersion), s.sh(t, "smcgw status"))
 		require.NotEqual(t, main, s.service(t, "MainPID"))
@@ -286,4 +289,35 @@ func TestPackage(t *testing.T) {
 		require.Equal(t, before, s.sh(t, traces), "nothing is left")
 		s.sh(t, "! pgrep smcgw")
 	})
+	t.Run("rpm", s.lifeOfRPM)
+}
+
+// lifeOfRPM is the same by the rpm, with rpm's own scripts and counts. Debian has no other
+// package by rpm, so what it depends on is not looked up.
+func (s *system) lifeOfRPM(t *testing.T) {
+	// Directories of Fedora's package filesystem, which other rpms do not own.
+	s.sh(t, "mkdir -p /usr/share/fish/vendor_completions.d")
+	before := s.sh(t, traces)
+	s.sh(t, "rpm --initdb; rpm -i --nodeps /root/"+s.oldRPM+" 2>&1")
+	require.Equal(t, "inactive", strings.TrimSpace(s.sh(t, "systemctl is-active smcgw || true")))
+	require.Contains(t, s.sh(t, "rpm -qpR /root/"+s.oldRPM), "glibc >= ")
+	s.sh(t, "rpm -V --nodeps smcgw; systemd-analyze verify --man=no smcgw.service; smcgw check; id smcgw")
+	require.Contains(t, s.sh(t, "rpm -qc smcgw"), "/etc/smcgw/smcgw.yaml")
+
+	s.sh(t, "cat >/etc/smcgw/smcgw.yaml <<'E'\n"+fmt.Sprintf(quickStart, s.at.Device)+"E\nsystemctl enable --now smcgw")
+	hold := s.app(t, "ping", "-to", s.peer.AddrPort4(echoPort).String(), "-count", "200", "-gap", "50ms")
+	require.Eventually(t, func() bool { return len(s.conns(t)) == 1 }, time.Minute, 100*time.Millisecond)
+	main := s.service(t, "MainPID")
+	require.NotContains(t, s.sh(t, "rpm -U --nodeps /root/"+s.newRPM+" 2>&1"), "goes on")
+	require.Regexp(t, `smcgw `+regexp.QuoteMeta("v"+secondVersion), s.sh(t, "smcgw status"))
+	require.NotEqual(t, main, s.service(t, "MainPID"))
+	require.Equal(t, "0", s.service(t, "NRestarts"))
+	e := s.ended(t, hold)
+	require.Equal(t, 200, e.OK, "%+v", e)
+
+	require.Contains(t, s.sh(t, "rpm -e smcgw 2>&1"), "/etc/smcgw/smcgw.yaml.rpmsave")
+	s.sh(t, "! pgrep smcgw; ! rpm -q smcgw >/dev/null")
+	// What docs/operations/install.md "Uninstall" says is left, and nothing else.
+	s.sh(t, "rm /etc/smcgw/smcgw.yaml.rpmsave; rmdir /etc/smcgw; rm -r /var/lib/smcgw; userdel smcgw; ! getent group smcgw >/dev/null")
+	require.Equal(t, before, s.sh(t, traces))
 }

@@ -13,15 +13,16 @@ import (
 // riostreamModes are ways in which the program works.
 var riostreamModes = [][]string{nil, {"-T", "a"}, {"-T", "b"}, {"-T", "n"}, {"-i", "0"}, {"-B", "65536"}}
 
+// riostreamSlots has connections have a slot. A program that serves tells that to its
+// listener when they may be coming in already.
+const riostreamSlots = "/etc/rdma/rsocket/iomap_size"
+
 // TestRiostream writes to each other's memory directly, in parts of all sizes.
 func TestRiostream(t *testing.T) { eachKernel(t, riostreams) }
 
 func riostreams(t *testing.T, l *lab) {
-	// A program that serves tells its listener that connections are to have
-	// a slot when they may be coming in already.
-	const slots = "/etc/rdma/rsocket/iomap_size"
-	l.run(t, "sh", "-c", "echo 1 >"+slots)
-	defer func() { l.run(t, "rm", slots) }()
+	l.run(t, "sh", "-c", "echo 1 >"+riostreamSlots)
+	defer func() { l.run(t, "rm", riostreamSlots) }()
 	cases := slices.DeleteFunc(rstreamCases(l.paths()), func(c rstreamCase) bool { return c.ahead })
 	if !thorough() {
 		cases = slices.DeleteFunc(cases, func(c rstreamCase) bool { return c.size&(c.size-1) != 0 })
@@ -70,3 +71,39 @@ func (c *rstreamCase) riostream(t *testing.T, l *lab, again bool) (early bool) {
 	s.orderly(1)
 	return false
 }
+
+// TestRiostreamItself has the program at both ends, by rxe and librdmacm alone: what it
+// sees too early there is not ours.
+func TestRiostreamItself(t *testing.T) {
+	if !thorough() {
+		t.Skip("a control of what the others tolerate: make interop")
+	}
+	onKernels(t, func(t *testing.T, l *lab) {
+		l.run(t, "sh", "-c", "echo 1 >"+riostreamSlots)
+		defer func() { l.run(t, "rm", riostreamSlots) }()
+		path := l.paths()[0]
+		for _, size := range []string{"256", "4096", "65536"} {
+			early := 0
+			for range riostreamRounds {
+				args := []string{"riostream", "-T", "v", "-S", size, "-C", "1", "-I", "50"}
+				server := l.start(t, append(args, "-b", path.peer.String())...)
+				require.NoError(t, server.WaitOutput(patience(t, time.Minute), "usec/xfer"))
+				client := l.start(t, append(args, "-s", path.peer.String())...)
+				_ = client.Wait(patience(t, time.Minute))    // the same
+				_ = server.Wait(patience(t, 10*time.Second)) // one that looked early fails
+				server.Kill()
+				out := server.Output() + client.Output()
+				if strings.Contains(out, "data verification failed") {
+					early++
+					continue
+				}
+				require.NotContains(t, out, "failed")
+				require.Regexp(t, ` 1 +50 `, client.Output(), "it was measured")
+			}
+			t.Logf("%s bytes: the program looked early in %d of %d runs", size, early, riostreamRounds)
+		}
+	})
+}
+
+// riostreamRounds is how often the program plays with itself.
+const riostreamRounds = 10

@@ -35,8 +35,12 @@ func TestStatusPage(t *testing.T) {
 		time.Sleep(pictureAge)
 	}
 	for _, s := range []screen{
-		{"desktop", 1240, 900, false, false}, {"dark", 1240, 900, false, true}, {"phone", 360, 780, true, false}, {"phone-dark", 360, 780, true, true},
-		{"narrow", 320, 600, true, false}, {"tablet", 800, 1000, true, false},
+		{"desktop", 1240, 900, false, false},
+		{"dark", 1240, 900, false, true},
+		{"phone", 360, 780, true, false},
+		{"phone-dark", 360, 780, true, true},
+		{"narrow", 320, 600, true, false},
+		{"tablet", 800, 1000, true, false},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			b.t = t
@@ -86,9 +90,16 @@ func TestStatusPageIsReadOnly(t *testing.T) {
 		method, path, host string
 		code               int
 	}{
-		{"GET", "/", "", 200}, {"HEAD", "/", "", 200}, {"GET", "/", "localhost:1", 200}, {"GET", "/", "[::1]:1", 200},
-		{"GET", "/", "attacker.example", 421}, {"GET", "/", "127.0.0.1.attacker.example:80", 421},
-		{"POST", "/", "", 405}, {"POST", "/v1/off", "", 404}, {"GET", "/v1/status", "", 404}, {"GET", "/metrics", "", 404},
+		{"GET", "/", "", 200},
+		{"HEAD", "/", "", 200},
+		{"GET", "/", "localhost:1", 200},
+		{"GET", "/", "[::1]:1", 200},
+		{"GET", "/", "attacker.example", 421},
+		{"GET", "/", "127.0.0.1.attacker.example:80", 421},
+		{"POST", "/", "", 405},
+		{"POST", "/v1/off", "", 404},
+		{"GET", "/v1/status", "", 404},
+		{"GET", "/metrics", "", 404},
 	} {
 		require.Equal(t, q.code, ask(q.method, q.path, q.host).StatusCode, q)
 	}

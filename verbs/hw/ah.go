@@ -32,7 +32,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	onPort.Port = p.dev.cfg.Port
 	h, err := p.dev.ctx.CreateAH(p.h, &onPort)
 	if err != nil {
-		p.release()
+		p.users.Release()
 		return nil, failure("address handle", err)
 	}
 	p.dev.use.ahs.Add(1)
@@ -102,5 +102,5 @@ func (a *ah) unref() {
 		d.cfg.Logger.Warn("destroy address handle", "device", d.Name(), "error", err)
 	}
 	d.use.ahs.Add(-1)
-	a.pd.release()
+	a.pd.users.Release()
 }

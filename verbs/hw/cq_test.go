@@ -118,6 +118,20 @@ func TestBoundCQs(t *testing.T) {
 	require.NoError(t, pd.Close())
 }
 
+// The loops of a device share the completion vectors of the adapter, so that interrupts
+// go to as many processors as it has vectors.
+func TestCompletionVectors(t *testing.T) {
+	lib := newLibrary(t, 1) // whose adapters have two
+	d := openFake(t, lib, "fake0", func(c *Config) { c.Vectors = 5 })
+	before := len(lib.Comps("fake0")) // the probe's
+	for vector := range 5 {
+		c, err := d.CreateCQ(verbs.CQAttr{Depth: 1, Vector: vector})
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	}
+	require.Equal(t, []int{0, 1, 0, 1, 0}, lib.Comps("fake0")[before:])
+}
+
 // A device that is gone cannot arm. Its loop sleeps all the same, and looks from
 // time to time for what is completed without the library.
 func TestArmFails(t *testing.T) {

@@ -78,7 +78,7 @@ func (m *mr) register(access verbs.Access) (err error) {
 		return err
 	}
 	if m.h, m.lkey, m.rkey, err = m.pd.dev.ctx.RegMR(m.pd.h, m.buf, access); err != nil {
-		m.pd.release()
+		m.pd.users.Release()
 		return failure(fmt.Sprintf("register %d bytes", len(m.buf)), err)
 	}
 	m.pd.dev.use.mrs.Add(1)
@@ -109,6 +109,6 @@ func (m *mr) Close() error {
 		err = unix.Munmap(m.buf)
 	}
 	m.pd.dev.use.mrs.Add(-1)
-	m.pd.release()
+	m.pd.users.Release()
 	return err
 }

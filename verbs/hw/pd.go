@@ -1,21 +1,16 @@
 package hw
 
 import (
-	"fmt"
-	"sync"
-
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
+	"github.com/smcgw/smcgw/verbs/internal/domain"
 )
 
-// pd is a protection domain.
+// pd is a protection domain. What is in it keeps the device through it.
 type pd struct {
-	dev *Device
-	h   ibv.PD
-
-	mu     sync.Mutex // guards everything below
-	users  int        // regions, queue pairs, SRQs and address handles
-	closed bool
+	dev   *Device
+	h     ibv.PD
+	users domain.Users
 }
 
 var _ verbs.PD = (*pd)(nil)
@@ -34,41 +29,21 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	return &pd{dev: d, h: h}, nil
 }
 
-// hold is called before something is made in the domain, release when that is
-// closed. What is in a domain keeps the device through it.
+// hold is called before something is made in the domain.
 func (p *pd) hold() error {
 	if p.dev.isClosed() {
 		return verbs.ErrClosed
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return verbs.ErrClosed
-	}
-	p.users++
-	return nil
-}
-
-func (p *pd) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users--
+	return p.users.Hold()
 }
 
 // Close implements verbs.PD.
 func (p *pd) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.users > 0 {
-		return fmt.Errorf("protection domain of %d objects: %w", p.users, verbs.ErrBusy)
-	}
-	if p.closed {
-		return nil
-	}
-	if err := p.dev.ctx.DeallocPD(p.h); err != nil {
-		return failure("free protection domain", err)
-	}
-	p.closed = true
-	p.dev.use.pds.Add(-1)
-	return p.dev.release()
+	return p.users.Close(func() error {
+		if err := p.dev.ctx.DeallocPD(p.h); err != nil {
+			return failure("free protection domain", err)
+		}
+		p.dev.use.pds.Add(-1)
+		return p.dev.release()
+	})
 }

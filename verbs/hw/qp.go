@@ -49,7 +49,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 		return nil, err
 	}
 	if err := q.create(attr.SQSigAll); err != nil {
-		p.release()
+		p.users.Release()
 		return nil, err
 	}
 	return q, nil
@@ -257,7 +257,7 @@ func (q *qp) Close() error {
 	}
 	q.count(-1)
 	q.unreserve()
-	q.pd.release()
+	q.pd.users.Release()
 	return errors.Join(err)
 }
 

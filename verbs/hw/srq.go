@@ -39,7 +39,7 @@ func (p *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) {
 	}
 	s := &srq{pd: p, vec: d.vectors[attr.Vector], sges: attr.MaxSGE}
 	if err := s.create(attr); err != nil {
-		p.release()
+		p.users.Release()
 		return nil, err
 	}
 	d.use.srqs.Add(1)
@@ -145,6 +145,6 @@ func (s *srq) Close() error {
 	err := failure("destroy shared receive queue", d.ctx.DestroySRQ(s.h))
 	d.queues.remove(&s.queue)
 	d.use.srqs.Add(-1)
-	s.pd.release()
+	s.pd.users.Release()
 	return errors.Join(err)
 }

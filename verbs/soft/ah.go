@@ -36,7 +36,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 		p.dev.ahCount.Add(-1)
 		return nil, fmt.Errorf("address handles: %w", verbs.ErrNoMemory)
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		p.dev.ahCount.Add(-1)
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (a *ah) Attr() verbs.AHAttr { return a.attr }
 func (a *ah) Close() error {
 	if !a.closed.Swap(true) {
 		a.pd.dev.ahCount.Add(-1)
-		a.pd.release()
+		a.pd.users.Release()
 	}
 	return nil
 }

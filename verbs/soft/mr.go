@@ -67,11 +67,11 @@ func (p *pd) addMR(m *mr) (verbs.MR, error) {
 	}
 	m.addr = addressOf(m.buf)
 	m.remote.Store(uint32(m.access.Remote()))
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	if !p.dev.keys.add(m) {
-		p.release()
+		p.users.Release()
 		return nil, fmt.Errorf("memory regions: %w", verbs.ErrNoMemory)
 	}
 	return m, nil
@@ -99,7 +99,7 @@ func (m *mr) Close() error {
 	if m.own {
 		m.pd.dev.memory.Add(-int64(len(m.buf)))
 	}
-	m.pd.release()
+	m.pd.users.Release()
 	return nil
 }
 

@@ -1,61 +1,30 @@
 package soft
 
 import (
-	"fmt"
-	"sync"
-
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/domain"
 )
 
 // pd is a protection domain: keys work only on queue pairs of their domain.
 type pd struct {
-	dev *Device
-
-	mu     sync.Mutex // guards everything below
-	users  int        // regions, queue pairs, SRQs and address handles
-	closed bool
+	dev   *Device
+	users domain.Users
 }
 
 var _ verbs.PD = (*pd)(nil)
 
-// hold is called before something is made in the domain, release when that
-// is closed.
-func (p *pd) hold() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return verbs.ErrClosed
-	}
-	p.users++
-	return nil
-}
-
-func (p *pd) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users--
-}
-
 // CreateQP implements verbs.PD.
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	q, err := newQP(p, attr)
 	if err != nil {
-		p.release()
+		p.users.Release()
 		return nil, err
 	}
 	return q, nil
 }
 
 // Close implements verbs.PD.
-func (p *pd) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.users > 0 {
-		return fmt.Errorf("protection domain of %d objects: %w", p.users, verbs.ErrBusy)
-	}
-	p.closed = true
-	return nil
-}
+func (p *pd) Close() error { return p.users.Close(func() error { return nil }) }

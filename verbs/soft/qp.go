@@ -148,7 +148,7 @@ func (q *qp) Close() error {
 	q.vec.uninstall(q)
 	q.deadline, q.timerAt = 0, 0
 	q.count(-1)
-	q.pd.release()
+	q.pd.users.Release()
 	d := q.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()

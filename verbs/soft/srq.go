@@ -34,7 +34,7 @@ func (p *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) {
 		d.srqCount.Add(-1)
 		return nil, fmt.Errorf("shared receive queues: %w", verbs.ErrNoMemory)
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		d.srqCount.Add(-1)
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *srq) Close() error {
 	first, err := s.queue.Release()
 	if first {
 		s.vec.dev.srqCount.Add(-1)
-		s.pd.release()
+		s.pd.users.Release()
 	}
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // sysctlPath maps slash-separated keys below net to /proc. The files show the
@@ -30,7 +32,11 @@ func WriteSysctl(key, value string) error {
 	if old, err := ReadSysctl(key); err != nil || old == value {
 		return err
 	}
-	if err := os.WriteFile(sysctlPath(key), []byte(value), 0o644); err != nil {
+	err := os.WriteFile(sysctlPath(key), []byte(value), 0o644)
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("sysctl %s: %w: a container engine has made /proc/sys so: start with CAP_SYS_ADMIN, or with /proc/sys/net writable", key, err)
+	}
+	if err != nil {
 		return fmt.Errorf("sysctl %s: %w", key, err)
 	}
 	return nil

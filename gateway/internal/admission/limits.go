@@ -1,12 +1,12 @@
 package admission
 
 import (
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -34,15 +34,16 @@ func (l *Limits) Lacking() negotiate.Reason {
 	}
 }
 
-// Admit decides whether there is room for a flow that is in the table.
-func (l *Limits) Admit(f *conn.Flow) negotiate.Reason {
+// Admit decides whether there is room for a flow that is in the table; at the server's
+// side its peer has begun it.
+func (l *Limits) Admit(side config.Side, peer netip.Addr) negotiate.Reason {
 	if l.Flows() > l.MaxFlows() {
 		return negotiate.ReasonFlowLimit
 	}
-	if f.Side == config.SideServer {
+	if side == config.SideServer {
 		now := time.Now()
 		scarce := l.Rate.TokensAt(now) < float64(l.Rate.Burst()-l.Peers.PerPeer())
-		if r := l.Peers.Admit(f.Peer(), scarce, now); r != negotiate.ReasonNone {
+		if r := l.Peers.Admit(peer, scarce, now); r != negotiate.ReasonNone {
 			return r
 		}
 	}

@@ -20,6 +20,8 @@ type Steering interface {
 	Services() ([]ebpf.Service, error)
 	SetService(s ebpf.Service) error
 	FlushServices() (int, error)
+	// SetNear tells that the host of an address is under this kernel, for ttl.
+	SetNear(addr netip.Addr, ttl time.Duration) error
 }
 
 // Conn is a connection that is learned from. Its methods are called with the book's
@@ -52,9 +54,12 @@ type Seen struct {
 	at             time.Time
 }
 
-// NewBook returns a book that forgets a verdict after ttl.
-func NewBook(steer Steering, ttl time.Duration, log *slog.Logger) *Book {
-	return &Book{steer: steer, log: log, learner: newLearner(ttl)}
+// NewBook returns a book that forgets a verdict after ttl; paces says that the host's
+// congestion control does.
+func NewBook(steer Steering, ttl time.Duration, paces bool, log *slog.Logger) *Book {
+	b := &Book{steer: steer, log: log, learner: newLearner(ttl)}
+	b.learner.paces = paces
+	return b
 }
 
 // Look learns from what a connection, which carrier carries, did since the last look;
@@ -62,11 +67,11 @@ func NewBook(steer Steering, ttl time.Duration, log *slog.Logger) *Book {
 func (b *Book) Look(c Conn, carrier config.Carrier, ended bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := c.Seen().evidence(c, ended, now)
-	e.carrier = carrier
-	if !ended && !e.begun && !e.settled && e.bytes == 0 && e.moves == 0 {
+	e, tells := c.Seen().evidence(c, ended, now)
+	if !tells {
 		return
 	}
+	e.carrier = carrier
 	b.tellLocked(b.learner.learn(c.Service(), e, now))
 }
 
@@ -82,29 +87,29 @@ func (b *Book) tellLocked(do ebpf.Service, tell bool) {
 	}
 }
 
-// evidence moves s forward and returns the difference.
-func (s *Seen) evidence(c Conn, ended bool, now time.Time) evidence {
+// evidence moves s forward and returns the difference, unless there is none but time.
+func (s *Seen) evidence(c Conn, ended bool, now time.Time) (e evidence, tells bool) {
 	bytes, moves := c.Moved()
-	e := evidence{bytes: bytes - s.bytes, moves: moves - s.moves, begun: !s.begun}
+	e = evidence{bytes: bytes - s.bytes, moves: moves - s.moves, begun: !s.begun}
 	if s.at.IsZero() {
 		s.at = c.Start()
 	}
 	e.seconds = now.Sub(s.at).Seconds()
 	e.settled = !s.settled && (ended || now.Sub(c.Start()) >= autoSettle)
+	if !ended && !e.begun && !e.settled && e.bytes == 0 && e.moves == 0 {
+		return e, false
+	}
 	s.begun, s.settled = true, s.settled || e.settled
 	s.bytes, s.moves, s.at = bytes, moves, now
 	if ended {
 		e.whole = rate{conns: 1, bytes: bytes, seconds: now.Sub(c.Start()).Seconds()}
 	}
-	return e
+	return e, true
 }
 
-// Compare looks at native connections, while a service waits for that. Shards wait
-// for mu when a flow ends, so it is not held while the table is read.
+// Compare looks at native connections. Shards wait for mu when a flow ends, so it is not
+// held while the table is read.
 func (b *Book) Compare(now time.Time) {
-	if !b.waits() {
-		return
-	}
 	list, err := b.steer.Services()
 	if err != nil {
 		b.log.Warn("read services", "error", err)
@@ -112,22 +117,10 @@ func (b *Book) Compare(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range list {
-		if list[i].Watched > 0 {
+		if list[i].Ended > 0 {
 			b.tellLocked(b.learner.learnNative(netip.AddrPortFrom(list[i].Addr, list[i].Port), list[i], now))
 		}
 	}
-}
-
-// waits reports whether what the steering counts is of interest to a service.
-func (b *Book) waits() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.learner.services {
-		if s.waits() {
-			return true
-		}
-	}
-	return false
 }
 
 // Flush forgets all services, here and in the steering.
@@ -138,6 +131,7 @@ func (b *Book) Flush() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.learner.services)
+	clear(b.learner.peers)
 	_, err := b.steer.FlushServices()
 	return err
 }
@@ -187,6 +181,9 @@ func (s *service) info(at netip.AddrPort, now time.Time) admin.ServiceInfo {
 		BytesPerConnection: quotient(seen.bytes, seen.conns), BytesPerMove: quotient(seen.bytes, seen.moves), Score: seen.score(),
 		Why: seen.why(),
 	}
+	if seen.conns == 0 && seen.bytes == 0 {
+		info.Why = s.foreseen()
+	}
 	if carried, native := &s.compared[0], &s.compared[1]; native.conns > 0 {
 		info.Compared = &admin.ServiceRates{
 			CarriedConnections: carried.conns, CarriedBytesPerSecond: carried.perSecond(),
@@ -212,6 +209,9 @@ func addSteered(i *admin.ServiceInfo, s *ebpf.Service) {
 		i.Verdict, i.Reason, i.SamplesLeft, i.ExpiresSeconds = admin.VerdictSampling, "", s.Tokens, s.TTL.Seconds()
 	case ebpf.ServiceNative:
 		i.Verdict, i.Reason, i.ExpiresSeconds = admin.VerdictNative, negotiate.ReasonNotWorthIt.String(), s.TTL.Seconds()
+		if s.Unpaced {
+			i.Reason = negotiate.ReasonSameKernel.String()
+		}
 	default:
 		i.Verdict, i.Reason, i.ExpiresSeconds = verdictOf(s.State), "", 0
 	}
@@ -228,11 +228,21 @@ func verdictOf(s ebpf.ServiceState) admin.ServiceVerdict {
 	}
 }
 
-// why says in words what the numbers mean.
-func (s *sums) why() string {
-	if s.conns == 0 && s.bytes == 0 {
+// foreseen says what native connections tell of a service of which none was carried.
+func (s *service) foreseen() string {
+	switch looked, saw := &s.looked, &s.saw; {
+	case s.state == ebpf.ServiceNative && saw.conns > 0:
+		return fmt.Sprintf("%s in %d native connections; carrying them cannot pay", config.Bytes(saw.bytes).Rounded(), saw.conns)
+	case looked.conns > 0:
+		return fmt.Sprintf("nothing carried yet; %s in %d native connections of %v", config.Bytes(looked.bytes).Rounded(), looked.conns,
+			time.Duration(looked.mean()*float64(time.Second)).Round(time.Millisecond))
+	default:
 		return "nothing carried yet"
 	}
+}
+
+// why says in words what the numbers mean.
+func (s *sums) why() string {
 	need := config.Bytes(s.price)
 	return fmt.Sprintf("%s in %d moves of %d connections; carrying pays from %s on",
 		config.Bytes(s.bytes).Rounded(), s.moves, s.conns, need.Rounded())

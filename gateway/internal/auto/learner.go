@@ -26,6 +26,9 @@ const (
 	// autoBulk is what a connection must have moved to say how fast bulk is; the
 	// programs have the same limit.
 	autoBulk = 1 << 20
+	// autoCompares is how many times in its first native time a service that is carried
+	// is compared with native connections, at first.
+	autoCompares = 16
 	// autoTellAgain is how old a verdict is when the steering is told once more: its
 	// table forgets the least recently used.
 	autoTellAgain = 5 * time.Second
@@ -47,11 +50,11 @@ type evidence struct {
 // service is what is known of a service, from connections of rules with
 // action auto that this host made.
 //
-//	          enough seen: score ≥ 1
+//	   score ≥ 1, and faster than natives
 //	sampling ────────────────────────► carry ◄─┐ from time to time some are left
-//	 ▲    │                             │ ▲  └─┘ native: not faster than carried ones
-//	 │    │ score < 1   score < 1/2, or │ │
-//	 │    ▼             natives faster  ▼ │ connections still carried: score ≥ 2
+//	 ▲    │ score < 1, or               │ ▲  └─┘ native: not faster than carried ones
+//	 │    │ natives     score < 1/2, or │ │
+//	 │    ▼ faster      natives faster  ▼ │ connections still carried: score ≥ 2
 //	 └── native ◄─────────────────────────┘
 //	  after its time, which doubles with every native verdict in a row
 //
@@ -67,6 +70,11 @@ type service struct {
 	now     sums // seen since the last verdict, or since long ago
 	last    sums // what the last verdict was made of
 
+	looked  looks // native connections since the last verdict
+	saw     looks // what the last verdict was made of
+	account account
+	samples samples
+
 	comparing       bool         // the steering leaves some native to compare with
 	carried, native rate         // of bulk, since the last comparison
 	compared        [2]rate      // carried and native of the last comparison
@@ -77,12 +85,14 @@ type service struct {
 // turns.
 type learner struct {
 	base     time.Duration // the first time a service is left native
+	paces    bool          // what is native here paces, unless its peer is known to be near
 	limit    int
 	services map[netip.AddrPort]*service
+	peers    map[netip.Addr]*met
 }
 
 func newLearner(base time.Duration) *learner {
-	return &learner{base: base, limit: MaxServices, services: map[netip.AddrPort]*service{}}
+	return &learner{base: base, limit: MaxServices, services: map[netip.AddrPort]*service{}, peers: map[netip.Addr]*met{}}
 }
 
 // learn takes in what a connection to a service did. If tell, the steering must
@@ -91,10 +101,12 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 	s := l.service(at, now)
 	s.used = now
 	if s.state == ebpf.ServiceNative && e.begun && !now.Before(s.until) {
-		s.state, s.now, s.carried, s.native = ebpf.ServiceSampling, sums{}, rate{}, rate{} // the steering has begun to sample
+		s.resample() // the steering has begun to
 	}
 	s.now.add(e)
 	s.carried.add(e.whole)
+	s.samples.took(e, now)
+	s.account.carried(e.seconds)
 	if next := s.verdict(); next != s.state {
 		l.decide(s, next, now)
 	}
@@ -111,11 +123,8 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 
 // learnNative takes in what the steering has counted of native connections.
 func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) (do ebpf.Service, tell bool) {
-	s := l.services[at]
-	if s == nil {
-		return ebpf.Service{}, false
-	}
-	if c.Watched < s.counted.Watched || c.Bytes < s.counted.Bytes || c.Lasted < s.counted.Lasted { // it had forgotten the service
+	s := l.service(at, now)
+	if c.Watched < s.counted.Watched || c.Bytes < s.counted.Bytes || c.Lasted < s.counted.Lasted || c.Ended < s.counted.Ended { // it had forgotten the service
 		s.counted = ebpf.Service{}
 	}
 	ended := rate{
@@ -124,12 +133,27 @@ func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) 
 	if ended.bytes < ended.conns*autoBulk { // one is just being counted
 		return ebpf.Service{}, false
 	}
+	switch {
+	case c.State != ebpf.ServiceSampling:
+	case s.state == ebpf.ServiceNative && !now.Before(s.until):
+		s.resample()
+	case s.state != ebpf.ServiceSampling && now.Sub(s.told) >= autoTellAgain:
+		s.news = true // it has forgotten what it was told
+	}
+	s.look(&c, now)
 	s.native.add(ended)
 	s.counted = c
-	if l.compare(s, now); !s.news {
+	l.compare(s, now)
+	l.foresee(s, at.Addr(), &c, now)
+	if !s.news {
 		return ebpf.Service{}, false
 	}
 	return l.tell(s, at, now), true
+}
+
+// resample begins anew, but for what samples have cost.
+func (s *service) resample() {
+	s.state, s.now, s.carried, s.native, s.looked, s.samples = ebpf.ServiceSampling, sums{}, rate{}, rate{}, looks{}, samples{}
 }
 
 // due reports whether it is time to leave some native again, to compare with. Such
@@ -145,32 +169,58 @@ func (l *learner) tell(s *service, at netip.AddrPort, now time.Time) ebpf.Servic
 	switch {
 	case s.state == ebpf.ServiceNative:
 		do.TTL = s.until.Sub(now)
+	case s.state == ebpf.ServiceSampling:
+		do.Tokens, do.TTL = 1, autoAsk
 	case !s.comparing && l.due(s, now):
 		do.Tokens, s.comparing, s.until = Samples, true, now
 	}
 	return do
 }
 
-// waits reports whether what the steering counts is of interest.
-func (s *service) waits() bool { return s.comparing || s.state == ebpf.ServiceSampling }
-
 // compare looks whether carried connections are as fast as native ones, once
-// there are some of both. If they are not, it makes a native verdict.
+// there are some of both. If they are not, it makes a native verdict. A service that is
+// sampled has to be faster by more than chance.
 func (l *learner) compare(s *service, now time.Time) {
-	if s.state != ebpf.ServiceCarry || s.carried.conns == 0 || s.native.conns == 0 {
+	carried := s.bulk()
+	if s.state == ebpf.ServiceNative || carried.conns == 0 || s.native.conns == 0 {
 		return
 	}
-	s.compared = [2]rate{s.carried, s.native}
-	s.comparing, s.carried, s.native = false, rate{}, rate{}
-	if s.compared[0].perSecond() < s.compared[1].perSecond() {
-		last := s.last
-		l.decide(s, ebpf.ServiceNative, now)
-		s.last = last // it was not the score
+	sampled, slower := s.state == ebpf.ServiceSampling, carried.perSecond() < s.native.perSecond()
+	if sampled && !slower && (carried.perSecond() < s.native.perSecond()*margin(carried.conns, s.native.conns) || s.now.score() < 1) {
 		return
+	}
+	s.compared = [2]rate{carried, s.native}
+	s.account.settle(1 - carried.perSecond()/s.native.perSecond())
+	s.comparing, s.carried, s.native = false, rate{}, rate{}
+	last := s.last
+	switch {
+	case slower:
+		l.decide(s, ebpf.ServiceNative, now)
+		if !sampled {
+			s.last = last // it was not the score
+		}
+		return
+	case sampled:
+		l.decide(s, ebpf.ServiceCarry, now)
 	}
 	s.natives = 0
-	s.until = now.Add(l.base << min(s.passed, autoDoublings))
+	s.until = now.Add(min(max(l.base/autoCompares, time.Second)<<min(s.passed, 2*autoDoublings), l.base<<autoDoublings))
 	s.passed++
+}
+
+// margin is how many times as fast as so many native connections so many carried ones
+// have to be.
+func margin(carried, native uint64) float64 {
+	return 1 + autoChance/float64(max(1, min(carried, native)))
+}
+
+// bulk is how fast carried connections are: that of those that have ended, or while
+// natives are known to compare with, of one that goes on.
+func (s *service) bulk() rate {
+	if s.carried.conns == 0 && s.state == ebpf.ServiceSampling && s.now.settled > 0 && s.now.paid >= autoBytes {
+		return rate{conns: s.now.conns, bytes: s.now.paid, seconds: s.now.seconds}
+	}
+	return s.carried
 }
 
 // verdict is what should be done from now on.
@@ -188,12 +238,12 @@ func (s *service) verdict() ebpf.ServiceState {
 		if !s.now.plenty(1) {
 			return s.state
 		}
-		if score >= 2 {
+		if score >= 2 && s.account.slower == 0 { // natives are not known to be faster
 			return ebpf.ServiceCarry
 		}
 	default:
 		switch {
-		case !s.now.plenty(1):
+		case !s.now.plenty(1), score >= 1 && s.native.conns > 0: // compare decides
 			return s.state
 		case score >= 1:
 			return ebpf.ServiceCarry
@@ -209,6 +259,7 @@ func (s *service) verdict() ebpf.ServiceState {
 // decide makes a verdict.
 func (l *learner) decide(s *service, next ebpf.ServiceState, now time.Time) {
 	s.state, s.last, s.passed, s.comparing, s.news = next, s.now, 0, false, true
+	s.saw, s.looked, s.samples = s.looked, looks{}, samples{}
 	if next == ebpf.ServiceCarry {
 		s.until = now // compared at once
 		s.now.decay() // a few small connections do not call it back

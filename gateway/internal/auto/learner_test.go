@@ -2,6 +2,7 @@ package auto
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -107,18 +108,16 @@ func rates(l *learner, now time.Time, carried, native float64) (do ebpf.Service,
 // TestAutoCompares: bulk is carried only while that is as fast as native TCP, and
 // compared again after times that double.
 func TestAutoCompares(t *testing.T) {
-	l, now := newLearner(time.Minute), autoClock
+	l, now := newLearner(autoCompares*time.Minute), autoClock
 	for i := range 3 {
 		do, tell := l.learn(autoAt, bulk, now)
 		require.True(t, tell)
 		require.Equal(t, ebpf.ServiceCarry, do.State)
 		require.Equal(t, Samples, do.Tokens, "compared at once")
-		require.True(t, l.services[autoAt].waits())
 		do, tell = rates(l, now, 0.9, 1)
 		require.True(t, tell)
 		require.Equal(t, ebpf.ServiceNative, do.State, "native is faster")
-		require.Equal(t, time.Minute<<i, do.TTL)
-		require.False(t, l.services[autoAt].waits())
+		require.Equal(t, l.base<<i, do.TTL)
 		require.Greater(t, l.services[autoAt].last.score(), 1.0)
 		now = now.Add(do.TTL)
 	}
@@ -136,11 +135,11 @@ func TestAutoCompares(t *testing.T) {
 		require.True(t, tell)
 		require.Equal(t, Samples, do.Tokens)
 	}
-	now = now.Add(30 * time.Second)
+	now = now.Add(l.base / 2)
 	do, tell := l.learn(autoAt, bulk, now)
 	require.True(t, tell)
 	require.Zero(t, do.Tokens, "they go on")
-	now = now.Add(30 * time.Second)
+	now = now.Add(l.base / 2)
 	do, tell = l.learn(autoAt, bulk, now)
 	require.True(t, tell)
 	require.Equal(t, Samples, do.Tokens, "others")
@@ -157,7 +156,7 @@ func TestAutoCompares(t *testing.T) {
 	l.learnNative(autoAt, ebpf.Service{Watched: 4, Bytes: 9 << 20, Lasted: 2 * time.Second}, now)
 	require.Equal(t, conns+1, l.services[autoAt].native.conns, "counted when all of it is there")
 	_, tell = l.learnNative(netip.MustParseAddrPort("10.0.0.9:1"), ebpf.Service{Watched: 1}, now)
-	require.False(t, tell, "unknown")
+	require.False(t, tell, "just being counted")
 }
 
 // TestAutoOldConnectionsTell: those that are carried while their service is native
@@ -180,6 +179,36 @@ func TestAutoOldConnectionsTell(t *testing.T) {
 	require.Equal(t, ebpf.ServiceCarry, do.State)
 }
 
+// TestAutoOldConnectionsLost: they do not where natives were found to be faster.
+func TestAutoOldConnectionsLost(t *testing.T) {
+	l, now := newLearner(time.Minute), autoClock
+	l.learn(autoAt, bulk, now)
+	do, tell := rates(l, now, 0.5, 1)
+	require.True(t, tell)
+	require.Equal(t, ebpf.ServiceNative, do.State)
+	more := bulk
+	more.begun = false
+	for range 10 {
+		now = now.Add(time.Second)
+		_, tell := l.learn(autoAt, more, now)
+		require.False(t, tell)
+	}
+	require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
+}
+
+// TestAutoCountsIdleTime: a sample costs time also while it moves nothing.
+func TestAutoCountsIdleTime(t *testing.T) {
+	s := &simulation{work: work{bytes: 100, message: 100}, now: autoClock}
+	s.book = NewBook(s, time.Minute, false, slog.New(slog.DiscardHandler))
+	c := &simConn{of: s, begin: s.now, end: s.now.Add(time.Hour)}
+	for range 100 {
+		s.now = s.now.Add(time.Second)
+		s.book.Look(c, config.CarrierShm, false, s.now)
+	}
+	s.book.Look(c, config.CarrierShm, true, s.now.Add(time.Second))
+	require.InDelta(t, 101, s.book.learner.services[autoAt].account.open, 1e-6)
+}
+
 // TestAutoIsToldAgain: a connection that was carried though its service is native
 // shows that the steering has forgotten.
 func TestAutoIsToldAgain(t *testing.T) {
@@ -192,6 +221,23 @@ func TestAutoIsToldAgain(t *testing.T) {
 	require.True(t, tell)
 	require.Equal(t, ebpf.ServiceNative, do.State)
 	require.Equal(t, 40*time.Second, do.TTL)
+}
+
+// TestAutoIsToldOfNatives: so does a native connection that was looked at though its
+// service has a verdict.
+func TestAutoIsToldOfNatives(t *testing.T) {
+	for _, e := range []evidence{small, bulk} {
+		l := newLearner(time.Minute)
+		said, _ := l.learn(autoAt, e, autoClock)
+		c := ended(ebpf.Service{State: ebpf.ServiceSampling}, 100, time.Second)
+		_, tell := l.learnNative(autoAt, c, autoClock.Add(time.Second))
+		require.False(t, tell, "begun before it was told")
+		do, tell := l.learnNative(autoAt, ended(c, 100, time.Second), autoClock.Add(20*time.Second))
+		require.True(t, tell)
+		require.Equal(t, said.State, do.State)
+		do, tell = l.learnNative(autoAt, ended(c, 100, time.Second), autoClock.Add(21*time.Second))
+		require.False(t, tell, "%v: it was", do)
+	}
 }
 
 // TestAutoIsBounded: those that were used last are kept.
@@ -238,15 +284,17 @@ func TestAutoModel(t *testing.T) {
 				told[at] = do
 			}
 			checkAutoStep(t, before, was, s, e, now)
-			count := s.counted
-			count.Watched++
-			count.Bytes += 1 << 30
-			count.Lasted += time.Second
-			if do, tell := l.learnNative(at, count, now); tell {
-				require.Equal(t, ebpf.ServiceNative, do.State)
-				require.Less(t, s.compared[0].perSecond(), s.compared[1].perSecond())
+			before, was = s.state, s.until
+			count := ended(s.counted, rapid.SampledFrom([]uint64{0, 100, 1 << 20, 1 << 30}).Draw(t, "native bytes"), time.Second)
+			count.State, count.Tokens = told[at].State, rapid.IntRange(0, 1).Draw(t, "tokens")
+			if count.State != ebpf.ServiceCarry && !now.Before(was) {
+				count.State = ebpf.ServiceSampling
+			}
+			do, tell = l.learnNative(at, count, now)
+			if tell {
 				told[at] = do
 			}
+			checkAutoNative(t, before, was, s, count, do, tell, now)
 			if s.state != ebpf.ServiceSampling {
 				require.Equal(t, s.state, told[at].State, "the steering knows")
 			}
@@ -263,7 +311,8 @@ func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *servi
 	case before == 0 || before == s.state:
 	case s.state == ebpf.ServiceCarry:
 		require.GreaterOrEqual(t, s.last.score(), 1.0, step)
-		require.True(t, s.last.plenty(1), step)
+		faster := s.compared[0].perSecond() >= s.compared[1].perSecond()
+		require.True(t, s.last.plenty(1) || faster, step)
 	case s.state == ebpf.ServiceNative:
 		slower := s.compared[0].perSecond() < s.compared[1].perSecond()
 		require.True(t, s.last.score() < 1 || slower, step)
@@ -275,4 +324,36 @@ func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *servi
 		require.LessOrEqual(t, s.until.Sub(s.told), 16*time.Minute)
 	}
 	require.LessOrEqual(t, s.now.paid, s.now.bytes)
+}
+
+// checkAutoNative checks what native connections change.
+func checkAutoNative(t *rapid.T, before ebpf.ServiceState, was time.Time, s *service, c, do ebpf.Service, tell bool, now time.Time) {
+	if before == ebpf.ServiceNative && c.State == ebpf.ServiceSampling && !now.Before(was) {
+		before = ebpf.ServiceSampling
+	}
+	compared := s.compared[0].perSecond() - s.compared[1].perSecond()
+	switch {
+	case tell && do.State == ebpf.ServiceSampling:
+		require.Equal(t, ebpf.ServiceSampling, before)
+		require.Zero(t, c.Tokens, "no sample waits")
+		require.Equal(t, 1, do.Tokens)
+		require.Positive(t, s.account.earned)
+	case before == s.state:
+	case s.state == ebpf.ServiceNative:
+		require.True(t, tell)
+		require.True(t, compared < 0 || s.saw.conns >= Samples && s.saw.best() < 1)
+	default:
+		require.Equal(t, []ebpf.ServiceState{ebpf.ServiceSampling, ebpf.ServiceCarry}, []ebpf.ServiceState{before, s.state})
+		require.True(t, tell)
+		require.Positive(t, compared)
+	}
+}
+
+// ended is c with one more native connection that has ended.
+func ended(c ebpf.Service, bytes uint64, took time.Duration) ebpf.Service {
+	if bytes >= autoBulk {
+		c.Watched, c.Bytes, c.Lasted = c.Watched+1, c.Bytes+bytes, c.Lasted+took
+	}
+	c.Ended, c.Moved, c.Took, c.Segments = c.Ended+1, c.Moved+bytes, c.Took+took, c.Segments+bytes/1448+2
+	return c
 }

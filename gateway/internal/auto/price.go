@@ -17,6 +17,13 @@ var autoPrices = map[config.Carrier]autoPrice{
 	config.CarrierHW:   {move: 16 << 10, conn: 8 << 20},
 }
 
+// Score is how many times bytes make up for what connections and moves cost by a carrier.
+func Score(carrier config.Carrier, conns, moves, bytes uint64) float64 {
+	p := autoPrices[carrier]
+	s := sums{paid: bytes, price: conns*p.conn + moves*p.move}
+	return s.score()
+}
+
 // sums are what some connections of a service have shown while they were
 // carried.
 type sums struct {

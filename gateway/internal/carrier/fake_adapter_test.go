@@ -34,6 +34,8 @@ type fakeHost struct {
 	refused error           // of Open
 	opened  []*fakeAdapter
 	onShard []string // what was called on the thread of a shard
+	calls   int      // under way
+	most    int      // calls that were under way at a time
 }
 
 func (h *fakeHost) List() ([]string, error) {
@@ -99,6 +101,13 @@ func (h *fakeHost) last() *fakeAdapter {
 func (a *fakeAdapter) slowly(what string) {
 	a.host.mu.Lock()
 	a.calls++
+	a.host.calls++
+	a.host.most = max(a.host.most, a.host.calls)
+	defer func() {
+		a.host.mu.Lock()
+		a.host.calls--
+		a.host.mu.Unlock()
+	}()
 	if slices.Contains(a.tids, unix.Gettid()) {
 		a.host.onShard = append(a.host.onShard, what+"\n"+string(debug.Stack()))
 	}

@@ -243,17 +243,19 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	if to.Mixed {
 		timeout = softTimeout
 	}
-	if err := l.greet(to.Conn); err != nil {
-		return hl.a.explain(err)
-	}
 	cfg := h.env.Config.HW
-	return hl.a.explain(verbs.Connect(l.QP, verbs.QPAttr{
-		DestQPNum: to.RoCE.QPN, RQPSN: to.RoCE.PSN, SQPSN: hl.psn, PathMTU: mtu,
-		AH: verbs.AHAttr{
-			DGID: to.RoCE.GID, SGIDIndex: hl.index, HopLimit: hwHops, Port: 1,
-			TrafficClass: cfg.TrafficClass, SL: cfg.ServiceLevel,
-		},
-		MinRNRTimer: 12, Timeout: timeout, RetryCnt: hwRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+	return hl.a.explain(hl.a.inTurn(func() error {
+		if err := l.greet(to.Conn); err != nil {
+			return err
+		}
+		return verbs.Connect(l.QP, verbs.QPAttr{
+			DestQPNum: to.RoCE.QPN, RQPSN: to.RoCE.PSN, SQPSN: hl.psn, PathMTU: mtu,
+			AH: verbs.AHAttr{
+				DGID: to.RoCE.GID, SGIDIndex: hl.index, HopLimit: hwHops, Port: 1,
+				TrafficClass: cfg.TrafficClass, SL: cfg.ServiceLevel,
+			},
+			MinRNRTimer: 12, Timeout: timeout, RetryCnt: hwRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+		})
 	}))
 }
 

@@ -25,11 +25,14 @@ type adapter struct {
 	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
 	refusal atomic.Pointer[string]         // why memory is refused, nil: it is not
 
+	makers chan struct{} // has a place for each call that makes or connects a pair
+
 	stop context.CancelFunc // ends the goroutines
 	ctx  context.Context
 	done sync.WaitGroup
 	fill chan filling
 
+	domains      sync.Mutex // held to make the domain of a peer
 	datagrams    sync.Mutex // guards datagramLane
 	datagramLane *lane      // of the queue pair for datagrams, nil until it is wanted
 
@@ -52,8 +55,14 @@ type hwStats struct {
 	Refused, RefusedMemory, Demotion uint64
 }
 
-// fillJobs bounds the pairs that are asked for in advance.
-const fillJobs = 64
+const (
+	// fillJobs bounds the pairs that are asked for in advance.
+	fillJobs = 64
+	// makersMost bounds the pairs that are made or connected at a time. An adapter does not
+	// do more at once, and each call holds a thread: those of many connections that begin
+	// together would leave the shards without a processor.
+	makersMost = 2
+)
 
 // newAdapter opens a port and gives each shard its vector. On failure nothing is kept.
 func (h *Hardware) newAdapter(name string) (*adapter, error) {
@@ -67,7 +76,8 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	}
 	a := &adapter{
 		env: h.env, name: name, dev: dev, lanes: newLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
-		peers: map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
+		makers: make(chan struct{}, makersMost),
+		peers:  map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
 	}
 	a.port.Store(&port)
 	for i, s := range h.env.Shards {
@@ -87,6 +97,13 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	return a, nil
 }
 
+// inTurn does what takes the adapter long, when those before have been done.
+func (a *adapter) inTurn(do func() error) error {
+	a.makers <- struct{}{}
+	defer func() { <-a.makers }()
+	return do()
+}
+
 // suitable reports why a port that could be opened cannot carry: to open one wants RDMA
 // WRITE with immediate already.
 func suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
@@ -104,6 +121,11 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 	if p, err := a.enter(remote, nil); p != nil || err != nil {
 		return p, err
 	}
+	a.domains.Lock() // those that come together are of one peer, mostly
+	defer a.domains.Unlock()
+	if p, err := a.enter(remote, nil); p != nil || err != nil {
+		return p, err
+	}
 	pd, err := a.dev.AllocPD()
 	if err != nil {
 		return nil, a.explain(fmt.Errorf("protection domain: %w", err))
@@ -113,7 +135,7 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 		a:        a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
 	}
 	p, err := a.enter(remote, fresh)
-	if p != fresh {
+	if err != nil {
 		a.closePeer(fresh)
 	}
 	return p, err

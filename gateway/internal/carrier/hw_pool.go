@@ -78,7 +78,11 @@ func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
 	if err != nil {
 		return nil, a.explain(err)
 	}
-	made, err := newPair(ln.Queue, p.pd, p.arena, linkCap(), a.env.newRings(false))
+	var made *pair
+	err = a.inTurn(func() (err error) {
+		made, err = newPair(ln.Queue, p.pd, p.arena, linkCap(), a.env.newRings(false))
+		return err
+	})
 	if err != nil {
 		ln.leave(s)
 		return nil, a.explain(err)

@@ -3,12 +3,16 @@ package carrier
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw"
@@ -67,6 +71,79 @@ func TestHWKeepsShardsFree(t *testing.T) {
 		require.NoError(t, err)
 		require.NotZero(t, s.host.last().calls)
 		require.Empty(t, s.host.onShard, "a shard waits for an adapter")
+	}
+}
+
+// TestHWMakesFewAtATime: connections that begin together wait for each other at the adapter,
+// not at its threads.
+func TestHWMakesFewAtATime(t *testing.T) {
+	sides := newSides(t, 100)
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			c := meet(t, sides, hwOf)
+			_, err := sides[0].prove(c.link[0], c.to)
+			assert.NoError(t, err)
+			c.close(sides)
+		})
+	}
+	all.Wait()
+	for _, s := range sides {
+		_, err := s.hw.Withdraw("rxe0")
+		require.NoError(t, err)
+		require.LessOrEqual(t, s.host.most, makersMost+2, "and a completion queue, and the reaper")
+	}
+}
+
+// TestHWLeavesShardsTime: a hundred connections a second delay what else a shard does by a
+// millisecond at most, nine times in ten, beside a shard that has none. What the machine
+// does to one of both it may not do to the other: one second in a minute has to show it.
+func TestHWLeavesShardsTime(t *testing.T) {
+	s := newSides(t, 100)[0]
+	s.Config.Limits.HWFlows = 1000 // those before wait to be closed
+	idle, err := loop.New(1, s.Log, loop.Options{})
+	require.NoError(t, err)
+	idle.Start()
+	defer func() {
+		idle.Halt()
+		idle.Detach()
+		idle.CloseFDs()
+	}()
+	require.Eventually(t, func() bool {
+		busy, rest := late(t, s, idle)
+		t.Logf("nine in ten are late by at most %v, and %v without connections", busy, rest)
+		return busy-rest <= time.Millisecond
+	}, time.Minute, time.Millisecond)
+	require.Empty(t, s.host.onShard, "a shard waits for an adapter")
+}
+
+// late has a hundred connections begin and end in a second, and returns how late a shard
+// takes nine in ten of what is posted to it, and the same of one without connections.
+func late(t *testing.T, s *side, idle *loop.Shard) (busy, rest time.Duration) {
+	begins, ends := time.NewTicker(10*time.Millisecond), time.After(time.Second)
+	defer begins.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		for range 100 {
+			<-begins.C
+			all.Go(func() { assert.NoError(t, s.offer(addrB)) })
+		}
+	})
+	var waits [2][]time.Duration
+	for {
+		select {
+		case <-ends:
+			for i := range waits {
+				slices.Sort(waits[i])
+			}
+			return waits[0][len(waits[0])*9/10], waits[1][len(waits[1])*9/10]
+		case <-time.After(time.Millisecond):
+		}
+		for i, shard := range []*loop.Shard{s.Shards[0], idle} {
+			posted := time.Now()
+			shard.Call(func() { waits[i] = append(waits[i], time.Since(posted)) })
+		}
 	}
 }
 

@@ -151,6 +151,7 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	}
 	f.begins(carriedBy)
 	f.env.Peers.Proven(f.Tuple.Remote.Addr(), carriedBy)
+	f.env.Auto.Met(f.Tuple.Remote.Addr(), carriedBy, time.Now())
 	if picked != nil {
 		f.contradicted()
 	}

@@ -295,6 +295,7 @@ func (c *client) prove(p negotiate.Prove) {
 		default:
 			c.proofs++
 			c.silent = append(c.silent, cr)
+			c.input(func(now time.Time) []negotiate.Action { return c.hs.Proving(now, kind) })
 		}
 	})
 }

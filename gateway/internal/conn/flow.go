@@ -194,7 +194,7 @@ func (f *Flow) debug(msg string, args ...any) {
 	if !f.env.Log.Enabled(f.env.Context, slog.LevelDebug) {
 		return
 	}
-	f.env.Log.Debug(msg, append([]any{"flow_id", f.ID, "local", f.Tuple.Local, "remote", f.Tuple.Remote}, args...)...)
+	f.env.Log.Debug(msg, append([]any{"flow_id", f.ID, "local", f.Tuple.Local, "remote", f.Tuple.Remote}, args...)...) //nolint:sloglint // of callers: constants
 }
 
 // begins tells that a carrier carries the connection from now on.

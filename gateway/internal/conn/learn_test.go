@@ -19,9 +19,10 @@ import (
 // noServices is a steering that keeps nothing of what was learned.
 type noServices struct{}
 
-func (noServices) Services() ([]ebpf.Service, error) { return nil, nil }
-func (noServices) SetService(ebpf.Service) error     { return nil }
-func (noServices) FlushServices() (int, error)       { return 0, nil }
+func (noServices) Services() ([]ebpf.Service, error)       { return nil, nil }
+func (noServices) SetNear(netip.Addr, time.Duration) error { return nil }
+func (noServices) SetService(ebpf.Service) error           { return nil }
+func (noServices) FlushServices() (int, error)             { return 0, nil }
 
 // carriedByShm has a flow that has nothing look like one that is carried.
 func (f *Flow) carriedByShm() {
@@ -43,7 +44,7 @@ func autoFlow(g *fakeGateway, port uint16) *Flow {
 // TestLearn: what connections do reaches the learner once, of running ones too.
 func TestLearn(t *testing.T) {
 	g := newPair(t).g[0]
-	g.Auto = auto.NewBook(noServices{}, time.Minute, slog.New(slog.DiscardHandler))
+	g.Auto = auto.NewBook(noServices{}, time.Minute, false, slog.New(slog.DiscardHandler))
 	a, b := autoFlow(g, 2000), autoFlow(g, 2001)
 	a.tx.Store(40)
 	a.reads.Store(1)
@@ -85,7 +86,7 @@ func TestLearn(t *testing.T) {
 // TestLearnIgnores: connections of other rules, and those that are not carried yet.
 func TestLearnIgnores(t *testing.T) {
 	g := newPair(t).g[0]
-	g.Auto = auto.NewBook(noServices{}, time.Minute, slog.New(slog.DiscardHandler))
+	g.Auto = auto.NewBook(noServices{}, time.Minute, false, slog.New(slog.DiscardHandler))
 	other := bareFlow(g, config.SideServer, 2000)
 	other.carriedByShm()
 	early := bareFlow(g, config.SideClient, 2001)

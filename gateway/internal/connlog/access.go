@@ -60,7 +60,7 @@ func (a *access) write(log *slog.Logger, msg string, info admin.ConnInfo, args .
 	if info.Side == config.SideServer {
 		src, dst = dst, src
 	}
-	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...)
+	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...) //nolint:sloglint // of callers: constants
 }
 
 // flush says how many lines are missing.

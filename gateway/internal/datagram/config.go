@@ -106,6 +106,9 @@ type Device struct {
 	GID uint8
 	// TrafficClass and ServiceLevel are the marks of packets.
 	TrafficClass, ServiceLevel uint8
+	// Mixed allows devices of the other RoCEv2 kind at the other end, where this one
+	// receives where adapters send to.
+	Mixed bool
 }
 
 // Memory is the device of peers that share memory with this host.

@@ -28,6 +28,7 @@ type hosts struct {
 	// anywhere: the datagram port is on all addresses, as on a real host.
 	anywhere bool
 	shards   int
+	edit     func(i int, list []Fabric) // changes the devices of a host before its engine has them; may be nil
 	starts   byte
 	g        [2]*machine // nil: stopped
 	d        [2]*fakeSteering
@@ -65,6 +66,9 @@ func (h *hosts) open(i int) error {
 		} else {
 			m.openSoft(pairAddrs[i], h.soft)
 		}
+	}
+	if h.edit != nil {
+		h.edit(i, m.fabrics)
 	}
 	cfg := Config{
 		GatewayID: m.id, HostID: [16]byte{1}, Port: h.port, Only: pairAddrs[i], OwnPorts: []uint16{h.port, h.soft},

@@ -119,6 +119,7 @@ func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
 	}
 	w = way{port: p, gid: dev.GID, class: dev.TrafficClass, level: dev.ServiceLevel, offer: p.describe()}
 	w.offer.GID, w.offer.UDPPort = dev.Port.GIDs[dev.GID].GID, dev.Port.UDPPort
+	w.offer.Mixed = dev.Mixed && w.offer.UDPPort == verbs.RoCEUDPPort
 	return w, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -34,6 +35,7 @@ type link struct {
 	addrPair
 	port    *port
 	peer    *peer
+	kind    negotiate.CarrierKind // of the peer's device
 	qpn     uint32
 	qkey    uint32
 	newKey  uint32 // of an unproven query: perhaps of the peer after a restart; 0: none
@@ -120,6 +122,14 @@ type way struct {
 	class uint8 // traffic class of packets
 	level uint8 // service level of packets
 	offer resolve.UDOffer
+}
+
+// reaches reports whether the port can talk to a queue pair of a peer.
+func (w *way) reaches(o *resolve.UDOffer) bool {
+	if o.Mixed {
+		return w.offer.Mixed && w.port.kind != o.Kind
+	}
+	return w.port.kind == o.Kind && w.offer.Key == o.Key
 }
 
 // address returns how to reach a peer's queue pair by this way.

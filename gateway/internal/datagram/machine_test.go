@@ -168,19 +168,25 @@ func (d driven) device() Device { return Device{Device: d.dev, Queue: d.queues[0
 func (m *machine) openSoft(at netip.Addr, port uint16) {
 	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{at}, UDPPort: port, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(m.t, err)
-	m.fabrics = append(m.fabrics, network{m.drive(dev)})
+	m.fabrics = append(m.fabrics, network{driven: m.drive(dev), kind: negotiate.CarrierSoft})
 }
 
 // network is a Network of one device.
-type network struct{ driven }
+type network struct {
+	driven
+	kind  negotiate.CarrierKind
+	mixed bool
+}
 
-func (network) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
+func (n network) Kind() negotiate.CarrierKind { return n.kind }
 
 func (n network) DeviceAt(local, _ netip.Addr) (Device, error) {
 	if verbs.GIDOf(local) != n.dev.Port().GIDs[0].GID {
 		return Device{}, errNotHere
 	}
-	return n.device(), nil
+	d := n.device()
+	d.Mixed = n.mixed
+	return d, nil
 }
 
 // openShm opens a device whose rendezvous is in a directory.

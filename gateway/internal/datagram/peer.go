@@ -150,7 +150,7 @@ func (e *engine) link(pair addrPair, w *way, o *resolve.UDOffer, gateway [16]byt
 		_ = l.ah.Close()
 		l.ah, l.udpPort = ah, o.UDPPort
 	}
-	l.qkey, l.newKey, l.gateway = o.QKey, 0, gateway
+	l.qkey, l.newKey, l.gateway, l.kind = o.QKey, 0, gateway, o.Kind
 	l.mtu = min(w.port.mtu, int(o.MTU))
 	l.valid = l.valid || trusted
 	l.since = e.now
@@ -170,7 +170,7 @@ func (e *engine) newLink(k linkKey, w *way, o *resolve.UDOffer) (*link, error) {
 		e.unlink(p.leastLink())
 	}
 	l := &link{
-		addrPair: k.addrPair, port: w.port, peer: p, qpn: k.qpn, ah: ah, udpPort: o.UDPPort, cookie: rand.Uint64(),
+		addrPair: k.addrPair, port: w.port, peer: p, kind: o.Kind, qpn: k.qpn, ah: ah, udpPort: o.UDPPort, cookie: rand.Uint64(),
 		ids: pieceIDs{next: uint16(rand.Uint32())}, asm: reassembly{pool: &e.asm},
 	}
 	p.links = append(p.links, l)

@@ -44,13 +44,13 @@ type knownWays struct {
 }
 
 // wayOf returns the way by which a queue pair of the peer is reached, nil if it
-// is not there, or not any more. With one peer memory can be shared twice, offered
-// by each side.
+// is not there, or not any more: that of its kind, or where the ends are mixed the one
+// that allows it. With one peer memory can be shared twice, offered by each side.
 func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 	list := e.ways[pair].list
 	for i := range list {
 		w := &list[i]
-		if w.port.kind == o.Kind && w.offer.Key == o.Key && !w.port.is(portGone) {
+		if w.reaches(o) && !w.port.is(portGone) {
 			return w
 		}
 	}
@@ -232,7 +232,7 @@ func (e *engine) prove(a resolve.ProvePeer) {
 func (e *engine) peerCapable(a resolve.PeerCapable) {
 	if p := e.peers[a.Peer]; p != nil {
 		for _, l := range p.links {
-			if l.local == a.Local && l.qpn == a.Offer.QPN && l.port.kind == a.Offer.Kind && l.gateway == a.GatewayID && l.valid && !l.port.is(portGone) {
+			if l.local == a.Local && l.qpn == a.Offer.QPN && l.kind == a.Offer.Kind && l.gateway == a.GatewayID && l.valid && !l.port.is(portGone) {
 				e.capable(l, a.TTL)
 				return
 			}

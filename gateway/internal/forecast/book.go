@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
 )
 
 const (
@@ -78,13 +80,15 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string) {
 	s.Ended += v.Ended
 	s.Bytes.Tx += v.Sent
 	s.Bytes.Rx += v.Received
+	s.Moves += v.Moves
 	s.Bulk += v.Bulk
 	s.BulkBytes += v.BulkBytes
 	s.seconds += v.BulkLasted.Seconds()
 }
 
-// List returns the services, those with the most bytes first.
-func (b *Book) List() []admin.ObservedService {
+// List returns the services, those with the most bytes first, and what carrying them could
+// gain.
+func (b *Book) List(carriers []config.DeviceKind) []admin.ObservedService {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []admin.ObservedService
@@ -98,7 +102,7 @@ func (b *Book) List() []admin.ObservedService {
 		if s.seconds > 0 {
 			o.BulkBytesPerSecond = float64(s.BulkBytes) / s.seconds
 		}
-		o.Gain = gain(&o)
+		o.Gain = gain(&o, carriers)
 		list = append(list, o)
 	}
 	slices.SortFunc(list, func(a, b admin.ObservedService) int {
@@ -117,22 +121,14 @@ func (b *Book) Forgotten() uint64 {
 	return b.forgotten
 }
 
-// What a connection has to move so that its handshake and rings are made up for, on the
-// carrier that costs least (docs/design/auto.md).
-const connectionPrice = 8 << 20
-
-// gain is what carrying a service could be good for. Bulk gains where it is most of what
-// is moved; requests cost more through a gateway, whatever the carrier.
-func gain(o *admin.ObservedService) admin.Gain {
-	total := o.Bytes.Tx + o.Bytes.Rx
-	switch {
-	case o.Ended == 0:
-		return admin.GainUnknown
-	case o.BulkBytes*2 < total || o.Bulk == 0:
-		return admin.GainNone
-	case total/o.Ended >= connectionPrice:
-		return admin.GainBulk
-	default:
-		return admin.GainSome
+// gain is what carrying a service could be good for, by each carrier.
+func gain(o *admin.ObservedService, carriers []config.DeviceKind) map[config.Carrier]float64 {
+	out := map[config.Carrier]float64{}
+	for _, c := range carriers {
+		if o.Ended > 0 {
+			by := c.Carrier()
+			out[by] = math.Round(100*auto.Score(by, o.Ended, o.Moves, o.Bytes.Tx+o.Bytes.Rx)) / 100
+		}
 	}
+	return out
 }

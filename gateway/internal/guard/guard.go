@@ -1,8 +1,10 @@
 package guard
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
@@ -10,9 +12,9 @@ import (
 
 // State is what a guard is at.
 //
-//	off ◄── configured ──► watching ── too many resets ──► tripped
-//	                           ▲                              │
-//	                           └── reset, configured ─────────┘
+//	off ◄── configured ──► watching ── does harm ──► tripped
+//	                           ▲                         │
+//	                           └── reset, configured ────┘
 type State uint8
 
 // The states.
@@ -55,13 +57,42 @@ type sample struct {
 	of Totals
 }
 
-// Guard watches the totals. The zero value is off.
+// Cause is why a guard trips.
+type Cause string
+
+// The causes, as the metric has them.
+const (
+	CauseAborted Cause = "aborted"
+	CauseSlower  Cause = "slower"
+)
+
+// Trip is what was counted in the window that tripped a guard.
+type Trip struct {
+	Cause Cause
+	Totals
+	// Rule and Compared are those of CauseSlower.
+	Rule     string
+	Compared admin.Compared
+}
+
+// String says it in words.
+func (t Trip) String() string {
+	if t.Cause == CauseSlower {
+		return fmt.Sprintf("%d of %d connections of rule %s that were offered took longer than 95%% of %d native ones of their size",
+			t.Compared.Slower, t.Compared.Offered, t.Rule, t.Compared.Native)
+	}
+	return fmt.Sprintf("gateways reset %d of %d carried connections that ended", t.Aborted, t.Ended)
+}
+
+// Guard watches the totals and the comparison. The zero value is off.
 type Guard struct {
 	cfg   config.Guard
 	state State
 	// past has a sample per slot of the window, and one from before it.
-	past []sample
-	last Totals // in the window that tripped it
+	past     []sample
+	compared comparison
+	rules    map[string]admin.Compared // of the last tick
+	last     Trip
 }
 
 // Configure begins anew with a configuration.
@@ -82,32 +113,63 @@ func (g *Guard) Reset(now time.Time, totals Totals) {
 }
 
 func (g *Guard) begin(now time.Time, totals Totals) {
-	g.past, g.last = append(g.past[:0], sample{now, totals}), Totals{}
+	g.past, g.last = append(g.past[:0], sample{now, totals}), Trip{}
+	g.compared, g.rules = comparison{}, nil
 }
 
-// State is what the guard is at; Last what was counted in the window that tripped it.
+// State is what the guard is at.
 func (g *Guard) State() State { return g.state }
 
 // Last is what was counted in the window that tripped the guard.
-func (g *Guard) Last() Totals { return g.last }
+func (g *Guard) Last() Trip { return g.last }
 
-// Tick takes the totals of now and reports whether they trip the guard. It is due more
-// often than the window has slots; between two the window is longer by up to one.
+// Compare takes in connections that have ended; rule names the rule with a number of the
+// policy in force.
+func (g *Guard) Compare(now time.Time, list []ebpf.Compared, rule func(int) string) {
+	if g.state == Watching && g.cfg.Compares() {
+		g.compared.add(now, g.cfg.Window, list, rule)
+	}
+}
+
+// Compared is how the connections of each rule compared at the last tick.
+func (g *Guard) Compared() map[string]admin.Compared { return g.rules }
+
+// Tick takes the totals of now and reports whether they, or what was compared, trip the
+// guard. It is due more often than the window has slots; between two the window is longer
+// by up to one.
 func (g *Guard) Tick(now time.Time, totals Totals) bool {
 	if g.state != Watching {
 		return false
 	}
+	in := g.slide(now, totals)
+	if g.cfg.Compares() {
+		g.rules = g.compared.rules()
+	}
+	switch name, c, found := worst(g.rules, uint64(g.cfg.Minimum)); {
+	case g.harms(g.cfg.Aborted, in.Aborted, in.Ended):
+		g.last = Trip{Cause: CauseAborted, Totals: in}
+	case found && g.harms(g.cfg.Slower, c.Slower, c.Offered):
+		g.last = Trip{Cause: CauseSlower, Totals: in, Rule: name, Compared: c}
+	default:
+		return false
+	}
+	g.state = Tripped
+	return true
+}
+
+// slide moves the window, and returns what ended in it.
+func (g *Guard) slide(now time.Time, totals Totals) Totals {
 	for len(g.past) > 1 && now.Sub(g.past[1].at) >= g.cfg.Window {
 		g.past = g.past[1:]
 	}
 	base := g.past[0].of
-	in := Totals{Ended: totals.Ended - base.Ended, Aborted: totals.Aborted - base.Aborted}
 	if now.Sub(g.past[len(g.past)-1].at) >= g.cfg.Window/slots {
 		g.past = append(g.past, sample{now, totals})
 	}
-	if in.Aborted < uint64(g.cfg.Minimum) || float64(in.Aborted)*100 < g.cfg.Aborted.Percent()*float64(in.Ended) {
-		return false
-	}
-	g.state, g.last = Tripped, in
-	return true
+	return Totals{Ended: totals.Ended - base.Ended, Aborted: totals.Aborted - base.Aborted}
+}
+
+// harms reports whether bad of all are as many as a limit says, if there is one.
+func (g *Guard) harms(limit config.Share, bad, all uint64) bool {
+	return limit > 0 && bad >= uint64(g.cfg.Minimum) && float64(bad)*100 >= limit.Percent()*float64(all)
 }

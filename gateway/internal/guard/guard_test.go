@@ -78,7 +78,7 @@ func naive(cfg config.Guard, ends []end, from, now time.Time) bool {
 // A guard that is off never trips, and a reset does not turn it on.
 func TestOff(t *testing.T) {
 	var g Guard
-	g.Configure(config.Guard{Aborted: config.NoShare, Window: time.Minute, Minimum: 1}, start, Totals{})
+	g.Configure(config.Guard{Aborted: config.NoShare, Slower: config.NoShare, Window: time.Minute, Minimum: 1}, start, Totals{})
 	g.Reset(start, Totals{})
 	require.False(t, g.Tick(start.Add(time.Hour), Totals{Ended: 100, Aborted: 100}))
 	require.Equal(t, Off, g.State())
@@ -87,7 +87,11 @@ func TestOff(t *testing.T) {
 // What applications and operators reset does no harm.
 func TestTotals(t *testing.T) {
 	require.Equal(t, Totals{Ended: 31, Aborted: 6}, TotalsOf([]admin.EndCount{
-		{Reason: "closed", Count: 10}, {Reason: "app_reset", Count: 9}, {Reason: "off", Count: 4}, {Reason: "drained", Count: 2},
-		{Reason: "peer_dead", Count: 5}, {Reason: "internal_error", Count: 1},
+		{Reason: "closed", Count: 10},
+		{Reason: "app_reset", Count: 9},
+		{Reason: "off", Count: 4},
+		{Reason: "drained", Count: 2},
+		{Reason: "peer_dead", Count: 5},
+		{Reason: "internal_error", Count: 1},
 	}))
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -17,7 +18,7 @@ type Keeper struct {
 	mu    sync.Mutex // guards everything below
 	core  Guard
 	at    time.Time // of the last trip
-	trips uint64
+	trips map[Cause]uint64
 }
 
 // State is what the guard is at.
@@ -41,15 +42,28 @@ func (k *Keeper) Reset(totals Totals) {
 	k.core.Reset(time.Now(), totals)
 }
 
-// Tick is that of the guard. last is what was counted in the window that tripped it.
-func (k *Keeper) Tick(now time.Time, totals Totals) (last Totals, trips bool) {
+// Tick is that of the guard, behind Compare. last is what was counted in the window that
+// tripped it.
+func (k *Keeper) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule func(int) string) (last Trip, trips bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if trips = k.core.Tick(now, totals); trips {
-		k.at = now
-		k.trips++
+	k.core.Compare(now, list, rule)
+	if trips = k.core.Tick(now, totals); !trips {
+		return Trip{}, false
 	}
-	return k.core.Last(), trips
+	k.at, last = now, k.core.Last()
+	if k.trips == nil {
+		k.trips = map[Cause]uint64{}
+	}
+	k.trips[last.Cause]++
+	return last, true
+}
+
+// Compared is that of the guard.
+func (k *Keeper) Compared() map[string]admin.Compared {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.core.Compared()
 }
 
 // Tell adds what has tripped the guard to the status.
@@ -59,15 +73,18 @@ func (k *Keeper) Tell(st *admin.Status) {
 	if k.core.State() != Tripped {
 		return
 	}
-	last := k.core.Last()
 	st.Degraded = append(st.Degraded, Name)
-	st.Notes = append(st.Notes, fmt.Sprintf("guard: tripped at %s: gateways reset %d of %d carried connections that ended; new ones are native until smcgw on or a reload",
-		k.at.UTC().Format(time.RFC3339), last.Aborted, last.Ended))
+	st.Notes = append(st.Notes, fmt.Sprintf("guard: tripped at %s: %v; new ones are native until smcgw on or a reload",
+		k.at.UTC().Format(time.RFC3339), k.core.Last()))
 }
 
 // AddTo adds the guard's numbers to a snapshot.
 func (k *Keeper) AddTo(s *admin.Snapshot) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.GuardTripped, s.GuardTrips = k.core.State() == Tripped, k.trips
+	s.GuardTripped, s.GuardTrips = k.core.State() == Tripped, map[string]uint64{}
+	for _, c := range []Cause{CauseAborted, CauseSlower} {
+		s.GuardTrips[string(c)] = k.trips[c]
+	}
+	_, s.Compared, _ = worst(k.core.Compared(), 0)
 }

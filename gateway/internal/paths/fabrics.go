@@ -14,16 +14,16 @@ import (
 )
 
 // Fabrics are the fabrics of connections as the datagram engine sees them, on its shard.
-// marks are those of the packets of RDMA adapters.
-func Fabrics(all []carrier.Fabric, shard *loop.Shard, marks config.HW) (list []datagram.Fabric) {
+// hw says how the packets of RDMA adapters are marked, and what may be at their other end.
+func Fabrics(all []carrier.Fabric, shard *loop.Shard, hw config.HW) (list []datagram.Fabric) {
 	for _, fb := range all {
 		switch fb := fb.(type) {
 		case *carrier.Shm:
 			list = append(list, memory{fb, shard})
 		case *carrier.Soft:
-			list = append(list, network{fb, shard})
+			list = append(list, network{fb, shard, hw.Mixed == config.SwitchOn})
 		case *carrier.Hardware:
-			list = append(list, adapters{fb, shard, marks})
+			list = append(list, adapters{fb, shard, hw})
 		}
 	}
 	return list
@@ -33,6 +33,7 @@ func Fabrics(all []carrier.Fabric, shard *loop.Shard, marks config.HW) (list []d
 type network struct {
 	of    *carrier.Soft
 	shard *loop.Shard
+	mixed bool
 }
 
 // Kind implements datagram.Fabric.
@@ -44,14 +45,14 @@ func (d network) DeviceAt(local, _ netip.Addr) (dev datagram.Device, err error) 
 	if err != nil {
 		return dev, err
 	}
-	return datagram.Device{Device: at.Unit.Device, Queue: at.Unit.Queue(d.shard), Port: at.Unit.Port, GID: at.GID}, nil
+	return datagram.Device{Device: at.Unit.Device, Queue: at.Unit.Queue(d.shard), Port: at.Unit.Port, GID: at.GID, Mixed: d.mixed}, nil
 }
 
 // adapters is the RDMA adapters, for an engine on a shard.
 type adapters struct {
 	of    *carrier.Hardware
 	shard *loop.Shard
-	marks config.HW
+	cfg   config.HW
 }
 
 // Kind implements datagram.Fabric.
@@ -65,7 +66,7 @@ func (d adapters) DeviceAt(local, remote netip.Addr) (dev datagram.Device, err e
 	}
 	return datagram.Device{
 		Device: at.Device, Queue: at.Queue, Port: at.Port, GID: at.GID,
-		TrafficClass: d.marks.TrafficClass, ServiceLevel: d.marks.ServiceLevel,
+		TrafficClass: d.cfg.TrafficClass, ServiceLevel: d.cfg.ServiceLevel, Mixed: d.cfg.Mixed == config.SwitchOn,
 	}, nil
 }
 

@@ -16,7 +16,7 @@ func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: Mode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		Rollout: rollout(c.Rollout, c.Rollout.Percent), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		Rollout: rollout(c.Rollout, c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
 		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: auto.Samples, MaxServices: auto.MaxServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full

@@ -55,12 +55,18 @@ func (r *Renewal) Again() error {
 	if err == nil {
 		err = r.Apply(cfg)
 	}
-	r.Reloads.Note(err, time.Now())
 	if err != nil {
-		r.Log.Error("configuration refused, the one before stays in force", "error", err)
-	} else {
-		r.Log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+		return r.refused(err)
 	}
+	r.Reloads.Note(nil, time.Now())
+	r.Log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+	return nil
+}
+
+// refused has the status and the log tell of a configuration that is not taken.
+func (r *Renewal) refused(err error) error {
+	r.Reloads.Note(err, time.Now())
+	r.Log.Error("configuration refused, the one before stays in force", "error", err)
 	return err
 }
 
@@ -77,7 +83,7 @@ func (r *Renewal) Successor(always bool) (*process.Successor, error) {
 		return nil, err
 	}
 	if _, err := r.Load(); err != nil { // it would only end
-		return nil, err
+		return nil, r.refused(err)
 	}
 	r.Log.Info("starting a gateway that takes over", "program", r.Program.Path, "replaced", replaced)
 	return r.Program.Start()

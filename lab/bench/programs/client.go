@@ -115,8 +115,8 @@ func connects(j *job) (r Result, err error) {
 	return r, nil
 }
 
-// rate makes connections for a while, one request and its answer on each. A
-// duration is from before connect(2) to after close(2).
+// rate makes connections for a while, or a number of them, one request and its
+// answer on each. A duration is from before connect(2) to after close(2).
 func rate(j *job) (r Result, err error) {
 	var (
 		mu   sync.Mutex
@@ -144,7 +144,7 @@ func requests(j *job, end time.Time) (took []time.Duration, err error) {
 	request, answer := make([]byte, j.size), make([]byte, j.size)
 	for {
 		start := time.Now()
-		if start.After(end) {
+		if start.After(end) || j.count > 0 && len(took) == j.count {
 			return took, nil
 		}
 		s, err := j.dial()

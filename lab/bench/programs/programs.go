@@ -91,7 +91,7 @@ func parse(args []string) (*job, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.StringVar(&to, "to", "", "address and port of the server")
 	fs.Float64Var(&j.seconds, "seconds", 1, "how long")
-	fs.IntVar(&j.count, "count", 1, "connections")
+	fs.IntVar(&j.count, "count", 0, "connections; of each of those at a time, where they are also limited by -seconds")
 	fs.IntVar(&j.parallel, "parallel", 1, "connections at a time")
 	fs.IntVar(&j.size, "size", 64, "bytes of a write")
 	fs.DurationVar(&j.gap, "gap", 0, "pause between connections")
@@ -106,8 +106,8 @@ func parse(args []string) (*job, error) {
 	if !j.to.Addr().Is4() {
 		return nil, fmt.Errorf("-to: %s is not an IPv4 address", j.to)
 	}
-	if j.count < 1 || j.parallel < 1 || j.size < 1 || j.seconds <= 0 {
-		return nil, fmt.Errorf("-count, -parallel, -size and -seconds must be positive")
+	if j.count < 0 || j.parallel < 1 || j.size < 1 || j.seconds <= 0 {
+		return nil, fmt.Errorf("-parallel, -size and -seconds must be positive, and -count not negative")
 	}
 	return j, nil
 }

@@ -11,6 +11,9 @@ const MaxRendezvousName = 64
 // Max24 is the largest queue pair number or packet sequence number of RoCEv2 (IBTA vol. 1, 9.2).
 const Max24 = 1<<24 - 1
 
+// RoCEPort is the UDP port that adapters send to and receive on, a rule of the protocol.
+const RoCEPort = 4791
+
 // ValidName accepts only plain file names: the receiver joins them to its own shm_dir.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= MaxRendezvousName && s[0] != '.' && !strings.ContainsAny(s, "/\x00")

@@ -17,6 +17,10 @@ var shown = []struct{ work, title string }{
 	{ping, "64 bytes there and back"},
 	{"redis -c50", "redis, 50 connections"},
 	{connections, "connect, request, close, 8 at a time"},
+	{"connections, cold peer, median", "one such connection to a peer that is not known yet"},
+	{besidePing, "64 bytes there and back beside one bulk stream"},
+	{besideP99, "the same, 99 %"},
+	{"beside bulk: connections, 8 at a time", "connect, request, close beside one bulk stream"},
 }
 
 // columns are the ways of the first table.
@@ -35,6 +39,7 @@ func front(list []*summary) string {
 	for _, s := range list {
 		fmt.Fprintf(&b, "\n### With %s\n\n%s", s.congestion(), firstTable(s))
 	}
+	b.WriteString(costs(list) + memory(list))
 	b.WriteString("\n## Aims\n\n" + aimTable(list))
 	b.WriteString("\n## Charts\n\nMedians; the thin line is from the worst to the best round.\n")
 	for _, group := range []string{"bulk", "ping", "connections"} {

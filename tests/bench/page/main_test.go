@@ -108,15 +108,46 @@ func TestPageIsGenerated(t *testing.T) {
 	require.Equal(t, 3, strings.Count(front(list), "!["), "charts")
 }
 
-// TestAimsAreOfTheCatalogue: an aim about a work that no run has would be missed
-// in silence.
-func TestAimsAreOfTheCatalogue(t *testing.T) {
-	works := bench.ProfiledWorks()
+// TestFiguresAreOfTheCatalogue: an aim, or a row, about a work that no run has would
+// be missed in silence.
+func TestFiguresAreOfTheCatalogue(t *testing.T) {
+	works := bench.MetricNames()
 	for _, a := range aims {
-		if !strings.HasSuffix(a.work, ", CPU") && !strings.HasPrefix(a.work, "idle") {
-			require.Contains(t, works, a.work, a.text)
-		}
+		require.Contains(t, works, a.work, a.text)
 		require.True(t, (a.least == 0) != (a.most == 0), a.text)
+	}
+	for _, w := range shown {
+		require.Contains(t, works, w.work, w.title)
+	}
+	for _, c := range unitCosts {
+		require.Contains(t, append(works, ""), c.machine, c.unit)
+		require.Contains(t, works, c.gateways, c.unit)
+	}
+	for _, p := range parts {
+		require.Contains(t, works, p.work, p.title)
+	}
+}
+
+// TestCosts: what gateways cost, and have, is of the first summary that has it.
+func TestCosts(t *testing.T) {
+	of := func(work, variant, unit string, value float64) figure {
+		return figure{Work: work, Variant: variant, Unit: unit, Value: &spread{Median: value, Rounds: 1}}
+	}
+	none := &summary{Machine: report.Machine{CongestionControl: usual}}
+	some := &summary{Machine: report.Machine{CongestionControl: paced}, Figures: []figure{
+		of(bulk, bench.Shm, "Gbit/s", 40), of(bulkCPU, report.TCP, "s/GB", 0.25), of(bulkCPU, bench.Shm, "s/GB", 0.5),
+		of(unitCosts[0].gateways, bench.Shm, "s/GB", 0.2), of(unitCosts[2].gateways, bench.Shm, "µs", 900), of(ping, bench.Shm, "µs", 33),
+		of(idleOwn, bench.Shm, "KiB each", 12.5), of(parts[2].work, report.TCP, "KiB each", 9),
+	}}
+	require.Empty(t, costs([]*summary{none}))
+	require.Empty(t, memory([]*summary{none}))
+	text := costs([]*summary{none, some}) + memory([]*summary{none, some})
+	for _, want := range []string{
+		"with bbr", "| 10⁹ bytes of one stream | 0.25 s/GB | 0.5 s/GB | 0.2 s/GB |", "| 64 bytes there and back | – | – | – |",
+		"| connect, request, close | – | – | 900 µs |", "gives less than 40.0 Gbit/s", "more than 0.5 s/GB", "longer than 33.0 µs",
+		"of each gateway | – | 12.5 | – |", "sockets | 9.00 | – | – |",
+	} {
+		require.Contains(t, text, want)
 	}
 }
 

@@ -18,6 +18,7 @@ var groups = []struct{ file, title, prefix string }{
 	{"redis", "Redis", "redis"},
 	{"web", "Web", "nginx"},
 	{"connections", "Connections", "connections"},
+	{"beside", "Beside one bulk stream", "beside bulk"},
 	{"past", "Not carried", "not carried"},
 	{"sizes", "Sizes of writes", "writes"},
 	{"idle", "Idle connections", "idle"},

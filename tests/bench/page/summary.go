@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -82,8 +83,24 @@ func (s *summary) figure(work, variant string) *figure {
 	return &s.Figures[i]
 }
 
-// usual is the congestion control that Linux has unless it is told otherwise.
-const usual = "cubic"
+// usual is the congestion control that most users have, paced the one that the aims
+// of a network with pacing are about.
+const (
+	usual = bench.Usual
+	paced = "bbr"
+)
+
+// rank is the place of a congestion control on the page.
+func rank(congestion string) int {
+	switch congestion {
+	case usual:
+		return 0
+	case paced:
+		return 1
+	default:
+		return 2
+	}
+}
 
 // summaries reads the newest one of each congestion control, that of most users first.
 func summaries(docs string) (list []*summary, err error) {
@@ -108,13 +125,7 @@ func summaries(docs string) (list []*summary, err error) {
 		list = append(list, s)
 	}
 	slices.SortFunc(list, func(a, b *summary) int {
-		if (a.congestion() == usual) != (b.congestion() == usual) {
-			if a.congestion() == usual {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(b.congestion(), a.congestion())
+		return cmp.Or(cmp.Compare(rank(a.congestion()), rank(b.congestion())), strings.Compare(a.congestion(), b.congestion()))
 	})
 	return list, nil
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // packages are what the Debian has besides its essential packages: systemd as the first
-// process, apt, and what tests look at it with.
-var packages = []string{"systemd-sysv", "dbus", "iproute2", "procps", "bpftool"}
+// process, apt, rpm, and what tests look at it with.
+var packages = []string{"systemd-sysv", "dbus", "iproute2", "procps", "bpftool", "rpm"}
 
 // release is the Debian.
 const release = "bookworm"

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -172,8 +173,8 @@ func removeGroups(path string) error {
 		}
 		return err
 	})
-	for i := len(groups) - 1; i >= 0; i-- {
-		err = errors.Join(err, removeGroup(groups[i]))
+	for _, group := range slices.Backward(groups) {
+		err = errors.Join(err, removeGroup(group))
 	}
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
@@ -276,6 +278,10 @@ func (g *Guest) Start(name string, args ...string) (*remote.Process, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	conn, err := g.host.Dial(ctx, "tcp", g.agent())
+	for errors.Is(err, unix.EHOSTUNREACH) && ctx.Err() == nil { // the host has just asked for one that was not there
+		time.Sleep(200 * time.Millisecond)
+		conn, err = g.host.Dial(ctx, "tcp", g.agent())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("agent of guest: %w; console:\n%s", err, g.Console())
 	}

@@ -113,6 +113,14 @@ func (l *Library) Calls(name, function string) int {
 	return a.calls[function]
 }
 
+// Comps are the completion vectors of the queues that were made on an adapter, in order.
+func (l *Library) Comps(name string) []int {
+	a := l.adapters[name]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.comps)
+}
+
 // adapter is a device of verbs/soft, driven by a goroutine that does all the calls.
 type adapter struct {
 	lib  *Library
@@ -127,6 +135,7 @@ type adapter struct {
 	mu    sync.Mutex // guards everything below
 	users []*conn
 	calls map[string]int
+	comps []int
 }
 
 func newAdapter(l *Library, name string, addr netip.Addr, port uint16) (*adapter, error) {

@@ -83,6 +83,9 @@ func (c *conn) CreateCQ(depth int, id uint64, h ibv.Channel, vector int) (ibv.CQ
 	if vector < 0 || vector > 1 {
 		return 0, 0, unix.EINVAL
 	}
+	c.a.mu.Lock()
+	c.a.comps = append(c.a.comps, vector)
+	c.a.mu.Unlock()
 	granted := roundUp(depth)
 	q := &queue{ch: of[*channel](c, h), id: id}
 	var err error

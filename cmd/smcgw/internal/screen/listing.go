@@ -15,6 +15,9 @@ type Listing struct {
 	// wrapped then.
 	Wide []string
 	All  bool
+	// Spare are columns that a terminal leaves out that is too narrow, in this order, before
+	// cells are shortened; those of one text go together.
+	Spare []string
 	// Prose says that the last column is text, which a terminal wraps.
 	Prose    bool
 	NoHeader bool
@@ -33,6 +36,11 @@ func (s *Screen) List(l Listing) error {
 	}
 	widths := widthsOf(rows, l.NoHeader)
 	if s.Terminal() && !l.All {
+		for i := 0; i < len(l.Spare) && total(widths) > s.columns(); i++ {
+			l.Wide = append(slices.Clone(l.Wide), strings.Fields(l.Spare[i])...)
+			rows = l.visible()
+			widths = widthsOf(rows, l.NoHeader)
+		}
 		s.fit(rows, widths, l.Prose)
 	}
 	var b strings.Builder
@@ -131,7 +139,7 @@ func (s *Screen) row(row []string, widths []int, l Listing, header bool) string 
 	for j, cell := range row {
 		last := j == len(row)-1
 		if last && l.Prose && !l.All {
-			cell = s.hang(cell, at)
+			cell = s.Hang(cell, at)
 		}
 		style := words[cell]
 		if header {

@@ -12,16 +12,17 @@ const leastText = 30
 func (s *Screen) Field(name, text string) string {
 	const indent = 11
 	padded := name + strings.Repeat(" ", max(1, indent-utf8.RuneCountInString(name)))
-	return padded + s.hang(Printable(text), indent) + "\n"
+	return padded + s.Hang(text, indent) + "\n"
 }
 
 // Paragraph wraps a text.
 func (s *Screen) Paragraph(text string) string {
-	return s.hang(Printable(text), 0) + "\n"
+	return s.Hang(text, 0) + "\n"
 }
 
-// hang wraps a text that begins at a column, below its beginning.
-func (s *Screen) hang(text string, indent int) string {
+// Hang wraps a text that begins at a column, below its beginning.
+func (s *Screen) Hang(text string, indent int) string {
+	text = Printable(text)
 	if s.columns()-indent < leastText {
 		return text
 	}

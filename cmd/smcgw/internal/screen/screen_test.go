@@ -48,6 +48,21 @@ func TestList(t *testing.T) {
 	require.Equal(t, "A  B\nx  ?[2Jy\n", list(t, 0, false, Listing{Rows: [][]string{{"A", "B"}, {"x", "\x1b[2Jy"}}}))
 }
 
+// Spare columns go one by one before anything is shortened, and never from a pipe.
+func TestSpareColumns(t *testing.T) {
+	l := Listing{Rows: rows(), Spare: []string{"SIDE", "ID", "none", "STATE"}}
+	header := func(terminal int) string {
+		first, _, _ := strings.Cut(list(t, terminal, false, l), "\n")
+		return strings.Join(strings.Fields(first), " ")
+	}
+	l.Rows = [][]string{{"ID", "ADDRESS", "SIDE", "STATE"}, {"1", strings.Repeat("x", 60), "client", "carrying"}}
+	for terminal, want := range map[int]string{0: "ID ADDRESS SIDE STATE", 82: "ID ADDRESS SIDE STATE", 76: "ID ADDRESS STATE", 70: "ADDRESS STATE"} {
+		require.Equal(t, want, header(terminal), terminal)
+	}
+	l.All = true
+	require.Equal(t, "ID ADDRESS SIDE STATE", header(70))
+}
+
 // Lines of a terminal fit, whatever the cells are, and every row has all fields.
 func TestListFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

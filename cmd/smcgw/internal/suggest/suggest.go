@@ -29,7 +29,7 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 			fmt.Fprintf(&left, "# %s: rule %s\n", seen, orNone(o.Rule))
 		case o.Port == 0 || slices.Contains(never, o.Port):
 			fmt.Fprintf(&left, "# %s: on the never-list\n", seen)
-		case o.Gain == admin.GainNone || o.Gain == admin.GainUnknown:
+		case !pays(o):
 			fmt.Fprintf(&left, "# %s: nothing to gain\n", seen)
 		case rules == maxSuggested:
 			fmt.Fprintf(&left, "# %s: no room for one more rule\n", seen)
@@ -43,6 +43,12 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 		return head + "policy: []\n" + left.String(), 0
 	}
 	return head + "policy:\n" + b.String() + left.String(), rules
+}
+
+// pays reports whether carrying a service can pay by a carrier.
+func pays(o *admin.ObservedService) bool {
+	_, greatest := o.GainOver()
+	return greatest >= 1
 }
 
 // merged are the services of which each is one rule: no other tells apart those that no
@@ -68,6 +74,9 @@ func merged(list []admin.ObservedService) (out []*admin.ObservedService) {
 		first.Bytes.Rx += o.Bytes.Rx
 		first.BulkBytes += o.BulkBytes
 		first.MoreHosts = first.MoreHosts || o.MoreHosts
+		if pays(&o) {
+			first.Gain = o.Gain
+		}
 		for _, h := range o.Hosts {
 			if !slices.Contains(first.Hosts, h) {
 				first.Hosts = append(first.Hosts, h)

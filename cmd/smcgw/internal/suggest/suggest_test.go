@@ -50,6 +50,6 @@ func drawObserved(t *rapid.T) admin.ObservedService {
 		Hosts: rapid.SliceOfN(host, 0, 20).Draw(t, "hosts"), MoreHosts: rapid.Bool().Draw(t, "more"),
 		Connections: rapid.Uint64().Draw(t, "connections"), BulkBytes: rapid.Uint64().Draw(t, "bulk"),
 		Bytes: admin.ByteCount{Tx: rapid.Uint64().Draw(t, "tx")},
-		Gain:  rapid.SampledFrom([]admin.Gain{admin.GainBulk, admin.GainSome, admin.GainNone, admin.GainUnknown}).Draw(t, "gain"),
+		Gain:  rapid.SampledFrom([]map[config.Carrier]float64{nil, {config.CarrierSoft: 0.3}, {config.CarrierSoft: 0.3, config.CarrierShm: 2}}).Draw(t, "gain"),
 	}
 }

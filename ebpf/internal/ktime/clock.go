@@ -1,4 +1,4 @@
-package ebpf
+package ktime
 
 import (
 	"bufio"
@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic is the clock of bpf_ktime_get_ns: CLOCK_MONOTONIC without what a time
+// Now is the clock of bpf_ktime_get_ns: CLOCK_MONOTONIC without what a time
 // namespace adds, which programs in the kernel know nothing about. A heartbeat
 // from the future would be believed long after the gateway has died.
-func monotonic() uint64 {
+func Now() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return 0
 	}
-	return uint64(ts.Nano() - int64(clockOffset()))
+	return uint64(ts.Nano() - int64(offset()))
 }
 
-// clockOffset is what our time namespace adds to CLOCK_MONOTONIC, which does not
+// offset is what our time namespace adds to CLOCK_MONOTONIC, which does not
 // change once a process is in it (time_namespaces(7)).
-var clockOffset = sync.OnceValue(func() time.Duration {
+var offset = sync.OnceValue(func() time.Duration {
 	f, err := os.Open("/proc/self/timens_offsets")
 	if err != nil {
 		return 0 // a kernel without time namespaces

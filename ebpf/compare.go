@@ -1,0 +1,32 @@
+package ebpf
+
+// Compared are connections of a rule that took about as long, and moved about as much.
+type Compared struct {
+	// Rule is the index of the rule that decided; Past: of an earlier policy.
+	Rule int
+	Past bool
+	// Offered are those in the share of the rollout; the others are native.
+	Offered bool
+	// Size is how much they moved, both ways: 0 below 1 KiB, one more for each factor of
+	// 16. Lasted is four times the binary logarithm of the microseconds from connect() to
+	// the end.
+	Size, Lasted uint8
+	// Count is how many have ended.
+	Count uint64
+}
+
+// SetCompare says whether new connections are compared that this host makes.
+func (d *Datapath) SetCompare(on bool) error {
+	return d.setControl(func(c *smcgwControl) { c.Compare = bit(on) })
+}
+
+// TakeCompared returns what has ended since it was called last.
+func (d *Datapath) TakeCompared() (list []Compared, err error) {
+	const offered = 2 // COMPARED_OFFERED of maps.h
+	err = takeAll(d, d.objs.Compared, func(k smcgwComparedKey, n uint64, since uint32) {
+		list = append(list, Compared{
+			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Offered: k.Kind == offered, Size: k.Size, Lasted: k.Lasted, Count: n,
+		})
+	})
+	return list, err
+}

@@ -1,0 +1,143 @@
+package auto
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+const (
+	// autoShare is how much of the time of native connections samples may cost, as far
+	// as that can be foreseen. The promise is 3 %.
+	autoShare = 0.025
+	// autoSetup is what the begin of a sample costs, in seconds.
+	autoSetup = 0.02
+	// autoAsk is how long a sample is waited for, at first, before another is asked for.
+	autoAsk = 30 * time.Second
+	// autoMessage is the mean length below which each segment is a message of its own.
+	autoMessage = 512
+	// autoLargest is more than programs read or write at a time.
+	autoLargest = 256 << 10
+	// autoChance is by how much one connection may be faster than another by chance.
+	autoChance = 0.25
+)
+
+// looks are what native connections have shown that ended while the programs looked at
+// them. That costs them nothing.
+type looks struct {
+	conns, bytes, segments uint64
+	seconds                float64
+}
+
+func (l *looks) add(o looks) {
+	l.conns, l.bytes, l.segments, l.seconds = l.conns+o.conns, l.bytes+o.bytes, l.segments+o.segments, l.seconds+o.seconds
+}
+
+// best is more than the score of these connections would have been, by any carrier. How
+// many reads and writes they made is not known, unless they were small.
+func (l *looks) best() float64 {
+	price, moves := autoPrices[config.CarrierHW], l.bytes/autoLargest
+	if l.bytes < l.segments*autoMessage {
+		moves = l.segments
+	}
+	return quotient(l.bytes, l.conns*price.conn+moves*price.move)
+}
+
+// mean is how long a connection lasts, in seconds.
+func (l *looks) mean() float64 { return l.seconds / float64(max(1, l.conns)) }
+
+// look takes in what the programs have counted since the last time.
+func (s *service) look(c *ebpf.Service, now time.Time) {
+	o := looks{
+		conns: c.Ended - s.counted.Ended, bytes: c.Moved - s.counted.Moved, segments: c.Segments - s.counted.Segments,
+		seconds: (c.Took - s.counted.Took).Seconds(),
+	}
+	if o.conns > 0 {
+		s.used = now
+	}
+	s.looked.add(o)
+	s.account.earned += o.seconds
+}
+
+// account is what samples of a service may cost: a share of the time of its native
+// connections. All is in seconds of connections.
+type account struct {
+	earned   float64 // native connections
+	spent    float64 // by how much carried ones took longer
+	open     float64 // carried ones, not compared yet
+	slower   float64 // the part of the time of carried ones that was lost, by the last comparison
+	measured bool
+}
+
+// carried takes in time of a carried connection.
+func (a *account) carried(seconds float64) { a.open += seconds }
+
+// settle charges for the connections that were carried: they lost this part of their
+// time against native ones.
+func (a *account) settle(lost float64) {
+	a.slower, a.measured = max(0, lost), true
+	a.spent, a.open = a.spent+a.open*a.slower, 0
+}
+
+// affords reports whether another sample can be paid for, that would take so long
+// natively and would lose this part of its time.
+func (a *account) affords(seconds, lost float64) bool {
+	return a.earned*autoShare-a.spent-a.open*lost >= autoSetup+seconds*lost/(1-lost)
+}
+
+// mostLost bounds what a sample is expected to lose: what is given up for ever would
+// never be found to have changed.
+const mostLost = 0.9
+
+// lostBy is the part of its time that a connection loses that is carried, by what is
+// known before: [config.CarrierNone] is of a peer that is not.
+func lostBy(c config.Carrier) float64 {
+	switch c {
+	case config.CarrierHW:
+		return 0
+	case config.CarrierShm:
+		return 2. / 3
+	default:
+		return 0.8
+	}
+}
+
+// samples are the ones that a service is sampled by.
+type samples struct {
+	flying int       // are carried now
+	asked  int       // were asked for in a row and told nothing
+	from   time.Time // none is asked for before it
+}
+
+// took takes in that a sample has begun or ended.
+func (s *samples) took(e evidence, now time.Time) {
+	if e.begun {
+		s.flying, s.asked, s.from = s.flying+1, 0, now
+	}
+	s.flying = max(0, s.flying-int(e.whole.conns))
+}
+
+// foresee tells from native connections whether samples can show anything, and asks for
+// one when that costs the service little enough: after short connections soon, after long
+// ones late.
+func (l *learner) foresee(s *service, peer netip.Addr, c *ebpf.Service, now time.Time) {
+	if s.state != ebpf.ServiceSampling || c.State != ebpf.ServiceSampling || c.Tokens > 0 || s.samples.flying > 0 {
+		return
+	}
+	carrier := l.carrierOf(peer)
+	lost := lostBy(carrier)
+	if s.account.measured {
+		lost = min(s.account.slower, mostLost)
+	}
+	stranger := l.paces && carrier == config.CarrierNone && s.samples.asked == 0 // one that may be near
+	switch {
+	case s.looked.conns >= Samples && s.looked.best() < 1 && !stranger:
+		l.decide(s, ebpf.ServiceNative, now)
+	case s.looked.conns > 0 && !now.Before(s.samples.from) && s.account.affords(s.looked.mean(), lost):
+		s.samples.from = now.Add(autoAsk << min(s.samples.asked, autoDoublings))
+		s.samples.asked++
+		s.news = true
+	}
+}

@@ -1,0 +1,158 @@
+package renewal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// file is a configuration that can be unreadable, and a gateway that can refuse it.
+type file struct {
+	*Renewal
+	unreadable, refused error
+	inForce             []config.Mode
+}
+
+func newFile() *file {
+	f := &file{}
+	f.Renewal = &Renewal{
+		Log: slog.New(slog.DiscardHandler), Reloads: new(Reloads),
+		Load: func() (config.Config, error) { return config.Config{Mode: config.ModeEnforce}, f.unreadable },
+		Apply: func(cfg config.Config) error {
+			if f.refused == nil {
+				f.inForce = append(f.inForce, cfg.Mode)
+			}
+			return f.refused
+		},
+	}
+	return f
+}
+
+func (f *file) status() admin.Status {
+	var st admin.Status
+	f.Reloads.Tell(&st)
+	return st
+}
+
+// The status tells of a refusal until a reload succeeds, and the counters of all.
+func TestAgain(t *testing.T) {
+	f := newFile()
+	require.Empty(t, f.status().Degraded)
+	f.unreadable = errors.New("line 3: no such field")
+	require.ErrorIs(t, f.Again(), f.unreadable)
+	require.Equal(t, []string{admin.ConfigRefused}, f.status().Degraded)
+	require.Contains(t, f.status().Notes[0], "line 3: no such field")
+	f.unreadable, f.refused = nil, errors.New("devices need a restart")
+	require.ErrorIs(t, f.Again(), f.refused)
+	require.Contains(t, f.status().Notes[0], "devices need a restart")
+	require.Empty(t, f.inForce)
+	f.refused = nil
+	require.NoError(t, f.Again())
+	require.Equal(t, admin.Status{}, f.status())
+	require.Equal(t, []config.Mode{config.ModeEnforce}, f.inForce)
+	var s admin.Snapshot
+	f.Reloads.AddTo(&s)
+	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, s.Reloads)
+}
+
+// A configuration that is not of a file cannot be read again, and nothing is counted.
+func TestNoFile(t *testing.T) {
+	f := newFile()
+	f.Load = nil
+	require.ErrorIs(t, f.Again(), errNoFile)
+	require.Empty(t, f.status().Degraded)
+}
+
+// A signal has the configuration read; the loop ends with its context.
+func TestLoop(t *testing.T) {
+	f := newFile()
+	ctx, stop := context.WithCancel(context.Background())
+	signals, over := make(chan os.Signal, 1), make(chan struct{})
+	applied := make(chan struct{}, 2)
+	f.Apply = func(config.Config) error { applied <- struct{}{}; return nil }
+	go func() {
+		defer close(over)
+		f.Loop(ctx, signals)
+	}()
+	for range 2 {
+		signals <- syscall.SIGHUP
+		select {
+		case <-applied:
+		case <-time.After(time.Minute):
+			require.FailNow(t, "not read again")
+		}
+	}
+	stop()
+	<-over
+}
+
+// The program that is installed is started if it is another one than runs, or by demand, and
+// never with a configuration that would end it.
+func TestSuccessor(t *testing.T) {
+	f := newFile()
+	s, err := f.Successor(false)
+	require.NoError(t, err)
+	require.Nil(t, s, "there is no program")
+	_, err = f.Successor(true)
+	require.ErrorIs(t, err, errNoProgram)
+
+	own, err := os.Executable()
+	require.NoError(t, err)
+	f.Program = &process.Program{Path: own}
+	s, err = f.Successor(false)
+	require.NoError(t, err)
+	require.Nil(t, s, "this program runs")
+
+	script := filepath.Join(t.TempDir(), "smcgw")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))
+	f.Program.Path = script
+	f.unreadable = errors.New("line 3: no such field")
+	_, err = f.Successor(false)
+	require.ErrorIs(t, err, f.unreadable)
+	f.unreadable = nil
+	s, err = f.Successor(false)
+	require.NoError(t, err)
+	select {
+	case err := <-s.Ended():
+		require.Error(t, err, "it has ended though it was not released")
+	case <-time.After(time.Minute):
+		require.FailNow(t, "not started")
+	}
+	s.Release()
+}
+
+// A configuration that is refused is in the status and the log, also where the program was
+// replaced meanwhile and another gateway would take over with it.
+func TestRefused(t *testing.T) {
+	var log strings.Builder
+	r := &Renewal{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Reloads: new(Reloads), Program: &process.Program{Path: "/proc/self/exe"},
+		Load: func() (config.Config, error) { return config.Config{}, errors.New("line 3: mdoe: unknown field") },
+	}
+	for n, attempt := range []func() error{
+		r.Again,
+		func() error { _, err := r.Successor(true); return err },
+	} {
+		require.ErrorContains(t, attempt(), "mdoe")
+		var st admin.Status
+		r.Reloads.Tell(&st)
+		require.Contains(t, st.Degraded, admin.ConfigRefused)
+		require.Contains(t, st.Notes[0], "mdoe")
+		require.Equal(t, n+1, strings.Count(log.String(), "configuration refused"))
+		var s admin.Snapshot
+		r.Reloads.AddTo(&s)
+		require.EqualValues(t, n+1, s.Reloads["refused"])
+	}
+}

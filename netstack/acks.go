@@ -146,6 +146,9 @@ func (h *ackHolder) tick() {
 
 // letOut sends what is held of a flow that is not over.
 func (s *Stack) letOut(f *flow) {
+	if c := f.conn.Load(); c != nil {
+		c.letOut()
+	}
 	switch p := f.acks.take(); {
 	case p == nil:
 	case f.alive():

@@ -7,6 +7,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/smcgw/smcgw/netstack/minisock"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -18,96 +20,102 @@ const unknownRTT = 100 * time.Millisecond
 // the headers suffice. synRTT is the time between them as the owner measured it
 // (0: unknown); it seeds the retransmission timer.
 //
-// Adopt does not wait. done is called once, when the third ACK, with the confirm option,
-// has left, or with why there is no connection, maybe before Adopt returns. A flow that
-// lives on the tuple is forgotten first, unless it is the same connection: a repeated
-// SYN-ACK yields ErrAdopted and changes nothing. On other errors nothing of the adoption remains but a lingering
-// tuple; at most the third ACK was sent.
+// Adopt does not wait. done is called once, with the connection or why there is none, maybe before
+// Adopt returns. The third ACK, with the confirm option, leaves with the first bytes written, or
+// soon. A flow that lives on the tuple is forgotten first, unless it is the same connection: a
+// repeated SYN-ACK yields ErrAdopted and changes nothing.
 func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration, done func(*Conn, error)) {
 	if !s.hold() {
 		done(nil, fmt.Errorf("adopt: %w", net.ErrClosed))
 		return
 	}
 	defer s.release()
-	f, answer, err := s.newClientFlow(syn, synack)
+	f, recent, err := s.newClientFlow(syn, synack)
 	if err != nil {
 		done(nil, fmt.Errorf("adopt: %w", err))
 		return
 	}
 	f.rtt = synRTT
-	adopted := func(c *Conn, err error) {
+	begin := func(err error) {
+		var c *Conn
+		if err == nil {
+			c, err = s.adopted(f, recent)
+		}
 		if err != nil {
 			done(nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err))
 			return
 		}
-		s.count.adopted.Add(1)
 		done(c, nil)
 	}
-	begin := func() {
-		rtt := synRTT
-		if rtt <= 0 {
-			rtt = unknownRTT
-		}
-		if err := s.lead(f, answer, uint32(rtt.Milliseconds()), adopted); err != nil {
-			adopted(nil, err)
-		}
-	}
 	there, err := s.clear(f)
-	switch {
-	case err != nil:
-		adopted(nil, err)
-	case there == nil:
-		begin()
-	default:
-		s.busy.Add(1)
-		go s.whenGone(there, begin, adopted)
+	if err != nil || there == nil {
+		begin(err)
+		return
 	}
+	s.busy.Add(1)
+	go s.whenGone(there, begin)
 }
 
-// whenGone begins a handshake when gVisor has let go of the one before on its tuple.
-func (s *Stack) whenGone(there <-chan struct{}, begin func(), done func(*Conn, error)) {
+// adopted enters f into the table, with a mini socket that acknowledges the SYN-ACK. recent is
+// the timestamp of that.
+func (s *Stack) adopted(f *flow, recent uint32) (*Conn, error) {
+	a := f.adopt
+	c := newMini(s, f, networkHeader(f.key, a.look), f.config(minisock.Config{
+		Seq: f.isn + 1, Ack: a.iss + 1, Owed: true, Window: uint32(a.window), Stamp: a.app.TSVal, Recent: recent,
+	}))
+	f.state.Store(flowOpen)
+	if err := s.flows.put(f, s.cfg.Limits); err != nil {
+		f.state.Store(flowDead)
+		return nil, err
+	}
+	s.count.adopted.Add(1)
+	if f.peer().TS {
+		c.acknowledge()
+	} else {
+		c.QuickACK() // every segment of a mini socket has timestamps
+	}
+	return c, nil
+}
+
+// whenGone begins a connection when gVisor has let go of the one before on its tuple.
+func (s *Stack) whenGone(there <-chan struct{}, begin func(error)) {
 	defer s.release()
 	late := time.NewTimer(s.cfg.HandshakeTimeout)
 	defer late.Stop()
 	select {
 	case <-there:
-		begin()
+		begin(nil)
 	case <-late.C:
-		done(nil, ErrHandshakeTimeout)
+		begin(ErrHandshakeTimeout)
 	}
 }
 
-// newClientFlow reads both packets and checks that they belong together. answer is the
-// SYN-ACK for gVisor, without what the application did not ask for.
-func (s *Stack) newClientFlow(syn, synack []byte) (f *flow, answer []byte, err error) {
+// newClientFlow reads both packets and checks that they belong together. recent is the
+// timestamp of the SYN-ACK.
+func (s *Stack) newClientFlow(syn, synack []byte) (f *flow, recent uint32, err error) {
 	p, t, ok := parseHeaders(syn)
 	if !ok || t.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN {
-		return nil, nil, fmt.Errorf("syn: %w", ErrPacket)
+		return nil, 0, fmt.Errorf("syn: %w", ErrPacket)
 	}
-	answer = append([]byte(nil), synack...)
-	q, u, ok := parseTCP(answer)
+	q, u, ok := parseTCP(synack)
 	if !ok || u.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN|packet.FlagACK {
-		return nil, nil, fmt.Errorf("syn-ack: %w", ErrPacket)
+		return nil, 0, fmt.Errorf("syn-ack: %w", ErrPacket)
 	}
 	k, isn := outboundKey(p.Header, t), t.Seq()
 	if k != inboundKey(q.Header, u) || u.Ack() != isn+1 || !k.tuple().valid() {
-		return nil, nil, fmt.Errorf("syn-ack of another connection: %w", ErrPacket)
+		return nil, 0, fmt.Errorf("syn-ack of another connection: %w", ErrPacket)
 	}
 	app, peer := packet.ParseTCPOptions(t.Options()), packet.ParseTCPOptions(u.Options())
 	if app.Option.Role != packet.RoleOffer || peer.Option.Role != packet.RoleAccept || app.Option.Nonce != peer.Option.Nonce {
-		return nil, nil, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
+		return nil, 0, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
 	}
-	f = &flow{key: k, isn: isn, nonce: app.Option.Nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: u.Seq(), look: lookOf(p)}}
+	f = &flow{key: k, isn: isn, nonce: app.Option.Nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: u.Seq(), look: lookOf(p), window: u.Window()}}
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.PeerMSS()))
 	f.fitting.path.v6 = synack[0]>>4 == 6
-	for kind, wanted := range map[byte]bool{packet.KindTimestamps: app.TS, packet.KindWindowScale: app.WS >= 0, packet.KindSACKPermitted: app.SACK} {
-		if !wanted {
-			u.Options().Blank(kind)
-		}
-	}
-	return f, answer, nil
+	f.awaited.Store(u.Seq() + 1)
+	return f, peer.TSVal, nil
 }
 
 // parseHeaders reads a packet of which only the headers may be present.

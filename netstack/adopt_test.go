@@ -57,7 +57,7 @@ func TestWindowScale(t *testing.T) {
 			w := newWorld(t, worldOptions{seed: 7, editSYN: func(p []byte) []byte { return scaled(p, ws) }})
 			w.wire.B().Impair(link.Impairment{Loss: 0.005})
 			c, s := w.connect(false)
-			require.Equal(t, ws, c.f.adopt.ws)
+			require.EqualValues(t, ws, c.f.scale())
 			transfer(t, s, c, 1<<20)
 			transfer(t, c, s, 100000)
 			if ws == 0 || ws == 10 {

@@ -40,7 +40,7 @@ func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
 	if c.asking.now {
 		return nil
 	}
-	return c.stream.SetKeepalive(idle, interval, count)
+	return c.setKeepalive(c.asking.own)
 }
 
 // Ask asks the peer's TCP for a sign of life and calls heard, on a goroutine of its
@@ -59,7 +59,7 @@ func (c *Conn) Ask(heard func()) {
 		a.heard = heard
 	}
 	c.f.asked.Store(true)
-	_ = c.stream.SetKeepalive(askSoon, askEvery, math.MaxInt32) // an endpoint that is gone is not heard
+	_ = c.setKeepalive(keepalive{askSoon, askEvery, math.MaxInt32}) // an endpoint that is gone is not heard
 	if a.until == nil {
 		a.until = c.s.clock.AfterFunc(askFor, c.unanswered)
 	} else {
@@ -81,7 +81,7 @@ func (c *Conn) answered(heard bool) {
 	fn, asks := a.heard, a.now
 	a.heard, a.now = nil, false
 	if asks && !c.ended.Load() {
-		_ = c.stream.SetKeepalive(a.own.idle, a.own.interval, a.own.count)
+		_ = c.setKeepalive(a.own)
 	}
 	a.mu.Unlock()
 	if heard && fn != nil {

@@ -81,10 +81,11 @@ func TestAskAfterLoss(t *testing.T) {
 func TestAskBehindKeepalive(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
+	c.grown(t)
 	require.NoError(t, c.SetKeepalive(time.Hour, time.Hour, 3))
 	require.NoError(t, c.SetKeepalive(0, 0, 0))
 	idle := tcpip.KeepaliveIdleOption(time.Millisecond)
-	require.Nil(t, c.ep.SetSockOpt(&idle))
+	require.Nil(t, c.whole.ep.SetSockOpt(&idle))
 	time.Sleep(50 * time.Millisecond)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock)

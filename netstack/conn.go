@@ -15,7 +15,10 @@ import (
 // any other method. The owner must end a Conn by exactly one of Close, Abort
 // and Forget (further calls are harmless).
 type Conn struct {
-	stream
+	mini  mini
+	whole stream // of the endpoint, in phase legWhole
+	wq    *waiter.Queue
+
 	s      *Stack
 	f      *flow
 	tuple  Tuple
@@ -28,9 +31,15 @@ type Conn struct {
 	left    chan struct{} // see flow.leaving
 }
 
+// newConn makes the connection of f, with the endpoint that moves its bytes, if there is one.
 func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
-	c := &Conn{stream: stream{ep: ep, wq: f.wq}, s: s, f: f, tuple: f.key.tuple(), left: make(chan struct{})}
-	ep.SocketOptions().SetDelayOption(false)
+	wq := f.wq
+	c := &Conn{whole: stream{ep: ep, wq: wq}, wq: wq, s: s, f: f, tuple: f.key.tuple(), left: make(chan struct{})}
+	if ep != nil {
+		ep.SocketOptions().SetDelayOption(false)
+		c.mini.phase.Store(legWhole)
+		c.mini.plain.Store(true)
+	}
 	c.notify.entry = waiter.NewFunctionEntry(
 		waiter.ReadableEvents|waiter.WritableEvents|waiter.EventHUp|waiter.EventErr, c.event)
 	c.wq.EventRegister(&c.notify.entry)
@@ -39,10 +48,6 @@ func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
 
 // event runs on gVisor's goroutines, with locks of gVisor held.
 func (c *Conn) event(waiter.EventMask) {
-	if c.f.led != nil && c.f.state.Load() == flowHandshake {
-		c.s.ledEvent(c)
-		return
-	}
 	if c.closing.Load() && c.over() {
 		c.s.retire(c.f)
 		return
@@ -101,7 +106,10 @@ func (c *Conn) MarkCarrying() { c.f.carrying.Store(true) }
 
 // QuickACK makes every acknowledgement leave at once: for connections that carry
 // more than a few messages.
-func (c *Conn) QuickACK() { c.s.quickACK(c.f) }
+func (c *Conn) QuickACK() {
+	c.s.quickACK(c.f)
+	_ = c.want(func(*stream) error { return nil }) // much is to come
+}
 
 // Over reports whether the connection has ended: both directions in order, or by a
 // reset. What came before can still be read.
@@ -116,8 +124,12 @@ func (c *Conn) Close() error {
 	}
 	c.notify.fn.Store(nil)
 	c.answered(false)
-	err := c.SetUserTimeout(c.s.cfg.CloseTimeout)
-	c.ep.Close()
+	c.endUnread()
+	err := c.want(func(s *stream) error {
+		err := s.SetUserTimeout(c.s.cfg.CloseTimeout)
+		s.ep.Close()
+		return err
+	})
 	if c.over() {
 		c.s.retire(c.f)
 	}
@@ -127,7 +139,7 @@ func (c *Conn) Close() error {
 // inTimeWait reports whether f is closed but for the wait.
 func (f *flow) inTimeWait() bool {
 	c := f.conn.Load()
-	return c != nil && c.closing.Load() && tcp.EndpointState(c.ep.State()) == tcp.StateTimeWait
+	return c != nil && c.closing.Load() && c.mini.phase.Load() == legWhole && tcp.EndpointState(c.whole.ep.State()) == tcp.StateTimeWait
 }
 
 // Abort resets the connection. What is unread or unsent is lost; the tuple
@@ -140,7 +152,9 @@ func (c *Conn) Abort() {
 	defer close(c.left)
 	c.notify.fn.Store(nil)
 	c.f.reset.Store(true)
-	c.ep.Abort() // the reset leaves before the flow is dead
+	if !c.endMini(true) {
+		c.whole.ep.Abort() // the reset leaves before the flow is dead
+	}
 	c.s.retire(c.f)
 }
 
@@ -153,5 +167,7 @@ func (c *Conn) Forget() {
 	defer close(c.left)
 	c.notify.fn.Store(nil)
 	c.s.retire(c.f)
-	c.ep.Abort() // its reset is swallowed
+	if !c.endMini(false) {
+		c.whole.ep.Abort() // its reset is swallowed
+	}
 }

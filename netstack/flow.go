@@ -17,8 +17,8 @@ import (
 //	handshake ──► open ──► dead ──► (gone after Linger)
 //	    └──────────────────┘
 //
-// A client flow is in handshake while gVisor is led through its three segments,
-// a server flow until the third ACK. Only the goroutine whose compare-and-swap
+// A flow is in handshake while gVisor waits for the third ACK of a SYN that it has answered; one
+// that the stack adopts, or serves for a program, begins open. Only the goroutine whose compare-and-swap
 // succeeds performs the work of a transition.
 type flowState = uint32
 
@@ -58,7 +58,7 @@ type flow struct {
 
 	wq      *waiter.Queue
 	rtt     time.Duration // of the handshake, as the owner knows it
-	led     *led          // nil: gVisor's own handshake is on the wire
+	origin  origin        // of the endpoint, if the flow has begun without
 	acks    heldACK
 	fitting fitting
 
@@ -91,6 +91,7 @@ type adoption struct {
 	app       packet.TCPOptions // of the application's SYN
 	peer      packet.TCPOptions // of the SYN-ACK
 	look      look              // of the application's SYN
+	window    uint16            // of the SYN-ACK
 	confirmed atomic.Bool       // the peer has acknowledged beyond ISN+1: stop marking
 	iss       uint32            // sequence number of the SYN-ACK
 }
@@ -104,7 +105,6 @@ type serving struct {
 	claimed     bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
 	proof       *proof        // nil: the SYN-ACK is gVisor's own
 	translation               // between gVisor and the SYN-ACK of proof
-	greeted     atomic.Bool   // gVisor has acknowledged the SYN-ACK that it was led by
 	done        chan struct{} // closed when the handshake is over and its endpoint known or gone
 
 	mu sync.Mutex // guards everything below
@@ -115,7 +115,7 @@ type serving struct {
 	timer  tcpip.Timer
 }
 
-// translation returns that of a flow which gVisor was led into.
+// translation returns that of a flow which has begun without gVisor.
 func (f *flow) translation() *translation {
 	if f.server {
 		return &f.serve.translation

@@ -259,6 +259,13 @@ func (w *world) onSYNACK(sa SYNACK) {
 	})
 }
 
+// grown waits until c has an endpoint.
+func (c *Conn) grown(t *testing.T) {
+	t.Helper()
+	c.QuickACK()
+	within(t, "it has an endpoint", func() bool { return c.mini.phase.Load() == legWhole })
+}
+
 // adopt waits for an adoption.
 func adopt(s *Stack, syn, synack []byte, rtt time.Duration) (*Conn, error) {
 	over := make(chan adopted, 1)

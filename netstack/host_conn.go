@@ -53,7 +53,7 @@ func (c *HostConn) Write(p []byte) (int, error) {
 	stop := c.wr.wait()
 	n, err := 0, errInterrupted
 	if !isClosed(stop) {
-		n, err = c.writeAll(p, stop)
+		n, err = c.writeAll(p, stop, c.stream.Write)
 	}
 	return n, c.opError("write", err)
 }

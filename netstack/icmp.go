@@ -34,7 +34,9 @@ func (m *shim) inICMP(p packet.IP, pkt *stack.PacketBuffer) {
 		f.shrink(uint32(mtu - len(p.Header)))
 	}
 	m.s.count.icmpDelivered.Add(1)
-	m.up(p, pkt)
+	if c := f.conn.Load(); c == nil || c.mini.phase.Load() == legWhole {
+		m.up(p, pkt) // a mini socket looks at the size each time
+	}
 }
 
 // icmpFlow finds the flow an ICMP error is about; mtu is 0 for errors other
@@ -55,7 +57,7 @@ func (m *shim) icmpFlow(p packet.IP, pkt *stack.PacketBuffer) (f *flow, mtu int,
 	}
 	seg := packet.TCP(q.Payload)
 	f = m.s.flows.get(outboundKey(q.Header, seg))
-	if f == nil || !f.alive() || f.adopt != nil && !f.adopt.ready.Load() {
+	if f == nil || !f.alive() {
 		return nil, 0, false
 	}
 	seq := seg.Seq()

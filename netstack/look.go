@@ -29,3 +29,14 @@ func (l look) dress(ep tcpip.Endpoint) {
 	_ = ep.SetSockOptInt(ttl, int(l.ttl))
 	_ = ep.SetSockOptInt(tos, int(l.tos&^ecnBits))
 }
+
+// look is how the packets of f leave.
+func (f *flow) look() look {
+	if !f.server {
+		return f.adopt.look
+	}
+	return look{v6: f.key.v6, ttl: defaultTTL}
+}
+
+// defaultTTL is that of Linux.
+const defaultTTL = 64

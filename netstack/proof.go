@@ -4,9 +4,8 @@ import (
 	"encoding/binary"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
-
 	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/netstack/minisock"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -14,9 +13,7 @@ import (
 // The program that steers packets to the stack sends the SYN-ACK of an accepted
 // connection before the stack hears of it, and keeps no state (docs/PROTOCOL.md
 // "Cookies"). The segment that answers it proves the client's address, and repeats
-// what the SYN asked for. From that the stack makes the SYN anew, swallows gVisor's
-// answer to it, and translates between gVisor's numbers and those of the SYN-ACK for
-// the life of the connection, as it does for an adopted one.
+// what the SYN asked for. With that the connection begins, as an adopted one does.
 
 // CookieScale is the window scale that the SYN-ACK announced, if it announced one.
 const CookieScale = 8
@@ -80,19 +77,12 @@ func readProof(t packet.TCP) (proof, bool) {
 	return p, true
 }
 
-// syn and synack make the segments that the client has sent, and would have sent if it had
-// answered a SYN of ours, without the offer, which gVisor does not know. n and t are the
-// headers of the segment that proved the handshake.
-func (p *proof) syn(n []byte, t packet.TCP) []byte { return p.segment(n, t, packet.FlagSYN, 0) }
-
-func (p *proof) synack(n []byte, t packet.TCP) []byte {
-	return p.segment(n, t, packet.FlagSYN|packet.FlagACK, p.stamp)
-}
-
-func (p *proof) segment(n []byte, t packet.TCP, flags byte, echo uint32) []byte {
+// syn makes the SYN that the client has sent. n and t are the headers of the segment that proved
+// the handshake.
+func (p *proof) syn(n []byte, t packet.TCP) []byte {
 	opts := []byte{packet.KindMSS, 4, byte(p.ask.MSS >> 8), byte(p.ask.MSS), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10}
 	opts = binary.BigEndian.AppendUint32(opts, p.ask.TSVal)
-	opts = binary.BigEndian.AppendUint32(opts, echo)
+	opts = binary.BigEndian.AppendUint32(opts, 0)
 	if p.ask.SACK {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
 	}
@@ -102,10 +92,7 @@ func (p *proof) segment(n []byte, t packet.TCP, flags byte, echo uint32) []byte 
 	var head [packet.TCPMinLen]byte
 	copy(head[:4], t)
 	packet.TCP(head[:]).SetSeq(t.Seq() - 1)
-	if flags&packet.FlagACK != 0 {
-		packet.TCP(head[:]).SetAck(p.iss + 1)
-	}
-	packet.TCP(head[:]).SetFlags(flags)
+	packet.TCP(head[:]).SetFlags(packet.FlagSYN)
 	packet.TCP(head[:]).SetWindow(0xffff)
 	q := buildTCP(plainHeader(n), head[:], opts, nil)
 	defer q.DecRef()
@@ -161,42 +148,39 @@ func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, raw []b
 	f.una.Store(pr.iss + 1)
 	f.sent.Store(pr.iss + 1)
 	f.awaited.Store(f.isn + 1)
-	synack := pr.synack(p.Header, t)
 	if done := s.replace(old); done != nil {
 		s.busy.Add(1)
 		go func() { // bounded by the flows that are half open
 			defer s.release()
 			<-done
-			s.stand(f, syn, synack, raw)
+			s.stand(f, syn, raw)
 		}()
 		return true
 	}
-	s.stand(f, syn, synack, raw)
+	s.stand(f, syn, raw)
 	return true
 }
 
 // stand begins the connection of a client that has answered a SYN-ACK which was sent for us.
 // raw is its answer.
-func (s *Stack) stand(f *flow, syn SYN, synack, raw []byte) {
-	age := uint32(f.rtt.Milliseconds())
-	err := s.lead(f, synack, age, func(c *Conn, err error) { s.handshakeOver(f, c, err) })
-	if err != nil {
+func (s *Stack) stand(f *flow, syn SYN, raw []byte) {
+	p, t, ok := parseTCP(raw)
+	if !ok {
+		return // cannot be: the caller has read it
+	}
+	pr := f.serve.proof
+	c := newMini(s, f, networkHeader(f.key, f.look()), f.config(minisock.Config{
+		Seq: pr.iss + 1, Ack: f.isn + 1, Stamp: pr.stamp, Recent: pr.ask.TSVal,
+	}))
+	f.state.Store(flowOpen)
+	if err := s.flows.put(f, s.cfg.Limits); err != nil {
+		f.state.Store(flowDead)
 		s.notBegun(f, syn, err)
 		return
 	}
-	s.letIn(f, raw)
-}
-
-// letIn hands gVisor the segment that proved the handshake.
-func (s *Stack) letIn(f *flow, raw []byte) {
-	if _, t, ok := parseTCP(raw); ok {
-		s.shim.server(f, t)
-		s.inject(raw)
-	}
-}
-
-// greets reports whether a segment is the one by which gVisor acknowledges the SYN-ACK that
-// it was led by. The client has acknowledged ours, and waits for nothing.
-func (f *flow) greets(p *stack.PacketBuffer, t packet.TCP) bool {
-	return !f.serve.greeted.Swap(true) && bareACK(p, t)
+	pkt := link.Buffer(raw)
+	defer pkt.DecRef()
+	pkt.RXChecksumValidated = true
+	s.shim.inServer(f, p, t, pkt)
+	s.handshakeOver(f, c, nil)
 }

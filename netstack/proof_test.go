@@ -269,7 +269,7 @@ func TestProvedBehindReset(t *testing.T) {
 	require.Empty(t, b.h.accepted)
 	require.Empty(t, b.h.failures())
 	c.s.retire(c.f)
-	c.ep.Abort()
+	c.endMini(false)
 	close(c.left)
 	require.EqualValues(t, 50_000, b.provedConn().ISN())
 	require.Empty(t, b.h.failures())

@@ -235,12 +235,8 @@ var errAborted = errors.New("handshake aborted")
 
 // giveUp ends a handshake without a packet. None of gVisor's locks may be held.
 func (s *Stack) giveUp(f *flow, cause error) {
-	if f.led != nil {
-		s.giveUpLed(f, cause)
-		return
-	}
 	if !f.server {
-		return // it is not in the table yet
+		return // it has no handshake
 	}
 	v := f.serve
 	v.mu.Lock()

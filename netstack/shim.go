@@ -138,7 +138,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 			return nil, false
 		}
 		if f.serve.proof != nil {
-			if !f.serve.ready.Load() || f.greets(p, t) {
+			if !f.serve.ready.Load() {
 				m.s.count.swallowed.Add(1)
 				return nil, false
 			}
@@ -149,11 +149,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 		return nil, true
 	}
 	if v := f.serve; v.proof != nil {
-		scale := int8(-1)
-		if v.proof.ask.WS >= 0 {
-			scale = CookieScale
-		}
-		v.begin(t, v.proof.iss, v.proof.stamp, scale)
+		v.begin(t, f.origin, f.scale())
 		return nil, false
 	}
 	f.una.Store(t.Seq())
@@ -171,11 +167,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	a := f.adopt
 	if t.Flags()&packet.FlagSYN != 0 {
-		scale := a.app.WS
-		if a.peer.WS < 0 {
-			scale = -1
-		}
-		a.begin(t, f.isn, a.app.TSVal, scale)
+		a.begin(t, f.origin, f.scale())
 		return nil, false
 	}
 	if !a.ready.Load() {
@@ -260,13 +252,9 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 	}
 }
 
-// inClient translates a segment for an adopted flow. A repeated SYN-ACK is
-// dropped during the adoption and answered by gVisor's challenge ACK later.
+// inClient gives a segment to an adopted flow.
 func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	a := f.adopt
-	if !a.ready.Load() || t.Flags()&packet.FlagSYN != 0 && f.state.Load() == flowHandshake {
-		return
-	}
 	m.replacedPeer(f, p, t, pkt)
 	if t.Flags()&packet.FlagACK != 0 {
 		ack := t.Ack()
@@ -276,8 +264,36 @@ func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 			a.confirmed.Store(true)
 		}
 	}
-	a.in(t)
+	m.to(f, p, t, pkt)
+}
+
+// to gives a segment to what moves the bytes of f.
+func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	c := f.conn.Load()
+	switch {
+	case c == nil && f.state.Load() != flowHandshake: // it has just ended
+	case c != nil && c.takes(p, t, pkt):
+	default:
+		m.translated(f, p, t, pkt)
+	}
+}
+
+// translated gives a segment to gVisor, in its numbers.
+func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	if x := f.translation(); x.ready.Load() {
+		x.in(t)
+	}
 	m.up(p, pkt)
+}
+
+// resume gives gVisor a segment that has waited for it.
+func (m *shim) resume(f *flow, pkt *stack.PacketBuffer) {
+	b, _ := pkt.Data().PullUp(min(pkt.Data().Size(), maxHeaders))
+	if p, ok := parseIP(b, pkt.Data().Size()); ok {
+		if t, err := p.TCP(); err == nil {
+			m.translated(f, p, t, pkt)
+		}
+	}
 }
 
 // replacedPeer turns the answer of a host that has taken the peer's place into a reset.
@@ -299,24 +315,13 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 		m.s.count.badHandshakeACK.Add(1)
 		return
 	}
-	if f.serve.proof != nil && !f.serve.ready.Load() {
-		return // a race with the segment that proved the handshake: it will be sent again
-	}
 	m.replacedPeer(f, p, t, pkt)
-	m.server(f, t)
-	m.up(p, pkt)
-}
-
-// server takes note of a segment for a server flow, and translates it.
-func (m *shim) server(f *flow, t packet.TCP) {
 	if t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagACK {
 		m.s.heard(f, t.Ack())
 		f.fitting.acked(t.Ack(), m.s.clock)
 		m.s.noteConfirm(f, t)
 	}
-	if f.serve.proof != nil {
-		f.serve.in(t)
-	}
+	m.to(f, p, t, pkt)
 }
 
 // inSYN decides about a SYN without ACK.
@@ -358,8 +363,8 @@ func (m *shim) newSYN(k tupleKey, f *flow, t packet.TCP, o packet.TCPOptions, ra
 // a while: an endpoint that was about to end may not have answered.
 func (m *shim) challenge(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	f.challenged.Store(&challenged{isn: t.Seq(), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
-	if f.server && f.state.Load() != flowHandshake || !f.server && f.adopt.ready.Load() {
-		m.up(p, pkt)
+	if f.state.Load() != flowHandshake {
+		m.to(f, p, t, pkt)
 	}
 }
 

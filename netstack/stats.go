@@ -39,6 +39,9 @@ type Stats struct {
 	// ACKsHeld counts acknowledgements that waited for something to take them
 	// along, ACKsLate those for which nothing came.
 	ACKsHeld, ACKsLate uint64
+	// Grown counts connections that a mini socket was not enough for, Repeats what mini sockets
+	// have sent again.
+	Grown, Repeats uint64
 	// ICMPDelivered and ICMPIgnored count ICMP errors.
 	ICMPDelivered, ICMPIgnored uint64
 	// BlackHoles counts how often a connection began to send smaller packets since
@@ -46,7 +49,8 @@ type Stats struct {
 	BlackHoles uint64
 	// LinkDrops counts outbound packets the link could not take.
 	LinkDrops uint64
-	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's.
+	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's; with those of mini
+	// sockets, but for Timeouts.
 	Retransmits, Timeouts, SegmentsSent, SegmentsReceived uint64
 }
 
@@ -62,6 +66,8 @@ type counters struct {
 	lateSegments, lateResets  atomic.Uint64
 	strangers                 atomic.Uint64
 	acksHeld, acksLate        atomic.Uint64
+	grown, repeats, miniSent  atomic.Uint64
+	miniReceived              atomic.Uint64
 	icmpDelivered             atomic.Uint64
 	icmpIgnored               atomic.Uint64
 	blackHoles                atomic.Uint64
@@ -81,12 +87,13 @@ func (s *Stack) Stats() Stats {
 		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(), Strangers: c.strangers.Load(),
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
+		Grown: c.grown.Load(), Repeats: c.repeats.Load(),
 		BlackHoles: c.blackHoles.Load(),
 		LinkDrops:  s.link.Drops(),
 	}
 	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()
 	t := s.stack.Stats().TCP
-	st.Retransmits, st.Timeouts = t.Retransmits.Value(), t.Timeouts.Value()
-	st.SegmentsSent, st.SegmentsReceived = t.SegmentsSent.Value(), t.ValidSegmentsReceived.Value()
+	st.Retransmits, st.Timeouts = t.Retransmits.Value()+st.Repeats, t.Timeouts.Value()
+	st.SegmentsSent, st.SegmentsReceived = t.SegmentsSent.Value()+c.miniSent.Load(), t.ValidSegmentsReceived.Value()+c.miniReceived.Load()
 	return st
 }

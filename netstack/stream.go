@@ -109,18 +109,18 @@ func (c *stream) Write(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// ReadContext is Read, waiting until there is something or ctx ends.
-func (c *stream) ReadContext(ctx context.Context, p []byte) (int, error) {
-	n, err := c.blocking(waiter.ReadableEvents, ctx.Done(), func() (int, error) { return c.Read(p) })
+// waitRead waits until read has something or ctx ends.
+func (c *stream) waitRead(ctx context.Context, read func() (int, error)) (int, error) {
+	n, err := c.blocking(waiter.ReadableEvents, ctx.Done(), read)
 	if errors.Is(err, errInterrupted) {
 		err = context.Cause(ctx)
 	}
 	return n, err
 }
 
-// WriteContext writes all of p unless the connection or ctx ends.
-func (c *stream) WriteContext(ctx context.Context, p []byte) (int, error) {
-	n, err := c.writeAll(p, ctx.Done())
+// waitWrite has write take all of p unless the connection or ctx ends.
+func (c *stream) waitWrite(ctx context.Context, p []byte, write func([]byte) (int, error)) (int, error) {
+	n, err := c.writeAll(p, ctx.Done(), write)
 	if errors.Is(err, errInterrupted) {
 		err = context.Cause(ctx)
 	}
@@ -130,10 +130,10 @@ func (c *stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 // errInterrupted: the stop channel of a blocking operation closed.
 var errInterrupted = errors.New("interrupted")
 
-func (c *stream) writeAll(p []byte, stop <-chan struct{}) (done int, err error) {
+func (c *stream) writeAll(p []byte, stop <-chan struct{}, write func([]byte) (int, error)) (done int, err error) {
 	for done < len(p) && err == nil {
 		var n int
-		n, err = c.blocking(waiter.WritableEvents, stop, func() (int, error) { return c.Write(p[done:]) })
+		n, err = c.blocking(waiter.WritableEvents, stop, func() (int, error) { return write(p[done:]) })
 		done += n
 	}
 	return done, err

@@ -62,14 +62,18 @@ func isTimestamps(o packet.TCPOption) bool {
 	return o.Kind() == packet.KindTimestamps && len(o) == packet.TimestampsLen
 }
 
-// echoOf returns the bytes of the timestamp that t echoes, nil without one.
-func echoOf(t packet.TCP) []byte {
-	for _, o := range t.Options().All() {
-		if isTimestamps(o) {
-			return o[6:]
-		}
-	}
-	return nil
-}
-
 func sub32(b []byte, v uint32) { binary.BigEndian.PutUint32(b, binary.BigEndian.Uint32(b)-v) }
+
+// begin takes the measure of gVisor's own SYN, which the caller swallows: o is what the wire has in
+// its place, and scale what it was told of windows, if it and gVisor both shift them.
+func (x *translation) begin(t packet.TCP, o origin, scale int8) {
+	if x.ready.Load() {
+		return // gVisor sends it again
+	}
+	own := packet.ParseTCPOptions(t.Options())
+	x.seq, x.ts, x.synTS = o.isn-t.Seq(), o.stamp-own.TSVal, own.TSVal
+	if scale >= 0 && own.WS >= 0 {
+		x.wsNS, x.ws = uint8(own.WS), uint8(scale)
+	}
+	x.ready.Store(true)
+}

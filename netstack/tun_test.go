@@ -117,6 +117,7 @@ func TestTUNSend(t *testing.T) {
 			c, err := adopt(s, syn, synack, time.Millisecond)
 			require.NoError(t, err)
 			defer c.Forget()
+			c.grown(t)
 			vnet, pkt := kernelRead(t, fd)
 			complete(t, vnet, pkt)
 			_, tcp := requireValid(t, pkt)
@@ -138,6 +139,9 @@ func checkBulk(t *testing.T, fd int, v6 bool) {
 		p, tcp := requireValid(t, pkt)
 		payload := len(p.Payload) - len(tcp)
 		require.Equal(t, next, tcp.Seq())
+		if next == 101 && payload == 0 {
+			continue // the acknowledgement of the endpoint
+		}
 		require.NotZero(t, payload)
 		first := next == 101
 		require.Equal(t, first, packet.ParseTCPOptions(tcp.Options()).Option.Role == packet.RoleConfirm)

@@ -1,0 +1,75 @@
+package netstack
+
+import (
+	"context"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+// Read reads what is there: at least one byte, io.EOF after the peer's FIN,
+// ErrWouldBlock, or the error that ended the connection, which stays.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.mini.plain.Load() || len(p) == 0 {
+		return c.whole.Read(p)
+	}
+	return c.readMini(p)
+}
+
+// Write queues as much of p as the send buffer takes; ErrWouldBlock if that is
+// nothing. p is copied.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.mini.plain.Load() || len(p) == 0 {
+		return c.whole.Write(p)
+	}
+	return c.writeMini(p)
+}
+
+// ReadContext is Read, waiting until there is something or ctx ends.
+func (c *Conn) ReadContext(ctx context.Context, p []byte) (int, error) {
+	return c.whole.waitRead(ctx, func() (int, error) { return c.Read(p) })
+}
+
+// WriteContext writes all of p unless the connection or ctx ends.
+func (c *Conn) WriteContext(ctx context.Context, p []byte) (int, error) {
+	return c.whole.waitWrite(ctx, p, c.Write)
+}
+
+// CloseWrite sends a FIN behind what was written; reading goes on.
+func (c *Conn) CloseWrite() error { return c.want((*stream).CloseWrite) }
+
+// SetUserTimeout ends the connection with ETIMEDOUT when written bytes stay
+// unacknowledged for d (RFC 5482); zero turns it off.
+func (c *Conn) SetUserTimeout(d time.Duration) error {
+	return c.want(func(s *stream) error { return s.SetUserTimeout(d) })
+}
+
+// RTT is the smoothed round trip; zero before the first sample.
+func (c *Conn) RTT() time.Duration {
+	if c.mini.phase.Load() != legWhole {
+		return c.synRTT
+	}
+	return c.whole.RTT()
+}
+
+// over reports whether nothing more comes or goes.
+func (c *Conn) over() bool {
+	if c.mini.phase.Load() != legWhole {
+		return c.mini.broken.Load() != nil
+	}
+	return c.whole.over()
+}
+
+// Vitals returns signs of life: how many bytes were taken to be sent, and how
+// many segments have come from the peer. Both only grow. It is safe for
+// concurrent use.
+func (c *Conn) Vitals() (written, heard uint64) {
+	written, heard = c.mini.took.Load(), c.mini.heard.Load()
+	if c.mini.phase.Load() != legWhole {
+		return written, heard
+	}
+	if st, ok := c.whole.ep.Stats().(*tcp.Stats); ok {
+		heard += st.SegmentsReceived.Value()
+	}
+	return written + c.whole.written.Load(), heard
+}

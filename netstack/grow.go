@@ -1,0 +1,222 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/smcgw/smcgw/netstack/minisock"
+
+	"github.com/smcgw/smcgw/packet"
+)
+
+// growLocked begins to make an endpoint that goes on where the mini socket stands. Until it is there the
+// connection only takes: what comes waits, and so does what is written.
+func (c *Conn) growLocked() {
+	m := &c.mini
+	if m.phase.Load() != legMini || m.sock == nil || m.broken.Load() != nil || !c.s.hold() {
+		return
+	}
+	m.phase.Store(legLeading)
+	c.s.count.grown.Add(1)
+	n := m.sock.Numbers(sinceStart(c.s.clock))
+	n.Written = nil // there will be more of it
+	go c.grow(n)    // bounded: once a connection, and ends
+}
+
+// grow leads gVisor through a handshake of which nothing is on the wire: gVisor connects, the shim swallows
+// its SYN, and the SYN-ACK that answers begins with the numbers at which the connection stands.
+func (c *Conn) grow(n minisock.Numbers) {
+	defer c.s.release()
+	ep, err := c.lead(n)
+	if err == nil {
+		err = c.handOver(ep)
+	}
+	if err != nil {
+		c.s.cfg.Logger.Debug("wire leg without endpoint", "tuple", c.tuple, "error", err)
+		c.ungrown(ep)
+	}
+	c.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
+}
+
+// ungrown ends a connection that has no endpoint.
+func (c *Conn) ungrown(ep tcpip.Endpoint) {
+	if ep != nil {
+		defer ep.Abort() // its reset is swallowed, or says what the one before it said
+	}
+	m := &c.mini
+	m.mu.Lock()
+	if m.sock != nil && c.breakLocked(errNoEndpoint) {
+		c.emit(m.sock.Reset(sinceStart(c.s.clock)))
+	}
+	m.mu.Unlock()
+	if c.closing.Load() {
+		c.s.retire(c.f)
+	}
+}
+
+// lead returns the endpoint when it is established.
+func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
+	s, f := c.s, c.f
+	local, proto := fullAddress(c.tuple.Local)
+	remote, _ := fullAddress(c.tuple.Remote)
+	f.origin = origin{isn: n.Seq - 1, stamp: n.Stamp}
+	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.wq)
+	if terr != nil {
+		return nil, mapError(terr)
+	}
+	entry, changed := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
+	c.wq.EventRegister(&entry)
+	defer c.wq.EventUnregister(&entry)
+	// The kernel gives one local port to connections with different peers.
+	ep.SocketOptions().SetReuseAddress(true)
+	ep.SocketOptions().SetDelayOption(false)
+	f.look().dress(ep)
+	if terr = ep.Bind(local); terr == nil {
+		terr = ep.Connect(remote)
+	}
+	if _, started := terr.(*tcpip.ErrConnectStarted); !started {
+		return ep, fmt.Errorf("connect: %w", mapError(terr))
+	}
+	if !f.translation().ready.Load() {
+		return ep, errNoEndpoint // no SYN: the flow has ended meanwhile
+	}
+	s.inject(c.answer(n))
+	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing in it waits for the network
+	defer late.Stop()
+	for tcp.EndpointState(ep.State()) != tcp.StateEstablished {
+		select {
+		case <-changed:
+		case <-c.left:
+			return ep, errNoEndpoint
+		case <-late.C:
+			return ep, ErrHandshakeTimeout
+		}
+	}
+	return ep, nil
+}
+
+// answer makes the SYN-ACK for gVisor's SYN, in gVisor's numbers. Its echoed timestamp is as old as the round
+// trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
+func (c *Conn) answer(n minisock.Numbers) []byte {
+	x, peer := c.f.translation(), c.f.peer()
+	rtt := c.f.rtt
+	if rtt <= 0 {
+		rtt = unknownRTT
+	}
+	opts := []byte{packet.KindMSS, 4, byte(peer.PeerMSS() >> 8), byte(peer.PeerMSS())}
+	if peer.TS {
+		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
+		opts = binary.BigEndian.AppendUint32(opts, n.Recent)
+		opts = binary.BigEndian.AppendUint32(opts, x.synTS-uint32(rtt.Milliseconds()))
+	}
+	if peer.SACK {
+		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
+	}
+	if peer.WS >= 0 {
+		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, byte(peer.WS))
+	}
+	return packet.Segment{
+		Src: c.tuple.Remote, Dst: c.tuple.Local, Seq: n.Ack - 1, Ack: n.Seq - x.seq,
+		Flags: packet.FlagSYN | packet.FlagACK, Window: uint16(min(n.Window, 0xffff)), Options: opts,
+	}.Append(nil)
+}
+
+// handOver gives the endpoint everything that the mini socket and the owner have for it.
+func (c *Conn) handOver(ep tcpip.Endpoint) error {
+	m := &c.mini
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sock == nil || m.broken.Load() != nil {
+		return errNoEndpoint // the owner has ended it
+	}
+	c.whole.ep = ep
+	written := m.sock.Numbers(0).Written
+	if n, err := c.whole.Write(written); n < len(written) {
+		return fmt.Errorf("write again: %w", err)
+	}
+	c.whole.written.Store(0) // Conn.took has them
+	idle, interval, count := m.sock.Keepalive()
+	if err := c.whole.SetKeepalive(idle, interval, count); err != nil {
+		return fmt.Errorf("keepalive: %w", err)
+	}
+	for _, fn := range m.wanted {
+		_ = fn(&c.whole) // as the owner does
+	}
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+	m.phase.Store(legWhole)
+	m.plain.Store(m.sock.Unread() == 0)
+	for _, p := range m.waiting {
+		c.s.shim.resume(c.f, p)
+		p.DecRef()
+	}
+	m.waiting, m.wanted = nil, nil
+	return nil
+}
+
+// errNoEndpoint is why a connection has ended that gVisor could not go on with.
+var errNoEndpoint = errors.New("no endpoint for the wire leg")
+
+// origin is what the wire has in the place of gVisor's SYN.
+type origin struct{ isn, stamp uint32 }
+
+// peer is what the two handshakes have agreed on, as gVisor is told of it: what both have asked for.
+func (f *flow) peer() packet.TCPOptions {
+	if f.server {
+		return f.serve.proof.ask
+	}
+	a := f.adopt
+	o := a.peer
+	o.TS, o.SACK = a.app.TS && a.peer.TS, a.app.SACK && a.peer.SACK
+	if a.app.WS < 0 {
+		o.WS = -1
+	}
+	return o
+}
+
+// scale is by how much the wire shifts our windows; -1: not at all.
+func (f *flow) scale() int8 {
+	switch {
+	case f.peer().WS < 0:
+		return -1
+	case f.server:
+		return CookieScale
+	default:
+		return f.adopt.app.WS
+	}
+}
+
+// config is how the mini socket of f begins.
+func (f *flow) config(c minisock.Config) minisock.Config {
+	if scale := f.scale(); scale >= 0 {
+		c.Scale, c.PeerScale = uint8(scale), uint8(f.peer().WS)
+	}
+	return c
+}
+
+// networkHeader is the network header of what leaves.
+func networkHeader(k tupleKey, l look) []byte {
+	t := k.tuple()
+	return l.header(t.Local.Addr(), t.Remote.Addr())
+}
+
+func (l look) header(src, dst netip.Addr) []byte {
+	b := make([]byte, packet.IPv6Len)
+	n := packet.Header{Src: src, Dst: dst, Proto: packet.ProtoTCP, TTL: l.ttl}.Put(b, 0)
+	b = b[:n]
+	class := l.tos &^ ecnBits
+	if src.Is4() {
+		b[1] = class
+	} else {
+		b[0], b[1] = 0x60|class>>4, class<<4
+	}
+	return b
+}

@@ -1,0 +1,102 @@
+package minisock
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/packet"
+)
+
+// Verdict is what an inbound segment has done.
+type Verdict uint8
+
+const (
+	// Dropped: nothing; it must not be answered.
+	Dropped Verdict = iota
+	// Taken: bytes or an acknowledgement were news, or nothing was. There may be something to read, to
+	// send, and to acknowledge.
+	Taken
+	// Answer: it says nothing new and wants the acknowledgement at once (RFC 9293 3.10.7.4).
+	Answer
+	// Over: it is the exact reset of the connection.
+	Over
+	// Beyond: it takes a whole endpoint, which is to have the segment too. Nothing was taken of it.
+	Beyond
+)
+
+// String returns the name of v.
+func (v Verdict) String() string {
+	return [...]string{"dropped", "taken", "answer", "over", "beyond"}[v]
+}
+
+// special are the flags of segments that do more than to carry bytes.
+const special = packet.FlagSYN | packet.FlagFIN | packet.FlagRST | packet.FlagURG
+
+// Receive judges a segment whose checksum is right, of this connection's addresses.
+func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict {
+	flags := t.Flags()
+	switch {
+	case flags&packet.FlagRST != 0:
+		return s.reset(t)
+	case flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK && t.Seq()+1 == s.rcv:
+		return Answer // the SYN-ACK once more: the acknowledgement has not reached the peer
+	case flags&special != 0:
+		return Beyond
+	case flags&packet.FlagACK == 0:
+		return Dropped
+	}
+	o := packet.ParseTCPOptions(t.Options())
+	ack, seq := t.Ack(), t.Seq()
+	switch {
+	case !o.TS || packet.After(ack, s.top):
+		return Beyond
+	case packet.After(s.recent, o.TSVal):
+		return Answer // RFC 7323 5.3
+	case packet.After(s.rcv, seq) && !packet.After(seq+uint32(len(payload)), s.rcv):
+		s.hear(now)
+		return Answer // it came before, or it is a keepalive probe
+	case packet.After(seq, s.rcv), len(s.in)+len(payload) > Room:
+		return Beyond
+	}
+	s.hear(now)
+	if !packet.After(seq, s.told) {
+		s.recent = o.TSVal // RFC 7323 4.3
+	}
+	s.acked(now, ack, uint32(t.Window())<<s.peerScale)
+	fresh := payload[s.rcv-seq:]
+	if s.rcv += uint32(len(fresh)); len(fresh) > 0 {
+		s.in = append(s.in, fresh...)
+	}
+	return Taken
+}
+
+// reset judges a reset: one that is not exact is for an endpoint to challenge (RFC 5961 3.2).
+func (s *Sock) reset(t packet.TCP) Verdict {
+	if t.Seq() == s.rcv {
+		return Over
+	}
+	return Beyond
+}
+
+func (s *Sock) hear(now time.Duration) {
+	s.alive.since, s.alive.asked = now, 0
+}
+
+// acked takes an acknowledgement of everything before ack, by a peer that takes window bytes
+// from there on.
+func (s *Sock) acked(now time.Duration, ack, window uint32) {
+	if packet.After(s.una, ack) {
+		return
+	}
+	s.window = window
+	if ack == s.una {
+		return
+	}
+	s.out = s.out[ack-s.una:]
+	if len(s.out) == 0 {
+		s.out = nil
+	}
+	s.una, s.repeats, s.sentAt = ack, 0, now
+	if packet.After(ack, s.nxt) {
+		s.nxt = ack // it was to be sent again
+	}
+}

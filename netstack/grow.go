@@ -66,7 +66,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s, f := c.s, c.f
 	local, proto := fullAddress(c.tuple.Local)
 	remote, _ := fullAddress(c.tuple.Remote)
-	f.origin = origin{isn: n.Seq - 1, stamp: n.Stamp}
+	f.origin = origin{isn: n.Seq - 1, stamp: n.Stamp, sent: n.Sent}
 	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.wq)
 	if terr != nil {
 		return nil, mapError(terr)
@@ -166,7 +166,10 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 var errNoEndpoint = errors.New("no endpoint for the wire leg")
 
 // origin is what the wire has in the place of gVisor's SYN.
-type origin struct{ isn, stamp uint32 }
+type origin struct {
+	isn, stamp uint32
+	sent       uint32 // the next sequence number that was not sent
+}
 
 // peer is what the two handshakes have agreed on, as gVisor is told of it: what both have asked for.
 func (f *flow) peer() packet.TCPOptions {

@@ -147,7 +147,6 @@ func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, raw []b
 	f.serve.sent.Store(true)
 	f.una.Store(pr.iss + 1)
 	f.sent.Store(pr.iss + 1)
-	f.awaited.Store(f.isn + 1)
 	if done := s.replace(old); done != nil {
 		s.busy.Add(1)
 		go func() { // bounded by the flows that are half open

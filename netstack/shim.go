@@ -143,6 +143,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 				return nil, false
 			}
 			f.serve.out(t, !link.Offloaded(p))
+			f.serve.translation.sent(sequenceEnd(p, t))
 		}
 		f.noteSent(sequenceEnd(p, t))
 		f.awaited.Store(t.Ack())
@@ -174,6 +175,7 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 		return nil, false
 	}
 	a.out(t, !link.Offloaded(p))
+	a.sent(sequenceEnd(p, t))
 	f.noteSent(sequenceEnd(p, t))
 	f.awaited.Store(t.Ack())
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {

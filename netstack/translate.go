@@ -17,6 +17,11 @@ type translation struct {
 	synTS uint32 // timestamp of gVisor's SYN
 	wsNS  uint8  // shift gVisor applies to the windows it announces
 	ws    uint8  // shift the peer applies: the one that the wire announced
+
+	// What a mini socket has sent the endpoint sends again, from again to before: of more than
+	// that it must not hear that it has arrived.
+	repeats       atomic.Bool // until then
+	again, before atomic.Uint32
 }
 
 // out rewrites the TCP header t that gVisor sends. sum is false where the
@@ -44,6 +49,10 @@ func (x *translation) out(t packet.TCP, sum bool) {
 func (x *translation) in(t packet.TCP) {
 	if t.Flags()&packet.FlagACK == 0 {
 		return
+	}
+	if again := x.again.Load(); x.repeats.Load() && packet.After(t.Ack(), again) {
+		t.SetAck(again)
+		t.Options().Blank(packet.KindSACK)
 	}
 	t.SetAck(t.Ack() - x.seq)
 	for _, o := range t.Options().All() {
@@ -75,5 +84,21 @@ func (x *translation) begin(t packet.TCP, o origin, scale int8) {
 	if scale >= 0 && own.WS >= 0 {
 		x.wsNS, x.ws = uint8(own.WS), uint8(scale)
 	}
+	x.again.Store(o.isn + 1)
+	x.before.Store(o.sent)
+	x.repeats.Store(o.sent != o.isn+1)
 	x.ready.Store(true)
+}
+
+// sent notes that the endpoint has sent everything before next, on the wire.
+func (x *translation) sent(next uint32) {
+	if !x.repeats.Load() {
+		return
+	}
+	if packet.After(next, x.again.Load()) {
+		x.again.Store(next)
+	}
+	if !packet.After(x.before.Load(), next) {
+		x.repeats.Store(false)
+	}
 }

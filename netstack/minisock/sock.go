@@ -7,13 +7,15 @@ import (
 )
 
 const (
-	// Room is how many bytes a Sock holds: received and not read, or written and not
-	// acknowledged.
+	// Room is how many received bytes a Sock holds that were not read.
 	Room = 32 << 10
-	// window is what the peer is told of the room. A Sock has more than it: its window never
+	// window is what the peer is told of the room. A Sock holds less: its window never
 	// closes, which would have to be told of when it opens, and is no smaller than what the
 	// largest scale can say (RFC 7323 2.3).
 	window = 2 * Room
+	// Flight is how many bytes a Sock holds that were written and not acknowledged. They may
+	// leave at once, on any path (RFC 6928 2).
+	Flight = 12 << 10
 	// Unacknowledged is how many received bytes may wait for their acknowledgement: less
 	// than two full segments (RFC 9293 3.8.6.3) of any path.
 	Unacknowledged = 1 << 10
@@ -92,6 +94,7 @@ type Segment struct {
 // Numbers is what a whole endpoint goes on with.
 type Numbers struct {
 	Seq, Ack      uint32 // of the oldest bytes that are not acknowledged; the peer's next
+	Sent          uint32 // the next that was not sent
 	Window        uint32 // bytes that the peer takes from Seq on
 	Stamp, Recent uint32
 	Written       []byte // all from Seq on, what was sent included
@@ -99,7 +102,7 @@ type Numbers struct {
 
 // Numbers returns the state of the connection at now.
 func (s *Sock) Numbers(now time.Duration) Numbers {
-	return Numbers{Seq: s.una, Ack: s.rcv, Window: s.window, Stamp: s.at(now), Recent: s.recent, Written: s.out}
+	return Numbers{Seq: s.una, Sent: s.top, Ack: s.rcv, Window: s.window, Stamp: s.at(now), Recent: s.recent, Written: s.out}
 }
 
 // at is the timestamp of now, in milliseconds (RFC 7323 4.1).
@@ -107,7 +110,7 @@ func (s *Sock) at(now time.Duration) uint32 { return s.stamp + uint32((now-s.bor
 
 // Write takes what there is room for of p to be sent, and returns how many bytes that are.
 func (s *Sock) Write(p []byte) int {
-	n := min(len(p), Room-len(s.out))
+	n := min(len(p), Flight-len(s.out))
 	s.out = append(s.out, p[:n]...)
 	return n
 }

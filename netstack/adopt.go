@@ -113,7 +113,7 @@ func (s *Stack) newClientFlow(syn, synack []byte) (f *flow, recent uint32, err e
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.PeerMSS()))
-	f.fitting.path.v6 = synack[0]>>4 == 6
+	f.fitting.path.V6 = synack[0]>>4 == 6
 	f.awaited.Store(u.Seq() + 1)
 	return f, peer.TSVal, nil
 }

@@ -502,5 +502,4 @@ func TestRoundTripSeed(t *testing.T) {
 	require.Zero(t, w.gw.Stats().Retransmits)
 	require.Zero(t, w.srv.Stats().Retransmits)
 	require.GreaterOrEqual(t, s.SYNRTT(), 100*time.Millisecond)
-	require.GreaterOrEqual(t, c.RTT(), 100*time.Millisecond)
 }

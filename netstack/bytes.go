@@ -1,7 +1,6 @@
 package netstack
 
 import (
-	"context"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -25,16 +24,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.writeMini(p)
 }
 
-// ReadContext is Read, waiting until there is something or ctx ends.
-func (c *Conn) ReadContext(ctx context.Context, p []byte) (int, error) {
-	return c.whole.waitRead(ctx, func() (int, error) { return c.Read(p) })
-}
-
-// WriteContext writes all of p unless the connection or ctx ends.
-func (c *Conn) WriteContext(ctx context.Context, p []byte) (int, error) {
-	return c.whole.waitWrite(ctx, p, c.Write)
-}
-
 // CloseWrite sends a FIN behind what was written; reading goes on.
 func (c *Conn) CloseWrite() error { return c.want((*stream).CloseWrite) }
 
@@ -42,14 +31,6 @@ func (c *Conn) CloseWrite() error { return c.want((*stream).CloseWrite) }
 // unacknowledged for d (RFC 5482); zero turns it off.
 func (c *Conn) SetUserTimeout(d time.Duration) error {
 	return c.want(func(s *stream) error { return s.SetUserTimeout(d) })
-}
-
-// RTT is the smoothed round trip; zero before the first sample.
-func (c *Conn) RTT() time.Duration {
-	if c.mini.phase.Load() != legWhole {
-		return c.synRTT
-	}
-	return c.whole.RTT()
 }
 
 // over reports whether nothing more comes or goes.

@@ -52,7 +52,7 @@ type Limits struct {
 	// Default 65536.
 	Flows int
 	// HalfOpen bounds server handshakes that wait for their third ACK; each
-	// costs a goroutine and about 10 KiB. Default 4096.
+	// costs a goroutine and about 10 KiB. Those that a program has answered are none. Default 4096.
 	HalfOpen int
 	// Dead bounds the lingering table of ended flows; the oldest leaves first.
 	// Default 8192.

@@ -10,8 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// Conn is the wire leg of one connection. Read and Write do not block; the
-// Context variants do. One reader and one writer may work at the same time as
+// Conn is the wire leg of one connection. Read and Write do not block. One reader and one writer may work at the same time as
 // any other method. The owner must end a Conn by exactly one of Close, Abort
 // and Forget (further calls are harmless).
 type Conn struct {

@@ -1,13 +1,14 @@
-// Package netstack is the wire TCP of the gateway: gVisor's stack in a box.
+// Package netstack is the wire TCP of the gateway: a mini socket a connection, and
+// gVisor's stack in a box for those that need more.
 //
 // It exists because the gateway must own one TCP connection of which another
 // stack, the kernel of the application, sent the SYN. A link endpoint between
 // gVisor and the wire (the shim) does what no TCP stack offers:
 //
-//   - client: it adopts the connection an application's SYN began. gVisor's own
-//     SYN is swallowed, and sequence numbers, timestamps, SACK blocks and the
-//     window scale are translated for the life of the connection, so that the
-//     wire sees one sane TCP connection (Stack.Adopt);
+//   - client: it adopts the connection an application's SYN began, so that the
+//     wire sees one sane TCP connection (Stack.Adopt). When gVisor goes on with
+//     it, gVisor's own SYN is swallowed, and sequence numbers, timestamps, SACK
+//     blocks and the window scale are translated;
 //   - server: it answers a SYN that carries an offer with a SYN-ACK that
 //     carries the accept, and learns from the confirm option whether a gateway
 //     speaks at the other end (Conn.Confirmed);

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/internal/pathsize"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -17,18 +18,20 @@ import (
 // is told nothing: its segments are cut on their way to the link, so that packets
 // may grow again, which its own never do.
 type fitting struct {
-	limited atomic.Bool // pathSize.limited, to be read without the lock
+	limited atomic.Bool // pathsize.Finder.Limited, to be read without the lock
 
-	mu   sync.Mutex // guards everything below
-	path pathSize
+	mu    sync.Mutex // guards everything below
+	path  pathsize.Finder
+	ahead time.Duration // tests only: of the clock
 }
 
 // send says how the segment g may leave.
-func (x *fitting) send(g outgoing) cut {
+func (x *fitting) send(g pathsize.Outgoing) pathsize.Cut {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c := x.path.send(g)
-	x.limited.Store(x.path.limited())
+	g.Now += x.ahead
+	c := x.path.Send(g)
+	x.limited.Store(x.path.Limited())
 	return c
 }
 
@@ -39,8 +42,8 @@ func (x *fitting) acked(ack uint32, clock tcpip.Clock) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.path.acked(ack, sinceStart(clock))
-	x.limited.Store(x.path.limited())
+	x.path.Acked(ack, sinceStart(clock)+x.ahead)
+	x.limited.Store(x.path.Limited())
 }
 
 func sinceStart(clock tcpip.Clock) time.Duration {
@@ -54,18 +57,18 @@ func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent
 	if n == 0 || !keep && len(repl) == 0 {
 		return repl, keep
 	}
-	g := outgoing{seq: t.Seq(), end: t.Seq() + uint32(n), sent: sent}
-	if g.fresh() && !f.fitting.limited.Load() {
+	g := pathsize.Outgoing{Seq: t.Seq(), End: t.Seq() + uint32(n), Sent: sent}
+	if g.Fresh() && !f.fitting.limited.Load() {
 		return repl, keep
 	}
-	g.una, g.now = f.una.Load(), sinceStart(m.s.clock)
-	g.headers, g.whole = len(ip)+len(t), len(ip)+int(f.segMax.Load())
+	g.Una, g.Now = f.una.Load(), sinceStart(m.s.clock)
+	g.Headers, g.Whole = len(ip)+len(t), len(ip)+int(f.segMax.Load())
 	if link.Offloaded(p) { // gVisor leaves room for options that are rarely there
-		g.whole = min(g.whole, g.headers+int(p.GSOOptions.MSS))
+		g.Whole = min(g.Whole, g.Headers+int(p.GSOOptions.MSS))
 	}
-	g.size = g.headers + n
+	g.Size = g.Headers + n
 	c := f.fitting.send(g)
-	if c.hole {
+	if c.Hole {
 		m.s.count.blackHoles.Add(1)
 	}
 	if keep {
@@ -75,7 +78,7 @@ func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent
 }
 
 // cutAll cuts packets that belong to the caller.
-func cutAll(pkts []*stack.PacketBuffer, c cut) (out []*stack.PacketBuffer) {
+func cutAll(pkts []*stack.PacketBuffer, c pathsize.Cut) (out []*stack.PacketBuffer) {
 	for _, q := range pkts {
 		pieces, keep := cutPacket(q, q.NetworkHeader().Slice(), q.TransportHeader().Slice(), c)
 		if keep {
@@ -84,24 +87,24 @@ func cutAll(pkts []*stack.PacketBuffer, c cut) (out []*stack.PacketBuffer) {
 			q.DecRef()
 			out = append(out, pieces...)
 		}
-		c.first = c.rest
+		c.First = c.Rest
 	}
 	return out
 }
 
 // cutPacket makes packets of at most c of p, or keeps it if it is one or the
 // kernel will make them of it.
-func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c cut) (pieces []*stack.PacketBuffer, keep bool) {
+func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c pathsize.Cut) (pieces []*stack.PacketBuffer, keep bool) {
 	n, headers := p.Data().Size(), len(ip)+len(t)
 	switch {
-	case headers+n <= c.first:
+	case headers+n <= c.First:
 		return nil, true
-	case link.Offloaded(p) && c.first == c.rest:
-		p.GSOOptions.MSS = min(p.GSOOptions.MSS, uint16(c.rest-headers))
+	case link.Offloaded(p) && c.First == c.Rest:
+		p.GSOOptions.MSS = min(p.GSOOptions.MSS, uint16(c.Rest-headers))
 		return nil, true
 	}
 	payload := p.Data().AsRange().ToSlice()
-	for off, size := 0, c.first-headers; off < n; off, size = off+size, c.rest-headers {
+	for off, size := 0, c.First-headers; off < n; off, size = off+size, c.Rest-headers {
 		pieces = append(pieces, piece(ip, t, payload, off, min(off+size, n)))
 	}
 	return pieces, false

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/internal/pathsize"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/stretchr/testify/require"
@@ -102,8 +103,7 @@ func TestBlackHoleGrowsBack(t *testing.T) {
 	})
 	h.bytes.Store(1500)
 	c.f.fitting.mu.Lock()
-	c.f.fitting.path.next = 0 // ten minutes later
-	c.f.fitting.path.lost = 0
+	c.f.fitting.ahead = time.Hour
 	c.f.fitting.mu.Unlock()
 	within(t, "whole", func() bool {
 		transfer(t, c, s, 100000)
@@ -151,9 +151,9 @@ func TestCutPacket(t *testing.T) {
 			whole := segmentWith(v6, payload)
 			ip, tcp := whole.NetworkHeader().Slice(), packet.TCP(whole.TransportHeader().Slice())
 			headers := len(ip) + len(tcp)
-			c := cut{first: headers + 1 + rng.IntN(2000), rest: headers + 1 + rng.IntN(2000)}
+			c := pathsize.Cut{First: headers + 1 + rng.IntN(2000), Rest: headers + 1 + rng.IntN(2000)}
 			pieces, keep := cutPacket(whole, ip, tcp, c)
-			require.Equal(t, headers+n <= c.first, keep)
+			require.Equal(t, headers+n <= c.First, keep)
 			if !keep {
 				checkPieces(t, pieces, tcp.Seq(), payload, c)
 			}
@@ -172,15 +172,15 @@ func segmentWith(v6 bool, payload []byte) *stack.PacketBuffer {
 	return buildTCP(ip, t, t[packet.TCPMinLen:], payload)
 }
 
-func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload []byte, c cut) {
+func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload []byte, c pathsize.Cut) {
 	t.Helper()
 	var got []byte
 	for i, q := range pieces {
 		raw := link.Flatten(q)
 		q.DecRef()
-		limit := c.rest
+		limit := c.Rest
 		if i == 0 {
-			limit = c.first
+			limit = c.First
 		}
 		require.LessOrEqual(t, len(raw), limit)
 		p, tcp, ok := parseTCP(raw)
@@ -202,11 +202,11 @@ func TestCutOffloaded(t *testing.T) {
 	defer p.DecRef()
 	p.GSOOptions = stack.GSO{Type: stack.GSOTCPv4, NeedsCsum: true, MSS: 1448}
 	ip, tcp := p.NetworkHeader().Slice(), packet.TCP(p.TransportHeader().Slice())
-	pieces, keep := cutPacket(p, ip, tcp, cut{first: 1076, rest: 1076})
+	pieces, keep := cutPacket(p, ip, tcp, pathsize.Cut{First: 1076, Rest: 1076})
 	require.True(t, keep)
 	require.Empty(t, pieces)
 	require.EqualValues(t, 1076-len(ip)-len(tcp), p.GSOOptions.MSS)
-	pieces, keep = cutPacket(p, ip, tcp, cut{first: 1500, rest: 1076})
+	pieces, keep = cutPacket(p, ip, tcp, pathsize.Cut{First: 1500, Rest: 1076})
 	require.False(t, keep, "one is larger")
-	checkPieces(t, pieces, tcp.Seq(), make([]byte, 9000), cut{first: 1500, rest: 1076})
+	checkPieces(t, pieces, tcp.Seq(), make([]byte, 9000), pathsize.Cut{First: 1500, Rest: 1076})
 }

@@ -9,6 +9,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/smcgw/smcgw/netstack/internal/seqmap"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -58,7 +60,8 @@ type flow struct {
 
 	wq      *waiter.Queue
 	rtt     time.Duration // of the handshake, as the owner knows it
-	origin  origin        // of the endpoint, if the flow has begun without
+	origin  seqmap.Origin // of the endpoint, if the flow has begun without
+	numbers seqmap.Map    // likewise: between the wire and the endpoint
 	acks    heldACK
 	fitting fitting
 
@@ -87,7 +90,6 @@ const challengedFor = 200 * time.Millisecond
 
 // adoption is the client's part of a flow.
 type adoption struct {
-	translation
 	app       packet.TCPOptions // of the application's SYN
 	peer      packet.TCPOptions // of the SYN-ACK
 	look      look              // of the application's SYN
@@ -98,14 +100,13 @@ type adoption struct {
 
 // serving is the server's part of a flow.
 type serving struct {
-	syn         SYN           // without Raw
-	iss         atomic.Uint32 // ours
-	sent        atomic.Bool   // a SYN-ACK left: iss is valid
-	confirm     atomic.Uint32 // Confirmation
-	claimed     bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
-	proof       *proof        // nil: the SYN-ACK is gVisor's own
-	translation               // between gVisor and the SYN-ACK of proof
-	done        chan struct{} // closed when the handshake is over and its endpoint known or gone
+	syn     SYN           // without Raw
+	iss     atomic.Uint32 // ours
+	sent    atomic.Bool   // a SYN-ACK left: iss is valid
+	confirm atomic.Uint32 // Confirmation
+	claimed bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
+	proof   *proof        // nil: the SYN-ACK is gVisor's own
+	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
 
 	mu sync.Mutex // guards everything below
 	// synack is the last SYN-ACK, kept to repeat it until the third ACK.
@@ -113,14 +114,6 @@ type serving struct {
 	sentAt tcpip.MonotonicTime
 	cause  error // why the handshake was given up
 	timer  tcpip.Timer
-}
-
-// translation returns that of a flow which has begun without gVisor.
-func (f *flow) translation() *translation {
-	if f.server {
-		return &f.serve.translation
-	}
-	return &f.adopt.translation
 }
 
 func (f *flow) alive() bool { return f.state.Load() != flowDead }

@@ -2,14 +2,12 @@ package netstack
 
 import (
 	"bytes"
-	"encoding/binary"
 	"testing"
 	"time"
 
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -50,74 +48,7 @@ func FuzzOptions(f *testing.F) {
 				require.EqualValues(t, 77, marked.Option.Nonce)
 			}
 		}
-		x := translation{seq: 12345, ts: 999}
-		before := append(packet.TCP(nil), h...)
-		x.out(h, true)
-		require.Equal(t, before.Seq()+12345, h.Seq())
-		for _, kind := range []byte{packet.KindTimestamps, packet.KindWindowScale, packet.KindExperiment} {
-			h.Options().Blank(kind)
-		}
-		after := packet.ParseTCPOptions(h.Options())
-		require.False(t, after.TS)
-		require.EqualValues(t, -1, after.WS)
-		require.Zero(t, after.Option.Role)
 	})
-}
-
-// Incremental and full checksums agree, for options at any offset.
-func TestTranslationChecksum(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		opts := rapid.SliceOfN(rapid.SampledFrom([]byte{packet.KindNOP}), 0, 3).Draw(r, "pad")
-		opts = append(opts, packet.KindTimestamps, 10)
-		opts = append(opts, rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(r, "ts")...)
-		for len(opts)%4 != 0 {
-			opts = append(opts, packet.KindNOP)
-		}
-		payload := rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(r, "payload")
-		tup := makeTuple(1)
-		pkt := segmentOf(tup.Local, tup.Remote, rapid.Uint32().Draw(r, "seq"), rapid.Uint32().Draw(r, "ack"), packet.FlagACK, opts, payload)
-		x := translation{
-			seq: rapid.Uint32().Draw(r, "dseq"), ts: rapid.Uint32().Draw(r, "dts"),
-			wsNS: rapid.Uint8Range(0, 14).Draw(r, "wsns"), ws: rapid.Uint8Range(0, 14).Draw(r, "ws"),
-		}
-		_, tcp, _ := parseTCP(pkt)
-		old := append(packet.TCP(nil), tcp...)
-		x.out(tcp, true)
-		p, tcp, ok := parseTCP(pkt)
-		if !ok {
-			r.Fatal("not a segment any more")
-		}
-		buf := link.Buffer(pkt)
-		defer buf.DecRef()
-		if !tcpSumOK(p, buf) {
-			r.Fatal("checksum")
-		}
-		if tcp.Seq() != old.Seq()+x.seq || packet.ParseTCPOptions(tcp.Options()).TSVal != packet.ParseTCPOptions(old.Options()).TSVal+x.ts {
-			r.Fatal("translation")
-		}
-	})
-}
-
-func TestTranslationIn(t *testing.T) {
-	x := translation{seq: 1000, ts: 50}
-	opts := append(timestamps(), packet.KindNOP, packet.KindNOP, packet.KindSACK, 18)
-	for _, v := range []uint32{2000, 2100, 3000, 3100} {
-		opts = binary.BigEndian.AppendUint32(opts, v)
-	}
-	binary.BigEndian.PutUint32(opts[8:], 51) // echoed timestamp
-	tup := makeTuple(1)
-	pkt := segmentOf(tup.Local, tup.Remote, 7, 1500, packet.FlagACK, opts, nil)
-	_, tcp, _ := parseTCP(pkt)
-	x.in(tcp)
-	require.EqualValues(t, 7, tcp.Seq())
-	require.EqualValues(t, 500, tcp.Ack())
-	require.EqualValues(t, 1, binary.BigEndian.Uint32(tcp[28:]))
-	for i, want := range []uint32{1000, 1100, 2000, 2100} {
-		require.Equal(t, want, binary.BigEndian.Uint32(tcp[36+4*i:]))
-	}
-	tcp[13] = packet.FlagRST // no ACK: the field means nothing
-	x.in(tcp)
-	require.EqualValues(t, 500, tcp.Ack())
 }
 
 // FuzzDeliver throws packets at a stack that has a connection of each kind. The

@@ -11,6 +11,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/smcgw/smcgw/netstack/cookie"
+	"github.com/smcgw/smcgw/netstack/internal/seqmap"
 	"github.com/smcgw/smcgw/netstack/minisock"
 
 	"github.com/smcgw/smcgw/packet"
@@ -66,7 +68,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s, f := c.s, c.f
 	local, proto := fullAddress(c.tuple.Local)
 	remote, _ := fullAddress(c.tuple.Remote)
-	f.origin = origin{isn: n.Seq - 1, stamp: n.Stamp, sent: n.Sent}
+	f.origin = seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}
 	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.wq)
 	if terr != nil {
 		return nil, mapError(terr)
@@ -84,7 +86,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	if _, started := terr.(*tcpip.ErrConnectStarted); !started {
 		return ep, fmt.Errorf("connect: %w", mapError(terr))
 	}
-	if !f.translation().ready.Load() {
+	if !f.numbers.Ready() {
 		return ep, errNoEndpoint // no SYN: the flow has ended meanwhile
 	}
 	s.inject(c.answer(n))
@@ -105,7 +107,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 // answer makes the SYN-ACK for gVisor's SYN, in gVisor's numbers. Its echoed timestamp is as old as the round
 // trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
 func (c *Conn) answer(n minisock.Numbers) []byte {
-	x, peer := c.f.translation(), c.f.peer()
+	x, peer := &c.f.numbers, c.f.peer()
 	rtt := c.f.rtt
 	if rtt <= 0 {
 		rtt = unknownRTT
@@ -114,7 +116,7 @@ func (c *Conn) answer(n minisock.Numbers) []byte {
 	if peer.TS {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
 		opts = binary.BigEndian.AppendUint32(opts, n.Recent)
-		opts = binary.BigEndian.AppendUint32(opts, x.synTS-uint32(rtt.Milliseconds()))
+		opts = binary.BigEndian.AppendUint32(opts, x.Echo(uint32(rtt.Milliseconds())))
 	}
 	if peer.SACK {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
@@ -123,7 +125,7 @@ func (c *Conn) answer(n minisock.Numbers) []byte {
 		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, byte(peer.WS))
 	}
 	return packet.Segment{
-		Src: c.tuple.Remote, Dst: c.tuple.Local, Seq: n.Ack - 1, Ack: n.Seq - x.seq,
+		Src: c.tuple.Remote, Dst: c.tuple.Local, Seq: n.Ack - 1, Ack: x.Acked(n.Seq),
 		Flags: packet.FlagSYN | packet.FlagACK, Window: uint16(min(n.Window, 0xffff)), Options: opts,
 	}.Append(nil)
 }
@@ -165,16 +167,10 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 // errNoEndpoint is why a connection has ended that gVisor could not go on with.
 var errNoEndpoint = errors.New("no endpoint for the wire leg")
 
-// origin is what the wire has in the place of gVisor's SYN.
-type origin struct {
-	isn, stamp uint32
-	sent       uint32 // the next sequence number that was not sent
-}
-
 // peer is what the two handshakes have agreed on, as gVisor is told of it: what both have asked for.
 func (f *flow) peer() packet.TCPOptions {
 	if f.server {
-		return f.serve.proof.ask
+		return f.serve.proof.Ask
 	}
 	a := f.adopt
 	o := a.peer
@@ -191,7 +187,7 @@ func (f *flow) scale() int8 {
 	case f.peer().WS < 0:
 		return -1
 	case f.server:
-		return CookieScale
+		return cookie.Scale
 	default:
 		return f.adopt.app.WS
 	}

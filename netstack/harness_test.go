@@ -20,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/refs"
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -257,6 +258,24 @@ func (w *world) onSYNACK(sa SYNACK) {
 		}
 		w.adopt <- adopted{c, err}
 	})
+}
+
+// ReadContext is Read, waiting until there is something or ctx ends.
+func (c *Conn) ReadContext(ctx context.Context, p []byte) (int, error) {
+	n, err := c.whole.blocking(waiter.ReadableEvents, ctx.Done(), func() (int, error) { return c.Read(p) })
+	if errors.Is(err, errInterrupted) {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
+// WriteContext writes all of p unless the connection or ctx ends.
+func (c *Conn) WriteContext(ctx context.Context, p []byte) (int, error) {
+	n, err := c.whole.writeAll(p, ctx.Done(), c.Write)
+	if errors.Is(err, errInterrupted) {
+		err = context.Cause(ctx)
+	}
+	return n, err
 }
 
 // grown waits until c has an endpoint.

@@ -5,6 +5,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
+	"github.com/smcgw/smcgw/netstack/internal/pathsize"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -15,10 +17,6 @@ const (
 	icmpFragNeeded    = 4
 	icmpv6Unreachable = 1
 	icmpv6TooBig      = 2
-
-	// Smaller path MTUs are refused: they are attacks or nonsense.
-	minPathMTU4 = 552 // Linux's net.ipv4.route.min_pmtu
-	minPathMTU6 = 1280
 )
 
 // inICMP passes on errors about segments of live flows that are on the way. The
@@ -69,10 +67,10 @@ func icmpMTU(v6 bool, icmp []byte) (mtu int, ok bool) {
 	switch {
 	case !v6 && icmp[0] == icmpUnreachable && icmp[1] == icmpFragNeeded:
 		mtu = int(binary.BigEndian.Uint16(icmp[6:]))
-		return mtu, mtu >= minPathMTU4
+		return mtu, mtu >= pathsize.Least4
 	case v6 && icmp[0] == icmpv6TooBig:
 		mtu = int(min(binary.BigEndian.Uint32(icmp[4:]), 1<<16))
-		return mtu, mtu >= minPathMTU6
+		return mtu, mtu >= pathsize.Least6
 	case v6:
 		return 0, icmp[0] == icmpv6Unreachable
 	default:

@@ -77,7 +77,7 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o packet.TCPOptio
 	}
 	f.awaited.Store(syn.ISN + 1)
 	f.segMax.Store(s.segMax(raw, o.PeerMSS()))
-	f.fitting.path.v6 = raw[0]>>4 == 6
+	f.fitting.path.V6 = raw[0]>>4 == 6
 	return f
 }
 

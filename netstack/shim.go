@@ -138,19 +138,19 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 			return nil, false
 		}
 		if f.serve.proof != nil {
-			if !f.serve.ready.Load() {
+			if !f.numbers.Ready() {
 				m.s.count.swallowed.Add(1)
 				return nil, false
 			}
-			f.serve.out(t, !link.Offloaded(p))
-			f.serve.translation.sent(sequenceEnd(p, t))
+			f.numbers.Out(t, !link.Offloaded(p))
+			f.numbers.Sent(sequenceEnd(p, t))
 		}
 		f.noteSent(sequenceEnd(p, t))
 		f.awaited.Store(t.Ack())
 		return nil, true
 	}
 	if v := f.serve; v.proof != nil {
-		v.begin(t, f.origin, f.scale())
+		f.numbers.Begin(t, f.origin, f.scale())
 		return nil, false
 	}
 	f.una.Store(t.Seq())
@@ -168,14 +168,14 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	a := f.adopt
 	if t.Flags()&packet.FlagSYN != 0 {
-		a.begin(t, f.origin, f.scale())
+		f.numbers.Begin(t, f.origin, f.scale())
 		return nil, false
 	}
-	if !a.ready.Load() {
+	if !f.numbers.Ready() {
 		return nil, false
 	}
-	a.out(t, !link.Offloaded(p))
-	a.sent(sequenceEnd(p, t))
+	f.numbers.Out(t, !link.Offloaded(p))
+	f.numbers.Sent(sequenceEnd(p, t))
 	f.noteSent(sequenceEnd(p, t))
 	f.awaited.Store(t.Ack())
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {
@@ -282,8 +282,8 @@ func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 
 // translated gives a segment to gVisor, in its numbers.
 func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
-	if x := f.translation(); x.ready.Load() {
-		x.in(t)
+	if f.numbers.Ready() {
+		f.numbers.In(t)
 	}
 	m.up(p, pkt)
 }

@@ -2,7 +2,6 @@ package netstack
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"math"
@@ -109,24 +108,6 @@ func (c *stream) Write(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// waitRead waits until read has something or ctx ends.
-func (c *stream) waitRead(ctx context.Context, read func() (int, error)) (int, error) {
-	n, err := c.blocking(waiter.ReadableEvents, ctx.Done(), read)
-	if errors.Is(err, errInterrupted) {
-		err = context.Cause(ctx)
-	}
-	return n, err
-}
-
-// waitWrite has write take all of p unless the connection or ctx ends.
-func (c *stream) waitWrite(ctx context.Context, p []byte, write func([]byte) (int, error)) (int, error) {
-	n, err := c.writeAll(p, ctx.Done(), write)
-	if errors.Is(err, errInterrupted) {
-		err = context.Cause(ctx)
-	}
-	return n, err
-}
-
 // errInterrupted: the stop channel of a blocking operation closed.
 var errInterrupted = errors.New("interrupted")
 
@@ -163,15 +144,6 @@ func (c *stream) blocking(mask waiter.EventMask, stop <-chan struct{}, op func()
 // CloseWrite sends a FIN behind what was written; reading goes on.
 func (c *stream) CloseWrite() error {
 	return mapError(c.ep.Shutdown(tcpip.ShutdownWrite))
-}
-
-// RTT is gVisor's smoothed round trip; zero before the first sample.
-func (c *stream) RTT() time.Duration {
-	var info tcpip.TCPInfoOption
-	if c.ep.GetSockOpt(&info) != nil {
-		return 0
-	}
-	return info.RTT
 }
 
 // never is when a probe that was turned off is due. Off for good it cannot be:

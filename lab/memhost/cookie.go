@@ -8,7 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/netstack/cookie"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -33,7 +33,7 @@ func (m *Model) answer(s *segment, o packet.Option) verdict {
 		return pass // it was carriable: cannot be
 	}
 	at := uint64(m.now() / tick)
-	stamp := netstack.CookieStamp(syn.MSS, int(syn.WS), syn.SACK, o.Nonce, uint8(at>>3))
+	stamp := cookie.Stamp(syn.MSS, int(syn.WS), syn.SACK, o.Nonce, uint8(at>>3))
 	mss := m.host.net.cfg.MTU - s.tcpAt - packet.TCPMinLen
 	opts := []byte{packet.KindMSS, 4, byte(mss >> 8), byte(mss), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen}
 	opts = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(opts, stamp), syn.TSVal)
@@ -41,7 +41,7 @@ func (m *Model) answer(s *segment, o packet.Option) verdict {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
 	}
 	if syn.WS >= 0 {
-		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, netstack.CookieScale)
+		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, cookie.Scale)
 	}
 	opts = append(opts, packet.KindNOP, packet.KindNOP)
 	opts = packet.AppendOption(opts, packet.Option{Version: o.Version, Role: packet.RoleAccept, Nonce: o.Nonce})

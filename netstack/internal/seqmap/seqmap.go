@@ -1,4 +1,4 @@
-package netstack
+package seqmap
 
 import (
 	"encoding/binary"
@@ -7,15 +7,14 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// translation is the difference between the sequence space that the wire sees, which the
-// application's SYN or a SYN-ACK of a program has begun, and that of gVisor's own SYN, which
-// the wire does not see. It is set once, before ready.
-type translation struct {
+// Map is the difference between the sequence space of the wire, which the application's SYN or a
+// SYN-ACK of a program has begun, and that of the endpoint's own SYN. It is set once, by Begin.
+type Map struct {
 	ready atomic.Bool
-	seq   uint32 // ISN on the wire less ISN of gVisor
-	ts    uint32 // timestamp of the wire's SYN or SYN-ACK less that of gVisor's SYN
-	synTS uint32 // timestamp of gVisor's SYN
-	wsNS  uint8  // shift gVisor applies to the windows it announces
+	seq   uint32 // ISN on the wire less ISN of the endpoint
+	ts    uint32 // timestamp of the wire's SYN or SYN-ACK less that of the endpoint's SYN
+	synTS uint32 // timestamp of the endpoint's SYN
+	wsNS  uint8  // shift the endpoint applies to the windows it announces
 	ws    uint8  // shift the peer applies: the one that the wire announced
 
 	// What a mini socket has sent the endpoint sends again, from again to before: of more than
@@ -24,10 +23,25 @@ type translation struct {
 	again, before atomic.Uint32
 }
 
-// out rewrites the TCP header t that gVisor sends. sum is false where the
+// Origin is what the wire has in the place of the endpoint's SYN.
+type Origin struct {
+	ISN, Stamp uint32
+	Sent       uint32 // the next sequence number that was not sent
+}
+
+// Ready reports whether the endpoint has sent its SYN.
+func (x *Map) Ready() bool { return x.ready.Load() }
+
+// Acked is ack, a number of the wire, in the endpoint's space.
+func (x *Map) Acked(ack uint32) uint32 { return ack - x.seq }
+
+// Echo is the timestamp of the endpoint's SYN, age milliseconds before.
+func (x *Map) Echo(age uint32) uint32 { return x.synTS - age }
+
+// Out rewrites the TCP header t that the endpoint sends. sum is false where the
 // checksum field holds the pseudo header only (offloaded): it does not cover
 // what changes.
-func (x *translation) out(t packet.TCP, sum bool) {
+func (x *Map) Out(t packet.TCP, sum bool) {
 	e := packet.Editor{TCP: t}
 	e.Put32(4, t.Seq()+x.seq)
 	if x.wsNS != x.ws {
@@ -44,9 +58,9 @@ func (x *translation) out(t packet.TCP, sum bool) {
 	}
 }
 
-// in rewrites the TCP header t that arrives for gVisor. The shim has verified
+// In rewrites the TCP header t that arrives for the endpoint. The shim has verified
 // the checksum, which is not looked at again.
-func (x *translation) in(t packet.TCP) {
+func (x *Map) In(t packet.TCP) {
 	if t.Flags()&packet.FlagACK == 0 {
 		return
 	}
@@ -73,25 +87,25 @@ func isTimestamps(o packet.TCPOption) bool {
 
 func sub32(b []byte, v uint32) { binary.BigEndian.PutUint32(b, binary.BigEndian.Uint32(b)-v) }
 
-// begin takes the measure of gVisor's own SYN, which the caller swallows: o is what the wire has in
-// its place, and scale what it was told of windows, if it and gVisor both shift them.
-func (x *translation) begin(t packet.TCP, o origin, scale int8) {
+// Begin takes the measure of the endpoint's own SYN, which the caller swallows: o is what the wire has in
+// its place, and scale what it was told of windows, if it and the endpoint both shift them.
+func (x *Map) Begin(t packet.TCP, o Origin, scale int8) {
 	if x.ready.Load() {
-		return // gVisor sends it again
+		return // it is sent again
 	}
 	own := packet.ParseTCPOptions(t.Options())
-	x.seq, x.ts, x.synTS = o.isn-t.Seq(), o.stamp-own.TSVal, own.TSVal
+	x.seq, x.ts, x.synTS = o.ISN-t.Seq(), o.Stamp-own.TSVal, own.TSVal
 	if scale >= 0 && own.WS >= 0 {
 		x.wsNS, x.ws = uint8(own.WS), uint8(scale)
 	}
-	x.again.Store(o.isn + 1)
-	x.before.Store(o.sent)
-	x.repeats.Store(o.sent != o.isn+1)
+	x.again.Store(o.ISN + 1)
+	x.before.Store(o.Sent)
+	x.repeats.Store(o.Sent != o.ISN+1)
 	x.ready.Store(true)
 }
 
-// sent notes that the endpoint has sent everything before next, on the wire.
-func (x *translation) sent(next uint32) {
+// Sent notes that the endpoint has sent everything before next, on the wire.
+func (x *Map) Sent(next uint32) {
 	if !x.repeats.Load() {
 		return
 	}

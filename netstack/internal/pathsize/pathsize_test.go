@@ -1,4 +1,4 @@
-package netstack
+package pathsize
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ const testHeaders = 52
 // what is larger than it takes. Sequence numbers begin shortly before they wrap.
 type modelPath struct {
 	t     require.TestingT
-	p     pathSize
+	p     Finder
 	whole int
 	takes int
 	una   uint32
@@ -27,22 +27,22 @@ type modelPath struct {
 
 func newModelPath(t require.TestingT, v6 bool, whole, takes int) *modelPath {
 	const begin = 0xffffff00
-	return &modelPath{t: t, p: pathSize{v6: v6}, whole: whole, takes: takes, una: begin, sent: begin, rto: 20 * time.Millisecond}
+	return &modelPath{t: t, p: Finder{V6: v6}, whole: whole, takes: takes, una: begin, sent: begin, rto: 20 * time.Millisecond}
 }
 
 // leave sends the n bytes from seq and returns where the first hole is behind
 // them, and whether all arrived.
 func (m *modelPath) leave(seq uint32, n int, inFlight uint32) (hole uint32, all bool) {
 	end := seq + uint32(n)
-	c := m.p.send(outgoing{
-		seq: seq, end: end, una: m.una - inFlight, sent: m.sent,
-		size: testHeaders + n, headers: testHeaders, whole: m.whole, now: m.now,
+	c := m.p.Send(Outgoing{
+		Seq: seq, End: end, Una: m.una - inFlight, Sent: m.sent,
+		Size: testHeaders + n, Headers: testHeaders, Whole: m.whole, Now: m.now,
 	})
 	m.check(c)
 	if packet.After(end, m.sent) {
 		m.sent = end
 	}
-	for size := c.first; seq != end; size = c.rest {
+	for size := c.First; seq != end; size = c.Rest {
 		k := min(uint32(size-testHeaders), end-seq)
 		if int(k)+testHeaders > m.takes {
 			return seq, false
@@ -54,19 +54,19 @@ func (m *modelPath) leave(seq uint32, n int, inFlight uint32) (hole uint32, all 
 
 // check: a packet has room for bytes, is never larger than the stack's and never
 // smaller than every path takes.
-func (m *modelPath) check(c cut) {
-	least := minPathMTU4
-	if m.p.v6 {
-		least = minPathMTU6
+func (m *modelPath) check(c Cut) {
+	least := Least4
+	if m.p.V6 {
+		least = Least6
 	}
-	for _, n := range []int{c.first, c.rest} {
+	for _, n := range []int{c.First, c.Rest} {
 		require.LessOrEqual(m.t, n, m.whole)
 		if n < m.whole {
 			require.GreaterOrEqual(m.t, n, min(least, m.whole))
 		}
 	}
-	require.GreaterOrEqual(m.t, c.first, c.rest)
-	require.Equal(m.t, m.p.state != sizeWhole, m.p.limited())
+	require.GreaterOrEqual(m.t, c.First, c.Rest)
+	require.Equal(m.t, m.p.state != sizeWhole, m.p.Limited())
 	if m.p.state != sizeWhole {
 		require.Less(m.t, m.p.limit, m.whole)
 	}
@@ -88,7 +88,7 @@ func (m *modelPath) flight(n int) time.Duration {
 	for m.rto = 20 * time.Millisecond; !all; {
 		m.arrived(hole)
 		m.now += m.rto
-		m.rto = min(2*m.rto, maxRTO)
+		m.rto = min(2*m.rto, 5*time.Second)
 		require.Less(m.t, m.now-begin, time.Minute, "does not get through: %+v", m.p)
 		size := min(int(m.sent-m.una), m.whole-testHeaders)
 		if hole, all = m.leave(m.una, size, 0); all && hole != m.sent {
@@ -104,7 +104,7 @@ func (m *modelPath) flight(n int) time.Duration {
 func (m *modelPath) arrived(ack uint32) {
 	if packet.After(ack, m.una) {
 		m.una = ack
-		m.p.acked(ack, m.now)
+		m.p.Acked(ack, m.now)
 	}
 	m.now += time.Millisecond
 }
@@ -127,9 +127,9 @@ func best(whole, takes, floor int) int {
 func TestPathSizeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v6 := rapid.Bool().Draw(t, "v6")
-		least := minPathMTU4
+		least := Least4
 		if v6 {
-			least = minPathMTU6
+			least = Least6
 		}
 		whole := rapid.SampledFrom([]int{1300, 1472, 1500, 1501, 4000, 8952, 9000, 65000}).Draw(t, "whole")
 		takes := rapid.IntRange(least, 70000)
@@ -169,7 +169,7 @@ func TestPathSizeLosses(t *testing.T) {
 			m.arrived(m.sent)
 			m.now += time.Second
 		}
-		require.False(t, m.p.limited())
+		require.False(t, m.p.Limited())
 	})
 }
 
@@ -209,7 +209,7 @@ func TestPathSizeSmall(t *testing.T) {
 			m.now += time.Second
 			m.leave(m.una, 500, 0)
 		}
-		require.False(t, m.p.limited())
+		require.False(t, m.p.Limited())
 	}
 }
 
@@ -223,7 +223,7 @@ func TestPathSizeCandidates(t *testing.T) {
 		{1400, 1500, 1400, 0}, // ICMP has told the stack
 		{1280, 9000, 1472, 1472},
 	} {
-		p := pathSize{limit: c.limit, lost: c.lost}
+		p := Finder{limit: c.limit, lost: c.lost}
 		require.Equal(t, c.want, p.candidate(c.whole), "%+v", c)
 	}
 }

@@ -1,4 +1,4 @@
-package netstack
+package pathsize
 
 import (
 	"time"
@@ -43,28 +43,35 @@ const (
 	sizeProbing
 )
 
+// Smaller path MTUs are refused: they are attacks or nonsense.
+const (
+	Least4 = 552 // of IPv4: Linux's net.ipv4.route.min_pmtu
+	Least6 = 1280
+)
+
 // What a black hole makes of packets: the largest of these that is smaller than
 // what is lost. On IPv4 they are those of Linux, a segment of 1024 bytes with its
 // headers, and the least; every path of IPv6 takes 1280 bytes.
 var (
-	lowered4 = [...]int{1076, minPathMTU4}
-	lowered6 = [...]int{minPathMTU6}
+	lowered4 = [...]int{1076, Least4}
+	lowered6 = [...]int{Least6}
 )
 
 // plateaus are the path MTUs that occur (RFC 1191 7.1, and the tunnels of
 // today): what is tried above the size a black hole left.
 var plateaus = [...]int{
-	minPathMTU4, 1006, 1076, 1280, 1340, 1380, 1400, 1420, 1440, 1450, 1460, 1476, 1492, 1500,
+	Least4, 1006, 1076, 1280, 1340, 1380, 1400, 1420, 1440, 1450, 1460, 1476, 1492, 1500,
 	2002, 4352, 8166, 8900, 9000, 17914, 32000,
 }
 
-// pathSize finds the largest packet of one wire leg that its path takes, where
+// Finder finds the largest packet of one wire leg that its path takes, where
 // routers drop larger ones without an ICMP message (packetization layer path MTU
 // discovery, RFC 4821; gVisor has none). It is told what is sent and
 // acknowledged, in sequence numbers of the wire, and says how large packets may
 // be; it reads no clock and sends nothing. The zero value knows of no black hole.
-type pathSize struct {
-	v6    bool
+type Finder struct {
+	// V6 says that the path is one of IPv6.
+	V6    bool
 	state sizeState
 	limit int           // the largest packet; unused in sizeWhole
 	lost  int           // the smallest packet that was tried and lost; 0: none
@@ -87,67 +94,67 @@ type pathSize struct {
 	from, to uint32
 }
 
-// outgoing is a segment with payload that is about to leave. Sizes are those of
+// Outgoing is a segment with payload that is about to leave. Sizes are those of
 // IP packets.
-type outgoing struct {
-	seq, end uint32
-	una      uint32        // the oldest sequence number that is not acknowledged
-	sent     uint32        // the next one that was not sent before
-	size     int           // the packet's, uncut
-	headers  int           // the packet's
-	whole    int           // the largest packet, were there no black hole
-	now      time.Duration // on any monotonic clock
+type Outgoing struct {
+	Seq, End uint32
+	Una      uint32        // the oldest sequence number that is not acknowledged
+	Sent     uint32        // the next one that was not sent before
+	Size     int           // the packet's, uncut
+	Headers  int           // the packet's
+	Whole    int           // the largest packet, were there no black hole
+	Now      time.Duration // on any monotonic clock
 }
 
-// fresh reports whether some of the segment leaves for the first time.
-func (g *outgoing) fresh() bool { return packet.After(g.end, g.sent) }
+// Fresh reports whether some of the segment leaves for the first time.
+func (g *Outgoing) Fresh() bool { return packet.After(g.End, g.Sent) }
 
-// cut is how a segment leaves: in packets of at most these sizes.
-type cut struct {
-	first, rest int
-	hole        bool // a black hole was found by it
+// Cut is how a segment leaves: in packets of at most these sizes.
+type Cut struct {
+	First, Rest int
+	Hole        bool // a black hole was found by it
 }
 
-// send says how g may leave.
-func (p *pathSize) send(g outgoing) cut {
+// Send says how g may leave.
+func (p *Finder) Send(g Outgoing) Cut {
 	hole := false
-	p.biggest = max(p.biggest, g.size)
+	p.biggest = max(p.biggest, g.Size)
 	switch {
-	case !g.fresh():
+	case !g.Fresh():
 		hole = p.repeated(g)
 	case p.probes(g):
-		return cut{first: p.probe, rest: p.limit}
+		return Cut{First: p.probe, Rest: p.limit}
 	}
-	n := p.largest(g.whole)
-	return cut{first: n, rest: n, hole: hole}
+	n := p.largest(g.Whole)
+	return Cut{First: n, Rest: n, Hole: hole}
 }
 
 // largest is the largest packet that is not a probe.
-func (p *pathSize) largest(whole int) int {
+func (p *Finder) largest(whole int) int {
 	if p.state == sizeWhole {
 		return whole
 	}
 	return min(p.limit, whole)
 }
 
-// limited reports whether fresh segments and acknowledgements concern p.
-func (p *pathSize) limited() bool { return p.state != sizeWhole }
+// Limited reports whether fresh segments and acknowledgements concern p.
+func (p *Finder) Limited() bool { return p.state != sizeWhole }
 
 // repeated notes that g leaves again, and reports whether that shows a black
 // hole.
-func (p *pathSize) repeated(g outgoing) bool {
-	if p.state == sizeProbing && packet.After(p.to, g.seq) && packet.After(g.end, p.from) {
-		p.state, p.lost, p.next = sizeResting, p.probe, g.now+probePause
+func (p *Finder) repeated(g Outgoing) bool {
+	if p.state == sizeProbing && packet.After(p.to, g.Seq) && packet.After(g.End, p.from) {
+		p.state, p.lost, p.next = sizeResting, p.probe, g.Now+probePause
 	}
-	lower := p.below(min(g.size, p.largest(g.whole)))
-	if g.seq != g.una || lower == 0 {
+	lower := p.below(min(g.Size, p.largest(g.Whole)))
+	if g.Seq != g.Una || lower == 0 {
 		return false
 	}
-	if p.repeats == 0 || p.oldest != g.seq {
-		p.oldest, p.repeats, p.since = g.seq, 0, g.now
+	if p.repeats == 0 || p.oldest != g.Seq {
+		p.oldest, p.repeats, p.since = g.Seq, 0, g.Now
 	}
 	p.repeats++
-	if p.state != sizeLowered && (p.repeats < holeRepeats || g.now-p.since < holeAfter) {
+	if p.state != sizeLowered && (p.repeats < holeRepeats || g.Now-p.since < holeAfter) {
 		return false
 	}
 	p.state, p.limit, p.lost = sizeLowered, lower, 0
@@ -156,9 +163,9 @@ func (p *pathSize) repeated(g outgoing) bool {
 
 // below is the size a black hole makes of packets of n bytes; 0: they are small
 // enough to pass everywhere.
-func (p *pathSize) below(n int) int {
+func (p *Finder) below(n int) int {
 	sizes := lowered4[:]
-	if p.v6 {
+	if p.V6 {
 		sizes = lowered6[:]
 	}
 	for _, size := range sizes {
@@ -169,42 +176,42 @@ func (p *pathSize) below(n int) int {
 	return 0
 }
 
-// acked notes that everything before ack has arrived.
-func (p *pathSize) acked(ack uint32, now time.Duration) {
+// Acked notes that everything before ack has arrived.
+func (p *Finder) Acked(ack uint32, now time.Duration) {
 	switch {
 	case p.state == sizeLowered && packet.After(ack, p.oldest):
 		p.state, p.repeats, p.next = sizeResting, 0, now+probePause
 	case p.state == sizeProbing && !packet.After(p.to, ack):
 		p.state, p.limit, p.next = sizeResting, p.probe, now
 		if p.top {
-			*p = pathSize{v6: p.v6}
+			*p = Finder{V6: p.V6}
 		}
 	}
 }
 
 // probes reports whether the first packet of g is to be larger than others, and
 // begins to watch it.
-func (p *pathSize) probes(g outgoing) bool {
-	if p.state != sizeResting || g.now < p.next || g.seq != g.sent || int(g.end-g.una) < probeFlight*p.limit {
+func (p *Finder) probes(g Outgoing) bool {
+	if p.state != sizeResting || g.Now < p.next || g.Seq != g.Sent || int(g.End-g.Una) < probeFlight*p.limit {
 		return false
 	}
-	whole := min(g.whole, p.biggest)
+	whole := min(g.Whole, p.biggest)
 	size := p.candidate(whole)
 	if size == 0 {
-		p.lost, p.next = 0, g.now+probeAgain
+		p.lost, p.next = 0, g.Now+probeAgain
 		return false
 	}
-	if g.size < size {
+	if g.Size < size {
 		return false
 	}
 	p.state, p.probe, p.top = sizeProbing, size, size == whole
-	p.from, p.to = g.seq, g.seq+uint32(size-g.headers)
+	p.from, p.to = g.Seq, g.Seq+uint32(size-g.Headers)
 	return true
 }
 
 // candidate is the size to be tried next; 0: none is left. The first is the
 // whole: it was a partition, or the path is as it was. The others halve the list.
-func (p *pathSize) candidate(whole int) int {
+func (p *Finder) candidate(whole int) int {
 	if whole <= p.limit {
 		return 0
 	}

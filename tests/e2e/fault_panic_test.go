@@ -125,6 +125,9 @@ func (f *faultWorld) panics(t *testing.T, p panicStep, to netip.AddrPort) {
 		require.Contains(t, []string{"EOF", "ECONNRESET"}, errno(err), p.step)
 		return
 	}
+	if err == nil && !p.connects && !p.either { // all came before the first turn had ended
+		_, err = conn.Read(make([]byte, 1))
+	}
 	switch {
 	case p.connects:
 		require.NoError(t, err, p.step)

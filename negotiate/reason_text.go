@@ -11,7 +11,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonPolicy: {
 		"policy", "No policy rule selects this connection.",
-		"Add a rule with action accelerate; `smcgw check` shows which rule a connection meets.",
+		"Add a rule with action accelerate. The first rule that matches decides; `smcgw policy` lists them in order.",
 	},
 	ReasonNeverList: {
 		"never_list", "The port is on the list of ports that are never touched unless a rule names them.",
@@ -135,7 +135,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonMode: {
 		"mode", "The mode is observe: the connection would have been offered.",
-		"Set mode: enforce.",
+		"Set mode: enforce; where the guard has tripped (smcgw status): smcgw on.",
 	},
 	ReasonNotWorthIt: {
 		"not_worth_it", "No sign, from earlier connections or yet, that carrying those of this service pays.",

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,7 +38,8 @@ watch", and --follow, miss none.
 --since measures: TX/S and RX/S are what a connection moved a second in that time.
 -o wide adds the round trip and the packets that were sent again (soft), --details the
 queue pair: its number, how far each direction is, and what the peer lets come.
-CARRIER of a connection that nothing carries is its state.`, admin.HistorySize),
+CARRIER of a connection that nothing carries is its state. AT is when one ended, or was
+decided to stay native.`, admin.HistorySize),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	fs := c.Flags()
@@ -71,9 +73,18 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 		return err
 	}
 	if err := f.show(e, list); err != nil || !f.follow {
-		return err
+		return errors.Join(err, f.hint(e, list))
 	}
 	return e.watch(ctx, c, q.Filter)
+}
+
+// hint tells someone who looks on where connections are that are not carried.
+func (f *connsFlags) hint(e *env, list admin.ConnList) error {
+	if len(list.Conns) > 0 || !f.query.Live() || f.query.All || e.json || !e.screen(e.stdout).Terminal() {
+		return nil
+	}
+	_, err := fmt.Fprintln(e.stderr, "none is carried now: --closed lists those that ended, --native those that stayed native, and why")
+	return printed(err)
 }
 
 func (f *connsFlags) show(e *env, list admin.ConnList) error {
@@ -144,13 +155,14 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 		rows[0] = append(rows[0], "TX/S", "RX/S")
 	}
 	if ended {
-		rows[0] = append(rows[0], "END")
+		rows[0] = append(rows[0], "END", "AT")
 	}
+	now := time.Now()
 	for i := range conns {
 		c := &conns[i]
 		row := []string{
 			strconv.FormatUint(c.ID, 10), c.Proto, string(c.Side), c.Local.String(), c.Remote.String(), c.State,
-			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), age(c.AgeSeconds), "", "",
+			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), ageCell(c), "", "",
 		}
 		if p := c.Pair; p != nil && p.RoundTripSeconds > 0 {
 			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
@@ -159,7 +171,7 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 			row = append(row, rate(c.TxRate), rate(c.RxRate))
 		}
 		if ended {
-			row = append(row, string(c.End))
+			row = append(row, string(c.End), atCell(c.EndedAt, now))
 		}
 		rows = append(rows, row)
 	}
@@ -167,7 +179,27 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 }
 
 // spareOfConns are the columns that say least about why a connection is not carried.
-func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE"} }
+func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT"} }
+
+// ageCell is empty for native connections, of which the end is not seen.
+func ageCell(c *admin.ConnInfo) string {
+	if c.End == admin.EndNative {
+		return ""
+	}
+	return age(c.AgeSeconds)
+}
+
+// atCell is when a connection ended: the time of the last day, or else the date.
+func atCell(at, now time.Time) string {
+	switch {
+	case at.IsZero():
+		return ""
+	case now.Sub(at) < 24*time.Hour:
+		return at.Local().Format(time.TimeOnly)
+	default:
+		return at.Local().Format(time.DateOnly)
+	}
+}
 
 // howCell is what carries a connection, or else its state.
 func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/bench"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -25,7 +26,7 @@ func newPing(e *env) *cobra.Command {
 	var o bench.PingOptions
 	c := &cobra.Command{
 		Use:   "ping HOST[:PORT]",
-		Short: "Open connections to a service and say how they were carried, or why not",
+		Short: "Say whether connections to a service are carried, or why not",
 		Long: `Ping opens TCP connections to a service, as any program of this host would, and asks
 the gateway of this host what became of each. It sends nothing on them: the service
 accepts a connection that ends, as from a check of its health. Without PORT it takes
@@ -84,7 +85,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	if e.json {
 		err = errors.Join(err, e.printJSON(r))
 	} else {
-		_, errPrint := fmt.Fprint(e.stdout, pingSummary(r))
+		_, errPrint := fmt.Fprint(e.stdout, pingSummary(e.screen(e.stdout), r))
 		err = errors.Join(err, printed(errPrint))
 	}
 	switch {
@@ -121,36 +122,45 @@ func pingLine(t bench.PingTry) string {
 }
 
 // pingSummary counts, and explains each reason once.
-func pingSummary(r *bench.PingReport) string {
+func pingSummary(s *screen.Screen, r *bench.PingReport) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
+	line := fmt.Sprintf("%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
 	if r.Failed < len(r.Tries) {
-		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", roundTrip(r.Minimum), roundTrip(r.Median), roundTrip(r.Maximum))
+		line += fmt.Sprintf("; connect %s / %s / %s (least, median, most)", roundTrip(r.Minimum), roundTrip(r.Median), roundTrip(r.Maximum))
 	}
-	b.WriteString("\n")
+	b.WriteString(s.Paragraph(line))
 	said := map[string]bool{}
 	for _, t := range r.Tries {
+		if t.Error == bench.NoAnswer && !said[t.Error] {
+			said[t.Error] = true
+			b.WriteString(s.Paragraph("no answer: Nothing came back, although the SYN is sent again without the offer."))
+			b.WriteString(remedyLine(s, "Look at the service, the firewall of its host and the way there. smcgw off and another try show that it is the same without smcgw."))
+		}
 		if t.Reason == "" || said[t.Reason] {
 			continue
 		}
 		said[t.Reason] = true
-		b.WriteString(reasonHelp(t.Reason, r.Offer))
+		b.WriteString(reasonHelp(s, t.Reason, r.Offer))
 	}
 	return b.String()
 }
 
+// remedyLine is what to do about what stands above it.
+func remedyLine(s *screen.Screen, text string) string { return "  > " + s.Hang(text, 4) + "\n" }
+
 // reasonHelp explains a reason.
-func reasonHelp(name string, offer bool) string {
+func reasonHelp(s *screen.Screen, name string, offer bool) string {
 	if name == bench.ReasonUnseen {
-		return name + ": The gateway knows nothing of the connection.\n  > Run this in the network namespace of the gateway; see smcgw status.\n"
+		return name + ": The gateway knows nothing of the connection.\n" +
+			remedyLine(s, "Run this in the network namespace of the gateway; see smcgw status.")
 	}
 	c, ok := admin.CodeNamed(name)
 	if !ok {
 		return name + ": a reason of a newer version\n"
 	}
-	text := fmt.Sprintf("%s: %s\n  > %s\n", c.Name, c.Meaning, c.Fix)
+	text := s.Paragraph(c.Name+": "+c.Meaning) + remedyLine(s, c.Fix)
 	if !offer && name == "policy" {
-		text += "  > smcgw ping --offer says what the peer would do.\n"
+		text += remedyLine(s, "smcgw ping --offer says what the peer would do.")
 	}
 	return text
 }

@@ -39,6 +39,9 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 		}
 	}
 	head := "schema: smcgw/v1\nmode: observe\nrollout: { percent: " + percent + " }\n"
+	if len(p.Observed) == 0 {
+		left.WriteString("# Nothing to propose: no connection has ended in the mode observe since the gateway started.\n")
+	}
 	if rules == 0 {
 		return head + "policy: []\n" + left.String(), 0
 	}
@@ -104,7 +107,7 @@ func suggestedRule(o *admin.ObservedService) string {
 	if !o.MoreHosts && len(o.Hosts) <= maxNamedHosts {
 		match += ", peers: [" + hostList(o.Hosts) + "]"
 	}
-	return fmt.Sprintf("- { name: %s-%d, match: { %s }, action: %s }", o.Side, o.Port, match, action)
+	return fmt.Sprintf("- name: %s-%d\n    match: { %s }\n    action: %s", o.Side, o.Port, match, action)
 }
 
 func hostList(hosts []netip.Addr) string {

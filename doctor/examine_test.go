@@ -187,7 +187,7 @@ func TestEachCheck(t *testing.T) {
 		"process": {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "firewalld\n") }, "agents", OK, "firewalld (process firewalld)"},
 		"socket":  {func(h *fakeHost, _ *Subject) { h.put("proc/net/unix", "0: 2 0 10000 0001 01 180 /run/docker.sock\n") }, "agents", OK, "Docker (socket /run/docker.sock)"},
 		"ambient": {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "ztunnel\n") }, "agents", Warning, "Istio ambient"},
-		"rules of nobody known": {func(h *fakeHost, _ *Subject) {
+		"rules of no known agent": {func(h *fakeHost, _ *Subject) {
 			h.chains = []Chain{{"fw", "in"}, {"fw", "out"}, {"filter", "ufw-user-input"}, {"filter", "INPUT"}}
 		}, "agents", OK, "rules of nftables (table fw): they decide"},
 		"ufw":                        {func(h *fakeHost, _ *Subject) { h.chains = []Chain{{"filter", "ufw-user-input"}} }, "agents", OK, "ufw (rules ufw-user-input)"},

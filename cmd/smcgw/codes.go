@@ -66,11 +66,7 @@ func (e *env) explain(c admin.Code) error {
 func codeRows(list admin.CodeList) [][]string {
 	rows := [][]string{{"CODE", "NAME", "MEANING"}}
 	for _, c := range list.Codes {
-		number := ""
-		if c.Code != 0 {
-			number = strconv.Itoa(c.Code)
-		}
-		rows = append(rows, []string{number, c.Name, c.Meaning})
+		rows = append(rows, []string{strings.TrimPrefix(strconv.Itoa(c.Code), "0"), c.Name, c.Meaning})
 	}
 	return rows
 }

@@ -78,12 +78,12 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 	return e.watch(ctx, c, q.Filter)
 }
 
-// hint tells someone who looks on where connections are that are not carried.
+// hint tells an operator at a terminal where connections are that are not carried.
 func (f *connsFlags) hint(e *env, list admin.ConnList) error {
 	if len(list.Conns) > 0 || !f.query.Live() || f.query.All || e.json || !e.screen(e.stdout).Terminal() {
 		return nil
 	}
-	_, err := fmt.Fprintln(e.stderr, "none is carried now: --closed lists those that ended, --native those that stayed native, and why")
+	_, err := fmt.Fprintln(e.stderr, "none is carried: --closed lists those that ended, --native those left native")
 	return printed(err)
 }
 
@@ -165,13 +165,13 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), ageCell(c), "", "",
 		}
 		if p := c.Pair; p != nil && p.RoundTripSeconds > 0 {
-			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+			row[11], row[12] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}
 		if measured {
 			row = append(row, rate(c.TxRate), rate(c.RxRate))
 		}
 		if ended {
-			row = append(row, string(c.End), atCell(c.EndedAt, now))
+			row = append(row, string(c.End), screen.Moment(c.EndedAt, now))
 		}
 		rows = append(rows, row)
 	}
@@ -187,18 +187,6 @@ func ageCell(c *admin.ConnInfo) string {
 		return ""
 	}
 	return age(c.AgeSeconds)
-}
-
-// atCell is when a connection ended: the time of the last day, or else the date.
-func atCell(at, now time.Time) string {
-	switch {
-	case at.IsZero():
-		return ""
-	case now.Sub(at) < 24*time.Hour:
-		return at.Local().Format(time.TimeOnly)
-	default:
-		return at.Local().Format(time.DateOnly)
-	}
 }
 
 // howCell is what carries a connection, or else its state.
@@ -218,11 +206,6 @@ func rate(n float64) string {
 		return ""
 	}
 	return screen.Size(uint64(n)) + "/s"
-}
-
-// roundTrip renders a short time.
-func roundTrip(seconds float64) string {
-	return time.Duration(seconds * float64(time.Second)).Round(time.Microsecond).String()
 }
 
 // reasonCell is the reason with the side that decided, in one field, or else why
@@ -253,7 +236,7 @@ func pairRows(conns []admin.ConnInfo) [][]string {
 		}
 		row = append(row, screen.Size(uint64(p.Unsent)), screen.Size(uint64(p.RingBytes)), screen.Size(uint64(p.Window)), strconv.Itoa(p.Credits), "", "", p.Blocked)
 		if p.RoundTripSeconds > 0 {
-			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+			row[11], row[12] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}
 		rows = append(rows, row)
 	}

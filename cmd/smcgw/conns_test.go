@@ -3,14 +3,13 @@ package main
 import (
 	"io"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// Someone who looks at an empty list is told where the connections are; a pipe is not.
+// An operator at an empty list is told where the connections are; a pipe is not.
 func TestHintOfConns(t *testing.T) {
 	for _, c := range []struct {
 		terminal int
@@ -30,16 +29,9 @@ func TestHintOfConns(t *testing.T) {
 		require.NoError(t, f.hint(e, admin.ConnList{Conns: c.conns}))
 		require.Empty(t, stdout.String())
 		if c.hints {
-			require.Contains(t, stderr.String(), "--native those that stayed native")
+			require.Contains(t, stderr.String(), "--native those left native")
 		} else {
 			require.Empty(t, stderr.String())
 		}
 	}
-}
-
-func TestTimeOfAnEnd(t *testing.T) {
-	now := time.Date(2026, 11, 22, 15, 0, 0, 0, time.Local)
-	require.Equal(t, "14:59:01", atCell(now.Add(-59*time.Second), now))
-	require.Equal(t, "2026-11-20", atCell(now.Add(-48*time.Hour), now))
-	require.Empty(t, atCell(time.Time{}, now))
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/bench"
-	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/pinged"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -70,7 +69,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	defer c.Close()
 	o.Gateway = bench.Beside(c)
 	if !e.json {
-		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pingLine(t)) }
+		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pinged.Line(t)) }
 	}
 	r, err := bench.Ping(ctx, o)
 	if r == nil || err != nil && len(r.Tries) == 0 {
@@ -85,7 +84,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	if e.json {
 		err = errors.Join(err, e.printJSON(r))
 	} else {
-		_, errPrint := fmt.Fprint(e.stdout, pingSummary(e.screen(e.stdout), r))
+		_, errPrint := fmt.Fprint(e.stdout, pinged.Summary(e.screen(e.stdout), r))
 		err = errors.Join(err, printed(errPrint))
 	}
 	switch {
@@ -97,72 +96,6 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 		return &exitError{exitFindings, errSaid}
 	}
 	return nil
-}
-
-// pingLine is what became of a connection.
-func pingLine(t bench.PingTry) string {
-	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, roundTrip(t.ConnectSeconds))
-	if t.Error != "" {
-		return line + "no connection: " + t.Error
-	}
-	line += string(t.Stage)
-	if t.Carrier != config.CarrierNone {
-		line += "  " + string(t.Carrier)
-	}
-	if t.MTU > 0 {
-		line += fmt.Sprintf("  mtu %d", t.MTU)
-	}
-	if t.Reason != "" {
-		line += "  " + t.Reason
-	}
-	if t.DecidedBy != "" {
-		line += "(" + t.DecidedBy + ")"
-	}
-	return line
-}
-
-// pingSummary counts, and explains each reason once.
-func pingSummary(s *screen.Screen, r *bench.PingReport) string {
-	var b strings.Builder
-	line := fmt.Sprintf("%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
-	if r.Failed < len(r.Tries) {
-		line += fmt.Sprintf("; connect %s / %s / %s (least, median, most)", roundTrip(r.Minimum), roundTrip(r.Median), roundTrip(r.Maximum))
-	}
-	b.WriteString(s.Paragraph(line))
-	said := map[string]bool{}
-	for _, t := range r.Tries {
-		if t.Error == bench.NoAnswer && !said[t.Error] {
-			said[t.Error] = true
-			b.WriteString(s.Paragraph("no answer: Nothing came back, although the SYN is sent again without the offer."))
-			b.WriteString(remedyLine(s, "Look at the service, the firewall of its host and the way there. smcgw off and another try show that it is the same without smcgw."))
-		}
-		if t.Reason == "" || said[t.Reason] {
-			continue
-		}
-		said[t.Reason] = true
-		b.WriteString(reasonHelp(s, t.Reason, r.Offer))
-	}
-	return b.String()
-}
-
-// remedyLine is what to do about what stands above it.
-func remedyLine(s *screen.Screen, text string) string { return "  > " + s.Hang(text, 4) + "\n" }
-
-// reasonHelp explains a reason.
-func reasonHelp(s *screen.Screen, name string, offer bool) string {
-	if name == bench.ReasonUnseen {
-		return name + ": The gateway knows nothing of the connection.\n" +
-			remedyLine(s, "Run this in the network namespace of the gateway; see smcgw status.")
-	}
-	c, ok := admin.CodeNamed(name)
-	if !ok {
-		return name + ": a reason of a newer version\n"
-	}
-	text := s.Paragraph(c.Name+": "+c.Meaning) + remedyLine(s, c.Fix)
-	if !offer && name == "policy" {
-		text += remedyLine(s, "smcgw ping --offer says what the peer would do.")
-	}
-	return text
 }
 
 // services are the addresses that HOST[:PORT] names.

@@ -75,7 +75,7 @@ func (s *Server) besideOld(err error) error {
 	if old == nil {
 		return err
 	}
-	return fmt.Errorf("%w: %d of its connections are left, for %v at most; to reset them now: smcgw drain --timeout 1s --socket %s",
+	return fmt.Errorf("%w (connections: %d, for %v at most); to reset them now: smcgw drain --timeout 1s --socket %s",
 		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, s.socket.path+config.DrainingSuffix)
 }
 

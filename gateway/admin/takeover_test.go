@@ -70,7 +70,7 @@ func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	_, err = NewClient(a.cfg.Admin+".old").Drain(sooner, time.Second, func(DrainInfo) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, []time.Duration{7 * time.Second, time.Second}, a.ctl.drained, "one that drains can be told to end sooner")
-	require.ErrorContains(t, b.besideOld(errSuccessorLate), "a gateway that drains is still there: 3 of its connections are left, for 5s at most; "+
+	require.ErrorContains(t, b.besideOld(errSuccessorLate), "a gateway that drains is still there (connections: 3, for 5s at most); "+
 		"to reset them now: smcgw drain --timeout 1s --socket "+a.cfg.Admin+".old")
 
 	a.beside = true

@@ -17,5 +17,5 @@ if systemctl is-active --quiet smcgw.service; then
 			"  journalctl -u smcgw says why; systemctl reload smcgw tries again" >&2
 elif ! systemctl is-enabled --quiet smcgw.service; then
 	printf '%s\n' "smcgw: not started. systemctl enable --now smcgw only observes at first;" \
-		"  what comes next: /usr/share/doc/smcgw/operations/install.md"
+		"  what comes next: /usr/share/doc/smcgw/operations/quickstart.md"
 fi

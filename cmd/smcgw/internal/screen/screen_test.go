@@ -130,3 +130,10 @@ func TestProgress(t *testing.T) {
 	quiet.Clear()
 	require.Empty(t, out.String())
 }
+
+func TestMoment(t *testing.T) {
+	now := time.Date(2026, 11, 22, 15, 0, 0, 0, time.Local)
+	require.Equal(t, "14:59:01", Moment(now.Add(-59*time.Second), now))
+	require.Equal(t, "2026-11-20", Moment(now.Add(-48*time.Hour), now))
+	require.Empty(t, Moment(time.Time{}, now))
+}

@@ -23,7 +23,7 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 	var b, left strings.Builder
 	never := config.Config{}.WithDefaults().NeverPorts()
 	for _, o := range merged(p.Observed) {
-		seen := fmt.Sprintf("%s port %d: %d connections, %s, %s bulk", o.Side, o.Port, o.Connections, screen.Size(o.Bytes.Tx+o.Bytes.Rx), orNone(screen.Part(o.BulkBytes, o.Bytes.Tx+o.Bytes.Rx)))
+		seen := fmt.Sprintf("%s port %d: %s, %s, %s bulk", o.Side, o.Port, counted(o.Connections), screen.Size(o.Bytes.Tx+o.Bytes.Rx), orNone(screen.Part(o.BulkBytes, o.Bytes.Tx+o.Bytes.Rx)))
 		switch {
 		case o.Carries:
 			fmt.Fprintf(&left, "# %s: rule %s\n", seen, orNone(o.Rule))
@@ -87,6 +87,13 @@ func merged(list []admin.ObservedService) (out []*admin.ObservedService) {
 		}
 	}
 	return out
+}
+
+func counted(connections uint64) string {
+	if connections == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", connections)
 }
 
 func orNone(s string) string {

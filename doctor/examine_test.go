@@ -199,7 +199,7 @@ func TestEachCheck(t *testing.T) {
 		"degraded": {func(_ *fakeHost, s *Subject) {
 			s.Daemon = runs()
 			s.Daemon.Status.Degraded = []string{"device_failed"}
-		}, "daemon", Failure, "degraded: device_failed: An RDMA device"},
+		}, "daemon", Failure, "degraded: device_failed: A device, queue pair or port"},
 		"note":       {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.Notes = []string{"devices: none"} }, "daemon", Warning, "devices: none"},
 		"flow limit": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.FlowLimit.Now = 900 }, "daemon", Warning, "900 connections can be carried instead of 20000"},
 		"device": {func(_ *fakeHost, s *Subject) {

@@ -126,8 +126,8 @@ var reasonTexts = [...]reasonText{
 		"soft: let its UDP port (smcgw devices) pass between the gateways, with full-size packets; shm: share shm_dir.",
 	},
 	ReasonDeviceFailed: {
-		"device_failed", "An RDMA device or queue pair failed on this host.",
-		"See the log for the device's error.",
+		"device_failed", "A device, queue pair or port of the gateway failed on this host.",
+		"`smcgw status` has a note that names it, `smcgw devices` and the log have the error.",
 	},
 	ReasonRPFilter: {
 		"rp_filter", "Reverse path filtering of the peer's host drops what its gateway, of an older version, passes to applications.",

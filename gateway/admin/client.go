@@ -198,7 +198,7 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("admin socket %s: %w", c.path, os.ErrPermission)
+		return fmt.Errorf("admin socket %s: %w: it answers root, the daemon's user, and members of its group", c.path, os.ErrPermission)
 	case errors.Is(err, context.Canceled):
 		return err
 	default:

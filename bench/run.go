@@ -147,11 +147,8 @@ func (c *comparison) prepare(ctx context.Context) error {
 
 // devices makes a variant of every carrier.
 func (c *comparison) devices(ctx context.Context) error {
-	everywhere := []config.DeviceKind{config.DeviceShm, config.DeviceSoft}
 	if c.o.Gateway == nil {
-		for _, kind := range everywhere {
-			c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: "no gateway on this host"})
-		}
+		c.everywhere("no gateway on this host")
 		return nil
 	}
 	list, err := c.o.Gateway.Devices(ctx)
@@ -159,9 +156,7 @@ func (c *comparison) devices(ctx context.Context) error {
 		return err
 	}
 	if len(list.Devices) == 0 { // as in the modes that carry nothing: a probe tells the reason
-		for _, kind := range everywhere {
-			c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier()})
-		}
+		c.everywhere("")
 	}
 	seen := map[config.DeviceKind]bool{}
 	for _, d := range list.Devices {
@@ -183,6 +178,14 @@ func (c *comparison) devices(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// everywhere makes a variant of the carriers that need no adapter; missing is why they
+// cannot be measured, if that is known.
+func (c *comparison) everywhere(missing string) {
+	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+		c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: missing})
+	}
 }
 
 // arm has the gateway beside us treat the next connections as a variant wants.

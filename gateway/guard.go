@@ -7,7 +7,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
-	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
 // totals are the ends of carried connections.
@@ -38,10 +37,7 @@ func (g *gateway) watchOver(now time.Time) {
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
 	live := g.live.Load()
-	last, trips := g.guard.Tick(now, g.totals(), g.compared(live), func(i int) string {
-		name, _ := policy.RuleOf(live.Policy, live.ahead, i)
-		return name
-	})
+	last, trips := g.guard.Tick(now, g.totals(), g.compared(live), live.ruleName)
 	if !trips {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
-	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
 // newAutoBook returns nil if no rule has action auto, or nothing is carried.
@@ -23,8 +22,7 @@ func (g *gateway) learnsFrom(rule int) bool {
 	if g.env.Auto == nil {
 		return false
 	}
-	now := g.live.Load()
-	_, action := policy.RuleOf(now.Policy, now.ahead, rule)
+	_, action := g.live.Load().rule(rule)
 	return action == config.ActionAuto
 }
 

@@ -14,11 +14,7 @@ func (g *gateway) look() {
 	if err != nil {
 		g.log.Warn("what connections did", "error", err)
 	}
-	now := g.live.Load()
-	g.forecast.Add(list, func(i int) string {
-		name, _ := policy.RuleOf(now.Policy, now.ahead, i)
-		return name
-	})
+	g.forecast.Add(list, g.live.Load().ruleName)
 }
 
 // Policy implements admin.Control.

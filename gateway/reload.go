@@ -90,6 +90,17 @@ type liveConfig struct {
 	ahead   int // rules of opt-ins before those of the configuration
 }
 
+// rule names the rule with a number of the programs, and its action.
+func (c *liveConfig) rule(number int) (name string, action config.Action) {
+	return policy.RuleOf(c.Policy, c.ahead, number)
+}
+
+// ruleName names the rule with a number of the programs.
+func (c *liveConfig) ruleName(number int) string {
+	name, _ := c.rule(number)
+	return name
+}
+
 // addDecisions adds what the programs decided.
 func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 	c.decided.AddTo(s, c.Policy, c.ahead, list)

@@ -103,7 +103,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		}
 		defer func() { _ = server.Close() }()
 	}
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server, before: before, ground: at}
+	d := &daemon{cfg: cfg, opts: opts, log: log, admin: server, before: before, ground: at}
 	return d.run(ctx, first)
 }
 

@@ -75,6 +75,7 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o packet.TCPOptio
 		key: k, server: true, isn: syn.ISN, nonce: syn.Nonce, wq: &waiter.Queue{},
 		serve: &serving{syn: syn, done: make(chan struct{})},
 	}
+	f.awaited.Store(syn.ISN + 1)
 	f.segMax.Store(s.segMax(raw, o.PeerMSS()))
 	f.fitting.path.v6 = raw[0]>>4 == 6
 	return f

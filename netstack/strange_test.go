@@ -45,6 +45,7 @@ func TestStrangers(t *testing.T) {
 	for range 200 { // soon
 		b.fromClient(1, 9000, iss+1<<31, packet.FlagACK, 0, "")
 	}
+	within(t, "all have come", func() bool { return c.f.strangeACKs.n.Load() == 200 })
 	open()
 	clock.Advance(strangeTime)
 	answer(iss+1<<31, "")

@@ -61,16 +61,10 @@ global u32 size_class(u64 bytes)
 	return class;
 }
 
-/* compare_ended counts a connection, if it is one of these. */
-static __always_inline int compare_ended(struct bpf_sock_ops *s)
+/* compare_ended counts a connection. */
+static __always_inline void compare_ended(struct bpf_sock_ops *s, struct sk_note *n)
 {
-	struct bpf_sock *sk = s->sk;
 	u64 bytes = s->bytes_acked + s->bytes_received, one = 1;
-	if (!sk)
-		return 0;
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (!n || n->phase != PHASE_COMPARED)
-		return 0;
 	n->phase = PHASE_NONE;
 	struct compared_key key = {
 		.epoch = n->epoch, .rule = n->rule, .kind = n->compared, .size = size_class(bytes),
@@ -78,12 +72,11 @@ static __always_inline int compare_ended(struct bpf_sock_ops *s)
 	};
 	u64 *v = bpf_map_lookup_elem(&smcgw_compared, &key);
 	if (!v && !bpf_map_update_elem(&smcgw_compared, &key, &one, BPF_NOEXIST))
-		return 1;
+		return;
 	if (!v)
 		v = bpf_map_lookup_elem(&smcgw_compared, &key);
 	if (v)
 		__sync_fetch_and_add(v, 1);
-	return 1;
 }
 
 #endif

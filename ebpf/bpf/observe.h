@@ -80,16 +80,10 @@ static __always_inline u64 observe_moves(struct bpf_sock_ops *s, u64 bytes)
 }
 
 /* observe_end adds up what a connection has done. */
-static __always_inline void observe_end(struct bpf_sock_ops *s, const struct flow_key *k)
+static __always_inline void observe_end(struct bpf_sock_ops *s, struct sk_note *n, const struct flow_key *k)
 {
 	struct seen_key key;
-	struct bpf_sock *sk = s->sk;
 	u64 sent = s->bytes_acked, received = s->bytes_received;
-	if (!sk)
-		return;
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (!n || n->phase != PHASE_SEEN)
-		return;
 	n->phase = PHASE_NONE;
 	seen_key(k, n, &key);
 	struct seen *v = seen_of(&key);

@@ -217,12 +217,6 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	return 1;
 }
 
-static __always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
-{
-	struct bpf_sock *sk = s->sk;
-	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
-}
-
 /* The note of a socket whose SYN is to carry the option, if this is that SYN. */
 static __always_inline struct sk_note *wanting(struct bpf_sock_ops *s)
 {
@@ -347,13 +341,19 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	struct flow_key k;
 	if (s->args[1] != BPF_TCP_CLOSE)
 		return 1;
-	if (!counting && compare_ended(s))
+	struct sk_note *n = note_of(s);
+	if (!n)
 		return 1;
-	socket_key(s, &k);
-	if (counting)
-		observe_end(s, &k);
-	else
-		service_ended(s, &k);
+	u8 phase = n->phase;
+	if (phase == PHASE_COMPARED) {
+		compare_ended(s, n);
+	} else if (phase == PHASE_SEEN) {
+		socket_key(s, &k);
+		observe_end(s, n, &k);
+	} else if (phase == PHASE_WATCHED) {
+		socket_key(s, &k);
+		service_ended(s, n, &k);
+	}
 	return 1;
 }
 

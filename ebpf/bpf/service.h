@@ -127,6 +127,12 @@ global int service_near(const struct flow_key *k, int unpaced)
 	return unpaced;
 }
 
+static __always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
+{
+	struct bpf_sock *sk = s->sk;
+	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
+}
+
 /* service_watch has the end of a native connection told to service_ended. */
 static __always_inline void service_watch(struct bpf_sock_ops *s, struct bpf_sock *sk)
 {
@@ -139,16 +145,10 @@ static __always_inline void service_watch(struct bpf_sock_ops *s, struct bpf_soc
 
 /* service_ended adds up what watched connections did: whether carrying can be better,
  * and for bulk what it has to be better than. */
-static __always_inline void service_ended(struct bpf_sock_ops *s, const struct flow_key *k)
+static __always_inline void service_ended(struct bpf_sock_ops *s, struct sk_note *n, const struct flow_key *k)
 {
-	struct bpf_sock *sk = s->sk;
 	u64 bytes = s->bytes_acked + s->bytes_received;
 	struct peer_key key;
-	if (!sk)
-		return;
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (!n || n->phase != PHASE_WATCHED)
-		return;
 	n->phase = PHASE_NONE;
 	service_key(k, &key);
 	struct service *v = bpf_map_lookup_elem(&smcgw_services, &key);

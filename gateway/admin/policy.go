@@ -2,8 +2,10 @@ package admin
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -99,14 +101,11 @@ type ObservedService struct {
 
 // GainOver is the least and the greatest gain of a service.
 func (o *ObservedService) GainOver() (least, greatest float64) {
-	first := true
-	for _, g := range o.Gain {
-		if first {
-			least, greatest, first = g, g, false
-		}
-		least, greatest = min(least, g), max(greatest, g)
+	if len(o.Gain) == 0 {
+		return 0, 0
 	}
-	return least, greatest
+	gains := slices.Collect(maps.Values(o.Gain))
+	return slices.Min(gains), slices.Max(gains)
 }
 
 func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {

@@ -97,6 +97,14 @@ func (h *fakeHost) last() *fakeAdapter {
 	return h.opened[len(h.opened)-1]
 }
 
+// counted returns the calls of the adapter opened last, how many of all adapters ran at a
+// time, and what was called on the thread of a shard.
+func (h *fakeHost) counted() (calls, most int, onShard []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.opened[len(h.opened)-1].calls, h.most, slices.Clone(h.onShard)
+}
+
 // slowly notes a call that takes the adapter its time.
 func (a *fakeAdapter) slowly(what string) {
 	a.host.mu.Lock()

@@ -26,6 +26,19 @@ func (c *linked) prove(t *testing.T, sides [2]*side) {
 	eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
 }
 
+// proveBehind proves the client's link behind so many others to its peer, of which the first
+// has made it warm.
+func (c *linked) proveBehind(t *testing.T, sides [2]*side, others int) {
+	t.Helper()
+	warm, err := sides[0].prove(c.link[0], c.to)
+	require.NoError(t, err)
+	require.Equal(t, others > 0, warm)
+	if !warm {
+		eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+		sides[0].on(c.link[0].Proved)
+	}
+}
+
 // close ends both links.
 func (c *linked) close(sides [2]*side) {
 	for i, s := range sides {
@@ -41,17 +54,12 @@ func TestLinkCarries(t *testing.T) {
 			sides := newSides(t, 100)
 			for i := range 2 {
 				c := meet(t, sides, of)
-				warm, err := sides[0].prove(c.link[0], c.to)
-				require.NoError(t, err)
-				require.Equal(t, i > 0, warm)
-				if !warm {
-					eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
-					sides[0].on(c.link[0].Proved)
-				}
+				c.proveBehind(t, sides, i)
 				for i, s := range sides {
 					s.on(c.link[i].Begin)
 					require.True(t, c.link[i].Carries())
 				}
+				var err error
 				sides[0].on(func() {
 					n := copy(c.link[0].EP.WriteSpan(), "hello")
 					err = c.link[0].EP.Commit(n)

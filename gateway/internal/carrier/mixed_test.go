@@ -58,13 +58,7 @@ func TestMixedCarries(t *testing.T) {
 					require.Equal(t, kind, l.Offered())
 					require.Equal(t, only(sides[j]).Kind(), l.Kind)
 				}
-				warm, err := sides[0].prove(c.link[0], c.to)
-				require.NoError(t, err)
-				require.Equal(t, i > 0, warm)
-				if !warm {
-					eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
-					sides[0].on(c.link[0].Proved)
-				}
+				c.proveBehind(t, sides, i)
 				for j, s := range sides {
 					s.on(func() {
 						c.link[j].Begin()

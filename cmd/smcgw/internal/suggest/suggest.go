@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,10 +24,10 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 	var b, left strings.Builder
 	never := config.Config{}.WithDefaults().NeverPorts()
 	for _, o := range merged(p.Observed) {
-		seen := fmt.Sprintf("%s port %d: %s, %s, %s bulk", o.Side, o.Port, counted(o.Connections), screen.Size(o.Bytes.Tx+o.Bytes.Rx), orNone(screen.Part(o.BulkBytes, o.Bytes.Tx+o.Bytes.Rx)))
+		seen := fmt.Sprintf("%s port %d: %s, %s, %s bulk", o.Side, o.Port, counted(o.Connections), screen.Size(o.Bytes.Tx+o.Bytes.Rx), cmp.Or(screen.Part(o.BulkBytes, o.Bytes.Tx+o.Bytes.Rx), "none"))
 		switch {
 		case o.Carries:
-			fmt.Fprintf(&left, "# %s: rule %s\n", seen, orNone(o.Rule))
+			fmt.Fprintf(&left, "# %s: rule %s\n", seen, cmp.Or(o.Rule, "none"))
 		case o.Port == 0 || slices.Contains(never, o.Port):
 			fmt.Fprintf(&left, "# %s: on the never-list\n", seen)
 		case !pays(o):
@@ -94,13 +95,6 @@ func counted(connections uint64) string {
 		return "1 connection"
 	}
 	return fmt.Sprintf("%d connections", connections)
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 // suggestedRule is a rule about a service. A client learns whether carrying pays; a server

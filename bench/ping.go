@@ -87,6 +87,9 @@ const (
 	StageCarried    Stage = "carried"
 )
 
+// NoAnswer is the error of a connection attempt to which nothing came back.
+const NoAnswer = "no answer"
+
 // ReasonUnseen is the reason of a connection of which the gateway knows nothing: it was made
 // in another network namespace, or by a way that no device of the gateway is on.
 const ReasonUnseen = "unseen"
@@ -237,7 +240,7 @@ func refusedBy(err error) string {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "connection refused"
 	case errors.As(err, &e) && e.Timeout(), errors.Is(err, os.ErrDeadlineExceeded):
-		return "no answer"
+		return NoAnswer
 	default:
 		return err.Error()
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -26,9 +27,12 @@ const asNative = "its rules decide about carried connections as about native one
 const tryFirst = "begin with one rule, and look at smcgw ping and smcgw conns --all"
 
 func agents(e *exam) []Line {
-	processes, sockets, chains, programs := e.processes(), e.sockets(), e.chains(), e.programs()
+	processes, sockets, programs := e.processes(), e.sockets(), e.programs()
+	tables, chains := e.chains()
 	var lines []Line
+	var known []string // beginnings of names of chains and tables
 	for _, a := range agentTable() {
+		known = append(known, a.chains...)
 		var signs []string
 		for _, s := range []struct {
 			kind  string
@@ -51,6 +55,9 @@ func agents(e *exam) []Line {
 			l = warning(a.remedy, "%s", l.Text)
 		}
 		lines = append(lines, l)
+	}
+	if own := tablesOfNone(tables, known); len(own) > 0 {
+		lines = append(lines, ok("rules of nftables (%s): they decide about carried connections as about native ones, and have to let the UDP port of soft pass between gateways: nft list ruleset", strings.Join(own, ", ")))
 	}
 	if lines == nil {
 		return []Line{ok("no firewall, mesh or container engine that is known")}
@@ -131,14 +138,37 @@ func (e *exam) sockets() (names []string) {
 	return names
 }
 
-// chains are the names of tables and chains of nftables.
-func (e *exam) chains() (names []string) {
+// chains are the chains of nftables of each table, and the names of tables and chains.
+func (e *exam) chains() (tables map[string][]string, names []string) {
 	list, err := e.host.Chains()
 	if err != nil {
-		return nil // without CAP_NET_ADMIN, or the kernel has none
+		return nil, nil // without CAP_NET_ADMIN, or the kernel has none
 	}
+	tables = map[string][]string{}
 	for _, c := range list {
+		tables[c.Table] = append(tables[c.Table], c.Name)
 		names = append(names, c.Table, c.Name)
+	}
+	return tables, names
+}
+
+// mostTables bounds how many tables a line names.
+const mostTables = 4
+
+// tablesOfNone are the tables of which neither the name nor that of a chain begins as those
+// of an agent.
+func tablesOfNone(tables map[string][]string, known []string) (names []string) {
+	isKnown := func(name string) bool {
+		return slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k) })
+	}
+	for table, chains := range tables {
+		if !isKnown(table) && !slices.ContainsFunc(chains, isKnown) {
+			names = append(names, "table "+table)
+		}
+	}
+	slices.Sort(names)
+	if more := len(names) - mostTables; more > 0 {
+		names = append(names[:mostTables], fmt.Sprintf("%d more", more))
 	}
 	return names
 }

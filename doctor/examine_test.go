@@ -184,9 +184,12 @@ func TestEachCheck(t *testing.T) {
 			s.Config.Carriers = []config.DeviceKind{config.DeviceSoft}
 			h.rdma = sysfs.Host{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, Unusable: "the port is DOWN"}}}}}
 		}, "rdma", OK, "nor is it to be"},
-		"process":                    {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "firewalld\n") }, "agents", OK, "firewalld (process firewalld)"},
-		"socket":                     {func(h *fakeHost, _ *Subject) { h.put("proc/net/unix", "0: 2 0 10000 0001 01 180 /run/docker.sock\n") }, "agents", OK, "Docker (socket /run/docker.sock)"},
-		"ambient":                    {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "ztunnel\n") }, "agents", Warning, "Istio ambient"},
+		"process": {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "firewalld\n") }, "agents", OK, "firewalld (process firewalld)"},
+		"socket":  {func(h *fakeHost, _ *Subject) { h.put("proc/net/unix", "0: 2 0 10000 0001 01 180 /run/docker.sock\n") }, "agents", OK, "Docker (socket /run/docker.sock)"},
+		"ambient": {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "ztunnel\n") }, "agents", Warning, "Istio ambient"},
+		"rules of no known agent": {func(h *fakeHost, _ *Subject) {
+			h.chains = []Chain{{"fw", "in"}, {"fw", "out"}, {"filter", "ufw-user-input"}, {"filter", "INPUT"}}
+		}, "agents", OK, "rules of nftables (table fw): they decide"},
 		"ufw":                        {func(h *fakeHost, _ *Subject) { h.chains = []Chain{{"filter", "ufw-user-input"}} }, "agents", OK, "ufw (rules ufw-user-input)"},
 		"notes of the configuration": {func(_ *fakeHost, s *Subject) { s.ConfigFile, s.ConfigNotes = "a.yaml", []string{"no rule"} }, "config", Warning, "no rule"},
 		"daemon":                     {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "daemon", OK, "version 1.2.3, mode enforce"},
@@ -196,7 +199,7 @@ func TestEachCheck(t *testing.T) {
 		"degraded": {func(_ *fakeHost, s *Subject) {
 			s.Daemon = runs()
 			s.Daemon.Status.Degraded = []string{"device_failed"}
-		}, "daemon", Failure, "degraded: device_failed: An RDMA device"},
+		}, "daemon", Failure, "degraded: device_failed: A device, queue pair or port"},
 		"note":       {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.Notes = []string{"devices: none"} }, "daemon", Warning, "devices: none"},
 		"flow limit": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.FlowLimit.Now = 900 }, "daemon", Warning, "900 connections can be carried instead of 20000"},
 		"device": {func(_ *fakeHost, s *Subject) {
@@ -228,7 +231,7 @@ func TestEachCheck(t *testing.T) {
 		"proved": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
 			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerCapable, Carriers: []config.Carrier{config.CarrierSoft}}}
-		}, "peer", OK, "has proved [rdma-soft]"},
+		}, "peer", OK, "has been reached by rdma-soft"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, s := healthyHost(t), subjectOf()

@@ -74,7 +74,7 @@ func daemon(e *exam) []Line {
 	}
 	lines := []Line{ok("version %s, mode %s", d.Status.Version, d.Status.Mode)}
 	if d.Status.Version != e.Version {
-		lines = append(lines, warning("smcgw up --takeover, or restart the service", "the daemon has version %s, this program %s", d.Status.Version, e.Version))
+		lines = append(lines, warning("smcgw reload: the installed program takes over, and carried connections go on", "the daemon has version %s, this program %s", d.Status.Version, e.Version))
 	}
 	if d.Status.Mode == config.ModeOff {
 		lines = append(lines, warning("smcgw on", "the gateway is switched off: new connections are native"))
@@ -150,7 +150,15 @@ func (e *exam) reachedBySoft() []Line {
 	case e.Peer.Carrier == config.CarrierSoft:
 		return []Line{ok("UDP %v is reached, both ways", to)}
 	}
-	return []Line{ok("UDP %v is not refused; whether a firewall drops it shows a connection (--peer HOST:PORT)", to)}
+	return []Line{ok("UDP %v is not refused; only a connection shows whether a firewall drops it (--peer HOST:PORT)", to)}
+}
+
+func carrierNames(list []config.Carrier) string {
+	names := make([]string, len(list))
+	for i, c := range list {
+		names[i] = string(c)
+	}
+	return strings.Join(names, ", ")
 }
 
 // remembered is what the gateway knows of the peer.
@@ -166,7 +174,7 @@ func (e *exam) remembered() (lines []Line) {
 		case slices.Contains(p.CarriersFailed, config.CarrierSoft):
 			lines = append(lines, warning("let the UDP port of soft (smcgw devices) pass between the hosts, with packets of full size", "%v is remembered as not reached by rdma-soft", p.Address))
 		case len(p.Carriers) > 0:
-			lines = append(lines, ok("%v has proved %v", p.Address, p.Carriers))
+			lines = append(lines, ok("%v has been reached by %s", p.Address, carrierNames(p.Carriers)))
 		}
 	}
 	return lines

@@ -36,7 +36,10 @@ const (
 
 // descriptors checks the limit on open files.
 func descriptors(e *exam) []Line {
-	const remedy = "LimitNOFILE=1048576 in the unit; ulimit -Hn in a shell"
+	remedy := "LimitNOFILE=1048576 in the unit; ulimit -Hn in a shell"
+	if e.Daemon == nil {
+		remedy = "nothing for the packaged unit, which has LimitNOFILE=1048576; else raise it by ulimit -Hn"
+	}
 	most, found := e.limitOf("Max open files")
 	want := int64(e.Config.Limits.MaxFlows) + otherDescriptors
 	switch {

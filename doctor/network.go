@@ -177,7 +177,7 @@ func hooks(e *exam) []Line {
 		lines = append(lines, warning("run this as root (CAP_NET_ADMIN)", "the programs could not be listed of %s", strings.Join(unseen, ", ")))
 	}
 	if len(filled) > 0 {
-		lines = append(lines, ok("room for programs: of %d places are taken: %s", inspect.HookRoom, strings.Join(filled, ", ")))
+		lines = append(lines, ok("programs that are attached, of %d at most: %s", inspect.HookRoom, strings.Join(filled, ", ")))
 	}
 	if lines == nil {
 		return []Line{ok("the daemon's programs are attached")}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -105,9 +106,11 @@ func TestReloadRefused(t *testing.T) {
 	st := g.Status()
 	require.Contains(t, st.Degraded, "config_refused")
 	require.Contains(t, st.Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: line 3: mdoe: unknown field; correct it (smcgw check) and reload")
+	g.reloads.Note(fmt.Errorf("devices: %w\nshm_dir: %w", config.ErrRestart, config.ErrRestart), at)
+	require.Contains(t, g.Status().Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload --replace puts it in force")
 	g.reloads.Note(nil, at)
 	require.NotContains(t, g.Status().Degraded, "config_refused")
-	require.Equal(t, map[string]uint64{"done": 1, "refused": 1}, g.Snapshot().Reloads)
+	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, g.Snapshot().Reloads)
 }
 
 // TestSettings: what is set is in force at once, until the configuration is read again.

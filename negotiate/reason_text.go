@@ -11,7 +11,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonPolicy: {
 		"policy", "No policy rule selects this connection.",
-		"Add a rule with action accelerate; `smcgw check` shows which rule a connection meets.",
+		"Add a rule with action accelerate. The first rule that matches decides; `smcgw policy` lists them in order.",
 	},
 	ReasonNeverList: {
 		"never_list", "The port is on the list of ports that are never touched unless a rule names them.",
@@ -126,8 +126,8 @@ var reasonTexts = [...]reasonText{
 		"soft: let its UDP port (smcgw devices) pass between the gateways, with full-size packets; shm: share shm_dir.",
 	},
 	ReasonDeviceFailed: {
-		"device_failed", "An RDMA device or queue pair failed on this host.",
-		"See the log for the device's error.",
+		"device_failed", "A device, queue pair or port of the gateway failed on this host.",
+		"`smcgw status` has a note that names it, `smcgw devices` and the log have the error.",
 	},
 	ReasonRPFilter: {
 		"rp_filter", "Reverse path filtering of the peer's host drops what its gateway, of an older version, passes to applications.",
@@ -135,7 +135,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonMode: {
 		"mode", "The mode is observe: the connection would have been offered.",
-		"Set mode: enforce.",
+		"Set mode: enforce; where the guard has tripped (smcgw status): smcgw on.",
 	},
 	ReasonNotWorthIt: {
 		"not_worth_it", "No sign, from earlier connections or yet, that carrying those of this service pays.",

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -92,6 +93,9 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 	lc.SetMultipathTCP(false)
 	ln, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: another bench --serve may run; --port takes another port, here and there", err)
+		}
 		return fmt.Errorf("bench --serve: %w", err)
 	}
 	if err := e.sayServing(ln.Addr().(*net.TCPAddr).AddrPort(), token); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -70,4 +71,15 @@ func TestBenchBetweenTwoProcesses(t *testing.T) {
 	e, _, stderr = testEnv()
 	require.Equal(t, exitFailed, run(t.Context(), e, append(args, "--token", "aaaaaaaaaaaaaaaaaaaaaaaaaa")))
 	require.Contains(t, stderr.String(), "refused by the serving host")
+}
+
+// A port that another program has names what to do.
+func TestServeWherePortIsTaken(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	e, stdout, stderr := testEnv()
+	require.Equal(t, exitFailed, run(t.Context(), e, []string{"bench", "--serve", "--listen", ln.Addr().String(), "--socket", "/nope/sock"}))
+	require.Empty(t, stdout.String())
+	require.Contains(t, stderr.String(), "address already in use: another bench --serve may run; --port takes another port, here and there")
 }

@@ -14,7 +14,7 @@ import (
 func newCodes(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:               "codes [NAME]",
-		Short:             "Explain the reasons for which a connection is not carried",
+		Short:             "Explain why connections are native or reset, or a gateway degraded",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeCodes,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -41,7 +41,7 @@ func newCodes(e *env) *cobra.Command {
 // findCode finds a reason by its name or its number.
 func findCode(list admin.CodeList, arg string) (admin.Code, bool) {
 	for _, c := range list.Codes {
-		if c.Name == arg || strconv.Itoa(c.Code) == arg {
+		if c.Name == arg || c.Code != 0 && strconv.Itoa(c.Code) == arg {
 			return c, true
 		}
 	}
@@ -51,15 +51,22 @@ func findCode(list admin.CodeList, arg string) (admin.Code, bool) {
 // explain is the manual page of one reason.
 func (e *env) explain(c admin.Code) error {
 	s := e.screen(e.stdout)
-	_, err := fmt.Fprintf(e.stdout, "%s (%d)\n\n%s%s%s", s.Paint(screen.Title, c.Name), c.Code,
-		s.Field("Meaning:", c.Meaning), s.Field("Fix:", c.Fix), s.Field("Metric:", c.Metric))
+	title := s.Paint(screen.Title, c.Name)
+	if c.Code != 0 {
+		title += fmt.Sprintf(" (%d)", c.Code)
+	}
+	text := title + "\n\n" + s.Field("Meaning:", c.Meaning) + s.Field("Fix:", c.Fix) + s.Field("Metric:", c.Metric)
+	if c.EndMetric != "" {
+		text += s.Field("", c.EndMetric)
+	}
+	_, err := fmt.Fprint(e.stdout, text)
 	return printed(err)
 }
 
 func codeRows(list admin.CodeList) [][]string {
 	rows := [][]string{{"CODE", "NAME", "MEANING"}}
 	for _, c := range list.Codes {
-		rows = append(rows, []string{strconv.Itoa(c.Code), c.Name, c.Meaning})
+		rows = append(rows, []string{strings.TrimPrefix(strconv.Itoa(c.Code), "0"), c.Name, c.Meaning})
 	}
 	return rows
 }

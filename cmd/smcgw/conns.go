@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,7 +38,8 @@ watch", and --follow, miss none.
 --since measures: TX/S and RX/S are what a connection moved a second in that time.
 -o wide adds the round trip and the packets that were sent again (soft), --details the
 queue pair: its number, how far each direction is, and what the peer lets come.
-CARRIER of a connection that nothing carries is its state.`, admin.HistorySize),
+CARRIER of a connection that nothing carries is its state. AT is when one ended, or was
+decided to stay native.`, admin.HistorySize),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	fs := c.Flags()
@@ -71,9 +73,18 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 		return err
 	}
 	if err := f.show(e, list); err != nil || !f.follow {
-		return err
+		return errors.Join(err, f.hint(e, list))
 	}
 	return e.watch(ctx, c, q.Filter)
+}
+
+// hint tells an operator at a terminal where connections are that are not carried.
+func (f *connsFlags) hint(e *env, list admin.ConnList) error {
+	if len(list.Conns) > 0 || !f.query.Live() || f.query.All || e.json || !e.screen(e.stdout).Terminal() {
+		return nil
+	}
+	_, err := fmt.Fprintln(e.stderr, "none is carried: --closed lists those that ended, --native those left native")
+	return printed(err)
 }
 
 func (f *connsFlags) show(e *env, list admin.ConnList) error {
@@ -144,22 +155,23 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 		rows[0] = append(rows[0], "TX/S", "RX/S")
 	}
 	if ended {
-		rows[0] = append(rows[0], "END")
+		rows[0] = append(rows[0], "END", "AT")
 	}
+	now := time.Now()
 	for i := range conns {
 		c := &conns[i]
 		row := []string{
 			strconv.FormatUint(c.ID, 10), c.Proto, string(c.Side), c.Local.String(), c.Remote.String(), c.State,
-			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), age(c.AgeSeconds), "", "",
+			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), ageCell(c), "", "",
 		}
 		if p := c.Pair; p != nil && p.RoundTripSeconds > 0 {
-			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+			row[11], row[12] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}
 		if measured {
 			row = append(row, rate(c.TxRate), rate(c.RxRate))
 		}
 		if ended {
-			row = append(row, string(c.End))
+			row = append(row, string(c.End), screen.Moment(c.EndedAt, now))
 		}
 		rows = append(rows, row)
 	}
@@ -167,7 +179,15 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 }
 
 // spareOfConns are the columns that say least about why a connection is not carried.
-func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE"} }
+func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT"} }
+
+// ageCell is empty for native connections, of which the end is not seen.
+func ageCell(c *admin.ConnInfo) string {
+	if c.End == admin.EndNative {
+		return ""
+	}
+	return age(c.AgeSeconds)
+}
 
 // howCell is what carries a connection, or else its state.
 func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }
@@ -186,11 +206,6 @@ func rate(n float64) string {
 		return ""
 	}
 	return screen.Size(uint64(n)) + "/s"
-}
-
-// roundTrip renders a short time.
-func roundTrip(seconds float64) string {
-	return time.Duration(seconds * float64(time.Second)).Round(time.Microsecond).String()
 }
 
 // reasonCell is the reason with the side that decided, in one field, or else why
@@ -221,7 +236,7 @@ func pairRows(conns []admin.ConnInfo) [][]string {
 		}
 		row = append(row, screen.Size(uint64(p.Unsent)), screen.Size(uint64(p.RingBytes)), screen.Size(uint64(p.Window)), strconv.Itoa(p.Credits), "", "", p.Blocked)
 		if p.RoundTripSeconds > 0 {
-			row[11], row[12] = roundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+			row[11], row[12] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}
 		rows = append(rows, row)
 	}

@@ -18,7 +18,7 @@ func newDevices(e *env) *cobra.Command {
 	var counters, details bool
 	c := &cobra.Command{
 		Use:   "devices",
-		Short: "List the RDMA devices of the gateway, and the RDMA adapters of the host",
+		Short: "List the RDMA devices of the gateway and the adapters of the host",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()

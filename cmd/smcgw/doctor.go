@@ -24,7 +24,7 @@ func newDoctor(e *env) *cobra.Command {
 	var configPath, peer string
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine this host: what a gateway needs, and what keeps connections native",
+		Short: "Examine this host: what a gateway needs and what it lacks",
 		Long: `Doctor looks at the kernel, the privileges, the settings and the devices of this host,
 at other software that decides about connections, at the configuration, and at the
 daemon if one answers. It changes nothing and needs no daemon. As root, and in the

@@ -60,6 +60,19 @@ func TestHelp(t *testing.T) {
 	require.Equal(t, string(want), all.String())
 }
 
+// TestHelpOnANarrowTerminal: help fits 80 columns.
+func TestHelpOnANarrowTerminal(t *testing.T) {
+	e, _, _ := testEnv()
+	for _, path := range append([][]string{nil}, commandPaths(newRoot(e))...) {
+		e, stdout, _ := testEnv()
+		e.terminal = func(io.Writer) int { return 80 }
+		require.Equal(t, exitOK, run(t.Context(), e, append(path, "--help")))
+		for line := range strings.Lines(stdout.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 81, "%v: %s", path, line)
+		}
+	}
+}
+
 // TestEveryVerbOffersJSON: all but those that print no data.
 func TestEveryVerbOffersJSON(t *testing.T) {
 	e, _, _ := testEnv()
@@ -83,16 +96,35 @@ func TestEveryVerbHasAScript(t *testing.T) {
 	}
 }
 
+// Lines of watch fit a terminal, and name the other host and the reason on each.
+func TestWatchOnANarrowTerminal(t *testing.T) {
+	for terminal, names := range map[int]string{
+		0:   "TIME EVENT ID SIDE LOCAL REMOTE CARRIER REASON TX RX",
+		100: "TIME EVENT LOCAL REMOTE CARRIER REASON",
+		80:  "TIME EVENT REMOTE CARRIER REASON",
+		40:  "TIME EVENT REMOTE CARRIER REASON",
+	} {
+		var list []string
+		for _, c := range columnsWithin(terminal) {
+			list = append(list, c.name)
+		}
+		require.Equal(t, names, strings.Join(list, " "), terminal)
+	}
+}
+
 // TestNarrowTerminal: no line of what people read while they look for a cause is wider than
 // a terminal of 80 columns, and no reason is shortened.
 func TestNarrowTerminal(t *testing.T) {
 	_, cfg := serveFake(t, "degraded")
-	for _, args := range [][]string{{"status"}, {"conns"}, {"conns", "--all"}, {"doctor"}, {"peers"}, {"policy"}, {"policy", "--services"}} {
+	for _, args := range [][]string{{"status"}, {"conns"}, {"conns", "--all"}, {"doctor"}, {"peers"}, {"policy"}, {"policy", "--services"}, {"codes"}, {"codes", "wire_reset"}, {"peers", "--services"}, {"stats"}} {
 		e, stdout, stderr := testEnv()
 		e.terminal, e.host = func(io.Writer) int { return 80 }, healthyHost()
 		e.rdma = func() (sysfs.Host, error) { return sampleRDMA(), nil }
 		e.getenv = func(name string) string { return map[string]string{"NO_COLOR": "1"}[name] }
-		run(t.Context(), e, append(args, "--socket", cfg.Admin))
+		if args[0] != "codes" {
+			args = append(args, "--socket", cfg.Admin)
+		}
+		run(t.Context(), e, args)
 		require.NotEmpty(t, stdout.String(), "%v %s", args, stderr)
 		for line := range strings.Lines(stdout.String()) {
 			require.LessOrEqual(t, utf8.RuneCountInString(line), 81, "%v: %s", args, line)

@@ -310,6 +310,7 @@ func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
 	}
 	if q.Ended() {
 		carried.ID, carried.Pair, carried.State, carried.End = 3, nil, "closed", admin.EndClosed
+		carried.EndedAt = time.Date(2026, 1, 20, 9, 30, 0, 0, time.UTC)
 		conns = append(conns, carried)
 	}
 	if q.Natives() {

@@ -61,7 +61,7 @@ func (e *env) screen(w io.Writer) *screen.Screen {
 	if e.terminal != nil {
 		columns = e.terminal(w)
 	}
-	return screen.New(w, columns, e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb")
+	return screen.New(w, columns, columns > 0 && e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb")
 }
 
 // list prints a table as the flags of withList say.

@@ -28,7 +28,7 @@ func newPeers(e *env) *cobra.Command {
 			if e.json {
 				return e.printJSON(list)
 			}
-			return e.list(screen.Listing{Rows: peerRows(list.Peers), Spare: []string{"BEGUN", "PORT", "MEMORY"}})
+			return e.list(screen.Listing{Rows: peerRows(list.Peers), Spare: []string{"BEGUN", "MEMORY", "FLOWS"}})
 		},
 	}
 	c.Flags().BoolVar(&services, "services", false, "list what rules with action auto have learned of services, and why")
@@ -40,7 +40,7 @@ func newPeers(e *env) *cobra.Command {
 func newPeersFlush(e *env) *cobra.Command {
 	return withSocket(e, withJSON(e, &cobra.Command{
 		Use:   "flush",
-		Short: "Forget refusals and what was learned of services: peers are asked again",
+		Short: "Forget refusals and what was learned: peers are asked again",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()

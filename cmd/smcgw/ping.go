@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/bench"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/pinged"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -25,7 +25,7 @@ func newPing(e *env) *cobra.Command {
 	var o bench.PingOptions
 	c := &cobra.Command{
 		Use:   "ping HOST[:PORT]",
-		Short: "Open connections to a service and say how they were carried, or why not",
+		Short: "Say whether connections to a service are carried, or why not",
 		Long: `Ping opens TCP connections to a service, as any program of this host would, and asks
 the gateway of this host what became of each. It sends nothing on them: the service
 accepts a connection that ends, as from a check of its health. Without PORT it takes
@@ -69,7 +69,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	defer c.Close()
 	o.Gateway = bench.Beside(c)
 	if !e.json {
-		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pingLine(t)) }
+		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pinged.Line(t)) }
 	}
 	r, err := bench.Ping(ctx, o)
 	if r == nil || err != nil && len(r.Tries) == 0 {
@@ -84,7 +84,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	if e.json {
 		err = errors.Join(err, e.printJSON(r))
 	} else {
-		_, errPrint := fmt.Fprint(e.stdout, pingSummary(r))
+		_, errPrint := fmt.Fprint(e.stdout, pinged.Summary(e.screen(e.stdout), r))
 		err = errors.Join(err, printed(errPrint))
 	}
 	switch {
@@ -96,63 +96,6 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 		return &exitError{exitFindings, errSaid}
 	}
 	return nil
-}
-
-// pingLine is what became of a connection.
-func pingLine(t bench.PingTry) string {
-	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, roundTrip(t.ConnectSeconds))
-	if t.Error != "" {
-		return line + "no connection: " + t.Error
-	}
-	line += string(t.Stage)
-	if t.Carrier != config.CarrierNone {
-		line += "  " + string(t.Carrier)
-	}
-	if t.MTU > 0 {
-		line += fmt.Sprintf("  mtu %d", t.MTU)
-	}
-	if t.Reason != "" {
-		line += "  " + t.Reason
-	}
-	if t.DecidedBy != "" {
-		line += "(" + t.DecidedBy + ")"
-	}
-	return line
-}
-
-// pingSummary counts, and explains each reason once.
-func pingSummary(r *bench.PingReport) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
-	if r.Failed < len(r.Tries) {
-		fmt.Fprintf(&b, "; connect %s / %s / %s (least, median, most)", roundTrip(r.Minimum), roundTrip(r.Median), roundTrip(r.Maximum))
-	}
-	b.WriteString("\n")
-	said := map[string]bool{}
-	for _, t := range r.Tries {
-		if t.Reason == "" || said[t.Reason] {
-			continue
-		}
-		said[t.Reason] = true
-		b.WriteString(reasonHelp(t.Reason, r.Offer))
-	}
-	return b.String()
-}
-
-// reasonHelp explains a reason.
-func reasonHelp(name string, offer bool) string {
-	if name == bench.ReasonUnseen {
-		return name + ": The gateway knows nothing of the connection.\n  > Run this in the network namespace of the gateway; see smcgw status.\n"
-	}
-	c, ok := admin.CodeNamed(name)
-	if !ok {
-		return name + ": a reason of a newer version\n"
-	}
-	text := fmt.Sprintf("%s: %s\n  > %s\n", c.Name, c.Meaning, c.Fix)
-	if !offer && name == "policy" {
-		text += "  > smcgw ping --offer says what the peer would do.\n"
-	}
-	return text
 }
 
 // services are the addresses that HOST[:PORT] names.

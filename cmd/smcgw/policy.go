@@ -30,7 +30,7 @@ service: what carrying them could gain.`,
 				return e.printJSON(p)
 			}
 			if services {
-				return e.list(screen.Listing{Rows: observedRows(p.Observed)})
+				return e.list(screen.Listing{Rows: observedRows(p.Observed), Spare: []string{"RATE"}})
 			}
 			return e.list(screen.Listing{Rows: ruleRows(p.Rules)})
 		},

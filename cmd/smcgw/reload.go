@@ -8,7 +8,7 @@ func newReload(e *env) *cobra.Command {
 	var replace bool
 	c := &cobra.Command{
 		Use:   "reload",
-		Short: "Have the gateway read its configuration again, or a newer program take over",
+		Short: "Read the configuration again, or let a newer program take over",
 		Long: `Reload has the gateway read its configuration again, as SIGHUP does, and says
 whether it is in force. If the file of the program is another one than runs, such as
 after an upgrade, the new program takes over instead: connections that are carried

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -47,10 +46,17 @@ found errors, or ping a native connection, 5 degraded (status --strict).`,
 	root.AddGroup(&cobra.Group{ID: groupNouns, Title: "What is going on:"}, &cobra.Group{ID: groupVerbs, Title: "Doing something:"})
 	root.SetHelpCommand(newHelp(e))
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(screen.Columns)))
+	out := e.screen(e.stdout)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(out.Width())))
 	root.SetVersionTemplate("smcgw {{.Version}}\n")
 	for _, verb := range verbs() {
 		root.AddCommand(verb(e))
+	}
+	for _, c := range append(root.Commands(), root) {
+		c.Long = out.Prose(c.Long)
+		for _, below := range c.Commands() {
+			below.Long = out.Prose(below.Long)
+		}
 	}
 	return root
 }

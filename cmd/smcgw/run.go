@@ -51,7 +51,7 @@ func newRun(e *env) *cobra.Command {
 	var quiet bool
 	c := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
-		Short: "Run one command with its connections carried, and tell how each went",
+		Short: "Run one command with its connections carried; tell how each went",
 		Long: `Run starts a command in a control group of its own, of which the gateway knows before:
 its TCP connections, from the first on, are carried where the peer can, whatever the
 rules say. The never-list, the mode, the kill switch and the limits of the gateway

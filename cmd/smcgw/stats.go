@@ -69,7 +69,7 @@ func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (admin
 func (e *env) showStats(st admin.Stats, span bool) error {
 	head := "since the start, " + age(st.Seconds) + " ago"
 	if span {
-		head = "in " + age(st.Seconds)
+		head = "in the last " + age(st.Seconds)
 	}
 	if _, err := fmt.Fprintln(e.stdout, head); err != nil {
 		return printed(err)

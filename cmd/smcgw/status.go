@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os/signal"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newStatus(e *env) *cobra.Command {
@@ -60,7 +62,7 @@ func (e *env) showStatus(st admin.Status, brief bool) error {
 	}
 	text := out.Paint(as, out.Hang(headline(st), 2)) + "\n"
 	if !brief {
-		text += details(out, st)
+		text += details(out, st, cmp.Or(e.socket, defaultConfig().Admin))
 	}
 	_, err := fmt.Fprint(e.stdout, text)
 	return printed(err)
@@ -112,8 +114,8 @@ func blockedLegs(l admin.BlockedLegs) string {
 	}
 }
 
-// details are the lines below the headline.
-func details(s *screen.Screen, st admin.Status) string {
+// details are the lines below the headline, of the daemon at a socket.
+func details(s *screen.Screen, st admin.Status, socket string) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
@@ -132,13 +134,11 @@ func details(s *screen.Screen, st admin.Status) string {
 	}
 	line("memory", "%s used, %s reserved of %s", screen.Size(st.Memory.UsedBytes), screen.Size(st.Memory.ReservedBytes), screen.Size(st.Memory.LimitBytes))
 	line("peers", "%d known", st.Peers)
-	for _, d := range []struct {
-		name string
-		info *admin.DrainInfo
-	}{{"draining", st.Draining}, {"old", st.Predecessor}} {
-		if d.info != nil {
-			line(d.name, "%s", drainText(*d.info))
-		}
+	if st.Draining != nil {
+		line("draining", "%s", drainText(*st.Draining))
+	}
+	if st.Predecessor != nil {
+		line("old", "the gateway before this one serves its last connections: %s; see smcgw conns --socket %s", drainText(*st.Predecessor), socket+config.DrainingSuffix)
 	}
 	if l := st.FlowLimit; l.Now < l.Configured {
 		line("limit", "%d connections instead of %d: a descriptor each (ulimit -n, LimitNOFILE)", l.Now, l.Configured)
@@ -147,7 +147,7 @@ func details(s *screen.Screen, st admin.Status) string {
 		line("log", "%d lines lost: they could not be written", st.LogDropped)
 	}
 	for _, name := range st.Degraded {
-		if code, ok := admin.CodeNamed(name); ok {
+		if code, ok := admin.CodeNamed(name); ok && code.Code != 0 { // the others have notes
 			line("degraded", "%s: %s %s", name, code.Meaning, code.Fix)
 		}
 	}

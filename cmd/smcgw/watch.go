@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -117,39 +120,80 @@ func ignoreEnough(err error) error {
 	return err
 }
 
-// eventLine are the widths of the columns of events, which come one by one.
-const eventLine = "%-12s %-8s %-7s %-6s %-21s %-21s %-11s %-28s %8s %8s\n"
+// eventColumn is a column of events, which come one by one: its width is fixed.
+type eventColumn struct {
+	name  string
+	width int
+	cell  func(ev *admin.Event, c *admin.ConnInfo) string
+}
+
+func eventColumns() []eventColumn {
+	return []eventColumn{
+		{"TIME", 12, func(ev *admin.Event, _ *admin.ConnInfo) string { return eventTime(ev) }},
+		{"EVENT", 8, func(ev *admin.Event, _ *admin.ConnInfo) string { return string(ev.Event) }},
+		{"ID", 7, func(_ *admin.Event, c *admin.ConnInfo) string { return strconv.FormatUint(c.ID, 10) }},
+		{"SIDE", 6, func(_ *admin.Event, c *admin.ConnInfo) string { return string(c.Side) }},
+		{"LOCAL", 21, func(_ *admin.Event, c *admin.ConnInfo) string { return c.Local.String() }},
+		{"REMOTE", 21, func(_ *admin.Event, c *admin.ConnInfo) string { return c.Remote.String() }},
+		{"CARRIER", 9, func(_ *admin.Event, c *admin.ConnInfo) string { return howCell(c) }},
+		{"REASON", 24, func(_ *admin.Event, c *admin.ConnInfo) string { return reasonCell(c) }},
+		{"TX", 8, func(_ *admin.Event, c *admin.ConnInfo) string { return sizeCell(c, c.TxBytes) }},
+		{"RX", 8, func(_ *admin.Event, c *admin.ConnInfo) string { return sizeCell(c, c.RxBytes) }},
+	}
+}
+
+// columnsWithin are the columns of events that a terminal has room for, all for 0.
+func columnsWithin(terminal int) []eventColumn {
+	columns := eventColumns()
+	for _, spare := range []string{"RX", "TX", "ID", "SIDE", "LOCAL"} {
+		width := -1
+		for _, c := range columns {
+			width += c.width + 1
+		}
+		if terminal == 0 || width <= terminal {
+			break
+		}
+		columns = slices.DeleteFunc(columns, func(c eventColumn) bool { return c.name == spare })
+	}
+	return columns
+}
 
 // showEvent returns what prints events; the first is behind a header.
 func (e *env) showEvent() func(admin.Event) error {
-	header := e.noHeader
+	header, width := e.noHeader, 0
+	if s := e.screen(e.stdout); s.Terminal() && e.output != outputWide {
+		width = s.Width()
+	}
+	columns := columnsWithin(width)
 	return func(ev admin.Event) error {
 		if e.json {
 			return e.printJSON(ev)
 		}
 		if !header {
 			header = true
-			if _, err := fmt.Fprintf(e.stdout, eventLine, "TIME", "EVENT", "ID", "SIDE", "LOCAL", "REMOTE", "CARRIER", "REASON", "TX", "RX"); err != nil {
-				return printed(err)
+			if err := e.printColumns(columns, func(c eventColumn) string { return c.name }); err != nil {
+				return err
 			}
 		}
-		return e.printEvent(ev)
+		if ev.Conn == nil {
+			_, err := fmt.Fprintf(e.stdout, "%-12s %-8s %d events: this reader was too slow\n", eventTime(&ev), ev.Event, ev.Lost)
+			return printed(err)
+		}
+		return e.printColumns(columns, func(c eventColumn) string { return c.cell(&ev, ev.Conn) })
 	}
 }
 
-func (e *env) printEvent(ev admin.Event) error {
-	at := ev.At.Local().Format("15:04:05.000")
-	c := ev.Conn
-	if c == nil {
-		_, err := fmt.Fprintf(e.stdout, "%-12s %-8s %d events: this reader was too slow\n", at, ev.Event, ev.Lost)
-		return printed(err)
-	}
-	cells := []any{at, string(ev.Event), strconv.FormatUint(c.ID, 10), string(c.Side), c.Local.String(), c.Remote.String(), howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes)}
-	for i, cell := range cells {
-		if cells[i] = screen.Printable(cell.(string)); cells[i] == "" {
-			cells[i] = "-"
+func eventTime(ev *admin.Event) string { return ev.At.Local().Format("15:04:05.000") }
+
+// printColumns prints a line.
+func (e *env) printColumns(columns []eventColumn, cell func(eventColumn) string) error {
+	var b strings.Builder
+	for i, c := range columns {
+		if i > 0 {
+			b.WriteByte(' ')
 		}
+		fmt.Fprintf(&b, "%-*s", c.width, cmp.Or(screen.Printable(cell(c)), "-"))
 	}
-	_, err := fmt.Fprintf(e.stdout, eventLine, cells...)
+	_, err := fmt.Fprintln(e.stdout, strings.TrimRight(b.String(), " "))
 	return printed(err)
 }

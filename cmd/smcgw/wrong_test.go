@@ -34,7 +34,7 @@ var wrongConfigs = []struct {
 	}},
 	{"port 0", "policy: [{match: {ports: [0]}}]", 4, []string{"0 is not a port"}},
 	{"device that is not there", "devices: [eht0]", 0, []string{"there is no network device eht0 in this network namespace: see ip link"}},
-	{"tab", "mode:\n\toff", 4, []string{":2: not YAML: found character that cannot start any token"}},
+	{"tab", "mode:\n\toff", 4, []string{":2: not YAML: found character that cannot start any token: a tab, perhaps, where only spaces may be"}},
 	{"policy is no list", "policy: {match: {}}", 4, []string{"policy: must be a list, not a set of fields"}},
 	{"one name twice", "policy: [{name: a, action: pass}, {name: a, action: pass}]", 4, []string{`policy[1].name: "a" names two rules`}},
 	{"unreachable rule", "policy: [{name: all, action: pass}, {name: redis, match: {ports: [6379]}, action: accelerate}]", 0, []string{

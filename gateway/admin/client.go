@@ -188,7 +188,7 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
 	if resp.StatusCode == http.StatusConflict {
-		return nil, fmt.Errorf("%w: %w", errRefused, replyError(resp.StatusCode, text))
+		return nil, fmt.Errorf("%w: %s", errRefused, replyText(resp.StatusCode, text))
 	}
 	return nil, replyError(resp.StatusCode, text)
 }
@@ -198,7 +198,7 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("admin socket %s: %w", c.path, os.ErrPermission)
+		return fmt.Errorf("admin socket %s: %w: it answers root, the daemon's user, and members of its group", c.path, os.ErrPermission)
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
@@ -211,12 +211,18 @@ func (c *Client) unreachable(err error) error {
 
 // replyError is the daemon's own error.
 func replyError(code int, body []byte) error {
+	text := replyText(code, body)
+	if code == http.StatusForbidden {
+		return fmt.Errorf("%w: %s", ErrForbidden, text)
+	}
+	return fmt.Errorf("answer of the daemon: %s", text)
+}
+
+// replyText is what the daemon says about its error.
+func replyText(code int, body []byte) string {
 	var doc errorDoc
 	if err := json.Unmarshal(body, &doc); err != nil || doc.Error == "" {
-		doc.Error = http.StatusText(code)
+		return http.StatusText(code)
 	}
-	if code == http.StatusForbidden {
-		return fmt.Errorf("%w: %s", ErrForbidden, doc.Error)
-	}
-	return fmt.Errorf("answer of the daemon: %s", doc.Error)
+	return doc.Error
 }

@@ -1,15 +1,22 @@
 package admin
 
-import "github.com/smcgw/smcgw/negotiate"
+import (
+	"slices"
 
-// Code explains one reason for which a connection is not carried.
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Code explains one reason for which a connection is not carried, or for which a gateway
+// does less than its configuration says.
 type Code struct {
-	Code    int    `json:"code"`
+	Code    int    `json:"code"` // 0: of the gateway, not of a connection
 	Name    string `json:"name"`
 	Meaning string `json:"meaning"`
 	Fix     string `json:"fix"`
 	// Metric is the series that counts it, as a Prometheus selector.
 	Metric string `json:"metric"`
+	// EndMetric is the one that counts carried connections that it ended, if it can.
+	EndMetric string `json:"end_metric,omitempty"`
 }
 
 // CodeList is the document of codes.
@@ -18,27 +25,61 @@ type CodeList struct {
 	Codes  []Code `json:"codes"`
 }
 
-// Codes explains every reason, in the order of their numbers.
+// gatewayCodes explains what a gateway is degraded by and no reason of a connection is.
+func gatewayCodes() []Code {
+	return []Code{
+		{
+			Name: ConfigRefused, Meaning: "The configuration was read again and refused; the one before stays in force.",
+			Fix:    "smcgw check shows every error; correct them, then smcgw reload. A change that takes a restart: smcgw reload --replace.",
+			Metric: `smcgw_degraded{reason="` + ConfigRefused + `"}`,
+		},
+		{
+			Name: GuardTripped, Meaning: "The guard of the configuration saw too many aborted or slower connections: new ones are native, as in the mode observe.",
+			Fix:    "smcgw status says what the guard counted; smcgw conns --closed --end aborted shows which. smcgw on carries again.",
+			Metric: "smcgw_guard_tripped",
+		},
+	}
+}
+
+// Codes explains every reason, in the order of their numbers, and then what degrades a
+// gateway.
 func Codes() CodeList {
 	list := CodeList{Schema: codesSchema}
 	for _, r := range negotiate.Reasons() {
 		list.Codes = append(list.Codes, newCode(r))
 	}
+	list.Codes = append(list.Codes, gatewayCodes()...)
 	return list
 }
 
 // CodeNamed explains the reason of this name.
 func CodeNamed(name string) (Code, bool) {
-	r, ok := negotiate.ParseReason(name)
-	if !ok {
-		return Code{}, false
+	if r, ok := negotiate.ParseReason(name); ok {
+		return newCode(r), true
 	}
-	return newCode(r), true
+	list := gatewayCodes()
+	if i := slices.IndexFunc(list, func(c Code) bool { return c.Name == name }); i >= 0 {
+		return list[i], true
+	}
+	return Code{}, false
 }
 
 func newCode(r negotiate.Reason) Code {
-	return Code{
+	c := Code{
 		Code: int(r), Name: r.String(), Meaning: r.Meaning(), Fix: r.Fix(),
 		Metric: `smcgw_fallbacks_total{reason="` + r.String() + `"}`,
+	}
+	if slices.Contains(ResetReasons(), r) {
+		c.EndMetric = `smcgw_connections_ended_total{reason="` + r.String() + `"}`
+	}
+	return c
+}
+
+// ResetReasons are the reasons for which carried connections are reset.
+func ResetReasons() []negotiate.Reason {
+	return []negotiate.Reason{
+		negotiate.ReasonAppReset, negotiate.ReasonWireReset, negotiate.ReasonPeerDead, negotiate.ReasonDrained, negotiate.ReasonOff,
+		negotiate.ReasonDeviceFailed, negotiate.ReasonLostBytes, negotiate.ReasonStalled, negotiate.ReasonProtocolError,
+		negotiate.ReasonInternalError, negotiate.ReasonClientGone,
 	}
 }

@@ -23,6 +23,9 @@ const (
 // than what is in force. The other words of Status.Degraded are reasons of negotiate.
 const ConfigRefused = "config_refused"
 
+// GuardTripped is what a gateway is degraded by while its guard keeps connections native.
+const GuardTripped = "guard_tripped"
+
 // Status is the answer to "what is the gateway doing". The admin server sets
 // Schema; the source of the status need not.
 type Status struct {
@@ -119,16 +122,18 @@ type ConnInfo struct {
 	DecidedBy string `json:"decided_by,omitempty"`
 	// Demoted says why a connection whose carrier is relay has left another one:
 	// a reason of negotiate, [DemotedByOperator] or [DemotedByPeer].
-	Demoted    string  `json:"demoted,omitempty"`
-	TxBytes    uint64  `json:"tx_bytes"`
-	RxBytes    uint64  `json:"rx_bytes"`
+	Demoted string `json:"demoted,omitempty"`
+	TxBytes uint64 `json:"tx_bytes"`
+	RxBytes uint64 `json:"rx_bytes"`
+	// AgeSeconds is 0 of a native connection: the gateway sees its beginning only.
 	AgeSeconds float64 `json:"age_seconds"`
 	// TxRate and RxRate are bytes a second, where they were measured.
 	TxRate float64 `json:"tx_bytes_per_second,omitempty"`
 	RxRate float64 `json:"rx_bytes_per_second,omitempty"`
 	// Pair is the queue pair that carries, where it was asked for.
 	Pair *PairInfo `json:"pair,omitempty"`
-	// End says how a connection of the history ended, EndedAt when.
+	// End says how a connection of the history ended, EndedAt when: of a native one, when
+	// that was decided.
 	End     End       `json:"end,omitempty"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }

@@ -63,7 +63,7 @@ func requireReadsBack[T any](t *testing.T, doc T, into *T) {
 func TestEveryReasonIsExplained(t *testing.T) {
 	list := Codes()
 	require.Equal(t, codesSchema, list.Schema)
-	require.Len(t, list.Codes, len(negotiate.Reasons()))
+	require.Len(t, list.Codes, len(negotiate.Reasons())+2)
 	for _, c := range list.Codes {
 		require.NotEmpty(t, c.Meaning, c.Name)
 		require.NotEmpty(t, c.Fix, c.Name)
@@ -73,6 +73,8 @@ func TestEveryReasonIsExplained(t *testing.T) {
 	}
 	_, ok := CodeNamed("no_such_reason")
 	require.False(t, ok)
+	_, ok = CodeNamed(GuardTripped)
+	require.True(t, ok)
 	c, ok := CodeNamed("peer_no_option")
 	require.True(t, ok)
 	require.Equal(t, 20, c.Code)

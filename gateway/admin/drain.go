@@ -55,7 +55,7 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "drain: "+err.Error())
 		return
 	}
-	if s.succession.busy() {
+	if s.succession.underWay() {
 		writeError(w, http.StatusConflict, errTakeoverUnderWay.Error())
 		return
 	}

@@ -58,13 +58,16 @@ func (f OffFlag) Set(off bool) error {
 	if fi, err := os.Stat(f.path); err == nil && fi.Mode().IsRegular() { // perhaps of another user
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
-		return fmt.Errorf("make state directory: %w", err)
+	err := os.MkdirAll(filepath.Dir(f.path), 0o755)
+	if err != nil {
+		err = fmt.Errorf("make state directory: %w", err)
+	} else if err = os.WriteFile(f.path, []byte(offFlagText), 0o644); err != nil {
+		err = fmt.Errorf("write off flag: %w", err)
 	}
-	if err := os.WriteFile(f.path, []byte(offFlagText), 0o644); err != nil {
-		return fmt.Errorf("write off flag: %w", err)
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w: it takes root, or the daemon's user", err)
 	}
-	return nil
+	return err
 }
 
 // writable fails where the file could not be made.

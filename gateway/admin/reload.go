@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // reloadRequest is the body of POST /v1/reload.
@@ -52,15 +54,29 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case successor != nil:
 		message = "a new gateway has taken over"
-		err = s.awaitSuccessor(successor)
+		if err = s.awaitSuccessor(successor); err != nil {
+			err = s.besideOld(err)
+		}
 	default:
-		err = s.ctl.Reload()
+		if err = s.ctl.Reload(); errors.Is(err, config.ErrRestart) {
+			err = fmt.Errorf("%w\nsmcgw reload --replace puts all of it in force: carried connections go on", err)
+		}
 	}
 	if err != nil {
 		writeError(w, http.StatusConflict, err.Error())
 		return
 	}
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "reload", Message: message})
+}
+
+// besideOld names what keeps any successor from taking over: a gateway that drains.
+func (s *Server) besideOld(err error) error {
+	old := s.predecessor()
+	if old == nil {
+		return err
+	}
+	return fmt.Errorf("%w (connections: %d, for %v at most); to reset them now: smcgw drain --timeout 1s --socket %s",
+		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, s.socket.path+config.DrainingSuffix)
 }
 
 // awaitSuccessor waits until this gateway has left new connections to the successor.

@@ -19,7 +19,7 @@ import (
 )
 
 // errAdminInUse is returned when another daemon lives on the admin socket.
-var errAdminInUse = errors.New("admin socket in use by another daemon")
+var errAdminInUse = errors.New("admin socket in use by another daemon: end that (smcgw drain), or replace it (smcgw up --takeover)")
 
 // adminSocket is the listening admin socket and the lock that says whose it is.
 type adminSocket struct {

@@ -58,6 +58,13 @@ func (s *succession) busy() bool {
 	return s.state != successionAlone
 }
 
+// underWay reports whether a successor is between its first step and its last.
+func (s *succession) underWay() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == successionClaimed || s.state == successionYielded
+}
+
 // claim begins a takeover for the holder of token.
 func (s *succession) claim(token string) error {
 	s.mu.Lock()

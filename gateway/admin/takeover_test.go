@@ -66,6 +66,12 @@ func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	require.Equal(t, 3, st.Predecessor.Flows)
 	_, err = NewClient(a.cfg.Admin + ".old").TakeOver(t.Context())
 	require.ErrorIs(t, err, errRefused, "one that drains is nobody's to take over")
+	sooner, cancel := context.WithCancel(t.Context())
+	_, err = NewClient(a.cfg.Admin+".old").Drain(sooner, time.Second, func(DrainInfo) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []time.Duration{7 * time.Second, time.Second}, a.ctl.drained, "one that drains can be told to end sooner")
+	require.ErrorContains(t, b.besideOld(errSuccessorLate), "a gateway that drains is still there (connections: 3, for 5s at most); "+
+		"to reset them now: smcgw drain --timeout 1s --socket "+a.cfg.Admin+".old")
 
 	a.beside = true
 	a.stop()

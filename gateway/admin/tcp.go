@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // tcpServer serves something over TCP, if that is configured. Its port can be given up
@@ -36,6 +38,9 @@ func (s *tcpServer) listenLocked() error {
 	}
 	ln, err := net.Listen("tcp", s.addr)
 	if err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = fmt.Errorf("%w: another program has the port; listen: in the configuration names another", err)
+		}
 		return fmt.Errorf("listen for %s: %w", s.name, err)
 	}
 	s.ln = ln

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -78,6 +79,9 @@ func syntaxError(err error) error {
 	if m := yamlLine.FindStringSubmatch(fe.Msg); m != nil {
 		fe.Line, _ = strconv.Atoi(m[1])
 		fe.Msg = "not YAML: " + fe.Msg[len(m[0]):]
+		if strings.Contains(fe.Msg, "cannot start any token") {
+			fe.Msg += ": a tab, perhaps, where only spaces may be"
+		}
 	}
 	return fe
 }

@@ -6,17 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/negotiate"
 )
-
-// resets are the reasons for which carried connections are reset.
-func resets() []negotiate.Reason {
-	return []negotiate.Reason{
-		negotiate.ReasonAppReset, negotiate.ReasonWireReset, negotiate.ReasonPeerDead, negotiate.ReasonDrained, negotiate.ReasonOff,
-		negotiate.ReasonDeviceFailed, negotiate.ReasonLostBytes, negotiate.ReasonStalled, negotiate.ReasonProtocolError,
-		negotiate.ReasonInternalError, negotiate.ReasonClientGone,
-	}
-}
 
 // ends are all of the counted ends, and 0 for those that may come: an increase from a
 // series that is not there is none to an alert.
@@ -24,7 +14,7 @@ func ends(counted []admin.EndCount) []admin.EndCount {
 	counts := map[admin.EndCount]uint64{}
 	for _, side := range []config.Side{config.SideClient, config.SideServer} {
 		counts[admin.EndCount{Reason: string(admin.EndClosed), Side: side}] = 0
-		for _, r := range resets() {
+		for _, r := range admin.ResetReasons() {
 			for _, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
 				counts[admin.EndCount{Reason: r.String(), Side: side, DecidedBy: by}] = 0
 			}

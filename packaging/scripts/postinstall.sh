@@ -13,7 +13,9 @@ systemctl daemon-reload
 if systemctl is-active --quiet smcgw.service; then
 	# The new program takes over; connections that are carried go on.
 	systemctl reload smcgw.service ||
-		echo "smcgw: the gateway before goes on; why is in journalctl -u smcgw. Try again: systemctl reload smcgw" >&2
+		printf '%s\n' "smcgw: the new version has not taken over, and the gateway before goes on:" \
+			"  journalctl -u smcgw says why; systemctl reload smcgw tries again" >&2
 elif ! systemctl is-enabled --quiet smcgw.service; then
-	echo "smcgw: not started. To begin: edit /etc/smcgw/smcgw.yaml, then systemctl enable --now smcgw"
+	printf '%s\n' "smcgw: not started. systemctl enable --now smcgw only observes at first;" \
+		"  what comes next: /usr/share/doc/smcgw/operations/quickstart.md"
 fi

@@ -86,6 +86,28 @@ func TestFaultDrain(t *testing.T) {
 
 	t.Run("bytes that an application has yet to read", func(t *testing.T) { drainBehindASlowReader(t, w, count) })
 
+	t.Run("one that was replaced, sooner", func(t *testing.T) {
+		g := w.up(w.h1, settings{})
+		held := w.holdCarried(t, g, 2)
+		next := g.upgrade("--drain-timeout", "5m")
+		count.faults(1)
+		out, err := next.cli("reload", "--replace")
+		require.Error(t, err)
+		require.Contains(t, out, "a gateway that drains is still there (connections: 2, for ")
+		require.Contains(t, out, "smcgw drain --timeout 1s --socket "+g.socket)
+		out, err = g.cli("drain", "--timeout", "1s")
+		require.Error(t, err)
+		require.Contains(t, out, "2 connections reset by the drain")
+		for _, e := range awaitEnded(t, held, 2) {
+			require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
+		}
+		require.NoError(t, held.CloseInput())
+		g.ended(t)
+		out, err = next.cli("drain")
+		require.NoError(t, err, out)
+		next.ended(t)
+	})
+
 	t.Run("to the deadline", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
 		held := w.holdCarried(t, g, 4)

@@ -11,7 +11,7 @@ import (
 )
 
 // Name is what the gateway is degraded by while its guard keeps connections native.
-const Name = "guard_tripped"
+const Name = admin.GuardTripped
 
 // Keeper is the guard of a daemon, for all of its goroutines. The zero value is off.
 type Keeper struct {

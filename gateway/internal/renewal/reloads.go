@@ -1,11 +1,14 @@
 package renewal
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Reloads are the attempts to read the configuration again. The zero value is ready to
@@ -37,8 +40,12 @@ func (r *Reloads) Tell(st *admin.Status) {
 		return
 	}
 	st.Degraded = append(st.Degraded, admin.ConfigRefused)
-	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %v; correct it (smcgw check) and reload",
-		r.at.Format(time.RFC3339), r.err))
+	remedy := "correct it (smcgw check) and reload"
+	if errors.Is(r.err, config.ErrRestart) {
+		remedy = "smcgw reload --replace puts it in force"
+	}
+	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %s; %s",
+		r.at.Format(time.RFC3339), strings.ReplaceAll(r.err.Error(), "\n", "; "), remedy))
 }
 
 // AddTo copies the counters.

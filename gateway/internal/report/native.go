@@ -1,8 +1,6 @@
 package report
 
 import (
-	"time"
-
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -16,7 +14,7 @@ func Native(id uint64, e ebpf.Event) admin.ConnInfo {
 	return admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: SideOf(e.Side), Local: e.Tuple.Local, Remote: e.Tuple.Remote,
 		State: life.Native.String(), Reason: r.String(), DecidedBy: admin.DecidedBy(remoteReason(r)),
-		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
+		End: admin.EndNative, EndedAt: e.At,
 	}
 }
 

@@ -26,6 +26,7 @@ type Listing struct {
 const (
 	gap      = 2 // between columns
 	leastCut = 8 // of a cell that is shortened
+	below    = 4 // where text begins that has no room beside its row
 )
 
 // List prints a table.
@@ -139,6 +140,10 @@ func (s *Screen) row(row []string, widths []int, l Listing, header bool) string 
 	for j, cell := range row {
 		last := j == len(row)-1
 		if last && l.Prose && !l.All {
+			if s.Terminal() && !header && at+utf8.RuneCountInString(cell) > s.columns() && s.columns()-at < leastText {
+				b.WriteString("\n" + strings.Repeat(" ", below))
+				at = below
+			}
 			cell = s.Hang(cell, at)
 		}
 		style := words[cell]

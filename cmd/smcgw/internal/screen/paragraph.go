@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -18,6 +19,22 @@ func (s *Screen) Field(name, text string) string {
 // Paragraph wraps a text.
 func (s *Screen) Paragraph(text string) string {
 	return s.Hang(text, 0) + "\n"
+}
+
+// Prose fits paragraphs that are wrapped by hand into a terminal that is narrower than
+// they are. Those with an indented line, such as lists, stay as they are.
+func (s *Screen) Prose(text string) string {
+	if !s.Terminal() {
+		return text
+	}
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		wide := slices.ContainsFunc(strings.Split(p, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > s.columns() })
+		if wide && !strings.Contains("\n"+p, "\n ") {
+			paragraphs[i] = s.Hang(strings.ReplaceAll(p, "\n", " "), 0)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // Hang wraps a text that begins at a column, below its beginning.

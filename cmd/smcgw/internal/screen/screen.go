@@ -23,6 +23,14 @@ func New(out io.Writer, terminal int, colour bool) *Screen {
 // Terminal reports whether someone looks on.
 func (s *Screen) Terminal() bool { return s.terminal > 0 }
 
+// Width is how long a line may be, where it can be wrapped.
+func (s *Screen) Width() int {
+	if !s.Terminal() {
+		return Columns
+	}
+	return s.columns()
+}
+
 // columns is how long a line of a terminal may be.
 func (s *Screen) columns() int { return min(s.terminal, Columns) }
 

@@ -90,6 +90,24 @@ func TestParagraphs(t *testing.T) {
 	require.Equal(t, strings.Repeat("word ", 7)+"word\nword\n", s.Paragraph(strings.Repeat("word ", 9)))
 }
 
+// Paragraphs of a help text fit a narrow terminal; lists and wider terminals keep their lines.
+func TestProse(t *testing.T) {
+	text := strings.Repeat("word ", 10) + "\n" + "more words here\n\n  list   " + strings.Repeat("x ", 30) + "\n\nshort\nlines"
+	require.Equal(t, text, New(nil, 0, false).Prose(text))
+	require.Equal(t, text, New(nil, 90, false).Prose(text))
+	narrow := New(nil, 42, false).Prose(text)
+	require.Equal(t, strings.Repeat("word ", 7)+"word\nword word more words here\n\n  list   "+strings.Repeat("x ", 30)+"\n\nshort\nlines", narrow)
+}
+
+// A text without room beside its row stands below it.
+func TestProseBelow(t *testing.T) {
+	l := Listing{Prose: true, Rows: [][]string{{"ADDRESS", "WHY"}, {strings.Repeat("a", 40), strings.Repeat("word ", 10) + "end"}, {"b", "short"}}}
+	require.Equal(t, ""+
+		"ADDRESS                                   WHY\n"+
+		strings.Repeat("a", 40)+"  \n    word word word word word word word word word word end\n"+
+		"b                                         short\n", list(t, 60, false, l))
+}
+
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := New(&out, 80, false).Progress()
@@ -111,4 +129,11 @@ func TestProgress(t *testing.T) {
 	quiet.Show(1, 2, "x")
 	quiet.Clear()
 	require.Empty(t, out.String())
+}
+
+func TestMoment(t *testing.T) {
+	now := time.Date(2026, 11, 22, 15, 0, 0, 0, time.Local)
+	require.Equal(t, "14:59:01", Moment(now.Add(-59*time.Second), now))
+	require.Equal(t, "2026-11-20", Moment(now.Add(-48*time.Hour), now))
+	require.Empty(t, Moment(time.Time{}, now))
 }

@@ -3,6 +3,7 @@ package screen
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Size renders a number of bytes for people, as one word.
@@ -21,4 +22,22 @@ func Part(part, whole uint64) string {
 		return ""
 	}
 	return strconv.FormatUint(min(part*100/whole, 100), 10) + "%"
+}
+
+// RoundTrip renders a short time.
+func RoundTrip(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Microsecond).String()
+}
+
+// Moment renders when something was: the time of the last day, or else the date. The zero
+// time is empty.
+func Moment(at, now time.Time) string {
+	switch {
+	case at.IsZero():
+		return ""
+	case now.Sub(at) < 24*time.Hour:
+		return at.Local().Format(time.TimeOnly)
+	default:
+		return at.Local().Format(time.DateOnly)
+	}
 }

@@ -24,7 +24,7 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 	var b, left strings.Builder
 	never := config.Config{}.WithDefaults().NeverPorts()
 	for _, o := range merged(p.Observed) {
-		seen := fmt.Sprintf("%s port %d: %d connections, %s, %s bulk", o.Side, o.Port, o.Connections, screen.Size(o.Bytes.Tx+o.Bytes.Rx), cmp.Or(screen.Part(o.BulkBytes, o.Bytes.Tx+o.Bytes.Rx), "none"))
+		seen := fmt.Sprintf("%s port %d: %s, %s, %s bulk", o.Side, o.Port, counted(o.Connections), screen.Size(o.Bytes.Tx+o.Bytes.Rx), cmp.Or(screen.Part(o.BulkBytes, o.Bytes.Tx+o.Bytes.Rx), "none"))
 		switch {
 		case o.Carries:
 			fmt.Fprintf(&left, "# %s: rule %s\n", seen, cmp.Or(o.Rule, "none"))
@@ -40,6 +40,9 @@ func Configuration(p *admin.PolicyReport, percent string) (text string, rules in
 		}
 	}
 	head := "schema: smcgw/v1\nmode: observe\nrollout: { percent: " + percent + " }\n"
+	if len(p.Observed) == 0 {
+		left.WriteString("# Nothing to propose: no connection has ended in the mode observe since the gateway started.\n")
+	}
 	if rules == 0 {
 		return head + "policy: []\n" + left.String(), 0
 	}
@@ -87,6 +90,13 @@ func merged(list []admin.ObservedService) (out []*admin.ObservedService) {
 	return out
 }
 
+func counted(connections uint64) string {
+	if connections == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", connections)
+}
+
 // suggestedRule is a rule about a service. A client learns whether carrying pays; a server
 // answers those that ask.
 func suggestedRule(o *admin.ObservedService) string {
@@ -98,7 +108,7 @@ func suggestedRule(o *admin.ObservedService) string {
 	if !o.MoreHosts && len(o.Hosts) <= maxNamedHosts {
 		match += ", peers: [" + hostList(o.Hosts) + "]"
 	}
-	return fmt.Sprintf("- { name: %s-%d, match: { %s }, action: %s }", o.Side, o.Port, match, action)
+	return fmt.Sprintf("- name: %s-%d\n    match: { %s }\n    action: %s", o.Side, o.Port, match, action)
 }
 
 func hostList(hosts []netip.Addr) string {

@@ -34,6 +34,13 @@ func TestSuggestionIsAConfiguration(t *testing.T) {
 	})
 }
 
+// Where nothing was seen the proposal says so.
+func TestNothingToSuggest(t *testing.T) {
+	text, rules := Configuration(&admin.PolicyReport{}, "10%")
+	require.Zero(t, rules)
+	require.Contains(t, text, "policy: []\n# Nothing to propose: no connection has ended in the mode observe")
+}
+
 func drawObserved(t *rapid.T) admin.ObservedService {
 	host := rapid.Custom(func(t *rapid.T) netip.Addr {
 		b := rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "ip4")

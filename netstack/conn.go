@@ -148,7 +148,7 @@ func (c *Conn) Abort() {
 	if c.ended.Swap(true) {
 		return
 	}
-	defer close(c.left)
+	defer c.leave()
 	c.notify.fn.Store(nil)
 	c.f.reset.Store(true)
 	if !c.endMini(true) {
@@ -163,7 +163,7 @@ func (c *Conn) Forget() {
 	if c.ended.Swap(true) {
 		return
 	}
-	defer close(c.left)
+	defer c.leave()
 	c.notify.fn.Store(nil)
 	c.s.retire(c.f)
 	if !c.endMini(false) {

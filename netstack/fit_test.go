@@ -102,10 +102,10 @@ func TestBlackHoleGrowsBack(t *testing.T) {
 		return h.largest.Load() == 1400
 	})
 	h.bytes.Store(1500)
-	c.f.fitting.mu.Lock()
-	c.f.fitting.ahead = time.Hour
-	c.f.fitting.mu.Unlock()
 	within(t, "whole", func() bool {
+		c.f.fitting.mu.Lock()
+		c.f.fitting.ahead += time.Hour
+		c.f.fitting.mu.Unlock()
 		transfer(t, c, s, 100000)
 		return !c.f.fitting.limited.Load()
 	})

@@ -25,6 +25,7 @@ func (c *Conn) growLocked() {
 	if m.phase.Load() != legMini || m.sock == nil || m.broken.Load() != nil || !c.s.hold() {
 		return
 	}
+	m.growing = true
 	m.phase.Store(legLeading)
 	c.s.count.grown.Add(1)
 	n := m.sock.Numbers(sinceStart(c.s.clock))
@@ -43,6 +44,14 @@ func (c *Conn) grow(n minisock.Numbers) {
 	if err != nil {
 		c.s.cfg.Logger.Debug("wire leg without endpoint", "tuple", c.tuple, "error", err)
 		c.ungrown(ep)
+	}
+	m := &c.mini
+	m.mu.Lock()
+	m.growing = false
+	leaving := m.leaving
+	m.mu.Unlock()
+	if leaving {
+		close(c.left)
 	}
 	c.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
 }
@@ -93,10 +102,11 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing in it waits for the network
 	defer late.Stop()
 	for tcp.EndpointState(ep.State()) != tcp.StateEstablished {
+		if c.mini.broken.Load() != nil {
+			return ep, errNoEndpoint // the owner has ended it
+		}
 		select {
 		case <-changed:
-		case <-c.left:
-			return ep, errNoEndpoint
 		case <-late.C:
 			return ep, ErrHandshakeTimeout
 		}
@@ -155,7 +165,10 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 		m.timer.Stop()
 	}
 	m.phase.Store(legWhole)
-	m.plain.Store(m.sock.Unread() == 0)
+	if m.sock.Unread() == 0 {
+		m.sock = nil
+		m.plain.Store(true)
+	}
 	for _, p := range m.waiting {
 		c.s.shim.resume(c.f, p)
 		p.DecRef()

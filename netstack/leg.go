@@ -53,6 +53,8 @@ type mini struct {
 	fires   time.Duration           // when it does
 	listed  bool                    // the flow is on a list of ackHolder
 	wanted  []func(s *stream) error // what the owner has asked of the endpoint
+	growing bool                    // Conn.grow runs
+	leaving bool                    // Conn.left is closed behind it
 }
 
 // waitingMost bounds the packets that wait for an endpoint; it takes microseconds.
@@ -199,6 +201,7 @@ func (c *Conn) expired() {
 	case minisock.Probe:
 		c.emit(m.sock.Probe(now))
 	case minisock.Silent:
+		c.emit(m.sock.Reset(now)) // as gVisor does: the peer may be there, and deaf
 		over = c.breakLocked(syscall.ETIMEDOUT)
 	case minisock.TooLate:
 		c.growLocked()
@@ -330,6 +333,20 @@ func (c *Conn) endMini(reset bool) bool {
 	c.breakLocked(net.ErrClosed)
 	m.dropLocked()
 	return true
+}
+
+// leave says that nothing of the connection is left that could send: now, or when it has stopped to grow.
+func (c *Conn) leave() {
+	m := &c.mini
+	m.mu.Lock()
+	m.leaving = true
+	growing := m.growing
+	m.mu.Unlock()
+	if growing {
+		c.wq.Notify(waiter.EventErr) // Conn.lead need not wait
+	} else {
+		close(c.left)
+	}
 }
 
 // dropLocked lets go of what a connection holds that has ended.

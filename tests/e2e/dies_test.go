@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -115,11 +116,21 @@ func dies(t *testing.T, d death, host string) {
 	awaitResets(t, idle, active, start, d.carried)
 	for _, p := range []*testnet.Proc{storm, storm6} {
 		e := result(t, p)
-		require.Zero(t, e.Failed, "no attempt fails: %+v", e)
+		if e.Failed != 0 { // no attempt fails
+			require.True(t, e.Failed == 1 && w.carriedAt(h, e), "%+v", e)
+		}
 		require.Less(t, e.Micros, d.late.Microseconds(), "%+v", e)
 		t.Logf("%s on %s: slowest connect() %d ms, median %d µs", d.name, host, e.Micros/1000, e.MedianMicros)
 	}
 	nothingLeft(t, w, g, rules)
+}
+
+// carriedAt reports whether an attempt has failed because it had just succeeded: a connection
+// that was complete when the gateway of its host died is reset as all that it carried, and on a
+// busy machine its program looks only then. The peer's gateway has seen it end so.
+func (w *world) carriedAt(died *testnet.Host, e apps.Event) bool {
+	ended := regexp.MustCompile(fmt.Sprintf(`local=%s remote=\S+ end=aborted reason=peer_dead`, regexp.QuoteMeta(e.Remote)))
+	return died == w.h1 && e.Errno == "ECONNRESET" && ended.MatchString(w.gateways[w.h2].proc.Output())
 }
 
 // carryTwelve opens twelve idle and twelve active connections, half of them on

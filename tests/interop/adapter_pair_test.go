@@ -230,9 +230,14 @@ func (p *adapterPair) tell(t *testing.T) {
 func (p *adapterPair) result(ctx context.Context, t *testing.T, app *remote.Process) (e apps.Event) {
 	t.Helper()
 	require.NoError(t, app.WaitOutput(ctx, `"event":"result"`))
-	lines := strings.Split(strings.TrimSpace(app.Output()), "\n")
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), app.Output())
+	require.NoError(t, json.Unmarshal([]byte(lastLine(app.Output())), &e), app.Output())
 	return e
+}
+
+// lastLine is that of the output of a program, which may tell of its progress before.
+func lastLine(out string) string {
+	out = strings.TrimSpace(out)
+	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
 // received is how many packets rdma_rxe of a guest has received.

@@ -37,6 +37,7 @@ type stream struct {
 	received int
 	supplied int
 	loose    bool // a READ or atomic was posted since the last fence
+	fences   int  // requests posted up to the last that was fenced
 }
 
 // msg is a message that takes a receive.
@@ -144,9 +145,24 @@ func (s *stream) length() int {
 	return s.rnd.IntN(slotSize)
 }
 
+// messageOps are the operations that fetch nothing.
+const messageOps = 4
+
+// op is a random operation: one that fetches nothing where the device would hang.
+func (s *stream) op() verbs.WROpcode {
+	op := s.ops[s.rnd.IntN(len(s.ops))]
+	atomic := op == verbs.WRAtomicFetchAndAdd || op == verbs.WRAtomicCmpAndSwp
+	fetches := atomic || op == verbs.WRRDMARead
+	hangs := s.fences > s.checked || atomic && s.loose
+	if s.e.pair.FencesHang && fetches && hangs {
+		return s.ops[s.rnd.IntN(messageOps)]
+	}
+	return op
+}
+
 // post posts a random work request and executes it in the model.
 func (s *stream) post() {
-	op := s.ops[s.rnd.IntN(len(s.ops))]
+	op := s.op()
 	n, src, dst := s.length(), quarter+s.rnd.IntN(quarter-slotSize), s.rnd.IntN(quarter-slotSize)
 	wr := &verbs.SendWR{
 		WRID: uint64(s.posted), Opcode: op, ImmData: s.rnd.Uint32(), RemoteAddr: s.to.mr.Addr() + uint64(dst), RKey: s.to.mr.RKey(),
@@ -155,7 +171,7 @@ func (s *stream) post() {
 	// (IBTA vol. 1, 10.8.3.3).
 	if s.loose && op != verbs.WRRDMARead {
 		wr.Flags |= verbs.SendFence
-		s.loose = false
+		s.loose, s.fences = false, s.posted+1
 	}
 	var want []byte
 	result := 3*quarter + s.posted%16*slotSize

@@ -25,6 +25,9 @@ type Pair struct {
 	// break, and how. Such a rule must fail: one that passes is no deviation
 	// any more, and fails the test.
 	Deviates map[string]string
+	// FencesHang says that the device hangs when it repeats a fenced request with a READ
+	// or atomic behind it, or an atomic that is fenced. Mixed work then has none of these.
+	FencesHang bool
 	// Patience bounds the wait for what has to happen. Default 30 seconds.
 	Patience time.Duration
 }

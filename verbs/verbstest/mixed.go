@@ -86,7 +86,7 @@ func (e *env) newStream(from *end, rnd *rand.Rand) *stream {
 	if from.has(verbs.OpRDMARead) {
 		s.ops = append(s.ops, verbs.WRRDMARead)
 	}
-	if from.has(verbs.OpAtomic) {
+	if from.has(verbs.OpAtomic) && !e.pair.BadRepeats {
 		s.ops = append(s.ops, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp)
 	}
 	for _, b := range [][]byte{from.bytes(quarter, quarter), s.to.bytes(0, quarter)} {
@@ -145,17 +145,11 @@ func (s *stream) length() int {
 	return s.rnd.IntN(slotSize)
 }
 
-// messageOps are the operations that fetch nothing.
-const messageOps = 4
-
-// op is a random operation: one that fetches nothing where the device would hang.
+// op is a random operation, and no READ where the device would hang.
 func (s *stream) op() verbs.WROpcode {
 	op := s.ops[s.rnd.IntN(len(s.ops))]
-	atomic := op == verbs.WRAtomicFetchAndAdd || op == verbs.WRAtomicCmpAndSwp
-	fetches := atomic || op == verbs.WRRDMARead
-	hangs := s.fences > s.checked || atomic && s.loose
-	if s.e.pair.FencesHang && fetches && hangs {
-		return s.ops[s.rnd.IntN(messageOps)]
+	if s.e.pair.BadRepeats && op == verbs.WRRDMARead && s.fences > s.checked {
+		return verbs.WRRDMAWrite
 	}
 	return op
 }

@@ -25,9 +25,10 @@ type Pair struct {
 	// break, and how. Such a rule must fail: one that passes is no deviation
 	// any more, and fails the test.
 	Deviates map[string]string
-	// FencesHang says that the device hangs when it repeats a fenced request with a READ
-	// or atomic behind it, or an atomic that is fenced. Mixed work then has none of these.
-	FencesHang bool
+	// BadRepeats says that the device hangs when it repeats a fenced request with a READ
+	// behind it, and that an atomic behind a repeated message may complete without its
+	// result. Mixed work then has no atomics, and no READ behind a fence that is under way.
+	BadRepeats bool
 	// Patience bounds the wait for what has to happen. Default 30 seconds.
 	Patience time.Duration
 }

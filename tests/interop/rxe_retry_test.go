@@ -20,9 +20,9 @@ import (
 // as one is that has no processor for a while. At the next timeout rdma_rxe
 // (req_retry of Linux 6.12) takes the WRITE for unfinished with nothing of it left, and sends
 // an empty one with the PSN of the next message. All that follows has the wrong PSN, so that
-// a responder in the middle of that message refuses it: its NAK is REM_INV_REQ_ERR. That
-// ends connections of gateways on rdma_rxe now and then, by no fault of theirs. Should rdma_rxe
-// be mended, the test says so.
+// a responder in the middle of that message refuses it: its NAK is REM_INV_REQ_ERR. So
+// connections of gateways may leave rdma_rxe by no fault of theirs. Should rdma_rxe be mended,
+// the test says so.
 func TestRXERetry(t *testing.T) {
 	if !thorough() {
 		t.Skip("a fault of others: make interop")

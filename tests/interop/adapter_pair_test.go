@@ -66,7 +66,8 @@ type adapterPair struct {
 	image guest.Image
 	files map[string]string
 	guest [2]*guest.Guest
-	used  bool // a part has begun and has not come to its end
+	last  [2]*remote.Process // the gateway that each guest started last
+	used  bool               // a part has begun and has not come to its end
 }
 
 func newAdapterPair(ctx context.Context, t *testing.T) *adapterPair {
@@ -151,6 +152,7 @@ func (p *adapterPair) gateway(ctx context.Context, t *testing.T, i int, s adapte
 	}
 	gateway := startIn(t, p.guest[i], append(by, guestProgram, "up", "-c", "/run/smcgw.yaml")...)
 	require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
+	p.last[i] = gateway
 	return gateway
 }
 
@@ -230,9 +232,14 @@ func (p *adapterPair) tell(t *testing.T) {
 func (p *adapterPair) result(ctx context.Context, t *testing.T, app *remote.Process) (e apps.Event) {
 	t.Helper()
 	require.NoError(t, app.WaitOutput(ctx, `"event":"result"`))
-	lines := strings.Split(strings.TrimSpace(app.Output()), "\n")
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), app.Output())
+	require.NoError(t, json.Unmarshal([]byte(lastLine(app.Output())), &e), app.Output())
 	return e
+}
+
+// lastLine is that of the output of a program, which may tell of its progress before.
+func lastLine(out string) string {
+	out = strings.TrimSpace(out)
+	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
 // received is how many packets rdma_rxe of a guest has received.
@@ -261,10 +268,30 @@ func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 				return
 			}
 			t.Logf("left the adapters: %+v", youngest(past))
+			p.why(ctx, t)
 		}
 		time.Sleep(2 * time.Second)
 	}
 	t.Fatalf("no transfer to %s was carried; connections that were not:\n%+v", to, p.conns(ctx, t, 0, transferPort, "--all"))
+}
+
+// demotionLine is what a gateway logs, a second late, of connections that left a carrier,
+// with the completion that made them.
+const demotionLine = "connections go on over the relay"
+
+// why logs what both guests tell of a connection that left the adapters: the completion, and
+// what rdma_rxe has counted, by which a gateway's mistake is told from one of rdma_rxe.
+func (p *adapterPair) why(ctx context.Context, t *testing.T) {
+	t.Helper()
+	time.Sleep(2 * time.Second)
+	for i := range p.guest {
+		for line := range strings.Lines(p.last[i].Output()) {
+			if strings.Contains(line, demotionLine) {
+				t.Logf("guest %d: %s", i, line)
+			}
+		}
+		t.Logf("guest %d: %s", i, p.sh(ctx, t, i, "cd /sys/class/infiniband/"+guest.Device+"/ports/1/hw_counters && grep -v '^0$' *"))
+	}
 }
 
 // end stops the gateways and looks for what is left on the adapters.

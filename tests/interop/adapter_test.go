@@ -39,10 +39,13 @@ func TestAdapter(t *testing.T) {
 	absences(ctx, t, g)
 }
 
+// resources are the kinds of objects of adapters that the kernel lists.
+const resources = "cm_id qp cq mr pd srq ctx"
+
 // nothingLeft wants the adapter to have no objects but the kernel's own.
 func nothingLeft(ctx context.Context, t *testing.T, g *guest.Guest) {
 	t.Helper()
-	for _, kind := range []string{"qp", "cq", "mr", "pd", "ctx"} {
+	for _, kind := range strings.Fields(resources) {
 		out, err := g.Run(ctx, "rdma", "res", "show", kind)
 		require.NoError(t, err)
 		for line := range strings.Lines(out) {

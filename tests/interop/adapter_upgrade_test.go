@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -61,8 +60,7 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 		out := p.run(ctx, t, "ping-udp", "-to", at(p.guest[1].Addr4, datagramPort), "-count", fmt.Sprint(count), "-size", "64,900,1400",
 			"-gap", "5ms", "-limit", "3s", "-patient")
 		var e apps.Event
-		lines := strings.Split(strings.TrimSpace(out), "\n")
-		require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), out)
+		require.NoError(t, json.Unmarshal([]byte(lastLine(out)), &e), out)
 		t.Logf("%d answers to %d datagrams", e.OK, count)
 		return e.OK
 	}

@@ -66,12 +66,11 @@ func bootWith(t *testing.T, k guest.Series, files map[string]string) *lab {
 	return &lab{series: k, host: host, guest: g}
 }
 
-// nothingLeft wants the guest's kernel to have no identifier, queue pair or memory of any program. Its own have no
-// process.
+// nothingLeft wants the guest's kernel to have no resource of any program. Its own have no process.
 func (l *lab) nothingLeft(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(500 * time.Millisecond) {
-		left := l.run(t, "sh", "-c", "for what in cm_id qp mr cq pd; do rdma res show $what; done")
+		left := l.run(t, "sh", "-c", "for what in "+resources+"; do rdma res show $what; done")
 		if !strings.Contains(left, " pid ") {
 			return
 		}

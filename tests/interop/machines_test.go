@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -141,8 +140,7 @@ func (m *machines) start(t *testing.T, args ...string) *remote.Process {
 func (m *machines) result(ctx context.Context, t *testing.T, p *remote.Process) (e apps.Event) {
 	t.Helper()
 	require.NoError(t, p.Wait(ctx))
-	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), p.Output())
+	require.NoError(t, json.Unmarshal([]byte(lastLine(p.Output())), &e), p.Output())
 	return e
 }
 

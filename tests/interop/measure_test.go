@@ -46,7 +46,7 @@ func TestAdapterMeasure(t *testing.T) {
 		"--rounds", fmt.Sprint(rounds), "--duration", "2s", "--json", "--socket", "/run/admin.sock")
 	require.NoError(t, err, out)
 	var rep report.Report
-	require.NoError(t, json.Unmarshal([]byte(out), &rep), out)
+	require.NoError(t, json.Unmarshal([]byte(lastLine(out)), &rep), out)
 	var text strings.Builder
 	require.NoError(t, rep.Text(&text))
 	t.Log(text.String())

@@ -25,6 +25,10 @@ type Pair struct {
 	// break, and how. Such a rule must fail: one that passes is no deviation
 	// any more, and fails the test.
 	Deviates map[string]string
+	// BadRepeats says that the device hangs when it repeats a fenced request with a READ
+	// behind it, and that an atomic behind a repeated message may complete without its
+	// result. Mixed work then has no atomics, and no READ behind a fence that is under way.
+	BadRepeats bool
 	// Patience bounds the wait for what has to happen. Default 30 seconds.
 	Patience time.Duration
 }

@@ -8,6 +8,13 @@ const (
 	raisesNoEvent      = "the event is not raised"
 )
 
+// Besides, rdma_rxe repeats badly, which is a matter of time, so that no rule fails always;
+// see verbstest.Pair.BadRepeats. A fenced request waits until no READ or atomic is under
+// way (rxe_wqe_is_fenced), and those that are about to be repeated behind it count
+// (req_retry). A message that comes twice is acknowledged with the PSN of the last request
+// (duplicate_request): an atomic there completes without its result. TestRXERetry has another.
+// Gateways and rsockets neither fence nor fetch.
+
 // deviations are the rules that an adapter's driver breaks, and how. Of
 // hardware none was seen yet.
 var deviations = map[string]map[string]string{

@@ -22,7 +22,7 @@ import (
 // connection only takes: what comes waits, and so does what is written.
 func (c *Conn) growLocked() {
 	m := &c.mini
-	if m.phase.Load() != legMini || m.sock == nil || m.broken.Load() != nil || !c.s.hold() {
+	if !m.movesLocked() || !c.s.hold() {
 		return
 	}
 	m.growing = true
@@ -164,16 +164,17 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	if m.timer != nil {
 		m.timer.Stop()
 	}
+	c.whole.led = c.whole.received() // the SYN-ACK
 	m.phase.Store(legWhole)
-	if m.sock.Unread() == 0 {
-		m.sock = nil
-		m.plain.Store(true)
-	}
 	for _, p := range m.waiting {
 		c.s.shim.resume(c.f, p)
 		p.DecRef()
 	}
 	m.waiting, m.wanted = nil, nil
+	if m.sock.Unread() == 0 {
+		m.sock = nil
+		m.plain.Store(true) // behind what has waited: nothing overtakes it
+	}
 	return nil
 }
 

@@ -146,3 +146,21 @@ func TestMiniReadsJoinedPieces(t *testing.T) {
 	others.Wait()
 	require.Zero(t, w.gw.Stats().Grown)
 }
+
+// A peer that wants segments of one byte gets larger ones: it would have a packet of each byte sent.
+func TestMiniTinySegments(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.cookies()
+	w.answer = func(syn []byte) {
+		go w.fromWire(rebuild(cookieAnswer(syn), func(t packet.TCP) []byte {
+			o := t[packet.TCPMinLen:]
+			o[2], o[3] = 0, 1 // the MSS
+			return o
+		}))
+	}
+	c, s := w.connect(false)
+	say(t, s, c, 100) // the window
+	sent := w.gw.Stats().SegmentsSent
+	say(t, c, s, 1000)
+	require.Less(t, w.gw.Stats().SegmentsSent-sent, uint64(100))
+}

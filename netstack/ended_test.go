@@ -66,7 +66,7 @@ func TestGrowIsNoSignOfLife(t *testing.T) {
 	c, s := w.minis()
 	say(t, c, s, 100)
 	say(t, s, c, 100)
-	time.Sleep(10 * ackTick)
+	within(t, "all is acknowledged", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
 	w.wire.A().Impair(link.Impairment{Loss: 1})
 	written, heard := c.Vitals()
 	_, err := c.Write([]byte("lost"))
@@ -163,4 +163,21 @@ func TestMiniTinySegments(t *testing.T) {
 	sent := w.gw.Stats().SegmentsSent
 	say(t, c, s, 1000)
 	require.Less(t, w.gw.Stats().SegmentsSent-sent, uint64(100))
+}
+
+// An endpoint keeps to the packet size that the path told the mini socket before it.
+func TestGrowKeepsPacketSize(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.minis()
+	say(t, c, s, 1400)
+	say(t, s, c, 100)
+	tup := c.Tuple()
+	w.gwIn.Inject(tooBig(server4, segmentOf(tup.Local, tup.Remote, c.f.una.Load(), 0, packet.FlagACK, nil, nil), 1000))
+	within(t, "the size is known", func() bool { return w.gw.Stats().ICMPDelivered == 1 })
+	out := w.tap(w.wire.A())
+	c.grown(t)
+	transfer(t, c, s, 20000)
+	for len(out) > 0 {
+		require.LessOrEqual(t, len(<-out), 1000)
+	}
 }

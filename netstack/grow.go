@@ -122,7 +122,8 @@ func (c *Conn) answer(n minisock.Numbers) []byte {
 	if rtt <= 0 {
 		rtt = unknownRTT
 	}
-	opts := []byte{packet.KindMSS, 4, byte(peer.PeerMSS() >> 8), byte(peer.PeerMSS())}
+	mss := c.f.segMax.Load() - packet.TCPMinLen // what the path has said since included
+	opts := []byte{packet.KindMSS, 4, byte(mss >> 8), byte(mss)}
 	if peer.TS {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
 		opts = binary.BigEndian.AppendUint32(opts, n.Recent)

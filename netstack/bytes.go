@@ -1,10 +1,6 @@
 package netstack
 
-import (
-	"time"
-
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-)
+import "time"
 
 // Read reads what is there: at least one byte, io.EOF after the peer's FIN,
 // ErrWouldBlock, or the error that ended the connection, which stays.
@@ -49,8 +45,5 @@ func (c *Conn) Vitals() (written, heard uint64) {
 	if c.mini.phase.Load() != legWhole {
 		return written, heard
 	}
-	if st, ok := c.whole.ep.Stats().(*tcp.Stats); ok {
-		heard += st.SegmentsReceived.Value()
-	}
-	return written + c.whole.written.Load(), heard
+	return written + c.whole.written.Load(), heard + c.whole.received() - c.whole.led
 }

@@ -106,8 +106,8 @@ func (c *Conn) MarkCarrying() { c.f.carrying.Store(true) }
 // QuickACK makes every acknowledgement leave at once: for connections that carry
 // more than a few messages.
 func (c *Conn) QuickACK() {
-	c.s.quickACK(c.f)
 	_ = c.want(func(*stream) error { return nil }) // much is to come
+	c.s.quickACK(c.f)
 }
 
 // Over reports whether the connection has ended: both directions in order, or by a

@@ -22,7 +22,7 @@ import (
 // connection only takes: what comes waits, and so does what is written.
 func (c *Conn) growLocked() {
 	m := &c.mini
-	if m.phase.Load() != legMini || m.sock == nil || m.broken.Load() != nil || !c.s.hold() {
+	if !m.movesLocked() || !c.s.hold() {
 		return
 	}
 	m.growing = true
@@ -122,7 +122,8 @@ func (c *Conn) answer(n minisock.Numbers) []byte {
 	if rtt <= 0 {
 		rtt = unknownRTT
 	}
-	opts := []byte{packet.KindMSS, 4, byte(peer.PeerMSS() >> 8), byte(peer.PeerMSS())}
+	mss := c.f.segMax.Load() - packet.TCPMinLen // what the path has said since included
+	opts := []byte{packet.KindMSS, 4, byte(mss >> 8), byte(mss)}
 	if peer.TS {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
 		opts = binary.BigEndian.AppendUint32(opts, n.Recent)
@@ -164,16 +165,17 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	if m.timer != nil {
 		m.timer.Stop()
 	}
+	c.whole.led = c.whole.received() // the SYN-ACK
 	m.phase.Store(legWhole)
-	if m.sock.Unread() == 0 {
-		m.sock = nil
-		m.plain.Store(true)
-	}
 	for _, p := range m.waiting {
 		c.s.shim.resume(c.f, p)
 		p.DecRef()
 	}
 	m.waiting, m.wanted = nil, nil
+	if m.sock.Unread() == 0 {
+		m.sock = nil
+		m.plain.Store(true) // behind what has waited: nothing overtakes it
+	}
 	return nil
 }
 

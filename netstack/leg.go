@@ -126,11 +126,17 @@ func (c *Conn) writeMini(p []byte) (int, error) {
 	return n, nil
 }
 
+// movesLocked reports whether the mini socket moves the bytes. One that has ended sends nothing any more,
+// whenever its owner takes note: the tuple may be another connection's by then.
+func (m *mini) movesLocked() bool {
+	return m.phase.Load() == legMini && m.sock != nil && m.broken.Load() == nil
+}
+
 // settleLocked follows whatever changes the mini socket: it sends what it may, and sets the timer. It
 // reports whether an acknowledgement is owed that nothing has taken along.
 func (c *Conn) settleLocked(now time.Duration) (owes bool) {
 	m := &c.mini
-	if m.phase.Load() != legMini || m.sock == nil {
+	if !m.movesLocked() {
 		return false
 	}
 	for seg, ok := m.sock.Next(now, c.sizeMost()); ok; seg, ok = m.sock.Next(now, c.sizeMost()) {
@@ -174,7 +180,7 @@ func (c *Conn) letOut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listed = false
-	if m.phase.Load() == legMini && m.sock != nil && m.sock.Owes() > 0 {
+	if m.movesLocked() && m.sock.Owes() > 0 {
 		c.s.count.acksLate.Add(1)
 		c.emit(m.sock.Ack(sinceStart(c.s.clock)))
 	}
@@ -189,7 +195,7 @@ func (c *Conn) expired() {
 	m := &c.mini
 	m.mu.Lock()
 	m.armed = false
-	if m.phase.Load() != legMini || m.sock == nil {
+	if !m.movesLocked() {
 		m.mu.Unlock()
 		return
 	}
@@ -244,8 +250,8 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 	now, n := sinceStart(c.s.clock), len(p.Header)+len(t)
 	verdict := minisock.Beyond
 	if p.Total-n <= minisock.Room {
-		b, _ := pkt.Data().PullUp(p.Total)
-		verdict = m.sock.Receive(now, t, b[n:])
+		b, _ := pkt.Data().PullUp(p.Total) // moves the headers if the packet is in pieces
+		verdict = m.sock.Receive(now, packet.TCP(b[len(p.Header):n]), b[n:])
 	}
 	switch verdict {
 	case minisock.Dropped, minisock.Taken:

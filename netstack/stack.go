@@ -146,6 +146,7 @@ func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
 	if raw[0]>>4 == 6 {
 		hlen = packet.IPv6Len
 	}
+	mss = max(mss, header.TCPMinimumSendMSS) // a smaller one is not meant well: gVisor does the same
 	return uint32(max(min(int(mss)+packet.TCPMinLen, s.MTU()-hlen), packet.TCPMinLen))
 }
 

@@ -29,6 +29,7 @@ type stream struct {
 	src bytes.Reader
 
 	written atomic.Uint64 // bytes that Write took
+	led     uint64        // segments that the endpoint has received and the peer has not sent
 
 	// ended is the error that ended the connection, if a writer was told of it:
 	// gVisor then tells a reader that the stream is over.
@@ -178,6 +179,14 @@ func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 func (c *stream) SetUserTimeout(d time.Duration) error {
 	o := tcpip.TCPUserTimeoutOption(d)
 	return mapError(c.ep.SetSockOpt(&o))
+}
+
+// received is how many segments the endpoint has received.
+func (c *stream) received() uint64 {
+	if st, ok := c.ep.Stats().(*tcp.Stats); ok {
+		return st.SegmentsReceived.Value()
+	}
+	return 0
 }
 
 // over reports whether gVisor is done with the endpoint.

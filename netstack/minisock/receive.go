@@ -28,6 +28,10 @@ func (v Verdict) String() string {
 	return [...]string{"dropped", "taken", "answer", "over", "beyond"}[v]
 }
 
+// outdated is the age of a timestamp that says nothing about later ones: the peer's clock may have gone
+// round half since (RFC 7323 5.5).
+const outdated = 24 * 24 * time.Hour
+
 // special are the flags of segments that do more than to carry bytes.
 const special = packet.FlagSYN | packet.FlagFIN | packet.FlagRST | packet.FlagURG
 
@@ -49,7 +53,9 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	switch {
 	case !o.TS || packet.After(ack, s.top):
 		return Beyond
-	case packet.After(s.recent, o.TSVal):
+	case packet.After(s.una-Flight, ack):
+		return Answer // of more than was ever under way: RFC 5961 5.2
+	case packet.After(s.recent, o.TSVal) && now-s.recentAt < outdated:
 		return Answer // RFC 7323 5.3
 	case packet.After(s.rcv, seq) && !packet.After(seq+uint32(len(payload)), s.rcv):
 		s.hear(now)
@@ -59,7 +65,7 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	}
 	s.hear(now)
 	if !packet.After(seq, s.told) {
-		s.recent = o.TSVal // RFC 7323 4.3
+		s.recent, s.recentAt = o.TSVal, now // RFC 7323 4.3
 	}
 	s.acked(now, ack, uint32(t.Window())<<s.peerScale)
 	fresh := payload[s.rcv-seq:]

@@ -50,6 +50,7 @@ type Sock struct {
 	window           uint32 // from una on
 	scale, peerScale uint8
 	recent           uint32
+	recentAt         time.Duration // when the peer sent it
 	stamp            uint32
 	born             time.Duration // when the timestamp was stamp
 
@@ -73,7 +74,7 @@ type keepalive struct {
 func New(c Config) *Sock {
 	s := &Sock{
 		una: c.Seq, nxt: c.Seq, top: c.Seq, rcv: c.Ack, told: c.Ack, window: c.Window,
-		scale: c.Scale, peerScale: c.PeerScale, stamp: c.Stamp, recent: c.Recent, born: c.Now,
+		scale: c.Scale, peerScale: c.PeerScale, stamp: c.Stamp, recent: c.Recent, recentAt: c.Now, born: c.Now,
 		timeout: c.Timeout,
 	}
 	if c.Owed {

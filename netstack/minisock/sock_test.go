@@ -28,6 +28,7 @@ func TestReceive(t *testing.T) {
 		"bytes in order":              {seg: with(func(s *Segment) { s.Payload = []byte("news") }), want: Taken, read: "news"},
 		"an acknowledgement":          {seg: with(func(s *Segment) { s.Ack = 111 }), want: Taken},
 		"one that is overtaken":       {seg: with(func(s *Segment) { s.Ack = 90 }), want: Taken},
+		"one of long ago":             {seg: with(func(s *Segment) { s.Ack, s.Payload = math.MaxUint32-Flight, []byte("blind") }), want: Answer},
 		"of what was not sent":        {seg: with(func(s *Segment) { s.Ack = 112 }), want: Beyond},
 		"bytes that came":             {seg: with(func(s *Segment) { s.Seq, s.Payload = 4999, []byte("ol") }), want: Answer},
 		"some of which came":          {seg: with(func(s *Segment) { s.Seq, s.Payload = 4999, []byte("olnews") }), want: Taken, read: "news"},
@@ -169,4 +170,15 @@ func FuzzReceive(f *testing.F) {
 			require.Equal(t, "bytes"[5-len(n.Written):], string(n.Written))
 		}
 	})
+}
+
+// TestIdleForLong: the peer's clock has gone round half since its last segment.
+func TestIdleForLong(t *testing.T) {
+	s := New(Config{Seq: 101, Ack: 5001, Window: 1 << 16, Stamp: 3, Recent: 900, Timeout: testTimeout})
+	const days = 24 * time.Hour
+	news := Segment{Seq: 5001, Ack: 101, Flags: packet.FlagACK, TSVal: 900 + 1<<31 + 5, Payload: []byte("news")}
+	require.Equal(t, Answer, s.Receive(20*days, news.header(), news.Payload))
+	require.Equal(t, Taken, s.Receive(25*days, news.header(), news.Payload))
+	news.Seq, news.TSVal = 5005, 900+1<<31
+	require.Equal(t, Answer, s.Receive(25*days, news.header(), news.Payload))
 }

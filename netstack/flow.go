@@ -116,6 +116,14 @@ type serving struct {
 	timer  tcpip.Timer
 }
 
+// roundTrip is what the handshake took, or a guess.
+func (f *flow) roundTrip() time.Duration {
+	if f.rtt <= 0 {
+		return unknownRTT
+	}
+	return f.rtt
+}
+
 func (f *flow) alive() bool { return f.state.Load() != flowDead }
 
 // noteSent moves the upper bound of what was sent; wire sequence numbers.

@@ -66,6 +66,7 @@ func (c *Conn) ungrown(ep tcpip.Endpoint) {
 	if m.sock != nil && c.breakLocked(errNoEndpoint) {
 		c.emit(m.sock.Reset(sinceStart(c.s.clock)))
 	}
+	m.releaseLocked()
 	m.mu.Unlock()
 	if c.closing.Load() {
 		c.s.retire(c.f)
@@ -101,9 +102,9 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s.inject(c.answer(n))
 	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing in it waits for the network
 	defer late.Stop()
-	for tcp.EndpointState(ep.State()) != tcp.StateEstablished {
-		if c.mini.broken.Load() != nil {
-			return ep, errNoEndpoint // the owner has ended it
+	for state := tcp.EndpointState(ep.State()); state != tcp.StateEstablished; state = tcp.EndpointState(ep.State()) {
+		if c.mini.broken.Load() != nil || state == tcp.StateError || state == tcp.StateClose {
+			return ep, errNoEndpoint // the owner has ended it, or gVisor
 		}
 		select {
 		case <-changed:
@@ -118,16 +119,12 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 // trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
 func (c *Conn) answer(n minisock.Numbers) []byte {
 	x, peer := &c.f.numbers, c.f.peer()
-	rtt := c.f.rtt
-	if rtt <= 0 {
-		rtt = unknownRTT
-	}
 	mss := c.f.segMax.Load() - packet.TCPMinLen // what the path has said since included
 	opts := []byte{packet.KindMSS, 4, byte(mss >> 8), byte(mss)}
 	if peer.TS {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
 		opts = binary.BigEndian.AppendUint32(opts, n.Recent)
-		opts = binary.BigEndian.AppendUint32(opts, x.Echo(uint32(rtt.Milliseconds())))
+		opts = binary.BigEndian.AppendUint32(opts, x.Echo(uint32(c.f.roundTrip().Milliseconds())))
 	}
 	if peer.SACK {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)

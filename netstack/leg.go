@@ -63,7 +63,7 @@ const waitingMost = 64
 // newMini makes a connection of f that the mini socket moves.
 func newMini(s *Stack, f *flow, header []byte, c minisock.Config) *Conn {
 	c.Now = sinceStart(s.clock)
-	c.Timeout = max(2*s.cfg.MinRTO, 2*f.rtt+4*ackTick)
+	c.Timeout = max(2*s.cfg.MinRTO, 2*f.roundTrip()+4*ackTick)
 	conn := newConn(s, f, nil)
 	conn.mini.header, conn.mini.sock = header, minisock.New(c)
 	conn.synRTT = f.rtt
@@ -360,10 +360,16 @@ func (m *mini) dropLocked() {
 	if m.timer != nil {
 		m.timer.Stop()
 	}
+	m.releaseLocked()
+	m.sock, m.wanted = nil, nil
+}
+
+// releaseLocked lets go of the packets that wait.
+func (m *mini) releaseLocked() {
 	for _, p := range m.waiting {
 		p.DecRef()
 	}
-	m.sock, m.waiting, m.wanted = nil, nil, nil
+	m.waiting = nil
 }
 
 const (

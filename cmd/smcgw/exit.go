@@ -17,13 +17,6 @@ const (
 	exitDegraded    = 5 // status --strict: less is done than was asked for
 )
 
-// exitStatuses is what help says of them. A verb whose statuses are others has its own text.
-const (
-	exitStatusTitle = "Exit status:"
-	exitStatuses    = exitStatusTitle + ` 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check or doctor
-found errors, or ping a native connection, 5 degraded (status --strict).`
-)
-
 // exitError ends the program with a status. Its text may be empty when all has
 // been said.
 type exitError struct {

@@ -39,7 +39,7 @@ func TestManPages(t *testing.T) {
 		file := filepath.Join(dir, name+".1")
 		page, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.Contains(t, string(page), exitStatusTitle, file)
+		require.Contains(t, string(page), exitStatus, file)
 		if _, err := exec.LookPath("man"); err != nil {
 			continue
 		}
@@ -52,13 +52,17 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// tellExitStatus has every page say what the exit status means, as help does of all verbs.
+const exitStatus = "Exit status:"
+
+// tellExitStatus has every page say what the exit status means. A verb that does not say it
+// has the statuses that smcgw itself tells.
 func tellExitStatus(c *cobra.Command) {
-	if !strings.Contains(c.Long, exitStatusTitle) {
+	if !strings.Contains(c.Long, exitStatus) {
+		_, statuses, _ := strings.Cut(c.Root().Long, exitStatus)
 		if c.Long == "" {
 			c.Long = c.Short + "."
 		}
-		c.Long += "\n\n" + exitStatuses
+		c.Long += "\n\n" + exitStatus + statuses
 	}
 	for _, below := range c.Commands() {
 		tellExitStatus(below)

@@ -26,7 +26,8 @@ func newRoot(e *env) *cobra.Command {
 by RDMA where both hosts run it, and leaves everything else to the kernel,
 untouched.
 
-` + exitStatuses,
+Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check or doctor
+found errors, or ping a native connection, 5 degraded (status --strict).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,

@@ -17,7 +17,7 @@ import (
 )
 
 func newStats(e *env) *cobra.Command {
-	var since span
+	var since string
 	c := &cobra.Command{
 		Use:   "stats",
 		Short: "Show flows, bytes and datagrams by protocol and carrier",
@@ -27,51 +27,26 @@ native. With --since it waits for that time and shows what happened meanwhile;
 numbers of the moment, such as the flows there are, are those of the end. Nothing
 is ever reset, so several users can measure at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var span time.Duration
+			if since != "boot" {
+				if span, _ = time.ParseDuration(since); span <= 0 {
+					return usagef("--since %s: not a time to wait for, such as 5s", since)
+				}
+			}
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
-			st, err := statsSince(cmd.Context(), c, time.Duration(since))
+			st, err := statsSince(cmd.Context(), c, span)
 			if err != nil {
 				return err
 			}
 			if e.json {
 				return e.printJSON(st)
 			}
-			return e.showStats(st, since > 0)
+			return e.showStats(st, span > 0)
 		},
 	}
-	c.Flags().Var(&since, "since", "measure for this time, such as 5s, instead of since the start (boot)")
+	c.Flags().StringVar(&since, "since", "boot", "measure for this time, such as 5s, instead of since the start")
 	return withSocket(e, noun(e, withList(e, c)))
-}
-
-// span is a time to measure for; 0: since the start.
-type span time.Duration
-
-// atStart is the text of the span that is none.
-const atStart = "boot"
-
-// String implements pflag.Value.
-func (s *span) String() string {
-	if *s == 0 {
-		return ""
-	}
-	return time.Duration(*s).String()
-}
-
-// Type implements pflag.Value.
-func (*span) Type() string { return "duration" }
-
-// Set implements pflag.Value.
-func (s *span) Set(text string) error {
-	if text == atStart {
-		*s = 0
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err == nil && d <= 0 {
-		err = fmt.Errorf("%s: not a time to wait for", d)
-	}
-	*s = span(d)
-	return err
 }
 
 // statsSince asks once, or twice with a time in between.

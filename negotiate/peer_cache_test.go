@@ -77,7 +77,12 @@ func TestCacheRemembers(t *testing.T) {
 		{Outcome: OutcomeCarried, Reason: ReasonCarrierUnreachable, Remote: true},
 		{Outcome: OutcomeReleased, Reason: ReasonClientGone},
 		{Outcome: OutcomeReleased, Reason: ReasonDrained},
-		{Outcome: OutcomeReleased, Reason: ReasonNoMemory},
+		{Outcome: OutcomeReleased, Reason: ReasonNoMemory}, // what this host lacks is no fact about the peer
+		{Outcome: OutcomeReleased, Reason: ReasonFlowLimit},
+		{Outcome: OutcomeReleased, Reason: ReasonRateLimit},
+		{Outcome: OutcomeReleased, Reason: ReasonDeviceFailed},
+		{Outcome: OutcomeReleased, Reason: ReasonAddress},
+		{Outcome: OutcomeReleased, Reason: ReasonCarrierUnreachable},
 		{Outcome: OutcomeDeclined, Reason: ReasonAppRefused},
 		{Outcome: OutcomeAborted, Reason: ReasonClientGone, Remote: true},
 	}

@@ -34,8 +34,8 @@ var reasonTexts = [...]reasonText{
 		"Switch the feature off for this application, or accept native TCP here.",
 	},
 	ReasonAddress: {
-		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have, or the device carries no offers.",
-		"Name the device in `devices` if connections by it are to be carried; others of this reason are always native.",
+		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have, the device carries no offers, or `carriers` has only hw and no RDMA adapter has the address.",
+		"Name the device in `devices` if connections by it are to be carried, and soft in `carriers` beside hw; others of this reason are always native.",
 	},
 	ReasonCanary: {
 		"canary", "The connection is outside the configured share of connections.",

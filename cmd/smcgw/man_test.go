@@ -6,9 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/stretchr/testify/require"
 )
@@ -21,6 +23,7 @@ func TestManPages(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRoot(e)
 	root.DisableAutoGenTag = true
+	tellExitStatus(root)
 	dir := *manDir
 	if dir == "" {
 		dir = t.TempDir()
@@ -34,7 +37,9 @@ func TestManPages(t *testing.T) {
 			name += "-" + part
 		}
 		file := filepath.Join(dir, name+".1")
-		require.FileExists(t, file)
+		page, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(page), exitStatus, file)
 		if _, err := exec.LookPath("man"); err != nil {
 			continue
 		}
@@ -44,6 +49,23 @@ func TestManPages(t *testing.T) {
 		cmd.Stderr = &errs
 		require.NoError(t, cmd.Run())
 		require.Empty(t, string(errs), file)
+	}
+}
+
+const exitStatus = "Exit status:"
+
+// tellExitStatus has every page say what the exit status means. A verb that does not say it
+// has the statuses that smcgw itself tells.
+func tellExitStatus(c *cobra.Command) {
+	if !strings.Contains(c.Long, exitStatus) {
+		_, statuses, _ := strings.Cut(c.Root().Long, exitStatus)
+		if c.Long == "" {
+			c.Long = c.Short + "."
+		}
+		c.Long += "\n\n" + exitStatus + statuses
+	}
+	for _, below := range c.Commands() {
+		tellExitStatus(below)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 func newStats(e *env) *cobra.Command {
-	var since time.Duration
+	var since string
 	c := &cobra.Command{
 		Use:   "stats",
 		Short: "Show flows, bytes and datagrams by protocol and carrier",
@@ -27,22 +27,25 @@ native. With --since it waits for that time and shows what happened meanwhile;
 numbers of the moment, such as the flows there are, are those of the end. Nothing
 is ever reset, so several users can measure at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("since") && since <= 0 {
-				return usagef("--since %s: not a time to wait for", since)
+			var span time.Duration
+			if since != "boot" {
+				if span, _ = time.ParseDuration(since); span <= 0 {
+					return usagef("--since %s: not a time to wait for, such as 5s", since)
+				}
 			}
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
-			st, err := statsSince(cmd.Context(), c, since)
+			st, err := statsSince(cmd.Context(), c, span)
 			if err != nil {
 				return err
 			}
 			if e.json {
 				return e.printJSON(st)
 			}
-			return e.showStats(st, since > 0)
+			return e.showStats(st, span > 0)
 		},
 	}
-	c.Flags().DurationVar(&since, "since", 0, "measure for this time, such as 5s, instead of since the start")
+	c.Flags().StringVar(&since, "since", "boot", "measure for this time, such as 5s, instead of since the start")
 	return withSocket(e, noun(e, withList(e, c)))
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +91,9 @@ func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) {
 		st.Version = s.version
 	}
 	st.Draining, st.Predecessor = s.ctl.Draining(), s.predecessor()
+	if err := s.off.writable(); err != nil {
+		st.Notes = append(slices.Clip(st.Notes), fmt.Sprintf("state_dir: smcgw off would not outlast this gateway: %v", err))
+	}
 	writeJSON(w, st.filled())
 }
 

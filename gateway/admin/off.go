@@ -64,6 +64,11 @@ func (f OffFlag) Set(off bool) error {
 	} else if err = os.WriteFile(f.path, []byte(offFlagText), 0o644); err != nil {
 		err = fmt.Errorf("write off flag: %w", err)
 	}
+	return ofOwner(err)
+}
+
+// ofOwner says of a refused right that the owner has it.
+func ofOwner(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: it takes root, or the daemon's user", err)
 	}

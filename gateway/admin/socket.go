@@ -145,7 +145,7 @@ func (s *adminSocket) moveBack() error {
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open admin lock: %w", err)
+		return nil, ofOwner(fmt.Errorf("open admin lock: %w", err))
 	}
 	giveToOwner(f)
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {

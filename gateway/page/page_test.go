@@ -88,7 +88,7 @@ func TestHealth(t *testing.T) {
 			f.status.Degraded = []string{"address"}
 		}, "bad", "silent", []string{"does not beat", "Degraded: address"}},
 		{"starts", func(f *fakeSource) { f.snapshot.Heartbeat = time.Time{} }, "bad", "silent", nil},
-		{"degraded", func(f *fakeSource) { f.status.Degraded = []string{"device_failed", "config_refused"} }, "warn", "degraded", []string{"device_failed", "RDMA device or queue pair failed", "config_refused"}},
+		{"degraded", func(f *fakeSource) { f.status.Degraded = []string{"device_failed", "config_refused"} }, "warn", "degraded", []string{"device_failed", "A device, queue pair or port of the gateway failed", "config_refused"}},
 		{"off", func(f *fakeSource) { f.snapshot.Mode = config.ModeOff }, "off", "off", []string{"smcgw on"}},
 		{"observes", func(f *fakeSource) { f.snapshot.Mode = config.ModeObserve }, "off", "observing", []string{"nothing is carried"}},
 		{"drains", func(f *fakeSource) { f.drain = &admin.DrainInfo{Flows: 7, RemainingSeconds: 90} }, "warn", "draining", []string{"7 connections are left; they are reset in 1m"}},

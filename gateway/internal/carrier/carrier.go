@@ -3,6 +3,7 @@ package carrier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
@@ -21,6 +22,9 @@ import (
 var (
 	// ErrNotHere means that this carrier cannot reach the peer: no failure.
 	ErrNotHere = errors.New("peer is under another kernel")
+	// ErrNoAdapter is an ErrNotHere that is no word about the peer: no adapter of this host
+	// has the connection's own address.
+	ErrNoAdapter = fmt.Errorf("no adapter on this address: %w", ErrNotHere)
 	// ErrNoDevice means that this host has no device on the connection's own address, or
 	// not yet.
 	ErrNoDevice = errors.New("no RDMA device on this address")

@@ -86,7 +86,7 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
 	}
-	return nil, 0, gid, fmt.Errorf("%v: no adapter on this address: %w", local, ErrNotHere)
+	return nil, 0, gid, fmt.Errorf("%v: %w", local, ErrNoAdapter)
 }
 
 // explain counts that an adapter was refused memory, and notes for operators where that

@@ -40,7 +40,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 		c, offer, err := f.offer(fb)
 		if err != nil {
 			f.debug("offer", "carrier", fb.Kind(), "error", err)
-			reason = moreLocal(reason, carrierReason(err))
+			reason = moreLocal(reason, offerReason(err))
 			continue
 		}
 		carries = append(carries, c)
@@ -112,6 +112,15 @@ func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Fabric) {
 		}
 	}
 	return list
+}
+
+// offerReason is why a carrier could not be offered. That an address of this host has no
+// adapter is not remembered as the peer's lack of carriers.
+func offerReason(err error) negotiate.Reason {
+	if errors.Is(err, carrier.ErrNoAdapter) {
+		return negotiate.ReasonAddress
+	}
+	return carrierReason(err)
 }
 
 // carrierReason is why a queue pair could not be had.

@@ -1,0 +1,61 @@
+package conn
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// lackingFabric cannot offer anything.
+type lackingFabric struct {
+	carrier.Fabric
+
+	err error
+}
+
+func (l lackingFabric) Offer(carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
+	return nil, negotiate.CarrierOffer{}, l.err
+}
+
+// TestLackOfOursIsForgotten: what keeps this host from offering a carrier is not remembered
+// of the peer, whose connections from other addresses can be carried. That the peer is
+// under another kernel is.
+func TestLackOfOursIsForgotten(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		reason negotiate.Reason
+		kept   bool
+	}{
+		{carrier.ErrNoDevice, negotiate.ReasonDeviceFailed, false},
+		{carrier.ErrNoAdapter, negotiate.ReasonAddress, false},
+		{carrier.ErrFull, negotiate.ReasonFlowLimit, false},
+		{unix.EMFILE, negotiate.ReasonFlowLimit, false},
+		{carrier.ErrNotHere, negotiate.ReasonNoCommonCarrier, true},
+	} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			p := newPair(t)
+			g := p.g[0]
+			for i, fb := range g.Fabrics {
+				g.Fabrics[i] = lackingFabric{fb, fmt.Errorf("offer: %w", c.err)}
+			}
+			p.port++
+			f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+			t.Cleanup(func() { g.unlink(f) })
+			carries, reason := f.makeOffers(&negotiate.Proposal{})
+			require.Empty(t, carries)
+			require.Equal(t, c.reason, reason)
+			f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: reason})
+			list, err := p.steer[0].Peers()
+			require.NoError(t, err)
+			require.Equal(t, c.kept, len(list) > 0, "%+v", list)
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// sizingPage has a table of how many idle connections one peer may have.
+const sizingPage = "../../docs/operations/commands.md"
+
+// TestIdleOfOnePeer: with the default limits one peer may have as many idle connections over
+// soft as the documentation says, and what is more is native, no_memory. status and peers
+// say what they take.
+func TestIdleOfOnePeer(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.via = config.CarrierSoft
+	w.serve(w.h2)
+	s := settings{Carriers: "soft"}
+	g1, _ := w.up(w.h1, s), w.up(w.h2, s)
+	page, err := os.ReadFile(sizingPage)
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\| soft \| ([0-9]+) \|`).FindSubmatch(page)
+	require.NotNil(t, row, sizingPage)
+	most, err := strconv.Atoi(string(row[1]))
+	require.NoError(t, err)
+	p, err := w.h1.StartApp("hold", "-count", itoa(most+most/5), "-size", "512", "-to", w.h2.AddrPort4(echoPort).String())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(5*time.Minute))
+	defer cancel()
+	all, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "connect" })
+	require.NoError(t, err)
+	require.Zero(t, all[0].Failed)
+	st := g1.status()
+	require.InEpsilon(t, most, st.Flows[config.CarrierSoft], 0.05)
+	require.Positive(t, st.FallbacksTotal["no_memory"])
+	share := st.Memory.LimitBytes / 2
+	require.InEpsilon(t, share, st.Memory.ReservedBytes, 0.05)
+	peers, err := g1.cli("peers", "--no-header")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^10\.77\.0\.2 +- +capable .* 5(0[0-9]|1[0-2])(\.[0-9]+)?MiB +rdma-soft$`, peers)
+}

@@ -26,8 +26,9 @@ type Handler interface {
 	OfferedSYN(syn SYN) bool
 	// Proved asks whether to serve the connection of which syn, of a tuple the
 	// stack does not know, has been answered by the program that steers packets to
-	// it. rtt is the time that the client took to answer that SYN-ACK. The rest is
-	// as with OfferedSYN.
+	// it. rtt is the time that the client took to answer that SYN-ACK. A late segment
+	// of an ended connection may look like such an answer: the owner compares the ISN
+	// with what the program has noted. The rest is as with OfferedSYN.
 	Proved(syn SYN) (rtt time.Duration, ok bool)
 	// NotAccepted reports an offered SYN that came to nothing: ErrOverload (the
 	// stack's own bound; nothing was sent, OfferedSYN was not asked),

@@ -24,7 +24,7 @@ import (
 //	                                                 gVisor is established
 //
 // A connection that the stack adopts or serves for a program begins as a mini socket, one that
-// gVisor has accepted as a whole endpoint. It leaves each by its end.
+// gVisor has accepted as a whole endpoint. Its end leads out of each.
 type legPhase = uint32
 
 const (
@@ -41,7 +41,7 @@ type mini struct {
 	plain  atomic.Bool
 	broken atomic.Pointer[error] // what ended the connection before it was whole
 	took   atomic.Uint64         // bytes that Write took
-	heard  atomic.Uint64         // segments of the peer
+	heard  atomic.Uint64         // segments of the peer; those that wait for an endpoint count there, too
 
 	header []byte // the network header of what leaves
 
@@ -277,7 +277,8 @@ func (m *mini) waitLocked(pkt *stack.PacketBuffer) {
 	}
 }
 
-// want asks for something that only an endpoint does: now, or when there is one.
+// want asks for something that only an endpoint does: now, or when there is one. What is put off returns
+// nil: where it fails, gVisor has ended the connection.
 func (c *Conn) want(fn func(s *stream) error) error {
 	m := &c.mini
 	if m.plain.Load() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/process"
@@ -276,7 +277,9 @@ func TestDiesGuardian(t *testing.T) {
 	awaitResets(t, idle, active, start, 10*time.Second)
 	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond,
 		"guardian %d and all others are gone", guardian)
-	links, err := w.h1.Links()
-	require.NoError(t, err)
-	require.Equal(t, []string{"lo", "eth0"}, links)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the kernel ends the legs' namespace behind the keeper
+		links, err := w.h1.Links()
+		require.NoError(c, err)
+		require.Equal(c, []string{"lo", "eth0"}, links)
+	}, 30*time.Second, 20*time.Millisecond)
 }

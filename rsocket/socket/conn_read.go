@@ -35,6 +35,8 @@ func (r *readHalf) Ready() bool {
 // span waits for bytes and returns those that are contiguous. The caller holds mu.
 func (r *readHalf) span() ([]byte, error) {
 	for {
+		// In this order: the peer's end follows the own Close, and is announced after the last bytes were counted.
+		ended, err := r.ended.Load(), r.conn.Err()
 		switch {
 		case r.conn.closed.Load():
 			return nil, net.ErrClosed
@@ -43,8 +45,6 @@ func (r *readHalf) span() ([]byte, error) {
 		case r.deadline.expired.Load():
 			return nil, expired
 		}
-		// In this order: the end is announced after the last bytes were counted.
-		ended, err := r.ended.Load(), r.conn.Err()
 		if n := r.produced.Load() - r.consumed.Load(); n > 0 {
 			end := min(r.pos+int(n), len(r.ring))
 			return r.ring[r.pos:end:end], nil

@@ -118,6 +118,9 @@ type Stack struct {
 
 	counters stackCounters
 
+	closing  sync.Once
+	closeErr error // of close
+
 	mu      sync.Mutex // guards everything below
 	domains map[verbs.PD]*domain
 	conns   map[*Conn]struct{}
@@ -236,13 +239,14 @@ func (s *Stack) Stats() StackStats {
 
 // Close ends all listeners and connections, what they still have to send included, as far as the peers take it within
 // the connections' linger time. The device and a protection domain that was given stay the caller's. Close is
-// idempotent.
+// idempotent: each call returns when nothing is left, with the same error.
 func (s *Stack) Close() error {
+	s.closing.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+func (s *Stack) close() error {
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil
-	}
 	s.closed = true
 	var all []ender
 	for e := range s.owned {

@@ -152,6 +152,7 @@ func (v *Vector) turnAt(now time.Time) bool {
 func (v *Vector) progress(now time.Time) bool {
 	if v.woken.Load() {
 		v.woken.Store(false) // before looking
+		v.attended = false   // the vector's goroutine found the token held, and sleeps again
 	}
 	worked, next := v.driver.Progress(now)
 	v.next = next

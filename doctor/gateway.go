@@ -23,18 +23,21 @@ func rdma(e *exam) []Line {
 	for i := range h.Adapters {
 		a := &h.Adapters[i]
 		for j := range a.Ports {
-			p := &a.Ports[j]
+			p, kind := &a.Ports[j], config.DeviceHW
+			if a.InfiniBand(p) {
+				kind = config.DeviceIB
+			}
 			switch {
 			case p.Unusable == "":
 				lines = append(lines, ok("%s: %s, %s", a.PortName(p), p.State, p.Rate))
-			case e.uses(config.DeviceHW):
-				lines = append(lines, warning("docs/ADAPTERS.md; or leave hw out of carriers", "%s cannot be used: %s", a.PortName(p), p.Unusable))
+			case e.uses(kind):
+				lines = append(lines, warning("docs/ADAPTERS.md; or leave "+string(kind)+" out of carriers", "%s cannot be used: %s", a.PortName(p), p.Unusable))
 			default:
 				lines = append(lines, ok("%s cannot be used, nor is it to be (carriers): %s", a.PortName(p), p.Unusable))
 			}
 		}
 	}
-	if e.uses(config.DeviceHW) {
+	if e.Config.UsesAdapters() {
 		h.Memlock = -1 // has a check of its own, about the process that counts
 		for _, hint := range h.Hints() {
 			lines = append(lines, warning("docs/ADAPTERS.md", "%s", hint))
@@ -153,14 +156,6 @@ func (e *exam) reachedBySoft() []Line {
 	return []Line{ok("UDP %v is not refused; only a connection shows whether a firewall drops it (--peer HOST:PORT)", to)}
 }
 
-func carrierNames(list []config.Carrier) string {
-	names := make([]string, len(list))
-	for i, c := range list {
-		names[i] = string(c)
-	}
-	return strings.Join(names, ", ")
-}
-
 // remembered is what the gateway knows of the peer.
 func (e *exam) remembered() (lines []Line) {
 	for _, p := range e.Daemon.Peers {
@@ -174,7 +169,7 @@ func (e *exam) remembered() (lines []Line) {
 		case slices.Contains(p.CarriersFailed, config.CarrierSoft):
 			lines = append(lines, warning("let the UDP port of soft (smcgw devices) pass between the hosts, with packets of full size", "%v is remembered as not reached by rdma-soft", p.Address))
 		case len(p.Carriers) > 0:
-			lines = append(lines, ok("%v has been reached by %s", p.Address, carrierNames(p.Carriers)))
+			lines = append(lines, ok("%v has been reached by %s", p.Address, config.JoinCarriers(p.Carriers)))
 		}
 	}
 	return lines

@@ -5,8 +5,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // limitOf is the hard limit of the process that counts; -1: none.
@@ -75,7 +73,7 @@ func memlock(e *exam) []Line {
 	case e.holds(capIPCLock) || e.Daemon == nil && e.holds(capSysResource):
 		return []Line{ok("%s may lock %d KiB of memory, and more by its capabilities", e.subjectName(), most>>10)}
 	}
-	if rdma, err := e.host.RDMA(); e.uses(config.DeviceHW) && err == nil && len(rdma.Adapters) > 0 {
+	if rdma, err := e.host.RDMA(); e.Config.UsesAdapters() && err == nil && len(rdma.Adapters) > 0 {
 		return []Line{warning("LimitMEMLOCK=infinity in the unit; ulimit -l unlimited in a shell",
 			"%s may lock %d KiB of memory: connections beyond it do not use RDMA adapters (no_memory)", e.subjectName(), most>>10)}
 	}

@@ -179,6 +179,9 @@ func (c *Client) AwaitsApp(now time.Time) bool {
 func (c *Client) AppWaits(now time.Time) []Action {
 	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
 		c.deadline = now.Add(completingTime(c.cfg.HandshakeTimeout))
+		if c.deadline.After(c.waitEnd) {
+			c.deadline = c.waitEnd
+		}
 	}
 	return nil
 }

@@ -225,7 +225,7 @@ func TestClientLateAccept(t *testing.T) {
 	require.Equal(t, at(740*time.Millisecond), c.Deadline())
 }
 
-// The application has the connection, and accept() has not returned: the client waits for a while.
+// The application has the connection, and accept() has not returned: the client waits, as TCP would.
 func TestClientWaitsForTheApplication(t *testing.T) {
 	c, _ := proposed(t, ClientConfig{})
 	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
@@ -240,6 +240,7 @@ func TestClientWaitsForTheApplication(t *testing.T) {
 		require.Nil(t, c.Tick(now))
 		require.Equal(t, now.Add(completingTimeout), c.Deadline())
 	}
+	require.Equal(t, at(2*time.Minute), now)
 	late := *c
 	require.Nil(t, c.AppWaits(now))
 	requireDeclined(t, c.Tick(now), ReasonClientGone)
@@ -247,6 +248,16 @@ func TestClientWaitsForTheApplication(t *testing.T) {
 
 	require.Len(t, late.AppAccepted(now), 3)
 	require.False(t, late.AwaitsApp(now))
+}
+
+// A wait for the application never lasts longer than the server's for the last word, however long a step may take.
+func TestClientWaitsNoLongerThanTheServer(t *testing.T) {
+	c, _ := proposed(t, ClientConfig{HandshakeTimeout: 7 * time.Second})
+	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
+	for now := c.Deadline(); now.Before(at(appWaitTimeout)); now = c.Deadline() {
+		require.Nil(t, c.AppWaits(now))
+	}
+	require.Equal(t, at(appWaitTimeout), c.Deadline())
 }
 
 func TestClientCancelledBeforeStart(t *testing.T) {

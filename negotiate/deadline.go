@@ -12,14 +12,14 @@ const (
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
 	// begin at once on a network that loses some of the probes.
 	minProofTimeout = 200 * time.Millisecond
-	// appWaitTimeout bounds how long a connection may stand still whose connect() has returned before accept() could:
-	// the application's own acknowledgement did not come.
-	appWaitTimeout = 2 * time.Second
-	// lastWordSlack is what a server adds to the time the client has for its last word. The client's application may be
-	// connected by then, and a CONFIRM that comes after the server gave up is a connection reset under it: so the server
-	// has the patience of TCP with a network that is gone for a while. A client that is gone resets the wire leg when it
-	// is asked for a sign of life.
-	lastWordSlack = 2 * time.Minute
+	// appWaitTimeout bounds how long a client waits for accept() where connect() has returned: the application's own
+	// acknowledgement did not come, and its next one comes after a timer of TCP that has doubled while the device was
+	// down. Giving up is a reset under the application, so the client has the patience of TCP.
+	appWaitTimeout = 2 * time.Minute
+	// lastWordSlack is what a server adds to the time the client has for its last word: a CONFIRM that comes after the
+	// server gave up is a reset under the application, too. A client that is gone resets the wire leg when it is asked
+	// for a sign of life.
+	lastWordSlack = appWaitTimeout
 	// maxBudget bounds what a server believes a client's budget to be.
 	maxBudget = 30 * time.Second
 )

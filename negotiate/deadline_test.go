@@ -30,6 +30,7 @@ func TestDeadlinesNest(t *testing.T) {
 		rtt := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "rtt"))
 		budget := budget(timeout, rtt)
 		require.Greater(t, rtt/2+lastWordTime(budget, rtt), budget+completingTimeout+rtt/2)
+		require.Greater(t, rtt/2+lastWordTime(budget, rtt), budget+appWaitTimeout+rtt/2)
 		if budget >= 4*rtt { // the client's and the server's round trips are the same
 			require.LessOrEqual(t, rtt/2+serveTime(budget, rtt)+rtt/2, budget)
 		}

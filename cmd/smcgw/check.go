@@ -82,7 +82,7 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 // checkNotes are those about the file, and about the file on this host.
 func checkNotes(f *config.File, host *sysfs.Host) []string {
 	notes, usable := f.Notes(), false
-	eachPort(host, func(_ *sysfs.Adapter, p *sysfs.Port) { usable = usable || p.Unusable == "" })
+	eachPort(host, func(a *sysfs.Adapter, p *sysfs.Port) { usable = usable || p.Unusable == "" && a.RoCE(p) })
 	if slices.Equal(f.Config.Carriers, []config.DeviceKind{config.DeviceHW}) && !usable {
 		notes = append(notes, "carriers: only hw, and this host has no RDMA adapter that can be used: every connection stays native")
 	}

@@ -272,7 +272,7 @@ func smcssMode(c *admin.ConnInfo) string {
 	switch c.Carrier {
 	case config.CarrierShm:
 		return "SMCD"
-	case config.CarrierSoft, config.CarrierHW:
+	case config.CarrierSoft, config.CarrierHW, config.CarrierIB:
 		return "SMCR"
 	default:
 	}

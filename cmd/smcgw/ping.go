@@ -59,7 +59,7 @@ no connection, 3 no daemon answers.`,
 	c.Flags().DurationVar(&o.Interval, "interval", 200*time.Millisecond, "time from one connection to the next")
 	c.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Second, "time for a connection to be made")
 	c.Flags().BoolVar(&o.Offer, "offer", false, "make the offer whatever the rules of this host say")
-	c.Flags().StringVar(&carrier, "carrier", "", "with --offer: offer this carrier only: rdma-shm, rdma-hw or rdma-soft")
+	c.Flags().StringVar(&carrier, "carrier", "", "with --offer: offer this carrier only: rdma-shm, rdma-hw, rdma-ib or rdma-soft")
 	return withSocket(e, verb(e, c))
 }
 

@@ -47,7 +47,7 @@ var wrongConfigs = []struct {
 		"limits.new_flows_per_second: must not be 0", "limits.max_flows: -1 is not between 1 and 1000000", "limits.peer_share: 150% is not between 1% and 100%",
 	}},
 	{"11 no number", "limits: {max_flows: many}", 4, []string{`"many" is not a whole number such as 5000`}},
-	{"12 carriers", "carriers: [smh]", 4, []string{`"smh" is none of shm, soft or hw (did you mean shm?)`}},
+	{"12 carriers", "carriers: [smh]", 4, []string{`"smh" is none of shm, soft, hw or ib (did you mean shm?)`}},
 	{"12 carrier twice", "carriers: [soft, rdma-soft]", 4, []string{`carriers[1]: "soft" is listed twice`}},
 	{"13 adapters without adapters", "carriers: [hw]", 0, []string{"carriers: only hw, and this host has no RDMA adapter that can be used: every connection stays native"}},
 	{"14 udp", "policy: [{match: {proto: udp}, action: auto}, {match: {proto: udp, ports: [4791]}, action: accelerate}]", 4, []string{
@@ -115,7 +115,7 @@ var wrongCommands = []struct {
 	{40, "completion", 2, `completion takes one argument: bash, zsh, fish`},
 	{40, "demote", 2, `name connections, --carrier, --device or --all`},
 	{40, "demote first", 2, `"first" is no id of a connection: "smcgw conns" lists them`},
-	{40, "demote --carrier sotf", 2, `"sotf" is none of shm, soft, hw, rdma-shm, rdma-soft, rdma-hw or relay (did you mean soft?)`},
+	{40, "demote --carrier sotf", 2, `"sotf" is none of shm, soft, hw, ib, rdma-shm, rdma-soft, rdma-hw, rdma-ib or relay (did you mean soft?)`},
 	{25, "check -c /nope/smcgw.yaml", 1, `read configuration: open /nope/smcgw.yaml: no such file or directory (-c names the file; an empty one is valid)`},
 	{25, "check -c /", 1, `read configuration: / is a directory: name a file of it with -c`},
 	{40, "status --socket /nope/sock", 3, `daemon not reachable at /nope/sock: connect: no such file or directory`},

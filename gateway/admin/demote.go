@@ -53,7 +53,7 @@ func (c *Client) Demote(ctx context.Context, q DemoteQuery) (Result, error) {
 type DemoteQuery struct {
 	// IDs are those of conns.
 	IDs []uint64 `json:"ids,omitempty"`
-	// Carrier is rdma-shm, rdma-hw or rdma-soft.
+	// Carrier is rdma-shm, rdma-hw, rdma-ib or rdma-soft.
 	Carrier config.Carrier `json:"carrier,omitempty"`
 	All     bool           `json:"all,omitempty"`
 	// Device is an RDMA adapter, or a port of one: its connections leave it, and it is
@@ -74,7 +74,7 @@ func (q DemoteQuery) problem() string {
 	case q.All && len(q.IDs) > 0:
 		return "all and ids exclude each other"
 	case q.Carrier != config.CarrierNone && (q.Carrier == config.CarrierRelay || !slices.Contains(config.Carriers(), q.Carrier)):
-		return "carrier: " + string(q.Carrier) + " is none that can be left; rdma-shm, rdma-soft and rdma-hw can"
+		return "carrier: " + string(q.Carrier) + " is none that can be left; rdma-shm, rdma-soft, rdma-hw and rdma-ib can"
 	}
 	return ""
 }

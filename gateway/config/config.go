@@ -30,7 +30,8 @@ type Config struct {
 	// Guard takes the mode back when carrying does harm.
 	Guard Guard `yaml:"guard"`
 	// Carriers are the RDMA devices in order of preference. A list that is
-	// given and empty means that no RDMA device is used. Default: shm, hw, soft.
+	// given and empty means that no RDMA device is used. Default: shm, hw, soft; ib, adapters
+	// on InfiniBand, only where it is listed.
 	Carriers []DeviceKind `yaml:"carriers"`
 	// ShmDir holds the rendezvous sockets of the shm device.
 	// Default: /run/smcgw/shm.

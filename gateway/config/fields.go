@@ -39,7 +39,7 @@ var configFields = []field{
 	{"guard.slower", "0%", "share of the connections of a rule in the share of the rollout that took longer than 95% of those outside of it, from which on the mode is observe; 0: they are not compared"},
 	{"guard.window", "1m", "time over which connections are counted"},
 	{"guard.minimum", "5", "how many of them have to be reset, or slower, at least"},
-	{"carriers", "[shm, hw, soft]", "RDMA devices in order of preference; []: none"},
+	{"carriers", "[shm, hw, soft]", "RDMA devices in order of preference, and ib (adapters on InfiniBand) where that is wanted; []: none"},
 	{"shm_dir", "/run/smcgw/shm", "directory of the rendezvous sockets of shm"},
 	{"soft", "", "the software RoCEv2 device"},
 	{"soft.udp_port", "4791", "UDP port it receives on; peers are told"},

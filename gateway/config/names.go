@@ -100,10 +100,16 @@ const (
 	DeviceShm  DeviceKind = "shm"
 	DeviceSoft DeviceKind = "soft"
 	DeviceHW   DeviceKind = "hw"
+	DeviceIB   DeviceKind = "ib"
 )
 
 // DeviceKinds lists every DeviceKind.
-func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW} }
+func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW, DeviceIB} }
+
+// UsesAdapters reports whether a device on RDMA adapters is among the carriers.
+func (c Config) UsesAdapters() bool {
+	return slices.Contains(c.Carriers, DeviceHW) || slices.Contains(c.Carriers, DeviceIB)
+}
 
 // UnmarshalYAML reads one of DeviceKinds, or the name of its carrier.
 func (d *DeviceKind) UnmarshalYAML(n *yaml.Node) error {
@@ -128,12 +134,13 @@ const (
 	CarrierShm   Carrier = "rdma-shm"
 	CarrierSoft  Carrier = "rdma-soft"
 	CarrierHW    Carrier = "rdma-hw"
+	CarrierIB    Carrier = "rdma-ib"
 	CarrierRelay Carrier = "relay"
 )
 
 // Carriers lists every Carrier but CarrierNone.
 func Carriers() []Carrier {
-	return []Carrier{CarrierShm, CarrierSoft, CarrierHW, CarrierRelay}
+	return []Carrier{CarrierShm, CarrierSoft, CarrierHW, CarrierIB, CarrierRelay}
 }
 
 // ParseCarrier reads the name of a carrier, or that of its device.
@@ -247,4 +254,13 @@ func texts[T ~string](names []T) []string {
 		s[i] = string(v)
 	}
 	return s
+}
+
+// JoinCarriers names carriers in a text.
+func JoinCarriers(list []Carrier) string {
+	text := make([]string, len(list))
+	for i, c := range list {
+		text[i] = string(c)
+	}
+	return strings.Join(text, ", ")
 }

@@ -167,6 +167,6 @@ func TestParseCarrier(t *testing.T) {
 		require.Equal(t, want, c)
 	}
 	_, err := ParseCarrier("rdma-sotf")
-	require.EqualError(t, err, `"rdma-sotf" is none of shm, soft, hw, rdma-shm, rdma-soft, rdma-hw or relay (did you mean rdma-soft?)`)
+	require.EqualError(t, err, `"rdma-sotf" is none of shm, soft, hw, ib, rdma-shm, rdma-soft, rdma-hw, rdma-ib or relay (did you mean rdma-soft?)`)
 	require.Equal(t, []DeviceKind{DeviceSoft, DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
 }

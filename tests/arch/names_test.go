@@ -37,8 +37,8 @@ var reasons = map[uint8]string{
 var words = map[string][]string{
 	"Mode":       {"off", "observe", "enforce"},
 	"Action":     {"pass", "accelerate", "auto"},
-	"Carrier":    {"rdma-shm", "rdma-soft", "rdma-hw", "relay"},
-	"DeviceKind": {"shm", "soft", "hw"},
+	"Carrier":    {"rdma-shm", "rdma-soft", "rdma-hw", "rdma-ib", "relay"},
+	"DeviceKind": {"shm", "soft", "hw", "ib"},
 	"Side":       {"client", "server"},
 	"phaseNames": {
 		"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released",

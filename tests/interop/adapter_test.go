@@ -45,7 +45,7 @@ const resources = "cm_id qp cq mr pd srq ctx"
 // nothingLeft wants the adapter to have no objects but the kernel's own.
 func nothingLeft(ctx context.Context, t *testing.T, g *guest.Guest) {
 	t.Helper()
-	for _, kind := range strings.Fields(resources) {
+	for kind := range strings.FieldsSeq(resources) {
 		out, err := g.Run(ctx, "rdma", "res", "show", kind)
 		require.NoError(t, err)
 		for line := range strings.Lines(out) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
@@ -65,9 +66,9 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Ports lists the ports of the adapters of this host that libibverbs has a provider for,
-// as adapter/number.
-func Ports() (ports []string, err error) {
+// Ports lists the ports of the adapters of this host that libibverbs has a provider for
+// and that have the link layer, as adapter/number.
+func Ports(layer verbs.LinkLayer) (ports []string, err error) {
 	lib, err := ibv.Load()
 	if err != nil {
 		return nil, err
@@ -77,12 +78,16 @@ func Ports() (ports []string, err error) {
 		return nil, err
 	}
 	for _, name := range adapters {
-		numbers, err := os.ReadDir(filepath.Join(ibv.ClassDir, name, "ports"))
+		dir := filepath.Join(ibv.ClassDir, name, "ports")
+		numbers, err := os.ReadDir(dir)
 		if err != nil { // it has just gone
 			continue
 		}
 		for _, n := range numbers {
-			ports = append(ports, name+"/"+n.Name())
+			of, err := os.ReadFile(filepath.Join(dir, n.Name(), "link_layer"))
+			if err == nil && strings.TrimSpace(string(of)) == layer.String() {
+				ports = append(ports, name+"/"+n.Name())
+			}
 		}
 	}
 	return ports, nil

@@ -129,6 +129,17 @@ func (d *Device) Port() verbs.PortAttr {
 	return p
 }
 
+// PKey returns an entry of the port's table of partitions: with bit 15 where the port is a full member, 0 where there is
+// none.
+func (d *Device) PKey(index int) (uint16, error) {
+	if err := d.hold(); err != nil {
+		return 0, err
+	}
+	defer func() { _ = d.release() }()
+	k, err := d.ctx.QueryPKey(d.cfg.Port, index)
+	return k, failure("query P_Key", err)
+}
+
 // hold keeps the library's context for a new object or for a call.
 func (d *Device) hold() error {
 	d.mu.Lock()

@@ -137,10 +137,46 @@ func TestFailureNamesMemlock(t *testing.T) {
 
 // No library is needed to find out that there is none.
 func TestPorts(t *testing.T) {
-	names, err := Ports()
-	if err != nil {
-		require.True(t, errors.Is(err, ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported), err)
-		return
+	for _, layer := range []verbs.LinkLayer{verbs.LinkLayerEthernet, verbs.LinkLayerInfiniBand} {
+		names, err := Ports(layer)
+		if err != nil {
+			require.True(t, errors.Is(err, ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported), err)
+			continue
+		}
+		t.Logf("%v ports of this host: %q", layer, names)
 	}
-	t.Logf("ports of this host: %q", names)
+}
+
+// TestSubnet: on InfiniBand a queue pair is reached by the LID of its port, in a partition of
+// the port's table.
+func TestSubnet(t *testing.T) {
+	join := func(l *hwtest.Library) {
+		l.Join("fake0", hwtest.SubnetPort{GID: verbs.GID{0: 0xfe, 15: 1}, LID: 3, PKeys: []uint16{0xffff, 0x8005}})
+		l.Join("fake1", hwtest.SubnetPort{GID: verbs.GID{0: 0xfe, 15: 2}, LID: 7, PKeys: []uint16{0xffff, 0, 5}})
+	}
+	e := newEnds(t, join)
+	for i, d := range []*end{e.a, e.b} {
+		port := d.dev.Port()
+		require.Equal(t, verbs.LinkLayerInfiniBand, port.LinkLayer)
+		require.Equal(t, []uint16{3, 7}[i], port.LID)
+		require.Zero(t, port.UDPPort)
+		k, err := d.dev.PKey(i + 1)
+		require.NoError(t, err)
+		require.Equal(t, []uint16{0x8005, 5}[i], k)
+		_, err = d.dev.PKey(port.PKeys)
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		require.NoError(t, verbs.Init(d.qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
+	}
+	for i, d := range []*end{e.a, e.b} {
+		peer := []*end{e.b, e.a}[i]
+		attr := verbs.ConnectAttr(peer.qp.num)
+		attr.AH, attr.PKeyIndex, attr.PathMTU = verbs.AHAttr{DLID: []uint16{7, 3}[i], Port: 1}, uint16(i+1), verbs.MTU1024
+		require.NoError(t, verbs.Connect(d.qp, attr))
+	}
+	require.NoError(t, e.a.qp.PostSend(e.write(1, 64)))
+	e.until("the WRITE completes", func() bool { return len(e.a.wcs) == 1 })
+	require.Equal(t, verbs.WCSuccess, e.a.wcs[0].Status)
+	require.NoError(t, e.a.dev.Close())
+	_, err := e.a.dev.PKey(0)
+	require.ErrorIs(t, err, verbs.ErrClosed)
 }

@@ -106,7 +106,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	entry := q.sq.push(wr.WRID)
 	s := ibv.Send{
 		QP: q.h, WRID: q.sq.wrid(entry), RemoteAddr: wr.RemoteAddr, CompareAdd: wr.CompareAdd, Swap: wr.Swap, RKey: wr.RKey,
-		Imm: wr.ImmData, RemoteQPN: wr.RemoteQPN, RemoteQKey: wr.RemoteQKey, Opcode: uint16(wr.Opcode), Flags: uint16(wr.Flags & libraryFlags),
+		Imm: wr.ImmData, RemoteQPN: wr.RemoteQPN, RemoteQKey: q.qkey(wr), Opcode: uint16(wr.Opcode), Flags: uint16(wr.Flags & libraryFlags),
 		First: uint32(len(b.SGEs)), Count: uint32(len(wr.SGList)),
 	}
 	if handle != nil {
@@ -125,6 +125,18 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 		q.poster.flush()
 	}
 	return nil
+}
+
+// controlled is the bit of a Q_Key that has the queue pair's own sent instead (IBTA vol. 1,
+// 10.2.5).
+const controlled = 1 << 31
+
+// qkey is what a datagram carries. rdma_rxe would send a controlled one as it is.
+func (q *qp) qkey(wr *verbs.SendWR) uint32 {
+	if q.kind == verbs.QPTUD && wr.RemoteQKey&controlled != 0 {
+		return q.attr.QKey
+	}
+	return wr.RemoteQKey
 }
 
 // address takes a reference to the handle of a datagram.

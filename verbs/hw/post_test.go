@@ -206,3 +206,26 @@ func TestCloseBesideTheLoop(t *testing.T) {
 		}
 	}
 }
+
+// A Q_Key with the high bit stands for that of the queue pair, whatever the provider makes
+// of it.
+func TestControlledQKey(t *testing.T) {
+	var sent []uint32
+	e := newEnds(t, func(l *hwtest.Library) {
+		l.RefuseSend = func(s *ibv.Send) error {
+			sent = append(sent, s.RemoteQKey)
+			return nil
+		}
+	})
+	ud := e.a.newQP(t, verbs.QPTUD)
+	require.NoError(t, verbs.StartUD(ud, 77, 0))
+	handle, err := e.a.pd.CreateAH(attrTo(e.b.dev, 0).AH)
+	require.NoError(t, err)
+	for _, key := range []uint32{5, 1 << 31, 1<<31 | 5} {
+		require.NoError(t, ud.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, AH: handle, RemoteQPN: 78, RemoteQKey: key}))
+	}
+	e.a.drv.Flush()
+	require.Equal(t, []uint32{5, 77, 77}, sent)
+	require.NoError(t, handle.Close())
+	require.NoError(t, ud.Close())
+}

@@ -86,7 +86,7 @@ func (e *env) newStream(from *end, rnd *rand.Rand) *stream {
 	if from.has(verbs.OpRDMARead) {
 		s.ops = append(s.ops, verbs.WRRDMARead)
 	}
-	if from.has(verbs.OpAtomic) && !e.pair.BadRepeats {
+	if from.has(verbs.OpAtomic) && !e.pair.badFence() {
 		s.ops = append(s.ops, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp)
 	}
 	for _, b := range [][]byte{from.bytes(quarter, quarter), s.to.bytes(0, quarter)} {
@@ -148,7 +148,7 @@ func (s *stream) length() int {
 // op is a random operation, and no READ where the device would hang.
 func (s *stream) op() verbs.WROpcode {
 	op := s.ops[s.rnd.IntN(len(s.ops))]
-	if s.e.pair.BadRepeats && op == verbs.WRRDMARead && s.fences > s.checked {
+	if s.e.pair.badFence() && op == verbs.WRRDMARead && s.fences > s.checked {
 		return verbs.WRRDMAWrite
 	}
 	return op

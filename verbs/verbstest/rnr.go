@@ -15,6 +15,7 @@ var rnrTests = []test{
 	{"SendWaits", testRNRSend},
 	{"AcrossSQD", testRNRAcrossSQD},
 	{"RetriesStartAnew", testRNRStartsAnew},
+	{"FenceRepeated", testRNRFence},
 }
 
 // Without a posted receive the requester waits; 7 means for ever
@@ -91,6 +92,30 @@ func testRNRSend(e *env) {
 	e.b.recv(1, e.b.sge(0, 10000))
 	e.b.received(1)
 	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
+}
+
+// A fence is about what is before it (IBTA vol. 1, 10.8.3.3): a fenced message that has to be
+// sent again does not wait for an atomic or a READ behind it, which come once it has been
+// taken.
+func testRNRFence(e *env) {
+	if !e.canAtomic() || !e.a.has(verbs.OpRDMARead) {
+		return
+	}
+	const rounds = 10
+	for i := range uint64(rounds) {
+		e.b.setWord(64, i)
+		fenced := e.a.write(verbs.WRRDMAWriteWithImm, 3*i, e.b, 0, 8)
+		fenced.Flags |= verbs.SendFence
+		e.a.post(fenced)
+		e.a.post(e.a.add(3*i+1, 64, 1))
+		e.a.post(e.a.write(verbs.WRRDMARead, 3*i+2, e.b, 128, 8))
+		e.settle()
+		e.b.recv(i)
+		e.b.received(int(i) + 1)
+		e.Equal(verbs.WCSuccess, e.a.sent(3*int(i)+3).Status)
+		e.Equal(i, e.a.word(64), "what was there before")
+		e.Equal(i+1, e.b.word(64))
+	}
 }
 
 // The clock starts anew when sending is resumed after SQD.

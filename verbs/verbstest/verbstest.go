@@ -23,15 +23,19 @@ type Pair struct {
 	Attr func(side *Side, dest uint32) verbs.QPAttr
 	// Deviates names the rules ("Group/Rule") that the device is known to
 	// break, and how. Such a rule must fail: one that passes is no deviation
-	// any more, and fails the test.
+	// any more, and fails the test. Mixed work leaves out what FenceRepeated would break.
 	Deviates map[string]string
-	// BadRepeats says that the device hangs when it repeats a fenced request with a READ
-	// behind it, and that an atomic behind a repeated message may complete without its
-	// result. Mixed work then has no atomics, and no READ behind a fence that is under way.
-	BadRepeats bool
 	// Patience bounds the wait for what has to happen. Default 30 seconds.
 	Patience time.Duration
 }
+
+// FenceRepeated is the rule that a fenced message may be repeated whatever is behind it, and
+// what is behind it gets its result. When a device that breaks it fails is a matter of time in
+// mixed work: that has no atomics then, and no READ behind a fence that is under way.
+const FenceRepeated = "RNR/FenceRepeated"
+
+// badFence reports whether the device is known to break FenceRepeated.
+func (p *Pair) badFence() bool { return p.Deviates[FenceRepeated] != "" }
 
 // Run runs the suite. open is called for every test and cleans up by t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) *Pair) {

@@ -15,6 +15,7 @@ var autoPrices = map[config.Carrier]autoPrice{
 	config.CarrierShm:  {move: 16 << 10, conn: 8 << 20},
 	config.CarrierSoft: {move: 32 << 10, conn: 32 << 20},
 	config.CarrierHW:   {move: 16 << 10, conn: 8 << 20},
+	config.CarrierIB:   {move: 16 << 10, conn: 8 << 20},
 }
 
 // Score is how many times bytes make up for what connections and moves cost by a carrier.

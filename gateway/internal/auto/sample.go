@@ -95,7 +95,7 @@ const mostLost = 0.9
 // known before: [config.CarrierNone] is of a peer that is not.
 func lostBy(c config.Carrier) float64 {
 	switch c {
-	case config.CarrierHW:
+	case config.CarrierHW, config.CarrierIB:
 		return 0
 	case config.CarrierShm:
 		return 2. / 3

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
@@ -32,6 +33,9 @@ var (
 	ErrYielded = errors.New("left to the gateway that takes over")
 	// ErrFull means that an adapter has as many queue pairs as it may.
 	ErrFull = errors.New("limits.hw_flows reached")
+	// ErrNoPath means that an InfiniBand subnet leads to no such peer, or does not say so in
+	// time.
+	ErrNoPath = subnet.ErrNoPath
 	// ErrClosed means that the link has ended.
 	ErrClosed = errors.New("link is closed")
 	// errNoAdapters means that this host or this build cannot use adapters.
@@ -71,6 +75,8 @@ type Env struct {
 	Withdrawn func(verbs.Device)
 	// Adapters finds the RDMA adapters of the host; nil: by libibverbs.
 	Adapters Adapters
+	// Subnet knows InfiniBand subnets; nil: by the kernel.
+	Subnet subnet.Host
 
 	growing atomic.Int64 // bytes of larger rings that are being allocated
 	failed  completionErrors
@@ -118,7 +124,7 @@ type Exclusive interface {
 // Open opens the devices of the configuration, in its order. A device that cannot be
 // opened is left out, and absent describes it.
 func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
-	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceHW: openHW, config.DeviceSoft: openSoft}
+	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceHW: openHW, config.DeviceIB: openIB, config.DeviceSoft: openSoft}
 	for _, kind := range env.Config.Carriers {
 		fb, err := open[kind](env)
 		switch {

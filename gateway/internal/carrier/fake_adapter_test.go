@@ -38,9 +38,12 @@ type fakeHost struct {
 	most    int      // calls that were under way at a time
 }
 
-func (h *fakeHost) List() ([]string, error) {
+func (h *fakeHost) List(layer verbs.LinkLayer) ([]string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if layer != verbs.LinkLayerEthernet {
+		return nil, nil
+	}
 	return slices.Clone(h.names), nil
 }
 
@@ -140,6 +143,8 @@ type fakeAdapter struct {
 
 // cqUse is the work requests of the queue pairs of a completion queue.
 type cqUse struct{ depth, used, most int }
+
+func (a *fakeAdapter) PKey(int) (uint16, error) { return 0xffff, nil }
 
 func (a *fakeAdapter) Counters() any { return a.Stats() }
 

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 const (
@@ -18,16 +20,20 @@ const (
 	hwTimeout = 14
 	// A peer in software may have to wait for a processor: softTimeout is for it.
 	hwRetries = 7
-	// hwHops is the hop limit of packets.
+	// hwHops is the hop limit of packets of RoCEv2.
 	hwHops = 64
 )
 
-// Hardware is the carrier on adapters: RoCEv2 that the host's RDMA adapters do
-// themselves. Making, connecting and closing a queue pair takes an adapter milliseconds,
-// so no shard does: goroutines of the adapter do, and post what has become of it.
+// Hardware is a carrier on adapters: what the host's RDMA adapters of one link layer do
+// themselves, RoCEv2 or InfiniBand. Making, connecting and closing a queue pair takes an
+// adapter milliseconds, so no shard does: goroutines of the adapter do, and post what has
+// become of it.
 type Hardware struct {
-	roce
+	far
 	env   *Env
+	kind  config.DeviceKind
+	layer verbs.LinkLayer
+	net   network
 	host  Adapters
 	work  sync.WaitGroup // links that are being made or connected
 	turns []sync.Mutex   // by shard: held for what follows that. A shard that has ended has no thread
@@ -41,8 +47,9 @@ type Hardware struct {
 
 // Adapters finds and opens the RDMA adapters of a host.
 type Adapters interface {
-	// List names the ports of the adapters, as the adapter, a slash and the number.
-	List() ([]string, error)
+	// List names the ports of the adapters that have the link layer, as the adapter, a slash
+	// and the number.
+	List(layer verbs.LinkLayer) ([]string, error)
 	// Open opens a port. [verbs.ErrNotSupported] means that it is of no use to a gateway.
 	Open(name string, vectors int) (AdapterPort, error)
 	// Changed is sent to when adapters may have come or gone, until stop is called. It may
@@ -55,6 +62,28 @@ type AdapterPort interface {
 	verbs.Device
 	// Counters are what the device counts: a flat struct of numbers.
 	Counters() any
+	// PKey returns an entry of the port's table of partitions.
+	PKey(index int) (uint16, error)
+}
+
+// network is how queue pairs of adapters are named on one link layer. lead may block.
+type network interface {
+	// gidOf is the GID by which a port has the own address of a connection, which leaves by a
+	// network device, 0 where that is not known; zero: no port has it.
+	gidOf(local netip.Addr, ifindex int) verbs.GID
+	// lead finds the way of a link to its peer, with what the path takes.
+	lead(r *Request, hl *hwLink) error
+	// describe says where the queue pair of a link is.
+	describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer
+	// check reports that a queue pair is not where the connection leads.
+	check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) error
+	// attr is how the queue pair of a link is connected to the peer's.
+	attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr
+	// changed says that the network around a port may have changed. It may block until the
+	// adapter closes.
+	changed(a *adapter)
+	// close ends it.
+	close()
 }
 
 // hwLink is what Hardware knows of a link.
@@ -63,13 +92,31 @@ type hwLink struct {
 	lane  *lane
 	gid   verbs.GIDEntry // of this end
 	index uint8          // of gid in the adapter's table
+	lid   uint16         // of the port; InfiniBand
 	psn   uint32
-	mtu   verbs.MTU // the most the path takes as far as this end knows
+	mtu   verbs.MTU   // the most the path takes as far as this end knows
+	way   rdmacm.Path // InfiniBand
+	pkey  uint16      // of this end; InfiniBand
 }
 
+// openHW opens the adapters whose link layer is Ethernet.
 func openHW(env *Env) (Fabric, error) {
-	h := &Hardware{roce: newRoCE(), env: env, host: env.adapters(), left: map[string]departure{}, turns: make([]sync.Mutex, len(env.Shards))}
+	return openAdapters(env, config.DeviceHW, verbs.LinkLayerEthernet, func(h *Hardware) network { return &ethernet{env} })
+}
+
+// openIB opens those whose link layer is InfiniBand.
+func openIB(env *Env) (Fabric, error) {
+	return openAdapters(env, config.DeviceIB, verbs.LinkLayerInfiniBand, newInfiniBand)
+}
+
+func openAdapters(env *Env, kind config.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Fabric, error) {
+	h := &Hardware{
+		far: newFar(), env: env, kind: kind, layer: layer, host: env.adapters(), left: map[string]departure{},
+		turns: make([]sync.Mutex, len(env.Shards)),
+	}
+	h.net = net(h)
 	if err := h.scan(); err != nil {
+		h.net.close()
 		return nil, err
 	}
 	h.done.Go(func() { h.watch(h.known, h.forgetIdle) })
@@ -78,15 +125,20 @@ func openHW(env *Env) (Fabric, error) {
 }
 
 // Kind implements Fabric.
-func (*Hardware) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
+func (h *Hardware) Kind() negotiate.CarrierKind {
+	if h.layer == verbs.LinkLayerInfiniBand {
+		return negotiate.CarrierIB
+	}
+	return negotiate.CarrierHW
+}
 
 // Offer implements Fabric.
 func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
-	l, err := h.newLink(r)
+	l, err := h.newLink(r, nil)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	offer := describeHW(l)
+	offer := h.describe(l)
 	offer.Mixed = h.env.mayMix(&r, offer.RoCE.UDPPort)
 	return l, offer, nil
 }
@@ -103,15 +155,12 @@ func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.P
 	var l *Link
 	var offer negotiate.CarrierOffer
 	h.beside(r, func() error {
-		if !r.reachable(from) {
-			return ErrNotHere
-		}
-		made, err := h.newLink(r)
+		made, err := h.newLink(r, &from)
 		if err != nil {
 			return err
 		}
 		l = made
-		from, offer = l.answerTo(from, describeHW(l))
+		from, offer = l.answerTo(from, h.describe(l))
 		if offer.Mixed && !h.env.mayMix(&r, offer.RoCE.UDPPort) {
 			return ErrNotHere
 		}
@@ -190,9 +239,9 @@ func contained(owner interface{ Panicked(any) }, work func() error) (err error) 
 	return work()
 }
 
-// newLink makes a queue pair in INIT with its memory, or takes one that is ready. It may
-// block.
-func (h *Hardware) newLink(r Request) (*Link, error) {
+// newLink makes a queue pair in INIT with its memory, or takes one that is ready; for an
+// offer only if that is of the connection's peer. It may block.
+func (h *Hardware) newLink(r Request, from *negotiate.CarrierOffer) (*Link, error) {
 	a, index, gid, err := h.portOf(r.Local, r.Remote)
 	if err != nil {
 		return nil, err
@@ -201,31 +250,32 @@ func (h *Hardware) newLink(r Request) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.name, err)
 	}
-	made, err := p.take(r.Shard)
+	hl := &hwLink{hwPeer: p, gid: gid, index: index, lid: a.port.Load().LID, psn: rand.Uint32() & 0xffffff}
+	err = h.net.lead(&r, hl)
+	if err == nil && from != nil {
+		err = h.net.check(&r, hl, from)
+	}
+	var made *hwPair
+	if err == nil {
+		made, err = p.take(r.Shard)
+	}
 	if err != nil {
 		a.leavePair()
 		a.leavePeer(p)
 		return nil, fmt.Errorf("%s: %w", a.name, err)
 	}
+	hl.lane = made.lane
 	l := made.link(h.env, r)
-	l.medium, l.Kind, l.Lossy = h, negotiate.CarrierHW, true
-	l.peer = &hwLink{
-		hwPeer: p, lane: made.lane, gid: gid, index: index, psn: rand.Uint32() & 0xffffff,
-		mtu: p.path.mtu(a.port.Load().ActiveMTU, r.Remote, time.Now()),
-	}
+	l.medium, l.Kind, l.Lossy, l.peer = h, h.Kind(), true, hl
 	a.add(l)
 	return l, nil
 }
 
-// describeHW is what the other side must know of a queue pair.
-func describeHW(l *Link) negotiate.CarrierOffer {
-	hl := l.peer.(*hwLink)
-	return negotiate.CarrierOffer{
-		Kind: negotiate.CarrierHW, Conn: l.connData(),
-		RoCE: negotiate.RoCEEndpoint{
-			GID: hl.gid.GID, UDPPort: hl.a.port.Load().UDPPort, MTU: uint16(hl.mtu.Bytes()), QPN: l.QP.Num(), PSN: hl.psn,
-		},
-	}
+// describe is what the other side must know of a queue pair.
+func (h *Hardware) describe(l *Link) negotiate.CarrierOffer {
+	o := h.net.describe(l.peer.(*hwLink), l.QP.Num())
+	o.Kind, o.Conn = l.Kind, l.connData()
+	return o
 }
 
 // join connects the queue pair and the endpoint. The shard does not use either before it
@@ -233,29 +283,22 @@ func describeHW(l *Link) negotiate.CarrierOffer {
 func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	hl := l.peer.(*hwLink)
 	detach(l.QP)
-	if !l.of.reachable(to) {
-		return fmt.Errorf("queue pair at another address: %w", ErrNotHere)
+	if err := h.net.check(&l.of, hl, &to); err != nil {
+		return err
 	}
-	mtu := commonMTU(hl.mtu, to)
-	l.probeLen = mtu.Bytes()
+	attr := h.net.attr(hl, &to)
+	l.probeLen = attr.PathMTU.Bytes()
 	hl.meets(to.Mixed)
-	timeout := uint8(hwTimeout)
+	attr.SQPSN, attr.MinRNRTimer, attr.Timeout, attr.RetryCnt, attr.RNRRetry = hl.psn, 12, hwTimeout, hwRetries, 7
+	attr.MaxRDAtomic, attr.MaxDestRDAtomic = 1, 1
 	if to.Mixed {
-		timeout = softTimeout
+		attr.Timeout = softTimeout
 	}
-	cfg := h.env.Config.HW
 	return hl.a.explain(hl.a.inTurn(func() error {
 		if err := l.greet(to.Conn); err != nil {
 			return err
 		}
-		return verbs.Connect(l.QP, verbs.QPAttr{
-			DestQPNum: to.RoCE.QPN, RQPSN: to.RoCE.PSN, SQPSN: hl.psn, PathMTU: mtu,
-			AH: verbs.AHAttr{
-				DGID: to.RoCE.GID, SGIDIndex: hl.index, HopLimit: hwHops, Port: 1,
-				TrafficClass: cfg.TrafficClass, SL: cfg.ServiceLevel,
-			},
-			MinRNRTimer: 12, Timeout: timeout, RetryCnt: hwRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
-		})
+		return verbs.Connect(l.QP, attr)
 	}))
 }
 
@@ -304,7 +347,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 func (*Hardware) convicted(*Link) bool { return false }
 
 // known returns the peers of all adapters.
-func (h *Hardware) known() (peers []*rocePeer) {
+func (h *Hardware) known() (peers []*farPeer) {
 	for _, a := range h.open() {
 		peers = append(peers, a.known()...)
 	}
@@ -332,12 +375,10 @@ func (h *Hardware) Close() error {
 	h.mu.Unlock()
 	h.halt()
 	h.work.Wait()
+	h.net.close()
 	var errs []error
 	for _, a := range h.open() {
 		errs = append(errs, a.close(false))
 	}
 	return errors.Join(errs...)
 }
-
-// hwKind is what the configuration calls the device.
-const hwKind = config.DeviceHW

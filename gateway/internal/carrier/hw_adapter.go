@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -16,6 +19,7 @@ import (
 // the shards.
 type adapter struct {
 	env     *Env
+	kind    config.DeviceKind
 	name    string
 	dev     AdapterPort
 	drivers []verbs.Driver
@@ -25,6 +29,7 @@ type adapter struct {
 	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
 	refusal atomic.Pointer[string]         // why memory is refused, nil: it is not
 
+	moved  chan struct{} // has something in it: the network around the port may have changed
 	makers chan struct{} // has a place for each call that makes or connects a pair
 
 	stop context.CancelFunc // ends the goroutines
@@ -71,13 +76,13 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 		return nil, err
 	}
 	port := dev.Port()
-	if err := suitable(dev.Attr(), port); err != nil {
+	if err := h.suitable(dev.Attr(), port); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
 	a := &adapter{
-		env: h.env, name: name, dev: dev, lanes: newLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
-		makers: make(chan struct{}, makersMost),
-		peers:  map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
+		env: h.env, kind: h.kind, name: name, dev: dev, lanes: newLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
+		moved: make(chan struct{}, 1), makers: make(chan struct{}, makersMost),
+		peers: map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
 	}
 	a.port.Store(&port)
 	for i, s := range h.env.Shards {
@@ -94,6 +99,7 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	a.reaper = newReaper()
 	a.done.Go(a.fillPools)
 	a.done.Go(func() { h.attend(a) })
+	a.done.Go(func() { h.lookAround(a) })
 	return a, nil
 }
 
@@ -106,10 +112,10 @@ func (a *adapter) inTurn(do func() error) error {
 
 // suitable reports why a port that could be opened cannot carry: to open one wants RDMA
 // WRITE with immediate already.
-func suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
+func (h *Hardware) suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
 	switch {
-	case port.LinkLayer == verbs.LinkLayerInfiniBand:
-		return fmt.Errorf("InfiniBand is not carried: %w", verbs.ErrNotSupported)
+	case port.LinkLayer != h.layer:
+		return fmt.Errorf("link layer %v: %w", port.LinkLayer, verbs.ErrNotSupported)
 	case attr.MaxCQE < linkNeed():
 		return fmt.Errorf("completion queues of %d entries, want %d: %w", attr.MaxCQE, linkNeed(), verbs.ErrNotSupported)
 	}
@@ -131,8 +137,8 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 		return nil, a.explain(fmt.Errorf("protection domain: %w", err))
 	}
 	fresh := &hwPeer{
-		rocePeer: rocePeer{remote: remote, peerKeepalive: newPeerKeepalive()},
-		a:        a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
+		farPeer: farPeer{remote: remote, peerKeepalive: newPeerKeepalive()},
+		a:       a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
 	}
 	p, err := a.enter(remote, fresh)
 	if err != nil {
@@ -198,6 +204,13 @@ func (a *adapter) isLeaving() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.leaving
+}
+
+// linked returns the links.
+func (a *adapter) linked() []*Link {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.links))
 }
 
 // linkOf returns the link of a queue pair, nil for none.
@@ -270,11 +283,11 @@ func (a *adapter) copyTails() {
 }
 
 // known returns the peers.
-func (a *adapter) known() (peers []*rocePeer) {
+func (a *adapter) known() (peers []*farPeer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.peers {
-		peers = append(peers, &p.rocePeer)
+		peers = append(peers, &p.farPeer)
 	}
 	return peers
 }

@@ -28,7 +28,9 @@ type libraryHost struct {
 	adapter string
 }
 
-func (h libraryHost) List() ([]string, error) { return []string{h.adapter + "/1"}, nil }
+func (h libraryHost) List(verbs.LinkLayer) ([]string, error) {
+	return []string{h.adapter + "/1"}, nil
+}
 
 func (h libraryHost) Open(_ string, vectors int) (AdapterPort, error) {
 	dev, err := hw.Open(hw.Config{

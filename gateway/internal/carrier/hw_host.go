@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // libibverbs is the adapters of this host, by the library of that name.
@@ -23,8 +24,8 @@ func (env *Env) adapters() Adapters {
 }
 
 // List implements Adapters.
-func (libibverbs) List() ([]string, error) {
-	ports, err := hw.Ports()
+func (libibverbs) List(layer verbs.LinkLayer) ([]string, error) {
+	ports, err := hw.Ports(layer)
 	return ports, absence(err)
 }
 
@@ -58,10 +59,10 @@ func (v libibverbs) Open(name string, vectors int) (AdapterPort, error) {
 
 // Changed implements Adapters: the kernel tells of every device that appears.
 func (v libibverbs) Changed() (changed <-chan struct{}, stop func()) {
-	u, err := listenUevents()
+	u, err := sysfs.Listen()
 	if err != nil {
 		v.log.Debug("events of devices", "error", err)
 		return nil, func() {}
 	}
-	return u.changed, u.close
+	return u.C, u.Close
 }

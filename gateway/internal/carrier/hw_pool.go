@@ -20,7 +20,7 @@ const (
 // the pairs that wait for its next connections. A queue pair reaches the memory of its
 // domain only, so no peer can use the pairs of another.
 type hwPeer struct {
-	rocePeer
+	farPeer
 	a     *adapter
 	pd    verbs.PD
 	arena *rmb.Arena

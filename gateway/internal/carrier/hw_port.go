@@ -58,16 +58,17 @@ func (h *Hardware) routeOf(from, to netip.Addr) int {
 }
 
 // portOf returns the adapter that has the local address on the network device by which
-// the host reaches the remote one, and the place of the address in its table: an address
-// has an entry per type and network device.
+// the host reaches the remote one, and the place of its GID in the adapter's table: an
+// address has an entry per type and network device.
 func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gid verbs.GIDEntry, err error) {
-	ifindex := 0
-	for i, a := range h.open() {
-		if i == 0 {
-			ifindex = h.routeOf(local, remote)
-		}
+	ifindex, open := 0, h.open()
+	if len(open) > 0 {
+		ifindex = h.routeOf(local, remote)
+	}
+	own := h.net.gidOf(local, ifindex)
+	for _, a := range open {
 		port := a.port.Load()
-		at := verbs.GIDIndex(port.GIDs, verbs.GIDOf(local), ifindex)
+		at := verbs.GIDIndex(port.GIDs, own, ifindex)
 		if at < 0 {
 			continue
 		}
@@ -82,7 +83,7 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
-		if verbs.GIDIndex(d.port.GIDs, verbs.GIDOf(local), ifindex) >= 0 {
+		if verbs.GIDIndex(d.port.GIDs, own, ifindex) >= 0 {
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
 	}
@@ -118,20 +119,20 @@ func (h *Hardware) Devices() (list []admin.DeviceInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
-		info := missing(hwKind, d.state, d.why)
+		info := missing(h.kind, d.state, d.why)
 		info.Name = name
 		list = append(list, info)
 	}
 	slices.SortFunc(list, func(a, b admin.DeviceInfo) int { return strings.Compare(a.Name, b.Name) })
 	if len(list) == 0 {
-		list = append(list, missing(hwKind, admin.DeviceAbsent, "this host has no RDMA adapter"))
+		list = append(list, missing(h.kind, admin.DeviceAbsent, fmt.Sprintf("this host has no RDMA adapter whose link layer is %v", h.layer)))
 	}
 	return list
 }
 
 // describe is what operators are told of the adapter.
 func (a *adapter) describe() admin.DeviceInfo {
-	info := describeDevice(a.name, hwKind, a.dev.Attr(), *a.port.Load(), a.dev.Counters())
+	info := describeDevice(a.name, a.kind, a.dev.Attr(), *a.port.Load(), a.dev.Counters())
 	addStats(&info, a.snapshot())
 	if text := a.refusal.Load(); text != nil {
 		info.State, info.Error = admin.DeviceFailed, *text

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -59,7 +58,7 @@ func (h *Hardware) tend() {
 // scan opens the adapters of the host that are not open. Only tend calls it, and openHW
 // before.
 func (h *Hardware) scan() error {
-	names, err := h.host.List()
+	names, err := h.host.List(h.layer)
 	if err != nil {
 		return err
 	}
@@ -121,9 +120,30 @@ func (h *Hardware) attend(a *adapter) {
 		case verbs.EventPortErr:
 			h.refresh(a)
 			a.done.Go(func() { h.leaveDown(a) })
-		case verbs.EventPortActive, verbs.EventGIDChange, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventClientReregister:
+		case verbs.EventPortActive, verbs.EventGIDChange, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventSMChange, verbs.EventClientReregister:
 			h.refresh(a)
+			a.kick()
 		default:
+		}
+	}
+}
+
+// kick has the network look around the port, behind what it does already.
+func (a *adapter) kick() {
+	select {
+	case a.moved <- struct{}{}:
+	default:
+	}
+}
+
+// lookAround does what kick asks for until the adapter closes.
+func (h *Hardware) lookAround(a *adapter) {
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-a.moved:
+			h.net.changed(a)
 		}
 	}
 }
@@ -155,7 +175,7 @@ func (h *Hardware) refresh(a *adapter) {
 	}
 	gone := func(l *Link) bool {
 		hl := l.peer.(*hwLink)
-		return hl.a == a && (int(hl.index) >= len(port.GIDs) || port.GIDs[hl.index] != hl.gid)
+		return hl.a == a && (int(hl.index) >= len(port.GIDs) || port.GIDs[hl.index] != hl.gid || hl.lid != port.LID)
 	}
 	a.mu.Lock()
 	some := false
@@ -165,7 +185,7 @@ func (h *Hardware) refresh(a *adapter) {
 	a.mu.Unlock()
 	if some {
 		h.env.Log.Info("RDMA address gone: its connections go on over the relay", "device", a.name)
-		h.env.Vacate(negotiate.CarrierHW, gone, false)
+		h.env.Vacate(h.Kind(), gone, false)
 	}
 }
 
@@ -177,7 +197,7 @@ func (h *Hardware) leaveDown(a *adapter) {
 	case <-time.After(portPatience):
 	}
 	if a.port.Load().State != verbs.PortActive {
-		h.env.Vacate(negotiate.CarrierHW, a.has, false)
+		h.env.Vacate(h.Kind(), a.has, false)
 	}
 }
 
@@ -244,7 +264,7 @@ func (h *Hardware) withdraw(a *adapter, d departure) error {
 			break // Close of the adapter reports it
 		}
 		h.env.Withdrawn(a.dev)
-		h.env.Vacate(negotiate.CarrierHW, a.has, spent > withdrawSoft)
+		h.env.Vacate(h.Kind(), a.has, spent > withdrawSoft)
 		a.copyTails()
 		time.Sleep(withdrawTurn)
 	}

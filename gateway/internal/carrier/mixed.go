@@ -12,9 +12,9 @@ import (
 // pair of one may answer the offer of the other.
 
 // Answers reports whether a device may answer an offer: one of its own kind, or one for
-// both. A host without adapters does not try for them.
+// both. A host without adapters does not try for them with others.
 func Answers(fb Fabric, o *negotiate.CarrierOffer) bool {
-	if h, ok := fb.(*Hardware); ok && o.Kind != negotiate.CarrierHW && len(h.open()) == 0 {
+	if h, ok := fb.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
 		return false
 	}
 	return fb.Kind() == o.Kind || o.Mixed && isRoCE(fb.Kind())
@@ -52,7 +52,7 @@ func (l *Link) answerTo(from, own negotiate.CarrierOffer) (to, answer negotiate.
 
 // meets takes note of the device at the other end of a link. What was proved with one of
 // the other kind is proved no more.
-func (p *rocePeer) meets(mixed bool) {
+func (p *farPeer) meets(mixed bool) {
 	if p.mixed.Swap(mixed) != mixed {
 		p.warm.Store(time.Time{})
 	}
@@ -61,7 +61,7 @@ func (p *rocePeer) meets(mixed bool) {
 // partMixed has later links with the peer of a link end at devices of one kind, if those of
 // now do not.
 func (l *Link) partMixed(d time.Duration) {
-	if rocePeerOf(l).mixed.Load() {
+	if farPeerOf(l).mixed.Load() {
 		l.env.Peers.Part(l.of.peer(), time.Now(), d)
 	}
 }

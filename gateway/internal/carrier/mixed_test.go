@@ -150,7 +150,7 @@ func TestMixedIsProvedApart(t *testing.T) {
 	c.prove(t, sides)
 	sides[0].on(c.link[0].Proved)
 	require.True(t, c.link[0].Warm())
-	p := rocePeerOf(c.link[0])
+	p := farPeerOf(c.link[0])
 	p.meets(true)
 	require.True(t, c.link[0].Warm())
 	p.meets(false)

@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -82,13 +83,17 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	require.NoError(t, err)
 	sd := &side{addr: addr}
 	var route func(from, to netip.Addr) (int, error)
-	if fake, ok := host.(*fakeHost); ok {
-		sd.host, fake.shards, route = fake, []*loop.Shard{s}, fake.route
+	var administrator subnet.Host
+	switch h := host.(type) {
+	case *fakeHost:
+		sd.host, h.shards, route = h, []*loop.Shard{s}, h.route
+	case *subnetHost:
+		route, administrator = h.route, h
 	}
 	env := &Env{
 		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Peers: peers.NewTable(cfg.Limits),
 		Addrs: addrs, RoCE: roce,
-		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, Route: route,
+		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, Subnet: administrator, Route: route,
 	}
 	list, absent := Open(env)
 	require.Empty(t, absent)

@@ -37,7 +37,7 @@ const (
 // is an address: packets are accepted from there only, and its memory has a
 // protection domain of its own.
 type Soft struct {
-	roce
+	far
 	env *Env
 
 	mu      sync.Mutex // guards everything below
@@ -74,7 +74,7 @@ type softKey struct {
 
 // softPeer is a peer with the memory its links come from.
 type softPeer struct {
-	rocePeer
+	farPeer
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
@@ -99,7 +99,7 @@ func openSoft(env *Env) (Fabric, error) {
 		return nil, errNoAddrs
 	}
 	sf := &Soft{
-		roce: newRoCE(), env: env,
+		far: newFar(), env: env,
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
@@ -221,7 +221,7 @@ func (sf *Soft) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 // join connects the queue pair to the one of the peer.
 func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
-	mtu := commonMTU(sl.mtu, to)
+	mtu := commonMTU(sl.mtu, to.RoCE.MTU)
 	l.probeLen = mtu.Bytes()
 	sl.meets(to.Mixed)
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
@@ -287,8 +287,8 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
 		p = &softPeer{
-			rocePeer: rocePeer{remote: k.remote, peerKeepalive: newPeerKeepalive()},
-			key:      k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd),
+			farPeer: farPeer{remote: k.remote, peerKeepalive: newPeerKeepalive()},
+			key:     k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd),
 		}
 		sf.peers[k] = p
 	}
@@ -356,12 +356,12 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 }
 
 // known returns the peers.
-func (sf *Soft) known() []*rocePeer {
+func (sf *Soft) known() []*farPeer {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	peers := make([]*rocePeer, 0, len(sf.peers))
+	peers := make([]*farPeer, 0, len(sf.peers))
 	for _, p := range sf.peers {
-		peers = append(peers, &p.rocePeer)
+		peers = append(peers, &p.farPeer)
 	}
 	return peers
 }

@@ -23,6 +23,9 @@ func Fabrics(all []carrier.Fabric, shard *loop.Shard, hw config.HW) (list []data
 		case *carrier.Soft:
 			list = append(list, network{fb, shard, hw.Mixed == config.SwitchOn})
 		case *carrier.Hardware:
+			if fb.Kind() != negotiate.CarrierHW { // a datagram has no way to name a port of InfiniBand
+				continue
+			}
 			list = append(list, adapters{fb, shard, hw})
 		}
 	}

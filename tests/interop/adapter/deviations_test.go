@@ -1,5 +1,7 @@
 package adapter
 
+import "github.com/smcgw/smcgw/verbs/verbstest"
+
 // What rdma_rxe of Linux 6.12 does otherwise than the specification says.
 const (
 	flushesLocalErrors = "a bad L_Key of a send completes with WR_FLUSH_ERR instead of LOC_PROT_ERR"
@@ -8,12 +10,12 @@ const (
 	raisesNoEvent      = "the event is not raised"
 )
 
-// Besides, rdma_rxe repeats badly, which is a matter of time, so that no rule fails always;
-// see verbstest.Pair.BadRepeats. A fenced request waits until no READ or atomic is under
-// way (rxe_wqe_is_fenced), and those that are about to be repeated behind it count
-// (req_retry). A message that comes twice is acknowledged with the PSN of the last request
-// (duplicate_request): an atomic there completes without its result. TestRXERetry has another.
-// Gateways and rsockets neither fence nor fetch.
+// Of FenceRepeated: a fenced request waits until no READ or atomic is under way
+// (rxe_wqe_is_fenced), and those that are about to be repeated behind it count (req_retry). It
+// is not all of what repeats do to atomics, the rest being a matter of time: a message that
+// comes twice is acknowledged with the PSN of the last request (duplicate_request), and an
+// atomic there completes without its result. TestRXERetry has another. Gateways and rsockets
+// neither fence nor fetch.
 
 // deviations are the rules that an adapter's driver breaks, and how. Of
 // hardware none was seen yet.
@@ -36,7 +38,7 @@ var deviations = map[string]map[string]string{
 		"Send/SendTooLong":                  blamesLength,
 		"SRQ/TooLong":                       blamesLength,
 		"UD/TooLong":                        "a datagram above the path MTU completes with success instead of LOC_LEN_ERR",
-		"UD/ControlledQKey":                 "a datagram with a controlled Q_Key is not delivered",
+		verbstest.FenceRepeated:             "a fenced message that is repeated waits for the atomic behind it, for ever",
 		"CQ/SolicitedError":                 "errors wake no queue that is armed for solicited events",
 		"Async/CommunicationEstablished":    raisesNoEvent,
 		"Async/AccessError":                 raisesNoEvent,

@@ -119,6 +119,14 @@ func (c *conn) QueryPort(port uint8) (p verbs.PortAttr, err error) {
 		return p, unix.EINVAL
 	}
 	c.a.do("QueryPort", func() { p = c.a.dev.Port() })
+	if at := c.a.inSubnet(); at != nil {
+		p.LinkLayer, p.LID, p.PKeys, p.UDPPort = verbs.LinkLayerInfiniBand, at.LID, len(at.PKeys), 0
+		p.GIDs = []verbs.GIDEntry{{GID: at.GID, Type: verbs.GIDTypeIB}}
+		if at.Down {
+			p.State = verbs.PortDown
+		}
+		return p, nil
+	}
 	v2 := p.GIDs[0]
 	v2.Ifindex = 1
 	v1 := v2
@@ -127,11 +135,29 @@ func (c *conn) QueryPort(port uint8) (p verbs.PortAttr, err error) {
 	return p, nil
 }
 
-// GIDIndex is the place of an adapter's address in its table.
+// QueryPKey implements ibv.Context.
+func (c *conn) QueryPKey(port uint8, index int) (uint16, error) {
+	keys := []uint16{0xffff}
+	if at := c.a.inSubnet(); at != nil {
+		keys = at.PKeys
+	}
+	if port != 1 || index >= len(keys) {
+		return 0, unix.EINVAL
+	}
+	return keys[index], nil
+}
+
+// GIDIndex is the place of an adapter's address in its table, where that is of Ethernet.
 const GIDIndex = 2
 
-// address makes an address of this table one of the device's.
+// address makes an address of this table, or of the subnet, one of the device's.
 func (c *conn) address(a verbs.AHAttr) (verbs.AHAttr, error) {
+	if at := c.a.inSubnet(); at != nil {
+		if a.DLID == 0 || a.Port != 1 {
+			return a, unix.EINVAL
+		}
+		return verbs.AHAttr{DGID: verbs.GIDOf(c.a.lib.routed(a.DLID)), HopLimit: 64, UDPPort: c.a.port, Port: 1}, nil
+	}
 	if a.SGIDIndex != GIDIndex || a.Port != 1 {
 		return a, unix.EINVAL
 	}

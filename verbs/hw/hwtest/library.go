@@ -132,10 +132,48 @@ type adapter struct {
 	unwatch context.CancelFunc
 	watched sync.WaitGroup
 
-	mu    sync.Mutex // guards everything below
-	users []*conn
-	calls map[string]int
-	comps []int
+	mu     sync.Mutex // guards everything below
+	users  []*conn
+	calls  map[string]int
+	comps  []int
+	subnet *SubnetPort // nil: the link layer is Ethernet
+}
+
+// SubnetPort is a port of an InfiniBand subnet, as its administrator has set it.
+type SubnetPort struct {
+	GID   verbs.GID
+	LID   uint16
+	PKeys []uint16
+	Down  bool
+}
+
+// Join makes the port of an adapter one of an InfiniBand subnet, on which all adapters
+// that have joined reach each other by their LIDs; or changes what it is.
+func (l *Library) Join(name string, p SubnetPort) {
+	a := l.adapters[name]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.subnet = &p
+}
+
+// inSubnet returns the port of an adapter, nil if its link layer is Ethernet.
+func (a *adapter) inSubnet() *SubnetPort {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.subnet
+}
+
+// nowhere is where packets to a LID go that no port has.
+var nowhere = netip.AddrFrom4([4]byte{127, 78, 255, 254})
+
+// routed is the address of the adapter whose port has a LID.
+func (l *Library) routed(lid uint16) netip.Addr {
+	for _, a := range l.adapters {
+		if p := a.inSubnet(); p != nil && p.LID == lid {
+			return a.dev.Port().GIDs[0].GID.Addr()
+		}
+	}
+	return nowhere
 }
 
 func newAdapter(l *Library, name string, addr netip.Addr, port uint16) (*adapter, error) {

@@ -210,6 +210,12 @@ func (c *conn) ModifyQP(h ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) (er
 			return err
 		}
 	}
+	if mask&verbs.QPAttrPKeyIndex != 0 && c.a.inSubnet() != nil {
+		if k, err := c.QueryPKey(1, int(a.PKeyIndex)); err != nil || k == 0 {
+			return unix.EINVAL
+		}
+		a.PKeyIndex = 0 // the only one of the device
+	}
 	c.a.do("ModifyQP", func() {
 		if p.qp.State() == verbs.QPSReset && a.State == verbs.QPSErr { // as the kernel's table has it
 			err = verbs.ErrTransition

@@ -61,6 +61,13 @@ func (c *context) QueryPort(port uint8) (verbs.PortAttr, error) {
 	}, err
 }
 
+// QueryPKey implements Context.
+func (c *context) QueryPKey(port uint8, index int) (uint16, error) {
+	var k C.uint16_t
+	err := failure(C.hw_query_pkey(c.ctx, C.uint8_t(port), C.int(index), &k))
+	return uint16(k), err
+}
+
 // gids reads the table of a port, of n places. The library gives the entries of
 // all ports in one list, without the empty ones.
 func (c *context) gids(port uint8, n int) ([]verbs.GIDEntry, error) {

@@ -74,6 +74,8 @@ type Context interface {
 	Query() (DeviceAttr, error)
 	// QueryPort describes a port with its table of GIDs. UDPPort is left out.
 	QueryPort(port uint8) (verbs.PortAttr, error)
+	// QueryPKey reads an entry of a port's table of partitions.
+	QueryPKey(port uint8, index int) (uint16, error)
 
 	AllocPD() (PD, error)
 	DeallocPD(pd PD) error

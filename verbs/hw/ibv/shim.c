@@ -20,6 +20,7 @@ static struct {
 	int (*close_device)(struct ibv_context *);
 	int (*query_device)(struct ibv_context *, struct ibv_device_attr *);
 	int (*query_port)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
+	int (*query_pkey)(struct ibv_context *, uint8_t, int, __be16 *);
 	ssize_t (*query_gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t);
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *);
 	int (*dealloc_pd)(struct ibv_pd *);
@@ -54,7 +55,7 @@ const char *hw_load(void)
 		void **to;
 	} names[] = {
 		F(get_device_list), F(free_device_list), F(get_device_name), F(open_device), F(close_device),
-		F(query_device), F(query_port), F(alloc_pd), F(dealloc_pd), F(reg_mr), F(dereg_mr),
+		F(query_device), F(query_port), F(query_pkey), F(alloc_pd), F(dealloc_pd), F(reg_mr), F(dereg_mr),
 		F(create_comp_channel), F(destroy_comp_channel), F(create_cq), F(resize_cq), F(destroy_cq),
 		F(get_cq_event), F(ack_cq_events), F(create_qp), F(modify_qp), F(query_qp), F(destroy_qp),
 		F(create_srq), F(modify_srq), F(query_srq), F(destroy_srq), F(create_ah), F(destroy_ah),
@@ -110,6 +111,17 @@ int hw_query_port(uintptr_t ctx, uint8_t port, struct ibv_port_attr *a)
 long hw_query_gids(uintptr_t ctx, struct ibv_gid_entry *e, long max)
 {
 	return lib.query_gid_table((struct ibv_context *)ctx, e, max, 0, sizeof(*e));
+}
+
+int hw_query_pkey(uintptr_t ctx, uint8_t port, int index, uint16_t *pkey)
+{
+	__be16 k = 0;
+
+	errno = EINVAL; // the library sets none for an index beyond the table
+	if (lib.query_pkey((struct ibv_context *)ctx, port, index, &k))
+		return errno;
+	*pkey = be16toh(k);
+	return 0;
 }
 
 // Memory

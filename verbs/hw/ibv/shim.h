@@ -61,6 +61,7 @@ struct hw_adapter {
 };
 int hw_query_device(uintptr_t ctx, struct hw_adapter *a);
 int hw_query_port(uintptr_t ctx, uint8_t port, struct ibv_port_attr *a);
+int hw_query_pkey(uintptr_t ctx, uint8_t port, int index, uint16_t *pkey);
 long hw_query_gids(uintptr_t ctx, struct ibv_gid_entry *e, long max); // negative: -errno
 
 uintptr_t hw_alloc_pd(uintptr_t ctx);

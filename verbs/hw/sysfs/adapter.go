@@ -71,6 +71,9 @@ type Port struct {
 // RoCE reports whether the port speaks RoCE, of any version.
 func (a *Adapter) RoCE(p *Port) bool { return a.Node == nodeCA && p.LinkLayer == linkEthernet }
 
+// InfiniBand reports whether the port is one of an InfiniBand subnet.
+func (a *Adapter) InfiniBand(p *Port) bool { return a.Node == nodeCA && p.LinkLayer == linkInfiniBand }
+
 // Kinds of nodes and link layers (drivers/infiniband/core/sysfs.c).
 const (
 	nodeCA         = "CA"

@@ -122,7 +122,21 @@ func (k *kernel) describePorts(a *Adapter) {
 			p.Priorities = k.priorities(device)
 		}
 		p.Unusable = a.unusable(p)
+		if p.Unusable == "" && a.InfiniBand(p) {
+			p.Unusable = k.pathProblem()
+		}
 	}
+}
+
+// managerPath is the kernel's connection manager for programs.
+const managerPath = "/dev/infiniband/rdma_cm"
+
+// pathProblem is why the kernel cannot be asked for paths in a subnet, empty if it can.
+func (k *kernel) pathProblem() string {
+	if text := problem(k.access(managerPath)); text != "" {
+		return managerPath + ", of the module rdma_ucm: " + text
+	}
+	return ""
 }
 
 // device is the network device below the port: that of its first GID.

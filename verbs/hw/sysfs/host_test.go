@@ -50,7 +50,6 @@ func TestUnusable(t *testing.T) {
 		{func() { p.GIDs = []GID{{Type: IBorRoCEv1}} }, "no GID of type RoCE v2"},
 		{func() { p.State = "DOWN" }, "the port is DOWN"},
 		{func() { p.LinkLayer = "Unknown" }, `link layer is "Unknown"`},
-		{func() { p.LinkLayer = linkInfiniBand }, "InfiniBand"},
 		{func() { a.Node = "usNIC" }, `"usNIC"`},
 		{func() { a.Driver = "efa" }, "EFA"},
 		{func() { a.Node = nodeRNIC }, "iWARP"},
@@ -85,6 +84,26 @@ func TestHints(t *testing.T) {
 	h.Adapters = nil
 	h.Memlock = 0
 	require.Empty(t, h.Hints(), "without adapters")
+}
+
+// TestInfiniBandPort: paths come from the kernel's connection manager, and what makes RoCE
+// lose packets is no matter there.
+func TestInfiniBandPort(t *testing.T) {
+	k := kernelOf(loadTree(t, "testdata/ib.tree"))
+	h, err := k.read()
+	require.NoError(t, err)
+	require.Empty(t, h.Adapters[0].Ports[0].Unusable)
+	require.Equal(t, []string{"mlx5_0/1: its link layer is InfiniBand: used where carriers has ib, which no adapter has proved; over IPoIB itself connections are native"}, h.Hints())
+	k.access = func(name string) error {
+		if name == "/dev/infiniband/rdma_cm" {
+			return unix.ENOENT
+		}
+		return nil
+	}
+	h, err = k.read()
+	require.NoError(t, err)
+	require.Contains(t, h.Adapters[0].Ports[0].Unusable, "rdma_ucm")
+	require.Zero(t, IPoIB(1), "the loopback device")
 }
 
 // TestNoAdapters: most hosts.

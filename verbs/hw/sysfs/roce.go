@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 )
 
 // RoCEPorts maps addresses of this host to the ports that speak RoCE v2 for them.
@@ -35,6 +37,18 @@ func RoCE() (RoCEPorts, error) {
 		return nil, err
 	}
 	return rocePorts(sys, list, local), nil
+}
+
+// hardwareAddrLen is the length of the hardware address of a network device of IPoIB: the number of its queue pair
+// behind a byte of flags, and the GID of its port (RFC 4391, 9.1.1).
+const hardwareAddrLen = 20
+
+// IPoIB returns the GID of the port below a network device of IPoIB; zero: it is another device.
+func IPoIB(ifindex int) (gid [16]byte) {
+	if l, err := netlink.LinkByIndex(ifindex); err == nil && len(l.Attrs().HardwareAddr) == hardwareAddrLen {
+		copy(gid[:], l.Attrs().HardwareAddr[4:])
+	}
+	return gid
 }
 
 // rocePorts: the table of GIDs may be too short for the addresses of its network

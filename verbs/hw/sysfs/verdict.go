@@ -18,13 +18,11 @@ func (a *Adapter) unusable(p *Port) string {
 		return "EFA has no reliable connections (RC)"
 	case a.Node != nodeCA:
 		return "a node of type " + strconv.Quote(a.Node) + " has no reliable connections (RC)"
-	case p.LinkLayer == linkInfiniBand:
-		return "its link layer is InfiniBand; connections are carried by RoCE v2"
-	case p.LinkLayer != linkEthernet:
+	case p.LinkLayer != linkEthernet && p.LinkLayer != linkInfiniBand:
 		return "its link layer is " + strconv.Quote(p.LinkLayer)
 	case p.State != "ACTIVE":
 		return "the port is " + p.State
-	case !p.hasGID(RoCEv2):
+	case a.RoCE(p) && !p.hasGID(RoCEv2):
 		return "no GID of type RoCE v2: its network device has no address, or RoCE v2 is switched off"
 	case a.Verbs == nil:
 		return "no device node: the module ib_uverbs is not loaded"
@@ -52,7 +50,10 @@ func (h *Host) Hints() (list []string) {
 		}
 		for j := range a.Ports {
 			p := &a.Ports[j]
-			if a.hardware() && p.Unusable == "" && (p.Priorities == nil || len(p.Priorities.PFC) == 0) {
+			if a.InfiniBand(p) && p.Unusable == "" {
+				list = append(list, a.PortName(p)+": its link layer is InfiniBand: used where carriers has ib, which no adapter has proved; over IPoIB itself connections are native")
+			}
+			if a.hardware() && a.RoCE(p) && p.Unusable == "" && (p.Priorities == nil || len(p.Priorities.PFC) == 0) {
 				list = append(list, a.PortName(p)+": the port pauses no priority (PFC): RoCE works, and loses packets where the network is congested")
 			}
 		}

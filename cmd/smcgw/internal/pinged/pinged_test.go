@@ -18,8 +18,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestSummary(t *testing.T) {
 	at := netip.MustParseAddrPort("10.0.0.2:6379")
 	r := &bench.PingReport{Native: 2, Failed: 2, Minimum: 0.0001, Median: 0.0002, Maximum: 0.0003, Tries: []bench.PingTry{
-		{Service: at, Reason: "policy", DecidedBy: "local"}, {Service: at, Reason: "policy", DecidedBy: "local"},
-		{Service: at, Error: bench.NoAnswer}, {Service: at, Error: bench.NoAnswer},
+		{Service: at, Reason: "policy", DecidedBy: "local"},
+		{Service: at, Reason: "policy", DecidedBy: "local"},
+		{Service: at, Error: bench.NoAnswer},
+		{Service: at, Error: bench.NoAnswer},
 	}}
 	require.Equal(t, ""+
 		"0 carried, 0 relayed, 2 native, 2 without a connection; connect 100µs / 200µs /\n"+

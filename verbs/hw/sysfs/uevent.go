@@ -1,4 +1,4 @@
-package carrier
+package sysfs
 
 import (
 	"bytes"
@@ -13,15 +13,18 @@ import (
 // ueventGroup is the multicast group of the kernel's own messages about devices.
 const ueventGroup = 1
 
-// uevents hears of RDMA adapters that the kernel adds or removes.
-type uevents struct {
+// Changes hears of RDMA adapters that the kernel adds or removes.
+type Changes struct {
+	// C has something in it when there was such a change since it was read.
+	C <-chan struct{}
+
 	file    *os.File
 	changed chan struct{}
 	done    sync.WaitGroup
 }
 
-// listenUevents begins to listen.
-func listenUevents() (*uevents, error) {
+// Listen begins to listen.
+func Listen() (*Changes, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, fmt.Errorf("uevent socket: %w", err)
@@ -29,14 +32,15 @@ func listenUevents() (*uevents, error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: ueventGroup}); err != nil {
 		return nil, errors.Join(fmt.Errorf("uevent group: %w", err), unix.Close(fd))
 	}
-	u := &uevents{file: os.NewFile(uintptr(fd), "uevents"), changed: make(chan struct{}, 1)}
+	u := &Changes{file: os.NewFile(uintptr(fd), "uevents"), changed: make(chan struct{}, 1)}
+	u.C = u.changed
 	u.done.Go(u.run)
 	return u, nil
 }
 
 // run reads until the socket is closed. A message that was lost is made up for by the
 // next look at the adapters.
-func (u *uevents) run() {
+func (u *Changes) run() {
 	buf := make([]byte, 8<<10)
 	for {
 		n, err := u.file.Read(buf)
@@ -59,7 +63,8 @@ func isAdapter(msg []byte) bool {
 	return bytes.Contains(msg, []byte("\x00SUBSYSTEM=infiniband\x00"))
 }
 
-func (u *uevents) close() {
+// Close ends it.
+func (u *Changes) Close() {
 	_ = u.file.Close()
 	u.done.Wait()
 }

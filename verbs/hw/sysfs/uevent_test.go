@@ -1,4 +1,4 @@
-package carrier
+package sysfs
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ func TestUevents(t *testing.T) {
 	require.True(t, isAdapter([]byte("add@/devices/pci0000:00/infiniband/mlx5_0\x00ACTION=add\x00SUBSYSTEM=infiniband\x00NAME=mlx5_0\x00")))
 	require.False(t, isAdapter([]byte("add@/devices/virtual/infiniband_verbs/uverbs0\x00SUBSYSTEM=infiniband_verbs\x00")))
 	require.False(t, isAdapter(nil))
-	u, err := listenUevents()
+	u, err := Listen()
 	require.NoError(t, err)
-	u.close() // ends its goroutine
+	u.Close() // ends its goroutine
 }

@@ -1,0 +1,111 @@
+package carrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/internal/subnet"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// pathPart is the part of the handshake's time that the path to a peer may take: the
+	// carriers behind this one need the rest.
+	pathPart = 4
+	// reroutePatience is how long the path of a connection that carries may take. Where a
+	// subnet has a new administrator, that comes to every host at once.
+	reroutePatience = 10 * time.Second
+)
+
+// infiniBand is the network of that name: packets follow LIDs, to where the subnet
+// administrator says that the peer's address of IPoIB is.
+type infiniBand struct {
+	h     *Hardware
+	host  subnet.Host
+	paths *subnet.Paths
+}
+
+func newInfiniBand(h *Hardware) network {
+	host := h.env.Subnet
+	if host == nil {
+		host = subnet.Kernel{}
+	}
+	return &infiniBand{h: h, host: host, paths: subnet.New(host.Path)}
+}
+
+// gidOf implements network.
+func (n *infiniBand) gidOf(_ netip.Addr, ifindex int) verbs.GID {
+	if ifindex == 0 {
+		return verbs.GID{}
+	}
+	return n.host.GIDOf(ifindex)
+}
+
+// lead implements network.
+func (n *infiniBand) lead(r *Request, hl *hwLink) (err error) {
+	ctx, cancel := context.WithTimeout(hl.a.ctx, n.h.env.Config.Limits.HandshakeTimeout/pathPart)
+	defer cancel()
+	if hl.way, err = n.paths.To(ctx, r.Local, r.Remote); err != nil {
+		return err
+	}
+	if !subnet.From(&hl.way, hl.gid.GID, hl.lid) {
+		n.paths.Doubt(r.Local, r.Remote)
+		return fmt.Errorf("path from %v, LID %#x: %w", hl.way.SGID, hl.way.SLID, subnet.ErrNoPath)
+	}
+	hl.mtu = min(hl.a.port.Load().ActiveMTU, hl.way.MTU)
+	if hl.pkey, err = hl.a.dev.PKey(int(hl.way.PKeyIndex)); err != nil {
+		return err
+	}
+	return subnet.Member(hl.pkey)
+}
+
+// describe implements network.
+func (*infiniBand) describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer {
+	return negotiate.CarrierOffer{IB: negotiate.IBEndpoint{
+		GID: hl.gid.GID, LID: hl.lid, PKey: hl.pkey, MTU: uint16(hl.mtu.Bytes()), SL: hl.way.SL, QPN: qpn, PSN: hl.psn,
+	}}
+}
+
+// check implements network. What was asked for a while ago may be wrong, not the peer.
+func (n *infiniBand) check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) error {
+	err := subnet.Check(&hl.way, hl.pkey, &to.IB)
+	if err == nil {
+		return nil
+	}
+	n.paths.Doubt(r.Local, r.Remote)
+	return errors.Join(ErrNotHere, err)
+}
+
+// attr implements network.
+func (*infiniBand) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
+	return verbs.QPAttr{
+		DestQPNum: to.IB.QPN, RQPSN: to.IB.PSN, PathMTU: commonMTU(hl.mtu, to.IB.MTU), PKeyIndex: hl.way.PKeyIndex,
+		AH: subnet.Address(&hl.way, hl.lid, hl.index),
+	}
+}
+
+// changed implements network: connections that carry leave paths that are other ones now.
+// One that has no answer stays: its queue pair fails if the path is gone.
+func (n *infiniBand) changed(a *adapter) {
+	n.paths.Forget()
+	other := map[*Link]bool{}
+	for _, l := range a.linked() {
+		ctx, cancel := context.WithTimeout(a.ctx, reroutePatience)
+		way, err := n.paths.To(ctx, l.of.Local, l.of.Remote)
+		cancel()
+		if err == nil && !subnet.Same(way, l.peer.(*hwLink).way) {
+			other[l] = true
+		}
+	}
+	if len(other) > 0 {
+		n.h.env.Log.Info("path in the subnet changed: its connections go on over the relay", "device", a.name, "connections", len(other))
+		n.h.env.Vacate(n.h.Kind(), func(l *Link) bool { return other[l] }, false)
+	}
+}
+
+// close implements network.
+func (n *infiniBand) close() { n.paths.Close() }

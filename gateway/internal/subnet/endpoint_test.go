@@ -1,0 +1,84 @@
+package subnet
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
+)
+
+// TestCheck: a queue pair counts only at the end of the path, and where its partition and
+// ours let packets pass.
+func TestCheck(t *testing.T) {
+	peer := negotiate.IBEndpoint{GID: gid(2), LID: 7, PKey: 0x8005}
+	for name, c := range map[string]struct {
+		own    uint16
+		path   func(*rdmacm.Path)
+		change func(*negotiate.IBEndpoint)
+		want   error
+	}{
+		"the peer":            {own: 0x8005},
+		"we are limited":      {own: 0x0005},
+		"the peer is limited": {own: 0x8005, change: func(e *negotiate.IBEndpoint) { e.PKey = 5 }},
+		"both are":            {own: 0x0005, change: func(e *negotiate.IBEndpoint) { e.PKey = 5 }, want: ErrPartition},
+		"other partition":     {own: 0x8006, want: ErrPartition},
+		"other LID":           {own: 0x8005, change: func(e *negotiate.IBEndpoint) { e.LID++ }, want: ErrElsewhere},
+		"other GID":           {own: 0x8005, change: func(e *negotiate.IBEndpoint) { e.GID[15]++ }, want: ErrElsewhere},
+		"behind a router": {own: 0x8005, path: func(p *rdmacm.Path) { p.HopLimit = 64 },
+			change: func(e *negotiate.IBEndpoint) { e.LID++ }},
+		"other GID behind a router": {own: 0x8005, path: func(p *rdmacm.Path) { p.HopLimit = 64 },
+			change: func(e *negotiate.IBEndpoint) { e.GID[0]++ }, want: ErrElsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, at := found, peer
+			if c.path != nil {
+				c.path(&p)
+			}
+			if c.change != nil {
+				c.change(&at)
+			}
+			require.ErrorIs(t, Check(&p, c.own, &at), c.want)
+		})
+	}
+}
+
+func TestAddress(t *testing.T) {
+	p := found
+	require.Equal(t, verbs.AHAttr{DLID: 7, SL: 3, Port: 1}, Address(&p, 3, 4), "within the subnet")
+	p.SLID = 5
+	require.EqualValues(t, 2, Address(&p, 3, 4).SrcPathBits)
+	p.SLID, p.HopLimit = 3, 64
+	require.Equal(t, verbs.AHAttr{
+		DGID: gid(2), DLID: 7, SL: 3, SGIDIndex: 4, FlowLabel: 0x1234, HopLimit: 64, TrafficClass: 0x20, Port: 1,
+	}, Address(&p, 3, 4))
+}
+
+func TestFrom(t *testing.T) {
+	p := found
+	require.True(t, From(&p, gid(1), 3))
+	require.True(t, From(&p, gid(1), 2), "a LID of several")
+	require.False(t, From(&p, gid(1), 4))
+	require.False(t, From(&p, gid(3), 3))
+	p.SLID = 0
+	require.False(t, From(&p, gid(1), 0), "no LID yet")
+	p.SLID = 0xc000
+	require.False(t, From(&p, gid(1), 0xc000), "a multicast LID")
+}
+
+func TestMember(t *testing.T) {
+	require.NoError(t, Member(0x8005))
+	require.NoError(t, Member(5))
+	require.ErrorIs(t, Member(0), ErrNoPath)
+	require.ErrorIs(t, Member(0x8000), ErrNoPath)
+}
+
+func TestSame(t *testing.T) {
+	other := found
+	other.Rate, other.PacketLifetime = 1, 1
+	require.True(t, Same(found, other))
+	other.SL++
+	require.False(t, Same(found, other))
+}

@@ -1,0 +1,15 @@
+package subnet
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestKernel: a host without InfiniBand has no such port, and no path.
+func TestKernel(t *testing.T) {
+	var host Host = Kernel{}
+	require.Zero(t, host.GIDOf(1), "the loopback device")
+	_, err := host.Path(t.Context(), here, there)
+	require.Error(t, err)
+}

@@ -54,8 +54,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		g.rollout.Grow(time.Now())
 		g.look()
 		g.watchOver(time.Now())
-		g.learn(time.Now())
-		awake.Tick(time.Now(), g.all)
+		flows := g.all()
+		g.learn(flows, time.Now())
+		awake.Tick(flows)
 	}
 }
 

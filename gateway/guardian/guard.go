@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // guard is the guardian of one daemon. Its loop owns all fields; goroutines
@@ -28,9 +29,11 @@ type guard struct {
 	pidfd int
 
 	beat  Heartbeat // nil until protected
-	held  []*os.File
+	held  []*fdpass.File
 	last  time.Duration
-	stale int // ticks since last changed
+	stale int           // ticks since last changed
+	busy  time.Duration // busyTime of the daemon at the first of them
+	ended bool          // the daemon was killed
 
 	notes chan string // for the service manager
 }
@@ -266,15 +269,29 @@ func (g *guard) check() {
 		return
 	}
 	g.stale++
+	if g.stale == 1 {
+		g.busy = busyTime(daemonProc(g.pidfd))
+	}
 	limit := g.o.Times.StuckTicks
 	if g.last == 0 {
 		limit *= 5 // starting
 	}
-	if g.stale == limit {
-		g.o.Logger.Error("daemon stuck, killed", "ticks", g.stale, "threads", daemonThreads(g.pidfd))
-		g.signal(syscall.SIGKILL)
+	if g.ended || g.stale < limit {
+		return
 	}
+	proc := daemonProc(g.pidfd)
+	slow := busyTime(proc)-g.busy >= time.Duration(g.stale)*g.o.Times.Tick/2
+	if slow && g.stale < slowTimes*limit {
+		return
+	}
+	g.ended = true
+	g.o.Logger.Error("daemon stuck, killed", "ticks", g.stale, "threads", threads(proc))
+	g.signal(syscall.SIGKILL)
 }
+
+// slowTimes is how many times as long a daemon may take whose threads ran, or waited for a processor, for half of the time or more: on a
+// host with more work than processors it is slow, and its death would reset every connection that it carries.
+const slowTimes = 5
 
 func (g *guard) signal(s syscall.Signal) {
 	if err := unix.PidfdSendSignal(g.pidfd, s, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

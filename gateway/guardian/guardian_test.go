@@ -23,14 +23,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // fileHeartbeat stands for the map: eight bytes of a file.
-type fileHeartbeat struct{ f *os.File }
+type fileHeartbeat struct{ fd int }
 
 func (h fileHeartbeat) Read() (time.Duration, error) {
 	var b [8]byte
-	if n, err := h.f.ReadAt(b[:], 0); n < len(b) && !errors.Is(err, io.EOF) {
+	if n, err := unix.Pread(h.fd, b[:], 0); n < len(b) && err != nil {
 		return 0, err
 	}
 	return time.Duration(binary.LittleEndian.Uint64(b[:])), nil
@@ -39,7 +40,7 @@ func (h fileHeartbeat) Read() (time.Duration, error) {
 func (h fileHeartbeat) beat(v uint64) {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], v)
-	_, _ = h.f.WriteAt(b[:], 0)
+	_, _ = unix.Pwrite(h.fd, b[:], 0)
 }
 
 func (h fileHeartbeat) Stop() error {
@@ -60,7 +61,7 @@ func TestFakeProgram(t *testing.T) {
 	var level slog.LevelVar
 	o := Options{
 		Level:         &level,
-		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
+		OpenHeartbeat: func(f *fdpass.File) Heartbeat { return fileHeartbeat{f.FD()} },
 		Times:         Times{Tick: 20 * time.Millisecond, Backoff: 20 * time.Millisecond},
 		Logger:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Notify: func(state string) error {
@@ -88,9 +89,9 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 	if verb == "fail" {
 		return 3
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "beat"), os.O_RDWR|os.O_CREATE, 0o600)
-	hold, errHold := os.OpenFile(filepath.Join(dir, "fifo"), os.O_WRONLY, 0)
-	if err := errors.Join(err, errHold, w.Protect(f, []*os.File{hold})); err != nil {
+	f, err := unix.Open(filepath.Join(dir, "beat"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	hold, errHold := unix.Open(filepath.Join(dir, "fifo"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err := errors.Join(err, errHold, w.Protect(fdpass.Own(f), []*fdpass.File{fdpass.Own(hold)})); err != nil {
 		fmt.Println("error:", err)
 		return 1
 	}
@@ -105,6 +106,11 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 		fmt.Println("level:", errors.Join(w.Notify("before"), w.SetLevel(slog.LevelDebug), w.Notify("behind")))
 	}
 	for i := uint64(1); ; i++ {
+		if verb == "slow" && i == 5 { // for twice as long as one that is stuck
+			for begun := time.Now(); time.Since(begun) < 800*time.Millisecond; {
+			}
+			fmt.Println("back")
+		}
 		if verb != "stuck" || i < 5 {
 			fileHeartbeat{f}.beat(i)
 		}
@@ -158,7 +164,7 @@ func startFake(t *testing.T, verb string) *fakeRun {
 	pipe, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	r := &fakeRun{t: t, cmd: cmd, out: bufio.NewScanner(pipe), beat: fileHeartbeat{beat}, fifo: fifo}
+	r := &fakeRun{t: t, cmd: cmd, out: bufio.NewScanner(pipe), beat: fileHeartbeat{int(beat.Fd())}, fifo: fifo}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		if r.daemon != 0 {
@@ -263,6 +269,15 @@ func TestADaemonThatIsStuckIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, v)
 	require.Equal(t, 1, r.status())
+}
+
+// A daemon that computes is slow, and lives for a while longer.
+func TestADaemonThatIsSlowLives(t *testing.T) {
+	r := startFake(t, "slow").protected()
+	require.Equal(t, "back", r.line())
+	r.signal(r.daemon, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	require.Equal(t, 4, r.status())
 }
 
 func TestADaemonThatIsStoppedIsKilled(t *testing.T) {
@@ -418,7 +433,7 @@ func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
 	defer unix.Close(fifo)
 	o := Options{
 		Args: []string{"smcgw", "-test.run=^TestFakeProgram$"}, Env: []string{fakeEnv + "=" + dir + " release"},
-		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
+		OpenHeartbeat: func(f *fdpass.File) Heartbeat { return fileHeartbeat{f.FD()} },
 	}
 	go func() {
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // Heartbeat is the guardian's view of the map in which the daemon beats.
@@ -59,7 +60,7 @@ type Options struct {
 	// Times are the periods.
 	Times Times
 	// OpenHeartbeat wraps the file handed to Protect. Default: the eBPF map.
-	OpenHeartbeat func(*os.File) Heartbeat
+	OpenHeartbeat func(*fdpass.File) Heartbeat
 	// Tidy removes what a daemon that died without a word has left behind, such
 	// as routing rules; it is called once the steering is gone. A daemon that has
 	// been started meanwhile has done so itself, and that is no error. Default:
@@ -85,7 +86,7 @@ func (o Options) withDefaults() Options {
 		o.Notify = process.Notify
 	}
 	if o.OpenHeartbeat == nil {
-		o.OpenHeartbeat = func(f *os.File) Heartbeat { return mapHeartbeat{f} }
+		o.OpenHeartbeat = func(f *fdpass.File) Heartbeat { return mapHeartbeat{f} }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

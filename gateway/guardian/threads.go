@@ -6,24 +6,35 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // threadsShown bounds the threads of a line of the log.
 const threadsShown = 16
 
-// daemonThreads tells where the threads of the process are that pidfd stands for: "Pid:" of
-// its fdinfo (pidfd_open(2)).
-func daemonThreads(pidfd int) []string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
-	if err != nil {
-		return nil
-	}
+// daemonProc is the directory in /proc of the process that pidfd stands for: "Pid:" of its fdinfo (pidfd_open(2)), -1 when that has ended.
+func daemonProc(pidfd int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	for line := range strings.Lines(string(text)) {
 		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
-			return threads("/proc/" + strings.TrimSpace(pid))
+			return "/proc/" + strings.TrimSpace(pid)
 		}
 	}
-	return nil
+	return "/proc/-1"
+}
+
+// busyTime is the time for which the threads of a process have run or waited for a processor (proc_pid_schedstat(5)); 0 where the kernel
+// does not count it.
+func busyTime(proc string) (sum time.Duration) {
+	dirs, _ := filepath.Glob(filepath.Join(proc, "task", "[0-9]*"))
+	for _, dir := range dirs {
+		text, _ := os.ReadFile(filepath.Join(dir, "schedstat"))
+		var ran, waited int64
+		if n, _ := fmt.Sscan(string(text), &ran, &waited); n == 2 {
+			sum += time.Duration(ran + waited)
+		}
+	}
+	return sum
 }
 
 // threads tells where the threads of a process are that keep it from its turn: those that

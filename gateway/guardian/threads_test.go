@@ -53,8 +53,21 @@ func TestThreadsOfADaemon(t *testing.T) {
 	defer in.Close()
 	defer unix.Close(pidfd)
 	require.Eventually(t, func() bool {
-		busy := daemonThreads(pidfd)
+		busy := threads(daemonProc(pidfd))
 		return len(busy) == 1 && strings.HasPrefix(busy[0], strconv.Itoa(cmd.Process.Pid)+" S")
 	}, 10*time.Second, time.Millisecond)
-	require.Empty(t, daemonThreads(-1))
+	require.Empty(t, threads(daemonProc(-1)))
+}
+
+// The time of a process is that of its threads, as far as the kernel tells it.
+func TestBusyTime(t *testing.T) {
+	proc := t.TempDir()
+	for id, text := range []string{"1000 200 7\n", "30 4 1\n", "", "soon"} {
+		dir := filepath.Join(proc, "task", strconv.Itoa(id+1))
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "schedstat"), []byte(text), 0o600))
+	}
+	require.Equal(t, 1234*time.Nanosecond, busyTime(proc))
+	require.Zero(t, busyTime(daemonProc(-1)))
+	require.Positive(t, busyTime("/proc/self"))
 }

@@ -36,17 +36,17 @@ type Ward struct {
 	// The fields below belong to the run goroutine.
 	conn    *net.UnixConn // nil while there is no guardian
 	packets chan packet
-	files   []*os.File // what is protected, the heartbeat first
-	since   time.Time  // when conn's guardian was started
+	files   []*fdpass.File // what is protected, the heartbeat first
+	since   time.Time      // when conn's guardian was started
 	backoff time.Duration
 	level   string // from which on guardians log; empty: what they find
 }
 
 // wardRequest asks the run goroutine to change what is protected.
 type wardRequest struct {
-	files []*os.File // nil: release
-	note  string     // nothing changes: the service manager is told this
-	level string     // nothing changes: guardians log from this level on
+	files []*fdpass.File // nil: release
+	note  string         // nothing changes: the service manager is told this
+	level string         // nothing changes: guardians log from this level on
 	reply chan error
 }
 
@@ -61,8 +61,8 @@ func newWard(o Options, conn *net.UnixConn) *Ward {
 }
 
 // Protect implements gateway.Supervisor.
-func (w *Ward) Protect(heartbeat *os.File, hold []*os.File) error {
-	return w.request(append([]*os.File{heartbeat}, hold...))
+func (w *Ward) Protect(heartbeat *fdpass.File, hold []*fdpass.File) error {
+	return w.request(append([]*fdpass.File{heartbeat}, hold...))
 }
 
 // Release implements gateway.Supervisor.
@@ -89,7 +89,7 @@ func (w *Ward) Close() {
 	<-w.done
 }
 
-func (w *Ward) request(files []*os.File) error {
+func (w *Ward) request(files []*fdpass.File) error {
 	return w.ask(wardRequest{files: files})
 }
 

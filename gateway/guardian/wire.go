@@ -3,6 +3,7 @@ package guardian
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -32,12 +33,12 @@ const maxNotify = 512
 type packet struct {
 	kind  byte
 	text  string // of msgNotify and msgLevel
-	files []*os.File
+	files []*fdpass.File
 }
 
 func (p packet) close() { closeFiles(p.files) }
 
-func closeFiles(files []*os.File) {
+func closeFiles[F io.Closer](files []F) {
 	for _, f := range files {
 		_ = f.Close()
 	}
@@ -92,7 +93,7 @@ func receivePacket(c *net.UnixConn) (packet, error) {
 	}
 	p := packet{kind: body[0], text: string(body[1:max(n, 1)])}
 	for _, fd := range fds {
-		p.files = append(p.files, os.NewFile(uintptr(fd), "held"))
+		p.files = append(p.files, fdpass.Own(fd))
 	}
 	return p, nil
 }

@@ -3,23 +3,23 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // Handover is what a guardian holds, so that steering outlives the daemon long
 // enough for its sockets to reset the applications. The files are duplicates.
 type Handover struct {
 	// Heartbeat is the map for StopHeartbeat.
-	Heartbeat *os.File
+	Heartbeat *fdpass.File
 	// Hold are the TUN devices, the namespace of the legs, and all links but those
 	// that make offers.
-	Hold []*os.File
+	Hold []*fdpass.File
 }
 
 // Handover duplicates the descriptors for a guardian; the caller closes them.
@@ -29,16 +29,16 @@ func (d *Datapath) Handover() (h Handover, err error) {
 		return Handover{}, err
 	}
 	defer d.leave()
-	if h.Heartbeat, err = duplicate(d.objs.Beat.FD(), "heartbeat"); err != nil {
-		return Handover{}, err
+	if h.Heartbeat, err = fdpass.Duplicate(d.objs.Beat.FD()); err != nil {
+		return Handover{}, fmt.Errorf("heartbeat: %w", err)
 	}
 	if d.cfg.Counting { // nothing has to outlive the daemon
 		return h, nil
 	}
 	for _, fd := range append([]int{d.appTUN, d.wireTUN, int(d.cfg.Legs.File().Fd())}, d.linkFDs()...) {
-		f, err := duplicate(fd, "steering")
+		f, err := fdpass.Duplicate(fd)
 		if err != nil {
-			return Handover{}, errors.Join(err, h.Close())
+			return Handover{}, errors.Join(fmt.Errorf("steering: %w", err), h.Close())
 		}
 		h.Hold = append(h.Hold, f)
 	}
@@ -64,19 +64,10 @@ func (d *Datapath) linkFDs() []int {
 	return fds
 }
 
-// duplicate returns a close-on-exec duplicate of fd.
-func duplicate(fd int, name string) (*os.File, error) {
-	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate %s: %w", name, err)
-	}
-	return os.NewFile(uintptr(n), name), nil
-}
-
 // Close closes all files of the handover.
 func (h Handover) Close() error {
 	var errs []error
-	for _, f := range append([]*os.File{h.Heartbeat}, h.Hold...) {
+	for _, f := range append([]*fdpass.File{h.Heartbeat}, h.Hold...) {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
@@ -86,7 +77,7 @@ func (h Handover) Close() error {
 
 // ReadHeartbeat returns the time of the last heartbeat on the kernel's monotonic
 // clock, 0 if there was none or it was stopped; for the guardian, as StopHeartbeat.
-func ReadHeartbeat(heartbeat *os.File) (at time.Duration, err error) {
+func ReadHeartbeat(heartbeat *fdpass.File) (at time.Duration, err error) {
 	err = withMap(heartbeat, func(m *bpf.Map) error {
 		var ns uint64
 		err := m.Lookup(uint32(0), &ns)
@@ -98,17 +89,17 @@ func ReadHeartbeat(heartbeat *os.File) (at time.Duration, err error) {
 
 // StopHeartbeat makes the gateway count as gone at once. It is for the guardian,
 // with the heartbeat map it was handed; heartbeat stays open.
-func StopHeartbeat(heartbeat *os.File) error {
+func StopHeartbeat(heartbeat *fdpass.File) error {
 	return withMap(heartbeat, func(m *bpf.Map) error { return m.Put(uint32(0), uint64(0)) })
 }
 
 // withMap uses the map behind a file, which stays open.
-func withMap(f *os.File, use func(*bpf.Map) error) error {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+func withMap(f *fdpass.File, use func(*bpf.Map) error) error {
+	own, err := fdpass.Duplicate(f.FD())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	m, err := bpf.NewMapFromFD(fd) // takes fd over
+	m, err := bpf.NewMapFromFD(own.FD()) // takes it over
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}

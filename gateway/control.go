@@ -239,12 +239,15 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 
 // withdraw closes an RDMA adapter.
 func (g *gateway) withdraw(device string) (n int, err error) {
+	err = fmt.Errorf("%s: %w", device, carrier.ErrNoDevice)
 	for _, fb := range g.env.Fabrics {
 		if h, ok := fb.(*carrier.Hardware); ok {
-			return h.Withdraw(device)
+			if n, err = h.Withdraw(device); !errors.Is(err, carrier.ErrNoDevice) {
+				break
+			}
 		}
 	}
-	return 0, fmt.Errorf("%s: %w", device, carrier.ErrNoDevice)
+	return n, err
 }
 
 // returnAdapters has adapters used again that an operator has withdrawn.

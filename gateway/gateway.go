@@ -180,6 +180,9 @@ func (g *gateway) build(h Host) error {
 	if g.env.Accepting, err = g.legs.Listen(g.shards[0], g.desk.AppAccepted); err != nil {
 		return fmt.Errorf("app legs: %w", err)
 	}
+	if err := startIntake(g.shards[0], h.Link); err != nil {
+		return err
+	}
 	g.openDatagrams()
 	return nil
 }

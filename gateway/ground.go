@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -64,7 +63,7 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 // mayHaveAdapter reports whether an RDMA adapter may carry. Then samples of action auto
 // cost nothing to speak of, and none is too early.
 func mayHaveAdapter(cfg config.Config) bool {
-	if !slices.Contains(cfg.Carriers, config.DeviceHW) {
+	if !cfg.UsesAdapters() {
 		return false
 	}
 	h, err := sysfs.Read()

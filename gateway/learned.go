@@ -6,6 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
 )
 
 // newAutoBook returns nil if no rule has action auto, or nothing is carried.
@@ -27,11 +28,11 @@ func (g *gateway) learnsFrom(rule int) bool {
 }
 
 // learn looks at the flows that go on.
-func (g *gateway) learn(now time.Time) {
+func (g *gateway) learn(flows []*conn.Flow, now time.Time) {
 	if g.env.Auto == nil {
 		return
 	}
-	for _, f := range g.all() {
+	for _, f := range flows {
 		f.Learn(now)
 	}
 	g.env.Auto.Compare(now)

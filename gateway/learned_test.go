@@ -31,7 +31,7 @@ func TestAutoBook(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
 	require.False(t, g.learnsFrom(0))
-	g.learn(time.Now())
+	g.learn(g.all(), time.Now())
 	require.Empty(t, g.Services())
 	g.cfg.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}, {Name: "b", Action: config.ActionAccelerate}}
 	g.live.Store(&liveConfig{Config: g.cfg})
@@ -45,7 +45,7 @@ func TestAutoBook(t *testing.T) {
 	now := time.Now()
 	for range 2 {
 		g.env.Auto.Look(&pastConn{bytes: 920, moves: 300, start: now}, config.CarrierShm, true, now.Add(time.Second))
-		g.learn(now.Add(time.Second))
+		g.learn(g.all(), now.Add(time.Second))
 	}
 	list := g.Services()
 	require.Len(t, list, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -27,7 +28,7 @@ type Supervisor interface {
 	// must follow within ten seconds. The files stay the caller's and must
 	// stay open until Release: a guardian that dies is replaced and gets them
 	// again.
-	Protect(heartbeat *os.File, hold []*os.File) error
+	Protect(heartbeat *fdpass.File, hold []*fdpass.File) error
 	// Release makes the guardian close its duplicates and returns when it has;
 	// it is called on a clean stop, after the last flow has ended and before
 	// the datapath is closed.

@@ -30,7 +30,7 @@ func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration, done func(*Conn,
 		return
 	}
 	defer s.release()
-	f, recent, err := s.newClientFlow(syn, synack)
+	f, err := s.newClientFlow(syn, synack)
 	if err != nil {
 		done(nil, fmt.Errorf("adopt: %w", err))
 		return
@@ -39,7 +39,7 @@ func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration, done func(*Conn,
 	begin := func(err error) {
 		var c *Conn
 		if err == nil {
-			c, err = s.adopted(f, recent)
+			c, err = s.adopted(f)
 		}
 		if err != nil {
 			done(nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err))
@@ -56,16 +56,13 @@ func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration, done func(*Conn,
 	go s.whenGone(there, begin)
 }
 
-// adopted enters f into the table, with a mini socket that acknowledges the SYN-ACK. recent is
-// the timestamp of that.
-func (s *Stack) adopted(f *flow, recent uint32) (*Conn, error) {
+// adopted begins the connection of a SYN and a SYN-ACK, which it acknowledges.
+func (s *Stack) adopted(f *flow) (*Conn, error) {
 	a := f.adopt
-	c := newMini(s, f, networkHeader(f.key, a.look), f.config(minisock.Config{
-		Seq: f.isn + 1, Ack: a.iss + 1, Owed: true, Window: uint32(a.window), Stamp: a.app.TSVal, Recent: recent,
-	}))
-	f.state.Store(flowOpen)
-	if err := s.flows.put(f, s.cfg.Limits); err != nil {
-		f.state.Store(flowDead)
+	c, err := s.begin(f, minisock.Config{
+		Seq: f.isn + 1, Ack: a.iss + 1, Owed: true, Window: uint32(a.window), Stamp: a.app.TSVal, Recent: a.peer.TSVal,
+	})
+	if err != nil {
 		return nil, err
 	}
 	s.count.adopted.Add(1)
@@ -90,32 +87,31 @@ func (s *Stack) whenGone(there <-chan struct{}, begin func(error)) {
 	}
 }
 
-// newClientFlow reads both packets and checks that they belong together. recent is the
-// timestamp of the SYN-ACK.
-func (s *Stack) newClientFlow(syn, synack []byte) (f *flow, recent uint32, err error) {
+// newClientFlow reads both packets and checks that they belong together.
+func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	p, t, ok := parseHeaders(syn)
 	if !ok || t.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN {
-		return nil, 0, fmt.Errorf("syn: %w", ErrPacket)
+		return nil, fmt.Errorf("syn: %w", ErrPacket)
 	}
 	q, u, ok := parseTCP(synack)
 	if !ok || u.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN|packet.FlagACK {
-		return nil, 0, fmt.Errorf("syn-ack: %w", ErrPacket)
+		return nil, fmt.Errorf("syn-ack: %w", ErrPacket)
 	}
 	k, isn := outboundKey(p.Header, t), t.Seq()
 	if k != inboundKey(q.Header, u) || u.Ack() != isn+1 || !k.tuple().valid() {
-		return nil, 0, fmt.Errorf("syn-ack of another connection: %w", ErrPacket)
+		return nil, fmt.Errorf("syn-ack of another connection: %w", ErrPacket)
 	}
 	app, peer := packet.ParseTCPOptions(t.Options()), packet.ParseTCPOptions(u.Options())
 	if app.Option.Role != packet.RoleOffer || peer.Option.Role != packet.RoleAccept || app.Option.Nonce != peer.Option.Nonce {
-		return nil, 0, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
+		return nil, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
 	}
-	f = &flow{key: k, isn: isn, nonce: app.Option.Nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: u.Seq(), look: lookOf(p), window: u.Window()}}
+	f := &flow{key: k, isn: isn, nonce: app.Option.Nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: u.Seq(), look: lookOf(p), window: u.Window()}}
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.PeerMSS()))
 	f.fitting.path.V6 = synack[0]>>4 == 6
 	f.awaited.Store(u.Seq() + 1)
-	return f, peer.TSVal, nil
+	return f, nil
 }
 
 // parseHeaders reads a packet of which only the headers may be present.
@@ -142,7 +138,6 @@ func (s *Stack) clear(f *flow) (there <-chan struct{}, err error) {
 	if c := old.conn.Load(); c != nil {
 		c.Forget()
 	}
-	s.giveUp(old, net.ErrClosed)
 	s.retire(old) // an Abort that is still at it does so later
 	return old.stillThere(), nil
 }

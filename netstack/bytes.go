@@ -29,8 +29,9 @@ func (c *Conn) SetUserTimeout(d time.Duration) error {
 	return c.want(func(s *stream) error { return s.SetUserTimeout(d) })
 }
 
-// over reports whether nothing more comes or goes.
-func (c *Conn) over() bool {
+// Over reports whether the connection has ended: both directions in order, or by a
+// reset. What came before can still be read.
+func (c *Conn) Over() bool {
 	if c.mini.phase.Load() != legWhole {
 		return c.mini.broken.Load() != nil
 	}

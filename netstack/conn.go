@@ -32,8 +32,7 @@ type Conn struct {
 
 // newConn makes the connection of f, with the endpoint that moves its bytes, if there is one.
 func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
-	wq := f.wq
-	c := &Conn{whole: stream{ep: ep, wq: wq}, wq: wq, s: s, f: f, tuple: f.key.tuple(), left: make(chan struct{})}
+	c := &Conn{whole: stream{ep: ep, wq: f.wq}, wq: f.wq, s: s, f: f, tuple: f.key.tuple(), left: make(chan struct{})}
 	if ep != nil {
 		ep.SocketOptions().SetDelayOption(false)
 		c.mini.phase.Store(legWhole)
@@ -47,7 +46,7 @@ func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
 
 // event runs on gVisor's goroutines, with locks of gVisor held.
 func (c *Conn) event(waiter.EventMask) {
-	if c.closing.Load() && c.over() {
+	if c.closing.Load() && c.Over() {
 		c.s.retire(c.f)
 		return
 	}
@@ -110,10 +109,6 @@ func (c *Conn) QuickACK() {
 	c.s.quickACK(c.f)
 }
 
-// Over reports whether the connection has ended: both directions in order, or by a
-// reset. What came before can still be read.
-func (c *Conn) Over() bool { return c.over() }
-
 // Close ends the connection in order: what was written is still delivered, then
 // a FIN. Unread bytes turn it into a reset, as with kernel sockets. It does not
 // wait.
@@ -129,7 +124,7 @@ func (c *Conn) Close() error {
 		s.ep.Close()
 		return err
 	})
-	if c.over() {
+	if c.Over() {
 		c.s.retire(c.f)
 	}
 	return err
@@ -151,9 +146,7 @@ func (c *Conn) Abort() {
 	defer c.leave()
 	c.notify.fn.Store(nil)
 	c.f.reset.Store(true)
-	if !c.endMini(true) {
-		c.whole.ep.Abort() // the reset leaves before the flow is dead
-	}
+	c.end(true) // the reset leaves before the flow is dead
 	c.s.retire(c.f)
 }
 
@@ -166,7 +159,5 @@ func (c *Conn) Forget() {
 	defer c.leave()
 	c.notify.fn.Store(nil)
 	c.s.retire(c.f)
-	if !c.endMini(false) {
-		c.whole.ep.Abort() // its reset is swallowed
-	}
+	c.end(false) // the reset of an endpoint is swallowed
 }

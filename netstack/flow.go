@@ -9,6 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/smcgw/smcgw/netstack/cookie"
 	"github.com/smcgw/smcgw/netstack/internal/seqmap"
 
 	"github.com/smcgw/smcgw/packet"
@@ -105,7 +106,7 @@ type serving struct {
 	sent    atomic.Bool   // a SYN-ACK left: iss is valid
 	confirm atomic.Uint32 // Confirmation
 	claimed bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
-	proof   *proof        // nil: the SYN-ACK is gVisor's own
+	proof   *cookie.Proof // nil: the SYN-ACK is gVisor's own
 	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
 
 	mu sync.Mutex // guards everything below

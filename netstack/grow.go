@@ -1,10 +1,8 @@
 package netstack
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -118,23 +116,12 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 // answer makes the SYN-ACK for gVisor's SYN, in gVisor's numbers. Its echoed timestamp is as old as the round
 // trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
 func (c *Conn) answer(n minisock.Numbers) []byte {
-	x, peer := &c.f.numbers, c.f.peer()
-	mss := c.f.segMax.Load() - packet.TCPMinLen // what the path has said since included
-	opts := []byte{packet.KindMSS, 4, byte(mss >> 8), byte(mss)}
-	if peer.TS {
-		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
-		opts = binary.BigEndian.AppendUint32(opts, n.Recent)
-		opts = binary.BigEndian.AppendUint32(opts, x.Echo(uint32(c.f.roundTrip().Milliseconds())))
-	}
-	if peer.SACK {
-		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
-	}
-	if peer.WS >= 0 {
-		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, byte(peer.WS))
-	}
+	x, o := &c.f.numbers, c.f.peer()
+	o.MSS = uint16(c.f.segMax.Load() - packet.TCPMinLen) // what the path has said since included
+	o.TSVal, o.TSEcr = n.Recent, x.Echo(uint32(c.f.roundTrip().Milliseconds()))
 	return packet.Segment{
 		Src: c.tuple.Remote, Dst: c.tuple.Local, Seq: n.Ack - 1, Ack: x.Acked(n.Seq),
-		Flags: packet.FlagSYN | packet.FlagACK, Window: uint16(min(n.Window, 0xffff)), Options: opts,
+		Flags: packet.FlagSYN | packet.FlagACK, Window: uint16(min(n.Window, 0xffff)), Options: o.Append(nil),
 	}.Append(nil)
 }
 
@@ -203,31 +190,4 @@ func (f *flow) scale() int8 {
 	default:
 		return f.adopt.app.WS
 	}
-}
-
-// config is how the mini socket of f begins.
-func (f *flow) config(c minisock.Config) minisock.Config {
-	if scale := f.scale(); scale >= 0 {
-		c.Scale, c.PeerScale = uint8(scale), uint8(f.peer().WS)
-	}
-	return c
-}
-
-// networkHeader is the network header of what leaves.
-func networkHeader(k tupleKey, l look) []byte {
-	t := k.tuple()
-	return l.header(t.Local.Addr(), t.Remote.Addr())
-}
-
-func (l look) header(src, dst netip.Addr) []byte {
-	b := make([]byte, packet.IPv6Len)
-	n := packet.Header{Src: src, Dst: dst, Proto: packet.ProtoTCP, TTL: l.ttl}.Put(b, 0)
-	b = b[:n]
-	class := l.tos &^ ecnBits
-	if src.Is4() {
-		b[1] = class
-	} else {
-		b[0], b[1] = 0x60|class>>4, class<<4
-	}
-	return b
 }

@@ -60,15 +60,22 @@ type mini struct {
 // waitingMost bounds the packets that wait for an endpoint; it takes microseconds.
 const waitingMost = 64
 
-// newMini makes a connection of f that the mini socket moves.
-func newMini(s *Stack, f *flow, header []byte, c minisock.Config) *Conn {
+// begin enters f into the table, with a connection that a mini socket moves: c is where it stands.
+func (s *Stack) begin(f *flow, c minisock.Config) (*Conn, error) {
+	if scale := f.scale(); scale >= 0 {
+		c.Scale, c.PeerScale = uint8(scale), uint8(f.peer().WS)
+	}
 	c.Now = sinceStart(s.clock)
 	c.Timeout = max(2*s.cfg.MinRTO, 2*f.roundTrip()+4*ackTick)
 	conn := newConn(s, f, nil)
-	conn.mini.header, conn.mini.sock = header, minisock.New(c)
-	conn.synRTT = f.rtt
+	conn.mini.header, conn.mini.sock, conn.synRTT = f.networkHeader(), minisock.New(c), f.rtt
 	f.conn.Store(conn)
-	return conn
+	f.state.Store(flowOpen)
+	if err := s.flows.put(f, s.cfg.Limits); err != nil {
+		f.state.Store(flowDead)
+		return nil, err
+	}
+	return conn, nil
 }
 
 // acknowledge has the handshake acknowledged, soon.
@@ -320,13 +327,19 @@ func (c *Conn) endUnread() {
 	m.mu.Lock()
 	unread := m.sock != nil && m.sock.Unread() > 0
 	m.mu.Unlock()
-	if unread && !c.endMini(true) {
+	if unread {
+		c.end(true)
+	}
+}
+
+// end ends what moves the bytes: an endpoint with a reset, a mini socket with one if that is wanted.
+func (c *Conn) end(reset bool) {
+	if !c.endMini(reset) {
 		c.whole.ep.Abort()
 	}
 }
 
-// endMini ends what is not a whole endpoint, with a reset if there is a peer to have it. It reports
-// whether there was none.
+// endMini ends what is no endpoint yet, and reports whether it was that.
 func (c *Conn) endMini(reset bool) bool {
 	m := &c.mini
 	m.mu.Lock()
@@ -393,9 +406,7 @@ func (c *Conn) emit(seg minisock.Segment) {
 	t.SetAck(seg.Ack)
 	t.SetFlags(seg.Flags)
 	t.SetWindow(seg.Window)
-	opts := append(make([]byte, 0, stampSpace+optionSpace), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
-	opts = binary.BigEndian.AppendUint32(opts, seg.TSVal)
-	opts = binary.BigEndian.AppendUint32(opts, seg.TSEcr)
+	opts := packet.AppendTimestamps(make([]byte, 0, stampSpace+optionSpace), seg.TSVal, seg.TSEcr)
 	if !c.f.server && seg.Seq == c.f.isn+1 && seg.Flags&packet.FlagRST == 0 {
 		opts = appendOption(opts, packet.RoleConfirm, c.f.nonce)
 	}

@@ -30,6 +30,19 @@ func (l look) dress(ep tcpip.Endpoint) {
 	_ = ep.SetSockOptInt(tos, int(l.tos&^ecnBits))
 }
 
+// networkHeader is the network header of the packets of f.
+func (f *flow) networkHeader() []byte {
+	t, l := f.key.tuple(), f.look()
+	b := make([]byte, packet.IPv6Len)
+	b = b[:packet.Header{Src: t.Local.Addr(), Dst: t.Remote.Addr(), Proto: packet.ProtoTCP, TTL: l.ttl}.Put(b, 0)]
+	if class := l.tos &^ ecnBits; l.v6 {
+		b[0], b[1] = 0x60|class>>4, class<<4
+	} else {
+		b[1] = class
+	}
+	return b
+}
+
 // look is how the packets of f leave.
 func (f *flow) look() look {
 	if !f.server {

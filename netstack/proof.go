@@ -1,7 +1,7 @@
 package netstack
 
 import (
-	"time"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/smcgw/smcgw/netstack/cookie"
 	"github.com/smcgw/smcgw/netstack/link"
@@ -10,17 +10,10 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// proof is what the answer to a SYN-ACK of the steering program tells of the handshake
-// (docs/PROTOCOL.md "Cookies"). With that the connection begins, as an adopted one does.
-type proof struct {
-	cookie.Proof
-	rtt time.Duration // as the owner knows it
-}
-
-// syn makes the SYN that the client has sent. n and t are the headers of the segment that proved
-// the handshake.
-func (p *proof) syn(n []byte, t packet.TCP) []byte {
-	head := p.SYN(t)
+// synOf makes the SYN that the client of a proof has sent (docs/PROTOCOL.md "Cookies"). n and t are
+// the headers of the segment that proved the handshake.
+func synOf(pr *cookie.Proof, n []byte, t packet.TCP) []byte {
+	head := pr.SYN(t)
 	q := buildTCP(plainHeader(n), head, head[packet.TCPMinLen:], nil)
 	defer q.DecRef()
 	return link.Flatten(q)
@@ -51,63 +44,53 @@ func mayProve(f *flow, t packet.TCP) bool {
 
 // proved handles a segment that may be the first of a connection whose SYN was
 // answered for us; false: it is not. old is the flow of its tuple, if any.
-func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, raw []byte) bool {
-	read, ok := cookie.Read(t)
+func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
+	pr, ok := cookie.Read(t)
 	if !ok {
 		return false
 	}
-	pr := proof{Proof: read}
 	syn := SYN{Tuple: k.tuple(), ISN: pr.ISN, Offer: true, Nonce: pr.Ask.Option.Nonce, Proved: true}
 	if old == nil && s.flows.full(s.cfg.Limits) {
 		s.count.shed.Add(1)
 		s.cfg.Handler.NotAccepted(syn, ErrOverload)
 		return true
 	}
-	made := pr.syn(p.Header, t)
-	syn.Raw = made
-	if pr.rtt, ok = s.cfg.Handler.Proved(syn); !ok || !s.hold() {
+	syn.Raw = synOf(&pr, p.Header, t)
+	rtt, ok := s.cfg.Handler.Proved(syn)
+	if !ok || !s.hold() {
 		return false
 	}
 	defer s.release()
-	f := s.newServerFlow(k, syn, made, pr.Ask)
-	f.serve.proof, f.rtt = &pr, pr.rtt
+	f := s.newServerFlow(k, syn, syn.Raw, pr.Ask)
+	f.serve.proof, f.rtt = &pr, rtt
 	f.serve.iss.Store(pr.ISS)
 	f.serve.sent.Store(true)
 	f.una.Store(pr.ISS + 1)
 	f.sent.Store(pr.ISS + 1)
 	if done := s.replace(old); done != nil {
 		s.busy.Add(1)
+		pkt.IncRef()
 		go func() { // bounded by the flows that are half open
 			defer s.release()
+			defer pkt.DecRef()
 			<-done
-			s.stand(f, syn, raw)
+			s.stand(f, syn, p, t, pkt)
 		}()
 		return true
 	}
-	s.stand(f, syn, raw)
+	s.stand(f, syn, p, t, pkt)
 	return true
 }
 
 // stand begins the connection of a client that has answered a SYN-ACK which was sent for us.
-// raw is its answer.
-func (s *Stack) stand(f *flow, syn SYN, raw []byte) {
-	p, t, ok := parseTCP(raw)
-	if !ok {
-		return // cannot be: the caller has read it
-	}
+// pkt is its answer.
+func (s *Stack) stand(f *flow, syn SYN, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	pr := f.serve.proof
-	c := newMini(s, f, networkHeader(f.key, f.look()), f.config(minisock.Config{
-		Seq: pr.ISS + 1, Ack: f.isn + 1, Stamp: pr.Stamp, Recent: pr.Ask.TSVal,
-	}))
-	f.state.Store(flowOpen)
-	if err := s.flows.put(f, s.cfg.Limits); err != nil {
-		f.state.Store(flowDead)
+	c, err := s.begin(f, minisock.Config{Seq: pr.ISS + 1, Ack: f.isn + 1, Stamp: pr.Stamp, Recent: pr.Ask.TSVal})
+	if err != nil {
 		s.notBegun(f, syn, err)
 		return
 	}
-	pkt := link.Buffer(raw)
-	defer pkt.DecRef()
-	pkt.RXChecksumValidated = true
 	s.shim.inServer(f, p, t, pkt)
 	s.handshakeOver(f, c, nil)
 }

@@ -270,7 +270,7 @@ func TestProvedBehindReset(t *testing.T) {
 	require.Empty(t, b.h.accepted)
 	require.Empty(t, b.h.failures())
 	c.s.retire(c.f)
-	c.endMini(false)
+	c.end(false)
 	c.leave()
 	require.EqualValues(t, 50_000, b.provedConn().ISN())
 	require.Empty(t, b.h.failures())

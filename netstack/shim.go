@@ -240,7 +240,7 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 		m.inSYN(k, f, p, t, pkt)
 	case f == nil && flags&packet.FlagSYN != 0:
 		m.inSYNACK(k, t, pkt)
-	case mayProve(f, t) && m.s.proved(k, f, p, t, rawBytes(pkt)):
+	case mayProve(f, t) && m.s.proved(k, f, p, t, pkt):
 	case f == nil:
 		m.s.count.unknown.Add(1)
 	case !f.alive():

@@ -2,6 +2,7 @@ package netstack
 
 import (
 	"encoding/binary"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,14 +39,38 @@ func fakeTUN(t *testing.T) (s *Stack, h *recorder, kernel int) {
 	h = newRecorder()
 	s, err = New(Config{Link: link, Handler: h})
 	require.NoError(t, err)
+	stop := drive(t, link)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
+		stop()
 		_, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0)
 		require.NoError(t, err, "the descriptor is the caller's")
 		require.NoError(t, unix.Close(fds[0]))
 		require.NoError(t, unix.Close(fds[1]))
 	})
 	return s, h, fds[1]
+}
+
+// drive has a link deliver what comes, until stop.
+func drive(t *testing.T, l link.Polled) (stop func()) {
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		waits := []unix.PollFd{{Fd: int32(l.FD()), Events: unix.POLLIN}, {Fd: int32(bell), Events: unix.POLLIN}}
+		for waits[1].Revents == 0 {
+			_, _ = unix.Poll(waits, -1)
+			for more, err := true, error(nil); more && err == nil; {
+				more, err = l.Receive()
+			}
+		}
+	})
+	return func() {
+		_, err := unix.Write(bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		require.NoError(t, err)
+		wg.Wait()
+		require.NoError(t, unix.Close(bell))
+	}
 }
 
 func kernelWrite(t *testing.T, fd int, flags byte, pkt []byte) {

@@ -103,6 +103,31 @@ func (o *TCPOptions) PeerMSS() uint16 {
 	return o.MSS
 }
 
+// Append appends the options of a handshake that o says, each on a boundary of four bytes: MSS, timestamps, SACK
+// permitted, window scale. Ours and those that the product never sends are left out.
+func (o *TCPOptions) Append(b []byte) []byte {
+	if o.MSS != 0 {
+		b = append(b, KindMSS, lenMSS, byte(o.MSS>>8), byte(o.MSS))
+	}
+	if o.TS {
+		b = AppendTimestamps(b, o.TSVal, o.TSEcr)
+	}
+	if o.SACK {
+		b = append(b, KindNOP, KindNOP, KindSACKPermitted, lenSACKPermitted)
+	}
+	if o.WS >= 0 {
+		b = append(b, KindNOP, KindWindowScale, lenWindowScale, byte(o.WS))
+	}
+	return b
+}
+
+// AppendTimestamps appends two NOPs and the timestamps option (RFC 7323, appendix A).
+func AppendTimestamps(b []byte, value, echo uint32) []byte {
+	b = append(b, KindNOP, KindNOP, KindTimestamps, TimestampsLen)
+	b = binary.BigEndian.AppendUint32(b, value)
+	return binary.BigEndian.AppendUint32(b, echo)
+}
+
 // ParseTCPOptions reads options. Of an option that is there more than once the last one counts, of ours the first.
 func ParseTCPOptions(l OptionList) TCPOptions {
 	o := TCPOptions{WS: -1}

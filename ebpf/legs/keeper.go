@@ -86,17 +86,17 @@ func do(req message) (message, error) {
 // hello returns what stays with the gateway.
 func hello() (m message, err error) {
 	m.op = answerDone
-	ns, err := os.Open("/proc/self/ns/net")
+	ns, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return message{}, fmt.Errorf("network namespace: %w", err)
 	}
-	m.files = append(m.files, ns)
+	m.files = append(m.files, fdpass.Own(ns))
 	for range 2 {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 		if err != nil {
 			return message{}, errors.Join(fmt.Errorf("sock_diag: %w", err), m.close())
 		}
-		m.files = append(m.files, os.NewFile(uintptr(fd), "sock_diag"))
+		m.files = append(m.files, fdpass.Own(fd))
 	}
 	return m, nil
 }
@@ -115,7 +115,7 @@ func sockets(r socketsRequest) (m message, err error) {
 			}
 			return message{}, err
 		}
-		m.files = append(m.files, os.NewFile(uintptr(fd), "leg"))
+		m.files = append(m.files, fdpass.Own(fd))
 	}
 	return m, nil
 }

@@ -267,17 +267,17 @@ func TestFilesCannotBeSent(t *testing.T) {
 		require.NoError(t, err)
 		defer ends[i].Close()
 	}
-	gone, err := os.Open(os.DevNull)
+	gone, err := fdpass.Duplicate(0)
 	require.NoError(t, err)
 	require.NoError(t, gone.Close())
-	require.NoError(t, sendOrSay(ends[0], message{op: answerDone, files: []*os.File{gone}}))
+	require.NoError(t, sendOrSay(ends[0], message{op: answerDone, files: []*fdpass.File{gone}}))
 	m, files, err := receive(ends[1])
 	require.NoError(t, err)
 	require.Empty(t, files)
 	require.Equal(t, byte(answerFailed), m.op)
 	require.NotEmpty(t, m.body)
 	require.NoError(t, ends[1].Close())
-	require.Error(t, sendOrSay(ends[0], message{op: answerDone, files: []*os.File{gone}}))
+	require.Error(t, sendOrSay(ends[0], message{op: answerDone, files: []*fdpass.File{gone}}))
 }
 
 // A keeper that takes too long for an answer is late, and there again when it has

@@ -56,7 +56,7 @@ type socketsRequest struct {
 type message struct {
 	op    byte
 	body  []byte
-	files []*os.File
+	files []*fdpass.File
 }
 
 // encode puts a value into a message.

@@ -10,7 +10,7 @@ import (
 // writes and those that every TCP connection costs there are not ours.
 //
 //	shm    socket ─► peer's ring; ring ─► socket
-//	hw     socket ─► send buffer; ring ─► socket
+//	hw, ib socket ─► send buffer; ring ─► socket
 //	soft   socket ─► send buffer, ─► UDP socket; UDP socket ─►, ─► ring ─► socket
 //	relay  socket ─►, ─► netstack ─► TUN; TUN ─► netstack ─►, ─► socket
 type copies struct {
@@ -21,9 +21,7 @@ type copies struct {
 // copiesOf says what each carrier copies.
 func copiesOf(c config.Carrier) copies {
 	switch c {
-	case config.CarrierShm:
-		return copies{tx: 1, rx: 1}
-	case config.CarrierHW:
+	case config.CarrierShm, config.CarrierHW, config.CarrierIB:
 		return copies{tx: 1, rx: 1}
 	case config.CarrierSoft:
 		return copies{tx: 1, rx: 2, device: []string{"tx_bytes", "rx_bytes"}}

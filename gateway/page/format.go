@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // size renders a number of bytes.
@@ -69,13 +67,4 @@ func age(seconds float64) string {
 	default:
 		return fmt.Sprintf("%dd\u00a0%dh", int(d.Hours())/24, int(d.Hours())%24)
 	}
-}
-
-// joined lists carriers.
-func joined(list []config.Carrier) string {
-	text := make([]string, len(list))
-	for i, c := range list {
-		text[i] = string(c)
-	}
-	return strings.Join(text, ", ")
 }

@@ -220,7 +220,7 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, "1\u202f234\u202f567", count(1234567))
 	require.Equal(t, "0.5", count(0.5))
 	require.Equal(t, "-12", count(-12))
-	require.Equal(t, "rdma-shm, relay", joined([]config.Carrier{config.CarrierShm, config.CarrierRelay}))
+	require.Equal(t, "rdma-shm, relay", config.JoinCarriers([]config.Carrier{config.CarrierShm, config.CarrierRelay}))
 }
 
 func number(t *rapid.T, text string) float64 {

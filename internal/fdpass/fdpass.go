@@ -11,6 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// File is a descriptor that a process holds and passes on; it closes it. The runtime's poller watches an [os.File] that is
+// non-blocking, and a TUN there wakes the process with every packet. A File has no watcher. It is one goroutine's.
+type File struct{ fd int }
+
+// Own makes a file of a descriptor, which it takes over.
+func Own(fd int) *File { return &File{fd: fd} }
+
+// Duplicate returns a close-on-exec duplicate of fd.
+func Duplicate(fd int) (*File, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate: %w", err)
+	}
+	return Own(n), nil
+}
+
+// FD is the descriptor, which stays the file's; -1 when it is closed.
+func (f *File) FD() int { return f.fd }
+
+// Close closes the descriptor, once.
+func (f *File) Close() error {
+	if f.fd < 0 {
+		return os.ErrClosed
+	}
+	fd := f.fd
+	f.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}
+
 // MaxFiles is how many files a packet may have; the kernel passes at most 253.
 const MaxFiles = 128
 
@@ -49,16 +78,10 @@ const (
 
 // Send writes a packet; its files stay the caller's. It waits up to half a second while
 // the processes of the user have too many files under way.
-func Send(c *net.UnixConn, body []byte, files ...*os.File) error {
+func Send(c *net.UnixConn, body []byte, files ...*File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
-		raw, err := f.SyscallConn() // not Fd: it would make the file blocking
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
-		}
-		if err != nil {
-			return fmt.Errorf("file to pass: %w", err)
-		}
+		fds[i] = f.FD()
 	}
 	return sendFDs(c, body, fds)
 }

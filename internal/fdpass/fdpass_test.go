@@ -1,9 +1,12 @@
 package fdpass
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,11 +29,16 @@ func connections(t *testing.T) (a, b *net.UnixConn) {
 
 func TestFilesArriveWithTheirPacket(t *testing.T) {
 	a, b := connections(t)
-	r, w, err := os.Pipe()
+	r, end, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
+	w, err := Duplicate(int(end.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, end.Close())
 	require.NoError(t, Send(a, []byte("one"), w))
 	require.NoError(t, w.Close())
+	require.ErrorIs(t, w.Close(), os.ErrClosed)
+	require.ErrorIs(t, Send(a, []byte("one"), w), unix.EBADF)
 	require.NoError(t, Send(a, []byte("two")))
 
 	body := make([]byte, 8)
@@ -114,4 +122,38 @@ func TestFilesNeedDescriptors(t *testing.T) {
 	require.Equal(t, "two", string(body[:n]))
 	require.Len(t, fds, 1)
 	CloseFDs(fds)
+}
+
+// The poller of the runtime watches no file.
+func TestAFileHasNoWatcher(t *testing.T) {
+	r, w, err := os.Pipe() // watched
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	var watched, passed int
+	raw, err := r.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) { watched = int(fd) }))
+	f, err := Duplicate(watched)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	passed = f.FD()
+	require.True(t, polled(t, watched))
+	require.False(t, polled(t, passed))
+}
+
+// polled reports whether an epoll of this process has a descriptor.
+func polled(t *testing.T, fd int) (yes bool) {
+	infos, err := filepath.Glob("/proc/self/fdinfo/*")
+	require.NoError(t, err)
+	for _, info := range infos {
+		text, _ := os.ReadFile(info) // one of them was that of the list
+		for line := range strings.Lines(string(text)) {
+			var target int
+			if n, _ := fmt.Sscanf(line, "tfd: %d", &target); n == 1 && target == fd {
+				yes = true
+			}
+		}
+	}
+	return yes
 }

@@ -35,14 +35,11 @@ func (m *Model) answer(s *segment, o packet.Option) verdict {
 	at := uint64(m.now() / tick)
 	stamp := cookie.Stamp(syn.MSS, int(syn.WS), syn.SACK, o.Nonce, uint8(at>>3))
 	mss := m.host.net.cfg.MTU - s.tcpAt - packet.TCPMinLen
-	opts := []byte{packet.KindMSS, 4, byte(mss >> 8), byte(mss), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen}
-	opts = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(opts, stamp), syn.TSVal)
-	if syn.SACK {
-		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
-	}
+	says := packet.TCPOptions{MSS: uint16(mss), TS: true, TSVal: stamp, TSEcr: syn.TSVal, SACK: syn.SACK, WS: -1}
 	if syn.WS >= 0 {
-		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, cookie.Scale)
+		says.WS = cookie.Scale
 	}
+	opts := says.Append(nil)
 	opts = append(opts, packet.KindNOP, packet.KindNOP)
 	opts = packet.AppendOption(opts, packet.Option{Version: o.Version, Role: packet.RoleAccept, Nonce: o.Nonce})
 	s.turnAround(m.cookieOf(s.tuple, s.seq, stamp, at), opts)

@@ -1,10 +1,6 @@
 package cookie
 
-import (
-	"encoding/binary"
-
-	"github.com/smcgw/smcgw/packet"
-)
+import "github.com/smcgw/smcgw/packet"
 
 // Scale is the window scale that the SYN-ACK announced, if it announced one.
 const Scale = 8
@@ -75,15 +71,7 @@ func (p *Proof) SYN(t packet.TCP) packet.TCP {
 	head.SetSeq(p.ISN)
 	head.SetFlags(packet.FlagSYN)
 	head.SetWindow(0xffff)
-	head = append(head, packet.KindMSS, 4, byte(p.Ask.MSS>>8), byte(p.Ask.MSS), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen)
-	head = binary.BigEndian.AppendUint32(head, p.Ask.TSVal)
-	head = binary.BigEndian.AppendUint32(head, 0)
-	if p.Ask.SACK {
-		head = append(head, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
-	}
-	if p.Ask.WS >= 0 {
-		head = append(head, packet.KindNOP, packet.KindWindowScale, 3, byte(p.Ask.WS))
-	}
+	head = p.Ask.Append(head)
 	head.SetHeaderLen(len(head))
 	return head
 }

@@ -27,8 +27,8 @@ import (
 type handoffs map[string]int
 
 // mostHandoffs bounds them from the offered SYN to the first byte behind CONFIRM, of a
-// connection to a peer whose gateway is known (docs/ARCHITECTURE.md "Hand-offs").
-var mostHandoffs = map[config.Side]int{config.SideClient: 5, config.SideServer: 5}
+// connection to a peer whose gateway is known, on gateways of one shard (docs/design/shards.md "Hand-offs").
+const mostHandoffs = 1
 
 // TestHandoffs counts the hand-offs of a connection that begins, at both hosts, by traces of
 // the runtime.
@@ -39,6 +39,7 @@ func TestHandoffs(t *testing.T) {
 	files := map[config.Side]string{config.SideClient: filepath.Join(w.dir, "client.trace"), config.SideServer: filepath.Join(w.dir, "server.trace")}
 	for side, h := range map[config.Side]*testnet.Host{config.SideClient: w.h1, config.SideServer: w.h2} {
 		s := ownSettings()
+		s.Extra = "shards: 1\n"
 		s.Env = []string{fmt.Sprintf("SMCGW_DEBUG_TRACE=%d:%s", echoPort, files[side])}
 		w.upDetached(h, s)
 	}
@@ -59,8 +60,9 @@ func TestHandoffs(t *testing.T) {
 		slices.SortFunc(counts, func(a, b handoffs) int { return cmp.Compare(a.sum(), b.sum()) })
 		middle := counts[connections/2]
 		t.Logf("%s: %d hand-offs (%d to %d)\n%s", side, middle.sum(), counts[0].sum(), counts[connections-1].sum(), middle)
-		require.Positive(t, middle.sum())
-		require.LessOrEqual(t, middle.sum(), mostHandoffs[side])
+		require.LessOrEqual(t, middle.sum(), mostHandoffs)
+		require.True(t, slices.ContainsFunc(events, func(e traceEvent) bool { return e.posts() && e.onShard() && begun[0].has(e) }),
+			"the trace shows what a shard posts to itself")
 	}
 }
 
@@ -151,8 +153,8 @@ func (b window) handoffs(events []traceEvent) handoffs {
 	for _, e := range events {
 		by := e.owner()
 		switch {
-		case e.at < b.from || e.at > b.to || by == "":
-		case strings.Contains(e.what, `Category="shard" Message="post"`):
+		case !b.has(e) || by == "":
+		case e.posts():
 			if !e.onShard() {
 				h["post  "+by]++
 			}
@@ -165,6 +167,14 @@ func (b window) handoffs(events []traceEvent) handoffs {
 		}
 	}
 	return h
+}
+
+// has reports whether an event is in the window.
+func (b window) has(e traceEvent) bool { return b.from <= e.at && e.at <= b.to }
+
+// posts reports whether something is posted to a shard.
+func (e traceEvent) posts() bool {
+	return strings.Contains(e.what, `Category="shard" Message="post"`)
 }
 
 // onShard reports whether a shard's thread did it.

@@ -64,6 +64,9 @@ func (e *pasts) read(ctx context.Context, at *site) {
 		}
 		for i := range list.Conns {
 			c := &list.Conns[i]
+			if c.End == "" {
+				continue // All asks for what is carried, too
+			}
 			p := past{string(c.Side), c.Local.String(), c.Remote.String(), c.EndedAt}
 			now[p], known = true, known || seen[p]
 			if !seen[p] {

@@ -120,7 +120,7 @@ func (k kindFabric) Kind() negotiate.CarrierKind { return k.kind }
 // TestWaysToAnswer: which devices may answer what a client offers, in the order of the
 // server's preference.
 func TestWaysToAnswer(t *testing.T) {
-	const shm, soft, hw = negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW
+	const shm, soft, hw, ib = negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW, negotiate.CarrierIB
 	type kinds = []negotiate.CarrierKind
 	f := newPair(t).g[1]
 	for _, c := range []struct {
@@ -138,6 +138,8 @@ func TestWaysToAnswer(t *testing.T) {
 		{name: "only one each", offered: kinds{hw}, have: kinds{soft}, order: kinds{hw}, by: []kinds{{soft}}},
 		{name: "apart", apart: true, offered: kinds{hw, soft}, have: kinds{soft}, order: kinds{soft}, by: []kinds{{soft}}},
 		{name: "apart altogether", apart: true, offered: kinds{soft}, have: kinds{hw}},
+		{name: "InfiniBand to one without", offered: kinds{ib, hw}, have: kinds{hw, soft}, order: kinds{hw}, by: []kinds{{hw, soft}}},
+		{name: "InfiniBand on both", offered: kinds{hw, ib, soft}, have: kinds{ib, soft}, order: kinds{ib, hw, soft}, by: []kinds{{ib}, {soft}, {soft}}},
 		{name: "failed", offered: kinds{soft}, have: kinds{hw, soft}, failed: kinds{hw}, order: kinds{soft}, by: []kinds{{soft}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -147,7 +149,7 @@ func TestWaysToAnswer(t *testing.T) {
 			}
 			p := &negotiate.Proposal{}
 			for _, k := range c.offered {
-				p.Carriers = append(p.Carriers, negotiate.CarrierOffer{Kind: k, Mixed: !c.apart && k != shm})
+				p.Carriers = append(p.Carriers, negotiate.CarrierOffer{Kind: k, Mixed: !c.apart && (k == soft || k == hw)})
 			}
 			failed := map[negotiate.CarrierKind]error{}
 			for _, k := range c.failed {

@@ -123,14 +123,13 @@ func testBulkLeavesRoom(t *testing.T, kind negotiate.CarrierKind) {
 	}
 	small := p.dial(t, kind)
 	buf := make([]byte, 1)
-	start := time.Now()
-	for range 100 {
+	for range 100 { // while the others never end
+		require.NoError(t, small.app[1].SetReadDeadline(time.Now().Add(patience)))
 		_, err := small.app[0].Write(buf)
 		require.NoError(t, err)
 		_, err = io.ReadFull(small.app[1], buf)
 		require.NoError(t, err)
 	}
-	require.Less(t, time.Since(start), patience)
 	for _, c := range append(bulks, small) {
 		c.closeApps()
 		c.over(t)

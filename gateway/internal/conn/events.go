@@ -47,7 +47,7 @@ func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) 
 // whyLeft is why a connection leaves a device. Soft is left to the gateway that takes
 // over, an adapter when it, its port or an address of it goes.
 func whyLeft(kind negotiate.CarrierKind) negotiate.Reason {
-	if kind == negotiate.CarrierHW {
+	if kind == negotiate.CarrierHW || kind == negotiate.CarrierIB {
 		return negotiate.ReasonDeviceFailed
 	}
 	return negotiate.ReasonDrained

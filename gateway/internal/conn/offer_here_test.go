@@ -39,6 +39,7 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 		{carrier.ErrFull, negotiate.ReasonFlowLimit, false},
 		{unix.EMFILE, negotiate.ReasonFlowLimit, false},
 		{carrier.ErrNotHere, negotiate.ReasonNoCommonCarrier, true},
+		{carrier.ErrNoPath, negotiate.ReasonCarrierUnreachable, false},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			p := newPair(t)

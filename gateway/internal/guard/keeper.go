@@ -10,9 +10,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// Name is what the gateway is degraded by while its guard keeps connections native.
-const Name = admin.GuardTripped
-
 // Keeper is the guard of a daemon, for all of its goroutines. The zero value is off.
 type Keeper struct {
 	mu    sync.Mutex // guards everything below
@@ -73,7 +70,7 @@ func (k *Keeper) Tell(st *admin.Status) {
 	if k.core.State() != Tripped {
 		return
 	}
-	st.Degraded = append(st.Degraded, Name)
+	st.Degraded = append(st.Degraded, admin.GuardTripped)
 	st.Notes = append(st.Notes, fmt.Sprintf("guard: tripped at %s: %v; new ones are native until smcgw on or a reload",
 		k.at.UTC().Format(time.RFC3339), k.core.Last()))
 }

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// TestSemanticsOfAcknowledgementLost: connect() has returned, and nothing that the application
+// sends from then on leaves its host for longer than the first timers of TCP. The connection
+// is carried when it does.
+func TestSemanticsOfAcknowledgementLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, ownSettings())
+	w.up(w.h2, ownSettings())
+	require.NoError(t, w.h1.NFT(fmt.Sprintf(`table inet lost {
+		chain output {
+			type filter hook output priority 0;
+			tcp dport %d tcp flags & (syn | ack) == ack counter drop
+		}
+	}`, echoPort)))
+	said := []byte("said before anything was acknowledged")
+	var conns []net.Conn
+	for _, to := range []string{w.h2.AddrPort4(echoPort).String(), w.h2.AddrPort6(echoPort).String()} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c, err := w.h1.Dial(ctx, "tcp", to)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		_, err = c.Write(said)
+		require.NoError(t, err)
+		conns = append(conns, c)
+	}
+	time.Sleep(slowed(2500 * time.Millisecond)) // which TCP repeats at 0.2, 0.6, 1.4 and 3 seconds
+	require.NoError(t, w.h1.NFT("flush ruleset"))
+	for _, c := range conns {
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+		got := make([]byte, len(said))
+		_, err := io.ReadFull(c, got)
+		require.NoError(t, err)
+		require.Equal(t, said, got)
+		e := apps.Event{Local: c.LocalAddr().String(), Remote: c.RemoteAddr().String()}
+		require.NoError(t, c.Close())
+		w.carriedBy(e, w.via)
+	}
+}

@@ -26,26 +26,22 @@ type Neighbour struct {
 	Programs WirePrograms `json:"programs"`
 }
 
-// WirePrograms are the ids of the programs on wire devices: with and without a
-// link header.
+// WirePrograms are the ids of the programs on wire devices: with a link header of
+// Ethernet, without one, and with IPoIB's. 0: it has none.
 type WirePrograms struct {
 	InL2  uint32 `json:"in_l2"`
 	InL3  uint32 `json:"in_l3"`
 	OutL2 uint32 `json:"out_l2"`
 	OutL3 uint32 `json:"out_l3"`
+	InIB  uint32 `json:"in_ipoib,omitempty"`
+	OutIB uint32 `json:"out_ipoib,omitempty"`
 }
 
-// of returns the id of the neighbour's program that does the same as ours.
-func (w WirePrograms) of(o *objects, ours *bpf.Program) bpf.ProgramID {
-	switch ours {
-	case o.IngressL2:
-		return bpf.ProgramID(w.InL2)
-	case o.IngressL3:
-		return bpf.ProgramID(w.InL3)
-	case o.EgressL2:
-		return bpf.ProgramID(w.OutL2)
-	default:
-		return bpf.ProgramID(w.OutL3)
+// by returns the ids by our programs, of which some are nil.
+func (w *WirePrograms) by(o *objects) map[*bpf.Program]*uint32 {
+	return map[*bpf.Program]*uint32{
+		o.IngressL2: &w.InL2, o.IngressL3: &w.InL3, o.IngressIB: &w.InIB,
+		o.EgressL2: &w.OutL2, o.EgressL3: &w.OutL3, o.EgressIB: &w.OutIB,
 	}
 }
 
@@ -70,16 +66,11 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 	if d.cfg.Counting {
 		return n, nil
 	}
-	for _, p := range []struct {
-		prog *bpf.Program
-		id   *uint32
-	}{
-		{d.objs.IngressL2, &n.Programs.InL2},
-		{d.objs.IngressL3, &n.Programs.InL3},
-		{d.objs.EgressL2, &n.Programs.OutL2},
-		{d.objs.EgressL3, &n.Programs.OutL3},
-	} {
-		info, err := p.prog.Info()
+	for prog, to := range n.Programs.by(d.objs) {
+		if prog == nil {
+			continue
+		}
+		info, err := prog.Info()
 		if err != nil {
 			return Neighbour{}, fmt.Errorf("program: %w", err)
 		}
@@ -87,7 +78,7 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 		if !ok {
 			return Neighbour{}, fmt.Errorf("program without id: %w", inspect.ErrKernel)
 		}
-		*p.id = uint32(id)
+		*to = uint32(id)
 	}
 	return n, nil
 }
@@ -134,10 +125,14 @@ func (d *Datapath) Refuse(reason uint8) error {
 // attachWire attaches a wire program: before those of others, but behind the
 // neighbour's, which decides about what it knows.
 func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
-	if d.beside == nil {
+	var neighbours uint32
+	if d.beside != nil {
+		neighbours = *d.beside.Programs.by(d.objs)[prog]
+	}
+	if neighbours == 0 {
 		return attachTCX(prog, ifindex, at, link.Head())
 	}
-	l, err := attachTCX(prog, ifindex, at, link.AfterProgramByID(d.beside.Programs.of(d.objs, prog)))
+	l, err := attachTCX(prog, ifindex, at, link.AfterProgramByID(bpf.ProgramID(neighbours)))
 	if errors.Is(err, unix.ENOENT) { // it is not on this device, or gone
 		return attachTCX(prog, ifindex, at, link.Head())
 	}

@@ -28,6 +28,8 @@ type Config struct {
 	// those with an address that have routes to peers of the policy. On all
 	// other devices a connection is native (reason address).
 	Devices []string
+	// InfiniBand gives devices of IPoIB programs, which they have not without it.
+	InfiniBand bool
 	// Generation numbers this gateway in its namespace during an upgrade; the
 	// devices are smcgw-a<generation>, smcgw-w<generation> and
 	// smcgw-h<generation>. Default: 1.

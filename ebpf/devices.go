@@ -148,7 +148,7 @@ func (d *Datapath) sync() error {
 	var errs []error
 	present := map[int]bool{}
 	for _, l := range links {
-		if index := l.Attrs().Index; netdev.Wanted(l, masters) && !stacked.Taken[index] {
+		if index := l.Attrs().Index; netdev.Wanted(l, masters) && !stacked.Taken[index] && (d.cfg.InfiniBand || !netdev.IPoIB(l)) {
 			present[index] = true
 			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && !stacked.Shares(index)))
 		}
@@ -243,8 +243,11 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 // its answer can be recognised.
 func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 	in, out := d.objs.IngressL2, d.objs.EgressL2
-	if dev.value.L2len == 0 {
+	switch dev.value.L2len {
+	case 0:
 		in, out = d.objs.IngressL3, d.objs.EgressL3
+	case netdev.IPoIBLen:
+		in, out = d.objs.IngressIB, d.objs.EgressIB
 	}
 	for _, a := range []struct {
 		prog *bpf.Program

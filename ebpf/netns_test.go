@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -301,13 +302,15 @@ func openFDs(t *testing.T) int {
 	return len(names)
 }
 
-// programs names the programs of an object.
+// programs names the programs of an object that are loaded.
 func (o *objects) programs() map[string]*bpf.Program {
-	return map[string]*bpf.Program{
+	all := map[string]*bpf.Program{
 		"sockops": o.Sockops, "connect4": o.Connect4, "connect6": o.Connect6,
-		"eg_l2": o.EgressL2, "eg_l3": o.EgressL3, "in_l2": o.IngressL2, "in_l3": o.IngressL3,
+		"eg_l2": o.EgressL2, "eg_l3": o.EgressL3, "in_l2": o.IngressL2, "in_l3": o.IngressL3, "eg_ipoib": o.EgressIB, "in_ipoib": o.IngressIB,
 		"leg_in": o.LegIn, "leg_eg": o.LegOut, "app_in": o.AppIn, "app_eg": o.AppOut, "wire_in": o.WireIn, "lookup": o.Lookup, "cas": o.CAS,
 	}
+	maps.DeleteFunc(all, func(_ string, p *bpf.Program) bool { return p == nil })
+	return all
 }
 
 // linkIndex is the index of a device of the calling thread's namespace.

@@ -20,6 +20,7 @@ import (
 type objects struct {
 	counting
 	carrying
+	infiniband
 }
 
 // counting is what a datapath needs that carries nothing, and the maps that are empty then.
@@ -77,6 +78,12 @@ type carrying struct {
 	CAS       *bpf.Program `ebpf:"smcgw_cas"`
 }
 
+// infiniband are those of IPoIB devices, loaded where these get programs.
+type infiniband struct {
+	EgressIB  *bpf.Program `ebpf:"smcgw_eg_ipoib"`
+	IngressIB *bpf.Program `ebpf:"smcgw_in_ipoib"`
+}
+
 // Close closes all maps and programs.
 func (o *objects) Close() error {
 	var errs []error
@@ -89,7 +96,7 @@ func (o *objects) Close() error {
 	}
 	for _, p := range []*bpf.Program{
 		o.Sockops, o.Connect4, o.Connect6, o.EgressL2, o.EgressL3, o.IngressL2, o.IngressL3,
-		o.LegIn, o.LegOut, o.AppIn, o.AppOut, o.WireIn, o.Lookup, o.CAS,
+		o.EgressIB, o.IngressIB, o.LegIn, o.LegOut, o.AppIn, o.AppOut, o.WireIn, o.Lookup, o.CAS,
 	} {
 		errs = append(errs, p.Close())
 	}
@@ -153,11 +160,17 @@ func (d *Datapath) load() error {
 	}
 	objs := new(objects)
 	want := any(objs)
-	if d.cfg.Counting {
+	switch {
+	case d.cfg.Counting:
 		want = &objs.counting
 		for _, name := range []string{"smcgw_flows", "smcgw_services", "smcgw_dgrams", "smcgw_dgram_natives", "smcgw_dgram_peers"} {
 			spec.Maps[name].MaxEntries = 16 // and stays empty
 		}
+	case !d.cfg.InfiniBand:
+		want = &struct {
+			*counting
+			*carrying
+		}{&objs.counting, &objs.carrying}
 	}
 	if err := spec.LoadAndAssign(want, nil); err != nil {
 		return verifierError(err)

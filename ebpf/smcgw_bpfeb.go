@@ -382,8 +382,10 @@ const (
 	smcgwProgSmcgwCas           = "smcgw_cas"
 	smcgwProgSmcgwConnect4      = "smcgw_connect4"
 	smcgwProgSmcgwConnect6      = "smcgw_connect6"
+	smcgwProgSmcgwEgIpoib       = "smcgw_eg_ipoib"
 	smcgwProgSmcgwEgL2          = "smcgw_eg_l2"
 	smcgwProgSmcgwEgL3          = "smcgw_eg_l3"
+	smcgwProgSmcgwInIpoib       = "smcgw_in_ipoib"
 	smcgwProgSmcgwInL2          = "smcgw_in_l2"
 	smcgwProgSmcgwInL3          = "smcgw_in_l3"
 	smcgwProgSmcgwLegEg         = "smcgw_leg_eg"
@@ -463,8 +465,10 @@ type smcgwProgramSpecs struct {
 	SmcgwCas      *ebpf.ProgramSpec `ebpf:"smcgw_cas"`
 	SmcgwConnect4 *ebpf.ProgramSpec `ebpf:"smcgw_connect4"`
 	SmcgwConnect6 *ebpf.ProgramSpec `ebpf:"smcgw_connect6"`
+	SmcgwEgIpoib  *ebpf.ProgramSpec `ebpf:"smcgw_eg_ipoib"`
 	SmcgwEgL2     *ebpf.ProgramSpec `ebpf:"smcgw_eg_l2"`
 	SmcgwEgL3     *ebpf.ProgramSpec `ebpf:"smcgw_eg_l3"`
+	SmcgwInIpoib  *ebpf.ProgramSpec `ebpf:"smcgw_in_ipoib"`
 	SmcgwInL2     *ebpf.ProgramSpec `ebpf:"smcgw_in_l2"`
 	SmcgwInL3     *ebpf.ProgramSpec `ebpf:"smcgw_in_l3"`
 	SmcgwLegEg    *ebpf.ProgramSpec `ebpf:"smcgw_leg_eg"`
@@ -667,8 +671,10 @@ type smcgwPrograms struct {
 	SmcgwCas      *ebpf.Program `ebpf:"smcgw_cas"`
 	SmcgwConnect4 *ebpf.Program `ebpf:"smcgw_connect4"`
 	SmcgwConnect6 *ebpf.Program `ebpf:"smcgw_connect6"`
+	SmcgwEgIpoib  *ebpf.Program `ebpf:"smcgw_eg_ipoib"`
 	SmcgwEgL2     *ebpf.Program `ebpf:"smcgw_eg_l2"`
 	SmcgwEgL3     *ebpf.Program `ebpf:"smcgw_eg_l3"`
+	SmcgwInIpoib  *ebpf.Program `ebpf:"smcgw_in_ipoib"`
 	SmcgwInL2     *ebpf.Program `ebpf:"smcgw_in_l2"`
 	SmcgwInL3     *ebpf.Program `ebpf:"smcgw_in_l3"`
 	SmcgwLegEg    *ebpf.Program `ebpf:"smcgw_leg_eg"`
@@ -685,8 +691,10 @@ func (p *smcgwPrograms) Close() error {
 		p.SmcgwCas,
 		p.SmcgwConnect4,
 		p.SmcgwConnect6,
+		p.SmcgwEgIpoib,
 		p.SmcgwEgL2,
 		p.SmcgwEgL3,
+		p.SmcgwInIpoib,
 		p.SmcgwInL2,
 		p.SmcgwInL3,
 		p.SmcgwLegEg,

@@ -257,7 +257,7 @@ static __always_inline int answerable(const struct packet *p, const struct optio
  * answers leave by it, too, it goes by their route: the host that brought the SYN need not
  * take the answer, as the director of a service whose servers answer themselves does not.
  * Elsewhere it goes back the way the SYN came: the route may be another one for what
- * rules of netfilter mark. */
+ * rules of netfilter mark. From IPoIB the way is by W ingress, see to_legs. */
 static __noinline int answer(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
 {
 	if (turn_around(skb, p, o, l2len))
@@ -265,6 +265,10 @@ static __noinline int answer(struct __sk_buff *skb, struct packet *p, struct opt
 	trace_answer(p->key.lport, p->key.rport);
 	count_stat(STAT_ANSWERED);
 	set_tag(skb, TAG_PASS);
+	if (l2len == IPOIB_LEN) {
+		skb->mark = skb->ifindex;
+		return bpf_redirect(wire_ifindex, BPF_F_INGRESS);
+	}
 	if (l2len == ETH_LEN && route(skb, &p->key) == skb->ifindex)
 		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 	return bpf_redirect(skb->ifindex, 0);

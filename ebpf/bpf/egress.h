@@ -376,6 +376,12 @@ int smcgw_eg_l2(struct __sk_buff *skb)
 }
 
 SEC("tcx/egress")
+int smcgw_eg_ipoib(struct __sk_buff *skb)
+{
+	return wire_egress(skb, IPOIB_LEN);
+}
+
+SEC("tcx/egress")
 int smcgw_eg_l3(struct __sk_buff *skb)
 {
 	return wire_egress(skb, 0);

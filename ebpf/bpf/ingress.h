@@ -315,7 +315,7 @@ static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (has_tag(skb, TAG_LEG_SYN))
-		return leg_syn(skb, l2len);
+		return leg_syn(skb, l2len ? ETH_LEN : 0); /* see from_wire */
 	if (tagged(skb))
 		return let_pass(skb);
 	/* Another host's MAC: that of a macvlan device above this one, if it is for us. */
@@ -338,6 +338,12 @@ SEC("tcx/ingress")
 int smcgw_in_l2(struct __sk_buff *skb)
 {
 	return wire_ingress(skb, ETH_LEN);
+}
+
+SEC("tcx/ingress")
+int smcgw_in_ipoib(struct __sk_buff *skb)
+{
+	return wire_ingress(skb, IPOIB_LEN);
 }
 
 SEC("tcx/ingress")

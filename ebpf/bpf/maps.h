@@ -249,7 +249,7 @@ struct near {
 
 struct device {
 	u32 flags;
-	u8 l2len; /* 14 or 0 */
+	u8 l2len; /* 14, 24 (IPoIB) or 0 */
 	u8 mac[6];
 	u8 pad;
 };

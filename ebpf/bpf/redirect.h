@@ -6,6 +6,10 @@
 #include "flow.h"
 
 #define ETH_LEN 14
+/* A packet of an IPoIB device has 20 bytes of link address, which are 0 inbound, and 4 of
+ * protocol (drivers/infiniband/ulp/ipoib). No helper makes a link header shorter; a
+ * redirection to a device that has none takes it off. */
+#define IPOIB_LEN 24
 
 /* A packet that a program sends on has its tag, by which the programs on the next
  * device know it. The tag is tc_index: no socket and no firewall can set it. It names
@@ -69,6 +73,10 @@ static __always_inline int add_link_header(struct __sk_buff *skb, struct etherne
 static __always_inline int to_legs(struct __sk_buff *skb, u32 l2len)
 {
 	struct ethernet eth = { .dst = LEG_MAC };
+	if (l2len == IPOIB_LEN) { /* A ingress sends it on */
+		set_tag(skb, TAG_LEG);
+		return bpf_redirect(app_ifindex, BPF_F_INGRESS);
+	}
 	if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))
 		return drop(STAT_REDIRECT_FAILED);
 	set_tag(skb, TAG_LEG);
@@ -102,13 +110,15 @@ static __always_inline int to_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
 
 /* from_wire makes a packet arrive on a wire device, so that firewall, conntrack,
  * address translation, rp_filter and application see what they see natively. It comes
- * from a TUN, without a link header, or from the legs, with one. */
+ * from a TUN, without a link header, or from the legs, with one. What the kernel has
+ * arrive so has an Ethernet header, also on IPoIB, which it checks against the first bytes
+ * of the device's address (eth_type_trans). */
 static __always_inline int from_wire(struct __sk_buff *skb, u32 l2len, u32 ifindex, u32 tag)
 {
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (!d)
 		return drop(STAT_REDIRECT_FAILED);
-	if (d->l2len == ETH_LEN) {
+	if (d->l2len) {
 		struct ethernet eth = {};
 		__builtin_memcpy(eth.dst, d->mac, sizeof(eth.dst));
 		if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))

@@ -27,6 +27,8 @@ SEC("tcx/ingress")
 int smcgw_app_in(struct __sk_buff *skb)
 {
 	struct packet p;
+	if (has_tag(skb, TAG_LEG)) /* from an IPoIB device */
+		return to_legs(skb, 0);
 	if (parse(skb, 0, OUTBOUND, &p) != IPPROTO_TCP)
 		return datagram_from_gateway(skb);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
@@ -110,6 +112,8 @@ SEC("tcx/ingress")
 int smcgw_wire_in(struct __sk_buff *skb)
 {
 	struct packet p;
+	if (has_tag(skb, TAG_PASS)) /* an answer to a SYN of an IPoIB device */
+		return to_wire(skb, skb->mark, 0);
 	if (parse(skb, 0, OUTBOUND, &p) != IPPROTO_TCP)
 		return drop(STAT_WIRE_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,11 +117,9 @@ type Stack struct {
 	watching  sync.WaitGroup
 	life      context.Context
 	end       context.CancelFunc // by Close
+	closing   func() error       // close, once
 
 	counters stackCounters
-
-	closing  sync.Once
-	closeErr error // of close
 
 	mu      sync.Mutex // guards everything below
 	domains map[verbs.PD]*domain
@@ -173,6 +173,7 @@ func NewStack(dev verbs.Device, cfg StackConfig) (*Stack, error) {
 		domains: map[verbs.PD]*domain{}, conns: map[*Conn]struct{}{}, byQP: map[verbs.QP]*Conn{}, owned: map[ender]struct{}{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.closing = sync.OnceValue(s.close)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open stack: %w", err), s.Close())
 	}
@@ -241,17 +242,13 @@ func (s *Stack) Stats() StackStats {
 // the connections' linger time. The device and a protection domain that was given stay the caller's. Close is
 // idempotent: each call returns when nothing is left, with the same error.
 func (s *Stack) Close() error {
-	s.closing.Do(func() { s.closeErr = s.close() })
-	return s.closeErr
+	return s.closing()
 }
 
 func (s *Stack) close() error {
 	s.mu.Lock()
 	s.closed = true
-	var all []ender
-	for e := range s.owned {
-		all = append(all, e)
-	}
+	all := slices.Collect(maps.Keys(s.owned))
 	for c := range s.conns {
 		all = append(all, c)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/ipoib"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -34,6 +35,8 @@ type deviceKind struct {
 	family    string
 	alone     string // the reason why connections are native; none: they are carried
 	unheard   bool   // programs do not see what the device takes
+	fabric    bool   // the devices are of lab/ipoib
+	carriers  string // of the configuration; none: the default
 }
 
 var deviceKinds = []deviceKind{
@@ -64,6 +67,7 @@ var deviceKinds = []deviceKind{
 	{name: "ipip", tunnel: true, both: true, family: "ipv4", make: []string{"link add up0 type ipip local LOCAL4 remote PEER"}},
 	{name: "gre", tunnel: true, both: true, make: []string{"link add up0 type gre local LOCAL4 remote PEER"}},
 	{name: "sit", tunnel: true, both: true, family: "ipv6", make: []string{"link add up0 type sit local LOCAL4 remote PEER"}},
+	{name: "ipoib", tunnel: true, both: true, fabric: true, carriers: "ib, shm, soft"},
 	{name: "vxlan", tunnel: true, both: true, make: []string{"link add up0 type vxlan id 77 dstport 4789 local LOCAL4 remote PEER"}},
 }
 
@@ -97,6 +101,9 @@ func (k deviceKind) commands(h, peer *testnet.Host) []string {
 // need skips the test if this kernel has no such device.
 func (k deviceKind) need(t *testing.T, w *world) {
 	t.Helper()
+	if k.fabric {
+		return
+	}
 	first := k.commands(w.h3, w.h2)[0]
 	out, err := ip(w.h3, first)
 	if err == nil {
@@ -143,6 +150,20 @@ func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 	if k.family != "ipv4" {
 		mustIP(t, h, fmt.Sprintf("-6 addr add %s/64 dev %s nodad", k.addr(h, true), k.offers()))
 	}
+}
+
+// join gives both hosts devices of IPoIB. There is room for the link header that is
+// put in front of a packet, which the kernel bounds by the device's MTU.
+func (k deviceKind) join(t *testing.T, w *world) *ipoib.Cable {
+	t.Helper()
+	cable, err := ipoib.Join(w.h1, w.h2, upperDevice)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cable.Close()) })
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		k.give(t, w, h, h)
+		mustIP(t, h, "link set up0 mtu 4092", "route replace 10.77.200.0/24 dev up0 mtu 2044", "-6 route replace fd77:0:0:c8::/64 dev up0 mtu 2044")
+	}
+	return cable
 }
 
 // offers are the devices of a gateway's configuration.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/ipoib"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -31,13 +32,21 @@ func TestDeviceKinds(t *testing.T) {
 func (k deviceKind) test(t *testing.T, where string) {
 	w := newWorld(t, testnet.Config{})
 	k.need(t, w)
-	client, server := settings{}, settings{}
+	client, server := settings{Carriers: k.carriers}, settings{Carriers: k.carriers}
+	var fabric *ipoib.Cable
+	if k.fabric {
+		fabric = k.join(t, w)
+	}
 	if where != serverSide {
-		k.give(t, w, w.h1, w.h2)
+		if !k.fabric {
+			k.give(t, w, w.h1, w.h2)
+		}
 		client.Devices = k.offers()
 	}
 	if where != clientSide {
-		k.give(t, w, w.h2, w.h1)
+		if !k.fabric {
+			k.give(t, w, w.h2, w.h1)
+		}
 		server.Devices = k.offers()
 	}
 	if k.routed && where == clientSide {
@@ -53,6 +62,9 @@ func (k deviceKind) test(t *testing.T, where string) {
 		require.Zero(t, native[family].Repeated)
 	}
 	g1, g2 := w.launch(w.h1, client), w.launch(w.h2, server)
+	if k.fabric {
+		require.NoError(t, fabric.Show(patience(t)))
+	}
 	g1.ready()
 	g2.ready()
 	for family, addr := range k.addresses(w.h2) {

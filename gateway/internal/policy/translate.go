@@ -2,6 +2,7 @@ package policy
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -13,7 +14,7 @@ import (
 // Translate translates the configuration for the datapath.
 func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
-		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: Mode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
+		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, config.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Rollout: rollout(c.Rollout, c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,

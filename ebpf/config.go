@@ -187,6 +187,15 @@ func (c Config) Validate() error {
 
 // Names of the TUN devices, app side and wire side, and of the ends of the pair
 // that leads to the legs.
+// mostMTU is that of the devices of the gateway at most. What leaves an IPoIB device for the
+// legs, and what netstack sends, gets a link header from a program.
+func (c Config) mostMTU() int {
+	if c.InfiniBand {
+		return headMTU
+	}
+	return maxMTU
+}
+
 func (c Config) appName() string  { return fmt.Sprintf("%sa%d", netdev.OwnPrefix, c.Generation) }
 func (c Config) wireName() string { return fmt.Sprintf("%sw%d", netdev.OwnPrefix, c.Generation) }
 func (c Config) hostName() string { return fmt.Sprintf("%sh%d", netdev.OwnPrefix, c.Generation) }

@@ -49,6 +49,7 @@ func (d *Datapath) setupTUNs() error {
 const (
 	appQueue   = 1000 // datagrams that wait for user space: as many as a native backlog (netdev_max_backlog); more would be late
 	maxMTU     = 65535
+	headMTU    = 16000 // what a program can put a link header in front of (bpf_skb_change_head): less than SKB_MAX_ALLOC
 	defaultMTU = 1500
 	minMTU     = 1280 // the least IPv6 allows, RFC 8200 section 5
 )
@@ -291,7 +292,7 @@ func (d *Datapath) detachDevices() error {
 
 // syncMTU gives W the smallest MTU of the offer devices.
 func (d *Datapath) syncMTU(links []netlink.Link, offers map[string]bool) error {
-	mtu := maxMTU
+	mtu := d.cfg.mostMTU()
 	var wire netlink.Link
 	for _, l := range links {
 		if l.Attrs().Index == d.wireIndex {
@@ -301,7 +302,7 @@ func (d *Datapath) syncMTU(links []netlink.Link, offers map[string]bool) error {
 			mtu = min(mtu, l.Attrs().MTU)
 		}
 	}
-	if wire == nil || mtu == maxMTU {
+	if wire == nil || mtu == d.cfg.mostMTU() {
 		return nil
 	}
 	mtu = max(mtu, minMTU)

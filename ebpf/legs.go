@@ -42,7 +42,7 @@ func (d *Datapath) setupLegs() error {
 			settings[key] = value
 		}
 	}
-	_, err := d.cfg.Legs.Device(d.cfg.legName(), maxMTU, hostMAC, settings)
+	_, err := d.cfg.Legs.Device(d.cfg.legName(), d.cfg.mostMTU(), hostMAC, settings)
 	return err
 }
 
@@ -57,7 +57,7 @@ func (d *Datapath) makePair() error {
 		}
 	}
 	pair := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: maxMTU, TxQLen: -1, HardwareAddr: hostMAC},
+		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: d.cfg.mostMTU(), TxQLen: -1, HardwareAddr: hostMAC},
 		PeerName:  d.cfg.legName(), PeerHardwareAddr: legMAC, PeerNamespace: netlink.NsFd(int(d.cfg.Legs.File().Fd())),
 	}
 	if err := d.nl.LinkAdd(pair); err != nil {

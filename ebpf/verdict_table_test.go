@@ -130,7 +130,7 @@ func (v *verdictTable) document(header string) string {
 const documentHead = `# Verdicts
 
 What the programs do with a packet of a tuple, by its class, the state of the tuple's entry, and the liveness of the gateway: *alive*
-while its heartbeat is younger than 200 ms, *late* until 3 s, then *gone*. A cell with one verdict does not look at the
+while its heartbeat is younger than 200 ms, *late* until 12 s, then *gone*. A cell with one verdict does not look at the
 liveness; one with three is alive / late / gone. This page is made from ` + "`ebpf/bpf/verdict.h`" + `, and a test sends every class in every state
 and liveness through the programs (` + "`ebpf/verdict_test.go`" + `).
 

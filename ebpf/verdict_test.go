@@ -150,7 +150,7 @@ func (c *cellHost) beat(live int) (still func() bool) {
 	require.NoError(c.t, c.d.objs.Beat.Put(uint32(0), at))
 	return func() bool {
 		age := time.Duration(ktime.Now() - at)
-		return live == 2 || live == 1 && age < 3*time.Second || live == 0 && age < time.Second
+		return live == 2 || live == 1 && age < 12*time.Second || live == 0 && age < time.Second
 	}
 }
 

@@ -237,17 +237,25 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	return n, nil
 }
 
-// withdraw closes an RDMA adapter.
+// withdraw closes an RDMA adapter, whose ports may be of two carriers.
 func (g *gateway) withdraw(device string) (n int, err error) {
-	err = fmt.Errorf("%s: %w", device, carrier.ErrNoDevice)
+	var errs []error
+	known := false
 	for _, fb := range g.env.Fabrics {
-		if h, ok := fb.(*carrier.Hardware); ok {
-			if n, err = h.Withdraw(device); !errors.Is(err, carrier.ErrNoDevice) {
-				break
-			}
+		h, ok := fb.(*carrier.Hardware)
+		if !ok {
+			continue
 		}
+		left, err := h.Withdraw(device)
+		if errors.Is(err, carrier.ErrNoDevice) {
+			continue
+		}
+		n, known, errs = n+left, true, append(errs, err)
 	}
-	return n, err
+	if !known {
+		return 0, fmt.Errorf("%s: %w", device, carrier.ErrNoDevice)
+	}
+	return n, errors.Join(errs...)
 }
 
 // returnAdapters has adapters used again that an operator has withdrawn.

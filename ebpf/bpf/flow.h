@@ -148,9 +148,9 @@ static __always_inline struct control *control(void)
 	return bpf_map_lookup_elem(&smcgw_control, &zero);
 }
 
-/* The guardian kills a daemon that is late by two seconds, and stops the heart of
- * one that has ended at once. */
-#define LATE_NS 3000000000ull
+/* The guardian kills a daemon that is late by ten seconds at the latest, and stops the
+ * heart of one that has ended at once. Until then the daemon may resume. */
+#define LATE_NS 12000000000ull
 
 /* A late gateway cannot be asked now, but may go on with what it has begun. */
 enum liveness { ANY, ALIVE, LATE, GONE };

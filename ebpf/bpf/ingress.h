@@ -101,6 +101,8 @@ static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, st
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (d && d->flags & DEVICE_ONE_WAY)
 		return REASON_ADDRESS;
+	if (p->l3 == IPOIB_LEN && route(skb, &p->key) != ifindex) /* the answer could not go back the way the SYN came */
+		return REASON_ADDRESS;
 	if (d && !(d->flags & DEVICE_IPSEC) && decrypted(skb))
 		return REASON_ADDRESS;
 	if (!d || legs_blocked(d, &p->key))

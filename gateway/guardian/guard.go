@@ -31,9 +31,9 @@ type guard struct {
 	beat  Heartbeat // nil until protected
 	held  []*fdpass.File
 	last  time.Duration
-	stale int           // ticks since last changed
-	busy  time.Duration // busyTime of the daemon at the first of them
-	ended bool          // the daemon was killed
+	stale int                      // ticks since last changed
+	busy  map[string]time.Duration // busyTimes of the daemon at the first of them
+	ended bool                     // the daemon was killed
 
 	notes chan string // for the service manager
 }
@@ -270,7 +270,7 @@ func (g *guard) check() {
 	}
 	g.stale++
 	if g.stale == 1 {
-		g.busy = busyTime(daemonProc(g.pidfd))
+		g.busy = busyTimes(daemonProc(g.pidfd))
 	}
 	limit := g.o.Times.StuckTicks
 	if g.last == 0 {
@@ -280,8 +280,8 @@ func (g *guard) check() {
 		return
 	}
 	proc := daemonProc(g.pidfd)
-	slow := busyTime(proc)-g.busy >= time.Duration(g.stale)*g.o.Times.Tick/2
-	if slow && g.stale < slowTimes*limit {
+	since := time.Duration(g.stale) * g.o.Times.Tick
+	if busySince(proc, g.busy, since) >= since/2 && g.stale < slowTimes*limit {
 		return
 	}
 	g.ended = true

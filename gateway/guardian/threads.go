@@ -23,16 +23,30 @@ func daemonProc(pidfd int) string {
 	return "/proc/-1"
 }
 
-// busyTime is the time for which the threads of a process have run or waited for a processor (proc_pid_schedstat(5)); 0 where the kernel
-// does not count it.
-func busyTime(proc string) (sum time.Duration) {
+// busyTimes are for how long each thread of a process has run or waited for a processor, by its number (proc_pid_schedstat(5)). A
+// wait counts when it has ended. The kernel may not count at all.
+func busyTimes(proc string) map[string]time.Duration {
+	times := map[string]time.Duration{}
 	dirs, _ := filepath.Glob(filepath.Join(proc, "task", "[0-9]*"))
 	for _, dir := range dirs {
 		text, _ := os.ReadFile(filepath.Join(dir, "schedstat"))
 		var ran, waited int64
 		if n, _ := fmt.Sscan(string(text), &ran, &waited); n == 2 {
-			sum += time.Duration(ran + waited)
+			times[filepath.Base(dir)] = time.Duration(ran + waited)
 		}
+	}
+	return times
+}
+
+// busySince is for how long the threads of a process have run or waited for a processor, all together, since they had these times:
+// one that wants a processor now and has got none since counts for the whole of it.
+func busySince(proc string, then map[string]time.Duration, since time.Duration) (sum time.Duration) {
+	for id, now := range busyTimes(proc) {
+		moved := now - then[id]
+		if moved == 0 && threadState(filepath.Join(proc, "task", id)) == "R" {
+			moved = since
+		}
+		sum += moved
 	}
 	return sum
 }

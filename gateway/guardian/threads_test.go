@@ -59,7 +59,7 @@ func TestThreadsOfADaemon(t *testing.T) {
 	require.Empty(t, threads(daemonProc(-1)))
 }
 
-// The time of a process is that of its threads, as far as the kernel tells it.
+// The time of a process is what its threads have run and waited for a processor, also those that still wait.
 func TestBusyTime(t *testing.T) {
 	proc := t.TempDir()
 	for id, text := range []string{"1000 200 7\n", "30 4 1\n", "", "soon"} {
@@ -67,7 +67,20 @@ func TestBusyTime(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "schedstat"), []byte(text), 0o600))
 	}
-	require.Equal(t, 1234*time.Nanosecond, busyTime(proc))
-	require.Zero(t, busyTime(daemonProc(-1)))
-	require.Positive(t, busyTime("/proc/self"))
+	then := busyTimes(proc)
+	require.Equal(t, map[string]time.Duration{"1": 1200, "2": 34}, then)
+	require.Empty(t, busyTimes(daemonProc(-1)))
+	require.Positive(t, busySince("/proc/self", nil, 0))
+
+	set := func(id, name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(proc, "task", id, name), []byte(text), 0o600))
+	}
+	require.Zero(t, busySince(proc, then, time.Second))
+	set("2", "schedstat", "31 5 2\n")
+	require.Equal(t, 2*time.Nanosecond, busySince(proc, then, time.Second))
+	set("1", "stat", "1 (smcgw) R 1") // and got no processor
+	require.Equal(t, time.Second+2, busySince(proc, then, time.Second))
+	set("1", "stat", "1 (smcgw) S 1")
+	require.NoError(t, os.RemoveAll(filepath.Join(proc, "task", "1"))) // it has ended
+	require.Equal(t, 2*time.Nanosecond, busySince(proc, then, time.Second))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/buffer"
@@ -130,10 +131,12 @@ func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 }
 
 const (
-	// receiveMost bounds the packets of one Receive, receiveBytes their bytes: what else the thread has to do waits for less
-	// than a tenth of a millisecond.
+	// receiveMost bounds the packets of one Receive, receiveBytes their bytes and receiveTime, looked at every receiveLook
+	// packets, their time: a packet takes microseconds, one that begins a connection tens of them.
 	receiveMost  = 32
 	receiveBytes = 128 << 10
+	receiveTime  = 100 * time.Microsecond
+	receiveLook  = 4
 )
 
 // Receive implements Polled.
@@ -143,7 +146,14 @@ func (t *tunLink) Receive() (more bool, err error) {
 	if t.in == nil {
 		return false, nil
 	}
+	var begun time.Time
 	for packets, bytes := 0, 0; packets < receiveMost && bytes < receiveBytes; packets++ {
+		switch {
+		case packets == 0:
+			begun = time.Now()
+		case packets%receiveLook == 0 && time.Since(begun) > receiveTime:
+			return true, nil
+		}
 		n, err := unix.Readv(t.fd, t.in.iov)
 		switch {
 		case err == nil:

@@ -93,7 +93,7 @@ func TestInfiniBandPort(t *testing.T) {
 	h, err := k.read()
 	require.NoError(t, err)
 	require.Empty(t, h.Adapters[0].Ports[0].Unusable)
-	require.Equal(t, []string{"mlx5_0/1: its link layer is InfiniBand: used where carriers has ib, which no adapter has proved; over IPoIB itself connections are native"}, h.Hints())
+	require.Equal(t, []string{"mlx5_0/1: its link layer is InfiniBand: used where carriers has ib, which no adapter has proved"}, h.Hints())
 	k.access = func(name string) error {
 		if name == "/dev/infiniband/rdma_cm" {
 			return unix.ENOENT

@@ -51,7 +51,7 @@ func (h *Host) Hints() (list []string) {
 		for j := range a.Ports {
 			p := &a.Ports[j]
 			if a.InfiniBand(p) && p.Unusable == "" {
-				list = append(list, a.PortName(p)+": its link layer is InfiniBand: used where carriers has ib, which no adapter has proved; over IPoIB itself connections are native")
+				list = append(list, a.PortName(p)+": its link layer is InfiniBand: used where carriers has ib, which no adapter has proved")
 			}
 			if a.hardware() && a.RoCE(p) && p.Unusable == "" && (p.Priorities == nil || len(p.Priorities.PFC) == 0) {
 				list = append(list, a.PortName(p)+": the port pauses no priority (PFC): RoCE works, and loses packets where the network is congested")

@@ -243,7 +243,7 @@ func (s *service) verdict() ebpf.ServiceState {
 		}
 	default:
 		switch {
-		case !s.now.plenty(1), score >= 1 && (s.native.conns > 0 || s.account.slower > 0): // compare decides
+		case !s.now.plenty(1), s.now.conns == 0, score >= 1 && s.native.conns > 0: // old ones tell nothing, compare decides
 			return s.state
 		case score >= 1:
 			return ebpf.ServiceCarry

@@ -38,8 +38,8 @@ const (
 )
 
 // forgets is after which silence the forgetful firewall does: after more than the
-// turn in which gateways ask for signs of life, as every real one.
-const forgets = 2 * time.Second
+// second in which the wire legs of few busy connections speak.
+const forgets = 3 * time.Second
 
 // netFault is what happens to the network between the hosts.
 type netFault struct {

@@ -2,10 +2,14 @@ package conn
 
 import "github.com/smcgw/smcgw/gateway/config"
 
-// awakeRounds is over how many ticks, a second apart, the wire legs of busy flows speak once each. Firewalls that forget
-// connections do so after some minutes. A gateway whose legs all spoke at once would keep its shards, and its peer's, from
-// everything else.
-const awakeRounds = 60
+const (
+	// awakeTicks is after how many ticks, a second apart, the wire leg of a busy flow speaks again at the latest. Firewalls
+	// that forget connections do so after some minutes.
+	awakeTicks = 60
+	// awakeFew is how many connections there may be for each to have every tick. With more the ticks are shared out: a gateway
+	// whose legs all spoke at once would keep its shards, and its peer's, from everything else.
+	awakeFew = 32
+)
 
 // Awake keeps the wire legs of busy flows known to the firewalls on the way. Natively
 // it is the bytes that do; those of a flow on a device go another way, and its wire
@@ -13,8 +17,8 @@ const awakeRounds = 60
 // lost, or answered by a reset. A flow that is idle natively is forgotten here, too.
 // Its methods are for one goroutine.
 type Awake struct {
-	round uint64
-	moved [awakeRounds]map[uint64]uint64 // by round: bytes both ways as of the last time, by flow id: an ended flow must not be kept
+	ticks uint64
+	moved map[uint64]uint64 // bytes both ways when the flow was looked at last, by its id
 }
 
 // Tick is called every second, with the connections that there are.
@@ -24,23 +28,27 @@ func (a *Awake) Tick(all []*Flow) {
 	}
 }
 
-// tick returns the flows whose legs are to speak: of those of this round.
+// tick returns the flows whose legs are to speak: those whose turn it is and that have moved bytes since their last.
 func (a *Awake) tick(all []*Flow) (speak []*Flow) {
-	a.round = (a.round + 1) % awakeRounds
-	before := a.moved[a.round]
-	moved := make(map[uint64]uint64, len(before))
+	a.ticks++
+	before := a.moved
+	if a.ticks%awakeTicks == 1 { // those that have ended are forgotten
+		a.moved = make(map[uint64]uint64, len(all))
+	}
+	turns := min(awakeTicks, 1+uint64(len(all))/awakeFew)
 	for _, f := range all {
-		if f.ID%awakeRounds != a.round {
+		last, known := before[f.ID]
+		if known && (f.ID+a.ticks)%turns != 0 {
+			a.moved[f.ID] = last
 			continue
 		}
 		if c := f.view().carrier; c == config.CarrierNone || c == config.CarrierRelay {
 			continue // nothing is carried, or by the wire leg itself
 		}
-		moved[f.ID] = f.tx.Load() + f.rx.Load()
-		if moved[f.ID] != before[f.ID] {
+		now := f.tx.Load() + f.rx.Load()
+		if a.moved[f.ID] = now; known && now != last {
 			speak = append(speak, f)
 		}
 	}
-	a.moved[a.round] = moved
 	return speak
 }

@@ -8,48 +8,48 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// TestAwake: the wire leg of a flow that has moved bytes speaks once in all rounds, others
-// do not.
+// TestAwake: of few flows each speaks at the tick after it has moved bytes, others do not.
 func TestAwake(t *testing.T) {
 	busy, idle, relayed := &Flow{Opening: Opening{ID: 1}}, &Flow{Opening: Opening{ID: 2}}, &Flow{Opening: Opening{ID: 3}}
 	for f, by := range map[*Flow]config.Carrier{busy: config.CarrierShm, idle: config.CarrierShm, relayed: config.CarrierRelay} {
 		f.show(func(v *view) { v.carrier = by })
 	}
 	var a Awake
-	rounds := func(flows ...*Flow) (speak []*Flow) {
-		for range awakeRounds {
-			speak = append(speak, a.tick(flows)...)
-		}
-		return speak
-	}
-	require.Empty(t, rounds(busy, idle, relayed))
-	for range 3 {
+	busy.rx.Add(1)
+	require.Empty(t, a.tick([]*Flow{busy, idle, relayed}), "it is new")
+	for range 2 * awakeTicks {
+		require.Empty(t, a.tick([]*Flow{busy, idle, relayed}))
 		busy.rx.Add(1)
 		relayed.tx.Add(1)
-		require.Equal(t, []*Flow{busy}, rounds(busy, idle, relayed))
+		require.Equal(t, []*Flow{busy}, a.tick([]*Flow{busy, idle, relayed}))
 	}
-	require.Empty(t, rounds(busy, idle, relayed))
-	known := func() (n int) {
-		for _, m := range a.moved {
-			n += len(m)
-		}
-		return n
+	require.Len(t, a.moved, 2)
+	for range awakeTicks {
+		require.Empty(t, a.tick(nil))
 	}
-	require.Equal(t, 2, known())
-	require.Empty(t, rounds())
-	require.Zero(t, known(), "flows that have ended are forgotten")
+	require.Empty(t, a.moved, "flows that have ended are forgotten")
 }
 
-// However many flows are busy, few speak at a time.
+// However many flows are busy, few speak at a time, and each within awakeTicks.
 func TestAwakeSpreads(t *testing.T) {
-	var a Awake
-	flows := make([]*Flow, 100*awakeRounds)
-	for i := range flows {
-		flows[i] = &Flow{Opening: Opening{ID: uint64(i)}}
-		flows[i].show(func(v *view) { v.carrier = config.CarrierShm })
-		flows[i].tx.Add(1)
-	}
-	for range awakeRounds {
-		require.Len(t, a.tick(flows), 100)
+	for _, n := range []int{awakeFew - 1, 10 * awakeFew, 100 * awakeTicks} {
+		var a Awake
+		flows := make([]*Flow, n)
+		for i := range flows {
+			flows[i] = &Flow{Opening: Opening{ID: uint64(i)}}
+			flows[i].show(func(v *view) { v.carrier = config.CarrierShm })
+		}
+		spoke := map[*Flow]bool{}
+		for range 1 + awakeTicks {
+			speak := a.tick(flows)
+			require.LessOrEqual(t, len(speak), max(awakeFew, n/awakeTicks))
+			for _, f := range speak {
+				spoke[f] = true
+			}
+			for _, f := range flows {
+				f.tx.Add(1)
+			}
+		}
+		require.Len(t, spoke, n)
 	}
 }

@@ -157,12 +157,21 @@ func (n *negotiator) leave() {
 	if n.leaving != nil {
 		n.leaving()
 	}
+	n.f.hs = noNegotiator
 	select {
 	case <-n.f.env.Draining:
 		n.f.abort(negotiate.ReasonDrained, false)
 	default:
 	}
 }
+
+// noNegotiator is the handshake of a flow whose own is over: what that held is not kept
+// for the life of the connection.
+var noNegotiator = func() *negotiator {
+	n := new(negotiator)
+	n.left.Store(true)
+	return n
+}()
 
 func (n *negotiator) do(actions []negotiate.Action) {
 	for _, a := range actions {

@@ -52,11 +52,11 @@ func (t *traces) put(at int64, v uint32) error {
 	return nil
 }
 
-// leave leaves the trace of an entry that user space has made, as the programs do.
+// leave leaves the trace of an entry that user space has made, unless a newer one is there, as the programs do.
 func (t *traces) leave(k smcgwFlowKey) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.put(tracesAt+4*int64(k.Lport^k.Rport), t.now)
+	return t.freshen(tracesAt + 4*int64(k.Lport^k.Rport))
 }
 
 // renew keeps the traces of the entries that walk finds, by what it hands to its

@@ -96,7 +96,7 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 }
 
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
-// connection: the client has begun anew. It never wants it.
+// connection: the client has begun anew. It never wants it. On the tuple of a client here it is forged.
 func (d *Desk) OfferedSYN(syn netstack.SYN) bool {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
@@ -106,10 +106,11 @@ func (d *Desk) OfferedSYN(syn netstack.SYN) bool {
 	}
 	raw := append([]byte(nil), syn.Raw...)
 	give := func() { d.Env.ReturnSYN(t, e.ISN, raw) }
-	if old := d.Find(t); old != nil {
-		old.BeganAnew(give)
-	} else {
+	switch old := d.Find(t); {
+	case old == nil:
 		give()
+	case old.Side == config.SideServer:
+		old.BeganAnew(give)
 	}
 	return false
 }
@@ -126,6 +127,9 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 		if e, err := d.Env.Steering.Flow(ebpf.Tuple(t)); err == nil {
 			d.Env.ReturnSYN(t, e.ISN, syn.Raw)
 		}
+		return
+	}
+	if f.Side != config.SideServer {
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)

@@ -92,3 +92,31 @@ func TestKeepsAnswered(t *testing.T) {
 	c.closeApps()
 	c.p.empty(t)
 }
+
+// TestCancelBesideAnEnd: a handshake that ends in the turn in which it is cancelled has ended,
+// once, and so has one that is cancelled twice.
+func TestCancelBesideAnEnd(t *testing.T) {
+	for name, beside := range map[string]func(*Flow){
+		"another cancel": func(f *Flow) { f.drain(negotiate.ReasonOff) },
+		"its end": func(f *Flow) {
+			c, _ := clientOf(f.hs)
+			f.hs.happened(c.AppFailed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := completing(t, false)
+			f := c.flow[0]
+			f.call(func() {
+				f.drain(negotiate.ReasonOff)
+				beside(f)
+			})
+			waitBuried(t, f)
+			f.call(func() {}) // behind what was posted
+			require.Zero(t, c.p.g[0].Panics())
+			c.flow[1].call(c.flow[1].replaced)
+			c.over(t)
+			c.closeApps()
+			c.p.empty(t)
+		})
+	}
+}

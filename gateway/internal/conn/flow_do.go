@@ -54,8 +54,8 @@ func (f *Flow) act(a *life.Action) {
 	case life.ProbeWire:
 		_ = f.wire.SetKeepalive(a.After, a.After, int(carrier.LegPatience/a.After))
 	case life.CancelHandshake:
-		r := a.Verdict.Reason
-		f.hs.input(func(now time.Time) []negotiate.Action { return f.hs.hs.Cancel(now, r) })
+		r, n := a.Verdict.Reason, f.hs
+		n.input(func(now time.Time) []negotiate.Action { return n.hs.Cancel(now, r) })
 	case life.CountFallback:
 		f.countFallback(a.Verdict.Reason)
 	case life.End:

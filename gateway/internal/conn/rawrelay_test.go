@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -288,4 +290,25 @@ func TestRawHasNoGoroutine(t *testing.T) {
 		}
 	}
 	c.ended(t)
+}
+
+// TestBegunAnewReturnsTheEntry: a client that begins anew on the tuple of a flow that lingers
+// has its SYN handed to the kernel, whatever the flow was; an entry of no flow would drop it
+// and every one behind it.
+func TestBegunAnewReturnsTheEntry(t *testing.T) {
+	for by, state := range map[life.By]ebpf.State{life.ByRelay: ebpf.StateServing, life.ByRaw: ebpf.StateRaw} {
+		t.Run(state.String(), func(t *testing.T) {
+			p := newPair(t)
+			f := bareFlow(p.g[0], config.SideServer, 3100)
+			tuple := ebpf.Tuple(f.Tuple)
+			p.steer[0].Put(ebpf.Flow{Tuple: tuple, ISN: f.ISN, Side: ebpf.SideServer, State: state})
+			f.call(func() { f.core.CarriedBy(by) })
+			f.BeganAnew(func() { f.env.ReturnSYN(f.Tuple, f.ISN, make([]byte, 40)) })
+			waitBuried(t, f)
+			f.call(func() {})
+			if e, err := p.steer[0].Flow(tuple); err == nil {
+				require.Equal(t, ebpf.StateReturned, e.State)
+			}
+		})
+	}
 }

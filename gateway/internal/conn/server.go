@@ -75,10 +75,7 @@ func (f *Flow) serve(conn *netstack.Conn) {
 	f.setNegotiator(&s.negotiator)
 	if give := f.give; give != nil {
 		f.give = nil
-		s.s.Post(func() {
-			s.s.WorksFor(f)
-			s.fellBack(hs, give)
-		})
+		f.BareSYN(give)
 	}
 	s.begin(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
 }

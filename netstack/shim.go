@@ -258,6 +258,10 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	a := f.adopt
 	m.replacedPeer(f, p, t, pkt)
+	if !f.possible(t) {
+		m.s.count.impossible.Add(1)
+		return
+	}
 	if t.Flags()&packet.FlagACK != 0 {
 		ack := t.Ack()
 		m.s.heard(f, ack)
@@ -304,10 +308,18 @@ func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.Packe
 	if t.Flags()&flags != packet.FlagACK || p.Total > len(p.Header)+len(t) || f.server && f.state.Load() == flowHandshake {
 		return
 	}
-	if f.strange(t.Ack(), m.s.clock) {
+	if f.plausible(t.Ack()) {
+		f.strangeACKs.heard()
+		return
+	}
+	gone, ask := f.strangeACKs.strange(sinceStart(m.s.clock).Nanoseconds())
+	switch {
+	case gone:
 		m.s.count.strangers.Add(1)
 		makeReset(t, f.awaited.Load())
 		pkt.RXChecksumValidated = true
+	case ask:
+		m.s.askAbout(f)
 	}
 }
 
@@ -318,6 +330,10 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 		return
 	}
 	m.replacedPeer(f, p, t, pkt)
+	if !f.possible(t) {
+		m.s.count.impossible.Add(1)
+		return
+	}
 	if t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagACK {
 		m.s.heard(f, t.Ack())
 		f.fitting.acked(t.Ack(), m.s.clock)

@@ -26,6 +26,9 @@ type Stats struct {
 	// BadHandshakeACK counts segments dropped because they acknowledged another
 	// SYN-ACK than ours before the handshake was complete.
 	BadHandshakeACK uint64
+	// Impossible counts segments dropped because they acknowledged what the peer cannot
+	// have been sent.
+	Impossible uint64
 	// Swallowed counts outbound packets that had no live flow.
 	Swallowed uint64
 	// LateSegments counts inbound segments of ended flows that were dropped,
@@ -62,7 +65,7 @@ type counters struct {
 	confirmed, unconfirmed    atomic.Uint64
 	checksumErrors, malformed atomic.Uint64
 	unknown, badHandshakeACK  atomic.Uint64
-	swallowed                 atomic.Uint64
+	impossible, swallowed     atomic.Uint64
 	lateSegments, lateResets  atomic.Uint64
 	strangers                 atomic.Uint64
 	acksHeld, acksLate        atomic.Uint64
@@ -83,7 +86,7 @@ func (s *Stack) Stats() Stats {
 		Confirmed:    c.confirmed.Load(), Unconfirmed: c.unconfirmed.Load(),
 		ChecksumErrors: c.checksumErrors.Load(), Malformed: c.malformed.Load(),
 		Unknown: c.unknown.Load(), BadHandshakeACK: c.badHandshakeACK.Load(),
-		Swallowed:    c.swallowed.Load(),
+		Impossible: c.impossible.Load(), Swallowed: c.swallowed.Load(),
 		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(), Strangers: c.strangers.Load(),
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),

@@ -1,7 +1,9 @@
 package netstack
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"syscall"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/faketime"
 
+	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -58,21 +61,81 @@ func TestStrangers(t *testing.T) {
 	require.EqualValues(t, 1, b.s.Stats().Strangers)
 }
 
-// The same on the client's side, and through a real peer that has gone silent.
-func TestStrangersOfClients(t *testing.T) {
+// A live peer is asked, and answers: strangers end nothing, on either side. They do when the peer is silent.
+func TestStrangersBesideThePeer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, worldOptions{})
-	c, s := w.connect(false)
-	transfer(t, c, s, 777)
-	transfer(t, s, c, 100)
-	within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
-	tup := c.Tuple()
-	stranger := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
-	for end := time.Now().Add(strangeTime); time.Now().Before(end); time.Sleep(time.Second) {
-		w.wire.B().Send(append([]byte(nil), stranger...))
-		_, err := c.Read(make([]byte, 1))
-		require.ErrorIs(t, err, ErrWouldBlock)
+	for name, connect := range map[string]func(w *world) (c, s *Conn){
+		"mini sockets": (*world).minis,
+		"endpoints":    func(w *world) (c, s *Conn) { return w.connect(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{})
+			c, s := connect(w)
+			say(t, c, s, 777)
+			say(t, s, c, 100)
+			tup := c.Tuple()
+			toClient := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
+			toServer := segmentOf(tup.Local, tup.Remote, 1, s.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
+			for end := time.Now().Add(strangeTime + 3*time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+				w.wire.B().Send(append([]byte(nil), toClient...))
+				w.wire.A().Send(append([]byte(nil), toServer...))
+				for _, conn := range []*Conn{c, s} {
+					_, err := conn.Read(make([]byte, 1))
+					require.ErrorIs(t, err, ErrWouldBlock)
+				}
+			}
+			say(t, c, s, 10)
+			w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte {
+				if bytes.Equal(p, toClient) {
+					return p
+				}
+				return nil // the peer has gone silent
+			}})
+			within(t, "reset", func() bool {
+				w.wire.B().Send(append([]byte(nil), toClient...))
+				time.Sleep(time.Second)
+				_, err := c.Read(make([]byte, 1))
+				return !errors.Is(err, ErrWouldBlock)
+			})
+			readError(t, c, syscall.ECONNRESET)
+			require.EqualValues(t, 1, w.gw.Stats().Strangers)
+			require.Zero(t, w.srv.Stats().Strangers)
+		})
 	}
-	w.wire.B().Send(stranger)
-	readError(t, c, syscall.ECONNRESET)
+}
+
+// TestImpossibleAcknowledgements: bytes and a FIN that acknowledge what was never sent, or what was long
+// ago, are not the peer's. A mini socket does not grow by them.
+func TestImpossibleAcknowledgements(t *testing.T) {
+	for name, connect := range map[string]func(w *world) (c, s *Conn){
+		"mini sockets": (*world).minis,
+		"endpoints":    func(w *world) (c, s *Conn) { return w.connect(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, worldOptions{})
+			c, s := connect(w)
+			say(t, c, s, 100)
+			say(t, s, c, 100)
+			within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
+			tup, grown, seq := c.Tuple(), w.srv.Stats().Grown, s.f.awaited.Load()
+			for _, ack := range []uint32{s.f.sent.Load() + 1, s.f.sent.Load() + 1<<30, s.f.sent.Load() + 1<<31, s.f.una.Load() - oldestACK - 1} {
+				forge := func(seq uint32, flags byte, payload string) {
+					w.wire.A().Send(segmentOf(tup.Local, tup.Remote, seq, ack, packet.FlagACK|flags, timestamps(), []byte(payload)))
+				}
+				forge(seq, 0, "FORGED")
+				forge(seq+50, packet.FlagPSH, "FORGED")
+				forge(seq, packet.FlagFIN, "")
+				forge(seq+100, packet.FlagFIN, "FORGED")
+			}
+			within(t, "all have come", func() bool { return w.srv.Stats().Impossible == 16 })
+			_, err := s.Read(make([]byte, 1))
+			require.ErrorIs(t, err, ErrWouldBlock)
+			require.Equal(t, grown, w.srv.Stats().Grown)
+			say(t, c, s, 200)
+			say(t, s, c, 200)
+			require.NoError(t, c.CloseWrite())
+			within(t, "the end", func() bool { _, err := s.Read(make([]byte, 1)); return errors.Is(err, io.EOF) })
+		})
+	}
 }

@@ -33,34 +33,42 @@ func (v Verdict) String() string {
 const outdated = 24 * 24 * time.Hour
 
 // special are the flags of segments that do more than to carry bytes.
-const special = packet.FlagSYN | packet.FlagFIN | packet.FlagRST | packet.FlagURG
+const special = packet.FlagFIN | packet.FlagURG
 
-// Receive judges a segment whose checksum is right, of this connection's addresses.
+// challengesMost is how many segments that are not the peer's, or need not be, are answered in a second:
+// two ends that disagree would answer each other for ever, and a forged segment must cost little.
+const challengesMost = 8
+
+// Receive judges a segment whose checksum is right, of this connection's addresses. Only one that a sender
+// who sees the connection has made is Beyond: its acknowledgement is of what was sent, and it is in the window.
 func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict {
 	flags := t.Flags()
 	switch {
 	case flags&packet.FlagRST != 0:
-		return s.reset(t)
+		return s.reset(now, t)
 	case flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK && t.Seq()+1 == s.rcv:
 		return Answer // the SYN-ACK once more: the acknowledgement has not reached the peer
-	case flags&special != 0:
-		return Beyond
+	case flags&packet.FlagSYN != 0:
+		return s.challenge(now) // RFC 5961 4.2
 	case flags&packet.FlagACK == 0:
 		return Dropped
 	}
 	o := packet.ParseTCPOptions(t.Options())
-	ack, seq := t.Ack(), t.Seq()
+	ack, seq, length := t.Ack(), t.Seq(), uint32(len(payload))
+	if flags&packet.FlagFIN != 0 {
+		length++
+	}
 	switch {
-	case !o.TS || packet.After(ack, s.top):
-		return Beyond
-	case packet.After(s.una-Flight, ack):
-		return Answer // of more than was ever under way: RFC 5961 5.2
-	case packet.After(s.recent, o.TSVal) && now-s.recentAt < outdated:
+	case packet.After(ack, s.top), packet.After(s.una-Flight, ack):
+		return s.challenge(now) // of what was not sent, or of more than was ever under way: RFC 5961 5.2
+	case o.TS && packet.After(s.recent, o.TSVal) && now-s.recentAt < outdated:
 		return Answer // RFC 7323 5.3
-	case packet.After(s.rcv, seq) && !packet.After(seq+uint32(len(payload)), s.rcv):
+	case packet.After(s.rcv, seq) && !packet.After(seq+length, s.rcv):
 		s.hear(now)
 		return Answer // it came before, or it is a keepalive probe
-	case packet.After(seq, s.rcv), len(s.in)+len(payload) > Room:
+	case s.rcv-seq > length && seq-s.rcv >= window:
+		return s.challenge(now)
+	case s.rcv-seq > length, !o.TS, flags&special != 0, len(s.in)+len(payload) > Room:
 		return Beyond
 	}
 	s.hear(now)
@@ -75,12 +83,28 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	return Taken
 }
 
-// reset judges a reset: one that is not exact is for an endpoint to challenge (RFC 5961 3.2).
-func (s *Sock) reset(t packet.TCP) Verdict {
-	if t.Seq() == s.rcv {
+// reset judges a reset: one that is not exact is challenged if it is in the window (RFC 5961 3.2).
+func (s *Sock) reset(now time.Duration, t packet.TCP) Verdict {
+	switch ahead := t.Seq() - s.rcv; {
+	case ahead == 0:
 		return Over
+	case ahead < window:
+		return s.challenge(now)
+	default:
+		return Dropped
 	}
-	return Beyond
+}
+
+// challenge answers what the peer would not send, or would have sent before: were it the peer, it would know
+// by the answer.
+func (s *Sock) challenge(now time.Duration) Verdict {
+	if now-s.challenged.since >= time.Second {
+		s.challenged = challenged{since: now}
+	}
+	if s.challenged.n++; s.challenged.n > challengesMost {
+		return Dropped
+	}
+	return Answer
 }
 
 func (s *Sock) hear(now time.Duration) {

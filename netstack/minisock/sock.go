@@ -60,6 +60,14 @@ type Sock struct {
 	repeats uint
 	sentAt  time.Duration // of the oldest unacknowledged bytes, the last time
 	alive   keepalive
+
+	challenged challenged
+}
+
+// challenged counts the challenges of a second.
+type challenged struct {
+	since time.Duration
+	n     int
 }
 
 // keepalive is when an idle peer is asked for a sign of life.

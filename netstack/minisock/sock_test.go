@@ -29,20 +29,30 @@ func TestReceive(t *testing.T) {
 		"an acknowledgement":          {seg: with(func(s *Segment) { s.Ack = 111 }), want: Taken},
 		"one that is overtaken":       {seg: with(func(s *Segment) { s.Ack = 90 }), want: Taken},
 		"one of long ago":             {seg: with(func(s *Segment) { s.Ack, s.Payload = math.MaxUint32-Flight, []byte("blind") }), want: Answer},
-		"of what was not sent":        {seg: with(func(s *Segment) { s.Ack = 112 }), want: Beyond},
+		"of what was not sent":        {seg: with(func(s *Segment) { s.Ack = 112 }), want: Answer},
+		"of half the numbers":         {seg: with(func(s *Segment) { s.Ack, s.Payload = 101+1<<31, []byte("blind") }), want: Answer},
 		"bytes that came":             {seg: with(func(s *Segment) { s.Seq, s.Payload = 4999, []byte("ol") }), want: Answer},
 		"some of which came":          {seg: with(func(s *Segment) { s.Seq, s.Payload = 4999, []byte("olnews") }), want: Taken, read: "news"},
 		"a gap":                       {seg: with(func(s *Segment) { s.Seq, s.Payload = 5002, []byte("x") }), want: Beyond},
+		"behind the window":           {seg: with(func(s *Segment) { s.Seq, s.Payload = 5001+window, []byte("x") }), want: Answer},
+		"half the numbers away":       {seg: with(func(s *Segment) { s.Seq = 5001 + 1<<31 }), want: Answer},
+		"bytes half of them away":     {seg: with(func(s *Segment) { s.Seq, s.Payload = 5001+1<<31, []byte("x") }), want: Answer},
+		"the last in the window":      {seg: with(func(s *Segment) { s.Seq, s.Payload = 5000+window, []byte("x") }), want: Beyond},
 		"more than there is room for": {seg: with(func(s *Segment) { s.Payload = make([]byte, Room+1) }), want: Beyond},
 		"a keepalive probe":           {seg: with(func(s *Segment) { s.Seq = 5000 }), want: Answer},
 		"an old timestamp":            {seg: with(func(s *Segment) { s.TSVal, s.Payload = 899, []byte("old") }), want: Answer},
 		"the SYN-ACK again":           {seg: with(func(s *Segment) { s.Seq, s.Flags = 5000, packet.FlagSYN|packet.FlagACK }), want: Answer},
-		"another SYN-ACK":             {seg: with(func(s *Segment) { s.Seq, s.Flags = 7000, packet.FlagSYN|packet.FlagACK }), want: Beyond},
-		"a SYN":                       {seg: with(func(s *Segment) { s.Flags = packet.FlagSYN }), want: Beyond},
+		"another SYN-ACK":             {seg: with(func(s *Segment) { s.Seq, s.Flags = 7000, packet.FlagSYN|packet.FlagACK }), want: Answer},
+		"a SYN":                       {seg: with(func(s *Segment) { s.Flags = packet.FlagSYN }), want: Answer},
 		"a FIN":                       {seg: with(func(s *Segment) { s.Flags |= packet.FlagFIN }), want: Beyond},
+		"a FIN that came":             {seg: with(func(s *Segment) { s.Seq, s.Flags = 4999, s.Flags|packet.FlagFIN }), want: Answer},
+		"a FIN behind bytes that did": {seg: with(func(s *Segment) { s.Seq, s.Flags, s.Payload = 4999, s.Flags|packet.FlagFIN, []byte("ol") }), want: Beyond},
+		"a FIN behind the window":     {seg: with(func(s *Segment) { s.Seq, s.Flags = 5001+window, s.Flags|packet.FlagFIN }), want: Answer},
 		"urgent":                      {seg: with(func(s *Segment) { s.Flags |= packet.FlagURG }), want: Beyond},
 		"the exact reset":             {seg: with(func(s *Segment) { s.Flags = packet.FlagRST }), want: Over},
-		"a blind reset":               {seg: with(func(s *Segment) { s.Flags, s.Seq = packet.FlagRST, 5002 }), want: Beyond},
+		"a reset in the window":       {seg: with(func(s *Segment) { s.Flags, s.Seq = packet.FlagRST, 5002 }), want: Answer},
+		"a reset behind it":           {seg: with(func(s *Segment) { s.Flags, s.Seq = packet.FlagRST, 5001+window }), want: Dropped},
+		"a reset before it":           {seg: with(func(s *Segment) { s.Flags, s.Seq = packet.FlagRST, 5000 }), want: Dropped},
 		"without ACK":                 {seg: with(func(s *Segment) { s.Flags = packet.FlagPSH }), want: Dropped},
 		"without timestamps":          {seg: plain, options: packet.OptionList{packet.KindNOP, packet.KindNOP, packet.KindNOP, packet.KindNOP}, want: Beyond},
 		"of half an option":           {seg: plain, options: packet.OptionList{packet.KindTimestamps, packet.TimestampsLen, 0, 0}, want: Beyond},
@@ -145,11 +155,37 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// TestChallenges: two ends that disagree do not answer each other for ever.
+func TestChallenges(t *testing.T) {
+	s := New(Config{Seq: 101, Ack: 5001, Window: 1 << 16, Recent: 900, Timeout: testTimeout})
+	blind := Segment{Seq: 5001 + 1<<20, Ack: 101, Flags: packet.FlagACK, TSVal: 900}
+	for now := time.Second; now < 4*time.Second; now += time.Second {
+		answers := 0
+		for range 1000 {
+			if s.Receive(now, blind.header(), nil) == Answer {
+				answers++
+			}
+		}
+		require.Equal(t, challengesMost, answers)
+	}
+	plain := Segment{Seq: 5001, Ack: 101, Flags: packet.FlagACK, TSVal: 900}
+	require.Equal(t, Taken, s.Receive(3*time.Second, plain.header(), []byte("the peer's own")))
+}
+
 // FuzzReceive: no segment makes a Sock hold more than its room, or forget what it has to send.
 func FuzzReceive(f *testing.F) {
 	seg := Segment{Seq: 5001, Ack: 101, Flags: packet.FlagACK, Window: 512, TSVal: 900}
 	for n := packet.TCPMinLen; n <= len(seg.header()); n++ {
 		f.Add([]byte(seg.header()[:n]), []byte("payload"))
+	}
+	for _, far := range []uint32{1, window, 1<<31 - 1, 1 << 31, 1<<31 + 1, math.MaxUint32} {
+		away := seg
+		away.Seq += far
+		f.Add([]byte(away.header()), []byte("payload"))
+		f.Add([]byte(away.header()), []byte(nil))
+		away = seg
+		away.Ack += far
+		f.Add([]byte(away.header()), []byte("payload"))
 	}
 	f.Fuzz(func(t *testing.T, header, payload []byte) {
 		if len(header) < packet.TCPMinLen {

@@ -13,6 +13,6 @@ func WireBounds(b *admin.Bounds, st netstack.Stats) {
 		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
 		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
 		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
-		"stranger": st.Strangers, "black_hole": st.BlackHoles,
+		"stranger": st.Strangers, "impossible_ack": st.Impossible, "black_hole": st.BlackHoles,
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -136,6 +138,44 @@ func TestImpossibleAcknowledgements(t *testing.T) {
 			say(t, s, c, 200)
 			require.NoError(t, c.CloseWrite())
 			within(t, "the end", func() bool { _, err := s.Read(make([]byte, 1)); return errors.Is(err, io.EOF) })
+		})
+	}
+}
+
+// TestForgedSegments: no segment that a host which does not see the connection can make ends it or says
+// anything in it, at the ends of the ranges that numbers are compared in least of all.
+func TestForgedSegments(t *testing.T) {
+	for name, connect := range map[string]func(w *world) (c, s *Conn){
+		"mini sockets": (*world).minis,
+		"endpoints":    func(w *world) (c, s *Conn) { return w.connect(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, worldOptions{})
+			c, s := connect(w)
+			say(t, c, s, 100)
+			say(t, s, c, 100)
+			s.MarkCarrying()
+			within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
+			tup, seq, ack := c.Tuple(), s.f.awaited.Load(), s.f.sent.Load()
+			far := []uint32{1 << 20, 16 << 20, 1<<31 - 1, 1 << 31, 1<<31 + 1, math.MaxUint32 - 16<<20}
+			for _, flags := range []byte{0, packet.FlagRST, packet.FlagSYN, packet.FlagFIN, packet.FlagURG, packet.FlagPSH} {
+				for _, payload := range []string{"", "F", strings.Repeat("FORGED", 200)} {
+					for _, away := range far {
+						for _, other := range append(far, 0, 1, math.MaxUint32) {
+							w.wire.A().Send(segmentOf(tup.Local, tup.Remote, seq+away, ack+other, flags|packet.FlagACK, timestamps(), []byte(payload)))
+							if flags&packet.FlagRST == 0 {
+								w.wire.A().Send(segmentOf(tup.Local, tup.Remote, seq+other, ack+away, flags|packet.FlagACK, timestamps(), []byte(payload)))
+							}
+						}
+					}
+				}
+				say(t, c, s, 200)
+				say(t, s, c, 200)
+				seq, ack = s.f.awaited.Load(), s.f.sent.Load()
+			}
+			if name == "mini sockets" {
+				require.Zero(t, w.srv.Stats().Grown)
+			}
 		})
 	}
 }

@@ -218,10 +218,12 @@ var iperfWork = adapterWork{
 	},
 }
 
-// webServer is nginx with files that do not compress, of which one is sent slowly.
+// webServer is nginx with files that do not compress, of which one is sent slowly. What an earlier
+// piece of work has left goes on.
 var webServer = fmt.Sprintf(`mkdir -p /run/web
-head -c 100000 /dev/urandom >/run/web/page
-head -c 100000000 /dev/urandom >/run/web/big
+for f in page:100000 big:100000000; do
+  [ -e /run/web/${f%%:*} ] || { head -c ${f#*:} /dev/urandom >/run/web/new; mv /run/web/new /run/web/${f%%:*}; }
+done
 cat >/run/nginx.conf <<'END'
 user root;
 worker_processes 1;
@@ -239,8 +241,8 @@ http {
   }
 }
 END
-nginx -e /run/nginx.log -c /run/nginx.conf
-`, webPort, webPort+nativePort)
+ss -Hltn sport = :%d | grep -q . || nginx -e /run/nginx.log -c /run/nginx.conf
+`, webPort, webPort+nativePort, webPort)
 
 // webWork: 64 connections at a time, of which several begin each second. None ends before
 // the last has begun.

@@ -27,10 +27,14 @@ func TestCheck(t *testing.T) {
 		"other partition":     {own: 0x8006, want: ErrPartition},
 		"other LID":           {own: 0x8005, change: func(e *negotiate.IBEndpoint) { e.LID++ }, want: ErrElsewhere},
 		"other GID":           {own: 0x8005, change: func(e *negotiate.IBEndpoint) { e.GID[15]++ }, want: ErrElsewhere},
-		"behind a router": {own: 0x8005, path: func(p *rdmacm.Path) { p.HopLimit = 64 },
-			change: func(e *negotiate.IBEndpoint) { e.LID++ }},
-		"other GID behind a router": {own: 0x8005, path: func(p *rdmacm.Path) { p.HopLimit = 64 },
-			change: func(e *negotiate.IBEndpoint) { e.GID[0]++ }, want: ErrElsewhere},
+		"behind a router": {
+			own: 0x8005, path: func(p *rdmacm.Path) { p.HopLimit = 64 },
+			change: func(e *negotiate.IBEndpoint) { e.LID++ },
+		},
+		"other GID behind a router": {
+			own: 0x8005, path: func(p *rdmacm.Path) { p.HopLimit = 64 },
+			change: func(e *negotiate.IBEndpoint) { e.GID[0]++ }, want: ErrElsewhere,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, at := found, peer

@@ -48,6 +48,7 @@ func (g *gateway) TakeBack() error {
 		}
 	}
 	g.openDatagrams()
+	g.settleDatagrams(g.mode())
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
 }
 

@@ -189,11 +189,7 @@ func (g *gateway) SetOff(off bool) error {
 			return err
 		}
 	}
-	if off {
-		g.dgrams.Load().Quiesce(negotiate.ReasonOff)
-	} else {
-		g.dgrams.Load().Resume()
-	}
+	g.settleDatagrams(g.mode())
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/paths"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // pastDatagrams are the histories of UDP: pairs of ends come and go by the
@@ -34,6 +35,21 @@ func (g *gateway) openDatagrams() {
 		return
 	}
 	g.dgrams.Store(e)
+}
+
+// settleDatagrams carries datagrams, or not, as mode, switch and drain say.
+func (g *gateway) settleDatagrams(mode config.Mode) {
+	e := g.dgrams.Load()
+	switch {
+	case g.off.Load():
+		e.Quiesce(negotiate.ReasonOff)
+	case g.drainer.Info() != nil:
+		e.Quiesce(negotiate.ReasonDrained)
+	case mode != config.ModeEnforce:
+		e.Quiesce(negotiate.ReasonMode)
+	default:
+		e.Resume()
+	}
 }
 
 // closeDatagrams ends the engine while the gateway goes on.

@@ -305,3 +305,20 @@ func TestDatagramPortTaken(t *testing.T) {
 	require.Nil(t, g.dgrams.Load())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 }
+
+// TestOffAndOnKeepTheMode: they do not bring datagrams back that the mode keeps native.
+func TestOffAndOnKeepTheMode(t *testing.T) {
+	p := newDatagramPair(t, config.DeviceSoft)
+	p.meet(t)
+	p.pass(t, 0, "there")
+	cfg := p.g[0].cfg
+	cfg.Mode = config.ModeObserve
+	require.NoError(t, p.g[0].reload(cfg))
+	require.Equal(t, negotiate.ReasonMode, p.native(t, 1))
+	require.NoError(t, p.g[0].SetOff(true))
+	require.NoError(t, p.g[0].SetOff(false))
+	require.Equal(t, config.ModeObserve, p.g[0].mode())
+	require.Never(t, func() bool {
+		return p.d[0].peer(pairAddrs[1]).Capable || p.d[1].peer(pairAddrs[0]).Capable
+	}, 300*time.Millisecond, 10*time.Millisecond, "programs are told to carry")
+}

@@ -10,7 +10,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 // reload puts another configuration in force, whole or not at all. Connections
@@ -73,13 +72,7 @@ func (g *gateway) applyMode(m config.Mode) error {
 	if err := g.steer.SetMode(policy.Mode(m)); err != nil {
 		return err
 	}
-	switch {
-	case g.off.Load():
-	case m == config.ModeEnforce:
-		g.dgrams.Load().Resume()
-	default:
-		g.dgrams.Load().Quiesce(negotiate.ReasonMode)
-	}
+	g.settleDatagrams(m)
 	return nil
 }
 

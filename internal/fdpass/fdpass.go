@@ -121,19 +121,20 @@ func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut, err error) {
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
-	if err != nil {
-		return 0, nil, nil, fmt.Errorf("receive: %w", err)
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return 0, nil, nil, fmt.Errorf("receive files: %w", err)
-	}
+	msgs, errFiles := unix.ParseSocketControlMessage(oob[:oobn])
 	for i := range msgs {
 		got, err := unix.ParseUnixRights(&msgs[i])
 		if err != nil {
 			continue // not files
 		}
 		fds = append(fds, got...)
+	}
+	if err != nil { // an empty packet, which is io.EOF, has files, too
+		CloseFDs(fds)
+		return 0, nil, nil, fmt.Errorf("receive: %w", err)
+	}
+	if errFiles != nil {
+		return 0, nil, nil, fmt.Errorf("receive files: %w", errFiles)
 	}
 	switch {
 	case flags&unix.MSG_TRUNC != 0, flags&unix.MSG_CTRUNC != 0 && len(fds) >= MaxFiles:

@@ -127,10 +127,12 @@ func receiveMessage(c *net.UnixConn) (message, []int, error) {
 	buf := make([]byte, messageSize+1)
 	oob := make([]byte, unix.CmsgSpace(4*(maxVectors+1)))
 	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
+	fds, errRights := parseRights(oob[:oobn]) // an empty packet, which is io.EOF, has some, too
 	if err != nil {
+		closeFDs(fds)
 		return message{}, nil, fmt.Errorf("receive rendezvous message: %w", err)
 	}
-	fds, err := parseRights(oob[:oobn])
+	err = errRights
 	m, err2 := parseMessage(buf[:n])
 	want := 0
 	if m.kind != typeRefuse {

@@ -96,6 +96,7 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 			return
 		}
 	}
+	e.touch(f) // before anything is sent, which may be the end of f
 	if f.declined != negotiate.ReasonNone && e.now.Sub(f.toldAt) >= nativeEvery {
 		f.toldAt = e.now
 		e.decline(l, t.Local, f.declined)
@@ -108,7 +109,6 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 		e.count.drop(admin.DropQueueFull)
 		return
 	}
-	e.touch(f)
 	f.rx.Add(uint64(n))
 	e.count.rxBytes[kind].Add(uint64(n))
 	e.count.delivered.Add(1)

@@ -38,9 +38,10 @@ type link struct {
 	kind    negotiate.CarrierKind // of the peer's device
 	qpn     uint32
 	qkey    uint32
-	newKey  uint32 // of an unproven query: perhaps of the peer after a restart; 0: none
-	udpPort uint16 // of ah
-	ah      verbs.AH
+	newKey  uint32       // of an unproven query: perhaps of the peer after a restart; 0: none
+	at      verbs.AHAttr // of the peer
+	ah      verbs.AH     // nil: nothing was sent there yet
+	failed  time.Time    // when it could not be made
 	mtu     int
 	gateway [16]byte // of the peer
 	valid   bool
@@ -52,6 +53,33 @@ type link struct {
 
 	proof  uint64 // being proved, 0: none
 	cookie uint64
+}
+
+// handleAgain is how soon a handle that could not be made is made again: the kernel waits a second
+// for the link address of a host that does not answer.
+const handleAgain = 10 * time.Second
+
+// handle reports whether there is the handle of the peer, and makes it. It is made when something is to be
+// sent, which a host that only asks us does not bring about: the shard would wait for it. What is sent goes
+// to a host that has answered, or has sent to our queue pair.
+func (l *link) handle() bool {
+	e := l.port.e
+	if l.ah != nil || e.now.Sub(l.failed) < handleAgain {
+		return l.ah != nil
+	}
+	var err error
+	if l.ah, err = l.port.pd.CreateAH(l.at); err != nil {
+		l.ah, l.failed = nil, e.now
+		e.log.Debug("address handle", "peer", l.remote, "carrier", l.port.kind, "error", err)
+	}
+	return l.ah != nil
+}
+
+func (l *link) forgetHandle() {
+	if l.ah != nil {
+		_ = l.ah.Close()
+	}
+	l.ah, l.failed = nil, time.Time{}
 }
 
 func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} }

@@ -142,13 +142,9 @@ func (e *engine) link(pair addrPair, w *way, o *resolve.UDOffer, gateway [16]byt
 		}
 		return l, nil
 	}
-	if o.UDPPort != l.udpPort {
-		ah, err := w.port.pd.CreateAH(w.address(o))
-		if err != nil {
-			return nil, err
-		}
-		_ = l.ah.Close()
-		l.ah, l.udpPort = ah, o.UDPPort
+	if at := w.address(o); at != l.at {
+		l.forgetHandle()
+		l.at = at
 	}
 	l.qkey, l.newKey, l.gateway, l.kind = o.QKey, 0, gateway, o.Kind
 	l.mtu = min(w.port.mtu, int(o.MTU))
@@ -162,15 +158,11 @@ func (e *engine) newLink(k linkKey, w *way, o *resolve.UDOffer) (*link, error) {
 	if p == nil {
 		return nil, fmt.Errorf("datagram peers: %w", verbs.ErrNoMemory)
 	}
-	ah, err := w.port.pd.CreateAH(w.address(o))
-	if err != nil {
-		return nil, err
-	}
 	for len(p.links) >= maxLinks {
 		e.unlink(p.leastLink())
 	}
 	l := &link{
-		addrPair: k.addrPair, port: w.port, peer: p, kind: o.Kind, qpn: k.qpn, ah: ah, udpPort: o.UDPPort, cookie: rand.Uint64(),
+		addrPair: k.addrPair, port: w.port, peer: p, kind: o.Kind, qpn: k.qpn, at: w.address(o), cookie: rand.Uint64(),
 		ids: pieceIDs{next: uint16(rand.Uint32())}, asm: reassembly{pool: &e.asm},
 	}
 	p.links = append(p.links, l)
@@ -204,7 +196,7 @@ func (e *engine) unlink(l *link) {
 	delete(l.port.links, l.key())
 	l.asm.clear()
 	e.asmDropped(l)
-	_ = l.ah.Close()
+	l.forgetHandle()
 	if p.cur == l {
 		p.cur = nil
 	}

@@ -178,7 +178,7 @@ func (p *port) close() error {
 	errs := []error{p.qp.Close(), p.tx.Close()}
 	p.e.out.reclaim(p)
 	for _, l := range p.links {
-		errs = append(errs, l.ah.Close())
+		l.forgetHandle()
 	}
 	clear(p.links)
 	if p.rx != nil {
@@ -237,7 +237,7 @@ func (l *link) piecesOf(hlen, n int) int { return max(1, (n+l.mtu-hlen-1)/(l.mtu
 
 // roomFor tells whether a datagram can be sent now.
 func (p *port) roomFor(l *link, hlen, n int) bool {
-	return p.is(portActive) && p.flight+l.piecesOf(hlen, n) <= sendDepth
+	return p.is(portActive) && p.flight+l.piecesOf(hlen, n) <= sendDepth && l.handle()
 }
 
 // full tells whether a datagram would be lost on its way, because the peer has
@@ -284,7 +284,7 @@ func (p *port) sendPieces(l *link, slot, id uint16, at, hlen, n int) {
 
 // sendControl posts a control message that begins a slot.
 func (p *port) sendControl(l *link, slot uint16, kind uint8, n int) bool {
-	if !p.is(portActive) || p.flight == sendDepth {
+	if !p.is(portActive) || p.flight == sendDepth || !l.handle() {
 		return false
 	}
 	p.e.out.lend(slot, p, 1)

@@ -40,6 +40,9 @@ func (t *flowTable) add(f *flow) {
 func (t *flowTable) remove(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.flows[f.tuple] != f {
+		return
+	}
 	delete(t.flows, f.tuple)
 	n := t.count[f.carrier]
 	n.Now--

@@ -115,10 +115,10 @@ func (e *engine) outgoing(slot uint16, n int) {
 	}
 	at := p.payloadAt() - hlen
 	p.append(b[at:at])
-	l.port.sendPieces(l, slot, id, at, hlen, size)
 	f.peer.sent = e.now
 	e.touch(f)
 	f.tx.Add(uint64(size))
+	l.port.sendPieces(l, slot, id, at, hlen, size) // the last of f if the queue pair is broken
 	e.count.sent[l.port.kind].Add(1)
 	e.count.txBytes[l.port.kind].Add(uint64(size))
 }

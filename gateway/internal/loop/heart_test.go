@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -30,4 +31,15 @@ func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	bad.by = 0
 	h.beat(loops, now.Add(time.Second))
 	require.Equal(t, 2, beats)
+}
+
+// TestHaltedLoopsAreNotLate: a gateway whose loops have ended, and which closes its devices, lives.
+func TestHaltedLoopsAreNotLate(t *testing.T) {
+	s, err := New(0, slog.New(slog.DiscardHandler), Options{})
+	require.NoError(t, err)
+	s.Start()
+	s.Call(func() {})
+	s.Halt()
+	defer s.CloseFDs()
+	require.Zero(t, s.Late(time.Now().Add(time.Minute)))
 }

@@ -4,8 +4,12 @@ import (
 	"time"
 )
 
-// Late returns by how much the loop's next turn is late.
+// Late returns by how much the loop's next turn is late. One that has ended owes none: what the
+// gateway still closes may take a while.
 func (s *Shard) Late(now time.Time) time.Duration {
+	if s.left.Load() {
+		return 0
+	}
 	return max(0, now.Sub(s.made)-time.Duration(s.due.Load()))
 }
 

@@ -91,6 +91,9 @@ func (v *vector) attach(p *Peer) error {
 	}
 	ports := append(append([]*port{}, *v.ports.Load()...), pt)
 	v.ports.Store(&ports)
+	if v.poller != nil && v.kick >= 0 {
+		ringBell(v.kick) // a loop that sleeps is not armed for the peer yet
+	}
 	return nil
 }
 

@@ -74,13 +74,17 @@ func (q *qp) advance(una uint32) {
 	next := q.next()
 	forward := r.doubtful && q.doubt(una, next)
 	r.una = una
+	if wire.PSNDiff(una, r.recover) > 0 {
+		r.recover = una // PSNs are compared with it: it must not fall behind by half of them
+	}
 	if r.timing && wire.PSNDiff(una, r.timedPSN) > 0 {
 		r.timing = false
 		r.rtt.sample(q.vec.now - r.timedAt)
+		r.rtt.backoff = 0 // only what was sent once says that the timer fits (RFC 6298 5.7)
 		q.path.rtt = roundTrip{srtt: r.rtt.srtt, rttvar: r.rtt.rttvar}
 	}
 	r.cc.acked(int(n), r.limited)
-	r.progressAt, r.timeouts, r.tries, r.rnrs, r.rtt.backoff = q.vec.now, 0, 0, 0, 0
+	r.progressAt, r.timeouts, r.tries, r.rnrs = q.vec.now, 0, 0, 0
 	done := 0
 	for done < len(r.reads) && wire.PSNDiff(r.reads[done], una) < 0 {
 		done++

@@ -67,6 +67,9 @@ func (q *qp) entered(from, to verbs.QPState) {
 		}
 		v.install(q)
 	}
+	if depth := int(q.attr.MaxDestRDAtomic); from >= verbs.QPSRTR && cap(q.resp.stored) != depth {
+		q.resp.agree(depth)
+	}
 	if !q.datagrams() && to >= verbs.QPSRTR {
 		q.path = v.pathTo(&q.av, q.attr.DestQPNum)
 	}

@@ -37,7 +37,9 @@ func (v *vector) pathTo(a *av, qpn uint32) *path {
 	sport := v.link.sourcePort(k.local, k.lane)
 	src := netip.AddrPortFrom(v.dev.cfg.Addrs[k.local], sport)
 	p := &path{local: k.local, lane: k.lane, dst: k.dst, icrc: newICRC(src, k.dst)}
-	v.paths[k] = p
+	if sport != 0 { // else the next one tries again
+		v.paths[k] = p
+	}
 	return p
 }
 

@@ -22,7 +22,10 @@ type job struct {
 
 // keep stores a job for when it is repeated, in place of the oldest.
 func (r *responder) keep(j job) {
-	if len(r.stored) < cap(r.stored) {
+	switch {
+	case cap(r.stored) == 0:
+		return
+	case len(r.stored) < cap(r.stored):
 		r.stored = append(r.stored, j)
 		return
 	}
@@ -30,14 +33,23 @@ func (r *responder) keep(j job) {
 	r.last = (r.last + 1) % len(r.stored)
 }
 
-// find returns the stored job that PSN psn belongs to.
+// find returns the last stored job that PSN psn belongs to: one before may be a whole turn of PSNs old.
 func (r *responder) find(psn uint32) *job {
-	for i := range r.stored {
-		if d := wire.PSNDiff(psn, r.stored[i].psn); d >= 0 && uint32(d) < r.stored[i].packets {
-			return &r.stored[i]
+	n := len(r.stored)
+	for back := 1; back <= n; back++ {
+		j := &r.stored[(r.last+n-back)%n]
+		if d := wire.PSNDiff(psn, j.psn); d >= 0 && uint32(d) < j.packets {
+			return j
 		}
 	}
 	return nil
+}
+
+// agree makes depth the number of jobs that are stored.
+func (r *responder) agree(depth int) {
+	stored := append(append(make([]job, 0, len(r.stored)+depth), r.stored[r.last:]...), r.stored[:r.last]...)
+	r.stored = append(make([]job, 0, depth), stored[max(0, len(stored)-depth):]...)
+	r.last = 0
 }
 
 // work queues a job; false if there are more than were agreed on.

@@ -194,7 +194,8 @@ func (v *vector) owe(q *qp) {
 // answer sends the acknowledgements of a turn: one per queue pair, however many
 // requests it covers.
 func (v *vector) answer() {
-	for _, q := range v.acks {
+	for i := 0; i < len(v.acks); i++ { // one that refuses owes again
+		q := v.acks[i]
 		q.owes = false
 		if !q.closed {
 			q.respond()

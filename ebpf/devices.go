@@ -89,7 +89,7 @@ func silence(name string) error {
 func routable(name string) error {
 	err := netdev.WriteSysctl("ipv4/conf/"+name+"/forwarding", "1")
 	if netdev.HasIPv6() {
-		err = errors.Join(err, netdev.WriteSysctl("ipv6/conf/"+name+"/forwarding", "1"))
+		err = errors.Join(err, netdev.KeepRouters(func() error { return netdev.WriteSysctl("ipv6/conf/"+name+"/forwarding", "1") }))
 	}
 	return err
 }
@@ -199,6 +199,12 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 		v.Flags |= deviceIPsec
 	}
 	dev, known := d.devices[a.Index]
+	if known && dev.value.L2len != v.L2len { // a bond that has taken over the type of its first port
+		if err := d.detachLocked(a.Index); err != nil {
+			return err
+		}
+		known = false
+	}
 	if !known {
 		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
 		if d.cfg.Counting {

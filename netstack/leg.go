@@ -255,11 +255,8 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 		return true
 	}
 	now, n := sinceStart(c.s.clock), len(p.Header)+len(t)
-	verdict := minisock.Beyond
-	if p.Total-n <= minisock.Room {
-		b, _ := pkt.Data().PullUp(p.Total) // moves the headers if the packet is in pieces
-		verdict = m.sock.Receive(now, packet.TCP(b[len(p.Header):n]), b[n:])
-	}
+	b, _ := pkt.Data().PullUp(p.Total) // moves the headers if the packet is in pieces
+	verdict := m.sock.Receive(now, packet.TCP(b[len(p.Header):n]), b[n:])
 	switch verdict {
 	case minisock.Dropped, minisock.Taken:
 	case minisock.Answer:

@@ -304,12 +304,15 @@ func (m *shim) resume(f *flow, pkt *stack.PacketBuffer) {
 
 // replacedPeer turns the answer of a host that has taken the peer's place into a reset.
 func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
-	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST | packet.FlagFIN
-	if t.Flags()&flags != packet.FlagACK || p.Total > len(p.Header)+len(t) || f.server && f.state.Load() == flowHandshake {
+	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST
+	if t.Flags()&flags != packet.FlagACK || f.server && f.state.Load() == flowHandshake {
 		return
 	}
 	if f.plausible(t.Ack()) {
 		f.strangeACKs.heard()
+		return
+	}
+	if t.Flags()&packet.FlagFIN != 0 || p.Total > len(p.Header)+len(t) {
 		return
 	}
 	gone, ask := f.strangeACKs.strange(sinceStart(m.s.clock).Nanoseconds())

@@ -107,6 +107,21 @@ func TestStrangersBesideThePeer(t *testing.T) {
 	}
 }
 
+// A peer that says something with each acknowledgement is there, too.
+func TestStrangersBesideATalker(t *testing.T) {
+	clock := faketime.NewManualClock()
+	b := newBench(t, Config{clock: clock})
+	c := b.accept(1, 100)
+	iss := c.ServerISN()
+	for seq, end := uint32(101), uint32(101+40); seq < end; seq++ {
+		b.fromClient(1, 9000, iss+1<<31, packet.FlagACK, 0, "")
+		b.fromClient(1, seq, iss+1, packet.FlagACK, packet.RoleConfirm, "x")
+		within(t, "it comes", func() bool { n, _ := c.Read(make([]byte, 1)); return n == 1 })
+		clock.Advance(time.Second)
+	}
+	require.Zero(t, b.s.Stats().Strangers)
+}
+
 // TestImpossibleAcknowledgements: bytes and a FIN that acknowledge what was never sent, or what was long
 // ago, are not the peer's. A mini socket does not grow by them.
 func TestImpossibleAcknowledgements(t *testing.T) {
@@ -129,8 +144,9 @@ func TestImpossibleAcknowledgements(t *testing.T) {
 				forge(seq+50, packet.FlagPSH, "FORGED")
 				forge(seq, packet.FlagFIN, "")
 				forge(seq+100, packet.FlagFIN, "FORGED")
+				forge(seq, 0, strings.Repeat("FORGED", 7000))
 			}
-			within(t, "all have come", func() bool { return w.srv.Stats().Impossible == 16 })
+			within(t, "all have come", func() bool { return w.srv.Stats().Impossible == 20 })
 			_, err := s.Read(make([]byte, 1))
 			require.ErrorIs(t, err, ErrWouldBlock)
 			require.Equal(t, grown, w.srv.Stats().Grown)

@@ -3,6 +3,7 @@ package fdpass
 import (
 	"io"
 	"os"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -23,6 +24,7 @@ func TestEmptyPacket(t *testing.T) {
 		require.NoError(t, err)
 		return len(list)
 	}
+	runtime.GC() // files of earlier tests
 	before := open()
 	rights := unix.UnixRights(0, 0, 0)
 	h := unix.Msghdr{Control: &rights[0]}
@@ -32,5 +34,5 @@ func TestEmptyPacket(t *testing.T) {
 	_, fds, _, err := Receive(c, make([]byte, 16))
 	require.ErrorIs(t, err, io.EOF)
 	require.Empty(t, fds)
-	require.Equal(t, before, open())
+	require.LessOrEqual(t, open(), before)
 }

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -24,6 +25,7 @@ func TestEmptyHello(t *testing.T) {
 		require.NoError(t, err)
 		return len(list)
 	}
+	runtime.GC() // files of earlier tests
 	before := open()
 	rights := unix.UnixRights(0, 0, 0)
 	h := unix.Msghdr{Control: &rights[0]}
@@ -32,5 +34,5 @@ func TestEmptyHello(t *testing.T) {
 	require.Zero(t, errno)
 	_, _, err = receiveMessage(c)
 	require.Error(t, err)
-	require.Equal(t, before, open())
+	require.LessOrEqual(t, open(), before)
 }

@@ -73,6 +73,9 @@ func (q *qp) advance(una uint32) {
 	}
 	next := q.next()
 	forward := r.doubtful && q.doubt(una, next)
+	if r.doubtful {
+		r.rtt.backoff = 0 // doubt has left it so: what was sent again was lost, and the timer fits
+	}
 	r.una = una
 	if wire.PSNDiff(una, r.recover) > 0 {
 		r.recover = una // PSNs are compared with it: it must not fall behind by half of them

@@ -123,5 +123,5 @@ func (r *roundTrip) timer(initial int64) int64 {
 		t = r.srtt + 4*r.rttvar
 	}
 	t = min(max(t, minRTO), maxRTO)
-	return min(t<<r.backoff, maxRTO)
+	return min(t<<r.backoff, max(t, min(2*initial, maxRTO)))
 }

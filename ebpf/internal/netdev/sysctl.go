@@ -42,6 +42,40 @@ func WriteSysctl(key, value string) error {
 	return nil
 }
 
+// KeepRouters calls fn, which turns IPv6 forwarding of a device on. At that the kernel drops the default
+// routes that any device of the namespace has from router advertisements (rt6_purge_dflt_routers), until
+// the router advertises again. It keeps those of devices with accept_ra 2, which to a device that does not
+// forward means the same as 1.
+func KeepRouters(fn func() error) error {
+	devices, err := os.ReadDir(sysctlPath("ipv6/conf"))
+	if err != nil {
+		return fmt.Errorf("devices with IPv6: %w", err)
+	}
+	var changed []string
+	for _, d := range devices {
+		key := "ipv6/conf/" + d.Name()
+		if d.Name() == "all" || d.Name() == "default" || !has(key+"/accept_ra", "1") || !has(key+"/forwarding", "0") {
+			continue
+		}
+		if WriteSysctl(key+"/accept_ra", "2") == nil {
+			changed = append(changed, key+"/accept_ra")
+		}
+	}
+	err = fn()
+	for _, key := range changed {
+		if has(key, "2") {
+			err = errors.Join(err, WriteSysctl(key, "1"))
+		}
+	}
+	return err
+}
+
+// has reports whether the kernel has this value for key.
+func has(key, value string) bool {
+	is, err := ReadSysctl(key)
+	return err == nil && is == value
+}
+
 // HasIPv6 reports whether the kernel has IPv6 at all.
 func HasIPv6() bool {
 	_, err := os.Stat(sysctlPath("ipv6"))

@@ -88,6 +88,9 @@ func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix n
 		return netip.Addr{}, fmt.Errorf("neighbours of %s: %w", l.Attrs().Name, err)
 	}
 	taken := map[netip.Addr]bool{own: true, prefix.Addr(): true, last(prefix): true}
+	if gw, ok := p.gateway(l.Attrs().Index, own.Is6()); ok { // it may not have been talked to yet
+		taken[gw] = true
+	}
 	for i := range known {
 		if a, ok := netip.AddrFromSlice(known[i].IP); ok {
 			taken[a.Unmap()] = true
@@ -100,6 +103,20 @@ func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix n
 		}
 	}
 	return netip.Addr{}, nil
+}
+
+// gateway returns the default router of a device, if it has one.
+func (p *Prover) gateway(index int, v6 bool) (netip.Addr, bool) {
+	far := net.IPv4(192, 0, 2, 1) // RFC 5737, RFC 3849
+	if v6 {
+		far = net.ParseIP("2001:db8::1")
+	}
+	routes, err := p.Netlink.RouteGetWithOptions(far, &netlink.RouteGetOptions{OifIndex: index})
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}, false
+	}
+	a, ok := netip.AddrFromSlice(routes[0].Gw)
+	return a.Unmap(), ok
 }
 
 // within is the address of a network whose host part are the low bits of n.

@@ -153,15 +153,21 @@ func (d *kernelDial) release() (fd int) {
 }
 
 // Listen implements host.Legs: one transparent listener per family, which the
-// programs feed with the SYNs that are handed over.
+// programs feed with the SYNs that are handed over. A kernel without IPv6 has one.
 func (k *Legs) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	l := &kernelListener{on: on, accept: accept}
-	for _, v6 := range []bool{false, true} {
-		if err := l.open(k, v6); err != nil {
+	fds := [2]int{-1, -1}
+	for i, v6 := range []bool{false, true} {
+		fd, err := l.open(k, v6)
+		if v6 && errors.Is(err, unix.EAFNOSUPPORT) {
+			break
+		}
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("gateway listener: %w", err), l.Close())
 		}
+		fds[i] = fd
 	}
-	if err := k.register(l.fds[0], l.fds[1]); err != nil {
+	if err := k.register(fds[0], fds[1]); err != nil {
 		return nil, errors.Join(fmt.Errorf("register listeners: %w", err), l.Close())
 	}
 	return l, nil
@@ -176,29 +182,29 @@ type kernelListener struct {
 	closed bool
 }
 
-func (l *kernelListener) open(k *Legs, v6 bool) error {
+func (l *kernelListener) open(k *Legs, v6 bool) (int, error) {
 	fds, err := k.ns.Sockets(v6, 1)
 	if err != nil {
-		return err
+		return -1, err
 	}
 	fd := fds[0]
 	l.fds = append(l.fds, fd)
 	// The answer to a SYN comes from the next host, as far as the gateway can know.
 	if err := legs.SetHops(fd, v6, legs.Farthest); err != nil {
-		return err
+		return -1, err
 	}
 	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	if v6 {
 		anywhere = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
 	if err := unix.Bind(fd, legs.Sockaddr(anywhere)); err != nil {
-		return fmt.Errorf("bind: %w", err)
+		return -1, fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return -1, fmt.Errorf("listen: %w", err)
 	}
 	l.on.Call(func() { err = l.on.Watch(fd, func(uint32) { l.take(fd) }) })
-	return err
+	return fd, err
 }
 
 // acceptPause is how long a listener rests when there are no descriptors or no

@@ -41,7 +41,7 @@ func (d *Datapath) setupTUNs() error {
 	if d.wireIndex, err = d.setupTUN(d.cfg.wireName(), defaultMTU, 4096); err != nil {
 		return err
 	}
-	err = routable(d.cfg.wireName())
+	err = netdev.Routable(d.cfg.wireName())
 	d.wireMTU.Store(defaultMTU)
 	return err
 }
@@ -82,16 +82,6 @@ func silence(name string) error {
 		return nil
 	}
 	return netdev.WriteSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
-}
-
-// routable lets the programs look up routes for what comes from W (cookie.h). Nothing
-// comes from it to the kernel.
-func routable(name string) error {
-	err := netdev.WriteSysctl("ipv4/conf/"+name+"/forwarding", "1")
-	if netdev.HasIPv6() {
-		err = errors.Join(err, netdev.KeepRouters(func() error { return netdev.WriteSysctl("ipv6/conf/"+name+"/forwarding", "1") }))
-	}
-	return err
 }
 
 // lookedAt is what Looked returns.

@@ -63,7 +63,7 @@ func TestStrangers(t *testing.T) {
 	require.EqualValues(t, 1, b.s.Stats().Strangers)
 }
 
-// A live peer is asked, and answers: strangers end nothing, on either side. They do when the peer is silent.
+// A live peer is asked, and answers: strange answers end nothing, on either side. They do when the peer is silent.
 func TestStrangersBesideThePeer(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(w *world) (c, s *Conn){

@@ -39,8 +39,8 @@ const special = packet.FlagFIN | packet.FlagURG
 // two ends that disagree would answer each other for ever, and a forged segment must cost little.
 const challengesMost = 8
 
-// Receive judges a segment whose checksum is right, of this connection's addresses. Only one that a sender
-// who sees the connection has made is Beyond: its acknowledgement is of what was sent, and it is in the window.
+// Receive judges a segment whose checksum is right, of this connection's addresses. Only one of a
+// sender that sees the connection is Beyond: its acknowledgement is of what was sent, and it is in the window.
 func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict {
 	flags := t.Flags()
 	switch {

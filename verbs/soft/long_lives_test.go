@@ -120,7 +120,7 @@ func TestRefusesWhileItAnswers(t *testing.T) {
 	h.dev.loops[0].turn = append(h.dev.loops[0].turn, func() bool {
 		if len(q.QP.(*qp).resp.jobs) > 0 && !closed {
 			closed = true
-			require.NoError(t, h.granted.MR.Close()) // another goroutine does
+			require.NoError(t, h.granted.Close()) // another goroutine does
 		}
 		return false
 	})

@@ -42,11 +42,20 @@ func WriteSysctl(key, value string) error {
 	return nil
 }
 
-// KeepRouters calls fn, which turns IPv6 forwarding of a device on. At that the kernel drops the default
+// Routable lets programs look up routes for what comes from a device to which the kernel listens for nothing.
+func Routable(name string) error {
+	err := WriteSysctl("ipv4/conf/"+name+"/forwarding", "1")
+	if HasIPv6() {
+		err = errors.Join(err, keepRouters(func() error { return WriteSysctl("ipv6/conf/"+name+"/forwarding", "1") }))
+	}
+	return err
+}
+
+// keepRouters calls fn, which turns IPv6 forwarding of a device on. At that the kernel drops the default
 // routes that any device of the namespace has from router advertisements (rt6_purge_dflt_routers), until
 // the router advertises again. It keeps those of devices with accept_ra 2, which to a device that does not
 // forward means the same as 1.
-func KeepRouters(fn func() error) error {
+func keepRouters(fn func() error) error {
 	devices, err := os.ReadDir(sysctlPath("ipv6/conf"))
 	if err != nil {
 		return fmt.Errorf("devices with IPv6: %w", err)

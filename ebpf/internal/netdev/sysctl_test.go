@@ -23,7 +23,7 @@ func TestKeepRouters(t *testing.T) {
 		t.Skip("no IPv6")
 	}
 	for name, turn := range map[string]func(fn func() error) error{
-		"with care":    KeepRouters,
+		"with care":    keepRouters,
 		"without care": func(fn func() error) error { return fn() },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -160,23 +160,29 @@ func (s *soak) remains(at *site) string {
 
 // collected asks a gateway until it has collected its garbage often enough that
 // pools, which survive two collections, are empty: the questions are garbage
-// themselves. What it lives on is the least it had after that.
+// themselves. What it lives on is the least it had after that. A pool of memory
+// regions that gives some back meanwhile begins the count anew: they are reserved
+// no more, and heap until the next collections.
 func (s *soak) collected(at *site) (r readings, err error) {
 	const collections, heap, pools = "go_gc_duration_seconds_count", "go_memstats_heap_alloc_bytes", 3
-	first, least := -1.0, math.Inf(1)
+	first, least, held := -1.0, math.Inf(1), math.Inf(-1)
 	for range 6000 {
 		if r, err = s.metrics(at); err != nil {
 			return nil, err
 		}
-		if first < 0 {
-			first = r[collections]
+		if first < 0 || reserved(r) < held {
+			first, least = r[collections], math.Inf(1)
 		}
+		held = reserved(r)
 		if r[collections] >= first+pools {
 			least = min(least, r[heap])
 		}
 		if r[collections] > first+pools {
 			break
 		}
+	}
+	if math.IsInf(least, 1) {
+		return nil, fmt.Errorf("%w: memory does not come to rest", errProgram)
 	}
 	r[heap] = least
 	r[mapped], err = at.mapped()

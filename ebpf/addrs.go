@@ -3,6 +3,8 @@ package ebpf
 import (
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
@@ -18,9 +20,15 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	offers, err := netdev.Offering(d.nl, links, addrs, d.cfg.Devices, d.inForce.Load().Carries)
+	offers, err := d.offers(links, addrs)
 	if err != nil {
 		return nil, err
 	}
 	return netdev.Reachable(links, addrs, offers), nil
+}
+
+// offers returns the names of the devices that carry offers.
+func (d *Datapath) offers(links []netlink.Link, addrs []netlink.Addr) (map[string]bool, error) {
+	policy := d.inForce.Load()
+	return d.routes.Names(d.nl, links, addrs, d.cfg.Devices, policy, policy.Carries)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/ebpf/internal/sockdiag"
 )
 
@@ -54,6 +55,7 @@ type Datapath struct {
 	events              *ringbuf.Reader
 	steering            []link.Link // sk_lookup, the pair, A, W: in order of attachment
 	offering            []link.Link // connect programs, sockops
+	routes              netdev.Offering
 	monitor             *monitor
 	wireMTU             atomic.Int64
 	eventLock           sync.Mutex // one reader of events

@@ -122,7 +122,7 @@ func (d *Datapath) sync() error {
 	if err != nil {
 		return err
 	}
-	offers, err := netdev.Offering(d.nl, links, addrs, d.cfg.Devices, d.inForce.Load().Carries)
+	offers, err := d.offers(links, addrs)
 	if err != nil {
 		return err
 	}

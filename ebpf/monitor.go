@@ -76,6 +76,7 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 		case <-m.quit:
 			return
 		case <-changes:
+			d.routes.Changed()
 			due = soon(due)
 		case <-d.again:
 			due = soon(due)

@@ -139,7 +139,7 @@ type smcgwFlow struct {
 	Pad         uint16
 	UserTimeout uint32
 	Mark        uint32
-	Pad2        uint32
+	Bound       uint32
 	Syn         [120]uint8
 }
 

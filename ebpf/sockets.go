@@ -12,7 +12,7 @@ import (
 // tuple. It reports whether there was one.
 func (d *Datapath) DestroySocket(t Tuple) (gone bool, err error) {
 	err = d.diagnose(t, func() error {
-		gone, err = d.legDiag.Destroy(t.Remote, t.Local, func(s sockdiag.State) bool { return s != sockdiag.Listen })
+		gone, err = d.legDiag.Destroy(t.Remote, t.Local, 0, func(s sockdiag.State) bool { return s != sockdiag.Listen })
 		return err
 	})
 	return gone, err
@@ -25,8 +25,10 @@ func (d *Datapath) DestroySocket(t Tuple) (gone bool, err error) {
 // those of the gateway socket. It reports whether there was one.
 func (d *Datapath) ForgetTimeWait(t Tuple) (gone bool, err error) {
 	err = d.diagnose(t, func() error {
-		gone, err = d.hostDiag.Destroy(t.Local, t.Remote, func(s sockdiag.State) bool { return s == sockdiag.TimeWait })
-		return err
+		return d.byDevice(t, func(device uint32) (bool, error) {
+			gone, err = d.hostDiag.Destroy(t.Local, t.Remote, device, func(s sockdiag.State) bool { return s == sockdiag.TimeWait })
+			return gone, err
+		})
 	})
 	return gone, err
 }
@@ -35,11 +37,31 @@ func (d *Datapath) ForgetTimeWait(t Tuple) (gone bool, err error) {
 // connection for established.
 func (d *Datapath) AppConnected(t Tuple) (is bool, err error) {
 	err = d.diagnose(t, func() error {
-		state, err := d.hostDiag.State(t.Local, t.Remote)
-		is = state.In(sockdiag.Connected)
-		return err
+		return d.byDevice(t, func(device uint32) (bool, error) {
+			state, err := d.hostDiag.State(t.Local, t.Remote, device)
+			is = state.In(sockdiag.Connected)
+			return is, err
+		})
 	})
 	return is, err
+}
+
+// byDevice looks for the application's socket of a flow: for one that is bound to no device
+// first, then, where that is not found, for one that is bound to the device of the entry.
+func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err error)) error {
+	if found, err := look(0); found || err != nil {
+		return err
+	}
+	k, err := t.key()
+	if err != nil {
+		return err
+	}
+	var v smcgwFlow
+	if d.objs.Flows.Lookup(k, &v) != nil || v.Bound == 0 {
+		return nil
+	}
+	_, err = look(v.Bound)
+	return err
 }
 
 // Lingering counts the legs that were closed, but whose application has yet to take

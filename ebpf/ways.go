@@ -2,13 +2,10 @@ package ebpf
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // ways is what followWays remembers.
@@ -22,17 +19,18 @@ type ways struct {
 // all the time: one part in so many.
 const waysShare = 50
 
-// way is the addresses of a flow and the devices by which its packets come and go.
+// way is the addresses of a flow, the devices by which its packets come and go, and the
+// one that the application's socket is bound to: 0, a device, or the master of a VRF.
 type way struct {
-	local, remote    netip.Addr
-	mark, in, leaves uint32
+	local, remote           netip.Addr
+	mark, in, leaves, bound uint32
 }
 
 // followWays has flows go by another device when theirs has gone, is down, or leads to
 // the peer no more. The programs see for themselves where an application sends
 // (follow_way in egress.h); one that waits for its peer sends nothing. A device that
-// still leads there is kept, also if the host would choose another one now: a socket
-// may be bound to it.
+// still leads there is kept, also if the host would choose another one now. One that a
+// socket is bound to is waited for, as the socket does.
 func (d *Datapath) followWays(changed bool) error {
 	w := &d.ways
 	w.due = w.due || changed
@@ -65,7 +63,7 @@ func (d *Datapath) followWays(changed bool) error {
 func live(s State) bool { return s >= StateNegotiating && s <= StateRaw }
 
 func wayOf(k *smcgwFlowKey, v *smcgwFlow) way {
-	return way{addrFrom(k.Laddr, k.Family), addrFrom(k.Raddr, k.Family), v.Mark, v.Ifindex, v.Out}
+	return way{addrFrom(k.Laddr, k.Family), addrFrom(k.Raddr, k.Family), v.Mark, v.Ifindex, v.Out, v.Bound}
 }
 
 // moveFlows gives the flows of some ways other ones.
@@ -90,17 +88,17 @@ func (d *Datapath) moveFlows(moved map[way]way) error {
 
 // wayNow returns the way in the place of one that is of no use any more, if there is one.
 func (d *Datapath) wayNow(w way) (way, bool) {
-	leads := d.isUp(w.leaves) && d.leadsTo(w)
+	leads := d.isUp(w.leaves) && netdev.Leads(d.nl, w.local, w.remote, w.mark, w.leaves)
 	if leads && d.isUp(w.in) {
 		return way{}, false
 	}
 	now := w
 	if !leads {
-		route, err := d.routeOf(w, netlink.RouteGetOptions{})
-		if err != nil || !d.isUp(uint32(route.LinkIndex)) {
+		by, err := netdev.RouteBy(d.nl, w.local, w.remote, w.mark, w.bound)
+		if err != nil || !d.isUp(by) {
 			return way{}, false
 		}
-		now.leaves = uint32(route.LinkIndex)
+		now.leaves = by
 	}
 	if w.in == w.leaves || !d.isUp(w.in) {
 		now.in = now.leaves
@@ -114,38 +112,4 @@ func (d *Datapath) isUp(ifindex uint32) bool {
 	defer d.mu.Unlock()
 	dev, ok := d.devices[int(ifindex)]
 	return ok && dev.up
-}
-
-// leadsTo tells whether there is a route by the device by which a way leaves. The
-// kernel would make one up for a socket that insists on it.
-func (d *Datapath) leadsTo(w way) bool {
-	r, err := d.routeOf(w, netlink.RouteGetOptions{OifIndex: int(w.leaves), FIBMatch: true})
-	if err != nil {
-		return !noRoute(err)
-	}
-	return leavesBy(r, int(w.leaves))
-}
-
-// noRoute tells that the kernel knows no way, rather than that it could not be asked.
-func noRoute(err error) bool {
-	return slices.ContainsFunc([]error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.ENODEV, unix.ENETDOWN},
-		func(e error) bool { return errors.Is(err, e) })
-}
-
-// routeOf asks the kernel for a route from one end of a way to the other.
-func (d *Datapath) routeOf(w way, o netlink.RouteGetOptions) (netlink.Route, error) {
-	o.SrcAddr, o.Mark = w.local.AsSlice(), w.mark
-	routes, err := d.nl.RouteGetWithOptions(w.remote.AsSlice(), &o)
-	if err != nil {
-		return netlink.Route{}, fmt.Errorf("route from %v to %v: %w", w.local, w.remote, err)
-	}
-	if len(routes) == 0 {
-		return netlink.Route{}, fmt.Errorf("route from %v to %v: %w", w.local, w.remote, unix.ENETUNREACH)
-	}
-	return routes[0], nil
-}
-
-// leavesBy tells whether a route is by a device, or one of its hops is.
-func leavesBy(r netlink.Route, ifindex int) bool {
-	return r.LinkIndex == ifindex || slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.LinkIndex == ifindex })
 }

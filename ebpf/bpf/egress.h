@@ -65,6 +65,13 @@ static __always_inline void socket_addresses(struct __sk_buff *skb, struct flow_
 		put6(k, src, dst);
 }
 
+/* bound_to is the device that the packet's socket is bound to, 0: none. */
+static __always_inline u32 bound_to(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	return sk ? once(sk->bound_dev_if) : 0;
+}
+
 /* note_behind returns what is remembered of the packet's socket, if anything. */
 static __always_inline struct sk_note *note_behind(struct __sk_buff *skb)
 {
@@ -127,6 +134,7 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 	f->ifindex = skb->ifindex;
 	f->out = f->ifindex;
 	f->mark = skb->mark;
+	f->bound = bound_to(skb);
 	f->rule = rule;
 	barrier_var(len);
 	if (len < 40 || len > sizeof(f->syn))
@@ -325,12 +333,13 @@ static __noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
  * way out for the first time, and nothing about the way in. */
 static __always_inline void follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
-	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out;
-	if (out == ifindex && f->mark == mark)
+	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out, bound = bound_to(skb);
+	if (out == ifindex && f->mark == mark && f->bound == bound)
 		return;
 	if (!(p->flags & TCP_SYN) && f->ifindex == out)
 		f->ifindex = ifindex;
 	f->mark = mark;
+	f->bound = bound;
 	f->out = ifindex;
 }
 

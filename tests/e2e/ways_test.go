@@ -2,14 +2,17 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -83,14 +86,34 @@ func (w *waysWorld) connect(ln net.Listener) (client, server net.Conn) {
 	var err error
 	client, err = w.h1.Dial(ctx, "tcp", ln.Addr().String())
 	require.NoError(w.t, err)
+	return w.accepted(ln, client)
+}
+
+// accepted returns both ends of a connection, which have a deadline.
+func (w *waysWorld) accepted(ln net.Listener, client net.Conn) (_, server net.Conn) {
+	w.t.Helper()
 	w.t.Cleanup(func() { _ = client.Close() })
-	server, err = ln.Accept()
+	server, err := ln.Accept()
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = server.Close() })
 	for _, c := range []net.Conn{client, server} {
 		require.NoError(w.t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	}
 	return client, server
+}
+
+// connectBy makes a connection of a client that is bound to a device.
+func (w *waysWorld) connectBy(ln net.Listener, device string) (client, server net.Conn) {
+	w.t.Helper()
+	d := net.Dialer{Timeout: 5 * time.Second, Control: func(_, _ string, raw syscall.RawConn) error {
+		var bound error
+		return errors.Join(raw.Control(func(fd uintptr) { bound = unix.BindToDevice(int(fd), device) }), bound)
+	}}
+	require.NoError(w.t, w.h1.Do(func() (err error) {
+		client, err = d.DialContext(w.t.Context(), "tcp", ln.Addr().String())
+		return err
+	}))
+	return w.accepted(ln, client)
 }
 
 // listen starts the server's listener.
@@ -162,6 +185,38 @@ func TestFaultWays(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestFaultWaysBound: the client's application is bound to the device that the way leaves.
+// What is carried goes on, and so does the same connection without gateways, since the
+// device still reaches the peer's host; and the device comes back.
+func TestFaultWaysBound(t *testing.T) {
+	t.Parallel()
+	f := waysFamilies[0] // of the other one the kernel refuses a device without a route
+	for _, carried := range []bool{false, true} {
+		t.Run(map[bool]string{false: "native", true: "carried"}[carried], func(t *testing.T) {
+			w := newWaysWorld(t, f)
+			mustIP(t, w.h1, "route flush default") // eth0 leads nowhere but to neighbours
+			if carried {
+				w.start(config.CarrierShm)
+			}
+			ln := w.listen()
+			client, server := w.connectBy(ln, "eth0")
+			w.says(client, server, "before")
+			w.route(0, "eth1")
+			time.Sleep(300 * time.Millisecond) // until the gateway has noticed
+			w.says(server, client, "to one that waits")
+			w.says(client, server, "and back")
+			w.route(0, "eth0")
+			time.Sleep(300 * time.Millisecond)
+			w.says(server, client, "again")
+			w.says(client, server, "and back again")
+			w.ends(client, server)
+			if carried {
+				w.carriedAll(1)
+			}
+		})
 	}
 }
 

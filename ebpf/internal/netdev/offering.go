@@ -2,9 +2,12 @@ package netdev
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -12,42 +15,94 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
-// Offering returns the names of the devices that carry offers: those that are named, else
+// Offering remembers which devices carry offers: to list the routes of a host takes long
+// where there are many. The zero value has looked at none. It is safe for concurrent use.
+type Offering struct {
+	mu     sync.Mutex
+	names  map[string]bool // nil: not looked yet
+	policy any
+	due    bool
+	at     time.Time
+	took   time.Duration
+}
+
+const (
+	// routesShare bounds the time that listing routes takes, on hosts whose routes change
+	// all the time: one part in so many.
+	routesShare = 50
+	// routesAge is when they are listed anew without a message of a change.
+	routesAge = time.Minute
+)
+
+// Changed says that devices, addresses or routes may have changed.
+func (o *Offering) Changed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.due = true
+}
+
+// Names returns the names of the devices that carry offers: those that are named, else
 // those of default routes, and of routes to peers of the policy that have an address. One
-// of many to containers, which are routed to without an address, does not count.
-func Offering(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, named []string, carries func(netip.Prefix) bool) (map[string]bool, error) {
-	names := map[string]bool{}
-	for _, n := range named {
-		names[n] = true
-	}
+// of many to containers, which are routed to without an address, does not count. It lists
+// the routes where something has changed, or the policy is another one.
+func (o *Offering) Names(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, named []string, policy any, carries func(netip.Prefix) bool) (map[string]bool, error) {
 	if len(named) > 0 {
+		names := map[string]bool{}
+		for _, n := range named {
+			names[n] = true
+		}
 		return names, nil
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	age := time.Since(o.at)
+	if o.names != nil && o.policy == policy && (age < routesShare*o.took || !o.due && age < routesAge) {
+		return o.names, nil
+	}
+	o.due, o.at, o.policy = false, time.Now(), policy
+	names, err := offering(nl, links, addrs, carries)
+	if o.took = time.Since(o.at); err != nil {
+		o.due = true
+		return nil, err
+	}
+	o.names = names
+	return names, nil
+}
+
+// offering returns the names of the devices that routes to peers lead by.
+func offering(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, carries func(netip.Prefix) bool) (map[string]bool, error) {
 	byIndex := map[int]string{}
 	for _, l := range links {
 		if l.Attrs().Flags&net.FlagLoopback == 0 && !strings.HasPrefix(l.Attrs().Name, OwnPrefix) {
 			byIndex[l.Attrs().Index] = l.Attrs().Name
 		}
 	}
+	var names map[string]bool
 	for _, f := range Families() {
 		addressed := withAddress(addrs, f)
-		routes, err := listing.Whole(func() ([]netlink.Route, error) {
-			return nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		found, err := listing.Whole(func() (map[string]bool, error) {
+			found := map[string]bool{}
+			err := nl.RouteListFilteredIter(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+				to := destination(r, f)
+				if to.Addr().IsLinkLocalUnicast() || to.Addr().IsMulticast() || to.Bits() > 0 && !carries(to) {
+					return true
+				}
+				for _, i := range routeLinks(r) {
+					if name, ok := byIndex[i]; ok && (to.Bits() == 0 || addressed[i]) {
+						found[name] = true
+					}
+				}
+				return true
+			})
+			return found, err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("routes: %w", err)
 		}
-		for _, r := range routes {
-			to := destination(r, f)
-			if to.Addr().IsLinkLocalUnicast() || to.Addr().IsMulticast() || to.Bits() > 0 && !carries(to) {
-				continue
-			}
-			for _, i := range routeLinks(r) {
-				if name, ok := byIndex[i]; ok && (to.Bits() == 0 || addressed[i]) {
-					names[name] = true
-				}
-			}
+		if names == nil {
+			names = found
 		}
+		maps.Copy(names, found)
 	}
 	return names, nil
 }

@@ -3,6 +3,7 @@ package rulewatch
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -37,7 +38,7 @@ func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	}
 	ended := make(chan struct{}, len(socks))
 	for _, s := range socks {
-		go read(s, changed, ended)
+		go read(s, quit, changed, ended)
 	}
 	go func() {
 		<-quit
@@ -52,13 +53,20 @@ func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	return changed, nil
 }
 
+// pause is how long a socket that fails is left alone.
+const pause = time.Second
+
 // read passes the fact of messages on. It does not wait for the receiver: a socket that is
 // read late loses messages.
-func read(s *nl.NetlinkSocket, changed, ended chan<- struct{}) {
+func read(s *nl.NetlinkSocket, quit <-chan struct{}, changed, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
 	for {
 		if _, _, err := s.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
-			return // closed; the monitor looks from time to time all the same
+			select {
+			case <-quit:
+				return
+			case <-time.After(pause):
+			}
 		}
 		select {
 		case changed <- struct{}{}:

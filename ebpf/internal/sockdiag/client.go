@@ -64,25 +64,26 @@ func On(fd int) *Client { return &Client{fd: fd} }
 // Close closes the socket of Open.
 func (c *Client) Close() error { return unix.Close(c.fd) }
 
-// State returns the state of the socket with these addresses, None where there is none.
-func (c *Client) State(local, remote netip.AddrPort) (State, error) {
-	found, err := c.find(local, remote)
+// State returns the state of the socket with these addresses that is bound to a device or,
+// if device is 0, to none; None where there is none.
+func (c *Client) State(local, remote netip.AddrPort, device uint32) (State, error) {
+	found, err := c.find(local, remote, device)
 	if err != nil || found == nil {
 		return None, err
 	}
 	return State(found[answerState]), nil
 }
 
-// Destroy destroys the socket with these addresses if it is meant by its state. The
+// Destroy destroys the socket that [Client.State] finds if it is meant by its state. The
 // kernel is told its cookie, so nothing else can take its place. It reports whether
 // there was one.
-func (c *Client) Destroy(local, remote netip.AddrPort, meant func(State) bool) (bool, error) {
-	found, err := c.find(local, remote)
+func (c *Client) Destroy(local, remote netip.AddrPort, device uint32, meant func(State) bool) (bool, error) {
+	found, err := c.find(local, remote, device)
 	if err != nil || found == nil || !meant(State(found[answerState])) {
 		return false, err
 	}
 	cookie := binary.NativeEndian.Uint64(found[answerCookie:])
-	_, err = c.ask(socketRequest(kindDestroy, local, remote, cookie))
+	_, err = c.ask(socketRequest(kindDestroy, local, remote, device, cookie))
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
@@ -91,8 +92,8 @@ func (c *Client) Destroy(local, remote netip.AddrPort, meant func(State) bool) (
 
 // find returns what the kernel says of a socket, valid until the next request; nil where
 // there is none.
-func (c *Client) find(local, remote netip.AddrPort) ([]byte, error) {
-	found, err := c.ask(socketRequest(kindByFamily, local, remote, anyCookie))
+func (c *Client) find(local, remote netip.AddrPort, device uint32) ([]byte, error) {
+	found, err := c.ask(socketRequest(kindByFamily, local, remote, device, anyCookie))
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}

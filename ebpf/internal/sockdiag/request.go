@@ -21,6 +21,7 @@ const (
 	requestDport  = 26
 	requestSource = 28
 	requestDest   = 44
+	requestDevice = 60
 	requestCookie = 64
 
 	answerState  = 17
@@ -45,9 +46,9 @@ func newRequest(kind, flags uint16, family uint8, states States) (b request) {
 	return b
 }
 
-// socketRequest is about one socket. A request that has an answer asks for no
-// acknowledgement beside it.
-func socketRequest(kind uint16, local, remote netip.AddrPort, cookie uint64) request {
+// socketRequest is about one socket, which is bound to a device or, if that is 0, to none.
+// A request that has an answer asks for no acknowledgement beside it.
+func socketRequest(kind uint16, local, remote netip.AddrPort, device uint32, cookie uint64) request {
 	family, flags := uint8(unix.AF_INET), uint16(0)
 	from, to := local.Addr().Unmap(), remote.Addr().Unmap()
 	if from.Is6() {
@@ -61,6 +62,7 @@ func socketRequest(kind uint16, local, remote netip.AddrPort, cookie uint64) req
 	binary.BigEndian.PutUint16(b[requestDport:], remote.Port())
 	copy(b[requestSource:], from.AsSlice())
 	copy(b[requestDest:], to.AsSlice())
+	binary.NativeEndian.PutUint32(b[requestDevice:], device)
 	binary.NativeEndian.PutUint64(b[requestCookie:], cookie)
 	return b
 }

@@ -129,6 +129,13 @@ func TestEachCheck(t *testing.T) {
 			h.put("proc/self/status", "CapEff:\t000000c000001000\n")
 			h.put("proc/sys/kernel/unprivileged_userns_clone", "0\n")
 		}, "namespaces", Failure, "unprivileged_userns_clone is 0"},
+		"AppArmor, as root": {func(h *fakeHost, _ *Subject) {
+			h.put("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n")
+		}, "namespaces", Warning, "the packaged service does not have"},
+		"AppArmor, beside a daemon": {func(h *fakeHost, s *Subject) {
+			s.Daemon = runs()
+			h.put("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n")
+		}, "namespaces", Warning, "no other gateway can take over"},
 		"user namespace":     {func(h *fakeHost, _ *Subject) { h.put("proc/self/status", "CapEff:\t000000c000001000\n") }, "namespaces", OK, "in a user namespace"},
 		"unprivileged BPF":   {func(h *fakeHost, _ *Subject) { h.put("proc/sys/kernel/unprivileged_bpf_disabled", "0\n") }, "bpf", OK, "without privileges may load"},
 		"cgroup not mounted": {func(h *fakeHost, _ *Subject) { h.put("proc/self/mountinfo", "") }, "cgroup", OK, "opens it by itself"},
@@ -195,7 +202,11 @@ func TestEachCheck(t *testing.T) {
 		"daemon":                     {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "daemon", OK, "version 1.2.3, mode enforce"},
 		"daemon not to be asked":     {func(_ *fakeHost, s *Subject) { s.Daemon = &Daemon{Problem: "permission denied"} }, "daemon", Warning, "cannot be asked: permission denied"},
 		"another version":            {func(_ *fakeHost, s *Subject) { s.Daemon, s.Version = runs(), "1.3.0" }, "daemon", Warning, "the daemon has version 1.2.3, this program 1.3.0"},
-		"off":                        {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.Mode = config.ModeOff }, "daemon", Warning, "switched off"},
+		"off by the configuration": {func(_ *fakeHost, s *Subject) {
+			s.Daemon, s.Config.Mode = runs(), config.ModeOff
+			s.Daemon.Status.Mode = config.ModeOff
+		}, "daemon", Warning, "the configuration switches"},
+		"off": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.Mode = config.ModeOff }, "daemon", Warning, "switched off"},
 		"degraded": {func(_ *fakeHost, s *Subject) {
 			s.Daemon = runs()
 			s.Daemon.Status.Degraded = []string{"device_failed"}

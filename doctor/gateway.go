@@ -79,7 +79,11 @@ func daemon(e *exam) []Line {
 	if d.Status.Version != e.Version {
 		lines = append(lines, warning("smcgw reload: the installed program takes over, and carried connections go on", "the daemon has version %s, this program %s", d.Status.Version, e.Version))
 	}
-	if d.Status.Mode == config.ModeOff {
+	switch {
+	case d.Status.Mode != config.ModeOff:
+	case e.Config.Mode == config.ModeOff:
+		lines = append(lines, warning("set mode to observe or enforce in "+e.ConfigFile+", and smcgw reload", "the configuration switches the gateway off: new connections are native"))
+	default:
 		lines = append(lines, warning("smcgw on", "the gateway is switched off: new connections are native"))
 	}
 	for _, name := range d.Status.Degraded {

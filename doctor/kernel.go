@@ -86,25 +86,40 @@ func capabilities(e *exam) []Line {
 	return []Line{ok("%s has %s", e.subjectName(), strings.Join(have, ", "))}
 }
 
-// namespaces checks the right to make a network namespace, which the start takes.
+// namespaces checks the right to make a network namespace, which the start takes, and
+// that of a gateway that takes over.
 func namespaces(e *exam) []Line {
-	const remedy = "start the gateway as root, or sysctl -w user.max_user_namespaces=16384"
+	why, setting := withoutUserNamespaces(e)
+	switch {
+	case e.Daemon != nil && why != "":
+		return []Line{warning(setting, "the daemon has its network namespace, and no other gateway can take over from it (%s): an upgrade takes a restart", why)}
+	case e.Daemon != nil:
+		return []Line{ok("the daemon has its network namespace")}
+	case e.holds(capSysAdmin) && why != "":
+		return []Line{warning(setting+", or CAP_SYS_ADMIN for the service (operations/install.md)", "a network namespace can be made with CAP_SYS_ADMIN only (%s), which the packaged service does not have", why)}
+	case e.holds(capSysAdmin):
+		return []Line{ok("a network namespace can be made (CAP_SYS_ADMIN)")}
+	case why != "":
+		return []Line{failure("start the gateway as root, or "+setting, "neither CAP_SYS_ADMIN nor a user namespace (%s): the gateway's sockets need a network namespace", why)}
+	}
+	return []Line{ok("a network namespace can be made in a user namespace")}
+}
+
+// withoutUserNamespaces tells why a process without privileges makes no user namespace here,
+// and what permits it; empty where it can.
+func withoutUserNamespaces(e *exam) (why, setting string) {
 	most, limited := e.number("proc/sys/user/max_user_namespaces")
 	restricted, _ := e.number("proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 	clone, old := e.number("proc/sys/kernel/unprivileged_userns_clone")
 	switch {
-	case e.Daemon != nil:
-		return []Line{ok("the daemon has its network namespace")}
-	case e.holds(capSysAdmin):
-		return []Line{ok("a network namespace can be made (CAP_SYS_ADMIN)")}
 	case limited && most == 0:
-		return []Line{failure(remedy, "neither CAP_SYS_ADMIN nor a user namespace (user.max_user_namespaces is 0): the gateway's sockets need a network namespace")}
+		return "user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=16384"
 	case restricted == 1:
-		return []Line{failure("start the gateway as root, or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0", "neither CAP_SYS_ADMIN nor a user namespace (AppArmor restricts them): the gateway's sockets need a network namespace")}
+		return "AppArmor restricts them", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 	case old && clone == 0:
-		return []Line{failure("start the gateway as root, or sysctl -w kernel.unprivileged_userns_clone=1", "neither CAP_SYS_ADMIN nor a user namespace (kernel.unprivileged_userns_clone is 0): the gateway's sockets need a network namespace")}
+		return "kernel.unprivileged_userns_clone is 0", "sysctl -w kernel.unprivileged_userns_clone=1"
 	}
-	return []Line{ok("a network namespace can be made in a user namespace")}
+	return "", ""
 }
 
 // bpfSettings checks the settings of BPF. Nothing is pinned, so there is none about bpffs.

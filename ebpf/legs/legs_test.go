@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,8 +21,11 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// keeperVerb makes this program a keeper.
-const keeperVerb = "keep-legs"
+// keeperVerb makes this program a keeper, and possibleVerb one that asks.
+const (
+	keeperVerb   = "keep-legs"
+	possibleVerb = "possible"
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == keeperVerb {
@@ -31,7 +35,36 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) == 2 && os.Args[1] == possibleVerb {
+		if err := Possible(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
+}
+
+// TestPossible: a namespace takes CAP_SYS_ADMIN or a host that permits user namespaces.
+func TestPossible(t *testing.T) {
+	if os.Geteuid() != 0 {
+		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
+		t.Skip("SKIPPED: a limit of user namespaces needs root")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	const none, without = "echo 0 >/proc/sys/user/max_user_namespaces; ", "exec setpriv --inh-caps -sys_admin --bounding-set -sys_admin "
+	for _, test := range []struct {
+		host     string
+		possible bool
+	}{{"exec ", true}, {none + "exec ", true}, {without, true}, {none + without, false}} {
+		c := exec.Command("unshare", "-Ur", "sh", "-c", test.host+self+" "+possibleVerb)
+		said, err := c.CombinedOutput()
+		require.Equal(t, test.possible, err == nil, "%s: %s", test.host, said)
+		if !test.possible {
+			require.Contains(t, string(said), ErrKeeper.Error())
+		}
+	}
 }
 
 // newNamespace starts a keeper; it needs root.

@@ -39,6 +39,18 @@ func Start(args []string) (*os.File, error) {
 	return near, nil
 }
 
+// Possible tells whether [Start] gets a namespace. It starts nothing: the file of the
+// program is missing, which shows behind the namespace.
+func Possible() (err error) {
+	for _, attr := range []*syscall.SysProcAttr{{Cloneflags: unix.CLONE_NEWNET}, inUserNamespace()} {
+		_, err = os.StartProcess("/proc/self/none", []string{"none"}, &os.ProcAttr{Sys: attr})
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: neither CAP_SYS_ADMIN nor a user namespace: %w", ErrKeeper, err)
+}
+
 // inUserNamespace maps no user there, which takes no privilege. Ambient
 // capabilities outlast the start of a program by such a user; the second one is
 // for giving up all others.

@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // SuccessorVerb is the argument with which the program starts a gateway that takes over,
@@ -53,6 +56,31 @@ type Successor struct {
 }
 
 var errSuccessorEnded = errors.New("the new gateway has ended; its log says why")
+
+// errContainer and errNoNamespace mean that no gateway can take over from this one.
+var (
+	errContainer   = errors.New("this gateway is the first process of its container, which ends with it: no other one can take over; restart the container, which resets what is carried")
+	errNoNamespace = errors.New("this host has no network namespace for another gateway, and none can take over; a restart (systemctl restart smcgw) resets what is carried")
+)
+
+// CanSucceed tells why no gateway that this process starts could take over from it: what
+// a start needs is given up by then (Confine), and a container ends with its first process.
+func CanSucceed() error {
+	first := os.Getpid()
+	if first != 1 {
+		name, _ := os.ReadFile("/proc/1/comm")
+		if strings.HasPrefix(string(name), "smcgw") {
+			first = os.Getppid() // the guardian
+		}
+	}
+	if first == 1 {
+		return errContainer
+	}
+	if err := legs.Possible(); err != nil {
+		return fmt.Errorf("%w: %w", errNoNamespace, err)
+	}
+	return nil
+}
 
 // Start starts the file as it is now, as a gateway that takes over. A helper between
 // both makes it a child of the first process of the system, which hears of its end,

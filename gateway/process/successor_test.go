@@ -2,9 +2,12 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,27 @@ import (
 
 // lastsEnv makes the program of the tests one that does nothing for a while.
 const lastsEnv = "SMCGW_TEST_LASTS"
+
+// succeedEnv makes the program of the tests one that tells whether another one could take over.
+const succeedEnv = "SMCGW_TEST_SUCCEED"
+
+// A container ends with its first process, and the gateways in it.
+func TestCanSucceed(t *testing.T) {
+	require.NoError(t, CanSucceed())
+	if os.Geteuid() != 0 {
+		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
+		t.Skip("SKIPPED: a namespace of processes needs root")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for first, want := range map[string]error{"smcgw-guardian": errContainer, "init": nil} {
+		c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", "echo "+first+" >/proc/self/comm; "+self+"; true")
+		c.Env = append(os.Environ(), succeedEnv+"=1")
+		said, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		require.Equal(t, fmt.Sprintln(want), string(said), first)
+	}
+}
 
 // script is a program that does this.
 func script(t *testing.T, text string) Program {

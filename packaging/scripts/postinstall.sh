@@ -14,7 +14,8 @@ if systemctl is-active --quiet smcgw.service; then
 	# The new program takes over; connections that are carried go on.
 	systemctl reload smcgw.service ||
 		printf '%s\n' "smcgw: the new version has not taken over, and the gateway before goes on:" \
-			"  journalctl -u smcgw says why; systemctl reload smcgw tries again" >&2
+			"  journalctl -u smcgw says why; systemctl reload smcgw tries again," \
+			"  and systemctl restart smcgw resets what is carried" >&2
 elif ! systemctl is-enabled --quiet smcgw.service; then
 	printf '%s\n' "smcgw: not started. systemctl enable --now smcgw only observes at first;" \
 		"  what comes next: /usr/share/doc/smcgw/operations/quickstart.md"

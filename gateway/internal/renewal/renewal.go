@@ -85,6 +85,9 @@ func (r *Renewal) Successor(always bool) (*process.Successor, error) {
 	if _, err := r.Load(); err != nil { // it would only end
 		return nil, r.refused(err)
 	}
+	if err := process.CanSucceed(); err != nil {
+		return nil, err
+	}
 	r.Log.Info("starting a gateway that takes over", "program", r.Program.Path, "replaced", replaced)
 	return r.Program.Start()
 }

@@ -48,7 +48,9 @@ func (g *gateway) TakeBack() error {
 		}
 	}
 	g.openDatagrams()
+	g.reloading.Lock() // which changes the mode, too
 	g.settleDatagrams(g.mode())
+	g.reloading.Unlock()
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
 }
 

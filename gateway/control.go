@@ -184,6 +184,8 @@ func (g *gateway) SetOff(off bool) error {
 		return err
 	}
 	g.off.Store(off)
+	g.reloading.Lock() // which changes the mode, too
+	defer g.reloading.Unlock()
 	if !off {
 		if err := g.resetGuard(); err != nil {
 			return err

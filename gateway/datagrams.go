@@ -37,7 +37,8 @@ func (g *gateway) openDatagrams() {
 	g.dgrams.Store(e)
 }
 
-// settleDatagrams carries datagrams, or not, as mode, switch and drain say.
+// settleDatagrams carries datagrams, or not, as mode, switch and drain say; g.reloading is
+// held, so that the last of those that call it at once has the last word.
 func (g *gateway) settleDatagrams(mode config.Mode) {
 	e := g.dgrams.Load()
 	switch {

@@ -47,10 +47,8 @@ func (g *gateway) watchOver(now time.Time) {
 	}
 }
 
-// resetGuard lets connections in again that the guard keeps native.
+// resetGuard lets connections in again that the guard keeps native; g.reloading is held.
 func (g *gateway) resetGuard() error {
-	g.reloading.Lock()
-	defer g.reloading.Unlock()
 	if g.guard.State() != guard.Tripped {
 		return nil
 	}

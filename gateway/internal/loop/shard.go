@@ -72,6 +72,8 @@ type Shard struct {
 	stop  atomic.Bool
 	left  atomic.Bool // the loop has ended
 	done  chan struct{}
+	// behind guards runPosted when the loop has ended.
+	behind sync.Mutex
 }
 
 // TraceCategory is that of what shards log to a trace of the runtime: each post.
@@ -212,7 +214,7 @@ func (s *Shard) Call(fn func()) {
 	select {
 	case <-ran:
 	case <-s.done:
-		s.runPosted()
+		s.finishPosted()
 		<-ran
 	}
 }
@@ -375,6 +377,13 @@ func (s *Shard) runPosted() {
 	s.mu.Unlock()
 }
 
+// finishPosted runs what is posted behind the loop, one caller at a time.
+func (s *Shard) finishPosted() {
+	s.behind.Lock()
+	defer s.behind.Unlock()
+	s.runPosted()
+}
+
 // call calls fns from i on, and returns where to go on. Those that work for a flow
 // say so.
 func (s *Shard) call(fns []func(), i int) (next int) {
@@ -497,7 +506,7 @@ func (s *Shard) Halt() {
 		<-s.done
 	}
 	for {
-		s.runPosted()
+		s.finishPosted()
 		s.mu.Lock()
 		s.ended = len(s.posted) == 0
 		ended := s.ended

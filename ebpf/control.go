@@ -152,14 +152,28 @@ func (d *Datapath) refreshCgroups() error {
 	}
 	now := d.policy.Cgroups(d.cfg.CgroupPath)
 	var errs []error
-	for id, mask := range now {
-		if d.cgroups[id] != mask {
-			errs = append(errs, d.objs.Cgroups.Put(smcgwCgroupKey{Id: id, Policy: d.control.Policy}, mask))
+	for id, mask := range now { // what fails is as it was before, and tried again
+		was, known := d.cgroups[id]
+		if known && was == mask {
+			continue
+		}
+		err := d.objs.Cgroups.Put(smcgwCgroupKey{Id: id, Policy: d.control.Policy}, mask)
+		errs = append(errs, err)
+		switch {
+		case err == nil:
+		case known:
+			now[id] = was
+		default:
+			delete(now, id)
 		}
 	}
-	for id := range d.cgroups {
-		if _, ok := now[id]; !ok {
-			errs = append(errs, ignoreMissing(d.objs.Cgroups.Delete(smcgwCgroupKey{Id: id, Policy: d.control.Policy})))
+	for id, mask := range d.cgroups {
+		if _, ok := now[id]; ok {
+			continue
+		}
+		if err := ignoreMissing(d.objs.Cgroups.Delete(smcgwCgroupKey{Id: id, Policy: d.control.Policy})); err != nil {
+			errs = append(errs, err)
+			now[id] = mask
 		}
 	}
 	d.cgroups = now

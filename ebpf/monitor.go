@@ -2,13 +2,10 @@ package ebpf
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/ebpf/internal/rulewatch"
 )
 
@@ -62,7 +59,7 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 		}
 	}()
 	runtime.LockOSThread()
-	err := enterNamespace(d.ns)
+	err := netdev.Enter(d.ns)
 	ready <- err
 	if err != nil {
 		<-m.quit
@@ -87,25 +84,6 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 			d.follow(d.proofDue())
 		}
 	}
-}
-
-// enterNamespace moves the thread to a namespace, unless it is there: moving
-// takes CAP_SYS_ADMIN, which a gateway in its own namespace does not have.
-func enterNamespace(ns *os.File) error {
-	var here, there unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
-		return fmt.Errorf("network namespace: %w", err)
-	}
-	if err := unix.Fstat(int(ns.Fd()), &there); err != nil {
-		return fmt.Errorf("network namespace: %w", err)
-	}
-	if here.Dev == there.Dev && here.Ino == there.Ino {
-		return nil
-	}
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace: %w", err)
-	}
-	return nil
 }
 
 // follow brings everything up to date, the proof of the legs too if prove is set.

@@ -35,8 +35,9 @@ type Decided struct {
 
 // Counters is a snapshot since Open.
 type Counters struct {
-	// Native counts native decisions by side and reason.
-	Native [2]map[uint8]uint64
+	// Native counts connections that were left native by side and reason, and Datagrams
+	// tuples of UDP.
+	Native, Datagrams [2]map[uint8]uint64
 	// Decided counts decisions of the policy, of rules that made some.
 	Decided []Decided
 	// Stats counts what the programs did otherwise, by name: offered (SYNs
@@ -52,15 +53,15 @@ func (d *Datapath) Counters() (Counters, error) {
 		return c, err
 	}
 	defer d.leave()
-	for side := range c.Native {
-		c.Native[side] = map[uint8]uint64{}
+	for slot, counts := range []*map[uint8]uint64{&c.Native[0], &c.Native[1], &c.Datagrams[0], &c.Datagrams[1]} { // as SIDE_DATAGRAM of maps.h says
+		*counts = map[uint8]uint64{}
 		for reason := range uint32(reasonSlots) {
-			n, err := sumCPUs(d.objs.Native, uint32(side)*reasonSlots+reason)
+			n, err := sumCPUs(d.objs.Native, uint32(slot)*reasonSlots+reason)
 			if err != nil {
 				return c, err
 			}
 			if n > 0 {
-				c.Native[side][uint8(reason)] = n
+				(*counts)[uint8(reason)] = n
 			}
 		}
 	}

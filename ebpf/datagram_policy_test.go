@@ -161,7 +161,7 @@ func TestDatagramDecisionAges(t *testing.T) {
 	counters, err := c.d1.Counters()
 	require.NoError(t, err)
 	require.Equal(t, []Decided{{Rule: NoRule, Pass: 1}}, counters.Decided)
-	require.Equal(t, map[uint8]uint64{ReasonPolicy: 1}, counters.Native[SideClient])
+	require.Equal(t, map[uint8]uint64{ReasonPolicy: 1}, counters.Datagrams[SideClient])
 	setOwner(t, app, 1000) // as if another program had taken the port
 	time.Sleep(1100 * time.Millisecond)
 	ping(t, app, "another user's")

@@ -340,6 +340,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 
 // snapshotDecisions reads what the programs have decided.
 func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
+	live := g.live.Load() // before the counters: its book is closed later than they are read, or not
 	c, err := g.counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
@@ -347,16 +348,14 @@ func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	}
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
-			reason, at := negotiate.Reason(r), report.SideOf(ebpf.Side(side))
-			udp := min(n, g.env.Counters.OfDatagrams(reason, at)) // the programs count both together
-			if udp > 0 {
-				s.UDP.Native[reason.String()] += udp
-			}
-			if n > udp {
-				s.AddFallback(reason, at, n-udp)
-			}
+			s.AddFallback(negotiate.Reason(r), report.SideOf(ebpf.Side(side)), n)
+		}
+	}
+	for _, byReason := range c.Datagrams {
+		for r, n := range byReason {
+			s.UDP.Native[negotiate.Reason(r).String()] += n
 		}
 	}
 	s.Bounds.Datapath = c.Stats
-	g.live.Load().addDecisions(s, c.Decided)
+	live.addDecisions(s, c.Decided)
 }

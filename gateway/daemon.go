@@ -310,15 +310,24 @@ const idleEvery = 200 * time.Millisecond
 func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 	idle := time.NewTicker(idleEvery)
 	defer idle.Stop()
+	var rest backoff
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-idle.C:
-			if next := d.settle(g); next != nil {
+		case now := <-idle.C:
+			if !rest.over(now) {
+				continue
+			}
+			next, err := d.settle(g)
+			if next != nil {
 				return next
 			}
+			if rest.note(err, time.Now()) {
+				d.log.Warn("devices and ports stay although nothing is carried", "error", err)
+			}
 		case r := <-d.requests:
+			rest = backoff{}
 			if next := d.reload(g, r); next != nil {
 				return next
 			}
@@ -328,18 +337,45 @@ func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 
 // settle prepares a gateway that counts in place of one that carries nothing any more,
 // as its mode wants.
-func (d *daemon) settle(g *gateway) *posting {
+func (d *daemon) settle(g *gateway) (*posting, error) {
 	now := g.live.Load()
 	if d.ground == nil || !g.carries() || carries(now.Mode) || g.busy() {
-		return nil
+		return nil, nil
 	}
 	next, err := d.prepare(now.Config)
-	if err != nil {
-		d.log.Warn("devices and ports stay although nothing is carried", "error", err)
-		return nil
+	if err == nil {
+		d.log.Info("nothing is carried: devices and ports go", "mode", now.Mode)
 	}
-	d.log.Info("nothing is carried: devices and ports go", "mode", now.Mode)
-	return next
+	return next, err
+}
+
+// backoff spaces attempts that fail.
+type backoff struct {
+	pause time.Duration // 0: none has failed
+	until time.Time
+	said  string // the last error
+}
+
+// Bounds of the pause between attempts.
+const (
+	leastBackoff = time.Second
+	mostBackoff  = 5 * time.Minute
+)
+
+// over reports whether it is time for an attempt.
+func (b *backoff) over(now time.Time) bool { return !now.Before(b.until) }
+
+// note takes in what came of one, and reports whether it is news.
+func (b *backoff) note(err error, now time.Time) bool {
+	if err == nil {
+		*b = backoff{}
+		return false
+	}
+	b.pause = min(max(2*b.pause, leastBackoff), mostBackoff)
+	b.until = now.Add(b.pause)
+	news := b.said != err.Error()
+	b.said = err.Error()
+	return news
 }
 
 // busy reports whether the gateway has to stay what it is.

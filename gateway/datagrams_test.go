@@ -255,15 +255,15 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 	})
 }
 
-// TestDatagramsLeftNative: the programs count what they left native, of both protocols
-// together.
+// TestDatagramsLeftNative: the programs count what they left native, each protocol by itself.
 func TestDatagramsLeftNative(t *testing.T) {
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, loopback.FreePort(t)), newFakeDatagrams(t))
 	tuple := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 2)}
 	g.onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: tuple, Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
 	steer := g.steer.(*fakeSteering)
 	steer.mu.Lock()
-	steer.counters.Native[ebpf.SideClient] = map[uint8]uint64{uint8(negotiate.ReasonPeerDead): 3}
+	steer.counters.Native[ebpf.SideClient] = map[uint8]uint64{uint8(negotiate.ReasonPeerDead): 2}
+	steer.counters.Datagrams[ebpf.SideClient] = map[uint8]uint64{uint8(negotiate.ReasonPeerDead): 1}
 	steer.mu.Unlock()
 	snap := g.Snapshot()
 	require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)

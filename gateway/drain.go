@@ -42,14 +42,27 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
-	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if g.heir != nil {
+		return g.heir.Drain(timeout)
+	}
+	if err := g.refuseDrained(); err != nil {
 		return nil, err
 	}
-	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
 	now, flows := time.Now(), len(g.all())
 	g.log.Info("draining", "timeout", timeout, "flows", flows)
 	g.drainer.Begin(flows, now, now.Add(timeout))
 	return g.drainer.Finished(), nil
+}
+
+// refuseDrained leaves new connections and datagrams native.
+func (g *gateway) refuseDrained() error {
+	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
+		return err
+	}
+	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
+	return nil
 }
 
 // Draining implements admin.Control.

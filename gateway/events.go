@@ -4,7 +4,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/report"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 // onEvent is called for every decision of the programs.
@@ -32,10 +31,8 @@ func (g *gateway) nativeDecision(e ebpf.Event) {
 	g.nextID++
 	id := g.nextID
 	g.mu.Unlock()
-	r := negotiate.Reason(e.Reason)
 	past := g.env.Native
 	if e.Proto == ebpf.ProtoUDP {
-		g.env.Counters.NativeDatagrams(r, report.SideOf(e.Side))
 		past = g.udp.native
 	}
 	info := report.Native(id, e)

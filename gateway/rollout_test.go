@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 )
 
@@ -62,7 +63,7 @@ func TestGuard(t *testing.T) {
 	require.NoError(t, g.reload(next))
 	ends := func(reason string, n int) {
 		for range n {
-			g.env.Counters.Ended(admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason}, admin.ByteCount{})
+			g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason})
 		}
 	}
 	now := time.Now()
@@ -123,7 +124,7 @@ func TestGuardFromTheStart(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(g.close)
 	for range 2 {
-		g.env.Counters.Ended(admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"}, admin.ByteCount{})
+		g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"})
 	}
 	g.host.Link = p.g[0].host.Link // now it carries
 	g.watchOver(time.Now())

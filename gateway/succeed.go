@@ -22,7 +22,12 @@ func (g *gateway) inherit(old *gateway) error {
 	if err := old.trials.Move(g.steer, g.cfg); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	g.trials, old.heir = old.trials, g
+	g.trials, old.heir, g.drainer = old.trials, g, old.drainer
+	if g.drainer.Draining() { // it was asked to while another one took its place
+		if err := g.refuseDrained(); err != nil {
+			return err
+		}
+	}
 	before := old.live.Load()
 	g.past = &counts
 	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})

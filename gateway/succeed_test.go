@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -13,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // retiring is a datapath that leaves new connections to another.
@@ -61,4 +64,95 @@ func TestInheritOptIns(t *testing.T) {
 	after.counters.Decided[0].Accelerate = 2
 	counts[1].Count = 8
 	require.ElementsMatch(t, counts, next.Snapshot().Decisions)
+}
+
+// A drain that is asked for while another gateway takes the place of one, before or behind
+// the moment it inherits, is that one's.
+func TestDrainWhileReplaced(t *testing.T) {
+	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()
+	begin := func() *gateway {
+		g, err := newGateway(cfg, Host{Steering: newFakeSteering(), Beside: retiring{}}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		t.Cleanup(g.close)
+		return g
+	}
+	for _, late := range []bool{false, true} {
+		old, next := begin(), begin()
+		var board admin.Board
+		board.Hang(old)
+		loops, stop := context.WithCancel(t.Context())
+		stop()
+		require.NoError(t, old.awaitDrain(loops), "it ends with the loops")
+		if late {
+			require.NoError(t, next.inherit(old))
+		}
+		over, err := board.Drain(time.Second)
+		require.NoError(t, err)
+		if !late {
+			require.NoError(t, next.inherit(old))
+		}
+		board.Hang(next)
+		require.True(t, board.Draining() != nil)
+		require.ErrorIs(t, next.awaitDrain(t.Context()), errDrained)
+		<-over
+		require.EqualValues(t, negotiate.ReasonDrained, next.steer.(*fakeSteering).refused)
+	}
+}
+
+// Attempts that fail are spaced, and tell each error once.
+func TestBackoff(t *testing.T) {
+	var b backoff
+	now := time.Now()
+	require.True(t, b.over(now))
+	require.True(t, b.note(errStopping, now))
+	require.False(t, b.over(now.Add(leastBackoff-1)))
+	now = now.Add(leastBackoff)
+	require.True(t, b.over(now))
+	require.False(t, b.note(errStopping, now))
+	require.False(t, b.over(now.Add(2*leastBackoff-1)))
+	for range 20 {
+		require.False(t, b.note(errStopping, now))
+	}
+	require.True(t, b.over(now.Add(mostBackoff)))
+	require.True(t, b.note(errDrained, now))
+	require.False(t, b.note(nil, now))
+	require.True(t, b.over(now))
+}
+
+// hookedCounters runs something between a look at the counters and its use.
+type hookedCounters struct {
+	*fakeSteering
+	behind func()
+}
+
+func (s *hookedCounters) Counters() (ebpf.Counters, error) {
+	c, err := s.fakeSteering.Counters()
+	if f := s.behind; f != nil {
+		s.behind = nil
+		f()
+	}
+	return c, err
+}
+
+// A reload closes the book of decisions while a scrape is made of it.
+func TestDecisionsBesideReload(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	next := g.cfg
+	next.Policy = []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}}
+	require.NoError(t, g.reload(next))
+	set := func(n uint64) {
+		steer.mu.Lock()
+		defer steer.mu.Unlock()
+		steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: n}}
+	}
+	set(10)
+	next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: config.ActionAccelerate}}
+	g.steer = &hookedCounters{steer, func() {
+		set(11) // one more connection
+		require.NoError(t, g.reload(next))
+	}}
+	for _, d := range g.Snapshot().Decisions {
+		require.LessOrEqual(t, d.Count, uint64(11), "%+v", d)
+	}
 }

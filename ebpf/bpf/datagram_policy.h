@@ -161,7 +161,7 @@ static __noinline int tell(const struct flow_key *k, struct dgram *d, u8 kind, u
 		if (d->told == reason)
 			return 0;
 		d->told = reason;
-		count_native(d->side, reason);
+		count_native(SIDE_DATAGRAM | d->side, reason);
 	}
 	struct note n = { .key = k, .kind = kind, .reason = reason, .side = d->side, .rule = d->rule, .proto = PROTO_UDP };
 	return emit(&n);

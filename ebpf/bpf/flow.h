@@ -113,6 +113,8 @@ static __noinline int emit(struct note *n)
 	return 0;
 }
 
+/* count_native counts a connection, or with SIDE_DATAGRAM in its side a tuple of UDP, that
+ * is left to the kernel. */
 static __always_inline void count_native(u8 side, u8 reason)
 {
 	u32 slot = side * REASON_SLOTS + (reason & (REASON_SLOTS - 1));

@@ -67,6 +67,7 @@ struct flow {
 
 #define SIDE_CLIENT 0
 #define SIDE_SERVER 1
+#define SIDE_DATAGRAM 2 /* beside them, where counters tell UDP from TCP */
 #define NO_RULE 255
 #define RULE_SLOTS 65 /* the last one is for no rule */
 
@@ -408,7 +409,7 @@ struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * REASON_SLOTS); __type(key, u32); __type(value, u64); } smcgw_native SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 4 * REASON_SLOTS); __type(key, u32); __type(value, u64); } smcgw_native SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * RULE_SLOTS); __type(key, u32); __type(value, u64); } smcgw_decided SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, STAT_SLOTS); __type(key, u32); __type(value, u64); } smcgw_stats SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct flow); } smcgw_scratch SEC(".maps");

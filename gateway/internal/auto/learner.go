@@ -124,7 +124,8 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 // learnNative takes in what the steering has counted of native connections.
 func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) (do ebpf.Service, tell bool) {
 	s := l.service(at, now)
-	if c.Watched < s.counted.Watched || c.Bytes < s.counted.Bytes || c.Lasted < s.counted.Lasted || c.Ended < s.counted.Ended { // it had forgotten the service
+	if was := s.counted; c.Watched < was.Watched || c.Bytes < was.Bytes || c.Lasted < was.Lasted || c.Ended < was.Ended ||
+		c.Moved < was.Moved || c.Segments < was.Segments || c.Took < was.Took { // it had forgotten the service
 		s.counted = ebpf.Service{}
 	}
 	ended := rate{

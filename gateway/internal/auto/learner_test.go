@@ -357,3 +357,20 @@ func ended(c ebpf.Service, bytes uint64, took time.Duration) ebpf.Service {
 	c.Ended, c.Moved, c.Took, c.Segments = c.Ended+1, c.Moved+bytes, c.Took+took, c.Segments+bytes/1448+2
 	return c
 }
+
+// The programs' table (LRU) forgets a service while it is native, and counts it anew from 0:
+// as many connections have ended as before, but they moved less.
+func TestForgottenWhileNative(t *testing.T) {
+	l := newLearner(time.Minute)
+	l.peers[autoAt.Addr()] = &met{carrier: config.CarrierSoft}
+	now := autoClock
+	c := ebpf.Service{
+		Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceSampling, Ended: 2, Moved: 1_600_000, Segments: 1300, Took: 50 * time.Second,
+	}
+	_, tell := l.learnNative(autoAt, c, now)
+	require.True(t, tell)
+	require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
+	c.Ended, c.Moved, c.Segments, c.Took = 3, 3000, 12, 30*time.Millisecond
+	do, tell := l.learnNative(autoAt, c, now.Add(2*time.Minute))
+	require.False(t, tell && do.State == ebpf.ServiceSampling && do.Tokens > 0, "a sample of a service of 1 KB a connection")
+}

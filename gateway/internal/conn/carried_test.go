@@ -333,3 +333,29 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	}
 	p.empty(t)
 }
+
+// A scrape between the moment a flow leaves the table and the one it is added to the totals.
+func TestBytesOfTheEnded(t *testing.T) {
+	p := newPair(t)
+	g := p.g[0]
+	var at []uint64
+	unlink := g.Unlink
+	g.Unlink = func(f *Flow) {
+		unlink(f)
+		at = append(at, g.snapshot().BytesTotal[config.CarrierShm].Tx)
+	}
+	c := p.dial(t, negotiate.CarrierSHM)
+	const n = 100_000
+	go func() { _, _ = c.app[0].Write(make([]byte, n)) }()
+	_, err := io.ReadFull(c.app[1], make([]byte, n))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return g.snapshot().BytesTotal[config.CarrierShm].Tx == n }, time.Minute, time.Millisecond)
+	require.NoError(t, c.app[0].Close())
+	require.NoError(t, c.app[1].Close())
+	c.over(t)
+	require.EqualValues(t, n, g.snapshot().BytesTotal[config.CarrierShm].Tx)
+	require.NotEmpty(t, at)
+	for _, v := range at {
+		require.EqualValues(t, n, v, "smcgw_bytes_total went from %d to %d and back", n, v)
+	}
+}

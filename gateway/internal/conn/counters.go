@@ -15,9 +15,9 @@ import (
 type Counters struct {
 	mu        sync.Mutex // guards everything below
 	flows     map[config.Carrier]uint64
+	live      map[*Flow]struct{}                 // that are carried now
 	bytes     map[config.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
-	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
 	handshake map[config.Carrier]*admin.Histogram
 	durations map[config.Carrier]*admin.Histogram
 	roundTrip *admin.Histogram
@@ -34,19 +34,20 @@ type fallbackKey struct {
 // NewCounters returns counters that are all 0.
 func NewCounters() *Counters {
 	return &Counters{
-		flows: map[config.Carrier]uint64{}, bytes: map[config.Carrier]admin.ByteCount{},
+		flows: map[config.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[config.Carrier]admin.ByteCount{},
 		demotions: map[admin.DemotionCount]uint64{},
-		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
+		fallbacks: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
 		stalls: map[config.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
 		durations: map[config.Carrier]*admin.Histogram{}, roundTrip: admin.NewSetupHistogram(),
 	}
 }
 
 // carried counts a flow that begins to be carried. The round trip is that of SYN and
-// SYN-ACK, 0: not known.
-func (c *Counters) carried(by config.Carrier, after, roundTrip time.Duration) {
+// SYN-ACK, 0: not known. From here to [Counters.Ended] its bytes are in the totals.
+func (c *Counters) carried(f *Flow, by config.Carrier, after, roundTrip time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.live[f] = struct{}{}
 	c.flows[by]++
 	if c.handshake[by] == nil {
 		c.handshake[by] = admin.NewSetupHistogram()
@@ -67,20 +68,6 @@ func (c *Counters) Fallback(r negotiate.Reason, s config.Side) {
 	c.fallbacks[fallbackKey{r, s}]++
 }
 
-// NativeDatagrams counts a tuple of UDP that is native.
-func (c *Counters) NativeDatagrams(r negotiate.Reason, s config.Side) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.datagrams[fallbackKey{r, s}]++
-}
-
-// OfDatagrams returns how many tuples of UDP there were among native decisions.
-func (c *Counters) OfDatagrams(r negotiate.Reason, s config.Side) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.datagrams[fallbackKey{r, s}]
-}
-
 // stalled counts a flow that stood still.
 func (c *Counters) stalled(by config.Carrier) {
 	c.mu.Lock()
@@ -90,13 +77,14 @@ func (c *Counters) stalled(by config.Carrier) {
 
 // Ended counts the end of a flow that was carried, and adds its bytes to the totals of its
 // carrier.
-func (c *Counters) Ended(info admin.ConnInfo, n admin.ByteCount) {
+func (c *Counters) Ended(f *Flow, info admin.ConnInfo) {
 	if info.Carrier == config.CarrierNone {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addLocked(info.Carrier, n)
+	delete(c.live, f)
+	f.addBytes(c.bytes)
 	c.ends[endOf(info)]++
 	if c.durations[info.Carrier] == nil {
 		c.durations[info.Carrier] = admin.NewLifeHistogram()
@@ -112,18 +100,13 @@ func endOf(info admin.ConnInfo) admin.EndCount {
 	return admin.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
 }
 
-func (c *Counters) addLocked(by config.Carrier, n admin.ByteCount) {
-	b := c.bytes[by]
-	b.Tx += n.Tx
-	b.Rx += n.Rx
-	c.bytes[by] = b
-}
-
-// demoted counts a flow that leaves a carrier, and what that has carried of it.
-func (c *Counters) demoted(from config.Carrier, cause string, n admin.ByteCount) {
+// demoted counts a flow that leaves a carrier, and what that has carried of it; leave has
+// the flow belong to another one.
+func (c *Counters) demoted(f *Flow, from config.Carrier, cause string, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addLocked(from, n)
+	f.addBytes(c.bytes)
+	leave()
 	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
 }
 
@@ -147,6 +130,9 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 	defer c.mu.Unlock()
 	maps.Copy(s.FlowsTotal, c.flows)
 	maps.Copy(s.BytesTotal, c.bytes)
+	for f := range c.live {
+		f.addBytes(s.BytesTotal)
+	}
 	s.Stalls = maps.Clone(c.stalls)
 	for by, h := range c.handshake {
 		s.Handshakes[by] = h.Snapshot()

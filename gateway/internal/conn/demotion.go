@@ -45,10 +45,13 @@ func (c *carry) drain(cause string) {
 // leave hands the flow over to the relay. The old carrier keeps the bytes that it carried.
 func (c *carry) leave(cause string) {
 	f := c.f
-	from, booked := f.view().carrier, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+	from := f.view().carrier
 	f.relay, f.carries = newRelay(f, f.ctl), nil
-	f.show(func(v *view) { v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, booked })
-	f.env.Counters.demoted(from, cause, booked)
+	f.env.Counters.demoted(f, from, cause, func() {
+		f.show(func(v *view) {
+			v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+		})
+	})
 	f.tell(admin.EventDemoted)
 	c.Shard.SetTimer(&c.patience, time.Time{})
 	sent, written := c.Depart()

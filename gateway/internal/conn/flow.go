@@ -154,7 +154,7 @@ func (f *Flow) answered(a *negotiate.Accept) (outdated bool) {
 	return outdated
 }
 
-// AddTo adds the connection to those that are carried now, and its bytes to the totals.
+// AddTo adds the connection to those that are carried now.
 func (f *Flow) AddTo(s *admin.Snapshot) {
 	by := f.Carrier()
 	if by == config.CarrierNone {
@@ -162,16 +162,15 @@ func (f *Flow) AddTo(s *admin.Snapshot) {
 	}
 	s.Flows[by]++
 	s.AddRing(by, f.ring.use())
-	b, n := s.BytesTotal[by], f.carriedBytes()
-	b.Tx += n.Tx
-	b.Rx += n.Rx
-	s.BytesTotal[by] = b
 }
 
-// carriedBytes returns what the flow's present carrier has carried.
-func (f *Flow) carriedBytes() admin.ByteCount {
-	booked := f.view().booked
-	return admin.ByteCount{Tx: f.tx.Load() - booked.Tx, Rx: f.rx.Load() - booked.Rx}
+// addBytes adds what the flow's present carrier has carried to the totals.
+func (f *Flow) addBytes(totals map[config.Carrier]admin.ByteCount) {
+	v := f.view()
+	b := totals[v.carrier]
+	b.Tx += f.tx.Load() - v.booked.Tx
+	b.Rx += f.rx.Load() - v.booked.Rx
+	totals[v.carrier] = b
 }
 
 // tell gives an event to the readers of the feed.
@@ -201,7 +200,7 @@ func (f *Flow) debug(msg string, args ...any) {
 func (f *Flow) begins(by config.Carrier) {
 	f.show(func(v *view) { v.carrier = by })
 	f.noted()
-	f.env.Counters.carried(by, time.Since(f.start), f.rtt)
+	f.env.Counters.carried(f, by, time.Since(f.start), f.rtt)
 	f.env.Lines.Carried(func() admin.ConnInfo { return f.Info(time.Now()) })
 	f.tell(admin.EventCarried)
 }

@@ -121,7 +121,7 @@ func (f *Flow) bury(end admin.End) {
 	f.env.Unlink(f)
 	info := f.Info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
-	f.env.Counters.Ended(info, f.carriedBytes())
+	f.env.Counters.Ended(f, info)
 	f.env.Lines.Ended(info)
 	f.learn(true, time.Now())
 	switch end {

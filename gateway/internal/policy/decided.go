@@ -65,6 +65,7 @@ func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided, ane
 func Sum(c, past ebpf.Counters) ebpf.Counters {
 	for side := range c.Native {
 		c.Native[side] = added(c.Native[side], past.Native[side])
+		c.Datagrams[side] = added(c.Datagrams[side], past.Datagrams[side])
 	}
 	c.Stats = added(c.Stats, past.Stats)
 	return c

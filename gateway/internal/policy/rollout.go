@@ -19,7 +19,7 @@ type Progress struct {
 	steer RolloutSteering
 	log   *slog.Logger
 
-	mu    sync.Mutex // guards everything below
+	mu    sync.Mutex // guards everything below, and that the datapath has it
 	of    config.Rollout
 	since time.Time
 	now   config.Share
@@ -39,11 +39,15 @@ func (p *Progress) Share() config.Share {
 
 // Begin begins another rollout.
 func (p *Progress) Begin(of config.Rollout) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.beginLocked(of)
+}
+
+func (p *Progress) beginLocked(of config.Rollout) error {
 	if err := p.steer.SetRollout(rollout(of, of.At(0))); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.of, p.since, p.now = of, time.Now(), of.At(0)
 	return nil
 }
@@ -51,12 +55,11 @@ func (p *Progress) Begin(of config.Rollout) error {
 // Configure begins that of a configuration, unless it is under way.
 func (p *Progress) Configure(next config.Rollout) {
 	p.mu.Lock()
-	same := p.of == next
-	p.mu.Unlock()
-	if same {
+	defer p.mu.Unlock()
+	if p.of == next {
 		return
 	}
-	if err := p.Begin(next); err != nil {
+	if err := p.beginLocked(next); err != nil {
 		p.log.Warn("share of connections", "percent", next.At(0), "error", err)
 	}
 }
@@ -73,17 +76,17 @@ func (p *Progress) Follow(other *Progress) {
 	}
 }
 
-// Grow lets the share follow its ramp.
+// Grow lets the share follow its ramp. What the datapath refuses is tried again the next time.
 func (p *Progress) Grow(now time.Time) {
 	p.mu.Lock()
-	of, share := p.of, p.of.At(now.Sub(p.since))
-	changed := share != p.now
-	p.now = share
-	p.mu.Unlock()
-	if !changed {
+	defer p.mu.Unlock()
+	share := p.of.At(now.Sub(p.since))
+	if share == p.now {
 		return
 	}
-	if err := p.steer.SetRollout(rollout(of, share)); err != nil {
+	if err := p.steer.SetRollout(rollout(p.of, share)); err != nil {
 		p.log.Warn("share of connections", "percent", share, "error", err)
+		return
 	}
+	p.now = share
 }

@@ -11,9 +11,10 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/machine"
 )
 
-// switchPatience is how long a daemon may take to switch before the file alone
+// switchPatience is how long each daemon may take to switch before the file alone
 // must do.
 const switchPatience = 3 * time.Second
 
@@ -36,10 +37,8 @@ func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 	var configPath, stateDir string
 	var now bool
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), switchPatience)
-		defer cancel()
 		if configPath == "" && stateDir == "" && e.socket == "" {
-			return e.switchMachine(ctx, off, now)
+			return e.switchMachine(cmd.Context(), off, now)
 		}
 		cfg, err := e.configFor(configPath)
 		if err != nil {
@@ -48,7 +47,7 @@ func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 		if stateDir != "" {
 			cfg.StateDir = stateDir
 		}
-		return e.switchOne(ctx, cfg, off, now, configPath != "" || stateDir != "")
+		return e.switchOne(cmd.Context(), cfg, off, now, configPath != "" || stateDir != "")
 	}
 	addConfigFlag(c, &configPath, "")
 	if off {
@@ -69,6 +68,8 @@ func tellOff(ctx context.Context, c *admin.Client, off, now bool) (admin.Result,
 // switchOne switches the gateway that was named: it tells the daemon, and writes the file
 // if the place of that was named.
 func (e *env) switchOne(ctx context.Context, cfg config.Config, off, now, placed bool) error {
+	ctx, cancel := context.WithTimeout(ctx, switchPatience)
+	defer cancel()
 	c := e.client(cfg.Admin)
 	defer c.Close()
 	res, err := tellOff(ctx, c, off, now)
@@ -92,31 +93,23 @@ func (e *env) switchOne(ctx context.Context, cfg config.Config, off, now, placed
 // that will run find the file.
 func (e *env) switchMachine(ctx context.Context, off, now bool) error {
 	flag := e.machineOff
-	missed := []error{flag.Set(off)}
+	errFlag := flag.Set(off)
 	found, err := e.gateways(ctx)
-	missed = append(missed, err)
-	var said []string
-	for _, g := range found {
-		if g.Socket == "" {
-			missed = append(missed, fmt.Errorf("%v was not told: it does not answer, or you are not root; name its -c or --socket", g))
-			continue
-		}
-		c := admin.NewClient(g.Socket)
-		res, err := tellOff(ctx, c, off, now)
-		c.Close()
-		if err != nil {
-			missed = append(missed, fmt.Errorf("%v: %w", g, err))
-			continue
-		}
-		said = append(said, fmt.Sprintf("%v: %s", g, res.Message))
-	}
-	if len(found) == 0 && missed[0] == nil {
+	said, missed := machine.Tell(ctx, found, switchPatience, func(ctx context.Context, c *admin.Client) (admin.Result, error) {
+		return tellOff(ctx, c, off, now)
+	})
+	missed = append([]error{errFlag, err}, missed...)
+	if len(found) == 0 && errFlag == nil {
 		said = append(said, switchMessage(off, flag, "all that are started"))
 	}
 	if len(said) > 0 {
 		err = e.done(admin.Result{Verb: switchName(off), Message: strings.Join(said, "\n"), Count: len(found)})
+		missed = append(missed, err)
 	}
-	return errors.Join(append(missed, err)...)
+	if err := errors.Join(missed...); err != nil {
+		return &exitError{exitFailed, err} // others may have answered
+	}
+	return nil
 }
 
 func switchName(off bool) string {

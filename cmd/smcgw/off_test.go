@@ -5,7 +5,9 @@ import (
 	"context"
 	"net"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,6 +73,41 @@ func TestSwitchOfTheMachine(t *testing.T) {
 	status, out, _ = run(nil, "on")
 	require.Zero(t, status)
 	require.Equal(t, "no daemon answers; "+file.Path()+" is gone\n", out)
+}
+
+// TestSwitchPastAHungGateway: gateways that do not answer keep the order from no other, and
+// each has its own time for it.
+func TestSwitchPastAHungGateway(t *testing.T) {
+	var found []machine.Found
+	var daemons []*fakeDaemon
+	var paths []string
+	for range 3 {
+		hung, err := net.Listen("unix", t.TempDir()+"/hung.sock") // connections are made, and no answer comes
+		require.NoError(t, err)
+		defer hung.Close()
+		d, cfg := serveFake(t, "")
+		daemons, paths = append(daemons, d), append(paths, hung.Addr().String(), cfg.Admin)
+	}
+	for i, path := range paths {
+		found = append(found, machine.Found{PID: 40 + i, Here: true, Path: path, Socket: path})
+	}
+	var stdout, stderr bytes.Buffer
+	e := &env{
+		stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }, machineOff: admin.NewOffFlag(t.TempDir()),
+		gateways: func(context.Context) ([]machine.Found, error) { return found, nil },
+	}
+	begun := time.Now()
+	require.Equal(t, exitFailed, run(t.Context(), e, []string{"off", "--now"}))
+	require.Less(t, time.Since(begun), 2*switchPatience, "they wait at the same time")
+	for _, d := range daemons {
+		require.Equal(t, config.ModeOff, d.Status().Mode)
+	}
+	told, missed := strings.Split(stdout.String(), "\n"), strings.Split(stderr.String(), "\n")
+	for i := range daemons {
+		require.Contains(t, told[i], found[2*i+1].String())
+		require.Contains(t, missed[i], found[2*i].String())
+		require.Contains(t, missed[i], admin.ErrDaemonUnreachable.Error())
+	}
 }
 
 // TestCleanupSays: it names what it removes, and a gateway that it has missed.

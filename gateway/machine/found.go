@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -41,13 +42,22 @@ func (f Found) String() string {
 	return s
 }
 
+const (
+	// searchPatience bounds a search, answerPatience the wait for one process.
+	searchPatience = 5 * time.Second
+	answerPatience = 2 * time.Second
+)
+
 // ownDevice begins the names of the devices that only a gateway has.
 const ownDevice = "smcgw-"
 
 // Find lists the gateways of this machine that the caller can see, those that drain
 // too: by the devices that they hold, which only a privileged process can make. What they
-// were configured to be does not matter. It takes root to find the sockets.
+// were configured to be does not matter. It takes root to find the sockets. One that does
+// not answer keeps no other waiting.
 func Find(ctx context.Context) ([]Found, error) {
+	ctx, cancel := context.WithTimeout(ctx, searchPatience)
+	defer cancel()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -77,12 +87,19 @@ func Find(ctx context.Context) ([]Found, error) {
 		}
 	}
 	var list []Found
+	var mu sync.Mutex // guards list
+	var asked sync.WaitGroup
 	for ns, pids := range spaces {
-		for _, f := range findIn(ctx, pids) {
-			f.Namespace, f.Here = ns, ns == own
-			list = append(list, f)
-		}
+		asked.Go(func() {
+			for _, f := range findIn(ctx, pids) {
+				f.Namespace, f.Here = ns, ns == own
+				mu.Lock()
+				list = append(list, f)
+				mu.Unlock()
+			}
+		})
 	}
+	asked.Wait()
 	slices.SortFunc(list, func(a, b Found) int { return a.PID - b.PID })
 	return list, nil
 }
@@ -98,21 +115,37 @@ func hasOwnDevice(pid int) bool {
 	return false
 }
 
+// suspect is a process that may be of a gateway.
+type suspect struct {
+	pid     int
+	sockets map[string]bool
+	found   Found
+	answers bool
+}
+
 // findIn lists the gateways among the processes of a namespace in which there are any.
 func findIn(ctx context.Context, pids []int) (list []Found) {
+	var suspects []*suspect
 	var silent []int // hold devices and have no socket that answers
 	for _, pid := range pids {
 		holds, sockets, err := holdsDevices(pid)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && looksLikeOne(pid) {
 			silent = append(silent, pid)
 		}
-		if !holds {
-			continue
+		if holds {
+			suspects = append(suspects, &suspect{pid: pid, sockets: sockets})
 		}
-		if f, ok := answering(ctx, pid, sockets); ok {
-			list = append(list, f)
+	}
+	var asked sync.WaitGroup
+	for _, s := range suspects {
+		asked.Go(func() { s.found, s.answers = answering(ctx, s.pid, s.sockets) })
+	}
+	asked.Wait()
+	for _, s := range suspects {
+		if s.answers {
+			list = append(list, s.found)
 		} else {
-			silent = append(silent, pid)
+			silent = append(silent, s.pid)
 		}
 	}
 	guardians := map[int]bool{}
@@ -156,6 +189,8 @@ func holdsDevices(pid int) (holds bool, sockets map[string]bool, err error) {
 
 // answering looks for the admin socket among the sockets of a process.
 func answering(ctx context.Context, pid int, sockets map[string]bool) (Found, bool) {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
 	table, _ := os.ReadFile(process.File(pid, "net/unix"))
 	for line := range strings.Lines(string(table)) {
 		// Num RefCount Protocol Flags Type St Inode Path
@@ -177,8 +212,6 @@ func answering(ctx context.Context, pid int, sockets map[string]bool) (Found, bo
 
 // answers reports whether a process answers as a gateway on a socket.
 func answers(ctx context.Context, socket string, pid int) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	c := admin.NewClient(socket)
 	defer c.Close()
 	if at, err := c.DaemonPID(ctx); err != nil || at != pid {

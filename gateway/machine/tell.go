@@ -1,0 +1,46 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+// Tell gives gateways an order, all at the same time: each has its own patience for it, so
+// one that does not answer keeps the order from no other. What they said, and which were
+// missed, is in the order of the list.
+func Tell(ctx context.Context, list []Found, patience time.Duration, order func(context.Context, *admin.Client) (admin.Result, error)) (said []string, missed []error) {
+	results, errs := make([]admin.Result, len(list)), make([]error, len(list))
+	var told sync.WaitGroup
+	for i, f := range list {
+		told.Go(func() { results[i], errs[i] = f.tell(ctx, patience, order) })
+	}
+	told.Wait()
+	for i, f := range list {
+		if errs[i] != nil {
+			missed = append(missed, errs[i])
+			continue
+		}
+		said = append(said, fmt.Sprintf("%v: %s", f, results[i].Message))
+	}
+	return said, missed
+}
+
+// tell gives one gateway the order.
+func (f Found) tell(ctx context.Context, patience time.Duration, order func(context.Context, *admin.Client) (admin.Result, error)) (admin.Result, error) {
+	if f.Socket == "" {
+		return admin.Result{}, fmt.Errorf("%v was not told: it does not answer, or you are not root; name its -c or --socket", f)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c := admin.NewClient(f.Socket)
+	defer c.Close()
+	res, err := order(ctx, c)
+	if err != nil {
+		return res, fmt.Errorf("%v: %w", f, err)
+	}
+	return res, nil
+}

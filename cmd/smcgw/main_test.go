@@ -23,6 +23,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/machine"
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 func onHost(h sysfs.Host, examined *fakeHost) {
 	e := osEnv()
 	examined.rdma, e.host = h, examined
+	e.gateways = func(context.Context) ([]machine.Found, error) { return nil, nil } // other tests have some
 	e.rdma = func() (sysfs.Host, error) { return h, nil }
 	os.Exit(run(context.Background(), e, os.Args[1:]))
 }

@@ -27,8 +27,9 @@ restarts. Connections that are carried go on, unless --now has them reset. It
 needs no running daemon: the switch is a file.
 
 Without flags it switches all gateways of this machine, whatever their
-configuration and network namespace: it tells those that run, and fails if it
-missed one. With -c, --socket or --state-dir it switches the one that is named.`,
+configuration, mode and network namespace: it tells those that run, and fails if
+it missed one. With -c, --socket or --state-dir it switches the one that is
+named.`,
 	})
 }
 

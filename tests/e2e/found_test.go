@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFound: gateways are found without knowing their configuration, in any namespace,
-// also one that drains and one that does not answer.
+// TestFound: gateways are found without knowing their configuration, in any namespace and
+// mode, also one that drains and one that does not answer.
 func TestFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -39,6 +39,17 @@ func TestFound(t *testing.T) {
 	g.frozen(func() {
 		f := found(g.proc.Pid())
 		require.Equal(t, machine.Found{PID: g.proc.Pid(), Namespace: f.Namespace}, f)
+	})
+	g.stop()
+	require.Zero(t, found(daemon).PID)
+
+	g = w.up(w.h2, settings{Mode: "observe"}) // which has no devices
+	daemon = g.daemon()
+	require.Equal(t, g.socket, found(daemon).Path)
+	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is none")
+	g.frozen(func() {
+		f := found(daemon)
+		require.Equal(t, machine.Found{PID: daemon, Namespace: f.Namespace}, f)
 	})
 	g.stop()
 	require.Zero(t, found(daemon).PID)

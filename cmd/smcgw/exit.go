@@ -51,9 +51,10 @@ func (e *env) status(err error) int {
 	case errors.Is(err, admin.ErrDaemonUnreachable):
 		status = exitUnreachable
 	}
-	if !errors.Is(err, errSaid) {
-		fmt.Fprintln(e.stderr, "smcgw:", err)
+	if errors.Is(err, errSaid) { // the status may be that of another program
+		return status
 	}
+	fmt.Fprintln(e.stderr, "smcgw:", err)
 	if status == exitUsage {
 		fmt.Fprintln(e.stderr, `See "smcgw --help".`)
 	}

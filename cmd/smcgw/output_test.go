@@ -69,6 +69,7 @@ func TestExitStatuses(t *testing.T) {
 		{errors.New("x"), false, exitUsage},
 		{usagef("x"), true, exitUsage},
 		{fmt.Errorf("a: %w", admin.ErrDaemonUnreachable), true, exitUnreachable},
+		{&exitError{exitUsage, errSaid}, true, exitUsage}, // of the command of run
 		{&exitError{exitFindings, errSaid}, true, exitFindings},
 		{&exitError{exitDegraded, errSaid}, true, exitDegraded},
 	} {

@@ -32,7 +32,10 @@ found errors, or ping a native connection, 5 degraded (status --strict).`,
 		SilenceUsage:  true,
 		Args:          noArgs,
 		Version:       buildVersion(),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := c.ValidateFlagGroups(); err != nil { // the library does so behind this
+				return flagError(c, err)
+			}
 			e.started = true
 			return e.checkOutput()
 		},

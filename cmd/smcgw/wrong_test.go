@@ -103,6 +103,8 @@ var wrongCommands = []struct {
 	{40, "conns kill", 2, `conns takes no argument such as "kill"`},
 	{40, "conns --cloesd", 2, `conns: unknown flag: --cloesd (did you mean --closed?)`},
 	{40, "status -j", 2, `status: unknown shorthand flag: 'j' in -j`},
+	{40, "status --web --brief", 2, `status: if any flags in the group [web brief] are set none of the others can be; [brief web] were all set`},
+	{40, "status --web --strict --socket /nope/sock", 2, `[strict web] were all set`},
 	{40, "check -c", 2, `check: flag needs an argument: 'c' in -c`},
 	{40, "drain --timeout soon", 2, `drain: invalid argument "soon" for "--timeout" flag`},
 	{40, "codes peer_no_opt", 2, `"peer_no_opt" is not a reason (did you mean peer_no_option?); "smcgw codes" lists them`},

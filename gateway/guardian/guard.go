@@ -97,8 +97,13 @@ func notifySignals() chan os.Signal {
 	return ch
 }
 
+// panicStatus is that with which Go's runtime ends a program: behind a panic, a fatal
+// error or SIGQUIT.
+const panicStatus = 2
+
 // exitStatus reaps the daemon. Its own status is passed on; a signal is 1,
-// because the statuses of the program are a documented set.
+// because the statuses of the program are a documented set, and so is a panic: 2 means a
+// command line that was not understood, which the guardian has refused before.
 func exitStatus(cmd *exec.Cmd) (int, error) {
 	err := cmd.Wait()
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -107,6 +112,9 @@ func exitStatus(cmd *exec.Cmd) (int, error) {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return 1, fmt.Errorf("wait for daemon: %w", err)
+	}
+	if cmd.ProcessState.ExitCode() == panicStatus {
+		return 1, errors.New("daemon ended by a panic or a fatal error; standard error has the trace")
 	}
 	return cmd.ProcessState.ExitCode(), nil
 }

@@ -86,8 +86,12 @@ func TestFakeProgram(t *testing.T) {
 func fakeDaemon(w *Ward, dir, verb string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	if verb == "fail" {
+	switch verb {
+	case "fail":
 		return 3
+	case "panic":
+		go panic("as asked by a test") // which the test framework does not see
+		select {}
 	}
 	f, err := unix.Open(filepath.Join(dir, "beat"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 	hold, errHold := unix.Open(filepath.Join(dir, "fifo"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
@@ -292,6 +296,13 @@ func TestTheStatusIsPassedOn(t *testing.T) {
 	r := startFake(t, "run").protected()
 	r.signal(r.daemon, syscall.SIGTERM)
 	require.Equal(t, 4, r.status())
+}
+
+// The status of a panic is Go's own, 2, and means something else of this program.
+func TestAPanicIsAFailure(t *testing.T) {
+	r := startFake(t, "panic")
+	require.Equal(t, "error: daemon ended by a panic or a fatal error; standard error has the trace", r.line())
+	require.Equal(t, 1, r.status())
 }
 
 func TestSignalsAreForwardedOnce(t *testing.T) {

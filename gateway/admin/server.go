@@ -37,9 +37,10 @@ type Server struct {
 	off        OffFlag
 	log        *slog.Logger
 	succession *succession
-	scrape     tcpServer  // of metrics
-	shows      tcpServer  // of the status page
-	reuse      func(bool) // whether clients may keep their connections
+	missing    chan struct{} // told when a successor that failed keeps what is ours; has room for one
+	scrape     tcpServer     // of metrics
+	shows      tcpServer     // of the status page
+	reuse      func(bool)    // whether clients may keep their connections
 
 	// Page shows the gateway to people; nil: there is none. It is set before Serve.
 	Page http.Handler
@@ -76,7 +77,7 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 	}
 	s := &Server{
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
-		succession: newSuccession(), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
+		succession: newSuccession(), missing: make(chan struct{}, 1), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
 		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
 	}
 	if err := s.off.writable(); err != nil {
@@ -103,6 +104,7 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	s.reuse = srv.SetKeepAlivesEnabled
 	var wg sync.WaitGroup
 	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
+	wg.Go(func() { s.reclaimLoop(ctx) })
 	wg.Go(func() {
 		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
 	})

@@ -117,16 +117,17 @@ func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 	}
 }
 
-// moveBack undoes moveAside.
-func (s *adminSocket) moveBack() error {
+// moveBack undoes moveAside behind a process that dies. It can be repeated.
+func (s *adminSocket) moveBack(patience time.Duration) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at == s.path {
 		return nil
 	}
-	var err error
-	if s.lock, err = awaitLock(s.path+".lock", successorPatience); err != nil {
-		return err
+	if s.lock == nil {
+		if s.lock, err = awaitLock(s.path+".lock", patience); err != nil {
+			return err
+		}
 	}
 	if s.isAt(s.path) { // rename does nothing to two names of one file
 		err = os.Remove(s.at)

@@ -28,7 +28,7 @@ type successionState uint8
 //	  └────────────────────┴─────────────────────┘
 //	    lost: the successor is gone             what was yielded is taken back
 //
-// alone: everything is ours. claimed: the successor opens its datapath beside
+// alone: everything is ours, once a successor that hangs has ended. claimed: the successor opens its datapath beside
 // ours. yielded: new connections are native, and what only one gateway can have
 // (ports, admin socket) is free. left: new connections are the successor's; ours
 // are served to their end.
@@ -110,4 +110,14 @@ func (s *succession) lost(token string, takeBack func()) {
 		takeBack()
 	}
 	s.state, s.token = successionAlone, ""
+}
+
+// restore does what makes everything ours again, unless it is a successor's by now.
+func (s *succession) restore(do func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == successionYielded || s.state == successionLeft {
+		return nil
+	}
+	return do()
 }

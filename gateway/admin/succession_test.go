@@ -28,7 +28,8 @@ func (m *successionModel) do() error {
 
 // TestSuccessionModel: at most one process takes over at a time, steps come in
 // order and from it alone, what was yielded is taken back once and only if it has
-// not come to its end, and one that has is final.
+// not come to its end, nothing is restored that a successor has, and one that has come
+// to its end is final.
 func TestSuccessionModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &successionModel{s: newSuccession()}
@@ -62,6 +63,15 @@ func TestSuccessionModel(t *testing.T) {
 				}
 				require.Equal(t, before, m.taken)
 				m.state, m.holder = successionAlone, ""
+			},
+			"restore": func(t *rapid.T) {
+				restored := 0
+				require.NoError(t, m.s.restore(func() error { restored++; return nil }))
+				ours := m.state == successionAlone || m.state == successionClaimed
+				require.Equal(t, ours, restored == 1)
+				if ours {
+					require.ErrorIs(t, m.s.restore(func() error { return errStep }), errStep)
+				}
 			},
 			"": func(t *rapid.T) {
 				require.Equal(t, m.state, m.s.state)

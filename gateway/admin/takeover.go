@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -118,15 +119,58 @@ func (s *Server) yield() error {
 	return nil
 }
 
-// takeBack undoes yield, or as much of it as was done.
+// takeBack undoes yield, or as much of it as was done. reclaimLoop does what cannot be
+// done yet.
 func (s *Server) takeBack() {
 	s.reuse(true)
-	err := errors.Join(s.socket.moveBack(), s.listenTCP(), s.ctl.TakeBack())
+	err := s.reclaim(successorPatience)
 	if err != nil {
+		select {
+		case s.missing <- struct{}{}:
+		default:
+		}
+	}
+	if err = errors.Join(err, s.ctl.TakeBack()); err != nil {
 		s.log.Error("after a takeover that failed not all is as it was", "error", err)
 		return
 	}
 	s.log.Warn("takeover failed, this gateway goes on")
+}
+
+// reclaim takes the admin socket's place and the ports back, or as much of it as a
+// successor does not keep. It can be repeated.
+func (s *Server) reclaim(patience time.Duration) error {
+	return errors.Join(s.socket.moveBack(patience), s.listenTCP())
+}
+
+// reclaimEvery is how often it is looked whether a successor that hung has ended.
+const reclaimEvery = 100 * time.Millisecond
+
+// reclaimLoop has reclaim repeated until nothing is missing, whenever a successor keeps
+// something, until ctx ends.
+func (s *Server) reclaimLoop(ctx context.Context) {
+	var again <-chan time.Time // nil: nothing is missing
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.missing:
+		case <-again:
+			if again = nil; s.succession.restore(s.reclaimLater) == nil {
+				continue
+			}
+		}
+		again = time.After(reclaimEvery)
+	}
+}
+
+// reclaimLater is one turn of reclaimLoop.
+func (s *Server) reclaimLater() error {
+	err := s.reclaim(0)
+	if err == nil {
+		s.log.Warn("all is back after a takeover that failed")
+	}
+	return err
 }
 
 // postLeave leaves new connections to the successor for good.

@@ -221,3 +221,61 @@ func TestTheLockOfTheDeadIsAwaited(t *testing.T) {
 		require.NoError(t, lock.Close())
 	}
 }
+
+// A successor that hangs has the lock, the socket's place and the metrics port. The old
+// gateway takes them when that has ended, and no other gateway can start meanwhile.
+func TestTakeoverIsTakenBackFromASuccessorThatHangs(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Yield(t.Context()))
+	hung, err := Succeed(a.cfg, "2.0.0", nil)
+	require.NoError(t, err)
+	held.Close()
+	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	require.Equal(t, []string{"yield", "take back"}, a.ctl.taken(), "connections are its own")
+	aside := NewClient(a.cfg.Admin + config.DrainingSuffix)
+	defer aside.Close()
+	_, err = aside.Status(t.Context())
+	require.NoError(t, err)
+	_, err = Listen(a.cfg, "x", nil)
+	require.ErrorIs(t, err, errAdminInUse)
+
+	require.NoError(t, hung.Close())
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", a.cfg.Metrics.Listen)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil && a.server.socket.inPlace()
+	}, testPatience, time.Millisecond)
+	v, err := a.client.Version(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "1.2.3", v.Version)
+	require.NoFileExists(t, a.cfg.Admin+config.DrainingSuffix)
+	_, err = Listen(a.cfg, "x", nil)
+	require.ErrorIs(t, err, errAdminInUse, "the lock is back")
+	_, err = a.client.Reload(t.Context(), false)
+	require.NoError(t, err)
+	again, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	again.Close()
+}
+
+// A gateway that stops while a successor that hangs keeps its place leaves that alone.
+func TestStopBesideASuccessorThatHangs(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Yield(t.Context()))
+	hung, err := listenAdminSocket(a.cfg.Admin, true)
+	require.NoError(t, err)
+	held.Close()
+	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	a.stop()
+	require.NoFileExists(t, a.cfg.Admin+config.DrainingSuffix)
+	require.FileExists(t, a.cfg.Admin)
+	require.NoError(t, hung.Close())
+}

@@ -61,6 +61,7 @@ type Activator interface {
 type Predecessor struct {
 	neighbour ebpf.Neighbour
 	takeover  *admin.Takeover // nil: it drains already
+	asked     time.Time       // when the takeover began
 	o         Options
 	log       *slog.Logger
 	alone     bool // it has died meanwhile: there is no process to tell
@@ -77,11 +78,12 @@ func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, 
 	if opts.TakeOver {
 		c := admin.NewClient(cfg.Admin)
 		defer c.Close()
+		asked := time.Now()
 		t, err := c.TakeOver(ctx)
 		switch {
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
-			return &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, o: opts, log: log, beating: make(chan struct{})}, nil, nil
+			return &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, asked: asked, o: opts, log: log, beating: make(chan struct{})}, nil, nil
 		case !errors.Is(err, admin.ErrDaemonUnreachable):
 			return nil, nil, fmt.Errorf("take over: %w", err)
 		}
@@ -93,15 +95,31 @@ func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, 
 	}
 	c := admin.NewClient(cfg.Admin + config.DrainingSuffix)
 	defer c.Close()
-	n, err := c.Neighbour(ctx)
+	n, err := draining(ctx, c)
 	if errors.Is(err, admin.ErrDaemonUnreachable) {
 		return nil, server, nil
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), server.Close())
+		return nil, nil, errors.Join(fmt.Errorf("gateway at %s: %w", cfg.Admin+config.DrainingSuffix, err), server.Close())
 	}
 	log.Info("starting beside a gateway that drains", "generation", n.Generation)
 	return &Predecessor{neighbour: n, o: opts, log: log, beating: make(chan struct{})}, server, nil
+}
+
+// errServes is returned when a gateway took back what it had yielded, and its admin socket is
+// not in its place yet.
+var errServes = errors.New("serves new connections, after a takeover that failed: replace it (smcgw up --takeover), or end it (smcgw drain)")
+
+// draining asks a gateway that drains for its datapath.
+func draining(ctx context.Context, c *admin.Client) (ebpf.Neighbour, error) {
+	st, err := c.Status(ctx)
+	if err == nil && st.Draining == nil {
+		err = errServes
+	}
+	if err != nil {
+		return ebpf.Neighbour{}, err
+	}
+	return c.Neighbour(ctx)
 }
 
 // Place puts the datapath of a configuration beside that of the predecessor.
@@ -147,12 +165,17 @@ func died(ctx context.Context, err error) bool {
 	return errors.Is(err, admin.ErrDaemonUnreachable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 }
 
+// beatLimit is for how long after the begin of a takeover keepBeating may beat. The guardian ends
+// a process that hangs before the other gateway takes back what that still holds: ten seconds
+// after its last beat at most.
+const beatLimit = admin.TakeoverLimit - 15*time.Second
+
 // keepBeating says that this process lives while there is no gateway yet that
-// could, for as long as a takeover may last.
+// could, for beatLimit at most.
 func (p *Predecessor) keepBeating(beat func() error) {
 	tick := time.NewTicker(p.o.BeatEvery)
 	defer tick.Stop()
-	limit := time.NewTimer(admin.TakeoverLimit)
+	limit := time.NewTimer(time.Until(p.asked.Add(beatLimit)))
 	defer limit.Stop()
 	for {
 		_ = beat() // the guardian sees it if that fails

@@ -1,0 +1,97 @@
+package upgrade
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// fakeGateway is what an admin server asks of a gateway.
+type fakeGateway struct {
+	admin.Control
+	admin.MetricsSource
+	draining *admin.DrainInfo
+}
+
+func (f *fakeGateway) Status() admin.Status { return admin.Status{} }
+
+func (f *fakeGateway) Draining() *admin.DrainInfo { return f.draining }
+
+func (f *fakeGateway) Neighbour() (ebpf.Neighbour, error) {
+	return ebpf.Neighbour{Generation: 1, AppIndex: 3}, nil
+}
+
+func (f *fakeGateway) SetOff(bool) error { return nil }
+
+// serve has a gateway answer beside the admin socket of a configuration.
+func (f *fakeGateway) serve(t *testing.T, cfg config.Config) {
+	t.Helper()
+	cfg.Admin += config.DrainingSuffix
+	s, err := admin.Listen(cfg, "1.2.3", nil)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(ctx, f, f) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-over)
+	})
+}
+
+// TestBeginBeside: a gateway starts beside one that drains and beside none, and leaves the
+// admin socket to one that serves new connections.
+func TestBeginBeside(t *testing.T) {
+	o := Options{Logger: slog.New(slog.DiscardHandler), Version: "2.0.0"}
+	for name, tt := range map[string]struct {
+		beside *fakeGateway
+		err    error
+	}{
+		"none":   {},
+		"drains": {beside: &fakeGateway{draining: &admin.DrainInfo{Schema: admin.DrainSchema, Flows: 3}}},
+		"serves": {&fakeGateway{}, errServes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
+			if tt.beside != nil {
+				tt.beside.serve(t, cfg)
+			}
+			for _, o.TakeOver = range []bool{false, true} {
+				p, server, err := Begin(t.Context(), cfg, o)
+				require.ErrorIs(t, err, tt.err)
+				if err != nil {
+					require.ErrorContains(t, err, cfg.Admin+".old")
+					require.Nil(t, server)
+					require.NoFileExists(t, cfg.Admin)
+					continue
+				}
+				require.Equal(t, tt.beside != nil, p != nil)
+				p.Close()
+				require.NoError(t, server.Close())
+			}
+		})
+	}
+}
+
+// TestKeepBeating: a successor that hangs is late early enough for its guardian to end it
+// before the other gateway gives it up.
+func TestKeepBeating(t *testing.T) {
+	for _, opened := range []time.Duration{0, 20 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &Predecessor{asked: time.Now(), o: Options{BeatEvery: 100 * time.Millisecond}, beating: make(chan struct{})}
+			time.Sleep(opened)
+			beats := 0
+			p.keepBeating(func() error { beats++; return nil })
+			require.Equal(t, max(opened, 45*time.Second), time.Since(p.asked))
+			require.NotZero(t, beats)
+		})
+	}
+}

@@ -105,6 +105,7 @@ func (d *daemon) equip(g *gateway) {
 	}
 	d.requests = make(chan request)
 	g.renewal.Apply, g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.apply, d.opts.Load, d.opts.Program, d.opts.Manager
+	g.renewal.Follows = d.cfg.CheckReplace
 	d.page = page.New(&d.now, page.About{Host: hostName(), Version: d.opts.Version, Rules: func() int { return len(d.serving.Load().live.Load().Policy) }})
 	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(&d.now, d.opts.Version)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // TestReload: mode, policy and limits change while flows go on, and what was
@@ -134,4 +135,24 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, config.AccessOff, g.live.Load().Log.Access)
 	next.Log.Format = config.LogJSON
 	require.ErrorContains(t, g.reload(next), "log: takes a restart")
+}
+
+// TestAdminSocketStays: no gateway takes over at another admin socket, where it would not
+// find this one.
+func TestAdminSocketStays(t *testing.T) {
+	p := newGatewayPair(t)
+	g, next := p.g[0], p.g[0].cfg
+	next.Admin = filepath.Join(t.TempDir(), "other.sock")
+	at := g.cfg
+	at.Admin = filepath.Join(t.TempDir(), "a.sock")
+	server, err := admin.Listen(at, "1", nil)
+	require.NoError(t, err)
+	defer server.Close()
+	d := &daemon{cfg: at, admin: server, log: g.log, opts: RunOptions{
+		Program: &process.Program{Path: "/bin/false"}, Load: func() (config.Config, error) { return next, nil },
+	}}
+	d.equip(g)
+	_, err = g.Successor(true)
+	require.ErrorIs(t, err, config.ErrStop)
+	require.Contains(t, g.Status().Degraded, "config_refused")
 }

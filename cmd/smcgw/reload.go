@@ -13,7 +13,7 @@ func newReload(e *env) *cobra.Command {
 whether it is in force. If the file of the program is another one than runs, such as
 after an upgrade, the new program takes over instead: connections that are carried
 go on. With --replace a new gateway takes over in any case, and with it everything
-of the configuration, also what takes a restart otherwise.
+of the configuration but admin, also what takes a restart otherwise.
 
 What fails leaves the running gateway as it was.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

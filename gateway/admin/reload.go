@@ -58,15 +58,25 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 			err = s.besideOld(err)
 		}
 	default:
-		if err = s.ctl.Reload(); errors.Is(err, config.ErrRestart) {
-			err = fmt.Errorf("%w\nsmcgw reload --replace puts all of it in force: carried connections go on", err)
-		}
+		err = s.ctl.Reload()
 	}
 	if err != nil {
-		writeError(w, http.StatusConflict, err.Error())
+		writeError(w, http.StatusConflict, s.withRemedy(err).Error())
 		return
 	}
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "reload", Message: message})
+}
+
+// withRemedy adds what puts a configuration in force that is refused.
+func (s *Server) withRemedy(err error) error {
+	switch {
+	case errors.Is(err, config.ErrStop):
+		return fmt.Errorf("%w\nsmcgw drain --socket %s ends this gateway when its connections have ended; the next one starts with all of it", err, s.socket.path)
+	case errors.Is(err, config.ErrRestart):
+		return fmt.Errorf("%w\nsmcgw reload --replace puts all of it in force: carried connections go on", err)
+	default:
+		return err
+	}
 }
 
 // besideOld names what keeps any successor from taking over: a gateway that drains.

@@ -2,10 +2,13 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // fakeSuccessor is a gateway that the test has end, or take over.
@@ -31,6 +34,29 @@ func TestAdminReload(t *testing.T) {
 	a.ctl.breakWith(errors.New("line 3: mdoe: unknown field"))
 	_, err = a.client.Reload(t.Context(), false)
 	require.ErrorContains(t, err, "line 3: mdoe: unknown field")
+	a.ctl.breakWith(nil)
+}
+
+// A refusal says what puts the configuration in force.
+func TestAdminReloadRemedies(t *testing.T) {
+	a := startAdmin(t, nil)
+	for _, tt := range []struct {
+		err       error
+		want, not string
+	}{
+		{errFake, errFake.Error(), "smcgw"},
+		{fmt.Errorf("devices: %w", config.ErrRestart), "smcgw reload --replace puts all of it in force", "drain"},
+		{fmt.Errorf("admin: %w", config.ErrStop), "smcgw drain --socket " + a.cfg.Admin + " ends this gateway", "--replace"},
+		{errors.Join(config.ErrRestart, config.ErrStop), "smcgw drain --socket " + a.cfg.Admin, "--replace"},
+	} {
+		a.ctl.breakWith(tt.err)
+		for _, replace := range []bool{false, true} {
+			_, err := a.client.Reload(t.Context(), replace)
+			require.ErrorIs(t, err, errRefused)
+			require.ErrorContains(t, err, tt.want)
+			require.NotContains(t, err.Error(), tt.not)
+		}
+	}
 	a.ctl.breakWith(nil)
 }
 

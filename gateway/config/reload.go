@@ -12,10 +12,18 @@ import (
 // while the gateway runs.
 var ErrRestart = errors.New("takes a restart")
 
-// reloadable empties what a running gateway can change; what is left of two
-// configurations must be the same.
+// ErrStop is what a configuration is refused with that cannot come into force by a gateway
+// that takes over either.
+var ErrStop = errors.New("takes a stop and a start")
+
+// errAdmin is about the socket by which gateways find each other: the one that takes over, and
+// later ones that which drains.
+var errAdmin = fmt.Errorf("admin: %w", ErrStop)
+
+// reloadable empties what a running gateway can change, and what CheckReplace compares; what
+// is left of two configurations must be the same.
 func (c Config) reloadable() Config {
-	c.Mode, c.Policy, c.Security = "", nil, Security{}
+	c.Mode, c.Policy, c.Security, c.Admin = "", nil, Security{}, ""
 	c.Rollout, c.Guard = Rollout{}, Guard{}
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
 	c.Log = Log{Format: c.Log.Format}
@@ -35,10 +43,18 @@ func (c Config) fixedChanges(next Config) (fields []string) {
 	return fields
 }
 
+// CheckReplace reports what keeps a gateway with next from taking over from one with c.
+func (c Config) CheckReplace(next Config) error {
+	if next.Admin != c.Admin {
+		return errAdmin
+	}
+	return nil
+}
+
 // CheckReload reports everything that keeps next from coming into force behind c,
 // the configuration of the start. datagrams and auto: what rules for those need is there.
 func (c Config) CheckReload(next Config, datagrams, auto bool) error {
-	var errs []error
+	errs := []error{c.CheckReplace(next)}
 	refuse := func(is bool, format string, args ...any) {
 		if is {
 			errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrRestart))

@@ -41,7 +41,10 @@ func (r *Reloads) Tell(st *admin.Status) {
 	}
 	st.Degraded = append(st.Degraded, admin.ConfigRefused)
 	remedy := "correct it (smcgw check) and reload"
-	if errors.Is(r.err, config.ErrRestart) {
+	switch {
+	case errors.Is(r.err, config.ErrStop):
+		remedy = "a stop and a start put it in force"
+	case errors.Is(r.err, config.ErrRestart):
 		remedy = "smcgw reload --replace puts it in force"
 	}
 	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %s; %s",

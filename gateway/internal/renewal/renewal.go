@@ -19,6 +19,7 @@ type Renewal struct {
 	Apply   func(config.Config) error     // puts a configuration in force, whole or not at all
 	Reloads *Reloads                      // what came of that
 	Load    func() (config.Config, error) // nil: the configuration is not of a file
+	Follows func(config.Config) error     // whether a gateway with a configuration can take over; nil: any can
 	Program *process.Program              // nil: it cannot be started again
 	Manager *process.ServiceManager
 
@@ -82,7 +83,11 @@ func (r *Renewal) Successor(always bool) (*process.Successor, error) {
 	if err != nil || !replaced && !always {
 		return nil, err
 	}
-	if _, err := r.Load(); err != nil { // it would only end
+	cfg, err := r.Load()
+	if err == nil && r.Follows != nil {
+		err = r.Follows(cfg)
+	}
+	if err != nil { // it would only end
 		return nil, r.refused(err)
 	}
 	if err := process.CanSucceed(); err != nil {

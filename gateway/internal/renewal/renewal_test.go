@@ -122,6 +122,13 @@ func TestSuccessor(t *testing.T) {
 	_, err = f.Successor(false)
 	require.ErrorIs(t, err, f.unreadable)
 	f.unreadable = nil
+	f.Follows = func(cfg config.Config) error { return config.Config{Admin: "/a"}.CheckReplace(cfg) }
+	for _, always := range []bool{false, true} {
+		_, err = f.Successor(always)
+		require.ErrorIs(t, err, config.ErrStop)
+	}
+	require.Contains(t, f.status().Notes[0], "admin: takes a stop and a start; a stop and a start put it in force")
+	f.Follows = func(config.Config) error { return nil }
 	s, err = f.Successor(false)
 	require.NoError(t, err)
 	select {

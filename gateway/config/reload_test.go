@@ -1,0 +1,32 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCheckReplace: a gateway finds the one from which it takes over at its own admin socket;
+// all else may be another.
+func TestCheckReplace(t *testing.T) {
+	at := Config{}.WithDefaults()
+	next := Config{
+		Mode: ModeEnforce, Devices: []string{"eth7"}, StateDir: "/var/other", ShmDir: "/run/other", Metrics: Metrics{Listen: "[::1]:9999"},
+		Carriers: []DeviceKind{DeviceSoft},
+	}.WithDefaults()
+	require.NoError(t, at.CheckReplace(next))
+	err := at.CheckReload(next, true, true)
+	require.ErrorIs(t, err, ErrRestart)
+	require.NotErrorIs(t, err, ErrStop)
+
+	next.Admin = "/run/smcgw/other.sock"
+	require.ErrorIs(t, at.CheckReplace(next), ErrStop)
+	err = at.CheckReload(next, true, true)
+	require.ErrorIs(t, err, ErrStop)
+	require.ErrorIs(t, err, ErrRestart)
+	require.ErrorContains(t, err, "admin: takes a stop and a start")
+	require.NotContains(t, err.Error(), "admin: takes a restart")
+	next = at
+	next.Admin = "/run/smcgw/other.sock"
+	require.NotErrorIs(t, at.CheckReload(next, true, true), ErrRestart)
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,7 @@ this network namespace.`,
 			if err != nil {
 				return err
 			}
-			if e.socket != "" {
-				cfg.Admin = e.socket
-			}
+			cfg.Admin = cmp.Or(e.socket, cfg.Admin)
 			removed, err := gateway.Cleanup(cfg)
 			if err == nil && configPath == "" && e.socket == "" {
 				err = e.othersHere(cmd.Context())

@@ -36,12 +36,12 @@ func (e *env) configFor(path string) (config.Config, error) {
 	if path != "" {
 		return e.loadConfig(path)
 	}
-	f, err := config.Load(config.DefaultPath)
+	f, err := config.Load(e.service)
 	if err == nil {
 		return f.Config, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(e.stderr, "smcgw: %s not usable, defaults taken\n", config.DefaultPath)
+		fmt.Fprintf(e.stderr, "smcgw: %s not usable, defaults taken\n", e.service)
 	}
 	return defaultConfig(), nil
 }

@@ -39,13 +39,9 @@ driver can be unloaded; it is used again when it has been away, or after a reloa
 			if !q.All && len(q.IDs) == 0 && q.Carrier == "" && q.Device == "" {
 				return usagef("name connections, --carrier, --device or --all")
 			}
-			c := e.client(defaultConfig().Admin)
+			c := e.client(e.daemonAt())
 			defer c.Close()
-			res, err := c.Demote(cmd.Context(), q)
-			if err != nil {
-				return err
-			}
-			return e.done(res)
+			return e.answered(c.Demote(cmd.Context(), q))
 		},
 	}
 	c.Flags().BoolVar(&q.All, "all", false, "all connections")

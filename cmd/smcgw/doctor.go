@@ -97,13 +97,14 @@ func (e *env) gatewaysHere(ctx context.Context) (names []string) {
 func (e *env) readConfig(s *doctor.Subject, path string) {
 	named := path != ""
 	if !named {
-		path = config.DefaultPath
+		path = e.service
 	}
 	f, err := config.Load(path)
 	if !named && errors.Is(err, os.ErrNotExist) {
 		return
 	}
 	s.ConfigFile, s.ConfigError = path, err
+	s.Config.Admin = config.AdminIn(path) // also of a file with errors
 	if err == nil {
 		s.Config, s.ConfigNotes = f.Config, f.Notes()
 	}

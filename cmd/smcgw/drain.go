@@ -7,10 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newDrain(e *env) *cobra.Command {
 	var timeout time.Duration
+	var replaced bool
 	c := &cobra.Command{
 		Use:   "drain",
 		Short: "End the gateway when the connections it carries have ended",
@@ -24,7 +26,10 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 			if timeout < 0 {
 				return usagef("--timeout: %v is negative", timeout)
 			}
-			c := e.client(defaultConfig().Admin)
+			if replaced {
+				e.socket = e.daemonAt() + config.DrainingSuffix
+			}
+			c := e.client(e.daemonAt())
 			defer c.Close()
 			last, err := c.Drain(cmd.Context(), timeout, e.drainProgress())
 			if err != nil {
@@ -40,6 +45,7 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 0, "time for the connections to end (default: what the configuration of the daemon says)")
+	c.Flags().BoolVar(&replaced, "replaced", false, "drain the gateway that another has replaced at the socket")
 	return withSocket(e, verb(e, c))
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -23,6 +24,7 @@ type env struct {
 	host           doctor.Host                // what doctor examines
 	terminal       func(io.Writer) int        // columns; 0: it is none; nil: nothing is
 
+	service  string // configuration file of the service
 	socket   string // --socket
 	json     bool   // --json
 	output   string // --output
@@ -33,7 +35,7 @@ type env struct {
 // osEnv is the world of the process.
 func osEnv() *env {
 	return &env{
-		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, service: config.DefaultPath,
 		terminal: terminalColumns,
 		confine:  process.Confine, gateways: machine.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
 	}

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 // onHost is main on a host with these adapters.
 func onHost(h sysfs.Host, examined *fakeHost) {
 	e := osEnv()
+	e.service = filepath.Join(os.Getenv("WORK"), "etc", "smcgw.yaml")
 	examined.rdma, e.host = h, examined
 	e.gateways = func(context.Context) ([]machine.Found, error) { return nil, nil } // other tests have some
 	e.rdma = func() (sysfs.Host, error) { return h, nil }

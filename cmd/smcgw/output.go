@@ -34,6 +34,14 @@ func (e *env) done(r admin.Result) error {
 	return printed(err)
 }
 
+// answered is done of what a daemon answers.
+func (e *env) answered(r admin.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	return e.done(r)
+}
+
 // printed says that it was the output that could not be written.
 func printed(err error) error {
 	if err == nil {

@@ -16,7 +16,7 @@ func newPeers(e *env) *cobra.Command {
 		Use:   "peers",
 		Short: "List what is known of other hosts",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(defaultConfig().Admin)
+			c := e.client(e.daemonAt())
 			defer c.Close()
 			if services {
 				return e.printServices(cmd, c)
@@ -42,13 +42,9 @@ func newPeersFlush(e *env) *cobra.Command {
 		Use:   "flush",
 		Short: "Forget refusals and what was learned: peers are asked again",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(defaultConfig().Admin)
+			c := e.client(e.daemonAt())
 			defer c.Close()
-			res, err := c.FlushPeers(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return e.done(res)
+			return e.answered(c.FlushPeers(cmd.Context()))
 		},
 	}))
 }

@@ -26,7 +26,8 @@ func TestReference(t *testing.T) {
 	b.WriteString("# Commands\n\n" +
 		"Generated from `cmd/smcgw` by `make docs`; `smcgw VERB --help` says more. `--json` prints one document with a `schema` such as\n" +
 		"`smcgw.status/v1`, which may gain fields but loses or changes none within its version. Only data goes to standard output.\n" +
-		"Verbs that ask the daemon take `--socket PATH` (default `/run/smcgw/smcgw.sock`); verbs that print a table take `--no-header`.\n\n" +
+		"Verbs that ask the daemon take `--socket PATH`; without it they ask the one at `admin` of `/etc/smcgw/smcgw.yaml`, or at\n" +
+		"`/run/smcgw/smcgw.sock` where that names none or is not readable. Verbs that print a table take `--no-header`.\n\n" +
 		"| exit status | means |\n|---:|---|\n")
 	for status, meaning := range []string{
 		exitOK:          "done",

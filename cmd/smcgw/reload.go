@@ -17,13 +17,9 @@ of the configuration but admin, also what takes a restart otherwise.
 
 What fails leaves the running gateway as it was.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(defaultConfig().Admin)
+			c := e.client(e.daemonAt())
 			defer c.Close()
-			r, err := c.Reload(cmd.Context(), replace)
-			if err != nil {
-				return err
-			}
-			return e.done(r)
+			return e.answered(c.Reload(cmd.Context(), replace))
 		},
 	}
 	c.Flags().BoolVar(&replace, "replace", false, "have a new gateway take over")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -101,17 +102,15 @@ func withJSON(e *env, c *cobra.Command) *cobra.Command {
 
 // withSocket adds --socket.
 func withSocket(e *env, c *cobra.Command) *cobra.Command {
-	c.Flags().StringVar(&e.socket, "socket", "", "admin socket of the daemon (default "+defaultConfig().Admin+")")
+	c.Flags().StringVar(&e.socket, "socket", "", "admin socket of the daemon (default: admin in "+config.DefaultPath+")")
 	return c
 }
 
 // client returns a client of the daemon at --socket, else at the path given.
-func (e *env) client(socket string) *admin.Client {
-	if e.socket != "" {
-		socket = e.socket
-	}
-	return admin.NewClient(socket)
-}
+func (e *env) client(socket string) *admin.Client { return admin.NewClient(cmp.Or(e.socket, socket)) }
+
+// daemonAt is the path of the admin socket at --socket, else in the file of the service.
+func (e *env) daemonAt() string { return cmp.Or(e.socket, config.AdminIn(e.service)) }
 
 // defaultConfig is the configuration of an empty file.
 func defaultConfig() config.Config { return config.Config{}.WithDefaults() }

@@ -43,14 +43,10 @@ NAME=VALUE is the same as NAME VALUE.`,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := e.client(defaultConfig().Admin)
+			c := e.client(e.daemonAt())
 			defer c.Close()
 			args = setting(args)
-			res, err := c.Set(cmd.Context(), admin.Setting{Name: args[0], Value: args[1]})
-			if err != nil {
-				return err
-			}
-			return e.done(res)
+			return e.answered(c.Set(cmd.Context(), admin.Setting{Name: args[0], Value: args[1]}))
 		},
 	}))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"os/signal"
@@ -22,7 +21,7 @@ func newStatus(e *env) *cobra.Command {
 		Use:   "status",
 		Short: "Show what the gateway is doing",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(defaultConfig().Admin)
+			c := e.client(e.daemonAt())
 			defer c.Close()
 			if web {
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
@@ -62,7 +61,7 @@ func (e *env) showStatus(st admin.Status, brief bool) error {
 	}
 	text := out.Paint(as, out.Hang(headline(st), 2)) + "\n"
 	if !brief {
-		text += details(out, st, cmp.Or(e.socket, defaultConfig().Admin))
+		text += details(out, st, e.daemonAt())
 	}
 	_, err := fmt.Fprint(e.stdout, text)
 	return printed(err)

@@ -59,7 +59,7 @@ prints one picture, or as many as -n says.`,
 			if err != nil {
 				return err
 			}
-			client := e.client(defaultConfig().Admin)
+			client := e.client(e.daemonAt())
 			defer client.Close()
 			return f.run(cmd, e, client, filter)
 		},

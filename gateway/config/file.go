@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // DefaultPath is where the packages put the configuration.
@@ -32,6 +34,15 @@ type File struct {
 // Load reads the file at path strictly. Its error joins a FieldError for every
 // problem of the file, unknown fields and invalid values alike.
 func Load(path string) (*File, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseConfig(path, data, lookupUser)
+}
+
+// read returns what is in the file, a byte more than maxConfigSize of it at most.
+func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w (-c names the file; an empty one is valid)", err)
@@ -44,7 +55,32 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	return parseConfig(path, data, lookupUser)
+	return data, nil
+}
+
+// AdminIn returns the path of the admin socket that the file at path names, whatever is
+// wrong in its other fields: a gateway that runs has read another version of it. Without one
+// it is the default.
+func AdminIn(path string) string {
+	data, err := read(path)
+	if err == nil && len(data) <= maxConfigSize {
+		if root, err := parseYAML(data); err == nil && root != nil {
+			return adminOf(root)
+		}
+	}
+	return Config{}.WithDefaults().Admin
+}
+
+// adminOf is AdminIn of the root of a file.
+func adminOf(root *yaml.Node) string {
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		k, name, value := checker{}, root.Content[i], root.Content[i+1]
+		k.socketPath("admin", value.Value)
+		if name.Value == "admin" && value.Kind == yaml.ScalarNode && len(k.errs) == 0 {
+			return value.Value
+		}
+	}
+	return Config{}.WithDefaults().Admin
 }
 
 // parseConfig reads a configuration; users is the user database.

@@ -65,7 +65,7 @@ func TestDatagramsNative(t *testing.T) {
 		for range 3 {
 			ping(t, app, v.name)
 		}
-		require.EqualValues(t, 1, nativeCount(t, c.d1, SideClient, v.reason), v.name)
+		require.EqualValues(t, 1, datagramCount(t, c.d1, SideClient, v.reason), v.name)
 		steered(carried, v.name)
 		e := rec.wait(t, 30*time.Second, func(e Event) bool { return e.Kind == EventNative && e.Reason == v.reason })
 		require.Equal(t, tuple, e.Tuple)
@@ -237,7 +237,7 @@ func TestDatagramsOpen(t *testing.T) {
 	c.carried(1)
 	require.NoError(t, c.d2.SetDatagramPeer(DatagramPeer{Addr: tuple.Remote.Addr(), Reason: 33}))
 	answer("native: the peer is refused")
-	require.EqualValues(t, 1, nativeCount(t, c.d2, SideServer, 33))
+	require.EqualValues(t, 1, datagramCount(t, c.d2, SideServer, 33))
 	require.NoError(t, c.d2.ForgetDatagramPeer(tuple.Remote.Addr(), 0))
 	answer("carried again")
 	c.carried(2)
@@ -294,7 +294,7 @@ func TestDatagramsTranslated(t *testing.T) {
 	foreign := c.h1.udp("10.77.0.1:7000", "10.77.0.2:9000")
 	_, err := foreign.Write([]byte("from another address"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return nativeCount(t, c.d1, SideClient, ReasonNAT) == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return datagramCount(t, c.d1, SideClient, ReasonNAT) == 1 }, 30*time.Second, time.Millisecond)
 	require.EqualValues(t, 2, c.f.carried.Load())
 }
 

@@ -162,6 +162,7 @@ func TestDatagramDecisionAges(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Decided{{Rule: NoRule, Pass: 1}}, counters.Decided)
 	require.Equal(t, map[uint8]uint64{ReasonPolicy: 1}, counters.Datagrams[SideClient])
+	require.Empty(t, counters.Native[SideClient])
 	setOwner(t, app, 1000) // as if another program had taken the port
 	time.Sleep(1100 * time.Millisecond)
 	ping(t, app, "another user's")

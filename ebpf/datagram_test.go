@@ -91,6 +91,7 @@ func TestDatagrams(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []Decided{{Rule: 0, Accelerate: 1}}, counters.Decided)
 			require.Empty(t, counters.Native[SideClient])
+			require.Empty(t, counters.Datagrams[SideClient])
 			require.Zero(t, counters.Stats[queueDrop])
 		})
 	}
@@ -131,8 +132,8 @@ func TestDatagramsManyPeers(t *testing.T) {
 		}
 	}
 	c.carried(2 * 2 * 4)
-	require.EqualValues(t, 1, nativeCount(t, c.d1, SideClient, 33))
-	require.EqualValues(t, 2, nativeCount(t, c.d1, SideClient, ReasonPeerUnresolved))
+	require.EqualValues(t, 1, datagramCount(t, c.d1, SideClient, 33))
+	require.EqualValues(t, 2, datagramCount(t, c.d1, SideClient, ReasonPeerUnresolved))
 }
 
 // A sender that lets the kernel cut its datagrams: user space gets whole ones.

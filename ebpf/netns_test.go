@@ -286,7 +286,15 @@ func stat(t *testing.T, d *Datapath, name string) uint64 {
 	return n
 }
 
-// nativeCount reads a reason's counter.
+// datagramCount reads a reason's counter of tuples of UDP.
+func datagramCount(t *testing.T, d *Datapath, side Side, reason uint8) uint64 {
+	t.Helper()
+	c, err := d.Counters()
+	require.NoError(t, err)
+	return c.Datagrams[side][reason]
+}
+
+// nativeCount reads a reason's counter of connections.
 func nativeCount(t *testing.T, d *Datapath, side Side, reason uint8) uint64 {
 	t.Helper()
 	c, err := d.Counters()

@@ -340,7 +340,7 @@ func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 // as its mode wants.
 func (d *daemon) settle(g *gateway) (*posting, error) {
 	now := g.live.Load()
-	if d.ground == nil || !g.carries() || carries(now.Mode) || g.busy() {
+	if d.ground == nil || !g.carries() || carries(now.Mode) || g.busy() || d.admin.Settled() != nil {
 		return nil, nil
 	}
 	next, err := d.prepare(now.Config)
@@ -390,6 +390,10 @@ func (g *gateway) busy() bool {
 
 // reload puts a configuration in force. What is returned is to take the place of g.
 func (d *daemon) reload(g *gateway, r request) *posting {
+	if err := d.admin.Settled(); err != nil {
+		r.answer <- err
+		return nil
+	}
 	if d.ground == nil || !carries(r.Mode) || g.carries() {
 		r.answer <- g.reload(r.Config)
 		return nil

@@ -36,6 +36,14 @@ const leftPatience = adminStopTimeout / 2
 
 var errSuccessorLate = errors.New("the new gateway has not taken over in time")
 
+// Settled returns an error while another process takes over: what the gateway is stays as it is.
+func (s *Server) Settled() error {
+	if s.succession.busy() {
+		return errTakeoverUnderWay
+	}
+	return nil
+}
+
 // postReload has the configuration read again, or another gateway take over.
 func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	var req reloadRequest
@@ -43,8 +51,8 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "reload: "+err.Error())
 		return
 	}
-	if s.succession.busy() {
-		writeError(w, http.StatusConflict, errTakeoverUnderWay.Error())
+	if err := s.Settled(); err != nil {
+		writeError(w, http.StatusConflict, err.Error())
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(successorLimit + adminWriteLimit))

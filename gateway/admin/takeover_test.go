@@ -37,9 +37,11 @@ func freeAddr(t *testing.T) string {
 func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	a := startTakenOver(t)
 	a.ctl.neighbour = testNeighbour
+	require.NoError(t, a.server.Settled())
 	held, err := a.client.TakeOver(t.Context())
 	require.NoError(t, err)
 	defer held.Close()
+	require.ErrorIs(t, a.server.Settled(), errTakeoverUnderWay)
 	require.Equal(t, testNeighbour, held.Offer.Neighbour)
 	_, err = a.client.TakeOver(t.Context())
 	require.ErrorIs(t, err, errRefused)

@@ -313,7 +313,7 @@ func (h *Hardware) end(l *Link) {
 	detach(l.QP)
 	l.EP.Leave()
 	hl.a.forget(l)
-	hl.a.reaper.put(func() {
+	hl.a.reaper.Put(func() {
 		h.closed(l, errors.Join(l.QP.Close(), l.EP.Release()))
 		hl.a.leavePeer(hl.hwPeer)
 	})
@@ -338,7 +338,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	detach(l.QP)
 	a.keepTail(l)
 	a.forget(l)
-	a.reaper.put(func() { h.closed(l, errors.Join(l.QP.Close(), l.EP.ReleaseRings())) })
+	a.reaper.Put(func() { h.closed(l, errors.Join(l.QP.Close(), l.EP.ReleaseRings())) })
 	return sync.OnceFunc(func() { a.dropTail(l) }), func() {}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -24,7 +25,7 @@ type adapter struct {
 	dev     AdapterPort
 	drivers []verbs.Driver
 	lanes   *lanes
-	reaper  *reaper
+	reaper  *loop.Reaper
 	look    sync.Mutex                     // held to look at the port
 	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
 	refusal atomic.Pointer[string]         // why memory is refused, nil: it is not
@@ -96,7 +97,7 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 		s.Post(func() { s.AddDriver(a.drivers[i]) })
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
-	a.reaper = newReaper()
+	a.reaper = loop.NewReaper()
 	a.done.Go(a.fillPools)
 	a.done.Go(func() { h.attend(a) })
 	a.done.Go(func() { h.lookAround(a) })
@@ -244,7 +245,7 @@ func (a *adapter) keepTail(l *Link) {
 // shard.
 func (a *adapter) freeTail(l *Link) {
 	l.EP.DetachSent()
-	a.reaper.put(func() { a.freeSent(l) })
+	a.reaper.Put(func() { a.freeSent(l) })
 }
 
 // dropTail says that nothing of a link is sent again.
@@ -253,7 +254,7 @@ func (a *adapter) dropTail(l *Link) {
 	t := a.tails[l]
 	delete(a.tails, l)
 	a.mu.Unlock()
-	a.reaper.put(func() {
+	a.reaper.Put(func() {
 		if !t.copied {
 			a.freeSent(l)
 		}
@@ -300,7 +301,7 @@ func (a *adapter) forgetIdle(now time.Time) {
 	for remote, p := range a.peers {
 		if p.users == 0 && now.Sub(p.idle) >= idlePeers && p.poolsEmpty() {
 			delete(a.peers, remote)
-			a.reaper.put(func() { a.closePeer(p) })
+			a.reaper.Put(func() { a.closePeer(p) })
 		}
 	}
 }
@@ -331,11 +332,11 @@ func (a *adapter) close(running bool) error {
 	a.drainPools(time.Time{}, true)
 	a.mu.Lock()
 	for _, p := range a.peers {
-		a.reaper.put(func() { a.closePeer(p) })
+		a.reaper.Put(func() { a.closePeer(p) })
 	}
 	clear(a.peers)
 	a.mu.Unlock()
-	a.reaper.close()
+	a.reaper.Close()
 	for i, s := range a.env.Shards {
 		if !running {
 			break

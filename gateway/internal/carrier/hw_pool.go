@@ -151,7 +151,7 @@ func (a *adapter) pooled(f filling, made *hwPair) bool {
 // discard has the reaper close pairs that wait.
 func (a *adapter) discard(s *loop.Shard, pairs []*hwPair) {
 	for _, made := range pairs {
-		a.reaper.put(func() {
+		a.reaper.Put(func() {
 			if err := made.close(); err != nil {
 				a.env.Log.Warn("close queue pair", "device", a.name, "error", fmt.Errorf("in advance: %w", err))
 			}

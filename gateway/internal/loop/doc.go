@@ -3,5 +3,6 @@
 // before it sleeps, keeps off the processors of applications, and goes on behind a
 // panic in the work for one owner (docs/ARCHITECTURE.md "Shards"). It knows nothing
 // of connections, peers or carriers. The trap: everything on a shard is called on its
-// thread and must not wait; other goroutines reach it only through [Shard.Post].
+// thread and must not wait; other goroutines reach it only through [Shard.Post], and
+// what takes long goes to a [Reaper].
 package loop

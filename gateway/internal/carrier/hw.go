@@ -336,9 +336,15 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	a := hl.a
 	hl.unwatch(l)
 	detach(l.QP)
-	a.keepTail(l)
+	copied := a.keepTail(l)
 	a.forget(l)
-	a.reaper.Put(func() { h.closed(l, errors.Join(l.QP.Close(), l.EP.ReleaseRings())) })
+	a.reaper.Put(func() { // the queue pair sends from its memory until it is closed
+		err := errors.Join(l.QP.Close(), l.EP.ReleaseRings())
+		if copied {
+			a.freeSent(l)
+		}
+		h.closed(l, err)
+	})
 	return sync.OnceFunc(func() { a.dropTail(l) }), func() {}
 }
 

@@ -229,23 +229,18 @@ func (a *adapter) count(fn func(*hwStats)) {
 }
 
 // keepTail notes that what a link has sent may be sent again. The memory of an adapter
-// that goes cannot wait for that. The caller is on the shard.
-func (a *adapter) keepTail(l *Link) {
+// that goes cannot wait for that: it is copied, and free with the queue pair. The caller is
+// on the shard.
+func (a *adapter) keepTail(l *Link) (copied bool) {
 	a.mu.Lock()
-	t := &hwTail{copied: a.leaving}
-	a.tails[l] = t
+	copied = a.leaving
+	a.tails[l] = &hwTail{copied}
 	a.stats.Demotion++
 	a.mu.Unlock()
-	if t.copied {
-		a.freeTail(l)
+	if copied {
+		l.EP.DetachSent()
 	}
-}
-
-// freeTail copies what a link has sent out of registered memory. The caller is on the
-// shard.
-func (a *adapter) freeTail(l *Link) {
-	l.EP.DetachSent()
-	a.reaper.Put(func() { a.freeSent(l) })
+	return copied
 }
 
 // dropTail says that nothing of a link is sent again.
@@ -268,7 +263,7 @@ func (a *adapter) freeSent(l *Link) {
 	}
 }
 
-// copyTails frees the memory of all tails.
+// copyTails copies all tails out of registered memory, which is free then.
 func (a *adapter) copyTails() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -277,7 +272,8 @@ func (a *adapter) copyTails() {
 			t.copied = true
 			l.Shard.Post(func() {
 				l.Shard.WorksFor(l.Owner())
-				a.freeTail(l)
+				l.EP.DetachSent()
+				a.reaper.Put(func() { a.freeSent(l) })
 			})
 		}
 	}

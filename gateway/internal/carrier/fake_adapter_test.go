@@ -137,7 +137,8 @@ type fakeAdapter struct {
 	tids   []int // of the threads of the shards
 	calls  int
 	cqs    map[verbs.CQ]*cqUse
-	noMem  error // of AllocMR and RegMR
+	noMem  error  // of AllocMR and RegMR
+	hangs  func() // called by what connects a queue pair
 	closed bool
 }
 
@@ -206,6 +207,12 @@ func (a *fakeAdapter) Close() error {
 		return fmt.Errorf("%d queue pairs and %d regions are left: %w", st.QPs, st.MRs, verbs.ErrBusy)
 	}
 	return a.Device.Close()
+}
+
+func (a *fakeAdapter) isClosed() bool {
+	a.host.mu.Lock()
+	defer a.host.mu.Unlock()
+	return a.closed
 }
 
 // most is the largest use of a completion queue, and how many there are.
@@ -303,6 +310,12 @@ func (q *fakeQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error) {
 		return q.QP.Modify(attr, mask)
 	}
 	q.a.slowly("Modify")
+	q.a.host.mu.Lock()
+	hangs := q.a.hangs
+	q.a.host.mu.Unlock()
+	if hangs != nil && attr.State == verbs.QPSRTR {
+		hangs()
+	}
 	at := *attr
 	if mask&verbs.QPAttrAV != 0 {
 		if at.AH.SGIDIndex != 3 || at.AH.TrafficClass != 104 || at.AH.SL != 3 {

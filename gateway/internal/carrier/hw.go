@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type Hardware struct {
 	mu       sync.Mutex // guards everything below
 	shut     bool
 	adapters []*adapter           // open, by name
+	late     []*adapter           // out of use: to be closed when the last call of them returns
 	left     map[string]departure // that are not open
 	routes   routeCache
 }
@@ -382,8 +384,11 @@ func (h *Hardware) Close() error {
 	h.halt()
 	h.work.Wait()
 	h.net.close()
+	h.mu.Lock()
+	left := slices.Concat(h.adapters, h.late)
+	h.mu.Unlock()
 	var errs []error
-	for _, a := range h.open() {
+	for _, a := range left {
 		errs = append(errs, a.close(false))
 	}
 	return errors.Join(errs...)

@@ -33,6 +33,8 @@ type adapter struct {
 	moved  chan struct{} // has something in it: the network around the port may have changed
 	makers chan struct{} // has a place for each call that makes or connects a pair
 
+	copying atomic.Int64 // tails that shards are to copy
+
 	stop context.CancelFunc // ends the goroutines
 	ctx  context.Context
 	done sync.WaitGroup
@@ -246,9 +248,9 @@ func (a *adapter) keepTail(l *Link) (copied bool) {
 // dropTail says that nothing of a link is sent again.
 func (a *adapter) dropTail(l *Link) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	t := a.tails[l]
 	delete(a.tails, l)
-	a.mu.Unlock()
 	a.reaper.Put(func() {
 		if !t.copied {
 			a.freeSent(l)
@@ -270,7 +272,9 @@ func (a *adapter) copyTails() {
 	for l, t := range a.tails {
 		if !t.copied {
 			t.copied = true
+			a.copying.Add(1)
 			l.Shard.Post(func() {
+				defer a.copying.Add(-1)
 				l.Shard.WorksFor(l.Owner())
 				l.EP.DetachSent()
 				a.reaper.Put(func() { a.freeSent(l) })

@@ -1,7 +1,9 @@
 package carrier
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,4 +66,44 @@ func TestHWSendBufferOutlivesQueuePair(t *testing.T) {
 	}
 	sides[1].on(c.link[1].Close)
 	eventually(t, s.isEmpty, "the memory is back")
+}
+
+// TestHWClosesBehindACallThatHangs: an adapter that has failed may keep a call for longer
+// than connections may take to leave. What the call made is closed behind it, and the
+// adapter behind that, or with the carrier.
+func TestHWClosesBehindACallThatHangs(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the carrier ends %v", ends), func(t *testing.T) {
+			var s *side
+			t.Cleanup(func() { // behind the end of the carrier
+				require.True(t, s.host.last().isClosed())
+				require.Zero(t, s.Pool.Stats().Reserved, "the memory is back")
+			})
+			sides := newSides(t, 100)
+			s = sides[0]
+			c := meet(t, sides, hwOf)
+			dev := s.host.last()
+			hangs, returns := make(chan struct{}), make(chan struct{})
+			s.host.mu.Lock()
+			dev.hangs = func() { close(hangs); <-returns }
+			s.host.mu.Unlock()
+			connected := make(chan error, 1)
+			s.Shards[0].Post(func() { c.link[0].Connect(c.to, func(err error) { connected <- err }) })
+			<-hangs
+			closed := time.AfterFunc(withdrawSoft, func() { s.on(c.link[0].Close) }) // as connections are when it is hard
+			defer closed.Stop()
+			_, err := s.hw.Withdraw("rxe0")
+			require.ErrorIs(t, err, verbs.ErrBusy)
+			require.Empty(t, s.hw.open())
+			require.False(t, dev.isClosed())
+			sides[1].on(c.link[1].Close)
+			if ends {
+				time.AfterFunc(100*time.Millisecond, func() { close(returns) })
+				return
+			}
+			close(returns)
+			require.ErrorIs(t, <-connected, ErrClosed)
+			eventually(t, dev.isClosed, "it is closed")
+		})
+	}
 }

@@ -18,10 +18,12 @@ const (
 	// portPatience is how long a port may be down before its connections leave it.
 	portPatience = time.Second
 	// withdrawSoft is how long connections may take to leave an adapter that goes, and
-	// withdrawMost when they must have: its driver waits until it is closed.
+	// withdrawMost when they must have: its driver waits until it is closed. A call of
+	// the adapter that hangs keeps them longer.
 	withdrawSoft = 2 * time.Second
 	withdrawMost = 4 * time.Second
 	withdrawTurn = 20 * time.Millisecond
+	withdrawLate = time.Second
 )
 
 // departure is why an adapter of this host is not open.
@@ -261,18 +263,60 @@ func (h *Hardware) withdraw(a *adapter, d departure) error {
 	for turn := 0; turn < 2 || a.busy(); turn++ { // a handshake, or a port for datagrams, may have been under way
 		spent := time.Since(start)
 		if spent > withdrawMost {
-			break // Close of the adapter reports it
+			return h.overdue(a)
 		}
-		h.env.Withdrawn(a.dev)
-		h.env.Vacate(h.Kind(), a.has, spent > withdrawSoft)
-		a.copyTails()
+		h.vacate(a, spent > withdrawSoft)
 		time.Sleep(withdrawTurn)
 	}
 	h.mu.Lock()
-	h.adapters = slices.DeleteFunc(h.adapters, func(o *adapter) bool { return o == a })
+	h.adapters = slices.DeleteFunc(h.adapters, is(a))
 	h.mu.Unlock()
 	return a.close(true)
 }
+
+// vacate has all that uses an adapter leave it.
+func (h *Hardware) vacate(a *adapter, hard bool) {
+	h.env.Withdrawn(a.dev)
+	h.env.Vacate(h.Kind(), a.has, hard)
+	a.copyTails()
+}
+
+// overdue takes an adapter out of use that connections have not left in time. It is
+// closed behind them: what a call makes that hangs is closed when that returns.
+func (h *Hardware) overdue(a *adapter) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.adapters = slices.DeleteFunc(h.adapters, is(a))
+	h.late = append(h.late, a)
+	if !h.shut {
+		h.work.Go(func() { h.closeLate(a) })
+	}
+	return fmt.Errorf("connections have not left in %v: %w", withdrawMost, verbs.ErrBusy)
+}
+
+// closeLate closes an adapter that is overdue, unless the carrier ends before: then Close
+// does.
+func (h *Hardware) closeLate(a *adapter) {
+	tick := time.NewTicker(withdrawLate)
+	defer tick.Stop()
+	for a.busy() {
+		select {
+		case <-h.stop:
+			return
+		case <-tick.C:
+			h.vacate(a, true)
+		}
+	}
+	h.mu.Lock()
+	h.late = slices.DeleteFunc(h.late, is(a))
+	h.mu.Unlock()
+	if err := a.close(true); err != nil {
+		h.env.Log.Error("close RDMA adapter", "device", a.name, "error", err)
+	}
+}
+
+// is tells an adapter from others.
+func is(a *adapter) func(*adapter) bool { return func(o *adapter) bool { return o == a } }
 
 // busy reports whether a connection has a queue pair or memory of the adapter.
 func (a *adapter) busy() bool {
@@ -283,5 +327,5 @@ func (a *adapter) busy() bool {
 			return true
 		}
 	}
-	return a.pairs > 0
+	return a.pairs > 0 || a.copying.Load() > 0
 }

@@ -332,7 +332,7 @@ func (c *cq) Close() error {
 	c.vec.remove(c)
 	d.objects.remove(c.id)
 	c.graves.free(d, c.graves.len())
-	errs := []error{failure("destroy completion queue", d.ctx.DestroyCQ(c.h))}
+	errs := []error{d.ended("destroy completion queue", d.ctx.DestroyCQ(c.h))}
 	if c.own.h != 0 {
 		errs = append(errs, failure("destroy completion channel", d.ctx.DestroyChannel(c.own.h)))
 	}

@@ -47,3 +47,15 @@ func failure(what string, err error) error {
 	}
 	return fmt.Errorf("%s: %w: %w", what, class, err)
 }
+
+// ended is the error of a call that ends an object: none if the driver has taken the
+// device away, which ends all of them.
+func (d *Device) ended(what string, err error) error {
+	err = failure(what, err)
+	if errors.Is(err, verbs.ErrClosed) {
+		if _, asked := d.ctx.QueryPort(d.cfg.Port); errors.Is(failure("query port", asked), verbs.ErrClosed) {
+			return nil
+		}
+	}
+	return err
+}

@@ -95,13 +95,14 @@ func (m *mr) LKey() uint32 { return m.lkey }
 func (m *mr) RKey() uint32 { return m.rkey }
 
 // Close implements verbs.MR. Memory that the adapter does not let go stays
-// mapped: it may still write to it.
+// where it is: it may still write to it.
 func (m *mr) Close() error {
 	if m.closed.Swap(true) {
 		return nil
 	}
-	if err := m.pd.dev.ctx.DeregMR(m.h); err != nil {
-		return failure("deregister memory", err)
+	if err := m.pd.dev.ended("deregister memory", m.pd.dev.ctx.DeregMR(m.h)); err != nil {
+		m.keep()
+		return err
 	}
 	m.pin.Unpin()
 	var err error
@@ -112,3 +113,7 @@ func (m *mr) Close() error {
 	m.pd.users.Release()
 	return err
 }
+
+// keep has the region outlive its users, for good: a pin that is collected ends the
+// process.
+func (m *mr) keep() { runtime.SetFinalizer(m, (*mr).keep) }

@@ -40,8 +40,8 @@ func (p *pd) hold() error {
 // Close implements verbs.PD.
 func (p *pd) Close() error {
 	return p.users.Close(func() error {
-		if err := p.dev.ctx.DeallocPD(p.h); err != nil {
-			return failure("free protection domain", err)
+		if err := p.dev.ended("free protection domain", p.dev.ctx.DeallocPD(p.h)); err != nil {
+			return err
 		}
 		p.dev.use.pds.Add(-1)
 		return p.dev.release()

@@ -1,7 +1,6 @@
 package hw
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
@@ -231,7 +230,7 @@ func (q *qp) fail() {
 // Close implements verbs.QP. Providers may forget completions of a queue pair
 // that is destroyed, so they are taken first; and after it none can come, so
 // that its numbers are free for the next one. Of one that is detached the loop takes
-// them, and frees the numbers.
+// them, and frees the numbers. One that the adapter does not let go keeps all it has.
 func (q *qp) Close() error {
 	if q.closed {
 		return nil
@@ -240,7 +239,9 @@ func (q *qp) Close() error {
 	q.drain()
 	q.closed = true
 	d := q.pd.dev
-	err := failure("destroy queue pair", d.ctx.DestroyQP(q.h))
+	if err := d.ended("destroy queue pair", d.ctx.DestroyQP(q.h)); err != nil {
+		return err
+	}
 	if q.detached && q.begun { // completions may wait for the loop
 		d.objects.remove(q.id)
 		q.scq.graves.put(&q.sq)
@@ -258,7 +259,7 @@ func (q *qp) Close() error {
 	q.count(-1)
 	q.unreserve()
 	q.pd.users.Release()
-	return errors.Join(err)
+	return nil
 }
 
 // drain takes the completions of the queue pair, if it can have any: before it

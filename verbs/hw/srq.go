@@ -142,7 +142,7 @@ func (s *srq) Close() error {
 	d := s.pd.dev
 	s.poster.drop()
 	d.objects.remove(s.id)
-	err := failure("destroy shared receive queue", d.ctx.DestroySRQ(s.h))
+	err := d.ended("destroy shared receive queue", d.ctx.DestroySRQ(s.h))
 	d.queues.remove(&s.queue)
 	d.use.srqs.Add(-1)
 	s.pd.users.Release()

@@ -15,6 +15,7 @@ type registrar struct {
 	keys   uint32
 	live   map[uint32]*key
 	regErr error
+	endErr error        // of the close of a key
 	slabs  verbs.Access // of the last slab
 }
 
@@ -53,6 +54,9 @@ func (k *key) RKey() uint32  { return k.id }
 func (k *key) Close() error {
 	if k.of.live[k.id] != k {
 		return verbs.ErrClosed
+	}
+	if k.of.endErr != nil {
+		return k.of.endErr
 	}
 	delete(k.of.live, k.id)
 	return nil
@@ -110,4 +114,23 @@ func TestNoKeyIsNoMemory(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoMemory)
 	require.Zero(t, p.Stats().Regions)
 	require.NoError(t, a.Close())
+}
+
+// TestKeyThatDoesNotEnd: the peer may still write by it, so the block is no other region's.
+func TestKeyThatDoesNotEnd(t *testing.T) {
+	dev := &registrar{endErr: verbs.ErrBusy}
+	p := newPool(t, 1<<24, 0)
+	a := p.IsolatedArena(dev)
+	r, err := a.Alloc(1000)
+	require.NoError(t, err)
+	r.Quarantine()
+	used := p.Stats()
+	require.ErrorIs(t, r.Free(), verbs.ErrBusy)
+	require.NoError(t, r.Free(), "twice")
+	require.Equal(t, used, p.Stats(), "it stays reserved")
+	next, err := a.AllocLocal(1000)
+	require.NoError(t, err)
+	require.NotSame(t, &r.Bytes()[0], &next.Bytes()[0])
+	require.NoError(t, next.Free())
+	require.ErrorIs(t, a.Close(), ErrBusy)
 }

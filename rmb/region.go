@@ -1,7 +1,6 @@
 package rmb
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
@@ -66,7 +65,8 @@ func (r *Region) Quarantine() {
 }
 
 // Free makes the bytes available to other connections of the same peer; a key of its own ends before. Call it only when
-// the peer has stopped writing. Free is idempotent.
+// the peer has stopped writing. Free is idempotent. Bytes whose key does not end are no other connection's: they stay
+// reserved for good.
 func (r *Region) Free() error {
 	a := r.arena
 	a.pool.mu.Lock()
@@ -76,9 +76,10 @@ func (r *Region) Free() error {
 	}
 	r.freed = true
 	a.pool.mu.Unlock()
-	var closeErr error
 	if r.own != nil { // without the lock: the device may take its time
-		closeErr = r.own.Close()
+		if err := r.own.Close(); err != nil {
+			return err
+		}
 	}
 	a.pool.mu.Lock()
 	if r.quarantined {
@@ -94,5 +95,5 @@ func (r *Region) Free() error {
 		}
 	}
 	a.pool.mu.Unlock()
-	return errors.Join(closeErr, closeAll(mrs))
+	return closeAll(mrs)
 }

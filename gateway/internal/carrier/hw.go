@@ -99,6 +99,7 @@ type hwLink struct {
 	mtu   verbs.MTU   // the most the path takes as far as this end knows
 	way   rdmacm.Path // InfiniBand
 	pkey  uint16      // of this end; InfiniBand
+	stuck bool        // its queue pair could not be closed; the reaper's
 }
 
 // openHW opens the adapters whose link layer is Ethernet.
@@ -316,18 +317,24 @@ func (h *Hardware) end(l *Link) {
 	l.EP.Leave()
 	hl.a.forget(l)
 	hl.a.reaper.Put(func() {
-		h.closed(l, errors.Join(l.QP.Close(), l.EP.Release()))
+		h.reap(l, l.EP.Release)
 		hl.a.leavePeer(hl.hwPeer)
 	})
 }
 
-// closed follows the close of the queue pair of a link.
-func (h *Hardware) closed(l *Link, err error) {
+// reap closes the queue pair of a link and frees what it reaches. One that the adapter does
+// not let go keeps that, and its room.
+func (h *Hardware) reap(l *Link, free func() error) {
+	hl := l.peer.(*hwLink)
+	err := l.QP.Close()
+	hl.stuck = err != nil
+	if !hl.stuck {
+		err = free()
+		hl.lane.leave(l.Shard)
+	}
 	if err != nil {
 		h.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
 	}
-	hl := l.peer.(*hwLink)
-	hl.lane.leave(l.Shard)
 	hl.a.leavePair()
 }
 
@@ -338,15 +345,12 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	a := hl.a
 	hl.unwatch(l)
 	detach(l.QP)
-	copied := a.keepTail(l)
+	free := l.EP.ReleaseRings
+	if a.keepTail(l) {
+		free = l.EP.Release
+	}
 	a.forget(l)
-	a.reaper.Put(func() { // the queue pair sends from its memory until it is closed
-		err := errors.Join(l.QP.Close(), l.EP.ReleaseRings())
-		if copied {
-			a.freeSent(l)
-		}
-		h.closed(l, err)
-	})
+	a.reaper.Put(func() { h.reap(l, free) })
 	return sync.OnceFunc(func() { a.dropTail(l) }), func() {}
 }
 

@@ -259,7 +259,12 @@ func (a *adapter) dropTail(l *Link) {
 	})
 }
 
+// freeSent frees the send buffer of a link. The reaper calls it, behind the close of the
+// queue pair.
 func (a *adapter) freeSent(l *Link) {
+	if l.peer.(*hwLink).stuck {
+		return
+	}
 	if err := l.EP.ReleaseSent(); err != nil {
 		a.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
 	}

@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -104,6 +105,36 @@ func TestHWClosesBehindACallThatHangs(t *testing.T) {
 			close(returns)
 			require.ErrorIs(t, <-connected, ErrClosed)
 			eventually(t, dev.isClosed, "it is closed")
+		})
+	}
+}
+
+// TestHWQueuePairIsNotLetGo: what a queue pair reaches that the adapter cannot close is no
+// other connection's, whether its connection ends or goes on over the relay.
+func TestHWQueuePairIsNotLetGo(t *testing.T) {
+	for _, departs := range []bool{false, true} {
+		t.Run(fmt.Sprintf("departs %v", departs), func(t *testing.T) {
+			sides := newSides(t, 100)
+			s := sides[0]
+			c := carry(t, sides)
+			l := c.link[0]
+			s.replace(l, &closingQP{l.QP, func() error { return errors.Join(l.QP.(*closingQP).QP.Close(), verbs.ErrBusy) }})
+			if departs {
+				sent := func() {}
+				s.on(func() { sent, _ = l.Depart() })
+				sent()
+			} else {
+				s.on(l.Close)
+			}
+			hl := l.peer.(*hwLink)
+			eventually(t, func() bool {
+				s.hw.forgetIdle(time.Now().Add(poolIdle))
+				return s.device(t).Use["qps"] == 0 && hl.lane.used.Load() == int64(linkNeed())
+			}, "its room alone is in use")
+			require.GreaterOrEqual(t, l.Arena.Stats().Used, int64(2*farRing), "so is its memory")
+			require.NoError(t, l.EP.Release()) // the adapter has let it go
+			sides[1].on(c.link[1].Close)
+			eventually(t, s.isEmpty, "the memory is back")
 		})
 	}
 }

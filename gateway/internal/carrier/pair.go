@@ -49,8 +49,12 @@ func (p *pair) link(env *Env, r Request) *Link {
 	}
 }
 
-// close ends a pair that has become no link's.
+// close ends a pair that has become no link's. What a queue pair reaches that cannot be
+// closed is not free.
 func (p *pair) close() error {
 	p.ep.Leave()
-	return errors.Join(p.qp.Close(), p.ep.Release())
+	if err := p.qp.Close(); err != nil {
+		return err
+	}
+	return p.ep.Release()
 }

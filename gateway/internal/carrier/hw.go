@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
@@ -91,7 +92,7 @@ type network interface {
 // hwLink is what Hardware knows of a link.
 type hwLink struct {
 	*hwPeer
-	lane  *lane
+	lane  *loop.Lane
 	gid   verbs.GIDEntry // of this end
 	index uint8          // of gid in the adapter's table
 	lid   uint16         // of the port; InfiniBand
@@ -330,7 +331,7 @@ func (h *Hardware) reap(l *Link, free func() error) {
 	hl.stuck = err != nil
 	if !hl.stuck {
 		err = free()
-		hl.lane.leave(l.Shard)
+		hl.lane.Leave(l.Shard, linkNeed())
 	}
 	if err != nil {
 		h.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)

@@ -24,7 +24,7 @@ type adapter struct {
 	name    string
 	dev     AdapterPort
 	drivers []verbs.Driver
-	lanes   *lanes
+	lanes   *loop.Lanes
 	reaper  *loop.Reaper
 	look    sync.Mutex                     // held to look at the port
 	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
@@ -42,7 +42,7 @@ type adapter struct {
 
 	domains      sync.Mutex // held to make the domain of a peer
 	datagrams    sync.Mutex // guards datagramLane
-	datagramLane *lane      // of the queue pair for datagrams, nil until it is wanted
+	datagramLane *loop.Lane // of the queue pair for datagrams, nil until it is wanted
 
 	mu      sync.Mutex // guards everything below
 	leaving bool       // nothing new is made of it
@@ -83,7 +83,7 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	a := &adapter{
-		env: h.env, kind: h.kind, name: name, dev: dev, lanes: newLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
+		env: h.env, kind: h.kind, name: name, dev: dev, lanes: loop.NewLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
 		moved: make(chan struct{}, 1), makers: make(chan struct{}, makersMost),
 		peers: map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
 	}
@@ -347,7 +347,7 @@ func (a *adapter) close(running bool) error {
 			break
 		}
 		s.Call(func() {
-			for _, ln := range a.lanes.ofShard(s) {
+			for _, ln := range a.lanes.OfShard(s) {
 				s.DropQueue(ln.Queue)
 			}
 			s.DropDriver(a.drivers[i])
@@ -359,7 +359,7 @@ func (a *adapter) close(running bool) error {
 // shut closes the queues, the vectors and the device.
 func (a *adapter) shut() error {
 	var errs []error
-	for _, ln := range a.lanes.all() {
+	for _, ln := range a.lanes.All() {
 		errs = append(errs, ln.Close())
 	}
 	for _, drv := range a.drivers {

@@ -26,7 +26,7 @@ func (h *Hardware) DatagramsAt(local, remote netip.Addr, s *loop.Shard, need int
 	a.datagrams.Lock()
 	defer a.datagrams.Unlock()
 	if a.datagramLane == nil {
-		if a.datagramLane, err = a.lanes.admit(s, need); err != nil {
+		if a.datagramLane, err = a.lanes.Admit(s, need); err != nil {
 			return at, a.explain(err)
 		}
 	}

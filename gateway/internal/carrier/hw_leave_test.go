@@ -129,7 +129,7 @@ func TestHWQueuePairIsNotLetGo(t *testing.T) {
 			hl := l.peer.(*hwLink)
 			eventually(t, func() bool {
 				s.hw.forgetIdle(time.Now().Add(poolIdle))
-				return s.device(t).Use["qps"] == 0 && hl.lane.used.Load() == int64(linkNeed())
+				return s.device(t).Use["qps"] == 0 && hl.lane.Used() == linkNeed()
 			}, "its room alone is in use")
 			require.GreaterOrEqual(t, l.Arena.Stats().Used, int64(2*farRing), "so is its memory")
 			require.NoError(t, l.EP.Release()) // the adapter has let it go

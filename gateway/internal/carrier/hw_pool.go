@@ -42,11 +42,11 @@ type pool struct {
 // hwPair is a pair that was admitted to a lane.
 type hwPair struct {
 	*pair
-	lane *lane
+	lane *loop.Lane
 }
 
 // linkNeed is what the queue pair of a link takes of a lane.
-func linkNeed() int { return laneNeed(linkCap()) }
+func linkNeed() int { return loop.LaneNeed(linkCap()) }
 
 // take returns a pair for a connection: one that waits, or a new one, for which it may
 // block.
@@ -74,7 +74,7 @@ func (p *hwPeer) take(s *loop.Shard) (*hwPair, error) {
 // make makes a pair. It may block.
 func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
 	a := p.a
-	ln, err := a.lanes.admit(s, linkNeed())
+	ln, err := a.lanes.Admit(s, linkNeed())
 	if err != nil {
 		return nil, a.explain(err)
 	}
@@ -84,7 +84,7 @@ func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
 		return err
 	})
 	if err != nil {
-		ln.leave(s)
+		ln.Leave(s, linkNeed())
 		return nil, a.explain(err)
 	}
 	a.count(func(st *hwStats) { st.PairsMade++ })
@@ -155,7 +155,7 @@ func (a *adapter) discard(s *loop.Shard, pairs []*hwPair) {
 			if err := made.close(); err != nil {
 				a.env.Log.Warn("close queue pair", "device", a.name, "error", fmt.Errorf("in advance: %w", err))
 			}
-			made.lane.leave(s)
+			made.lane.Leave(s, linkNeed())
 		})
 	}
 }

@@ -145,7 +145,7 @@ func (a *adapter) snapshot() hwStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st := a.stats
-	st.QPs, st.CQs, st.Peers = a.pairs, len(a.lanes.all()), len(a.peers)
+	st.QPs, st.CQs, st.Peers = a.pairs, len(a.lanes.All()), len(a.peers)
 	for _, p := range a.peers {
 		for i := range p.pools {
 			st.Pooled += len(p.pools[i].ready)

@@ -202,14 +202,16 @@ func TestHWLaneWaitsForATurn(t *testing.T) {
 	s := newSides(t, 100)[0]
 	require.NoError(t, s.offer(addrB))
 	a := s.hw.open()[0]
-	ln := a.lanes.all()[0]
-	eventually(t, func() bool { return s.device(t).Use["pooled"] == 1 && ln.used.Load() == int64(linkNeed()) }, "one pair waits")
+	ln := a.lanes.All()[0]
+	eventually(t, func() bool { return s.device(t).Use["pooled"] == 1 && ln.Used() == linkNeed() }, "one pair waits")
 	s.on(func() {
-		ln.leave(s.Shards[0])
-		require.EqualValues(t, linkNeed(), ln.used.Load())
+		ln.Leave(s.Shards[0], linkNeed())
+		require.Equal(t, linkNeed(), ln.Used())
 	})
-	eventually(t, func() bool { return ln.used.Load() == 0 }, "two turns later")
-	ln.used.Add(int64(linkNeed())) // the pair that waits has it
+	eventually(t, func() bool { return ln.Used() == 0 }, "two turns later")
+	again, err := a.lanes.Admit(s.Shards[0], linkNeed()) // the pair that waits has it
+	require.NoError(t, err)
+	require.Same(t, ln, again)
 }
 
 // TestHWSendsToThePeerOnly: an offer that names a third address is none, and an address
@@ -399,7 +401,7 @@ func TestHWDatagrams(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, one.Queue, two.Queue)
 	require.EqualValues(t, 3, one.GID)
-	require.EqualValues(t, need, s.hw.open()[0].lanes.all()[0].used.Load())
+	require.Equal(t, need, s.hw.open()[0].lanes.All()[0].Used())
 	_, err = s.hw.DatagramsAt(netip.MustParseAddr("127.77.1.8"), sides[1].addr, s.Shards[0], need)
 	require.ErrorIs(t, err, ErrNotHere)
 

@@ -51,8 +51,10 @@ type AsyncEvent struct {
 }
 
 // AsyncChannel carries the asynchronous events of a device. It is bounded:
-// each type is pending at most once per object, and at most 1024 events are
-// kept. Its methods may be called by any goroutine.
+// each type is pending at most once per object, and no event of a queue pair or
+// shared receive queue is added to 1024 others. Those of the device, its port and
+// its completion queues are few, and never dropped. Its methods may be called by
+// any goroutine.
 type AsyncChannel struct {
 	wake chan struct{}
 
@@ -62,7 +64,7 @@ type AsyncChannel struct {
 	lost    uint64
 }
 
-// asyncLimit bounds the events that wait to be fetched.
+// asyncLimit bounds the events of queue pairs that wait to be fetched.
 const asyncLimit = 1024
 
 // NewAsyncChannel makes an empty channel.
@@ -71,15 +73,15 @@ func NewAsyncChannel() *AsyncChannel {
 }
 
 // Notify adds an event; devices call it. It never blocks. An event that is
-// pending already is not added again; one that finds the channel full is
-// counted and dropped.
+// pending already is not added again; one of a queue pair that finds the channel
+// full is counted and dropped.
 func (c *AsyncChannel) Notify(e AsyncEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.pending[e]; ok {
 		return
 	}
-	if len(c.events) == asyncLimit {
+	if len(c.events) >= asyncLimit && (e.QP != nil || e.SRQ != nil) {
 		c.lost++
 		return
 	}

@@ -82,6 +82,30 @@ func TestAsyncChannelLimit(t *testing.T) {
 	require.False(t, ok)
 }
 
+// An adapter that fails raises an event for each queue pair before the one that says so.
+func TestAsyncChannelKeepsEventsOfTheDevice(t *testing.T) {
+	c := NewAsyncChannel()
+	for i := range asyncLimit + 5 {
+		c.Notify(AsyncEvent{Type: EventQPFatal, QP: &fakeQP{n: i}})
+	}
+	events := []AsyncEvent{{Type: EventCQErr, CQ: &fakeCQ{}}, {Type: EventPortErr}, {Type: EventDeviceFatal}}
+	for range 3 {
+		for _, e := range events {
+			c.Notify(e)
+		}
+	}
+	require.EqualValues(t, 5, c.Lost())
+	for range asyncLimit {
+		_, ok := c.Poll()
+		require.True(t, ok)
+	}
+	for _, want := range events {
+		e, ok := c.Poll()
+		require.True(t, ok)
+		require.Equal(t, want, e)
+	}
+}
+
 // Against a list without duplicates.
 func TestAsyncChannelModel(t *testing.T) {
 	objects := []*fakeQP{{n: 1}, {n: 2}, {n: 3}}

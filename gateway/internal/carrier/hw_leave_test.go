@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -137,4 +138,21 @@ func TestHWQueuePairIsNotLetGo(t *testing.T) {
 			eventually(t, s.isEmpty, "the memory is back")
 		})
 	}
+}
+
+// TestHWGoesWithoutAnEvent: connections leave an adapter that the host does not have any
+// more.
+func TestHWGoesWithoutAnEvent(t *testing.T) {
+	sides := newSides(t, 100)
+	s := sides[0]
+	c := carry(t, sides)
+	dev := s.host.last()
+	s.host.has()
+	eventually(t, dev.isClosed, "the device is closed")
+	require.Equal(t, 1, s.gone())
+	s.host.has("rxe0/1")
+	eventually(t, func() bool { return s.device(t).State == admin.DeviceActive }, "it comes back")
+	s.returns[0]()
+	sides[1].on(c.link[1].Close)
+	eventually(t, s.isEmpty, "the memory is back")
 }

@@ -57,8 +57,9 @@ func (h *Hardware) tend() {
 	}
 }
 
-// scan opens the adapters of the host that are not open. Only tend calls it, and openHW
-// before.
+// scan opens the adapters of the host that are not open, and closes those that the host
+// does not have any more: the event that says so may be lost. Only tend calls it, and
+// openHW before.
 func (h *Hardware) scan() error {
 	names, err := h.host.List(h.layer)
 	if err != nil {
@@ -77,7 +78,11 @@ func (h *Hardware) scan() error {
 			fresh = append(fresh, name)
 		}
 	}
+	gone := slices.DeleteFunc(slices.Clone(h.adapters), func(a *adapter) bool { return slices.Contains(names, a.name) || a.isLeaving() })
 	h.mu.Unlock()
+	for _, a := range gone {
+		h.work.Go(func() { h.lost(a, "gone from the host") })
+	}
 	for _, name := range fresh {
 		h.admit(name)
 	}

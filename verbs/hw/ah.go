@@ -65,7 +65,8 @@ func (d *Device) hasGID(i int) bool {
 	if table := d.gids.Load(); table != nil && taken(*table) {
 		return true
 	}
-	return taken(d.Port().GIDs)
+	p, err := d.queryPort()
+	return err == nil && taken(p.GIDs)
 }
 
 // Attr implements verbs.AH.

@@ -31,6 +31,7 @@ type Device struct {
 
 	linkLayer verbs.LinkLayer
 	gids      atomic.Pointer[[]verbs.GIDEntry] // as last read, nil after a change
+	port      atomic.Pointer[verbs.PortAttr]   // as last read, nil if that failed
 	pkeys     int                              // entries of the table of partitions
 
 	use                                               counters
@@ -109,24 +110,40 @@ func (d *Device) Stats() Stats {
 	}
 }
 
-// Port implements verbs.Device. Of a device that the library cannot ask any
-// more the port is down.
+// Port implements verbs.Device. A port that cannot be asked is as it was the time before:
+// the adapter may be short of memory for a moment. That of a device which was closed, or
+// cannot be asked twice in a row, is down.
 func (d *Device) Port() verbs.PortAttr {
-	down := verbs.PortAttr{State: verbs.PortDown}
-	if d.hold() != nil {
-		return down
+	p, err := d.queryPort()
+	if err == nil {
+		kept := p
+		kept.GIDs = slices.Clone(p.GIDs)
+		d.port.Store(&kept)
+		return p
+	}
+	if before := d.port.Swap(nil); before != nil && !d.isClosed() {
+		d.cfg.Logger.Warn("port not asked", "device", d.Name(), "error", err)
+		return *before
+	}
+	return verbs.PortAttr{State: verbs.PortDown}
+}
+
+// queryPort asks the library for the port.
+func (d *Device) queryPort() (verbs.PortAttr, error) {
+	if err := d.hold(); err != nil {
+		return verbs.PortAttr{}, err
 	}
 	defer func() { _ = d.release() }()
 	p, err := d.ctx.QueryPort(d.cfg.Port)
 	if err != nil {
-		return down
+		return p, failure("query port", err)
 	}
 	if p.LinkLayer == verbs.LinkLayerEthernet {
 		p.UDPPort = verbs.RoCEUDPPort
 	}
 	table := slices.Clone(p.GIDs)
 	d.gids.Store(&table)
-	return p
+	return p, nil
 }
 
 // PKey returns an entry of the port's table of partitions: with bit 15 where the port is a full member, 0 where there is

@@ -127,3 +127,20 @@ func TestDeviceTakenAway(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.NoError(t, c.Close())
 }
+
+// A port that cannot be asked once is as it was, and down when that fails again.
+func TestPortThatCannotBeAsked(t *testing.T) {
+	lib, d := openStuck(t)
+	before := d.Port()
+	require.Equal(t, verbs.PortActive, before.State)
+	no := unix.ENOMEM
+	lib.port.Store(&no)
+	require.Equal(t, before, d.Port())
+	require.Equal(t, verbs.PortAttr{State: verbs.PortDown}, d.Port())
+	lib.port.Store(nil)
+	require.Equal(t, before, d.Port())
+	lib.port.Store(&no)
+	require.Equal(t, before, d.Port())
+	require.NoError(t, d.Close())
+	require.Equal(t, verbs.PortDown, d.Port().State)
+}

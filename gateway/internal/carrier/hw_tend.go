@@ -203,6 +203,7 @@ func (h *Hardware) leaveDown(a *adapter) {
 		return
 	case <-time.After(portPatience):
 	}
+	h.refresh(a) // at the event the port may not have been asked
 	if a.port.Load().State != verbs.PortActive {
 		h.env.Vacate(h.Kind(), a.has, false)
 	}

@@ -84,6 +84,8 @@ const TraceCategory = "shard"
 type Queue struct {
 	verbs.CQ
 	Members map[uint32]Completer
+
+	failed bool // Poll has, and does from then on
 }
 
 // NewQueue returns a queue without members.
@@ -322,7 +324,8 @@ func (s *Shard) pollCQs() bool {
 	for _, q := range s.cqs {
 		for {
 			n, err := q.Poll(s.wcs[:])
-			if err != nil {
+			if err != nil && !q.failed {
+				q.failed = true
 				s.log.Error("poll completion queue", "shard", s.id, "error", err)
 			}
 			for i := 0; i < n; {

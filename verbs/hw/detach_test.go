@@ -1,12 +1,16 @@
 package hw
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/hwtest"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
 // A queue pair that is connected beside the loop is that's from Attach on: nothing of the
@@ -68,6 +72,53 @@ func TestDetachedIsClosed(t *testing.T) {
 	e.a.turn(t)
 	require.Zero(t, e.a.cq.graves.len())
 	require.Contains(t, numbers, e.a.newQPClosed(t), "the numbers are free")
+}
+
+// A queue pair whose receive is refused before it is connected has completions: its numbers
+// are free when the loop has taken them.
+func TestFailsBeforeItIsConnected(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		t.Run(fmt.Sprintf("detached %v", detached), func(t *testing.T) {
+			left := 0 // receives that are taken before one is refused; 0: none is
+			e := newEnds(t, func(l *hwtest.Library) {
+				l.RefuseRecv = func(*ibv.Recv) error {
+					if left == 0 {
+						return nil
+					}
+					if left--; left > 0 {
+						return nil
+					}
+					return unix.ENOMEM
+				}
+			})
+			e.connect()
+			q := e.a.newQP(t, verbs.QPTRC)
+			require.NoError(t, verbs.Init(q, verbs.AccessLocalWrite))
+			left = 4
+			for i := range uint64(6) {
+				require.NoError(t, q.PostRecv(&verbs.RecvWR{WRID: i}))
+			}
+			if detached {
+				q.Detach()
+			} else {
+				q.poster.flush()
+			}
+			require.Equal(t, verbs.QPSErr, q.State())
+			numbers := []uint32{q.sq.slot, q.rq.slot}
+			e.unattended("receives are flushed", func() bool { return e.lib.Waiting("fake0") > 0 })
+			require.NoError(t, q.Close())
+			next := e.a.newQP(t, verbs.QPTRC)
+			require.NotContains(t, numbers, next.sq.slot)
+			require.NotContains(t, numbers, next.rq.slot)
+			require.NoError(t, verbs.Init(next, verbs.AccessLocalWrite))
+			e.until("the loop has taken them", func() bool { return e.a.cq.graves.len() == 0 })
+			require.Zero(t, next.sq.used())
+			require.Zero(t, next.rq.used())
+			require.Zero(t, e.a.dev.Stats().Strays)
+			require.Contains(t, numbers, e.a.newQPClosed(t), "the numbers are free")
+			require.NoError(t, next.Close())
+		})
+	}
 }
 
 // newQPClosed returns a number of a queue pair made and closed.

@@ -28,8 +28,8 @@ type qp struct {
 	sq, rq workQueue
 	poster poster
 	closed bool
-	// begun: it was moved to RTR, so that it can have completions. detached: another
-	// goroutine has it.
+	// begun: it was moved to RTR, or to ERR, so that it can have completions. detached:
+	// another goroutine has it.
 	begun, detached bool
 }
 
@@ -221,15 +221,16 @@ func (q *qp) refresh() {
 	}
 }
 
-// fail moves the queue pair to ERR, as an error of its own would.
+// fail moves the queue pair to ERR, as an error of its own would. What was posted is
+// flushed, before RTR too.
 func (q *qp) fail() {
 	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
-	q.state = verbs.QPSErr
+	q.state, q.begun = verbs.QPSErr, true
 }
 
 // Close implements verbs.QP. Providers may forget completions of a queue pair
 // that is destroyed, so they are taken first; and after it none can come, so
-// that its numbers are free for the next one. Of one that is detached the loop takes
+// that its numbers are free for the next one. Of one that is not the loop's the loop takes
 // them, and frees the numbers. One that the adapter does not let go keeps all it has.
 func (q *qp) Close() error {
 	if q.closed {
@@ -242,7 +243,7 @@ func (q *qp) Close() error {
 	if err := d.ended("destroy queue pair", d.ctx.DestroyQP(q.h)); err != nil {
 		return err
 	}
-	if q.detached && q.begun { // completions may wait for the loop
+	if q.begun && !q.poster.loop { // completions may wait for the loop
 		d.objects.remove(q.id)
 		q.scq.graves.put(&q.sq)
 		if q.srq == nil {

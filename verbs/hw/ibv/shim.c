@@ -351,7 +351,7 @@ static int post_recvs(struct hw_recv *r, int i, struct ibv_sge *sges)
 		bad = wr;
 		int err = shared ? ibv_post_srq_recv(queue, wr, &bad) : ibv_post_recv(queue, wr, &bad);
 		if (err)
-			return refuse_recvs(r, from[bad - wr], err < 0 ? -err : err);
+			return refuse_recvs(r, from[bad >= wr && bad < wr + k ? bad - wr : 0], err < 0 ? -err : err);
 	}
 	return 0;
 }

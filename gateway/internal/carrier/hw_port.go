@@ -113,12 +113,16 @@ func (a *adapter) explain(err error) error {
 
 // Devices implements Fabric.
 func (h *Hardware) Devices() (list []admin.DeviceInfo) {
+	listed := map[string]bool{} // one that is being left is open, too
 	for _, a := range h.open() {
-		list = append(list, a.describe())
+		list, listed[a.name] = append(list, a.describe()), true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
+		if listed[name] {
+			continue
+		}
 		info := missing(h.kind, d.state, d.why)
 		info.Name = name
 		list = append(list, info)

@@ -419,3 +419,23 @@ func TestHWDatagrams(t *testing.T) {
 	_, err = s.hw.DatagramsAt(s.addr, sides[1].addr, s.Shards[0], need)
 	require.ErrorIs(t, err, ErrNoDevice)
 }
+
+// An adapter that is being left is listed once: metrics have a series of each name.
+func TestHWListedOnceWhileLeft(t *testing.T) {
+	s := newSides(t, 100)[0]
+	over := make(chan error, 1)
+	go func() { _, err := s.hw.Withdraw("rxe0"); over <- err }()
+	for {
+		names := map[string]int{}
+		for _, d := range s.hw.Devices() {
+			names[d.Name]++
+			require.Equal(t, 1, names[d.Name], d.Name)
+		}
+		select {
+		case err := <-over:
+			require.NoError(t, err)
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

@@ -20,9 +20,11 @@ var (
 	hostMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x01}
 )
 
-// legSettings are what the legs take over from the host: how much of memory a
-// socket may use.
-var legSettings = []string{"ipv4/tcp_rmem", "ipv4/tcp_wmem"}
+// legSettings are what the legs take over from the host, how much memory a socket may use,
+// and the most of it: more brings no speed on one host. Where the application at the other
+// end reads slowly, the one at this end goes on in steps of a sixteenth of what may be
+// received, and a third of what may be sent; TCP_USER_TIMEOUT counts the time of a step.
+var legSettings = map[string]int{"ipv4/tcp_rmem": 2 << 20, "ipv4/tcp_wmem": 1 << 20}
 
 // setupLegs makes the pair and has the keeper of the namespace set up its end.
 func (d *Datapath) setupLegs() error {
@@ -33,13 +35,13 @@ func (d *Datapath) setupLegs() error {
 		return err
 	}
 	settings := map[string]string{}
-	for _, key := range legSettings {
+	for key, most := range legSettings {
 		value, err := netdev.ReadSysctl(key)
 		if err != nil {
 			return err
 		}
 		if value != "" {
-			settings[key] = value
+			settings[key] = netdev.AtMost(value, most)
 		}
 	}
 	_, err := d.cfg.Legs.Device(d.cfg.legName(), d.cfg.mostMTU(), hostMAC, settings)

@@ -80,18 +80,19 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 		case <-due:
 			due = nil
 			d.follow(true)
+			if wait := d.routes.Waits(); wait > 0 {
+				due = time.After(wait)
+			}
 		case <-tick.C:
-			d.follow(d.proofDue())
+			d.follow(false)
 		}
 	}
 }
 
-// follow brings everything up to date, the proof of the legs too if prove is set.
+// follow brings everything up to date, the proof of the legs too if prove is set or it is time.
 func (d *Datapath) follow(prove bool) {
 	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
-	if d.cfg.Counting {
-		prove = false
-	}
+	prove = !d.cfg.Counting && (prove || d.proofDue())
 	err = errors.Join(err, d.followWays(prove))
 	if prove {
 		err = errors.Join(err, d.proveLegs())

@@ -163,10 +163,22 @@ func (d *Datapath) BlockedLegs() (list []BlockedLegs) {
 	return list
 }
 
+// unproved reports whether a device that carries offers has come behind the last proof.
+func (d *Datapath) unproved() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, dev := range d.devices {
+		if dev.value.Flags&deviceOffer != 0 && dev.legs == [2]LegWay{LegUnproved, LegUnproved} {
+			return true
+		}
+	}
+	return false
+}
+
 // proofDue reports whether it is time for a proof.
 func (d *Datapath) proofDue() bool {
 	interval := proofInterval
-	if len(d.BlockedLegs()) > 0 {
+	if len(d.BlockedLegs()) > 0 || d.unproved() {
 		interval = blockedInterval
 	}
 	if time.Since(d.provedAt) > interval {

@@ -180,12 +180,12 @@ func (g *gateway) Services() []admin.ServiceInfo { return g.env.Auto.List(time.N
 
 // SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {
+	g.reloading.Lock() // which changes the mode, too
+	defer g.reloading.Unlock()
 	if err := g.steer.SetOff(off); err != nil {
 		return err
 	}
 	g.off.Store(off)
-	g.reloading.Lock() // which changes the mode, too
-	defer g.reloading.Unlock()
 	if !off {
 		if err := g.resetGuard(); err != nil {
 			return err

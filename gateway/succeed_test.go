@@ -76,6 +76,13 @@ func TestDrainWhileReplaced(t *testing.T) {
 		t.Cleanup(g.close)
 		return g
 	}
+	old, next := begin(), begin() // it is over before another one takes the place
+	over, err := old.Drain(time.Second)
+	require.NoError(t, err)
+	require.ErrorIs(t, old.awaitDrain(t.Context()), errDrained)
+	<-over
+	require.NoError(t, next.inherit(old))
+	require.ErrorIs(t, next.awaitDrain(t.Context()), errDrained)
 	for _, late := range []bool{false, true} {
 		old, next := begin(), begin()
 		var board admin.Board

@@ -133,6 +133,19 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 	return EventReadable, nil
 }
 
+// starvedGrant is enough for a peer that has no room left: a larger grant would take the application longer to make
+// room for, and that is how long the peer's application cannot go on.
+const starvedGrant = 128 << 10
+
+// grantUnit is the least grant to send now: the unit, or a part of it where the peer has filled all that it was granted.
+func (d *recvSide) grantUnit() int {
+	unit := d.unit
+	for d.len == 0 && unit > starvedGrant {
+		unit /= 2
+	}
+	return unit
+}
+
 // grantable returns the size of the grant to send now, or 0. Grants are multiples of the unit as far as the ring's end
 // allows, so that they stay aligned, and as large as what was consumed in one go, so that bulk data flows in large
 // pieces and small messages cause no grant each.
@@ -145,13 +158,14 @@ func (d *recvSide) grantable() int {
 	}
 	free := d.ring.Size() - int(d.granted-d.ring.Consumed())
 	toEnd := d.ring.Size() - int(d.grantNext.Count)
-	if d.len >= d.maxPending || free < min(d.unit, toEnd) {
+	unit := d.grantUnit()
+	if d.len >= d.maxPending || free < min(unit, toEnd) {
 		return 0
 	}
 	if free >= toEnd {
 		return toEnd
 	}
-	return free - free%d.unit
+	return free - free%unit
 }
 
 // creditsDue reports whether half of the credits have been used up and consumed since they were last returned.

@@ -18,6 +18,7 @@ func newSucceed(*env) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			process.RequireNamespace()
 			return process.StartDetached([]string{"up", "--takeover", "-c", configPath}, os.Stdin)
 		},
 	}

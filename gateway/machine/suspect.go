@@ -78,7 +78,7 @@ func gatewaysOf(suspects []*suspect, silent []int) (list []Found) {
 func looksLikeOne(pid int) bool {
 	line, _ := os.ReadFile(process.File(pid, "cmdline"))
 	args := strings.Split(string(line), "\x00")
-	return len(args) > 1 && strings.HasPrefix(filepath.Base(args[0]), "smcgw") && args[1] == "up"
+	return len(args) > 1 && strings.HasPrefix(filepath.Base(args[0]), "smcgw") && slices.Contains(args[1:], "up")
 }
 
 // privileged reports whether a process has every privilege that a gateway keeps: any other

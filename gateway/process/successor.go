@@ -57,14 +57,18 @@ type Successor struct {
 
 var errSuccessorEnded = errors.New("the new gateway has ended; its log says why")
 
-// errContainer and errNoNamespace mean that no gateway can take over from this one.
+// errContainer and errNoNamespace mean that no gateway can take over from this one: a
+// container ends with its first process, and the right to make a namespace is given up
+// behind a start (Confine).
 var (
 	errContainer   = errors.New("this gateway is the first process of its container, which ends with it: no other one can take over; restart the container, which resets what is carried")
 	errNoNamespace = errors.New("this host has no network namespace for another gateway, and none can take over; a restart (systemctl restart smcgw) resets what is carried")
 )
 
-// CanSucceed tells why no gateway that this process starts could take over from it: what
-// a start needs is given up by then (Confine), and a container ends with its first process.
+// noNamespace is the status with which the helper tells errNoNamespace.
+const noNamespace = 77
+
+// CanSucceed tells why no gateway that this process starts could take over from it.
 func CanSucceed() error {
 	first := os.Getpid()
 	if first != 1 {
@@ -75,9 +79,6 @@ func CanSucceed() error {
 	}
 	if first == 1 {
 		return errContainer
-	}
-	if err := legs.Possible(); err != nil {
-		return fmt.Errorf("%w: %w", errNoNamespace, err)
 	}
 	return nil
 }
@@ -100,6 +101,10 @@ func (p Program) Start() (*Successor, error) {
 	s := &Successor{lifeline: lifeline, ended: make(chan error, 1)}
 	go func() {
 		_ = cmd.Wait()
+		if cmd.ProcessState.ExitCode() == noNamespace {
+			s.ended <- errNoNamespace
+			return
+		}
 		s.ended <- errSuccessorEnded
 	}()
 	return s, nil
@@ -110,6 +115,16 @@ func (s *Successor) Ended() <-chan error { return s.ended }
 
 // Release leaves the successor alone.
 func (s *Successor) Release() { _ = s.lifeline.Close() }
+
+// RequireNamespace ends the helper where the gateway that it is to start gets no network
+// namespace. The helper asks, not the daemon: a process that asks is copied, with the memory
+// that adapters have pinned.
+func RequireNamespace() {
+	if err := legs.Possible(); err != nil {
+		fmt.Fprintln(os.Stderr, errNoNamespace, err)
+		os.Exit(noNamespace)
+	}
+}
 
 // StartDetached is the helper: it starts this program with other arguments, and returns
 // when that has ended, which is an error, or when the end of lifeline says that it is

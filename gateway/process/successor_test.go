@@ -73,6 +73,11 @@ func TestSuccessor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "succeed -c some.yaml", strings.TrimSpace(string(text)))
 
+	s, err = script(t, fmt.Sprint("exit ", noNamespace)).Start()
+	require.NoError(t, err)
+	require.ErrorIs(t, <-s.Ended(), errNoNamespace)
+	s.Release()
+
 	s, err = script(t, "cat").Start()
 	require.NoError(t, err)
 	select {

@@ -3,6 +3,7 @@ package hw
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -80,12 +81,18 @@ func Ports(layer verbs.LinkLayer) (ports []string, err error) {
 	for _, name := range adapters {
 		dir := filepath.Join(ibv.ClassDir, name, "ports")
 		numbers, err := os.ReadDir(dir)
-		if err != nil { // it has just gone
+		if errors.Is(err, fs.ErrNotExist) { // it has just gone
 			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ports of %s: %w", name, err)
 		}
 		for _, n := range numbers {
 			of, err := os.ReadFile(filepath.Join(dir, n.Name(), "link_layer"))
-			if err == nil && strings.TrimSpace(string(of)) == layer.String() {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("port %s of %s: %w", n.Name(), name, err)
+			}
+			if strings.TrimSpace(string(of)) == layer.String() {
 				ports = append(ports, name+"/"+n.Name())
 			}
 		}

@@ -41,6 +41,17 @@ func (o *Offering) Changed() {
 	o.due = true
 }
 
+// Waits returns how long it takes until a change is looked at that came too soon behind the
+// last look; 0: there is none.
+func (o *Offering) Waits() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.due {
+		return 0
+	}
+	return max(time.Millisecond, routesShare*o.took-time.Since(o.at))
+}
+
 // Names returns the names of the devices that carry offers: those that are named, else
 // those of default routes, and of routes to peers of the policy that have an address. One
 // of many to containers, which are routed to without an address, does not count. It lists

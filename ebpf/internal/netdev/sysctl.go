@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -89,4 +90,15 @@ func has(key, value string) bool {
 func HasIPv6() bool {
 	_, err := os.Stat(sysctlPath("ipv6"))
 	return err == nil
+}
+
+// AtMost bounds the numbers of a setting.
+func AtMost(setting string, most int) string {
+	numbers := strings.Fields(setting)
+	for i, text := range numbers {
+		if n, err := strconv.Atoi(text); err == nil {
+			numbers[i] = strconv.Itoa(min(n, most))
+		}
+	}
+	return strings.Join(numbers, " ")
 }

@@ -81,3 +81,9 @@ func hasDefault(t *testing.T) bool {
 	require.NoError(t, err)
 	return len(routes) > 0
 }
+
+func TestAtMost(t *testing.T) {
+	require.Equal(t, "4096 131072 2097152", AtMost("4096\t131072\t33554432", 2<<20))
+	require.Equal(t, "4096 16384 4194304", AtMost("4096 16384 4194304", 8<<20))
+	require.Empty(t, AtMost("", 1))
+}

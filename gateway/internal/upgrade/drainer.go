@@ -17,6 +17,7 @@ type Drainer struct {
 
 	mu       sync.Mutex // guards everything below
 	started  bool
+	finished bool
 	deadline time.Time
 	last     admin.DrainInfo
 }
@@ -92,8 +93,16 @@ func (d *Drainer) Await(ctx context.Context, left func() (flows, lingering int, 
 	return true
 }
 
-// Finish has the daemon stop; finished is closed then.
-func (d *Drainer) Finish() { close(d.over) }
+// Finish has the daemon stop; finished is closed then. The gateway in the place of one whose
+// drain is over says it again.
+func (d *Drainer) Finish() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.finished {
+		d.finished = true
+		close(d.over)
+	}
+}
 
 // Finished returns the channel that finish closes.
 func (d *Drainer) Finished() <-chan struct{} { return d.over }

@@ -22,6 +22,7 @@ type Offering struct {
 	names  map[string]bool // nil: not looked yet
 	policy any
 	due    bool
+	early  bool // a change came too soon behind the last look, and Waits has not told yet
 	at     time.Time
 	took   time.Duration
 }
@@ -41,14 +42,15 @@ func (o *Offering) Changed() {
 	o.due = true
 }
 
-// Waits returns how long it takes until a change is looked at that came too soon behind the
-// last look; 0: there is none.
+// Waits returns, once, how long it takes until a change is looked at that Names found too soon
+// behind the last look; 0: there is none.
 func (o *Offering) Waits() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.due {
+	if !o.early {
 		return 0
 	}
+	o.early = false
 	return max(time.Millisecond, routesShare*o.took-time.Since(o.at))
 }
 
@@ -68,12 +70,13 @@ func (o *Offering) Names(nl *netlink.Handle, links []netlink.Link, addrs []netli
 	defer o.mu.Unlock()
 	age := time.Since(o.at)
 	if o.names != nil && o.policy == policy && (age < routesShare*o.took || !o.due && age < routesAge) {
+		o.early = o.due
 		return o.names, nil
 	}
-	o.due, o.at, o.policy = false, time.Now(), policy
+	o.due, o.early, o.at, o.policy = false, false, time.Now(), policy
 	names, err := offering(nl, links, addrs, carries)
 	if o.took = time.Since(o.at); err != nil {
-		o.due = true
+		o.names = nil // the next call looks again
 		return nil, err
 	}
 	o.names = names

@@ -77,6 +77,8 @@ func TestOffering(t *testing.T) {
 		o.Changed()
 		o.took = time.Second
 		require.Empty(t, names(none), "not yet")
+		require.InDelta(t, routesShare-1, o.Waits().Seconds(), 1)
+		require.Zero(t, o.Waits(), "it has told")
 		o.took = time.Millisecond
 		require.Equal(t, []string{"d1"}, names(none))
 
@@ -93,6 +95,10 @@ func TestOfferingNamed(t *testing.T) {
 	found, err := o.Names(nil, nil, nil, []string{"eth7"}, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{"eth7": true}, found)
+	o.Changed()
+	_, err = o.Names(nil, nil, nil, []string{"eth7"}, nil, nil)
+	require.NoError(t, err)
+	require.Zero(t, o.Waits(), "nothing is to be listed")
 }
 
 // A device leads where it has a route, and a socket that is bound to one stays there.

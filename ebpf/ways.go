@@ -3,7 +3,6 @@ package ebpf
 import (
 	"errors"
 	"net/netip"
-	"time"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
@@ -11,13 +10,8 @@ import (
 // ways is what followWays remembers.
 type ways struct {
 	due  bool // something has changed since the last look
-	at   time.Time
-	took time.Duration
+	pace netdev.Pace
 }
-
-// waysShare bounds the time that looking at routes takes, on hosts whose routes change
-// all the time: one part in so many.
-const waysShare = 50
 
 // way is the addresses of a flow, the devices by which its packets come and go, and the
 // one that the application's socket is bound to: 0, a device, or the master of a VRF.
@@ -34,11 +28,11 @@ type way struct {
 func (d *Datapath) followWays(changed bool) error {
 	w := &d.ways
 	w.due = w.due || changed
-	if !w.due || time.Since(w.at) < waysShare*w.took {
+	if !w.due || w.pace.Early() > 0 {
 		return nil
 	}
-	w.due, w.at = false, time.Now()
-	defer func() { w.took = time.Since(w.at) }()
+	w.due = false
+	defer w.pace.Begin()()
 	moved := map[way]way{}
 	err := d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
 		if live(State(v.Word)) {

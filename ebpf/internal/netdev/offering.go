@@ -23,17 +23,11 @@ type Offering struct {
 	policy any
 	due    bool
 	early  bool // a change came too soon behind the last look, and Waits has not told yet
-	at     time.Time
-	took   time.Duration
+	pace   Pace
 }
 
-const (
-	// routesShare bounds the time that listing routes takes, on hosts whose routes change
-	// all the time: one part in so many.
-	routesShare = 50
-	// routesAge is when they are listed anew without a message of a change.
-	routesAge = time.Minute
-)
+// routesAge is when routes are listed anew without a message of a change.
+const routesAge = time.Minute
 
 // Changed says that devices, addresses or routes may have changed.
 func (o *Offering) Changed() {
@@ -51,7 +45,7 @@ func (o *Offering) Waits() time.Duration {
 		return 0
 	}
 	o.early = false
-	return max(time.Millisecond, routesShare*o.took-time.Since(o.at))
+	return max(time.Millisecond, o.pace.Early())
 }
 
 // Names returns the names of the devices that carry offers: those that are named, else
@@ -68,19 +62,15 @@ func (o *Offering) Names(nl *netlink.Handle, links []netlink.Link, addrs []netli
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	age := time.Since(o.at)
-	if o.names != nil && o.policy == policy && (age < routesShare*o.took || !o.due && age < routesAge) {
+	if o.names != nil && o.policy == policy && (o.pace.Early() > 0 || !o.due && time.Since(o.pace.at) < routesAge) {
 		o.early = o.due
 		return o.names, nil
 	}
-	o.due, o.early, o.at, o.policy = false, false, time.Now(), policy
-	names, err := offering(nl, links, addrs, carries)
-	if o.took = time.Since(o.at); err != nil {
-		o.names = nil // the next call looks again
-		return nil, err
-	}
-	o.names = names
-	return names, nil
+	o.due, o.early, o.policy = false, false, policy
+	defer o.pace.Begin()()
+	var err error
+	o.names, err = offering(nl, links, addrs, carries) // nil with an error: the next call looks again
+	return o.names, err
 }
 
 // offering returns the names of the devices that routes to peers lead by.

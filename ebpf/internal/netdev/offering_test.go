@@ -71,20 +71,20 @@ func TestOffering(t *testing.T) {
 		require.Equal(t, []string{"d0", "d1"}, names(all))
 		require.Empty(t, names(none))
 
-		o.at = time.Now().Add(-time.Second)
+		o.pace.at = time.Now().Add(-time.Second)
 		ip(t, "route add default via 10.2.0.2")
 		require.Empty(t, names(none), "no message")
 		o.Changed()
-		o.took = time.Second
+		o.pace.took = time.Second
 		require.Empty(t, names(none), "not yet")
-		require.InDelta(t, routesShare-1, o.Waits().Seconds(), 1)
+		require.InDelta(t, paceShare-1, o.Waits().Seconds(), 1)
 		require.Zero(t, o.Waits(), "it has told")
-		o.took = time.Millisecond
+		o.pace.took = time.Millisecond
 		require.Equal(t, []string{"d1"}, names(none))
 
 		ip(t, "route del default")
 		require.Equal(t, []string{"d1"}, names(none))
-		o.at = time.Now().Add(-2 * routesAge)
+		o.pace.at = time.Now().Add(-2 * routesAge)
 		require.Empty(t, names(none), "a message was lost")
 	})
 }

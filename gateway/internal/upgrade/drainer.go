@@ -13,11 +13,12 @@ import (
 //	serving ──begin──► draining ──nothing left, or the deadline──► over ──► the daemon stops
 type Drainer struct {
 	begun chan struct{} // closed by begin
-	over  chan struct{} // closed when the daemon is to stop
+	over  chan struct{} // closed when the daemon is to stop, by finish
+
+	finish func() // does so once
 
 	mu       sync.Mutex // guards everything below
 	started  bool
-	finished bool
 	deadline time.Time
 	last     admin.DrainInfo
 }
@@ -27,7 +28,8 @@ const drainTurn = 100 * time.Millisecond
 
 // NewDrainer returns the drainer of a gateway that serves.
 func NewDrainer() *Drainer {
-	return &Drainer{begun: make(chan struct{}), over: make(chan struct{})}
+	over := make(chan struct{})
+	return &Drainer{begun: make(chan struct{}), over: over, finish: sync.OnceFunc(func() { close(over) })}
 }
 
 // Begin starts the drain of so many flows. When it has begun already, the earlier
@@ -95,14 +97,7 @@ func (d *Drainer) Await(ctx context.Context, left func() (flows, lingering int, 
 
 // Finish has the daemon stop; finished is closed then. The gateway in the place of one whose
 // drain is over says it again.
-func (d *Drainer) Finish() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.finished {
-		d.finished = true
-		close(d.over)
-	}
-}
+func (d *Drainer) Finish() { d.finish() }
 
 // Finished returns the channel that finish closes.
 func (d *Drainer) Finished() <-chan struct{} { return d.over }

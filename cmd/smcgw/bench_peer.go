@@ -81,7 +81,7 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 	}
 	defer closeGateway()
 	if g == nil { // one may come
-		c := e.client(e.daemonAt())
+		c := e.reach()
 		defer c.Close()
 		g = bench.Beside(c)
 	}
@@ -195,7 +195,7 @@ func lookUpHost(ctx context.Context, host string) (netip.Addr, error) {
 // beside returns the gateway of this host; nil if none answers. A gateway that
 // does not let the caller in is an error: what it carries could not be told.
 func (e *env) beside(ctx context.Context) (g bench.Gateway, closeClient func(), err error) {
-	c := e.client(e.daemonAt())
+	c := e.reach()
 	_, err = c.Version(ctx)
 	switch {
 	case errors.Is(err, admin.ErrDaemonUnreachable):

@@ -66,7 +66,7 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 	}
 	q := f.query
 	q.Details = q.Details || e.output == outputWide
-	c := e.client(e.daemonAt())
+	c := e.reach()
 	defer c.Close()
 	list, err := connsSince(ctx, c, q, f.since)
 	if err != nil {

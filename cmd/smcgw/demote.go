@@ -39,7 +39,7 @@ driver can be unloaded; it is used again when it has been away, or after a reloa
 			if !q.All && len(q.IDs) == 0 && q.Carrier == "" && q.Device == "" {
 				return usagef("name connections, --carrier, --device or --all")
 			}
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			return e.answered(c.Demote(cmd.Context(), q))
 		},

@@ -20,7 +20,7 @@ func newDevices(e *env) *cobra.Command {
 		Use:   "devices",
 		Short: "List the RDMA devices of the gateway and the adapters of the host",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			list, err := c.Devices(cmd.Context())
 			if err != nil {

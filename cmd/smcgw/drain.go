@@ -29,7 +29,7 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 			if replaced {
 				e.socket = e.daemonAt() + config.DrainingSuffix
 			}
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			last, err := c.Drain(cmd.Context(), timeout, e.drainProgress())
 			if err != nil {

@@ -16,7 +16,7 @@ func newPeers(e *env) *cobra.Command {
 		Use:   "peers",
 		Short: "List what is known of other hosts",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			if services {
 				return e.printServices(cmd, c)
@@ -42,7 +42,7 @@ func newPeersFlush(e *env) *cobra.Command {
 		Use:   "flush",
 		Short: "Forget refusals and what was learned: peers are asked again",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			return e.answered(c.FlushPeers(cmd.Context()))
 		},

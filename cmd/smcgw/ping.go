@@ -65,7 +65,7 @@ no connection, 3 no daemon answers.`,
 
 // ping makes the connections and prints what became of them.
 func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
-	c := e.client(e.daemonAt())
+	c := e.reach()
 	defer c.Close()
 	o.Gateway = bench.Beside(c)
 	if !e.json {

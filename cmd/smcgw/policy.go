@@ -43,7 +43,7 @@ service: what carrying them could gain.`,
 
 // policy asks the daemon.
 func (e *env) policy(cmd *cobra.Command) (admin.PolicyReport, error) {
-	c := e.client(e.daemonAt())
+	c := e.reach()
 	defer c.Close()
 	return c.Policy(cmd.Context())
 }

@@ -17,7 +17,7 @@ of the configuration but admin, also what takes a restart otherwise.
 
 What fails leaves the running gateway as it was.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			return e.answered(c.Reload(cmd.Context(), replace))
 		},

@@ -109,6 +109,9 @@ func withSocket(e *env, c *cobra.Command) *cobra.Command {
 // client returns a client of the daemon at --socket, else at the path given.
 func (e *env) client(socket string) *admin.Client { return admin.NewClient(cmp.Or(e.socket, socket)) }
 
+// reach returns a client of the daemon at daemonAt.
+func (e *env) reach() *admin.Client { return admin.NewClient(e.daemonAt()) }
+
 // daemonAt is the path of the admin socket at --socket, else in the file of the service.
 func (e *env) daemonAt() string { return cmp.Or(e.socket, config.AdminIn(e.service)) }
 

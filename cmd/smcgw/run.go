@@ -91,7 +91,7 @@ there, 128 and the number of the signal that ended it.`,
 
 // runCommand runs a command in a cgroup that is opted in.
 func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error) {
-	client := e.client(e.daemonAt())
+	client := e.reach()
 	defer client.Close()
 	if _, err := client.Version(cmd.Context()); err != nil {
 		return r, err

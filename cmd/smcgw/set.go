@@ -43,7 +43,7 @@ NAME=VALUE is the same as NAME VALUE.`,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			args = setting(args)
 			return e.answered(c.Set(cmd.Context(), admin.Setting{Name: args[0], Value: args[1]}))

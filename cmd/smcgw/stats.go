@@ -33,7 +33,7 @@ is ever reset, so several users can measure at once.`,
 					return usagef("--since %s: not a time to wait for, such as 5s", since)
 				}
 			}
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			st, err := statsSince(cmd.Context(), c, span)
 			if err != nil {

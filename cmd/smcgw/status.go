@@ -21,7 +21,7 @@ func newStatus(e *env) *cobra.Command {
 		Use:   "status",
 		Short: "Show what the gateway is doing",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			if web {
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)

@@ -59,7 +59,7 @@ prints one picture, or as many as -n says.`,
 			if err != nil {
 				return err
 			}
-			client := e.client(e.daemonAt())
+			client := e.reach()
 			defer client.Close()
 			return f.run(cmd, e, client, filter)
 		},

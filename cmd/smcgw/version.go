@@ -51,7 +51,7 @@ func newVersion(e *env) *cobra.Command {
 func (e *env) daemonVersion(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, versionPatience)
 	defer cancel()
-	c := e.client(e.daemonAt())
+	c := e.reach()
 	defer c.Close()
 	info, err := c.Version(ctx)
 	if err != nil {

@@ -56,7 +56,7 @@ With --json it prints one JSON document a line. --from reads such lines from a f
 			if from != "" {
 				return ignoreEnough(readEvents(cmd.InOrStdin(), from, f, show))
 			}
-			c := e.client(e.daemonAt())
+			c := e.reach()
 			defer c.Close()
 			return ignoreEnough(c.Watch(ctx, f, nil, show))
 		},

@@ -114,9 +114,11 @@ func Start(tb TB, cfg Config) *Network {
 		tb.Fatalf("test network: %v", err)
 		return nil
 	}
+	still := watchStandstills()
 	tb.Cleanup(func() {
-		if tb.Failed() {
+		if seen := still.end(); tb.Failed() {
 			n.logTo(tb)
+			tb.Logf("the machine stood still: %q", seen)
 		}
 		if err := n.Close(); err != nil {
 			tb.Errorf("close test network: %v", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,11 +21,27 @@ var (
 	hostMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x01}
 )
 
-// legSettings are what the legs take over from the host, how much memory a socket may use,
-// and the most of it: more brings no speed on one host. Where the application at the other
-// end reads slowly, the one at this end goes on in steps of a sixteenth of what may be
-// received, and a third of what may be sent; TCP_USER_TIMEOUT counts the time of a step.
-var legSettings = map[string]int{"ipv4/tcp_rmem": 2 << 20, "ipv4/tcp_wmem": 1 << 20}
+// legSettings returns what the legs take over from the host, how much memory a socket may
+// use, and the most of it: more brings no speed on one host. Where the application at the
+// other end reads slowly, the one at this end goes on in steps, and TCP_USER_TIMEOUT counts
+// the time of a step: a leg begins as small as sockets do, widens by what it carries
+// (legs.Room), and takes little that it cannot send yet.
+func legSettings() (map[string]string, error) {
+	settings := map[string]string{"ipv4/tcp_moderate_rcvbuf": "0", "ipv4/tcp_notsent_lowat": strconv.Itoa(legBegins)}
+	for key, most := range map[string][]int{"ipv4/tcp_rmem": {legBegins, legBegins, 2 << 20}, "ipv4/tcp_wmem": {legBegins, legBegins, 1 << 20}} {
+		value, err := netdev.ReadSysctl(key)
+		if err != nil {
+			return nil, err
+		}
+		if value != "" {
+			settings[key] = netdev.AtMost(value, most)
+		}
+	}
+	return settings, nil
+}
+
+// legBegins is what a leg may hold when it is new, in bytes: as sockets do by default.
+const legBegins = 128 << 10
 
 // setupLegs makes the pair and has the keeper of the namespace set up its end.
 func (d *Datapath) setupLegs() error {
@@ -34,17 +51,11 @@ func (d *Datapath) setupLegs() error {
 	if err := d.makePair(); err != nil {
 		return err
 	}
-	settings := map[string]string{}
-	for key, most := range legSettings {
-		value, err := netdev.ReadSysctl(key)
-		if err != nil {
-			return err
-		}
-		if value != "" {
-			settings[key] = netdev.AtMost(value, most)
-		}
+	settings, err := legSettings()
+	if err != nil {
+		return err
 	}
-	_, err := d.cfg.Legs.Device(d.cfg.legName(), d.cfg.mostMTU(), hostMAC, settings)
+	_, err = d.cfg.Legs.Device(d.cfg.legName(), d.cfg.mostMTU(), hostMAC, settings)
 	return err
 }
 

@@ -135,7 +135,7 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 
 // starvedGrant is enough for a peer that has no room left: a larger grant would take the application longer to make
 // room for, and that is how long the peer's application cannot go on.
-const starvedGrant = 128 << 10
+const starvedGrant = 64 << 10
 
 // grantUnit is the least grant to send now: the unit, or a part of it where the peer has filled all that it was granted.
 func (d *recvSide) grantUnit() int {

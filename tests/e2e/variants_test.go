@@ -89,7 +89,7 @@ func TestOverSoft(t *testing.T) {
 	again(t, matrix.Cells(t, []func(*testing.T){
 		TestCombination, TestDies, TestDiesGuardian, TestDiesInTime,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
-		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps,
+		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfSteadyReader, TestSemanticsOfKilledApps,
 		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried, TestDiesUnderDatagrams,
 	}, 8)...)
 }

@@ -92,12 +92,12 @@ func HasIPv6() bool {
 	return err == nil
 }
 
-// AtMost bounds the numbers of a setting.
-func AtMost(setting string, most int) string {
+// AtMost bounds the numbers of a setting, each by its own.
+func AtMost(setting string, most []int) string {
 	numbers := strings.Fields(setting)
 	for i, text := range numbers {
-		if n, err := strconv.Atoi(text); err == nil {
-			numbers[i] = strconv.Itoa(min(n, most))
+		if n, err := strconv.Atoi(text); err == nil && i < len(most) {
+			numbers[i] = strconv.Itoa(min(n, most[i]))
 		}
 	}
 	return strings.Join(numbers, " ")

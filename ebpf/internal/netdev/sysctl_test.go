@@ -83,7 +83,8 @@ func hasDefault(t *testing.T) bool {
 }
 
 func TestAtMost(t *testing.T) {
-	require.Equal(t, "4096 131072 2097152", AtMost("4096\t131072\t33554432", 2<<20))
-	require.Equal(t, "4096 16384 4194304", AtMost("4096 16384 4194304", 8<<20))
-	require.Empty(t, AtMost("", 1))
+	require.Equal(t, "4096 131072 2097152", AtMost("4096\t1048576\t33554432", []int{128 << 10, 128 << 10, 2 << 20}))
+	require.Equal(t, "4096 16384 4194304", AtMost("4096 16384 4194304", []int{8 << 20, 8 << 20, 8 << 20}))
+	require.Equal(t, "1 7", AtMost("3 7", []int{1}))
+	require.Empty(t, AtMost("", []int{1}))
 }

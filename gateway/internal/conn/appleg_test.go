@@ -54,7 +54,7 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	require.NoError(t, app.Close())
 	require.Eventually(t, func() bool { return edges.write(leg.fd, []byte("x")) == 0 && edges.failed }, patience, time.Millisecond)
 	require.True(t, edges.readable, "what came before the reset is still read")
-	_, got := edges.read(leg.fd, b)
+	_, got := edges.read(leg.fd, b, time.Now())
 	require.Equal(t, legReset, got)
 	leg.reset()
 
@@ -64,11 +64,11 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, app.CloseWrite())
 	require.Eventually(t, func() bool {
-		n, got := edges.read(leg.fd, b)
+		n, got := edges.read(leg.fd, b, time.Now())
 		return got == legBytes && string(b[:n]) == "last"
 	}, patience, time.Millisecond)
 	edges.take(unix.EPOLLIN | unix.EPOLLRDHUP)
-	_, got = edges.read(leg.fd, b)
+	_, got = edges.read(leg.fd, b, time.Now())
 	require.Equal(t, legEnd, got, "half closed")
 	require.False(t, legDelivered(leg.fd))
 	require.NoError(t, unix.Shutdown(leg.fd, unix.SHUT_WR))
@@ -76,7 +76,7 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	require.NoError(t, app.Close())
 	require.Eventually(t, func() bool { return legDelivered(leg.fd) }, patience, time.Millisecond)
 	edges.take(unix.EPOLLIN | unix.EPOLLHUP)
-	_, got = edges.read(leg.fd, b)
+	_, got = edges.read(leg.fd, b, time.Now())
 	require.Equal(t, legEnd, got, "closed in order")
 	require.False(t, edges.failed)
 	leg.clean()

@@ -147,7 +147,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		span = span[:min(len(span), c.ReadCap())]
-		n, got := c.read(c.fd, span)
+		n, got := c.read(c.fd, span, c.Shard.Now())
 		switch got {
 		case legBytes:
 		case legEnd:

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 )
 
@@ -32,6 +33,8 @@ type legEdges struct {
 	hup                bool // the app closed its side: read until the end
 	urgent             bool // an urgent byte has come: a read may end in front of it
 	failed             bool // the app reset: what it had sent before is still read
+
+	room legs.Room
 }
 
 // take adds edges that epoll has reported.
@@ -63,8 +66,8 @@ const (
 	legReset                  // the application has reset the connection
 )
 
-// read reads from the app leg into b, which must not be empty.
-func (e *legEdges) read(fd int, b []byte) (int, legRead) {
+// read reads from the app leg into b, which must not be empty, in a turn that began at now.
+func (e *legEdges) read(fd int, b []byte, now time.Time) (int, legRead) {
 	for {
 		n, errno := loop.RawRead(fd, b)
 		switch {
@@ -81,6 +84,7 @@ func (e *legEdges) read(fd int, b []byte) (int, legRead) {
 			if n < len(b) && !e.hup && !e.urgent {
 				e.readable = false // short: drained, the next byte is a new edge
 			}
+			e.room.Read(fd, n, now)
 			return n, legBytes
 		}
 	}

@@ -188,7 +188,7 @@ func (r *rawRelay) fromApp() (moved int) {
 			r.later()
 			break
 		}
-		n, got := r.read(r.fd, buf[:relayChunk-moved])
+		n, got := r.read(r.fd, buf[:relayChunk-moved], r.s.Now())
 		switch got {
 		case legBytes:
 			moved += n

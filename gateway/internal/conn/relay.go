@@ -197,7 +197,7 @@ func (r *relay) resend(most int) int {
 func (r *relay) forward(most int) int {
 	b := &r.f.core.Ledger
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
-	n, got := r.read(r.fd, buf[negotiate.DataHeaderLen:][:min(b.Room(), uint64(most))])
+	n, got := r.read(r.fd, buf[negotiate.DataHeaderLen:][:min(b.Room(), uint64(most))], r.s.Now())
 	if got != legNothing {
 		r.f.step(faults.Relay)
 	}

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// TestSemanticsOfSteadyReader: a writer goes on as often as it does natively while its
+// reader reads slowly: TCP_USER_TIMEOUT and timeouts of applications count the time until
+// it does.
+func TestSemanticsOfSteadyReader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.up(w.h1, ownSettings())
+	w.up(w.h2, ownSettings())
+	var worst [2][2]int // by carried and native, and by the writer: client and server
+	var all sync.WaitGroup
+	for i, h := range []*testnet.Host{w.h2, w.h3} {
+		for j := range worst[i] {
+			p, err := newPair(w.h1, h, h.AddrPort4(ownPort+uint16(j)))
+			require.NoError(t, err)
+			defer p.close()
+			from, to := p.c, p.s
+			if j == 1 {
+				from, to = to, from
+			}
+			if h == w.h2 {
+				require.Eventually(t, func() bool { return w.gateways[w.h1].status().Flows[w.via] == j+1 }, 10*time.Second, 10*time.Millisecond)
+			}
+			fill(t, from)
+			all.Go(func() { worst[i][j] = longestStep(t, from, to) })
+		}
+	}
+	all.Wait()
+	for j, name := range []string{"client", "server"} {
+		carried, native := worst[0][j], worst[1][j]
+		t.Logf("the %s writes again behind %d KiB that are read, natively behind %d", name, carried>>10, native>>10)
+		require.Positive(t, native)
+		require.Less(t, carried, 2*native+96<<10, name)
+	}
+}
+
+// longestStep reads slowly what a writer has filled all buffers with, and returns the most
+// bytes that had to be read before the writer could write again.
+func longestStep(t *testing.T, from, to *net.TCPConn) (worst int) {
+	const piece, pieces, pause = 8 << 10, 256, 20 * time.Millisecond
+	buf, more := make([]byte, piece), make([]byte, 64<<10)
+	step := 0
+	for range pieces {
+		if _, err := io.ReadFull(to, buf); err != nil {
+			t.Errorf("read: %v", err)
+			return 0
+		}
+		step += piece
+		time.Sleep(pause)
+		if wrote := writeNow(t, from, more); wrote > 0 {
+			worst, step = max(worst, step), 0
+		}
+	}
+	return max(worst, step)
+}
+
+// writeNow writes what a socket takes now.
+func writeNow(t *testing.T, c *net.TCPConn, b []byte) (all int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Errorf("write: %v", err)
+		return 0
+	}
+	for {
+		var n int
+		_ = raw.Control(func(fd uintptr) { n, err = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) })
+		if err != nil || n <= 0 {
+			return all
+		}
+		all += n
+	}
+}

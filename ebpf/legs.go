@@ -21,11 +21,12 @@ var (
 	hostMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x01}
 )
 
+// legBegins is what a leg may hold when it is new, in bytes: as sockets do by default.
+const legBegins = 128 << 10
+
 // legSettings returns what the legs take over from the host, how much memory a socket may
-// use, and the most of it: more brings no speed on one host. Where the application at the
-// other end reads slowly, the one at this end goes on in steps, and TCP_USER_TIMEOUT counts
-// the time of a step: a leg begins as small as sockets do, widens by what it carries
-// (legs.Room), and takes little that it cannot send yet.
+// use, and the most of it: more brings no speed on one host. A leg begins as small as
+// sockets do, widens by what it carries (legs.Room), and takes little that it cannot send.
 func legSettings() (map[string]string, error) {
 	settings := map[string]string{"ipv4/tcp_moderate_rcvbuf": "0", "ipv4/tcp_notsent_lowat": strconv.Itoa(legBegins)}
 	for key, most := range map[string][]int{"ipv4/tcp_rmem": {legBegins, legBegins, 2 << 20}, "ipv4/tcp_wmem": {legBegins, legBegins, 1 << 20}} {
@@ -33,15 +34,10 @@ func legSettings() (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if value != "" {
-			settings[key] = netdev.AtMost(value, most)
-		}
+		settings[key] = netdev.AtMost(value, most)
 	}
 	return settings, nil
 }
-
-// legBegins is what a leg may hold when it is new, in bytes: as sockets do by default.
-const legBegins = 128 << 10
 
 // setupLegs makes the pair and has the keeper of the namespace set up its end.
 func (d *Datapath) setupLegs() error {

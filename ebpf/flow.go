@@ -25,11 +25,11 @@ type Flow struct {
 	Ifindex int
 	// Rule is the index of the rule that selected the flow, or NoRule.
 	Rule int
-	// Acked: server, an ACK from the client followed the SYN; client, an accept answered
-	// the offer.
+	// Acked: an ACK followed the SYN (server), an accept answered the offer (client).
 	Acked bool
 	// Silent: client, released by the programs. Nothing the gateway says leaves.
-	Silent bool
+	// Confirmed: server, a gateway is the client's side.
+	Silent, Confirmed bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
 	OfferedAt, ChangedAt time.Duration
 	// SYN is the recorded SYN with IP and TCP headers as it left (client), with
@@ -39,9 +39,10 @@ type Flow struct {
 
 // Bits of the word beside ISN (63..32), nonce (31..16) and state (7..0); maps.h.
 const (
-	wordAcked  = 1 << 8
-	wordServer = 1 << 9
-	wordSilent = 1 << 10
+	wordAcked     = 1 << 8
+	wordServer    = 1 << 9
+	wordSilent    = 1 << 10
+	wordConfirmed = 1 << 13
 )
 
 // CAS operations and results of cas.h.
@@ -89,8 +90,8 @@ func (k smcgwFlowKey) tuple() Tuple {
 func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	f := Flow{
 		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
-		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Ifindex: int(v.Ifindex), Rule: ruleIndex(v.Rule),
-		OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
+		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Confirmed: v.Word&wordConfirmed != 0,
+		Ifindex: int(v.Ifindex), Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
 	}
 	if v.Word&wordServer != 0 {
 		f.Side = SideServer

@@ -58,6 +58,8 @@ func cellPacket(t *testing.T, class string, local, remote netip.AddrPort) []byte
 		return quotedError(local.Addr(), remote.Addr(), true, in(flagACK, 501, cellISN+1))
 	case "IN_SYN", "APP_PEER_SYN", "LOOKUP":
 		return in(flagSYN, 500, 0, timestamps())
+	case "IN_SYN_AGAIN":
+		return in(flagSYN, cellISN, 0, timestamps())
 	case "IN_ACCEPT":
 		return in(flagSYN|flagACK, 500, cellISN+1, smgw(roleAccept, cellNonce))
 	case "IN_ANSWER", "LEG_QUEUED":
@@ -179,6 +181,9 @@ func (c *cellHost) enterCell(k smcgwFlowKey, class string, state int) {
 	word := uint64(cellISN)<<32 | cellNonce<<16 | uint64(state)
 	if serverState(state) && class != "OUT_SYN" {
 		word |= wordServer
+	}
+	if class == "IN_SYN_AGAIN" {
+		word |= wordConfirmed
 	}
 	if State(state) == StateReleased && (class == "IN_RESET" || class == "IN_UNREACHABLE") {
 		word |= 3 << 11 // WORD_REFUSED, WORD_BARE
@@ -379,6 +384,9 @@ func expected(verdict, class string, state int) outcome {
 	case "GIVE_BACK":
 		return outcome{"pass", "released", []string{stale, "replaced"}}
 	case "REPLACE":
+		if class == "IN_SYN_AGAIN" {
+			return outcome{"pass", none, []string{"native=server/4", "replaced"}}
+		}
 		return outcome{"pass", none, []string{"replaced"}}
 	case "STALE":
 		return outcome{"pass", none, []string{"stale_deleted"}}

@@ -311,6 +311,8 @@ static __noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct
 		judge(&p->key, p->key.lport, policy, h->inbound & h->tcp, &v);
 	__builtin_memset(f, 0, sizeof(*f));
 	f->word = make_word(p->seq - 1, o->echo >> 16, WORD_SERVER | WORD_ACKED, FLOW_WIRE);
+	if (o->role == OPTION_CONFIRM)
+		f->word |= WORD_CONFIRMED;
 	f->changed_at = bpf_ktime_get_ns();
 	f->offered_at = (tick << TICK_SHIFT) + (1 << (TICK_SHIFT - 1)); /* give or take half a tick */
 	if (f->offered_at > f->changed_at)

@@ -135,22 +135,37 @@ static __always_inline void stale_in(struct packet *p, struct flow *f, u64 w)
 	discard(flow_end(&p->key, f, word_isn(w)));
 }
 
+/* given_up_in: the client's gateway has released the connection, and ours, which is
+ * late, has not told the application of it. The kernel takes it over; the gateway finds
+ * no entry when it resumes. */
+static __always_inline int given_up_in(struct packet *p, struct flow *f, u64 w)
+{
+	if (!f || flow_drop(&p->key, f, w))
+		return drop(STAT_STALE_DROPPED);
+	replaced(&p->key, f->rule, w, REASON_GATEWAY_STALE);
+	native(&p->key, p->seq, SIDE_SERVER, REASON_GATEWAY_STALE, f->rule, word_state(w));
+	return TCX_NEXT;
+}
+
 /* syn_in: a blind SYN on a tuple with an entry kills nothing: the wire endpoint
  * answers a challenge ACK (RFC 5961). */
 static __noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct options o;
 	u64 w = flow_word(f);
-	u8 verdict = verdict_on(p, IN_SYN, word_state(w));
+	discard(scan_options(skb, p, &o));
+	int again = w & WORD_CONFIRMED && word_isn(w) == p->seq && o.role != OPTION_OFFER;
+	u8 verdict = verdict_on(p, again ? IN_SYN_AGAIN : IN_SYN, word_state(w));
 	if (verdict == NETSTACK)
 		return to_netstack();
+	if (verdict == REPLACE)
+		return given_up_in(p, f, w);
 	if (verdict == STALE)
 		stale_in(p, f, w);
 	else if (verdict != NEW)
 		return drop_of(verdict);
 	else if (f && word_state(w))
 		flow_drop(&p->key, f, w);
-	discard(scan_options(skb, p, &o));
 	return o.role == OPTION_OFFER && !smcgw_retired ? offered_in(skb, p, &o) : TCX_NEXT;
 }
 

@@ -58,6 +58,7 @@ struct flow {
 #define WORD_SILENT (1ull << 10) /* client: released by the programs; the gateway has nothing more to say */
 #define WORD_REFUSED (1ull << 11) /* client: the offered SYN was refused; the answer to a bare one counts */
 #define WORD_BARE (1ull << 12) /* client: the bare SYN has left after that */
+#define WORD_CONFIRMED (1ull << 13) /* server: a gateway is the client's side */
 #define WORD_STATE 0xffull
 
 /* SO_PRIORITY of the gateways' own sockets in the namespace of the host, of which

@@ -20,6 +20,7 @@ enum packet_class {
 	OUT_ERROR,      /* an ICMP error about a segment of the peer */
 	/* Ingress of a wire device: what comes from the network. */
 	IN_SYN,         /* a SYN */
+	IN_SYN_AGAIN,   /* the SYN of the entry again, without an offer: the client's gateway has given up */
 	IN_ACCEPT,      /* a SYN-ACK with the accept of the entry's offer */
 	IN_ANSWER,      /* a SYN-ACK to the entry's SYN without one */
 	IN_RESET,       /* a reset that acknowledges the entry's SYN */
@@ -107,10 +108,11 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 [OUT_SEGMENT][ANY]                = { PASS,         PASS,         DROP_OUT,     LEGS,         LEGS,         DROP_OUT,     LEGS,         LEGS,         PASS,         PASS,         LEGS_LAST,    LEGS_PROOF },
 [OUT_ERROR][ANY]                  = { PASS,         PASS,         PASS,         LEGS_ERROR,   LEGS_ERROR,   PASS,         LEGS_ERROR,   LEGS_ERROR,   PASS,         PASS,         PASS,         LEGS_ERROR },
 
-[IN_SYN][ANY]                     = { NEW,          NEW,          LOOK,         LOOK,         LOOK,         LOOK,         LOOK,         LOOK,         NEW,          NEW,          NEW,          NEW },
-[IN_SYN][ALIVE]                   = { 0,            0,            NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK },
+[IN_SYN ... IN_SYN_AGAIN][ANY]    = { NEW,          NEW,          LOOK,         LOOK,         LOOK,         LOOK,         LOOK,         LOOK,         NEW,          NEW,          NEW,          NEW },
+[IN_SYN ... IN_SYN_AGAIN][ALIVE]  = { 0,            0,            NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK },
+[IN_SYN ... IN_SYN_AGAIN][GONE]   = { 0,            0,            STALE,        STALE,        STALE,        STALE,        STALE,        STALE },
 [IN_SYN][LATE]                    = { 0,            0,            DROP_STALE,   DROP_STALE,   DROP_STALE,   DROP_STALE,   DROP_STALE,   DROP_STALE },
-[IN_SYN][GONE]                    = { 0,            0,            STALE,        STALE,        STALE,        STALE,        STALE,        STALE },
+[IN_SYN_AGAIN][LATE]              = { 0,            0,            DROP_STALE,   DROP_STALE,   DROP_STALE,   REPLACE,      DROP_STALE,   DROP_STALE },
 [IN_ACCEPT][ANY]                  = { COOKIE,       LOOK,         LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     DROP_RELEASED,DROP_RETURNED,DROP_DEAD,    NETSTACK },
 [IN_ACCEPT][ALIVE]                = { 0,            ACCEPT,       NETSTACK,     0,            0,            NETSTACK },
 [IN_ACCEPT][LATE]                 = { 0,            TOO_LATE,     DROP_STALE,   0,            0,            DROP_STALE },

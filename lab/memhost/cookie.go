@@ -97,7 +97,8 @@ func (s *segment) speaks() bool {
 // prove makes the entry of a connection whose client has proved its address.
 func (m *Model) prove(s *segment, stamp uint32, at time.Duration) verdict {
 	rule := m.policy.Decide(ebpf.Query{Inbound: true, Peer: s.tuple.Remote.Addr(), Port: s.tuple.Local.Port(), Local: s.tuple.Local, Remote: s.tuple.Remote}).Rule
-	f := ebpf.Flow{State: ebpf.StateWire, Side: ebpf.SideServer, Nonce: uint16(stamp >> 16), Acked: true, Rule: rule}
+	o, _ := s.option()
+	f := ebpf.Flow{State: ebpf.StateWire, Side: ebpf.SideServer, Nonce: uint16(stamp >> 16), Acked: true, Confirmed: o.Role == packet.RoleConfirm, Rule: rule}
 	if !m.create(s, f) {
 		return pass
 	}

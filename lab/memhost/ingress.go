@@ -47,10 +47,17 @@ func (m *Model) wireIngress(s *segment) verdict {
 func (m *Model) synIn(s *segment, f *ebpf.Flow) verdict {
 	o, _ := s.option()
 	if f != nil && m.knownSYN(f) {
-		if !m.aliveLocked() {
+		switch again := f.Confirmed && f.ISN == s.seq && o.Role != packet.RoleOffer; {
+		case m.aliveLocked():
+			return m.netstackIn()
+		case again && f.State == ebpf.StateWire: // the client's gateway has given up
+			m.remove(f)
+			m.replaced(f, ebpf.ReasonGatewayStale)
+			m.nativeFlow(f, ebpf.ReasonGatewayStale)
+			return pass
+		default:
 			return m.dropped(statStaleDropped)
 		}
-		return m.netstackIn()
 	}
 	if o.Role != packet.RoleOffer {
 		return pass

@@ -83,6 +83,7 @@ func (m *Model) replay(t *testing.T, c recorded, pkt []byte) recorded {
 	m.flows = map[ebpf.Tuple]*ebpf.Flow{}
 	if state := stateNamed(t, c.state); state != ebpf.StateNone {
 		f := &ebpf.Flow{Tuple: tuple, State: state, ISN: 1000, Nonce: 7, OfferedAt: m.now(), ChangedAt: m.now(), Rule: ebpf.NoRule}
+		f.Confirmed = c.class == "IN_SYN_AGAIN"
 		if slices.Contains([]string{"wire", "serving", "raw", "returned"}, c.state) && c.class != "OUT_SYN" {
 			f.Side = ebpf.SideServer
 		}

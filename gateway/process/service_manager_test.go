@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -145,7 +146,6 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	m.Ready()
 	require.Less(t, time.Since(start), 10*serviceTimeout)
 	require.LessOrEqual(t, runtime.NumGoroutine(), before, "a goroutine for each message")
-	for len(m.sending) > 0 {
-		f.next()
-	}
+	go func() { _, _ = io.Copy(io.Discard, f.conn) }()
+	require.Eventually(t, func() bool { return len(m.sending) == 0 }, patience, time.Millisecond)
 }

@@ -297,8 +297,8 @@ func (g *guard) check() {
 	g.signal(syscall.SIGKILL)
 }
 
-// slowTimes is how many times as long a daemon may take whose threads ran, or waited for a processor, for half of the time or more: on a
-// host with more work than processors it is slow, and its death would reset every connection that it carries.
+// slowTimes is how many times as long a daemon may take whose threads ran, waited for a processor, or were held by the kernel, for half
+// of the time or more: on a host with more work than processors it is slow, and its death would reset every connection that it carries.
 const slowTimes = 5
 
 func (g *guard) signal(s syscall.Signal) {

@@ -39,12 +39,15 @@ func busyTimes(proc string) map[string]time.Duration {
 }
 
 // busySince is for how long the threads of a process have run or waited for a processor, all together, since they had these times:
-// one that wants a processor now and has got none since counts for the whole of it.
+// one that wants a processor now and has got none since counts for the whole of it. So does one that the kernel holds
+// (TASK_UNINTERRUPTIBLE): the lock that it waits for is another's, as the one of routes and devices while many change, and no
+// signal ends it sooner.
 func busySince(proc string, then map[string]time.Duration, since time.Duration) (sum time.Duration) {
 	for id, now := range busyTimes(proc) {
 		moved := now - then[id]
-		if moved == 0 && threadState(filepath.Join(proc, "task", id)) == "R" {
-			moved = since
+		switch state := threadState(filepath.Join(proc, "task", id)); {
+		case moved == 0 && state == "R", state == "D":
+			moved = max(moved, since)
 		}
 		sum += moved
 	}

@@ -81,6 +81,10 @@ func TestBusyTime(t *testing.T) {
 	set("1", "stat", "1 (smcgw) R 1") // and got no processor
 	require.Equal(t, time.Second+2, busySince(proc, then, time.Second))
 	set("1", "stat", "1 (smcgw) S 1")
+	require.Equal(t, 2*time.Nanosecond, busySince(proc, then, time.Second))
+	set("2", "stat", "2 (smcgw) D 1") // though it has run for a moment
+	require.Equal(t, time.Second, busySince(proc, then, time.Second))
+	set("2", "stat", "2 (smcgw) S 1")
 	require.NoError(t, os.RemoveAll(filepath.Join(proc, "task", "1"))) // it has ended
 	require.Equal(t, 2*time.Nanosecond, busySince(proc, then, time.Second))
 }

@@ -136,7 +136,7 @@ static __always_inline void stale_in(struct packet *p, struct flow *f, u64 w)
 }
 
 /* given_up_in: the client's gateway has released the connection, and ours, which is
- * late, has not told the application of it. The kernel takes it over; the gateway finds
+ * late, has none of it at the application. The kernel takes it over; the gateway finds
  * no entry when it resumes. */
 static __always_inline int given_up_in(struct packet *p, struct flow *f, u64 w)
 {

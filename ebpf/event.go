@@ -61,7 +61,7 @@ type Event struct {
 	Rule int
 	// Seq and Ack are numbers of the segment of an EventProbe.
 	Seq, Ack uint32
-	// UserTimeout is the application's TCP_USER_TIMEOUT, of an EventTimeout; 0: none.
+	// UserTimeout of an EventTimeout: TCP_USER_TIMEOUT, or what tcp_retries2 comes to; 0: none.
 	UserTimeout time.Duration
 }
 

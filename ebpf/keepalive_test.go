@@ -7,11 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // carriedClient is an application whose connection ends in a gateway socket, and
 // what the programs say about it.
 type carriedClient struct {
+	host  *host
 	d     *Datapath
 	tuple Tuple
 	app   *net.TCPConn
@@ -24,7 +27,7 @@ func newCarriedClient(t *testing.T, network, addr string) *carriedClient {
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
 	h2.echo("6379")
-	c := &carriedClient{d: h1.open(config(accelerate(6379)))}
+	c := &carriedClient{host: h1, d: h1.open(config(accelerate(6379)))}
 	d2 := h2.open(config(accelerate(6379)))
 	c.said = record(t, c.d)
 	ln := h1.listen(c.d, network)
@@ -89,10 +92,41 @@ func TestUserTimeoutIsTold(t *testing.T) {
 		c.set(t, unix.TCP_USER_TIMEOUT, ms)
 		_, err := c.app.Write([]byte{1})
 		require.NoError(t, err)
-		want := time.Duration(ms) * time.Millisecond
-		e := c.said.wait(t, patience, func(e Event) bool { return e.Kind == EventTimeout && e.UserTimeout == want })
-		require.Equal(t, c.tuple, e.Tuple)
+		c.hears(t, time.Duration(ms)*time.Millisecond)
 	}
 	_, found := c.said.find(func(e Event) bool { return e.Kind == EventProbe })
 	require.False(t, found)
+}
+
+// hears waits for word of a timeout.
+func (c *carriedClient) hears(t *testing.T, want time.Duration) {
+	t.Helper()
+	e := c.said.wait(t, patience, func(e Event) bool { return e.Kind == EventTimeout && e.UserTimeout == want })
+	require.Equal(t, c.tuple, e.Tuple)
+}
+
+// TestRetriesAreTold: a tcp_retries2 below the default of the application's namespace is
+// such a timeout, as long as tcp_model_timeout() says; one of the socket goes before it.
+func TestRetriesAreTold(t *testing.T) {
+	requireRoot(t)
+	c := newCarriedClient(t, "tcp4", "10.77.0.2")
+	for _, v := range []struct {
+		retries string
+		own     int // TCP_USER_TIMEOUT, milliseconds
+		want    time.Duration
+	}{
+		{"0", 0, 200 * time.Millisecond},
+		{"3", 0, 3 * time.Second},
+		{"9", 0, 204600 * time.Millisecond},
+		{"14", 0, 804600 * time.Millisecond},
+		{"8", 77, 77 * time.Millisecond},
+		{"8", 0, 102200 * time.Millisecond},
+		{"15", 0, 0},
+	} {
+		c.host.do(func() { require.NoError(t, netdev.WriteSysctl("ipv4/tcp_retries2", v.retries)) })
+		c.set(t, unix.TCP_USER_TIMEOUT, v.own)
+		_, err := c.app.Write([]byte{1})
+		require.NoError(t, err)
+		c.hears(t, v.want)
+	}
 }

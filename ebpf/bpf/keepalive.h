@@ -16,6 +16,28 @@ static __always_inline int about_leg(const struct packet *p, struct flow *f, u8 
 	return emit(&note);
 }
 
+#define RETRIES2_DEFAULT 15 /* 924 seconds: a leg ends by itself no later than about then */
+#define RETRIES2_DOUBLED 9  /* retransmissions until their distance is TCP_RTO_MAX */
+#define RTO_MIN_MS 200
+#define RTO_MAX_MS 120000
+
+/* user_timeout is for how long the application's kernel would repeat bytes without an
+ * answer, in milliseconds; 0: as long as kernels do. TCP_USER_TIMEOUT says it, or a
+ * tcp_retries2 of its namespace below the default, as tcp_model_timeout() counts. */
+static __always_inline u32 user_timeout(struct tcp_sock *tp)
+{
+	u32 timeout = tp->inet_conn.icsk_user_timeout;
+	struct net *net = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net;
+	if (timeout || !net || !bpf_core_field_exists(net->ipv4.sysctl_tcp_retries2))
+		return timeout;
+	u32 n = net->ipv4.sysctl_tcp_retries2;
+	if (n >= RETRIES2_DEFAULT)
+		return 0;
+	if (n > RETRIES2_DOUBLED)
+		return ((2 << RETRIES2_DOUBLED) - 1) * RTO_MIN_MS + (n - RETRIES2_DOUBLED) * RTO_MAX_MS;
+	return ((2 << n) - 1) * RTO_MIN_MS;
+}
+
 /* watched_out looks at an application's segment on its way to the gateway socket,
  * which would answer in the place of the peer. It returns 1 for a probe, of keepalive
  * or of a closed window: those are for the peer, and user space gives it to the
@@ -29,7 +51,7 @@ static __noinline int watched_out(struct __sk_buff *skb, struct packet *p, struc
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	u32 timeout = tp->inet_conn.icsk_user_timeout;
+	u32 timeout = user_timeout(tp);
 	if (timeout != f->user_timeout && !about_leg(p, f, EVENT_TIMEOUT, timeout, 0))
 		f->user_timeout = timeout;
 	if (p->payload || (p->flags & (TCP_FIN | TCP_RST | TCP_ACK)) != TCP_ACK || p->seq + 1 != tp->snd_una)

@@ -77,7 +77,20 @@ struct net_device {
 struct dst_entry {
 	struct net_device *dev;
 } kernel_layout;
+struct netns_ipv4 {
+	u8 sysctl_tcp_retries2;
+} kernel_layout;
+struct net {
+	struct netns_ipv4 ipv4;
+} kernel_layout;
+typedef struct {
+	struct net *net;
+} kernel_layout possible_net_t;
+struct sock_common {
+	possible_net_t skc_net;
+} kernel_layout;
 struct sock {
+	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;
 } kernel_layout;
 struct inet_sock {

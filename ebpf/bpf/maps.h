@@ -47,7 +47,7 @@ struct flow {
 	u8 rule;
 	u8 syn_len;
 	u16 pad;
-	u32 user_timeout; /* TCP_USER_TIMEOUT of the application's socket as user space knows it, milliseconds */
+	u32 user_timeout; /* of the application's socket as user space knows it, milliseconds (keepalive.h) */
 	u32 mark;	  /* of the packets that the application's kernel sends, by which it routes them */
 	u32 bound;	  /* device that the application's socket is bound to, 0: none; a VRF's is its master */
 	u8 syn[120]; /* IP and TCP headers of the offered SYN: 60 and 60 bytes at most */

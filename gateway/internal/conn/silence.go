@@ -12,7 +12,8 @@ import (
 
 // What an application's kernel would notice by itself, were the gateway not between it
 // and its peer (docs/ARCHITECTURE.md "Silent peers"): its probes are answered when the
-// peer has answered on the wire leg, and its TCP_USER_TIMEOUT is kept in its place.
+// peer has answered on the wire leg, and its TCP_USER_TIMEOUT, or the tcp_retries2 of its
+// host, is kept in its place.
 
 // Watched tells what the programs saw of the application's socket.
 func (f *Flow) Watched(e ebpf.Event) { f.post(func() { f.watched(e) }) }
@@ -38,8 +39,8 @@ func (f *Flow) watched(e ebpf.Event) {
 	wire.Ask(answer)
 }
 
-// silences are the flows whose application has a TCP_USER_TIMEOUT. The zero value is
-// ready to use.
+// silences are the flows whose application has such a timeout. The zero value is ready
+// to use.
 type silences struct {
 	mu    sync.Mutex // guards everything below
 	flows map[*Flow]*silence
@@ -73,8 +74,7 @@ func (s *silences) watch(f *Flow, timeout time.Duration) {
 	}
 }
 
-// SilenceLoop keeps the TCP_USER_TIMEOUT of applications in place of their kernels, until ctx
-// ends.
+// SilenceLoop keeps the timeouts of applications in place of their kernels, until ctx ends.
 func (e *Env) SilenceLoop(ctx context.Context) { e.silences.loop(ctx) }
 
 // loop looks at them until ctx ends. Without any it sleeps.
@@ -134,7 +134,7 @@ func (s *silences) turn(now time.Time) bool {
 		f.wire.Ask(nil)
 	}
 	for _, f := range over {
-		f.debug("peer silent for the application's TCP_USER_TIMEOUT")
+		f.debug("peer silent for the application's timeout")
 		f.post(func() { f.abort(negotiate.ReasonPeerDead, false) })
 	}
 	return left
@@ -142,7 +142,13 @@ func (s *silences) turn(now time.Time) bool {
 
 // silent looks at one flow; gone says that it needs no look any more.
 func (f *Flow) silent(w *silence, now time.Time) (ask, over, gone bool) {
-	if f.state().Final() || f.wire.Over() {
+	if f.state().Final() {
+		return false, false, true
+	}
+	if w.clock.Idle(f.tx.Load()) {
+		return false, false, false
+	}
+	if f.wire.Over() {
 		return false, false, true
 	}
 	_, heard := f.wire.Vitals()

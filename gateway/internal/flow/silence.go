@@ -3,8 +3,8 @@ package flow
 import "time"
 
 const (
-	// SilenceTurn is how often flows whose application has a TCP_USER_TIMEOUT are
-	// looked at.
+	// SilenceTurn is how often flows are looked at whose application has a
+	// TCP_USER_TIMEOUT, or a host that gives up early (tcp_retries2).
 	SilenceTurn = 250 * time.Millisecond
 	// silenceAsk bounds how long bytes are on their way before the peer is asked.
 	silenceAsk = 5 * time.Second
@@ -31,6 +31,10 @@ type SilenceClock struct {
 	seen              time.Time // of the last look
 	silent, untilAsks time.Duration
 }
+
+// Idle tells that nothing was sent since bytes were on their way: no look is needed, and
+// an earlier one does as well.
+func (k *SilenceClock) Idle(sent uint64) bool { return k.begun && !k.owed && sent == k.sent }
 
 // Look is told how many bytes went and came and how many segments were heard. The
 // peer is to be asked, or over says that it has been silent for too long.

@@ -5,11 +5,8 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,38 +16,13 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // requireRoot skips loudly, or fails where SMCGW_REQUIRE asks for root and bpf.
 func requireRoot(t testing.TB) {
 	t.Helper()
-	missing := ""
-	if os.Geteuid() != 0 {
-		missing = "root"
-	} else if err := tryBPF(); err != nil {
-		missing = "bpf: " + err.Error()
-	}
-	if missing == "" {
-		return
-	}
-	want := strings.Split(os.Getenv("SMCGW_REQUIRE"), ",")
-	if slices.Contains(want, "root") || slices.Contains(want, "bpf") {
-		t.Fatalf("SMCGW_REQUIRE asks for root and bpf, but there is no %s", missing)
-	}
-	t.Skipf("SKIPPED: network namespaces and eBPF need %s", missing)
-}
-
-// tryBPF reports why this process may not use eBPF.
-func tryBPF() error {
-	if err := inspect.CheckKernel(); err != nil {
-		return err
-	}
-	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		return err
-	}
-	return m.Close()
+	testnet.Require(t, "root", "bpf")
 }
 
 // host is an anonymous network namespace; it goes when the last thread and

@@ -19,6 +19,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/machine"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -93,9 +94,7 @@ func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 // types are those of testdata/json.golden: fields are added only. bench has its documents
 // checked where it measures.
 func TestEveryJSON(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("run needs root")
-	}
+	testnet.Require(t, "root")
 	d, cfg := serveFake(t, "")
 	go d.happen(t.Context())
 	examples := jsonExamples(t, t.TempDir())

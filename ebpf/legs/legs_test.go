@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // keeperVerb makes this program a keeper, and possibleVerb one that asks.
@@ -47,10 +47,7 @@ func TestMain(m *testing.M) {
 
 // TestPossible: a namespace takes CAP_SYS_ADMIN or a host that permits user namespaces.
 func TestPossible(t *testing.T) {
-	if os.Geteuid() != 0 {
-		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
-		t.Skip("SKIPPED: a limit of user namespaces needs root")
-	}
+	testnet.Require(t, "root")
 	self, err := os.Executable()
 	require.NoError(t, err)
 	const none, without = "echo 0 >/proc/sys/user/max_user_namespaces; ", "exec setpriv --inh-caps -sys_admin --bounding-set -sys_admin "
@@ -70,10 +67,7 @@ func TestPossible(t *testing.T) {
 // newNamespace starts a keeper; it needs root.
 func newNamespace(t *testing.T) *Namespace {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
-		t.Skip("SKIPPED: a network namespace needs root")
-	}
+	testnet.Require(t, "root")
 	conn, err := Start([]string{os.Args[0], keeperVerb})
 	require.NoError(t, err)
 	n, err := Open(conn)

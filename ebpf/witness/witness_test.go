@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,9 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestWitness: connections of programs in the cgroup are told, with those that fail; others
 // are not.
 func TestWitness(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	testnet.Require(t, "root", "bpf")
 	mount := cgroupMount(t)
 	dir, err := os.MkdirTemp(mount, "smcgw-witness-") //nolint:usetesting // a control group
 	require.NoError(t, err)

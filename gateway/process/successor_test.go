@@ -7,12 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // lastsEnv makes the program of the tests one that does nothing for a while.
@@ -24,10 +25,7 @@ const succeedEnv = "SMCGW_TEST_SUCCEED"
 // A container ends with its first process, and the gateways in it.
 func TestCanSucceed(t *testing.T) {
 	require.NoError(t, CanSucceed())
-	if os.Geteuid() != 0 {
-		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
-		t.Skip("SKIPPED: a namespace of processes needs root")
-	}
+	testnet.Require(t, "root")
 	self, err := os.Executable()
 	require.NoError(t, err)
 	for first, want := range map[string]error{"smcgw-guardian": errContainer, "init": nil} {

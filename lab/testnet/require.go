@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
 )
 
 // TB is the part of [testing.TB] that this package uses, so that programs which
@@ -88,6 +90,25 @@ func haveBPF() error {
 		return fmt.Errorf("load a sockops program: %w", err)
 	}
 	return nil
+}
+
+// InNamespace runs fn on a thread of its own in a new network namespace, which ends with
+// that. It needs root.
+func InNamespace(tb TB, fn func()) {
+	tb.Helper()
+	Require(tb, "root")
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New("ended early") // by a FailNow of fn
+		defer func() { done <- err }()
+		runtime.LockOSThread()
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			fn()
+		}
+	}()
+	if err := <-done; err != nil {
+		tb.Fatalf("network namespace: %v", err)
+	}
 }
 
 // Emulator is the program that runs emulated machines.

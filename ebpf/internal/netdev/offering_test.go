@@ -2,9 +2,7 @@ package netdev
 
 import (
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,33 +10,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// inNamespace runs fn on a thread that ends with its network namespace, which has the
-// devices d0 and d1 with their far ends.
+// inNamespace runs fn in a network namespace that has the devices d0 and d1 with their
+// far ends.
 func inNamespace(t *testing.T, fn func(nl *netlink.Handle)) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
-		t.Skip("SKIPPED: a network namespace needs root")
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		ns, err := netns.New()
-		require.NoError(t, err)
-		defer func() { _ = ns.Close() }()
+	testnet.InNamespace(t, func() {
 		ip(t, "link add d0 type veth peer name p0", "link add d1 type veth peer name p1", "link set p0 up", "link set p1 up",
 			"link set d0 up", "link set d1 up", "addr add 10.1.0.1/24 dev d0", "addr add 10.2.0.1/24 dev d1")
 		nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		require.NoError(t, err)
 		defer nl.Close()
 		fn(nl)
-	}()
-	<-done
+	})
 }
 
 func ip(t *testing.T, commands ...string) {

@@ -2,36 +2,14 @@ package rulewatch
 
 import (
 	"net"
-	"os"
-	"runtime"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-)
 
-// inNamespace runs fn on a thread that ends with its network namespace.
-func inNamespace(t *testing.T, fn func()) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
-		t.Skip("SKIPPED: a network namespace needs root")
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		ns, err := netns.New()
-		require.NoError(t, err)
-		defer func() { _ = ns.Close() }()
-		fn()
-	}()
-	<-done
-}
+	"github.com/smcgw/smcgw/lab/testnet"
+)
 
 // told waits for a message.
 func told(t *testing.T, changed <-chan struct{}, what string) {
@@ -45,7 +23,7 @@ func told(t *testing.T, changed <-chan struct{}, what string) {
 
 // A rule that is added is told, and quit ends everything.
 func TestWatch(t *testing.T) {
-	inNamespace(t, func() {
+	testnet.InNamespace(t, func() {
 		quit := make(chan struct{})
 		changed, err := Start(quit)
 		require.NoError(t, err)
@@ -62,7 +40,7 @@ func TestWatch(t *testing.T) {
 // Changes of devices are told also after more at once than the socket has room to tell of,
 // as when many containers start.
 func TestWatchAfterLoss(t *testing.T) {
-	inNamespace(t, func() {
+	testnet.InNamespace(t, func() {
 		quit := make(chan struct{})
 		changed, err := Start(quit)
 		require.NoError(t, err)

@@ -39,11 +39,16 @@ func (g *gateway) left() (flows, lingering int, now time.Time) {
 
 // Drain implements admin.Control.
 func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	return g.drain(timeout)
+}
+
+// drain is Drain for the owner of reloading.
+func (g *gateway) drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
-	g.reloading.Lock()
-	defer g.reloading.Unlock()
 	if g.heir != nil {
 		return g.heir.Drain(timeout)
 	}

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -20,11 +22,16 @@ func (g *gateway) Successor(always bool) (admin.Successor, error) {
 }
 
 // Leave implements admin.Control. From here on the successor speaks for the service.
-func (g *gateway) Leave(timeout time.Duration, main int) error {
+func (g *gateway) Leave(ctx context.Context, timeout time.Duration, main int) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if err := ctx.Err(); err != nil { // the successor has waited too long, and has retired
+		return fmt.Errorf("leave: %w", err)
+	}
 	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
 		return err
 	}
 	g.renewal.Manager.HandOver(main) // before the end of the drain, which may come at once
-	_, err := g.Drain(timeout)
+	_, err := g.drain(timeout)
 	return err
 }

@@ -163,3 +163,15 @@ func TestDecisionsBesideReload(t *testing.T) {
 		require.LessOrEqual(t, d.Count, uint64(11), "%+v", d)
 	}
 }
+
+// TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
+func TestLateLeave(t *testing.T) {
+	g, err := newGateway(config.Config{Mode: config.ModeObserve}.WithDefaults(), Host{Steering: newFakeSteering(), Beside: retiring{}}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(g.close)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, g.Leave(gone, time.Second, 0), context.Canceled)
+	require.Zero(t, g.steer.(*fakeSteering).refused)
+	require.Nil(t, g.Draining())
+}

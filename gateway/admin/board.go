@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -97,7 +98,9 @@ func (b *Board) Yield() error { return b.now().Yield() }
 func (b *Board) TakeBack() error { return b.now().TakeBack() }
 
 // Leave implements Control.
-func (b *Board) Leave(timeout time.Duration, main int) error { return b.now().Leave(timeout, main) }
+func (b *Board) Leave(ctx context.Context, timeout time.Duration, main int) error {
+	return b.now().Leave(ctx, timeout, main)
+}
 
 // Totals implements MetricsSource.
 func (b *Board) Totals() Snapshot { return b.now().Totals() }

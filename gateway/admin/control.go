@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"time"
 )
 
@@ -84,8 +85,9 @@ type successions interface {
 	Yield() error
 	TakeBack() error
 	// Leave leaves new connections to the successor for good, and drains. A service
-	// manager is to watch the process main; 0: it is not known.
-	Leave(timeout time.Duration, main int) error
+	// manager is to watch the process main; 0: it is not known. It fails, and changes
+	// nothing, when ctx has ended before it begins.
+	Leave(ctx context.Context, timeout time.Duration, main int) error
 }
 
 // renewals is the part of [Control] that has another configuration, or program, take effect.

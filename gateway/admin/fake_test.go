@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,6 +35,8 @@ type fakeControl struct {
 	steps     []string
 	// beats: the datapath does.
 	beats bool
+	// late: Leave begins when its caller has gone.
+	late bool
 	// main is what Leave was told; next is what Successor starts.
 	main int
 	next *fakeSuccessor
@@ -190,7 +193,11 @@ func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
 }
 
 func (f *fakeControl) Yield() error { return f.step("yield") }
-func (f *fakeControl) Leave(timeout time.Duration, main int) error {
+func (f *fakeControl) Leave(ctx context.Context, timeout time.Duration, main int) error {
+	if f.late {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	_, err := f.Drain(timeout)
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -180,7 +180,7 @@ func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return err
 		}
-		return s.ctl.Leave(timeout, mainOf(r))
+		return s.ctl.Leave(r.Context(), timeout, mainOf(r))
 	})
 }
 

@@ -100,6 +100,23 @@ func serveAdmin(t *testing.T, s *Server, ctl *fakeControl) (stop func()) {
 	}
 }
 
+// A gateway that comes to leave after its successor has lost patience, and has retired,
+// goes on.
+func TestTakeoverThatIsLate(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour, a.ctl.late = testNeighbour, true
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Yield(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, held.Leave(ctx, time.Second, 0), context.DeadlineExceeded)
+	held.Close()
+	require.Eventually(t, func() bool { return !a.server.succession.underWay() }, testPatience, time.Millisecond)
+	require.Equal(t, []string{"yield", "take back"}, a.ctl.taken())
+	require.Empty(t, a.ctl.drained)
+}
+
 // A successor that goes at any step leaves everything as it was.
 func TestTakeoverThatIsGivenUp(t *testing.T) {
 	for _, yield := range []bool{false, true} {

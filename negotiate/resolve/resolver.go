@@ -207,8 +207,8 @@ func (r *Resolver) Want(local, peer netip.Addr, named bool, now time.Time) []Res
 		return r.done()
 	}
 	p.wanted, p.named = now, named
-	if p.state != PeerStateProven && p.state != PeerStateProving {
-		p.local = local.Unmap()
+	if local = local.Unmap(); p.local != local && p.query == nil && p.state != PeerStateProven && p.state != PeerStateProving {
+		p.local, p.valid = local, time.Time{} // an answer is about the address that has asked
 	}
 	switch p.state {
 	case PeerStateProven:
@@ -222,10 +222,11 @@ func (r *Resolver) Want(local, peer netip.Addr, named bool, now time.Time) []Res
 
 // wanted goes on with a peer for which nothing is under way.
 func (r *Resolver) wanted(p *resolverPeer, now time.Time) {
+	ask := p.news && !now.Before(r.mayAsk(p, now)) // news that may not be acted on yet change nothing
 	switch {
-	case now.Before(p.until) && !p.news:
+	case now.Before(p.until) && !ask:
 		r.native(p, now)
-	case p.state == PeerStateResolved && now.Before(p.valid) && !p.news:
+	case p.state == PeerStateResolved && now.Before(p.valid) && !ask:
 		r.prove(p, 0, now)
 	case !r.ask(p, now):
 		if !now.Before(p.until) {

@@ -678,3 +678,35 @@ func TestResolverStateNames(t *testing.T) {
 	require.Equal(t, "unknown", PeerStateUnknown.String())
 	require.Equal(t, "refused", PeerStateRefused.String())
 }
+
+// TestResolverOfTwoAddresses: an answer is about the address that has asked. The peer expects
+// a proof from no other one.
+func TestResolverOfTwoAddresses(t *testing.T) {
+	other := netip.MustParseAddr("10.0.0.7")
+	a, b := newResolver(1, nil), newResolver(2, nil)
+	q := asks(t, a, t0)
+	require.Empty(t, a.Want(other, addrB, true, t0), "under way")
+	pr := one[ProvePeer](t, a.Receive(portA, portB, answers(t, b, q, t0).Bytes, t0))
+	require.Equal(t, addrA, pr.Local)
+
+	require.Empty(t, only[ProvePeer](a.Proved(addrB, pr.Proof, false, t0)), "lost")
+	later := t0.Add(freshInterval)
+	require.Empty(t, only[ProvePeer](a.Want(other, addrB, true, later)), "by the offers to the first address")
+}
+
+// TestResolverAskedBackWhileProving: a peer that asks back meanwhile changes nothing of a proof
+// that fails: it is repeated as soon.
+func TestResolverAskedBackWhileProving(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		a, b := newResolver(1, nil), newResolver(2, nil)
+		sent := only[SendResolution](b.Receive(portB, portA, asks(t, a, t0).Bytes, t0))
+		require.Len(t, sent, 2, "answer and question")
+		pr := one[ProvePeer](t, a.Receive(portA, portB, sent[0].Bytes, t0))
+		if back {
+			a.Receive(portA, portB, sent[1].Bytes, t0)
+		}
+		a.Proved(addrB, pr.Proof, false, t0)
+		one[ProvePeer](t, a.Want(addrA, addrB, true, t0.Add(freshInterval)))
+		require.Equal(t, PeerStateProving, stateOf(a), "asked back: %v", back)
+	}
+}

@@ -38,17 +38,17 @@ func Listen() (*Changes, error) {
 	return u, nil
 }
 
-// run reads until the socket is closed. A message that was lost is made up for by the
-// next look at the adapters.
+// run reads until the socket is closed. Messages that were lost may have been of an
+// adapter: drivers that load are what fills the socket.
 func (u *Changes) run() {
 	buf := make([]byte, 8<<10)
 	for {
 		n, err := u.file.Read(buf)
+		lost := errors.Is(err, unix.ENOBUFS)
 		switch {
-		case errors.Is(err, unix.ENOBUFS):
-		case err != nil:
+		case err != nil && !lost:
 			return
-		case isAdapter(buf[:n]):
+		case lost || isAdapter(buf[:n]):
 			select {
 			case u.changed <- struct{}{}:
 			default:

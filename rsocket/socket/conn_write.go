@@ -135,6 +135,7 @@ func (t *writeHalf) put(p []byte) (n int, sent bool) {
 			return 0, true // wait for the peer rather than copy twice
 		}
 		t.unfold()
+		t.direct.Store(false) // what does not fit waits for this ring
 	}
 	for n < len(p) && n < t.step {
 		m := copy(t.ring.Span(), p[n:min(len(p), t.step)])

@@ -26,7 +26,16 @@ type asyncWrites struct {
 	over []asyncWrite // done is to be called
 }
 
+// asyncKind is what an entry of the list is.
+type asyncKind uint8
+
+const (
+	asyncBytes asyncKind = iota
+	asyncEnd             // of the direction
+)
+
 type asyncWrite struct {
+	kind asyncKind
 	p    []byte
 	done func(n int, err error)
 	n    int
@@ -53,6 +62,19 @@ func (c *Conn) WriteAsync(p []byte, done func(n int, err error)) error {
 		go c.writeQueued()
 	}
 	return nil
+}
+
+// end puts the end of the direction behind the asynchronous writes, false if there are none.
+func (a *asyncWrites) end() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.busy.Load() {
+		return false
+	}
+	if n := len(a.list); n == 0 || a.list[n-1].kind != asyncEnd {
+		a.list = append(a.list, asyncWrite{kind: asyncEnd})
+	}
+	return true
 }
 
 // writeQueued writes until nothing is left.
@@ -101,6 +123,10 @@ func (c *Conn) writeNext() {
 	a.list[0] = asyncWrite{}
 	a.list = a.list[1:]
 	a.mu.Unlock()
+	if w.kind == asyncEnd {
+		c.tx.shut.Store(true)
+		return
+	}
 	if len(w.p) > 0 {
 		w.n, w.err = c.tx.write(w.p)
 	}

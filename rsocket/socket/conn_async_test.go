@@ -113,3 +113,27 @@ func TestWriteAsyncCallbackWrites(t *testing.T) {
 }
 
 func nothing(int, error) {}
+
+// CloseWrite returns while asynchronous writes wait for the peer to read, and ends writing behind them.
+func TestCloseWriteBehindAsync(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{RecvBuffer: 64 << 10, SendBuffer: 64 << 10})
+		soon(t, a, b)
+		src := make([]byte, 1<<20)
+		written, late := make(chan error, 1), make(chan error, 1)
+		require.NoError(t, a.WriteAsync(src, func(_ int, err error) { written <- err }))
+		require.NoError(t, a.CloseWrite())
+		require.NoError(t, a.CloseWrite())
+		require.Empty(t, written)
+		require.NoError(t, a.WriteAsync([]byte("late"), func(_ int, err error) { late <- err }))
+		n, err := io.Copy(io.Discard, b)
+		require.NoError(t, err)
+		require.EqualValues(t, len(src), n)
+		require.NoError(t, <-written)
+		require.ErrorIs(t, <-late, syscall.EPIPE)
+		_, err = a.Write([]byte("late"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}

@@ -251,17 +251,14 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (total int64, err error) {
 	return total, nil
 }
 
-// CloseWrite ends writing behind everything written: the peer reads io.EOF. A program of rdma-core that shuts down both
-// directions in the moment the end arrives there drops its own last data and DISCONNECT; reads here then end with
-// ECONNRESET instead of io.EOF.
+// CloseWrite ends writing behind everything written: the peer reads io.EOF. It does not block. A program of rdma-core
+// that shuts down both directions in the moment the end arrives there drops its own last data and DISCONNECT; reads here
+// then end with ECONNRESET instead of io.EOF.
 func (c *Conn) CloseWrite() error {
 	if c.closed.Load() {
 		return c.fault("close", net.ErrClosed)
 	}
-	if c.async.busy.Load() {
-		c.lockWrite()
-		c.tx.shut.Store(true)
-		c.unlockWrite()
+	if c.async.end() {
 		return nil
 	}
 	c.tx.shut.Store(true)

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -75,6 +76,9 @@ func (r *readHalf) advance(n int) {
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
+		if c.closed.Load() {
+			return 0, c.fault("read", net.ErrClosed)
+		}
 		return 0, nil
 	}
 	c.rx.mu.Lock()
@@ -104,6 +108,9 @@ func (r *readHalf) rest() []byte {
 	return r.ring[r.pos:end:end]
 }
 
+// errInvalidWrite is an io.Writer that claims what it was not given.
+var errInvalidWrite = errors.New("invalid write result")
+
 // WriteTo writes everything until the end of the stream to w, from the receive ring itself.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	c.rx.mu.Lock()
@@ -117,6 +124,9 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 			return total, c.fault("read", err)
 		}
 		n, err := w.Write(span)
+		if n < 0 || n > len(span) {
+			return total, errInvalidWrite
+		}
 		if n > 0 {
 			c.rx.advance(n)
 			total += int64(n)

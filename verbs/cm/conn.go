@@ -28,7 +28,6 @@ type conn struct {
 	wait     time.Duration
 	tries    int
 	rtu      *RTU // to answer a repeated REP
-	refusal  *REJ // to answer a repeated REQ
 	timedOut bool // the DREQ stayed without answer
 	complete bool // it was established
 
@@ -97,8 +96,7 @@ func (x *conn) expire(now time.Time) {
 		x.finish(now, ErrTimeout)
 	case stateReqRcvd:
 		x.core.stats.Timeouts++
-		x.reject(RejectTimeout, nil, nil)
-		x.finish(now, ErrTimeout)
+		x.turnAway(RejectTimeout, nil, nil, ErrTimeout)
 	case stateTimeWait:
 		x.forget()
 	case stateRepRcvd, stateEstablished, stateClosed:
@@ -112,7 +110,6 @@ func (x *conn) reject(reason RejectReason, ari, private []byte) {
 	switch x.state {
 	case stateReqRcvd:
 		m.LocalID, m.Message = 0, KindREQ
-		x.refusal = m
 	case stateRepRcvd:
 		m.Message = KindREP
 	default:
@@ -136,8 +133,8 @@ func (x *conn) over(why error) {
 	}
 }
 
-// finish ends an attempt. A passive one is remembered for a while: the network
-// may still hold its REQ.
+// finish ends an attempt. A passive one that the peer ended is remembered for a
+// while: the network may still hold its REQ.
 func (x *conn) finish(now time.Time, why error) {
 	x.over(why)
 	if x.active {
@@ -147,10 +144,20 @@ func (x *conn) finish(now time.Time, why error) {
 	}
 }
 
+// turnAway refuses a request and forgets it, as the kernel does: what a flood of
+// requests is refused with takes no room from others. A copy of the REQ, if the
+// REJ was lost, is a request again.
+func (x *conn) turnAway(reason RejectReason, ari, private []byte, why error) {
+	x.reject(reason, ari, private)
+	x.over(why)
+	x.forget()
+}
+
 // forget removes the connection from all tables.
 func (x *conn) forget() {
 	x.answered()
 	x.leaveQP()
+	x.leaveQueue()
 	delete(x.core.conns, x.id)
 	if k := x.peer(); x.core.peers[k] == x {
 		delete(x.core.peers, k)
@@ -163,10 +170,7 @@ func (x *conn) forget() {
 func (x *conn) enterTimeWait(now time.Time, wait time.Duration) {
 	x.answered()
 	x.leaveQP()
-	if x.queued {
-		x.listener.remove(x)
-		x.queued = false
-	}
+	x.leaveQueue()
 	x.to(stateTimeWait)
 	x.core.timers.set(&x.timer, now.Add(wait))
 }
@@ -190,6 +194,14 @@ func (x *conn) leaveQP() {
 	}
 }
 
+// leaveQueue takes a request that the application has not seen from it.
+func (x *conn) leaveQueue() {
+	if x.queued {
+		x.listener.remove(x)
+		x.queued = false
+	}
+}
+
 // localQPN is the number of our queue pair, false before it is known.
 func (x *conn) localQPN() (uint32, bool) {
 	if x.active {
@@ -207,7 +219,9 @@ func (x *conn) abort(now time.Time, why error) {
 	case stateReqSent:
 		x.reject(RejectTimeout, nil, nil)
 		x.finish(now, why)
-	case stateReqRcvd, stateRepRcvd, stateRepSent:
+	case stateReqRcvd:
+		x.turnAway(RejectConsumerDefined, nil, nil, why)
+	case stateRepRcvd, stateRepSent:
 		x.reject(RejectConsumerDefined, nil, nil)
 		x.finish(now, why)
 	case stateEstablished:

@@ -337,9 +337,12 @@ func TestReject(t *testing.T) {
 	req := w.take(w.a)[0]
 	w.deliver(w.a, req)
 	y := l.take().(*conn)
-	require.NoError(t, y.refuse(w.now, RejectConsumerDefined, []byte{1}, []byte("no")))
+	require.NoError(t, y.refuse(RejectConsumerDefined, []byte{1}, []byte("no")))
 	rej := w.take(w.b)[0]
+	require.Empty(t, w.b.conns)
 	w.deliver(w.a, req)
+	again := l.take().(*conn)
+	require.NoError(t, again.refuse(RejectConsumerDefined, []byte{1}, []byte("no")))
 	require.Equal(t, []datagram{rej}, w.take(w.b), "the first may be lost")
 	w.deliver(w.b, rej)
 	var rejected *RejectError
@@ -347,7 +350,7 @@ func TestReject(t *testing.T) {
 	require.Equal(t, RejectConsumerDefined, rejected.Reason)
 	require.Equal(t, []byte{1}, rejected.ARI)
 	require.Equal(t, "no", string(rejected.PrivateData[:2]))
-	require.ErrorIs(t, y.refuse(w.now, RejectNoQP, nil, nil), ErrClosed)
+	require.ErrorIs(t, y.refuse(RejectNoQP, nil, nil), ErrClosed)
 	w.pass(10 * time.Second)
 	w.requireEmpty()
 }
@@ -400,6 +403,21 @@ func TestObjectsAreBounded(t *testing.T) {
 	require.Len(t, w.b.conns, 3)
 	require.Len(t, w.a.conns, 3, "two were refused")
 	require.True(t, w.b.full())
+}
+
+// Requests that the application refuses take no room from its own attempts, nor from other requests.
+func TestRefusedRequestsLeaveRoom(t *testing.T) {
+	w := newWorld(t)
+	w.a.objects = 1000
+	l := w.listen(w.b, 4)
+	for qpn := range uint32(2 * w.b.objects) {
+		w.request(w.a, qpn+1)
+		w.exchange()
+		require.NoError(t, l.take().(*conn).refuse(RejectNoResources, nil, nil))
+		w.exchange()
+	}
+	w.requireEmpty()
+	w.request(w.b, 1)
 }
 
 // A peer that lost its memory and calls with the same queue pair ends the old

@@ -42,10 +42,11 @@
 //
 // A REJ with a reason takes the place of the REP or, if the dialer cannot go
 // on, of the RTU. Every question is repeated until it is answered, every answer
-// is given again when the question is repeated; what arrives for a connection
-// that is no more is answered so that the peer need not wait. A peer that asks
-// with a queue pair that we believe connected has lost its memory: it is
-// refused as stale and the old connection ends; Dial knows that and tries again.
+// is given again when the question is repeated; a REQ that is repeated after it
+// was refused is a new one. What arrives for a connection that is no more is
+// answered so that the peer need not wait. A peer that asks with a queue pair
+// that we believe connected has lost its memory: it is refused as stale and the
+// old connection ends; Dial knows that and tries again.
 //
 // A datagram service needs no connection: SIDR_REQ names the service, SIDR_REP
 // the queue pair and its Q_Key (ResolveUD, ListenUD).

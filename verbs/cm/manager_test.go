@@ -253,6 +253,7 @@ func TestRefusals(t *testing.T) {
 	_, err = r.Accept(b.ctx(), AcceptParams{QPParams: b.params(verbs.QPTUC)})
 	require.ErrorIs(t, err, verbs.ErrInvalid, "not the transport that was asked for")
 	require.NoError(t, r.Reject(RejectConsumerDefined, []byte("no")))
+	require.Zero(t, b.m.Stats().Connections)
 	require.ErrorIs(t, r.Reject(RejectNoQP, nil), ErrClosed)
 	_, err = r.Accept(b.ctx(), AcceptParams{QPParams: b.params(verbs.QPTRC)})
 	require.ErrorIs(t, err, ErrClosed)
@@ -262,7 +263,7 @@ func TestRefusals(t *testing.T) {
 
 	// The listener goes, and refuses the requests that were not taken.
 	go func() { _, err := a.dial(a.ctx(), l.Addr()); first <- err }()
-	require.Eventually(t, func() bool { return b.m.Stats().Connections == 2 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.m.Stats().Connections == 1 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
 	require.ErrorAs(t, <-first, &rejected)
 	require.Equal(t, RejectInvalidServiceID, rejected.Reason)

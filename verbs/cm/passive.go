@@ -41,8 +41,7 @@ func (c *core) unlisten(now time.Time, l *listener) {
 	for _, x := range slices.Clone(l.queue) {
 		switch x := x.(type) {
 		case *conn:
-			x.reject(RejectInvalidServiceID, nil, nil)
-			x.finish(now, ErrClosed)
+			x.turnAway(RejectInvalidServiceID, nil, nil, ErrClosed)
 		case *question:
 			_ = x.answer(now, &SIDRREP{Status: SIDRUnsupported})
 		}
@@ -178,10 +177,6 @@ func (x *conn) repeatedREQ() {
 	case stateRepSent:
 		x.core.send(x.route, x.tid, x.rep)
 	case stateTimeWait:
-		if x.refusal != nil {
-			x.core.send(x.route, x.tid, x.refusal)
-			return
-		}
 		x.core.send(x.route, x.tid, &REJ{RemoteID: x.remoteID, Message: KindREQ, Reason: RejectStaleConn})
 	default:
 	}
@@ -200,14 +195,12 @@ func (x *conn) accept(now time.Time, rep *REP) error {
 	return nil
 }
 
-// refuse answers a request by a REJ, and does so again if the REQ is repeated.
-func (x *conn) refuse(now time.Time, reason RejectReason, ari, private []byte) error {
+// refuse answers a request by a REJ.
+func (x *conn) refuse(reason RejectReason, ari, private []byte) error {
 	if x.state != stateReqRcvd {
 		return x.gone()
 	}
-	x.reject(reason, ari, private)
-	x.over(ErrClosed)
-	x.enterTimeWait(now, 2*x.core.patience(x.core.responseTimeout))
+	x.turnAway(reason, ari, private, ErrClosed)
 	return nil
 }
 

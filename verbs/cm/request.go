@@ -141,7 +141,7 @@ func (r *Request) Reject(reason RejectReason, private []byte) (err error) {
 	if len(private) > MaxREJPrivate {
 		return fmt.Errorf("reject: %d bytes: %w", len(private), ErrPrivateData)
 	}
-	r.m.act(func(now time.Time) { err = r.x.refuse(now, reason, nil, private) })
+	r.m.act(func(time.Time) { err = r.x.refuse(reason, nil, private) })
 	if err != nil {
 		return fmt.Errorf("reject: %w", err)
 	}

@@ -10,7 +10,7 @@ package cm
 //	      │                                      │
 //	      ▼                                      ▼
 //	   reqSent     no answer / REQ            reqRcvd     REQ / MRA
-//	      │        MRA / wait longer             │        reject / REJ ─► timeWait
+//	      │        MRA / wait longer             │        reject / REJ ─► closed
 //	      │ REP /                                │ accept / REP
 //	      ▼                                      ▼
 //	   repRcvd     REP / MRA                  repSent     no answer, REQ / REP

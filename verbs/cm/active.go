@@ -76,7 +76,7 @@ func (x *conn) gone() error {
 	return ErrAnswered
 }
 
-// receiveMRA grants the peer more time for its answer.
+// receiveMRA grants the peer more time for its answer, up to the limit.
 func (c *core) receiveMRA(now time.Time, from route, m *MRA) {
 	x := c.conns[m.RemoteID]
 	if x == nil || x.route.remote != from.remote {
@@ -87,6 +87,9 @@ func (c *core) receiveMRA(now time.Time, from route, m *MRA) {
 	case x.state == stateReqSent && m.Message == KindREQ,
 		x.state == stateRepSent && m.Message == KindREP && x.remoteID == m.LocalID:
 		at := now.Add(c.patience(m.ServiceTimeout))
+		if at.After(x.limit) {
+			at = x.limit
+		}
 		if at.After(x.timer.at) {
 			c.timers.set(&x.timer, at)
 		}

@@ -27,9 +27,10 @@ type conn struct {
 	lastTID  uint64
 	wait     time.Duration
 	tries    int
-	rtu      *RTU // to answer a repeated REP
-	timedOut bool // the DREQ stayed without answer
-	complete bool // it was established
+	limit    time.Time // MRAs grant no time beyond
+	rtu      *RTU      // to answer a repeated REP
+	timedOut bool      // the DREQ stayed without answer
+	complete bool      // it was established
 
 	changed chan struct{} // holds a token after every change of state
 	done    chan struct{} // closed when err is set
@@ -62,9 +63,13 @@ func signal(c chan struct{}) {
 	}
 }
 
+// maxGrant is how long the peer's MRAs can put off the next repetition: those of
+// the kernel ask for 69 s.
+const maxGrant = 2 * time.Minute
+
 // ask sends m and repeats it until the state changes.
 func (x *conn) ask(now time.Time, tid uint64, m Message, wait time.Duration, retries int) {
-	x.last, x.lastTID, x.wait, x.tries = m, tid, wait, retries
+	x.last, x.lastTID, x.wait, x.tries, x.limit = m, tid, wait, retries, now.Add(maxGrant)
 	x.core.send(x.route, tid, m)
 	x.core.timers.set(&x.timer, now.Add(wait))
 }

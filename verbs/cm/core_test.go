@@ -276,6 +276,24 @@ func TestSilence(t *testing.T) {
 	require.EqualValues(t, 15, w.a.stats.Repeated)
 }
 
+// A peer that asks for more time again and again, and for as much as can be said, gets two minutes; then the rest of the
+// repetitions.
+func TestMRAsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	x := w.request(w.a, 0x11)
+	begin := w.now
+	for x.err == nil {
+		w.take(w.a)
+		w.a.receive(w.now, route{0, addrB}, Append(nil, x.tid, &MRA{LocalID: 1, RemoteID: x.id, Message: KindREQ, ServiceTimeout: 31}))
+		w.pass(time.Second)
+		require.Less(t, w.now.Sub(begin), 5*time.Minute)
+	}
+	require.ErrorIs(t, x.err, ErrTimeout)
+	require.Greater(t, w.now.Sub(begin), maxGrant)
+	require.EqualValues(t, w.a.retries, w.a.stats.Repeated)
+	w.requireEmpty()
+}
+
 // A request that its sender gives up leaves the queue of the listener.
 func TestWithdrawn(t *testing.T) {
 	w := newWorld(t)

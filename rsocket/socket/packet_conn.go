@@ -210,6 +210,9 @@ func (c *PacketConn) SetWriteDeadline(t time.Time) error {
 			d.wake()
 		}
 	})
+	if err := c.socket.udp.SetWriteDeadline(t); err != nil {
+		return c.opError("set", nil, bare(err))
+	}
 	return nil
 }
 

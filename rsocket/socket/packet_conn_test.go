@@ -311,6 +311,65 @@ func TestPacketDeadlines(t *testing.T) {
 	})
 }
 
+// A datagram that waits for room in the UDP socket does so until the write deadline.
+func TestPacketWriteDeadlineOverUDP(t *testing.T) {
+	c := listenPacket(t, PacketListenConfig{}, "127.0.0.1:0")
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(10*time.Millisecond)))
+	ended := make(chan error, 1)
+	go func() { ended <- c.socket.raw.Write(func(uintptr) bool { return false }) }() // no room
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	case <-time.After(patience):
+		t.Fatal("the write goes on")
+	}
+	require.NoError(t, c.SetWriteDeadline(time.Time{}))
+	_, err := c.WriteToUDPAddrPort([]byte("x"), c.addr())
+	require.NoError(t, err)
+}
+
+// What comes over UDP is received and answered while a writer waits for room in the UDP socket, and after the write
+// deadline.
+func TestPacketReceivesBesideWriter(t *testing.T) {
+	for local, reached := range map[string]string{"127.0.0.1:0": "127.0.0.1", "[::1]:0": "::1", "[::]:0": "127.0.0.1"} {
+		t.Run(local, func(t *testing.T) {
+			c := listenPacket(t, PacketListenConfig{Stacks: softStacks(t, []string{"127.0.0.1", "::1"})}, local)
+			to := netip.AddrPortFrom(netip.MustParseAddr(reached), c.port)
+			peer, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+			require.NoError(t, err)
+			defer peer.Close()
+			c.socket.mu.Lock()
+			defer c.socket.mu.Unlock()
+			blocked, release := make(chan struct{}), make(chan struct{})
+			defer close(release)
+			go func() {
+				_ = c.socket.raw.Write(func(uintptr) bool {
+					close(blocked)
+					<-release
+					return true
+				})
+			}()
+			waitFor(t, "no writer", blocked)
+			require.NoError(t, c.SetWriteDeadline(time.Now().Add(-time.Second)))
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+			require.NoError(t, peer.SetDeadline(time.Now().Add(patience)))
+			h := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: 5, Addr: to.Addr()}
+			_, err = peer.Write(append(h.Append(nil), "x"...))
+			require.NoError(t, err)
+			buf := make([]byte, 100)
+			n, _, err := c.ReadFrom(buf)
+			require.NoError(t, err)
+			require.Equal(t, "x", string(buf[:n]))
+			n, err = peer.Read(buf)
+			require.NoError(t, err)
+			answer, _, err := rsocket.ParseResolveHeader(buf[:n])
+			require.NoError(t, err)
+			require.Equal(t, rsocket.ResolveCtrl, answer.Op)
+			require.Equal(t, c.devices[0].qpn.Load(), answer.QPN)
+		})
+	}
+}
+
 func TestPacketClose(t *testing.T) {
 	eachPair(t, PacketListenConfig{}, func(t *testing.T, p *packetPair) {
 		p.resolve(t)

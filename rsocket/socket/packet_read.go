@@ -68,7 +68,7 @@ func (c *PacketConn) receivedUDP(b []byte, from netip.AddrPort, to netip.Addr) {
 	}
 	if ev.Answer {
 		h := rsocket.ResolveHeader{Op: rsocket.ResolveCtrl, QPN: ev.QPN, Probes: true, Addr: ev.Path.Source}
-		if err := c.socket.send(&h, nil, ev.Path.OOB, from); err != nil {
+		if err := c.socket.answer(&h, ev.Path.OOB, from); err != nil {
 			c.counters.ctrlErrors.Add(1)
 		} else {
 			c.counters.answers.Add(1)

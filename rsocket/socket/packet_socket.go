@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -21,11 +23,13 @@ const maxUDP = 1 << 16
 // datagram was sent to, and sends from the address it is given: the peer knows us by that address.
 type packetSocket struct {
 	udp   *net.UDPConn
+	raw   syscall.RawConn // of udp
 	wild  bool
 	local netip.AddrPort
 
-	oob     [128]byte     // of the receiver
-	dropped atomic.Uint32 // by the kernel, for want of room in the socket's buffer, as far as it told
+	oob     [128]byte                       // of the receiver
+	reply   [rsocket.ResolveHeader6Len]byte // of the receiver
+	dropped atomic.Uint32                   // by the kernel, for want of room in the socket's buffer, as far as it told
 
 	mu  sync.Mutex // guards everything below
 	buf [packetLimit]byte
@@ -42,12 +46,11 @@ func (s *packetSocket) open(udp *net.UDPConn) error {
 		{unix.IPPROTO_IP, unix.IP_PKTINFO, s.wild && s.local.Addr().Is4()},
 		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, s.wild && s.local.Addr().Is6()},
 	}
-	raw, err := udp.SyscallConn()
-	if err != nil {
+	var err, serr error
+	if s.raw, err = udp.SyscallConn(); err != nil {
 		return err
 	}
-	var serr error
-	err = raw.Control(func(fd uintptr) {
+	err = s.raw.Control(func(fd uintptr) {
 		for _, o := range options {
 			if o.wanted && serr == nil {
 				serr = unix.SetsockoptInt(int(fd), o.level, o.option, 1)
@@ -116,6 +119,45 @@ func (s *packetSocket) send(h *rsocket.ResolveHeader, payload []byte, oob []byte
 		_, _, err = s.udp.WriteMsgUDPAddrPort(payload, nil, to) // the address is ours no more
 	}
 	return err
+}
+
+// answer sends a header for the receiver: at once or not at all, whatever the writers wait for and until when.
+func (s *packetSocket) answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort) error {
+	at, err := s.sockaddr(to)
+	if err != nil {
+		return err
+	}
+	b := h.Append(s.reply[:0])
+	var serr error
+	err = s.raw.Control(func(fd uintptr) {
+		serr = unix.Sendmsg(int(fd), b, oob, at, unix.MSG_DONTWAIT)
+		if oob != nil && errors.Is(serr, unix.EINVAL) {
+			serr = unix.Sendmsg(int(fd), b, nil, at, unix.MSG_DONTWAIT) // the address is ours no more
+		}
+	})
+	return errors.Join(err, serr)
+}
+
+// sockaddr is an address as the socket takes it.
+func (s *packetSocket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
+	if s.local.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}, nil
+	}
+	at := &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	zone := to.Addr().Zone()
+	if zone == "" {
+		return at, nil
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		at.ZoneId = uint32(n)
+		return at, nil
+	}
+	i, err := net.InterfaceByName(zone)
+	if err != nil {
+		return nil, err
+	}
+	at.ZoneId = uint32(i.Index)
+	return at, nil
 }
 
 // route is the address from which the host would send to remote.

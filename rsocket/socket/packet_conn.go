@@ -30,6 +30,8 @@ type PacketConn struct {
 	writeLimit deadline
 	counters   packetCounters
 	reader     sync.WaitGroup
+	wants      chan *resolution.Want // handles to make; the reader's to fill
+	maker      sync.WaitGroup
 	opened     chan struct{} // closed when ListenPacket is done
 	closed     atomic.Bool
 	closing    sync.Once
@@ -68,7 +70,7 @@ func (c *PacketListenConfig) listenPacket(ctx context.Context, local netip.AddrP
 	if err != nil {
 		return nil, err
 	}
-	p := &PacketConn{queue: newPacketQueue(cfg.RecvBuffer), opened: make(chan struct{})}
+	p := &PacketConn{queue: newPacketQueue(cfg.RecvBuffer), opened: make(chan struct{}), wants: make(chan *resolution.Want, maxWants)}
 	p.table = resolution.New((*packetHost)(p), cfg.Destinations, cfg.Plain)
 	err = p.open(&cfg, udp.(*net.UDPConn))
 	close(p.opened)
@@ -96,6 +98,7 @@ func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
 	}
 	c.reader.Add(1)
 	go c.receiveUDP()
+	c.maker.Go(c.makeHandles)
 	return nil
 }
 
@@ -178,9 +181,41 @@ func (c *packetHost) QPN(dev int) uint32 {
 	return c.devices[dev].qpn.Load()
 }
 
-// Handle implements resolution.Host.
-func (c *packetHost) Handle(p resolution.Path, remote netip.Addr) (verbs.AH, error) {
-	return c.devices[p.Dev].handle(p.Source, remote)
+// maxWants bounds the address handles that wait to be made.
+const maxWants = 64
+
+var errManyWants = errors.New("too many address handles are being made")
+
+// want has an address handle made.
+func (c *PacketConn) want(w *resolution.Want) {
+	select {
+	case c.wants <- w:
+	default:
+		c.made(w, nil, errManyWants)
+	}
+}
+
+// makeHandles is the goroutine that makes address handles. An adapter may look for a neighbour for seconds: neither mu nor
+// the vector's token is held meanwhile.
+func (c *PacketConn) makeHandles() {
+	for w := range c.wants {
+		c.mu.Lock()
+		wanted := c.table.Wanted(w)
+		c.mu.Unlock()
+		if wanted && !c.closed.Load() {
+			handle, err := c.devices[w.Path.Dev].handle(w.Path.Source, w.Addr.Addr())
+			c.made(w, handle, err)
+		}
+	}
+}
+
+func (c *PacketConn) made(w *resolution.Want, handle verbs.AH, err error) {
+	c.mu.Lock()
+	ev := c.table.Made(time.Now(), w, handle, err)
+	c.mu.Unlock()
+	if ev.Probe > 0 {
+		c.sendProbe(&ev.Peer, ev.Probe)
+	}
 }
 
 // LocalAddr is the socket's address.
@@ -235,6 +270,8 @@ func (c *PacketConn) close() error {
 		errs = append(errs, c.socket.udp.Close())
 	}
 	c.reader.Wait()
+	close(c.wants)
+	c.maker.Wait()
 	for _, d := range c.devices {
 		d.qpn.Store(0)
 	}

@@ -2,6 +2,8 @@ package socket
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -95,4 +97,61 @@ func TestPacketSendFails(t *testing.T) {
 		p.exchange(t, "goes on")
 		require.Equal(t, before.SentUD+1, p.a.Stats().SentUD)
 	})
+}
+
+// searchingPD looks for one address, when an address handle is made for it, until it is told to stop.
+type searchingPD struct {
+	verbs.PD
+	lost            verbs.GID
+	searching, stop chan struct{}
+}
+
+func (p *searchingPD) CreateAH(a verbs.AHAttr) (verbs.AH, error) {
+	if a.DGID != p.lost {
+		return p.PD.CreateAH(a)
+	}
+	p.searching <- struct{}{}
+	<-p.stop
+	return nil, verbs.ErrInvalid
+}
+
+// While a device looks for a peer to make an address handle, its vector carries what others send: datagrams, those for
+// the peer that it looks for among them, and streams.
+func TestPacketSearchHoldsUpNothing(t *testing.T) {
+	leak.Check(t)
+	lost := netip.MustParseAddr("127.0.0.77")
+	s := &searchingPD{lost: verbs.GIDOf(lost), searching: make(chan struct{}, 1), stop: make(chan struct{})}
+	dev := softDevices(t, []string{"127.0.0.1"}, []string{"127.0.0.2"})
+	x, y := stackOn(t, dev[0], func(pd verbs.PD) verbs.PD { s.PD = pd; return s }), stackOn(t, dev[1], nil)
+	p := pairOn(t, PacketListenConfig{}, x, y, "127.0.0.1:0", "127.0.0.2:0")
+	t.Cleanup(func() { close(s.stop) })
+	p.resolve(t)
+	a, b := (&duo{t: t, a: x, b: y}).outOfBand(ConnConfig{}, ConnConfig{})
+	soon(t, a, b)
+
+	peer, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lost, 0)), net.UDPAddrFromAddrPort(p.toA))
+	require.NoError(t, err)
+	defer peer.Close()
+	require.NoError(t, peer.SetDeadline(time.Now().Add(patience)))
+	h := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: 5, Addr: lost}
+	_, err = peer.Write(append(h.Append(nil), "lost"...))
+	require.NoError(t, err)
+	p.recv(t, p.a, "lost")
+	waitFor(t, "no search", s.searching)
+	before := p.a.Stats()
+	for i := range 20 {
+		p.exchange(t, fmt.Sprint(i))
+		_, err = a.Write([]byte{byte(i)})
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, make([]byte, 1))
+		require.NoError(t, err)
+		_, err = p.a.WriteToUDPAddrPort([]byte{byte(i)}, unmapped(peer.LocalAddr().(*net.UDPAddr).AddrPort()))
+		require.NoError(t, err)
+		_, err = peer.Read(make([]byte, 100))
+		require.NoError(t, err)
+	}
+	require.Equal(t, before.SentUD+20, p.a.Stats().SentUD)
+	require.Equal(t, before.SentUDP+20, p.a.Stats().SentUDP)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
 }

@@ -77,6 +77,9 @@ func (c *PacketConn) receivedUDP(b []byte, from netip.AddrPort, to netip.Addr) {
 	if ev.Probe > 0 {
 		c.sendProbe(&ev.Peer, ev.Probe)
 	}
+	if ev.Want != nil {
+		c.want(ev.Want)
+	}
 }
 
 func (c *PacketConn) deliver(from netip.AddrPort, payload []byte, n *atomic.Uint64) {

@@ -49,8 +49,6 @@ type Host interface {
 	Path(local netip.Addr, remote netip.AddrPort) Path
 	// QPN is the number of the device's queue pair, 0 if it has none (any more).
 	QPN(dev int) uint32
-	// Handle makes an address handle.
-	Handle(p Path, remote netip.Addr) (verbs.AH, error)
 }
 
 // destState says how a destination is reached.
@@ -65,7 +63,7 @@ const (
 
 // destination is a socket address that datagrams are sent to.
 //
-//	             CTRL or DATA with a queue pair
+//	     CTRL or DATA with a queue pair, then Made
 //	asked ──────────────┬─────────────► proving ──── ECHO ────► resolved
 //	  ▲                 │ stock peer                             ▲  │
 //	  │                 └────────────────────────────────────────┘  │
@@ -79,13 +77,14 @@ const (
 //	any ── another queue pair in CTRL or DATA ──► proving, or with a stock peer resolved; queue pair 0 ──► asked
 //
 // In asked and proving every datagram goes over UDP and asks, so a peer that never answers and one without devices are
-// reached that way for good, and nothing waits.
+// reached that way for good, and nothing waits: neither for the echo nor for the address handle.
 type destination struct {
 	addr  netip.AddrPort
 	Path  Path
 	state destState
 
 	qpn    uint32 // of the peer, 0: not known
+	want   uint64 // the handle that is to be made, 0: none is
 	handle verbs.AH
 	probes bool // the peer answers probes: it is one of ours
 
@@ -216,7 +215,7 @@ func (d *destination) forgetPeer() {
 	if d.handle != nil {
 		_ = d.handle.Close()
 	}
-	d.state, d.handle, d.qpn = destAsked, nil, 0
+	d.state, d.handle, d.qpn, d.want = destAsked, nil, 0, 0
 	d.asked, d.sending, d.suspect = time.Time{}, time.Time{}, false
 }
 
@@ -234,7 +233,50 @@ type UDPEvent struct {
 	Probe   int // as in Decision
 	Path    Path
 	Peer    PeerQP
-	Plain   bool // the payload came without a header
+	Plain   bool  // the payload came without a header
+	Want    *Want // a handle to make for Made, nil: none
+}
+
+// Want is an address handle that a destination needs. To make one may take seconds: the table goes on meanwhile, and the
+// destination gets its datagrams over UDP.
+type Want struct {
+	Addr netip.AddrPort // of the destination
+	Path Path
+	id   uint64
+}
+
+// Wanted tells whether the destination still needs the handle.
+func (t *Table) Wanted(w *Want) bool {
+	d := t.known[w.Addr]
+	return d != nil && d.want == w.id
+}
+
+// Made takes a handle that was wanted, or why there is none. What the destination does not need any more is closed; what
+// could not be made is wanted again by the peer's next message. It returns what to send.
+func (t *Table) Made(now time.Time, w *Want, handle verbs.AH, err error) (ev UDEvent) {
+	if !t.Wanted(w) {
+		if err == nil {
+			_ = handle.Close()
+		}
+		return ev
+	}
+	d := t.known[w.Addr]
+	if err != nil {
+		t.Stats.Unresolvable++
+		d.forgetPeer()
+		return ev
+	}
+	t.Stats.Resolved++
+	d.want, d.handle = 0, handle
+	d.hear(now)
+	d.prove(now)
+	if !d.probes {
+		d.state = destResolved
+	} else if d.asking {
+		ev.Probe = d.probe(now)
+	}
+	ev.Peer = d.peer()
+	return ev
 }
 
 // ReceiveUDP handles a datagram that came over UDP from a peer to the address local. payload is part of b.
@@ -249,8 +291,8 @@ func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr,
 		return UDPEvent{Payload: b, Plain: true}
 	}
 	d := t.get(from, local)
-	d.learn(now, t, local, &h)
-	ev := UDPEvent{Path: d.Path, Peer: d.peer()}
+	want := d.learn(now, t, local, &h)
+	ev := UDPEvent{Path: d.Path, Peer: d.peer(), Want: want}
 	if h.Op != rsocket.ResolveData {
 		if d.state == destProving && d.asking {
 			ev.Probe = d.probe(now)
@@ -267,57 +309,35 @@ func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr,
 	return ev
 }
 
-// learn takes over what a message between rsockets says of its sender.
-func (d *destination) learn(now time.Time, t *Table, local netip.Addr, h *rsocket.ResolveHeader) {
+// learn takes over what a message between rsockets says of its sender, and returns the handle that is to be made for it.
+func (d *destination) learn(now time.Time, t *Table, local netip.Addr, h *rsocket.ResolveHeader) *Want {
 	if d.state == destPlain {
 		d.state = destAsked
 	}
 	d.move(t, local)
 	if h.QPN == 0 || t.host.QPN(d.Path.Dev) == 0 {
 		d.forgetPeer()
-		return
+		return nil
 	}
 	if d.qpn == h.QPN && d.probes == h.Probes {
 		if h.Op == rsocket.ResolveCtrl && !d.probes {
 			d.hear(now)
 		}
-		return
+		return nil
 	}
 	d.forgetPeer()
-	handle, err := t.host.Handle(d.Path, d.addr.Addr())
-	if err != nil {
-		t.Stats.Unresolvable++
-		return
-	}
-	t.Stats.Resolved++
-	d.told, d.qpn, d.handle, d.probes = 0, h.QPN, handle, h.Probes
-	d.hear(now)
-	d.prove(now)
-	if !d.probes {
-		d.state = destResolved
-	}
+	t.wants++
+	d.told, d.qpn, d.probes, d.want = 0, h.QPN, h.Probes, t.wants
+	return &Want{Addr: d.addr, Path: d.Path, id: d.want}
 }
 
-// move takes over the address that the peer writes to. What is known of its queue pair stays true on the same device.
+// move takes over the address that the peer writes to. The handle was for another one.
 func (d *destination) move(t *Table, local netip.Addr) {
 	if !local.IsValid() || d.Path.Source == local {
 		return
 	}
-	dev := d.Path.Dev
 	d.Path = t.host.Path(local, d.addr)
-	if d.handle == nil {
-		return
-	}
-	var handle verbs.AH
-	if d.Path.Dev == dev {
-		handle, _ = t.host.Handle(d.Path, d.addr.Addr())
-	}
-	if handle == nil {
-		d.forgetPeer()
-		return
-	}
-	_ = d.handle.Close()
-	d.handle = handle
+	d.forgetPeer()
 }
 
 // Control is the immediate of a message on a UD queue pair that is no datagram. They are sent to peers only that have

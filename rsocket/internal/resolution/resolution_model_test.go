@@ -44,6 +44,8 @@ type dgramSim struct {
 	late    time.Duration
 	udBlock bool
 	udMost  int            // larger messages do not get through; 0: all do
+	slow    time.Duration  // how long an address handle takes
+	barren  float64        // the share of handles that cannot be made
 	sent    map[string]int // copies of each payload under way or delivered
 }
 
@@ -55,6 +57,7 @@ type dgramPacket struct {
 	control  Control
 	size     int // of the probe that is echoed
 	data     []byte
+	made     func() // nil: a datagram
 }
 
 // dgramNode is a socket of the model. Its handles are of the fake below.
@@ -87,8 +90,11 @@ func (h *fakeHandle) Close() error {
 	return nil
 }
 
-func (n *dgramNode) Path(netip.Addr, netip.AddrPort) Path {
-	return Path{Dev: min(0, int(n.own)-1), Source: n.addr.Addr(), Most: dgramMost}
+func (n *dgramNode) Path(local netip.Addr, _ netip.AddrPort) Path {
+	if !local.IsValid() {
+		local = n.addr.Addr()
+	}
+	return Path{Dev: min(0, int(n.own)-1), Source: local, Most: dgramMost}
 }
 
 func (n *dgramNode) QPN(dev int) uint32 {
@@ -98,9 +104,23 @@ func (n *dgramNode) QPN(dev int) uint32 {
 	return n.own
 }
 
-func (n *dgramNode) Handle(_ Path, to netip.Addr) (verbs.AH, error) {
-	n.handles++
-	return &fakeHandle{n: n, to: to}, nil
+// make makes a handle, which takes its time; the socket may have been started again by then.
+func (n *dgramNode) make(w *Want) {
+	if w == nil {
+		return
+	}
+	table := n.table
+	require.True(n.sim.t, table.Wanted(w))
+	n.sim.queue = append(n.sim.queue, dgramPacket{at: n.sim.now.Add(n.sim.slow), to: n.addr, made: func() {
+		if n.sim.rand.Float64() < n.sim.barren {
+			require.Zero(n.sim.t, table.Made(n.sim.now, w, nil, verbs.ErrInvalid))
+		} else {
+			n.handles++
+			ev := table.Made(n.sim.now, w, &fakeHandle{n: n, to: w.Addr.Addr()}, nil)
+			n.probe(ev.Peer, w.Addr, ev.Probe)
+		}
+		require.False(n.sim.t, table.Wanted(w))
+	}})
 }
 
 func newDgramSim(t require.TestingT, seed uint64) *dgramSim {
@@ -165,7 +185,10 @@ func (s *dgramSim) run(d time.Duration) {
 		p := s.queue[first]
 		s.queue = slices.Delete(s.queue, first, first+1)
 		s.now = p.at
-		if n := s.nodes[p.to]; n != nil {
+		switch n := s.nodes[p.to]; {
+		case p.made != nil:
+			p.made()
+		case n != nil:
 			n.receive(&p)
 		}
 	}
@@ -268,6 +291,7 @@ func (n *dgramNode) receive(p *dgramPacket) {
 			n.udp(p.from, n.header(rsocket.ResolveCtrl))
 		}
 		n.probe(ev.Peer, p.from, ev.Probe)
+		n.make(ev.Want)
 	}
 	if n.table != nil {
 		require.LessOrEqual(n.sim.t, n.handles, len(n.table.known))
@@ -302,7 +326,7 @@ func (n *dgramNode) sendNext(to *dgramNode, i int) string {
 }
 
 // everything is delivered once the network is good, whatever happened before.
-func (s *dgramSim) heal() { s.loss, s.dup, s.late = 0, 0, 0 }
+func (s *dgramSim) heal() { s.loss, s.dup, s.late, s.slow, s.barren = 0, 0, 0, 0, 0 }
 
 func TestResolutionModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -324,6 +348,10 @@ func TestResolutionModel(t *testing.T) {
 				s.loss = rapid.SampledFrom([]float64{0, 0, 0.1, 0.5}).Draw(t, "loss")
 				s.dup = rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "dup")
 				s.late = rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Second}).Draw(t, "late")
+			},
+			"handles": func(t *rapid.T) {
+				s.slow = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 3 * time.Second}).Draw(t, "slow")
+				s.barren = rapid.SampledFrom([]float64{0, 0, 0.5, 1}).Draw(t, "barren")
 			},
 			"block": func(t *rapid.T) {
 				if b.kind != kindStock {
@@ -367,7 +395,7 @@ func TestResolutionModel(t *testing.T) {
 			return // no way back from there, see ResolveHeader.QPN
 		}
 		s.heal()
-		s.run(2 * time.Second) // what is under way arrives
+		s.run(4 * time.Second) // what is under way arrives
 		both := rapid.Bool().Draw(t, "both talk")
 		for range 80 {
 			step(a, b)
@@ -459,6 +487,7 @@ func TestResolutionNoAmplifier(t *testing.T) {
 			h := rsocket.ResolveHeader{Op: op, QPN: 5, Probes: true, Addr: netip.MustParseAddr("10.0.0.9")}
 			a.answers = 0
 			a.receive(&dgramPacket{from: netip.AddrPortFrom(h.Addr, 1000+port), data: h.Append(nil)})
+			s.run(0)
 			require.Equal(t, answers, a.answers)
 			require.Zero(t, a.probes)
 		}
@@ -528,6 +557,71 @@ func (s *dgramSim) talk(a, b *dgramNode) {
 	}
 	require.Equal(s.t, destResolved, a.table.known[b.addr].state)
 	a.asks, a.viaUD, b.got = 0, 0, nil
+}
+
+// While a handle is being made everything goes over UDP. One that comes after the peer's next start is closed.
+func TestResolutionSlowHandle(t *testing.T) {
+	s := newDgramSim(t, 1)
+	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindOurs, "10.0.0.2:2000")
+	s.slow = time.Second
+	run := func(d time.Duration) (viaUD int) {
+		before := a.viaUD
+		for end := s.now.Add(d); s.now.Before(end); {
+			a.sendNext(b, 1)
+			s.run(10 * time.Millisecond)
+		}
+		return a.viaUD - before
+	}
+	require.Zero(t, run(500*time.Millisecond))
+	require.Len(t, b.got, 50)
+	b.restart()
+	require.Zero(t, run(900*time.Millisecond))
+	require.Zero(t, a.handles, "of the queue pair that is gone")
+	require.Len(t, b.got, 140)
+	require.Positive(t, run(time.Second))
+	require.Equal(t, 1, a.handles)
+	require.EqualValues(t, 1, a.table.Stats.Resolved)
+	require.Len(t, b.got, 240)
+}
+
+// A peer whose handle cannot be made is reached over UDP, and the next message from there asks for the handle again.
+func TestResolutionNoHandle(t *testing.T) {
+	s := newDgramSim(t, 1)
+	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindOurs, "10.0.0.2:2000")
+	s.barren = 1
+	for i := range 10 {
+		a.sendNext(b, i)
+		s.run(100 * time.Millisecond)
+	}
+	require.Len(t, b.got, 10)
+	require.Zero(t, a.viaUD)
+	require.EqualValues(t, 10, a.table.Stats.Unresolvable)
+	s.heal()
+	s.talk(a, b)
+}
+
+// A peer that writes to another address of ours is answered from there, by a handle for that address.
+func TestResolutionMove(t *testing.T) {
+	s := newDgramSim(t, 1)
+	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindOurs, "10.0.0.2:2000")
+	s.talk(a, b)
+	other := netip.MustParseAddr("10.0.0.7")
+	require.Zero(t, a.table.ReceiveUD(s.now, &Message{From: b.addr, QPN: b.own, Local: other}))
+	require.Zero(t, a.handles)
+	d := a.table.Send(s.now, b.addr)
+	require.Equal(t, Data, d.Way)
+	require.Equal(t, other, d.Path.Source)
+	first := a.table.ReceiveUDP(s.now, b.addr, other, b.header(rsocket.ResolveData)).Want
+	require.Equal(t, other, first.Path.Source)
+	a.make(first)
+	second := a.table.ReceiveUDP(s.now, b.addr, a.addr.Addr(), b.header(rsocket.ResolveData)).Want
+	require.Equal(t, a.addr.Addr(), second.Path.Source)
+	require.False(t, a.table.Wanted(first))
+	require.Nil(t, a.table.ReceiveUDP(s.now, b.addr, a.addr.Addr(), b.header(rsocket.ResolveData)).Want, "one at a time")
+	a.make(second)
+	s.run(time.Second)
+	require.Equal(t, 1, a.handles)
+	s.talk(a, b)
 }
 
 // A message from another queue pair than the one we know: another socket may be there, so we ask, once a second at
@@ -629,6 +723,10 @@ func FuzzResolution(f *testing.F) {
 			case 0:
 				ev := n.table.ReceiveUDP(s.now, from, n.addr.Addr(), data)
 				require.LessOrEqual(t, len(ev.Payload), len(data))
+				n.make(ev.Want)
+				if op&4 != 0 {
+					s.run(0)
+				}
 			case 1:
 				if h, _, err := rsocket.ParseDatagramHeader(data); err == nil {
 					n.table.ReceiveUD(s.now, &Message{From: h.Source, QPN: uint32(l), Control: Control(op >> 4), Size: l})
@@ -646,5 +744,7 @@ func FuzzResolution(f *testing.F) {
 		n.table.Clear()
 		require.Zero(t, n.handles)
 		require.Empty(t, n.table.known)
+		s.run(time.Minute)
+		require.Zero(t, n.handles)
 	})
 }

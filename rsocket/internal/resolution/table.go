@@ -11,6 +11,7 @@ type Table struct {
 	known map[netip.AddrPort]*destination
 	// The ring of all by use: newest.older is the second newest, newest.newer the oldest.
 	newest *destination
+	wants  uint64 // how many handles were to be made
 	Stats  Stats
 }
 

@@ -1,8 +1,11 @@
 package socket
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -148,6 +151,26 @@ func TestWarmQueuePairs(t *testing.T) {
 	})
 }
 
+// silentPeer does not confirm the end of a connection.
+type silentPeer struct{ joined }
+
+func (p silentPeer) Disconnect(ctx context.Context) error {
+	return errors.Join(p.joined.Disconnect(ctx), os.ErrDeadlineExceeded)
+}
+
+// A queue pair is used again only if the peer has confirmed the end of its connection.
+func TestWarmQueuePairIsConfirmed(t *testing.T) {
+	d := managedDuo(t)
+	a, b := d.pair(ConnConfig{})
+	a.link = &cmLink{conn: silentPeer{a.link.(*cmLink).conn}}
+	for _, c := range []*Conn{a, b} {
+		require.NoError(t, c.Close())
+		waitFor(t, "no end", c.done)
+	}
+	require.Zero(t, d.a.Stats().Warm)
+	require.Equal(t, 1, d.b.Stats().Warm)
+}
+
 // What the peer sends before its connection data has been looked at is not lost: the queue pair is connected before.
 func TestConnEarly(t *testing.T) {
 	d := softOutOfBand(t, StackConfig{})
@@ -258,4 +281,38 @@ func TestIOMapOutlivesDomain(t *testing.T) {
 	require.NoError(t, m.Close())
 	require.Zero(t, d.a.Stats().Pool.Regions)
 	require.NoError(t, pd.Close())
+}
+
+// A mapping goes with the domain, though an operation keeps its connection until after the domain was closed.
+func TestIOMapGoesWithLateConn(t *testing.T) {
+	d := softOutOfBand(t, StackConfig{})
+	a, b := d.pair(ConnConfig{IOMaps: 1, Linger: time.Millisecond})
+	_, err := a.MapIO(1000, 0)
+	require.NoError(t, err)
+	_, err = b.Write([]byte("x"))
+	require.NoError(t, err)
+	in, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.WriteTo(out)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return a.rx.produced.Load() > 0 }, patience, time.Millisecond)
+	closed := make(chan error, 1)
+	go func() { closed <- d.a.Close() }()
+	require.Eventually(t, func() bool {
+		a.dom.mu.Lock()
+		defer a.dom.mu.Unlock()
+		return a.dom.closed
+	}, patience, time.Millisecond)
+	require.NoError(t, in.Close())
+	require.ErrorIs(t, <-ended, io.ErrClosedPipe)
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Fatal("stack does not close")
+	}
+	require.Zero(t, d.a.Stats().Pool.Regions)
+	require.NoError(t, b.Close())
 }

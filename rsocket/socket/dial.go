@@ -143,14 +143,17 @@ func (c *Conn) params() cm.QPParams {
 }
 
 // cmLink is a connection of the communication manager.
-type cmLink struct{ conn joined }
+type cmLink struct {
+	conn joined
+	end  error // of disconnect
+}
 
 // disconnect implements link.
 func (l *cmLink) disconnect() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = l.conn.Disconnect(ctx) // a peer that does not answer is gone
+	l.end = l.conn.Disconnect(ctx)
 }
 
-// wait implements link: the answer to disconnect was it.
-func (l *cmLink) wait() bool { return true }
+// wait implements link: the answer to disconnect was it. A peer that gave none in that time may still send.
+func (l *cmLink) wait() bool { return l.end == nil }

@@ -219,10 +219,16 @@ func (d *domain) keep(c *Conn) {
 	d.kept = append(d.kept, c)
 }
 
-// keepMaps remembers mappings that a program may never close.
+// keepMaps remembers mappings that a program may never close, and ends them if the domain is closed already.
 func (d *domain) keepMaps(maps []*IOMap) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		for _, m := range maps {
+			_ = m.free(true, true)
+		}
+		return
+	}
 	d.maps = slices.DeleteFunc(append(d.maps, maps...), func(m *IOMap) bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -244,13 +250,14 @@ func (d *domain) close() error {
 	warm := d.warm
 	d.warm = nil
 	kept := d.kept
+	maps := d.maps
 	d.mu.Unlock()
 	var errs []error
 	for _, c := range kept {
 		errs = append(errs, c.ep.Release())
 		c.freeMaps()
 	}
-	for _, m := range d.maps {
+	for _, m := range maps {
 		errs = append(errs, m.free(true, true))
 	}
 	for _, w := range warm {

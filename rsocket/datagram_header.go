@@ -32,14 +32,6 @@ type DatagramHeader struct {
 	Source netip.AddrPort
 }
 
-// datagramHeaderLen is the size of the header for a source address.
-func datagramHeaderLen(source netip.Addr) int {
-	if source.Is4() {
-		return DatagramHeader4Len
-	}
-	return DatagramHeader6Len
-}
-
 // Append appends the header.
 func (h DatagramHeader) Append(b []byte) []byte {
 	addr, port := h.Source.Addr(), h.Source.Port()

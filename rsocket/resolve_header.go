@@ -64,14 +64,6 @@ type ResolveHeader struct {
 	Addr netip.Addr
 }
 
-// resolveHeaderLen is the size of the header for a source address.
-func resolveHeaderLen(source netip.Addr) int {
-	if source.Is4() {
-		return ResolveHeader4Len
-	}
-	return ResolveHeader6Len
-}
-
 // Append appends the header.
 func (h ResolveHeader) Append(b []byte) []byte {
 	version, length := byte(ipv6), byte(ResolveHeader6Len)

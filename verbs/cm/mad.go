@@ -11,7 +11,6 @@ import (
 const (
 	MADSize   = 256 // the whole datagram
 	madHeader = 24  // common header
-	madBody   = MADSize - madHeader
 )
 
 // The common header of all our datagrams: base version 1, class 7

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -21,7 +22,7 @@ import (
 // datagram. They may be lost, doubled and reordered, as with every datagram socket. It implements [net.PacketConn]; its
 // methods may be called by any number of goroutines.
 type PacketConn struct {
-	socket     packetSocket
+	socket     udpsocket.Socket
 	port       uint16
 	devices    []*packetDevice
 	limit4     int // of payloads to rsockets
@@ -81,10 +82,10 @@ func (c *PacketListenConfig) listenPacket(ctx context.Context, local netip.AddrP
 }
 
 func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
-	if err := c.socket.open(udp); err != nil {
+	if err := c.socket.Open(udp); err != nil {
 		return err
 	}
-	c.port = c.socket.local.Port()
+	c.port = c.socket.Local.Port()
 	c.limit4, c.limit6 = packetLimit-rsocket.ResolveHeader4Len, packetLimit-rsocket.ResolveHeader6Len
 	devices, pds := c.chooseDevices(cfg)
 	for i, d := range devices {
@@ -129,9 +130,9 @@ func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDe
 
 // uses tells whether the socket sends from one of the addresses.
 func (c *PacketConn) uses(gids []verbs.GIDEntry) bool {
-	local := c.socket.local.Addr()
+	local := c.socket.Local.Addr()
 	for _, g := range gids {
-		if a := g.GID.Addr(); c.socket.wild && (a.Is4() || !local.Is4()) || a == local.WithZone("") {
+		if a := g.GID.Addr(); c.socket.Wild && (a.Is4() || !local.Is4()) || a == local.WithZone("") {
 			return true
 		}
 	}
@@ -153,11 +154,11 @@ type packetHost PacketConn
 // Path implements resolution.Host.
 func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Path {
 	if !local.IsValid() {
-		if local = c.socket.local.Addr(); c.socket.wild {
-			local = route(remote)
+		if local = c.socket.Local.Addr(); c.socket.Wild {
+			local = udpsocket.Route(remote)
 		}
 	}
-	p := resolution.Path{Dev: -1, Source: local.WithZone(""), OOB: c.socket.from(local)}
+	p := resolution.Path{Dev: -1, Source: local.WithZone(""), OOB: c.socket.From(local)}
 	if p.Source.Is4() != remote.Addr().Is4() { // no route; where it goes is the system's to say
 		p.Source = netip.IPv6Unspecified()
 		if remote.Addr().Is4() {
@@ -219,7 +220,7 @@ func (c *PacketConn) made(w *resolution.Want, handle verbs.AH, err error) {
 }
 
 // LocalAddr is the socket's address.
-func (c *PacketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.socket.local) }
+func (c *PacketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.socket.Local) }
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.
 func (c *PacketConn) SetDeadline(t time.Time) error {
@@ -245,7 +246,7 @@ func (c *PacketConn) SetWriteDeadline(t time.Time) error {
 			d.wake()
 		}
 	})
-	if err := c.socket.udp.SetWriteDeadline(t); err != nil {
+	if err := c.socket.UDP.SetWriteDeadline(t); err != nil {
 		return c.opError("set", nil, bare(err))
 	}
 	return nil
@@ -266,8 +267,8 @@ func (c *PacketConn) close() error {
 	for _, d := range c.devices {
 		d.shut()
 	}
-	if c.socket.udp != nil {
-		errs = append(errs, c.socket.udp.Close())
+	if c.socket.UDP != nil {
+		errs = append(errs, c.socket.UDP.Close())
 	}
 	c.reader.Wait()
 	close(c.wants)

@@ -89,7 +89,7 @@ func listenPacket(t testing.TB, cfg PacketListenConfig, local string) *PacketCon
 	return c
 }
 
-func (c *PacketConn) addr() netip.AddrPort { return c.socket.local }
+func (c *PacketConn) addr() netip.AddrPort { return c.socket.Local }
 
 // packetPair is two sockets that can reach each other.
 type packetPair struct {
@@ -315,8 +315,10 @@ func TestPacketDeadlines(t *testing.T) {
 func TestPacketWriteDeadlineOverUDP(t *testing.T) {
 	c := listenPacket(t, PacketListenConfig{}, "127.0.0.1:0")
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(10*time.Millisecond)))
+	raw, err := c.socket.UDP.SyscallConn()
+	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- c.socket.raw.Write(func(uintptr) bool { return false }) }() // no room
+	go func() { ended <- raw.Write(func(uintptr) bool { return false }) }() // no room
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -324,7 +326,7 @@ func TestPacketWriteDeadlineOverUDP(t *testing.T) {
 		t.Fatal("the write goes on")
 	}
 	require.NoError(t, c.SetWriteDeadline(time.Time{}))
-	_, err := c.WriteToUDPAddrPort([]byte("x"), c.addr())
+	_, err = c.WriteToUDPAddrPort([]byte("x"), c.addr())
 	require.NoError(t, err)
 }
 
@@ -338,18 +340,21 @@ func TestPacketReceivesBesideWriter(t *testing.T) {
 			peer, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 			require.NoError(t, err)
 			defer peer.Close()
-			c.socket.mu.Lock()
-			defer c.socket.mu.Unlock()
+			raw, err := c.socket.UDP.SyscallConn()
+			require.NoError(t, err)
 			blocked, release := make(chan struct{}), make(chan struct{})
+			var writers sync.WaitGroup
+			defer writers.Wait()
 			defer close(release)
-			go func() {
-				_ = c.socket.raw.Write(func(uintptr) bool {
+			writers.Go(func() {
+				_ = raw.Write(func(uintptr) bool {
 					close(blocked)
 					<-release
 					return true
 				})
-			}()
+			})
 			waitFor(t, "no writer", blocked)
+			writers.Go(func() { _, _ = c.WriteToUDPAddrPort([]byte("y"), c.addr()) }) // with the buffer of the writers
 			require.NoError(t, c.SetWriteDeadline(time.Now().Add(-time.Second)))
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 			require.NoError(t, peer.SetDeadline(time.Now().Add(patience)))

@@ -34,12 +34,15 @@ func (c *PacketConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) 
 // readErrors is how often in a row the UDP socket may fail for other reasons than being closed.
 const readErrors = 16
 
+// maxUDP is more than any UDP datagram has.
+const maxUDP = 1 << 16
+
 // receiveUDP is the goroutine that reads the UDP socket.
 func (c *PacketConn) receiveUDP() {
 	defer c.reader.Done()
 	buf := make([]byte, maxUDP)
 	for errs := 0; ; {
-		n, from, to, err := c.socket.receive(buf)
+		n, from, to, err := c.socket.Receive(buf)
 		switch {
 		case err == nil:
 			errs = 0
@@ -68,7 +71,7 @@ func (c *PacketConn) receivedUDP(b []byte, from netip.AddrPort, to netip.Addr) {
 	}
 	if ev.Answer {
 		h := rsocket.ResolveHeader{Op: rsocket.ResolveCtrl, QPN: ev.QPN, Probes: true, Addr: ev.Path.Source}
-		if err := c.socket.answer(&h, ev.Path.OOB, from); err != nil {
+		if err := c.socket.Answer(&h, ev.Path.OOB, from); err != nil {
 			c.counters.ctrlErrors.Add(1)
 		} else {
 			c.counters.answers.Add(1)

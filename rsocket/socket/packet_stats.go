@@ -44,7 +44,7 @@ func (c *PacketConn) Stats() PacketStats {
 		SentUD: n.sentUD.Load(), SentUDP: n.sentUDP.Load(), SentPlain: n.sentPlain.Load(),
 		ReceivedUD: n.receivedUD.Load(), ReceivedUDP: n.receivedUDP.Load(), ReceivedPlain: n.receivedPlain.Load(),
 		Answers: n.answers.Load(), Probes: n.probes.Load(), Echoes: n.echoes.Load(),
-		Overflow: n.overflow.Load(), SocketOverflow: uint64(c.socket.dropped.Load()), Malformed: n.malformed.Load(), Foreign: n.foreign.Load(),
+		Overflow: n.overflow.Load(), SocketOverflow: c.socket.Dropped(), Malformed: n.malformed.Load(), Foreign: n.foreign.Load(),
 		SendErrors: n.sendErrors.Load(), CtrlErrors: n.ctrlErrors.Load(),
 		Destinations: known,
 		Resolved:     t.Resolved, Proven: t.Proven, Refreshed: t.Refreshed, Lost: t.Lost,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -25,7 +26,7 @@ func (c *PacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
 
 // WriteToUDPAddrPort is WriteTo without allocation.
 func (c *PacketConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
-	to = unmapped(to)
+	to = udpsocket.Unmapped(to)
 	if err := c.write(b, to); err != nil {
 		return 0, c.opError("write", &to, bare(err))
 	}
@@ -40,7 +41,7 @@ func (c *PacketConn) write(b []byte, to netip.AddrPort) error {
 		return os.ErrDeadlineExceeded
 	case !to.IsValid():
 		return syscall.EDESTADDRREQ
-	case to.Addr().Is6() && c.socket.local.Addr().Is4(), to.Addr().Is4() && c.socket.local.Addr().Is6() && !c.socket.wild:
+	case to.Addr().Is6() && c.socket.Local.Addr().Is4(), to.Addr().Is4() && c.socket.Local.Addr().Is6() && !c.socket.Wild:
 		return syscall.EAFNOSUPPORT
 	}
 	c.mu.Lock()
@@ -58,9 +59,9 @@ func (c *PacketConn) write(b []byte, to netip.AddrPort) error {
 		return count(&c.counters.sentUD, c.devices[how.Peer.Dev].send(&how.Peer, b))
 	case resolution.Data:
 		h := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: how.QPN, Probes: how.QPN != 0, Addr: how.Path.Source}
-		return count(&c.counters.sentUDP, c.socket.send(&h, b, how.Path.OOB, to))
+		return count(&c.counters.sentUDP, c.socket.Send(&h, b, how.Path.OOB, to))
 	default:
-		return count(&c.counters.sentPlain, c.socket.send(nil, b, how.Path.OOB, to))
+		return count(&c.counters.sentPlain, c.socket.Send(nil, b, how.Path.OOB, to))
 	}
 }
 

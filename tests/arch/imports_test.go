@@ -84,6 +84,7 @@ var allowed = map[string][]string{
 	"doctor/bugreport":            {"ebpf/inspect", "gateway/admin", "gateway/config"},
 	"netstack/link":               {},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
+	"rsocket/internal/udpsocket":  {"rsocket"},
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.

@@ -1,4 +1,4 @@
-package socket
+package udpsocket
 
 import (
 	"encoding/binary"
@@ -16,35 +16,33 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// maxUDP is more than any UDP datagram has.
-const maxUDP = 1 << 16
-
-// packetSocket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a
-// datagram was sent to, and sends from the address it is given: the peer knows us by that address.
-type packetSocket struct {
-	udp   *net.UDPConn
-	raw   syscall.RawConn // of udp
-	wild  bool
-	local netip.AddrPort
+// Socket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a datagram was
+// sent to, and sends from the address it is given: the peer knows us by that address.
+type Socket struct {
+	UDP   *net.UDPConn
+	Local netip.AddrPort
+	Wild  bool            // bound to no address
+	raw   syscall.RawConn // of UDP
 
 	oob     [128]byte                       // of the receiver
 	reply   [rsocket.ResolveHeader6Len]byte // of the receiver
 	dropped atomic.Uint32                   // by the kernel, for want of room in the socket's buffer, as far as it told
 
 	mu  sync.Mutex // guards everything below
-	buf [packetLimit]byte
+	buf []byte
 }
 
-func (s *packetSocket) open(udp *net.UDPConn) error {
-	s.udp, s.local = udp, unmapped(udp.LocalAddr().(*net.UDPAddr).AddrPort())
-	s.wild = s.local.Addr().IsUnspecified()
+// Open takes the socket over and sets its options.
+func (s *Socket) Open(udp *net.UDPConn) error {
+	s.UDP, s.Local = udp, Unmapped(udp.LocalAddr().(*net.UDPAddr).AddrPort())
+	s.Wild = s.Local.Addr().IsUnspecified()
 	options := []struct {
 		level, option int
 		wanted        bool
 	}{
 		{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, true},
-		{unix.IPPROTO_IP, unix.IP_PKTINFO, s.wild && s.local.Addr().Is4()},
-		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, s.wild && s.local.Addr().Is6()},
+		{unix.IPPROTO_IP, unix.IP_PKTINFO, s.Wild && s.Local.Addr().Is4()},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, s.Wild && s.Local.Addr().Is6()},
 	}
 	var err, serr error
 	if s.raw, err = udp.SyscallConn(); err != nil {
@@ -63,18 +61,21 @@ func (s *packetSocket) open(udp *net.UDPConn) error {
 	return nil
 }
 
-// receive waits for a datagram. to is the address it was sent to, the zero Addr if that is none of ours alone.
-func (s *packetSocket) receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
-	n, oob, _, from, err := s.udp.ReadMsgUDPAddrPort(b, s.oob[:])
+// Receive waits for a datagram. to is the address it was sent to, the zero Addr if that is none of ours alone.
+func (s *Socket) Receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
+	n, oob, _, from, err := s.UDP.ReadMsgUDPAddrPort(b, s.oob[:])
 	to = s.control(s.oob[:oob])
-	if !s.wild {
-		to = s.local.Addr().WithZone("")
+	if !s.Wild {
+		to = s.Local.Addr().WithZone("")
 	}
-	return n, unmapped(from), to, err
+	return n, Unmapped(from), to, err
 }
 
+// Dropped is how many datagrams the kernel dropped for want of room, as far as it told.
+func (s *Socket) Dropped() uint64 { return uint64(s.dropped.Load()) }
+
 // control looks at the control messages of a datagram.
-func (s *packetSocket) control(oob []byte) (to netip.Addr) {
+func (s *Socket) control(oob []byte) (to netip.Addr) {
 	for len(oob) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
@@ -96,33 +97,34 @@ func (s *packetSocket) control(oob []byte) (to netip.Addr) {
 	return to
 }
 
-// from makes the control message that sends from an address of ours. A zone goes into the socket address, not here.
-func (s *packetSocket) from(source netip.Addr) []byte {
-	if !s.wild || !source.IsValid() || source.IsUnspecified() {
+// From makes the control message that sends from an address of ours. A zone goes into the socket address, not here.
+func (s *Socket) From(source netip.Addr) []byte {
+	if !s.Wild || !source.IsValid() || source.IsUnspecified() {
 		return nil
 	}
-	if s.local.Addr().Is4() {
+	if s.Local.Addr().Is4() {
 		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: source.As4()})
 	}
 	return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: source.As16()})
 }
 
-// send sends a datagram, behind a header if there is one.
-func (s *packetSocket) send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to netip.AddrPort) error {
+// Send sends a datagram, behind a header if there is one.
+func (s *Socket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to netip.AddrPort) error {
 	if h != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		payload = append(h.Append(s.buf[:0]), payload...)
+		s.buf = append(h.Append(s.buf[:0]), payload...)
+		payload = s.buf
 	}
-	_, _, err := s.udp.WriteMsgUDPAddrPort(payload, oob, to)
+	_, _, err := s.UDP.WriteMsgUDPAddrPort(payload, oob, to)
 	if err != nil && oob != nil && errors.Is(err, unix.EINVAL) {
-		_, _, err = s.udp.WriteMsgUDPAddrPort(payload, nil, to) // the address is ours no more
+		_, _, err = s.UDP.WriteMsgUDPAddrPort(payload, nil, to) // the address is ours no more
 	}
 	return err
 }
 
-// answer sends a header for the receiver: at once or not at all, whatever the writers wait for and until when.
-func (s *packetSocket) answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort) error {
+// Answer sends a header for the receiver: at once or not at all, whatever the writers wait for and until when.
+func (s *Socket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort) error {
 	at, err := s.sockaddr(to)
 	if err != nil {
 		return err
@@ -139,8 +141,8 @@ func (s *packetSocket) answer(h *rsocket.ResolveHeader, oob []byte, to netip.Add
 }
 
 // sockaddr is an address as the socket takes it.
-func (s *packetSocket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
-	if s.local.Addr().Is4() {
+func (s *Socket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
+	if s.Local.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}, nil
 	}
 	at := &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
@@ -160,8 +162,8 @@ func (s *packetSocket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
 	return at, nil
 }
 
-// route is the address from which the host would send to remote.
-func route(remote netip.AddrPort) netip.Addr {
+// Route is the address from which the host would send to remote.
+func Route(remote netip.AddrPort) netip.Addr {
 	if remote.Port() == 0 {
 		remote = netip.AddrPortFrom(remote.Addr(), 1)
 	}
@@ -173,7 +175,7 @@ func route(remote netip.AddrPort) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// unmapped is the address as it is on the wire.
-func unmapped(a netip.AddrPort) netip.AddrPort {
+// Unmapped is the address as it is on the wire.
+func Unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

@@ -392,6 +392,7 @@ func (n *netWorld) openCarried(t *testing.T) {
 			return
 		}
 		require.Less(t, tries, 10, "carried: %v\n%s", carried, n.g1.dump())
+		n.flush() // what the native ones have left
 		n.open(t, 1, 0)
 		n.x.move(t, someBytes)
 	}

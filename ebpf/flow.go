@@ -119,7 +119,7 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 	}
 	defer d.leave()
 	var v smcgwFlow
-	if err := d.objs.Flows.Lookup(k, &v); err != nil {
+	if err := d.objs.Flows.Lookup(&k, &v); err != nil { // a key by value would be written by reflection
 		if errors.Is(err, bpf.ErrKeyNotExist) {
 			return Flow{}, ErrNoFlow
 		}

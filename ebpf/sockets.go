@@ -57,7 +57,7 @@ func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err e
 		return err
 	}
 	var v smcgwFlow
-	if d.objs.Flows.Lookup(k, &v) != nil || v.Bound == 0 {
+	if d.objs.Flows.Lookup(&k, &v) != nil || v.Bound == 0 {
 		return nil
 	}
 	_, err = look(v.Bound)

@@ -88,28 +88,29 @@ type entry struct {
 	off    uint64
 }
 
-// findQP reads the peer's table. The loop's vector has not passed a Progress
-// when the result is used, so the block is not recycled meanwhile.
-func (p *Peer) findQP(qpn uint32) (entry, error) {
+// findQP reads the peer's table; found: it has such a queue pair, at a place that can be
+// one. The loop's vector has not passed a Progress when the result is used, so the block is
+// not recycled meanwhile.
+func (p *Peer) findQP(qpn uint32) (e entry, found bool) {
 	w := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
 	word, off := w[0].Load(), w[1].Load()
-	e := entry{kind: word & 0xff, vector: int(word >> 16 & 0xffff), log2: uint8(word >> 8), off: off}
+	e = entry{kind: word & 0xff, vector: int(word >> 16 & 0xffff), log2: uint8(word >> 8), off: off}
 	if w[0].Load() != word || e.kind != kindRC && e.kind != kindUC || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
-		return entry{}, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
+		return entry{}, false
 	}
 	if e.vector >= len(p.targets) || !validLog2(e.log2) || off%8 != 0 ||
 		off < p.remLayout.arena || !fits(off, blockSize(e.log2), p.rem.size()) {
-		return entry{}, fmt.Errorf("queue pair %#x of %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
+		return entry{}, false
 	}
-	return e, nil
+	return e, true
 }
 
 // bind finds the block of the peer's queue pair and claims it.
 func (q *qp) bind(dest uint32) error {
 	p := q.peer
-	e, err := p.findQP(dest)
-	if err != nil {
-		return err
+	e, found := p.findQP(dest)
+	if !found {
+		return fmt.Errorf("queue pair %#x of %v: %w", dest, p, verbs.ErrRemoteGone)
 	}
 	if e.kind != kindOf(q.typ) {
 		return fmt.Errorf("queue pair %#x of %v is not %v: %w", dest, p, q.typ, verbs.ErrRemoteGone)

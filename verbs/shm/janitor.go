@@ -13,7 +13,7 @@ type janitor struct {
 	bell   chan struct{}
 	stop   chan struct{}
 	joined chan struct{}
-	armed  atomic.Bool // it looks at the peers soon in any case
+	soon   atomic.Bool // its next round is at most janitorFast away
 
 	ringing ringing
 
@@ -21,8 +21,9 @@ type janitor struct {
 	ready []func()
 }
 
-// The memory of ended flows is not urgent: what ends within janitorFast waits
-// together, and no loop is woken for each. A stopped peer may not acknowledge for long; the janitor looks ever less often.
+// The memory of ended flows is not urgent: what ends within janitorFast waits for one
+// round, and neither a loop nor the janitor is woken for each. A stopped peer may not
+// acknowledge for long; with nothing else to do the rounds become ever rarer.
 const (
 	janitorFast = 2 * time.Millisecond
 	janitorSlow = 100 * time.Millisecond
@@ -34,26 +35,23 @@ func newJanitor(d *Device) *janitor {
 	return j
 }
 
-// watch has the peers looked at soon: a grace period has begun.
+// watch has a round made soon: a grace period has begun, or something is ready.
 func (j *janitor) watch() {
-	if !j.armed.Swap(true) {
-		j.wake()
+	if j.soon.Swap(true) {
+		return
 	}
-}
-
-func (j *janitor) wake() {
 	select {
 	case j.bell <- struct{}{}:
 	default:
 	}
 }
 
-// post has fn run soon.
+// post has fn run in the next round.
 func (j *janitor) post(fn func()) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.ready = append(j.ready, fn)
-	j.wake()
+	j.mu.Unlock()
+	j.watch()
 }
 
 func (j *janitor) run() {
@@ -61,21 +59,20 @@ func (j *janitor) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pause := janitorFast
-	for waiting := false; ; {
+	for {
 		select {
 		case <-j.bell:
-			if j.armed.Load() && !waiting {
-				pause, waiting = janitorFast, true
-				timer.Reset(pause)
-			}
+			pause = janitorFast
+			timer.Reset(pause)
 		case <-timer.C:
-			j.armed.Store(false) // before it looks: a later request rings again
-			var fresh bool
-			if waiting, fresh = j.pollPeers(); waiting {
-				if fresh {
-					pause = janitorFast
-				}
-				j.armed.Store(true)
+			j.soon.Store(false) // before it looks: a later request rings again
+			busy, fresh := j.pollPeers()
+			j.runReady()
+			if fresh {
+				pause = janitorFast
+			}
+			if busy {
+				j.soon.Store(pause == janitorFast)
 				timer.Reset(pause)
 				pause = min(2*pause, janitorSlow)
 			}
@@ -83,7 +80,6 @@ func (j *janitor) run() {
 			j.runReady()
 			return
 		}
-		j.runReady()
 	}
 }
 

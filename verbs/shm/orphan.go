@@ -78,8 +78,8 @@ func (pt *port) tellClaimant(claim uint64) {
 	if claim > 0xffffff || pt.peer.down.Load() {
 		return
 	}
-	e, err := pt.peer.findQP(uint32(claim))
-	if err != nil {
+	e, found := pt.peer.findQP(uint32(claim))
+	if !found {
 		return
 	}
 	pt.peer.rem.word(e.off + blkNews).Or(newsStatus)

@@ -63,8 +63,18 @@ func (s *site) addr(v6 bool, port uint16) netip.AddrPort {
 	return s.AddrPort4(port)
 }
 
+// neighbourProbes is how often a neighbour is asked for, once a second. By the kernel's
+// default of three a connect() fails, natively too, when the cables of both hosts are out in
+// turn while it is asked for.
+const neighbourProbes = "10"
+
 // serve starts the servers.
 func (s *site) serve(ctx context.Context) error {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		if err := s.SetSysctl("net."+family+".neigh.eth0.mcast_solicit", neighbourProbes); err != nil {
+			return err
+		}
+	}
 	apps := []string{"serve", "-quiet"}
 	for _, m := range []struct {
 		mode string

@@ -14,7 +14,7 @@ var statNames = [...]string{
 	"dead_drop", "event_lost", "neutralised", "neutralise_failed", "icmp_steered",
 	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
 	"stale_dropped",
-	"dgram_steered", "dgram_delivered", "dgram_released", "dgram_unknown_drop", "dgram_too_long_drop",
+	"dgram_steered", "dgram_delivered", "dgram_released", "dgram_unknown_drop",
 	"dgram_fragmented", "dgram_asked", "dgram_table_full", "offer_refused", "probe_held",
 	"answered", "silent_drop",
 }

@@ -2,11 +2,13 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -228,6 +231,44 @@ func TestDatagramsReleased(t *testing.T) {
 			require.Zero(t, stat(t, c.d2, "dgram_delivered"))
 		})
 	}
+}
+
+// What is returned has the mark by which the host routes it: here no other route leads to
+// the server.
+func TestDatagramsReleasedByMark(t *testing.T) {
+	c := newCarriers(t, udpRules(9000))
+	const server, mark, table = "10.99.0.2", 7, 77
+	c.h2.do(func() {
+		setAddress(t, "lo", server+"/32")
+		require.NoError(t, netdev.WriteSysctl("ipv4/conf/w0/arp_ignore", "1")) // it is no neighbour
+	})
+	c.h1.do(func() {
+		rule := netlink.NewRule()
+		rule.Mark, rule.Table = mark, table
+		require.NoError(t, netlink.RuleAdd(rule))
+		device, err := linkIndex("w0")
+		require.NoError(t, err)
+		require.NoError(t, netlink.RouteAdd(&netlink.Route{
+			Dst: netlink.NewIPNet(net.ParseIP(server).To4()), Gw: net.IPv4(10, 77, 0, 2), LinkIndex: int(device), Table: table,
+		}))
+		require.NoError(t, netdev.WriteSysctl("ipv4/conf/w0/rp_filter", "0"))
+	})
+	capable(t, c.d1, server)
+	c.f.back.Store(true)
+	c.h2.udpEcho(server + ":9000")
+	var app *net.UDPConn
+	c.h1.do(func() {
+		d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) }), err)
+		}}
+		conn, err := d.Dial("udp4", server+":9000")
+		require.NoError(t, err)
+		app = conn.(*net.UDPConn)
+	})
+	defer func() { require.NoError(t, app.Close()) }()
+	ping(t, app, "marked")
+	c.carried(1)
+	require.EqualValues(t, 1, stat(t, c.d1, "dgram_released"))
 }
 
 // A peer becomes capable and ceases to be while datagrams flow: each arrives

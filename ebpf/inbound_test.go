@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -283,4 +284,28 @@ func TestLayer3Device(t *testing.T) {
 	require.NoError(t, d.Transition(Tuple{Local: in.dst, Remote: in.src}, 50, StateReturned, StateWire))
 	require.NoError(t, d.InjectApp(in.bytes(t)))
 	readTUN(t, fd, func(s segment) bool { return s.flags == flagSYN|flagACK && s.ack == 51 })
+}
+
+// The gateway stands still between its dial and ACCEPT, and the client's has given up: its
+// kernel's SYN ends what the application has of the gateway's, and is answered.
+func TestGivenUpServing(t *testing.T) {
+	s := newServer(t, config(accelerate(6379)))
+	syn := s.syn(false, 1000)
+	s.begin(syn)
+	require.NoError(t, s.d.Transition(s.tuple(syn), 1000, StateServing, StateWire))
+	dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(syn.src), Control: gatewaySocket("tcp4")}
+	dial.SetMultipathTCP(false)
+	var leg net.Conn
+	var err error
+	legsOf(t, s.d).do(func() { leg, err = dial.Dial("tcp4", syn.dst.String()) })
+	require.NoError(t, err)
+	defer func() { _ = leg.Close() }()
+	require.NoError(t, s.d.setControl(func(c *smcgwControl) { c.HeartbeatTimeout = 1 })) // late from now on
+	s.send(syn.without())
+	challenge, ok := s.wire.next(patience, func(g segment) bool { return g.dst == syn.src && g.flags == flagACK })
+	require.True(t, ok, "the kernel challenges")
+	require.Equal(t, StateNone, s.state(syn))
+	s.send(segment{src: syn.src, dst: syn.dst, flags: flagRST, seq: challenge.ack})
+	s.send(syn.without())
+	require.True(t, s.kernelAnswers(syn, patience))
 }

@@ -85,7 +85,7 @@ func TestLegSYN(t *testing.T) {
 		k, err := Tuple{Local: s.dst, Remote: s.src}.key()
 		require.NoError(t, err)
 		for state, passes := range map[State]bool{
-			StateNone: true, StateNegotiating: false, StateCompleting: true, StateCarrying: true, StateServing: true,
+			StateNone: false, StateNegotiating: false, StateCompleting: true, StateCarrying: true, StateServing: true,
 			StateRaw: true, StateWire: false, StateReleased: false, StateReturned: false, StateDead: true,
 		} {
 			name := fmt.Sprintf("%v of %v", state, s.src)

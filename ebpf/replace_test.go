@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
@@ -137,6 +138,47 @@ func TestForeignHeaderOptions(t *testing.T) {
 	exchange(t, c)
 	require.Greater(t, calls(), before)
 	require.NoError(t, c.Close())
+}
+
+// An entry that has just ended is not forgotten, however old the connection is: it was the
+// last to know what a leg's reset belongs to.
+func TestEndIsRemembered(t *testing.T) {
+	requireRoot(t)
+	c := newCellHost(t)
+	tuple := Tuple{Local: cellAddrs[0][0], Remote: cellAddrs[0][1]}
+	k, err := tuple.key()
+	require.NoError(t, err)
+	require.NoError(t, c.d.traces.leave(k))
+	pkt := c.link(cellPacket(t, "IN_SEGMENT", tuple.Local, tuple.Remote), true)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() { // segments of the peer, all the while
+		defer close(done)
+		c.do(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var in, out [skbSize]byte
+				in[skbIfindex] = byte(c.device)
+				_, _ = c.d.objs.IngressL2.Run(&bpf.RunOptions{Data: pkt, DataOut: make([]byte, 512), Repeat: 2000, Context: in, ContextOut: &out})
+			}
+		})
+	}()
+	defer func() { <-done }()
+	defer close(stop)
+	const minute = uint64(time.Minute)
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+		began := ktime.Now() - minute
+		require.NoError(t, c.d.objs.Flows.Put(k, smcgwFlow{
+			Word: 1000<<32 | uint64(StateCarrying), OfferedAt: began, ChangedAt: began, Ifindex: uint32(c.device), Out: uint32(c.device),
+		}))
+		require.NoError(t, c.d.Transition(tuple, 1000, StateDead, StateCarrying))
+		f, err := c.d.Flow(tuple)
+		require.NoError(t, err)
+		require.Equal(t, StateDead, f.State)
+	}
 }
 
 // foreignSockops attaches a program that asks for header options on connect() and

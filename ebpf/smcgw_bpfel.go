@@ -101,6 +101,8 @@ type smcgwDgram struct {
 	Told    uint8
 	Side    uint8
 	Pad     [3]uint8
+	Mark    uint32
+	Pad2    uint32
 }
 
 type smcgwDgramPeer struct {
@@ -316,15 +318,14 @@ const (
 	smcgwStatSTAT_DGRAM_DELIVERED     smcgwStat = 25
 	smcgwStatSTAT_DGRAM_RELEASED      smcgwStat = 26
 	smcgwStatSTAT_DGRAM_UNKNOWN_DROP  smcgwStat = 27
-	smcgwStatSTAT_DGRAM_TOO_LONG_DROP smcgwStat = 28
-	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 29
-	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 30
-	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 31
-	smcgwStatSTAT_OFFER_REFUSED       smcgwStat = 32
-	smcgwStatSTAT_PROBE_HELD          smcgwStat = 33
-	smcgwStatSTAT_ANSWERED            smcgwStat = 34
-	smcgwStatSTAT_SILENT_DROP         smcgwStat = 35
-	smcgwStatSTAT_SLOTS               smcgwStat = 36
+	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 28
+	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 29
+	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 30
+	smcgwStatSTAT_OFFER_REFUSED       smcgwStat = 31
+	smcgwStatSTAT_PROBE_HELD          smcgwStat = 32
+	smcgwStatSTAT_ANSWERED            smcgwStat = 33
+	smcgwStatSTAT_SILENT_DROP         smcgwStat = 34
+	smcgwStatSTAT_SLOTS               smcgwStat = 35
 )
 
 type smcgwTraces struct {

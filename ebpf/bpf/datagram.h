@@ -149,6 +149,9 @@ global int datagram_out(struct __sk_buff *skb, u32 l2len)
 		discard(tell(&k, d, EVENT_NATIVE, reason));
 		return TCX_NEXT;
 	}
+	u32 mark = skb->mark;
+	if (d->mark != mark)
+		d->mark = mark;
 	if (!carried && promote(&k, d))
 		return TCX_NEXT;
 	count_stat(STAT_DGRAM_STEERED);
@@ -167,29 +170,29 @@ static __always_inline struct dgram *known_datagram(const struct flow_key *k)
 
 /* datagram_from_gateway: a datagram of a peer arrives as if from the wire; one of
  * a local program, which could not be carried, is given to the network. Which it
- * is, the known tuple tells. A tuple that became native meanwhile is known too. */
+ * is, the known tuple tells. A tuple that became native meanwhile is known too.
+ * One that is longer than the device's MTU arrives as well: natively its sender
+ * learns that MTU from an ICMP error and sends fragments, and no such error comes
+ * back to the sender of a carried one. */
 static __noinline int datagram_from_gateway(struct __sk_buff *skb)
 {
 	struct flow_key k;
-	u32 at = 0, len = skb->len;
+	u32 at = 0;
 	if (parse_datagram(skb, 0, &k, &at) != DATAGRAM_WHOLE)
 		return drop(STAT_APP_INGRESS_DROP);
 	reverse(&k);
 	struct dgram *d = known_datagram(&k);
 	if (d) {
-		u32 ifindex = d->ifindex;
 		d->seen = bpf_ktime_get_ns();
-		if (bpf_check_mtu(skb, ifindex, &len, 0, 0))
-			return drop(STAT_DGRAM_TOO_LONG_DROP);
 		count_stat(STAT_DGRAM_DELIVERED);
-		return from_wire(skb, 0, ifindex, TAG_INJECT);
+		return from_wire(skb, 0, d->ifindex, TAG_INJECT);
 	}
 	reverse(&k);
 	d = known_datagram(&k);
 	if (!d)
 		return drop(STAT_DGRAM_UNKNOWN_DROP);
 	count_stat(STAT_DGRAM_RELEASED);
-	return to_wire(skb, d->ifindex, 0);
+	return to_wire(skb, d->ifindex, d->mark);
 }
 
 #endif

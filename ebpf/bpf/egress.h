@@ -119,8 +119,10 @@ static __noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
 	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
 }
 
-/* create_flow makes the entry of an offer, in place of any old one. */
-static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
+/* create_flow makes the entry of an offer, behind the end of the old one, if there is
+ * one: no view of that is one of the new. An end that is under way elsewhere leaves
+ * no room. */
+static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule, struct flow *old)
 {
 	u32 zero = 0;
 	u64 len = p->l4 - p->l3 + p->tcplen; /* checked as the helper takes it: verifiers before 6.18 lose the bounds of a u32 */
@@ -142,7 +144,9 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 	if (bpf_skb_load_bytes(skb, p->l3, f->syn, len))
 		return -1;
 	f->syn_len = len;
-	if (bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_ANY))
+	if (old)
+		discard(flow_end(&p->key, old, word_isn(flow_word(old))));
+	if (bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_NOEXIST))
 		return -1;
 	leave_trace(p->key.lport, p->key.rport);
 	return 0;
@@ -159,8 +163,11 @@ static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struc
 			discard(flow_end(&p->key, f, word_isn(w)));
 		return TCX_NEXT;
 	}
+	/* One that passes through belongs to a gateway behind this host. Translated, it has an own address. */
+	if (!own_offer(skb, o) && !is_own(p->key.laddr, p->key.family))
+		return TCX_NEXT;
 	u8 reason = offer_obstacle(skb, p, o, &rule);
-	if (!reason && create_flow(skb, p, word, rule))
+	if (!reason && create_flow(skb, p, word, rule, f))
 		reason = REASON_FLOW_LIMIT;
 	if (!reason) {
 		count_stat(STAT_OFFERED);

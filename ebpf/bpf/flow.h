@@ -27,14 +27,14 @@ static __always_inline u64 flow_word(struct flow *f)
 	return f ? *(volatile u64 *)&f->word : 0;
 }
 
-/* flow_turn changes state and flags if nothing has changed since word was read. */
+/* flow_turn changes state and flags if nothing has changed since word was read. The
+ * time is written first: a view of the new state never has the time of an old one, by
+ * which a connection that has just ended would be forgotten. */
 static __always_inline int flow_turn(struct flow *f, u64 word, u64 flags, u8 to)
 {
 	u64 next = (word & ~WORD_STATE) | flags | to;
-	if (__sync_val_compare_and_swap(&f->word, word, next) != word)
-		return -1;
 	f->changed_at = bpf_ktime_get_ns();
-	return 0;
+	return __sync_val_compare_and_swap(&f->word, word, next) == word ? 0 : -1;
 }
 
 /* flow_move changes the state alone. */
@@ -44,8 +44,8 @@ static __always_inline int flow_move(struct flow *f, u64 word, u8 to)
 }
 
 /* flow_drop deletes the entry if nothing has changed since word was read. The
- * delete goes by key: an entry created on another CPU between the two steps is
- * lost with it, and that connection is native. */
+ * delete goes by key. No entry is made between the two steps: the key has one
+ * until then, and a view of an element without a state changes nothing. */
 static __always_inline int flow_drop(const struct flow_key *key, struct flow *f, u64 word)
 {
 	if (__sync_val_compare_and_swap(&f->word, word, word & ~WORD_STATE) != word)

@@ -135,9 +135,9 @@ static __always_inline void stale_in(struct packet *p, struct flow *f, u64 w)
 	discard(flow_end(&p->key, f, word_isn(w)));
 }
 
-/* given_up_in: the client's gateway has released the connection, and ours, which is
- * late, has none of it at the application. The kernel takes it over; the gateway finds
- * no entry when it resumes. */
+/* given_up_in: the client's gateway has released the connection, and ours is late. The
+ * kernel takes it over; the gateway finds no entry when it resumes. What it may have begun
+ * at the application the kernel challenges (RFC 5961), and the client's reset ends. */
 static __always_inline int given_up_in(struct packet *p, struct flow *f, u64 w)
 {
 	if (!f || flow_drop(&p->key, f, w))

@@ -151,7 +151,6 @@ enum stat {
 	STAT_DGRAM_DELIVERED,
 	STAT_DGRAM_RELEASED,
 	STAT_DGRAM_UNKNOWN_DROP,
-	STAT_DGRAM_TOO_LONG_DROP,
 	STAT_DGRAM_FRAGMENTED,
 	STAT_DGRAM_ASKED,
 	STAT_DGRAM_TABLE_FULL,
@@ -309,6 +308,8 @@ struct dgram {
 	u8 told;   /* the last reason counted and reported */
 	u8 side;
 	u8 pad[3];
+	u32 mark; /* with which the host routes the tuple's datagrams */
+	u32 pad2;
 };
 
 struct dgram_peer {

@@ -112,7 +112,7 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 [IN_SYN ... IN_SYN_AGAIN][ALIVE]  = { 0,            0,            NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK,     NETSTACK },
 [IN_SYN ... IN_SYN_AGAIN][GONE]   = { 0,            0,            STALE,        STALE,        STALE,        STALE,        STALE,        STALE },
 [IN_SYN][LATE]                    = { 0,            0,            DROP_STALE,   DROP_STALE,   DROP_STALE,   DROP_STALE,   DROP_STALE,   DROP_STALE },
-[IN_SYN_AGAIN][LATE]              = { 0,            0,            DROP_STALE,   DROP_STALE,   DROP_STALE,   REPLACE,      DROP_STALE,   DROP_STALE },
+[IN_SYN_AGAIN][LATE]              = { 0,            0,            DROP_STALE,   DROP_STALE,   DROP_STALE,   REPLACE,      REPLACE,      DROP_STALE },
 [IN_ACCEPT][ANY]                  = { COOKIE,       LOOK,         LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     DROP_RELEASED,DROP_RETURNED,DROP_DEAD,    NETSTACK },
 [IN_ACCEPT][ALIVE]                = { 0,            ACCEPT,       NETSTACK,     0,            0,            NETSTACK },
 [IN_ACCEPT][LATE]                 = { 0,            TOO_LATE,     DROP_STALE,   0,            0,            DROP_STALE },
@@ -133,7 +133,7 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 [LEG_LOST][ANY]                   = { DROP_LEG,     DROP_LEG,     DROP_LEG,     LOOK,         LOOK,         DROP_LEG,     HOST,         HOST,         DROP_LEG,     DROP_LEG,     HOST,         HOST },
 [LEG_LOST][ALIVE ... LATE]        = { 0,            0,            0,            DROP_LEG,     DROP_LEG },
 [LEG_LOST][GONE]                  = { 0,            0,            0,            HOST,         HOST },
-[LEG_QUEUED][ANY]                 = { PASS,         DROP_LEG,     DROP_LEG,     PASS,         PASS,         DROP_LEG,     PASS,         PASS,         DROP_LEG,     DROP_LEG,     PASS,         PASS },
+[LEG_QUEUED][ANY]                 = { DROP_LEG,     DROP_LEG,     DROP_LEG,     PASS,         PASS,         DROP_LEG,     PASS,         PASS,         DROP_LEG,     DROP_LEG,     PASS,         PASS },
 
 [APP_SYN][ANY]                    = { DROP_APP,     DROP_APP,     DROP_APP,     DELIVER,      DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     WIRE,         DROP_APP,     DROP_APP,     DROP_APP },
 [APP_PEER_SYN][ANY]               = { DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     INJECT,       DROP_APP,     DROP_APP },

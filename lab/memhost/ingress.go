@@ -50,7 +50,7 @@ func (m *Model) synIn(s *segment, f *ebpf.Flow) verdict {
 		switch again := f.Confirmed && f.ISN == s.seq && o.Role != packet.RoleOffer; {
 		case m.aliveLocked():
 			return m.netstackIn()
-		case again && f.State == ebpf.StateWire: // the client's gateway has given up
+		case again && (f.State == ebpf.StateWire || f.State == ebpf.StateServing): // the client's gateway has given up
 			m.remove(f)
 			m.replaced(f, ebpf.ReasonGatewayStale)
 			m.nativeFlow(f, ebpf.ReasonGatewayStale)

@@ -19,12 +19,24 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
+// takeAddresses makes addresses the host's own: an offer from there that has no socket is
+// translated, not in transit.
+func takeAddresses(t *testing.T, o *objects, addrs ...netip.Addr) {
+	t.Helper()
+	for _, addr := range addrs {
+		k, err := peerKey(addr, 0)
+		require.NoError(t, err)
+		require.NoError(t, o.Own.Put(k, smcgwOwn{}))
+	}
+}
+
 // The offer is overwritten at any place in the options, with a right checksum. A
 // packet of a test run has no socket: it counts as forwarded.
 func TestNeutraliseEveryOffset(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
+	takeAddresses(t, d.objs, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"))
 	eth := make([]byte, netdev.EtherLen)
 	for lead := range 31 {
 		for _, v := range []struct {

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -132,6 +133,9 @@ func TestPassesDecidesAlike(t *testing.T) {
 	requireRoot(t)
 	short, _ := traceObjects(t, true)
 	whole, _ := traceObjects(t, false)
+	for _, o := range []*objects{short, whole} {
+		takeAddresses(t, o, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd77::1"))
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	usual := []byte{2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7}
 	for range 4000 {

@@ -125,11 +125,7 @@ func newCellHost(t *testing.T) *cellHost {
 	t.Cleanup(func() { require.NoError(t, c.d.Close()) })
 	h1.do(func() { c.device, err = linkIndex("w0") })
 	require.NoError(t, err)
-	for _, addrs := range cellAddrs { // an offer from there is not transit
-		k, err := peerKey(addrs[0].Addr(), 0)
-		require.NoError(t, err)
-		require.NoError(t, c.d.objs.Own.Put(k, smcgwOwn{}))
-	}
+	takeAddresses(t, c.d.objs, cellAddrs[0][0].Addr(), cellAddrs[1][0].Addr())
 	h1.listen(c.d, "tcp4")
 	h1.listen(c.d, "tcp6")
 	progs, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})

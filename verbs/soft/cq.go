@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
@@ -9,9 +10,9 @@ import (
 )
 
 // cq is a completion queue. When it is full it overruns: the completion is
-// lost, which Poll reports, and its queue pairs go to ERR. Only what is flushed
-// after an error waits for room: many queue pairs that lose one peer together
-// must not take down those of another one that share the CQ.
+// lost, which Poll reports, and its queue pairs go to ERR. Only what an error
+// completes waits, for half of the queue: many queue pairs that lose one peer
+// together must not take down those of another one that share the CQ and go on.
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
@@ -49,24 +50,25 @@ func (c *cq) push(e *cqe, solicited bool) {
 	c.queue.Push(e, solicited, c)
 }
 
-// room tells whether a flushed work request can complete now; if not, q is run
-// again when there is room.
+// room tells whether a work request of a failed queue pair can complete now; if not, q is
+// run again when there is room. Half of the queue is for those that have not failed.
 func (c *cq) room(q *qp) bool {
-	if c.overrun || !c.queue.Full() {
+	if c.queue.Free() > c.queue.Depth()/2 {
 		return true
 	}
 	c.waiters = append(c.waiters, q)
 	return false
 }
 
-// lose is an overrun (IBTA vol. 1, 11.6.3.1).
+// lose is an overrun (IBTA vol. 1, 11.6.3.1). Each takes down the queue pairs of its time.
 func (c *cq) lose() {
-	if c.overrun {
-		return
+	if !c.overrun {
+		c.overrun = true
+		c.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c})
 	}
-	c.overrun = true
-	c.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c})
-	c.vec.overruns = append(c.vec.overruns, c)
+	if !slices.Contains(c.vec.overruns, c) {
+		c.vec.overruns = append(c.vec.overruns, c)
+	}
 }
 
 // Poll implements verbs.CQ.

@@ -109,6 +109,7 @@ func (q *qp) reset() {
 	q.sq.Reset()
 	q.rq.Reset()
 	q.cur.active = false
+	q.failure = verbs.WCSuccess
 	q.deadline = 0
 	q.req = requester{}
 	q.guard = guard{}
@@ -146,7 +147,7 @@ func (q *qp) fatal() {
 // the queue pair, or, where the transport is unreliable, its send queue.
 func (q *qp) failOldest(status verbs.WCStatus) {
 	if !q.sq.Idle() {
-		q.finish(status)
+		q.failure = status
 	}
 	if q.kind == verbs.QPTRC {
 		q.vec.dev.count.qpErrors.Add(1)

@@ -44,8 +44,9 @@ type qp struct {
 	queued bool // in vector.ready
 	owes   bool // in vector.acks
 
-	deadline int64 // when expired is to be called, 0 = never
-	timerAt  int64 // as the heap knows it, 0 = it does not
+	deadline int64          // when expired is to be called, 0 = never
+	failure  verbs.WCStatus // of the oldest work request, as long as its completion waits
+	timerAt  int64          // as the heap knows it, 0 = it does not
 
 	sq   workqueue.Sends[sendWQE]
 	rq   workqueue.Receives

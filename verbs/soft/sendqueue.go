@@ -140,10 +140,15 @@ func (q *qp) finish(status verbs.WCStatus) {
 	q.scq.push(&e, false)
 }
 
-// flushSends completes everything that is posted, as far as there is room.
+// flushSends completes everything that is posted, as far as there is room: the work request
+// that failed with its error, those behind it as flushed.
 func (q *qp) flushSends() {
 	for !q.sq.Idle() && q.scq.room(q) {
-		q.finish(verbs.WCWRFlushErr)
+		status := verbs.WCWRFlushErr
+		if q.failure != verbs.WCSuccess {
+			status, q.failure = q.failure, verbs.WCSuccess
+		}
+		q.finish(status)
 	}
 	q.req.idx, q.req.k = q.sq.Done, 0
 }

@@ -47,6 +47,12 @@ func New(depth, most int, channel *verbs.CompChannel) (Queue, error) {
 // Full reports whether there is no room for another completion.
 func (q *Queue) Full() bool { return q.tail-q.head >= q.depth }
 
+// Depth is how many completions the queue has room for.
+func (q *Queue) Depth() uint64 { return q.depth }
+
+// Free is how many more it has room for.
+func (q *Queue) Free() uint64 { return q.depth - (q.tail - q.head) }
+
 // Empty reports whether there is nothing to poll.
 func (q *Queue) Empty() bool { return q.head == q.tail }
 

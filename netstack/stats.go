@@ -50,8 +50,8 @@ type Stats struct {
 	// BlackHoles counts how often a connection began to send smaller packets since
 	// larger ones vanished.
 	BlackHoles uint64
-	// LinkDrops counts outbound packets the link could not take.
-	LinkDrops uint64
+	// LinkDrops counts outbound packets the link could not take, LinkRefused those of them that the kernel calls malformed.
+	LinkDrops, LinkRefused uint64
 	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's; with those of mini
 	// sockets, but for Timeouts.
 	Retransmits, Timeouts, SegmentsSent, SegmentsReceived uint64
@@ -92,7 +92,7 @@ func (s *Stack) Stats() Stats {
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
 		Grown: c.grown.Load(), Repeats: c.repeats.Load(),
 		BlackHoles: c.blackHoles.Load(),
-		LinkDrops:  s.link.Drops(),
+		LinkDrops:  s.link.Drops(), LinkRefused: s.link.Refused(),
 	}
 	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()
 	t := s.stack.Stats().TCP

@@ -224,3 +224,38 @@ func TestTUNLargePackets(t *testing.T) {
 	}
 	require.Zero(t, s.Stats().Malformed)
 }
+
+// Small writes that wait for the peer leave together, however many they are.
+func TestTUNSmallWrites(t *testing.T) {
+	s, h, fd := fakeTUN(t)
+	kernelWrite(t, fd, 0, makeSYN(false, 1, 100, packet.RoleOffer))
+	_, pkt := kernelRead(t, fd)
+	_, tcp, _ := parseTCP(pkt)
+	ack, src := tcp.Seq()+1, makeTuple(1)
+	window := func(acked int, n uint16) {
+		kernelWrite(t, fd, 0, packet.Segment{
+			Src: src.Local, Dst: src.Remote, Seq: 101, Ack: ack + uint32(acked), Flags: packet.FlagACK, Window: n, Options: timestamps(),
+		}.Append(nil))
+	}
+	window(0, 0)
+	c := <-h.accepted
+	defer c.Forget()
+	var want, got []byte
+	for i := range 3000 {
+		_, err := c.Write([]byte{byte(i), byte(i >> 8)})
+		require.NoError(t, err)
+		want = append(want, byte(i), byte(i>>8))
+	}
+	window(0, 500)
+	for len(got) < len(want) {
+		vnet, pkt := kernelRead(t, fd)
+		complete(t, vnet, pkt)
+		p, tcp := requireValid(t, pkt)
+		if tcp.Seq() == ack+uint32(len(got)) {
+			got = append(got, p.Payload[len(tcp):]...)
+		}
+		window(len(got), 500)
+	}
+	require.Equal(t, want, got)
+	require.Zero(t, s.Stats().LinkDrops)
+}

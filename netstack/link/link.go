@@ -26,14 +26,17 @@ type Endpoint interface {
 	Detach()
 	// Stop ends the rest, after what was written has left.
 	Stop()
-	// Drops counts packets the link could not take.
+	// Drops counts packets the link could not take, Refused those of them that the kernel calls malformed: each is a
+	// defect, and is refused again when it is sent again.
 	Drops() uint64
+	Refused() uint64
 }
 
 // bareLink is a link endpoint without link headers, to be embedded.
 type bareLink struct {
 	mtu     uint32
 	dropped atomic.Uint64
+	refused atomic.Uint64
 
 	mu sync.RWMutex // guards everything below; read-held while a packet is delivered
 	d  stack.NetworkDispatcher
@@ -54,6 +57,7 @@ func (l *bareLink) Wait()                                        {}
 func (l *bareLink) GSOMaxSize() uint32                           { return 0 }
 func (l *bareLink) SupportedGSO() stack.SupportedGSO             { return stack.GSONotSupported }
 func (l *bareLink) Drops() uint64                                { return l.dropped.Load() }
+func (l *bareLink) Refused() uint64                              { return l.refused.Load() }
 func (l *bareLink) Detach()                                      { l.Attach(nil) }
 func (l *bareLink) Stop()                                        {}
 

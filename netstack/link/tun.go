@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -91,9 +92,49 @@ func (t *tunLink) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	return l.Len(), nil
 }
 
+// slicesMost bounds the slices of one writev. Each write of an application is a slice of the segment that gVisor makes of
+// many, and the kernel refuses more than 1024 with EINVAL, whenever the packet is sent again.
+const slicesMost = 64
+
 func (t *tunLink) write(p *stack.PacketBuffer) bool {
 	h := vnetHeader(p)
-	iov := append([][]byte{h[:]}, p.AsSlices()...)
+	views, off := p.AsViewList()
+	if views.Len() > slicesMost {
+		flat := flatten(views, off, p.Size())
+		defer flat.Release()
+		return t.writev([][]byte{h[:], flat.AsSlice()})
+	}
+	var room [1 + slicesMost][]byte
+	iov := append(room[:0], h[:])
+	for b := range slices(views, off) {
+		iov = append(iov, b)
+	}
+	return t.writev(iov)
+}
+
+// slices yields what is in views, but for the first off bytes.
+func slices(views buffer.ViewList, off int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for v := views.Front(); v != nil; v = v.Next() {
+			b := v.AsSlice()
+			n := min(off, len(b))
+			if off -= n; n < len(b) && !yield(b[n:]) {
+				return
+			}
+		}
+	}
+}
+
+// flatten copies the size bytes behind the first off of views into one of gVisor's pool, which the caller releases.
+func flatten(views buffer.ViewList, off, size int) *buffer.View {
+	flat := buffer.NewView(size)
+	for b := range slices(views, off) {
+		_, _ = flat.Write(b) // grows where size was too small
+	}
+	return flat
+}
+
+func (t *tunLink) writev(iov [][]byte) bool {
 	for range 3 {
 		_, err := unix.Writev(t.fd, iov)
 		switch {
@@ -102,6 +143,9 @@ func (t *tunLink) write(p *stack.PacketBuffer) bool {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLOUT}}, 10)
+		case errors.Is(err, unix.EINVAL):
+			t.refused.Add(1)
+			return false
 		default:
 			return false
 		}

@@ -12,7 +12,7 @@ func WireBounds(b *admin.Bounds, st netstack.Stats) {
 		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed, "handshake_failed": st.HandshakeFailed,
 		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
 		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
-		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
+		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "link_refused": st.LinkRefused, "retransmit": st.Retransmits, "timeout": st.Timeouts,
 		"stranger": st.Strangers, "impossible_ack": st.Impossible, "black_hole": st.BlackHoles,
 	}
 }

@@ -66,15 +66,18 @@ func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP) (held, fresh bool) {
 // bareACK reports whether a segment does nothing but acknowledge what came in
 // order.
 func bareACK(p *stack.PacketBuffer, t packet.TCP) bool {
-	if t.Flags()&(packet.FlagSYN|packet.FlagFIN|packet.FlagRST|packet.FlagACK) != packet.FlagACK || p.Data().Size() != 0 {
-		return false
-	}
+	const flags = packet.FlagSYN | packet.FlagFIN | packet.FlagRST | packet.FlagACK
+	return t.Flags()&flags == packet.FlagACK && p.Data().Size() == 0 && !selective(t)
+}
+
+// selective reports whether a segment says that bytes are missing in front of others.
+func selective(t packet.TCP) bool {
 	for _, o := range t.Options().All() {
 		if o.Kind() == packet.KindSACK {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 func (a *heldACK) dropLocked() {

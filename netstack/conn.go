@@ -105,7 +105,11 @@ func (c *Conn) MarkCarrying() { c.f.carrying.Store(true) }
 // QuickACK makes every acknowledgement leave at once: for connections that carry
 // more than a few messages.
 func (c *Conn) QuickACK() {
-	_ = c.want(func(*stream) error { return nil }) // much is to come
+	_ = c.want(func(e *stream) error { // much is to come
+		o := e.ep.SocketOptions()
+		o.SetReceiveBufferSize(max(o.GetReceiveBufferSize(), int64(min(defaultBuffer, c.s.cfg.ReceiveBuffer))), false)
+		return nil
+	})
 	c.s.quickACK(c.f)
 }
 

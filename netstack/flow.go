@@ -10,6 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/smcgw/smcgw/netstack/cookie"
+	"github.com/smcgw/smcgw/netstack/internal/reorder"
 	"github.com/smcgw/smcgw/netstack/internal/seqmap"
 
 	"github.com/smcgw/smcgw/packet"
@@ -64,6 +65,7 @@ type flow struct {
 	origin  seqmap.Origin // of the endpoint, if the flow has begun without
 	numbers seqmap.Map    // likewise: between the wire and the endpoint
 	acks    heldACK
+	ahead   reorder.Queue // what gVisor keeps behind a gap
 	fitting fitting
 
 	adopt *adoption // client only

@@ -87,6 +87,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	// The kernel gives one local port to connections with different peers.
 	ep.SocketOptions().SetReuseAddress(true)
 	ep.SocketOptions().SetDelayOption(false)
+	ep.SocketOptions().SetReceiveBufferSize(int64(min(legBuffer, s.cfg.ReceiveBuffer)), false)
 	f.look().dress(ep)
 	if terr = ep.Bind(local); terr == nil {
 		terr = ep.Connect(remote)

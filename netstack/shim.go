@@ -3,6 +3,7 @@ package netstack
 import (
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/netstack/internal/reorder"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -146,7 +147,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 			f.numbers.Sent(sequenceEnd(p, t))
 		}
 		f.noteSent(sequenceEnd(p, t))
-		f.awaited.Store(t.Ack())
+		m.told(f, t)
 		return nil, true
 	}
 	if v := f.serve; v.proof != nil {
@@ -177,11 +178,19 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 	f.numbers.Out(t, !link.Offloaded(p))
 	f.numbers.Sent(sequenceEnd(p, t))
 	f.noteSent(sequenceEnd(p, t))
-	f.awaited.Store(t.Ack())
+	m.told(f, t)
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {
 		return nil, true
 	}
 	return confirmSegment(f, p, ip, t)
+}
+
+// told notes what a segment of gVisor tells the peer of what has come.
+func (m *shim) told(f *flow, t packet.TCP) {
+	if t.Flags()&packet.FlagACK != 0 {
+		f.awaited.Store(t.Ack())
+		f.ahead.Acked(&m.s.reorder, t.Ack(), selective(t))
+	}
 }
 
 // DeliverNetworkPacket passes on what arrives if it is for a live flow.
@@ -284,8 +293,14 @@ func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	}
 }
 
-// translated gives a segment to gVisor, in its numbers.
+// translated gives a segment to gVisor, in its numbers, if there is room for what it would have to keep.
 func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	n := p.Total - len(p.Header) - len(t)
+	g := reorder.Segment{Seq: t.Seq(), End: t.Seq() + uint32(n), Cost: link.Held(pkt)}
+	if n > 0 && !f.ahead.Take(&m.s.reorder, g, f.awaited.Load(), f.acks.quick.Load()) {
+		m.s.count.reorderDropped.Add(1)
+		return
+	}
 	if f.numbers.Ready() {
 		f.numbers.In(t)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/internal/reorder"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -26,7 +27,9 @@ const (
 	// and a tuple may come again at once.
 	timeWait = time.Second
 
-	minBuffer     = 4 << 10
+	minBuffer = 4 << 10
+	// legBuffer is the receive buffer of a leg that grows to one: the window is what the mini socket has told of.
+	legBuffer     = 128 << 10
 	defaultBuffer = 1 << 20
 )
 
@@ -40,6 +43,8 @@ type Stack struct {
 	flows flowTable
 	acks  ackHolder
 	count counters
+
+	reorder reorder.Budget
 
 	// starting holds server flows by tuple from the SYN's way into gVisor until
 	// the goroutine of their handshake runs.
@@ -186,6 +191,7 @@ func (s *Stack) bury(f *flow, from flowState) bool {
 	}
 	f.conn.Store(nil)
 	f.acks.drop()
+	f.ahead.End(&s.reorder)
 	s.flows.bury(f)
 	return true
 }

@@ -12,6 +12,18 @@ func Buffer(raw []byte) *stack.PacketBuffer {
 	return stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(raw)})
 }
 
+// overhead is what gVisor takes for an inbound packet and its segment, beside the bytes.
+const overhead = 1 << 10
+
+// Held is the memory that an inbound packet takes: that of its buffers, however few bytes are in them.
+func Held(p *stack.PacketBuffer) (n int64) {
+	views, _ := p.AsViewList()
+	for v := views.Front(); v != nil; v = v.Next() {
+		n += int64(v.Capacity())
+	}
+	return n + overhead
+}
+
 // Protocol is that of a raw IP packet.
 func Protocol(ip []byte) tcpip.NetworkProtocolNumber {
 	if ip[0]>>4 == 6 {

@@ -59,6 +59,7 @@ var allowed = map[string][]string{
 	"netstack":                    {"netstack/cookie", "netstack/internal/...", "netstack/link", "netstack/minisock", "packet"},
 	"netstack/cookie":             {"packet"},
 	"netstack/internal/pathsize":  {"packet"},
+	"netstack/internal/reorder":   {"packet"},
 	"netstack/internal/seqmap":    {"packet"},
 	"netstack/minisock":           {"packet"},
 	"negotiate":                   {"negotiate/internal/clc"},

@@ -1,0 +1,129 @@
+package reorder
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/packet"
+)
+
+func seg(seq, end uint32) Segment { return Segment{Seq: seq, End: end, Cost: 1000} }
+
+// Segments in order cost a relay nothing, however far the endpoint is behind; behind a gap each costs what it holds,
+// until everything up to it was acknowledged.
+func TestRelay(t *testing.T) {
+	var b Budget
+	var q Queue
+	acked := uint32(math.MaxUint32 - 1000) // sequence numbers go round
+	for i := range uint32(10) {
+		require.True(t, q.Take(&b, seg(acked+i*500, acked+i*500+500), acked, true))
+	}
+	require.Zero(t, b.Used())
+	at := acked + 6000 // a gap of 1000
+	for i := range uint32(4) {
+		require.True(t, q.Take(&b, seg(at+i*500, at+i*500+500), acked, true))
+	}
+	require.EqualValues(t, 4000, b.Used())
+	require.True(t, q.Take(&b, seg(at, at+1), acked, true), "once more")
+	require.EqualValues(t, 5000, b.Used())
+	q.Acked(&b, at-1000, true)
+	require.EqualValues(t, 5000, b.Used())
+	q.Acked(&b, at+2000, false)
+	require.Zero(t, b.Used())
+	require.True(t, q.Take(&b, seg(at+2000, at+2500), at+2000, true))
+	require.True(t, q.Take(&b, seg(at+2500, at+3000), at+2000, true))
+	require.Zero(t, b.Used(), "it is in order again")
+	q.Acked(&b, at+2000, true)
+	require.True(t, q.Take(&b, seg(at+3000, at+3500), at+2000, true))
+	require.EqualValues(t, 1000, b.Used(), "the endpoint has dropped one")
+	q.End(&b)
+	require.Zero(t, b.Used())
+	require.False(t, q.Take(&b, seg(at+9000, at+9500), at+2000, true))
+	q.End(&b)
+	require.Zero(t, b.Used())
+}
+
+// One flow has its part, and those without a relay together half of all.
+func TestBounds(t *testing.T) {
+	var b Budget
+	flood := func(relays bool) (q *Queue, taken int64) {
+		q = new(Queue)
+		for q.Take(&b, seg(2, 3), 1, relays) {
+			taken += 1000
+		}
+		require.True(t, q.Take(&b, seg(1, 2), 1, relays), "what fills the gap is always taken")
+		return q, taken
+	}
+	all := []*Queue{}
+	for b.Used() < Total/2-1000 {
+		q, taken := flood(false)
+		require.LessOrEqual(t, taken, int64(LegMost))
+		all = append(all, q)
+	}
+	_, taken := flood(false)
+	require.Zero(t, taken)
+	for b.Used() < Total-1000 {
+		q, taken := flood(true)
+		require.LessOrEqual(t, taken, int64(Total/4))
+		all = append(all, q)
+	}
+	require.LessOrEqual(t, b.Used(), int64(Total))
+	for _, q := range all {
+		q.End(&b)
+	}
+	require.Zero(t, b.Used())
+}
+
+// What a receiver keeps behind a gap is counted, whatever comes in whatever order, and nothing is counted when it keeps
+// nothing.
+func TestCountsWhatIsKept(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		var b Budget
+		var q Queue
+		relays := rapid.Bool().Draw(r, "relays")
+		begin := rapid.SampledFrom([]uint32{0, 1, 1 << 31, math.MaxUint32 - 50}).Draw(r, "begin")
+		next, acked := begin, begin
+		var queued, kept []Segment
+		receive := func() {
+			kept, queued = append(kept, queued[0]), queued[1:]
+			for again := true; again; {
+				again = false
+				for i, g := range kept {
+					if packet.After(g.Seq, next) {
+						continue
+					}
+					if packet.After(g.End, next) {
+						next = g.End
+					}
+					kept, again = append(kept[:i:i], kept[i+1:]...), true
+					break
+				}
+			}
+			acked = next
+			q.Acked(&b, acked, len(kept) > 0)
+		}
+		for range rapid.IntRange(1, 200).Draw(r, "steps") {
+			if len(queued) > 0 && rapid.Bool().Draw(r, "receive") {
+				receive()
+			} else {
+				from := acked + uint32(rapid.IntRange(0, 20).Draw(r, "ahead")) - 5
+				g := seg(from, from+uint32(rapid.IntRange(1, 5).Draw(r, "bytes")))
+				require.True(r, q.Take(&b, g, acked, relays))
+				queued = append(queued, g)
+			}
+			require.GreaterOrEqual(r, b.Used(), int64(1000*len(kept)))
+		}
+		for len(queued) > 0 {
+			receive()
+		}
+		g := Segment{Seq: acked, End: acked + 100}
+		require.True(r, q.Take(&b, g, acked, relays))
+		queued = append(queued, g)
+		receive()
+		require.Empty(r, kept)
+		require.Zero(r, b.Used())
+	})
+}

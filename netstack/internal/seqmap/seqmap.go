@@ -43,7 +43,11 @@ func (x *Map) Echo(age uint32) uint32 { return x.synTS - age }
 // what changes.
 func (x *Map) Out(t packet.TCP, sum bool) {
 	e := packet.Editor{TCP: t}
-	e.Put32(4, t.Seq()+x.seq)
+	seq := t.Seq() + x.seq
+	if x.repeats.Load() && t.Flags()&packet.FlagRST != 0 {
+		seq = x.before.Load() // the peer ignores a reset in front of what it has (RFC 5961 3.2)
+	}
+	e.Put32(4, seq)
 	if x.wsNS != x.ws {
 		w := uint64(t.Window()) << x.wsNS >> x.ws
 		e.Put16(14, uint16(min(w, 0xffff)))

@@ -97,6 +97,35 @@ func TestRepeats(t *testing.T) {
 	require.EqualValues(t, 301, acked(1302), "of what was never sent: the endpoint's to judge")
 }
 
+// A reset is where the peer stands, also when the endpoint has not sent again what the peer has.
+func TestResetBehindRepeats(t *testing.T) {
+	var x Map
+	_, syn := segment(77, 0, nil, nil)
+	x.Begin(syn, Origin{ISN: 1000, Sent: 1301}, -1)
+	for _, c := range []struct {
+		flags      byte
+		seq, again uint32 // in the endpoint's space; what it has sent again, on the wire
+		want       uint32
+	}{
+		{packet.FlagACK, 78, 1001, 1001},
+		{packet.FlagRST | packet.FlagACK, 78, 1001, 1301},
+		{packet.FlagRST, 178, 1101, 1301},
+		{packet.FlagRST | packet.FlagACK, 378, 1301, 1301},
+		{packet.FlagRST | packet.FlagACK, 478, 1401, 1401},
+	} {
+		x.Sent(c.again)
+		pkt, tcp := segment(c.seq, 6, nil, []byte("x"))
+		tcp.SetFlags(c.flags)
+		tcp.SetChecksum(0)
+		p, err := packet.ParseIP(pkt)
+		require.NoError(t, err)
+		tcp.SetChecksum(^packet.Sum(p.Payload, packet.PseudoSum(p.Header, packet.ProtoTCP, len(p.Payload))))
+		x.Out(tcp, true)
+		require.Equal(t, c.want, tcp.Seq())
+		require.True(t, p.TransportSumOK())
+	}
+}
+
 // Options that are cut off anywhere are left alone.
 func FuzzMap(f *testing.F) {
 	for n := range 25 {

@@ -173,7 +173,7 @@ func (g *gateway) build(h Host) error {
 	g.openFabrics()
 	if g.env.Stack, err = netstack.New(netstack.Config{
 		Link: h.Link, Handler: &g.desk, Logger: g.log,
-		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: peers.HandshakeLimit},
+		Limits: wireLimits(g.cfg.Limits.MaxFlows),
 	}); err != nil {
 		return err
 	}
@@ -185,6 +185,11 @@ func (g *gateway) build(h Host) error {
 	}
 	g.openDatagrams()
 	return nil
+}
+
+// wireLimits are those of the wire TCP for so many flows, which may all end at once and linger.
+func wireLimits(maxFlows int) netstack.Limits {
+	return netstack.Limits{Flows: 2 * maxFlows, HalfOpen: peers.HandshakeLimit, Dead: max(8192, maxFlows)}
 }
 
 // startShards makes the event loops. Half of the cores: the other half runs

@@ -189,3 +189,12 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }
+
+// As many wire legs as may be open linger, however they end.
+func TestWireLimits(t *testing.T) {
+	for maxFlows, dead := range map[int]int{1: 8192, 8192: 8192, 20_000: 20_000, 1_000_000: 1_000_000} {
+		l := wireLimits(maxFlows)
+		require.Equal(t, dead, l.Dead)
+		require.Equal(t, 2*maxFlows, l.Flows)
+	}
+}

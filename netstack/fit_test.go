@@ -187,7 +187,7 @@ func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload
 		require.True(t, ok)
 		require.True(t, p.HeaderSumOK())
 		b := link.Buffer(raw)
-		require.True(t, tcpSumOK(p, b))
+		require.True(t, sumOK(p, b))
 		b.DecRef()
 		require.Equal(t, seq+uint32(len(got)), tcp.Seq())
 		require.Equal(t, i == len(pieces)-1, tcp.Flags()&packet.FlagFIN != 0)

@@ -30,10 +30,13 @@ func parseTCP(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 	return p, t, err == nil
 }
 
-// tcpSumOK checks the TCP checksum of pkt, of which p is the head.
-func tcpSumOK(p packet.IP, pkt *stack.PacketBuffer) bool {
-	n := len(p.Header)
-	return packet.Combine(packet.PseudoSum(p.Header, packet.ProtoTCP, p.Total-n), pkt.Data().ChecksumAtOffset(n)) == 0xffff
+// sumOK checks the checksum of the TCP segment or ICMP message in pkt, of which p is the head.
+func sumOK(p packet.IP, pkt *stack.PacketBuffer) bool {
+	n, sum := len(p.Header), uint16(0)
+	if p.Proto != packet.ProtoICMP {
+		sum = packet.PseudoSum(p.Header, p.Proto, p.Total-n)
+	}
+	return packet.Combine(sum, pkt.Data().ChecksumAtOffset(n)) == 0xffff
 }
 
 // rawBytes copies the packet out of an inbound buffer.

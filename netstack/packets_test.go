@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/smcgw/smcgw/netstack/internal/icmp"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -55,22 +57,22 @@ func tooBig(router netip.Addr, pkt []byte, mtu uint16) []byte {
 	quote := pkt[:min(len(pkt), len(p.Header)+28)]
 	h := packet.Header{Src: router, Dst: p.Src(), Proto: packet.ProtoICMP, TTL: 64}
 	ip := make([]byte, h.Len())
-	icmp := append(make([]byte, icmpHeader), quote...)
+	msg := append(make([]byte, icmp.HeaderLen), quote...)
 	pseudo := uint16(0)
 	if p.V6() {
 		h.Proto = packet.ProtoICMPv6
-		icmp[0] = icmpv6TooBig
-		binary.BigEndian.PutUint32(icmp[4:], uint32(mtu))
+		msg[0] = icmp.V6TooBig
+		binary.BigEndian.PutUint32(msg[4:], uint32(mtu))
 	} else {
-		icmp[0], icmp[1] = icmpUnreachable, icmpFragNeeded
-		binary.BigEndian.PutUint16(icmp[6:], mtu)
+		msg[0], msg[1] = icmp.Unreachable, icmp.FragNeeded
+		binary.BigEndian.PutUint16(msg[6:], mtu)
 	}
-	h.Put(ip, len(icmp))
+	h.Put(ip, len(msg))
 	if p.V6() {
-		pseudo = packet.PseudoSum(ip, h.Proto, len(icmp))
+		pseudo = packet.PseudoSum(ip, h.Proto, len(msg))
 	}
-	binary.BigEndian.PutUint16(icmp[2:], ^packet.Sum(icmp, pseudo))
-	return append(ip, icmp...)
+	binary.BigEndian.PutUint16(msg[2:], ^packet.Sum(msg, pseudo))
+	return append(ip, msg...)
 }
 
 func makeTuple(port uint16) Tuple {

@@ -48,7 +48,7 @@ func (b *bench) next() (p packet.IP, t packet.TCP) {
 		require.True(b.t, p.HeaderSumOK())
 		buf := link.Buffer(raw)
 		defer buf.DecRef()
-		require.True(b.t, tcpSumOK(p, buf), "checksum")
+		require.True(b.t, sumOK(p, buf), "checksum")
 		return p, t
 	case <-time.After(patience):
 		require.FailNow(b.t, "nothing sent")
@@ -448,8 +448,17 @@ func TestForgedICMP(t *testing.T) {
 	binary.BigEndian.PutUint32(tcp[4:], c.f.sent.Load())
 	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.Header...), tcp...), 68))
 	require.EqualValues(t, 3, w.gw.Stats().ICMPIgnored)
+	for _, at := range []int{len(q.Header) + 2, len(q.Header) + 6, -1} { // of the sum, the MTU, the quote
+		damaged := tooBig(router, append(append([]byte(nil), q.Header...), tcp...), 1300)
+		damaged[(at+len(damaged))%len(damaged)] ^= 1
+		w.gwIn.Inject(damaged)
+	}
+	require.EqualValues(t, 3, w.gw.Stats().ChecksumErrors)
 	require.Zero(t, w.gw.Stats().ICMPDelivered)
 	require.Equal(t, mss, int(c.f.segMax.Load()))
+	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.Header...), tcp...), 1300))
+	require.EqualValues(t, 1, w.gw.Stats().ICMPDelivered)
+	require.Less(t, int(c.f.segMax.Load()), mss)
 }
 
 // Handshakes are given up while segments of theirs are processed: out of the

@@ -238,7 +238,7 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 		m.s.count.malformed.Add(1)
 		return
 	}
-	if !pkt.RXChecksumValidated && !tcpSumOK(p, pkt) {
+	if !pkt.RXChecksumValidated && !sumOK(p, pkt) {
 		m.s.count.checksumErrors.Add(1)
 		return
 	}

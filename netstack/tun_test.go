@@ -104,7 +104,7 @@ func requireValid(t *testing.T, pkt []byte) (packet.IP, packet.TCP) {
 	require.True(t, ok)
 	buf := link.Buffer(pkt)
 	defer buf.DecRef()
-	require.True(t, p.HeaderSumOK() && tcpSumOK(p, buf), "checksums")
+	require.True(t, p.HeaderSumOK() && sumOK(p, buf), "checksums")
 	require.Equal(t, len(pkt), p.Total)
 	return p, tcp
 }

@@ -58,6 +58,7 @@ var allowed = map[string][]string{
 	"internal/fdpass":             {},
 	"netstack":                    {"netstack/cookie", "netstack/internal/...", "netstack/link", "netstack/minisock", "packet"},
 	"netstack/cookie":             {"packet"},
+	"netstack/internal/icmp":      {"netstack/internal/pathsize", "packet"},
 	"netstack/internal/pathsize":  {"packet"},
 	"netstack/internal/reorder":   {"packet"},
 	"netstack/internal/seqmap":    {"packet"},

@@ -18,21 +18,21 @@ func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 		}
 		return
 	}
-	taken := false
-	for _, l := range p.links { // no address came with it, and a peer has few
-		if l.qpn != qpn {
-			continue
-		}
-		if taken { // it is the queue pair that has sent a probe, for all of its addresses
-			l.valid = true
-		} else if e.controlOf(l, kind, msg) {
-			if taken = true; kind != controlProbe {
-				return
+	of := func() *link { // no address came with it, and a peer has few
+		for _, l := range p.links {
+			if l.qpn == qpn && e.controlOf(l, kind, msg) {
+				return l
 			}
 		}
-	}
-	if !taken {
+		return nil
+	}()
+	switch {
+	case of == nil:
 		e.count.drop(admin.DropUnproven)
+	case of.valid: // the queue pair is, for all of its addresses
+		for _, l := range p.links {
+			l.valid = l.valid || l.qpn == qpn
+		}
 	}
 }
 
@@ -40,8 +40,7 @@ func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
 	switch kind {
 	case controlProbe:
-		l.valid = true // it knows the Q_Key
-		l.echo(msg)
+		l.answer(msg)
 	case controlEcho:
 		if !l.onEcho(msg) {
 			return false
@@ -55,7 +54,9 @@ func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
 	default: // of a newer version
 		return false
 	}
-	l.peer.hear(e.now, kind == controlEcho && len(msg) == l.mtu)
+	if l.valid {
+		l.peer.hear(e.now, kind == controlEcho && len(msg) == l.mtu)
+	}
 	return true
 }
 

@@ -57,6 +57,7 @@ type engine struct {
 	resolve  *resolve.Resolver
 	sockets  *sockets
 	keeper   *keeper
+	making   making
 	count    counters
 	quiet    negotiate.Reason // why nothing new is carried; none: it is
 	stopped  bool

@@ -26,11 +26,11 @@ type linkKey struct {
 // link is a way to a peer and back: a port of ours and a queue pair of the
 // peer's, for one pair of addresses.
 //
-// An answer to the peer's query makes a link that its first probe makes valid: the
-// answer went to the peer's address, and only its reader knows the Q_Key. The peer's
-// answer to our query makes a link that is valid at once: it repeats our nonce.
-// Datagrams are taken from valid links. The resolve.Resolver says by which one they are
-// sent.
+// An answer to the peer's query makes a link that is valid when it has echoed a probe of
+// ours: that went to the peer's address, and only its reader knows the cookie. To know the
+// Q_Key shows nothing: it is the same for all peers of a port. The peer's answer to our query
+// makes a link that is valid at once: it repeats our nonce. Datagrams are taken from valid
+// links. The resolve.Resolver says by which one they are sent.
 type link struct {
 	addrPair
 	port    *port
@@ -41,7 +41,8 @@ type link struct {
 	newKey  uint32       // of an unproven query: perhaps of the peer after a restart; 0: none
 	at      verbs.AHAttr // of the peer
 	ah      verbs.AH     // nil: nothing was sent there yet
-	failed  time.Time    // when it could not be made
+	job     *handleJob   // makes ah; nil: none does
+	failed  time.Time    // when ah could not be made
 	mtu     int
 	gateway [16]byte // of the peer
 	valid   bool
@@ -51,35 +52,10 @@ type link struct {
 	ids     pieceIDs
 	asm     reassembly
 
-	proof  uint64 // being proved, 0: none
-	cookie uint64
-}
-
-// handleAgain is how soon a handle that could not be made is made again: the kernel waits a second
-// for the link address of a host that does not answer.
-const handleAgain = 10 * time.Second
-
-// handle reports whether there is the handle of the peer, and makes it. It is made when something is to be
-// sent, which a host that only asks us does not bring about: the shard would wait for it. What is sent goes
-// to a host that has answered, or has sent to our queue pair.
-func (l *link) handle() bool {
-	e := l.port.e
-	if l.ah != nil || e.now.Sub(l.failed) < handleAgain {
-		return l.ah != nil
-	}
-	var err error
-	if l.ah, err = l.port.pd.CreateAH(l.at); err != nil {
-		l.ah, l.failed = nil, e.now
-		e.log.Debug("address handle", "peer", l.remote, "carrier", l.port.kind, "error", err)
-	}
-	return l.ah != nil
-}
-
-func (l *link) forgetHandle() {
-	if l.ah != nil {
-		_ = l.ah.Close()
-	}
-	l.ah, l.failed = nil, time.Time{}
+	proof      uint64 // being proved, 0: none
+	cookie     uint64
+	asked      time.Time // when a probe of ours was to make it valid
+	unanswered []byte    // a probe that waits for ah
 }
 
 func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} }
@@ -87,10 +63,15 @@ func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} 
 // carrier names what the link goes by.
 func (l *link) carrier() config.Carrier { return config.Carrier(l.port.kind.String()) }
 
-// prove sends a probe of a full packet; its echo is the proof of that number.
-func (l *link) prove(proof uint64) {
+// prove sends a probe of a full packet; its echo is the proof of that number. False
+// means that the peer cannot be reached.
+func (l *link) prove(proof uint64) bool {
+	if l.ah == nil && l.barren() {
+		return false
+	}
 	l.proof = proof
 	l.probe(l.mtu)
+	return true
 }
 
 // probe sends a probe of n bytes. When all slots are in use it is as if it were
@@ -117,7 +98,27 @@ func (l *link) control(kind uint8, msg []byte, n int) {
 	}
 }
 
-// echo answers a probe. A gateway that was started anew can have a queue pair
+// askEvery is how often a peer is asked at most to make its link valid. Two links that
+// are not would ask each other without an end.
+const askEvery = 100 * time.Millisecond
+
+// answer answers a probe, or has it wait for the handle. A link that is not valid asks before
+// it echoes: what the peer sends behind the echo comes behind its answer.
+func (l *link) answer(msg []byte) {
+	if !l.handle() {
+		if l.job != nil {
+			l.unanswered = append(l.unanswered[:0], msg...)
+		}
+		return
+	}
+	if e := l.port.e; !l.valid && e.now.Sub(l.asked) >= askEvery {
+		l.asked = e.now
+		l.probe(cookieLen)
+	}
+	l.echo(msg)
+}
+
+// echo sends a probe back. A gateway that was started anew can have a queue pair
 // with the same number: one of two answers has its key then.
 func (l *link) echo(msg []byte) {
 	l.control(controlEcho, msg, 0)
@@ -129,11 +130,12 @@ func (l *link) echo(msg []byte) {
 }
 
 // onEcho takes what came back of this link's probes, and tells whether it was
-// one.
+// one. Its cookie was read at the peer's address.
 func (l *link) onEcho(msg []byte) bool {
 	if len(msg) < cookieLen || binary.BigEndian.Uint64(msg[8:]) != l.cookie {
 		return false
 	}
+	l.valid = true
 	if l.proof != 0 && binary.BigEndian.Uint64(msg) == l.proof && len(msg) == l.mtu {
 		e, proof := l.port.e, l.proof
 		l.proof = 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -62,6 +63,10 @@ type port struct {
 	shm   *shm.Peer            // nil on a network
 	leave func()               // tells the device that shm is not in use any more
 	at    atomic.Uint32        // a portState
+
+	// beside is what is done for the port on goroutines of their own: its address handles
+	// are made and closed.
+	beside sync.WaitGroup
 
 	rx     verbs.MR // receives of grhLen+mtu each, from start on
 	rxSize int

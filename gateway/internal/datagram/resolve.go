@@ -218,8 +218,7 @@ func (e *engine) prove(a resolve.ProvePeer) {
 	w, err := e.wayOf(pair, &a.Offer), errNotHere
 	if w != nil {
 		var l *link
-		if l, err = e.link(pair, w, &a.Offer, a.GatewayID, true); err == nil && l.handle() {
-			l.prove(a.Proof)
+		if l, err = e.link(pair, w, &a.Offer, a.GatewayID, true); err == nil && l.prove(a.Proof) {
 			return
 		}
 	}

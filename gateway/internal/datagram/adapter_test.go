@@ -1,0 +1,123 @@
+package datagram
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// adapter is a network whose device behaves as an adapter does: calls take as long as the test
+// wants, which none of a shard may wait for.
+type adapter struct {
+	Network
+	t     testing.TB
+	shard func() *loop.Shard // of the engine
+
+	mu    sync.Mutex               // guards everything below
+	gates map[string]chan struct{} // calls by name that wait for the test
+	calls map[string]int           // that have begun
+	ended map[string]int
+}
+
+// adapt makes adapters of the networks of host i from the next start on.
+func (h *hosts) adapt(i int) *adapter {
+	a := &adapter{t: h.t, gates: map[string]chan struct{}{}, calls: map[string]int{}, ended: map[string]int{}}
+	h.stop(i)
+	a.shard = func() *loop.Shard { return h.g[i].shards[0] }
+	h.edit = func(j int, list []Fabric) {
+		if j == i {
+			a.Network = list[0].(Network)
+			list[0] = a
+		}
+	}
+	return a
+}
+
+// hold keeps the calls of a name waiting until release is called, or the test has ended.
+func (a *adapter) hold(name string) (release func()) {
+	gate := make(chan struct{})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gates[name] = gate
+	release = sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.gates, name)
+		close(gate)
+	})
+	a.t.Cleanup(release)
+	return release
+}
+
+// call is one call of the adapter.
+func (a *adapter) call(name string) {
+	a.mu.Lock()
+	gate := a.gates[name]
+	a.calls[name]++
+	a.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended[name]++
+}
+
+// begun and over are how many calls of a name have begun, and have returned.
+func (a *adapter) begun(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.calls[name]
+}
+
+func (a *adapter) over(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended[name]
+}
+
+// turns requires that the shard of the engine goes on.
+func (a *adapter) turns() {
+	a.t.Helper()
+	turned := make(chan struct{})
+	a.shard().Post(func() { close(turned) })
+	select {
+	case <-turned:
+	case <-time.After(patience):
+		require.Fail(a.t, "the shard waits for the adapter")
+	}
+}
+
+func (a *adapter) DeviceAt(local, remote netip.Addr) (Device, error) {
+	d, err := a.Network.DeviceAt(local, remote)
+	if err == nil {
+		d.Device = adapterDevice{d.Device, a}
+	}
+	return d, err
+}
+
+type adapterDevice struct {
+	verbs.Device
+	a *adapter
+}
+
+func (d adapterDevice) AllocPD() (verbs.PD, error) {
+	p, err := d.Device.AllocPD()
+	return adapterPD{p, d.a}, err
+}
+
+type adapterPD struct {
+	verbs.PD
+	a *adapter
+}
+
+func (p adapterPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
+	p.a.call("CreateAH")
+	return p.PD.CreateAH(attr)
+}

@@ -16,8 +16,7 @@ const laneDepth = 1 << 15
 // while all of their work requests together fit.
 type Lane struct {
 	*Queue
-	depth int
-	used  atomic.Int64 // work requests of the queue pairs that were admitted
+	used atomic.Int64 // work requests of the queue pairs that were admitted
 }
 
 // Lanes are the completion queues of an adapter: as many for each shard as its queue
@@ -56,7 +55,8 @@ func (ls *Lanes) Admit(s *Shard, need int) (*Lane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
-	ln := &Lane{Queue: NewQueue(cq), depth: ls.depth}
+	ln := &Lane{Queue: NewQueue(cq)}
+	ln.depth = ls.depth
 	ln.used.Store(int64(need))
 	longer := append(append([]*Lane(nil), list...), ln)
 	ls.of[s.ID()].Store(&longer)
@@ -86,7 +86,19 @@ func (ls *Lanes) All() (list []*Lane) {
 func (ln *Lane) Used() int { return int(ln.used.Load()) }
 
 // Leave returns the room of a queue pair that was closed. Its completions may be in
-// the queue still: those are taken by the turn of the shard between the two posts.
+// the queue still: they are not, once a turn of the shard has emptied that, or has taken as
+// many as fit.
 func (ln *Lane) Leave(s *Shard, need int) {
-	s.Post(func() { s.Post(func() { ln.used.Add(-int64(need)) }) })
+	s.Post(func() { ln.leaveBehind(s, need, ln.emptied, (ln.depth+wcTurn-1)/wcTurn) })
+}
+
+// leaveBehind is Leave after the next turn, or after several if they do not empty the queue.
+func (ln *Lane) leaveBehind(s *Shard, need int, emptied uint64, turns int) {
+	s.Post(func() {
+		if turns > 1 && ln.emptied == emptied {
+			ln.leaveBehind(s, need, emptied, turns-1)
+			return
+		}
+		ln.used.Add(-int64(need))
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"runtime/trace"
 	"slices"
@@ -24,8 +25,10 @@ const (
 	// shardRest is the longest wait of a shard. A thread that oversleeps it, without
 	// a wake-up under way, gets no processor.
 	shardRest = time.Second
-	// wcBatch is how many completions one poll of a CQ takes.
+	// wcBatch is how many completions one poll of a CQ takes, wcTurn how many a turn takes of
+	// each: more may come as fast as they are taken.
 	wcBatch = 64
+	wcTurn  = 16 * wcBatch
 )
 
 // Shard is one event loop: a locked OS thread with its own epoll fd. A flow
@@ -85,7 +88,9 @@ type Queue struct {
 	verbs.CQ
 	Members map[uint32]Completer
 
-	failed bool // Poll has, and does from then on
+	depth   int    // how many completions wait at most, where more come while they are polled; 0: none do
+	failed  bool   // Poll has, and does from then on
+	emptied uint64 // how often it was polled until it was empty
 }
 
 // NewQueue returns a queue without members.
@@ -318,23 +323,30 @@ func (s *Shard) Flush() {
 	}
 }
 
-// pollCQs hands every completion to its flow.
+// pollCQs hands completions to their flows: of each queue at most the share of a turn.
 func (s *Shard) pollCQs() bool {
 	worked := false
 	for _, q := range s.cqs {
-		for {
-			n, err := q.Poll(s.wcs[:])
-			if err != nil && !q.failed {
-				q.failed = true
-				s.log.Error("poll completion queue", "shard", s.id, "error", err)
-			}
-			for i := 0; i < n; {
-				i = s.complete(q, i, n)
-			}
-			worked = worked || n > 0
-			if n < wcBatch {
-				break
-			}
+		worked = s.pollCQ(q, wcTurn) || worked
+	}
+	return worked
+}
+
+// pollCQ hands completions of a queue to their flows, until there is none or it was most.
+func (s *Shard) pollCQ(q *Queue, most int) (worked bool) {
+	for taken := 0; taken < most; taken += wcBatch {
+		n, err := q.Poll(s.wcs[:])
+		if err != nil && !q.failed {
+			q.failed = true
+			s.log.Error("poll completion queue", "shard", s.id, "error", err)
+		}
+		for i := 0; i < n; {
+			i = s.complete(q, i, n)
+		}
+		worked = worked || n > 0
+		if n < wcBatch {
+			q.emptied++
+			break
 		}
 	}
 	return worked
@@ -360,7 +372,13 @@ func (s *Shard) Collect() {
 	for _, d := range s.drivers {
 		_, _ = d.Progress(time.Now())
 	}
-	s.pollCQs()
+	for _, q := range s.cqs {
+		most := math.MaxInt
+		if q.depth > 0 { // behind as many as fit there is what has come since
+			most = q.depth
+		}
+		s.pollCQ(q, most)
+	}
 }
 
 // runPosted runs what other goroutines posted until now.

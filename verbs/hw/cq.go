@@ -241,6 +241,9 @@ func (c *cq) resolve(raw *ibv.Completion, wc *verbs.WC) (queue *workQueue, entry
 		d.strays.Add(1)
 		return nil, 0, false
 	}
+	if w.gone.Load() { // the next queue pair may have its number
+		return nil, 0, false
+	}
 	*wc = verbs.WC{
 		WRID: w.ids[entry], QPNum: raw.QPNum, VendorErr: raw.VendorErr,
 		Status: w.status(entry, verbs.WCStatus(raw.Status)),

@@ -121,6 +121,33 @@ func TestFailsBeforeItIsConnected(t *testing.T) {
 	}
 }
 
+// What a queue pair for datagrams was posted keeps no address handle when it is closed beside the loop, and
+// completions that the loop has not taken by then are not those of the next queue pair with its number.
+func TestDetachedDatagramsAreClosed(t *testing.T) {
+	e := newEnds(t)
+	ud := e.a.newQP(t, verbs.QPTUD)
+	require.NoError(t, verbs.StartUD(ud, 1, 0))
+	handle, err := e.a.pd.CreateAH(attrTo(e.b.dev, 0).AH)
+	require.NoError(t, err)
+	for i := range uint64(5) {
+		wr := &verbs.SendWR{WRID: i, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, AH: handle, RemoteQPN: 77, RemoteQKey: 1}
+		require.NoError(t, ud.PostSend(wr))
+	}
+	ud.Detach()
+	e.unattended("completions wait in the library", func() bool { return e.lib.Waiting("fake0") == 5 })
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		require.NoError(t, ud.Close())
+		require.NoError(t, handle.Close())
+	})
+	beside.Wait()
+	require.Zero(t, e.a.dev.Stats().AHs)
+	require.Equal(t, 1, e.lib.Calls("fake0", "DestroyAH"))
+	e.until("the loop has taken them", func() bool { return e.a.cq.graves.len() == 0 })
+	require.Empty(t, e.a.wcs)
+	require.Zero(t, e.a.dev.Stats().Strays)
+}
+
 // newQPClosed returns a number of a queue pair made and closed.
 func (d *end) newQPClosed(t *testing.T) uint32 {
 	q := d.newQP(t, verbs.QPTRC)

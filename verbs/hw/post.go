@@ -111,7 +111,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	}
 	if handle != nil {
 		s.AH = handle.h
-		q.sq.ahs[entry] = handle
+		q.sq.ahs[entry].Store(handle)
 	}
 	if len(wr.Inline) > 0 {
 		s.First, s.Count = uint32(len(b.Inline)), uint32(len(wr.Inline))

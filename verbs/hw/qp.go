@@ -2,6 +2,7 @@ package hw
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
@@ -135,7 +136,7 @@ func (q *qp) initQueues() {
 	q.sq.qp, q.sq.send = q, true
 	q.sq.init(q.cap.MaxSendWR)
 	if q.kind == verbs.QPTUD {
-		q.sq.ahs = make([]*ah, len(q.sq.ids))
+		q.sq.ahs = make([]atomic.Pointer[ah], len(q.sq.ids))
 	}
 	q.rq.qp = q
 	if q.srq == nil {
@@ -230,7 +231,7 @@ func (q *qp) fail() {
 
 // Close implements verbs.QP. Providers may forget completions of a queue pair
 // that is destroyed, so they are taken first; and after it none can come, so
-// that its numbers are free for the next one. Of one that is not the loop's the loop takes
+// that its numbers are free for the next one. Of one that is not the loop's the loop drops
 // them, and frees the numbers. One that the adapter does not let go keeps all it has.
 func (q *qp) Close() error {
 	if q.closed {
@@ -245,6 +246,9 @@ func (q *qp) Close() error {
 	}
 	if q.begun && !q.poster.loop { // completions may wait for the loop
 		d.objects.remove(q.id)
+		for _, w := range q.workQueues() {
+			w.leave()
+		}
 		q.scq.graves.put(&q.sq)
 		if q.srq == nil {
 			q.rcq.graves.put(&q.rq)

@@ -1,6 +1,8 @@
 package hw
 
 import (
+	"sync/atomic"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/verbs"
@@ -21,12 +23,12 @@ type workQueue struct {
 	qp     *qp    // whose it is, or
 	srq    *srq   // the shared queue that it is
 	send   bool
-	limit  int      // entries that may be in use
-	ids    []uint64 // by entry
-	ahs    []*ah    // by entry: address handles that UD sends hold
-	posted uint32   // count; as an entry modulo len(ids), a power of two
-	done   uint32   // count of those free again
-	free   []uint32 // of a shared queue: entries; nil otherwise
+	limit  int                  // entries that may be in use
+	ids    []uint64             // by entry
+	ahs    []atomic.Pointer[ah] // by entry: address handles that UD sends hold
+	posted uint32               // count; as an entry modulo len(ids), a power of two
+	done   uint32               // count of those free again
+	free   []uint32             // of a shared queue: entries; nil otherwise
 
 	batch *batch // where the last request is, if it was not posted yet
 	turn  uint64
@@ -34,6 +36,7 @@ type workQueue struct {
 
 	refusedAt uint32 // the entry that the provider refused
 	refused   bool
+	gone      atomic.Bool // the queue pair was closed beside the loop: completions are nothing's
 }
 
 // init makes the queue ready for limit entries.
@@ -104,13 +107,28 @@ func (w *workQueue) retireAll() {
 func (w *workQueue) retireTo(count uint32) {
 	if w.ahs != nil {
 		for ; w.done != count; w.done++ {
-			if a := &w.ahs[w.done&uint32(len(w.ids)-1)]; *a != nil {
-				(*a).unref()
-				*a = nil
-			}
+			w.leaveHandle(w.done & uint32(len(w.ids)-1))
 		}
 	}
 	w.done = count
+}
+
+// leaveHandle ends the use of an address handle by an entry.
+func (w *workQueue) leaveHandle(entry uint32) {
+	if at := &w.ahs[entry]; at.Load() != nil {
+		if a := at.Swap(nil); a != nil {
+			a.unref()
+		}
+	}
+}
+
+// leave has the completions that still come count for nothing, and ends the use of address
+// handles: the queue pair was closed beside the loop, which may be taking completions now.
+func (w *workQueue) leave() {
+	w.gone.Store(true)
+	for entry := range w.ahs {
+		w.leaveHandle(uint32(entry))
+	}
 }
 
 // batch is the work requests of a turn on their way to the library.

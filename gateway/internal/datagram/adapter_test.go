@@ -119,5 +119,61 @@ type adapterPD struct {
 
 func (p adapterPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	p.a.call("CreateAH")
-	return p.PD.CreateAH(attr)
+	ah, err := p.PD.CreateAH(attr)
+	return &adapterAH{ah, p.a}, err
+}
+
+type adapterAH struct {
+	verbs.AH
+	a *adapter
+}
+
+func (h *adapterAH) Close() error {
+	h.a.call("AH.Close")
+	return h.AH.Close()
+}
+
+func (p adapterPD) RegMR(b []byte, access verbs.Access) (verbs.MR, error) {
+	mr, err := p.PD.RegMR(b, access)
+	return &adapterMR{mr, p.a}, err
+}
+
+type adapterMR struct {
+	verbs.MR
+	a *adapter
+}
+
+func (m *adapterMR) Close() error {
+	m.a.call("MR.Close")
+	return m.MR.Close()
+}
+
+func (p adapterPD) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
+	qp, err := p.PD.CreateQP(attr)
+	return &adapterQP{qp, p.a}, err
+}
+
+// adapterQP is a queue pair that any goroutine may close when it is detached: what the device below wants done
+// by the shard is done there.
+type adapterQP struct {
+	verbs.QP
+	a *adapter
+}
+
+func (q *adapterQP) Detach() { q.a.call("Detach") }
+
+func (q *adapterQP) Attach() {}
+
+func (q *adapterQP) PostSend(wr *verbs.SendWR) error {
+	below := *wr
+	if h, ok := wr.AH.(*adapterAH); ok {
+		below.AH = h.AH
+	}
+	return q.QP.PostSend(&below)
+}
+
+func (q *adapterQP) Close() (err error) {
+	q.a.call("QP.Close")
+	q.a.shard().Call(func() { err = q.QP.Close() })
+	return err
 }

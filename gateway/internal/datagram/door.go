@@ -63,17 +63,29 @@ func (d *Engine) News(t ebpf.Tuple, port uint16, gateway [16]byte) {
 // PeerDown says that a peer that shared memory has hung up.
 func (d *Engine) PeerDown(p *shm.Peer) { d.post(func(e *engine) { e.peerDown(p) }) }
 
-// LeaveDevice ends the use of a device, and waits for that. Flows that it carried go
-// natively.
+// leaveMost bounds the wait for a device that is being left: one that has failed may hang.
+const leaveMost = 500 * time.Millisecond
+
+// LeaveDevice ends the use of a device, and waits for that as long as a healthy one takes. Flows
+// that it carried go natively.
 func (d *Engine) LeaveDevice(dev verbs.Device) {
+	var left []*port
 	d.call(func(e *engine) {
 		for p := range e.ports {
 			if p.dev == dev {
 				e.portLost(p)
+				left = append(left, p)
 			}
 		}
 	})
-	d.call(func(*engine) {}) // portLost posts the close
+	late := time.After(leaveMost)
+	for _, p := range left {
+		select {
+		case <-p.closed:
+		case <-late:
+			return
+		}
+	}
 }
 
 // QueueNeed is how many completions a device on a network may have pending for an engine.
@@ -131,6 +143,7 @@ func (d *Engine) Close() {
 func (d *Engine) Release() {
 	if d != nil {
 		d.core.closePorts()
+		d.core.closing.Wait()
 	}
 }
 
@@ -145,4 +158,5 @@ func (d *Engine) Leave() {
 		d.core.closePorts()
 		d.core.s.DropDriver(d.core)
 	})
+	d.core.closing.Wait()
 }

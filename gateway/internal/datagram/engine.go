@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -46,7 +47,7 @@ type engine struct {
 	held     heldDatagram
 	out      *slots
 	asm      asmPool
-	ports    map[*port]struct{}
+	ports    map[*port]struct{} // also those that are being closed
 	peers    map[netip.Addr]*peer
 	ways     map[addrPair]knownWays
 	missed   map[addrPair]time.Time // when there was no way
@@ -58,6 +59,7 @@ type engine struct {
 	sockets  *sockets
 	keeper   *keeper
 	making   making
+	closing  sync.WaitGroup // ports
 	count    counters
 	quiet    negotiate.Reason // why nothing new is carried; none: it is
 	stopped  bool
@@ -118,7 +120,8 @@ func (e *engine) close() {
 	})
 }
 
-// closePorts ends the queue pairs; the shard has halted, or calls it.
+// closePorts ends the queue pairs; the shard has halted, or calls it. Nothing of them is left
+// behind closing.
 func (e *engine) closePorts() {
 	for p := range e.ports {
 		e.closePort(p)

@@ -250,7 +250,6 @@ func (q failingQP) Close() error {
 // place.
 func TestDatagramPortThatDoesNotStart(t *testing.T) {
 	h := newHosts(t, config.DeviceSoft)
-	e := h.engine(0)
 	f := &failing{}
 	h.fabrics(0, func(list []Fabric) {
 		f.Network = list[0].(Network)
@@ -259,13 +258,19 @@ func TestDatagramPortThatDoesNotStart(t *testing.T) {
 	h.want(0)
 	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
 	require.Eventually(t, func() bool { return f.closed.Load() == 1 }, patience, time.Millisecond)
-	another := make(chan *port, 1)
-	require.True(t, e.keeper.ways(addrPair{pairAddrs[0], pairAddrs[1]}, nil, func(list []way) {
-		_ = list[0].port.start()
-		another <- list[0].port
-	}))
-	require.True(t, (<-another).is(portActive))
+	require.True(t, h.way(0).is(portActive))
 	require.EqualValues(t, 1, f.closed.Load())
+}
+
+// way returns the first port for host i's peer, made if there is none.
+func (h *hosts) way(i int) *port {
+	h.t.Helper()
+	made := make(chan *port, 1)
+	require.True(h.t, h.engine(i).keeper.ways(addrPair{pairAddrs[i], pairAddrs[1-i]}, nil, func(list []way) {
+		_ = list[0].port.start()
+		made <- list[0].port
+	}))
+	return <-made
 }
 
 // TestDatagramsLeaveADevice: its queue pair is closed when LeaveDevice returns, and the
@@ -273,15 +278,7 @@ func TestDatagramPortThatDoesNotStart(t *testing.T) {
 func TestDatagramsLeaveADevice(t *testing.T) {
 	h := newHosts(t, config.DeviceSoft)
 	e := h.engine(0)
-	way := func() *port {
-		made := make(chan *port, 1)
-		require.True(t, e.keeper.ways(addrPair{pairAddrs[0], pairAddrs[1]}, nil, func(list []way) {
-			_ = list[0].port.start()
-			made <- list[0].port
-		}))
-		return <-made
-	}
-	p := way()
+	p := h.way(0)
 	require.True(t, p.is(portActive))
 	d := &Engine{core: e}
 	d.LeaveDevice(nil)
@@ -289,5 +286,71 @@ func TestDatagramsLeaveADevice(t *testing.T) {
 	d.LeaveDevice(p.dev)
 	require.True(t, p.is(portGone))
 	e.s.Call(func() { require.NotContains(t, e.ports, p) })
-	require.NotSame(t, p, way())
+	require.NotSame(t, p, h.way(0))
+}
+
+// TestLostPortClosesBesideTheShard: an adapter that has failed may keep the calls that end a port. Datagrams go on by
+// another port meanwhile, and what the queue pair may still send from is nothing else's.
+func TestLostPortClosesBesideTheShard(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	a := h.adapt(0)
+	h.start(0)
+	h.forget(0)
+	h.meet()
+	e, ends := h.engine(0), h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("before"))
+	var p *port
+	e.s.Call(func() {
+		p = e.peers[pairAddrs[1]].cur.port
+		for {
+			slot, ok := e.out.take()
+			if !ok {
+				return
+			}
+			e.out.lend(slot, p, 1) // under way for ever
+		}
+	})
+	release := a.hold("QP.Close")
+	handles := a.hold("AH.Close")
+	d := &Engine{core: e}
+	d.LeaveDevice(p.dev) // returns although the calls do not
+	require.Equal(t, 1, a.begun("AH.Close"))
+	require.True(t, p.is(portGone))
+	a.turns()
+	another := h.way(0)
+	require.True(t, another.is(portActive))
+	require.NotSame(t, p, another)
+	h.d[0].steer(t, ends, []byte("native"))
+	require.Equal(t, "native", string(h.d[0].receive(t).payload))
+	handles()
+	require.Eventually(t, func() bool { return a.begun("QP.Close") == 1 }, patience, time.Millisecond)
+	require.Zero(t, a.begun("MR.Close"), "the queue pair may use the memory")
+	e.s.Call(func() {
+		require.Empty(t, e.out.free, "the queue pair may send from them")
+		require.Contains(t, e.ports, p)
+		require.NotContains(t, p.queue.Members, p.qp.Num())
+	})
+	release()
+	<-p.closed
+	require.Equal(t, 2, a.over("MR.Close"))
+	e.s.Call(func() {
+		require.Len(t, e.out.free, slotCount)
+		require.NotContains(t, e.ports, p)
+	})
+	require.True(t, another.is(portActive))
+}
+
+// TestLinksForgottenBesideTheShard: an adapter may take its time for the end of an address handle, too.
+func TestLinksForgottenBesideTheShard(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	a := h.adapt(0)
+	h.start(0)
+	h.forget(0)
+	h.meet()
+	release := a.hold("AH.Close")
+	e := h.engine(0)
+	e.s.Post(func() { e.unlink(e.peers[pairAddrs[1]].cur) })
+	a.turns()
+	require.Eventually(t, func() bool { return a.begun("AH.Close") == 1 }, patience, time.Millisecond)
+	release()
 }

@@ -266,13 +266,34 @@ func (e *engine) portLost(p *port) {
 	e.s.Post(func() { e.closePort(p) })
 }
 
-// closePort forgets a port and its links.
+// closePort takes a port and its links from the shard. What an adapter may take its time for is done beside that:
+// until then the port has its slots, and is among those of the engine.
 func (e *engine) closePort(p *port) {
-	delete(e.ports, p)
+	if p.ending {
+		return
+	}
+	p.ending = true
+	p.at.Store(uint32(portGone))
 	for _, l := range p.links {
 		e.unlink(l)
 	}
-	if err := p.close(); err != nil {
-		e.log.Warn("close datagram queue pair", "carrier", p.kind, "error", err)
-	}
+	end := p.part()
+	e.closing.Go(func() {
+		free, err := p.close(end)
+		if err != nil {
+			e.log.Warn("close datagram queue pair", "carrier", p.kind, "error", err)
+		}
+		e.s.Post(func() { e.portClosed(p, free) })
+	})
+}
+
+// portClosed is the end of a port. An engine that has stopped sends no more.
+func (e *engine) portClosed(p *port, free bool) {
+	e.unlessStopped(func(e *engine) {
+		delete(e.ports, p)
+		if free {
+			e.out.reclaim(p)
+		}
+	})
+	close(p.closed)
 }

@@ -65,8 +65,10 @@ type port struct {
 	at    atomic.Uint32        // a portState
 
 	// beside is what is done for the port on goroutines of their own: its address handles
-	// are made and closed.
+	// are made and closed. Nothing more is while the port ends.
 	beside sync.WaitGroup
+	ending bool          // closePort was called
+	closed chan struct{} // closed when nothing of the port is left
 
 	rx     verbs.MR // receives of grhLen+mtu each, from start on
 	rxSize int
@@ -92,7 +94,7 @@ func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 	p := &port{
 		e: e, kind: kind, queue: at.queue, dev: at.dev, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu, shm: at.shm, leave: func() {},
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
-		links: map[linkKey]*link{},
+		links: map[linkKey]*link{}, closed: make(chan struct{}),
 	}
 	var err error
 	if p.tx, err = p.pd.RegMR(e.out.mem, 0); err != nil {
@@ -174,18 +176,26 @@ func (p *port) activate() error {
 	return nil
 }
 
-// close ends the queue pair. It is on no shard, or the caller is.
-func (p *port) close() error {
-	p.at.Store(uint32(portGone))
+// part takes the queue pair from the shard, which calls it, and returns what closes it: on the
+// shard at once, where no other goroutine may.
+func (p *port) part() (end func() error) {
 	if num := p.qp.Num(); p.queue.Members[num] == loop.Completer(p) {
 		delete(p.queue.Members, num)
 	}
-	errs := []error{p.qp.Close(), p.tx.Close()}
-	p.e.out.reclaim(p)
-	for _, l := range p.links {
-		l.forgetHandle()
+	if d, ok := p.qp.(verbs.Detacher); ok {
+		d.Detach()
+		return p.qp.Close
 	}
-	clear(p.links)
+	err := p.qp.Close()
+	return func() error { return err }
+}
+
+// close ends what the port is made of, beside the shard. It returns whether the slots are out of reach of the device:
+// an adapter may not let the queue pair go.
+func (p *port) close(end func() error) (free bool, err error) {
+	p.beside.Wait()
+	qp, tx := end(), p.tx.Close()
+	errs := []error{qp, tx}
 	if p.rx != nil {
 		errs = append(errs, p.rx.Close())
 	}
@@ -193,7 +203,7 @@ func (p *port) close() error {
 		errs = append(errs, p.pd.Close())
 	}
 	p.leave()
-	return errors.Join(errs...)
+	return qp == nil || tx == nil, errors.Join(errs...)
 }
 
 func (p *port) repost(i int) error {

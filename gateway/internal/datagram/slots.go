@@ -7,6 +7,8 @@ const (
 	slotCount = 256
 	// slotSize holds any packet. Memory is taken as it is touched.
 	slotSize = 65 << 10
+	// spareSlot is sent from by no port: what lies there returns to the network.
+	spareSlot = slotCount
 )
 
 // slots is the memory that datagrams are sent from: A is read into it, and
@@ -25,7 +27,7 @@ type slotUse struct {
 }
 
 func newSlots() *slots {
-	o := &slots{mem: make([]byte, slotCount*slotSize), free: make([]uint16, 0, slotCount)}
+	o := &slots{mem: make([]byte, (slotCount+1)*slotSize), free: make([]uint16, 0, slotCount)}
 	for i := range slotCount {
 		o.free = append(o.free, uint16(slotCount-1-i))
 	}
@@ -44,7 +46,11 @@ func (o *slots) take() (uint16, bool) {
 }
 
 // put gives a slot back that nothing is sent from.
-func (o *slots) put(slot uint16) { o.free = append(o.free, slot) }
+func (o *slots) put(slot uint16) {
+	if slot != spareSlot {
+		o.free = append(o.free, slot)
+	}
+}
 
 // bytes is the memory of a slot.
 func (o *slots) bytes(slot uint16) []byte {

@@ -45,7 +45,8 @@ func (e *engine) unhold() bool {
 }
 
 // readTUN takes datagrams of local programs until there is none, or the turn's
-// share is used up, or all slots are under way.
+// share is used up, or all slots are under way. Those of a port that is being closed come back
+// when its device allows it: meanwhile datagrams that find no other go natively.
 func (e *engine) readTUN() bool {
 	if !e.unhold() || !e.readable {
 		return false
@@ -53,7 +54,10 @@ func (e *engine) readTUN() bool {
 	for i := range readBudget {
 		slot, ok := e.out.take()
 		if !ok {
-			return true
+			if !e.portEnds() {
+				return true
+			}
+			slot = spareSlot
 		}
 		n, errno := loop.RawRead(e.cfg.TUN, e.out.bytes(slot))
 		if errno != 0 {
@@ -64,11 +68,25 @@ func (e *engine) readTUN() bool {
 			e.readable = false // anything but emptiness (the device is down) ends with an edge, too
 			return i > 0
 		}
+		if !ok {
+			e.giveBack(slot, n)
+			continue
+		}
 		if e.outgoing(slot, n); e.held.n > 0 {
 			return i > 0
 		}
 	}
 	return true
+}
+
+// portEnds reports whether a port is being closed.
+func (e *engine) portEnds() bool {
+	for p := range e.ports {
+		if p.ending {
+			return true
+		}
+	}
+	return false
 }
 
 // outgoing carries one datagram of a local program, or returns it to the network.

@@ -165,6 +165,9 @@ func (q *adapterQP) Detach() { q.a.call("Detach") }
 func (q *adapterQP) Attach() {}
 
 func (q *adapterQP) PostSend(wr *verbs.SendWR) error {
+	if wr.Opcode == verbs.WRSendWithImm && wr.ImmData == controlImm(controlNative) {
+		q.a.call("NATIVE")
+	}
 	below := *wr
 	if h, ok := wr.AH.(*adapterAH); ok {
 		below.AH = h.AH

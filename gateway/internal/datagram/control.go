@@ -117,14 +117,15 @@ func (e *engine) again(p *peer) {
 	}
 }
 
-// decline asks a peer not to carry to a service; port 0: to this host.
-func (e *engine) decline(l *link, service netip.AddrPort, r negotiate.Reason) {
+// decline asks a peer not to carry to a service; port 0: to this host. It reports whether that
+// was sent.
+func (e *engine) decline(l *link, service netip.AddrPort, r negotiate.Reason) bool {
 	if e.quiet != negotiate.ReasonNone {
 		service = netip.AddrPortFrom(service.Addr(), 0)
 	}
 	var b [64]byte
 	seconds := min(e.suspension(r)/time.Second, 65535)
-	l.control(controlNative, nativeNotice{service: service, reason: uint8(r), seconds: uint16(seconds)}.append(b[:0]), 0)
+	return l.control(controlNative, nativeNotice{service: service, reason: uint8(r), seconds: uint16(seconds)}.append(b[:0]), 0)
 }
 
 // quiesce makes everything native. A drain is for good.
@@ -137,6 +138,7 @@ func (e *engine) quiesce(r negotiate.Reason) {
 		e.tell(p, r)
 		e.native(p.addr, r, e.suspension(r))
 	}
+	e.sendNotices()
 	e.s.Flush()
 }
 
@@ -149,17 +151,32 @@ func (e *engine) resume() {
 		e.tell(p, negotiate.ReasonNone)
 	}
 	e.quiet = negotiate.ReasonNone
+	e.sendNotices()
 	for _, p := range e.peers {
 		e.again(p)
 	}
 }
 
-// tell says to a peer, on all of its links, why nothing is carried to this host; no
+// tell has sendNotices say to a peer, on all of its links, why nothing is carried to this host; no
 // reason: it is carried again.
 func (e *engine) tell(p *peer, r negotiate.Reason) {
 	for _, l := range p.links {
 		if l.valid {
-			e.decline(l, netip.AddrPortFrom(l.local, 0), r)
+			e.notices[l] = r
 		}
+	}
+}
+
+// sendNotices sends what peers are to be told, as far as there is room. The turns that follow send the rest: each
+// completion makes room.
+func (e *engine) sendNotices() {
+	for l, r := range e.notices {
+		if !l.port.is(portActive) || l.barren() && l.ah == nil || e.decline(l, netip.AddrPortFrom(l.local, 0), r) {
+			delete(e.notices, l)
+		}
+	}
+	if len(e.notices) == 0 && e.told != nil {
+		close(e.told)
+		e.told = nil
 	}
 }

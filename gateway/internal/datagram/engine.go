@@ -23,6 +23,8 @@ const (
 	// drainTurns is how many turns' shares a stop returns to the network at most:
 	// more than the app TUN holds.
 	drainTurns = 64
+	// toldMost is how long a stop waits until all peers have been told at most.
+	toldMost = 100 * time.Millisecond
 	// routeFor is how long the way to a peer is believed.
 	routeFor = 3 * time.Second
 	// routeAgain is how long it is believed that there is none.
@@ -61,7 +63,9 @@ type engine struct {
 	making   making
 	closing  sync.WaitGroup // ports
 	count    counters
-	quiet    negotiate.Reason // why nothing new is carried; none: it is
+	notices  map[*link]negotiate.Reason // that peers are to be told
+	told     chan struct{}              // closed when there are none; nil: nothing waits for that
+	quiet    negotiate.Reason           // why nothing new is carried; none: it is
 	stopped  bool
 	flows    flowTable
 }
@@ -78,7 +82,7 @@ func openEngine(cfg Config) (*engine, error) {
 	e := &engine{
 		cfg: cfg, s: cfg.Shard, steer: cfg.Steering, gateway: cfg.Gateway, log: cfg.Log, out: newSlots(),
 		ports: map[*port]struct{}{}, peers: map[netip.Addr]*peer{}, ways: map[addrPair]knownWays{}, missed: map[addrPair]time.Time{},
-		routes: map[addrPair]route{}, readable: true, now: time.Now(),
+		routes: map[addrPair]route{}, notices: map[*link]negotiate.Reason{}, readable: true, now: time.Now(),
 	}
 	e.resolve = e.newResolver()
 	var err error
@@ -108,7 +112,7 @@ func (e *engine) unlessStopped(fn func(e *engine)) {
 
 // close ends all but the queue pairs.
 func (e *engine) close() {
-	e.s.Call(func() { e.unlessStopped(func(e *engine) { e.quiesce(negotiate.ReasonDrained) }) })
+	e.drain()
 	e.sockets.close()
 	e.keeper.close()
 	e.s.Call(func() {
@@ -118,6 +122,24 @@ func (e *engine) close() {
 		e.stopped = true
 		e.s.Unwatch(e.cfg.TUN)
 	})
+}
+
+// drain makes everything native, and waits until all peers have been told, or would be told too late.
+func (e *engine) drain() {
+	told := make(chan struct{})
+	e.s.Call(func() {
+		if e.stopped {
+			close(told)
+			return
+		}
+		e.told = told
+		e.quiesce(negotiate.ReasonDrained)
+		e.sendNotices()
+	})
+	select {
+	case <-told:
+	case <-time.After(toldMost):
+	}
 }
 
 // closePorts ends the queue pairs; the shard has halted, or calls it. Nothing of them is left
@@ -133,6 +155,9 @@ func (e *engine) Progress(now time.Time) (worked bool, next time.Time) {
 	e.now = now
 	if e.stopped {
 		return false, time.Time{}
+	}
+	if len(e.notices) > 0 || e.told != nil {
+		e.sendNotices()
 	}
 	worked = e.readTUN()
 	if !now.Before(e.nextTick) {

@@ -83,19 +83,21 @@ func (l *link) probe(n int) {
 	l.control(controlProbe, b[:], n)
 }
 
-// control sends a control message, filled up with zeros to n bytes.
-func (l *link) control(kind uint8, msg []byte, n int) {
+// control sends a control message, filled up with zeros to n bytes. It reports whether there was room.
+func (l *link) control(kind uint8, msg []byte, n int) bool {
 	e := l.port.e
 	slot, ok := e.out.take()
 	if !ok {
-		return
+		return false
 	}
 	b := e.out.bytes(slot)
 	n = max(n, len(msg))
 	clear(b[copy(b, msg):n])
-	if !l.port.sendControl(l, slot, kind, n) {
+	sent := l.port.sendControl(l, slot, kind, n)
+	if !sent {
 		e.out.put(slot)
 	}
+	return sent
 }
 
 // askEvery is how often a peer is asked at most to make its link valid. Two links that

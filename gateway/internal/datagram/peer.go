@@ -194,6 +194,7 @@ func (e *engine) unlink(l *link) {
 		}
 	}
 	delete(l.port.links, l.key())
+	delete(e.notices, l)
 	l.asm.clear()
 	e.asmDropped(l)
 	l.forgetHandle()

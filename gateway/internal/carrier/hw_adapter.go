@@ -40,17 +40,16 @@ type adapter struct {
 	done sync.WaitGroup
 	fill chan filling
 
-	domains      sync.Mutex // held to make the domain of a peer
-	datagrams    sync.Mutex // guards datagramLane
-	datagramLane *loop.Lane // of the queue pair for datagrams, nil until it is wanted
+	domains sync.Mutex // held to make the domain of a peer
 
-	mu      sync.Mutex // guards everything below
-	leaving bool       // nothing new is made of it
-	peers   map[netip.Addr]*hwPeer
-	links   map[verbs.QP]*Link
-	tails   map[*Link]*hwTail // of connections that went on without their link
-	pairs   int               // queue pairs of connections
-	stats   hwStats
+	mu        sync.Mutex // guards everything below
+	leaving   bool       // nothing new is made of it
+	peers     map[netip.Addr]*hwPeer
+	links     map[verbs.QP]*Link
+	tails     map[*Link]*hwTail // of connections that went on without their link
+	pairs     int               // queue pairs of connections
+	datagrams int               // queue pairs for datagrams, also those that are being made
+	stats     hwStats
 }
 
 // hwTail is what a connection that left its link has still to send from its memory.

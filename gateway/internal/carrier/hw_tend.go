@@ -266,7 +266,7 @@ func (h *Hardware) withdraw(a *adapter, d departure) error {
 	h.left[a.name] = d
 	h.mu.Unlock()
 	start := time.Now()
-	for turn := 0; turn < 2 || a.busy(); turn++ { // a handshake, or a port for datagrams, may have been under way
+	for turn := 0; turn < 2 || a.busy(); turn++ { // a handshake may have been under way
 		spent := time.Since(start)
 		if spent > withdrawMost {
 			return h.overdue(a)
@@ -297,7 +297,7 @@ func (h *Hardware) overdue(a *adapter) error {
 	if !h.shut {
 		h.work.Go(func() { h.closeLate(a) })
 	}
-	return fmt.Errorf("connections have not left in %v: %w", withdrawMost, verbs.ErrBusy)
+	return fmt.Errorf("connections or datagrams have not left in %v: %w", withdrawMost, verbs.ErrBusy)
 }
 
 // closeLate closes an adapter that is overdue, unless the carrier ends before: then Close
@@ -324,7 +324,8 @@ func (h *Hardware) closeLate(a *adapter) {
 // is tells an adapter from others.
 func is(a *adapter) func(*adapter) bool { return func(o *adapter) bool { return o == a } }
 
-// busy reports whether a connection has a queue pair or memory of the adapter.
+// busy reports whether a connection has a queue pair or memory of the adapter, or datagrams
+// have one.
 func (a *adapter) busy() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -333,5 +334,5 @@ func (a *adapter) busy() bool {
 			return true
 		}
 	}
-	return a.pairs > 0 || a.copying.Load() > 0
+	return a.pairs+a.datagrams > 0 || a.copying.Load() > 0
 }

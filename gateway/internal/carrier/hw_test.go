@@ -389,35 +389,53 @@ func TestHWNamesMemlock(t *testing.T) {
 	require.Contains(t, info.Error, "RLIMIT_MEMLOCK")
 }
 
-// TestHWDatagrams: they have room of their own on an adapter, the same for each call, and
-// end before it is closed.
+// TestHWDatagrams: they have room of their own on an adapter, and end before it is closed: also what is being made
+// while it goes.
 func TestHWDatagrams(t *testing.T) {
 	sides := newSides(t, 100)
 	s := sides[0]
 	need := linkNeed() / 2
-	one, err := s.hw.DatagramsAt(s.addr, sides[1].addr, s.Shards[0], need)
+	at, err := s.hw.DatagramsAt(s.addr, sides[1].addr)
 	require.NoError(t, err)
-	two, err := s.hw.DatagramsAt(s.addr, sides[1].addr, s.Shards[0], need)
+	require.EqualValues(t, 3, at.GID)
+	one, leaveOne, err := at.Hold(s.Shards[0], need)
 	require.NoError(t, err)
-	require.Equal(t, one.Queue, two.Queue)
-	require.EqualValues(t, 3, one.GID)
-	require.Equal(t, need, s.hw.open()[0].lanes.All()[0].Used())
-	_, err = s.hw.DatagramsAt(netip.MustParseAddr("127.77.1.8"), sides[1].addr, s.Shards[0], need)
+	two, leaveTwo, err := at.Hold(s.Shards[0], need)
+	require.NoError(t, err)
+	require.Equal(t, one, two)
+	used := func() int { return s.hw.open()[0].lanes.All()[0].Used() }
+	require.Equal(t, 2*need, used())
+	leaveTwo()
+	leaveTwo()
+	eventually(t, func() bool { return used() == need }, "there is room again")
+	_, err = s.hw.DatagramsAt(netip.MustParseAddr("127.77.1.8"), sides[1].addr)
 	require.ErrorIs(t, err, ErrNotHere)
 
-	pd, err := one.Device.AllocPD()
-	require.NoError(t, err)
 	var told []verbs.Device
+	var pd verbs.PD
 	s.Withdrawn = func(dev verbs.Device) {
-		if told = append(told, dev); len(told) == 1 {
+		switch told = append(told, dev); len(told) {
+		case 3: // the keeper goes on meanwhile
+			var err error
+			pd, err = at.Device.AllocPD()
+			require.NoError(t, err)
+		case 5:
 			require.NoError(t, pd.Close())
+			leaveOne()
 		}
+		_, _, err := at.Hold(s.Shards[0], need)
+		require.ErrorIs(t, err, ErrYielded, "nothing new")
 	}
+	dev := s.host.last()
 	_, err = s.hw.Withdraw("rxe0/1")
 	require.NoError(t, err)
-	require.Equal(t, one.Device, told[0])
-	_, err = s.hw.DatagramsAt(s.addr, sides[1].addr, s.Shards[0], need)
+	require.Equal(t, at.Device, told[0])
+	require.Len(t, told, 5, "it was busy until then")
+	require.True(t, dev.isClosed())
+	_, err = s.hw.DatagramsAt(s.addr, sides[1].addr)
 	require.ErrorIs(t, err, ErrNoDevice)
+	_, _, err = at.Hold(s.Shards[0], need)
+	require.ErrorIs(t, err, ErrYielded)
 }
 
 // An adapter that is being left is listed once: metrics have a series of each name.

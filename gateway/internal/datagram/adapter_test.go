@@ -1,6 +1,7 @@
 package datagram
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -21,13 +22,14 @@ type adapter struct {
 
 	mu    sync.Mutex               // guards everything below
 	gates map[string]chan struct{} // calls by name that wait for the test
+	fails map[string]error         // of calls by name
 	calls map[string]int           // that have begun
 	ended map[string]int
 }
 
 // adapt makes adapters of the networks of host i from the next start on.
 func (h *hosts) adapt(i int) *adapter {
-	a := &adapter{t: h.t, gates: map[string]chan struct{}{}, calls: map[string]int{}, ended: map[string]int{}}
+	a := &adapter{t: h.t, gates: map[string]chan struct{}{}, fails: map[string]error{}, calls: map[string]int{}, ended: map[string]int{}}
 	h.stop(i)
 	a.shard = func() *loop.Shard { return h.g[i].shards[0] }
 	h.edit = func(j int, list []Fabric) {
@@ -56,9 +58,9 @@ func (a *adapter) hold(name string) (release func()) {
 }
 
 // call is one call of the adapter.
-func (a *adapter) call(name string) {
+func (a *adapter) call(name string) error {
 	a.mu.Lock()
-	gate := a.gates[name]
+	gate, err := a.gates[name], a.fails[name]
 	a.calls[name]++
 	a.mu.Unlock()
 	if gate != nil {
@@ -67,6 +69,14 @@ func (a *adapter) call(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended[name]++
+	return err
+}
+
+// fail has the calls of a name fail.
+func (a *adapter) fail(name string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fails[name] = err
 }
 
 // begun and over are how many calls of a name have begun, and have returned.
@@ -98,6 +108,11 @@ func (a *adapter) DeviceAt(local, remote netip.Addr) (Device, error) {
 	d, err := a.Network.DeviceAt(local, remote)
 	if err == nil {
 		d.Device = adapterDevice{d.Device, a}
+		below := d.Hold
+		d.Hold = func() (*loop.Queue, func(), error) {
+			q, _, err := below()
+			return q, func() { _ = a.call("leave") }, errors.Join(err, a.call("Hold"))
+		}
 	}
 	return d, err
 }
@@ -108,8 +123,16 @@ type adapterDevice struct {
 }
 
 func (d adapterDevice) AllocPD() (verbs.PD, error) {
+	if err := d.a.call("AllocPD"); err != nil {
+		return nil, err
+	}
 	p, err := d.Device.AllocPD()
 	return adapterPD{p, d.a}, err
+}
+
+func (p adapterPD) Close() error {
+	_ = p.a.call("PD.Close")
+	return p.PD.Close()
 }
 
 type adapterPD struct {
@@ -118,7 +141,7 @@ type adapterPD struct {
 }
 
 func (p adapterPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
-	p.a.call("CreateAH")
+	_ = p.a.call("CreateAH")
 	ah, err := p.PD.CreateAH(attr)
 	return &adapterAH{ah, p.a}, err
 }
@@ -129,7 +152,7 @@ type adapterAH struct {
 }
 
 func (h *adapterAH) Close() error {
-	h.a.call("AH.Close")
+	_ = h.a.call("AH.Close")
 	return h.AH.Close()
 }
 
@@ -144,11 +167,14 @@ type adapterMR struct {
 }
 
 func (m *adapterMR) Close() error {
-	m.a.call("MR.Close")
+	_ = m.a.call("MR.Close")
 	return m.MR.Close()
 }
 
 func (p adapterPD) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
+	if err := p.a.call("CreateQP"); err != nil {
+		return nil, err
+	}
 	qp, err := p.PD.CreateQP(attr)
 	return &adapterQP{qp, p.a}, err
 }
@@ -166,7 +192,7 @@ func (q *adapterQP) Attach() {}
 
 func (q *adapterQP) PostSend(wr *verbs.SendWR) error {
 	if wr.Opcode == verbs.WRSendWithImm && wr.ImmData == controlImm(controlNative) {
-		q.a.call("NATIVE")
+		_ = q.a.call("NATIVE")
 	}
 	below := *wr
 	if h, ok := wr.AH.(*adapterAH); ok {
@@ -176,7 +202,7 @@ func (q *adapterQP) PostSend(wr *verbs.SendWR) error {
 }
 
 func (q *adapterQP) Close() (err error) {
-	q.a.call("QP.Close")
+	_ = q.a.call("QP.Close")
 	q.a.shard().Call(func() { err = q.QP.Close() })
 	return err
 }

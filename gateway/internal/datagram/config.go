@@ -97,8 +97,11 @@ type Network interface {
 // Device is a device as queue pairs for datagrams are made on it.
 type Device struct {
 	verbs.Device
-	// Queue takes the completions on the shard of the engine.
+	// Queue takes the completions on the shard of the engine, where memory is shared.
 	Queue *loop.Queue
+	// Hold returns the queue for one more queue pair on a network. The device stays open, and the
+	// queue has room, until leave is called: behind the close of the queue pair and its domain.
+	Hold func() (q *loop.Queue, leave func(), err error)
 	// Port is the port of the device.
 	Port verbs.PortAttr
 	// GID is the place of the local address among the GIDs of Port; 0 where memory is

@@ -106,13 +106,8 @@ func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
 	p := k.network[dev.Device]
 	if p == nil || p.is(portGone) {
 		maps.DeleteFunc(k.network, func(_ verbs.Device, p *port) bool { return p.is(portGone) }) // the device may be, too
-		pd, err := dev.AllocPD()
-		if err != nil {
-			return w, fmt.Errorf("protection domain: %w", err)
-		}
-		p, err = newPort(k.e, fb.Kind(), place{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes(), dev: dev.Device})
-		if err != nil {
-			return w, errors.Join(err, pd.Close())
+		if p, err = newNetworkPort(k.e, fb.Kind(), &dev); err != nil {
+			return w, err
 		}
 		k.hand(p)
 		k.network[dev.Device] = p

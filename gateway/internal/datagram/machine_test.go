@@ -185,6 +185,7 @@ func (n network) DeviceAt(local, _ netip.Addr) (Device, error) {
 		return Device{}, errNotHere
 	}
 	d := n.device()
+	d.Hold = func() (*loop.Queue, func(), error) { return n.queues[0], func() {}, nil }
 	d.Mixed = n.mixed
 	return d, nil
 }

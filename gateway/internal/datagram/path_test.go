@@ -354,3 +354,34 @@ func TestLinksForgottenBesideTheShard(t *testing.T) {
 	require.Eventually(t, func() bool { return a.begun("AH.Close") == 1 }, patience, time.Millisecond)
 	release()
 }
+
+// TestPortsHoldTheirDevice: from before anything is made on it until nothing is left, whatever becomes of the port.
+func TestPortsHoldTheirDevice(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	a := h.adapt(0)
+	h.start(0)
+	pair := addrPair{pairAddrs[0], pairAddrs[1]}
+	find := func() []way {
+		found := make(chan []way, 1)
+		require.True(t, h.engine(0).keeper.ways(pair, nil, func(list []way) { found <- list }))
+		return <-found
+	}
+	for i, name := range []string{"Hold", "AllocPD", "CreateQP"} { // the adapter goes, or has no room
+		a.fail(name, verbs.ErrNoMemory)
+		require.Empty(t, find())
+		a.fail(name, nil)
+		require.Equal(t, i+1, a.over("Hold"))
+		require.Equal(t, i, a.over("leave"), "%s: what is not held is not left", name)
+	}
+	require.Len(t, find(), 1)
+	require.Len(t, find(), 1)
+	require.Equal(t, 4, a.over("Hold"), "once for a port")
+	p := h.way(0)
+	closing := a.hold("PD.Close")
+	(&Engine{core: h.engine(0)}).LeaveDevice(p.dev)
+	require.Eventually(t, func() bool { return a.begun("PD.Close") == 2 }, patience, time.Millisecond)
+	require.Equal(t, 2, a.begun("leave"))
+	closing()
+	<-p.closed
+	require.Equal(t, 3, a.begun("leave"))
+}

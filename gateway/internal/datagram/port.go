@@ -61,7 +61,7 @@ type port struct {
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
 	shm   *shm.Peer            // nil on a network
-	leave func()               // tells the device that shm is not in use any more
+	leave func()               // tells the device that it is not in use any more
 	at    atomic.Uint32        // a portState
 
 	// beside is what is done for the port on goroutines of their own: its address handles
@@ -87,6 +87,27 @@ type place struct {
 	mtu   int
 	dev   verbs.Device // nil where memory is shared
 	shm   *shm.Peer    // nil on a network
+}
+
+// newNetworkPort makes a port on a device, which stays open for it.
+func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *Device) (*port, error) {
+	queue, leave, err := dev.Hold()
+	if err != nil {
+		return nil, fmt.Errorf("device: %w", err)
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		leave()
+		return nil, fmt.Errorf("protection domain: %w", err)
+	}
+	p, err := newPort(e, kind, place{queue: queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes(), dev: dev.Device})
+	if err != nil {
+		err = errors.Join(err, pd.Close())
+		leave()
+		return nil, err
+	}
+	p.leave = leave
+	return p, nil
 }
 
 // newPort makes the queue pair, in INIT.

@@ -48,7 +48,10 @@ func (d network) DeviceAt(local, _ netip.Addr) (dev datagram.Device, err error) 
 	if err != nil {
 		return dev, err
 	}
-	return datagram.Device{Device: at.Unit.Device, Queue: at.Unit.Queue(d.shard), Port: at.Unit.Port, GID: at.GID, Mixed: d.mixed}, nil
+	return datagram.Device{
+		Device: at.Unit.Device, Port: at.Unit.Port, GID: at.GID, Mixed: d.mixed,
+		Hold: func() (*loop.Queue, func(), error) { return at.Unit.Queue(d.shard), func() {}, nil },
+	}, nil
 }
 
 // adapters is the RDMA adapters, for an engine on a shard.
@@ -63,13 +66,14 @@ func (adapters) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
 
 // DeviceAt implements datagram.Network.
 func (d adapters) DeviceAt(local, remote netip.Addr) (dev datagram.Device, err error) {
-	at, err := d.of.DatagramsAt(local, remote, d.shard, datagram.QueueNeed)
+	at, err := d.of.DatagramsAt(local, remote)
 	if err != nil {
 		return dev, err
 	}
 	return datagram.Device{
-		Device: at.Device, Queue: at.Queue, Port: at.Port, GID: at.GID,
+		Device: at.Device, Port: at.Port, GID: at.GID,
 		TrafficClass: d.cfg.TrafficClass, ServiceLevel: d.cfg.ServiceLevel, Mixed: d.cfg.Mixed == config.SwitchOn,
+		Hold: func() (*loop.Queue, func(), error) { return at.Hold(d.shard, datagram.QueueNeed) },
 	}, nil
 }
 

@@ -101,8 +101,9 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 		f.toldAt = e.now
 		e.decline(l, t.Local, f.declined)
 	}
-	if e.now.Sub(f.checked) >= flowCheck {
-		e.checkFlow(l, f)
+	if e.now.Sub(f.checked) >= flowCheck && !e.checkFlow(l, f) {
+		e.count.drop(admin.DropQueueFull)
+		return
 	}
 	start := putUDP(b, at, n, ends)
 	if !e.writeTUN(b[start : at+n]) {
@@ -138,10 +139,7 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	if err != nil {
 		e.log.Debug("open datagram tuple", "tuple", t, "error", err)
 		e.count.drop(admin.DropQueueFull)
-		if e.now.Sub(l.refused) >= nativeEvery { // natively it may get in
-			l.refused = e.now
-			e.decline(l, netip.AddrPortFrom(l.local, 0), negotiate.ReasonAddress)
-		}
+		e.shut(l)
 		return nil
 	}
 	f := e.newFlow(l, t, side)
@@ -155,22 +153,38 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	return f
 }
 
+// shut tells a peer that nothing gets in at an address: natively it may.
+func (e *engine) shut(l *link) {
+	if e.now.Sub(l.refused) >= nativeEvery {
+		l.refused = e.now
+		e.decline(l, netip.AddrPortFrom(l.local, 0), negotiate.ReasonAddress)
+	}
+}
+
 // checkFlow opens the tuple again if the programs have forgotten it, for which a
 // full table suffices, or if the peer is reached by another device now: what is
-// written to A would be dropped there in silence.
-func (e *engine) checkFlow(l *link, f *flow) {
+// written to A would be dropped there in silence. A route may be on its way; without one for several
+// checks the address has left the host, and the flow ends. It reports whether the flow goes on.
+func (e *engine) checkFlow(l *link, f *flow) bool {
 	f.checked = e.now
 	ifindex, err := e.route(l.addrPair)
-	if err != nil { // it may be on its way
-		return
+	if err != nil {
+		if f.lost++; f.lost < lostChecks {
+			return true
+		}
+		e.shut(l)
+		e.endFlow(f, admin.EndNative, negotiate.ReasonAddress)
+		return false
 	}
+	f.lost = 0
 	at, err := e.steer.DatagramIfindex(f.tuple)
 	if err == nil && (at == ifindex || f.side == config.SideClient) { // the programs follow what a client sends
-		return
+		return true
 	}
 	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {
 		e.log.Debug("open datagram tuple again", "tuple", f.tuple, "error", err)
 	}
+	return true
 }
 
 // route returns the device by which a peer is reached.

@@ -21,6 +21,8 @@ const (
 	nativeEvery = time.Second
 	// flowCheck is how often it is made sure that what a peer sends still gets in.
 	flowCheck = time.Second
+	// lostChecks is how many of these in a row find no way before the flow ends.
+	lostChecks = 3
 )
 
 // The states of a flow that an operator sees, as those of a connection are called.
@@ -45,6 +47,7 @@ type flow struct {
 	toldAt     time.Time
 	rule       int       // of the policy, or ebpf.NoRule
 	checked    time.Time // that the programs still know the tuple
+	lost       int       // checks in a row that have found no way
 
 	carrier config.Carrier // when it began
 	tx, rx  atomic.Uint64  // bytes from and to the local application

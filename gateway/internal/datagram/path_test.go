@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
@@ -118,6 +119,46 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 		require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
 		require.Zero(t, h.stats(0).Sent[kind.Carrier()])
 	})
+}
+
+// TestDatagramAddressLeavesTheHost: a flow whose address has no way any more ends after a few checks, and its peer sends
+// natively from there on. One that comes back sooner stays.
+func TestDatagramAddressLeavesTheHost(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	h.meet()
+	ends := h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("x"))
+	e := h.engine(1)
+	check := func(noRoute error) { // the next datagram makes sure
+		h.d[1].mu.Lock()
+		h.d[1].noRoute = noRoute
+		h.d[1].mu.Unlock()
+		e.s.Call(func() {
+			clear(e.routes)
+			e.flows.find(h.tuple(1, ends)).checked = time.Time{}
+		})
+	}
+	for range 2 {
+		for range lostChecks - 1 {
+			check(ebpf.ErrNoDevice)
+			h.pass(0, ends, []byte("the address may come back"))
+		}
+		check(nil)
+		h.pass(0, ends, []byte("it does"))
+	}
+	for range lostChecks - 1 {
+		check(ebpf.ErrNoDevice)
+		h.pass(0, ends, []byte("it may again"))
+	}
+	require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable)
+	check(ebpf.ErrNoDevice)
+	h.d[0].steer(t, ends, []byte("lost"))
+	require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
+	require.Empty(t, h.g[1].flows())
+	require.Equal(t, "address", h.g[1].ended()[0].Reason)
+	require.EqualValues(t, 1, h.stats(1).Dropped[admin.DropQueueFull])
+	h.d[0].steer(t, ends, []byte("native"))
+	require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
 }
 
 // lose ends the ports of a kind at host i as a failure of the device does.

@@ -173,8 +173,8 @@ func (e *engine) Progress(now time.Time) (worked bool, next time.Time) {
 // Flush implements verbs.Driver: the devices have their own.
 func (*engine) Flush() {}
 
-// Arm implements verbs.Driver.
-func (e *engine) Arm() bool { return !e.readable || e.held.n > 0 || e.stopped }
+// Arm implements verbs.Driver. While all slots are under way A is not read: a completion wakes the loop.
+func (e *engine) Arm() bool { return !e.readable || e.held.n > 0 || e.stopped || !e.mayRead() }
 
 // Disarm implements verbs.Driver.
 func (*engine) Disarm() {}

@@ -47,15 +47,15 @@ func (e *engine) unhold() bool {
 // readTUN takes datagrams of local programs until there is none, or the turn's
 // share is used up, or all slots are under way. Those of a port that is being closed come back
 // when its device allows it: meanwhile datagrams that find no other go natively.
-func (e *engine) readTUN() bool {
+func (e *engine) readTUN() (worked bool) {
 	if !e.unhold() || !e.readable {
 		return false
 	}
-	for i := range readBudget {
+	for range readBudget {
 		slot, ok := e.out.take()
 		if !ok {
 			if !e.portEnds() {
-				return true
+				return worked
 			}
 			slot = spareSlot
 		}
@@ -66,18 +66,22 @@ func (e *engine) readTUN() bool {
 				continue
 			}
 			e.readable = false // anything but emptiness (the device is down) ends with an edge, too
-			return i > 0
+			return worked
 		}
+		worked = true
 		if !ok {
 			e.giveBack(slot, n)
 			continue
 		}
 		if e.outgoing(slot, n); e.held.n > 0 {
-			return i > 0
+			return worked
 		}
 	}
-	return true
+	return worked
 }
+
+// mayRead reports whether a datagram of A would have a slot.
+func (e *engine) mayRead() bool { return len(e.out.free) > 0 || e.portEnds() }
 
 // portEnds reports whether a port is being closed.
 func (e *engine) portEnds() bool {

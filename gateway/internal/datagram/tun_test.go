@@ -1,0 +1,34 @@
+package datagram
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// TestShardRestsWithoutSlots: while all slots are under way there is nothing to read for, and the loop may sleep until
+// a completion.
+func TestShardRestsWithoutSlots(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	h.meet()
+	e, ends := h.engine(0), h.ends(0, 4000, 53)
+	e.s.Call(func() {
+		slots := e.out.free
+		e.out.free = nil
+		h.d[0].steer(t, ends, []byte("waits"))
+		e.readable = true
+		worked, _ := e.Progress(e.now)
+		require.False(t, worked)
+		require.True(t, e.Arm())
+		e.out.free = slots
+		require.False(t, e.Arm(), "it can be read")
+		worked, _ = e.Progress(e.now)
+		require.True(t, worked)
+		worked, _ = e.Progress(e.now)
+		require.False(t, worked)
+		require.True(t, e.Arm())
+	})
+	require.Equal(t, "waits", string(h.d[1].receive(t).payload))
+}

@@ -130,7 +130,7 @@ func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, ne
 	if reason := r.cfg.Admit(local.Addr(), from.Addr()); reason != negotiate.ReasonNone {
 		return nil, reason
 	}
-	offers := r.ours(local.Addr(), from.Addr(), r.sameHost(q.HostID))
+	offers := r.ours(local.Addr(), from.Addr(), q.HostID)
 	for _, o := range r.usable(q.Offers, offers, q.HostID) {
 		if o.Mixed || FindUDOffer(offers, o.Kind) != nil {
 			return offers, negotiate.ReasonNone

@@ -177,11 +177,13 @@ func (p *resolverPeer) used() bool {
 
 // renewal is when the answer is to be renewed: after half of its time, and again every minute.
 func (p *resolverPeer) renewal() time.Time {
-	half := p.valid.Add(-p.ttl / 2)
-	if next := p.asked.Add(queryInterval); next.After(half) {
-		return next
+	at := p.valid.Add(-p.ttl / 2)
+	for _, next := range []time.Time{p.asked.Add(queryInterval), p.short} {
+		if next.After(at) {
+			at = next
+		}
 	}
-	return half
+	return at
 }
 
 // forget is when a peer for which nothing is under way leaves the table.

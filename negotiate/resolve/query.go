@@ -14,8 +14,16 @@ func (r *Resolver) isWanted(p *resolverPeer, now time.Time) bool {
 	return !p.wanted.IsZero() && now.Before(p.wanted.Add(wantMemory))
 }
 
-// mayAsk returns when the next query to the peer is allowed: always later than now for a host of which nothing is known.
+// mayAsk returns when the next query to the peer can go out: always later than now for a host of which nothing is known.
 func (r *Resolver) mayAsk(p *resolverPeer, now time.Time) time.Time {
+	if at := r.allowed(p, now); at.After(p.short) {
+		return at
+	}
+	return p.short
+}
+
+// allowed returns when the next query to the peer breaks no limit.
+func (r *Resolver) allowed(p *resolverPeer, now time.Time) time.Time {
 	switch {
 	case p.news && p.newsID != p.knownID:
 		return p.asked.Add(freshInterval)
@@ -32,13 +40,15 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	if p.query != nil || now.Before(r.mayAsk(p, now)) {
 		return p.query != nil
 	}
-	offers := r.ours(p.local, p.addr, true)
-	if len(offers) == 0 { // for now
-		p.asked = now
+	offers := r.cfg.Offers(p.local, p.addr)
+	if len(offers) == 0 {
+		p.short = now.Add(offersAgain)
 		return false
 	}
+	p.short = time.Time{}
 	q := &resolverQuery{
 		nonce: QueryNonce(r.cfg.Nonce()), from: netip.AddrPortFrom(p.local, r.cfg.Port), deadline: now.Add(answerTimeout),
+		offers: offers,
 	}
 	if p.news {
 		p.news, p.knownID = false, p.newsID
@@ -47,16 +57,16 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	if p.state != PeerStateProven && p.state != PeerStateProving {
 		p.state = PeerStateAsked
 	}
-	r.send(p, offers)
+	r.send(p)
 	return true
 }
 
 // send sends the query of a peer.
-func (r *Resolver) send(p *resolverPeer, offers []UDOffer) {
+func (r *Resolver) send(p *resolverPeer) {
 	q := p.query
 	msg := AppendResolve(nil, &Resolve{
 		Nonce: q.nonce, MinVersion: clc.MinVersion, MaxVersion: clc.Version,
-		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Cookie: q.cookie, Offers: offers,
+		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Cookie: q.cookie, Offers: q.offers,
 	})
 	if q.key = r.cfg.Keys.First(); q.key != nil {
 		msg, q.mac = negotiate.Seal(msg, 0, q.key, negotiate.Chain{Binding: q.binding(p), From: negotiate.FromClient})
@@ -131,13 +141,13 @@ func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 		return
 	}
 	r.stats.Answers++
-	asked := p.query.from
+	q := p.query
 	p.query, p.home = nil, p.to
-	offers := r.usable(a.Offers, r.ours(p.local, p.addr, true), a.HostID)
+	offers := r.usable(a.Offers, q.offers, a.HostID)
 	switch {
 	case a.Version < clc.MinVersion || a.Version > clc.Version:
 		r.refused(p, negotiate.ReasonVersion, false, 0, now)
-	case a.Observed != asked:
+	case a.Observed != q.from:
 		r.refused(p, negotiate.ReasonNAT, false, 0, now)
 	case a.GatewayID == r.cfg.GatewayID: // an address of this host
 		r.refused(p, negotiate.ReasonAddress, false, 0, now)
@@ -190,11 +200,9 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 	case !believed: // obeyed all the same: a host that reads queries could as well drop them
 		a = Refused{Reason: negotiate.ReasonAuthFailed}
 	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
-		if offers := r.ours(p.local, p.addr, true); len(offers) > 0 {
-			p.query.cookie, p.query.deadline = a.Cookie, now.Add(answerTimeout)
-			r.send(p, offers)
-			return
-		}
+		p.query.cookie, p.query.deadline = a.Cookie, now.Add(answerTimeout)
+		r.send(p)
+		return
 	}
 	r.stats.Refusals++
 	p.query, p.home = nil, p.to

@@ -20,6 +20,8 @@ const (
 	answerTimeout = 2 * time.Second
 	// answerTTL is how long our answers are valid; they are renewed after half of the time.
 	answerTTL = 10 * time.Minute
+	// offersAgain is how soon a query goes on for which there were no queue pairs of ours.
+	offersAgain = time.Second
 	// probeInterval is the silence after which a peer is probed, and the time an echo may take.
 	probeInterval = 250 * time.Millisecond
 	// probeTries is how many probes without an echo fail a proof, or show that a peer is gone.
@@ -51,7 +53,8 @@ type ResolverConfig struct {
 
 	// Nonce returns 16 random bytes.
 	Nonce func() [16]byte
-	// Offers returns our queue pairs for datagrams between these addresses; nil: none now.
+	// Offers returns our queue pairs for datagrams between these addresses. It is called where a query or an answer is to
+	// name them. Nil: there are none, or they are not known yet, and Resolver.Offered says when they may be.
 	Offers func(local, peer netip.Addr) []UDOffer
 	// Admit says whether datagrams of peer to local are taken, or with which reason its query is refused.
 	Admit func(local, peer netip.Addr) negotiate.Reason
@@ -142,6 +145,7 @@ type resolverPeer struct {
 
 	asked time.Time // the last query
 	query *resolverQuery
+	short time.Time // until then a query waits for offers of ours; zero: none has to
 
 	gatewayID [16]byte
 	offers    []UDOffer // usable ones of the last answer, best first
@@ -169,6 +173,7 @@ type resolverQuery struct {
 	nonce    QueryNonce
 	mac      negotiate.MAC
 	key      []byte // it was sealed with; nil: with none
+	offers   []UDOffer
 	from     netip.AddrPort
 	cookie   Cookie // it was sent with; zero: none
 	deadline time.Time
@@ -228,13 +233,33 @@ func (r *Resolver) wanted(p *resolverPeer, now time.Time) {
 		r.native(p, now)
 	case p.state == PeerStateResolved && now.Before(p.valid) && !ask:
 		r.prove(p, 0, now)
-	case !r.ask(p, now):
-		if !now.Before(p.until) {
-			p.state, p.reason, p.remote = PeerStateUnknown, negotiate.ReasonPeerUnresolved, false
-			p.until = r.mayAsk(p, now)
-		}
-		r.native(p, now)
+	case r.ask(p, now), now.Before(p.short): // or Offered goes on
+	default:
+		r.unasked(p, now)
 	}
+}
+
+// unasked leaves a peer native that cannot be asked now.
+func (r *Resolver) unasked(p *resolverPeer, now time.Time) {
+	if !now.Before(p.until) {
+		p.state, p.reason, p.remote = PeerStateUnknown, negotiate.ReasonPeerUnresolved, false
+		p.until = r.mayAsk(p, now)
+	}
+	r.native(p, now)
+}
+
+// Offered says that what Offers had not for a peer was looked for. A query that waits goes out. If there is still
+// nothing, the peer is left native for a moment.
+func (r *Resolver) Offered(peer netip.Addr, now time.Time) []ResolverAction {
+	p := r.peers[peer.Unmap()]
+	if p == nil || p.short.IsZero() {
+		return nil
+	}
+	p.short = time.Time{}
+	if !r.ask(p, now) && !p.busy() {
+		r.unasked(p, now)
+	}
+	return r.done()
 }
 
 // News says that the host of peer has a gateway that listens there, which its CLC message has told (gateway id and
@@ -394,11 +419,10 @@ func (r *Resolver) sameHost(host [16]byte) bool {
 	return host == r.cfg.HostID && host != [16]byte{}
 }
 
-// ours are our offers for datagrams between two addresses; shared memory for peers under this kernel, or whose kernel is
-// not known yet.
-func (r *Resolver) ours(local, peer netip.Addr, shm bool) []UDOffer {
+// ours are our offers for an answer to a host; shared memory needs one kernel.
+func (r *Resolver) ours(local, peer netip.Addr, host [16]byte) []UDOffer {
 	list := slices.Clone(r.cfg.Offers(local, peer))
-	return slices.DeleteFunc(list, func(o UDOffer) bool { return o.Kind == negotiate.CarrierSHM && !shm })
+	return slices.DeleteFunc(list, func(o UDOffer) bool { return o.Kind == negotiate.CarrierSHM && !r.sameHost(host) })
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

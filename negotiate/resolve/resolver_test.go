@@ -576,10 +576,53 @@ func TestResolverWithoutADevice(t *testing.T) {
 			return offers(local, peer)
 		}
 	})
-	one[PeerNative](t, a.Want(addrA, addrB, true, t0))
+	require.Empty(t, a.Want(addrA, addrB, true, t0), "it is looked for")
+	require.Empty(t, a.Want(addrA, addrB, true, at(time.Millisecond)), "still")
+	n := one[PeerNative](t, a.Offered(addrB, at(2*time.Millisecond)))
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: offersAgain}, n)
 	none = false
 	one[PeerNative](t, a.Want(addrA, addrB, true, at(time.Second)))
-	one[SendResolution](t, a.Want(addrA, addrB, true, at(queryInterval)))
+	one[SendResolution](t, a.Want(addrA, addrB, true, at(2*time.Millisecond+offersAgain)))
+	require.EqualValues(t, 1, a.Stats().Queries)
+}
+
+// Offers can take memory: none are looked for unless a query is to name them, and a query waits for them.
+func TestResolverWaitsForOffers(t *testing.T) {
+	looks, known := 0, false
+	a := newResolver(1, func(c *ResolverConfig) {
+		offers := c.Offers
+		c.Offers = func(local, peer netip.Addr) []UDOffer {
+			if !known {
+				looks++
+				return nil
+			}
+			return offers(local, peer)
+		}
+	})
+	b := newResolver(2, nil)
+	one[PeerNative](t, a.Want(addrA, addrB, false, t0))
+	require.Empty(t, a.Offered(addrB, t0), "no query waits")
+	require.Zero(t, looks, "the host may not be asked")
+	require.Empty(t, a.Want(addrA, addrB, true, at(queryInterval)))
+	require.Equal(t, 1, looks)
+	known = true
+	q := one[SendResolution](t, a.Offered(addrB, at(queryInterval)))
+	require.Empty(t, a.Offered(addrB, at(queryInterval)), "it is under way")
+	pr := one[ProvePeer](t, a.Receive(portA, portB, answers(t, b, q, at(queryInterval)).Bytes, at(queryInterval)))
+	now := at(queryInterval)
+	a.Proved(addrB, pr.Proof, true, now)
+	a.Traffic(addrB, now.Add(1), now.Add(1), now.Add(1))
+
+	known = false // when the answer is renewed
+	now = now.Add(answerTTL / 2)
+	require.Empty(t, a.Tick(now))
+	require.Empty(t, a.Offered(addrB, now), "the peer stays capable")
+	require.Equal(t, now.Add(offersAgain), a.Deadline())
+	now = a.Deadline()
+	require.Empty(t, a.Tick(now))
+	known = true
+	one[SendResolution](t, a.Offered(addrB, now))
+	require.Equal(t, PeerStateProven, stateOf(a))
 }
 
 func TestResolverTableIsBounded(t *testing.T) {

@@ -46,8 +46,8 @@ func (sf *Shm) OffersAtOnce(r *Request) bool {
 	return p != nil && p.Err() == nil || sf.env.Peers.Elsewhere(r.peer(), time.Now())
 }
 
-// dropPendingLocked makes room when too many servers have never come. Offers in
-// use stay: a server may be reading them just now.
+// dropPendingLocked makes room when too many servers have never come: the oldest offer
+// goes. Offers in use stay: a server may be reading them just now.
 func (sf *Shm) dropPendingLocked() {
 	pending := 0
 	for _, p := range sf.offers {
@@ -58,11 +58,8 @@ func (sf *Shm) dropPendingLocked() {
 	if pending < pendingLimit {
 		return
 	}
-	for _, p := range sf.offers {
-		if !p.Connected() && p.users == 0 {
-			sf.dropLocked(p)
-			return
-		}
+	if p := sf.longestIdleLocked(func(p *ShmPeer) bool { return !p.Connected() }); p != nil {
+		sf.dropLocked(p)
 	}
 }
 

@@ -144,6 +144,20 @@ func TestShmOffersInUseStay(t *testing.T) {
 	}
 }
 
+// Offers that are not in use make room, the oldest first: the next server may read the others just now.
+func TestShmOldestOfferMakesRoom(t *testing.T) {
+	s := newShmServer(t, 50)
+	var all []*ShmPeer
+	for i := range 2 * pendingLimit {
+		p, err := s.shm.PeerFor(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), false)
+		require.NoError(t, err)
+		all = append(all, p)
+		for j, p := range all {
+			require.Equal(t, j <= i-pendingLimit, p.Err() != nil, "%d of %d", j, i)
+		}
+	}
+}
+
 // A server that did not take an offer is believed to be under another kernel until it
 // makes one itself that can be reached.
 func TestShmElsewhereIsContradicted(t *testing.T) {

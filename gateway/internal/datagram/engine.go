@@ -52,7 +52,6 @@ type engine struct {
 	ports    map[*port]struct{} // also those that are being closed
 	peers    map[netip.Addr]*peer
 	ways     map[addrPair]knownWays
-	missed   map[addrPair]time.Time // when there was no way
 	routes   map[addrPair]route
 	query    *resolve.Resolve // being answered
 	nextTick time.Time
@@ -81,7 +80,7 @@ type route struct {
 func openEngine(cfg Config) (*engine, error) {
 	e := &engine{
 		cfg: cfg, s: cfg.Shard, steer: cfg.Steering, gateway: cfg.Gateway, log: cfg.Log, out: newSlots(),
-		ports: map[*port]struct{}{}, peers: map[netip.Addr]*peer{}, ways: map[addrPair]knownWays{}, missed: map[addrPair]time.Time{},
+		ports: map[*port]struct{}{}, peers: map[netip.Addr]*peer{}, ways: map[addrPair]knownWays{},
 		routes: map[addrPair]route{}, notices: map[*link]negotiate.Reason{}, readable: true, now: time.Now(),
 	}
 	e.resolve = e.newResolver()

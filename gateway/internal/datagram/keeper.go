@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,13 +36,13 @@ type keeper struct {
 
 	// Of its goroutine.
 	network map[verbs.Device]*port
-	memory  map[*shm.Peer]*port
+	memory  []*port                   // one per peer; the one found least lately first
 	met     map[netip.Addr]MemoryPeer // peers that have offered memory, by address
 }
 
 func newKeeper(e *engine) *keeper {
 	k := &keeper{
-		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{}, memory: map[*shm.Peer]*port{},
+		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{},
 		met: map[netip.Addr]MemoryPeer{},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
@@ -125,24 +126,53 @@ func (k *keeper) memoryWay(fb Memory, pair addrPair, q *resolve.Resolve) (w way,
 	if err != nil {
 		return w, err
 	}
-	p := k.memory[peer.Peer]
-	if p == nil || p.is(portGone) {
-		k.dropMemory()
-		if len(k.memory) >= maxMemoryPorts {
-			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
-		}
-		dev := fb.SharedDevice()
-		at := place{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer}
-		if p, err = newPort(k.e, fb.Kind(), at); err != nil {
-			return w, err
-		}
-		p.leave = peer.Hold()
-		k.hand(p)
-		k.memory[peer.Peer] = p
+	p, err := k.memoryPort(fb, peer)
+	if err != nil {
+		return w, err
 	}
 	w = way{port: p, offer: p.describe()}
 	w.offer.Name, w.offer.Key = peer.Name(), peer.Key()
 	return w, nil
+}
+
+// memoryPort finds or makes the port of a peer.
+func (k *keeper) memoryPort(fb Memory, peer MemoryPeer) (p *port, err error) {
+	k.dropMemory()
+	if i := slices.IndexFunc(k.memory, func(p *port) bool { return p.shm == peer.Peer }); i >= 0 {
+		p = k.memory[i]
+		k.memory = slices.Delete(k.memory, i, i+1)
+	} else {
+		if !k.memoryRoom() {
+			return nil, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
+		}
+		dev := fb.SharedDevice()
+		at := place{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer, hold: peer.Hold}
+		if p, err = newPort(k.e, fb.Kind(), at); err != nil {
+			return nil, err
+		}
+		k.hand(p)
+	}
+	k.memory = append(k.memory, p)
+	return p, nil
+}
+
+// memoryRoom makes room for a port: of those that have not begun, whose offer may never be
+// taken, the first goes. False: all are in use.
+func (k *keeper) memoryRoom() bool {
+	if len(k.memory) < maxMemoryPorts {
+		return true
+	}
+	i := slices.IndexFunc(k.memory, func(p *port) bool {
+		if p.is(portMade) { // the shard may begin with it just now
+			k.e.s.Call(func() { k.e.peerGone(p) })
+		}
+		return p.is(portGone)
+	})
+	if i < 0 {
+		return false
+	}
+	k.memory = slices.Delete(k.memory, i, i+1)
+	return true
 }
 
 func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p MemoryPeer, err error) {
@@ -177,16 +207,16 @@ func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p Mem
 // dropMemory forgets the ports of peers that are down. Among them are offers that were
 // withdrawn: the device does not report those.
 func (k *keeper) dropMemory() {
-	for peer, p := range k.memory {
+	k.memory = slices.DeleteFunc(k.memory, func(p *port) bool {
 		if p.is(portGone) {
-			delete(k.memory, peer)
-			continue
+			return true
 		}
-		if peer.Err() != nil {
-			delete(k.memory, peer)
+		if p.shm.Err() != nil {
 			k.e.s.Post(func() { k.e.peerGone(p) })
+			return true
 		}
-	}
+		return false
+	})
 }
 
 // hand gives a port to the shard.
@@ -205,7 +235,7 @@ func (e *engine) peerDown(peer *shm.Peer) {
 	}
 }
 
-// peerGone follows the end of a port's peer. A queue pair that has begun says so
+// peerGone follows the end of a port's peer, or of its offer. A queue pair that has begun says so
 // itself, behind what the peer had sent: perhaps why it went.
 func (e *engine) peerGone(p *port) {
 	if p.is(portMade) {

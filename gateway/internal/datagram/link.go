@@ -156,6 +156,10 @@ type way struct {
 	offer resolve.UDOffer
 }
 
+// gone reports whether the way has ended: also one by memory that the device has taken back,
+// of which a port that has not begun hears nothing.
+func (w way) gone() bool { return w.port.is(portGone) || w.port.shm != nil && w.port.shm.Err() != nil }
+
 // reaches reports whether the port can talk to a queue pair of a peer.
 func (w *way) reaches(o *resolve.UDOffer) bool {
 	if o.Mixed {

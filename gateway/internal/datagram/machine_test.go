@@ -41,6 +41,7 @@ type machine struct {
 	ids     atomic.Uint64
 	most    atomic.Int64
 	off     atomic.Bool
+	unnamed atomic.Bool // the policy names no peer
 	engine  atomic.Pointer[Engine]
 
 	mu   sync.Mutex // guards past
@@ -74,7 +75,7 @@ func (m *machine) MaxFlows() int { return int(m.most.Load()) }
 func (m *machine) Off() bool { return m.off.Load() }
 
 // NamesPeer implements Gateway: peers are asked.
-func (*machine) NamesPeer(netip.Addr) bool { return true }
+func (m *machine) NamesPeer(netip.Addr) bool { return !m.unnamed.Load() }
 
 // Proven implements Gateway.
 func (*machine) Proven(netip.Addr, config.Carrier) {}
@@ -205,6 +206,7 @@ func (m *machine) openShm(dir string) {
 // memory is a Memory that lets no peer go. The keeper alone calls it.
 type memory struct {
 	driven
+	held     atomic.Int64 // users of its peers
 	shm      *shm.Device
 	offers   map[netip.Addr]*shm.Peer
 	attached []*shm.Peer
@@ -223,18 +225,18 @@ func (m *memory) Offered(to netip.Addr) (MemoryPeer, error) {
 		}
 		m.offers[to] = p
 	}
-	return held(p), nil
+	return m.peer(p), nil
 }
 
 func (m *memory) Known(key [16]byte) MemoryPeer {
 	for _, p := range m.offers {
 		if p.Key() == key && p.Err() == nil {
-			return held(p)
+			return m.peer(p)
 		}
 	}
 	for _, p := range m.attached {
 		if p.Key() == key && p.Err() == nil {
-			return held(p)
+			return m.peer(p)
 		}
 	}
 	return MemoryPeer{}
@@ -246,9 +248,12 @@ func (m *memory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]
 		return MemoryPeer{}, err
 	}
 	m.attached = append(m.attached, p)
-	return held(p), nil
+	return m.peer(p), nil
 }
 
-func held(p *shm.Peer) MemoryPeer {
-	return MemoryPeer{Peer: p, Hold: func() (leave func()) { return func() {} }}
+func (m *memory) peer(p *shm.Peer) MemoryPeer {
+	return MemoryPeer{Peer: p, Hold: func() (leave func()) {
+		m.held.Add(1)
+		return func() { m.held.Add(-1) }
+	}}
 }

@@ -56,13 +56,14 @@ type port struct {
 	qp    verbs.QP
 	qkey  uint32 // random: a sender must have been told
 	mtu   int
-	dev   verbs.Device         // nil where memory is shared
-	pd    verbs.PD             // the peer's on shm, its own on a network
-	tx    verbs.MR             // the slots of the engine
-	room  verbs.DatagramRoomer // nil where the device does not know
-	shm   *shm.Peer            // nil on a network
-	leave func()               // tells the device that it is not in use any more
-	at    atomic.Uint32        // a portState
+	dev   verbs.Device          // nil where memory is shared
+	pd    verbs.PD              // the peer's on shm, its own on a network
+	tx    verbs.MR              // the slots of the engine
+	room  verbs.DatagramRoomer  // nil where the device does not know
+	shm   *shm.Peer             // nil on a network
+	hold  func() (leave func()) // MemoryPeer.Hold; nil on a network
+	leave func()                // gives up what hold took, or tells the device that it is not in use any more
+	at    atomic.Uint32         // a portState
 
 	// beside is what is done for the port on goroutines of their own: its address handles
 	// are made and closed. Nothing more is while the port ends.
@@ -87,6 +88,7 @@ type place struct {
 	mtu   int
 	dev   verbs.Device // nil where memory is shared
 	shm   *shm.Peer    // nil on a network
+	hold  func() (leave func())
 }
 
 // newNetworkPort makes a port on a device, which stays open for it.
@@ -113,7 +115,8 @@ func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *Device) (*port, 
 // newPort makes the queue pair, in INIT.
 func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 	p := &port{
-		e: e, kind: kind, queue: at.queue, dev: at.dev, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu, shm: at.shm, leave: func() {},
+		e: e, kind: kind, queue: at.queue, dev: at.dev, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu,
+		shm: at.shm, hold: at.hold, leave: func() {},
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
 		links: map[linkKey]*link{}, closed: make(chan struct{}),
 	}
@@ -153,7 +156,7 @@ func (p *port) registerReceives() (err error) {
 func (p *port) is(s portState) bool { return portState(p.at.Load()) == s }
 
 // start begins to send and receive, where memory is shared with a peer that has
-// attached. A port that cannot is gone.
+// attached. Until then the device may take the memory back. A port that cannot is gone.
 func (p *port) start() error {
 	if !p.is(portMade) {
 		return nil
@@ -162,6 +165,9 @@ func (p *port) start() error {
 		if err := p.registerReceives(); err != nil {
 			return err
 		}
+	}
+	if p.hold != nil {
+		p.leave = p.hold()
 	}
 	if err := p.activate(); err != nil {
 		p.e.portLost(p)

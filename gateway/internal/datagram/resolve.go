@@ -15,8 +15,6 @@ const (
 	trafficEvery = 100 * time.Millisecond
 	// waysFor is how long a port for a pair of addresses is taken for granted.
 	waysFor = time.Minute
-	// waysAgain is how often ports are looked for that were not there.
-	waysAgain = time.Second
 	// waysMost bounds what is known of pairs.
 	waysMost = 2 * maxPeers
 )
@@ -50,7 +48,7 @@ func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 	list := e.ways[pair].list
 	for i := range list {
 		w := &list[i]
-		if w.reaches(o) && !w.port.is(portGone) {
+		if w.reaches(o) && !w.gone() {
 			return w
 		}
 	}
@@ -58,12 +56,18 @@ func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 }
 
 // offers tells the resolver what there is for a pair of addresses, one way of
-// each kind: that of the query that is being answered, where it names one.
+// each kind: that of the query that is being answered, where it names one. A query of
+// our own waits for what is not known.
 func (e *engine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
-	ways := e.ways[addrPair{local, peer}].list
+	pair := addrPair{local, peer}
+	if e.query == nil && !e.fresh(pair) {
+		e.look(pair, nil, func() { e.act(e.resolve.Offered(peer, e.now)) })
+		return nil
+	}
+	ways := e.ways[pair].list
 	for i := range ways {
 		w := &ways[i]
-		if w.port.is(portGone) || resolve.FindUDOffer(list, w.port.kind) != nil {
+		if w.gone() || resolve.FindUDOffer(list, w.port.kind) != nil {
 			continue
 		}
 		if e.query != nil {
@@ -72,13 +76,6 @@ func (e *engine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 			}
 		}
 		list = append(list, w.offer)
-	}
-	if pair := (addrPair{local, peer}); len(list) == 0 && e.now.Sub(e.missed[pair]) >= waysAgain {
-		if len(e.missed) >= waysMost {
-			clear(e.missed)
-		}
-		e.missed[pair] = e.now
-		e.prepare(pair, nil, func() {}) // for the next time: the resolver asks by itself, too
 	}
 	return list
 }
@@ -97,17 +94,15 @@ func (e *engine) admit(local, peer netip.Addr) negotiate.Reason {
 	return negotiate.ReasonNone
 }
 
-// prepare calls then, on the shard, once the ways of a pair are known.
-func (e *engine) prepare(pair addrPair, q *resolve.Resolve, then func()) {
+// fresh reports whether the ways of a pair need no look.
+func (e *engine) fresh(pair addrPair) bool {
 	have, ok := e.ways[pair]
-	fresh := ok && q == nil && e.now.Sub(have.at) < waysFor
-	for _, w := range have.list {
-		fresh = fresh && !w.port.is(portGone)
-	}
-	if fresh {
-		then()
-		return
-	}
+	return ok && e.now.Sub(have.at) < waysFor && !slices.ContainsFunc(have.list, way.gone)
+}
+
+// look has the keeper find the ways of a pair, and then calls then on the shard. q is the
+// query of the peer, nil if we are to ask.
+func (e *engine) look(pair addrPair, q *resolve.Resolve, then func()) {
 	if !e.keeper.ways(pair, q, func(list []way) {
 		if e.stopped {
 			return
@@ -116,7 +111,7 @@ func (e *engine) prepare(pair addrPair, q *resolve.Resolve, then func()) {
 			clear(e.ways)
 		}
 		for _, w := range e.ways[pair].list { // what has been offered before stays good
-			if !w.port.is(portGone) && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
+			if !w.gone() && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
 				list = append(list, w)
 			}
 		}
@@ -135,7 +130,7 @@ func (e *engine) message(local, from netip.AddrPort, b []byte) {
 		receive()
 		return
 	}
-	e.prepare(addrPair{local.Addr(), from.Addr()}, &q, func() {
+	e.look(addrPair{local.Addr(), from.Addr()}, &q, func() {
 		e.query = &q
 		receive()
 		e.query = nil
@@ -147,20 +142,12 @@ func (e *engine) want(pair addrPair) {
 	if e.quiet != negotiate.ReasonNone {
 		return
 	}
-	e.prepare(pair, nil, func() {
-		e.act(e.resolve.Want(pair.local, pair.remote, e.gateway.NamesPeer(pair.remote), e.now))
-	})
+	e.act(e.resolve.Want(pair.local, pair.remote, e.gateway.NamesPeer(pair.remote), e.now))
 }
 
 // news: the gateway of a peer has a datagram port.
 func (e *engine) news(local netip.Addr, at netip.AddrPort, gateway [16]byte) {
-	pair := addrPair{local, at.Addr()}
-	tell := func() { e.act(e.resolve.News(pair.local, at, gateway, e.now)) }
-	if _, wanted := e.ways[pair]; wanted { // the resolver may ask at once: what is offered must be there
-		e.prepare(pair, nil, tell)
-		return
-	}
-	tell()
+	e.act(e.resolve.News(local, at, gateway, e.now))
 }
 
 // act does what the resolver wants.

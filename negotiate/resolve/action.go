@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// ResolverAction is one thing the owner of a Resolver has to do, in the order given: one of SendResolution, ExpectPeer,
-// ProvePeer, ProbePeer, PeerCapable, PeerNative, PeerGone, PeerForgotten.
+// ResolverAction is one thing the owner of a Resolver has to do, in the order given: one of SendResolution, AnswerPeer,
+// ExpectPeer, ProvePeer, ProbePeer, PeerCapable, PeerNative, PeerGone, PeerForgotten.
 type ResolverAction interface{ resolverAction() }
 
 type (
@@ -17,6 +17,14 @@ type (
 		To    netip.AddrPort
 		From  netip.Addr
 		Bytes []byte
+	}
+
+	// AnswerPeer says that a query has come that may be answered, from where its gateway sends and authentic. Find what
+	// Offers is to return for it, which may take a while, and call Resolver.Answer.
+	AnswerPeer struct {
+		Query       Resolve
+		From, Local netip.AddrPort
+		seal        sealing
 	}
 
 	// ExpectPeer says that the gateway of Peer was told our queue pairs and will send a probe from one of Offers, which
@@ -72,6 +80,7 @@ type (
 )
 
 func (SendResolution) resolverAction() {}
+func (AnswerPeer) resolverAction()     {}
 func (ExpectPeer) resolverAction()     {}
 func (ProvePeer) resolverAction()      {}
 func (ProbePeer) resolverAction()      {}

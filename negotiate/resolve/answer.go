@@ -9,7 +9,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Receive takes a datagram that came from a peer to local, an address and the port of this gateway.
+// Receive takes a datagram that came from a peer to local, an address and the port of this gateway. A query that is
+// worth an answer comes out as AnswerPeer; Offers is not called for any other.
 func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) []ResolverAction {
 	local, from = unmapped(local), unmapped(from)
 	h, _, err := clc.ParseHeader(b)
@@ -19,7 +20,7 @@ func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) 
 	}
 	switch h.Type {
 	case clc.TypeResolve:
-		r.answer(local, from, b, now)
+		r.check(local, from, b, now)
 	case clc.TypeResolved:
 		r.resolved(from, b, now)
 	case clc.TypeRefused:
@@ -30,8 +31,8 @@ func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) 
 	return r.done()
 }
 
-// answer answers a query. It keeps nothing of the asker but the news that it has a gateway.
-func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
+// check finds out whether a query is to be answered, or refuses it.
+func (r *Resolver) check(local, from netip.AddrPort, b []byte, now time.Time) {
 	nonce, ok := QueryNonceOf(b)
 	if !ok {
 		r.stats.Ignored++
@@ -46,7 +47,7 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 		r.stats.Limited++
 		return
 	}
-	q, err := ParseResolve(b)
+	q, err := parseResolve(b)
 	if err != nil {
 		if _, ok := errors.AsType[*clc.CriticalTLVError](err); ok {
 			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: negotiate.ReasonOf(err)})
@@ -63,13 +64,24 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 	if !ok {
 		return
 	}
-	offers, reason := r.decide(local, from, &q)
-	if reason != negotiate.ReasonNone {
+	if reason := r.refusal(local, from, &q); reason != negotiate.ReasonNone {
 		r.refuse(local, from, seal, Refused{Nonce: nonce, Reason: reason})
 		return
 	}
+	r.do(AnswerPeer{Query: q, From: from, Local: local, seal: seal})
+}
+
+// Answer answers a query that has passed the checks, once what there is for it is known. It keeps nothing of the asker
+// but the news that it has a gateway.
+func (r *Resolver) Answer(a AnswerPeer, now time.Time) []ResolverAction {
+	q, local, from, seal := &a.Query, a.Local, a.From, a.seal
+	offers, reason := r.decide(local, from, q)
+	if reason != negotiate.ReasonNone {
+		r.refuse(local, from, seal, Refused{Nonce: q.Nonce, Reason: reason})
+		return r.done()
+	}
 	msg := appendResolved(nil, &Resolved{
-		Version: min(clc.Version, q.MaxVersion), Nonce: nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
+		Version: min(clc.Version, q.MaxVersion), Nonce: q.Nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
 		Observed: from, TTL: answerTTL, Offers: offers,
 	})
 	r.stats.Answered++
@@ -78,6 +90,7 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, offers, q.HostID), TTL: answerTTL,
 	})
 	r.askBack(local.Addr(), from, q.GatewayID, now)
+	return r.done()
 }
 
 // fromGateway says that a query comes from the datagram port of its host: the one it has told of, or the usual one. From
@@ -119,15 +132,20 @@ func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, n
 	return sealing{key, mac}, true
 }
 
-// decide returns our offers, or why the asker gets none.
-func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, negotiate.Reason) {
+// refusal returns why the asker gets no answer, whatever there is for it.
+func (r *Resolver) refusal(local, from netip.AddrPort, q *Resolve) negotiate.Reason {
 	if q.MinVersion > clc.Version || q.MaxVersion < clc.MinVersion {
-		return nil, negotiate.ReasonVersion
+		return negotiate.ReasonVersion
 	}
 	if q.Target != local {
-		return nil, negotiate.ReasonNAT
+		return negotiate.ReasonNAT
 	}
-	if reason := r.cfg.Admit(local.Addr(), from.Addr()); reason != negotiate.ReasonNone {
+	return r.cfg.Admit(local.Addr(), from.Addr())
+}
+
+// decide returns our offers, or why the asker gets none: the gateway may have been switched off since the check.
+func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, negotiate.Reason) {
+	if reason := r.refusal(local, from, q); reason != negotiate.ReasonNone {
 		return nil, reason
 	}
 	offers := r.ours(local.Addr(), from.Addr(), q.HostID)

@@ -123,8 +123,8 @@ func encodeRefused(r Refused) []byte {
 	return clc.EndMessage(b, 0)
 }
 
-// ParseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.
-func ParseResolve(b []byte) (Resolve, error) {
+// parseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.
+func parseResolve(b []byte) (Resolve, error) {
 	_, tlvs, err := datagram(b, clc.TypeResolve)
 	if err != nil {
 		return Resolve{}, err
@@ -230,6 +230,16 @@ func QueryNonceOf(b []byte) (QueryNonce, bool) {
 		return QueryNonce{}, false
 	}
 	return QueryNonce(b[clc.HeaderLen+clc.TLVHeaderLen:]), true
+}
+
+// AnswerNonceOf returns the nonce of a datagram that has the beginning of a RESOLVED or REFUSED.
+func AnswerNonceOf(b []byte) (QueryNonce, bool) {
+	for _, t := range []clc.MessageType{clc.TypeResolved, clc.TypeRefused} {
+		if _, _, err := datagram(b, t); err == nil {
+			return QueryNonce(b[clc.HeaderLen+clc.TLVHeaderLen:]), true
+		}
+	}
+	return QueryNonce{}, false
 }
 
 // datagram returns the header and the TLVs of a message that fills b and begins with a query nonce.

@@ -44,7 +44,7 @@ func goldenRefused() Refused {
 
 // resolutions are the parsers of whole datagrams, by golden vector.
 var resolutions = map[string]func([]byte) error{
-	"resolve":  func(b []byte) error { _, err := ParseResolve(b); return err },
+	"resolve":  func(b []byte) error { _, err := parseResolve(b); return err },
 	"resolved": func(b []byte) error { _, err := ParseResolved(b); return err },
 	"refused":  func(b []byte) error { _, err := ParseRefused(b); return err },
 }
@@ -52,7 +52,7 @@ var resolutions = map[string]func([]byte) error{
 func TestResolutionGolden(t *testing.T) {
 	q := goldenResolve()
 	require.Equal(t, golden.Vector(t, "resolve"), AppendResolve(nil, &q))
-	gotQuery, err := ParseResolve(golden.Vector(t, "resolve"))
+	gotQuery, err := parseResolve(golden.Vector(t, "resolve"))
 	require.NoError(t, err)
 	require.Equal(t, q, gotQuery)
 
@@ -148,14 +148,14 @@ func TestResolveMalformed(t *testing.T) {
 	for name, spoil := range bad {
 		r := goldenResolve()
 		spoil(&r)
-		_, err := ParseResolve(AppendResolve(nil, &r))
+		_, err := parseResolve(AppendResolve(nil, &r))
 		require.ErrorIs(t, err, clc.ErrMalformed, name)
 	}
 	r := goldenResolve()
-	_, err := ParseResolve(withTLV(AppendResolve(nil, &r), clc.TLVUDOffer, append([]byte{77, 0}, make([]byte, 30)...)))
+	_, err := parseResolve(withTLV(AppendResolve(nil, &r), clc.TLVUDOffer, append([]byte{77, 0}, make([]byte, 30)...)))
 	require.NoError(t, err, "an offer of an unknown kind")
 	for n, ok := range map[int]bool{minQueryLen: true, minQueryLen - 1: false, MaxQueryLen: true, MaxQueryLen + 1: false} {
-		_, err = ParseResolve(resized(t, n))
+		_, err = parseResolve(resized(t, n))
 		require.Equal(t, ok, err == nil, "%d bytes: %v", n, err)
 		_, nonce := QueryNonceOf(resized(t, n))
 		require.Equal(t, ok, nonce, n)
@@ -202,7 +202,7 @@ func TestResolutionMAC(t *testing.T) {
 	ends := negotiate.Binding{Client: portA, Server: portB}
 	asker, answerer := negotiate.Chain{Binding: ends, From: negotiate.FromClient}, negotiate.Chain{Binding: ends, From: negotiate.FromServer}
 	q, asked := negotiate.Seal(golden.Vector(t, "resolve"), 0, testKey, asker)
-	_, err := ParseResolve(q)
+	_, err := parseResolve(q)
 	require.NoError(t, err)
 	_, err = negotiate.Verify(q, testKey, answerer)
 	require.ErrorIs(t, err, negotiate.ErrAuth, "mirrored")
@@ -267,7 +267,7 @@ func TestResolutionRoundTrip(t *testing.T) {
 		}
 		r := Refused{Nonce: q.Nonce, Reason: negotiate.Reason(rapid.Uint8Range(1, 255).Draw(t, "reason")), TTL: a.TTL, Cookie: q.Cookie}
 		query := AppendResolve(nil, &q)
-		gotQuery, err := ParseResolve(query)
+		gotQuery, err := parseResolve(query)
 		require.NoError(t, err)
 		require.Equal(t, q, gotQuery)
 		nonce, ok := QueryNonceOf(query)
@@ -319,14 +319,14 @@ func FuzzParseResolve(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := ParseResolve(b)
+		r, err := parseResolve(b)
 		if err != nil {
 			return
 		}
 		nonce, ok := QueryNonceOf(b)
 		require.True(t, ok)
 		require.Equal(t, r.Nonce, nonce)
-		again, err := ParseResolve(AppendResolve(nil, &r))
+		again, err := parseResolve(AppendResolve(nil, &r))
 		require.NoError(t, err)
 		require.Equal(t, r, again)
 	})
@@ -362,4 +362,21 @@ func FuzzParseRefused(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, r, again)
 	})
+}
+
+func TestAnswerNonce(t *testing.T) {
+	q, r := goldenResolve(), Refused{Nonce: QueryNonce{3}, Reason: negotiate.ReasonPolicy}
+	_, ok := AnswerNonceOf(AppendResolve(nil, &q))
+	require.False(t, ok, "a query")
+	msg := encodeRefused(r)
+	n, ok := AnswerNonceOf(msg)
+	require.True(t, ok)
+	require.Equal(t, r.Nonce, n)
+	for i := range msg {
+		_, ok := AnswerNonceOf(msg[:i])
+		require.False(t, ok, i)
+	}
+	n, ok = AnswerNonceOf(appendResolved(nil, &Resolved{Version: negotiate.Version, Nonce: QueryNonce{4}, Observed: portA}))
+	require.True(t, ok)
+	require.Equal(t, QueryNonce{4}, n)
 }

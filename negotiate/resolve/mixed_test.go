@@ -50,9 +50,9 @@ func TestResolverMixed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newResolver(1, c.a), newResolver(2, c.b)
-			todo := b.Receive(portB, portA, asks(t, a, t0).Bytes, t0)
+			todo := receive(b, portB, portA, asks(t, a, t0).Bytes, t0)
 			expect, answer := only[ExpectPeer](todo), only[SendResolution](todo)[0]
-			proofs := only[ProvePeer](a.Receive(portA, portB, answer.Bytes, t0))
+			proofs := only[ProvePeer](receive(a, portA, portB, answer.Bytes, t0))
 			if len(c.uses) == 0 {
 				require.Empty(t, expect)
 				require.Empty(t, proofs)
@@ -77,7 +77,7 @@ func TestMixedOfferPort(t *testing.T) {
 	for i := range r.Offers {
 		r.Offers[i].Mixed, r.Offers[i].UDPPort = true, clc.RoCEPort
 	}
-	got, err := ParseResolve(AppendResolve(nil, &r))
+	got, err := parseResolve(AppendResolve(nil, &r))
 	require.NoError(t, err)
 	for _, o := range got.Offers {
 		require.Equal(t, o.isRoCE(), o.Mixed)
@@ -86,6 +86,6 @@ func TestMixedOfferPort(t *testing.T) {
 	for i := range r.Offers {
 		r.Offers[i].UDPPort++
 	}
-	_, err = ParseResolve(AppendResolve(nil, &r))
+	_, err = parseResolve(AppendResolve(nil, &r))
 	require.ErrorIs(t, err, clc.ErrMalformed)
 }

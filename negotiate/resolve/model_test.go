@@ -176,7 +176,7 @@ func (h *resolverHost) receive(b []byte) {
 		h.fresh++
 		h.known = true
 	}
-	h.run(h.r.Receive(h.port(), h.peer.port(), b, h.w.now))
+	h.run(receive(h.r, h.port(), h.peer.port(), b, h.w.now))
 }
 
 // hears is a CLC message of the peer.
@@ -220,6 +220,8 @@ func (h *resolverHost) run(todo []ResolverAction) {
 		switch a := a.(type) {
 		case SendResolution:
 			h.send(a)
+		case AnswerPeer:
+			require.Fail(t, "a query without its answer")
 		case ExpectPeer:
 			require.Equal(t, h.peer.addr, a.Peer)
 		case ProvePeer:

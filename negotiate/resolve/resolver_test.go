@@ -72,6 +72,18 @@ func one[T ResolverAction](t *testing.T, todo []ResolverAction) T {
 	return a
 }
 
+// receive has a Resolver take a message, and answer it at once.
+func receive(r *Resolver, local, from netip.AddrPort, b []byte, now time.Time) (todo []ResolverAction) {
+	for _, a := range r.Receive(local, from, b, now) {
+		if q, ok := a.(AnswerPeer); ok {
+			todo = append(todo, r.Answer(q, now)...)
+			continue
+		}
+		todo = append(todo, a)
+	}
+	return todo
+}
+
 // asks lets a want b and returns the query.
 func asks(t *testing.T, a *Resolver, now time.Time) SendResolution {
 	t.Helper()
@@ -83,7 +95,7 @@ func asks(t *testing.T, a *Resolver, now time.Time) SendResolution {
 // answers lets b answer and returns the answer.
 func answers(t *testing.T, b *Resolver, q SendResolution, now time.Time) SendResolution {
 	t.Helper()
-	sent := only[SendResolution](b.Receive(portB, portA, q.Bytes, now))
+	sent := only[SendResolution](receive(b, portB, portA, q.Bytes, now))
 	require.NotEmpty(t, sent)
 	require.Equal(t, SendResolution{To: portA, From: addrB, Bytes: sent[0].Bytes}, sent[0])
 	require.LessOrEqual(t, len(sent[0].Bytes), len(q.Bytes))
@@ -94,7 +106,7 @@ func answers(t *testing.T, b *Resolver, q SendResolution, now time.Time) SendRes
 func proven(t *testing.T, a, b *Resolver, now time.Time) {
 	t.Helper()
 	ans := answers(t, b, asks(t, a, now), now)
-	pr := one[ProvePeer](t, a.Receive(portA, portB, ans.Bytes, now))
+	pr := one[ProvePeer](t, receive(a, portA, portB, ans.Bytes, now))
 	one[PeerCapable](t, a.Proved(addrB, pr.Proof, true, now))
 	require.Equal(t, PeerStateProven, stateOf(a))
 }
@@ -110,7 +122,7 @@ func TestResolverHappyPath(t *testing.T) {
 	require.Equal(t, PeerStateAsked, stateOf(a))
 	require.Empty(t, a.Want(addrA, addrB, true, t0), "under way")
 
-	todo := b.Receive(portB, portA, q.Bytes, t0)
+	todo := receive(b, portB, portA, q.Bytes, t0)
 	require.Len(t, todo, 3, "answer, expect, ask back")
 	expect := todo[1].(ExpectPeer)
 	require.Equal(t, ExpectPeer{
@@ -119,7 +131,7 @@ func TestResolverHappyPath(t *testing.T) {
 	back := todo[2].(SendResolution)
 	require.Equal(t, portA, back.To)
 
-	pr := one[ProvePeer](t, a.Receive(portA, portB, todo[0].(SendResolution).Bytes, at(time.Millisecond)))
+	pr := one[ProvePeer](t, receive(a, portA, portB, todo[0].(SendResolution).Bytes, at(time.Millisecond)))
 	require.Equal(t, ProvePeer{
 		Peer: addrB, Local: addrA, GatewayID: [16]byte{2}, Proof: 1, Attempt: 1, Offer: softOffer(addrB, 2),
 	}, pr)
@@ -129,9 +141,9 @@ func TestResolverHappyPath(t *testing.T) {
 	require.Equal(t, answerTTL-time.Millisecond, capable.TTL)
 	require.Equal(t, capable, one[PeerCapable](t, a.Want(addrA, addrB, true, at(2*time.Millisecond))))
 
-	todo = a.Receive(portA, portB, back.Bytes, at(3*time.Millisecond))
+	todo = receive(a, portA, portB, back.Bytes, at(3*time.Millisecond))
 	require.Len(t, todo, 2, "answer and expect; the peer is proven, nobody asks back")
-	pr = one[ProvePeer](t, b.Receive(portB, portA, todo[0].(SendResolution).Bytes, at(3*time.Millisecond)))
+	pr = one[ProvePeer](t, receive(b, portB, portA, todo[0].(SendResolution).Bytes, at(3*time.Millisecond)))
 	one[PeerCapable](t, b.Proved(addrA, pr.Proof, true, at(3*time.Millisecond)))
 	require.Equal(t, ResolverStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1, Proven: 1}, a.Stats())
 	require.Equal(t, a.Stats(), b.Stats())
@@ -141,7 +153,7 @@ func TestResolverSharedMemoryFirst(t *testing.T) {
 	host := func(c *ResolverConfig) { c.HostID = [16]byte{0xf0} }
 	a, b := newResolver(1, host), newResolver(2, host)
 	ans := answers(t, b, asks(t, a, t0), t0)
-	pr := one[ProvePeer](t, a.Receive(portA, portB, ans.Bytes, t0))
+	pr := one[ProvePeer](t, receive(a, portA, portB, ans.Bytes, t0))
 	require.Equal(t, shmOffer("gw-2"), pr.Offer)
 	pr = one[ProvePeer](t, a.Proved(addrB, pr.Proof, false, t0))
 	require.Equal(t, softOffer(addrB, 2), pr.Offer, "the next carrier")
@@ -202,7 +214,7 @@ func TestResolverNoAnswer(t *testing.T) {
 	n := one[PeerNative](t, a.Tick(at(answerTimeout)))
 	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: queryInterval - answerTimeout}, n)
 	ans := answers(t, newResolver(2, nil), q, t0)
-	require.Empty(t, a.Receive(portA, portB, ans.Bytes, at(answerTimeout)), "late")
+	require.Empty(t, receive(a, portA, portB, ans.Bytes, at(answerTimeout)), "late")
 	require.EqualValues(t, 1, a.Stats().Ignored)
 }
 
@@ -229,12 +241,12 @@ func TestResolverIgnoresWhatIsNoAnswer(t *testing.T) {
 		"clc":                {portB, golden.Vector(t, "proposal")},
 	} {
 		before := a.Stats().Ignored
-		require.Empty(t, a.Receive(portA, in.from, in.msg, t0), what)
+		require.Empty(t, receive(a, portA, in.from, in.msg, t0), what)
 		require.Equal(t, before+1, a.Stats().Ignored, what)
 		require.Equal(t, PeerStateAsked, stateOf(a), what)
 	}
-	one[ProvePeer](t, a.Receive(portA, portB, good, t0))
-	require.Empty(t, a.Receive(portA, portB, good, t0), "twice")
+	one[ProvePeer](t, receive(a, portA, portB, good, t0))
+	require.Empty(t, receive(a, portA, portB, good, t0), "twice")
 	require.Equal(t, PeerStateProving, stateOf(a))
 }
 
@@ -243,19 +255,19 @@ func TestResolverTranslatedAddresses(t *testing.T) {
 	a, b := newResolver(1, nil), newResolver(2, nil)
 	q := asks(t, a, t0)
 	outside := netip.MustParseAddrPort("192.0.2.1:4790")
-	sent := only[SendResolution](b.Receive(portB, outside, q.Bytes, t0))
+	sent := only[SendResolution](receive(b, portB, outside, q.Bytes, t0))
 	require.Len(t, sent, 2)
-	n := one[PeerNative](t, a.Receive(portA, portB, sent[0].Bytes, t0))
+	n := one[PeerNative](t, receive(a, portA, portB, sent[0].Bytes, t0))
 	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonNAT, TTL: queryInterval}, PeerNative{n.Peer, n.Reason, n.Remote, queryInterval})
 	require.Positive(t, n.TTL)
 	// The port alone is translated: then any process on that host may have asked.
 	a = newResolver(1, nil)
-	require.Empty(t, b.Receive(portB, netip.AddrPortFrom(addrA, 1024), asks(t, a, t0).Bytes, t0))
+	require.Empty(t, receive(b, portB, netip.AddrPortFrom(addrA, 1024), asks(t, a, t0).Bytes, t0))
 	// The target is translated: the asked host sees that.
 	a = newResolver(1, nil)
-	todo := b.Receive(netip.MustParseAddrPort("10.9.9.9:4790"), portA, asks(t, a, t0).Bytes, t0)
+	todo := receive(b, netip.MustParseAddrPort("10.9.9.9:4790"), portA, asks(t, a, t0).Bytes, t0)
 	refusal := one[SendResolution](t, todo)
-	n = one[PeerNative](t, a.Receive(portA, portB, refusal.Bytes, t0))
+	n = one[PeerNative](t, receive(a, portA, portB, refusal.Bytes, t0))
 	require.Equal(t, negotiate.ReasonNAT, n.Reason)
 	require.True(t, n.Remote)
 	require.Equal(t, PeerStateRefused, stateOf(a))
@@ -276,8 +288,8 @@ func TestResolverRefusals(t *testing.T) {
 		{func(c *ResolverConfig) { c.Keys = negotiate.Keys{[]byte("key")} }, negotiate.ReasonAuthFailed},
 	} {
 		a, b := newResolver(1, nil), newResolver(2, tc.edit)
-		todo := b.Receive(portB, portA, asks(t, a, t0).Bytes, t0)
-		n := one[PeerNative](t, a.Receive(portA, portB, one[SendResolution](t, todo).Bytes, t0))
+		todo := receive(b, portB, portA, asks(t, a, t0).Bytes, t0)
+		n := one[PeerNative](t, receive(a, portA, portB, one[SendResolution](t, todo).Bytes, t0))
 		require.Equal(t, tc.want, n.Reason)
 		require.True(t, n.Remote)
 		require.GreaterOrEqual(t, n.TTL, queryInterval)
@@ -296,7 +308,7 @@ func TestResolverFlush(t *testing.T) {
 	b := newResolver(2, func(c *ResolverConfig) {
 		c.Admit = func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonOff }
 	})
-	a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
+	receive(a, portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
 	require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.Flush())
 	require.Empty(t, only[SendResolution](a.Want(addrA, addrB, true, at(30*time.Second))), "the limit stays")
 	require.Len(t, only[SendResolution](a.Want(addrA, addrB, true, at(queryInterval))), 1, "long before the refusal ends")
@@ -307,22 +319,22 @@ func TestResolverVersions(t *testing.T) {
 	q := goldenResolve()
 	q.Target = portB
 	q.MinVersion, q.MaxVersion = 2, 3
-	r, err := ParseRefused(one[SendResolution](t, b.Receive(portB, portA, AppendResolve(nil, &q), t0)).Bytes)
+	r, err := ParseRefused(one[SendResolution](t, receive(b, portB, portA, AppendResolve(nil, &q), t0)).Bytes)
 	require.NoError(t, err)
 	require.Equal(t, Refused{Nonce: q.Nonce, Reason: negotiate.ReasonVersion}, r)
 	q.MinVersion = 1
-	r, err = ParseRefused(one[SendResolution](t, b.Receive(portB, portA, withTLV(AppendResolve(nil, &q), 0x8077, nil), t0)).Bytes)
+	r, err = ParseRefused(one[SendResolution](t, receive(b, portB, portA, withTLV(AppendResolve(nil, &q), 0x8077, nil), t0)).Bytes)
 	require.NoError(t, err)
 	require.Equal(t, negotiate.ReasonVersion, r.Reason)
-	sent := only[SendResolution](b.Receive(portB, portA, AppendResolve(nil, &q), t0))
+	sent := only[SendResolution](receive(b, portB, portA, AppendResolve(nil, &q), t0))
 	ans, err := ParseResolved(sent[0].Bytes)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, ans.Version)
 
 	a := newResolver(1, nil)
-	sent = only[SendResolution](b.Receive(portB, portA, asks(t, a, t0).Bytes, t0))
+	sent = only[SendResolution](receive(b, portB, portA, asks(t, a, t0).Bytes, t0))
 	sent[0].Bytes[5] = 9
-	n := one[PeerNative](t, a.Receive(portA, portB, sent[0].Bytes, t0))
+	n := one[PeerNative](t, receive(a, portA, portB, sent[0].Bytes, t0))
 	require.Equal(t, negotiate.ReasonVersion, n.Reason)
 }
 
@@ -336,9 +348,9 @@ func TestResolverAuthenticated(t *testing.T) {
 	}
 	exchanged := func(a, b *Resolver) []ResolverAction { // query, cookie, query, answer
 		q := asks(t, a, t0)
-		again := one[SendResolution](t, a.Receive(portA, portB, answers(t, b, q, t0).Bytes, t0))
+		again := one[SendResolution](t, receive(a, portA, portB, answers(t, b, q, t0).Bytes, t0))
 		require.Greater(t, len(again.Bytes), minQueryLen)
-		return a.Receive(portA, portB, only[SendResolution](b.Receive(portB, portA, again.Bytes, t0))[0].Bytes, t0)
+		return receive(a, portA, portB, only[SendResolution](receive(b, portB, portA, again.Bytes, t0))[0].Bytes, t0)
 	}
 	a, b := newResolver(1, keyed("one")), newResolver(2, keyed("one"))
 	one[ProvePeer](t, exchanged(a, b))
@@ -353,7 +365,7 @@ func TestResolverAuthenticated(t *testing.T) {
 		"not the asker's first": {keyed("one", "two"), keyed("two")},
 	} {
 		a, b = newResolver(1, c.a), newResolver(2, c.b)
-		n := one[PeerNative](t, a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0))
+		n := one[PeerNative](t, receive(a, portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0))
 		require.Equal(t, negotiate.ReasonAuthFailed, n.Reason, name)
 		require.True(t, n.Remote, name)
 		require.Zero(t, b.Len(), name)
@@ -367,15 +379,15 @@ func TestResolverReplayedQuery(t *testing.T) {
 	keyed := func(c *ResolverConfig) { c.Keys = negotiate.Keys{testKey} }
 	a, b := newResolver(1, keyed), newResolver(2, keyed)
 	first := asks(t, a, t0)
-	second := one[SendResolution](t, a.Receive(portA, portB, answers(t, b, first, t0).Bytes, t0))
+	second := one[SendResolution](t, receive(a, portA, portB, answers(t, b, first, t0).Bytes, t0))
 	refused := func(b *Resolver, from netip.AddrPort, q []byte, now time.Time) {
 		t.Helper()
-		r, err := ParseRefused(one[SendResolution](t, b.Receive(portB, from, q, now)).Bytes)
+		r, err := ParseRefused(one[SendResolution](t, receive(b, portB, from, q, now)).Bytes)
 		require.NoError(t, err)
 		require.Equal(t, negotiate.ReasonAuthFailed, r.Reason)
 	}
 	refused(b, portA, first.Bytes, t0)
-	require.NotEmpty(t, only[ExpectPeer](b.Receive(portB, portA, second.Bytes, at(cookieInterval))), "in time")
+	require.NotEmpty(t, only[ExpectPeer](receive(b, portB, portA, second.Bytes, at(cookieInterval))), "in time")
 	refused(b, portA, second.Bytes, at(2*cookieInterval))
 	refused(b, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.3"), defaultDatagramPort), second.Bytes, t0)
 	other := newResolver(3, func(c *ResolverConfig) { keyed(c); c.Nonce = newResolver(9, nil).cfg.Nonce })
@@ -387,37 +399,37 @@ func TestResolverCookieOnce(t *testing.T) {
 	keyed := func(c *ResolverConfig) { c.Keys = negotiate.Keys{testKey} }
 	a := newResolver(1, keyed)
 	refuse := func(q SendResolution) []ResolverAction {
-		parsed, err := ParseResolve(q.Bytes)
+		parsed, err := parseResolve(q.Bytes)
 		require.NoError(t, err)
 		msg, _ := negotiate.Seal(encodeRefused(Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
 			negotiate.Chain{Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(q.Bytes[len(q.Bytes)-negotiate.MACLen:])})
-		return a.Receive(portA, portB, msg, t0)
+		return receive(a, portA, portB, msg, t0)
 	}
 	again := one[SendResolution](t, refuse(asks(t, a, t0)))
 	require.Equal(t, negotiate.ReasonAuthFailed, one[PeerNative](t, refuse(again)).Reason)
 	// A refusal that is not authenticated is obeyed, and not believed.
 	a = newResolver(1, keyed)
-	parsed, err := ParseResolve(asks(t, a, t0).Bytes)
+	parsed, err := parseResolve(asks(t, a, t0).Bytes)
 	require.NoError(t, err)
-	n := one[PeerNative](t, a.Receive(portA, portB, encodeRefused(Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
+	n := one[PeerNative](t, receive(a, portA, portB, encodeRefused(Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
 	require.Equal(t, negotiate.ReasonAuthFailed, n.Reason)
 }
 
 func TestResolverMeetsItself(t *testing.T) {
 	a := newResolver(1, nil)
 	q := asks(t, a, t0)
-	require.Empty(t, a.Receive(portB, portA, q.Bytes, t0), "our own query")
+	require.Empty(t, receive(a, portB, portA, q.Bytes, t0), "our own query")
 	other := goldenResolved()
-	parsed, err := ParseResolve(q.Bytes)
+	parsed, err := parseResolve(q.Bytes)
 	require.NoError(t, err)
 	other.Nonce, other.GatewayID = parsed.Nonce, [16]byte{1}
-	n := one[PeerNative](t, a.Receive(portA, portB, appendResolved(nil, &other), t0))
+	n := one[PeerNative](t, receive(a, portA, portB, appendResolved(nil, &other), t0))
 	require.Equal(t, negotiate.ReasonAddress, n.Reason)
 }
 
 func TestResolverProofFails(t *testing.T) {
 	a, b := newResolver(1, nil), newResolver(2, nil)
-	a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
+	receive(a, portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
 	now := t0
 	for i := 2; i <= probeTries; i++ {
 		now = now.Add(probeInterval)
@@ -481,7 +493,7 @@ func TestResolverLiveness(t *testing.T) {
 	require.Equal(t, probeTries, probes)
 	// It is wanted again, and answers.
 	q := one[SendResolution](t, a.Want(addrA, addrB, true, now.Add(time.Second)))
-	one[ProvePeer](t, a.Receive(portA, portB, answers(t, b, q, now).Bytes, now.Add(time.Second)))
+	one[ProvePeer](t, receive(a, portA, portB, answers(t, b, q, now).Bytes, now.Add(time.Second)))
 }
 
 func TestResolverPeerRestarts(t *testing.T) {
@@ -492,15 +504,15 @@ func TestResolverPeerRestarts(t *testing.T) {
 	})
 	now := at(time.Minute)
 	q := one[SendResolution](t, reborn.Want(addrB, addrA, true, now))
-	todo := a.Receive(portA, portB, q.Bytes, now)
+	todo := receive(a, portA, portB, q.Bytes, now)
 	require.Len(t, only[ExpectPeer](todo), 1)
 	require.Len(t, only[ProbePeer](todo), 1, "the old one may still live")
 	require.Empty(t, only[PeerGone](todo), "a message alone ends nothing")
 	sent := only[SendResolution](todo)
 	require.Len(t, sent, 2, "answer and question")
 	require.Equal(t, PeerStateProven, stateOf(a))
-	ans := only[SendResolution](reborn.Receive(portB, portA, sent[1].Bytes, now))[0]
-	todo = a.Receive(portA, portB, ans.Bytes, now)
+	ans := only[SendResolution](receive(reborn, portB, portA, sent[1].Bytes, now))[0]
+	todo = receive(a, portA, portB, ans.Bytes, now)
 	require.Equal(t, PeerGone{Peer: addrB}, todo[0])
 	require.Equal(t, [16]byte{3}, todo[1].(ProvePeer).GatewayID)
 	require.Len(t, todo, 2)
@@ -514,7 +526,7 @@ func TestResolverRenews(t *testing.T) {
 	now := at(answerTTL / 2)
 	q := one[SendResolution](t, a.Tick(now))
 	require.Equal(t, PeerStateProven, stateOf(a))
-	capable := one[PeerCapable](t, a.Receive(portA, portB, answers(t, b, q, now).Bytes, now))
+	capable := one[PeerCapable](t, receive(a, portA, portB, answers(t, b, q, now).Bytes, now))
 	require.Equal(t, answerTTL, capable.TTL, "without a new proof")
 	// A renewal that is refused ends it.
 	a.Traffic(addrB, now.Add(time.Minute), now.Add(time.Minute), now.Add(time.Minute))
@@ -523,7 +535,7 @@ func TestResolverRenews(t *testing.T) {
 	no := newResolver(2, func(c *ResolverConfig) {
 		c.Admit = func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonPolicy }
 	})
-	todo := a.Receive(portA, portB, answers(t, no, q, now).Bytes, now)
+	todo := receive(a, portA, portB, answers(t, no, q, now).Bytes, now)
 	require.Equal(t, PeerGone{Peer: addrB}, todo[0])
 	require.Equal(t, negotiate.ReasonPolicy, todo[1].(PeerNative).Reason)
 
@@ -560,7 +572,7 @@ func TestResolverOtherQueuePair(t *testing.T) {
 	a.Traffic(addrB, at(1), at(1), at(1))
 	qpn = 77 // the device was opened again
 	now := at(answerTTL / 2)
-	todo := a.Receive(portA, portB, answers(t, b, one[SendResolution](t, a.Tick(now)), now).Bytes, now)
+	todo := receive(a, portA, portB, answers(t, b, one[SendResolution](t, a.Tick(now)), now).Bytes, now)
 	require.Equal(t, PeerGone{Peer: addrB}, todo[0])
 	require.Equal(t, softOffer(addrB, 77), todo[1].(ProvePeer).Offer)
 }
@@ -608,7 +620,7 @@ func TestResolverWaitsForOffers(t *testing.T) {
 	known = true
 	q := one[SendResolution](t, a.Offered(addrB, at(queryInterval)))
 	require.Empty(t, a.Offered(addrB, at(queryInterval)), "it is under way")
-	pr := one[ProvePeer](t, a.Receive(portA, portB, answers(t, b, q, at(queryInterval)).Bytes, at(queryInterval)))
+	pr := one[ProvePeer](t, receive(a, portA, portB, answers(t, b, q, at(queryInterval)).Bytes, at(queryInterval)))
 	now := at(queryInterval)
 	a.Proved(addrB, pr.Proof, true, now)
 	a.Traffic(addrB, now.Add(1), now.Add(1), now.Add(1))
@@ -646,7 +658,7 @@ func TestResolverLimitsAnswers(t *testing.T) {
 	msg := AppendResolve(nil, &q)
 	sent := 0
 	for range 100 {
-		sent += len(only[SendResolution](b.Receive(portB, portA, msg, t0)))
+		sent += len(only[SendResolution](receive(b, portB, portA, msg, t0)))
 	}
 	require.Equal(t, 5*answersPerSource+1, sent, "and one question back")
 	require.EqualValues(t, 90, b.Stats().Limited)
@@ -654,7 +666,7 @@ func TestResolverLimitsAnswers(t *testing.T) {
 	sent = 0
 	for i := range 5000 {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 4790)
-		sent += len(b.Receive(portB, from, msg, at(time.Hour)))
+		sent += len(receive(b, portB, from, msg, at(time.Hour)))
 	}
 	require.LessOrEqual(t, b.Stats().Answered, uint64(2*answersPerSecond+10))
 	require.LessOrEqual(t, b.Len(), 2*answersPerSecond+10)
@@ -668,7 +680,7 @@ func TestResolverStrangersHaveHalfOfTheTable(t *testing.T) {
 	msg := AppendResolve(nil, &q)
 	for i := range 20 {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), 4790)
-		require.NotEmpty(t, b.Receive(portB, from, msg, at(time.Duration(i)*time.Second)), "all are answered")
+		require.NotEmpty(t, receive(b, portB, from, msg, at(time.Duration(i)*time.Second)), "all are answered")
 	}
 	require.Equal(t, 4, b.Len())
 	for i := range 4 {
@@ -684,16 +696,16 @@ func TestResolverForgedPort(t *testing.T) {
 	a := newResolver(1, nil)
 	q := goldenResolve()
 	q.Target, q.GatewayID = portA, [16]byte{9}
-	require.Empty(t, a.Receive(portA, netip.AddrPortFrom(addrB, 53), AppendResolve(nil, &q), t0))
+	require.Empty(t, receive(a, portA, netip.AddrPortFrom(addrB, 53), AppendResolve(nil, &q), t0))
 	require.Zero(t, a.Len())
 	require.EqualValues(t, 1, a.Stats().Ignored)
 	// A port that the gateway has told of in a CLC message is good, and stays so.
 	other := netip.AddrPortFrom(addrB, 999)
 	b := newResolver(2, func(c *ResolverConfig) { c.Port = 999 })
 	require.Empty(t, a.News(addrA, other, [16]byte{2}, t0))
-	back := only[SendResolution](a.Receive(portA, other, one[SendResolution](t, b.Want(addrB, addrA, true, t0)).Bytes, t0))[1]
-	ans := only[SendResolution](b.Receive(other, portA, back.Bytes, t0))[0]
-	pr := one[ProvePeer](t, a.Receive(portA, other, ans.Bytes, t0))
+	back := only[SendResolution](receive(a, portA, other, one[SendResolution](t, b.Want(addrB, addrA, true, t0)).Bytes, t0))[1]
+	ans := only[SendResolution](receive(b, other, portA, back.Bytes, t0))[0]
+	pr := one[ProvePeer](t, receive(a, portA, other, ans.Bytes, t0))
 	a.Proved(addrB, pr.Proof, true, t0)
 	a.Hangup(addrB, at(time.Second))
 	require.Equal(t, other, only[SendResolution](a.Want(addrA, addrB, true, at(2*queryInterval)))[0].To)
@@ -729,7 +741,7 @@ func TestResolverOfTwoAddresses(t *testing.T) {
 	a, b := newResolver(1, nil), newResolver(2, nil)
 	q := asks(t, a, t0)
 	require.Empty(t, a.Want(other, addrB, true, t0), "under way")
-	pr := one[ProvePeer](t, a.Receive(portA, portB, answers(t, b, q, t0).Bytes, t0))
+	pr := one[ProvePeer](t, receive(a, portA, portB, answers(t, b, q, t0).Bytes, t0))
 	require.Equal(t, addrA, pr.Local)
 
 	require.Empty(t, only[ProvePeer](a.Proved(addrB, pr.Proof, false, t0)), "lost")
@@ -742,11 +754,11 @@ func TestResolverOfTwoAddresses(t *testing.T) {
 func TestResolverAskedBackWhileProving(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		a, b := newResolver(1, nil), newResolver(2, nil)
-		sent := only[SendResolution](b.Receive(portB, portA, asks(t, a, t0).Bytes, t0))
+		sent := only[SendResolution](receive(b, portB, portA, asks(t, a, t0).Bytes, t0))
 		require.Len(t, sent, 2, "answer and question")
-		pr := one[ProvePeer](t, a.Receive(portA, portB, sent[0].Bytes, t0))
+		pr := one[ProvePeer](t, receive(a, portA, portB, sent[0].Bytes, t0))
 		if back {
-			a.Receive(portA, portB, sent[1].Bytes, t0)
+			receive(a, portA, portB, sent[1].Bytes, t0)
 		}
 		a.Proved(addrB, pr.Proof, false, t0)
 		one[ProvePeer](t, a.Want(addrA, addrB, true, t0.Add(freshInterval)))

@@ -124,7 +124,8 @@ type Memory interface {
 	Offered(to netip.Addr) (MemoryPeer, error)
 	// Known returns the live peer of a key; zero: there is none.
 	Known(key [16]byte) MemoryPeer
-	// Attach becomes the peer of an offer that came from an address.
+	// Attach becomes the peer of an offer that came from an address. Goroutines of their
+	// own call it, one per gateway.
 	Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (MemoryPeer, error)
 }
 

@@ -21,6 +21,9 @@ const (
 	keeperJobs = 64
 	// keeperPatience bounds a rendezvous.
 	keeperPatience = time.Second
+	// maxAttaching bounds the gateways that are attached to at a time, and the offers of
+	// each that wait.
+	maxAttaching = 8
 	// maxMemoryPorts bounds the shm peers with a port.
 	maxMemoryPorts = 64
 )
@@ -38,12 +41,15 @@ type keeper struct {
 	network map[verbs.Device]*port
 	memory  []*port                   // one per peer; the one found least lately first
 	met     map[netip.Addr]MemoryPeer // peers that have offered memory, by address
+	// attaching are the gateways that are being attached to, by rendezvous, and what waits
+	// for each.
+	attaching map[string][]func()
 }
 
 func newKeeper(e *engine) *keeper {
 	k := &keeper{
 		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{},
-		met: map[netip.Addr]MemoryPeer{},
+		met: map[netip.Addr]MemoryPeer{}, attaching: map[string][]func(){},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
@@ -65,9 +71,13 @@ func (k *keeper) run() {
 // the shard. q is the query of the peer, nil if we are to ask. False means that
 // too many wait already.
 func (k *keeper) ways(pair addrPair, q *resolve.Resolve, use func([]way)) bool {
-	job := func() {
+	find := func() {
 		list := k.find(pair, q)
 		k.e.s.Post(func() { use(list) })
+	}
+	job := find
+	if q != nil {
+		job = func() { k.attach(pair.remote, q, find) }
 	}
 	select {
 	case k.jobs <- job:
@@ -175,6 +185,7 @@ func (k *keeper) memoryRoom() bool {
 	return true
 }
 
+// memoryPeer finds the peer.
 func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p MemoryPeer, err error) {
 	if q == nil {
 		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
@@ -185,23 +196,84 @@ func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p Mem
 		}
 		return p, err
 	}
-	o := resolve.FindUDOffer(q.Offers, fb.Kind())
-	if o == nil || q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
-		return p, errNotHere
+	if o := k.memoryOffer(fb, q); o != nil {
+		p = fb.Known(o.Key)
 	}
-	if p = fb.Known(o.Key); p.Peer != nil {
-		return p, nil
+	if p.Peer == nil {
+		err = errNotHere
 	}
+	return p, err
+}
+
+// memoryOffer is the offer of memory in a query from this kernel, or nil.
+func (k *keeper) memoryOffer(fb Memory, q *resolve.Resolve) *resolve.UDOffer {
+	if q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
+		return nil
+	}
+	return resolve.FindUDOffer(q.Offers, fb.Kind())
+}
+
+// attach becomes the peer of the offer in a query, if there is one that is not known, and
+// then calls then. A gateway that has been stopped lets this wait: each gateway has a
+// goroutine of its own, so that no other waits with it.
+func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
+	for _, fb := range k.e.cfg.Fabrics {
+		fb, shares := fb.(Memory)
+		if !shares {
+			continue
+		}
+		o := k.memoryOffer(fb, q)
+		if o == nil || fb.Known(o.Key).Peer != nil {
+			continue
+		}
+		waiting, busy := k.attaching[o.Name]
+		call := func() { k.done.Go(func() { k.call(fb, from, o, then) }) }
+		switch {
+		case busy && len(waiting) < maxAttaching:
+			k.attaching[o.Name] = append(waiting, call)
+		case !busy && len(k.attaching) < maxAttaching:
+			k.attaching[o.Name] = nil
+			call()
+		default:
+			k.e.count.ignored.Add(1)
+		}
+		return
+	}
+	then()
+}
+
+// call attaches to an offer, on a goroutine of its own, and goes on with then on that of
+// the keeper.
+func (k *keeper) call(fb Memory, from netip.Addr, o *resolve.UDOffer, then func()) {
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
-	if p, err = fb.Attach(ctx, pair.remote, o.Name, o.Key); err != nil {
-		return p, err
+	p, err := fb.Attach(ctx, from, o.Name, o.Key)
+	called := func() {
+		if err != nil {
+			k.e.log.Debug("attach to offer of memory", "peer", from, "error", err)
+		} else {
+			k.meet(from, p)
+		}
+		then()
+		if waiting := k.attaching[o.Name]; len(waiting) > 0 {
+			k.attaching[o.Name] = waiting[1:]
+			waiting[0]()
+			return
+		}
+		delete(k.attaching, o.Name)
 	}
-	if len(k.met) >= maxPeers {
-		clear(k.met)
+	select {
+	case k.jobs <- called:
+	case <-k.ctx.Done():
 	}
-	k.met[pair.remote] = p
-	return p, nil
+}
+
+// meet remembers that the peer at an address has offered memory.
+func (k *keeper) meet(at netip.Addr, p MemoryPeer) {
+	if _, known := k.met[at]; !known && len(k.met) >= maxPeers {
+		dropOne(k.met)
+	}
+	k.met[at] = p
 }
 
 // dropMemory forgets the ports of peers that are down. Among them are offers that were

@@ -203,12 +203,13 @@ func (m *machine) openShm(dir string) {
 	m.fabrics = append(m.fabrics, &memory{driven: m.drive(dev), shm: dev, offers: map[netip.Addr]*shm.Peer{}})
 }
 
-// memory is a Memory that lets no peer go. The keeper alone calls it.
+// memory is a Memory that lets no peer go. The keeper alone calls it, but for Attach.
 type memory struct {
 	driven
 	held     atomic.Int64 // users of its peers
 	shm      *shm.Device
 	offers   map[netip.Addr]*shm.Peer
+	mu       sync.Mutex // guards attached
 	attached []*shm.Peer
 }
 
@@ -234,6 +235,8 @@ func (m *memory) Known(key [16]byte) MemoryPeer {
 			return m.peer(p)
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, p := range m.attached {
 		if p.Key() == key && p.Err() == nil {
 			return m.peer(p)
@@ -247,6 +250,8 @@ func (m *memory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]
 	if err != nil {
 		return MemoryPeer{}, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.attached = append(m.attached, p)
 	return m.peer(p), nil
 }

@@ -107,8 +107,8 @@ func (e *engine) look(pair addrPair, q *resolve.Resolve, then func()) {
 		if e.stopped {
 			return
 		}
-		if len(e.ways) >= waysMost {
-			clear(e.ways)
+		if _, known := e.ways[pair]; !known && len(e.ways) >= waysMost {
+			e.forgetWays()
 		}
 		for _, w := range e.ways[pair].list { // what has been offered before stays good
 			if !w.gone() && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
@@ -122,17 +122,31 @@ func (e *engine) look(pair addrPair, q *resolve.Resolve, then func()) {
 	}
 }
 
+// forgetWays forgets the ways of one pair: the oldest ones of a peer that the resolver has
+// no use for, or the oldest.
+func (e *engine) forgetWays() {
+	var oldest addrPair
+	var at time.Time
+	useful := true
+	for pair, w := range e.ways {
+		state, _ := e.resolve.State(pair.remote)
+		if use := state != resolve.PeerStateUnknown; at.IsZero() || useful && !use || useful == use && w.at.Before(at) {
+			oldest, at, useful = pair, w.at, use
+		}
+	}
+	delete(e.ways, oldest)
+}
+
 // message takes a datagram of the datagram port.
 func (e *engine) message(local, from netip.AddrPort, b []byte) {
-	receive := func() { e.act(e.resolve.Receive(local, from, b, e.now)) }
-	q, err := resolve.ParseResolve(b)
-	if err != nil { // an answer, or none
-		receive()
-		return
-	}
-	e.look(addrPair{local.Addr(), from.Addr()}, &q, func() {
-		e.query = &q
-		receive()
+	e.act(e.resolve.Receive(local, from, b, e.now))
+}
+
+// answer answers a query of a peer, once the ways are known.
+func (e *engine) answer(a resolve.AnswerPeer) {
+	e.look(addrPair{a.Local.Addr(), a.From.Addr()}, &a.Query, func() {
+		e.query = &a.Query
+		e.act(e.resolve.Answer(a, e.now))
 		e.query = nil
 	})
 }
@@ -158,6 +172,8 @@ func (e *engine) act(list []resolve.ResolverAction) {
 			if err := e.sockets.send(a); err != nil {
 				e.log.Debug("send on the datagram port", "to", a.To, "error", err)
 			}
+		case resolve.AnswerPeer:
+			e.answer(a)
 		case resolve.ExpectPeer:
 			e.expect(a)
 		case resolve.ProvePeer:

@@ -16,7 +16,7 @@ import (
 // errNotHere means that this host has no way to a peer: no failure.
 var errNotHere = errors.New("no way to the peer from here")
 
-// queriesPerSecond bounds the look-ups that unknown hosts can cause.
+// queriesPerSecond bounds the messages of unknown hosts that the shard sees.
 const queriesPerSecond = 200
 
 // sockets are the sockets of the datagram port, one per family. They have no
@@ -26,11 +26,14 @@ type sockets struct {
 	limit *rate.Limiter
 	conns []*net.UDPConn
 	loops sync.WaitGroup
+
+	mu    sync.Mutex                      // guards asked
+	asked map[resolve.QueryNonce]struct{} // of the last queries: an answer with one passes the limit
 }
 
 // openSockets binds the port on all addresses, or on one.
 func openSockets(e *engine) (*sockets, error) {
-	s := &sockets{e: e, limit: rate.NewLimiter(queriesPerSecond, queriesPerSecond)}
+	s := &sockets{e: e, limit: rate.NewLimiter(queriesPerSecond, queriesPerSecond), asked: map[resolve.QueryNonce]struct{}{}}
 	for i, at := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if only := e.cfg.Only; only.IsValid() {
 			if only.Is4() != at.Is4() {
@@ -91,7 +94,7 @@ func (s *sockets) read(c *net.UDPConn) {
 			continue
 		}
 		local, ok := destination(oob[:on])
-		if !ok || n > resolve.MaxQueryLen || !s.limit.Allow() {
+		if !ok || n > resolve.MaxQueryLen || !s.answers(b[:n]) && !s.limit.Allow() {
 			s.e.count.ignored.Add(1)
 			continue
 		}
@@ -99,6 +102,41 @@ func (s *sockets) read(c *net.UDPConn) {
 		at := netip.AddrPortFrom(local, s.e.cfg.Port)
 		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 		s.e.s.Post(func() { s.e.unlessStopped(func(e *engine) { e.message(at, from, msg) }) })
+	}
+}
+
+// ask notes a query that is sent.
+func (s *sockets) ask(msg []byte) {
+	nonce, ok := resolve.QueryNonceOf(msg)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) >= waysMost { // most of them are over
+		dropOne(s.asked)
+	}
+	s.asked[nonce] = struct{}{}
+}
+
+// answers reports whether a message answers a query, once for each time that it was sent.
+func (s *sockets) answers(msg []byte) bool {
+	nonce, ok := resolve.AnswerNonceOf(msg)
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok = s.asked[nonce]
+	delete(s.asked, nonce)
+	return ok
+}
+
+// dropOne takes any entry out of a table.
+func dropOne[K comparable, V any](m map[K]V) {
+	for k := range m {
+		delete(m, k)
+		return
 	}
 }
 
@@ -124,6 +162,7 @@ func destination(oob []byte) (netip.Addr, bool) {
 // shard calls it: a full socket buffer loses the message. (A deadline would do
 // so too when the processors are busy: one that is over loses it untried.)
 func (s *sockets) send(m resolve.SendResolution) error {
+	s.ask(m.Bytes)
 	var oob []byte
 	var to unix.Sockaddr
 	if m.From.Is4() {

@@ -1,0 +1,139 @@
+package datagram
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
+)
+
+// stoppedName is the rendezvous of a gateway that was stopped: nothing ever answers there.
+const stoppedName = "stopped"
+
+// stoppedMemory is a Memory beside a stopped gateway.
+type stoppedMemory struct {
+	Memory
+	calls   *atomic.Int64 // to the stopped gateway
+	release chan struct{}
+}
+
+func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (MemoryPeer, error) {
+	if name != stoppedName {
+		return m.Memory.Attach(ctx, from, name, key)
+	}
+	m.calls.Add(1)
+	<-m.release
+	return MemoryPeer{}, errNotHere
+}
+
+// besideStopped starts host 1 anew, beside a stopped gateway.
+func (h *hosts) besideStopped() stoppedMemory {
+	s := stoppedMemory{calls: new(atomic.Int64), release: make(chan struct{})}
+	h.t.Cleanup(func() { close(s.release) })
+	h.stop(1)
+	h.edit = func(i int, list []Fabric) {
+		for j, fb := range list {
+			if m, ok := fb.(Memory); ok && i == 1 {
+				list[j] = stoppedMemory{m, s.calls, s.release}
+			}
+		}
+	}
+	h.start(1)
+	return s
+}
+
+// forged has host 1 receive a query that offers the memory of the stopped gateway.
+func (h *hosts) forged(from netip.AddrPort, key byte) {
+	e, to := h.engine(1), netip.AddrPortFrom(pairAddrs[1], h.port)
+	msg := resolve.AppendResolve(nil, &resolve.Resolve{
+		Nonce: resolve.QueryNonce{key}, MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, GatewayID: [16]byte{99}, HostID: e.cfg.HostID,
+		Target: to, Offers: []resolve.UDOffer{{Kind: negotiate.CarrierSHM, MTU: 4096, QPN: 7, QKey: 8, Name: stoppedName, Key: [16]byte{key}}},
+	})
+	e.s.Call(func() { e.message(to, from, msg) })
+}
+
+// idle waits until the keeper of host i has done what it had to.
+func (h *hosts) idle(i int) { h.fabrics(i, func([]Fabric) {}) }
+
+// TestForgedQueriesCostNothing: a query that is not answered does not reach the keeper.
+func TestForgedQueriesCostNothing(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	s := h.besideStopped()
+	e := h.engine(1)
+	h.forged(netip.AddrPortFrom(absent(1), h.port+1), 1) // the port of any user
+	e.s.Call(func() { e.resolve.SetKeys(negotiate.Keys{make([]byte, 32)}) })
+	h.forged(netip.AddrPortFrom(absent(2), h.port), 2) // no MAC
+	e.s.Call(func() { e.resolve.SetKeys(nil) })
+	h.g[1].off.Store(true)
+	h.forged(netip.AddrPortFrom(absent(3), h.port), 3)
+	h.g[1].off.Store(false)
+	h.idle(1)
+	e.s.Call(func() { require.Empty(t, e.ways) })
+	require.Zero(t, s.calls.Load())
+
+	h.forged(netip.AddrPortFrom(absent(4), h.port), 4)
+	require.Eventually(t, func() bool { return s.calls.Load() == 1 }, patience, time.Millisecond, "this one counts")
+}
+
+// TestStoppedGatewayHoldsUpNoOther: peers are found while a gateway that was named as the
+// owner of memory does not answer.
+func TestStoppedGatewayHoldsUpNoOther(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		kinds := []config.DeviceKind{config.DeviceShm}
+		if kind != config.DeviceShm {
+			kinds = append(kinds, kind)
+		}
+		h := newHosts(t, kinds...)
+		s := h.besideStopped()
+		for i := range 3 * maxAttaching {
+			h.forged(netip.AddrPortFrom(absent(i), h.port), byte(i+1))
+			h.idle(1)
+		}
+		require.EqualValues(t, 1, s.calls.Load(), "one at a time")
+		require.EqualValues(t, 2*maxAttaching-1, h.stats(1).Resolution.Ignored, "the others find too many that wait")
+		h.meet()
+		h.pass(0, h.ends(0, 4000, 53), []byte("x"))
+		require.Equal(t, config.CarrierShm, h.g[0].flows()[0].Carrier)
+	})
+}
+
+// TestAnswersPassTheFlood: the answer to a query counts, whatever else arrives.
+func TestAnswersPassTheFlood(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	h.engine(0).sockets.limit.SetBurst(0) // used up
+	h.want(0)
+	h.capable(0)
+	require.Zero(t, h.stats(0).Resolution.Asked, "nothing else is read")
+	require.Empty(t, h.engine(0).sockets.asked)
+}
+
+// TestWaysOfUseStay: those of hosts that only ask make room, one by one.
+func TestWaysOfUseStay(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	h.meet()
+	e := h.engine(0)
+	e.s.Call(func() {
+		for i := range waysMost {
+			e.ways[addrPair{pairAddrs[0], absent(i)}] = knownWays{at: e.now.Add(time.Duration(i) * time.Second)}
+		}
+	})
+	for i := range 10 {
+		done := make(chan struct{})
+		e.s.Call(func() { e.look(addrPair{pairAddrs[0], absent(waysMost + i)}, nil, func() { close(done) }) })
+		<-done
+	}
+	has := func(remote netip.Addr) (ok bool) {
+		e.s.Call(func() { _, ok = e.ways[addrPair{pairAddrs[0], remote}] })
+		return ok
+	}
+	require.True(t, has(pairAddrs[1]), "the peer")
+	require.True(t, has(absent(waysMost-1)), "of the last ones")
+	require.False(t, has(absent(0)), "the oldest")
+}

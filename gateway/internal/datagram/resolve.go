@@ -15,6 +15,8 @@ const (
 	trafficEvery = 100 * time.Millisecond
 	// waysFor is how long a port for a pair of addresses is taken for granted.
 	waysFor = time.Minute
+	// waysAgain is how long it is taken for granted that there is none.
+	waysAgain = time.Second
 	// waysMost bounds what is known of pairs.
 	waysMost = 2 * maxPeers
 )
@@ -97,7 +99,11 @@ func (e *engine) admit(local, peer netip.Addr) negotiate.Reason {
 // fresh reports whether the ways of a pair need no look.
 func (e *engine) fresh(pair addrPair) bool {
 	have, ok := e.ways[pair]
-	return ok && e.now.Sub(have.at) < waysFor && !slices.ContainsFunc(have.list, way.gone)
+	long := waysFor
+	if len(have.list) == 0 {
+		long = waysAgain
+	}
+	return ok && e.now.Sub(have.at) < long && !slices.ContainsFunc(have.list, way.gone)
 }
 
 // look has the keeper find the ways of a pair, and then calls then on the shard. q is the

@@ -182,6 +182,9 @@ func (g *gateway) Services() []admin.ServiceInfo { return g.env.Auto.List(time.N
 func (g *gateway) SetOff(off bool) error {
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
+	if g.heir != nil {
+		return g.heir.SetOff(off)
+	}
 	if err := g.steer.SetOff(off); err != nil {
 		return err
 	}

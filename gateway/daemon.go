@@ -270,8 +270,6 @@ func (d *daemon) open(ctx context.Context, p *posting) error {
 	}
 	if p.past == nil {
 		d.opts.Manager.Ready()
-	} else if err := g.SetOff(d.off()); err != nil {
-		return err
 	}
 	if p.asked != nil {
 		p.asked <- nil
@@ -280,13 +278,10 @@ func (d *daemon) open(ctx context.Context, p *posting) error {
 	return nil
 }
 
-// off reports whether an operator has switched gateways off.
-func (d *daemon) off() bool { return admin.NewOffFlag(d.cfg.StateDir).IsSet() }
-
 // up says that the gateway looks at connections, and what it has found.
 func (d *daemon) up(g *gateway) {
 	mode := g.cfg.Mode
-	if d.off() {
+	if g.off.Load() || admin.NewOffFlag(d.cfg.StateDir).IsSet() { // the admin server may not have told it yet
 		mode = config.ModeOff
 	}
 	var network, rdma []string

@@ -39,6 +39,9 @@ func (g *gateway) inherit(old *gateway) error {
 	g.logDropped, g.setLogLevel = old.logDropped, old.setLogLevel
 	g.applyLog(g.cfg.Log)
 	g.guard.Configure(g.cfg.Guard, g.totals())
+	if err := g.SetOff(old.off.Load()); err != nil { // on a full disk there is no file to tell
+		return fmt.Errorf("off switch: %w", err)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.nextID = old.nextID

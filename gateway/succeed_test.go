@@ -106,6 +106,42 @@ func TestDrainWhileReplaced(t *testing.T) {
 	}
 }
 
+// activated is a datapath that takes new connections.
+type activated struct{ retiring }
+
+func (activated) Activate() error { return nil }
+
+func (activated) HasNeighbour() bool { return false }
+
+// The kill switch of a gateway is that of the one in whose place it is, whatever the file said
+// when its datapath was opened: it is not there where the disk is full, and an operator may
+// remove it. What is asked of the one before counts for it.
+func TestInheritOff(t *testing.T) {
+	for _, off := range []bool{true, false} {
+		cfg := config.Config{Mode: config.ModeObserve, StateDir: t.TempDir()}.WithDefaults()
+		begin := func() (*gateway, *fakeSteering) {
+			steer := newFakeSteering()
+			g, err := newGateway(cfg, Host{Steering: steer, Beside: activated{}}, slog.New(slog.DiscardHandler))
+			require.NoError(t, err)
+			t.Cleanup(g.close)
+			return g, steer
+		}
+		old, _ := begin()
+		next, steer := begin()
+		require.NoError(t, old.SetOff(off))
+		require.NoError(t, steer.SetOff(!off))
+		require.NoError(t, next.inherit(old))
+		d := &daemon{cfg: cfg, log: old.log}
+		require.NoError(t, d.open(t.Context(), &posting{site: new(site), gateway: next}))
+		require.Equal(t, off, next.off.Load())
+		require.Equal(t, off, steer.off)
+
+		require.NoError(t, old.SetOff(!off), "until the next one is on the board")
+		require.Equal(t, !off, next.off.Load())
+		require.Equal(t, !off, steer.off)
+	}
+}
+
 // Attempts that fail are spaced, and tell each error once.
 func TestBackoff(t *testing.T) {
 	var b backoff

@@ -28,7 +28,7 @@ func (g *gateway) Yield() error {
 	if err := g.host.Beside.Retire(); err != nil {
 		return err
 	}
-	g.closeDatagrams()
+	g.yieldDatagrams()
 	for _, fb := range g.env.Fabrics {
 		if x, ok := fb.(carrier.Exclusive); ok {
 			if err := x.GiveUp(); err != nil {
@@ -47,10 +47,7 @@ func (g *gateway) TakeBack() error {
 			errs = append(errs, x.Reclaim())
 		}
 	}
-	g.openDatagrams()
-	g.reloading.Lock() // which changes the mode, too
-	g.settleDatagrams(g.mode())
-	g.reloading.Unlock()
+	g.takeBackDatagrams()
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
 }
 

@@ -18,6 +18,9 @@ const (
 	// look at every flow, unless the last one has found something to remove: an
 	// entry takes five seconds to become stale.
 	sweepEvery = 5
+	// portsEvery is how many chores pass between two attempts to have a port that
+	// another process has.
+	portsEvery = 5
 )
 
 // choreLoop removes stale entries from the steering and looks after garbage and
@@ -27,7 +30,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	defer tick.Stop()
 	var collector process.Garbage
 	var awake conn.Awake
-	for rest := 0; ; rest-- {
+	for rest, turn := 0, 1; ; rest, turn = rest-1, turn+1 {
 		collector.Tune()
 		if err := g.pool.Trim(time.Now()); err != nil {
 			g.log.Warn("give memory back", "error", err)
@@ -49,6 +52,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			if n == 0 {
 				rest = sweepEvery
 			}
+		}
+		if turn%portsEvery == 0 {
+			g.reopenDatagrams()
 		}
 		g.room.Note()
 		g.rollout.Grow(time.Now())

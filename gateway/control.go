@@ -46,9 +46,9 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
 	failed, active := false, false
-	if g.noDatagrams != nil {
+	if err := g.noDatagrams.Load(); err != nil {
 		failed = true
-		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port and start the gateway again", g.noDatagrams))
+		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port", *err))
 	}
 	for _, d := range g.devices() {
 		failed, active = failed || d.State == admin.DeviceFailed, active || d.State == admin.DeviceActive

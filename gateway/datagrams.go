@@ -15,14 +15,16 @@ import (
 // thousand, and must not displace connections.
 type pastDatagrams struct{ closed, native *admin.History }
 
-// openDatagrams starts the engine, unless no rule is about datagrams, the mode
-// touches nothing, the port is configured away or the host cannot steer them. An
-// engine that does not start is left out as a carrier is: datagrams stay native, and
-// the status says so.
-func (g *gateway) openDatagrams() {
+// openDatagrams starts the engine, unless it is there, no rule is about datagrams, the
+// mode touches nothing, the port is configured away or a successor's, or the host cannot
+// steer them. An engine that does not start is left out as a carrier is: datagrams stay
+// native, the status says so, and the chores try again.
+func (g *gateway) openDatagrams() (opened bool) {
+	g.opening.Lock()
+	defer g.opening.Unlock()
 	h := g.host
-	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() {
-		return
+	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() || g.dgrams.Load() != nil || g.yielded || g.stopping.Load() {
+		return false
 	}
 	e, err := datagram.Open(datagram.Config{
 		GatewayID: g.env.GatewayID, HostID: g.env.HostID, Port: g.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: g.cfg.OwnPorts(),
@@ -30,11 +32,26 @@ func (g *gateway) openDatagrams() {
 		Fabrics: paths.Fabrics(g.env.Fabrics, g.shards[0], g.cfg.HW), Gateway: datagramGateway{g}, Log: g.log,
 	})
 	if err != nil {
-		g.log.Warn("datagrams left out", "error", err)
-		g.noDatagrams = err
-		return
+		if g.noDatagrams.Swap(&err) == nil {
+			g.log.Warn("datagrams left out, until the port is free", "error", err)
+		}
+		return false
+	}
+	if g.noDatagrams.Swap(nil) != nil {
+		g.log.Info("datagrams are carried")
 	}
 	g.dgrams.Store(e)
+	return true
+}
+
+// reopenDatagrams starts an engine that is missing while the gateway serves.
+func (g *gateway) reopenDatagrams() {
+	if !g.openDatagrams() {
+		return
+	}
+	g.reloading.Lock() // which changes the mode, too
+	defer g.reloading.Unlock()
+	g.settleDatagrams(g.mode())
 }
 
 // settleDatagrams carries datagrams, or not, as mode, switch and drain say; g.reloading is
@@ -53,10 +70,23 @@ func (g *gateway) settleDatagrams(mode config.Mode) {
 	}
 }
 
-// closeDatagrams ends the engine while the gateway goes on.
-func (g *gateway) closeDatagrams() {
+// yieldDatagrams ends the engine while the gateway goes on, and leaves its port to a
+// successor.
+func (g *gateway) yieldDatagrams() {
+	g.opening.Lock()
+	defer g.opening.Unlock()
+	g.yielded = true
 	g.dgrams.Load().Leave()
 	g.dgrams.Store(nil)
+}
+
+// takeBackDatagrams undoes yieldDatagrams. Where a successor still has the port, the
+// chores do so later.
+func (g *gateway) takeBackDatagrams() {
+	g.opening.Lock()
+	g.yielded = false
+	g.opening.Unlock()
+	g.reopenDatagrams()
 }
 
 // datagramGateway is the gateway as the datagram engine sees it, and that engine as

@@ -16,7 +16,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/lab/loopback"
@@ -235,17 +234,14 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		p := newDatagramPair(t, kind)
 		p.meet(t)
 		p.pass(t, 0, "carried")
-		p.g[1].closeDatagrams()
+		p.g[1].host.Beside = activated{}
+		require.NoError(t, p.g[1].Yield())
 		require.Zero(t, p.g[1].dgrams.Load().Port())
 		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
-		for _, fb := range p.g[1].env.Fabrics {
-			if x, ok := fb.(carrier.Exclusive); ok {
-				require.NoError(t, x.GiveUp())
-				require.NoError(t, x.Reclaim())
-			}
-		}
+		p.g[1].reopenDatagrams()
+		require.Zero(t, p.g[1].dgrams.Load().Port(), "the port is a successor's")
 		require.NoError(t, p.d[1].ForgetDatagramPeer(pairAddrs[0], 0))
-		p.g[1].openDatagrams()
+		require.NoError(t, p.g[1].TakeBack())
 		require.NotZero(t, p.g[1].dgrams.Load().Port())
 		require.Eventually(t, func() bool {
 			p.ask(1)
@@ -295,7 +291,8 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 	}
 }
 
-// TestDatagramPortTaken: the gateway starts all the same, and says what is missing.
+// TestDatagramPortTaken: the gateway starts all the same, says what is missing, and carries
+// when the port is free, as everything else says.
 func TestDatagramPortTaken(t *testing.T) {
 	port := loopback.FreePort(t)
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
@@ -304,6 +301,37 @@ func TestDatagramPortTaken(t *testing.T) {
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
 	require.Nil(t, g.dgrams.Load())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
+	require.NoError(t, c.Close())
+	asked := make(chan admin.Status)
+	go func() { asked <- g.Status() }() // beside the chores
+	g.reopenDatagrams()
+	<-asked
+	require.Equal(t, port, g.dgrams.Load().Port())
+	require.Empty(t, g.Status().Degraded)
+}
+
+// TestDatagramPortOfASuccessor: what a successor that goes has not freed yet is taken back
+// later, and not by a gateway that has left, or stops.
+func TestDatagramPortOfASuccessor(t *testing.T) {
+	port := loopback.FreePort(t)
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
+	g.host.Beside = activated{}
+	require.NoError(t, g.Yield())
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, g.TakeBack())
+	require.Nil(t, g.dgrams.Load())
+	require.NoError(t, c.Close())
+	g.reopenDatagrams()
+	require.Equal(t, port, g.dgrams.Load().Port())
+
+	require.NoError(t, g.Yield())
+	g.reopenDatagrams()
+	require.Nil(t, g.dgrams.Load())
+	g.quiesce()
+	require.NoError(t, g.TakeBack())
+	require.Nil(t, g.dgrams.Load())
 }
 
 // TestOffAndOnKeepTheMode: they do not bring datagrams back that the mode keeps native.

@@ -66,7 +66,9 @@ type gateway struct {
 	peers         *peers.Table
 	trials        *policy.Trials
 	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
-	noDatagrams   error                           // why the engine could not be started
+	noDatagrams   atomic.Pointer[error]           // why the engine could not be started; nil: nothing keeps it
+	opening       sync.Mutex                      // held while dgrams is replaced; guards yielded
+	yielded       bool                            // the port of datagrams is a successor's
 	off, stopping atomic.Bool
 	legless       atomic.Bool // sockets for legs cannot be made
 	refusals      admission.Refusals
@@ -238,7 +240,9 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
+	g.opening.Lock() // behind a chore that opens it; later ones see that the gateway stops
 	g.dgrams.Load().Close()
+	g.opening.Unlock()
 	close(g.draining)
 	for _, f := range g.all() {
 		f.Cancel(negotiate.ReasonDrained)

@@ -45,6 +45,7 @@ type Soft struct {
 	units   []*SoftUnit
 	byAddr  map[netip.Addr]SoftPort
 	without string                   // why addresses are without a device; empty: all have one
+	patient time.Time                // until then the port of the configuration is waited for
 	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow
 	peers   map[softKey]*softPeer
 	former  map[*softPeer]struct{} // of devices that were given up: their memory is in use

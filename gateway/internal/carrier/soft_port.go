@@ -42,7 +42,7 @@ func (sf *Soft) openUnits(fresh []netip.Addr) error {
 	var errs []error
 	if len(free) > 0 {
 		err := sf.openUnit(free, port, "")
-		if errors.Is(err, unix.EADDRINUSE) {
+		if errors.Is(err, unix.EADDRINUSE) && !time.Now().Before(sf.patient) {
 			err = sf.openAlternate(free, heldBy(ports, port), err)
 		}
 		errs = append(errs, err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,6 +121,39 @@ func TestSoftIsRetried(t *testing.T) {
 	require.Equal(t, cfg.Soft.UDPPort, state().UDPPort)
 	_, err = s.soft.PortOf(besideAddrs[0])
 	require.NoError(t, err)
+}
+
+// TestSoftIsReclaimed: a port that a successor has not given up yet is waited for. Another
+// program that keeps it is made way for.
+func TestSoftIsReclaimed(t *testing.T) {
+	cfg := besideConfig(t)
+	cfg.Soft.UDPPort = loopback.FreePort(t)
+	s := openSide(t, cfg, always(besideAddrs[0]), nil)
+	for _, lasts := range []bool{false, true} {
+		require.NoError(t, s.soft.GiveUp())
+		taken, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], cfg.Soft.UDPPort).String())
+		require.NoError(t, err)
+		require.ErrorContains(t, s.soft.Reclaim(), "address already in use")
+		_, err = s.soft.PortOf(besideAddrs[0])
+		require.ErrorIs(t, err, ErrNoDevice)
+		require.Equal(t, admin.DeviceFailed, s.soft.Devices()[0].State)
+		want := cfg.Soft.UDPPort
+		if lasts {
+			want = cfg.Soft.AlternatePort.Port()
+			s.soft.mu.Lock()
+			s.soft.patient = time.Now()
+			s.soft.mu.Unlock()
+		} else {
+			require.NoError(t, taken.Close())
+		}
+		s.soft.retry()
+		at, err := s.soft.PortOf(besideAddrs[0])
+		require.NoError(t, err)
+		require.Equal(t, want, at.Unit.Port.UDPPort)
+		if lasts {
+			require.NoError(t, taken.Close())
+		}
+	}
 }
 
 // TestSoftFollowsAdapters: an adapter that comes after the device takes its packets;

@@ -49,7 +49,8 @@ func (sf *Soft) GiveUp() error {
 	return errors.Join(errs...)
 }
 
-// Reclaim implements Exclusive.
+// Reclaim implements Exclusive. Where a successor that ends still has the port, the device
+// opens later, and on the alternate port only if that lasts.
 func (sf *Soft) Reclaim() error {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -60,7 +61,12 @@ func (sf *Soft) Reclaim() error {
 	if len(sf.units) > 0 {
 		return nil // it was never given up
 	}
-	return sf.extend()
+	sf.patient = time.Now().Add(portTurn)
+	err := sf.extend()
+	if err != nil {
+		sf.without = err.Error() // retry opens it
+	}
+	return err
 }
 
 // busy reports whether a link has a queue pair.

@@ -189,8 +189,8 @@ func (p *Predecessor) keepBeating(beat func() error) {
 	}
 }
 
-// TakeOver lets new connections in and tells the predecessor so. When it refuses it
-// has taken everything back, and this gateway must go.
+// TakeOver lets new connections in and tells the predecessor so. When that refuses, this
+// gateway must go: the predecessor takes everything back behind Close.
 func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 	if p == nil {
 		return nil
@@ -202,19 +202,20 @@ func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 	if p.takeover == nil || p.alone {
 		return nil
 	}
-	defer p.Close()
 	err := p.reach(ctx, faults.TakeoverActivated)
 	if err == nil {
 		err = p.takeover.Leave(ctx, p.o.DrainTimeout, p.o.Main)
 	}
 	if died(ctx, err) {
 		p.log.Warn("the gateway that was taken over from has died", "error", err)
+		p.Close()
 		return nil
 	}
 	if err != nil { // it goes on: it restores what it has found, and not we
 		return fmt.Errorf("take over: %w", errors.Join(err, b.Retire()))
 	}
 	p.log.Info("taken over")
+	p.Close()
 	return nil
 }
 
@@ -223,7 +224,8 @@ func (p *Predecessor) stopBeating() {
 	p.beats.Wait()
 }
 
-// Close gives up a takeover that has not come to its end.
+// Close gives up a takeover that has not come to its end. It comes when this gateway has
+// freed all that the predecessor takes back.
 func (p *Predecessor) Close() {
 	if p == nil {
 		return

@@ -19,6 +19,7 @@ type fakeGateway struct {
 	admin.Control
 	admin.MetricsSource
 	draining *admin.DrainInfo
+	back     chan struct{} // told of TakeBack
 }
 
 func (f *fakeGateway) Status() admin.Status { return admin.Status{} }
@@ -31,10 +32,16 @@ func (f *fakeGateway) Neighbour() (ebpf.Neighbour, error) {
 
 func (f *fakeGateway) SetOff(bool) error { return nil }
 
-// serve has a gateway answer beside the admin socket of a configuration.
+func (*fakeGateway) Yield() error { return nil }
+
+func (f *fakeGateway) TakeBack() error {
+	close(f.back)
+	return nil
+}
+
+// serve has a gateway answer on the admin socket of a configuration.
 func (f *fakeGateway) serve(t *testing.T, cfg config.Config) {
 	t.Helper()
-	cfg.Admin += config.DrainingSuffix
 	s, err := admin.Listen(cfg, "1.2.3", nil)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -62,7 +69,9 @@ func TestBeginBeside(t *testing.T) {
 			dir := t.TempDir()
 			cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
 			if tt.beside != nil {
-				tt.beside.serve(t, cfg)
+				beside := cfg
+				beside.Admin += config.DrainingSuffix
+				tt.beside.serve(t, beside)
 			}
 			for _, o.TakeOver = range []bool{false, true} {
 				p, server, err := Begin(t.Context(), cfg, o)
@@ -79,6 +88,39 @@ func TestBeginBeside(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fakeDatapath is one beside that of a predecessor.
+type fakeDatapath struct{ retired bool }
+
+func (d *fakeDatapath) Activate() error { d.retired = false; return nil }
+
+func (d *fakeDatapath) Retire() error { d.retired = true; return nil }
+
+// TestTakeOverGivenUp: the other gateway takes everything back when this one has freed it.
+func TestTakeOverGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
+	old := &fakeGateway{back: make(chan struct{})}
+	old.serve(t, cfg)
+	p, server, err := Begin(t.Context(), cfg, Options{Logger: slog.New(slog.DiscardHandler), TakeOver: true, BeatEvery: time.Hour})
+	require.NoError(t, err)
+	require.Nil(t, server)
+	server, err = p.Yield(t.Context(), cfg, func() error { return nil })
+	require.NoError(t, err)
+	told, cancel := context.WithCancel(t.Context())
+	cancel() // to end, while it makes its gateway
+	b := &fakeDatapath{retired: true}
+	require.ErrorIs(t, p.TakeOver(told, b), context.Canceled)
+	require.True(t, b.retired)
+	require.NoError(t, server.Close())
+	select {
+	case <-p.takeover.Done:
+		t.Fatal("the other gateway takes back what is not free")
+	default:
+	}
+	p.Close() // behind the ports
+	<-old.back
 }
 
 // TestKeepBeating: a successor that hangs is late early enough for its guardian to end it

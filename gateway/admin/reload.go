@@ -31,8 +31,8 @@ type Successor interface {
 const successorLimit = TakeoverLimit + 30*time.Second
 
 // leftPatience is for the last step of a takeover, which may end this gateway at once, before
-// the step has come to its own end.
-const leftPatience = adminStopTimeout / 2
+// the step has come to its own end, and for the successor to let new connections in behind it.
+const leftPatience = adminStopTimeout / 3
 
 var errSuccessorLate = errors.New("the new gateway has not taken over in time")
 
@@ -97,7 +97,8 @@ func (s *Server) besideOld(err error) error {
 		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, s.socket.path+config.DrainingSuffix)
 }
 
-// awaitSuccessor waits until this gateway has left new connections to the successor.
+// awaitSuccessor waits until this gateway has left new connections to the successor, which
+// lets them in.
 func (s *Server) awaitSuccessor(next Successor) error {
 	defer next.Release()
 	limit := time.NewTimer(successorLimit)
@@ -113,10 +114,14 @@ func (s *Server) awaitSuccessor(next Successor) error {
 	}
 	select {
 	case <-s.succession.left:
-		return nil
 	case <-time.After(leftPatience):
 		return err
 	}
+	select {
+	case <-s.succession.heir:
+	case <-time.After(leftPatience):
+	}
+	return nil
 }
 
 // Reload has the daemon read its configuration again, or a new gateway take over if the

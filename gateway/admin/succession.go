@@ -47,9 +47,12 @@ type succession struct {
 	state successionState
 	token string
 	left  chan struct{} // closed when state becomes left
+	heir  chan struct{} // closed behind left, when the successor lets new connections in
 }
 
-func newSuccession() *succession { return &succession{left: make(chan struct{})} }
+func newSuccession() *succession {
+	return &succession{left: make(chan struct{}), heir: make(chan struct{})}
+}
 
 // busy reports whether a takeover is under way or done.
 func (s *succession) busy() bool {

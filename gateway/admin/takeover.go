@@ -49,7 +49,8 @@ type takeoverStep struct {
 }
 
 // postTakeover begins a takeover and holds it while the request lasts: when the
-// successor goes before the last step, whatever the way, all is taken back.
+// successor goes before the last step, whatever the way, all is taken back. Behind it
+// the successor ends the request when it lets new connections in.
 func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
 	if err := readRequest(r, &struct{}{}); err != nil {
 		writeError(w, http.StatusBadRequest, "takeover: "+err.Error())
@@ -79,6 +80,11 @@ func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
 	defer limit.Stop()
 	select {
 	case <-s.succession.left:
+		select {
+		case <-r.Context().Done():
+		case <-time.After(leftPatience):
+		}
+		close(s.succession.heir)
 	case <-r.Context().Done():
 		s.log.Warn("takeover given up by the other process")
 	case <-limit.C:

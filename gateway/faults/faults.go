@@ -32,10 +32,10 @@ func Steps() []string {
 
 // The steps of a takeover, at which a test has the successor die.
 const (
-	TakeoverOpened    = "opened"  // its datapath is open, under its guardian
-	TakeoverYielded   = "yielded" // the other gateway has yielded
-	TakeoverActivated = "active"  // new connections are its own, and the other one does not know
+	TakeoverOpened  = "opened"  // its datapath is open, under its guardian
+	TakeoverYielded = "yielded" // the other gateway has yielded
+	TakeoverBuilt   = "built"   // it is complete, and the other one has not left
 )
 
 // TakeoverSteps lists the steps of a takeover.
-func TakeoverSteps() []string { return []string{TakeoverOpened, TakeoverYielded, TakeoverActivated} }
+func TakeoverSteps() []string { return []string{TakeoverOpened, TakeoverYielded, TakeoverBuilt} }

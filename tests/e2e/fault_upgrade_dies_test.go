@@ -34,7 +34,7 @@ func (c upgradeDeath) name() string {
 }
 
 func upgradeDeaths() (cells []upgradeDeath) {
-	for _, step := range []string{"opened", "yielded", "active", "left"} {
+	for _, step := range []string{"opened", "yielded", "built", "left"} {
 		for _, victim := range []string{"old daemon", "old guardian", "old both", "new daemon", "new guardian", "new both"} {
 			for _, host := range []string{"h1", "h2"} {
 				cells = append(cells, upgradeDeath{step, victim, host, syscall.SIGKILL})
@@ -42,7 +42,7 @@ func upgradeDeaths() (cells []upgradeDeath) {
 		}
 	}
 	return append(cells,
-		upgradeDeath{"yielded", "new daemon", "h1", syscall.SIGTERM}, upgradeDeath{"active", "new daemon", "h2", syscall.SIGTERM},
+		upgradeDeath{"yielded", "new daemon", "h1", syscall.SIGTERM}, upgradeDeath{"built", "new daemon", "h2", syscall.SIGTERM},
 		upgradeDeath{"yielded", "new daemon", "h2", syscall.SIGSTOP}, upgradeDeath{"yielded", "old daemon", "h1", syscall.SIGSTOP})
 }
 

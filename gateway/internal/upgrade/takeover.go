@@ -50,11 +50,8 @@ type Options struct {
 	Faults faults.Injector
 }
 
-// Activator is the part of the datapath by which two gateways share a host.
-type Activator interface {
-	Activate() error
-	Retire() error
-}
+// Activator is the datapath of a gateway beside another one: it lets new connections in.
+type Activator interface{ Activate() error }
 
 // Predecessor is the gateway beside which this one starts. A nil one stands for
 // none.
@@ -189,33 +186,40 @@ func (p *Predecessor) keepBeating(beat func() error) {
 	}
 }
 
-// TakeOver lets new connections in and tells the predecessor so. When that refuses, this
-// gateway must go: the predecessor takes everything back behind Close.
+// TakeOver has the predecessor leave new connections to this gateway, and lets them in behind
+// that: none is this gateway's when it is refused. Then it must go: the predecessor takes
+// everything back behind Close.
 func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 	if p == nil {
 		return nil
 	}
-	p.stopBeating()
-	if err := b.Activate(); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.takeover == nil || p.alone {
-		return nil
+	p.stopBeating()
+	if p.takeover != nil && !p.alone {
+		if err := p.succeed(ctx); err != nil {
+			return fmt.Errorf("take over: %w", err)
+		}
+		defer p.Close() // which says that new connections are let in
 	}
-	err := p.reach(ctx, faults.TakeoverActivated)
+	return b.Activate()
+}
+
+// succeed is the last step.
+func (p *Predecessor) succeed(ctx context.Context) error {
+	err := p.reach(ctx, faults.TakeoverBuilt)
 	if err == nil {
 		err = p.takeover.Leave(ctx, p.o.DrainTimeout, p.o.Main)
 	}
-	if died(ctx, err) {
+	switch {
+	case err == nil:
+		p.log.Info("taken over")
+	case died(ctx, err):
 		p.log.Warn("the gateway that was taken over from has died", "error", err)
-		p.Close()
-		return nil
+	default: // it goes on: it restores what it has found, and not we
+		return err
 	}
-	if err != nil { // it goes on: it restores what it has found, and not we
-		return fmt.Errorf("take over: %w", errors.Join(err, b.Retire()))
-	}
-	p.log.Info("taken over")
-	p.Close()
 	return nil
 }
 

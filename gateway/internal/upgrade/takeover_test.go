@@ -2,7 +2,10 @@ package upgrade
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +22,9 @@ type fakeGateway struct {
 	admin.Control
 	admin.MetricsSource
 	draining *admin.DrainInfo
-	back     chan struct{} // told of TakeBack
+	admin    string        // where it answers
+	back     chan struct{} // closed by TakeBack
+	leave    func() error
 }
 
 func (f *fakeGateway) Status() admin.Status { return admin.Status{} }
@@ -34,6 +39,8 @@ func (f *fakeGateway) SetOff(bool) error { return nil }
 
 func (*fakeGateway) Yield() error { return nil }
 
+func (f *fakeGateway) Leave(context.Context, time.Duration, int) error { return f.leave() }
+
 func (f *fakeGateway) TakeBack() error {
 	close(f.back)
 	return nil
@@ -42,6 +49,7 @@ func (f *fakeGateway) TakeBack() error {
 // serve has a gateway answer on the admin socket of a configuration.
 func (f *fakeGateway) serve(t *testing.T, cfg config.Config) {
 	t.Helper()
+	f.admin = cfg.Admin
 	s, err := admin.Listen(cfg, "1.2.3", nil)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -91,28 +99,70 @@ func TestBeginBeside(t *testing.T) {
 }
 
 // fakeDatapath is one beside that of a predecessor.
-type fakeDatapath struct{ retired bool }
+type fakeDatapath struct{ active atomic.Bool }
 
-func (d *fakeDatapath) Activate() error { d.retired = false; return nil }
+func (d *fakeDatapath) Activate() error {
+	d.active.Store(true)
+	return nil
+}
 
-func (d *fakeDatapath) Retire() error { d.retired = true; return nil }
-
-// TestTakeOverGivenUp: the other gateway takes everything back when this one has freed it.
-func TestTakeOverGivenUp(t *testing.T) {
+// yielded is a successor of a gateway at the last step, with its admin server.
+func (f *fakeGateway) yielded(t *testing.T) (*Predecessor, *admin.Server) {
+	t.Helper()
 	dir := t.TempDir()
 	cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
-	old := &fakeGateway{back: make(chan struct{})}
-	old.serve(t, cfg)
+	f.serve(t, cfg)
 	p, server, err := Begin(t.Context(), cfg, Options{Logger: slog.New(slog.DiscardHandler), TakeOver: true, BeatEvery: time.Hour})
 	require.NoError(t, err)
 	require.Nil(t, server)
 	server, err = p.Yield(t.Context(), cfg, func() error { return nil })
 	require.NoError(t, err)
+	return p, server
+}
+
+// TestTakeOver: connections are let in when the other gateway has left them, or has died,
+// and not before.
+func TestTakeOver(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refuses error
+		dies    bool
+	}{"leaves": {}, "refuses": {refuses: errors.New("map full")}, "dies": {dies: true}} {
+		t.Run(name, func(t *testing.T) {
+			var b fakeDatapath
+			old := &fakeGateway{back: make(chan struct{}), leave: func() error {
+				if b.active.Load() {
+					return errors.New("connections are let in")
+				}
+				return tt.refuses
+			}}
+			p, server := old.yielded(t)
+			if tt.dies {
+				require.NoError(t, os.Remove(old.admin+config.DrainingSuffix))
+			}
+			err := p.TakeOver(t.Context(), &b)
+			require.NoError(t, server.Close())
+			p.Close()
+			if tt.refuses == nil {
+				require.NoError(t, err)
+				require.True(t, b.active.Load())
+				return
+			}
+			require.ErrorContains(t, err, "map full")
+			require.False(t, b.active.Load())
+			<-old.back
+		})
+	}
+}
+
+// TestTakeOverGivenUp: the other gateway takes everything back when this one has freed it.
+func TestTakeOverGivenUp(t *testing.T) {
+	old := &fakeGateway{back: make(chan struct{})}
+	p, server := old.yielded(t)
 	told, cancel := context.WithCancel(t.Context())
 	cancel() // to end, while it makes its gateway
-	b := &fakeDatapath{retired: true}
-	require.ErrorIs(t, p.TakeOver(told, b), context.Canceled)
-	require.True(t, b.retired)
+	var b fakeDatapath
+	require.ErrorIs(t, p.TakeOver(told, &b), context.Canceled)
+	require.False(t, b.active.Load())
 	require.NoError(t, server.Close())
 	select {
 	case <-p.takeover.Done:

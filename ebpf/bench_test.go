@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 	"github.com/smcgw/smcgw/packet"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"

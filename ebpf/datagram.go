@@ -8,7 +8,7 @@ import (
 
 	bpf "github.com/cilium/ebpf"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // DatagramPeer is what the gateway knows about the datagrams of a peer.

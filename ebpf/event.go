@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // EventKind says what an [Event] is about.

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Offsets in struct __sk_buff, and a tag of redirect.h.

@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // fileOf wraps a descriptor that a test opened.

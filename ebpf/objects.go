@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // objects are the loaded maps and programs.

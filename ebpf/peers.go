@@ -8,7 +8,7 @@ import (
 
 	bpf "github.com/cilium/ebpf"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Peer is what is remembered about a destination (client) or source (server).

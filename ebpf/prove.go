@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 	"github.com/smcgw/smcgw/ebpf/internal/proof"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Until a connection of our own has come through on a device and family (package

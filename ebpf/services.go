@@ -8,7 +8,7 @@ import (
 
 	bpf "github.com/cilium/ebpf"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // ServiceState is what happens to new connections of a service that a rule with

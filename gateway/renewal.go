@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -22,10 +21,10 @@ func (g *gateway) Successor(always bool) (admin.Successor, error) {
 }
 
 // Leave implements admin.Control. From here on the successor speaks for the service.
-func (g *gateway) Leave(ctx context.Context, timeout time.Duration, main int) error {
+func (g *gateway) Leave(still func() error, timeout time.Duration, main int) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := ctx.Err(); err != nil { // the successor has waited too long, and has retired
+	if err := still(); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {

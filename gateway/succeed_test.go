@@ -205,9 +205,7 @@ func TestLateLeave(t *testing.T) {
 	g, err := newGateway(config.Config{Mode: config.ModeObserve}.WithDefaults(), Host{Steering: newFakeSteering(), Beside: retiring{}}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(g.close)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, g.Leave(gone, time.Second, 0), context.Canceled)
+	require.ErrorIs(t, g.Leave(func() error { return errStopping }, time.Second, 0), errStopping)
 	require.Zero(t, g.steer.(*fakeSteering).refused)
 	require.Nil(t, g.Draining())
 }

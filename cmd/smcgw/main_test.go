@@ -444,7 +444,7 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 }
 
 // Leave implements admin.Control.
-func (d *fakeDaemon) Leave(_ context.Context, timeout time.Duration, _ int) error {
+func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) error {
 	_, err := d.Drain(timeout)
 	return err
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -98,8 +97,8 @@ func (b *Board) Yield() error { return b.now().Yield() }
 func (b *Board) TakeBack() error { return b.now().TakeBack() }
 
 // Leave implements Control.
-func (b *Board) Leave(ctx context.Context, timeout time.Duration, main int) error {
-	return b.now().Leave(ctx, timeout, main)
+func (b *Board) Leave(still func() error, timeout time.Duration, main int) error {
+	return b.now().Leave(still, timeout, main)
 }
 
 // Totals implements MetricsSource.

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"time"
 )
 
@@ -85,9 +84,9 @@ type successions interface {
 	Yield() error
 	TakeBack() error
 	// Leave leaves new connections to the successor for good, and drains. A service
-	// manager is to watch the process main; 0: it is not known. It fails, and changes
-	// nothing, when ctx has ended before it begins.
-	Leave(ctx context.Context, timeout time.Duration, main int) error
+	// manager is to watch the process main; 0: it is not known. It asks still, right
+	// before, whether the successor waits for that: if not, it fails and changes nothing.
+	Leave(still func() error, timeout time.Duration, main int) error
 }
 
 // renewals is the part of [Control] that has another configuration, or program, take effect.

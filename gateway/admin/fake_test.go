@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -35,8 +34,6 @@ type fakeControl struct {
 	steps     []string
 	// beats: the datapath does.
 	beats bool
-	// late: Leave begins when its caller has gone.
-	late bool
 	// main is what Leave was told; next is what Successor starts.
 	main int
 	next *fakeSuccessor
@@ -193,10 +190,9 @@ func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
 }
 
 func (f *fakeControl) Yield() error { return f.step("yield") }
-func (f *fakeControl) Leave(ctx context.Context, timeout time.Duration, main int) error {
-	if f.late {
-		<-ctx.Done()
-		return ctx.Err()
+func (f *fakeControl) Leave(still func() error, timeout time.Duration, main int) error {
+	if err := still(); err != nil {
+		return err
 	}
 	_, err := f.Drain(timeout)
 	f.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // takeoverSchema is the schema of [TakeoverOffer].
@@ -186,8 +187,22 @@ func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return err
 		}
-		return s.ctl.Leave(r.Context(), timeout, mainOf(r))
+		return s.ctl.Leave(func() error { return awaited(r) }, timeout, mainOf(r))
 	})
+}
+
+// errLate is returned for a last step that its successor does not wait for any more.
+var errLate = errors.New("too late: the new gateway has given up")
+
+// awaited returns an error when a successor may have given up waiting for an answer. That
+// of a version before this one tells no time; the end of its connection comes later than
+// what it has sent.
+func awaited(r *http.Request) error {
+	until, err := strconv.ParseUint(r.URL.Query().Get("until"), 10, 64)
+	if err == nil && ktime.Now() > until {
+		return errLate
+	}
+	return r.Context().Err()
 }
 
 // mainOf is the process by which a service manager knows the successor. Successors of

@@ -7,26 +7,32 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // errRefused is returned when a daemon does not do what it is asked for now.
 var errRefused = errors.New("refused by the daemon")
 
 // takeoverPatience bounds a step of a takeover; the longest moves connections to
-// another carrier.
+// another carrier. Behind that the old gateway does not begin its last step any more.
 const takeoverPatience = 30 * time.Second
+
+// commitPatience is for the answer of a gateway that has begun to leave in time.
+const commitPatience = 5 * time.Second
 
 // Takeover is the successor's end of a takeover under way.
 type Takeover struct {
 	Offer TakeoverOffer
 
 	admin  string
+	lease  time.Duration // how long the old gateway may wait before it leaves
 	cancel context.CancelFunc
 	once   sync.Once
 	Done   chan struct{}
@@ -55,7 +61,7 @@ func (c *Client) TakeOver(ctx context.Context) (*Takeover, error) {
 		cancel()
 		return nil, err
 	}
-	t := &Takeover{Offer: offer, admin: c.path, cancel: cancel, Done: make(chan struct{})}
+	t := &Takeover{Offer: offer, admin: c.path, lease: takeoverPatience, cancel: cancel, Done: make(chan struct{})}
 	go t.watch(resp.Body)
 	return t, nil
 }
@@ -78,18 +84,20 @@ func (t *Takeover) watch(body io.ReadCloser) {
 // Yield has the old gateway leave new connections alone and give up what only one
 // gateway can have: ports, admin socket.
 func (t *Takeover) Yield(ctx context.Context) error {
-	return t.step(ctx, t.admin, "/v1/takeover/yield", takeoverStep{Token: t.Offer.Token})
+	return t.step(ctx, takeoverPatience, t.admin, "/v1/takeover/yield", takeoverStep{Token: t.Offer.Token})
 }
 
 // Leave ends the takeover: new connections are ours from now on. The old gateway
 // serves its own for drain at most; 0: what its configuration says. Its service manager
-// is to watch the process main from now on.
+// is to watch the process main from now on. It is told until when it may do so: one that
+// stands still must not leave to a successor that has gone.
 func (t *Takeover) Leave(ctx context.Context, drain time.Duration, main int) error {
-	return t.step(ctx, t.admin+config.DrainingSuffix, "/v1/takeover/leave?main="+strconv.Itoa(main), takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
+	q := url.Values{"main": {strconv.Itoa(main)}, "until": {strconv.FormatUint(ktime.Now()+uint64(t.lease), 10)}}
+	return t.step(ctx, t.lease+commitPatience, t.admin+config.DrainingSuffix, "/v1/takeover/leave?"+q.Encode(), takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
 }
 
-func (t *Takeover) step(ctx context.Context, socket, path string, s takeoverStep) error {
-	ctx, cancel := context.WithTimeout(ctx, takeoverPatience)
+func (t *Takeover) step(ctx context.Context, patience time.Duration, socket, path string, s takeoverStep) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c := NewClient(socket)
 	defer c.Close()

@@ -39,7 +39,7 @@ func (f *fakeGateway) SetOff(bool) error { return nil }
 
 func (*fakeGateway) Yield() error { return nil }
 
-func (f *fakeGateway) Leave(context.Context, time.Duration, int) error { return f.leave() }
+func (f *fakeGateway) Leave(func() error, time.Duration, int) error { return f.leave() }
 
 func (f *fakeGateway) TakeBack() error {
 	close(f.back)

@@ -34,6 +34,8 @@ type fakeControl struct {
 	steps     []string
 	// beats: the datapath does.
 	beats bool
+	// back is called by TakeBack.
+	back func()
 	// main is what Leave was told; next is what Successor starts.
 	main int
 	next *fakeSuccessor
@@ -233,7 +235,15 @@ func (f *fakeControl) Successor(always bool) (Successor, error) {
 	return f.next, f.fail
 }
 
-func (f *fakeControl) TakeBack() error { return f.step("take back") }
+func (f *fakeControl) TakeBack() error {
+	f.mu.Lock()
+	back := f.back
+	f.mu.Unlock()
+	if back != nil {
+		back()
+	}
+	return f.step("take back")
+}
 
 func (f *fakeControl) step(name string) error {
 	f.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,9 +29,18 @@ type adminSocket struct {
 	gid  uint32 // group of the socket, whose members may read
 	file os.FileInfo
 
-	mu   sync.Mutex // guards everything below
-	at   string     // where it is: path, or beside it while this gateway drains
+	aside atomic.Bool // it is beside its path, while this gateway drains; written under mu
+
+	mu   sync.Mutex // held while it is moved; guards lock
 	lock *os.File   // nil while it is aside
+}
+
+// at is where it is found.
+func (s *adminSocket) at() string {
+	if s.aside.Load() {
+		return s.path + config.DrainingSuffix
+	}
+	return s.path
 }
 
 // listenAdminSocket binds path. A lock beside it, which the kernel drops with its
@@ -61,7 +71,7 @@ func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 		_ = lock.Close()
 		return nil, err
 	}
-	s := &adminSocket{UnixListener: l, path: path, at: path, lock: lock, gid: gid}
+	s := &adminSocket{UnixListener: l, path: path, lock: lock, gid: gid}
 	if s.file, err = os.Lstat(path); err != nil {
 		return nil, errors.Join(fmt.Errorf("look at admin socket: %w", err), s.Close())
 	}
@@ -87,18 +97,14 @@ func (s *adminSocket) moveAside() error {
 	if err := os.Link(s.path, aside); err != nil {
 		return err
 	}
-	s.at = aside
+	s.aside.Store(true)
 	err := s.lock.Close()
 	s.lock = nil
 	return err
 }
 
 // inPlace reports whether it is found where it was made.
-func (s *adminSocket) inPlace() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.at == s.path
-}
+func (s *adminSocket) inPlace() bool { return !s.aside.Load() }
 
 // How long it may take a killed process to give up its locks. A gateway that is
 // started next does not see that the old one is dying; a successor knows that it
@@ -121,7 +127,7 @@ func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 func (s *adminSocket) moveBack(patience time.Duration) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.at == s.path {
+	if s.inPlace() {
 		return nil
 	}
 	if s.lock == nil {
@@ -130,14 +136,14 @@ func (s *adminSocket) moveBack(patience time.Duration) (err error) {
 		}
 	}
 	if s.isAt(s.path) { // rename does nothing to two names of one file
-		err = os.Remove(s.at)
+		err = os.Remove(s.at())
 	} else {
-		err = os.Rename(s.at, s.path)
+		err = os.Rename(s.at(), s.path)
 	}
 	if err != nil {
 		return err
 	}
-	s.at = s.path
+	s.aside.Store(false)
 	return nil
 }
 
@@ -246,8 +252,8 @@ func (s *adminSocket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	errs := []error{s.UnixListener.Close()}
-	if s.isAt(s.at) {
-		errs = append(errs, os.Remove(s.at))
+	if s.isAt(s.at()) {
+		errs = append(errs, os.Remove(s.at()))
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())

@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 var (
@@ -18,7 +19,7 @@ var (
 )
 
 // successionState is how far another process is with taking over.
-type successionState uint8
+type successionState uint32
 
 // The states of a succession.
 //
@@ -43,8 +44,9 @@ const (
 // come next. Methods that do something hold mu, so that a successor that dies is
 // dealt with behind it.
 type succession struct {
+	at atomic.Uint32 // a successionState; written under mu, read without: what is done may take seconds
+
 	mu    sync.Mutex // guards everything below
-	state successionState
 	token string
 	left  chan struct{} // closed when state becomes left
 	heir  chan struct{} // closed behind left, when the successor lets new connections in
@@ -54,27 +56,29 @@ func newSuccession() *succession {
 	return &succession{left: make(chan struct{}), heir: make(chan struct{})}
 }
 
+// state is how far a takeover is: what is being done counts when it is done.
+func (s *succession) state() successionState { return successionState(s.at.Load()) }
+
+// become changes the state; mu is held.
+func (s *succession) become(next successionState) { s.at.Store(uint32(next)) }
+
 // busy reports whether a takeover is under way or done.
-func (s *succession) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state != successionAlone
-}
+func (s *succession) busy() bool { return s.state() != successionAlone }
 
 // underWay reports whether a successor is between its first step and its last.
 func (s *succession) underWay() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state == successionClaimed || s.state == successionYielded
+	now := s.state()
+	return now == successionClaimed || now == successionYielded
 }
 
 // claim begins a takeover for the holder of token.
 func (s *succession) claim(token string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch s.state {
+	switch s.state() {
 	case successionAlone:
-		s.state, s.token = successionClaimed, token
+		s.token = token
+		s.become(successionClaimed)
 		return nil
 	case successionLeft:
 		return ErrDraining
@@ -88,13 +92,13 @@ func (s *succession) claim(token string) error {
 func (s *succession) step(token string, from, to successionState, do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != from || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+	if s.state() != from || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
 		return errNotSuccessor
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	s.state = to
+	s.become(to)
 	if to == successionLeft {
 		close(s.left)
 	}
@@ -106,20 +110,21 @@ func (s *succession) step(token string, from, to successionState, do func() erro
 func (s *succession) lost(token string, takeBack func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.token != token || s.state == successionLeft || s.state == successionAlone {
+	if s.token != token || !s.underWay() {
 		return
 	}
-	if s.state == successionYielded {
+	if s.state() == successionYielded {
 		takeBack()
 	}
-	s.state, s.token = successionAlone, ""
+	s.token = ""
+	s.become(successionAlone)
 }
 
 // restore does what makes everything ours again, unless it is a successor's by now.
 func (s *succession) restore(do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == successionYielded || s.state == successionLeft {
+	if now := s.state(); now == successionYielded || now == successionLeft {
 		return nil
 	}
 	return do()

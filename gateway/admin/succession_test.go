@@ -53,7 +53,11 @@ func TestSuccessionModel(t *testing.T) {
 			"lost": func(t *rapid.T) {
 				token := who.Draw(t, "token")
 				before := m.taken
-				m.s.lost(token, func() { m.taken++ })
+				m.s.lost(token, func() {
+					m.taken++
+					require.True(t, m.s.busy(), "and is asked meanwhile")
+					require.True(t, m.s.underWay())
+				})
 				if token != m.holder || m.state == successionAlone || m.state == successionLeft {
 					require.Equal(t, before, m.taken)
 					return
@@ -74,7 +78,7 @@ func TestSuccessionModel(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				require.Equal(t, m.state, m.s.state)
+				require.Equal(t, m.state, m.s.state())
 				require.Equal(t, m.state != successionAlone, m.s.busy())
 				select {
 				case <-m.s.left:

@@ -126,10 +126,12 @@ func (s *Server) yield() error {
 	return nil
 }
 
-// takeBack undoes yield, or as much of it as was done. reclaimLoop does what cannot be
-// done yet.
+// takeBack undoes yield, or as much of it as was done: connections first, since the
+// successor may keep the socket's place for a while. reclaimLoop does what cannot be done
+// yet.
 func (s *Server) takeBack() {
 	s.reuse(true)
+	errBack := s.ctl.TakeBack()
 	err := s.reclaim(successorPatience)
 	if err != nil {
 		select {
@@ -137,7 +139,7 @@ func (s *Server) takeBack() {
 		default:
 		}
 	}
-	if err = errors.Join(err, s.ctl.TakeBack()); err != nil {
+	if err = errors.Join(errBack, err); err != nil {
 		s.log.Error("after a takeover that failed not all is as it was", "error", err)
 		return
 	}

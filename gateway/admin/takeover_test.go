@@ -294,6 +294,39 @@ func TestTakeoverIsTakenBackFromASuccessorThatHangs(t *testing.T) {
 	again.Close()
 }
 
+// Connections are taken back at once, and the gateway answers, while a successor that goes
+// still keeps the place of the socket.
+func TestTakeoverIsTakenBackBeforeTheSocket(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Yield(t.Context()))
+	hung, err := listenAdminSocket(a.cfg.Admin, true)
+	require.NoError(t, err)
+	told, freed := make(chan struct{}), make(chan struct{})
+	a.ctl.mu.Lock()
+	a.ctl.back = func() {
+		close(told)
+		<-freed
+	}
+	a.ctl.mu.Unlock()
+	held.Close()
+	<-told
+	require.ErrorIs(t, a.server.Settled(), errTakeoverUnderWay)
+	a.server.socket.mu.Lock() // as while the lock is waited for
+	aside := NewClient(a.cfg.Admin + config.DrainingSuffix)
+	defer aside.Close()
+	_, err = aside.Status(t.Context())
+	a.server.socket.mu.Unlock()
+	require.NoError(t, err)
+	require.False(t, a.server.socket.inPlace())
+	require.NoError(t, hung.Close())
+	close(freed)
+	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	require.True(t, a.server.socket.inPlace())
+}
+
 // A gateway that stops while a successor that hangs keeps its place leaves that alone.
 func TestStopBesideASuccessorThatHangs(t *testing.T) {
 	a := startTakenOver(t)

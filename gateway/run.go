@@ -79,7 +79,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		BeatEvery: loop.BeatInterval, Faults: opts.Faults,
 	})
 	if err != nil {
-		return err
+		return ignoreCanceled(err) // it was told to end
 	}
 	defer before.Close()
 	if server != nil {
@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	}
 	if server == nil {
 		if server, err = before.Yield(ctx, cfg, first.dp.Heartbeat); err != nil {
-			return errors.Join(err, first.leave())
+			return errors.Join(ignoreCanceled(err), first.leave())
 		}
 		defer func() { _ = server.Close() }()
 	}

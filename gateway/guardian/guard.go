@@ -35,6 +35,10 @@ type guard struct {
 	busy  map[string]time.Duration // busyTimes of the daemon at the first of them
 	ended bool                     // the daemon was killed
 
+	protected bool // once at least: the daemon catches signals
+	hup       bool // one is kept until then
+	told      bool // to end, before that
+
 	notes chan string // for the service manager
 }
 
@@ -63,7 +67,7 @@ func guardNewDaemon(ctx context.Context, o Options) (int, error) {
 	}
 	g := &guard{o: o, conn: near, pidfd: pidfd}
 	g.run(ctx, signals)
-	return exitStatus(cmd)
+	return exitStatus(cmd, g.told)
 }
 
 // guardOldDaemon guards the daemon that started this process.
@@ -103,10 +107,14 @@ const panicStatus = 2
 
 // exitStatus reaps the daemon. Its own status is passed on; a signal is 1,
 // because the statuses of the program are a documented set, and so is a panic: 2 means a
-// command line that was not understood, which the guardian has refused before.
-func exitStatus(cmd *exec.Cmd) (int, error) {
+// command line that was not understood, which the guardian has refused before. A daemon that
+// was told to end before it caught signals has done so in order.
+func exitStatus(cmd *exec.Cmd, told bool) (int, error) {
 	err := cmd.Wait()
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		if told && (ws.Signal() == syscall.SIGTERM || ws.Signal() == syscall.SIGINT) {
+			return 0, nil
+		}
 		return 1, fmt.Errorf("daemon ended by signal: %s", ws.Signal())
 	}
 	var exit *exec.ExitError
@@ -168,10 +176,10 @@ func (g *guard) loop(ctx context.Context, signals <-chan os.Signal, exited <-cha
 		case <-tick.C:
 			g.check()
 		case s := <-signals:
-			g.signal(s.(syscall.Signal))
+			g.pass(s.(syscall.Signal))
 		case <-stop:
 			stop = nil
-			g.signal(syscall.SIGTERM)
+			g.pass(syscall.SIGTERM)
 		}
 	}
 }
@@ -231,6 +239,12 @@ func (g *guard) handle(p packet) {
 	}
 	if err := sendPacket(g.conn, packet{kind: msgAck}); err != nil {
 		g.o.Logger.Debug("acknowledgement not sent", "error", err)
+	}
+	if p.kind == msgProtect && !g.protected {
+		g.protected = true
+		if g.hup {
+			g.signal(syscall.SIGHUP)
+		}
 	}
 }
 
@@ -300,6 +314,19 @@ func (g *guard) check() {
 // slowTimes is how many times as long a daemon may take whose threads ran, waited for a processor, or were held by the kernel, for half
 // of the time or more: on a host with more work than processors it is slow, and its death would reset every connection that it carries.
 const slowTimes = 5
+
+// pass passes on what the guardian was sent. A daemon that has just been started does not
+// catch signals yet: SIGHUP, which ends no gateway, waits until it does.
+func (g *guard) pass(s syscall.Signal) {
+	if !g.protected {
+		if s == syscall.SIGHUP {
+			g.hup = true
+			return
+		}
+		g.told = true
+	}
+	g.signal(s)
+}
 
 func (g *guard) signal(s syscall.Signal) {
 	if err := unix.PidfdSendSignal(g.pidfd, s, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

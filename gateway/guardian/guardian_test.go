@@ -84,6 +84,10 @@ func TestFakeProgram(t *testing.T) {
 
 // fakeDaemon beats in a file and holds a pipe, as a real one holds its links.
 func fakeDaemon(w *Ward, dir, verb string) int {
+	if verb == "early" {
+		fmt.Println("starting")
+		time.Sleep(300 * time.Millisecond) // signals end it
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	switch verb {
@@ -316,6 +320,24 @@ func TestSignalsAreForwardedOnce(t *testing.T) {
 	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
 	require.Equal(t, "signal terminated", r.line())
 	require.Equal(t, 4, r.status())
+}
+
+// Signals may come before the daemon catches them: SIGHUP is kept for it, and one that ends
+// it is no failure.
+func TestSignalsAtTheStart(t *testing.T) {
+	r := startFake(t, "early")
+	require.Equal(t, "starting", r.line())
+	r.signal(r.cmd.Process.Pid, syscall.SIGHUP)
+	r.protected()
+	require.Equal(t, "signal hangup", r.line())
+	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	require.Equal(t, 4, r.status(), "the daemon's own")
+
+	r = startFake(t, "early")
+	require.Equal(t, "starting", r.line())
+	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
+	require.Zero(t, r.status())
 }
 
 // comm is the name of a process in ps.

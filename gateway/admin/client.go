@@ -11,11 +11,19 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrDaemonUnreachable is returned when no daemon answers on the admin socket:
 // there is none, or it does not react in time.
 var ErrDaemonUnreachable = errors.New("daemon not reachable")
+
+// Absent reports whether an error means that no daemon is on a socket: there is none, or
+// none listens. A daemon that does not answer for another reason may live.
+func Absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
+}
 
 // ErrForbidden is returned when the daemon refuses the caller.
 var ErrForbidden = fmt.Errorf("refused by the daemon: %w", os.ErrPermission)

@@ -221,9 +221,13 @@ func removeDeadSocket(path string) error {
 	case fi.Mode().Type() != os.ModeSocket:
 		return fmt.Errorf("admin socket: %s exists and is not a socket", path)
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
 		_ = c.Close()
 		return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
+	}
+	if !Absent(err) { // its queue may be full
+		return fmt.Errorf("look whether a daemon is on its admin socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove dead admin socket: %w", err)

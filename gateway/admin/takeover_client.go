@@ -41,8 +41,7 @@ type Takeover struct {
 // TakeOver begins to take over from the daemon, for which it must permit its
 // caller what it permits for [Client.SetOff]. The daemon takes everything
 // back when the takeover is closed, or its process ends, before [Takeover.Leave].
-// The error is [ErrDaemonUnreachable] if there is no daemon, [errRefused] if it
-// does not want to.
+// The error is [Absent] if there is no daemon, [errRefused] if it does not want to.
 func (c *Client) TakeOver(ctx context.Context) (*Takeover, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
@@ -55,7 +54,9 @@ func (c *Client) TakeOver(ctx context.Context) (*Takeover, error) {
 		}
 	}
 	if !stop() || !patience.Stop() {
-		err = errors.Join(err, c.unreachable(errors.New("no answer to a takeover")))
+		if err = ctx.Err(); err == nil {
+			err = c.unreachable(errors.New("no answer to a takeover"))
+		}
 	}
 	if err != nil {
 		cancel()

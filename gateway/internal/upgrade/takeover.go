@@ -81,8 +81,8 @@ func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, 
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
 			return &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, asked: asked, o: opts, log: log, beating: make(chan struct{})}, nil, nil
-		case !errors.Is(err, admin.ErrDaemonUnreachable):
-			return nil, nil, fmt.Errorf("take over: %w", err)
+		case !admin.Absent(err):
+			return nil, nil, fmt.Errorf("take over from the gateway at %s: %w", cfg.Admin, err)
 		}
 		log.Info("no gateway to take over from")
 	}
@@ -93,7 +93,7 @@ func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, 
 	c := admin.NewClient(cfg.Admin + config.DrainingSuffix)
 	defer c.Close()
 	n, err := draining(ctx, c)
-	if errors.Is(err, admin.ErrDaemonUnreachable) {
+	if admin.Absent(err) {
 		return nil, server, nil
 	}
 	if err != nil {

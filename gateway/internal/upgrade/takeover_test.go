@@ -3,7 +3,9 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -95,6 +98,60 @@ func TestBeginBeside(t *testing.T) {
 				require.NoError(t, server.Close())
 			}
 		})
+	}
+}
+
+// dead leaves the socket of a process that has ended.
+func dead(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+}
+
+// silent leaves a socket on which a process listens that stands still: its queue is full.
+func silent(t *testing.T, path string) {
+	t.Helper()
+	at := &unix.SockaddrUnix{Name: path}
+	for i := 0; ; i++ {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if i == 0 {
+			require.NoError(t, errors.Join(unix.Bind(fd, at), unix.Listen(fd, 0)))
+			continue
+		}
+		if err := unix.Connect(fd, at); err != nil {
+			require.ErrorIs(t, err, unix.EAGAIN)
+			return
+		}
+	}
+}
+
+// TestBeginAtASocket: where a socket is that of a process that has ended, there is no gateway.
+// Where it is not, there may be one, and its socket stays.
+func TestBeginAtASocket(t *testing.T) {
+	for _, aside := range []string{"", config.DrainingSuffix} {
+		for name, leave := range map[string]func(*testing.T, string){"dead": dead, "silent": silent} {
+			for _, takeOver := range []bool{false, true} {
+				t.Run(fmt.Sprint(name, aside, takeOver), func(t *testing.T) {
+					dir := t.TempDir()
+					cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
+					leave(t, cfg.Admin+aside)
+					p, server, err := Begin(t.Context(), cfg, Options{Logger: slog.New(slog.DiscardHandler), TakeOver: takeOver})
+					require.Nil(t, p)
+					if name == "dead" {
+						require.NoError(t, err)
+						require.NoError(t, server.Close())
+						return
+					}
+					require.ErrorContains(t, err, cfg.Admin+aside)
+					require.ErrorIs(t, err, unix.EAGAIN)
+					require.FileExists(t, cfg.Admin+aside)
+				})
+			}
+		}
 	}
 }
 

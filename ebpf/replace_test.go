@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/ktime"
 	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // beginFrom is begin from a chosen port; the socket is returned.

@@ -306,24 +306,24 @@ const idleEvery = 200 * time.Millisecond
 func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 	idle := time.NewTicker(idleEvery)
 	defer idle.Stop()
-	var rest backoff
+	var rest renewal.Backoff
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-idle.C:
-			if !rest.over(now) {
+			if !rest.Over(now) {
 				continue
 			}
 			next, err := d.settle(g)
 			if next != nil {
 				return next
 			}
-			if rest.note(err, time.Now()) {
+			if rest.Note(err, time.Now()) {
 				d.log.Warn("devices and ports stay although nothing is carried", "error", err)
 			}
 		case r := <-d.requests:
-			rest = backoff{}
+			rest = renewal.Backoff{}
 			if next := d.reload(g, r); next != nil {
 				return next
 			}
@@ -343,35 +343,6 @@ func (d *daemon) settle(g *gateway) (*posting, error) {
 		d.log.Info("nothing is carried: devices and ports go", "mode", now.Mode)
 	}
 	return next, err
-}
-
-// backoff spaces attempts that fail.
-type backoff struct {
-	pause time.Duration // 0: none has failed
-	until time.Time
-	said  string // the last error
-}
-
-// Bounds of the pause between attempts.
-const (
-	leastBackoff = time.Second
-	mostBackoff  = 5 * time.Minute
-)
-
-// over reports whether it is time for an attempt.
-func (b *backoff) over(now time.Time) bool { return !now.Before(b.until) }
-
-// note takes in what came of one, and reports whether it is news.
-func (b *backoff) note(err error, now time.Time) bool {
-	if err == nil {
-		*b = backoff{}
-		return false
-	}
-	b.pause = min(max(2*b.pause, leastBackoff), mostBackoff)
-	b.until = now.Add(b.pause)
-	news := b.said != err.Error()
-	b.said = err.Error()
-	return news
 }
 
 // busy reports whether the gateway has to stay what it is.

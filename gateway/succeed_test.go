@@ -142,26 +142,6 @@ func TestInheritOff(t *testing.T) {
 	}
 }
 
-// Attempts that fail are spaced, and tell each error once.
-func TestBackoff(t *testing.T) {
-	var b backoff
-	now := time.Now()
-	require.True(t, b.over(now))
-	require.True(t, b.note(errStopping, now))
-	require.False(t, b.over(now.Add(leastBackoff-1)))
-	now = now.Add(leastBackoff)
-	require.True(t, b.over(now))
-	require.False(t, b.note(errStopping, now))
-	require.False(t, b.over(now.Add(2*leastBackoff-1)))
-	for range 20 {
-		require.False(t, b.note(errStopping, now))
-	}
-	require.True(t, b.over(now.Add(mostBackoff)))
-	require.True(t, b.note(errDrained, now))
-	require.False(t, b.note(nil, now))
-	require.True(t, b.over(now))
-}
-
 // hookedCounters runs something between a look at the counters and its use.
 type hookedCounters struct {
 	*fakeSteering

@@ -49,6 +49,7 @@ type resolverHost struct {
 	r     *Resolver
 	life  uint32 // counts starts of the gateway; it is in its id and in its queue pairs
 
+	answering   bool       // our offers are known: the query has had them looked for
 	way         *ProvePeer // the last one, nil after PeerGone
 	proved      bool       // the result of way was true
 	capable     bool
@@ -96,6 +97,12 @@ func (h *resolverHost) start() {
 		Offers: func(local, peer netip.Addr) []UDOffer {
 			require.Equal(h.w.t, h.addr, local)
 			require.Equal(h.w.t, h.peer.addr, peer)
+			if !h.answering && !h.w.healed && rapid.IntRange(0, 3).Draw(h.w.t, "offers") == 0 { // they are looked for, perhaps in vain
+				if d, ok := h.w.delay(false); ok {
+					h.after(d, func() { h.run(h.r.Offered(peer, h.w.now)) })
+				}
+				return nil
+			}
 			shm := shmOffer(fmt.Sprintf("gw-%d", h.life))
 			shm.QPN = h.life
 			return []UDOffer{shm, softOffer(local, h.life)}
@@ -176,7 +183,10 @@ func (h *resolverHost) receive(b []byte) {
 		h.fresh++
 		h.known = true
 	}
-	h.run(receive(h.r, h.port(), h.peer.port(), b, h.w.now))
+	h.answering = true
+	todo := receive(h.r, h.port(), h.peer.port(), b, h.w.now)
+	h.answering = false
+	h.run(todo)
 }
 
 // hears is a CLC message of the peer.

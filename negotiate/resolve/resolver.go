@@ -248,8 +248,8 @@ func (r *Resolver) unasked(p *resolverPeer, now time.Time) {
 	r.native(p, now)
 }
 
-// Offered says that what Offers had not for a peer was looked for. A query that waits goes out. If there is still
-// nothing, the peer is left native for a moment.
+// Offered says that the look for offers to a peer has ended, of which Offers had none. A query that waits for them goes
+// out. If there is still none, the peer is left native for a moment.
 func (r *Resolver) Offered(peer netip.Addr, now time.Time) []ResolverAction {
 	p := r.peers[peer.Unmap()]
 	if p == nil || p.short.IsZero() {

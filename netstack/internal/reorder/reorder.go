@@ -14,6 +14,9 @@ const (
 	LegMost = 256 << 10
 )
 
+// farthest is beyond every window: an endpoint keeps nothing that is as far ahead.
+const farthest = 64 << 20
+
 // Budget is what is left of Total. The zero value is whole.
 type Budget struct{ used atomic.Int64 }
 
@@ -76,6 +79,9 @@ func (q *Queue) Take(b *Budget, g Segment, acked uint32, relays bool) bool {
 	}
 	if !packet.After(q.gap, acked) {
 		q.gap = acked // none is open
+	}
+	if packet.After(g.Seq, acked) && g.Seq-acked >= farthest {
+		return true
 	}
 	inOrder := !packet.After(g.Seq, acked) || relays && g.Seq == q.top && q.gap == acked
 	if packet.After(g.Seq, q.top) {

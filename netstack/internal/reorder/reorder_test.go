@@ -46,6 +46,18 @@ func TestRelay(t *testing.T) {
 	require.Zero(t, b.Used())
 }
 
+// What no endpoint keeps, since no window is as large, changes nothing.
+func TestFar(t *testing.T) {
+	for _, away := range []uint32{farthest, 1<<31 - 1, 1 << 31, math.MaxUint32 - farthest} {
+		var b Budget
+		var q Queue
+		require.True(t, q.Take(&b, seg(100, 200), 100, true))
+		require.True(t, q.Take(&b, seg(100+away, 200+away), 100, true))
+		require.True(t, q.Take(&b, seg(200, 300), 100, true))
+		require.Zero(t, b.Used())
+	}
+}
+
 // One flow has its part, and those without a relay together half of all.
 func TestBounds(t *testing.T) {
 	var b Budget

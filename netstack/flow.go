@@ -10,6 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/smcgw/smcgw/netstack/cookie"
+	"github.com/smcgw/smcgw/netstack/internal/paws"
 	"github.com/smcgw/smcgw/netstack/internal/reorder"
 	"github.com/smcgw/smcgw/netstack/internal/seqmap"
 
@@ -66,6 +67,7 @@ type flow struct {
 	numbers seqmap.Map    // likewise: between the wire and the endpoint
 	acks    heldACK
 	ahead   reorder.Queue // what gVisor keeps behind a gap
+	stamps  paws.Guard    // of the peer, where gVisor moves the bytes
 	fitting fitting
 
 	adopt *adoption // client only

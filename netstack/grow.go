@@ -77,6 +77,9 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	local, proto := fullAddress(c.tuple.Local)
 	remote, _ := fullAddress(c.tuple.Remote)
 	f.origin = seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}
+	if f.peer().TS {
+		f.stamps.Begin(n.Recent)
+	}
 	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.wq)
 	if terr != nil {
 		return nil, mapError(terr)
@@ -119,7 +122,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 func (c *Conn) answer(n minisock.Numbers) []byte {
 	x, o := &c.f.numbers, c.f.peer()
 	o.MSS = uint16(c.f.segMax.Load() - packet.TCPMinLen) // what the path has said since included
-	o.TSVal, o.TSEcr = n.Recent, x.Echo(uint32(c.f.roundTrip().Milliseconds()))
+	o.TSVal, o.TSEcr = n.Recent.Value, x.Echo(uint32(c.f.roundTrip().Milliseconds()))
 	return packet.Segment{
 		Src: c.tuple.Remote, Dst: c.tuple.Local, Seq: n.Ack - 1, Ack: x.Acked(n.Seq),
 		Flags: packet.FlagSYN | packet.FlagACK, Window: uint16(min(n.Window, 0xffff)), Options: o.Append(nil),

@@ -9,6 +9,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/smcgw/smcgw/netstack/internal/paws"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -78,6 +80,9 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o packet.TCPOptio
 	f.awaited.Store(syn.ISN + 1)
 	f.segMax.Store(s.segMax(raw, o.PeerMSS()))
 	f.fitting.path.V6 = raw[0]>>4 == 6
+	if o.TS {
+		f.stamps.Begin(paws.Recent{Value: o.TSVal, At: sinceStart(s.clock)})
+	}
 	return f
 }
 

@@ -3,6 +3,7 @@ package netstack
 import (
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/netstack/internal/paws"
 	"github.com/smcgw/smcgw/netstack/internal/reorder"
 	"github.com/smcgw/smcgw/netstack/link"
 
@@ -295,8 +296,9 @@ func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 
 // translated gives a segment to gVisor, in its numbers, if there is room for what it would have to keep.
 func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
-	n := p.Total - len(p.Header) - len(t)
-	g := reorder.Segment{Seq: t.Seq(), End: t.Seq() + uint32(n), Cost: link.Held(pkt)}
+	n := uint32(p.Total - len(p.Header) - len(t))
+	m.refuseOld(f, t, n, pkt)
+	g := reorder.Segment{Seq: t.Seq(), End: t.Seq() + n, Cost: link.Held(pkt)}
 	if n > 0 && !f.ahead.Take(&m.s.reorder, g, f.awaited.Load(), f.acks.quick.Load()) {
 		m.s.count.reorderDropped.Add(1)
 		return
@@ -305,6 +307,22 @@ func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketB
 		f.numbers.In(t)
 	}
 	m.up(p, pkt)
+}
+
+// refuseOld makes an old duplicate with n bytes, which gVisor would take, one of bytes that have come: gVisor drops it, and
+// acknowledges.
+func (m *shim) refuseOld(f *flow, t packet.TCP, n uint32, pkt *stack.PacketBuffer) {
+	o := packet.ParseTCPOptions(t.Options())
+	if !o.TS || t.Flags()&(packet.FlagSYN|packet.FlagRST) != 0 {
+		return
+	}
+	s := paws.Segment{Seq: t.Seq(), End: t.Seq() + n, Acked: f.awaited.Load(), Stamp: o.TSVal, Now: sinceStart(m.s.clock)}
+	if !f.stamps.Takes(s) {
+		m.s.count.oldStamps.Add(1)
+		t.SetFlags(t.Flags() &^ packet.FlagFIN)
+		t.SetSeq(s.Acked - n - 1)
+		pkt.RXChecksumValidated = true
+	}
 }
 
 // resume gives gVisor a segment that has waited for it.

@@ -52,6 +52,8 @@ type Stats struct {
 	BlackHoles uint64
 	// ReorderDropped counts inbound segments that came before others and that there was no memory for.
 	ReorderDropped uint64
+	// OldStamps counts inbound segments with a timestamp older than one that came before.
+	OldStamps uint64
 	// LinkDrops counts outbound packets the link could not take, LinkRefused those of them that the kernel calls malformed.
 	LinkDrops, LinkRefused uint64
 	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's; with those of mini
@@ -76,7 +78,7 @@ type counters struct {
 	icmpDelivered             atomic.Uint64
 	icmpIgnored               atomic.Uint64
 	blackHoles                atomic.Uint64
-	reorderDropped            atomic.Uint64
+	reorderDropped, oldStamps atomic.Uint64
 }
 
 // Stats returns a snapshot.
@@ -94,7 +96,7 @@ func (s *Stack) Stats() Stats {
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
 		Grown: c.grown.Load(), Repeats: c.repeats.Load(),
-		BlackHoles: c.blackHoles.Load(), ReorderDropped: c.reorderDropped.Load(),
+		BlackHoles: c.blackHoles.Load(), ReorderDropped: c.reorderDropped.Load(), OldStamps: c.oldStamps.Load(),
 		LinkDrops: s.link.Drops(), LinkRefused: s.link.Refused(),
 	}
 	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()

@@ -3,6 +3,8 @@ package minisock
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/internal/paws"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -27,10 +29,6 @@ const (
 func (v Verdict) String() string {
 	return [...]string{"dropped", "taken", "answer", "over", "beyond"}[v]
 }
-
-// outdated is the age of a timestamp that says nothing about later ones: the peer's clock may have gone
-// round half since (RFC 7323 5.5).
-const outdated = 24 * 24 * time.Hour
 
 // special are the flags of segments that do more than to carry bytes.
 const special = packet.FlagFIN | packet.FlagURG
@@ -61,7 +59,7 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	switch {
 	case packet.After(ack, s.top), packet.After(s.una-Flight, ack):
 		return s.challenge(now) // of what was not sent, or of more than was ever under way: RFC 5961 5.2
-	case o.TS && packet.After(s.recent, o.TSVal) && now-s.recentAt < outdated:
+	case o.TS && s.recent.Outdates(o.TSVal, now):
 		return Answer // RFC 7323 5.3
 	case packet.After(s.rcv, seq) && !packet.After(seq+length, s.rcv):
 		s.hear(now)
@@ -73,7 +71,7 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	}
 	s.hear(now)
 	if !packet.After(seq, s.told) {
-		s.recent, s.recentAt = o.TSVal, now // RFC 7323 4.3
+		s.recent = paws.Recent{Value: o.TSVal, At: now} // RFC 7323 4.3
 	}
 	s.acked(now, ack, uint32(t.Window())<<s.peerScale)
 	fresh := payload[s.rcv-seq:]

@@ -3,6 +3,8 @@ package minisock
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/internal/paws"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -49,8 +51,7 @@ type Sock struct {
 	told             uint32 // the last acknowledgement that left
 	window           uint32 // from una on
 	scale, peerScale uint8
-	recent           uint32
-	recentAt         time.Duration // when the peer sent it
+	recent           paws.Recent
 	stamp            uint32
 	born             time.Duration // when the timestamp was stamp
 
@@ -82,7 +83,7 @@ type keepalive struct {
 func New(c Config) *Sock {
 	s := &Sock{
 		una: c.Seq, nxt: c.Seq, top: c.Seq, rcv: c.Ack, told: c.Ack, window: c.Window,
-		scale: c.Scale, peerScale: c.PeerScale, stamp: c.Stamp, recent: c.Recent, recentAt: c.Now, born: c.Now,
+		scale: c.Scale, peerScale: c.PeerScale, stamp: c.Stamp, recent: paws.Recent{Value: c.Recent, At: c.Now}, born: c.Now,
 		timeout: c.Timeout,
 	}
 	if c.Owed {
@@ -102,11 +103,12 @@ type Segment struct {
 
 // Numbers is what a whole endpoint goes on with.
 type Numbers struct {
-	Seq, Ack      uint32 // of the oldest bytes that are not acknowledged; the peer's next
-	Sent          uint32 // the next that was not sent
-	Window        uint32 // bytes that the peer takes from Seq on
-	Stamp, Recent uint32
-	Written       []byte // all from Seq on, what was sent included
+	Seq, Ack uint32 // of the oldest bytes that are not acknowledged; the peer's next
+	Sent     uint32 // the next that was not sent
+	Window   uint32 // bytes that the peer takes from Seq on
+	Stamp    uint32
+	Recent   paws.Recent
+	Written  []byte // all from Seq on, what was sent included
 }
 
 // Numbers returns the state of the connection at now.
@@ -165,7 +167,7 @@ func (s *Sock) segment(now time.Duration, seq uint32, flags uint8) Segment {
 	s.told = s.rcv
 	return Segment{
 		Seq: seq, Ack: s.rcv, Flags: flags, Window: uint16(min((window-len(s.in))>>s.scale, 0xffff)),
-		TSVal: s.at(now), TSEcr: s.recent,
+		TSVal: s.at(now), TSEcr: s.recent.Value,
 	}
 }
 

@@ -14,6 +14,6 @@ func WireBounds(b *admin.Bounds, st netstack.Stats) {
 		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
 		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "link_refused": st.LinkRefused, "retransmit": st.Retransmits, "timeout": st.Timeouts,
 		"stranger": st.Strangers, "impossible_ack": st.Impossible, "black_hole": st.BlackHoles,
-		"reorder_drop": st.ReorderDropped,
+		"reorder_drop": st.ReorderDropped, "old_timestamp": st.OldStamps,
 	}
 }

@@ -88,7 +88,7 @@ func (d *Engine) LeaveDevice(dev verbs.Device) {
 	}
 }
 
-// QueueNeed is how many completions a device on a network may have pending for an engine.
+// QueueNeed is how many completions a queue pair on a network may have pending.
 const QueueNeed = sendDepth + receiveDepth
 
 // SetKeys puts keys in force.

@@ -141,8 +141,8 @@ func (e *engine) drain() {
 	}
 }
 
-// closePorts ends the queue pairs; the shard has halted, or calls it. Nothing of them is left
-// behind closing.
+// closePorts ends the queue pairs; the shard has halted, or calls it. closing is done when nothing
+// of them is left.
 func (e *engine) closePorts() {
 	for p := range e.ports {
 		e.closePort(p)

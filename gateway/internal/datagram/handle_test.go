@@ -51,7 +51,9 @@ func (h *hosts) asks(n int) (links []*link) {
 }
 
 // absent is the address of the i-th host of asks, absentQPN the queue pair that all of them name.
-func absent(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 77, 1, byte(i + 1)}) }
+func absent(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 77, byte(1 + (i+1)>>8), byte(i + 1)})
+}
 
 const absentQPN = 77
 

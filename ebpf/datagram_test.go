@@ -249,7 +249,7 @@ func TestDatagramsReleasedByMark(t *testing.T) {
 		device, err := linkIndex("w0")
 		require.NoError(t, err)
 		require.NoError(t, netlink.RouteAdd(&netlink.Route{
-			Dst: netlink.NewIPNet(net.ParseIP(server).To4()), Gw: net.IPv4(10, 77, 0, 2), LinkIndex: int(device), Table: table,
+			Dst: netlink.NewIPNet(net.ParseIP(server).To4()), Gw: net.IPv4(10, 77, 0, 2), LinkIndex: device, Table: table,
 		}))
 		require.NoError(t, netdev.WriteSysctl("ipv4/conf/w0/rp_filter", "0"))
 	})

@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -225,6 +227,51 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 		require.Len(t, got, 200_000)
 		c.closeApps()
 		require.Equal(t, life.Closed, c.over(t)[1])
+	}
+	p.empty(t)
+}
+
+// TestLinkStaysBehindTheWire: what would have a link left whose wire leg is lost behind the
+// ENDs, with bytes in its ring that no peer sends again, leaves it where it is.
+func TestLinkStaysBehindTheWire(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range rdmaCarriers {
+		for name, leave := range map[string]func(f *Flow){
+			"operator": func(f *Flow) { f.Demote(admin.DemotedByOperator) },
+			"device":   func(f *Flow) { f.LeaveDevice(kind, func(*carrier.Link) bool { return true }, false) },
+			"patience": func(f *Flow) { f.post(func() { f.do(f.core.Patience()) }) },
+		} {
+			t.Run(kind.String()+"/"+name, func(t *testing.T) {
+				a, b := newFakeWires(1<<20, 1<<20)
+				c := p.begin(t, a, b)
+				c.meet(t, kind)
+				f := c.flow[1]
+				require.NoError(t, c.app[1].SetReadBuffer(16<<10))
+				var err error
+				f.call(func() { err = unix.SetsockoptInt(f.leg.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 16<<10) })
+				require.NoError(t, err)
+				c.carry(kind)
+				sent := make([]byte, 200_000)
+				_, err = c.app[0].Write(sent)
+				require.NoError(t, err)
+				require.NoError(t, c.app[0].CloseWrite())
+				require.NoError(t, c.app[1].CloseWrite())
+				require.Eventually(t, f.hasAll, patience, time.Millisecond)
+				c.wire[1].cut()
+				require.Eventually(t, func() (left bool) { // with bytes in the ring
+					f.call(func() { left = f.core.Gone() && f.picked.EP.ConsumedOffset() < f.core.Final })
+					return left
+				}, patience, time.Millisecond)
+				leave(f)
+				require.NoError(t, c.app[1].SetReadDeadline(time.Now().Add(patience)))
+				got, err := io.ReadAll(c.app[1])
+				require.NoError(t, err)
+				require.Len(t, got, len(sent))
+				c.closeApps()
+				require.Equal(t, life.Closed, c.over(t)[1])
+				require.Empty(t, f.Info(time.Now()).Demoted)
+			})
+		}
 	}
 	p.empty(t)
 }

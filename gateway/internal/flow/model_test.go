@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type modelSide struct {
 	syn     bool               // behind all: a SYN of the next connection
 	forgot  bool               // nothing leaves any more
 	gone    bool               // the peer's reset was read
+	owed    bool               // behind that everything of the peer is here: its application gets it
 	look    bool               // a look at the wire leg is due
 	done    bool               // DEMOTE-DONE was sent
 	unused  bool               // the peer has left its link
@@ -212,7 +214,7 @@ func (m *model) leave(i int) {
 	asked := s.core.By() == ByLink && s.runs()
 	m.do(i, s.core.Leave("operator"))
 	s.asked = s.asked || asked
-	require.False(m.t, asked && s.begun && s.runs() && s.left == 0, "it stays on its link")
+	require.False(m.t, asked && s.begun && s.runs() && s.left == 0 && !s.gone, "it stays on its link")
 }
 
 // breaks: the link fails, which both sides notice, one after the other.
@@ -326,10 +328,23 @@ func (m *model) closes(i int) {
 
 // What tears a connection.
 
+// tear: an end other than that of both directions begins at a side.
+func (m *model) tear(i int) { m.torn, m.sides[i].owed = true, false }
+
+// loses: something on the way, or the kernel of a gateway that died, resets the wire leg.
+func (m *model) loses(i int) {
+	if s, peer := m.sides[i], m.sides[1-i]; s.moves() && !s.gone {
+		m.torn = true
+		peer.wire, s.reset = nil, true
+		m.wireEnds(i)
+		s.owed = s.runs()
+	}
+}
+
 // resets: the application resets its connection.
 func (m *model) resets(i int) {
 	if s := m.sides[i]; s.moves() && !s.core.LegDone {
-		m.torn = true
+		m.tear(i)
 		m.do(i, s.core.Aborts(negotiate.ReasonAppReset, false))
 	}
 }
@@ -337,7 +352,7 @@ func (m *model) resets(i int) {
 // anew: the application of the client begins another connection on the tuple.
 func (m *model) anew(int) {
 	if s := m.sides[0]; s.runs() {
-		m.torn = true
+		m.tear(0)
 		m.do(0, s.core.Replaced())
 		s.syn = true
 	}
@@ -347,6 +362,7 @@ func (m *model) anew(int) {
 func (m *model) arriveSYN(int) {
 	if client, server := m.sides[0], m.sides[1]; client.syn && server.runs() {
 		client.syn = false
+		m.tear(1)
 		m.do(1, server.core.Replaced())
 	}
 }
@@ -354,7 +370,7 @@ func (m *model) arriveSYN(int) {
 // givenBack: the programs leave the connection to the kernel.
 func (m *model) givenBack(i int) {
 	if s := m.sides[i]; s.runs() {
-		m.torn = true
+		m.tear(i)
 		m.do(i, s.core.GivenBack(rapid.Bool().Draw(m.t, "late")))
 	}
 }
@@ -367,14 +383,14 @@ func (m *model) cancel(i int) {
 	}
 	m.do(i, s.core.Cancel(negotiate.ReasonDrained))
 	if !s.runs() {
-		m.torn = true
+		m.tear(i)
 	}
 }
 
 // panics: the code of one side cannot be trusted.
 func (m *model) panics(i int) {
 	if s := m.sides[i]; s.runs() {
-		m.torn = true
+		m.tear(i)
 		m.do(i, s.core.Panicked(rapid.Bool().Draw(m.t, "untouched"), rapid.Bool().Draw(m.t, "mute")))
 		require.False(m.t, s.runs())
 	}
@@ -402,9 +418,15 @@ func (m *model) deliver(i int) {
 		}
 		require.LessOrEqual(m.t, s.core.Received, peer.sent)
 	case peer.reset:
-		s.gone, s.out = true, nil
-		m.do(i, s.core.WireEnded(m.received(i)))
+		m.wireEnds(i)
 	}
+}
+
+// wireEnds: a side reads the reset of the wire leg.
+func (m *model) wireEnds(i int) {
+	s := m.sides[i]
+	s.gone, s.out = true, nil
+	m.do(i, s.core.WireEnded(m.received(i)))
 }
 
 // settle is what follows everything that happens.
@@ -484,7 +506,8 @@ func (m *model) finish() {
 
 // check: both sides have ended, once. Where nothing has torn the connection every byte
 // was taken once and in order, both ends were told, and the end is an orderly one. A
-// client that has ended in order by itself knows that of both sides, whatever came later.
+// client that has ended in order by itself knows that of both sides, whatever came later. A
+// side that lost the wire leg behind everything still ends in order.
 func (m *model) check() {
 	for i, s := range m.sides {
 		peer := m.sides[1-i]
@@ -495,6 +518,10 @@ func (m *model) check() {
 		require.LessOrEqual(m.t, s.taken, peer.sent)
 		v := s.ends[0].Verdict
 		require.Equal(m.t, s.core.Phase(), phaseOf(s.ends[0].Ending, s.core.Phase()))
+		if s.owed {
+			require.Equal(m.t, Closed, s.core.Phase(), "side %d, %v: %+v", i, v, s)
+			require.Equal(m.t, m.total[1-i], s.taken)
+		}
 		if m.torn && (i == 1 || s.core.Phase() != Closed || s.gone) {
 			continue
 		}
@@ -530,7 +557,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 		if m.chance(2, "may be torn") {
-			steps = append(steps, m.resets, m.anew, m.arriveSYN, m.givenBack, m.cancel, m.panics)
+			steps = append(steps, m.loses, m.resets, m.anew, m.arriveSYN, m.givenBack, m.cancel, m.panics)
 		}
 		for range rapid.IntRange(0, 80).Draw(t, "steps") {
 			m.step(rapid.SampledFrom(steps).Draw(t, "step"), rapid.IntRange(0, 1).Draw(t, "side"))
@@ -541,6 +568,47 @@ func TestModel(t *testing.T) {
 		m.finish()
 		m.check()
 	})
+}
+
+// TestLostBehindTheEnds: the wire leg is lost behind both ENDs with every byte of the peer in
+// the link's ring. Whatever would have the link left then, or has failed before, the
+// application gets all of it.
+func TestLostBehindTheEnds(t *testing.T) {
+	type event = func(*model, int)
+	for name, events := range map[string][]event{
+		"operator":                      {(*model).loses, (*model).leave},
+		"failure":                       {(*model).loses, (*model).breaks},
+		"patience":                      {(*model).breaks, (*model).loses},
+		"patience of an early failure":  {(*model).breaks, (*model).loses, (*model).leave},
+		"patience behind a part of all": {(*model).breaks, (*model).loses, (*model).take, (*model).tick},
+	} {
+		for side := range 2 {
+			t.Run(fmt.Sprint(name, "/", side), func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) {
+					m := newModel(t)
+					m.by = ByLink
+					for range 4 {
+						m.advance(0)
+						m.advance(1)
+					}
+					m.eager = true
+					for _, do := range []func(int){m.write, m.arrive, m.ends, m.deliver} {
+						m.step(do, 0)
+						m.step(do, 1)
+					}
+					m.eager = false
+					s := m.sides[side]
+					require.True(t, s.core.BothEnd() && m.received(side) == s.core.Final)
+					for _, do := range events {
+						m.step(func(i int) { do(m, i) }, side)
+					}
+					m.finish()
+					m.check()
+					require.Zero(t, s.left)
+				})
+			})
+		}
+	}
 }
 
 // TestCrossings: each pair of END, RST, DEMOTE and SYN that cross each other on the wire,

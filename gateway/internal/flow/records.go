@@ -74,7 +74,8 @@ func (c *Core) Record(rec negotiate.Record, received uint64) []Action {
 
 // WireEnded says that the wire leg has ended: FIN, RST, or a silence TCP has waited out;
 // received as in Record. Before END from both sides that is an abort; after, the client
-// has done its part, if its bytes are here.
+// has done its part, if its bytes are here. A link that has them delivers them, and is not
+// left any more.
 func (c *Core) WireEnded(received uint64) []Action {
 	if c.Ended() {
 		return nil
@@ -222,10 +223,11 @@ func (c *Core) Patience() []Action { return c.Leave(c.failed) }
 
 // Leave moves the connection from its link to the relay, at the byte where it stands:
 // final for it. Where no records are exchanged yet that waits, and the peer is asked
-// whether it lives: no link tells of its end.
+// whether it lives: no link tells of its end. Behind the end of the wire leg the link is
+// not left: it has every byte of the peer, and what it has not delivered is not sent again.
 func (c *Core) Leave(cause string) []Action {
 	switch {
-	case c.Ended(), c.by != ByLink:
+	case c.Ended(), c.by != ByLink, c.gone:
 		return nil
 	case c.exchange == waiting:
 		c.wanted = cause
@@ -254,6 +256,8 @@ func (c *Core) LinkDrained(d Drained) []Action {
 		return c.Aborts(negotiate.ReasonAppReset, false)
 	case d.Cause == admin.DemotedByPeer && d.Convicted:
 		return c.Aborts(negotiate.ReasonProtocolError, false)
+	case c.gone: // while the link was drained
+		return nil
 	}
 	c.by = ByRelay
 	c.leave(d.Sent, d.Freed, d.Consumed)

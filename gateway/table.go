@@ -66,7 +66,7 @@ func (g *gateway) unlink(f *conn.Flow) {
 	g.mu.Lock()
 	if g.flows[f.Tuple] == f {
 		delete(g.flows, f.Tuple)
-		f.EndShare()
+		f.Share.End()
 	}
 	g.mu.Unlock()
 	g.room.Note()

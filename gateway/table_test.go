@@ -155,7 +155,7 @@ func TestRoomForPeers(t *testing.T) {
 	g.room.Note()
 	require.Equal(t, negotiate.ReasonRateLimit, shed())
 	for i := range waiting {
-		waiting[i].End(g.peers, stranger)
+		waiting[i].End()
 	}
 	g.room.Note()
 	require.Equal(t, negotiate.ReasonNone, shed())

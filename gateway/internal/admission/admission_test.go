@@ -48,7 +48,7 @@ func TestHandshakeLimit(t *testing.T) {
 		shares[i].Begin(l.Peers, peer, time.Now())
 	}
 	require.Equal(t, negotiate.ReasonRateLimit, l.Lacking())
-	shares[0].End(l.Peers, peer)
+	shares[0].End()
 	require.Equal(t, negotiate.ReasonNone, l.Lacking())
 }
 

@@ -96,7 +96,9 @@ type Opening struct {
 func (e *Env) New(o Opening) *Flow {
 	f := &Flow{Opening: o, env: e, start: time.Now(), gone: make(chan struct{}), core: life.New(o.Side)}
 	f.noted()
-	f.beginShare()
+	if o.Side == config.SideServer {
+		f.Share.Begin(e.Peers, f.Peer(), f.start)
+	}
 	return f
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Replaced ends the connection because its tuple belongs to a newer one.
 func (f *Flow) Replaced() {
-	f.EndShare()
+	f.Share.End()
 	f.post(f.replaced)
 }
 

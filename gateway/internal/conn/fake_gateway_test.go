@@ -119,7 +119,7 @@ func (g *fakeGateway) unlink(f *Flow) {
 	defer g.mu.Unlock()
 	if g.flows[f.Tuple] == f {
 		delete(g.flows, f.Tuple)
-		f.EndShare()
+		f.Share.End()
 	}
 }
 

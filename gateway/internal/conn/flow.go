@@ -29,7 +29,7 @@ type Flow struct {
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN
 
-	share peers.Share
+	Share peers.Share // what a server's counts for
 
 	auto bool      // of a rule with action auto: it is learned from
 	seen auto.Seen // guarded by auto
@@ -221,13 +221,3 @@ func (f *Flow) Info(now time.Time) admin.ConnInfo {
 
 // Peer is whose share the connection counts for.
 func (f *Flow) Peer() netip.Addr { return f.Tuple.Remote.Addr().Unmap() }
-
-// beginShare counts a connection that its peer has begun, once.
-func (f *Flow) beginShare() {
-	if f.Side == config.SideServer {
-		f.share.Begin(f.env.Peers, f.Peer(), f.start)
-	}
-}
-
-// EndShare ends that, once or more.
-func (f *Flow) EndShare() { f.share.End(f.env.Peers, f.Peer()) }

@@ -21,7 +21,7 @@ func (f *Flow) do(todo []life.Action) {
 func (f *Flow) noted() {
 	if p := f.core.Phase(); p != f.state() {
 		if p == life.Carrying {
-			f.share.Carried(f.env.Peers, f.Peer())
+			f.Share.Carried()
 		}
 		f.phase.Store(uint32(p))
 	}

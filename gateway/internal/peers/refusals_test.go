@@ -44,7 +44,7 @@ func TestPeersThatHoldConnectionsStay(t *testing.T) {
 	}
 	require.True(t, b.Elsewhere(peerA, now))
 	require.Equal(t, map[netip.Addr]Holds{peerA: {1, 1}}, b.Use())
-	s.End(b, peerA)
+	s.End()
 	require.Zero(t, b.holding)
 	require.Empty(t, b.Use())
 }

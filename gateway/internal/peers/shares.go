@@ -2,7 +2,6 @@ package peers
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -66,67 +65,77 @@ func (t *Table) Configure(l config.Limits) {
 	}
 }
 
-// begin enters a connection of a peer, which is in handshake. Connections that
-// applications of this host begin are theirs, and count for no peer.
-func (t *Table) begin(a netip.Addr, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := t.peerLocked(a, now)
-	if p.flows == 0 {
-		t.holding++
-	}
-	p.flows++
-	p.handshakes++
-	t.waiting.Add(1)
-	p.seen = now
-}
-
-// give takes from what a peer holds.
-func (t *Table) give(a netip.Addr, flows, handshakes int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := t.peers[a]
-	p.flows -= flows
-	p.handshakes -= handshakes
-	if flows > 0 && p.flows == 0 {
-		t.holding--
-	}
-	t.waiting.Add(-int64(handshakes))
-}
-
-// Share is what a connection counts for: nothing, flow and handshake, flow.
+// Share is what a connection counts for: nothing, flow and handshake, flow. Connections
+// that applications of this host begin are theirs, and count for no peer.
 //
 //	none ─ begin ─► handshake ─ carried ─► flow
 //	  ▲                 └────── end ────────┘│
 //	  └──────────────────────────────────────┘
-type Share struct{ held atomic.Uint32 }
-
-const (
-	shareNone uint32 = iota
-	shareHandshake
-	shareFlow
-)
-
-// Begin counts a flow that the peer has begun, once.
-func (c *Share) Begin(t *Table, a netip.Addr, now time.Time) {
-	t.begin(a, now)
-	c.held.Store(shareHandshake)
+type Share struct {
+	table *Table     // nil: it counts for no peer
+	peer  netip.Addr // whose share it is part of
+	held  holding    // guarded by the lock of the table, together with what the peer holds
 }
 
-// Carried says that it is not in handshake any more.
-func (c *Share) Carried(t *Table, a netip.Addr) {
-	if c.held.CompareAndSwap(shareHandshake, shareFlow) {
-		t.give(a, 0, 1)
+type holding uint8
+
+const (
+	holdsNothing holding = iota
+	holdsHandshake
+	holdsFlow
+)
+
+// counts is what a peer holds by one connection.
+var counts = [...]Holds{holdsNothing: {}, holdsHandshake: {Flows: 1, Handshakes: 1}, holdsFlow: {Flows: 1}}
+
+// setLocked changes what the connection counts for.
+func (c *Share) setLocked(to holding) {
+	t, p := c.table, c.table.peers[c.peer]
+	was, is, before := counts[c.held], counts[to], p.holds
+	c.held = to
+	p.holds.Flows += is.Flows - was.Flows
+	p.holds.Handshakes += is.Handshakes - was.Handshakes
+	t.waiting.Add(int64(is.Handshakes - was.Handshakes))
+	switch nothing := (Holds{}); {
+	case before == nothing && p.holds != nothing:
+		t.holding++
+	case before != nothing && p.holds == nothing:
+		t.holding--
 	}
 }
 
-// End says that the flow has left the table.
-func (c *Share) End(t *Table, a netip.Addr) {
-	switch c.held.Swap(shareNone) {
-	case shareHandshake:
-		t.give(a, 1, 1)
-	case shareFlow:
-		t.give(a, 1, 0)
+// Begin counts a flow that the peer has begun, once, before others know of it.
+func (c *Share) Begin(t *Table, a netip.Addr, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.peerLocked(a, now).seen = now
+	c.table, c.peer = t, a
+	c.setLocked(holdsHandshake)
+}
+
+// Carried says that it is not in handshake any more.
+func (c *Share) Carried() {
+	c.change(func() {
+		if c.held == holdsHandshake {
+			c.setLocked(holdsFlow)
+		}
+	})
+}
+
+// End says that the flow has left the table, once or more.
+func (c *Share) End() {
+	c.change(func() { c.setLocked(holdsNothing) })
+}
+
+// change runs fn under the lock of the table, unless the connection counts for nothing.
+func (c *Share) change(fn func()) {
+	if c.table == nil {
+		return
+	}
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	if c.held != holdsNothing {
+		fn()
 	}
 }
 
@@ -138,9 +147,9 @@ func (t *Table) Admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reason
 	p := t.peers[a]
 	switch {
 	case p == nil:
-	case p.flows > t.share.flows:
+	case p.holds.Flows > t.share.flows:
 		return t.refuseLocked(ResourceFlows)
-	case p.handshakes > t.share.handshakes:
+	case p.holds.Handshakes > t.share.handshakes:
 		return t.refuseLocked(ResourceHandshakes)
 	case scarce:
 		if p.limiter == nil {
@@ -175,8 +184,8 @@ func (t *Table) Use() map[netip.Addr]Holds {
 	defer t.mu.Unlock()
 	all := make(map[netip.Addr]Holds, len(t.peers))
 	for a, p := range t.peers {
-		if p.flows > 0 {
-			all[a] = Holds{p.flows, p.handshakes}
+		if p.holds.Flows > 0 {
+			all[a] = p.holds
 		}
 	}
 	return all

@@ -2,6 +2,8 @@ package peers
 
 import (
 	"net/netip"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,19 +23,27 @@ var (
 	peerB = netip.MustParseAddr("fd00::1")
 )
 
+// begin makes a connection that a peer has begun.
+func (t *Table) begin(a netip.Addr, now time.Time) *Share {
+	c := new(Share)
+	c.Begin(t, a, now)
+	return c
+}
+
 // A peer gets its part of the flows, and what it lacks is no concern of others.
 func TestShareOfFlows(t *testing.T) {
 	s, now := testTable(), time.Now()
+	var first *Share
 	for range 10 {
-		s.begin(peerA, now)
+		first = s.begin(peerA, now)
 		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	}
-	s.begin(peerA, now)
+	refused := s.begin(peerA, now)
 	require.Equal(t, negotiate.ReasonFlowLimit, s.Admit(peerA, false, now))
 	s.begin(peerB, now)
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, false, now))
-	s.give(peerA, 1, 1) // the refused one
-	s.give(peerA, 1, 1)
+	refused.End()
+	first.End()
 	s.begin(peerA, now)
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceFlows])
@@ -47,9 +57,9 @@ func TestShareOfHandshakes(t *testing.T) {
 		s.begin(peerA, now)
 	}
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
-	s.begin(peerA, now)
+	last := s.begin(peerA, now)
 	require.Equal(t, negotiate.ReasonRateLimit, s.Admit(peerA, false, now))
-	s.give(peerA, 0, 1)
+	last.Carried()
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceHandshakes])
 }
@@ -69,6 +79,26 @@ func TestShareOfRate(t *testing.T) {
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, true, now))
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, true, now.Add(time.Second/5)))
 	require.Equal(t, uint64(1), s.refused[ResourceRate])
+}
+
+// What a connection counts for changes together with what its peer holds: an end that
+// meets the begin of the carrying cannot pass it in between.
+func TestCarriedMeetsEnd(t *testing.T) {
+	s := testTable()
+	c := s.begin(peerA, time.Now())
+	s.mu.Lock()
+	var both sync.WaitGroup
+	both.Go(func() { c.Carried() })
+	both.Go(func() { c.End() })
+	for range 10_000 { // both come as far as they can
+		runtime.Gosched()
+	}
+	held := c.held
+	s.mu.Unlock()
+	both.Wait()
+	require.Equal(t, holdsHandshake, held)
+	require.Empty(t, s.Use())
+	require.Zero(t, s.InHandshake())
 }
 
 // Whichever peers come and go, the shares are those of the flows in the table,
@@ -101,15 +131,15 @@ func TestSharesModel(t *testing.T) {
 			},
 			"carried": func(t *rapid.T) {
 				f := pick(t)
-				f.share.Carried(s, f.peer)
+				f.share.Carried()
 				states[f] = true
 			},
 			"end": func(t *rapid.T) {
 				f := pick(t)
 				for range rapid.IntRange(1, 2).Draw(t, "times") {
-					f.share.End(s, f.peer)
+					f.share.End()
 				}
-				f.share.Carried(s, f.peer) // too late
+				f.share.Carried() // too late
 				for i := range live {
 					if live[i] == f {
 						live = append(live[:i], live[i+1:]...)
@@ -135,7 +165,7 @@ func TestSharesModel(t *testing.T) {
 			},
 		})
 		for _, f := range live {
-			f.share.End(s, f.peer)
+			f.share.End()
 		}
 		s.begin(peerB, now.Add(time.Hour))
 		require.Len(t, s.peers, 1)

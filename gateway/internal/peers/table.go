@@ -38,10 +38,9 @@ type Table struct {
 
 // peer is what is known of one address.
 type peer struct {
-	// What it holds of what others want.
-	flows, handshakes int
-	limiter           *rate.Limiter // nil: it has not come in a hurry
-	seen              time.Time     // when it began the last connection
+	holds   Holds
+	limiter *rate.Limiter // nil: it has not come in a hurry
+	seen    time.Time     // when it began the last connection
 
 	strikes   map[uint16]negotiate.Strike // refusals in a row, by port
 	proven    map[config.Carrier]struct{}
@@ -102,7 +101,7 @@ func (t *Table) makeRoomLocked(now time.Time) {
 		switch {
 		case len(t.peers)-t.holding <= left && t.strikes <= left:
 			return
-		case p.flows == 0:
+		case p.holds == Holds{}:
 			t.dropLocked(a, p)
 		case t.strikes > left:
 			t.forgetLocked(p)
@@ -112,7 +111,7 @@ func (t *Table) makeRoomLocked(now time.Time) {
 
 // idle reports whether the peer holds nothing and has been gone for long enough to have
 // its rate again.
-func (p *peer) idle(now time.Time) bool { return p.flows == 0 && now.Sub(p.seen) > sweepEvery }
+func (p *peer) idle(now time.Time) bool { return p.holds == Holds{} && now.Sub(p.seen) > sweepEvery }
 
 // unknown reports whether nothing is remembered of the peer.
 func (p *peer) unknown(now time.Time) bool {

@@ -113,7 +113,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.desk = arrivals.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
 	g.renewal = &renewal.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
-	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers}
+	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}
 	g.room = admission.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}
 	g.refusals = admission.Refusals{Tell: g.steer.Refuse}
 	g.guard.Configure(cfg.Guard, guard.Totals{})

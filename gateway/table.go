@@ -84,11 +84,11 @@ func (g *gateway) all() []*conn.Flow {
 }
 
 // admit decides whether the gateway has room for a flow that is in the table.
-func (g *gateway) admit(f *conn.Flow) negotiate.Reason {
+func (g *gateway) admit(f *conn.Flow) (shed negotiate.Reason, declines bool) {
 	if g.stopping.Load() {
-		return negotiate.ReasonDrained
+		return negotiate.ReasonDrained, true
 	}
-	return g.limits.Admit(f.Side, f.Peer())
+	return g.limits.Admit(f.Side, f.Peer(), &f.Share)
 }
 
 // count returns how many live flows there are.

@@ -161,6 +161,46 @@ func TestRoomForPeers(t *testing.T) {
 	require.Equal(t, negotiate.ReasonNone, shed())
 }
 
+// TestOneAddressLeavesRoom: connections of an address beyond its share take no room that
+// others want, wait to be declined as far as a few of them may, and are turned away.
+func TestOneAddressLeavesRoom(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	limits := g.live.Load().Limits
+	limits.MaxFlows, limits.PeerShare = 40, 50
+	next := g.live.Load().Config
+	next.Limits.MaxFlows = limits.MaxFlows
+	require.NoError(t, g.reload(next))
+	g.peers.Configure(limits)
+	proved := func(from string, port uint16) bool {
+		tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.AddrPortFrom(netip.MustParseAddr(from), port)}
+		steer.Put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
+		_, ok := g.desk.Proved(netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true})
+		if !ok {
+			_, err := steer.Flow(ebpf.Tuple(tuple))
+			require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
+		}
+		return ok
+	}
+	heard := 0
+	for port := range uint16(200) {
+		if proved("10.0.0.66", 4000+port) {
+			heard++
+		}
+	}
+	g.shards[0].Call(func() {}) // what was turned away has left
+	require.Equal(t, 20+64, heard)
+	require.Eventually(t, func() bool { return len(g.all()) == heard }, patience, time.Millisecond)
+	require.Equal(t, negotiate.ReasonNone, g.limits.Lacking())
+	steer.mu.Lock()
+	shed := negotiate.Reason(steer.shed)
+	steer.mu.Unlock()
+	require.Equal(t, negotiate.ReasonNone, shed)
+	require.True(t, proved("10.0.0.67", 4000))
+	require.Equal(t, 1, g.peers.Use()[netip.MustParseAddr("10.0.0.67")].Flows)
+	require.EqualValues(t, 200-heard, fallbacks(g)["flow_limit/server"], "the others are told first")
+}
+
 // TestNumbersOfStatus: what an operator and his scripts read.
 func TestNumbersOfStatus(t *testing.T) {
 	p := newGatewayPair(t)

@@ -23,7 +23,7 @@ var peer = netip.MustParseAddr("10.0.0.1")
 func limits(perSecond, flows int) *Limits {
 	return &Limits{
 		Max: func() int { return 20 }, Flows: func() int { return flows },
-		Rate:  rate.NewLimiter(rate.Limit(perSecond), perSecond),
+		Rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), Note: func() {},
 		Peers: peers.NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: perSecond, PeerShare: 10}),
 	}
 }
@@ -32,8 +32,8 @@ func limits(perSecond, flows int) *Limits {
 // Lacking says beforehand that there is room for no other.
 func TestFlowLimit(t *testing.T) {
 	for _, side := range []config.Side{config.SideClient, config.SideServer} {
-		require.Equal(t, negotiate.ReasonNone, limits(10, 20).Admit(side, peer))
-		require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 21).Admit(side, peer))
+		require.Equal(t, negotiate.ReasonNone, limits(10, 20).lacks(side, peer))
+		require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 21).lacks(side, peer))
 	}
 	require.Equal(t, negotiate.ReasonNone, limits(10, 19).Lacking())
 	require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 20).Lacking())
@@ -52,6 +52,35 @@ func TestHandshakeLimit(t *testing.T) {
 	require.Equal(t, negotiate.ReasonNone, l.Lacking())
 }
 
+// One address that is refused again and again leaves room for the others.
+func TestRefusedTakeNoRoom(t *testing.T) {
+	n := 0
+	l := limits(peers.HandshakeLimit, 0)
+	l.Flows = func() int { return n }
+	admitted, heard := 0, 0
+	shares := make([]peers.Share, peers.HandshakeLimit)
+	for i := range shares {
+		shares[i].Begin(l.Peers, peer, time.Now())
+		n++
+		switch shed, declines := l.Admit(config.SideServer, peer, &shares[i]); {
+		case shed == negotiate.ReasonNone:
+			admitted++
+		case declines:
+			heard++
+		default:
+			n--
+		}
+		require.Equal(t, negotiate.ReasonNone, l.Lacking())
+	}
+	require.Equal(t, 2, admitted)
+	require.Equal(t, heard, l.Peers.Declines())
+	require.Less(t, heard, peers.HandshakeLimit/8)
+	for i := range shares {
+		shares[i].End()
+	}
+	require.Zero(t, l.Peers.Declines())
+}
+
 // What this host begins and what peers begin have one rate. What a peer may take of it is
 // bounded when it is scarce.
 func TestRate(t *testing.T) {
@@ -59,9 +88,9 @@ func TestRate(t *testing.T) {
 	l := limits(burst, 0)
 	l.Rate.SetLimit(0) // nothing comes back while the test runs
 	for range burst {
-		require.Equal(t, negotiate.ReasonNone, l.Admit(config.SideClient, peer))
+		require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, peer))
 	}
-	require.Equal(t, negotiate.ReasonRateLimit, l.Admit(config.SideClient, peer))
+	require.Equal(t, negotiate.ReasonRateLimit, l.lacks(config.SideClient, peer))
 
 	l = limits(burst, 0)
 	l.Rate.SetLimit(0)
@@ -69,13 +98,13 @@ func TestRate(t *testing.T) {
 	share.Begin(l.Peers, peer, time.Now())
 	admitted := 0
 	for range burst {
-		if l.Admit(config.SideServer, peer) == negotiate.ReasonNone {
+		if l.lacks(config.SideServer, peer) == negotiate.ReasonNone {
 			admitted++
 		}
 	}
 	require.Less(t, admitted, burst)
 	require.Positive(t, l.Peers.Refusals()[peers.ResourceRate])
-	require.Equal(t, negotiate.ReasonNone, l.Admit(config.SideClient, peer), "the peer left the rest to others")
+	require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, peer), "the peer left the rest to others")
 }
 
 // The programs learn each change of the room once, also by many at a time, and what they

@@ -17,15 +17,19 @@ type Limits struct {
 	Flows func() int // that there are
 	Rate  *rate.Limiter
 	Peers *peers.Table
+	Note  func() // is called when there may be room again
 }
 
 // MaxFlows is how many flows the gateway may have now.
 func (l *Limits) MaxFlows() int { return flowsWithin(l.Max()) }
 
+// flows is how many flows take room. Those that are declined do not.
+func (l *Limits) flows() int { return l.Flows() - l.Peers.Declines() }
+
 // Lacking is why there is no room for another connection of a peer.
 func (l *Limits) Lacking() negotiate.Reason {
 	switch {
-	case l.Flows() >= l.MaxFlows():
+	case l.flows() >= l.MaxFlows():
 		return negotiate.ReasonFlowLimit
 	case l.Peers.InHandshake() >= peers.HandshakeLimit:
 		return negotiate.ReasonRateLimit
@@ -35,9 +39,21 @@ func (l *Limits) Lacking() negotiate.Reason {
 }
 
 // Admit decides whether there is room for a flow that is in the table; at the server's
-// side its peer has begun it.
-func (l *Limits) Admit(side config.Side, peer netip.Addr) negotiate.Reason {
-	if l.Flows() > l.MaxFlows() {
+// side its peer has begun it, and share is what it counts for. A flow that there is none
+// for (shed says why) takes none from here on; declines says whether it can wait until its
+// client is told so. A client's flow does not wait: it counts until its end, which comes now.
+func (l *Limits) Admit(side config.Side, peer netip.Addr, share *peers.Share) (shed negotiate.Reason, declines bool) {
+	if shed = l.lacks(side, peer); shed == negotiate.ReasonNone {
+		return shed, true
+	}
+	declines = share.Decline()
+	l.Note()
+	return shed, declines
+}
+
+// lacks is why there is no room for a flow that is in the table.
+func (l *Limits) lacks(side config.Side, peer netip.Addr) negotiate.Reason {
+	if l.flows() > l.MaxFlows() {
 		return negotiate.ReasonFlowLimit
 	}
 	if side == config.SideServer {

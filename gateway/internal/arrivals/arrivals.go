@@ -22,8 +22,9 @@ type Desk struct {
 	Begin func(side config.Side, t host.Tuple, isn uint32) (f *conn.Flow, fresh bool)
 	// Hold keeps the gateway from ending until Env.Work is done; false: it is going down.
 	Hold func() bool
-	// Admit decides whether there is room for a connection that is in the table.
-	Admit func(f *conn.Flow) negotiate.Reason
+	// Admit decides whether there is room for a connection that is in the table. If there
+	// is none (shed says why), declines says whether there is for telling its client so.
+	Admit func(f *conn.Flow) (shed negotiate.Reason, declines bool)
 	// Learns reports whether connections of the rule with this number are learned from.
 	Learns func(rule int) bool
 }
@@ -49,7 +50,8 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 		d.Env.Work.Done()
 		return
 	}
-	f.Adopt(sa, e, d.Learns(e.Rule), d.Admit(f))
+	shed, _ := d.Admit(f)
+	f.Adopt(sa, e, d.Learns(e.Rule), shed)
 }
 
 // AppAccepted gives an accepted app leg to its flow.
@@ -69,7 +71,7 @@ const longestRTT = 3 * time.Second
 // Proved is called by netstack for a connection whose offer the programs have
 // answered, and whose client has proved its address by what it said to that. From
 // here on it has a flow. One that there is no room for is declined when its gateway has
-// been heard: its SYN is gone.
+// been heard: its SYN is gone. Where too many wait for that it is turned away.
 func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
@@ -87,7 +89,13 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 		d.turnAway(syn)
 		return 0, false
 	case fresh:
-		f.Expect(syn, d.Admit(f))
+		shed, declines := d.Admit(f)
+		if !declines {
+			d.turnAway(syn)
+			f.TurnAway(shed)
+			return 0, false
+		}
+		f.Expect(syn, shed)
 	}
 	if f.Offered() {
 		return 0, false

@@ -37,8 +37,11 @@ func (f *Flow) NotAccepted(err error) {
 	default: // the client fell back: its SYN may be on its way to ReturnSYN
 		f.entryDead()
 	}
-	f.post(func() { f.vanish(reason) })
+	f.TurnAway(reason)
 }
+
+// TurnAway ends a server's connection that is not to have a wire leg, because of r.
+func (f *Flow) TurnAway(r negotiate.Reason) { f.post(func() { f.vanish(r) }) }
 
 // Serve gives a server's connection its wire leg: the third ACK has arrived.
 func (f *Flow) Serve(conn *netstack.Conn) { f.post(func() { f.serve(conn) }) }

@@ -43,7 +43,7 @@ func TestPeersThatHoldConnectionsStay(t *testing.T) {
 		require.LessOrEqual(t, len(b.peers), limit+1)
 	}
 	require.True(t, b.Elsewhere(peerA, now))
-	require.Equal(t, map[netip.Addr]Holds{peerA: {1, 1}}, b.Use())
+	require.Equal(t, map[netip.Addr]Holds{peerA: {Flows: 1, Handshakes: 1}}, b.Use())
 	s.End()
 	require.Zero(t, b.holding)
 	require.Empty(t, b.Use())

@@ -14,6 +14,14 @@ import (
 // are not carried yet, and is what a peer has its share of until then.
 const HandshakeLimit = 4096
 
+const (
+	// declineLimit bounds the connections that there was no room for and that wait for
+	// what is said to them. They take no room that others want.
+	declineLimit = 512
+	// declinesOfOne bounds those of one address.
+	declinesOfOne = 64
+)
+
 // Resource is something bounded that peers take from each other, of which one
 // address gets no more than limits.peer_share.
 type Resource string
@@ -65,12 +73,13 @@ func (t *Table) Configure(l config.Limits) {
 	}
 }
 
-// Share is what a connection counts for: nothing, flow and handshake, flow. Connections
-// that applications of this host begin are theirs, and count for no peer.
+// Share is what a connection counts for: nothing, flow and handshake, flow, or one that is
+// declined. Connections that applications of this host begin are theirs, and count for no
+// peer.
 //
 //	none ─ begin ─► handshake ─ carried ─► flow
-//	  ▲                 └────── end ────────┘│
-//	  └──────────────────────────────────────┘
+//	  ▲               │  └─ decline ─► declined
+//	  └───── end ─────┴─────────┴────────────┘
 type Share struct {
 	table *Table     // nil: it counts for no peer
 	peer  netip.Addr // whose share it is part of
@@ -83,10 +92,13 @@ const (
 	holdsNothing holding = iota
 	holdsHandshake
 	holdsFlow
+	holdsDecline
 )
 
 // counts is what a peer holds by one connection.
-var counts = [...]Holds{holdsNothing: {}, holdsHandshake: {Flows: 1, Handshakes: 1}, holdsFlow: {Flows: 1}}
+var counts = [...]Holds{
+	holdsNothing: {}, holdsHandshake: {Flows: 1, Handshakes: 1}, holdsFlow: {Flows: 1}, holdsDecline: {Declines: 1},
+}
 
 // setLocked changes what the connection counts for.
 func (c *Share) setLocked(to holding) {
@@ -95,7 +107,9 @@ func (c *Share) setLocked(to holding) {
 	c.held = to
 	p.holds.Flows += is.Flows - was.Flows
 	p.holds.Handshakes += is.Handshakes - was.Handshakes
+	p.holds.Declines += is.Declines - was.Declines
 	t.waiting.Add(int64(is.Handshakes - was.Handshakes))
+	t.declines.Add(int64(is.Declines - was.Declines))
 	switch nothing := (Holds{}); {
 	case before == nothing && p.holds != nothing:
 		t.holding++
@@ -120,6 +134,20 @@ func (c *Share) Carried() {
 			c.setLocked(holdsFlow)
 		}
 	})
+}
+
+// Decline says that there is no room for the flow, which takes none from here on. It
+// reports false where there are too many like it: then the flow counts for nothing.
+func (c *Share) Decline() (fits bool) {
+	fits = true
+	c.change(func() {
+		if fits = c.table.declines.Load() < declineLimit && c.table.peers[c.peer].holds.Declines < declinesOfOne; fits {
+			c.setLocked(holdsDecline)
+		} else {
+			c.setLocked(holdsNothing)
+		}
+	})
+	return fits
 }
 
 // End says that the flow has left the table, once or more.
@@ -174,11 +202,11 @@ func (t *Table) Refuse(r Resource) {
 	t.refuseLocked(r)
 }
 
-// Holds is what a peer holds: connections that it has begun, and those of them
-// that are in handshake.
-type Holds struct{ Flows, Handshakes int }
+// Holds is what a peer holds: connections that it has begun, those of them that are in
+// handshake, and beside them those that are declined.
+type Holds struct{ Flows, Handshakes, Declines int }
 
-// Use returns what the peers hold that hold anything.
+// Use returns what the peers hold that have connections.
 func (t *Table) Use() map[netip.Addr]Holds {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,6 +236,9 @@ func (t *Table) PerPeer() int {
 	defer t.mu.Unlock()
 	return t.share.burst
 }
+
+// Declines counts the connections of all peers that are declined.
+func (t *Table) Declines() int { return int(t.declines.Load()) }
 
 // InHandshake counts the handshakes of all peers.
 func (t *Table) InHandshake() int64 { return t.waiting.Load() }

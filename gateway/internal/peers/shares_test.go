@@ -47,7 +47,7 @@ func TestShareOfFlows(t *testing.T) {
 	s.begin(peerA, now)
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceFlows])
-	require.Equal(t, map[netip.Addr]Holds{peerA: {10, 10}, peerB: {1, 1}}, s.Use())
+	require.Equal(t, map[netip.Addr]Holds{peerA: {Flows: 10, Handshakes: 10}, peerB: {Flows: 1, Handshakes: 1}}, s.Use())
 }
 
 // Handshakes that are left open are bounded before flows are.
@@ -62,6 +62,42 @@ func TestShareOfHandshakes(t *testing.T) {
 	last.Carried()
 	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceHandshakes])
+}
+
+// What is declined takes nothing of what others want, and has bounds of its own.
+func TestDeclines(t *testing.T) {
+	s, now := testTable(), time.Now()
+	var all []*Share
+	for i := range declinesOfOne {
+		all = append(all, s.begin(peerA, now))
+		require.True(t, all[i].Decline())
+	}
+	require.Empty(t, s.Use())
+	require.Zero(t, s.InHandshake())
+	require.Equal(t, declinesOfOne, s.Declines())
+	over := s.begin(peerA, now)
+	require.False(t, over.Decline())
+	require.True(t, over.Decline(), "it counts for nothing any more")
+	over.Carried()
+	require.Empty(t, s.Use())
+	for i := range declineLimit - declinesOfOne {
+		all = append(all, s.begin(netip.AddrFrom4([4]byte{10, 1, 0, byte(i % 32)}), now))
+		require.True(t, all[len(all)-1].Decline())
+	}
+	require.False(t, s.begin(peerB, now).Decline())
+	all[0].Carried()
+	require.Equal(t, declineLimit, s.Declines(), "what is declined is not carried")
+	all[0].End()
+	require.True(t, s.begin(peerB, now).Decline())
+	require.True(t, new(Share).Decline(), "it counts for no peer")
+	s.mu.Lock()
+	s.expireLocked(now.Add(time.Hour))
+	s.mu.Unlock()
+	for _, c := range all {
+		c.End()
+	}
+	require.Equal(t, 1, s.Declines())
+	require.Equal(t, 1, s.holding)
 }
 
 // The rate is a peer's alone for as long as no other peer has to do with less.

@@ -33,7 +33,9 @@ type Table struct {
 
 	share   share
 	refused map[Resource]uint64
-	waiting atomic.Int64 // handshakes of all peers; written under mu
+	// Of all peers, written under mu:
+	waiting  atomic.Int64 // handshakes
+	declines atomic.Int64
 }
 
 // peer is what is known of one address.

@@ -103,6 +103,7 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 	if s.state == ebpf.ServiceNative && e.begun && !now.Before(s.until) {
 		s.resample() // the steering has begun to
 	}
+	e.seconds = s.looked.busy(e)
 	s.now.add(e)
 	s.carried.add(e.whole)
 	s.samples.took(e, now)

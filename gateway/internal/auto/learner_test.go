@@ -374,3 +374,37 @@ func TestForgottenWhileNative(t *testing.T) {
 	do, tell := l.learnNative(autoAt, c, now.Add(2*time.Minute))
 	require.False(t, tell && do.State == ebpf.ServiceSampling && do.Tokens > 0, "a sample of a service of 1 KB a connection")
 }
+
+// TestAutoQuietSample: a connection for control that is the sample, and goes on, does not keep
+// the service from being sampled by one of bulk. What that shows is found out.
+func TestAutoQuietSample(t *testing.T) {
+	for _, carrier := range []config.Carrier{config.CarrierShm, config.CarrierSoft, config.CarrierHW} {
+		t.Run(string(carrier), func(t *testing.T) {
+			l, now := newLearner(10*time.Minute), autoClock
+			l.peers[autoAt.Addr()] = &met{carrier: carrier}
+			l.learn(autoAt, evidence{carrier: carrier, bytes: 500, moves: 4, begun: true}, now)
+			c := ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceSampling}
+			var asked []time.Duration
+			for range 3600 {
+				now = now.Add(time.Second)
+				switch since := now.Sub(autoClock); {
+				case since == autoSettle:
+					l.learn(autoAt, evidence{carrier: carrier, settled: true, seconds: autoSettle.Seconds()}, now)
+				case since%(30*time.Second) == 0:
+					l.learn(autoAt, evidence{carrier: carrier, bytes: 100, moves: 2, seconds: 20}, now)
+				}
+				c = ended(c, 100<<20, time.Second)
+				if do, tell := l.learnNative(autoAt, c, now); tell && do.Tokens > 0 {
+					asked = append(asked, now.Sub(autoClock))
+				}
+			}
+			require.GreaterOrEqual(t, len(asked), 3)
+			require.GreaterOrEqual(t, asked[0], autoSettle+autoAsk)
+			for i := 2; i < len(asked); i++ {
+				require.Equal(t, autoAsk<<min(i-1, autoDoublings), asked[i]-asked[i-1], "asked for at %v", asked)
+			}
+			l.learn(autoAt, evidence{carrier: carrier, bytes: 1 << 30, moves: 1 << 13, seconds: 2, begun: true}, now)
+			require.Equal(t, ebpf.ServiceCarry, stateOf(l, autoAt), "it goes on: %+v", l.services[autoAt])
+		})
+	}
+}

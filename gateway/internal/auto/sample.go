@@ -61,6 +61,16 @@ func (s *service) look(c *ebpf.Service, now time.Time) {
 	s.account.earned += o.seconds
 }
 
+// busy is for how much of its time a carried connection has moved bytes: it would have to be
+// slower than any carrier to take the rest for them. Its program was silent then, which
+// costs nothing.
+func (l *looks) busy(e evidence) float64 {
+	if l.bytes == 0 {
+		return e.seconds
+	}
+	return min(e.seconds, float64(e.bytes)/float64(l.bytes)*l.seconds/(1-mostLost))
+}
+
 // account is what samples of a service may cost: a share of the time of its native
 // connections. All is in seconds of connections.
 type account struct {
@@ -81,10 +91,10 @@ func (a *account) settle(lost float64) {
 	a.spent, a.open = a.spent+a.open*a.slower, 0
 }
 
-// affords reports whether another sample can be paid for, that would take so long
-// natively and would lose this part of its time.
-func (a *account) affords(seconds, lost float64) bool {
-	return a.earned*autoShare-a.spent-a.open*lost >= autoSetup+seconds*lost/(1-lost)
+// affords reports whether another sample can be paid for beside those that go on, each of
+// which would take so long natively and would lose this part of its time.
+func (a *account) affords(flying int, seconds, lost float64) bool {
+	return a.earned*autoShare-a.spent-a.open*lost >= float64(flying+1)*(autoSetup+seconds*lost/(1-lost))
 }
 
 // mostLost bounds what a sample is expected to lose: what is given up for ever would
@@ -106,24 +116,36 @@ func lostBy(c config.Carrier) float64 {
 
 // samples are the ones that a service is sampled by.
 type samples struct {
-	flying int       // are carried now
-	asked  int       // were asked for in a row and told nothing
-	from   time.Time // none is asked for before it
+	flying  int       // are carried now
+	settled int       // of them
+	asked   int       // were asked for since one has ended
+	from    time.Time // none is asked for before it
 }
 
-// took takes in that a sample has begun or ended.
+// took takes in that a sample has begun, has settled, once in its life, or has ended. One
+// that goes on when it has settled may go on for ever: it is not waited for, and another is
+// asked for later.
 func (s *samples) took(e evidence, now time.Time) {
 	if e.begun {
-		s.flying, s.asked, s.from = s.flying+1, 0, now
+		s.flying++
 	}
-	s.flying = max(0, s.flying-int(e.whole.conns))
+	if e.settled {
+		s.settled++
+	}
+	switch {
+	case e.whole.conns > 0:
+		s.flying, s.settled = max(0, s.flying-1), max(0, s.settled-1)
+		s.asked, s.from = 0, now
+	case e.settled:
+		s.from = now.Add(autoAsk << min(max(0, s.asked-1), autoDoublings))
+	}
 }
 
 // foresee tells from native connections whether samples can show anything, and asks for
 // one when that costs the service little enough: after short connections soon, after long
 // ones late.
 func (l *learner) foresee(s *service, peer netip.Addr, c *ebpf.Service, now time.Time) {
-	if s.state != ebpf.ServiceSampling || c.State != ebpf.ServiceSampling || c.Tokens > 0 || s.samples.flying > 0 {
+	if s.state != ebpf.ServiceSampling || c.State != ebpf.ServiceSampling || c.Tokens > 0 || s.samples.flying > s.samples.settled {
 		return
 	}
 	carrier := l.carrierOf(peer)
@@ -135,7 +157,7 @@ func (l *learner) foresee(s *service, peer netip.Addr, c *ebpf.Service, now time
 	switch {
 	case s.looked.conns >= Samples && s.looked.best() < 1 && !stranger:
 		l.decide(s, ebpf.ServiceNative, now)
-	case s.looked.conns > 0 && !now.Before(s.samples.from) && s.account.affords(s.looked.mean(), lost):
+	case s.looked.conns > 0 && !now.Before(s.samples.from) && s.account.affords(s.samples.flying, s.looked.mean(), lost):
 		s.samples.from = now.Add(autoAsk << min(s.samples.asked, autoDoublings))
 		s.samples.asked++
 		s.news = true

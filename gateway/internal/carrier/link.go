@@ -115,6 +115,10 @@ type Link struct {
 	Arena *rmb.Arena        // has the memory of EP
 	Lossy bool              // packets can be lost on the way
 
+	// Halfway is set while bytes of EP change hands. Behind a panic it stays set: what EP says
+	// of them cannot be trusted.
+	Halfway bool
+
 	env     *Env
 	of      Request
 	offered negotiate.CarrierKind // of a server's link whose ends are mixed; see Offered
@@ -164,14 +168,16 @@ func (l *Link) Carries() bool { return l.phase == linkCarries }
 // Complete implements loop.Completer: it takes every completion of the queue pair.
 func (l *Link) Complete(wc *verbs.WC) {
 	switch {
-	case l.phase == linkClosed:
+	case l.phase == linkClosed, l.Halfway:
 		return
 	case l.joining:
 		l.early = append(l.early, *wc)
 		return
 	}
+	l.Halfway = true
 	l.env.failed.note(l.Kind, wc.Status)
 	ev := l.EP.HandleWC(wc)
+	l.Halfway = false
 	l.of.User.Completed(ev, wc.Status == verbs.WCSuccess && !ev.Has(rsocket.EventFailed))
 }
 

@@ -115,7 +115,7 @@ func (c *carry) start(fd int) {
 
 // pump moves what can be moved, both ways, and ends what has ended.
 func (c *carry) pump() {
-	if !c.Carries() {
+	if !c.Carries() || c.Halfway {
 		return
 	}
 	if !c.f.core.LegDone {
@@ -156,9 +156,11 @@ func (c *carry) pumpTx() {
 		case legNothing, legReset:
 			return
 		}
+		c.Halfway = true
 		c.f.tx.Add(uint64(n)) // before the peer can have them
 		c.f.reads.Add(1)
 		err := c.EP.Commit(n)
+		c.Halfway = false
 		if err != nil {
 			c.broken()
 			return
@@ -195,7 +197,9 @@ func (c *carry) deliver() (taken int) {
 		if n == 0 {
 			return taken
 		}
+		c.Halfway = true
 		err := c.EP.Consume(n)
+		c.Halfway = false
 		taken += n
 		c.f.rx.Add(uint64(n))
 		c.f.writes.Add(1)
@@ -311,7 +315,7 @@ func (c *carry) settle() {
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
 	c.Shard.WorksFor(c.f)
-	if !c.Carries() || c.f.core.LegDone || c.failed {
+	if !c.Carries() || c.Halfway || c.f.core.LegDone || c.failed {
 		return
 	}
 	c.Shard.Collect()

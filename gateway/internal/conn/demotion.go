@@ -29,7 +29,7 @@ func (c *carry) broken() {
 // arrived is given to the application as far as that takes it now; the rest the peer sends
 // again.
 func (c *carry) drain(cause string) {
-	if c.Closed() {
+	if c.Closed() || c.Halfway {
 		return
 	}
 	c.Shard.Collect()

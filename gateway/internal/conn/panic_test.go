@@ -2,6 +2,7 @@ package conn
 
 import (
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -97,6 +98,46 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 	for _, c := range conns {
 		c.closeApps()
 	}
+	p.empty(t)
+}
+
+// TestPanicStopsThePump: what would move bytes of a link, behind a panic in the midst of that
+// and before the flow ends, moves none.
+func TestPanicStopsThePump(t *testing.T) {
+	p := newPair(t)
+	for name, move := range map[string]func(c *carry){
+		"pump":       (*carry).pump,
+		"drain":      func(c *carry) { c.drain(admin.DemotedByOperator) },
+		"last words": (*carry).lastWords,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := p.dial(t, negotiate.CarrierSHM)
+			f, peer := c.flow[0], c.flow[1]
+			picked, s := f.chosen(), f.Shard
+			s.Post(func() {
+				s.WorksFor(f)
+				s.Post(func() {
+					s.WorksFor(f)
+					move(picked)
+				})
+				for end := range 2 {
+					_, _ = c.app[end].Write([]byte("bytes"))
+				}
+				for peer.tx.Load() == 0 { // they are in the ring of the flow
+					runtime.Gosched()
+				}
+				picked.Complete(nil)
+			})
+			require.Equal(t, life.Aborted, c.over(t)[0])
+			info := f.Info(time.Now())
+			require.Equal(t, negotiate.ReasonInternalError.String(), info.Reason)
+			require.Zero(t, info.TxBytes)
+			require.Zero(t, info.RxBytes)
+			require.Empty(t, info.Demoted)
+			c.closeApps()
+		})
+	}
+	require.EqualValues(t, 3, p.g[0].panics.count())
 	p.empty(t)
 }
 

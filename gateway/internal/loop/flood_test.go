@@ -71,6 +71,37 @@ func TestCollectTakesWhatIsThere(t *testing.T) {
 	require.Equal(t, 1<<40-2*wcTurn, endless.left)
 }
 
+// collector collects when a completion of its own is handed to it.
+type collector struct {
+	s      *Shard
+	taken  int
+	panics []any
+}
+
+func (c *collector) Owner() Owner   { return c }
+func (c *collector) Panicked(r any) { c.panics = append(c.panics, r) }
+func (c *collector) Complete(*verbs.WC) {
+	if c.taken++; c.taken == 2 {
+		c.s.Collect()
+	}
+}
+
+// TestCollectInComplete: the owner of such a completion ends, and those behind it are still handed over,
+// once. The shard collects for others.
+func TestCollectInComplete(t *testing.T) {
+	s, flood, other := floodedShard(t, 5)
+	c := &collector{s: s}
+	s.cqs[0].Members[0] = c
+	s.turn(time.Now())
+	require.Len(t, c.panics, 1)
+	require.Equal(t, 5, c.taken)
+	require.Zero(t, flood.left)
+	require.Zero(t, other.left)
+	flood.left = 1
+	s.Collect()
+	require.Equal(t, 6, c.taken)
+}
+
 // TestLaneLeavesBehindItsCompletions: the room of a queue pair is free when its completions have been taken,
 // which takes several turns in a flood.
 func TestLaneLeavesBehindItsCompletions(t *testing.T) {

@@ -45,7 +45,8 @@ type Shard struct {
 	drivers []verbs.Driver
 	cqs     []*Queue
 	wcs     [wcBatch]verbs.WC
-	cpu     int // the processor it runs on, -1: any
+	hands   bool // over what is in wcs
+	cpu     int  // the processor it runs on, -1: any
 	fds     map[int32]Member
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
 	timers  timers
@@ -340,9 +341,11 @@ func (s *Shard) pollCQ(q *Queue, most int) (worked bool) {
 			q.failed = true
 			s.log.Error("poll completion queue", "shard", s.id, "error", err)
 		}
+		s.hands = true
 		for i := 0; i < n; {
 			i = s.complete(q, i, n)
 		}
+		s.hands = false
 		worked = worked || n > 0
 		if n < wcBatch {
 			q.emptied++
@@ -365,8 +368,12 @@ func (s *Shard) complete(q *Queue, i, n int) (next int) {
 	return next
 }
 
-// Collect takes in what the devices have now, in the work for one flow.
+// Collect takes in what the devices have now, in the work for one flow. It panics in
+// [Completer.Complete]: the completions behind that one would be overwritten.
 func (s *Shard) Collect() {
+	if s.hands {
+		panic("loop: Collect in Complete")
+	}
 	about := s.about
 	defer s.WorksFor(about)
 	for _, d := range s.drivers {

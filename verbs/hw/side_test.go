@@ -36,8 +36,8 @@ func newEnds(t testing.TB, change ...func(*hwtest.Library)) *ends {
 	return e
 }
 
-func newEnd(t testing.TB, lib *hwtest.Library, adapter string) *end {
-	d := &end{dev: openFake(t, lib, adapter)}
+func newEnd(t testing.TB, lib *hwtest.Library, adapter string, change ...func(*Config)) *end {
+	d := &end{dev: openFake(t, lib, adapter, change...)}
 	var err error
 	d.pd, err = d.dev.AllocPD()
 	require.NoError(t, err)

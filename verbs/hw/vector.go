@@ -171,13 +171,15 @@ func (d *driver) Ready() bool {
 
 // Arm implements verbs.Driver. A queue stays armed until its event was taken;
 // only the others are armed now, and they may have got completions before that,
-// of which no event tells.
+// of which no event tells. A queue that is made meanwhile is not one of them: it is
+// armed the next time.
 func (d *driver) Arm() bool {
 	v := d.v
 	v.takeEvents()
 	idle := v.batch.empty()
 	v.arming = v.arming[:0]
-	for _, c := range *v.cqs.Load() {
+	cqs := *v.cqs.Load()
+	for _, c := range cqs {
 		if c.user == nil && !c.armed {
 			v.arming = append(v.arming, c.h)
 		}
@@ -185,7 +187,7 @@ func (d *driver) Arm() bool {
 	if deaf := len(v.arming) > 0 && v.dev.ctx.Notify(v.arming, false) != nil; deaf != d.deaf {
 		d.deaf, idle = deaf, false // Progress has to say when to look again
 	}
-	for _, c := range *v.cqs.Load() {
+	for _, c := range cqs {
 		if c.user == nil && !c.armed {
 			c.armed = !d.deaf
 			c.fill()

@@ -258,8 +258,7 @@ func (l *Library) Waiting(name string) (n int) {
 	for _, c := range a.contexts() {
 		for _, q := range c.queues() {
 			a.do("Waiting", func() {
-				for q.fetch(64) > 0 {
-				}
+				q.fetch()
 				n += len(q.saved)
 			})
 		}

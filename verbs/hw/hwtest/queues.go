@@ -28,6 +28,7 @@ type queue struct {
 	ch    *channel
 	id    uint64
 	saved []verbs.WC
+	over  bool       // it overran: nothing completes behind what it held then
 	wcs   []verbs.WC // scratch
 }
 
@@ -155,8 +156,8 @@ func (c *conn) Events(h ibv.Channel, ids []uint64) (n int) {
 func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
 	q := of[*queue](c, h)
 	c.a.do("Poll", func() {
-		if more := len(wcs) - len(q.saved); more > 0 { // less than was asked for is all (ibv_poll_cq(3))
-			q.fetch(more)
+		if len(q.saved) < len(wcs) { // less than was asked for is all (ibv_poll_cq(3))
+			q.fetch()
 		}
 		for n < len(wcs) && n < len(q.saved) {
 			encode(&wcs[n], &q.saved[n])
@@ -167,12 +168,15 @@ func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
 	return n
 }
 
-// fetch takes up to most completions from the device.
-func (q *queue) fetch(most int) int {
-	q.wcs = slices.Grow(q.wcs[:0], most)[:most]
-	n, _ := q.cq.Poll(q.wcs)
-	q.saved = append(q.saved, q.wcs[:n]...)
-	return n
+// fetch takes all completions from the device.
+func (q *queue) fetch() {
+	q.wcs = slices.Grow(q.wcs[:0], 64)[:64]
+	for n := 1; n > 0 && !q.over; {
+		var err error
+		n, err = q.cq.Poll(q.wcs)
+		q.saved = append(q.saved, q.wcs[:n]...)
+		q.over = err != nil
+	}
 }
 
 func encode(out *ibv.Completion, wc *verbs.WC) {
@@ -234,8 +238,7 @@ func (c *conn) forget(p *pair) {
 		return
 	}
 	for _, q := range []*queue{p.send, p.recv} {
-		for q.fetch(64) > 0 {
-		}
+		q.fetch()
 		q.saved = slices.DeleteFunc(q.saved, func(wc verbs.WC) bool { return wc.QPNum == p.qp.Num() })
 	}
 }

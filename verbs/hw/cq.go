@@ -137,10 +137,8 @@ func (c *cq) fatal() {
 		return
 	}
 	c.ended = true
-	d := c.vec.dev
 	for q := range c.members {
-		q.fail()
-		d.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
+		q.condemn()
 	}
 }
 

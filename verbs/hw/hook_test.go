@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/hwtest"
@@ -15,7 +16,8 @@ import (
 type hooks struct {
 	*hwtest.Library
 
-	notified func() // behind Notify
+	notified func()                    // behind Notify
+	modify   func(*verbs.QPAttr) error // before ModifyQP
 }
 
 type hookedContext struct {
@@ -34,6 +36,15 @@ func (c *hookedContext) Notify(cqs []ibv.CQ, solicited bool) error {
 		c.h.notified()
 	}
 	return err
+}
+
+func (c *hookedContext) ModifyQP(q ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if c.h.modify != nil {
+		if err := c.h.modify(attr); err != nil {
+			return err
+		}
+	}
+	return c.Context.ModifyQP(q, attr, mask)
 }
 
 // newHookedEnds is newEnds where the calls of the first adapter have hooks.
@@ -63,4 +74,112 @@ func TestQueueMadeWhileOthersAreArmed(t *testing.T) {
 	require.True(t, late.(*cq).armed)
 	require.Equal(t, 2, e.lib.Calls("fake0", "Notify"))
 	require.NoError(t, late.Close())
+}
+
+// stay has the adapter refuse to move queue pairs to ERR.
+func (h *hooks) stay() {
+	h.modify = func(a *verbs.QPAttr) error {
+		if a.State == verbs.QPSErr {
+			return unix.EAGAIN
+		}
+		return nil
+	}
+}
+
+// Nothing goes out behind a refused request, also where the adapter does not move its queue
+// pair to ERR: it completes with its error, those behind it are flushed, an event tells of
+// it, and nothing more is posted. What was under way completes as it does, and frees nothing
+// twice.
+func TestRefusedSendWhereNothingMoves(t *testing.T) {
+	var h hooks
+	refusing := false
+	e := newHookedEnds(t, &h, func(l *hwtest.Library) {
+		l.RefuseSend = func(s *ibv.Send) error {
+			if refusing && entryOf(s.WRID) == 2 && s.Count > 0 {
+				return unix.ENOMEM
+			}
+			return nil
+		}
+	})
+	e.connect()
+	h.stay()
+	refusing = true
+	copy(e.a.mr.Bytes(), "abcd")
+	for i := range uint64(4) {
+		wr := e.write(i, 1)
+		wr.SGList[0].Addr += i
+		wr.RemoteAddr += i
+		require.NoError(t, e.a.qp.PostSend(wr))
+	}
+	e.a.drv.Flush()
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: e.a.qp}, nextEvent(t, e.a.dev))
+	require.Equal(t, verbs.QPSErr, e.a.qp.State())
+	require.ErrorIs(t, e.a.qp.PostSend(e.write(9, 1)), verbs.ErrState)
+	require.ErrorIs(t, e.a.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrState)
+	e.until("all completions", func() bool { return len(e.a.wcs) == 4 })
+	got := map[uint64]verbs.WCStatus{}
+	for _, wc := range e.a.wcs {
+		got[wc.WRID] = wc.Status
+	}
+	require.Equal(t, map[uint64]verbs.WCStatus{
+		0: verbs.WCSuccess, 1: verbs.WCSuccess, 2: verbs.WCLocQPOpErr, 3: verbs.WCWRFlushErr,
+	}, got)
+	require.Equal(t, []byte{'a', 'b', 0, 0}, e.b.mr.Bytes()[:4])
+	require.Zero(t, e.a.qp.sq.used())
+}
+
+// A refused receive does the same.
+func TestRefusedReceiveWhereNothingMoves(t *testing.T) {
+	var h hooks
+	refusing := false
+	e := newHookedEnds(t, &h, func(l *hwtest.Library) {
+		l.RefuseRecv = func(r *ibv.Recv) error {
+			if refusing && entryOf(r.WRID) == 0 && r.Count > 0 {
+				return unix.ENOMEM
+			}
+			return nil
+		}
+	})
+	e.connect()
+	h.stay()
+	refusing = true
+	sge := []verbs.SGE{{Addr: e.a.mr.Addr(), Length: 8, LKey: e.a.mr.LKey()}}
+	require.NoError(t, e.a.qp.PostRecv(&verbs.RecvWR{WRID: 1, SGList: sge}))
+	require.NoError(t, e.a.qp.PostRecv(&verbs.RecvWR{WRID: 2, SGList: sge}))
+	posts := e.lib.Calls("fake0", "Post")
+	e.a.drv.Flush()
+	require.Equal(t, posts+1, e.lib.Calls("fake0", "Post"), "nothing is posted again")
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: e.a.qp}, nextEvent(t, e.a.dev))
+	e.until("all completions", func() bool { return len(e.a.wcs) == 2 })
+	ids, list := statuses(e.a.wcs)
+	require.Equal(t, []uint64{1, 2}, ids)
+	require.Equal(t, []verbs.WCStatus{verbs.WCLocQPOpErr, verbs.WCWRFlushErr}, list)
+}
+
+// The end of a completion queue takes the loop no call of the library for each of its queue
+// pairs: they count as failed, events tell of them, and their owner closes them.
+func TestOverrunCallsNothing(t *testing.T) {
+	e := newEnds(t)
+	e.connect()
+	other := e.a.newQP(t, verbs.QPTRC)
+	require.NoError(t, verbs.Init(other, 0))
+	other.Detach()
+	require.NoError(t, verbs.Connect(other, attrTo(e.b.dev, e.b.qp.num)))
+	calls := e.lib.Calls("fake0", "ModifyQP")
+	e.a.dev.overran(e.a.cq)
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: e.a.cq}, nextEvent(t, e.a.dev))
+	_, err := e.a.cq.Poll(make([]verbs.WC, 1))
+	require.ErrorIs(t, err, verbs.ErrCQOverrun)
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: e.a.qp}, nextEvent(t, e.a.dev))
+	other.Attach()
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: other}, nextEvent(t, e.a.dev))
+	require.Equal(t, calls, e.lib.Calls("fake0", "ModifyQP"))
+	for _, q := range []*qp{e.a.qp, other} {
+		require.Equal(t, verbs.QPSErr, q.State())
+		require.ErrorIs(t, q.PostSend(e.write(1, 8)), verbs.ErrState)
+	}
+	require.NoError(t, other.Close())
+	require.NoError(t, e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	require.NoError(t, verbs.Init(e.a.qp, 0))
+	require.NoError(t, e.a.qp.PostRecv(&verbs.RecvWR{}), "a reset makes it new")
 }

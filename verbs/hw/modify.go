@@ -92,7 +92,7 @@ func (q *qp) Attach() {
 	}
 	q.begin()
 	if q.scq.ended || q.rcq.ended {
-		q.fail()
+		q.condemn()
 	}
 }
 
@@ -129,7 +129,7 @@ func (q *qp) reset() error {
 	q.drain()
 	q.disown()
 	q.leaveLoop()
-	q.begun = false
+	q.begun, q.failed, q.unmoved = false, false, false
 	q.state, q.attr = verbs.QPSReset, verbs.QPAttr{}
 	return nil
 }

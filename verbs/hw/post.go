@@ -70,7 +70,7 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 		return verbs.ErrClosed
 	case q.srq != nil:
 		return fmt.Errorf("receive beside a shared receive queue: %w", verbs.ErrInvalid)
-	case q.state == verbs.QPSReset:
+	case q.state == verbs.QPSReset || q.failed:
 		return verbs.ErrState
 	case len(wr.SGList) > q.cap.MaxRecvSGE:
 		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
@@ -89,7 +89,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
-	case q.state < verbs.QPSRTS:
+	case q.state < verbs.QPSRTS || q.failed:
 		return verbs.ErrState
 	}
 	if err := q.checkSend(wr); err != nil {

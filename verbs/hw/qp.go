@@ -30,8 +30,9 @@ type qp struct {
 	poster poster
 	closed bool
 	// begun: it was moved to RTR, or to ERR, so that it can have completions. detached:
-	// another goroutine has it.
-	begun, detached bool
+	// another goroutine has it. failed: nothing is posted to it any more. unmoved: it failed,
+	// and may not be in ERR in the adapter.
+	begun, detached, failed, unmoved bool
 }
 
 var (
@@ -225,8 +226,23 @@ func (q *qp) refresh() {
 // fail moves the queue pair to ERR, as an error of its own would. What was posted is
 // flushed, before RTR too.
 func (q *qp) fail() {
-	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
-	q.state, q.begun = verbs.QPSErr, true
+	if q.failed {
+		return
+	}
+	if err := q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
+		q.pd.dev.cfg.Logger.Warn("queue pair not moved to ERR", "device", q.pd.dev.Name(), "qp", q.num, "error", err)
+		q.condemn()
+		return
+	}
+	q.state, q.begun, q.failed = verbs.QPSErr, true, true
+}
+
+// condemn is fail without a call of the library: each takes the firmware its time, and a
+// completion queue may have many queue pairs. An event tells the owner, which destroys the
+// queue pair; what was posted may be under way until then.
+func (q *qp) condemn() {
+	q.state, q.begun, q.failed, q.unmoved = verbs.QPSErr, true, true, true
+	q.pd.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
 }
 
 // Close implements verbs.QP. Providers may forget completions of a queue pair

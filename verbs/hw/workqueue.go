@@ -93,9 +93,12 @@ func (w *workQueue) push(id uint64) (entry uint32) {
 // wrid is what the library knows an entry by.
 func (w *workQueue) wrid(entry uint32) uint64 { return uint64(w.slot)<<32 | uint64(entry) }
 
-// retire frees a completed entry of a ring, and all before it.
+// retire frees a completed entry of a ring, and all before it. One that is free already was
+// posted before one that the provider refused, and completed behind it: see repost.
 func (w *workQueue) retire(entry uint32) {
-	w.retireTo(w.done + (entry-w.done)&uint32(len(w.ids)-1) + 1)
+	if n := (entry-w.done)&uint32(len(w.ids)-1) + 1; n <= w.posted-w.done {
+		w.retireTo(w.done + n)
+	}
 }
 
 // retireAll frees what is in use, as a reset does.
@@ -199,7 +202,9 @@ func (b *batch) flush(d *Device) {
 // repost deals with requests that the provider refused, which PostSend could
 // not report any more. Their queue pair goes to ERR; of a shared receive queue
 // an event tells. A refused request is posted once more with nothing in it: it
-// is flushed in its turn, and its completion then says LOC_QP_OP_ERR.
+// is flushed in its turn, and its completion then says LOC_QP_OP_ERR. To a queue
+// pair that the adapter does not move to ERR nothing is posted: a hole in what
+// it sends would be no error to the peer.
 func (b *batch) repost(d *Device) {
 	again := batch{}
 	again.SGEs, again.Inline = b.SGEs, b.Inline
@@ -215,6 +220,10 @@ func (b *batch) repost(d *Device) {
 			if s.AH == 0 {
 				s.Opcode = uint16(verbs.WRRDMAWrite)
 			}
+		}
+		if w.qp.unmoved {
+			w.flushed(entryOf(s.WRID))
+			continue
 		}
 		again.addSend(w, s)
 	}
@@ -232,9 +241,13 @@ func (b *batch) repost(d *Device) {
 			}
 			r.Count = 0
 		}
+		if w.qp != nil && w.qp.unmoved {
+			w.flushed(entryOf(r.WRID))
+			continue
+		}
 		again.addRecv(w, r)
 	}
-	if d.ctx.Post(&again.Batch) > 0 {
+	if !again.empty() && d.ctx.Post(&again.Batch) > 0 {
 		again.give(d)
 	}
 }
@@ -287,9 +300,9 @@ func (w *workQueue) flushed(entry uint32) {
 	c.stash = append(c.stash, stashed{wc: wc, queue: w, entry: entry})
 }
 
-// status is what an entry completes with.
+// status is what an entry completes with: one that was refused never succeeds.
 func (w *workQueue) status(entry uint32, reported verbs.WCStatus) verbs.WCStatus {
-	if w.refused && w.refusedAt == entry && reported == verbs.WCWRFlushErr {
+	if w.refused && w.refusedAt == entry {
 		return verbs.WCLocQPOpErr
 	}
 	return reported

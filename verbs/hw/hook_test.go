@@ -18,6 +18,7 @@ type hooks struct {
 
 	notified func()                    // behind Notify
 	modify   func(*verbs.QPAttr) error // before ModifyQP
+	destroy  func()                    // before DestroyQP
 }
 
 type hookedContext struct {
@@ -45,6 +46,13 @@ func (c *hookedContext) ModifyQP(q ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttr
 		}
 	}
 	return c.Context.ModifyQP(q, attr, mask)
+}
+
+func (c *hookedContext) DestroyQP(q ibv.QP) error {
+	if c.h.destroy != nil {
+		c.h.destroy()
+	}
+	return c.Context.DestroyQP(q)
 }
 
 // newHookedEnds is newEnds where the calls of the first adapter have hooks.
@@ -182,4 +190,41 @@ func TestOverrunCallsNothing(t *testing.T) {
 	require.NoError(t, e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	require.NoError(t, verbs.Init(e.a.qp, 0))
 	require.NoError(t, e.a.qp.PostRecv(&verbs.RecvWR{}), "a reset makes it new")
+}
+
+// A queue pair is reset before another goroutine destroys it, beside polls of its completion
+// queues, whether or not the adapter does that. One of the loop's, and one without
+// completions, need no reset.
+func TestResetBeforeItIsDestroyedBesideTheLoop(t *testing.T) {
+	var h hooks
+	e := newHookedEnds(t, &h)
+	var calls []string
+	var refusal error
+	h.modify = func(a *verbs.QPAttr) error {
+		if a.State == verbs.QPSReset {
+			calls = append(calls, "reset")
+			return refusal
+		}
+		return nil
+	}
+	h.destroy = func() { calls = append(calls, "destroy") }
+	begun := func() *qp {
+		q := e.a.newQP(t, verbs.QPTRC)
+		require.NoError(t, verbs.Init(q, 0))
+		require.NoError(t, verbs.Connect(q, attrTo(e.b.dev, e.b.qp.num)))
+		return q
+	}
+	for _, refusal = range []error{nil, unix.EIO} {
+		q := begun()
+		q.Detach()
+		require.NoError(t, q.Close())
+	}
+	require.Equal(t, []string{"reset", "destroy", "reset", "destroy"}, calls)
+	calls = nil
+	require.NoError(t, begun().Close())
+	fresh := e.a.newQP(t, verbs.QPTRC)
+	require.NoError(t, verbs.Init(fresh, 0))
+	require.NoError(t, fresh.Close())
+	require.Equal(t, []string{"destroy", "destroy"}, calls)
+	e.until("the loop has taken what completed", func() bool { return e.a.cq.graves.len() == 0 })
 }

@@ -257,10 +257,14 @@ func (q *qp) Close() error {
 	q.drain()
 	q.closed = true
 	d := q.pd.dev
+	beside := q.begun && !q.poster.loop // completions may wait for the loop
+	if beside {
+		q.silence()
+	}
 	if err := d.ended("destroy queue pair", d.ctx.DestroyQP(q.h)); err != nil {
 		return err
 	}
-	if q.begun && !q.poster.loop { // completions may wait for the loop
+	if beside {
 		d.objects.remove(q.id)
 		for _, w := range q.workQueues() {
 			w.leave()
@@ -281,6 +285,14 @@ func (q *qp) Close() error {
 	q.unreserve()
 	q.pd.users.Release()
 	return nil
+}
+
+// silence has the adapter drop the completions of a queue pair that is destroyed beside the loop, as
+// far as it can. hns forgets the queue pair at its destruction and takes those out after: a poll
+// between finds the completion of a queue pair that it does not know. It fails, which ends the
+// completion queue, and loses what it has taken of others.
+func (q *qp) silence() {
+	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
 }
 
 // drain takes the completions of the queue pair, if it can have any: before it

@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
+	"github.com/smcgw/smcgw/verbs/internal/domain"
 )
 
 // pollBatch is how many completions a call of the library fetches.
@@ -22,9 +23,9 @@ type cq struct {
 	id       uint64
 	depth    atomic.Int64 // completions it holds, at least what was asked for
 	reserved atomic.Int64 // completions that its queue pairs can have at a time
-	users    atomic.Int32
-	reported atomic.Bool // the event of the overrun was raised
-	overrun  atomic.Bool // Poll may tell of it
+	users    domain.Users // its queue pairs
+	reported atomic.Bool  // the event of the overrun was raised
+	overrun  atomic.Bool  // Poll may tell of it
 	closed   atomic.Bool
 
 	graves graves
@@ -101,17 +102,24 @@ func (c *cq) create(depth int) (err error) {
 	return failure("completion queue", err)
 }
 
-// reserve counts the completions that a queue pair can have outstanding. With
+// hold is called before a queue pair is made that can have n completions outstanding. With
 // bounded queues there must be room for them.
-func (c *cq) reserve(n int) error {
+func (c *cq) hold(n int) error {
+	if err := c.users.Hold(); err != nil {
+		return fmt.Errorf("completion queue: %w", err)
+	}
 	if got := c.reserved.Add(int64(n)); c.vec.dev.cfg.BoundCQs && got > c.depth.Load() {
-		c.unreserve(n)
+		c.unhold(n)
 		return fmt.Errorf("%d of %d completions reserved: %w", got-int64(n), c.depth.Load(), ErrCQFull)
 	}
 	return nil
 }
 
-func (c *cq) unreserve(n int) { c.reserved.Add(-int64(n)) }
+// unhold is the end of what hold was called for.
+func (c *cq) unhold(n int) {
+	c.reserved.Add(int64(-n))
+	c.users.Release()
+}
 
 // Poll implements verbs.CQ: one call of the library, none if completions wait
 // in the stash.
@@ -322,13 +330,19 @@ func (c *cq) Resize(depth int) error {
 func (c *cq) Vector() int { return c.vec.index }
 
 // Close implements verbs.CQ.
-func (c *cq) Close() error {
-	if n := c.users.Load(); n > 0 {
-		return fmt.Errorf("completion queue of %d queue pairs: %w", n, verbs.ErrBusy)
+func (c *cq) Close() (err error) {
+	busy := c.users.Close(func() error {
+		err = c.destroy()
+		return nil // closed it is in any case
+	})
+	if busy != nil {
+		return fmt.Errorf("completion queue: %w", busy)
 	}
-	if c.closed.Swap(true) {
-		return nil
-	}
+	return err
+}
+
+func (c *cq) destroy() error {
+	c.closed.Store(true)
 	d := c.vec.dev
 	c.vec.remove(c)
 	d.objects.remove(c.id)

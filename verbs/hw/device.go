@@ -17,7 +17,7 @@ import (
 // The context of the library lives until the device and the last of its objects
 // were closed, in whatever order: the library must not be called after that.
 //
-// Lock order: vector.mu and that of pd.users before Device.mu. None is taken on the data path.
+// Lock order: those of pd.users and cq.users, vector.mu, Device.mu. None is taken on the data path.
 type Device struct {
 	cfg     Config
 	ctx     ibv.Context

@@ -18,6 +18,7 @@ type hooks struct {
 
 	notified func()                    // behind Notify
 	modify   func(*verbs.QPAttr) error // before ModifyQP
+	create   func()                    // before CreateQP
 	destroy  func()                    // before DestroyQP
 }
 
@@ -46,6 +47,13 @@ func (c *hookedContext) ModifyQP(q ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttr
 		}
 	}
 	return c.Context.ModifyQP(q, attr, mask)
+}
+
+func (c *hookedContext) CreateQP(init *ibv.QPInit) (ibv.QP, uint32, error) {
+	if c.h.create != nil {
+		c.h.create()
+	}
+	return c.Context.CreateQP(init)
 }
 
 func (c *hookedContext) DestroyQP(q ibv.QP) error {
@@ -227,4 +235,33 @@ func TestResetBeforeItIsDestroyedBesideTheLoop(t *testing.T) {
 	require.NoError(t, fresh.Close())
 	require.Equal(t, []string{"destroy", "destroy"}, calls)
 	e.until("the loop has taken what completed", func() bool { return e.a.cq.graves.len() == 0 })
+}
+
+// A completion queue is not destroyed while the library makes a queue pair of it, and none is
+// made of one that is closed.
+func TestCompletionQueueOfQueuePairThatIsMade(t *testing.T) {
+	var h hooks
+	e := newHookedEnds(t, &h)
+	one := func() *cq {
+		c, err := e.a.dev.CreateCQ(verbs.CQAttr{Depth: 40})
+		require.NoError(t, err)
+		return c.(*cq)
+	}
+	scq, rcq := one(), one()
+	h.create = func() {
+		require.ErrorIs(t, scq.Close(), verbs.ErrBusy)
+		require.ErrorIs(t, rcq.Close(), verbs.ErrBusy)
+	}
+	attr := &verbs.QPInitAttr{SendCQ: scq, RecvCQ: rcq, Type: verbs.QPTRC, Cap: smallCap}
+	q, err := e.a.pd.CreateQP(attr)
+	require.NoError(t, err)
+	require.ErrorIs(t, rcq.Close(), verbs.ErrBusy)
+	require.NoError(t, q.Close())
+	h.create = func() { t.Error("the library was asked") }
+	require.NoError(t, rcq.Close())
+	require.NoError(t, rcq.Close(), "twice")
+	_, err = e.a.pd.CreateQP(attr)
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	require.Zero(t, scq.reserved.Load())
+	require.NoError(t, scq.Close())
 }

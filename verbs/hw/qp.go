@@ -60,7 +60,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
 	rcq, ok2 := attr.RecvCQ.(*cq)
-	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed.Load() || rcq.closed.Load() {
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev {
 		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
 	}
 	q := &qp{pd: p, vec: scq.vec, kind: attr.Type, cap: attr.Cap, scq: scq, rcq: rcq}
@@ -93,30 +93,36 @@ func (d *Device) has(t verbs.QPType) bool {
 	return false
 }
 
-// reserve counts the entries of its completion queues that the queue pair can fill.
-func (q *qp) reserve() error {
+// holdQueues keeps the completion queues open, and the entries of them that the queue pair can
+// fill.
+func (q *qp) holdQueues() error {
 	q.sendCredits, q.recvCredits = q.cap.MaxSendWR, q.cap.MaxRecvWR
 	if q.srq != nil {
 		q.recvCredits = q.srq.queue.limit
 	}
-	if err := q.scq.reserve(q.sendCredits); err != nil {
+	if err := q.scq.hold(q.sendCredits); err != nil {
 		return err
 	}
-	if err := q.rcq.reserve(q.recvCredits); err != nil {
-		q.scq.unreserve(q.sendCredits)
+	if err := q.rcq.hold(q.recvCredits); err != nil {
+		q.scq.unhold(q.sendCredits)
 		return err
 	}
 	return nil
 }
 
+func (q *qp) unholdQueues() {
+	q.scq.unhold(q.sendCredits)
+	q.rcq.unhold(q.recvCredits)
+}
+
 func (q *qp) create(sigAll bool) (err error) {
 	d := q.pd.dev
-	if err := q.reserve(); err != nil {
+	if err := q.holdQueues(); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			q.unreserve()
+			q.unholdQueues()
 		}
 	}()
 	q.initQueues()
@@ -169,19 +175,12 @@ func (q *qp) request(sigAll bool) *ibv.QPInit {
 	return r
 }
 
-// count adds n to the users of what the queue pair is made of.
+// count adds n queue pairs to those of the device and of the shared receive queue.
 func (q *qp) count(n int32) {
-	q.scq.users.Add(n)
-	q.rcq.users.Add(n)
 	if q.srq != nil {
 		q.srq.count(q.kind, n)
 	}
 	q.pd.dev.use.qps.Add(int64(n))
-}
-
-func (q *qp) unreserve() {
-	q.scq.unreserve(q.sendCredits)
-	q.rcq.unreserve(q.recvCredits)
 }
 
 // forget removes the queue pair from what completions and events are looked up in.
@@ -282,7 +281,7 @@ func (q *qp) Close() error {
 		q.forget()
 	}
 	q.count(-1)
-	q.unreserve()
+	q.unholdQueues()
 	q.pd.users.Release()
 	return nil
 }

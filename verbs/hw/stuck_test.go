@@ -104,6 +104,7 @@ func TestQueuePairThatIsNotLetGo(t *testing.T) {
 	require.NoError(t, next.Close())
 	q.forget() // the adapter has let it go
 	q.count(-1)
+	q.unholdQueues()
 	p.(*pd).users.Release()
 	require.NoError(t, c.Close())
 	require.NoError(t, p.Close())

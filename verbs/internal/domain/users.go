@@ -7,15 +7,16 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Users are the regions, queue pairs, shared receive queues and address handles of a
-// domain. The zero value is an open domain without any.
+// Users are what keeps an object open: the regions, queue pairs, shared receive queues and
+// address handles of a domain, or the queue pairs of a completion queue. The zero value is an
+// open object without any.
 type Users struct {
 	mu     sync.Mutex // guards everything below
 	n      int
 	closed bool
 }
 
-// Hold is called before something is made in the domain, Release when that is closed.
+// Hold is called before a user is made, Release when that is closed.
 func (u *Users) Hold() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -33,14 +34,14 @@ func (u *Users) Release() {
 	u.n--
 }
 
-// Close ends the domain by free, once. A domain with something in it is busy, and one that
-// cannot be freed stays open.
+// Close ends the object by free, once. One with users is busy, and one that cannot be freed
+// stays open.
 func (u *Users) Close(free func() error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case u.n > 0:
-		return fmt.Errorf("protection domain of %d objects: %w", u.n, verbs.ErrBusy)
+		return fmt.Errorf("in use by %d objects: %w", u.n, verbs.ErrBusy)
 	case u.closed:
 		return nil
 	}

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 // The functions that the library exports. What happens for every message goes
@@ -63,6 +64,11 @@ const char *hw_load(void)
 		{ "_ibv_query_gid_table", (void **)&lib.query_gid_table },
 	};
 #undef F
+	// What the kernel takes away with an adapter (hot unplug, a reset of the
+	// firmware) it refuses to destroy. The library then keeps its half of the
+	// object, with the descriptor of a completion channel, unless it finds this
+	// when it is first used.
+	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
 	// Providers look the library's symbols up in the global scope.
 	void *handle = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_GLOBAL);
 	if (!handle)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -35,19 +36,22 @@ type Arena struct {
 	reserved int64
 	used     int64
 	regions  int
+	leaving  int        // slabs that were taken out and are being closed
+	left     *sync.Cond // none is any more
 	closed   bool
 }
 
 // slab is one registration, cut into blocks of one class.
 type slab struct {
+	arena *Arena
 	mr    verbs.MR
 	class int
 	free  []int // offsets of free blocks
 	total int
 }
 
-func newSlab(mr verbs.MR, class int) *slab {
-	s := &slab{mr: mr, class: class, total: slabSize(class) / classSize(class)}
+func (a *Arena) newSlab(mr verbs.MR, class int) *slab {
+	s := &slab{arena: a, mr: mr, class: class, total: slabSize(class) / classSize(class)}
 	for i := s.total - 1; i >= 0; i-- { // the first block is taken first
 		s.free = append(s.free, i*classSize(class))
 	}
@@ -144,7 +148,7 @@ func (a *Arena) grow(class int) error {
 	a.pool.mu.Lock()
 	empty, err := a.pool.reserveLocked(a, int64(n))
 	a.pool.mu.Unlock()
-	closeErr := closeAll(empty)
+	closeErr := a.pool.closeAll(empty)
 	if err != nil {
 		return errors.Join(err, closeErr)
 	}
@@ -160,7 +164,7 @@ func (a *Arena) grow(class int) error {
 		a.pool.unreserveLocked(a, int64(n))
 		return errors.Join(ErrClosed, mr.Close())
 	}
-	a.slabs[class] = append(a.slabs[class], newSlab(mr, class))
+	a.slabs[class] = append(a.slabs[class], a.newSlab(mr, class))
 	a.emptyLocked(class, 1)
 	return closeErr
 }
@@ -174,26 +178,26 @@ func (a *Arena) slabAccess() verbs.Access {
 }
 
 // trimLocked takes out all empty slabs; the caller closes them without the lock.
-func (a *Arena) trimLocked() (mrs []verbs.MR) {
+func (a *Arena) trimLocked() (out []*slab) {
 	for class := range a.slabs {
-		mrs = append(mrs, a.trimClassLocked(class, 0)...)
+		out = append(out, a.trimClassLocked(class, 0)...)
 	}
-	return mrs
+	return out
 }
 
 // trimIdleLocked takes out what was not needed since it was last called.
-func (a *Arena) trimIdleLocked() (mrs []verbs.MR) {
+func (a *Arena) trimIdleLocked() (out []*slab) {
 	for class := range a.slabs {
 		if surplus := min(a.idle[class], a.empty[class]-keepSlabs); surplus > 0 {
-			mrs = append(mrs, a.trimClassLocked(class, a.empty[class]-surplus)...)
+			out = append(out, a.trimClassLocked(class, a.empty[class]-surplus)...)
 		}
 		a.idle[class] = a.empty[class]
 	}
-	return mrs
+	return out
 }
 
 // trimClassLocked takes out the empty slabs of a class but keep of them.
-func (a *Arena) trimClassLocked(class, keep int) (mrs []verbs.MR) {
+func (a *Arena) trimClassLocked(class, keep int) (out []*slab) {
 	kept := 0
 	a.slabs[class] = slices.DeleteFunc(a.slabs[class], func(s *slab) bool {
 		if !s.empty() {
@@ -205,14 +209,15 @@ func (a *Arena) trimClassLocked(class, keep int) (mrs []verbs.MR) {
 		}
 		a.pool.unreserveLocked(a, int64(slabSize(class)))
 		a.emptyLocked(class, -1)
-		mrs = append(mrs, s.mr)
+		a.leaving++
+		out = append(out, s)
 		return true
 	})
-	return mrs
+	return out
 }
 
-// Close gives all memory back to the device. It fails with [ErrBusy], and changes nothing, while regions are in use.
-// Close is idempotent.
+// Close deregisters all memory, and returns when the device has none of it any more: what [Pool.Trim] has taken out may
+// still be on its way. It fails with [ErrBusy], and changes nothing, while regions are in use. Close is idempotent.
 func (a *Arena) Close() error {
 	a.pool.mu.Lock()
 	if a.regions > 0 {
@@ -221,16 +226,14 @@ func (a *Arena) Close() error {
 		return fmt.Errorf("%d regions: %w", n, ErrBusy)
 	}
 	a.closed = true
-	mrs := a.trimLocked()
+	out := a.trimLocked()
 	a.pool.closedLocked(a)
 	a.pool.mu.Unlock()
-	return closeAll(mrs)
-}
-
-func closeAll(mrs []verbs.MR) error {
-	var errs []error
-	for _, mr := range mrs {
-		errs = append(errs, mr.Close())
+	err := a.pool.closeAll(out)
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	for a.leaving > 0 {
+		a.left.Wait()
 	}
-	return errors.Join(errs...)
+	return err
 }

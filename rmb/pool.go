@@ -163,7 +163,7 @@ func (p *Pool) IsolatedArenaOf(owner any, from Registrar) *Arena {
 }
 
 func (p *Pool) open(a *Arena) *Arena {
-	a.pool = p
+	a.pool, a.left = p, sync.NewCond(&p.mu)
 	if a.owner == nil {
 		a.owner = a
 	}
@@ -190,12 +190,26 @@ func (p *Pool) Trim(now time.Time) error {
 		return nil
 	}
 	p.trimmed = now
-	var idle []verbs.MR
+	var idle []*slab
 	for a := range p.peers {
 		idle = append(idle, a.trimIdleLocked()...)
 	}
 	p.mu.Unlock()
-	return closeAll(idle)
+	return p.closeAll(idle)
+}
+
+// closeAll closes slabs that were taken out of their arenas. The device is called without the lock: it may take its time.
+func (p *Pool) closeAll(out []*slab) error {
+	var errs []error
+	for _, s := range out {
+		errs = append(errs, s.mr.Close())
+		p.mu.Lock()
+		if s.arena.leaving--; s.arena.leaving == 0 {
+			s.arena.left.Broadcast()
+		}
+		p.mu.Unlock()
+	}
+	return errors.Join(errs...)
 }
 
 // closedLocked takes an arena out of the tables. What it is still registering counts until that is undone.
@@ -225,7 +239,7 @@ func (p *Pool) Owners() map[any]ArenaStats {
 
 // reserveLocked takes n bytes of the limit and the owner's quota. When the limit is reached, slabs that lie empty in
 // any arena are released first. Those are returned: the caller closes them without the lock.
-func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
+func (p *Pool) reserveLocked(a *Arena, n int64) (empty []*slab, err error) {
 	if a.quota.reserved+n > p.cfg.PeerLimit {
 		for other := range a.quota.arenas {
 			empty = append(empty, other.trimLocked()...)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +24,7 @@ type device struct {
 	next uint64
 	open map[*region]struct{}
 	err  error
+	slow func() // what the end of a registration waits for
 }
 
 type region struct {
@@ -63,6 +66,9 @@ func (r *region) Addr() uint64  { return r.addr }
 func (r *region) LKey() uint32  { return uint32(r.addr >> 12) }
 func (r *region) RKey() uint32  { return uint32(r.addr>>12) + 1 }
 func (r *region) Close() error {
+	if r.dev.slow != nil {
+		r.dev.slow()
+	}
 	r.dev.mu.Lock()
 	defer r.dev.mu.Unlock()
 	if _, ok := r.dev.open[r]; !ok {
@@ -351,4 +357,55 @@ func TestPoolConcurrent(t *testing.T) {
 	require.LessOrEqual(t, p.Stats().Reserved, int64(4<<20))
 	require.NoError(t, a.Close())
 	require.Zero(t, dev.bytes())
+}
+
+// An arena that is closed while Trim, or an arena that needs room, deregisters memory of it is
+// closed behind that: its domain has no memory then.
+func TestCloseBehindTrim(t *testing.T) {
+	const size = 2 << 20
+	for name, trim := range map[string]func(p *Pool) error{
+		"idle": func(p *Pool) error {
+			return errors.Join(p.Trim(time.Unix(1000, 0)), p.Trim(time.Unix(1000, 0).Add(trimEvery)))
+		},
+		"room": func(p *Pool) error {
+			other := p.Arena(&device{})
+			r, err := other.Alloc(2 * size)
+			return errors.Join(err, r.Free(), other.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dev := &device{}
+				p := newPool(t, 2*size, 0)
+				a := p.Arena(dev)
+				var held []*Region
+				for range 2 {
+					r, err := a.Alloc(size)
+					require.NoError(t, err)
+					held = append(held, r)
+				}
+				for _, r := range held {
+					require.NoError(t, r.Free())
+				}
+				under, done := make(chan struct{}), make(chan struct{})
+				var slow atomic.Bool
+				dev.slow = func() {
+					if !slow.Swap(true) { // the first only
+						close(under)
+						<-done
+					}
+				}
+				var calls sync.WaitGroup
+				calls.Go(func() { require.NoError(t, trim(p)) })
+				<-under
+				calls.Go(func() {
+					require.NoError(t, a.Close())
+					require.Zero(t, dev.bytes())
+				})
+				synctest.Wait()
+				close(done)
+				calls.Wait()
+			})
+		})
+	}
 }

@@ -87,13 +87,13 @@ func (r *Region) Free() error {
 	}
 	a.countLocked(r.slab.class, -1)
 	r.slab.free = append(r.slab.free, r.offset)
-	var mrs []verbs.MR
+	var out []*slab
 	if class := r.slab.class; r.slab.empty() {
 		a.emptyLocked(class, 1)
 		if kept := keptSlabs(class); a.empty[class] > kept {
-			mrs = a.trimClassLocked(class, kept)
+			out = a.trimClassLocked(class, kept)
 		}
 	}
 	a.pool.mu.Unlock()
-	return closeAll(mrs)
+	return a.pool.closeAll(out)
 }

@@ -82,7 +82,7 @@ func (h *fakeHost) Open(name string, vectors int) (AdapterPort, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &fakeAdapter{Device: dev, host: h, async: verbs.NewAsyncChannel(), cqs: map[verbs.CQ]*cqUse{}, tids: make([]int, vectors)}
+	a := &fakeAdapter{Device: dev, host: h, async: verbs.NewAsyncChannel(), cqs: map[verbs.CQ]*cqUse{}, tids: make([]int, vectors), reads: 16}
 	a.attr = dev.Port()
 	v2 := a.attr.GIDs[0]
 	v2.Ifindex = fakeIfindex
@@ -138,6 +138,8 @@ type fakeAdapter struct {
 	calls  int
 	cqs    map[verbs.CQ]*cqUse
 	noMem  error  // of AllocMR and RegMR
+	stuck  error  // of the close of queue pairs
+	reads  int    // MaxRDAtomic
 	hangs  func() // called by what connects a queue pair
 	closed bool
 }
@@ -153,7 +155,9 @@ func (a *fakeAdapter) Async() *verbs.AsyncChannel { return a.async }
 
 func (a *fakeAdapter) Attr() verbs.DeviceAttr {
 	attr := a.Device.Attr()
-	attr.MaxCQE = a.host.maxCQE
+	a.host.mu.Lock()
+	defer a.host.mu.Unlock()
+	attr.MaxCQE, attr.MaxRDAtomic = a.host.maxCQE, a.reads
 	return attr
 }
 
@@ -317,6 +321,9 @@ func (q *fakeQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error) {
 		hangs()
 	}
 	at := *attr
+	if most := q.a.Attr().MaxRDAtomic; int(max(at.MaxRDAtomic, at.MaxDestRDAtomic)) > most {
+		return fmt.Errorf("more than %d reads: %w", most, verbs.ErrInvalid)
+	}
 	if mask&verbs.QPAttrAV != 0 {
 		if at.AH.SGIDIndex != 3 || at.AH.TrafficClass != 104 || at.AH.SL != 3 {
 			return fmt.Errorf("address %+v: %w", at.AH, verbs.ErrInvalid)
@@ -329,6 +336,12 @@ func (q *fakeQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error) {
 
 func (q *fakeQP) Close() (err error) {
 	q.a.slowly("QP.Close")
+	q.a.host.mu.Lock()
+	stuck := q.a.stuck
+	q.a.host.mu.Unlock()
+	if stuck != nil {
+		return stuck
+	}
 	q.a.host.shards[q.vector].Call(func() { err = q.QP.Close() })
 	q.a.host.mu.Lock()
 	defer q.a.host.mu.Unlock()

@@ -294,7 +294,8 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	l.probeLen = attr.PathMTU.Bytes()
 	hl.meets(to.Mixed)
 	attr.SQPSN, attr.MinRNRTimer, attr.Timeout, attr.RetryCnt, attr.RNRRetry = hl.psn, 12, hwTimeout, hwRetries, 7
-	attr.MaxRDAtomic, attr.MaxDestRDAtomic = 1, 1
+	reads := uint8(min(1, hl.a.dev.Attr().MaxRDAtomic)) // none is ever posted
+	attr.MaxRDAtomic, attr.MaxDestRDAtomic = reads, reads
 	if to.Mixed {
 		attr.Timeout = softTimeout
 	}

@@ -115,11 +115,14 @@ func (a *adapter) inTurn(do func() error) error {
 // suitable reports why a port that could be opened cannot carry: to open one wants RDMA
 // WRITE with immediate already.
 func (h *Hardware) suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
+	depth := max(linkCap().MaxSendWR, linkCap().MaxRecvWR)
 	switch {
 	case port.LinkLayer != h.layer:
 		return fmt.Errorf("link layer %v: %w", port.LinkLayer, verbs.ErrNotSupported)
 	case attr.MaxCQE < linkNeed():
 		return fmt.Errorf("completion queues of %d entries, want %d: %w", attr.MaxCQE, linkNeed(), verbs.ErrNotSupported)
+	case attr.MaxQPWR < depth:
+		return fmt.Errorf("queue pairs of %d work requests, want %d: %w", attr.MaxQPWR, depth, verbs.ErrNotSupported)
 	}
 	return nil
 }

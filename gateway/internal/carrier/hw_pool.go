@@ -152,8 +152,9 @@ func (a *adapter) pooled(f filling, made *hwPair) bool {
 func (a *adapter) discard(s *loop.Shard, pairs []*hwPair) {
 	for _, made := range pairs {
 		a.reaper.Put(func() {
-			if err := made.close(); err != nil {
+			if err := made.close(); err != nil { // it keeps its room
 				a.env.Log.Warn("close queue pair", "device", a.name, "error", fmt.Errorf("in advance: %w", err))
+				return
 			}
 			made.lane.Leave(s, linkNeed())
 		})

@@ -457,3 +457,56 @@ func TestHWListedOnceWhileLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestHWPairThatIsNotLetGo: a pair in advance that the adapter does not let go keeps its room
+// on the lane: its completions may still come.
+func TestHWPairThatIsNotLetGo(t *testing.T) {
+	s := newSides(t, 100)[0]
+	require.NoError(t, s.offer(addrB))
+	a, dev := s.hw.open()[0], s.host.last()
+	ln := a.lanes.All()[0]
+	eventually(t, func() bool { return s.device(t).Use["pooled"] == 1 && ln.Used() == linkNeed() }, "one pair waits")
+	a.mu.Lock()
+	made := a.peers[addrB].pools[0].ready[0]
+	a.mu.Unlock()
+	letGo := func(err error) {
+		s.host.mu.Lock()
+		defer s.host.mu.Unlock()
+		dev.stuck = err
+	}
+	letGo(verbs.ErrBusy)
+	a.drainPools(time.Time{}, true)
+	done := make(chan struct{})
+	a.reaper.Put(func() { close(done) })
+	<-done
+	for range 5 { // room that was left is free two turns later
+		s.on(func() {})
+	}
+	require.Equal(t, linkNeed(), ln.Used())
+	letGo(nil)
+	require.NoError(t, made.close())
+	ln.Leave(s.Shards[0], linkNeed())
+}
+
+// TestHWWithoutReads: links need no READs of the adapter, which it may not have.
+func TestHWWithoutReads(t *testing.T) {
+	sides := newSides(t, 100)
+	for _, s := range sides {
+		dev := s.host.last()
+		s.host.mu.Lock()
+		dev.reads = 0
+		s.host.mu.Unlock()
+	}
+	carry(t, sides).close(sides)
+}
+
+// TestHWSuitable: queues of an adapter have room for a link.
+func TestHWSuitable(t *testing.T) {
+	h := &Hardware{layer: verbs.LinkLayerEthernet}
+	port := verbs.PortAttr{LinkLayer: verbs.LinkLayerEthernet}
+	depth := max(linkCap().MaxSendWR, linkCap().MaxRecvWR)
+	require.NoError(t, h.suitable(verbs.DeviceAttr{MaxCQE: linkNeed(), MaxQPWR: depth}, port))
+	require.ErrorIs(t, h.suitable(verbs.DeviceAttr{MaxCQE: linkNeed(), MaxQPWR: depth - 1}, port), verbs.ErrNotSupported)
+	require.ErrorIs(t, h.suitable(verbs.DeviceAttr{MaxCQE: linkNeed() - 1, MaxQPWR: depth}, port), verbs.ErrNotSupported)
+	require.ErrorIs(t, h.suitable(verbs.DeviceAttr{MaxCQE: linkNeed(), MaxQPWR: depth}, verbs.PortAttr{}), verbs.ErrNotSupported)
+}

@@ -62,8 +62,12 @@ func (m *Model) appEgress(pkt []byte) {
 	m.deliver(v, s.raw, nil)
 }
 
-// legIngress is tcx ingress of the pair.
+// legIngress is tcx ingress of the pair. A reset with an acknowledgement and without a
+// sequence number is that of a kernel whose listener has gone.
 func (m *Model) legIngress(s *segment) verdict {
+	if s.has(packet.FlagRST) && s.has(packet.FlagACK) && s.seq == 0 {
+		return m.dropped(statLegIngressDrop)
+	}
 	if state := stateOf(m.flows[s.tuple]); !hasLeg(state) && state != ebpf.StateDead && m.legs[s.tuple] == nil {
 		return m.dropped(statLegIngressDrop)
 	}

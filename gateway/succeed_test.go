@@ -23,6 +23,16 @@ type retiring struct{ host.Beside }
 
 func (retiring) Retire() error { return nil }
 
+// steeredGateway is a gateway of which only the steering is there, until the test ends.
+func steeredGateway(t *testing.T, cfg config.Config, beside host.Beside) (*gateway, *fakeSteering) {
+	t.Helper()
+	steer := newFakeSteering()
+	g, err := newGateway(cfg, Host{Steering: steer, Beside: beside}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(g.close)
+	return g, steer
+}
+
 // Opt-ins and readers stay with the gateway that takes the place of another, and what is
 // counted keeps its rule.
 func TestInheritOptIns(t *testing.T) {
@@ -30,15 +40,8 @@ func TestInheritOptIns(t *testing.T) {
 		CgroupPath: t.TempDir(), Mode: config.ModeObserve,
 		Policy: []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}},
 	}.WithDefaults()
-	begin := func() (*gateway, *fakeSteering) {
-		steer := newFakeSteering()
-		g, err := newGateway(cfg, Host{Steering: steer, Beside: retiring{}}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		t.Cleanup(g.close)
-		return g, steer
-	}
-	old, before := begin()
-	next, after := begin()
+	old, before := steeredGateway(t, cfg, retiring{})
+	next, after := steeredGateway(t, cfg, retiring{})
 	require.NoError(t, os.Mkdir(filepath.Join(cfg.CgroupPath, "job"), 0o700))
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(filepath.Join(cfg.CgroupPath, "job"), &st))
@@ -71,9 +74,7 @@ func TestInheritOptIns(t *testing.T) {
 func TestDrainWhileReplaced(t *testing.T) {
 	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()
 	begin := func() *gateway {
-		g, err := newGateway(cfg, Host{Steering: newFakeSteering(), Beside: retiring{}}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		t.Cleanup(g.close)
+		g, _ := steeredGateway(t, cfg, retiring{})
 		return g
 	}
 	old, next := begin(), begin() // it is over before another one takes the place
@@ -119,15 +120,8 @@ func (activated) HasNeighbour() bool { return false }
 func TestInheritOff(t *testing.T) {
 	for _, off := range []bool{true, false} {
 		cfg := config.Config{Mode: config.ModeObserve, StateDir: t.TempDir()}.WithDefaults()
-		begin := func() (*gateway, *fakeSteering) {
-			steer := newFakeSteering()
-			g, err := newGateway(cfg, Host{Steering: steer, Beside: activated{}}, slog.New(slog.DiscardHandler))
-			require.NoError(t, err)
-			t.Cleanup(g.close)
-			return g, steer
-		}
-		old, _ := begin()
-		next, steer := begin()
+		old, _ := steeredGateway(t, cfg, activated{})
+		next, steer := steeredGateway(t, cfg, activated{})
 		require.NoError(t, old.SetOff(off))
 		require.NoError(t, steer.SetOff(!off))
 		require.NoError(t, next.inherit(old))
@@ -182,10 +176,8 @@ func TestDecisionsBesideReload(t *testing.T) {
 
 // TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
 func TestLateLeave(t *testing.T) {
-	g, err := newGateway(config.Config{Mode: config.ModeObserve}.WithDefaults(), Host{Steering: newFakeSteering(), Beside: retiring{}}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	t.Cleanup(g.close)
+	g, steer := steeredGateway(t, config.Config{Mode: config.ModeObserve}.WithDefaults(), retiring{})
 	require.ErrorIs(t, g.Leave(func() error { return errStopping }, time.Second, 0), errStopping)
-	require.Zero(t, g.steer.(*fakeSteering).refused)
+	require.Zero(t, steer.refused)
 	require.Nil(t, g.Draining())
 }

@@ -24,6 +24,17 @@ func startTakenOver(t *testing.T) *testAdmin {
 	return startAdmin(t, func(c *config.Config) { c.Metrics.Listen = freeAddr(t) })
 }
 
+// startYielded is a gateway that has yielded to a successor, which has yet to end the takeover.
+func startYielded(t *testing.T) (a *testAdmin, held *Takeover) {
+	t.Helper()
+	a = startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Yield(t.Context()))
+	return a, held
+}
+
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -104,11 +115,7 @@ func serveAdmin(t *testing.T, s *Server, ctl *fakeControl) (stop func()) {
 // sign of that, since the end of a connection comes behind what was sent. The successor waits
 // for what it says.
 func TestTakeoverThatIsLate(t *testing.T) {
-	a := startTakenOver(t)
-	a.ctl.neighbour = testNeighbour
-	held, err := a.client.TakeOver(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, held.Yield(t.Context()))
+	a, held := startYielded(t)
 	held.lease = 0
 	require.ErrorContains(t, held.Leave(t.Context(), time.Second, 0), errLate.Error())
 	held.Close()
@@ -119,12 +126,8 @@ func TestTakeoverThatIsLate(t *testing.T) {
 
 // A successor of an earlier version does not tell how long it waits.
 func TestTakeoverByAnEarlierVersion(t *testing.T) {
-	a := startTakenOver(t)
-	a.ctl.neighbour = testNeighbour
-	held, err := a.client.TakeOver(t.Context())
-	require.NoError(t, err)
+	a, held := startYielded(t)
 	defer held.Close()
-	require.NoError(t, held.Yield(t.Context()))
 	require.NoError(t, held.step(t.Context(), testPatience, a.cfg.Admin, "/v1/takeover/leave?main=4711", takeoverStep{Token: held.Offer.Token}))
 	require.Equal(t, 4711, a.ctl.mainProcess())
 }
@@ -168,11 +171,7 @@ func TestTakeoverThatIsGivenUp(t *testing.T) {
 // A successor that died when its own socket was there already: the old one's takes
 // its place again.
 func TestTakeoverIsTakenBackFromASocketOfTheDead(t *testing.T) {
-	a := startTakenOver(t)
-	a.ctl.neighbour = testNeighbour
-	held, err := a.client.TakeOver(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, held.Yield(t.Context()))
+	a, held := startYielded(t)
 	b, err := listenAdminSocket(a.cfg.Admin, true)
 	require.NoError(t, err)
 	require.NoError(t, b.UnixListener.Close()) // as the kernel does
@@ -256,11 +255,7 @@ func TestTheLockOfTheDeadIsAwaited(t *testing.T) {
 // A successor that hangs has the lock, the socket's place and the metrics port. The old
 // gateway takes them when that has ended, and no other gateway can start meanwhile.
 func TestTakeoverIsTakenBackFromASuccessorThatHangs(t *testing.T) {
-	a := startTakenOver(t)
-	a.ctl.neighbour = testNeighbour
-	held, err := a.client.TakeOver(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, held.Yield(t.Context()))
+	a, held := startYielded(t)
 	hung, err := Succeed(a.cfg, "2.0.0", nil)
 	require.NoError(t, err)
 	held.Close()
@@ -297,11 +292,7 @@ func TestTakeoverIsTakenBackFromASuccessorThatHangs(t *testing.T) {
 // Connections are taken back at once, and the gateway answers, while a successor that goes
 // still keeps the place of the socket.
 func TestTakeoverIsTakenBackBeforeTheSocket(t *testing.T) {
-	a := startTakenOver(t)
-	a.ctl.neighbour = testNeighbour
-	held, err := a.client.TakeOver(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, held.Yield(t.Context()))
+	a, held := startYielded(t)
 	hung, err := listenAdminSocket(a.cfg.Admin, true)
 	require.NoError(t, err)
 	told, freed := make(chan struct{}), make(chan struct{})
@@ -329,11 +320,7 @@ func TestTakeoverIsTakenBackBeforeTheSocket(t *testing.T) {
 
 // A gateway that stops while a successor that hangs keeps its place leaves that alone.
 func TestStopBesideASuccessorThatHangs(t *testing.T) {
-	a := startTakenOver(t)
-	a.ctl.neighbour = testNeighbour
-	held, err := a.client.TakeOver(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, held.Yield(t.Context()))
+	a, held := startYielded(t)
 	hung, err := listenAdminSocket(a.cfg.Admin, true)
 	require.NoError(t, err)
 	held.Close()

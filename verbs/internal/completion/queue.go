@@ -45,7 +45,7 @@ func New(depth, most int, channel *verbs.CompChannel) (Queue, error) {
 }
 
 // Full reports whether there is no room for another completion.
-func (q *Queue) Full() bool { return q.tail-q.head >= q.depth }
+func (q *Queue) Full() bool { return q.Free() == 0 }
 
 // Depth is how many completions the queue has room for.
 func (q *Queue) Depth() uint64 { return q.depth }

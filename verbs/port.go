@@ -32,6 +32,7 @@ type PortAttr struct {
 	LinkLayer LinkLayer
 	PKeys     int    // entries of the table of partitions; 1 on a software device
 	LID       uint16 // InfiniBand: the address that the subnet manager gave
+	NeedsGRH  bool   // every address has a DGID, within the subnet too (IBV_QPF_GRH_REQUIRED)
 }
 
 // GIDEntry is a place of a port's GID table (struct ibv_gid_entry). A table has

@@ -92,15 +92,16 @@ type network interface {
 // hwLink is what Hardware knows of a link.
 type hwLink struct {
 	*hwPeer
-	lane  *loop.Lane
-	gid   verbs.GIDEntry // of this end
-	index uint8          // of gid in the adapter's table
-	lid   uint16         // of the port; InfiniBand
-	psn   uint32
-	mtu   verbs.MTU   // the most the path takes as far as this end knows
-	way   rdmacm.Path // InfiniBand
-	pkey  uint16      // of this end; InfiniBand
-	stuck bool        // its queue pair could not be closed; the reaper's
+	lane   *loop.Lane
+	gid    verbs.GIDEntry // of this end
+	index  uint8          // of gid in the adapter's table
+	lid    uint16         // of the port; InfiniBand
+	global bool           // the port needs a global header; InfiniBand
+	psn    uint32
+	mtu    verbs.MTU   // the most the path takes as far as this end knows
+	way    rdmacm.Path // InfiniBand
+	pkey   uint16      // of this end; InfiniBand
+	stuck  bool        // its queue pair could not be closed; the reaper's
 }
 
 // openHW opens the adapters whose link layer is Ethernet.

@@ -56,7 +56,8 @@ func (n *infiniBand) lead(r *Request, hl *hwLink) (err error) {
 		n.paths.Doubt(r.Local, r.Remote)
 		return fmt.Errorf("path from %v, LID %#x: %w", hl.way.SGID, hl.way.SLID, subnet.ErrNoPath)
 	}
-	hl.mtu = min(hl.a.port.Load().ActiveMTU, hl.way.MTU)
+	port := hl.a.port.Load()
+	hl.mtu, hl.global = min(port.ActiveMTU, hl.way.MTU), port.NeedsGRH
 	if hl.pkey, err = hl.a.dev.PKey(int(hl.way.PKeyIndex)); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (n *infiniBand) check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) e
 func (*infiniBand) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	return verbs.QPAttr{
 		DestQPNum: to.IB.QPN, RQPSN: to.IB.PSN, PathMTU: commonMTU(hl.mtu, to.IB.MTU), PKeyIndex: hl.way.PKeyIndex,
-		AH: subnet.Address(&hl.way, hl.lid, hl.index),
+		AH: subnet.Address(&hl.way, hl.lid, hl.index, hl.global),
 	}
 }
 

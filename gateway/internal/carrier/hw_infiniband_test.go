@@ -102,10 +102,15 @@ type ibSides struct {
 
 func newIBSides(t *testing.T, timeout time.Duration) *ibSides {
 	t.Helper()
+	return newIBSidesOf(t, timeout, subnetPorts())
+}
+
+func newIBSidesOf(t *testing.T, timeout time.Duration, ports [2]hwtest.SubnetPort) *ibSides {
+	t.Helper()
 	lib, err := hwtest.New(2)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lib.Close()) })
-	s, ports := &ibSides{lib: lib}, subnetPorts()
+	s := &ibSides{lib: lib}
 	for i := range s.sides {
 		lib.Join(fmt.Sprintf("fake%d", i), ports[i])
 	}
@@ -192,6 +197,20 @@ func TestIBBytes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIBPortThatNeedsAGlobalHeader: a port such as that of a virtual function takes no address
+// without a GID, within its subnet either.
+func TestIBPortThatNeedsAGlobalHeader(t *testing.T) {
+	ports := subnetPorts()
+	ports[0].NeedsGRH = true
+	s := newIBSidesOf(t, patience, ports)
+	c := s.carry(t)
+	require.Equal(t, verbs.AHAttr{
+		DGID: ports[1].GID, DLID: 7, SL: 3, FlowLabel: 0x1234, TrafficClass: 0x20, Port: 1,
+	}, s.sides[0].query(c.link[0]).AH)
+	require.Equal(t, verbs.AHAttr{DLID: 3, SL: 4, Port: 1}, s.sides[1].query(c.link[1]).AH, "the other port needs none")
+	c.close(s.sides)
 }
 
 // TestIBThroughRouters: behind a router the LID of the peer means nothing here, its GID

@@ -34,10 +34,11 @@ func Check(p *rdmacm.Path, own uint16, at *negotiate.IBEndpoint) error {
 	return nil
 }
 
-// Address is how a port with that LID and that place of its GID reaches the end of a path.
-func Address(p *rdmacm.Path, lid uint16, gid uint8) verbs.AHAttr {
+// Address is how a port with that LID and that place of its GID reaches the end of a path; global where packets
+// of the port have a global header on every path ([verbs.PortAttr]).
+func Address(p *rdmacm.Path, lid uint16, gid uint8, global bool) verbs.AHAttr {
 	a := verbs.AHAttr{DLID: p.DLID, SL: p.SL, SrcPathBits: uint8(p.SLID - lid), Port: 1}
-	if p.Global() {
+	if global || p.Global() {
 		a.DGID, a.SGIDIndex, a.FlowLabel, a.HopLimit, a.TrafficClass = p.DGID, gid, p.FlowLabel, p.HopLimit, p.TrafficClass
 	}
 	return a

@@ -51,13 +51,16 @@ func TestCheck(t *testing.T) {
 
 func TestAddress(t *testing.T) {
 	p := found
-	require.Equal(t, verbs.AHAttr{DLID: 7, SL: 3, Port: 1}, Address(&p, 3, 4), "within the subnet")
+	require.Equal(t, verbs.AHAttr{DLID: 7, SL: 3, Port: 1}, Address(&p, 3, 4, false), "within the subnet")
 	p.SLID = 5
-	require.EqualValues(t, 2, Address(&p, 3, 4).SrcPathBits)
+	require.EqualValues(t, 2, Address(&p, 3, 4, false).SrcPathBits)
+	require.Equal(t, verbs.AHAttr{
+		DGID: gid(2), DLID: 7, SL: 3, SrcPathBits: 2, SGIDIndex: 4, FlowLabel: 0x1234, TrafficClass: 0x20, Port: 1,
+	}, Address(&p, 3, 4, true), "a port that needs a global header")
 	p.SLID, p.HopLimit = 3, 64
 	require.Equal(t, verbs.AHAttr{
 		DGID: gid(2), DLID: 7, SL: 3, SGIDIndex: 4, FlowLabel: 0x1234, HopLimit: 64, TrafficClass: 0x20, Port: 1,
-	}, Address(&p, 3, 4))
+	}, Address(&p, 3, 4, false))
 }
 
 func TestFrom(t *testing.T) {

@@ -121,6 +121,7 @@ func (c *conn) QueryPort(port uint8) (p verbs.PortAttr, err error) {
 	c.a.do("QueryPort", func() { p = c.a.dev.Port() })
 	if at := c.a.inSubnet(); at != nil {
 		p.LinkLayer, p.LID, p.PKeys, p.UDPPort = verbs.LinkLayerInfiniBand, at.LID, len(at.PKeys), 0
+		p.NeedsGRH = at.NeedsGRH
 		p.GIDs = []verbs.GIDEntry{{GID: at.GID, Type: verbs.GIDTypeIB}}
 		if at.Down {
 			p.State = verbs.PortDown
@@ -153,7 +154,7 @@ const GIDIndex = 2
 // address makes an address of this table, or of the subnet, one of the device's.
 func (c *conn) address(a verbs.AHAttr) (verbs.AHAttr, error) {
 	if at := c.a.inSubnet(); at != nil {
-		if a.DLID == 0 || a.Port != 1 {
+		if a.DLID == 0 || a.Port != 1 || at.NeedsGRH && (a.DGID == verbs.GID{}) {
 			return a, unix.EINVAL
 		}
 		return verbs.AHAttr{DGID: verbs.GIDOf(c.a.lib.routed(a.DLID)), HopLimit: 64, UDPPort: c.a.port, Port: 1}, nil

@@ -145,6 +145,8 @@ type SubnetPort struct {
 	LID   uint16
 	PKeys []uint16
 	Down  bool
+	// NeedsGRH is of ports like those of virtual functions: no address without a DGID is taken.
+	NeedsGRH bool
 }
 
 // Join makes the port of an adapter one of an InfiniBand subnet, on which all adapters

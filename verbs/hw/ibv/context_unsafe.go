@@ -58,6 +58,7 @@ func (c *context) QueryPort(port uint8) (verbs.PortAttr, error) {
 	return verbs.PortAttr{
 		State: verbs.PortState(a.state), MaxMTU: verbs.MTU(a.max_mtu), ActiveMTU: verbs.MTU(a.active_mtu),
 		LinkLayer: verbs.LinkLayer(a.link_layer), LID: uint16(a.lid), PKeys: int(a.pkey_tbl_len), GIDs: gids,
+		NeedsGRH: a.flags&C.IBV_QPF_GRH_REQUIRED != 0,
 	}, err
 }
 

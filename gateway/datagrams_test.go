@@ -130,7 +130,7 @@ func carryingDatagrams(t testing.TB, port uint16) config.Config {
 		Mode: config.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{}, DatagramPort: config.OptionalPort(port),
 		Policy: []config.Rule{{
 			Action: config.ActionAccelerate,
-			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
+			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10")}},
 		}},
 	}
 	c.Limits.Memory = 64 << 20

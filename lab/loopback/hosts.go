@@ -14,10 +14,15 @@ type Host struct {
 	Dir  string // of rendezvous; both have the same
 }
 
-// Addrs returns the addresses of the client's and the server's host.
-func Addrs() [2]netip.Addr {
-	return [2]netip.Addr{netip.AddrFrom4([4]byte{127, 77, 0, 1}), netip.AddrFrom4([4]byte{127, 77, 0, 2})}
+// Addr returns the address of a host by its number, 1 to 7. It is this process's own: tests of
+// other processes may use the same ports at the same time.
+func Addr(n int) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(64 | pid>>13&7), byte(pid >> 5), byte(pid&31<<3 | n)})
 }
+
+// Addrs returns the addresses of the client's and the server's host.
+func Addrs() [2]netip.Addr { return [2]netip.Addr{Addr(1), Addr(2)} }
 
 // FreePort returns a UDP port that is free now on the addresses of IPv4.
 func FreePort(t testing.TB) uint16 {

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
 
 // mixedAddrs are those of a host with soft alone and of one with an adapter alone.
-var mixedAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.10.1"), netip.MustParseAddr("127.77.10.2")}
+var mixedAddrs = [2]netip.Addr{loopback.Addr(6), loopback.Addr(7)}
 
 // mixedSides are the carriers of two hosts whose devices are of both kinds: soft, and an
 // adapter. changes are made to their configurations.

@@ -18,7 +18,7 @@ import (
 
 // besideAddrs are two addresses of a host with an adapter at the first, and its
 // peer's.
-var besideAddrs = [3]netip.Addr{netip.MustParseAddr("127.77.9.1"), netip.MustParseAddr("127.77.9.2"), netip.MustParseAddr("127.77.9.3")}
+var besideAddrs = [3]netip.Addr{loopback.Addr(3), loopback.Addr(4), loopback.Addr(5)}
 
 // hardware is an adapter that speaks for an address.
 func hardware(a netip.Addr) sysfs.RoCEPorts {
@@ -93,7 +93,7 @@ func TestSoftWithoutAlternate(t *testing.T) {
 	list := s.soft.Devices()
 	require.Len(t, list, 2)
 	require.Equal(t, []admin.DeviceState{admin.DeviceActive, admin.DeviceFailed}, []admin.DeviceState{list[0].State, list[1].State})
-	require.Contains(t, list[1].Error, "127.77.9.1: adapter mlx5_0/1 takes UDP port 4791")
+	require.Contains(t, list[1].Error, besideAddrs[0].String()+": adapter mlx5_0/1 takes UDP port 4791")
 	_, err := s.soft.PortOf(besideAddrs[0])
 	require.ErrorIs(t, err, ErrNoDevice)
 }

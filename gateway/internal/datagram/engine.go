@@ -141,7 +141,7 @@ func (e *engine) drain() {
 	}
 }
 
-// closePorts ends the queue pairs; the shard has halted, or calls it. closing is done when nothing
+// closePorts ends the queue pairs; the shard calls it. closing is done when nothing
 // of them is left.
 func (e *engine) closePorts() {
 	for p := range e.ports {

@@ -62,7 +62,7 @@ type Shard struct {
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
 	unused  []func() // the list posted changes with
-	ended   bool     // Post runs its function itself
+	ended   bool     // no loop runs what is posted
 	hasPost atomic.Bool
 	asleep  atomic.Bool // it waits, or is about to: a post has to ring
 
@@ -76,7 +76,7 @@ type Shard struct {
 	stop  atomic.Bool
 	left  atomic.Bool // the loop has ended
 	done  chan struct{}
-	// behind guards runPosted when the loop has ended.
+	// behind is that of the goroutine that runs what is posted when the loop has ended.
 	behind sync.Mutex
 }
 
@@ -195,24 +195,31 @@ func (s *Shard) Remove(fd int) error {
 }
 
 // Post implements host.Loop: it runs fn on the shard's thread, in order. After the
-// shard has stopped, fn runs in Halt, and after that at once: every fn runs.
+// shard has stopped, fn runs in Halt, and after that on the goroutine of a caller of
+// Post: every fn runs, and never two at a time.
 func (s *Shard) Post(fn func()) {
 	if trace.IsEnabled() {
 		trace.Log(context.Background(), TraceCategory, "post")
 	}
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
-		fn()
-		return
+	if s.post(fn) && s.behind.TryLock() { // else the caller that has the lock runs it
+		s.runBehind()
 	}
+}
+
+// post queues fn, and reports that no loop runs it any more.
+func (s *Shard) post(fn func()) (ended bool) {
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.posted = append(s.posted, fn)
 	s.hasPost.Store(true)
+	if s.ended {
+		return true
+	}
 	if s.asleep.CompareAndSwap(true, false) { // under mu: after close the number may be another descriptor's
 		s.expect(time.Now())
 		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
+	return false
 }
 
 // Call implements host.Loop: it runs fn on the shard's thread and waits for it.
@@ -405,11 +412,22 @@ func (s *Shard) runPosted() {
 	s.mu.Unlock()
 }
 
-// finishPosted runs what is posted behind the loop, one caller at a time.
+// finishPosted runs what is posted behind the loop, after other callers.
 func (s *Shard) finishPosted() {
 	s.behind.Lock()
-	defer s.behind.Unlock()
-	s.runPosted()
+	s.runBehind()
+}
+
+// runBehind runs what is posted, has the lock for it, and unlocks. What is posted
+// meanwhile, also by what runs, is the caller's as well.
+func (s *Shard) runBehind() {
+	run := func() {
+		defer s.behind.Unlock()
+		s.runPosted()
+	}
+	for run(); s.hasPost.Load() && s.behind.TryLock(); {
+		run()
+	}
 }
 
 // call calls fns from i on, and returns where to go on. Those that work for a flow

@@ -235,3 +235,32 @@ func TestShardThatNeverStarted(t *testing.T) {
 	s.CloseFDs()
 	require.True(t, ran, "posted by what was posted")
 }
+
+// TestPostsBehindTheEndRunOneAtATime: what goroutines post when the loop has ended has the shard's state for
+// itself as before, and all of it runs, also what it posts in turn.
+func TestPostsBehindTheEndRunOneAtATime(t *testing.T) {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.Start()
+	s.Halt()
+	defer s.CloseFDs()
+	const posters, posts = 8, 200
+	var ran, inTurn int // the shard's
+	var all sync.WaitGroup
+	for range posters {
+		all.Go(func() {
+			for range posts {
+				s.Post(func() {
+					ran++
+					s.Post(func() { inTurn++ })
+				})
+				s.Call(func() { ran++ })
+			}
+		})
+	}
+	all.Wait()
+	s.Call(func() {
+		require.Equal(t, 2*posters*posts, ran)
+		require.Equal(t, posters*posts, inTurn)
+	})
+}

@@ -15,6 +15,12 @@ import (
 // thousand, and must not displace connections.
 type pastDatagrams struct{ closed, native *admin.History }
 
+// wantsDatagrams reports whether the gateway was started to carry datagrams: it has the
+// engine, or tries to.
+func (g *gateway) wantsDatagrams() bool {
+	return g.cfg.Mode == config.ModeEnforce && g.cfg.WantsDatagrams()
+}
+
 // openDatagrams starts the engine, unless it is there, no rule is about datagrams, the
 // mode touches nothing, the port is configured away or a successor's, or the host cannot
 // steer them. An engine that does not start is left out as a carrier is: datagrams stay
@@ -23,7 +29,7 @@ func (g *gateway) openDatagrams() (opened bool) {
 	g.opening.Lock()
 	defer g.opening.Unlock()
 	h := g.host
-	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() || g.dgrams.Load() != nil || g.yielded || g.stopping.Load() {
+	if h.Datagrams == nil || !g.wantsDatagrams() || g.dgrams.Load() != nil || g.yielded || g.stopping.Load() {
 		return false
 	}
 	e, err := datagram.Open(datagram.Config{

@@ -301,6 +301,7 @@ func TestDatagramPortTaken(t *testing.T) {
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
 	require.Nil(t, g.dgrams.Load())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
+	require.NoError(t, g.reload(g.cfg), "its rules carry datagrams as soon as the port is free")
 	require.NoError(t, c.Close())
 	asked := make(chan admin.Status)
 	go func() { asked <- g.Status() }() // beside the chores

@@ -17,7 +17,7 @@ import (
 func (g *gateway) reload(next config.Config) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := g.cfg.CheckReload(next, !g.carries() || g.dgrams.Load() != nil, !g.carries() || g.env.Auto != nil); err != nil {
+	if err := g.cfg.CheckReload(next, !g.carries() || g.wantsDatagrams(), !g.carries() || g.env.Auto != nil); err != nil {
 		return err
 	}
 	keys, err := config.LoadKeys(next.Security.PSKFile)

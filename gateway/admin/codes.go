@@ -83,3 +83,11 @@ func ResetReasons() []negotiate.Reason {
 		negotiate.ReasonInternalError, negotiate.ReasonClientGone,
 	}
 }
+
+// DemotionCauses are what ConnInfo.Demoted can have.
+func DemotionCauses() []string {
+	return []string{
+		negotiate.ReasonDeviceFailed.String(), negotiate.ReasonCarrierUnreachable.String(), negotiate.ReasonDrained.String(),
+		DemotedByOperator, DemotedByPeer,
+	}
+}

@@ -162,9 +162,6 @@ func (s *Snapshot) AddRing(by config.Carrier, r RingUse) {
 
 // AddDecision adds to the series of one action and rule.
 func (s *Snapshot) AddDecision(a config.Action, rule string, n uint64) {
-	if n == 0 {
-		return
-	}
 	for i := range s.Decisions {
 		if s.Decisions[i].Action == a && s.Decisions[i].Rule == rule {
 			s.Decisions[i].Count += n

@@ -50,9 +50,9 @@ func metricTable(build admin.VersionInfo) []metric {
 		}},
 		{desc("draining", "1 while the gateway drains: new connections are native, and it ends."), gauge, func(s *admin.Snapshot, e emitter) { e.value(boolValue(s.Draining)) }},
 		{desc("flows", "Connections carried now.", "carrier"), gauge, func(s *admin.Snapshot, e emitter) { each(e, admin.WithCarriers(s.Flows)) }},
-		{desc("flows_total", "Connections carried since the start.", "carrier"), counter, func(s *admin.Snapshot, e emitter) { each(e, admin.WithCarriers(s.FlowsTotal)) }},
+		{desc("flows_total", "Connections carried since the start.", "carrier"), counter, func(s *admin.Snapshot, e emitter) { all(e, config.Carriers(), s.FlowsTotal) }},
 		{desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"), counter, func(s *admin.Snapshot, e emitter) {
-			each(e, admin.WithCarriers(s.Stalls))
+			all(e, config.Carriers(), s.Stalls)
 		}},
 		{desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"), counter, func(s *admin.Snapshot, e emitter) {
 			for _, n := range s.Decisions {
@@ -60,7 +60,7 @@ func metricTable(build admin.VersionInfo) []metric {
 			}
 		}},
 		{desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"), counter, func(s *admin.Snapshot, e emitter) {
-			for _, n := range s.Fallbacks {
+			for _, n := range fallbacks(s.Fallbacks) {
 				e.value(float64(n.Count), n.Reason, string(n.Side))
 			}
 		}},
@@ -70,12 +70,12 @@ func metricTable(build admin.VersionInfo) []metric {
 			}
 		}},
 		{desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"), counter, func(s *admin.Snapshot, e emitter) {
-			for _, n := range s.Demotions {
+			for _, n := range demotions(s.Demotions) {
 				e.value(float64(n.Count), string(n.Carrier), n.Reason)
 			}
 		}},
 		{desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"), histogram, func(s *admin.Snapshot, e emitter) {
-			for carrier, h := range s.Handshakes {
+			for carrier, h := range handshakes(s.Handshakes) {
 				e.histogram(h, string(carrier))
 			}
 		}},

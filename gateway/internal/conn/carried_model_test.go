@@ -205,6 +205,9 @@ func TestDemotedModel(t *testing.T) {
 			p.empty(t)
 			for _, g := range p.g {
 				require.NotEmpty(t, g.snapshot().Demotions)
+				for _, n := range g.snapshot().Demotions {
+					require.Contains(t, admin.DemotionCauses(), n.Reason)
+				}
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -35,16 +36,24 @@ func RuleOf(rules []config.Rule, ahead, number int) (name string, action config.
 }
 
 // AddTo adds what the programs decided, by the rules in force, and by those before. A rule
-// that carries passes what the never-list takes out of it.
+// that carries passes what the never-list takes out of it. Rules in force are there from
+// the start: an increase from a series that is not there is none to an alert.
 func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list []ebpf.Decided) {
 	for _, p := range b.past {
 		s.AddDecision(p.Action, p.Rule, p.Count)
 	}
+	for i := range rules {
+		s.AddDecision(rules[i].Action, rules[i].Name, 0)
+	}
 	for _, d := range list {
 		name, action := RuleOf(rules, ahead, d.Rule)
 		before := b.until[d.Rule]
-		s.AddDecision(action, name, d.Accelerate-before.Accelerate)
-		s.AddDecision(config.ActionPass, name, d.Pass-before.Pass)
+		if n := d.Accelerate - before.Accelerate; n > 0 {
+			s.AddDecision(action, name, n)
+		}
+		if n := d.Pass - before.Pass; n > 0 {
+			s.AddDecision(config.ActionPass, name, n)
+		}
 	}
 }
 
@@ -52,6 +61,7 @@ func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list 
 func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided, anew bool) Decided {
 	var s admin.Snapshot
 	b.AddTo(&s, rules, ahead, list)
+	s.Decisions = slices.DeleteFunc(s.Decisions, func(n admin.DecisionCount) bool { return n.Count == 0 })
 	next := Decided{past: s.Decisions, until: map[int]ebpf.Decided{}}
 	for _, d := range list {
 		if !anew {

@@ -10,6 +10,17 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
+// TestRulesAreCountedFromTheStart: the first decision of a rule is an increase. Rules that
+// are gone and decided nothing are not kept.
+func TestRulesAreCountedFromTheStart(t *testing.T) {
+	var b Decided
+	var s admin.Snapshot
+	web, old := []config.Rule{{Name: "web", Action: config.ActionAccelerate}}, []config.Rule{{Name: "old", Action: config.ActionAuto}}
+	b = b.Close(old, 0, nil, false)
+	b.AddTo(&s, web, 0, nil)
+	require.Equal(t, []admin.DecisionCount{{Action: config.ActionAccelerate, Rule: "web"}}, s.Decisions)
+}
+
 // TestDecisionsByName: rules have their names, what no rule matched counts with
 // a last rule that says so, and no two series are the same.
 func TestDecisionsByName(t *testing.T) {

@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// lacksRoom are the reasons that an alert counts connections by.
+func lacksRoom() []negotiate.Reason {
+	return []negotiate.Reason{negotiate.ReasonNoMemory, negotiate.ReasonFlowLimit, negotiate.ReasonRateLimit, negotiate.ReasonGatewayStale}
+}
+
+// fallbacks are all of the counted ones, and 0 for those that an alert is about, as [ends].
+func fallbacks(counted []admin.FallbackCount) []admin.FallbackCount {
+	s := admin.Snapshot{Fallbacks: slices.Clone(counted)}
+	for _, side := range []config.Side{config.SideClient, config.SideServer} {
+		for _, r := range lacksRoom() {
+			s.AddFallback(r, side, 0)
+		}
+	}
+	return s.Fallbacks
+}
+
+// demotions are all of the counted ones, and 0 for those that may come, as [ends].
+func demotions(counted []admin.DemotionCount) []admin.DemotionCount {
+	counts := map[admin.DemotionCount]uint64{}
+	for _, by := range config.Carriers() {
+		for _, cause := range admin.DemotionCauses() {
+			if by != config.CarrierRelay { // where they go
+				counts[admin.DemotionCount{Carrier: by, Reason: cause}] = 0
+			}
+		}
+	}
+	for _, n := range counted {
+		counts[admin.DemotionCount{Carrier: n.Carrier, Reason: n.Reason}] += n.Count
+	}
+	list := make([]admin.DemotionCount, 0, len(counts))
+	for n, count := range counts {
+		n.Count = count
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(a, b admin.DemotionCount) int {
+		return cmp.Or(cmp.Compare(a.Carrier, b.Carrier), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list
+}
+
+// handshakes are those of every carrier, empty where nothing was counted.
+func handshakes(counted map[config.Carrier]admin.HistogramSnapshot) map[config.Carrier]admin.HistogramSnapshot {
+	list := map[config.Carrier]admin.HistogramSnapshot{}
+	for _, by := range config.Carriers() {
+		list[by] = admin.NewSetupHistogram().Snapshot()
+	}
+	maps.Copy(list, counted)
+	return list
+}

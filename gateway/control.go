@@ -143,7 +143,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	return report.Peers(g.peers.Carriers(), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
+	return report.Peers(g.peers.Carriers(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
 }
 
 // Devices implements admin.Control.

@@ -213,8 +213,8 @@ type PeerInfo struct {
 	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
 	// Flows is the number of flows carried with this peer now.
 	Flows int `json:"flows"`
-	// Carriers are those proven with this peer, CarriersFailed those that are
-	// remembered as unreachable.
+	// Carriers are those proven with this peer, CarriersFailed those that are left
+	// alone for a while because connections had to leave them.
 	Carriers       []config.Carrier `json:"carriers,omitempty"`
 	CarriersFailed []config.Carrier `json:"carriers_failed,omitempty"`
 	// Use is what the address holds of what it could take from others.

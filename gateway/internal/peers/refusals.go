@@ -2,6 +2,7 @@ package peers
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
@@ -78,16 +79,30 @@ func (t *Table) Proven(a netip.Addr, c config.Carrier) {
 	p.proven[c] = struct{}{}
 }
 
-// Carriers returns what has been proven with each peer.
-func (t *Table) Carriers() map[netip.Addr][]config.Carrier {
+// Carriers are those that a peer has been reached by, and those that are left alone with
+// it because they failed.
+type Carriers struct{ Proven, Failed []config.Carrier }
+
+// Carriers returns what is known of carriers with each peer.
+func (t *Table) Carriers(now time.Time) map[netip.Addr]Carriers {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := map[netip.Addr][]config.Carrier{}
+	out := map[netip.Addr]Carriers{}
 	for a, p := range t.peers {
+		var known Carriers
 		for _, c := range config.Carriers() {
 			if _, ok := p.proven[c]; ok {
-				out[a] = append(out[a], c)
+				known.Proven = append(known.Proven, c)
 			}
+		}
+		for kind, rest := range p.rests {
+			if rest.Resting(now) {
+				known.Failed = append(known.Failed, config.Carrier(kind.String()))
+			}
+		}
+		if len(known.Proven)+len(known.Failed) > 0 {
+			slices.Sort(known.Failed)
+			out[a] = known
 		}
 	}
 	return out

@@ -75,7 +75,7 @@ func TestStrikes(t *testing.T) {
 	b.Proven(a, config.CarrierRelay)
 	b.Proven(a, config.CarrierShm)
 	b.Proven(a, config.CarrierShm)
-	require.ElementsMatch(t, []config.Carrier{config.CarrierShm, config.CarrierRelay}, b.Carriers()[a])
+	require.ElementsMatch(t, []config.Carrier{config.CarrierShm, config.CarrierRelay}, b.Carriers(now)[a].Proven)
 }
 
 // What a later connection shows to be wrong is forgotten, and its row with it.
@@ -135,4 +135,28 @@ func TestApart(t *testing.T) {
 	table.Part(a, now, time.Hour)
 	table.Flush()
 	require.False(t, table.Apart(a, now))
+}
+
+// TestCarriersThatRest: what has failed too often with a peer is told for as long as it is
+// left alone, also of a peer with which nothing was proven.
+func TestCarriersThatRest(t *testing.T) {
+	b, now := testTable(), time.Unix(1000, 0)
+	b.Proven(peerA, config.CarrierShm)
+	for range 3 {
+		require.Empty(t, b.Carriers(now)[peerA].Failed, "it is tried again")
+		require.NotContains(t, b.Carriers(now), peerB)
+		now = now.Add(10 * time.Second)
+		for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSoft, negotiate.CarrierHW} {
+			b.Failed(peerA, kind, now)
+		}
+		b.Failed(peerB, negotiate.CarrierSoft, now)
+	}
+	soft := []config.Carrier{config.CarrierSoft}
+	require.Equal(t, map[netip.Addr]Carriers{
+		peerA: {Proven: []config.Carrier{config.CarrierShm}, Failed: []config.Carrier{config.CarrierHW, config.CarrierSoft}}, peerB: {Failed: soft},
+	}, b.Carriers(now))
+	for b.Resting(peerB, negotiate.CarrierSoft, now) {
+		now = now.Add(time.Second)
+	}
+	require.NotContains(t, b.Carriers(now), peerB)
 }

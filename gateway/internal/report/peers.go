@@ -6,24 +6,33 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Peers lists all hosts that something is known of: the carriers proven with each, what
+// Peers lists all hosts that something is known of: the carriers proven and failed, what
 // the programs remember, how many flows are carried, and what each holds, of which what
 // is listed is removed.
-func Peers(proven map[netip.Addr][]config.Carrier, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]admin.PeerUse) []admin.PeerInfo {
+func Peers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]admin.PeerUse) []admin.PeerInfo {
 	var list []admin.PeerInfo
-	capable := map[netip.Addr]int{} // where in list
-	for a, carriers := range proven {
-		capable[a] = len(list)
-		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
+	listed := map[netip.Addr]int{} // where in list
+	for a, by := range known {
+		listed[a] = len(list)
+		info := admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: use[a], CarriersFailed: by.Failed}
+		if len(by.Proven) > 0 {
+			info.State = admin.PeerCapable
+		}
+		for _, c := range by.Proven {
+			if !slices.Contains(by.Failed, c) {
+				info.Carriers = append(info.Carriers, c)
+			}
+		}
+		list = append(list, info)
 		delete(use, a)
 	}
 	for i := range remembered {
 		info := peerInfo(&remembered[i])
-		if at, ok := capable[info.Address]; ok && info.Port == 0 {
+		if at, ok := listed[info.Address]; ok && info.Port == 0 {
 			list[at] = withRefusal(list[at], info)
 			continue
 		}
@@ -47,7 +56,7 @@ func Peers(proven map[netip.Addr][]config.Carrier, remembered []ebpf.Peer, flows
 	return list
 }
 
-// withRefusal is what is known of a host that is capable, and is left alone for a while.
+// withRefusal is what is known of a host of which more is listed, and that is left alone for a while.
 func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
 	if refusal.State != admin.PeerUnknown {
 		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds

@@ -78,7 +78,7 @@ func (g *gateway) Stats() admin.Stats {
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
 	if q.Live() {
-		list = append(g.carriedConns(q.Details), g.dgrams.Load().Flows()...)
+		list = append(g.carriedConns(q), g.dgrams.Load().Flows()...)
 	}
 	if q.Ended() {
 		list = append(append(list, g.env.Closed.List()...), g.udp.closed.List()...)
@@ -105,17 +105,23 @@ func (g *gateway) Feed() *admin.Feed { return g.feed }
 // detailBatch is how many connections a shard describes in one turn.
 const detailBatch = 64
 
-// carriedConns describes the flows of the table, with their queue pairs if details are
-// wanted: their shards are asked for those, a few at a time.
-func (g *gateway) carriedConns(details bool) []admin.ConnInfo {
+// carriedConns describes the flows of the table that are asked for, with their queue pairs
+// if details are wanted: their shards are asked for those, a few at a time.
+func (g *gateway) carriedConns(q admin.ConnQuery) []admin.ConnInfo {
 	flows, now := g.all(), time.Now()
-	list := make([]admin.ConnInfo, len(flows))
-	byShard := map[*loop.Shard][]int{}
-	for i, f := range flows {
-		list[i] = f.Info(now)
-		byShard[f.Shard] = append(byShard[f.Shard], i)
+	var list []admin.ConnInfo
+	if q.Filter == (admin.ConnFilter{}) {
+		list = make([]admin.ConnInfo, 0, len(flows)+2*admin.HistorySize)
 	}
-	if !details {
+	byShard := map[*loop.Shard][]int{}
+	for _, f := range flows {
+		if info := f.Info(now); q.Filter.Matches(&info) {
+			flows[len(list)] = f
+			byShard[f.Shard] = append(byShard[f.Shard], len(list))
+			list = append(list, info)
+		}
+	}
+	if !q.Details {
 		return list
 	}
 	for s, of := range byShard {

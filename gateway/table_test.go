@@ -238,3 +238,19 @@ func TestWireLimits(t *testing.T) {
 		require.Equal(t, 2*maxFlows, l.Flows)
 	}
 }
+
+// TestListOfAFilter: connections that are not asked for are not described further.
+func TestListOfAFilter(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	for port := range uint16(3 * detailBatch) {
+		bareFlow(t, g, config.SideServer, 3000+port)
+	}
+	q := admin.ConnQuery{Details: true}
+	require.Len(t, g.carriedConns(q), 3*detailBatch)
+	q.Filter.Port = 3007
+	list := g.carriedConns(q)
+	require.Len(t, list, 1)
+	require.EqualValues(t, 3007, list[0].Local.Port())
+	g.ResetFlows()
+}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -378,4 +380,44 @@ func TestSwitchOfTheMachineIsObeyed(t *testing.T) {
 	s.postOff(w, false, false)
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Equal(t, []bool{true, false}, ctl.switched())
+}
+
+// TestAdminListsAtOnce: connections that wait for their readers take memory, so there are
+// few such lists at a time. Another one waits, is refused with when to come back, and is
+// given as soon as a reader has gone. What is small is answered all the while.
+func TestAdminListsAtOnce(t *testing.T) {
+	a := startAdminWith(t, nil, func(s *Server) { s.lists = limit.NewGate(adminMaxDocuments, adminMaxDocumentReaders, time.Millisecond) })
+	a.ctl.more = 10_000 // more than a socket has room for
+	list := func() (*http.Response, error) {
+		c, err := net.Dial("unix", a.cfg.Admin)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = io.WriteString(c, "GET /v1/conns HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil)
+		if err == nil && resp.StatusCode == http.StatusOK {
+			resp.Body = c
+		}
+		return resp, err
+	}
+	var under []*http.Response
+	for range adminMaxDocuments {
+		resp, err := list()
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		under = append(under, resp)
+	}
+	resp, err := list()
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Equal(t, "1", resp.Header.Get("Retry-After"))
+	_, err = a.client.Peers(t.Context())
+	require.ErrorContains(t, err, "too many clients ask for this at once: ask again")
+	_, err = a.client.Status(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, under[0].Body.Close())
+	require.Eventually(t, func() bool {
+		_, err := a.client.Conns(t.Context(), ConnQuery{})
+		return err == nil
+	}, 30*time.Second, time.Millisecond)
 }

@@ -112,14 +112,3 @@ func parseConnFilter(v url.Values) (f ConnFilter, err error) {
 	}
 	return f, nil
 }
-
-// selected are the connections that a filter matches.
-func (f ConnFilter) selected(list []ConnInfo) []ConnInfo {
-	out := []ConnInfo{}
-	for i := range list {
-		if f.Matches(&list[i]) {
-			out = append(out, list[i])
-		}
-	}
-	return out
-}

@@ -22,8 +22,8 @@ type reports interface {
 	Status() Status
 	// Stats returns the totals since the start. Schema may be left empty.
 	Stats() Stats
-	// Conns lists the connections of a query, newest first. Its filter is applied by the
-	// admin server.
+	// Conns lists the connections of a query, newest first; the list is the caller's. It may
+	// have some that the filter does not match.
 	Conns(q ConnQuery) []ConnInfo
 	// Feed tells what happens to connections.
 	Feed() *Feed

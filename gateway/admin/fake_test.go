@@ -43,6 +43,8 @@ type fakeControl struct {
 	status Status
 	// optedIn are the opt-ins in force.
 	optedIn []OptIn
+	// more is how many connections there are beside the samples.
+	more int
 	// feed is what Feed returns.
 	feed *Feed
 }
@@ -65,7 +67,7 @@ func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
 			list[i].Pair = nil
 		}
 	}
-	return list
+	return append(list, make([]ConnInfo, f.more)...)
 }
 
 func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }

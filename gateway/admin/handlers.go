@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -18,13 +19,13 @@ import (
 // are POSTs (OPERATORS §1).
 func (s *Server) adminMux() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", s.getStatus)
-	mux.HandleFunc("GET /v1/stats", s.getStats)
-	mux.HandleFunc("GET /v1/conns", s.getConns)
+	mux.HandleFunc("GET /v1/status", gated(s.totals, s.getStatus))
+	mux.HandleFunc("GET /v1/stats", gated(s.totals, s.getStats))
+	mux.HandleFunc("GET /v1/conns", gated(s.lists, s.getConns))
 	mux.HandleFunc("GET /v1/watch", s.getWatch)
-	mux.HandleFunc("GET /v1/peers", s.getPeers)
-	mux.HandleFunc("GET /v1/services", s.getServices)
-	mux.HandleFunc("GET /v1/policy", s.getPolicy)
+	mux.HandleFunc("GET /v1/peers", gated(s.lists, s.getPeers))
+	mux.HandleFunc("GET /v1/services", gated(s.lists, s.getServices))
+	mux.HandleFunc("GET /v1/policy", gated(s.totals, s.getPolicy))
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
 	mux.Handle("GET /metrics", orNotFound(s.Metrics))
@@ -66,6 +67,21 @@ func orNotFound(h http.Handler) http.Handler {
 		return http.NotFoundHandler()
 	}
 	return h
+}
+
+// gated answers only so many requests at once: until their clients have read the answer, or
+// have had the time to.
+func gated(g *limit.Gate, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		leave, ok := g.Enter(r.Context(), peerAccess(r.Context()) == accessWrite)
+		if !ok {
+			w.Header().Set("Retry-After", "1")
+			writeError(w, http.StatusServiceUnavailable, "too many clients ask for this at once: ask again")
+			return
+		}
+		defer leave()
+		h(w, r)
+	}
 }
 
 // authorise lets peers do what their credentials allow.
@@ -130,7 +146,8 @@ func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	writeJSON(w, ConnList{Schema: connsSchema, Conns: query.Filter.selected(s.ctl.Conns(query))})
+	list := slices.DeleteFunc(s.ctl.Conns(query), func(c ConnInfo) bool { return !query.Filter.Matches(&c) })
+	writeJSON(w, ConnList{Schema: connsSchema, Conns: orEmpty(list)})
 }
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request) {

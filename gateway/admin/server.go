@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -24,6 +25,10 @@ const (
 	adminWriteLimit  = 30 * time.Second
 	adminIdleTimeout = time.Minute
 	adminStopTimeout = time.Second
+	// Documents about every connection, peer or service take megabytes, and a processor.
+	adminMaxDocuments       = 3
+	adminMaxDocumentReaders = 2 // of them, for peers that may only read
+	adminDocumentPatience   = 3 * time.Second
 )
 
 // noDeadline is for calls that take a context but do not wait.
@@ -41,6 +46,8 @@ type Server struct {
 	scrape     tcpServer     // of metrics
 	shows      tcpServer     // of the status page
 	reuse      func(bool)    // whether clients may keep their connections
+	lists      *limit.Gate   // of documents that name connections, peers or services
+	totals     *limit.Gate   // of those with sums over them
 
 	// Page shows the gateway to people; nil: there is none. It is set before Serve.
 	Page http.Handler
@@ -80,6 +87,7 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 		succession: newSuccession(), missing: make(chan struct{}, 1), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
 		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
 	}
+	s.lists, s.totals = newGate(), newGate()
 	if err := s.off.writable(); err != nil {
 		log.Warn("smcgw off would not outlast this gateway", "error", err)
 	}
@@ -88,6 +96,10 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 		return nil, errors.Join(err, socket.Close())
 	}
 	return s, nil
+}
+
+func newGate() *limit.Gate {
+	return limit.NewGate(adminMaxDocuments, adminMaxDocumentReaders, adminDocumentPatience)
 }
 
 // Serve answers until ctx ends, then lets running requests finish for a moment
@@ -106,7 +118,7 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
 	wg.Go(func() { s.reclaimLoop(ctx) })
 	wg.Go(func() {
-		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
+		cancel(srv.Serve(limit.Listen(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
 	})
 	s.scrape.serve(s.httpServer(s.metricsMux(), nil), cancel)
 	s.shows.serve(s.httpServer(s.pageMux(), nil), cancel)

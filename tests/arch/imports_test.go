@@ -17,7 +17,7 @@ var allowed = map[string][]string{
 	"cmd/smcgw/internal/suggest":  {"cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
-	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "internal/ktime", "negotiate", "verbs/hw/sysfs"},
+	"gateway/admin":               {"gateway/admin/internal/limit", "gateway/config", "gateway/process", "ebpf", "internal/ktime", "negotiate", "verbs/hw/sysfs"},
 	"gateway/config":              {"internal/nearest"},
 	"gateway/faults":              {},
 	"gateway/guardian":            {"gateway/process", "ebpf", "internal/fdpass"},

@@ -1,14 +1,14 @@
-package admin
+package limit
 
 import (
 	"net"
 	"sync"
 )
 
-// limitedListener accepts a bounded number of connections at a time; more wait
+// Listener accepts a bounded number of connections at a time; more wait
 // in the kernel's queue. Unlike x/net/netutil it lets the connection below be
 // seen, whose credentials are wanted.
-type limitedListener struct {
+type Listener struct {
 	net.Listener
 	slots chan struct{}
 	done  chan struct{}
@@ -20,20 +20,20 @@ type limitedListener struct {
 	others     chan struct{} // slots of the others
 }
 
-// limitListener bounds l to n connections.
-func limitListener(l net.Listener, n int) *limitedListener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
+// Listen bounds l to n connections.
+func Listen(l net.Listener, n int) *Listener {
+	return &Listener{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
 }
 
-// keep leaves only some of the slots to connections that are not privileged. More
+// Keep leaves only some of the slots to connections that are not privileged. More
 // of them are closed at once: they must not keep an operator from the socket.
-func (l *limitedListener) keep(others int, privileged func(net.Conn) bool) *limitedListener {
+func (l *Listener) Keep(others int, privileged func(net.Conn) bool) *Listener {
 	l.privileged, l.others = privileged, make(chan struct{}, others)
 	return l
 }
 
 // Accept waits for a slot and a connection.
-func (l *limitedListener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -45,7 +45,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			<-l.slots
 			return nil, err
 		}
-		lc := &limitedConn{Conn: c, slots: []chan struct{}{l.slots}}
+		lc := &Conn{Conn: c, slots: []chan struct{}{l.slots}}
 		if l.take(lc) {
 			return lc, nil
 		}
@@ -54,7 +54,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 }
 
 // take takes the second slot that an unprivileged connection needs.
-func (l *limitedListener) take(c *limitedConn) bool {
+func (l *Listener) take(c *Conn) bool {
 	if l.privileged == nil || l.privileged(c.Conn) {
 		return true
 	}
@@ -68,20 +68,20 @@ func (l *limitedListener) take(c *limitedConn) bool {
 }
 
 // Close stops accepting, also where Accept waits for a slot.
-func (l *limitedListener) Close() error {
+func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
 
-// limitedConn gives its slots back when it is closed.
-type limitedConn struct {
+// Conn gives its slots back when it is closed.
+type Conn struct {
 	net.Conn
 	slots []chan struct{}
 	once  sync.Once
 }
 
 // Close closes the connection.
-func (c *limitedConn) Close() error {
+func (c *Conn) Close() error {
 	defer c.once.Do(func() {
 		for _, s := range c.slots {
 			<-s

@@ -1,0 +1,44 @@
+package limit
+
+import (
+	"context"
+	"time"
+)
+
+// Gate bounds the documents that are under way: made, and not read by their client yet.
+type Gate struct {
+	all, others chan struct{}
+	patience    time.Duration
+}
+
+// NewGate lets n documents under way, others of them for clients that are not privileged.
+// Further ones wait for as long as patience.
+func NewGate(n, others int, patience time.Duration) *Gate {
+	return &Gate{all: make(chan struct{}, n), others: make(chan struct{}, others), patience: patience}
+}
+
+// Enter waits for a place, which leave frees; false: there was none in time.
+func (g *Gate) Enter(ctx context.Context, privileged bool) (leave func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, g.patience)
+	defer cancel()
+	places := []chan struct{}{g.others, g.all}
+	if privileged {
+		places = places[1:]
+	}
+	for i, p := range places {
+		select {
+		case p <- struct{}{}:
+		case <-ctx.Done():
+			free(places[:i])
+			return nil, false
+		}
+	}
+	return func() { free(places) }, true
+}
+
+// free frees a place of each.
+func free(places []chan struct{}) {
+	for _, p := range places {
+		<-p
+	}
+}

@@ -60,6 +60,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		g.rollout.Grow(time.Now())
 		g.look()
 		g.watchOver(time.Now())
+		if g.feed.Watched() || g.env.Lines.WantsNative() { // the counters take a thousand system calls
+			g.tellMissed()
+		}
 		flows := g.all()
 		g.learn(flows, time.Now())
 		awake.Tick(flows)

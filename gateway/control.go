@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -45,19 +46,10 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
-	failed, active := false, false
+	failed, active := report.Devices(st, g.devices())
 	if err := g.noDatagrams.Load(); err != nil {
 		failed = true
 		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port", *err))
-	}
-	for _, d := range g.devices() {
-		failed, active = failed || d.State == admin.DeviceFailed, active || d.State == admin.DeviceActive
-		if d.State == admin.DeviceFailed {
-			st.Notes = append(st.Notes, d.Name+": "+d.Error)
-		}
-		if d.Note != "" {
-			st.Notes = append(st.Notes, d.Name+": "+d.Note)
-		}
 	}
 	if !active && g.carries() && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
 		failed = true
@@ -86,21 +78,15 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	if q.Natives() {
 		list = append(append(list, g.env.Native.List()...), g.udp.native.List()...)
 	}
-	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
-		switch {
-		case a.ID > b.ID:
-			return -1
-		case a.ID < b.ID:
-			return 1
-		default:
-			return 0
-		}
-	})
+	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }
 
-// Feed implements admin.Control.
-func (g *gateway) Feed() *admin.Feed { return g.feed }
+// Feed implements admin.Control. What was missed so far was missed by earlier readers.
+func (g *gateway) Feed() *admin.Feed {
+	g.tellMissed()
+	return g.feed
+}
 
 // detailBatch is how many connections a shard describes in one turn.
 const detailBatch = 64

@@ -39,3 +39,12 @@ func (g *gateway) nativeDecision(e ebpf.Event) {
 	past.Add(info)
 	g.env.Lines.Native(info)
 }
+
+// tellMissed tells what hears of native connections how many were too many for the programs.
+func (g *gateway) tellMissed() {
+	c, err := g.counters()
+	if err != nil {
+		g.log.Warn("read counters", "error", err)
+	}
+	g.env.Lines.Missed(g.feed.Missed(c.Stats["event_lost"]))
+}

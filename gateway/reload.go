@@ -58,6 +58,7 @@ func (g *gateway) reload(next config.Config) error {
 
 // applyLog changes what is logged from now on.
 func (g *gateway) applyLog(c config.Log) {
+	g.tellMissed() // to the log as it was
 	g.env.Lines.Configure(c)
 	if g.setLogLevel != nil {
 		g.setLogLevel(c.Level.Slog())

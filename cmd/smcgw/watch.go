@@ -176,7 +176,7 @@ func (e *env) showEvent() func(admin.Event) error {
 			}
 		}
 		if ev.Conn == nil {
-			_, err := fmt.Fprintf(e.stdout, "%-12s %-8s %d events: this reader was too slow\n", eventTime(&ev), ev.Event, ev.Lost)
+			_, err := fmt.Fprintf(e.stdout, "%-12s %-8s %d events: they came too fast\n", eventTime(&ev), ev.Event, ev.Lost)
 			return printed(err)
 		}
 		return e.printColumns(columns, func(c eventColumn) string { return c.cell(&ev, ev.Conn) })

@@ -13,8 +13,8 @@ const eventSchema = "smcgw.event/v1"
 type EventKind string
 
 // The kinds: a connection began to be carried, left its carrier for the relay, ended, or
-// stayed native. Lost stands for events that the reader was too slow for. Of UDP there are
-// ends and native ones.
+// stayed native. Lost stands for events that came too fast for the reader, or for the
+// programs to tell of. Of UDP there are ends and native ones.
 const (
 	EventCarried EventKind = "carried"
 	EventDemoted EventKind = "demoted"
@@ -46,12 +46,14 @@ type Feed struct {
 	watched atomic.Int32
 	mu      sync.Mutex // guards everything below
 	readers map[*feedReader]struct{}
+	missed  uint64 // of [Feed.Missed]
 }
 
 // feedReader is one that watches.
 type feedReader struct {
+	of     *Feed
 	events chan Event
-	lost   atomic.Uint64
+	lost   uint64 // behind the last one of events; guarded by the feed
 }
 
 // NewFeed returns a feed without readers.
@@ -69,11 +71,51 @@ func (f *Feed) Tell(kind EventKind, c ConnInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
-		select {
-		case r.events <- e:
-		default:
-			r.lost.Add(1)
+		if !r.tellLostLocked() || !r.offer(e) {
+			r.lost++
 		}
+	}
+}
+
+// Missed takes how many events there were in all that could not be told of. It returns how
+// many are new.
+func (f *Feed) Missed(total uint64) (n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if total <= f.missed { // told meanwhile
+		return 0
+	}
+	n, f.missed = total-f.missed, total
+	for r := range f.readers {
+		r.lost += n
+		r.tellLostLocked()
+	}
+	return n
+}
+
+// tellLostLocked says in its place what is lost; false: there is no room for that.
+func (r *feedReader) tellLostLocked() bool {
+	if r.lost > 0 && r.offer(Event{Schema: eventSchema, At: time.Now().UTC(), Event: EventLost, Lost: r.lost}) {
+		r.lost = 0
+	}
+	return r.lost == 0
+}
+
+func (r *feedReader) offer(e Event) bool {
+	select {
+	case r.events <- e:
+		return true
+	default:
+		return false
+	}
+}
+
+// drained says what is lost behind the last event, if nothing else comes.
+func (r *feedReader) drained() {
+	if len(r.events) == 0 {
+		r.of.mu.Lock()
+		defer r.of.mu.Unlock()
+		r.tellLostLocked()
 	}
 }
 
@@ -84,7 +126,7 @@ func (f *Feed) read() (r *feedReader, leave func(), ok bool) {
 	if len(f.readers) >= feedReaders {
 		return nil, nil, false
 	}
-	r = &feedReader{events: make(chan Event, feedRoom)}
+	r = &feedReader{of: f, events: make(chan Event, feedRoom)}
 	f.readers[r] = struct{}{}
 	f.watched.Add(1)
 	return r, func() {

@@ -40,7 +40,8 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 	for ok := send(nil); ok; {
 		select {
 		case e := <-reader.events:
-			ok = sendEvent(e, filter, reader.lost.Swap(0), send)
+			ok = sendEvent(e, filter, send)
+			reader.drained()
 		case <-pulse.C:
 			ok = send(nil)
 		case <-r.Context().Done():
@@ -51,15 +52,9 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendEvent sends an event that is wanted, behind what says that others are missing.
-func sendEvent(e Event, f ConnFilter, lost uint64, send func([]byte) bool) bool {
-	if lost > 0 {
-		line, err := json.Marshal(Event{Schema: eventSchema, At: e.At, Event: EventLost, Lost: lost})
-		if err != nil || !send(line) {
-			return false
-		}
-	}
-	if !f.Matches(e.Conn) {
+// sendEvent sends an event that is wanted. That others are missing is for every reader.
+func sendEvent(e Event, f ConnFilter, send func([]byte) bool) bool {
+	if e.Event != EventLost && !f.Matches(e.Conn) {
 		return true
 	}
 	line, err := json.Marshal(e)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -83,23 +84,58 @@ func TestWatch(t *testing.T) {
 	(*Feed)(nil).Tell(EventNative, ConnInfo{})
 }
 
-// A reader that is too slow is told how much it has lost; a daemon that ends ends the
-// stream, and fn can.
+// TestFeedLoses: a reader hears of every event, or in its place of how many are missing
+// there, also of the last ones.
+func TestFeedLoses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := NewFeed()
+		r, leave, ok := f.read()
+		require.True(t, ok)
+		defer leave()
+		var told, heard, missed uint64
+		hear := func() {
+			e := <-r.events
+			r.drained()
+			if e.Event == EventLost {
+				require.Positive(t, e.Lost)
+				heard += e.Lost
+				return
+			}
+			require.Equal(t, heard, e.Conn.ID)
+			heard++
+		}
+		for range rapid.IntRange(1, 8).Draw(t, "turns") {
+			for range rapid.IntRange(0, feedRoom+feedRoom/2).Draw(t, "told") {
+				f.Tell(EventNative, ConnInfo{ID: told})
+				told++
+			}
+			n := rapid.Uint64Range(0, 3).Draw(t, "missed")
+			missed += n
+			told += n
+			require.Equal(t, n, f.Missed(missed))
+			require.Zero(t, f.Missed(missed))
+			for range min(len(r.events), rapid.IntRange(0, feedRoom+1).Draw(t, "heard")) {
+				hear()
+			}
+		}
+		for len(r.events) > 0 {
+			hear()
+		}
+		require.Equal(t, told, heard)
+	})
+}
+
+// What is missing is told to a reader also when nothing else happens, whatever its filter; a
+// daemon that ends ends the stream, and fn can.
 func TestWatchEnds(t *testing.T) {
 	a := startAdmin(t, nil)
-	r, leave, ok := a.ctl.feed.read()
-	require.True(t, ok)
-	for range feedRoom + 3 {
-		a.ctl.feed.Tell(EventNative, sampleConns()[1])
-	}
-	var lines []string
-	require.True(t, sendEvent(<-r.events, ConnFilter{}, r.lost.Swap(0), func(line []byte) bool {
-		lines = append(lines, string(line))
-		return true
-	}))
-	leave()
-	require.Len(t, lines, 2)
-	require.Contains(t, lines[0], `"event":"lost","lost":3}`)
+	lost, stop := make(chan uint64, 1), errors.New("heard")
+	err := a.client.Watch(t.Context(), ConnFilter{Port: 1}, func() { a.ctl.feed.Missed(7) }, func(e Event) error {
+		lost <- e.Lost
+		return stop
+	})
+	require.ErrorIs(t, err, stop)
+	require.EqualValues(t, 7, <-lost)
 
 	enough := errors.New("enough")
 	first := make(chan error, 1)

@@ -48,8 +48,18 @@ func (l *Log) Ended(info admin.ConnInfo) {
 
 // Native is called for each connection that stays native by a decision of the programs.
 func (l *Log) Native(info admin.ConnInfo) {
-	if l.access.wants(config.AccessAll) {
+	if l.WantsNative() {
 		l.access.native(l.log, info)
+	}
+}
+
+// WantsNative reports whether connections that stay native have lines.
+func (l *Log) WantsNative() bool { return l.access.wants(config.AccessAll) }
+
+// Missed is called when n native connections came too fast to be heard of.
+func (l *Log) Missed(n uint64) {
+	if n > 0 && l.WantsNative() {
+		l.log.Warn("native connections missing in the access log: they came too fast", "count", n)
 	}
 }
 

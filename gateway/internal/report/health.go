@@ -35,3 +35,17 @@ func BlockedLegs(blocked []ebpf.BlockedLegs, legless bool) (list []admin.Blocked
 	}
 	return list
 }
+
+// Devices notes what RDMA devices lack: whether one has failed, and whether one is active.
+func Devices(st *admin.Status, list []admin.DeviceInfo) (failed, active bool) {
+	for _, d := range list {
+		failed, active = failed || d.State == admin.DeviceFailed, active || d.State == admin.DeviceActive
+		if d.State == admin.DeviceFailed {
+			st.Notes = append(st.Notes, d.Name+": "+d.Error)
+		}
+		if d.Note != "" {
+			st.Notes = append(st.Notes, d.Name+": "+d.Note)
+		}
+	}
+	return failed, active
+}

@@ -278,7 +278,6 @@ func (g *gateway) Totals() admin.Snapshot {
 	s := admin.Snapshot{
 		Mode: g.mode(), Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
 		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
-		Panics:      g.env.Panics(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
 	s.Heartbeat = g.pulse.Last()
@@ -292,13 +291,12 @@ func (g *gateway) Totals() admin.Snapshot {
 	s.Bounds = admin.Bounds{
 		Flows: g.limits.MaxFlows(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
 	}
-	g.dgrams.Load().Snapshot(&s)
+	g.tally.Sum(&s, g.parts)
 	g.snapshotDecisions(&s)
 	ps := g.pool.Stats()
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
-	s.SharesRefused = report.SharesRefused(g.peers, g.pool)
 	s.Draining = g.drainer.Draining()
 	var health admin.Status
 	g.tellHealth(&health)
@@ -306,13 +304,20 @@ func (g *gateway) Totals() admin.Snapshot {
 	return s
 }
 
+// parts sets the counters that a gateway in the place of this one begins anew.
+func (g *gateway) parts(s *admin.Snapshot) {
+	g.dgrams.Load().Snapshot(s)
+	s.Panics, s.SharesRefused = g.env.Panics(), report.SharesRefused(g.peers, g.pool)
+	if g.carries() {
+		report.WireBounds(&s.Bounds, g.env.Stack.Stats())
+		s.CQErrors = g.carriers.CQErrors()
+	}
+}
+
 // Snapshot implements admin.MetricsSource.
 func (g *gateway) Snapshot() admin.Snapshot {
 	s := g.Totals()
-	if g.carries() {
-		report.WireBounds(&s.Bounds, g.env.Stack.Stats())
-		s.CPU, s.CQErrors = loop.ProcessorTimes(g.shards), g.carriers.CQErrors()
-	}
+	s.CPU = g.times.Used()
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)
@@ -321,15 +326,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
 	s.Devices = g.devices()
-	hosts := map[netip.Addr]bool{}
-	for _, p := range g.Peers() {
-		s.Peers[p.State]++
-		hosts[p.Address] = true
-	}
-	s.Hosts = len(hosts)
-	for _, svc := range g.Services() {
-		s.Services[svc.Verdict]++
-	}
+	report.Count(&s, g.Peers(), g.Services())
 	return s
 }
 

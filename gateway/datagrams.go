@@ -83,7 +83,10 @@ func (g *gateway) yieldDatagrams() {
 	defer g.opening.Unlock()
 	g.yielded = true
 	g.dgrams.Load().Leave()
-	g.dgrams.Store(nil)
+	g.tally.End(func(s *admin.Snapshot) {
+		g.dgrams.Load().Snapshot(s)
+		g.dgrams.Store(nil)
+	})
 }
 
 // takeBackDatagrams undoes yieldDatagrams. Where a successor still has the port, the

@@ -226,6 +226,54 @@ func TestDatagramsOfGateways(t *testing.T) {
 	})
 }
 
+// requireGrown fails if a counter of datagrams has become less, or a processor has run back.
+func requireGrown(t *testing.T, before, now *admin.Snapshot) {
+	t.Helper()
+	for by, n := range before.UDP.Flows {
+		require.GreaterOrEqual(t, now.UDP.Flows[by].Total, n.Total, by)
+		require.GreaterOrEqual(t, now.UDP.Bytes[by].Tx, before.UDP.Bytes[by].Tx, by)
+		require.GreaterOrEqual(t, now.UDP.Bytes[by].Rx, before.UDP.Bytes[by].Rx, by)
+		require.GreaterOrEqual(t, now.Datagrams.Sent[by], before.Datagrams.Sent[by], by)
+		require.GreaterOrEqual(t, now.Datagrams.Received[by], before.Datagrams.Received[by], by)
+	}
+	require.GreaterOrEqual(t, now.Datagrams.Delivered, before.Datagrams.Delivered)
+	require.GreaterOrEqual(t, now.Datagrams.Resolution.Queries, before.Datagrams.Resolution.Queries)
+	require.GreaterOrEqual(t, now.Datagrams.Resolution.Asked, before.Datagrams.Resolution.Asked)
+	for of, d := range before.CPU {
+		require.GreaterOrEqual(t, now.CPU[of], d, of)
+	}
+}
+
+// TestCountersOfAGatewayInPlace: a gateway goes on counting for the one in whose place it
+// serves, whether it carries or not. What ended with it is not there now.
+func TestCountersOfAGatewayInPlace(t *testing.T) {
+	p := newDatagramPair(t, config.DeviceSoft)
+	p.meet(t)
+	p.pass(t, 0, "carried")
+	old, soft := p.g[1], config.CarrierSoft
+	old.host.Beside = retiring{}
+	before := old.Snapshot()
+	require.Equal(t, 1, before.UDP.Flows[soft].Now)
+	old.close()
+	for _, mode := range []config.Mode{config.ModeObserve, config.ModeOff} {
+		cfg := old.cfg
+		cfg.Mode = mode
+		next, _ := steeredGateway(t, cfg, retiring{})
+		require.NoError(t, next.inherit(old))
+		for _, g := range []*gateway{old, next} { // the board has the one, then the other
+			now := g.Snapshot()
+			requireGrown(t, &before, &now)
+			before = now
+		}
+		require.Equal(t, before.UDP.Flows[soft], admin.FlowCount{Total: 1})
+		require.Len(t, before.Ended, 1)
+		require.Positive(t, before.Ended[0].Counters["tx_bytes"])
+		require.Contains(t, before.Bounds.Wire, "adopted")
+		require.Empty(t, before.Devices)
+		old = next
+	}
+}
+
 // TestDatagramsGivenUpAndTakenBack: as by a takeover that does not come about. The
 // device on a network goes with the engine, shared memory does not. The peer rests for
 // a minute, because it was told that this gateway goes.
@@ -235,7 +283,11 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		p.meet(t)
 		p.pass(t, 0, "carried")
 		p.g[1].host.Beside = activated{}
+		before := p.g[1].Snapshot()
+		require.Positive(t, before.Datagrams.Delivered)
 		require.NoError(t, p.g[1].Yield())
+		between := p.g[1].Snapshot()
+		requireGrown(t, &before, &between)
 		require.Zero(t, p.g[1].dgrams.Load().Port())
 		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
 		p.g[1].reopenDatagrams()
@@ -248,6 +300,14 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 			return p.d[1].peer(pairAddrs[0]).Capable
 		}, patience, 10*time.Millisecond)
 		p.pass(t, 1, "carried again")
+		after := p.g[1].Snapshot()
+		requireGrown(t, &before, &after)
+		require.Equal(t, between.UDP.Flows[kind.Carrier()].Total+1, after.UDP.Flows[kind.Carrier()].Total)
+		for i := range before.Devices {
+			for name, n := range before.Devices[i].Counters {
+				require.GreaterOrEqual(t, after.Devices[i].Counters[name], n, name)
+			}
+		}
 	})
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/renewal"
+	"github.com/smcgw/smcgw/gateway/internal/tally"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -81,6 +82,8 @@ type gateway struct {
 	rollout       *policy.Progress
 	guard         *guard.Keeper
 	forecast      *forecast.Book
+	tally         *tally.Tally // of parts that have ended
+	times         *loop.Times
 	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
 	reloading     sync.Mutex     // of reload: before trials.mu
 	heir          *gateway       // the gateway in the place of this one; guarded by reloading
@@ -104,7 +107,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, reloads: new(renewal.Reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 },
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(renewal.Reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 }, tally: new(tally.Tally), times: new(loop.Times),
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.feed = admin.NewFeed()
@@ -213,6 +216,7 @@ func (g *gateway) startShards() error {
 		g.shards = append(g.shards, s)
 	}
 	g.heart.Loops = g.shards
+	g.times.Begin(g.shards)
 	return nil
 }
 

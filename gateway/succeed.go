@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
@@ -34,6 +35,12 @@ func (g *gateway) inherit(old *gateway) error {
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
 	g.forecast, g.guard, g.feed, g.env.Feed, g.env.Lines = old.forecast, old.guard, old.feed, old.feed, old.env.Lines
 	old.look()
+	old.times.Succeed(g.shards)
+	g.times = old.times
+	g.tally.End(func(s *admin.Snapshot) {
+		old.tally.Sum(s, old.parts)
+		s.Devices = old.devices()
+	})
 	g.rollout.Follow(old.rollout)
 	g.udp, g.started, g.reloads, g.renewal = old.udp, old.started, old.reloads, old.renewal
 	g.logDropped, g.setLogLevel = old.logDropped, old.setLogLevel

@@ -55,7 +55,9 @@ type Snapshot struct {
 	Services map[ServiceVerdict]int
 	Maps     []MapUse
 	Devices  []DeviceInfo
-	Bounds   Bounds
+	// Ended has the counters of devices of gateways before, by name and carrier.
+	Ended  []DeviceInfo
+	Bounds Bounds
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time

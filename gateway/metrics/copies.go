@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -38,12 +40,12 @@ func copiedBytes(s *admin.Snapshot) map[config.Carrier]uint64 {
 	for carrier, n := range admin.WithCarriers(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx
-		for i := range s.Devices {
-			if s.Devices[i].Carrier != carrier {
+		for _, d := range slices.Concat(s.Devices, s.Ended) {
+			if d.Carrier != carrier {
 				continue
 			}
 			for _, name := range per.device {
-				all[carrier] += s.Devices[i].Counters[name]
+				all[carrier] += d.Counters[name]
 			}
 		}
 	}

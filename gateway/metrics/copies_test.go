@@ -16,6 +16,7 @@ func TestCopiesPerByte(t *testing.T) {
 			{Carrier: config.CarrierShm, Counters: map[string]uint64{"bells_sent": 5}},
 			{Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": 1000, "rx_bytes": 2000, "rx_packets": 7}},
 		},
+		Ended: []admin.DeviceInfo{{Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": 20000}}},
 	}
-	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierHW: 7, config.CarrierSoft: 3120, config.CarrierRelay: 0}, copiedBytes(&s))
+	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierHW: 7, config.CarrierSoft: 23120, config.CarrierRelay: 0}, copiedBytes(&s))
 }

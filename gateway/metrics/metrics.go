@@ -135,9 +135,9 @@ func metricTable(build admin.VersionInfo) []metric {
 			}
 		}},
 		{desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"), counter, func(s *admin.Snapshot, e emitter) {
-			for i := range s.Devices {
-				for event, n := range s.Devices[i].Counters {
-					e.value(float64(n), s.Devices[i].Name, event)
+			for name, counts := range deviceEvents(s) {
+				for event, n := range counts {
+					e.value(float64(n), name, event)
 				}
 			}
 		}},
@@ -211,6 +211,20 @@ func degradations(now []string) []string {
 	}, now...)
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// deviceEvents are the counters of devices by name, with those of the same name before.
+func deviceEvents(s *admin.Snapshot) map[string]map[string]uint64 {
+	all := map[string]map[string]uint64{}
+	for _, d := range slices.Concat(s.Devices, s.Ended) {
+		if all[d.Name] == nil {
+			all[d.Name] = map[string]uint64{}
+		}
+		for event, n := range d.Counters {
+			all[d.Name][event] += n
+		}
+	}
+	return all
 }
 
 // ringsBy is one number of the rings of every RDMA carrier.

@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"gateway/internal/admission":  {"gateway/config", "gateway/internal/peers", "gateway/process", "negotiate"},
 	"gateway/internal/arrivals":   {"ebpf", "gateway/config", "gateway/host", "gateway/internal/conn", "negotiate", "netstack"},
 	"gateway/internal/renewal":    {"gateway/admin", "gateway/config", "gateway/process"},
+	"gateway/internal/tally":      {"gateway/admin", "gateway/config"},
 	"gateway/internal/report":     {"ebpf", "gateway/admin", "gateway/config", "gateway/internal/carrier", "gateway/internal/flow", "gateway/internal/peers", "negotiate", "netstack", "rmb"},
 	"gateway/internal/peers":      {"gateway/config", "negotiate"},
 	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/subnet", "negotiate", "rmb", "rsocket", "verbs/..."},

@@ -3,6 +3,7 @@ package carrier
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -48,8 +49,9 @@ type Soft struct {
 	patient time.Time                // until then the port of the configuration is waited for
 	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow
 	peers   map[softKey]*softPeer
-	former  map[*softPeer]struct{} // of devices that were given up: their memory is in use
-	pairs   int                    // queue pairs of flows
+	former  map[*softPeer]struct{}       // of devices that were given up: their memory is in use
+	pairs   int                          // queue pairs of flows
+	past    map[string]map[string]uint64 // counters of devices that were given up, by name
 }
 
 // SoftUnit is one device of package soft, on addresses that became known together.
@@ -375,7 +377,7 @@ func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 // Devices implements Fabric.
 func (sf *Soft) Devices() []admin.DeviceInfo {
 	sf.mu.Lock()
-	units, shut, without := slices.Clone(sf.units), sf.shut, sf.without
+	units, shut, without, past := slices.Clone(sf.units), sf.shut, sf.without, maps.Clone(sf.past)
 	sf.mu.Unlock()
 	if shut && len(units) == 0 {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error())}
@@ -387,6 +389,7 @@ func (sf *Soft) Devices() []admin.DeviceInfo {
 	for _, u := range units {
 		info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 		info.Note = u.note
+		addCounters(&info, past[u.name])
 		list = append(list, info)
 	}
 	if without != "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -45,8 +46,21 @@ func (sf *Soft) GiveUp() error {
 	for _, u := range units {
 		u.undrive()
 		errs = append(errs, u.close())
+		sf.ended(u)
 	}
 	return errors.Join(errs...)
+}
+
+// ended keeps the counters of a device that was closed, for the one that reclaims its name.
+func (sf *Soft) ended(u *SoftUnit) {
+	info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	addCounters(&info, sf.past[u.name])
+	if sf.past == nil {
+		sf.past = map[string]map[string]uint64{}
+	}
+	sf.past[u.name] = info.Counters
 }
 
 // Reclaim implements Exclusive. Where a successor that ends still has the port, the device

@@ -31,3 +31,54 @@ func TestProcessorTime(t *testing.T) {
 	require.GreaterOrEqual(t, s.processorTime(), used)
 	require.GreaterOrEqual(t, used, spent)
 }
+
+// TestTimes: each shard counts on where one of its number has ended, and no number shrinks.
+func TestTimes(t *testing.T) {
+	var times Times
+	last := map[string]time.Duration{}
+	grown := func() {
+		now := times.Used()
+		for of, d := range last {
+			require.GreaterOrEqual(t, now[of], d, of)
+		}
+		last = now
+	}
+	open := func() []*Shard {
+		s, err := New(0, slog.New(slog.DiscardHandler), Options{})
+		require.NoError(t, err)
+		s.Start()
+		return []*Shard{s}
+	}
+	works := func(list []*Shard) {
+		const work = 20 * time.Millisecond
+		list[0].Call(func() {
+			for list[0].processorTime() < work {
+				continue
+			}
+		})
+	}
+	end := func(list []*Shard) {
+		list[0].Halt()
+		list[0].CloseFDs()
+	}
+	old := open()
+	times.Begin(old)
+	works(old)
+	grown()
+	next := open() // prepared: its thread is of the rest
+	works(next)
+	grown()
+	end(old)
+	grown()
+	before := last["shard0"]
+	times.Succeed(next)
+	grown()
+	require.GreaterOrEqual(t, last["shard0"], before+20*time.Millisecond, "of both")
+	for range 1000 { // the clocks are not read at one instant
+		grown()
+	}
+	end(next)
+	times.Succeed(nil)
+	grown()
+	require.Len(t, last, 2)
+}

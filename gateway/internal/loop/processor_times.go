@@ -1,26 +1,62 @@
 package loop
 
 import (
+	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// ProcessorTimes is what the process has used so far: each shard, whose thread is its own,
-// and the rest.
-func ProcessorTimes(shards []*Shard) map[string]time.Duration {
-	used := map[string]time.Duration{}
+// Times is the processor time of the process: of each shard, whose thread is its own, with
+// those that had its number before, and of the rest. The zero value is ready to use.
+type Times struct {
+	mu     sync.Mutex // guards everything below
+	shards []*Shard
+	ended  map[string]time.Duration // of shards that there were
+	rest   time.Duration            // that was told last: the clocks are not read at one instant
+}
+
+// Begin counts shards from now on.
+func (t *Times) Begin(shards []*Shard) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shards = append(t.shards, shards...)
+}
+
+// Succeed counts the shards of another gateway in place of those that it counted, which have
+// ended.
+func (t *Times) Succeed(shards []*Shard) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended, t.shards = t.usedLocked(), shards
+}
+
+// Used is what the process has used so far, by what of it did.
+func (t *Times) Used() map[string]time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var all unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &all); err != nil {
-		return used
+		return map[string]time.Duration{}
 	}
+	used := t.usedLocked()
 	rest := time.Duration(all.Utime.Nano() + all.Stime.Nano())
-	for _, s := range shards {
-		d := s.processorTime()
-		used["shard"+strconv.Itoa(s.ID())] = d
+	for _, d := range used {
 		rest -= d
 	}
-	used["rest"] = max(0, rest) // the clocks are not read at one instant
+	t.rest = max(t.rest, rest)
+	used["rest"] = t.rest
+	return used
+}
+
+// usedLocked is what shards have used so far.
+func (t *Times) usedLocked() map[string]time.Duration {
+	used := map[string]time.Duration{}
+	maps.Copy(used, t.ended)
+	for _, s := range t.shards {
+		used["shard"+strconv.Itoa(s.ID())] += s.processorTime()
+	}
 	return used
 }

@@ -56,6 +56,19 @@ func Peers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows ma
 	return list
 }
 
+// Count adds up what is listed.
+func Count(s *admin.Snapshot, list []admin.PeerInfo, services []admin.ServiceInfo) {
+	hosts := map[netip.Addr]bool{}
+	for i := range list {
+		s.Peers[list[i].State]++
+		hosts[list[i].Address] = true
+	}
+	s.Hosts = len(hosts)
+	for i := range services {
+		s.Services[services[i].Verdict]++
+	}
+}
+
 // withRefusal is what is known of a host of which more is listed, and that is left alone for a while.
 func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
 	if refusal.State != admin.PeerUnknown {

@@ -1,0 +1,57 @@
+package tally
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// part is what one part has counted, all by n.
+func part(n uint64) admin.Snapshot {
+	return admin.Snapshot{
+		Panics: n, SharesRefused: map[string]uint64{"flows": n}, Bounds: admin.Bounds{Wire: map[string]uint64{"shed": n}},
+		CQErrors: []admin.CQErrorCount{{Carrier: config.CarrierSoft, Status: "retry_exc_err", Count: n}},
+		UDP: admin.ProtoStats{
+			Flows:  map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: int(n), Total: n}},
+			Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: n, Rx: n}},
+			Native: map[string]uint64{"nat": n},
+		},
+		Datagrams: admin.DatagramStats{
+			Sent: map[config.Carrier]uint64{config.CarrierSoft: n}, Received: map[config.Carrier]uint64{config.CarrierSoft: n},
+			Delivered: n, Returned: n, Dropped: map[admin.DatagramDrop]uint64{admin.DropMalformed: n},
+			Resolution: admin.ResolutionStats{Queries: n, Answers: n, Refusals: n, Asked: n, Answered: n, Refused: n, Ignored: n},
+		},
+	}
+}
+
+func device(name string, n uint64) admin.DeviceInfo {
+	return admin.DeviceInfo{Name: name, Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": n}}
+}
+
+// TestTally: counters of parts that have ended are in every sum; what there is now is what
+// lives now.
+func TestTally(t *testing.T) {
+	var old, next Tally
+	for _, n := range []uint64{1, 2} {
+		old.End(func(s *admin.Snapshot) { *s = part(n) })
+	}
+	next.End(func(s *admin.Snapshot) { // of a whole gateway, with what ended before it
+		old.Sum(s, func(s *admin.Snapshot) { *s = part(4) })
+		s.Devices = []admin.DeviceInfo{device("soft0", 4)}
+	})
+	for range 2 { // to read changes nothing
+		var s admin.Snapshot
+		next.Sum(&s, func(s *admin.Snapshot) { *s = part(8) })
+		want := part(15)
+		want.UDP.Flows[config.CarrierSoft] = admin.FlowCount{Now: 8, Total: 15}
+		want.Ended = []admin.DeviceInfo{device("soft0", 4)}
+		require.Equal(t, want, s)
+	}
+	next.End(func(s *admin.Snapshot) { s.Devices = []admin.DeviceInfo{device("soft1", 1), device("soft0", 2)} })
+	var s admin.Snapshot
+	next.Sum(&s, func(*admin.Snapshot) {})
+	require.Equal(t, []admin.DeviceInfo{device("soft0", 6), device("soft1", 1)}, s.Ended)
+}

@@ -276,20 +276,18 @@ func (g *gateway) mode() config.Mode {
 // Totals implements admin.MetricsSource.
 func (g *gateway) Totals() admin.Snapshot {
 	s := admin.Snapshot{
-		Mode: g.mode(), Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
+		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
 		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
-	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
 	g.reloads.AddTo(&s)
 	g.guard.AddTo(&s)
-	s.Share = g.rollout.Share().Percent() / 100
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}
 	s.Bounds = admin.Bounds{
-		Flows: g.limits.MaxFlows(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
+		Flows: g.limits.MaxFlows(), FlowsConfigured: g.live.Load().Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
 	}
 	g.tally.Sum(&s, g.parts)
 	g.snapshotDecisions(&s)
@@ -297,7 +295,6 @@ func (g *gateway) Totals() admin.Snapshot {
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
-	s.Draining = g.drainer.Draining()
 	var health admin.Status
 	g.tellHealth(&health)
 	s.Degraded = health.Degraded

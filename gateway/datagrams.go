@@ -15,8 +15,7 @@ import (
 // thousand, and must not displace connections.
 type pastDatagrams struct{ closed, native *admin.History }
 
-// wantsDatagrams reports whether the gateway was started to carry datagrams: it has the
-// engine, or tries to.
+// wantsDatagrams reports whether the gateway has the engine, or tries to have it.
 func (g *gateway) wantsDatagrams() bool {
 	return g.cfg.Mode == config.ModeEnforce && g.cfg.WantsDatagrams()
 }

@@ -39,7 +39,7 @@ func (g *gateway) moveRules(change func() error) error {
 	if g.heir != nil {
 		return g.heir.moveRules(change)
 	}
-	g.look()
+	g.lookLocked()
 	now := g.live.Load()
 	book, err := g.closeDecisions(now)
 	if err != nil {

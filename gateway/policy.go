@@ -5,8 +5,15 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
-// look takes in what the programs have seen of connections that nothing carries.
+// look takes in what the programs have seen, by the rules that they had then.
 func (g *gateway) look() {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	g.lookLocked()
+}
+
+// lookLocked is look; g.reloading is held.
+func (g *gateway) lookLocked() {
 	if g.carries() {
 		return
 	}

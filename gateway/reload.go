@@ -24,7 +24,7 @@ func (g *gateway) reload(next config.Config) error {
 	if err != nil {
 		return err
 	}
-	g.look()
+	g.lookLocked()
 	now := g.live.Load()
 	book, err := g.closeDecisions(now)
 	if err != nil {

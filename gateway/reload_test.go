@@ -33,6 +33,7 @@ func TestReload(t *testing.T) {
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
 	require.Equal(t, config.ModeObserve, g.Status().Mode)
 	require.Equal(t, 7, g.limits.MaxFlows())
+	require.Equal(t, 7, g.Totals().Bounds.FlowsConfigured)
 	require.Equal(t, 9, g.rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}

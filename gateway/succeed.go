@@ -34,7 +34,7 @@ func (g *gateway) inherit(old *gateway) error {
 	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
 	g.forecast, g.guard, g.feed, g.env.Feed, g.env.Lines = old.forecast, old.guard, old.feed, old.feed, old.env.Lines
-	old.look()
+	old.lookLocked()
 	old.times.Succeed(g.shards)
 	g.times = old.times
 	g.tally.End(func(s *admin.Snapshot) {

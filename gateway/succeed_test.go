@@ -174,6 +174,46 @@ func TestDecisionsBesideReload(t *testing.T) {
 	}
 }
 
+// hookedSeen runs something between a look at what connections did and its use.
+type hookedSeen struct {
+	*fakeSteering
+	behind func()
+}
+
+func (s *hookedSeen) TakeSeen() ([]ebpf.Seen, error) {
+	list, err := s.fakeSteering.TakeSeen()
+	if f := s.behind; f != nil {
+		s.behind = nil
+		f()
+	}
+	return list, err
+}
+
+// A reload while what connections did is looked at leaves that with the rule that they had.
+func TestForecastBesideReload(t *testing.T) {
+	for name, look := range map[string]func(*gateway){"chore": (*gateway).look, "policy": func(g *gateway) { g.Policy() }} {
+		first := []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}}
+		g, steer := steeredGateway(t, config.Config{Mode: config.ModeObserve, Policy: first}.WithDefaults(), retiring{})
+		next := g.cfg
+		next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: config.ActionAccelerate}}
+		steer.seen = []ebpf.Seen{{Port: 7000, Rule: 0, Carries: true, Begun: 1}}
+		reloaded := make(chan error, 1)
+		g.steer = &hookedSeen{steer, func() {
+			if !g.reloading.TryLock() { // it waits
+				go func() { reloaded <- g.reload(next) }()
+				return
+			}
+			g.reloading.Unlock()
+			reloaded <- g.reload(next)
+		}}
+		look(g)
+		require.NoError(t, <-reloaded)
+		list := g.forecast.List(nil)
+		require.Len(t, list, 1, name)
+		require.Equal(t, "a", list[0].Rule, name)
+	}
+}
+
 // TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
 func TestLateLeave(t *testing.T) {
 	g, steer := steeredGateway(t, config.Config{Mode: config.ModeObserve}.WithDefaults(), retiring{})

@@ -65,9 +65,16 @@ func (a *access) write(log *slog.Logger, msg string, info admin.ConnInfo, args .
 
 // flush says how many lines are missing.
 func (a *access) flush(log *slog.Logger) {
-	now := a.leftOut.Load()
-	if before := a.told.Swap(now); now > before {
-		log.Warn("lines of the access log left out: more than log.access_limit", "count", now-before)
+	for {
+		before := a.told.Load() // first: it is never more
+		n := a.leftOut.Load() - before
+		if n == 0 {
+			return
+		}
+		if a.told.CompareAndSwap(before, before+n) {
+			log.Warn("lines of the access log left out: more than log.access_limit", "count", n)
+			return
+		}
 	}
 }
 

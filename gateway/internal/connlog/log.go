@@ -75,5 +75,6 @@ func (l *Log) LeftOut() uint64 { return l.access.leftOut.Load() }
 // Flush writes what is still to be said.
 func (l *Log) Flush() {
 	l.resets.flush()
+	l.demotions.flush()
 	l.access.flush(l.log)
 }

@@ -2,12 +2,14 @@ package connlog
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,7 +152,7 @@ func TestResetsAreGathered(t *testing.T) {
 		}
 		w.Ended(ended(4))
 		require.Empty(t, w.lines(t))
-		time.Sleep(resetPause + time.Millisecond)
+		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
 		want := map[string]any{
 			"level": "WARN", "msg": "carried connections reset", "count": 5.0, "reason": "peer_dead", "decided_by": "remote",
@@ -169,11 +171,70 @@ func TestDemotionsAreGathered(t *testing.T) {
 		for id := range uint64(4) {
 			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
 		}
-		time.Sleep(demotionPause + time.Millisecond)
+		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, []map[string]any{{
 			"level": "WARN", "msg": "connections go on over the relay", "count": 4.0, "carrier": "rdma-soft",
 			"reason": "carrier_unreachable", "peer": "10.0.0.1", "error": "no answer",
 		}}, w.lines(t))
 	})
+}
+
+// Connections that leave one carrier for one cause have a line; what has none yet has it
+// when the gateway ends.
+func TestDemotionsByCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWritten(config.AccessOff, 1)
+		for id := range uint64(3) {
+			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", nil)
+			w.Demoted(carried(id), config.CarrierShm, "operator", nil)
+		}
+		w.Demoted(carried(3), config.CarrierSoft, "peer", nil)
+		w.Flush()
+		counts := map[string]any{}
+		for _, line := range w.lines(t) {
+			counts[line["carrier"].(string)+" "+line["reason"].(string)] = line["count"]
+		}
+		require.Equal(t, map[string]any{"rdma-soft carrier_unreachable": 3.0, "rdma-shm operator": 3.0, "rdma-soft peer": 1.0}, counts)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Len(t, w.lines(t), 3, "each once")
+	})
+}
+
+// toldOf adds up the counts of lines.
+type toldOf struct {
+	slog.Handler
+	sum atomic.Uint64
+}
+
+func (h *toldOf) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *toldOf) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "count" {
+			h.sum.Add(a.Value.Uint64())
+		}
+		return true
+	})
+	return nil
+}
+
+// TestLeftOutOnce: several connections that have lines at once tell of each missing line
+// once.
+func TestLeftOutOnce(t *testing.T) {
+	var told toldOf
+	var a access
+	log := slog.New(&told)
+	var writers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			for range 20_000 {
+				a.leftOut.Add(1)
+				a.flush(log)
+			}
+		})
+	}
+	writers.Wait()
+	require.Equal(t, a.leftOut.Load(), told.sum.Load())
 }

@@ -61,7 +61,7 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string) {
 		k.rule = rule(v.Rule)
 	}
 	s := b.services[k]
-	if s == nil && len(b.services) >= maxServices {
+	if s == nil && len(b.services) >= maxServices && (v.Past || !b.dropLocked(rule)) {
 		b.forgotten += v.Begun
 		return
 	}
@@ -84,6 +84,27 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string) {
 	s.Bulk += v.Bulk
 	s.BulkBytes += v.BulkBytes
 	s.seconds += v.BulkLasted.Seconds()
+}
+
+// dropLocked makes room: of the services of rules that are gone the one with the fewest bytes
+// goes. It reports false where there is none.
+func (b *Book) dropLocked(rule func(number int) string) bool {
+	there := map[string]bool{}
+	for number := ebpf.NoRule; number < ebpf.MaxRules; number++ {
+		there[rule(number)] = true
+	}
+	var least *sums
+	for k, s := range b.services {
+		if !there[k.rule] && (least == nil || s.Bytes.Tx+s.Bytes.Rx < least.Bytes.Tx+least.Bytes.Rx) {
+			least = s
+		}
+	}
+	if least == nil {
+		return false
+	}
+	b.forgotten += least.Connections
+	delete(b.services, service{side: least.Side, port: least.Port, rule: least.Rule, carries: least.Carries})
+	return true
 }
 
 // List returns the services, those with the most bytes first, and what carrying them could

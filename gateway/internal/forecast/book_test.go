@@ -20,8 +20,11 @@ func gains(shm, soft float64) map[config.Carrier]float64 {
 }
 
 func ruleName(i int) string {
-	if i == ebpf.NoRule {
+	switch {
+	case i == ebpf.NoRule:
 		return "default"
+	case i > 1:
+		return "trial"
 	}
 	return []string{"a", "b"}[i]
 }
@@ -73,4 +76,36 @@ func TestBookIsBounded(t *testing.T) {
 	require.EqualValues(t, 2+maxHosts+5, first.Connections)
 	require.Len(t, first.Hosts, maxHosts)
 	require.True(t, first.MoreHosts)
+}
+
+// TestRulesThatAreGoneMakeRoom: a full book has room for the services of rules in force, as
+// long as it has some of rules that are gone, the least of them first.
+func TestRulesThatAreGoneMakeRoom(t *testing.T) {
+	var b Book
+	see := func(port int, rule string, past bool) {
+		b.Add([]ebpf.Seen{{Port: uint16(port), Rule: 0, Past: past, Begun: 1, Sent: uint64(port)}}, func(number int) string {
+			if number == 0 {
+				return rule
+			}
+			return "default"
+		})
+	}
+	for port := range maxServices {
+		see(port, "old", false)
+	}
+	see(2000, "old", true)
+	require.EqualValues(t, 1, b.Forgotten(), "its rule is gone, too")
+	for port := range maxServices {
+		see(3000+port, "new", false)
+		require.Len(t, b.services, maxServices)
+	}
+	see(2000, "new", false)
+	require.EqualValues(t, 1+maxServices+1, b.Forgotten(), "each connection once")
+	for _, s := range b.List(nil) {
+		require.Equal(t, "new", s.Rule)
+	}
+	see(2000, "newer", false)
+	list := b.List(nil)
+	require.EqualValues(t, 3001, list[len(list)-2].Port, "3000 had the fewest bytes")
+	require.EqualValues(t, 2000, list[len(list)-1].Port)
 }

@@ -34,7 +34,7 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 	dir := t.TempDir()
 	s := &Server{
 		off: NewOffFlag(dir), log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl,
-		socket: &adminSocket{path: dir + "/s"}, succession: newSuccession(),
+		socket: &adminSocket{path: dir + "/s"}, succession: newSuccession(), lists: newGate(), totals: newGate(),
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 	if err != nil {

@@ -105,6 +105,9 @@ var allowed = map[string][]string{
 	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "lab/..."},
 	"lab/bench/paper": {"bench/report"},
 	"lab/daemon":      {"gateway/admin", "lab/testnet"},
+	// What bounds the clients of the admin socket.
+	"gateway/admin/internal/limit": {},
+
 	// Programs that use the devices by themselves.
 	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
 	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},

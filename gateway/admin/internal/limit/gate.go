@@ -26,14 +26,27 @@ func (g *Gate) Enter(ctx context.Context, privileged bool) (leave func(), ok boo
 		places = places[1:]
 	}
 	for i, p := range places {
-		select {
-		case p <- struct{}{}:
-		case <-ctx.Done():
+		if !take(ctx, p) {
 			free(places[:i])
 			return nil, false
 		}
 	}
 	return func() { free(places) }, true
+}
+
+// take waits for a place, unless there is one.
+func take(ctx context.Context, p chan struct{}) bool {
+	select {
+	case p <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case p <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // free frees a place of each.

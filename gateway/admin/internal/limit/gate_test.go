@@ -50,7 +50,9 @@ func TestGateOfOneThatGoes(t *testing.T) {
 	_, ok = g.Enter(ctx, false)
 	require.False(t, ok)
 	leave()
-	leave, ok = g.Enter(t.Context(), false)
-	require.True(t, ok)
-	leave()
+	for range 100 { // what is free is not waited for
+		leave, ok = g.Enter(ctx, false)
+		require.True(t, ok)
+		leave()
+	}
 }

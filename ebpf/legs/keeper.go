@@ -47,7 +47,12 @@ func answer(c *net.UnixConn, req message) error {
 	return sendOrSay(c, reply)
 }
 
-func failed(err error) message { return message{op: answerFailed, body: []byte(err.Error())} }
+func failed(err error) message {
+	f := failure{Text: err.Error()}
+	_ = errors.As(err, &f.Errno)
+	m, _ := encode(answerFailed, f) // a string and a number can be encoded
+	return m
+}
 
 // sendOrSay sends an answer. Files that cannot be sent are a request that failed.
 func sendOrSay(c *net.UnixConn, m message) error {

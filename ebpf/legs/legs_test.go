@@ -284,6 +284,23 @@ func TestNoDescriptors(t *testing.T) {
 	fdpass.CloseFDs(fds)
 }
 
+// What a keeper lacks is told by the kernel's error, so that the gateway can tell descriptors from memory, and a kernel without a
+// family from a keeper that fails.
+func TestKeeperLacks(t *testing.T) {
+	n := newNamespace(t)
+	keeper := keeperOf(t, n)
+	var before unix.Rlimit
+	require.NoError(t, unix.Prlimit(keeper, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: 1 << 10}, &before))
+	_, err := n.Sockets(false, 1)
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.ErrorIs(t, err, ErrKeeper)
+	require.Contains(t, err.Error(), "gateway socket")
+	_, err = n.Sockets(false, 0)
+	require.ErrorIs(t, err, ErrKeeper)
+	require.Contains(t, err.Error(), "0 sockets")
+	require.True(t, n.Alive())
+}
+
 // Files that cannot be sent are a request that fails, and not the keeper's end.
 func TestFilesCannotBeSent(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

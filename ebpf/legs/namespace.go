@@ -161,7 +161,7 @@ func (n *Namespace) ask(req message) (message, []int, error) {
 	}
 	if m.op != answerDone {
 		fdpass.CloseFDs(fds)
-		return message{}, nil, fmt.Errorf("%w: %s", ErrKeeper, m.body)
+		return message{}, nil, fmt.Errorf("%w: %w", ErrKeeper, failureOf(m))
 	}
 	return m, fds, nil
 }

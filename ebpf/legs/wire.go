@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
@@ -20,7 +21,7 @@ const (
 // The answers.
 const (
 	answerDone   = 'y'
-	answerFailed = 'n' // with the error's text
+	answerFailed = 'n' // a failure
 )
 
 const (
@@ -50,6 +51,31 @@ type deviceAnswer struct {
 type socketsRequest struct {
 	V6    bool `json:"v6"`
 	Count int  `json:"count"`
+}
+
+// failure is an error of the keeper, as the gateway sees it: errors.Is finds the error of
+// the kernel that was the cause.
+type failure struct {
+	Text  string        `json:"text"`
+	Errno syscall.Errno `json:"errno"` // 0: the cause is none of the kernel
+}
+
+func (f failure) Error() string { return f.Text }
+
+func (f failure) Unwrap() error {
+	if f.Errno == 0 {
+		return nil
+	}
+	return f.Errno
+}
+
+// failureOf reads the error of an answer.
+func failureOf(m message) error {
+	var f failure
+	if err := m.decode(&f); err != nil {
+		return err
+	}
+	return f
 }
 
 // message is one packet.

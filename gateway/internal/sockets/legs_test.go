@@ -1,14 +1,29 @@
 package sockets
 
 import (
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
+
+// namespace starts a keeper; it needs root.
+func namespace(t *testing.T, verb string) *Namespace {
+	t.Helper()
+	testnet.Require(t, "root")
+	conn, err := legs.Start([]string{os.Args[0], verb})
+	require.NoError(t, err)
+	ns, err := legs.Open(conn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ns.Close()) })
+	return ns
+}
 
 // slowLoop is a loop that a test turns.
 type slowLoop struct {
@@ -17,6 +32,12 @@ type slowLoop struct {
 }
 
 func (*slowLoop) Post(fn func()) { fn() }
+
+func (*slowLoop) Call(fn func()) { fn() }
+
+func (*slowLoop) Watch(int, func(uint32)) error { return nil }
+
+func (*slowLoop) Unwatch(int) {}
 
 func (l *slowLoop) After(_ time.Duration, fn func()) (stop func()) {
 	l.later = append(l.later, fn)
@@ -47,4 +68,21 @@ func TestListenerRestsOnce(t *testing.T) {
 	loop.later = nil
 	again()
 	require.Empty(t, loop.later)
+}
+
+// TestListenWithoutIPv6: on a kernel without IPv6, which the keeper finds, there is one listener.
+func TestListenWithoutIPv6(t *testing.T) {
+	for _, verb := range []string{keeperVerb, keeper4Verb} {
+		fds := [2]int{-2, -2}
+		k := New(namespace(t, verb), func(v4, v6 int) error {
+			fds = [2]int{v4, v6}
+			return nil
+		})
+		l, err := k.Listen(&slowLoop{}, nil)
+		require.NoError(t, err, verb)
+		require.GreaterOrEqual(t, fds[0], 0)
+		require.Equal(t, verb == keeperVerb, fds[1] >= 0, "%s: %v", verb, fds)
+		require.NoError(t, l.Close())
+		require.NoError(t, k.Close())
+	}
 }

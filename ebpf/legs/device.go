@@ -33,6 +33,7 @@ func settings(device string) [][2]string {
 		{"ipv4/tcp_max_tw_buckets", "0"},
 		{"ipv4/tcp_mtu_probing", "0"},
 		{"ipv6/conf/" + device + "/addr_gen_mode", "1"},
+		{"ipv6/conf/lo/disable_ipv6", "0"}, // a host may have it off in new namespaces (ipv6.disable_ipv6=1)
 		{"ipv6/conf/" + device + "/disable_ipv6", "0"},
 		{"ipv6/conf/" + device + "/accept_ra", "0"},
 	}

@@ -138,6 +138,33 @@ func TestSockets(t *testing.T) {
 	}
 }
 
+// TestIPv6Off: a host whose new namespaces have IPv6 off, as one that was booted with ipv6.disable_ipv6=1, has legs of both families.
+func TestIPv6Off(t *testing.T) {
+	n := newNamespace(t)
+	inside := func(do func()) {
+		onThread(t, func() {
+			require.NoError(t, netns.Set(netns.NsHandle(n.File().Fd())))
+			do()
+		})
+	}
+	inside(func() {
+		for _, device := range []string{"all", "default", "lo"} {
+			require.NoError(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+device+"/disable_ipv6", []byte("1"), 0))
+		}
+	})
+	index, _ := n.pair(t)
+	inside(func() {
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			local, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+			require.NoError(t, err)
+			require.Len(t, local, 1, "family %d", family)
+			out, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: index, Dst: nil}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
+			require.NoError(t, err)
+			require.Len(t, out, 1, "family %d", family)
+		}
+	})
+}
+
 // What makes no sense is refused, and the keeper goes on.
 func TestRefused(t *testing.T) {
 	n := newNamespace(t)

@@ -288,8 +288,11 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 
 // dialReason is why the application could not be reached.
 func dialReason(err error) negotiate.Reason {
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
 		return negotiate.ReasonAppRefused
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL): // a socket of ours has the client's tuple, a proof's for instance
+		return negotiate.ReasonAppLegBlocked // which the client does not remember
 	}
 	if r := shortage(err); r != negotiate.ReasonNone {
 		return r

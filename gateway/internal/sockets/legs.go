@@ -193,11 +193,12 @@ func (l *kernelListener) open(k *Legs, v6 bool) (int, error) {
 	if err := legs.SetHops(fd, v6, legs.Farthest); err != nil {
 		return -1, err
 	}
-	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	// The programs find it by its slot. On an address that no client has its port is in the way of no dial.
+	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if v6 {
-		anywhere = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		at = netip.IPv6Loopback()
 	}
-	if err := unix.Bind(fd, legs.Sockaddr(anywhere)); err != nil {
+	if err := unix.Bind(fd, legs.Sockaddr(netip.AddrPortFrom(at, 0))); err != nil {
 		return -1, fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {

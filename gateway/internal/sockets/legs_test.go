@@ -1,6 +1,7 @@
 package sockets
 
 import (
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -85,4 +86,37 @@ func TestListenWithoutIPv6(t *testing.T) {
 		require.NoError(t, l.Close())
 		require.NoError(t, k.Close())
 	}
+}
+
+// TestDialFromTakenPort: a dial from the port of the gateway's own listener finds it free. One from the tuple of another listener of
+// the namespace, as a proof has for a moment, says so.
+func TestDialFromTakenPort(t *testing.T) {
+	ns := namespace(t, keeperVerb)
+	var listening [2]int
+	k := New(ns, func(v4, v6 int) error {
+		listening = [2]int{v4, v6}
+		return nil
+	})
+	l, err := k.Listen(&slowLoop{}, nil)
+	require.NoError(t, err)
+	for i, hosts := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
+		own, err := unix.Getsockname(listening[i])
+		require.NoError(t, err)
+		client := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), addrPort(own).Port())
+		dialled := func() error {
+			result := make(chan error, 1)
+			tuple := host.Tuple{Local: netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 80), Remote: client}
+			k.Dial(&slowLoop{}, tuple, host.Look{}, func(_ int, err error) { result <- err })
+			return <-result
+		}
+		require.ErrorIs(t, dialled(), unix.ENETUNREACH, "the namespace has no device: this is the error of connect()")
+		other, err := ns.Sockets(i == 1, 1)
+		require.NoError(t, err)
+		require.NoError(t, unix.Bind(other[0], legs.Sockaddr(client)))
+		require.NoError(t, unix.Listen(other[0], 1))
+		require.ErrorIs(t, dialled(), unix.EADDRINUSE)
+		require.NoError(t, unix.Close(other[0]))
+	}
+	require.NoError(t, l.Close())
+	require.NoError(t, k.Close())
 }

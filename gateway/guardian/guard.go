@@ -172,7 +172,7 @@ func (g *guard) loop(ctx context.Context, signals <-chan os.Signal, exited <-cha
 				continue
 			}
 			packets = nil
-			g.stopHeartbeat() // the socket closes when the process dies, and never before
+			g.dismissed()
 		case <-tick.C:
 			g.check()
 		case s := <-signals:
@@ -182,6 +182,16 @@ func (g *guard) loop(ctx context.Context, signals <-chan os.Signal, exited <-cha
 			g.pass(syscall.SIGTERM)
 		}
 	}
+}
+
+// dismissed: the connection has ended. It does first of all when the daemon dies. A daemon that lives has another guardian, which
+// watches in place of this one, or has closed everything and is about to end.
+func (g *guard) dismissed() {
+	if leaves(daemonProc(g.pidfd)) {
+		g.stopHeartbeat()
+		return
+	}
+	g.release()
 }
 
 // outlive is the last second: no new connection is offered, and what the

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,6 +49,14 @@ func (h fileHeartbeat) Stop() error {
 	return nil
 }
 
+// toldHeartbeat says when it is stopped.
+type toldHeartbeat struct{ fileHeartbeat }
+
+func (h toldHeartbeat) Stop() error {
+	fmt.Println("stopped by", os.Getpid())
+	return h.fileHeartbeat.Stop()
+}
+
 // fakeEnv tells the fake program what to do; its value is "DIR VERB".
 const fakeEnv = "SMCGW_TEST_FAKE"
 
@@ -71,6 +80,9 @@ func TestFakeProgram(t *testing.T) {
 			_, err := fmt.Println("manager", os.Getpid(), state)
 			return err
 		},
+	}
+	if verb == "again" {
+		o.OpenHeartbeat = func(f *fdpass.File) Heartbeat { return toldHeartbeat{fileHeartbeat{f.FD()}} }
 	}
 	ward, status, err := Supervise(context.Background(), o)
 	if err != nil {
@@ -127,6 +139,19 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 			fmt.Println("signal", s)
 			if verb == "level" && s == syscall.SIGHUP {
 				fmt.Println("level:", w.Notify("again"))
+			}
+			if verb == "again" && s == syscall.SIGHUP {
+				protected := make(chan error, 1)
+				go func() { protected <- w.Protect(fdpass.Own(f), []*fdpass.File{fdpass.Own(hold)}) }()
+				for answered := false; !answered; i++ {
+					fileHeartbeat{f}.beat(i)
+					select {
+					case err := <-protected:
+						fmt.Println("again:", err)
+						answered = true
+					case <-time.After(5 * time.Millisecond):
+					}
+				}
 			}
 			if s == syscall.SIGTERM {
 				return finish(w, verb)
@@ -392,6 +417,57 @@ func TestANewGuardianForwardsSignals(t *testing.T) {
 	require.Equal(t, "signal terminated", r.line())
 	require.Equal(t, "released", r.line())
 	r.released()
+}
+
+// TestAGuardianThatStoodStill: one that did not answer has been replaced. When it goes on it holds nothing any more, and leaves the
+// heartbeat of the daemon, which lives, alone; it still passes signals and the status on.
+func TestAGuardianThatStoodStill(t *testing.T) {
+	r := startFake(t, "again").protected()
+	first := r.cmd.Process.Pid
+	r.stop(first)
+	r.signal(r.daemon, syscall.SIGHUP)
+	require.Equal(t, "signal hangup", r.line())
+	require.Equal(t, "again: <nil>", r.line())
+	next := r.guardian()
+	require.True(t, guards(next))
+	r.signal(first, syscall.SIGCONT)
+	require.Eventually(t, func() bool { return !guards(first) }, patience, time.Millisecond)
+	r.signal(first, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	for range 2 { // the first to say is the one that guards
+		require.Equal(t, fmt.Sprintf("stopped by %d", next), r.line())
+	}
+	r.released()
+	require.Equal(t, 4, r.status())
+}
+
+// TestAStartedGuardianThatStoodStill: one that the daemon has started ends when it is replaced.
+func TestAStartedGuardianThatStoodStill(t *testing.T) {
+	r := startFake(t, "again").protected()
+	r.signal(r.cmd.Process.Pid, syscall.SIGKILL)
+	still := r.guardian()
+	require.Eventually(t, func() bool { return guards(still) }, patience, time.Millisecond)
+	t.Cleanup(func() { _ = syscall.Kill(still, syscall.SIGKILL) })
+	r.stop(still)
+	r.signal(r.daemon, syscall.SIGHUP)
+	require.Equal(t, "signal hangup", r.line())
+	require.Equal(t, "again: <nil>", r.line())
+	require.Eventually(t, func() bool { return zombie(still) }, patience, time.Millisecond)
+	next := r.guardian()
+	require.True(t, guards(next))
+	r.signal(next, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	r.released()
+}
+
+// stop has a process stand still, and waits until each of its threads does.
+func (r *fakeRun) stop(pid int) {
+	r.t.Helper()
+	r.signal(pid, syscall.SIGSTOP)
+	require.Eventually(r.t, func() bool {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		return len(tasks) > 0 && !slices.ContainsFunc(tasks, func(dir string) bool { return threadState(dir) != "T" })
+	}, patience, time.Millisecond)
 }
 
 // guardian waits for a child of the daemon that lives.

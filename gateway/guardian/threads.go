@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -80,14 +81,29 @@ func rests(call string) bool {
 	return strings.HasPrefix(call, "futex_") || strings.HasPrefix(call, "ep_poll") || call == "do_epoll_wait"
 }
 
-// threadState is the letter behind the name, which stands in parentheses.
+// threadState is a letter.
 func threadState(dir string) string {
-	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) == 0 {
-		return "?"
+	if f := stat(dir); len(f) > 0 {
+		return f[0]
 	}
-	return fields[0]
+	return "?"
+}
+
+// stat are the fields of proc_pid_stat(5) behind the name, which stands in parentheses: the third and those that follow.
+func stat(dir string) []string {
+	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
+	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+}
+
+// leaves reports whether a process ends, or has ended. The kernel marks every thread before it closes the process's descriptors.
+func leaves(proc string) bool {
+	const flags, exiting = 9 - 3, 0x4 // PF_EXITING
+	f := stat(proc)
+	if len(f) <= flags {
+		return true
+	}
+	word, err := strconv.ParseUint(f[flags], 10, 64)
+	return err != nil || word&exiting != 0
 }
 
 // threadCalls are those of proc_pid_stack(5), or without a right to them the one of

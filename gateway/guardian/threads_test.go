@@ -1,6 +1,7 @@
 package guardian
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,4 +88,17 @@ func TestBusyTime(t *testing.T) {
 	set("2", "stat", "2 (smcgw) S 1")
 	require.NoError(t, os.RemoveAll(filepath.Join(proc, "task", "1"))) // it has ended
 	require.Equal(t, 2*time.Nanosecond, busySince(proc, then, time.Second))
+}
+
+// TestLeaves: a process leaves when it has ended, reaped or not, and not while it runs.
+func TestLeaves(t *testing.T) {
+	require.False(t, leaves("/proc/self"))
+	c := exec.Command("sleep", "1000")
+	require.NoError(t, c.Start())
+	proc := fmt.Sprintf("/proc/%d", c.Process.Pid)
+	require.False(t, leaves(proc))
+	require.NoError(t, c.Process.Kill())
+	require.Eventually(t, func() bool { return leaves(proc) }, patience, time.Millisecond, "unreaped")
+	require.Error(t, c.Wait())
+	require.True(t, leaves(proc))
 }

@@ -40,6 +40,7 @@ type Ward struct {
 	since   time.Time      // when conn's guardian was started
 	backoff time.Duration
 	level   string // from which on guardians log; empty: what they find
+	end     func() // ends conn's guardian; does nothing to the first, whose child this process is
 }
 
 // wardRequest asks the run goroutine to change what is protected.
@@ -55,7 +56,7 @@ func newWard(o Options, conn *net.UnixConn) *Ward {
 		o: o, requests: make(chan wardRequest), stop: make(chan struct{}), done: make(chan struct{}),
 		backoff: o.Times.Backoff,
 	}
-	w.attach(conn)
+	w.attach(conn, func() {})
 	go w.run()
 	return w
 }
@@ -184,13 +185,13 @@ func (w *Ward) replace() {
 		w.backoff = w.o.Times.Backoff
 	}
 	w.since = time.Now()
-	conn, err := w.startGuardian()
+	conn, end, err := w.startGuardian()
 	if err != nil {
 		w.o.Logger.Error("guardian not replaced", "error", err, "retry", w.backoff)
 		return
 	}
 	w.o.Logger.Warn("guardian gone, replaced")
-	w.attach(conn)
+	w.attach(conn, end)
 	if w.level != "" {
 		if err := w.say(msgLevel, w.level); err != nil {
 			w.o.Logger.Error("new guardian does not listen", "error", err)
@@ -203,33 +204,33 @@ func (w *Ward) replace() {
 	}
 }
 
-// startGuardian starts a guardian of this process.
-func (w *Ward) startGuardian() (*net.UnixConn, error) {
+// startGuardian starts a guardian of this process, which end ends.
+func (w *Ward) startGuardian() (conn *net.UnixConn, end func(), err error) {
 	near, far, err := socketPair()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer far.Close()
 	own, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		_ = near.Close()
-		return nil, fmt.Errorf("open own pidfd: %w", err)
+		return nil, nil, fmt.Errorf("open own pidfd: %w", err)
 	}
 	self := os.NewFile(uintptr(own), "pidfd")
 	defer self.Close()
 	cmd, pidfd, err := startSelf(w.o, roleGuardian, far, self)
 	if err != nil {
 		_ = near.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	_ = unix.Close(pidfd)
 	go func() { _ = cmd.Wait() }() // ends with the guardian, whose end conn tells
-	return near, nil
+	return near, func() { _ = cmd.Process.Kill() }, nil
 }
 
 // attach makes conn the guardian's connection.
-func (w *Ward) attach(conn *net.UnixConn) {
-	w.conn, w.packets, w.since = conn, make(chan packet, 1), time.Now()
+func (w *Ward) attach(conn *net.UnixConn, end func()) {
+	w.conn, w.end, w.packets, w.since = conn, end, make(chan packet, 1), time.Now()
 	go receiveAcks(conn, w.packets)
 }
 
@@ -245,13 +246,14 @@ func (w *Ward) detach() {
 }
 
 // tell sends what is protected, or that nothing is, and waits for the answer.
-// A guardian that does not answer is given up.
+// A guardian that does not answer is given up: it ends, or drops what it holds when it goes on.
 func (w *Ward) tell() error {
 	err := w.send()
 	if err == nil {
 		err = w.await(msgAck)
 	}
 	if err != nil {
+		w.end()
 		w.detach()
 	}
 	return err

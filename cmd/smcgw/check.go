@@ -108,13 +108,10 @@ func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, 
 // loadConfig reads a configuration for a verb that needs it. All its errors
 // are printed.
 func (e *env) loadConfig(path string) (config.Config, error) {
-	f, err := config.Load(path)
+	c, err := config.Effective(path)
 	if errs := config.FieldErrors(err); len(errs) > 0 {
 		printFieldErrors(e.stderr, path, errs)
-		return config.Config{}, &exitError{exitFailed, errors.New("configuration not usable")}
+		return c, &exitError{exitFailed, errors.New("configuration not usable")}
 	}
-	if err != nil {
-		return config.Config{}, err
-	}
-	return f.Config, nil
+	return c, err
 }

@@ -47,26 +47,23 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
 			defer signal.Stop(hup)
-			f, err := config.Load(configPath)
+			// The reader of our log may go away; the connections we carry must not.
+			signal.Ignore(syscall.SIGPIPE)
+			var cfg config.Config
+			if replaces, err := guardian.Kept(&cfg); replaces { // the file may be another one by now, or broken
+				return errors.Join(err, e.supervised(cmd.Context(), cfg, opts))
+			}
+			cfg, err := config.Effective(configPath)
 			if err != nil {
 				return e.refuseStart(configPath, err)
 			}
-			cfg := f.Config
-			// The reader of our log may go away; the connections we carry must not.
-			signal.Ignore(syscall.SIGPIPE)
 			if opts.DrainTimeout != 0 && !opts.TakeOver {
 				return usagef("--drain-timeout is about --takeover")
 			}
 			if opts.DrainTimeout < 0 {
 				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
 			}
-			opts.Reload, opts.Load = hup, func() (config.Config, error) {
-				f, err := config.Load(configPath) // its errors are a line of the log
-				if err != nil {
-					return config.Config{}, err
-				}
-				return f.Config, nil
-			}
+			opts.Reload, opts.Load = hup, func() (config.Config, error) { return config.Effective(configPath) }
 			program, err := process.OwnProgram("-c", configPath)
 			if err != nil {
 				return err
@@ -115,6 +112,10 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	defer log.close()
 	ward, status, err := guardian.Supervise(ctx, guardian.Options{
 		Logger: log.Logger, Level: &log.level, Tidy: func() error { return tidy(cfg) },
+		Keep: struct { // fields of the configuration
+			Admin, ShmDir string
+			Log           config.Log
+		}{cfg.Admin, cfg.ShmDir, cfg.Log},
 	})
 	if err != nil {
 		return e.failed(log, err)

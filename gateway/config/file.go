@@ -41,6 +41,15 @@ func Load(path string) (*File, error) {
 	return parseConfig(path, data, lookupUser)
 }
 
+// Effective is what [Load] reads, without where it came from.
+func Effective(path string) (Config, error) {
+	f, err := Load(path)
+	if err != nil {
+		return Config{}, err
+	}
+	return f.Config, nil
+}
+
 // read returns what is in the file, a byte more than maxConfigSize of it at most.
 func read(path string) ([]byte, error) {
 	f, err := os.Open(path)

@@ -57,6 +57,8 @@ type Options struct {
 	Args []string
 	// Env is added to the environment of the processes started.
 	Env []string
+	// Keep is what Kept reads in a guardian in the place of a dead one, which needs no file.
+	Keep any
 	// Times are the periods.
 	Times Times
 	// OpenHeartbeat wraps the file handed to Protect. Default: the eBPF map.

@@ -218,7 +218,12 @@ func (w *Ward) startGuardian() (conn *net.UnixConn, end func(), err error) {
 	}
 	self := os.NewFile(uintptr(own), "pidfd")
 	defer self.Close()
-	cmd, pidfd, err := startSelf(w.o, roleGuardian, far, self)
+	o, err := w.o.keep()
+	if err != nil {
+		_ = near.Close()
+		return nil, err
+	}
+	cmd, pidfd, err := startSelf(o, roleGuardian, far, self)
 	if err != nil {
 		_ = near.Close()
 		return nil, nil, err

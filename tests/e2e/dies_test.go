@@ -250,8 +250,8 @@ func sorted(s []string) []string {
 	return s
 }
 
-// TestDiesGuardian: the daemon goes on without its guardian, gets a new one, and
-// that one does its duty.
+// TestDiesGuardian: the daemon goes on without its guardian, gets a new one, whatever the
+// configuration file is by then, and that one does its duty.
 func TestDiesGuardian(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -260,6 +260,9 @@ func TestDiesGuardian(t *testing.T) {
 	w.up(w.h2, settings{})
 	idle, active := w.carryTwelve(t)
 	daemon := g.daemon()
+	good, err := os.ReadFile(g.config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(g.config, []byte("mdoe: enforce\n"), 0o600))
 	g.signal(g.proc.Pid(), syscall.SIGKILL)
 	var guardian int
 	require.Eventually(t, func() bool {
@@ -272,6 +275,8 @@ func TestDiesGuardian(t *testing.T) {
 		return false
 	}, 30*time.Second, 20*time.Millisecond, "a new guardian")
 	time.Sleep(2500 * time.Millisecond) // longer than a guardian waits for a beat
+	require.Contains(t, g.processes(), guardian, "it needs no file")
+	require.NoError(t, os.WriteFile(g.config, good, 0o600))
 	require.Equal(t, 24, g.status().Flows[w.via], "connections are carried on")
 	e := w.mustApp(w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
 	w.carriedBy(e, w.via)

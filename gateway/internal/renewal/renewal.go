@@ -38,7 +38,16 @@ func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-signals:
+		}
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
 			_ = r.Again() // which the log and the status tell
+		}()
+		select {
+		case <-read:
+		case <-ctx.Done(): // a file on a server that does not answer is waited for without a limit
+			return
 		}
 	}
 }

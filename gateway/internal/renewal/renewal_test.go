@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -96,6 +97,28 @@ func TestLoop(t *testing.T) {
 	}
 	stop()
 	<-over
+}
+
+// A loop that is to end does not wait for a file.
+func TestLoopEndsBesideAFileThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFile()
+		answers := make(chan error)
+		f.Load = func() (config.Config, error) { return config.Config{}, <-answers }
+		ctx, stop := context.WithCancel(t.Context())
+		signals, over := make(chan os.Signal, 1), false
+		signals <- syscall.SIGHUP
+		go func() {
+			f.Loop(ctx, signals)
+			over = true
+		}()
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		ended := over
+		answers <- errors.New("stale file handle")
+		require.True(t, ended)
+	})
 }
 
 // The program that is installed is started if it is another one than runs, or by demand, and

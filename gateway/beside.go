@@ -7,18 +7,19 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // Neighbour implements admin.Control. It fails where another takeover would make three
-// gateways, with ErrDraining, together with the answer, if this one drains itself.
+// gateways, with claim.ErrDraining, together with the answer, if this one drains itself.
 func (g *gateway) Neighbour() (ebpf.Neighbour, error) {
 	if g.host.Beside == nil {
 		return ebpf.Neighbour{}, admin.ErrNoTakeover
 	}
 	n, err := g.host.Beside.Neighbour()
 	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.Draining()) {
-		err = admin.ErrDraining
+		err = claim.ErrDraining
 	}
 	return n, err
 }
@@ -48,8 +49,11 @@ func (g *gateway) TakeBack() error {
 		}
 	}
 	g.takeBackDatagrams()
-	return errors.Join(append(errs, g.host.Beside.Activate())...)
+	return errors.Join(append(errs, g.Activate())...)
 }
+
+// Activate lets new connections in.
+func (g *gateway) Activate() error { return g.host.Beside.Activate() }
 
 // leaveCarrier ends the use of links of a device: connections they carry go on over the
 // relay, handshakes come to their end first, within their own time. hard: what is

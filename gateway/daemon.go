@@ -58,6 +58,7 @@ type posting struct {
 	*site
 	*gateway
 	asked chan<- error // by a reload, which is in force when it serves; nil: by none
+	done  func()       // called when it serves: another process may take over again; nil: for the first
 }
 
 var (
@@ -174,7 +175,14 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 		return err
 	})
 	opened := make(chan struct{})
-	group.Go(func() error { return g.awaitDrain(loops) })
+	group.Go(func() error {
+		select {
+		case <-opened: // a takeover comes to its end before
+			return g.awaitDrain(loops)
+		case <-loops.Done():
+			return nil
+		}
+	})
 	group.Go(func() error {
 		err := d.open(loops, p)
 		if err == nil {
@@ -259,10 +267,15 @@ func (d *daemon) open(ctx context.Context, p *posting) error {
 	g := p.gateway
 	g.heart.Beat(time.Now())
 	if p.past == nil {
-		if err := d.before.TakeOver(ctx, g.host.Beside); err != nil {
+		select {
+		case <-d.admin.Told(): // before what the gateway taken over from tells
+		case <-ctx.Done():
+			return nil
+		}
+		if err := d.before.TakeOver(ctx, g); err != nil {
 			return err
 		}
-	} else if err := g.host.Beside.Activate(); err != nil {
+	} else if err := g.Activate(); err != nil {
 		return err
 	}
 	if now := g.limits.MaxFlows(); g.carries() && now < g.cfg.Limits.MaxFlows {
@@ -270,6 +283,9 @@ func (d *daemon) open(ctx context.Context, p *posting) error {
 	}
 	if p.past == nil {
 		d.opts.Manager.Ready()
+	}
+	if p.done != nil {
+		p.done()
 	}
 	if p.asked != nil {
 		p.asked <- nil
@@ -281,7 +297,7 @@ func (d *daemon) open(ctx context.Context, p *posting) error {
 // up says that the gateway looks at connections, and what it has found.
 func (d *daemon) up(g *gateway) {
 	mode := g.cfg.Mode
-	if g.off.Load() || admin.NewOffFlag(d.cfg.StateDir).IsSet() { // the admin server may not have told it yet
+	if g.off.Load() {
 		mode = config.ModeOff
 	}
 	var network, rdma []string
@@ -335,14 +351,21 @@ func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 // as its mode wants.
 func (d *daemon) settle(g *gateway) (*posting, error) {
 	now := g.live.Load()
-	if d.ground == nil || !g.carries() || carries(now.Mode) || g.busy() || d.admin.Settled() != nil {
+	if d.ground == nil || !g.carries() || carries(now.Mode) || g.busy() {
 		return nil, nil
 	}
-	next, err := d.prepare(now.Config)
-	if err == nil {
-		d.log.Info("nothing is carried: devices and ports go", "mode", now.Mode)
+	done, err := d.admin.Change()
+	if err != nil {
+		return nil, nil //nolint:nilerr // another process takes over
 	}
-	return next, err
+	next, err := d.prepare(now.Config)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	d.log.Info("nothing is carried: devices and ports go", "mode", now.Mode)
+	next.done = done
+	return next, nil
 }
 
 // busy reports whether the gateway has to stay what it is.
@@ -356,24 +379,23 @@ func (g *gateway) busy() bool {
 
 // reload puts a configuration in force. What is returned is to take the place of g.
 func (d *daemon) reload(g *gateway, r request) *posting {
-	if err := d.admin.Settled(); err != nil {
-		r.answer <- err
-		return nil
-	}
-	if d.ground == nil || !carries(r.Mode) || g.carries() {
-		r.answer <- g.reload(r.Config)
-		return nil
-	}
-	err := g.cfg.CheckReload(r.Config, true, true)
-	var next *posting
-	if err == nil {
-		next, err = d.prepare(r.Config)
-	}
+	done, err := d.admin.Change()
 	if err != nil {
 		r.answer <- err
 		return nil
 	}
-	next.asked = r.answer
+	var next *posting
+	if d.ground == nil || !carries(r.Mode) || g.carries() {
+		err = g.reload(r.Config)
+	} else if err = g.cfg.CheckReload(r.Config, true, true); err == nil {
+		next, err = d.prepare(r.Config)
+	}
+	if next == nil {
+		done()
+		r.answer <- err
+		return nil
+	}
+	next.asked, next.done = r.answer, done
 	return next
 }
 

@@ -21,16 +21,16 @@ func (g *gateway) Successor(always bool) (admin.Successor, error) {
 }
 
 // Leave implements admin.Control. From here on the successor speaks for the service.
-func (g *gateway) Leave(still func() error, timeout time.Duration, main int) error {
+func (g *gateway) Leave(still func() error, timeout time.Duration, main int) (off bool, err error) {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	if err := still(); err != nil {
-		return fmt.Errorf("leave: %w", err)
+		return false, fmt.Errorf("leave: %w", err)
 	}
 	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
-		return err
+		return false, err
 	}
 	g.renewal.Manager.HandOver(main) // before the end of the drain, which may come at once
-	_, err := g.drain(timeout)
-	return err
+	_, err = g.drain(timeout)
+	return g.off.Load(), err
 }

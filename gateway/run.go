@@ -76,7 +76,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout, Main: mainProcess(opts.Supervisor),
-		BeatEvery: loop.BeatInterval, Faults: opts.Faults,
+		BeatEvery: loop.BeatInterval, Faults: opts.Faults, Die: crash,
 	})
 	if err != nil {
 		return ignoreCanceled(err) // it was told to end

@@ -217,7 +217,14 @@ func TestForecastBesideReload(t *testing.T) {
 // TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
 func TestLateLeave(t *testing.T) {
 	g, steer := steeredGateway(t, config.Config{Mode: config.ModeObserve}.WithDefaults(), retiring{})
-	require.ErrorIs(t, g.Leave(func() error { return errStopping }, time.Second, 0), errStopping)
+	_, err := g.Leave(func() error { return errStopping }, time.Second, 0)
+	require.ErrorIs(t, err, errStopping)
 	require.Zero(t, steer.refused)
 	require.Nil(t, g.Draining())
+	for _, off := range []bool{true, false} { // the kill switch goes with it
+		require.NoError(t, g.SetOff(off))
+		told, err := g.Leave(func() error { return nil }, time.Second, 0)
+		require.NoError(t, err)
+		require.Equal(t, off, told)
+	}
 }

@@ -444,9 +444,9 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 }
 
 // Leave implements admin.Control.
-func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) error {
-	_, err := d.Drain(timeout)
-	return err
+func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) (off bool, err error) {
+	_, err = d.Drain(timeout)
+	return false, err
 }
 
 // Reload implements admin.Control.
@@ -477,6 +477,9 @@ func (endedSuccessor) Ended() <-chan error {
 
 // Release implements admin.Successor.
 func (endedSuccessor) Release() {}
+
+// End implements admin.Successor.
+func (endedSuccessor) End() {}
 
 // Try implements admin.Control.
 func (d *fakeDaemon) Try(admin.Trial) (func(), error) {

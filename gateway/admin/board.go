@@ -97,7 +97,7 @@ func (b *Board) Yield() error { return b.now().Yield() }
 func (b *Board) TakeBack() error { return b.now().TakeBack() }
 
 // Leave implements Control.
-func (b *Board) Leave(still func() error, timeout time.Duration, main int) error {
+func (b *Board) Leave(still func() error, timeout time.Duration, main int) (off bool, err error) {
 	return b.now().Leave(still, timeout, main)
 }
 

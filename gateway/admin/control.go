@@ -85,8 +85,9 @@ type successions interface {
 	TakeBack() error
 	// Leave leaves new connections to the successor for good, and drains. A service
 	// manager is to watch the process main; 0: it is not known. It asks still, right
-	// before, whether the successor waits for that: if not, it fails and changes nothing.
-	Leave(still func() error, timeout time.Duration, main int) error
+	// before, whether the successor waits for that: if not, it fails and changes nothing. The
+	// kill switch is the successor's, too.
+	Leave(still func() error, timeout time.Duration, main int) (off bool, err error)
 }
 
 // renewals is the part of [Control] that has another configuration, or program, take effect.

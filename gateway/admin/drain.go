@@ -45,7 +45,8 @@ func readRequest(r *http.Request, into any) error {
 	return nil
 }
 
-// postDrain begins a drain and tells its progress, a document a line, until it is
+// postDrain begins a drain, of the gateway that there is: a takeover that is under way has
+// failed. It tells its progress, a document a line, until it is
 // over. The drain goes on when the client goes.
 func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 	var req drainRequest
@@ -55,12 +56,11 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "drain: "+err.Error())
 		return
 	}
-	if s.succession.underWay() {
-		writeError(w, http.StatusConflict, errTakeoverUnderWay.Error())
-		return
-	}
-	over, err := s.ctl.Drain(timeout)
-	if err != nil {
+	var over <-chan struct{}
+	if err := s.succession.End(s.takeBack, func() (err error) {
+		over, err = s.ctl.Drain(timeout)
+		return err
+	}); err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}

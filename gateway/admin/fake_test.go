@@ -34,8 +34,8 @@ type fakeControl struct {
 	steps     []string
 	// beats: the datapath does.
 	beats bool
-	// back is called by TakeBack.
-	back func()
+	// back is called by TakeBack, look by Neighbour.
+	back, look func()
 	// main is what Leave was told; next is what Successor starts.
 	main int
 	next *fakeSuccessor
@@ -188,21 +188,24 @@ func (f *fakeControl) Draining() *DrainInfo {
 }
 
 func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
+	if f.look != nil {
+		f.look()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.neighbour, f.fail
 }
 
 func (f *fakeControl) Yield() error { return f.step("yield") }
-func (f *fakeControl) Leave(still func() error, timeout time.Duration, main int) error {
+func (f *fakeControl) Leave(still func() error, timeout time.Duration, main int) (bool, error) {
 	if err := still(); err != nil {
-		return err
+		return false, err
 	}
 	_, err := f.Drain(timeout)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.main = main
-	return err
+	return len(f.offs) > 0 && f.offs[len(f.offs)-1], err
 }
 
 // breakWith has what follows fail; nil: work again.

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
 // trialRequest is a request with everything that is parsed beyond HTTP.
@@ -34,7 +36,7 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 	dir := t.TempDir()
 	s := &Server{
 		off: NewOffFlag(dir), log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl,
-		socket: &adminSocket{path: dir + "/s"}, succession: newSuccession(), lists: newGate(), totals: newGate(),
+		socket: &adminSocket{path: dir + "/s"}, succession: claim.New(), lists: newGate(), totals: newGate(),
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 	if err != nil {
@@ -44,7 +46,7 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 	cancel()
 	w := httptest.NewRecorder()
 	s.adminMux().ServeHTTP(w, r.WithContext(ctx))
-	require.False(t, s.succession.busy(), "its client has gone")
+	require.False(t, s.succession.Busy(), "its client has gone")
 	return ctl, w, true
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
 // reloadRequest is the body of POST /v1/reload.
@@ -22,8 +23,9 @@ type reloadRequest struct {
 type Successor interface {
 	// Ended tells that it has ended.
 	Ended() <-chan error
-	// Release leaves it alone; it is called in any case.
+	// Release leaves it alone, End has it end; one of them is called.
 	Release()
+	End()
 }
 
 // successorLimit is how long a successor may take, from its start to the last step of
@@ -36,13 +38,9 @@ const leftPatience = adminStopTimeout / 3
 
 var errSuccessorLate = errors.New("the new gateway has not taken over in time")
 
-// Settled returns an error while another process takes over: what the gateway is stays as it is.
-func (s *Server) Settled() error {
-	if s.succession.busy() {
-		return errTakeoverUnderWay
-	}
-	return nil
-}
+// Change keeps other processes from taking over until done is called. It is an error while one
+// does: what the gateway is stays as it is.
+func (s *Server) Change() (done func(), err error) { return s.succession.Change() }
 
 // postReload has the configuration read again, or another gateway take over.
 func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
@@ -51,8 +49,8 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "reload: "+err.Error())
 		return
 	}
-	if err := s.Settled(); err != nil {
-		writeError(w, http.StatusConflict, err.Error())
+	if s.succession.Busy() {
+		writeError(w, http.StatusConflict, claim.ErrUnderWay.Error())
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(successorLimit + adminWriteLimit))
@@ -94,18 +92,17 @@ func (s *Server) besideOld(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (connections: %d, for %v at most); to reset them now: smcgw drain --timeout 1s --socket %s",
-		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, s.socket.path+config.DrainingSuffix)
+		claim.ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, s.socket.path+config.DrainingSuffix)
 }
 
 // awaitSuccessor waits until this gateway has left new connections to the successor, which
-// lets them in.
+// lets them in. One that has not come that far by then is ended: what it is for has failed.
 func (s *Server) awaitSuccessor(next Successor) error {
-	defer next.Release()
 	limit := time.NewTimer(successorLimit)
 	defer limit.Stop()
 	var err error
 	select {
-	case <-s.succession.left:
+	case <-s.succession.Left():
 	case err = <-next.Ended():
 	case <-limit.C:
 		err = errSuccessorLate
@@ -113,12 +110,15 @@ func (s *Server) awaitSuccessor(next Successor) error {
 		err = errors.New("the gateway ends")
 	}
 	select {
-	case <-s.succession.left:
+	case <-s.succession.Left():
 	case <-time.After(leftPatience):
+		s.log.Error("no other gateway takes over", "error", err)
+		next.End()
 		return err
 	}
+	defer next.Release()
 	select {
-	case <-s.succession.heir:
+	case <-s.succession.Heir():
 	case <-time.After(leftPatience):
 	}
 	return nil

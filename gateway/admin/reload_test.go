@@ -3,27 +3,48 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
 // fakeSuccessor is a gateway that the test has end, or take over.
 type fakeSuccessor struct {
 	ended    chan error
 	released chan struct{}
+	told     chan struct{} // to end
 }
 
 func newFakeSuccessor() *fakeSuccessor {
-	return &fakeSuccessor{ended: make(chan error, 1), released: make(chan struct{})}
+	return &fakeSuccessor{ended: make(chan error, 1), released: make(chan struct{}), told: make(chan struct{})}
 }
 
 func (f *fakeSuccessor) Ended() <-chan error { return f.ended }
 
 func (f *fakeSuccessor) Release() { close(f.released) }
+
+func (f *fakeSuccessor) End() { close(f.told) }
+
+// A successor that is late, or whose gateway is to end, is not left running.
+func TestSuccessorThatIsLate(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			next, stop := newFakeSuccessor(), make(chan struct{})
+			s := &Server{log: slog.New(slog.DiscardHandler), succession: claim.New(), over: stop}
+			if over {
+				close(stop)
+			}
+			require.Error(t, s.awaitSuccessor(next))
+			<-next.told
+		})
+	}
+}
 
 func TestAdminReload(t *testing.T) {
 	a := startAdmin(t, nil)
@@ -70,7 +91,7 @@ func TestAdminReplace(t *testing.T) {
 	next.ended <- errors.New("no such file")
 	_, err := a.client.Reload(t.Context(), true)
 	require.ErrorContains(t, err, "no such file")
-	<-next.released
+	<-next.told
 
 	next = newFakeSuccessor()
 	a.ctl.start(next)
@@ -84,7 +105,8 @@ func TestAdminReplace(t *testing.T) {
 	require.NoError(t, err)
 	defer held.Close()
 	require.NoError(t, held.Yield(t.Context()))
-	require.NoError(t, held.Leave(t.Context(), time.Second, 4711))
+	_, err = held.Leave(t.Context(), time.Second, 4711)
+	require.NoError(t, err)
 	require.NoError(t, <-done)
 	<-next.released
 	require.Equal(t, 4711, a.ctl.mainProcess())

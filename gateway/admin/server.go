@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
 // Bounds of the admin server: it answers tools and scrapers, not the public,
@@ -41,7 +42,7 @@ type Server struct {
 	version    string
 	off        OffFlag
 	log        *slog.Logger
-	succession *succession
+	succession *claim.Claims
 	missing    chan struct{} // told when a successor that failed keeps what is ours; has room for one
 	scrape     tcpServer     // of metrics
 	shows      tcpServer     // of the status page
@@ -58,6 +59,7 @@ type Server struct {
 	ctl  Control
 	src  MetricsSource
 	over <-chan struct{} // closed when Serve is to end
+	told chan struct{}   // closed behind the first look at the off flag
 
 	close sync.Once
 }
@@ -84,7 +86,7 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 	}
 	s := &Server{
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
-		succession: newSuccession(), missing: make(chan struct{}, 1), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
+		succession: claim.New(), missing: make(chan struct{}, 1), told: make(chan struct{}), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
 		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
 	}
 	s.lists, s.totals = newGate(), newGate()
@@ -115,7 +117,8 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	srv := s.httpServer(s.adminMux(), s.socket.withPeer)
 	s.reuse = srv.SetKeepAlivesEnabled
 	var wg sync.WaitGroup
-	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
+	told := sync.OnceFunc(func() { close(s.told) })
+	wg.Go(func() { s.off.watch(ctx, func(off bool) { s.applyOff(off); told() }) })
 	wg.Go(func() { s.reclaimLoop(ctx) })
 	wg.Go(func() {
 		cancel(srv.Serve(limit.Listen(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
@@ -131,6 +134,9 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	}
 	return nil
 }
+
+// Told returns a channel that is closed when the gateway knows the off flag.
+func (s *Server) Told() <-chan struct{} { return s.told }
 
 // Close stops listening. It is idempotent and is called by Serve.
 func (s *Server) Close() error {

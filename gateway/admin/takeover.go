@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 	"github.com/smcgw/smcgw/internal/ktime"
 )
 
@@ -49,6 +50,13 @@ type takeoverStep struct {
 	DrainSeconds float64 `json:"drain_seconds,omitempty"`
 }
 
+// takeoverAnswer is what the later steps are answered.
+type takeoverAnswer struct {
+	Result
+	// Off is the kill switch of the old gateway, which a file may not tell. Of the last step only.
+	Off bool `json:"off,omitempty"`
+}
+
 // postTakeover begins a takeover and holds it while the request lasts: when the
 // successor goes before the last step, whatever the way, all is taken back. Behind it
 // the successor ends the request when it lets new connections in.
@@ -57,20 +65,20 @@ func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "takeover: "+err.Error())
 		return
 	}
-	n, err := s.ctl.Neighbour()
+	var random [16]byte
+	_, _ = rand.Read(random[:])
+	token := hex.EncodeToString(random[:])
+	var n ebpf.Neighbour
+	revoked, err := s.succession.Claim(r.Context(), token, func() (err error) {
+		n, err = s.ctl.Neighbour()
+		return err
+	})
 	if err != nil {
 		writeError(w, takeoverStatus(err), err.Error())
 		return
 	}
-	var random [16]byte
-	_, _ = rand.Read(random[:])
-	token := hex.EncodeToString(random[:])
-	if err := s.succession.claim(token); err != nil {
-		writeError(w, takeoverStatus(err), err.Error())
-		return
-	}
 	s.log.Info("takeover begins")
-	defer s.succession.lost(token, s.takeBack)
+	defer s.succession.Lost(token, s.takeBack)
 	c := http.NewResponseController(w)
 	_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit))
 	writeJSON(w, TakeoverOffer{Schema: takeoverSchema, Token: token, Neighbour: n})
@@ -80,23 +88,35 @@ func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
 	limit := time.NewTimer(TakeoverLimit)
 	defer limit.Stop()
 	select {
-	case <-s.succession.left:
+	case <-s.succession.Left():
 		select {
 		case <-r.Context().Done():
 		case <-time.After(leftPatience):
 		}
-		close(s.succession.heir)
+		s.succession.Followed()
 	case <-r.Context().Done():
 		s.log.Warn("takeover given up by the other process")
 	case <-limit.C:
-		s.log.Warn("takeover lasts too long")
+		s.end(w, "the takeover lasts too long")
+	case <-revoked:
+		s.end(w, "the gateway is to drain")
 	case <-s.over:
 	}
 }
 
+// end tells the successor why it is to end. One whose request ends without a word completes the
+// takeover alone: this gateway has died.
+func (s *Server) end(w http.ResponseWriter, why string) {
+	s.log.Warn("takeover given up", "error", why)
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit))
+	writeJSON(w, why)
+	_ = c.Flush() // it may be gone
+}
+
 // takeoverStatus tells a successor what to think of a refusal.
 func takeoverStatus(err error) int {
-	if errors.Is(err, errTakeoverUnderWay) || errors.Is(err, ErrDraining) || errors.Is(err, errNotSuccessor) || errors.Is(err, ErrNoTakeover) {
+	if errors.Is(err, claim.ErrUnderWay) || errors.Is(err, claim.ErrDraining) || errors.Is(err, claim.ErrNotSuccessor) || errors.Is(err, ErrNoTakeover) {
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError
@@ -104,12 +124,11 @@ func takeoverStatus(err error) int {
 
 // postYield gives up what only one gateway can have.
 func (s *Server) postYield(w http.ResponseWriter, r *http.Request) {
-	s.takeoverStep(w, r, successionClaimed, successionYielded, func(takeoverStep) error {
-		if err := s.yield(); err != nil {
+	s.takeoverStep(w, r, claim.Claimed, claim.Yielded, func(takeoverStep) (a takeoverAnswer, err error) {
+		if err = s.yield(); err != nil {
 			s.takeBack()
-			return err
 		}
-		return nil
+		return a, err
 	})
 }
 
@@ -165,7 +184,7 @@ func (s *Server) reclaimLoop(ctx context.Context) {
 			return
 		case <-s.missing:
 		case <-again:
-			if again = nil; s.succession.restore(s.reclaimLater) == nil {
+			if again = nil; s.succession.Restore(s.reclaimLater) == nil {
 				continue
 			}
 		}
@@ -184,12 +203,12 @@ func (s *Server) reclaimLater() error {
 
 // postLeave leaves new connections to the successor for good.
 func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
-	s.takeoverStep(w, r, successionYielded, successionLeft, func(t takeoverStep) error {
+	s.takeoverStep(w, r, claim.Yielded, claim.Left, func(t takeoverStep) (a takeoverAnswer, err error) {
 		timeout, err := drainRequest{TimeoutSeconds: t.DrainSeconds}.timeout()
-		if err != nil {
-			return err
+		if err == nil {
+			a.Off, err = s.ctl.Leave(func() error { return awaited(r) }, timeout, mainOf(r))
 		}
-		return s.ctl.Leave(func() error { return awaited(r) }, timeout, mainOf(r))
+		return a, err
 	})
 }
 
@@ -217,25 +236,27 @@ func mainOf(r *http.Request) int {
 	return pid
 }
 
-func (s *Server) takeoverStep(w http.ResponseWriter, r *http.Request, from, to successionState, do func(takeoverStep) error) {
+func (s *Server) takeoverStep(w http.ResponseWriter, r *http.Request, from, to claim.State, do func(takeoverStep) (takeoverAnswer, error)) {
 	var t takeoverStep
 	if err := readRequest(r, &t); err != nil {
 		writeError(w, http.StatusBadRequest, "takeover: "+err.Error())
 		return
 	}
-	if err := s.succession.step(t.Token, from, to, func() error { return do(t) }); err != nil {
+	var a takeoverAnswer
+	if err := s.succession.Step(t.Token, from, to, func() (err error) { a, err = do(t); return err }); err != nil {
 		s.log.Warn("takeover", "error", err)
 		writeError(w, takeoverStatus(err), err.Error())
 		return
 	}
-	writeJSON(w, Result{Schema: ResultSchema, Verb: "takeover", Message: "done"})
+	a.Result = Result{Schema: ResultSchema, Verb: "takeover", Message: "done"}
+	writeJSON(w, a)
 }
 
 // getNeighbour describes the datapath, for a gateway that starts beside one that
 // drains.
 func (s *Server) getNeighbour(w http.ResponseWriter, _ *http.Request) {
 	n, err := s.ctl.Neighbour()
-	if err != nil && !errors.Is(err, ErrDraining) {
+	if err != nil && !errors.Is(err, claim.ErrDraining) {
 		writeError(w, takeoverStatus(err), err.Error())
 		return
 	}

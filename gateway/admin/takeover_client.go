@@ -35,7 +35,8 @@ type Takeover struct {
 	lease  time.Duration // how long the old gateway may wait before it leaves
 	cancel context.CancelFunc
 	once   sync.Once
-	Done   chan struct{}
+	Word   string        // of the old gateway, why it has ended the takeover; read behind Done
+	Done   chan struct{} // closed when the old gateway has ended the takeover, or itself
 }
 
 // TakeOver begins to take over from the daemon, for which it must permit its
@@ -78,40 +79,58 @@ func readOffer(r io.Reader) (o TakeoverOffer, err error) {
 // watch holds the request.
 func (t *Takeover) watch(body io.ReadCloser) {
 	defer close(t.Done)
-	_, _ = io.Copy(io.Discard, body)
+	b, _ := io.ReadAll(io.LimitReader(body, adminMaxBody)) // its end may be that of a process
+	_ = json.Unmarshal(b, &t.Word)
 	_ = body.Close()
+}
+
+// ErrEnded is returned for a takeover that the old gateway has ended, which goes on.
+var ErrEnded = errors.New("the old gateway has taken everything back")
+
+// Ended waits until Done or the end of ctx, and returns [ErrEnded] unless the old gateway has died.
+func (t *Takeover) Ended(ctx context.Context) error {
+	select {
+	case <-t.Done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if t.Word == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrEnded, t.Word)
 }
 
 // Yield has the old gateway leave new connections alone and give up what only one
 // gateway can have: ports, admin socket.
 func (t *Takeover) Yield(ctx context.Context) error {
-	return t.step(ctx, takeoverPatience, t.admin, "/v1/takeover/yield", takeoverStep{Token: t.Offer.Token})
+	_, err := t.step(ctx, takeoverPatience, t.admin, "/v1/takeover/yield", takeoverStep{Token: t.Offer.Token})
+	return err
 }
 
 // Leave ends the takeover: new connections are ours from now on. The old gateway
 // serves its own for drain at most; 0: what its configuration says. Its service manager
 // is to watch the process main from now on. It is told until when it may do so: one that
-// stands still must not leave to a successor that has gone.
-func (t *Takeover) Leave(ctx context.Context, drain time.Duration, main int) error {
+// stands still must not leave to a successor that has gone. It tells whether it is switched off.
+func (t *Takeover) Leave(ctx context.Context, drain time.Duration, main int) (off bool, err error) {
 	q := url.Values{"main": {strconv.Itoa(main)}, "until": {strconv.FormatUint(ktime.Now()+uint64(t.lease), 10)}}
-	return t.step(ctx, t.lease+commitPatience, t.admin+config.DrainingSuffix, "/v1/takeover/leave?"+q.Encode(), takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
+	a, err := t.step(ctx, t.lease+commitPatience, t.admin+config.DrainingSuffix, "/v1/takeover/leave?"+q.Encode(), takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
+	return a.Off, err
 }
 
-func (t *Takeover) step(ctx context.Context, patience time.Duration, socket, path string, s takeoverStep) error {
+func (t *Takeover) step(ctx context.Context, patience time.Duration, socket, path string, s takeoverStep) (a takeoverAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c := NewClient(socket)
 	defer c.Close()
 	resp, err := c.lasting(ctx, path, s)
 	if err != nil {
-		return err
+		return a, err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	if err != nil {
-		return c.unreachable(err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, adminMaxBody)).Decode(&a); err != nil {
+		return a, c.unreachable(err)
 	}
-	return nil
+	return a, nil
 }
 
 // Close gives the takeover up, unless it has come to its end. It is idempotent.

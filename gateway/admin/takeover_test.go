@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
 // testNeighbour is a datapath that could be.
@@ -48,17 +49,15 @@ func freeAddr(t *testing.T) string {
 func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	a := startTakenOver(t)
 	a.ctl.neighbour = testNeighbour
-	require.NoError(t, a.server.Settled())
 	held, err := a.client.TakeOver(t.Context())
 	require.NoError(t, err)
 	defer held.Close()
-	require.ErrorIs(t, a.server.Settled(), errTakeoverUnderWay)
+	_, err = a.server.Change()
+	require.ErrorIs(t, err, claim.ErrUnderWay)
 	require.Equal(t, testNeighbour, held.Offer.Neighbour)
 	_, err = a.client.TakeOver(t.Context())
 	require.ErrorIs(t, err, errRefused)
-	require.ErrorContains(t, err, errTakeoverUnderWay.Error())
-	_, err = a.client.Drain(t.Context(), 0, func(DrainInfo) {})
-	require.ErrorIs(t, err, errRefused)
+	require.ErrorContains(t, err, claim.ErrUnderWay.Error())
 
 	require.NoError(t, held.Yield(t.Context()))
 	require.Equal(t, []string{"yield"}, a.ctl.taken())
@@ -70,7 +69,9 @@ func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	v, err := a.client.Version(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "2.0.0", v.Version)
-	require.NoError(t, held.Leave(t.Context(), 7*time.Second, 0))
+	off, err := held.Leave(t.Context(), 7*time.Second, 0)
+	require.NoError(t, err)
+	require.False(t, off)
 	require.Equal(t, []time.Duration{7 * time.Second}, a.ctl.drained)
 	<-held.Done
 	st, err := a.client.Status(t.Context())
@@ -117,18 +118,77 @@ func serveAdmin(t *testing.T, s *Server, ctl *fakeControl) (stop func()) {
 func TestTakeoverThatIsLate(t *testing.T) {
 	a, held := startYielded(t)
 	held.lease = 0
-	require.ErrorContains(t, held.Leave(t.Context(), time.Second, 0), errLate.Error())
+	_, err := held.Leave(t.Context(), time.Second, 0)
+	require.ErrorContains(t, err, errLate.Error())
 	held.Close()
-	require.Eventually(t, func() bool { return !a.server.succession.underWay() }, testPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return !a.server.succession.UnderWay() }, testPatience, time.Millisecond)
 	require.Equal(t, []string{"yield", "take back"}, a.ctl.taken())
 	require.Empty(t, a.ctl.drained)
+}
+
+// A drain ends a takeover that is under way, and begins behind it. The successor is told: it is
+// not to go on as if the other gateway had died.
+func TestDrainWithinATakeover(t *testing.T) {
+	for _, yield := range []bool{false, true} {
+		a := startTakenOver(t)
+		a.ctl.neighbour = testNeighbour
+		held, err := a.client.TakeOver(t.Context())
+		require.NoError(t, err)
+		defer held.Close()
+		if yield {
+			require.NoError(t, held.Yield(t.Context()))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = a.client.Drain(ctx, time.Second, func(DrainInfo) { cancel() })
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, []time.Duration{time.Second}, a.ctl.drained)
+		require.ErrorIs(t, held.Ended(t.Context()), ErrEnded)
+		_, err = held.Leave(t.Context(), time.Second, 0)
+		require.Error(t, err)
+		require.Equal(t, yield, len(a.ctl.taken()) == 2, "what was yielded is taken back")
+		require.False(t, a.server.succession.Busy())
+		a.stop()
+	}
+}
+
+// A gateway tells what it is under the claim: it stays so.
+func TestTakeoverIsToldUnderItsClaim(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	changed := make(chan error, 1)
+	a.ctl.look = func() {
+		go func() {
+			_, err := a.server.Change()
+			changed <- err
+		}()
+		select {
+		case err := <-changed:
+			changed <- err
+		case <-time.After(50 * time.Millisecond): // it waits for the claim
+		}
+	}
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	defer held.Close()
+	require.ErrorIs(t, <-changed, claim.ErrUnderWay)
+}
+
+// The kill switch goes over with the last step: it may be in no file.
+func TestTakeoverHandsTheKillSwitchOver(t *testing.T) {
+	a, held := startYielded(t)
+	defer held.Close()
+	require.NoError(t, a.ctl.SetOff(true))
+	off, err := held.Leave(t.Context(), time.Second, 0)
+	require.NoError(t, err)
+	require.True(t, off)
 }
 
 // A successor of an earlier version does not tell how long it waits.
 func TestTakeoverByAnEarlierVersion(t *testing.T) {
 	a, held := startYielded(t)
 	defer held.Close()
-	require.NoError(t, held.step(t.Context(), testPatience, a.cfg.Admin, "/v1/takeover/leave?main=4711", takeoverStep{Token: held.Offer.Token}))
+	_, err := held.step(t.Context(), testPatience, a.cfg.Admin, "/v1/takeover/leave?main=4711", takeoverStep{Token: held.Offer.Token})
+	require.NoError(t, err)
 	require.Equal(t, 4711, a.ctl.mainProcess())
 }
 
@@ -146,8 +206,8 @@ func TestTakeoverThatIsGivenUp(t *testing.T) {
 			require.FileExists(t, a.cfg.Admin+".old")
 		}
 		held.Close()
-		require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
-		require.ErrorContains(t, held.Yield(t.Context()), errNotSuccessor.Error())
+		require.Eventually(t, func() bool { return !a.server.succession.Busy() }, testPatience, time.Millisecond)
+		require.ErrorContains(t, held.Yield(t.Context()), claim.ErrNotSuccessor.Error())
 		want := []string(nil)
 		if yield {
 			want = []string{"yield", "take back"}
@@ -177,7 +237,7 @@ func TestTakeoverIsTakenBackFromASocketOfTheDead(t *testing.T) {
 	require.NoError(t, b.UnixListener.Close()) // as the kernel does
 	require.NoError(t, b.lock.Close())
 	held.Close()
-	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return !a.server.succession.Busy() }, testPatience, time.Millisecond)
 	v, err := a.client.Version(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "1.2.3", v.Version)
@@ -259,7 +319,7 @@ func TestTakeoverIsTakenBackFromASuccessorThatHangs(t *testing.T) {
 	hung, err := Succeed(a.cfg, "2.0.0", nil)
 	require.NoError(t, err)
 	held.Close()
-	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return !a.server.succession.Busy() }, testPatience, time.Millisecond)
 	require.Equal(t, []string{"yield", "take back"}, a.ctl.taken(), "connections are its own")
 	aside := NewClient(a.cfg.Admin + config.DrainingSuffix)
 	defer aside.Close()
@@ -304,7 +364,8 @@ func TestTakeoverIsTakenBackBeforeTheSocket(t *testing.T) {
 	a.ctl.mu.Unlock()
 	held.Close()
 	<-told
-	require.ErrorIs(t, a.server.Settled(), errTakeoverUnderWay)
+	_, err = a.server.Change()
+	require.ErrorIs(t, err, claim.ErrUnderWay)
 	a.server.socket.mu.Lock() // as while the lock is waited for
 	aside := NewClient(a.cfg.Admin + config.DrainingSuffix)
 	defer aside.Close()
@@ -314,7 +375,7 @@ func TestTakeoverIsTakenBackBeforeTheSocket(t *testing.T) {
 	require.False(t, a.server.socket.inPlace())
 	require.NoError(t, hung.Close())
 	close(freed)
-	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return !a.server.succession.Busy() }, testPatience, time.Millisecond)
 	require.True(t, a.server.socket.inPlace())
 }
 
@@ -324,7 +385,7 @@ func TestStopBesideASuccessorThatHangs(t *testing.T) {
 	hung, err := listenAdminSocket(a.cfg.Admin, true)
 	require.NoError(t, err)
 	held.Close()
-	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return !a.server.succession.Busy() }, testPatience, time.Millisecond)
 	a.stop()
 	require.NoFileExists(t, a.cfg.Admin+config.DrainingSuffix)
 	require.FileExists(t, a.cfg.Admin)

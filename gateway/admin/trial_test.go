@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
 var triedPeer = netip.MustParseAddr("10.0.0.2")
@@ -76,7 +77,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	require.NoError(t, err)
 	ctl := &fakeControl{}
 	over := make(chan struct{})
-	s := &Server{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over, succession: newSuccession()}
+	s := &Server{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over, succession: claim.New()}
 	const limit = 500 * time.Millisecond
 	srv := s.httpServer(s.adminMux(), socket.withPeer)
 	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit

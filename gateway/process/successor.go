@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
@@ -51,7 +52,7 @@ func (p Program) Replaced() (bool, error) {
 
 // Successor is a gateway that takes over, while it depends on this process.
 type Successor struct {
-	lifeline io.Closer // the other end's helper ends with it, and leaves the gateway alone
+	lifeline io.WriteCloser // the other end's helper ends with it, and leaves the gateway alone
 	ended    chan error
 }
 
@@ -116,6 +117,15 @@ func (s *Successor) Ended() <-chan error { return s.ended }
 // Release leaves the successor alone.
 func (s *Successor) Release() { _ = s.lifeline.Close() }
 
+// End has the successor end: its helper tells it so.
+func (s *Successor) End() {
+	_, _ = s.lifeline.Write([]byte{endIt}) // a helper that has ended has nothing to end
+	_ = s.lifeline.Close()
+}
+
+// endIt is what a helper reads that is to end its gateway.
+const endIt = 'e'
+
 // RequireNamespace ends the helper where the gateway that it is to start gets no network
 // namespace. The helper asks, not the daemon: a process that asks is copied, with the memory
 // that adapters have pinned.
@@ -128,7 +138,7 @@ func RequireNamespace() {
 
 // StartDetached is the helper: it starts this program with other arguments, and returns
 // when that has ended, which is an error, or when the end of lifeline says that it is
-// to be left alone.
+// to be left alone. What comes before the end says that it is to end.
 func StartDetached(args []string, lifeline io.Reader) error {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{os.Args[0]}, args...),
@@ -137,16 +147,27 @@ func StartDetached(args []string, lifeline io.Reader) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start successor: %w", err)
 	}
-	ended, released := make(chan error, 1), make(chan struct{})
+	ended, told := make(chan error, 1), make(chan int64, 1)
 	go func() { ended <- cmd.Wait() }()
 	go func() {
-		_, _ = io.Copy(io.Discard, lifeline)
-		close(released)
+		n, _ := io.Copy(io.Discard, lifeline)
+		told <- n
 	}()
 	select {
 	case err := <-ended:
 		return errors.Join(errSuccessorEnded, err)
-	case <-released:
-		return nil
+	case n := <-told:
+		if n == 0 {
+			return nil
+		}
+	}
+	err := cmd.Process.Signal(syscall.SIGTERM) // which its guardian passes on
+	select {
+	case status := <-ended:
+		return errors.Join(errSuccessorLate, err, status)
+	case <-time.After(endPatience):
+		return errors.Join(errSuccessorLate, err)
 	}
 }
+
+var errSuccessorLate = errors.New("the new gateway has not taken over, and is told to end")

@@ -85,6 +85,13 @@ func TestSuccessor(t *testing.T) {
 	}
 	s.Release()
 	<-s.Ended()
+	s, err = script(t, "cat >"+said).Start()
+	require.NoError(t, err)
+	s.End()
+	<-s.Ended()
+	text, err = os.ReadFile(said)
+	require.NoError(t, err)
+	require.Equal(t, string(endIt), string(text), "the helper is told")
 	_, err = Program{Path: filepath.Join(t.TempDir(), "none")}.Start()
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -99,6 +106,9 @@ func TestStartDetached(t *testing.T) {
 	require.NoError(t, hold.CloseWithError(errors.New("gone")))
 	t.Setenv(lastsEnv, "1")
 	require.NoError(t, StartDetached([]string{"-test.list=^$"}, lifeline))
+	err = StartDetached([]string{"-test.list=^$"}, strings.NewReader(string(endIt)))
+	require.ErrorIs(t, err, errSuccessorLate)
+	require.ErrorContains(t, err, "terminated", "it is ended")
 }
 
 // The manager hears of the process that follows, and nothing after that.

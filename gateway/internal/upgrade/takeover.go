@@ -48,10 +48,16 @@ type Options struct {
 	BeatEvery time.Duration
 	// Faults are those that a test wants; nil: none.
 	Faults faults.Injector
+	// Die ends the process as a failure.
+	Die func()
 }
 
-// Activator is the datapath of a gateway beside another one: it lets new connections in.
-type Activator interface{ Activate() error }
+// Heir is a gateway beside another one.
+type Heir interface {
+	// Activate lets new connections in. SetOff comes before where the other one is switched off.
+	Activate() error
+	SetOff(off bool) error
+}
 
 // Predecessor is the gateway beside which this one starts. A nil one stands for
 // none.
@@ -63,6 +69,8 @@ type Predecessor struct {
 	log       *slog.Logger
 	alone     bool // it has died meanwhile: there is no process to tell
 
+	closed  chan struct{} // by Close; nil as takeover
+	over    sync.Once
 	once    sync.Once
 	beating chan struct{} // closed to end keepBeating
 	beats   sync.WaitGroup
@@ -80,7 +88,9 @@ func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, 
 		switch {
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
-			return &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, asked: asked, o: opts, log: log, beating: make(chan struct{})}, nil, nil
+			p := &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, asked: asked, o: opts, log: log, beating: make(chan struct{}), closed: make(chan struct{})}
+			go p.endLate()
+			return p, nil, nil
 		case !admin.Absent(err):
 			return nil, nil, fmt.Errorf("take over from the gateway at %s: %w", cfg.Admin, err)
 		}
@@ -138,13 +148,11 @@ func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() 
 	if err := p.reach(ctx, faults.TakeoverOpened); err != nil {
 		return nil, err
 	}
-	err := p.takeover.Yield(ctx)
-	if died(ctx, err) {
-		p.log.Warn("the gateway to take over from has died", "error", err)
-		p.alone, err = true, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("take over: %w", err)
+	if err := p.takeover.Yield(ctx); err != nil {
+		if p.alone, err = p.died(ctx, err); err != nil {
+			return nil, fmt.Errorf("take over: %w", err)
+		}
+		p.log.Warn("the gateway to take over from has died")
 	}
 	server, err := admin.Succeed(cfg, p.o.Version, p.log)
 	if err != nil {
@@ -156,10 +164,16 @@ func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() 
 	return server, nil
 }
 
-// died reports whether an error means that the other process is gone: not that it
-// does not answer in time.
-func died(ctx context.Context, err error) bool {
-	return errors.Is(err, admin.ErrDaemonUnreachable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+// died reports whether a step that failed means that the other process is gone, without an
+// error: not that it does not answer in time, nor that it has ended the takeover before.
+func (p *Predecessor) died(ctx context.Context, err error) (bool, error) {
+	if !errors.Is(err, admin.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return false, err
+	}
+	if word := p.takeover.Ended(ctx); word != nil {
+		return false, errors.Join(word, err)
+	}
+	return true, nil
 }
 
 // beatLimit is for how long after the begin of a takeover keepBeating may beat. The guardian ends
@@ -189,7 +203,7 @@ func (p *Predecessor) keepBeating(beat func() error) {
 // TakeOver has the predecessor leave new connections to this gateway, and lets them in behind
 // that: none is this gateway's when it is refused. Then it must go: the predecessor takes
 // everything back behind Close.
-func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
+func (p *Predecessor) TakeOver(ctx context.Context, h Heir) error {
 	if p == nil {
 		return nil
 	}
@@ -198,29 +212,33 @@ func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 	}
 	p.stopBeating()
 	if p.takeover != nil && !p.alone {
-		if err := p.succeed(ctx); err != nil {
+		off, err := p.succeed(ctx)
+		if err == nil && off {
+			err = h.SetOff(true)
+		}
+		if err != nil {
 			return fmt.Errorf("take over: %w", err)
 		}
 		defer p.Close() // which says that new connections are let in
 	}
-	return b.Activate()
+	return h.Activate()
 }
 
-// succeed is the last step.
-func (p *Predecessor) succeed(ctx context.Context) error {
-	err := p.reach(ctx, faults.TakeoverBuilt)
+// succeed is the last step. It tells whether the predecessor is switched off.
+func (p *Predecessor) succeed(ctx context.Context) (off bool, err error) {
+	err = p.reach(ctx, faults.TakeoverBuilt)
 	if err == nil {
-		err = p.takeover.Leave(ctx, p.o.DrainTimeout, p.o.Main)
+		off, err = p.takeover.Leave(ctx, p.o.DrainTimeout, p.o.Main)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		p.log.Info("taken over")
-	case died(ctx, err):
-		p.log.Warn("the gateway that was taken over from has died", "error", err)
-	default: // it goes on: it restores what it has found, and not we
-		return err
+		return off, nil
 	}
-	return nil
+	died, err := p.died(ctx, err)
+	if died { // else it goes on: it restores what it has found, and not we
+		p.log.Warn("the gateway that was taken over from has died")
+	}
+	return false, err
 }
 
 func (p *Predecessor) stopBeating() {
@@ -236,6 +254,30 @@ func (p *Predecessor) Close() {
 	}
 	p.stopBeating()
 	if p.takeover != nil {
+		p.over.Do(func() { close(p.closed) })
 		p.takeover.Close()
+	}
+}
+
+// endPatience is for a gateway that is refused its next step to end by itself.
+const endPatience = 15 * time.Second
+
+// endLate ends this process when the other gateway has taken everything back, and Close does not
+// follow: it hangs, and there must not be two.
+func (p *Predecessor) endLate() {
+	select {
+	case <-p.closed:
+		return
+	case <-p.takeover.Done:
+	}
+	word := p.takeover.Ended(context.Background())
+	if word == nil { // the other one has died
+		return
+	}
+	select {
+	case <-p.closed:
+	case <-time.After(endPatience):
+		p.log.Error("the takeover has failed, and this gateway hangs: it ends", "error", word)
+		p.o.Die()
 	}
 }

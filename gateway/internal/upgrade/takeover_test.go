@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,8 @@ type fakeGateway struct {
 	admin    string        // where it answers
 	back     chan struct{} // closed by TakeBack
 	leave    func() error
+	off      bool
+	stop     func() error // ends what serve has begun
 }
 
 func (f *fakeGateway) Status() admin.Status { return admin.Status{} }
@@ -42,7 +45,9 @@ func (f *fakeGateway) SetOff(bool) error { return nil }
 
 func (*fakeGateway) Yield() error { return nil }
 
-func (f *fakeGateway) Leave(func() error, time.Duration, int) error { return f.leave() }
+func (f *fakeGateway) Leave(func() error, time.Duration, int) (bool, error) { return f.off, f.leave() }
+
+func (f *fakeGateway) Drain(time.Duration) (<-chan struct{}, error) { return nil, nil }
 
 func (f *fakeGateway) TakeBack() error {
 	close(f.back)
@@ -58,10 +63,11 @@ func (f *fakeGateway) serve(t *testing.T, cfg config.Config) {
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- s.Serve(ctx, f, f) }()
-	t.Cleanup(func() {
+	f.stop = sync.OnceValue(func() error {
 		stop()
-		require.NoError(t, <-over)
+		return <-over
 	})
+	t.Cleanup(func() { require.NoError(t, f.stop()) })
 }
 
 // TestBeginBeside: a gateway starts beside one that drains and beside none, and leaves the
@@ -156,10 +162,20 @@ func TestBeginAtASocket(t *testing.T) {
 }
 
 // fakeDatapath is one beside that of a predecessor.
-type fakeDatapath struct{ active atomic.Bool }
+type fakeDatapath struct {
+	active, off atomic.Bool
+}
 
 func (d *fakeDatapath) Activate() error {
 	d.active.Store(true)
+	return nil
+}
+
+func (d *fakeDatapath) SetOff(off bool) error {
+	if d.active.Load() {
+		return errors.New("connections are let in")
+	}
+	d.off.Store(off)
 	return nil
 }
 
@@ -181,24 +197,37 @@ func (f *fakeGateway) yielded(t *testing.T) (*Predecessor, *admin.Server) {
 // and not before.
 func TestTakeOver(t *testing.T) {
 	for name, tt := range map[string]struct {
-		refuses error
-		dies    bool
-	}{"leaves": {}, "refuses": {refuses: errors.New("map full")}, "dies": {dies: true}} {
+		refuses            error
+		dies, off, isToEnd bool
+	}{"leaves": {}, "is off": {off: true}, "refuses": {refuses: errors.New("map full")}, "dies": {dies: true}, "is to drain": {isToEnd: true, dies: true}} {
 		t.Run(name, func(t *testing.T) {
 			var b fakeDatapath
-			old := &fakeGateway{back: make(chan struct{}), leave: func() error {
+			old := &fakeGateway{off: tt.off, draining: &admin.DrainInfo{Schema: admin.DrainSchema}, back: make(chan struct{}), leave: func() error {
 				if b.active.Load() {
 					return errors.New("connections are let in")
 				}
 				return tt.refuses
 			}}
 			p, server := old.yielded(t)
+			if tt.isToEnd {
+				ctx, stop := context.WithCancel(t.Context())
+				_, _ = admin.NewClient(old.admin+config.DrainingSuffix).Drain(ctx, time.Second, func(admin.DrainInfo) { stop() })
+			}
 			if tt.dies {
 				require.NoError(t, os.Remove(old.admin+config.DrainingSuffix))
+			}
+			if tt.dies && !tt.isToEnd {
+				require.NoError(t, old.stop())
 			}
 			err := p.TakeOver(t.Context(), &b)
 			require.NoError(t, server.Close())
 			p.Close()
+			require.Equal(t, tt.off, b.off.Load())
+			if tt.isToEnd { // and is not to be here again
+				require.ErrorIs(t, err, admin.ErrEnded)
+				require.False(t, b.active.Load())
+				return
+			}
 			if tt.refuses == nil {
 				require.NoError(t, err)
 				require.True(t, b.active.Load())
@@ -241,6 +270,31 @@ func TestKeepBeating(t *testing.T) {
 			p.keepBeating(func() error { beats++; return nil })
 			require.Equal(t, max(opened, 45*time.Second), time.Since(p.asked))
 			require.NotZero(t, beats)
+		})
+	}
+}
+
+// TestEndLate: a successor that hangs when the other gateway has taken everything back ends, and
+// one that ends by itself, or whose predecessor has died, does not die.
+func TestEndLate(t *testing.T) {
+	for name, tt := range map[string]struct{ word, closes, dies bool }{
+		"hangs": {word: true, dies: true}, "ends": {word: true, closes: true}, "goes on alone": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := &admin.Takeover{Done: make(chan struct{})}
+				if tt.word {
+					ended.Word = "the takeover lasts too long"
+				}
+				close(ended.Done)
+				dead := false
+				p := &Predecessor{takeover: ended, log: slog.New(slog.DiscardHandler), o: Options{Die: func() { dead = true }}, closed: make(chan struct{})}
+				if tt.closes {
+					time.AfterFunc(endPatience-time.Second, func() { close(p.closed) })
+				}
+				p.endLate()
+				require.Equal(t, tt.dies, dead)
+			})
 		})
 	}
 }

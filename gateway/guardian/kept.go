@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/smcgw/smcgw/gateway/process"
 )
@@ -29,6 +30,6 @@ func (o Options) keep() (Options, error) {
 	if err != nil {
 		return o, fmt.Errorf("%s: %w", keptEnv, err)
 	}
-	o.Env = append(o.Env[:len(o.Env):len(o.Env)], keptEnv+"="+string(text))
+	o.Env = append(slices.Clip(o.Env), keptEnv+"="+string(text))
 	return o, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	bpf "github.com/cilium/ebpf"
 
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 	"github.com/smcgw/smcgw/internal/ktime"
 )
 
@@ -138,8 +139,8 @@ func (d *Datapath) FlushPeers() (int, error) {
 	}
 	defer d.leave()
 	all := func(smcgwPeerKey) bool { return true }
-	n, err := deleteWhere(d.objs.Peers, all)
-	if err = errors.Join(err, dropWhere(d.objs.Passed, all), dropWhere(d.objs.Near, all)); err != nil {
+	n, err := listing.DeleteWhere(d.objs.Peers, all)
+	if err = errors.Join(err, listing.DropWhere(d.objs.Passed, all), listing.DropWhere(d.objs.Near, all)); err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}
 	return n, nil

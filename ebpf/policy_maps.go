@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	bpf "github.com/cilium/ebpf"
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // activateLocked writes a policy under the generation that is not in use, makes
@@ -94,60 +94,14 @@ func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
 func (d *Datapath) clearPolicy(gen uint32) error {
 	err := errors.Join(
 		d.objs.Policy.Put(gen, smcgwPolicyHead{}),
-		dropWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
-		dropWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
-		dropWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),
-		dropWhere(d.objs.UIDs, func(k smcgwUidKey) bool { return k.Policy == gen }),
-		dropWhere(d.objs.Cgroups, func(k smcgwCgroupKey) bool { return k.Policy == gen }),
+		listing.DropWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
+		listing.DropWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
+		listing.DropWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),
+		listing.DropWhere(d.objs.UIDs, func(k smcgwUidKey) bool { return k.Policy == gen }),
+		listing.DropWhere(d.objs.Cgroups, func(k smcgwCgroupKey) bool { return k.Policy == gen }),
 	)
 	if err != nil {
 		return fmt.Errorf("old policy: %w", err)
 	}
 	return nil
-}
-
-// walks bounds how often a map is walked whose keys go during the walk.
-const walks = 32
-
-// deleteWhere removes the entries whose key matches, and counts them. Keys are collected
-// first: a walk that deletes under itself starts over. A walk that others cut short, as a
-// full map does that forgets the oldest, is made again.
-func deleteWhere[K any](m *bpf.Map, match func(K) bool) (n int, err error) {
-	for range walks {
-		var keys []K
-		if keys, err = keysWhere(m, match); err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
-			return n, err
-		}
-		for _, k := range keys {
-			switch err := m.Delete(k); {
-			case err == nil:
-				n++
-			case !errors.Is(err, bpf.ErrKeyNotExist):
-				return n, err
-			}
-		}
-		if err == nil {
-			break
-		}
-	}
-	return n, err
-}
-
-// dropWhere is deleteWhere without the count.
-func dropWhere[K any](m *bpf.Map, match func(K) bool) error {
-	_, err := deleteWhere(m, match)
-	return err
-}
-
-// keysWhere lists the keys that match, as far as a walk comes.
-func keysWhere[K any](m *bpf.Map, match func(K) bool) (keys []K, err error) {
-	var k K
-	value := make([]byte, m.ValueSize())
-	it := m.Iterate()
-	for it.Next(&k, &value) {
-		if match(k) {
-			keys = append(keys, k)
-		}
-	}
-	return keys, it.Err()
 }

@@ -8,6 +8,7 @@ import (
 
 	bpf "github.com/cilium/ebpf"
 
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 	"github.com/smcgw/smcgw/internal/ktime"
 )
 
@@ -143,7 +144,7 @@ func (d *Datapath) FlushServices() (int, error) {
 		return 0, err
 	}
 	defer d.leave()
-	n, err := deleteWhere(d.objs.Services, func(smcgwPeerKey) bool { return true })
+	n, err := listing.DeleteWhere(d.objs.Services, func(smcgwPeerKey) bool { return true })
 	if err != nil {
 		return n, fmt.Errorf("flush services: %w", err)
 	}

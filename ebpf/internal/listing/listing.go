@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries bounds the questions. Something comes or goes within each of them only on a host
-// that does nothing else.
+// tries bounds the questions, and the walks of a map. Something comes or goes within each of
+// them only on a host that does nothing else.
 const tries = 32
 
 // Whole returns the first answer during which nothing came or went, else the last one.

@@ -18,15 +18,10 @@ func newCookieKey() [2]uint64 {
 	return [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}
 }
 
-// setWireMTU remembers the MTU of the wire, which SYN-ACKs announce. The caller
-// holds mu.
+// setWireMTU remembers the MTU of the wire, which SYN-ACKs announce.
 func (d *Datapath) setWireMTU(mtu int) error {
 	d.wireMTU.Store(int64(mtu))
-	if d.control.Mtu == uint32(mtu) {
-		return nil
-	}
-	d.control.Mtu = uint32(mtu)
-	return d.putControlLocked()
+	return d.changeControl(func(c *smcgwControl) { c.Mtu = uint32(mtu) })
 }
 
 // Shed leaves the offers of peers to the kernel for a reason, until it is called with 0:

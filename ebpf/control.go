@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	bpf "github.com/cilium/ebpf"
@@ -20,7 +21,7 @@ func (d *Datapath) setupState() error {
 		}
 		d.cfg.CgroupPath = path
 	}
-	d.control = smcgwControl{
+	d.control.now = smcgwControl{
 		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
@@ -70,8 +71,7 @@ func (d *Datapath) SetMode(m Mode) error {
 	if err := d.recountLocked(m); err != nil {
 		return err
 	}
-	d.control.Mode = uint32(m)
-	return d.putControlLocked()
+	return d.changeControl(func(c *smcgwControl) { c.Mode = uint32(m) })
 }
 
 // SetOff sets or clears the off switch for new connections.
@@ -85,18 +85,41 @@ func (d *Datapath) setControl(change func(*smcgwControl)) error {
 		return err
 	}
 	defer d.leave()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	change(&d.control)
-	return d.putControlLocked()
+	return d.changeControl(change)
 }
 
-// putControlLocked writes the control map.
-func (d *Datapath) putControlLocked() error {
-	if err := d.objs.Control.Put(uint32(0), d.control); err != nil {
+// control is what the control map has.
+type control struct {
+	mu  sync.Mutex // held for a write of the map: shards wait for it
+	now smcgwControl
+}
+
+// changeControl is setControl within an operation.
+func (d *Datapath) changeControl(change func(*smcgwControl)) error {
+	d.control.mu.Lock()
+	defer d.control.mu.Unlock()
+	next := d.control.now
+	if change(&next); next == d.control.now {
+		return nil
+	}
+	if err := d.objs.Control.Put(uint32(0), next); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
+	d.control.now = next
 	return nil
+}
+
+// generation is that of the policy's entries, which the owner of mu changes.
+func (d *Datapath) generation() uint32 {
+	d.control.mu.Lock()
+	defer d.control.mu.Unlock()
+	return d.control.now.Policy
+}
+
+// nextEpoch has tuples of datagrams decided anew.
+func (c *smcgwControl) nextEpoch() uint32 {
+	c.Epoch = max(c.Epoch+1, 1)
+	return c.Epoch
 }
 
 // SetPolicy replaces the policy in one step: every connection is decided by the
@@ -126,9 +149,10 @@ func (d *Datapath) SetRollout(r Rollout) error {
 	defer d.mu.Unlock()
 	d.cfg.Rollout = r
 	d.noteRolloutLocked()
-	d.control.Seed, d.control.Share = r.Seed, r.Share.Threshold()
-	d.control.Epoch = max(d.control.Epoch+1, 1) // tuples of datagrams are decided anew
-	return d.putControlLocked()
+	return d.changeControl(func(c *smcgwControl) {
+		c.Seed, c.Share = r.Seed, r.Share.Threshold()
+		c.nextEpoch()
+	})
 }
 
 // noteRolloutLocked is for Decide.
@@ -150,14 +174,14 @@ func (d *Datapath) refreshCgroups() error {
 	if len(d.policy.Patterns) == 0 {
 		return nil
 	}
-	now := d.policy.Cgroups(d.cfg.CgroupPath)
+	now, gen := d.policy.Cgroups(d.cfg.CgroupPath), d.generation()
 	var errs []error
 	for id, mask := range now { // what fails is as it was before, and tried again
 		was, known := d.cgroups[id]
 		if known && was == mask {
 			continue
 		}
-		err := d.objs.Cgroups.Put(smcgwCgroupKey{Id: id, Policy: d.control.Policy}, mask)
+		err := d.objs.Cgroups.Put(smcgwCgroupKey{Id: id, Policy: gen}, mask)
 		errs = append(errs, err)
 		switch {
 		case err == nil:
@@ -171,7 +195,7 @@ func (d *Datapath) refreshCgroups() error {
 		if _, ok := now[id]; ok {
 			continue
 		}
-		if err := ignoreMissing(d.objs.Cgroups.Delete(smcgwCgroupKey{Id: id, Policy: d.control.Policy})); err != nil {
+		if err := ignoreMissing(d.objs.Cgroups.Delete(smcgwCgroupKey{Id: id, Policy: gen})); err != nil {
 			errs = append(errs, err)
 			now[id] = mask
 		}

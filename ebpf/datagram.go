@@ -94,10 +94,8 @@ func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 	if d.opened.Load() {
 		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.opened.Store(true)
-	return d.putDatagramsLocked()
+	return d.changeControl(func(c *smcgwControl) { c.Datagrams = 1 })
 }
 
 // CloseDatagram ends the carrying of a tuple's datagrams, whichever side began

@@ -77,12 +77,9 @@ func walkDatagrams(m *bpf.Map, fn func(smcgwFlowKey, *smcgwDgram) bool) error {
 // putDatagramsLocked tells the programs whether any UDP packet needs a look: a
 // rule could select it, or the gateway opened its tuple.
 func (d *Datapath) putDatagramsLocked() error {
-	want := bit(d.opened.Load() || d.policy.UDP&d.policy.Accelerate != 0)
-	if d.control.Datagrams == want {
-		return nil
-	}
-	d.control.Datagrams = want
-	return d.putControlLocked()
+	return d.changeControl(func(c *smcgwControl) {
+		c.Datagrams = bit(d.opened.Load() || d.policy.UDP&d.policy.Accelerate != 0)
+	})
 }
 
 // closeDatagrams ends the look at UDP packets when the last tuple that the

@@ -48,8 +48,9 @@ type Datapath struct {
 	pair                netlink.Link // the host's end of the pair that leads to the legs; nil: none yet
 	ns                  *os.File     // our network namespace
 	nl                  *netlink.Handle
-	hostDiag            *sockdiag.Client // for the applications' sockets; guarded by mu, as the other
-	legDiag             *sockdiag.Client // for the legs
+	routeNL             *netlink.Handle  // for the shards: nl waits for what the host sets up
+	hostDiag            *sockdiag.Client // for the applications' sockets
+	legDiag, dumpDiag   *sockdiag.Client // for the legs: one of them, and all, which takes longer
 	objs                *objects
 	traces              *traces
 	events              *ringbuf.Reader
@@ -65,8 +66,7 @@ type Datapath struct {
 	loaded              time.Time   // when it was mapped
 	loadedAt            uint64      // the same on the kernel's clock
 
-	// What the loops that carry datagrams ask for: mu is held while programs are
-	// attached, which takes long.
+	// What shards ask for.
 	inForce atomic.Pointer[Policy]
 	present atomic.Pointer[map[int]struct{}] // the keys of devices
 	looked  atomic.Pointer[lookedAt]
@@ -82,12 +82,13 @@ type Datapath struct {
 	ways       ways                   // of the same thread
 	again      chan struct{}          // ProveAgain
 	besideNow  atomic.Bool            // beside is not nil
+	control    control
 
-	// mu guards everything below.
+	// mu guards everything below. It is held while programs are attached, which takes long:
+	// no method of Prompt takes it.
 	mu         sync.Mutex
 	beside     *Neighbour // nil: none, or no more
 	retired    bool       // another datapath takes the new connections
-	control    smcgwControl
 	policy     *Policy
 	rulesSince uint32            // the epoch from which on a rule's index is that of policy
 	cgroups    map[uint64]uint64 // what the patterns of policy stand for
@@ -183,14 +184,16 @@ func (d *Datapath) openNamespace() (err error) {
 	if d.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return fmt.Errorf("network namespace: %w", err)
 	}
-	if d.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		return fmt.Errorf("route netlink: %w", err)
+	for _, to := range []**netlink.Handle{&d.nl, &d.routeNL} {
+		if *to, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return fmt.Errorf("route netlink: %w", err)
+		}
 	}
 	if d.cfg.Counting {
 		return nil
 	}
-	request, _ := d.cfg.Legs.Diag()
-	d.legDiag = sockdiag.On(request)
+	request, dump := d.cfg.Legs.Diag()
+	d.legDiag, d.dumpDiag = sockdiag.On(request), sockdiag.On(dump)
 	d.hostDiag, err = sockdiag.Open()
 	return err
 }
@@ -215,8 +218,10 @@ func (d *Datapath) Close() error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	if d.nl != nil {
-		d.nl.Close()
+	for _, nl := range []*netlink.Handle{d.nl, d.routeNL} {
+		if nl != nil {
+			nl.Close()
+		}
 	}
 	if d.objs != nil {
 		errs = append(errs, d.objs.Close())

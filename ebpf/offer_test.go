@@ -68,7 +68,7 @@ func TestOfferOnSYN(t *testing.T) {
 		{Ports: []uint16{7000}}, {Ports: []uint16{6379, 22}, Action: ActionAccelerate}, {Ports: []uint16{6380}, Action: ActionAuto},
 	}))
 	var replaced smcgwPolicyHead
-	require.NoError(t, d.objs.Policy.Lookup(d.control.Policy^1, &replaced))
+	require.NoError(t, d.objs.Policy.Lookup(d.generation()^1, &replaced))
 	require.Zero(t, replaced, "nothing matches a policy whose entries are gone")
 	wire := h2.sniff("w0")
 	for _, v := range []struct {

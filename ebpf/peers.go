@@ -96,10 +96,7 @@ func (d *Datapath) SetNear(addr netip.Addr, ttl time.Duration) error {
 	if err := d.objs.Near.Put(k, smcgwNear{Until: ktime.Now() + uint64(max(ttl, 0))}); err != nil {
 		return fmt.Errorf("near %v: %w", addr, err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.control.Near = 1
-	return d.putControlLocked()
+	return d.changeControl(func(c *smcgwControl) { c.Near = 1 })
 }
 
 // Peers lists the remembered peers, also expired ones that still have a count.

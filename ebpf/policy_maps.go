@@ -11,7 +11,8 @@ import (
 // activateLocked writes a policy under the generation that is not in use, makes
 // it the active one by one word, and removes the old one.
 func (d *Datapath) activateLocked(p *Policy) error {
-	next := d.control.Policy ^ 1
+	old := d.generation()
+	next := old ^ 1
 	if err := d.clearPolicy(next); err != nil {
 		return err
 	}
@@ -19,18 +20,14 @@ func (d *Datapath) activateLocked(p *Policy) error {
 	if err := d.writePolicy(p, next, cgroups); err != nil {
 		return errors.Join(err, d.clearPolicy(next))
 	}
-	old := d.control.Policy
-	d.control.Policy = next
-	if err := d.putControlLocked(); err != nil {
-		d.control.Policy = old
+	if err := d.changeControl(func(c *smcgwControl) { c.Policy = next }); err != nil {
 		return err
 	}
 	d.policy, d.cgroups = p, cgroups
 	d.noteRolloutLocked()
 	// After the policy: a program that finds the new epoch finds the new policy.
-	d.control.Epoch = max(d.control.Epoch+1, 1)
-	d.rulesSince = d.control.Epoch
-	if err := errors.Join(d.putControlLocked(), d.putDatagramsLocked()); err != nil {
+	err := d.changeControl(func(c *smcgwControl) { d.rulesSince = c.nextEpoch() })
+	if err := errors.Join(err, d.putDatagramsLocked()); err != nil {
 		return err
 	}
 	return d.clearPolicy(old)

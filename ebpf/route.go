@@ -19,7 +19,7 @@ func (d *Datapath) RouteDevice(local, remote netip.Addr) (int, error) {
 		return 0, err
 	}
 	defer d.leave()
-	routes, err := d.nl.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{SrcAddr: local.AsSlice()})
+	routes, err := d.routeNL.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{SrcAddr: local.AsSlice()})
 	if err != nil {
 		return 0, fmt.Errorf("route from %v to %v: %w", local, remote, err)
 	}

@@ -11,11 +11,9 @@ import (
 // swallow the next SYN given to the listener, and refuse the next dial from this
 // tuple. It reports whether there was one.
 func (d *Datapath) DestroySocket(t Tuple) (gone bool, err error) {
-	err = d.diagnose(t, func() error {
-		gone, err = d.legDiag.Destroy(t.Remote, t.Local, 0, func(s sockdiag.State) bool { return s != sockdiag.Listen })
-		return err
+	return d.diagnose(t, func(smcgwFlowKey) (bool, error) {
+		return d.legDiag.Destroy(t.Remote, t.Local, 0, func(s sockdiag.State) bool { return s != sockdiag.Listen })
 	})
-	return gone, err
 }
 
 // ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow
@@ -24,44 +22,33 @@ func (d *Datapath) DestroySocket(t Tuple) (gone bool, err error) {
 // the tuple would be native, and the kernel would compare its timestamps with
 // those of the gateway socket. It reports whether there was one.
 func (d *Datapath) ForgetTimeWait(t Tuple) (gone bool, err error) {
-	err = d.diagnose(t, func() error {
-		return d.byDevice(t, func(device uint32) (bool, error) {
-			gone, err = d.hostDiag.Destroy(t.Local, t.Remote, device, func(s sockdiag.State) bool { return s == sockdiag.TimeWait })
-			return gone, err
-		})
+	return d.byDevice(t, func(device uint32) (bool, error) {
+		return d.hostDiag.Destroy(t.Local, t.Remote, device, func(s sockdiag.State) bool { return s == sockdiag.TimeWait })
 	})
-	return gone, err
 }
 
 // AppConnected reports whether the local application's kernel takes the flow's
 // connection for established.
 func (d *Datapath) AppConnected(t Tuple) (is bool, err error) {
-	err = d.diagnose(t, func() error {
-		return d.byDevice(t, func(device uint32) (bool, error) {
-			state, err := d.hostDiag.State(t.Local, t.Remote, device)
-			is = state.In(sockdiag.Connected)
-			return is, err
-		})
+	return d.byDevice(t, func(device uint32) (bool, error) {
+		state, err := d.hostDiag.State(t.Local, t.Remote, device)
+		return state.In(sockdiag.Connected), err
 	})
-	return is, err
 }
 
 // byDevice looks for the application's socket of a flow: for one that is bound to no device
 // first, then, where that is not found, for one that is bound to the device of the entry.
-func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err error)) error {
-	if found, err := look(0); found || err != nil {
-		return err
-	}
-	k, err := t.key()
-	if err != nil {
-		return err
-	}
-	var v smcgwFlow
-	if d.objs.Flows.Lookup(&k, &v) != nil || v.Bound == 0 {
-		return nil
-	}
-	_, err = look(v.Bound)
-	return err
+func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err error)) (found bool, err error) {
+	return d.diagnose(t, func(k smcgwFlowKey) (bool, error) {
+		if found, err := look(0); found || err != nil {
+			return found, err
+		}
+		var v smcgwFlow
+		if d.objs.Flows.Lookup(&k, &v) != nil || v.Bound == 0 {
+			return false, nil
+		}
+		return look(v.Bound)
+	})
 }
 
 // Lingering counts the legs that were closed, but whose application has yet to take
@@ -71,25 +58,21 @@ func (d *Datapath) Lingering() (n int, err error) {
 		return 0, err
 	}
 	defer d.leave()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, dump := d.cfg.Legs.Diag()
-	return sockdiag.On(dump).Count(sockdiag.Lingering)
+	return d.dumpDiag.Count(sockdiag.Lingering)
 }
 
 // diagnose asks about a socket of t.
-func (d *Datapath) diagnose(t Tuple, ask func() error) error {
-	if _, err := t.key(); err != nil {
-		return err
+func (d *Datapath) diagnose(t Tuple, ask func(smcgwFlowKey) (bool, error)) (is bool, err error) {
+	k, err := t.key()
+	if err != nil {
+		return false, err
 	}
 	if err := d.enter(); err != nil {
-		return err
+		return false, err
 	}
 	defer d.leave()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := ask(); err != nil {
-		return fmt.Errorf("socket of %v: %w", t, err)
+	if is, err = ask(k); err != nil {
+		return is, fmt.Errorf("socket of %v: %w", t, err)
 	}
-	return nil
+	return is, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/paths"
 	"github.com/smcgw/smcgw/negotiate"
@@ -131,4 +132,8 @@ func (d datagramGateway) News(t ebpf.Tuple, port uint16, gateway [16]byte) {
 	d.g.dgrams.Load().News(t, port, gateway)
 }
 
-var _ datagram.Steering = (*ebpf.Datapath)(nil)
+// Shards call no method that waits.
+var (
+	_ datagram.Steering = ebpf.Prompt(nil)
+	_ conn.Steering     = ebpf.Prompt(nil)
+)

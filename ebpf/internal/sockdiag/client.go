@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,9 +44,12 @@ const (
 	Lingering States = 1<<FinWait1 | 1<<LastAck | 1<<Closing
 )
 
-// Client asks one namespace about its sockets. It is not for concurrent use.
+// Client asks one namespace about its sockets, one question at a time. It is safe for
+// concurrent use.
 type Client struct {
-	fd     int
+	fd int
+
+	mu     sync.Mutex // held for one question
 	answer [4096]byte
 }
 
@@ -67,6 +71,8 @@ func (c *Client) Close() error { return unix.Close(c.fd) }
 // State returns the state of the socket with these addresses that is bound to a device or,
 // if device is 0, to none; None where there is none.
 func (c *Client) State(local, remote netip.AddrPort, device uint32) (State, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	found, err := c.find(local, remote, device)
 	if err != nil || found == nil {
 		return None, err
@@ -78,6 +84,8 @@ func (c *Client) State(local, remote netip.AddrPort, device uint32) (State, erro
 // kernel is told its cookie, so nothing else can take its place. It reports whether
 // there was one.
 func (c *Client) Destroy(local, remote netip.AddrPort, device uint32, meant func(State) bool) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	found, err := c.find(local, remote, device)
 	if err != nil || found == nil || !meant(State(found[answerState])) {
 		return false, err

@@ -12,6 +12,8 @@ const dumpBuffer = 64 << 10
 
 // Count counts the TCP sockets that are in some states.
 func (c *Client) Count(states States) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	buf := make([]byte, dumpBuffer)
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		req := newRequest(kindByFamily, unix.NLM_F_DUMP, family, states)

@@ -48,8 +48,8 @@ type Config struct {
 }
 
 // Steering is the part of the datapath that datagrams need. It is *ebpf.Datapath on
-// a real host; its rules are those of package ebpf. The shard calls it: no method
-// waits.
+// a real host; its rules are those of package ebpf. The shard calls it: its methods are of
+// [ebpf.Prompt].
 type Steering interface {
 	SetDatagramPeer(p ebpf.DatagramPeer) error
 	ForgetDatagramPeer(addr netip.Addr, port uint16) error

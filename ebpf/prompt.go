@@ -1,0 +1,38 @@
+package ebpf
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Prompt is what the shards of a gateway call: no method waits for what the host sets up,
+// such as devices that programs are attached to. It has more than seven methods because a
+// datapath is one thing.
+type Prompt interface {
+	Heartbeat() error
+	ProveAgain()
+	Shed(reason uint8) error
+	Decide(q Query) Verdict
+
+	Flow(t Tuple) (Flow, error)
+	Transition(t Tuple, isn uint32, to State, from ...State) error
+	Delete(t Tuple, isn uint32, from ...State) error
+	InjectApp(pkt []byte) error
+	DestroySocket(t Tuple) (bool, error)
+	AppConnected(t Tuple) (bool, error)
+	ForgetTimeWait(t Tuple) (bool, error)
+
+	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
+	Forget(addr netip.Addr, port uint16) error
+	SetNear(addr netip.Addr, ttl time.Duration) error
+	SetService(s Service) error
+
+	SetDatagramPeer(p DatagramPeer) error
+	ForgetDatagramPeer(addr netip.Addr, port uint16) error
+	OpenDatagram(t Tuple, ifindex, rule int) error
+	CloseDatagram(t Tuple, reason uint8, ttl time.Duration) error
+	DatagramIfindex(t Tuple) (int, error)
+	RouteDevice(local, remote netip.Addr) (ifindex int, err error)
+}
+
+var _ Prompt = (*Datapath)(nil)

@@ -50,6 +50,7 @@ type Client struct {
 	fd int
 
 	mu     sync.Mutex // held for one question
+	seq    uint32     // of the last request
 	answer [4096]byte
 }
 
@@ -113,22 +114,53 @@ func (c *Client) find(local, remote netip.AddrPort, device uint32) ([]byte, erro
 
 // ask sends a request and returns the answer, valid until the next one, or its error.
 func (c *Client) ask(req request) ([]byte, error) {
-	if err := unix.Sendto(c.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("sock_diag: %w", err)
+	if err := c.send(req); err != nil {
+		return nil, err
 	}
-	n, _, err := unix.Recvfrom(c.fd, c.answer[:], 0)
+	for {
+		b, err := c.receive(c.answer[:])
+		switch {
+		case err != nil:
+			return nil, err
+		case len(b) < errorLen:
+			return nil, fmt.Errorf("sock_diag answer of %d bytes", len(b))
+		case binary.NativeEndian.Uint32(b[headerSeq:]) != c.seq: // of a request that failed
+			continue
+		case binary.NativeEndian.Uint16(b[headerKind:]) == unix.NLMSG_ERROR:
+			return b, errorIn(b[headerLen:])
+		default:
+			return b, nil
+		}
+	}
+}
+
+// send sends a request, whose answers have its number.
+func (c *Client) send(req request) error {
+	c.seq++
+	binary.NativeEndian.PutUint32(req[headerSeq:], c.seq)
+	if err := unix.Sendto(c.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("sock_diag: %w", err)
+	}
+	return nil
+}
+
+// receive reads a datagram. The kernel answers within send, and goes on with a dump within
+// receive: there is nothing to wait for.
+func (c *Client) receive(buf []byte) ([]byte, error) {
+	n, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_DONTWAIT)
 	if err != nil {
 		return nil, fmt.Errorf("sock_diag: %w", err)
 	}
-	ne, b := binary.NativeEndian, c.answer[:n]
-	if n < errorLen {
-		return nil, fmt.Errorf("sock_diag answer of %d bytes", n)
+	return buf[:n], nil
+}
+
+// errorIn is the error that an answer begins with behind its header; nil: it begins with 0.
+func errorIn(b []byte) error {
+	if len(b) < errorLen-headerLen {
+		return fmt.Errorf("sock_diag error of %d bytes", len(b))
 	}
-	if ne.Uint16(b[4:]) != unix.NLMSG_ERROR {
-		return b, nil
+	if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(b))); errno != 0 {
+		return errno
 	}
-	if errno := unix.Errno(-int32(ne.Uint32(b[errorCode:]))); errno != 0 {
-		return nil, errno
-	}
-	return b, nil
+	return nil
 }

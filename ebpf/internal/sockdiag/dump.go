@@ -1,6 +1,7 @@
 package sockdiag
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -10,44 +11,62 @@ import (
 // dumpBuffer is more than the kernel puts into a datagram of a dump.
 const dumpBuffer = 64 << 10
 
-// Count counts the TCP sockets that are in some states.
+// Count counts the TCP sockets that are in some states. With an error it has not seen all.
 func (c *Client) Count(states States) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	buf := make([]byte, dumpBuffer)
+	if err := c.finish(buf); err != nil {
+		return 0, err
+	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		req := newRequest(kindByFamily, unix.NLM_F_DUMP, family, states)
-		if err := unix.Sendto(c.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-			return n, fmt.Errorf("sock_diag: %w", err)
+		if err := c.send(newRequest(kindByFamily, unix.NLM_F_DUMP, family, states)); err != nil {
+			return n, err
 		}
 		for more := true; more; {
-			size, _, err := unix.Recvfrom(c.fd, buf, 0)
+			b, err := c.receive(buf)
 			if err != nil {
-				return n, fmt.Errorf("sock_diag: %w", err)
-			}
-			var found int
-			if found, more, err = countSockets(buf[:size]); err != nil {
 				return n, err
 			}
-			n += found
+			var found int
+			found, more, err = countSockets(b, c.seq)
+			if n += found; err != nil {
+				return n, err
+			}
 		}
 	}
 	return n, nil
 }
 
-// countSockets counts those in one datagram of a dump, and says whether more
+// finish reads what is left of a dump that ended with an error: the kernel begins no other
+// one on the socket before.
+func (c *Client) finish(buf []byte) error {
+	for {
+		_, err := c.receive(buf)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// countSockets counts those in one datagram of a dump with a number, and says whether more
 // datagrams follow.
-func countSockets(b []byte) (n int, more bool, err error) {
+func countSockets(b []byte, seq uint32) (n int, more bool, err error) {
 	msgs, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
 		return 0, false, fmt.Errorf("sock_diag: %w", err)
 	}
 	for i := range msgs {
-		switch msgs[i].Header.Type {
-		case unix.NLMSG_DONE:
+		switch m := &msgs[i]; {
+		case m.Header.Seq != seq: // of a dump that failed
+		case m.Header.Type == unix.NLMSG_DONE, m.Header.Type == unix.NLMSG_ERROR:
+			if err := errorIn(m.Data); err != nil {
+				return n, false, fmt.Errorf("sock_diag dump: %w", err)
+			}
 			return n, false, nil
-		case unix.NLMSG_ERROR:
-			return n, false, fmt.Errorf("sock_diag: error in a dump")
 		default:
 			n++
 		}

@@ -14,6 +14,10 @@ const (
 	kindByFamily = 20
 	kindDestroy  = 21
 
+	headerLen  = 16
+	headerKind = 4
+	headerSeq  = 8
+
 	requestLen    = 72
 	requestFamily = 16
 	requestStates = 20
@@ -27,7 +31,6 @@ const (
 	answerState  = 17
 	answerCookie = 60
 	answerLen    = 68
-	errorCode    = 16
 	errorLen     = 20
 
 	anyCookie = ^uint64(0)
@@ -39,7 +42,7 @@ type request [requestLen]byte
 func newRequest(kind, flags uint16, family uint8, states States) (b request) {
 	ne := binary.NativeEndian
 	ne.PutUint32(b[0:], requestLen)
-	ne.PutUint16(b[4:], kind)
+	ne.PutUint16(b[headerKind:], kind)
 	ne.PutUint16(b[6:], unix.NLM_F_REQUEST|flags)
 	b[requestFamily], b[requestFamily+1] = family, unix.IPPROTO_TCP
 	ne.PutUint32(b[requestStates:], uint32(states))

@@ -24,7 +24,7 @@ func (g *gateway) awaitDrain(ctx context.Context) error {
 }
 
 // left counts what a drain waits for. The namespace's sockets are only looked at
-// when no connection is carried any more.
+// when no connection is carried any more. While they are not known, one lingers.
 func (g *gateway) left() (flows, lingering int, now time.Time) {
 	now = time.Now()
 	if flows = len(g.all()); flows > 0 || !g.carries() {
@@ -32,6 +32,9 @@ func (g *gateway) left() (flows, lingering int, now time.Time) {
 	}
 	n, err := g.steer.Lingering()
 	if err != nil {
+		n = max(n, 1)
+	}
+	if was := g.blind.Swap(err != nil); err != nil && !was {
 		g.log.Warn("sockets that linger are not known", "error", err)
 	}
 	return 0, n, now

@@ -30,9 +30,15 @@ type fakeSteering struct {
 	seen     []ebpf.Seen
 	refuse   error // of SetPolicy
 
-	refused   uint8 // of Refuse
-	shed      uint8 // of Shed
-	lingering int
+	refused   uint8     // of Refuse
+	shed      uint8     // of Shed
+	lingering []lingers // what Lingering tells, one after another, and the last from then on
+}
+
+// lingers is what Lingering tells.
+type lingers struct {
+	n   int
+	err error
 }
 
 func newFakeSteering() *fakeSteering { return &fakeSteering{Table: entries.New()} }
@@ -107,7 +113,12 @@ func (s *fakeSteering) Shed(reason uint8) error {
 func (s *fakeSteering) Lingering() (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lingering, nil
+	var l lingers
+	if len(s.lingering) > 0 {
+		l = s.lingering[0]
+		s.lingering = s.lingering[min(1, len(s.lingering)-1):]
+	}
+	return l.n, l.err
 }
 
 func (s *fakeSteering) SetPolicy(rules []ebpf.Rule) error {

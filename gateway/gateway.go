@@ -72,6 +72,7 @@ type gateway struct {
 	yielded       bool                            // the port of datagrams is a successor's
 	off, stopping atomic.Bool
 	legless       atomic.Bool // sockets for legs cannot be made
+	blind         atomic.Bool // which of them linger is not known
 	refusals      admission.Refusals
 	started       time.Time
 	pulse         loop.Pulse

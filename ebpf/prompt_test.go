@@ -56,9 +56,8 @@ func TestPrompt(t *testing.T) {
 
 		"": func() error { _, err := d.Lingering(); return err }, // beside the shards, but nothing of theirs
 	}
-	prompt := reflect.TypeFor[Prompt]()
-	for i := range prompt.NumMethod() {
-		require.Contains(t, calls, prompt.Method(i).Name)
+	for m := range reflect.TypeFor[Prompt]().Methods() {
+		require.Contains(t, calls, m.Name)
 	}
 
 	release := make(chan struct{})

@@ -82,30 +82,24 @@ static __always_inline struct sk_note *note_behind(struct __sk_buff *skb)
 	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
 }
 
-/* own_offer tells whether we wrote this offer: the last ones leave while another
- * gateway takes over. */
-static __always_inline int own_offer(struct __sk_buff *skb, struct options *o)
+/* own_offer returns the note on the socket if it proves that we wrote this offer. A SYN of
+ * another namespace's gateway (macvlan keeps skb->sk) has none. */
+static __always_inline struct sk_note *own_offer(struct __sk_buff *skb, struct options *o)
 {
 	struct sk_note *n = note_behind(skb);
-	return n && n->phase == PHASE_WRITTEN && n->nonce == o->nonce;
+	return n && n->phase == PHASE_WRITTEN && n->nonce == o->nonce ? n : NULL;
 }
 
-/* offer_obstacle returns why a SYN that carries an offer must not go out with it.
- * The note on the socket proves that the offer is ours: a SYN of another
- * namespace's gateway (macvlan keeps skb->sk) counts as forwarded. */
-static __always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
+/* offer_obstacle returns why a SYN that carries an offer must not go out with it; n is
+ * that of own_offer. */
+static __always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, struct options *o, struct sk_note *n)
 {
-	*rule = NO_RULE;
-	struct bpf_sock *sk = skb->sk;
+	struct bpf_sock *sk = n ? skb->sk : NULL;
 	if (!sk)
 		return REASON_FORWARDED;
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return REASON_FORWARDED;
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (!n || n->phase != PHASE_WRITTEN || n->nonce != o->nonce)
-		return REASON_FORWARDED;
-	*rule = n->rule;
 	u8 reason = obstacle_of(skb, p, o, sk);
 	if (reason)
 		n->phase = PHASE_NONE; /* no hop on the way will see an option */
@@ -154,19 +148,20 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 
 static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f, u64 w)
 {
-	u8 rule;
 	u64 word = make_word(p->seq, o->nonce, 0, FLOW_OFFERED);
 	if (f && w == word && f->ifindex != skb->ifindex)
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
-	if (smcgw_retired && !own_offer(skb, o)) {
+	struct sk_note *n = own_offer(skb, o);
+	u8 rule = n ? n->rule : NO_RULE;
+	if (smcgw_retired && !n) { /* its own last ones leave while another gateway takes over */
 		if (f)
 			discard(flow_end(&p->key, f, word_isn(w)));
 		return TCX_NEXT;
 	}
 	/* One that passes through belongs to a gateway behind this host. Translated, it has an own address. */
-	if (!own_offer(skb, o) && !is_own(p->key.laddr, p->key.family))
+	if (!n && !is_own(p->key.laddr, p->key.family))
 		return TCX_NEXT;
-	u8 reason = offer_obstacle(skb, p, o, &rule);
+	u8 reason = offer_obstacle(skb, p, o, n);
 	if (!reason && create_flow(skb, p, word, rule, f))
 		reason = REASON_FLOW_LIMIT;
 	if (!reason) {

@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -108,11 +107,7 @@ func (d *Datapath) setRetired(retired bool) error {
 
 // putRetired tells the programs.
 func (d *Datapath) putRetired(retired bool) error {
-	var b [4]byte
-	binary.NativeEndian.PutUint32(b[:], bit(retired))
-	if _, err := d.traces.mem.WriteAt(b[:], d.retiredAt); err != nil {
-		return fmt.Errorf("retired: %w", err)
-	}
+	d.traces.word(d.retiredAt - d.traces.base).Store(bit(retired))
 	return nil
 }
 

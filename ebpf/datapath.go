@@ -223,6 +223,7 @@ func (d *Datapath) Close() error {
 			nl.Close()
 		}
 	}
+	errs = append(errs, d.traces.close())
 	if d.objs != nil {
 		errs = append(errs, d.objs.Close())
 	}

@@ -1,12 +1,10 @@
 package ebpf
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync"
 
-	bpf "github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // traces tell the programs which tuples may have a flow entry, so that packets of
@@ -15,7 +13,7 @@ import (
 // what is older than one sweep is of entries that are gone. The programs leave
 // the trace of an entry they make (trace.h).
 type traces struct {
-	mem  *bpf.Memory
+	mem  []byte
 	base int64 // of struct traces in it
 
 	mu  sync.Mutex // one sweep at a time
@@ -32,31 +30,29 @@ const (
 // newTraces opens the memory of the programs' global variables. There must be no
 // entries yet.
 func newTraces(o *objects, base uint32) (*traces, error) {
-	mem, err := o.Globals.Memory()
+	mem, err := unix.Mmap(o.Globals.FD(), 0, int(o.Globals.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
 	t := &traces{mem: mem, base: int64(base), now: 1}
-	if err := t.put(tracesNow, t.now); err != nil {
-		return nil, err
-	}
-	return t, t.put(tracesFrom, t.now)
+	t.word(tracesNow).Store(t.now)
+	t.word(tracesFrom).Store(t.now)
+	return t, nil
 }
 
-func (t *traces) put(at int64, v uint32) error {
-	var b [4]byte
-	binary.NativeEndian.PutUint32(b[:], v)
-	if _, err := t.mem.WriteAt(b[:], t.base+at); err != nil {
-		return fmt.Errorf("traces: %w", err)
+// close ends all use of them. What was never made is nil.
+func (t *traces) close() error {
+	if t == nil {
+		return nil
 	}
-	return nil
+	return unix.Munmap(t.mem)
 }
 
 // leave leaves the trace of an entry that user space has made, unless a newer one is there, as the programs do.
-func (t *traces) leave(k smcgwFlowKey) error {
+func (t *traces) leave(k smcgwFlowKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.freshen(tracesAt + 4*int64(k.Lport^k.Rport))
+	t.freshen(tracesAt + 4*int64(k.Lport^k.Rport))
 }
 
 // renew keeps the traces of the entries that walk finds, by what it hands to its
@@ -68,30 +64,18 @@ func (t *traces) renew(walk func(found func(*smcgwFlowKey)) error) error {
 	defer t.mu.Unlock()
 	before := t.now
 	t.now++
-	if err := t.put(tracesNow, t.now); err != nil {
-		return err
+	t.word(tracesNow).Store(t.now)
+	if err := walk(func(k *smcgwFlowKey) { t.freshen(tracesAt + 4*int64(k.Lport^k.Rport)) }); err != nil {
+		return err // what was not found may be there
 	}
-	var failed error
-	err := walk(func(k *smcgwFlowKey) {
-		if err := t.freshen(tracesAt + 4*int64(k.Lport^k.Rport)); err != nil {
-			failed = err
-		}
-	})
-	if err != nil || failed != nil { // what was not found may be there
-		return errors.Join(err, failed)
-	}
-	return t.put(tracesFrom, before)
+	t.word(tracesFrom).Store(before)
+	return nil
 }
 
 // freshen makes a trace as new as the walk. That of a SYN-ACK, which is to last some
-// sweeps, is newer (trace.h).
-func (t *traces) freshen(at int64) error {
-	var b [4]byte
-	if _, err := t.mem.ReadAt(b[:], t.base+at); err != nil {
-		return fmt.Errorf("traces: %w", err)
+// sweeps, is newer (trace.h), also if a program leaves it now.
+func (t *traces) freshen(at int64) {
+	w := t.word(at)
+	for old := w.Load(); old < t.now && !w.CompareAndSwap(old, t.now); old = w.Load() {
 	}
-	if binary.NativeEndian.Uint32(b[:]) >= t.now {
-		return nil
-	}
-	return t.put(at, t.now)
 }

@@ -21,10 +21,7 @@ import (
 // get reads a number of struct traces.
 func (tr *traces) get(t *testing.T, at int64) uint32 {
 	t.Helper()
-	var b [4]byte
-	_, err := tr.mem.ReadAt(b[:], tr.base+at)
-	require.NoError(t, err)
-	return binary.NativeEndian.Uint32(b[:])
+	return tr.word(at).Load()
 }
 
 // traced is what the programs think of a tuple.

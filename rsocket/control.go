@@ -95,7 +95,7 @@ func (s *Stream) creditMessage() Control {
 		return c
 	}
 	g := SGE{Addr: d.addr + uint64(d.grantNext.Count), Key: d.key, Length: uint32(n)}
-	if d.next.active {
+	if d.next != nil {
 		g = d.grantNextRing()
 	} else {
 		d.grant(n, d.ring.Size())
@@ -112,7 +112,7 @@ func (s *Stream) Completed(id uint64) Events {
 	s.retire(id)
 	switch kind := workKind(id); {
 	case kind == workIOMap:
-		s.maps.completed = min(s.maps.announced, s.maps.completed+1)
+		s.announced()
 	case kind == workData, kind == workDirect, s.ctrl.done == s.ctrl.posted:
 	default:
 		s.ctrl.done++
@@ -122,6 +122,13 @@ func (s *Stream) Completed(id uint64) Events {
 		}
 	}
 	return 0
+}
+
+// announced takes note of an announcement that has completed. Its work id is the queue pair's word for what was posted.
+func (s *Stream) announced() {
+	if s.maps != nil {
+		s.maps.completed = min(s.maps.announced, s.maps.completed+1)
+	}
 }
 
 // Keepalive asks for a zero-length write without immediate: the peer's software sees nothing, its transport answers.

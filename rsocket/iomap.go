@@ -54,7 +54,7 @@ func readIOMap(b []byte, ownBigEndian bool) IOMapping {
 	return m
 }
 
-// maps is direct placement: what the peer announced and what it is announced. It exists when either side has slots.
+// maps is direct placement: what the peer announced and what it is announced. Gateways have none.
 type maps struct {
 	remote []IOMapping // copies of what the peer announced, by slot, as far as slots have been used
 	slots  int         // own slots, for the peer to fill
@@ -81,23 +81,26 @@ type Announcement struct {
 	Payload [iomapSize]byte
 }
 
-// connect takes the number of slots of either side.
-func (m *maps) connect(cfg *Config, peer ConnData) {
-	m.slots = len(cfg.IOMaps) / iomapSize
-	if peer.Iomap && cfg.Dialect == Stock {
+// newMaps takes the number of slots of either side.
+func newMaps(cfg *Config, peer ConnData) *maps {
+	m := &maps{slots: len(cfg.IOMaps) / iomapSize}
+	if peer.Iomap {
 		m.peerSlots = int(peer.IomapSlots)
 	}
+	return m
 }
 
 // AddIOMap lets the peer place bytes into memory of ours: the mapping takes a free slot of the peer and is announced in
 // front of all data sent from now on. See [Stream.NextAnnouncement].
 func (s *Stream) AddIOMap(m IOMapping) error {
-	d := &s.maps
+	d := s.maps
 	switch {
 	case s.err != nil:
 		return s.err
 	case !s.live() || !s.writable:
 		return ErrState
+	case d == nil:
+		return ErrIOMapSlots
 	case m.Region.Length == 0 || m.overflows():
 		return ErrIOMap
 	case s.creditsAtRisk() >= max(1, int(s.peer.Credits)/2): // half a queue must go out before a peer returns credits
@@ -125,7 +128,7 @@ func (s *Stream) AddIOMap(m IOMapping) error {
 // creditsAtRisk is how many credits announcements may have cost for good: a stock peer counts them as sent and never as
 // consumed. What the peer has counted as consumed beyond the data we sent must be announcements.
 func (s *Stream) creditsAtRisk() int {
-	d := &s.maps
+	d := s.maps
 	data := s.send.messages - d.announced
 	risk := int(d.announced) + len(d.queue)
 	if consumed := s.send.limit - uint64(s.peer.Credits); consumed > data {
@@ -138,6 +141,9 @@ func (s *Stream) creditsAtRisk() int {
 // is announced anew: the end of the memory's key is what stops it, and with it the connection. It reports whether the
 // mapping was there.
 func (s *Stream) RemoveIOMap(m IOMapping) bool {
+	if s.maps == nil {
+		return false
+	}
 	for i := range s.maps.local {
 		if l := &s.maps.local[i]; l.used && l.IOMapping == m {
 			l.used = false
@@ -148,12 +154,12 @@ func (s *Stream) RemoveIOMap(m IOMapping) bool {
 }
 
 // announcing: mappings wait to be announced, and no data may overtake them.
-func (s *Stream) announcing() bool { return len(s.maps.queue) > 0 }
+func (s *Stream) announcing() bool { return s.maps != nil && len(s.maps.queue) > 0 }
 
 // NextAnnouncement returns the next announcement that is due and may go. Call it until it returns false after adding a
 // mapping and after anything that opens a window.
 func (s *Stream) NextAnnouncement() (Announcement, bool) {
-	d, out := &s.maps, &s.send
+	d, out := s.maps, &s.send
 	for s.announcing() {
 		slot := d.queue[0]
 		if l := &d.local[slot]; !l.used {
@@ -183,10 +189,10 @@ func (s *Stream) NextAnnouncement() (Announcement, bool) {
 // receiveIOMap copies the entry the peer has written, once. It is a message like data: it took a credit, and counts as
 // consumed as soon as everything before it is.
 func (s *Stream) receiveIOMap(imm Imm, length uint32) (Events, error) {
-	d, in := &s.maps, &s.recv
+	d, in := s.maps, &s.recv
 	slot := imm.Data()
 	switch {
-	case d.slots == 0:
+	case d == nil || d.slots == 0:
 		return 0, s.violation(ViolationImmediate, imm, length)
 	case s.peerShut:
 		return 0, s.violation(ViolationShutdown, imm, length)
@@ -214,6 +220,9 @@ func (s *Stream) receiveIOMap(imm Imm, length uint32) (Events, error) {
 // RemoteMap returns where the peer wants bytes at the offset, and how many from there on. If several mappings cover it,
 // that of the lowest slot counts.
 func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
+	if s.maps == nil {
+		return SGE{}, false
+	}
 	for i := range s.maps.remote {
 		m := &s.maps.remote[i]
 		if n := m.covers(offset); n > 0 {
@@ -246,10 +255,10 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 	d := &s.send
 	w := Write{Bare: true, RemoteAddr: to.Addr, RKey: to.Key, Length: n}
 	if buffered {
-		if d.directEnds.ends == nil { // the works so far ended at zero
-			d.directEnds = newEndsLog(s.cfg.SendDepth)
+		if d.direct == nil { // the works so far ended at zero
+			d.direct = &directSends{ends: newEndsLog(s.cfg.SendDepth)}
 		}
-		d.direct += uint64(n)
+		d.direct.sent += uint64(n)
 	}
 	d.work()
 	w.Signaled = d.signal(n, s.cfg.SignalBytes, signal)
@@ -258,4 +267,9 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 }
 
 // DirectFreed returns how many bytes sent with [Stream.SendDirect] from its buffer have completed.
-func (s *Stream) DirectFreed() uint64 { return s.send.directFreed }
+func (s *Stream) DirectFreed() uint64 {
+	if s.send.direct == nil {
+		return 0
+	}
+	return s.send.direct.freed
+}

@@ -14,11 +14,11 @@ const maxProbes = 4
 // before the transport's timer would. What is still on the way when the first echo is back meets a stream that has
 // begun, but only on our side: the transport keeps the order of either direction.
 type probe struct {
-	length   int // of the own probe
-	sent     int // own probes
-	echoes   int // of them, those that came back
-	echo     int // length of the peer's probe to echo
-	received int
+	length   uint16 // of the own probe
+	echo     uint16 // length of the peer's probe to echo
+	sent     uint8  // own probes
+	echoes   uint8  // of them, those that came back
+	received uint8
 }
 
 // Probe returns the write of n probe bytes. They may be sent from anywhere but the start of the own ring, where the echo
@@ -26,13 +26,13 @@ type probe struct {
 // none may be, or of a length that may not be, is ErrState.
 func (s *Stream) Probe(n int) (Control, error) {
 	t := &s.test
-	if !s.mayProbe() || n <= 0 || n > s.longestProbe() || t.sent > 0 && n != t.length {
+	if !s.mayProbe() || n <= 0 || n > s.longestProbe() || t.sent > 0 && n != int(t.length) {
 		return Control{}, ErrState
 	}
 	if !s.ctrl.available() || t.sent == maxProbes {
 		return Control{}, ErrBlocked
 	}
-	t.length = n
+	t.length = uint16(n)
 	t.sent++
 	return s.probeMessage(n, 0), nil
 }
@@ -43,7 +43,7 @@ func (s *Stream) Echo() (Control, bool) {
 	if s.test.echo == 0 || !s.mayProbe() || !s.ctrl.available() {
 		return Control{}, false
 	}
-	n := s.test.echo
+	n := int(s.test.echo)
 	s.test.echo = 0
 	return s.probeMessage(n, probeEcho), true
 }
@@ -88,13 +88,13 @@ func (s *Stream) receiveProbe(imm Imm, length uint32) (Events, error) {
 	if !s.quiet { // a late repetition: our own bytes are on their way to where the echo would go
 		return 0, nil
 	}
-	t.echo = n
+	t.echo = uint16(n)
 	return EventProbe, nil
 }
 
 func (s *Stream) receiveEcho(imm Imm, length uint32) (Events, error) {
 	t := &s.test
-	if t.echoes == t.sent || t.length != int(length) {
+	if t.echoes == t.sent || uint32(t.length) != length {
 		return 0, s.violation(ViolationProbe, imm, length)
 	}
 	t.echoes++

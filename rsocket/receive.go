@@ -7,29 +7,27 @@ type recvSide struct {
 	ring rmb.Ring
 	addr uint64 // of the ring, as the peer knows it
 	key  uint32
-	next nextRing
+	next *nextRing // nil: no exchange is under way
 	// spent: the peer has filled everything it was granted.
 	spent bool
 	// retired: the ring before this one has not been reported yet.
 	retired bool
 
-	messages   uint64 // data messages received
-	consumed   uint64 // of them, those consumed entirely (rseq_no)
-	limit      uint64 // messages allowed in total
-	returned   uint64 // value of consumed when credits were last returned
-	ends       endsLog
-	granted    uint64     // bytes granted in total
-	grantNext  rmb.Cursor // where the next grant begins
-	parts      int        // of the ring that are granted by themselves
-	unit       int        // smallest grant, except at the end of the ring
-	slot       int        // next entry of the peer's target list to write
-	slots      int
-	maxPending int
+	messages    uint64 // data messages received
+	consumed    uint64 // of them, those consumed entirely (rseq_no)
+	limit       uint64 // messages allowed in total
+	returned    uint64 // value of consumed when credits were last returned
+	ends        endsLog
+	granted     uint64     // bytes granted in total
+	grantNext   rmb.Cursor // where the next grant begins
+	unit        int        // smallest grant, except at the end of the ring
+	slot, slots uint32     // of the peer's target list: the next entry to write, and how many there are
+	parts       uint8      // of the ring that are granted by themselves
+	maxPending  uint8
 
-	// pending are the absolute ends of the grants the peer has not filled yet, oldest first. An entry of the peer's
-	// list is free again when what it granted last has been received.
-	pending    [MaxTargets]uint64
-	first, len int
+	// pending are the absolute ends of the grants the peer has not filled yet, oldest first, at most maxPending. An entry
+	// of the peer's list is free again when what it granted last has been received.
+	pending fifo[uint64]
 }
 
 func (d *recvSide) init(cfg *Config) {
@@ -41,10 +39,10 @@ func (d *recvSide) init(cfg *Config) {
 // connect fixes the grant size by the length of the peer's list: eighths of the ring where they fit, halves for stock
 // peers, whose two entries would otherwise cover less than the ring.
 func (d *recvSide) connect(cfg *Config, peer ConnData) {
-	d.parts = max(StockTargets, min(int(peer.TargetSGL.Length), grantParts))
-	d.unit = max(1, len(cfg.Ring)/d.parts)
-	d.slots = int(min(peer.TargetSGL.Length, 1<<30))
-	d.maxPending = min(d.slots, MaxTargets)
+	d.parts = uint8(max(StockTargets, min(peer.TargetSGL.Length, grantParts)))
+	d.unit = max(1, len(cfg.Ring)/int(d.parts))
+	d.slots = min(peer.TargetSGL.Length, 1<<30)
+	d.maxPending = uint8(min(d.slots, MaxTargets))
 	d.slot = 1 % d.slots
 	d.grant(cfg.firstGrant(), len(cfg.Ring))
 }
@@ -53,8 +51,7 @@ func (d *recvSide) connect(cfg *Config, peer ConnData) {
 func (d *recvSide) grant(n, size int) {
 	d.granted += uint64(n)
 	d.grantNext = d.grantNext.Add(uint32(size), uint32(n))
-	d.pending[(d.first+d.len)%MaxTargets] = d.granted
-	d.len++
+	d.pending.push(d.granted)
 }
 
 // ReadSpan returns the next received bytes as far as they are contiguous, or nothing. The memory belongs to the stream
@@ -117,7 +114,7 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 		return 0, s.violation(ViolationLength, imm, length)
 	case d.messages == d.limit:
 		return 0, s.violation(ViolationCredit, imm, length)
-	case d.len == 0 || uint64(n) > d.pending[d.first]-d.filling().Produced():
+	case d.pending.len == 0 || uint64(n) > *d.pending.oldest()-d.filling().Produced():
 		return 0, s.violation(ViolationData, imm, length)
 	}
 	if err := d.filling().Produce(int(n)); err != nil {
@@ -125,10 +122,9 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 	}
 	d.ends.put(d.messages, d.filling().Produced())
 	d.messages++
-	if d.pending[d.first] == d.filling().Produced() {
-		d.first = (d.first + 1) % MaxTargets
-		d.len--
-		d.spent = d.spent || d.len == 0
+	if *d.pending.oldest() == d.filling().Produced() {
+		d.pending.drop()
+		d.spent = d.spent || d.pending.len == 0
 	}
 	return EventReadable, nil
 }
@@ -140,7 +136,7 @@ const starvedGrant = 64 << 10
 // grantUnit is the least grant to send now: the unit, or a part of it where the peer has filled all that it was granted.
 func (d *recvSide) grantUnit() int {
 	unit := d.unit
-	for d.len == 0 && unit > starvedGrant {
+	for d.pending.len == 0 && unit > starvedGrant {
 		unit /= 2
 	}
 	return unit
@@ -150,8 +146,8 @@ func (d *recvSide) grantUnit() int {
 // allows, so that they stay aligned, and as large as what was consumed in one go, so that bulk data flows in large
 // pieces and small messages cause no grant each.
 func (d *recvSide) grantable() int {
-	if d.next.active {
-		if d.next.announced || d.len >= d.maxPending {
+	if d.next != nil {
+		if d.next.announced || d.granting() {
 			return 0
 		}
 		return d.next.ring.Size()
@@ -159,7 +155,7 @@ func (d *recvSide) grantable() int {
 	free := d.ring.Size() - int(d.granted-d.ring.Consumed())
 	toEnd := d.ring.Size() - int(d.grantNext.Count)
 	unit := d.grantUnit()
-	if d.len >= d.maxPending || free < min(unit, toEnd) {
+	if d.granting() || free < min(unit, toEnd) {
 		return 0
 	}
 	if free >= toEnd {
@@ -167,6 +163,9 @@ func (d *recvSide) grantable() int {
 	}
 	return free - free%unit
 }
+
+// granting: the peer's list has no entry that is free.
+func (d *recvSide) granting() bool { return d.pending.len >= uint32(d.maxPending) }
 
 // creditsDue reports whether half of the credits have been used up and consumed since they were last returned.
 func (d *recvSide) creditsDue(credits int) bool { return d.consumed-d.returned >= uint64(credits/2) }

@@ -19,7 +19,6 @@ import (
 
 // nextRing is the ring behind the current one.
 type nextRing struct {
-	active    bool
 	announced bool
 	ring      rmb.Ring
 	addr      uint64
@@ -27,10 +26,16 @@ type nextRing struct {
 	at        uint64 // the absolute offset it begins at
 }
 
+// formerRing is a ring of the peer that an exchange has ended.
+type formerRing struct {
+	ring SGE
+	at   uint64 // bytes that were granted before it
+}
+
 // CanSwitchRing reports whether [Stream.SwitchRing] may be called: the peer understands it, and no other exchange is
 // under way.
 func (s *Stream) CanSwitchRing() bool {
-	return s.cfg.Rings && s.peer.Rings && s.live() && !s.recv.next.active
+	return s.cfg.Rings && s.peer.Rings && s.live() && s.recv.next == nil
 }
 
 // SwitchRing grants buf, which the peer knows by addr and key, behind what has been granted of the present ring. A grant
@@ -44,7 +49,7 @@ func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
 	if len(buf) < 2 || len(buf) > MaxRing {
 		return fmt.Errorf("ring of %d bytes: %w", len(buf), ErrConfig)
 	}
-	d.next = nextRing{active: true, ring: rmb.NewRingAt(buf, d.granted), addr: addr, key: key, at: d.granted}
+	d.next = &nextRing{ring: rmb.NewRingAt(buf, d.granted), addr: addr, key: key, at: d.granted}
 	return nil
 }
 
@@ -64,7 +69,7 @@ func (s *Stream) GrantsSpent() bool {
 
 // RingSize returns the size of the ring that is granted from.
 func (s *Stream) RingSize() int {
-	if s.recv.next.active {
+	if s.recv.next != nil {
 		return s.recv.next.ring.Size()
 	}
 	return s.recv.ring.Size()
@@ -72,21 +77,21 @@ func (s *Stream) RingSize() int {
 
 // promote makes the next ring the current one when nothing of that is left.
 func (d *recvSide) promote() {
-	if !d.next.active || !d.next.announced || d.ring.Consumed() != d.next.at {
+	if d.next == nil || !d.next.announced || d.ring.Consumed() != d.next.at {
 		return
 	}
 	d.ring, d.addr, d.key = d.next.ring, d.next.addr, d.next.key
-	d.next = nextRing{}
+	d.next = nil
 	d.retired = true
 }
 
 // grantNextRing returns the grant that announces the next ring.
 func (d *recvSide) grantNextRing() SGE {
-	r := &d.next
+	r := d.next
 	r.announced = true
 	n := r.ring.Size()
 	d.grantNext = rmb.Cursor{}
-	d.unit = max(1, n/d.parts)
+	d.unit = max(1, n/int(d.parts))
 	g := SGE{Addr: r.addr, Key: r.key, Length: uint32(n)}
 	d.grant(n, n)
 	d.promote()
@@ -95,7 +100,7 @@ func (d *recvSide) grantNextRing() SGE {
 
 // filling returns the ring that the next bytes arrive in.
 func (d *recvSide) filling() *rmb.Ring {
-	if d.next.active && d.ring.Produced() == d.next.at {
+	if d.next != nil && d.ring.Produced() == d.next.at {
 		return &d.next.ring
 	}
 	return &d.ring
@@ -108,7 +113,7 @@ func (d *sendSide) otherRing(g SGE) bool {
 		g.Addr < d.ring.Addr+uint64(d.ring.Length) && d.ring.Addr < g.Addr+uint64(g.Length) {
 		return false
 	}
-	d.before, d.beforeAt = d.ring, d.ringAt
+	d.before = &formerRing{ring: d.ring, at: d.ringAt}
 	d.ring, d.ringNext, d.ringAt = g, rmb.Cursor{}, d.granted
 	return true
 }
@@ -119,7 +124,7 @@ func (d *sendSide) otherRing(g SGE) bool {
 func (d *sendSide) placement(offset uint64) (addr uint64, key uint32, n int) {
 	ring, at, end := d.ring, d.ringAt, d.sent
 	if offset < d.ringAt {
-		ring, at, end = d.before, d.beforeAt, min(d.ringAt, d.sent)
+		ring, at, end = d.before.ring, d.before.at, min(d.ringAt, d.sent)
 	}
 	if ring.Length == 0 || offset < at || offset >= end {
 		return 0, 0, 0

@@ -12,25 +12,26 @@ type sendSide struct {
 	limit         uint64 // messages the peer allows in total (sseq_comp)
 	works         uint64 // send-queue entries used, control messages aside
 	doneWorks     uint64 // of them, those completed
-	sinceSignal   int    // works since the last signaled one
 	bytesUnsigned int    // bytes since the last signaled send
-	signalEvery   int
+	sinceSignal   uint16 // works since the last signaled one
+	signalEvery   uint16
 
-	// grants are the peer's unused grants, oldest first: copies, since the peer may rewrite its entry.
-	grants     [MaxTargets]SGE
-	first, len int
-	slot       int // next entry of the own target list to read
-	slots      int
+	slot, slots uint8     // of the own target list: the next entry to read, and how many there are
+	grants      fifo[SGE] // the peer's unused grants, at most slots: copies, since the peer may rewrite its entry
 
-	ring     SGE        // the peer's whole ring, known between gateways
-	ringNext rmb.Cursor // where its next grant must begin
-	ringAt   uint64     // bytes that were granted before it
-	before   SGE        // the ring before it, zero if there was none
-	beforeAt uint64
-	ends     endsLog // where sent messages end, between gateways
+	ring     SGE         // the peer's whole ring, known between gateways
+	ringNext rmb.Cursor  // where its next grant must begin
+	ringAt   uint64      // bytes that were granted before it
+	before   *formerRing // the ring before it, nil if there was none
+	ends     endsLog     // where sent messages end, between gateways
 
-	direct, directFreed uint64  // bytes of the buffer for direct writes: sent, completed
-	directEnds          endsLog // direct as of each work, from the first direct write on
+	direct *directSends // nil until the first direct write
+}
+
+// directSends is the buffer for direct writes.
+type directSends struct {
+	sent, freed uint64  // bytes: sent, completed
+	ends        endsLog // sent as of each work
 }
 
 // Write is one RDMA WRITE (with immediate unless Bare) to post.
@@ -51,10 +52,10 @@ type Write struct {
 }
 
 func (d *sendSide) init(cfg *Config) {
-	d.slots = len(cfg.Targets) / sgeSize
+	d.slots = uint8(len(cfg.Targets) / sgeSize)
 	// Entry 0 stands for the first grant, which came with the connection data, so grants start at entry 1.
 	d.slot = 1 % d.slots
-	d.signalEvery = max(1, (cfg.SendDepth-ControlSlots)/4)
+	d.signalEvery = uint16(max(1, (cfg.SendDepth-ControlSlots)/4))
 }
 
 func (d *sendSide) connect(cfg *Config, peer ConnData) {
@@ -67,8 +68,7 @@ func (d *sendSide) connect(cfg *Config, peer ConnData) {
 }
 
 func (d *sendSide) push(g SGE) {
-	d.grants[(d.first+d.len)%MaxTargets] = g
-	d.len++
+	d.grants.push(g)
 	d.granted += uint64(g.Length)
 	if d.ring.Length != 0 {
 		d.ringNext = d.ringNext.Add(d.ring.Length, g.Length)
@@ -82,7 +82,7 @@ func (s *Stream) Window() (int, Blocked) {
 	switch {
 	case !s.live() || !s.writable:
 		return 0, BlockedClosed
-	case d.len == 0:
+	case d.grants.len == 0:
 		return 0, BlockedGrant
 	case d.messages == d.limit:
 		return 0, BlockedCredit
@@ -91,7 +91,7 @@ func (s *Stream) Window() (int, Blocked) {
 	case s.announcing():
 		return 0, BlockedIOMap
 	}
-	return int(min(d.grants[d.first].Length, MaxRing)), NotBlocked
+	return int(min(d.grants.oldest().Length, MaxRing)), NotBlocked
 }
 
 // queueFull: what is left of the send queue is for control messages.
@@ -101,7 +101,7 @@ func (s *Stream) queueFull() bool {
 
 // Target returns where in the peer's memory the next bytes go. Only valid while Window is not zero.
 func (s *Stream) Target() (addr uint64, key uint32) {
-	g := &s.send.grants[s.send.first]
+	g := s.send.grants.oldest()
 	return g.Addr, g.Key
 }
 
@@ -122,10 +122,10 @@ func (s *Stream) sendData(n int, signal bool) (Write, error) {
 		return Write{}, ErrBlocked
 	}
 	d := &s.send
-	g := &d.grants[d.first]
+	g := d.grants.oldest()
 	w := Write{Imm: MakeImm(OpData, uint32(n)), RemoteAddr: g.Addr, RKey: g.Key, Length: n}
 	d.take(g, n)
-	if d.ends.ends != nil {
+	if d.ends.kept() {
 		d.ends.put(d.messages-1, d.sent)
 	}
 	w.Signaled = d.signal(n, s.cfg.SignalBytes, signal)
@@ -139,8 +139,7 @@ func (d *sendSide) take(g *SGE, n int) {
 	g.Addr += uint64(n)
 	g.Length -= uint32(n)
 	if g.Length == 0 {
-		d.first = (d.first + 1) % MaxTargets
-		d.len--
+		d.grants.drop()
 	}
 	d.sent += uint64(n)
 	d.messages++
@@ -149,8 +148,8 @@ func (d *sendSide) take(g *SGE, n int) {
 
 // work counts an entry of the send queue.
 func (d *sendSide) work() {
-	if d.directEnds.ends != nil {
-		d.directEnds.put(d.works, d.direct)
+	if d.direct != nil {
+		d.direct.ends.put(d.works, d.direct.sent)
 	}
 	d.works++
 }
@@ -197,7 +196,7 @@ func (s *Stream) raiseLimit(limit uint16) bool {
 		return true
 	}
 	d.limit += step
-	if consumed := d.limit - credits; d.ends.ends != nil && consumed > 0 {
+	if consumed := d.limit - credits; d.ends.kept() && consumed > 0 {
 		if more := d.ends.after(consumed-1, d.freed); more > 0 {
 			d.freed += uint64(more)
 		}
@@ -208,10 +207,10 @@ func (s *Stream) raiseLimit(limit uint16) bool {
 // acceptGrant reads the next entry of the own target list, once, and checks it.
 func (s *Stream) acceptGrant() bool {
 	d := &s.send
-	if d.len == d.slots {
+	if d.grants.len == uint32(d.slots) {
 		return false
 	}
-	g := readGrant(s.cfg.Targets[d.slot*sgeSize:(d.slot+1)*sgeSize], s.bigEndian)
+	g := readGrant(s.cfg.Targets[int(d.slot)*sgeSize:][:sgeSize], s.bigEndian)
 	if g.Length == 0 || g.overflows() {
 		return false
 	}
@@ -251,9 +250,9 @@ func (s *Stream) retire(id uint64) {
 	if s.cfg.Dialect == Stock {
 		d.freed = d.acked
 	}
-	if d.directEnds.ends != nil && d.doneWorks > 0 {
-		if more := d.directEnds.after(d.doneWorks-1, d.directFreed); more > 0 {
-			d.directFreed += uint64(more)
+	if direct := d.direct; direct != nil && d.doneWorks > 0 {
+		if more := direct.ends.after(d.doneWorks-1, direct.freed); more > 0 {
+			direct.freed += uint64(more)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 const MaxRing = rmb.MaxRing
 
 // Stream is the protocol of one connection without any I/O: it says what to post and is told what completed. Nothing
-// in it blocks, allocates after [Stream.Connect] or reads a clock. One goroutine at a time may use it.
+// in it blocks or reads a clock, and nothing allocates once as much was under way as will be. One goroutine at a time may use it.
 //
 // Offsets are absolute 64-bit byte counts of a direction since the connection began and never go back.
 type Stream struct {
@@ -32,7 +32,7 @@ type Stream struct {
 	recv recvSide
 	ctrl control
 	test probe
-	maps maps
+	maps *maps // nil between gateways, and before Connect
 }
 
 // State is the stream's position in the diagram of the package comment.
@@ -86,7 +86,9 @@ func (s *Stream) Connect(peer ConnData) error {
 	s.peer = peer
 	s.recv.connect(&s.cfg, peer)
 	s.send.connect(&s.cfg, peer)
-	s.maps.connect(&s.cfg, peer)
+	if s.cfg.Dialect == Stock {
+		s.maps = newMaps(&s.cfg, peer)
+	}
 	s.connected, s.readable, s.writable, s.quiet = true, true, true, true
 	return nil
 }
@@ -164,42 +166,43 @@ func (s *Stream) live() bool { return s.connected && !s.disconnected && s.err ==
 // lower half of an offset is enough: two of them are never further apart than a ring. It grows with the messages that
 // are under way at a time: most connections are idle.
 type endsLog struct {
-	ends []uint32
-	mask uint64
-	low  uint64 // the message asked for last: older ones are not asked for any more
-	size int    // of ends, at most
+	ends []uint32 // length a power of two
+	low  uint64   // the message asked for last: older ones are not asked for any more
+	size uint32   // of ends, at most; 0: no log is kept
 }
 
-// smallEndsLog is the length a log begins with.
-const smallEndsLog = 8
+// smallEndsLog is the length a log begins with, with its first message.
+const smallEndsLog = 2
 
 // newEndsLog returns a log of the last n messages.
 func newEndsLog(n int) endsLog {
-	size := 1 << bits.Len(uint(n-1))
-	first := min(size, smallEndsLog)
-	return endsLog{ends: make([]uint32, first), mask: uint64(first - 1), size: size}
+	return endsLog{size: 1 << bits.Len(uint(n-1))}
 }
 
+func (l *endsLog) kept() bool { return l.size != 0 }
+
+func (l *endsLog) mask() uint64 { return uint64(len(l.ends) - 1) }
+
 func (l *endsLog) put(message, end uint64) {
-	for message-l.low >= uint64(len(l.ends)) && len(l.ends) < l.size {
+	for message-l.low >= uint64(len(l.ends)) && len(l.ends) < int(l.size) {
 		l.grow(message)
 	}
-	l.ends[message&l.mask] = uint32(end)
+	l.ends[message&l.mask()] = uint32(end)
 }
 
 // grow doubles the log before the message is put.
 func (l *endsLog) grow(message uint64) {
-	ends := make([]uint32, 2*len(l.ends))
+	ends := make([]uint32, min(int(l.size), max(smallEndsLog, 2*len(l.ends))))
 	mask := uint64(len(ends) - 1)
 	for m := message - min(message, uint64(len(l.ends))); m < message; m++ {
-		ends[m&mask] = l.ends[m&l.mask]
+		ends[m&mask] = l.ends[m&l.mask()]
 	}
-	l.ends, l.mask = ends, mask
+	l.ends = ends
 }
 
 // after returns how far the end of the message is beyond the offset, not positive when it is not. Messages are asked
 // for in their order.
 func (l *endsLog) after(message, offset uint64) int32 {
 	l.low = message
-	return int32(l.ends[message&l.mask] - uint32(offset))
+	return int32(l.ends[message&l.mask()] - uint32(offset))
 }

@@ -50,7 +50,20 @@ type EndpointConfig struct {
 	// completions of receives instead has to do the same, with the work request id [RecvID] and no memory. Queues are
 	// shared in number only: credits and grants stay those of the connection.
 	SRQ verbs.SRQ
+	// Works is what the endpoints of one owner loop post with; nil: the endpoint has its own.
+	Works *Works
 }
+
+// Works are the work requests that an endpoint fills in and posts. Devices copy them, so endpoints of one loop can share
+// them.
+type Works struct {
+	send verbs.SendWR
+	sge  [1]verbs.SGE
+	recv verbs.RecvWR // the same for ever: those that make endpoints may be beside the loop
+}
+
+// NewWorks returns the work requests of a loop.
+func NewWorks() *Works { return &Works{recv: verbs.RecvWR{WRID: RecvID}} }
 
 func (c EndpointConfig) withDefaults() EndpointConfig {
 	if c.RingSize == 0 {
@@ -60,6 +73,9 @@ func (c EndpointConfig) withDefaults() EndpointConfig {
 		c.Targets = MaxTargets
 	}
 	c.IOMaps = IOMapSlots(c.IOMaps)
+	if c.Works == nil {
+		c.Works = NewWorks()
+	}
 	return c
 }
 
@@ -96,24 +112,18 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	nextRing, oldRing   *rmb.Region   // of an exchange: granted behind ring; retired and not taken
-	sndbuf              sendring.Ring // over send
-	direct              *rmb.Region   // nil until the first direct write
-	directRing          rmb.Ring      // over direct: bytes sent and not completed
+	nextRing, oldRing   *rmb.Region    // of an exchange: granted behind ring; retired and not taken
+	sndbuf              *sendring.Ring // over send; nil where the peer's ring is mapped
+	direct              *directBuffer  // nil until the first direct write
 
-	wr  verbs.SendWR
-	sge [1]verbs.SGE
-	rr  verbs.RecvWR
-
-	seed          uint64    // of the probe under way
-	small         [2]uint64 // the last two small messages, by their number among the works; the older first
-	ending        ending    // behind what was produced
-	unpushed      int       // bytes since the doorbell was last asked to ring at once
-	starved       bool      // the owner saw an empty WriteSpan and waits for EventWritable
-	starvedDirect bool      // WriteDirect came short, likewise
-	unbound       bool      // the peer's memory cannot be seen yet; a send completion ends it
-	reported      bool      // EventFailed was delivered
-	closed        bool
+	seed     uint64    // of the probe under way
+	small    [2]uint64 // the last two small messages, by their number among the works; the older first
+	unpushed int       // bytes since the doorbell was last asked to ring at once
+	ending   ending    // behind what was produced
+	starved  bool      // the owner saw an empty WriteSpan and waits for EventWritable
+	unbound  bool      // the peer's memory cannot be seen yet; a send completion ends it
+	reported bool      // EventFailed was delivered
+	closed   bool
 }
 
 // NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; it
@@ -123,6 +133,8 @@ func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, 
 	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults()}
 	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.Copy {
 		e.mapper = mapper
+	} else {
+		e.sndbuf = new(sendring.Ring)
 	}
 	if err := e.open(); err != nil {
 		return nil, errors.Join(err, e.Release())
@@ -161,12 +173,11 @@ func (e *Endpoint) open() error {
 	if err != nil {
 		return err
 	}
-	e.rr.WRID = RecvID
 	if e.cfg.SRQ != nil {
 		return nil
 	}
 	for range e.stream.cfg.RecvDepth() {
-		if err := e.qp.PostRecv(&e.rr); err != nil {
+		if err := e.qp.PostRecv(&e.cfg.Works.recv); err != nil {
 			return fmt.Errorf("post receive: %w", err)
 		}
 	}
@@ -290,4 +301,4 @@ func (e *Endpoint) Release() error {
 	return freeAll(e.memory())
 }
 
-func (e *Endpoint) memory() []*rmb.Region { return append(e.exposed(), present(e.send, e.direct)...) }
+func (e *Endpoint) memory() []*rmb.Region { return append(e.exposed(), e.unexposed()...) }

@@ -11,9 +11,16 @@ const (
 	// maxDirect is the longest message of a direct write: longer ones would only delay what comes behind them
 	// (RS_MAX_TRANSFER).
 	maxDirect = 64 << 10
-	// directBuffer is the memory direct writes are sent from, allocated by the first.
-	directBuffer = 2 * maxDirect
+	// directSize is the memory direct writes are sent from.
+	directSize = 2 * maxDirect
 )
+
+// directBuffer is what direct writes are sent from.
+type directBuffer struct {
+	*rmb.Region
+	ring    rmb.Ring // over the region: bytes sent and not completed
+	starved bool     // WriteDirect came short, and the owner waits for EventWritable
+}
 
 // AddIOMap lets the peer place bytes into memory of ours. It is announced in front of everything committed, or produced
 // and not yet posted, from now on, as soon as credits allow. The memory stays the caller's. It must stay registered
@@ -40,14 +47,13 @@ func (e *Endpoint) RemoteMap(offset uint64) (addr uint64, key uint32, n int, ok 
 // short count without an error means that there is no room now: the rest can go after [EventWritable]. With
 // [ErrNotMapped] the rest is at an offset the peer has not mapped.
 func (e *Endpoint) WriteDirect(p []byte, offset uint64) (n int, err error) {
-	e.starvedDirect = false
 	if err := e.startDirect(); err != nil {
 		return 0, err
 	}
 	for n < len(p) {
 		sent, err := e.writeDirect(p[n:], offset+uint64(n))
 		if errors.Is(err, ErrBlocked) {
-			e.starvedDirect = true
+			e.direct.starved = true
 			return n, nil
 		}
 		if err != nil {
@@ -61,11 +67,14 @@ func (e *Endpoint) WriteDirect(p []byte, offset uint64) (n int, err error) {
 // startDirect makes the buffer, and sends what goes before: nothing is left to gather.
 func (e *Endpoint) startDirect() error {
 	if e.direct == nil && e.stream.Err() == nil {
-		var err error
-		if e.direct, err = e.arena.AllocLocal(directBuffer); err != nil {
+		r, err := e.arena.AllocLocal(directSize)
+		if err != nil {
 			return fmt.Errorf("buffer for direct writes: %w", err)
 		}
-		e.directRing = rmb.NewRing(e.direct.Bytes())
+		e.direct = &directBuffer{Region: r, ring: rmb.NewRing(r.Bytes())}
+	}
+	if e.direct != nil {
+		e.direct.starved = false
 	}
 	_, err := e.pump(false)
 	return err
@@ -73,7 +82,7 @@ func (e *Endpoint) startDirect() error {
 
 // writeDirect sends one message.
 func (e *Endpoint) writeDirect(p []byte, offset uint64) (int, error) {
-	if e.sndbuf.Unposted() > 0 {
+	if e.Unposted() > 0 {
 		return 0, ErrBlocked
 	}
 	n := len(p)
@@ -87,19 +96,19 @@ func (e *Endpoint) writeDirect(p []byte, offset uint64) (int, error) {
 		}
 		return n, e.postInline(w, p[:n], 0)
 	}
-	span := e.directRing.WriteSpan()
+	span := e.direct.ring.WriteSpan()
 	n = min(n, len(span))
-	at := int(e.directRing.Head().Count)
+	at := int(e.direct.ring.Head().Count)
 	w, err := e.stream.SendDirect(offset, n, true, true)
 	if err != nil {
 		return 0, err
 	}
 	copy(span, p[:n])
-	if err := e.directRing.Produce(n); err != nil {
+	if err := e.direct.ring.Produce(n); err != nil {
 		e.stream.Fail(err)
 		return 0, err
 	}
-	return n, e.post(w, regionSGE(e.direct, at, n), e.push(n))
+	return n, e.post(w, regionSGE(e.direct.Region, at, n), e.push(n))
 }
 
 // freeDirect frees what has been sent and reports whether a direct write may go on.
@@ -107,13 +116,13 @@ func (e *Endpoint) freeDirect() (awaited bool) {
 	if e.direct == nil {
 		return false
 	}
-	if err := e.directRing.ConsumeTo(e.stream.DirectFreed()); err != nil {
+	if err := e.direct.ring.ConsumeTo(e.stream.DirectFreed()); err != nil {
 		e.stream.Fail(err)
 	}
-	if _, why := e.stream.Window(); !e.starvedDirect || why != NotBlocked || e.directRing.Free() == 0 {
+	if _, why := e.stream.Window(); !e.direct.starved || why != NotBlocked || e.direct.ring.Free() == 0 {
 		return false
 	}
-	e.starvedDirect = false
+	e.direct.starved = false
 	return true
 }
 

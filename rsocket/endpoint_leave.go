@@ -53,14 +53,26 @@ func (e *Endpoint) ReleaseRings() error { return freeAll(e.exposed()) }
 
 // DetachSent copies, after [Endpoint.Leave], what [Endpoint.Tail] returns of the send buffer, so that [Endpoint.ReleaseSent]
 // may be called although it may be sent again. The goroutine that calls Tail calls it.
-func (e *Endpoint) DetachSent() { e.sndbuf.Detach() }
+func (e *Endpoint) DetachSent() {
+	if e.sndbuf != nil {
+		e.sndbuf.Detach()
+	}
+}
 
 // ReleaseSent frees, after [Endpoint.Leave], what [Endpoint.Tail] returns of the send buffer. It is idempotent and may be
 // called by any goroutine.
-func (e *Endpoint) ReleaseSent() error { return freeAll(present(e.send, e.direct)) }
+func (e *Endpoint) ReleaseSent() error { return freeAll(e.unexposed()) }
 
 // exposed is the memory that the peer can write to.
 func (e *Endpoint) exposed() []*rmb.Region { return present(e.ring, e.nextRing, e.oldRing, e.control) }
+
+// unexposed is the memory that bytes are sent from.
+func (e *Endpoint) unexposed() []*rmb.Region {
+	if e.direct == nil {
+		return present(e.send)
+	}
+	return present(e.send, e.direct.Region)
+}
 
 func present(regions ...*rmb.Region) (list []*rmb.Region) {
 	for _, r := range regions {

@@ -12,7 +12,12 @@ func (e *Endpoint) Ring() []byte { return e.ring.Bytes() }
 
 // SendRing returns the send buffer, which is empty where the peer's ring is mapped. Its producer may be another
 // goroutine than the endpoint's owner.
-func (e *Endpoint) SendRing() *sendring.Ring { return &e.sndbuf }
+func (e *Endpoint) SendRing() *sendring.Ring {
+	if e.sndbuf == nil {
+		return new(sendring.Ring)
+	}
+	return e.sndbuf
+}
 
 // RecvDepth returns the number of receives that are posted.
 func (e *Endpoint) RecvDepth() int { return e.stream.cfg.RecvDepth() }

@@ -19,6 +19,9 @@ const (
 // After an empty span the producer waits until the owner has seen [EventWritable], which is reported by the HandleWC that
 // frees memory; now and then one comes although the producer has found the memory by itself.
 func (e *Endpoint) SendSpan() []byte {
+	if e.sndbuf == nil {
+		return nil
+	}
 	span := e.sndbuf.Span()
 	if len(span) == 0 {
 		e.sndbuf.Full.Store(true)
@@ -40,7 +43,12 @@ func (e *Endpoint) Produced(n int) error { return e.sndbuf.Produce(n) }
 func (e *Endpoint) WantsPump() bool { return e.sndbuf.Wanting() }
 
 // Unposted returns the number of bytes produced that no message carries yet. It is for the owner.
-func (e *Endpoint) Unposted() int { return e.sndbuf.Unposted() }
+func (e *Endpoint) Unposted() int {
+	if e.sndbuf == nil {
+		return 0
+	}
+	return e.sndbuf.Unposted()
+}
 
 // Pump posts what was produced, in the largest messages that grants and the send buffer allow, and returns how many bytes
 // went out. The owner calls it when told that something was produced, and after every batch of completions: what could
@@ -54,6 +62,9 @@ func (e *Endpoint) Pump() (posted int, err error) {
 }
 
 func (e *Endpoint) pump(gather bool) (posted int, err error) {
+	if e.sndbuf == nil {
+		return 0, e.finish()
+	}
 	if e.sndbuf.Held.Load() != sendring.HeldNot {
 		e.sndbuf.Held.Store(sendring.HeldNot) // before looking at what was produced
 	}
@@ -113,7 +124,7 @@ func (e *Endpoint) postBuffered(w Write) error {
 
 // finish ends the stream as it was asked to, once everything in front of the end has been posted.
 func (e *Endpoint) finish() error {
-	if e.ending != endNone && e.sndbuf.Unposted() == 0 && !e.stream.announcing() {
+	if e.ending != endNone && e.Unposted() == 0 && !e.stream.announcing() {
 		if e.ending == endShutdown {
 			e.stream.Shutdown()
 		} else {

@@ -67,7 +67,7 @@ func (e *Endpoint) repost(wc *verbs.WC) error {
 	if e.cfg.SRQ == nil || wc.WRID&RecvID == 0 {
 		return nil
 	}
-	if err := e.cfg.SRQ.PostRecv(&e.rr); err != nil {
+	if err := e.cfg.SRQ.PostRecv(&e.cfg.Works.recv); err != nil {
 		return fmt.Errorf("post shared receive: %w: %w", ErrConnection, err)
 	}
 	return nil
@@ -89,7 +89,7 @@ func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 	if e.cfg.SRQ != nil {
 		return ev, nil
 	}
-	if err := e.qp.PostRecv(&e.rr); err != nil && !e.stream.disconnected {
+	if err := e.qp.PostRecv(&e.cfg.Works.recv); err != nil && !e.stream.disconnected {
 		return ev, fmt.Errorf("post receive: %w: %w", ErrConnection, err)
 	}
 	return ev, nil

@@ -127,36 +127,38 @@ func (e *Endpoint) push(n int) verbs.SendFlags {
 
 // post posts one write; a failure breaks the stream, except for what has arrived already.
 func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
-	e.prepare(w, flags)
+	wr := e.prepare(w, flags)
 	if w.Length > 0 {
-		e.sge[0] = local
-		e.wr.SGList = e.sge[:]
+		e.cfg.Works.sge[0] = local
+		wr.SGList = e.cfg.Works.sge[:]
 	}
-	return e.submit()
+	return e.submit(wr)
 }
 
 // postInline posts one write with its bytes in the work request.
 func (e *Endpoint) postInline(w Write, b []byte, flags verbs.SendFlags) error {
-	e.prepare(w, flags|verbs.SendInline)
-	e.wr.Inline = b
-	return e.submit()
+	wr := e.prepare(w, flags|verbs.SendInline)
+	wr.Inline = b
+	return e.submit(wr)
 }
 
-func (e *Endpoint) prepare(w Write, flags verbs.SendFlags) {
-	e.wr = verbs.SendWR{
+func (e *Endpoint) prepare(w Write, flags verbs.SendFlags) *verbs.SendWR {
+	wr := &e.cfg.Works.send
+	*wr = verbs.SendWR{
 		WRID: w.ID, Opcode: verbs.WRRDMAWriteWithImm, Flags: flags, ImmData: uint32(w.Imm),
 		RemoteAddr: w.RemoteAddr, RKey: w.RKey,
 	}
 	if w.Signaled {
-		e.wr.Flags |= verbs.SendSignaled
+		wr.Flags |= verbs.SendSignaled
 	}
 	if w.Bare {
-		e.wr.Opcode = verbs.WRRDMAWrite
+		wr.Opcode = verbs.WRRDMAWrite
 	}
+	return wr
 }
 
-func (e *Endpoint) submit() error {
-	if err := e.qp.PostSend(&e.wr); err != nil {
+func (e *Endpoint) submit(wr *verbs.SendWR) error {
+	if err := e.qp.PostSend(wr); err != nil {
 		err = fmt.Errorf("post write: %w: %w", ErrConnection, err)
 		e.stream.Lose(err)
 		return e.stream.Err()
@@ -210,7 +212,7 @@ func (e *Endpoint) Disconnect() error {
 }
 
 func (e *Endpoint) end() error {
-	if e.sndbuf.Unposted() > 0 {
+	if e.Unposted() > 0 {
 		_, err := e.Pump()
 		return err
 	}

@@ -87,7 +87,7 @@ func TestDirectPlacement(t *testing.T) {
 		p := bytes.Repeat(pattern, 6)[:399_000]
 		n, err := w.WriteDirect(p, 2000)
 		require.NoError(t, err)
-		require.Equal(t, directBuffer, n, "the buffer is full")
+		require.Equal(t, directSize, n, "the buffer is full")
 		for n < len(p) {
 			w.seen = 0
 			w.settle()

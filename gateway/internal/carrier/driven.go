@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -21,7 +22,8 @@ const cqDepth = 1 << 18
 type Driven struct {
 	env     *Env
 	Device  verbs.Device
-	queues  []*loop.Queue // by shard
+	queues  []*loop.Queue    // by shard
+	works   []*rsocket.Works // likewise
 	drivers []verbs.Driver
 	unwatch context.CancelFunc
 	watched sync.WaitGroup
@@ -92,6 +94,7 @@ func (d *Driven) driveVector(i int, s *loop.Shard) error {
 		return err
 	}
 	d.queues = append(d.queues, loop.NewQueue(cq))
+	d.works = append(d.works, rsocket.NewWorks())
 	d.drivers = append(d.drivers, drv)
 	return nil
 }
@@ -114,7 +117,7 @@ func (d *Driven) close() error {
 func (d *Driven) prepare(r Request, pd verbs.PD, arena *rmb.Arena) (*Link, error) {
 	limits := linkCap()
 	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
-	p, err := newPair(d.Queue(r.Shard), pd, arena, limits, d.env.newRings(d.Device.Attr().RemoteMapper))
+	p, err := newPair(d.Queue(r.Shard), d.works[r.Shard.ID()], pd, arena, limits, d.env.newRings(d.Device.Attr().RemoteMapper))
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
 	}
 	var made *pair
 	err = a.inTurn(func() (err error) {
-		made, err = newPair(ln.Queue, p.pd, p.arena, linkCap(), a.env.newRings(false))
+		made, err = newPair(ln.Queue, nil, p.pd, p.arena, linkCap(), a.env.newRings(false))
 		return err
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -30,29 +29,25 @@ const (
 
 // partner is the queue pair this one sends to: its block, in the peer's memory.
 type partner struct {
+	*blockWords
+	ring []uint64 // two words an entry
+
 	bound  bool
 	gone   bool // was there and is not any more; none of the rest is valid
-	qpn    uint32
-	vector int
-	access verbs.Access
-	rnr    uint8
 	shared bool // its receives are shared: their number is not announced
-
-	prod   *atomic.Uint64
-	cons   *atomic.Uint64
-	posted *atomic.Uint64
-	status *atomic.Uint64
-	want   *atomic.Uint64
-	news   *atomic.Uint64
-	starve *atomic.Uint64
-	ring   []uint64
-	mask   uint64
+	rnr    uint8
+	vector uint16
+	qpn    uint32
+	access verbs.Access
 
 	published uint64 // entries published
 	used      uint64 // receives used up by them
 	consSeen  uint64
 	postSeen  uint64
 }
+
+// mask makes the number of an entry its place in the ring.
+func (r *partner) mask() uint64 { return uint64(len(r.ring))/2 - 1 }
 
 // publishStatus announces what the partner must know of this queue pair:
 // life | why<<8 | min_rnr_timer<<16 | shared receives<<24 | access<<32.
@@ -115,19 +110,16 @@ func (q *qp) bind(dest uint32) error {
 	if e.kind != kindOf(q.typ) {
 		return fmt.Errorf("queue pair %#x of %v is not %v: %w", dest, p, q.typ, verbs.ErrRemoteGone)
 	}
-	if p.rem.word(e.off+blkProd).Load()|p.rem.word(e.off+blkCons).Load() != 0 { // we were reset and it was not
+	blk := p.rem.block(e.off)
+	if blk.prod.Load()|blk.cons.Load() != 0 { // we were reset and it was not
 		return fmt.Errorf("queue pair %#x of %v has been in use: %w", dest, p, verbs.ErrRemoteGone)
 	}
-	claim := p.rem.word(e.off + blkClaim)
-	if !claim.CompareAndSwap(0, uint64(q.num)) && claim.Load() != uint64(q.num) {
+	if !blk.claim.CompareAndSwap(0, uint64(q.num)) && blk.claim.Load() != uint64(q.num) {
 		return fmt.Errorf("queue pair %#x of %v is connected to another one: %w", dest, p, verbs.ErrRemoteGone)
 	}
-	w := func(o uint64) *atomic.Uint64 { return p.rem.word(e.off + o) }
 	q.rem = partner{
-		bound: true, qpn: dest, vector: e.vector,
-		prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus), want: w(blkWant), news: w(blkNews),
-		starve: w(blkStarve),
-		ring:   p.rem.plainWords(e.off+blkRing, 2<<e.log2), mask: 1<<e.log2 - 1,
+		blockWords: blk, ring: p.rem.plainWords(e.off+blkRing, 2<<e.log2),
+		bound: true, qpn: dest, vector: uint16(e.vector),
 	}
 	if q.lookPartner(); q.rem.gone {
 		return fmt.Errorf("queue pair %#x of %v is closed or in ERR: %w", dest, p, verbs.ErrRemoteGone)
@@ -169,7 +161,7 @@ func (q *qp) lookPartner() {
 func (q *qp) tell(news uint64) {
 	if q.rem.bound && q.port != nil && !q.peer.down.Load() {
 		q.rem.news.Or(news)
-		q.port.notify(q.rem.vector, slotOf(q.rem.qpn))
+		q.port.notify(int(q.rem.vector), slotOf(q.rem.qpn))
 	}
 }
 

@@ -1,5 +1,7 @@
 package shm
 
+import "sync/atomic"
+
 // Offsets into a memfd. Both sides compute them from the number of vectors the
 // owner announced, so nothing about the layout is read from shared memory.
 // Words written by different sides are 128 bytes apart: adjacent cache lines
@@ -58,6 +60,21 @@ const (
 	dgSlotSize  = dgHeader + maxDatagram
 	dgSize      = dgRing + dgSlots*dgSlotSize
 )
+
+// blockWords is a queue pair block in front of its ring.
+type blockWords struct {
+	prod   atomic.Uint64
+	_      [blkCons - blkProd - 8]byte
+	cons   atomic.Uint64
+	posted atomic.Uint64
+	status atomic.Uint64
+	starve atomic.Uint64
+	_      [blkWant - blkStarve - 8]byte
+	want   atomic.Uint64
+	claim  atomic.Uint64
+	news   atomic.Uint64
+	_      [blkRing - blkNews - 8]byte
+}
 
 // layout is where the parts of one memfd lie.
 type layout struct {

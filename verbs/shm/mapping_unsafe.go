@@ -43,6 +43,11 @@ func (m *mapping) words(off, n uint64) []atomic.Uint64 {
 	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
+// block is the queue pair block at off, a multiple of 8.
+func (m *mapping) block(off uint64) *blockWords {
+	return (*blockWords)(unsafe.Pointer(unsafe.SliceData(m.b[off&^7:][:blkRing:blkRing])))
+}
+
 // plainWords is the same memory for ordinary stores, which the store of an
 // index publishes; an atomic store costs a locked instruction on amd64.
 func (m *mapping) plainWords(off, n uint64) []uint64 {

@@ -87,7 +87,10 @@ func (q *qp) reset() error {
 	q.state, q.port, q.rem, q.attr = verbs.QPSReset, nil, partner{}, verbs.QPAttr{}
 	q.rq.Reset()
 	q.sq.reset()
-	q.cur.held, q.got, q.inSend, q.starves, q.lastWQE, q.drained = false, 0, false, false, false, true
+	if q.srq != nil {
+		q.cur.held = false
+	}
+	q.got, q.inSend, q.starves, q.lastWQE, q.drained = 0, false, false, false, true
 	q.drops, q.begun, q.inv, q.rnrDeadline = false, false, nil, time.Time{}
 	q.leaveShared()
 	q.useBlock(off)

@@ -82,6 +82,6 @@ func (pt *port) tellClaimant(claim uint64) {
 	if !found {
 		return
 	}
-	pt.peer.rem.word(e.off + blkNews).Or(newsStatus)
+	pt.peer.rem.block(e.off).news.Or(newsStatus)
 	pt.notify(e.vector, slotOf(uint32(claim)))
 }

@@ -23,19 +23,23 @@ type qp struct {
 	peer *Peer
 	vec  *vector
 	port *port // nil until RTR
-	typ  verbs.QPType
-	num  uint32
-	slot uint32
-	gen  uint32
-	log2 uint8
-	cap  verbs.QPCap
-	sig  bool
 	scq  *cq
 	rcq  *cq
 	srq  *srq // nil: receives are in rq
 
+	blk block
+	rem partner
+	rq  workqueue.Receives
+	sq  sendQueue
+
+	num  uint32
+	slot uint32
+	gen  uint32
+	typ  verbs.QPType
+	log2 uint8
+	sig  bool
+
 	state  verbs.QPState
-	attr   verbs.QPAttr
 	closed bool
 	queued bool // in vector.again
 	timed  bool // in vector.timers
@@ -43,22 +47,19 @@ type qp struct {
 	fullR  bool // in rcq.waiters
 	waits  bool // in srq.waiters
 
-	blk block
-	rem partner
-	rq  workqueue.Receives
-	sq  sendQueue
+	inSend  bool // of the message being received
+	drops   bool // UC: the rest of it is dropped
+	starves bool // blk.starve is set
+	lastWQE bool // the event was raised
+	drained bool // no caller waits for the event of SQD
+	begun   bool // the partner has sent something
 
-	// The message being received.
-	cur    shared // its receive, if there is an SRQ
-	got    uint32 // bytes so far
-	inSend bool
-	drops  bool // UC: the rest of it is dropped
+	got uint32       // bytes so far of the message being received
+	cur *shared      // its receive; nil without an SRQ
+	inv *atomic.Bool // LOCAL_INV under way: the peer has seen it
 
-	starves bool         // blkStarve is set
-	lastWQE bool         // the event was raised
-	drained bool         // no caller waits for the event of SQD
-	begun   bool         // the partner has sent something
-	inv     *atomic.Bool // LOCAL_INV under way: the peer has seen it
+	cap  caps
+	attr verbs.QPAttr
 
 	rnrDeadline time.Time
 }
@@ -69,24 +70,29 @@ var (
 	_ verbs.RemoteReader = (*qp)(nil)
 )
 
+// caps is a verbs.QPCap within the limits of the device.
+type caps struct{ sendWR, recvWR, sendSGE, recvSGE, inline uint32 }
+
+func capsOf(c verbs.QPCap) caps {
+	return caps{
+		sendWR: uint32(c.MaxSendWR), recvWR: uint32(c.MaxRecvWR),
+		sendSGE: uint32(c.MaxSendSGE), recvSGE: uint32(c.MaxRecvSGE), inline: uint32(c.MaxInline),
+	}
+}
+
 // block is the own queue pair block. Indexes the peer cannot be trusted with
 // are kept here; shared memory has a copy.
 type block struct {
-	off    uint64
-	prod   *atomic.Uint64
-	cons   *atomic.Uint64
-	posted *atomic.Uint64
-	status *atomic.Uint64
-	want   *atomic.Uint64
-	claim  *atomic.Uint64
-	news   *atomic.Uint64
-	starve *atomic.Uint64
-	ring   []atomic.Uint64 // two words an entry
-	mask   uint64
+	*blockWords
+	ring []atomic.Uint64 // two words an entry
+	off  uint64
 
 	consumed uint64 // entries consumed
 	receives uint64 // receives posted
 }
+
+// mask makes the number of an entry its place in the ring.
+func (b *block) mask() uint64 { return uint64(len(b.ring))/2 - 1 }
 
 func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
@@ -97,15 +103,15 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	if kindOf(attr.Type) == 0 {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
-	caps := attr.Cap
+	room := attr.Cap
 	if attr.SRQ != nil {
-		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0
+		room.MaxRecvWR, room.MaxRecvSGE = 0, 0
 	}
-	if err := limits.Check(caps); err != nil {
+	if err := limits.Check(room); err != nil {
 		return nil, err
 	}
 	q := &qp{
-		peer: p, vec: scq.vec, typ: attr.Type, cap: caps, sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
+		peer: p, vec: scq.vec, typ: attr.Type, cap: capsOf(room), sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
 	}
 	if err := q.initReceives(attr.SRQ); err != nil {
 		return nil, err
@@ -126,16 +132,16 @@ const sharedRing = 128
 
 // initReceives decides where receives come from and how long the ring is.
 func (q *qp) initReceives(from verbs.SRQ) error {
-	entries := q.cap.MaxRecvWR
+	entries := int(q.cap.recvWR)
 	if from != nil {
 		s, ok := from.(*srq)
 		if !ok || s.peer != q.peer || s.vec != q.vec || s.queue.Closed() {
 			return fmt.Errorf("shared receive queue not of the domain and the vector: %w", verbs.ErrInvalid)
 		}
-		q.srq, q.cur.list = s, make([]verbs.SGE, 0, s.queue.Query().MaxSGE)
+		q.srq, q.cur = s, &shared{list: make([]verbs.SGE, 0, s.queue.Query().MaxSGE)}
 		entries = sharedRing
 	}
-	q.rq = workqueue.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+	q.rq = workqueue.NewReceives(int(q.cap.recvWR), int(q.cap.recvSGE))
 	if q.typ == verbs.QPTUD {
 		entries = 0
 	}
@@ -171,12 +177,7 @@ func (q *qp) take() error {
 // useBlock announces the block in the table.
 func (q *qp) useBlock(off uint64) {
 	p := q.peer
-	w := func(o uint64) *atomic.Uint64 { return p.own.word(off + o) }
-	q.blk = block{
-		off: off, prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus),
-		want: w(blkWant), claim: w(blkClaim), news: w(blkNews), starve: w(blkStarve),
-		ring: p.own.words(off+blkRing, 2<<q.log2), mask: 1<<q.log2 - 1,
-	}
+	q.blk = block{blockWords: p.own.block(off), ring: p.own.words(off+blkRing, 2<<q.log2), off: off}
 	q.publishStatus(lifeAlive, verbs.WCSuccess)
 	e := p.own.words(p.ownLayout.qpEntry(q.slot), 2)
 	e[1].Store(off)
@@ -208,9 +209,9 @@ func (q *qp) dropBlock(slot uint32) {
 	p.own.word(p.ownLayout.qpEntry(q.slot)).Store(0)
 	q.publishStatus(lifeDead, verbs.WCSuccess)
 	o := orphan{peer: p, block: reclaimed{off: q.blk.off, size: blockSize(q.log2), log2: q.log2, slot: slot}}
-	if q.sq.stage.off != 0 {
-		o.stage = reclaimed{off: q.sq.stage.off, size: stageSize}
-		q.sq.stage = stage{}
+	if st := q.sq.stage; st != nil {
+		o.stage = reclaimed{off: st.off, size: stageSize}
+		q.sq.stage = nil
 	}
 	switch claim := q.blk.claim.Load(); {
 	case q.rem.bound:

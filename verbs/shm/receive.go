@@ -15,9 +15,9 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("post receive in RESET: %w", verbs.ErrState)
 	case q.srq != nil:
 		return fmt.Errorf("post receive to a queue pair with a shared receive queue: %w", verbs.ErrInvalid)
-	case len(wr.SGList) > q.cap.MaxRecvSGE:
+	case len(wr.SGList) > int(q.cap.recvSGE):
 		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
-	case q.rq.Held() >= uint64(q.cap.MaxRecvWR):
+	case q.rq.Held() >= uint64(q.cap.recvWR):
 		return verbs.ErrQueueFull
 	}
 	starved := q.rq.Empty()
@@ -45,7 +45,7 @@ func (q *qp) announce() {
 // answerWant marks the partner's queue pair if it waits for this one.
 func (q *qp) answerWant() {
 	if q.rem.bound && q.blk.want.Load() != 0 && q.blk.want.Swap(0) != 0 && !q.peer.down.Load() {
-		q.port.notify(q.rem.vector, slotOf(q.rem.qpn))
+		q.port.notify(int(q.rem.vector), slotOf(q.rem.qpn))
 	}
 }
 
@@ -53,7 +53,7 @@ func (q *qp) answerWant() {
 func (q *qp) receive() {
 	b := &q.blk
 	n := b.prod.Load() - b.consumed
-	if n > b.mask+1 {
+	if n > b.mask()+1 {
 		q.peer.violation("more entries published than the ring holds")
 		return
 	}
@@ -65,7 +65,7 @@ func (q *qp) receive() {
 	}
 	before := b.consumed
 	for ; n > 0 && q.state != verbs.QPSErr; n-- {
-		i := (b.consumed & b.mask) * 2
+		i := (b.consumed & b.mask()) * 2
 		if !q.deliver(b.ring[i].Load(), b.ring[i+1].Load()) {
 			break
 		}

@@ -15,7 +15,7 @@ type sendQueue struct {
 	nak     verbs.WCStatus
 	acked   uint64 // entries the partner has consumed, as last seen
 	flushed bool   // one was flushed: none after it succeeds
-	stage   stage
+	stage   *stage // nil until the first SEND
 }
 
 // sendSlot is a posted work request with its progress.
@@ -73,7 +73,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 		return verbs.ErrClosed
 	case q.state < verbs.QPSRTS:
 		return fmt.Errorf("post send in %v: %w", q.state, verbs.ErrState)
-	case q.sq.Held() >= uint64(q.cap.MaxSendWR):
+	case q.sq.Held() >= uint64(q.cap.sendWR):
 		return verbs.ErrQueueFull
 	}
 	n, err := q.checkSend(wr)
@@ -103,11 +103,11 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	if err := q.checkOpcode(wr); err != nil {
 		return 0, err
 	}
-	if wr.Flags&^knownFlags != 0 || len(wr.SGList) > q.cap.MaxSendSGE {
+	if wr.Flags&^knownFlags != 0 || len(wr.SGList) > int(q.cap.sendSGE) {
 		return 0, fmt.Errorf("flags %#x, %d SGEs: %w", uint16(wr.Flags), len(wr.SGList), verbs.ErrInvalid)
 	}
 	if wr.Flags&verbs.SendInline != 0 {
-		if len(wr.Inline) > q.cap.MaxInline || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 || fetches(wr.Opcode) {
+		if len(wr.Inline) > int(q.cap.inline) || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 || fetches(wr.Opcode) {
 			return 0, fmt.Errorf("inline data of %d bytes: %w", len(wr.Inline), verbs.ErrInvalid)
 		}
 		return uint32(len(wr.Inline)), nil

@@ -11,7 +11,7 @@ import (
 // A sender cannot know whether a shared receive will be left for it. It
 // publishes without, and its work request completes when the entry was taken.
 // An entry that finds the queue empty stays in the ring, which blocks the queue
-// pair as RNR does; the word blkStarve tells the sender, whose RNR clock runs
+// pair as RNR does; the word starve tells the sender, whose RNR clock runs
 // while it is set. The queue pair waits here, first come, first served. When
 // the sender gives up or goes away, what is left of it in the ring is discarded:
 // none of it has been acknowledged.
@@ -118,7 +118,7 @@ func (q *qp) receiving() bool {
 
 // sharedReceive makes sure that the queue pair has a receive of its SRQ.
 func (q *qp) sharedReceive() bool {
-	return q.cur.held || q.srq.take(&q.cur)
+	return q.cur.held || q.srq.take(q.cur)
 }
 
 // starve tells the partner whether the next entry waits for a receive.
@@ -138,7 +138,7 @@ func (q *qp) starve(on bool) {
 // that they were taken, and it will not hear it any more.
 func (q *qp) discard() {
 	b := &q.blk
-	if n := b.prod.Load() - b.consumed; n > 0 && n <= b.mask+1 {
+	if n := b.prod.Load() - b.consumed; n > 0 && n <= b.mask()+1 {
 		b.consumed += n
 		b.cons.Store(b.consumed)
 	}

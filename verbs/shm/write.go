@@ -157,14 +157,14 @@ func (q *qp) publish(op uint64, s *sendSlot, second uint64, consumes bool) {
 	if s.flags&verbs.SendSolicited != 0 {
 		op |= entrySolicited
 	}
-	i := (r.published & r.mask) * 2
+	i := (r.published & r.mask()) * 2
 	r.ring[i], r.ring[i+1] = uint64(s.imm)<<32|op, second
 	r.published++
 	if consumes {
 		r.used++
 	}
 	r.prod.Store(r.published)
-	q.port.notify(r.vector, slotOf(r.qpn))
+	q.port.notify(int(r.vector), slotOf(r.qpn))
 }
 
 // ready tells whether an entry can be published now: the ring has room and, if
@@ -183,7 +183,7 @@ func (q *qp) ready(consumes bool) bool {
 		q.rnrDeadline = time.Time{}
 		return true
 	}
-	if consumes && q.rem.bound && q.rem.published-q.rem.consSeen <= q.rem.mask {
+	if consumes && q.rem.bound && q.rem.published-q.rem.consSeen <= q.rem.mask() {
 		q.waitRNR()
 	} else {
 		q.rnrDeadline = time.Time{} // waits for the peer's loop, not for a receive
@@ -201,9 +201,9 @@ func (q *qp) askRoom() bool {
 
 func (q *qp) free(consumes bool) bool {
 	r := &q.rem
-	if r.published-r.consSeen > r.mask {
+	if r.published-r.consSeen > r.mask() {
 		q.seeConsumed()
-		if !r.bound || r.published-r.consSeen > r.mask {
+		if !r.bound || r.published-r.consSeen > r.mask() {
 			return false
 		}
 	}
@@ -285,7 +285,7 @@ func (q *qp) rnrExpired() {
 // send publishes a SEND segment by segment; it finishes when the partner has
 // consumed the last one, since only then it is known to have fitted.
 func (q *qp) send(s *sendSlot) bool {
-	if q.sq.stage.off == 0 && s.length > 0 && !q.allocStage() {
+	if q.sq.stage == nil && s.length > 0 && !q.allocStage() {
 		q.failed(s, verbs.WCLocQPOpErr)
 		return true
 	}
@@ -329,13 +329,13 @@ func (q *qp) allocStage() bool {
 	if err != nil {
 		return false
 	}
-	q.sq.stage = stage{off: off}
+	q.sq.stage = &stage{off: off}
 	return true
 }
 
 // segmentFree tells whether the next staging segment can be overwritten.
 func (q *qp) segmentFree(s *sendSlot) bool {
-	st := &q.sq.stage
+	st := q.sq.stage
 	return s.sent == s.length || q.acknowledged(st.ends[st.next%segments])
 }
 
@@ -345,7 +345,7 @@ func (q *qp) fillSegment(s *sendSlot, n uint32) (uint64, bool) {
 	if n == 0 {
 		return 0, true
 	}
-	st := &q.sq.stage
+	st := q.sq.stage
 	off := st.off + st.next%segments*segmentSize
 	if !q.gather(s, uint64(s.sent), q.peer.own.span(off, uint64(n))) {
 		return 0, false

@@ -13,11 +13,16 @@ type Receives struct {
 	ids     []uint64 // by counter, length mask+1; nil as long as all of them are the same
 	same    uint64   // then it is this
 	mask    uint64
-	sges    []verbs.SGE
-	counts  []uint8
-	perWR   int
+	lists   *lists // nil: receives have no memory
 	head    uint64
 	tail    uint64
+}
+
+// lists are the scatter lists of receives, by counter.
+type lists struct {
+	sges   []verbs.SGE
+	counts []uint8
+	perWR  int
 }
 
 // NewReceives makes a queue for that many receives of that many SGEs.
@@ -26,9 +31,9 @@ func NewReceives(wrs, sges int) Receives {
 		return Receives{}
 	}
 	n := 1 << bits.Len(uint(wrs-1))
-	r := Receives{mask: uint64(n - 1), perWR: sges}
+	r := Receives{mask: uint64(n - 1)}
 	if sges > 0 {
-		r.sges, r.counts = make([]verbs.SGE, n*sges), make([]uint8, n)
+		r.lists = &lists{sges: make([]verbs.SGE, n*sges), counts: make([]uint8, n), perWR: sges}
 	}
 	return r
 }
@@ -46,8 +51,8 @@ func (r *Receives) Held() uint64 { return r.tail - r.Retired }
 func (r *Receives) Push(id uint64, list []verbs.SGE) {
 	i := int(r.tail & r.mask)
 	r.putID(i, id)
-	if r.perWR > 0 {
-		r.counts[i] = uint8(copy(r.sges[i*r.perWR:(i+1)*r.perWR], list))
+	if l := r.lists; l != nil {
+		l.counts[i] = uint8(copy(l.sges[i*l.perWR:(i+1)*l.perWR], list))
 	}
 	r.tail++
 }
@@ -79,11 +84,12 @@ func (r *Receives) ID() uint64 {
 
 // List is the scatter list of the oldest receive, valid until the next Push.
 func (r *Receives) List() []verbs.SGE {
-	if r.perWR == 0 {
+	l := r.lists
+	if l == nil {
 		return nil
 	}
 	i := int(r.head & r.mask)
-	return r.sges[i*r.perWR:][:r.counts[i]]
+	return l.sges[i*l.perWR:][:l.counts[i]]
 }
 
 // Take removes the oldest receive and returns how many were ever taken: what
@@ -95,7 +101,11 @@ func (r *Receives) Take() uint64 {
 
 // Resize makes room for that many receives, at least those posted.
 func (r *Receives) Resize(wrs int) {
-	n := NewReceives(wrs, r.perWR)
+	sges := 0
+	if r.lists != nil {
+		sges = r.lists.perWR
+	}
+	n := NewReceives(wrs, sges)
 	n.head, n.tail, n.Retired = r.head, r.head, r.Retired
 	for ; !r.Empty(); r.Take() {
 		n.Push(r.ID(), r.List())

@@ -1,7 +1,7 @@
 package workqueue
 
 // firstSends is the length of a ring that holds its first work request.
-const firstSends = 2
+const firstSends = 1
 
 // Sends holds the work requests that have not completed yet. They complete in order;
 // the counters only grow: Retired <= Done <= posted.

@@ -2,7 +2,6 @@ package netstack
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
@@ -20,8 +19,6 @@ const ackTick = 4 * time.Millisecond
 // which are one segment each, half of all packets would be that. The third segment
 // of an adopted connection waits as well: the PROPOSAL is right behind it.
 type heldACK struct {
-	quick atomic.Bool // nothing waits: bulk data, or a packet of another flow
-
 	mu    sync.Mutex // guards everything below
 	pkt   *stack.PacketBuffer
 	out   uint32 // the acknowledgement number that was last let out
@@ -38,8 +35,8 @@ const heldBytes = 1024
 // hold reports whether the outbound segment t in packet p stays here for a while,
 // and fresh whether the flow is to be put on the list. Everything else that leaves
 // takes the place of what is held; so does a later acknowledgement, which waits in
-// its place, until there is too much of it.
-func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP) (held, fresh bool) {
+// its place, until there is too much of it. quick: none waits.
+func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP, quick bool) (held, fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropLocked()
@@ -54,7 +51,7 @@ func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP) (held, fresh bool) {
 	if news {
 		a.last = ack
 	}
-	if !news || ack-a.out > heldBytes || a.over || a.quick.Load() || !bareACK(p, t) {
+	if !news || ack-a.out > heldBytes || a.over || quick || !bareACK(p, t) {
 		a.out = a.last
 		return false, false
 	}
@@ -152,7 +149,11 @@ func (s *Stack) letOut(f *flow) {
 	if c := f.conn.Load(); c != nil {
 		c.letOut()
 	}
-	switch p := f.acks.take(); {
+	g := f.grown.Load()
+	if g == nil {
+		return
+	}
+	switch p := g.acks.take(); {
 	case p == nil:
 	case f.alive():
 		s.count.acksLate.Add(1)
@@ -164,7 +165,7 @@ func (s *Stack) letOut(f *flow) {
 
 // quickACK lets what is held out, and everything from here on at once.
 func (s *Stack) quickACK(f *flow) {
-	if !f.acks.quick.Swap(true) && s.hold() {
+	if !f.quick.Swap(true) && s.hold() {
 		defer s.release()
 		s.letOut(f)
 	}

@@ -33,10 +33,11 @@ func outboundPacket(size int) *stack.PacketBuffer {
 // flow is what the leak check at the end of the tests sees.
 func TestHeldACK(t *testing.T) {
 	var a heldACK
+	quick := false
 	hold := func(size int, header []byte) (held, fresh bool) {
 		p := outboundPacket(size)
 		defer p.DecRef()
-		return a.hold(p, header)
+		return a.hold(p, header, quick)
 	}
 	check := func(wantHeld, wantFresh bool, size int, header []byte) {
 		t.Helper()
@@ -66,10 +67,10 @@ func TestHeldACK(t *testing.T) {
 	check(true, true, 0, tcpHeader(packet.FlagACK, 800))
 	require.Nil(t, (&heldACK{}).take())
 
-	a.quick.Store(true)
+	quick = true
 	check(false, false, 0, tcpHeader(packet.FlagACK, 900))
 	require.Nil(t, a.pkt)
-	a.quick.Store(false)
+	quick = false
 	check(true, false, 0, tcpHeader(packet.FlagACK, 1000))
 	a.drop()
 	require.Nil(t, a.pkt)
@@ -86,12 +87,14 @@ func TestBuriedFlowHoldsNothing(t *testing.T) {
 		require.NoError(t, w.srv.flows.put(f, w.srv.cfg.Limits))
 		f.state.Store(state)
 		p := outboundPacket(0)
-		held, _ := f.acks.hold(p, tcpHeader(packet.FlagACK, 100))
+		g := &grown{}
+		f.grow(g)
+		held, _ := g.acks.hold(p, tcpHeader(packet.FlagACK, 100), false)
 		p.DecRef()
 		require.True(t, held)
 		require.True(t, w.srv.bury(f, state))
 		require.False(t, w.srv.bury(f, state))
-		require.Nil(t, f.acks.pkt)
+		require.Nil(t, g.acks.pkt)
 		require.False(t, f.alive())
 	}
 }

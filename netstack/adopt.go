@@ -109,7 +109,6 @@ func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.PeerMSS()))
-	f.fitting.path.V6 = synack[0]>>4 == 6
 	f.awaited.Store(u.Seq() + 1)
 	return f, nil
 }

@@ -5,8 +5,11 @@ import "time"
 // Read reads what is there: at least one byte, io.EOF after the peer's FIN,
 // ErrWouldBlock, or the error that ended the connection, which stays.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.mini.plain.Load() || len(p) == 0 {
+	switch {
+	case c.mini.plain.Load():
 		return c.whole.Read(p)
+	case len(p) == 0:
+		return 0, nil
 	}
 	return c.readMini(p)
 }
@@ -14,8 +17,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 // Write queues as much of p as the send buffer takes; ErrWouldBlock if that is
 // nothing. p is copied.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.mini.plain.Load() || len(p) == 0 {
+	switch {
+	case c.mini.plain.Load():
 		return c.whole.Write(p)
+	case len(p) == 0:
+		return 0, nil
 	}
 	return c.writeMini(p)
 }

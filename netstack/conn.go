@@ -15,32 +15,30 @@ import (
 // and Forget (further calls are harmless).
 type Conn struct {
 	mini  mini
-	whole stream // of the endpoint, in phase legWhole
-	wq    *waiter.Queue
+	whole *stream // of the endpoint, in phase legWhole
 
 	s      *Stack
 	f      *flow
-	tuple  Tuple
 	synRTT time.Duration
 
 	notify  notifier
 	asking  asking
 	closing atomic.Bool // Close was called: leave the table when gVisor is done
 	ended   atomic.Bool
-	left    chan struct{} // see flow.leaving
 }
 
 // newConn makes the connection of f, with the endpoint that moves its bytes, if there is one.
 func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
-	c := &Conn{whole: stream{ep: ep, wq: f.wq}, wq: f.wq, s: s, f: f, tuple: f.key.tuple(), left: make(chan struct{})}
+	c := &Conn{s: s, f: f}
 	if ep != nil {
+		c.whole = &stream{ep: ep, wq: f.wq}
 		ep.SocketOptions().SetDelayOption(false)
 		c.mini.phase.Store(legWhole)
 		c.mini.plain.Store(true)
 	}
 	c.notify.entry = waiter.NewFunctionEntry(
 		waiter.ReadableEvents|waiter.WritableEvents|waiter.EventHUp|waiter.EventErr, c.event)
-	c.wq.EventRegister(&c.notify.entry)
+	c.f.wq.EventRegister(&c.notify.entry)
 	return c
 }
 
@@ -63,13 +61,13 @@ func (c *Conn) SetNotify(fn func()) {
 }
 
 // Tuple names the connection.
-func (c *Conn) Tuple() Tuple { return c.tuple }
+func (c *Conn) Tuple() Tuple { return c.f.key.tuple() }
 
 // LocalAddr is the address of the local application.
-func (c *Conn) LocalAddr() netip.AddrPort { return c.tuple.Local }
+func (c *Conn) LocalAddr() netip.AddrPort { return c.f.key.tuple().Local }
 
 // RemoteAddr is the address of the remote application.
-func (c *Conn) RemoteAddr() netip.AddrPort { return c.tuple.Remote }
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.f.key.tuple().Remote }
 
 // Server reports whether the connection was accepted, not adopted.
 func (c *Conn) Server() bool { return c.f.server }
@@ -143,7 +141,7 @@ func (f *flow) inTimeWait() bool {
 // Abort resets the connection. What is unread or unsent is lost; the tuple
 // lingers as dead.
 func (c *Conn) Abort() {
-	c.f.leaving.Store(&c.left)
+	c.f.leave()
 	if c.ended.Swap(true) {
 		return
 	}
@@ -156,7 +154,7 @@ func (c *Conn) Abort() {
 
 // Forget ends the connection without a packet; the tuple lingers as dead.
 func (c *Conn) Forget() {
-	c.f.leaving.Store(&c.left)
+	c.f.leave()
 	if c.ended.Swap(true) {
 		return
 	}

@@ -52,13 +52,13 @@ func sinceStart(clock tcpip.Clock) time.Duration {
 
 // fit cuts what outbound decided about the segment of p with wire headers ip and
 // t, of a flow that had sent everything before sent.
-func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent uint32, repl []*stack.PacketBuffer, keep bool) ([]*stack.PacketBuffer, bool) {
+func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent uint32, repl []*stack.PacketBuffer, keep bool) ([]*stack.PacketBuffer, bool) {
 	n := p.Data().Size()
 	if n == 0 || !keep && len(repl) == 0 {
 		return repl, keep
 	}
 	g := pathsize.Outgoing{Seq: t.Seq(), End: t.Seq() + uint32(n), Sent: sent}
-	if g.Fresh() && !f.fitting.limited.Load() {
+	if g.Fresh() && !x.limited.Load() {
 		return repl, keep
 	}
 	g.Una, g.Now = f.una.Load(), sinceStart(m.s.clock)
@@ -67,7 +67,7 @@ func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent
 		g.Whole = min(g.Whole, g.Headers+int(p.GSOOptions.MSS))
 	}
 	g.Size = g.Headers + n
-	c := f.fitting.send(g)
+	c := x.send(g)
 	if c.Hole {
 		m.s.count.blackHoles.Add(1)
 	}

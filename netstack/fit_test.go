@@ -96,18 +96,18 @@ func TestBlackHoleGrowsBack(t *testing.T) {
 	h := w.dig(1410)
 	c, s := w.connect(false)
 	transfer(t, c, s, 100000)
-	require.True(t, c.f.fitting.limited.Load())
+	require.True(t, c.f.grown.Load().fitting.limited.Load())
 	within(t, "the largest that passes", func() bool {
 		transfer(t, c, s, 100000)
 		return h.largest.Load() == 1400
 	})
 	h.bytes.Store(1500)
 	within(t, "whole", func() bool {
-		c.f.fitting.mu.Lock()
-		c.f.fitting.ahead += time.Hour
-		c.f.fitting.mu.Unlock()
+		c.f.grown.Load().fitting.mu.Lock()
+		c.f.grown.Load().fitting.ahead += time.Hour
+		c.f.grown.Load().fitting.mu.Unlock()
 		transfer(t, c, s, 100000)
-		return !c.f.fitting.limited.Load()
+		return !c.f.grown.Load().fitting.limited.Load()
 	})
 }
 
@@ -123,7 +123,7 @@ func TestBlackHoleWasPartition(t *testing.T) {
 	defer cancel()
 	_, err := c.WriteContext(ctx, make([]byte, 50000))
 	require.NoError(t, err)
-	within(t, "taken for a hole", c.f.fitting.limited.Load)
+	within(t, "taken for a hole", c.f.grown.Load().fitting.limited.Load)
 	h.bytes.Store(1500)
 	buf := make([]byte, 50000)
 	for left := len(buf); left > 0; {
@@ -133,7 +133,7 @@ func TestBlackHoleWasPartition(t *testing.T) {
 	}
 	within(t, "whole", func() bool {
 		transfer(t, c, s, 100000)
-		return !c.f.fitting.limited.Load()
+		return !c.f.grown.Load().fitting.limited.Load()
 	})
 }
 

@@ -10,9 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/smcgw/smcgw/netstack/cookie"
-	"github.com/smcgw/smcgw/netstack/internal/paws"
-	"github.com/smcgw/smcgw/netstack/internal/reorder"
-	"github.com/smcgw/smcgw/netstack/internal/seqmap"
+	"github.com/smcgw/smcgw/netstack/internal/strange"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -56,22 +54,24 @@ type flow struct {
 	// unacknowledged and the next sequence number of ours, on the wire.
 	una, sent atomic.Uint32
 	// awaited is the next sequence number of the peer, as we told it.
-	awaited     atomic.Uint32
-	strangeACKs strangeACKs
+	awaited atomic.Uint32
+	strange strange.ACKs
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 
-	wq      *waiter.Queue
-	rtt     time.Duration // of the handshake, as the owner knows it
-	origin  seqmap.Origin // of the endpoint, if the flow has begun without
-	numbers seqmap.Map    // likewise: between the wire and the endpoint
-	acks    heldACK
-	ahead   reorder.Queue // what gVisor keeps behind a gap
-	stamps  paws.Guard    // of the peer, where gVisor moves the bytes
-	fitting fitting
+	wq    *waiter.Queue
+	rtt   time.Duration // of the handshake, as the owner knows it
+	quick atomic.Bool   // no acknowledgement waits: bulk data, or a packet of another flow
+	grown atomic.Pointer[grown]
 
 	adopt *adoption // client only
 	serve *serving  // server only
+}
+
+// leave says that a connection is about to let go.
+func (f *flow) leave() {
+	left := make(chan struct{})
+	f.leaving.CompareAndSwap(nil, &left)
 }
 
 // challenged is a SYN that was left to the endpoint to answer.

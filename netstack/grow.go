@@ -40,7 +40,7 @@ func (c *Conn) grow(n minisock.Numbers) {
 		err = c.handOver(ep)
 	}
 	if err != nil {
-		c.s.cfg.Logger.Debug("wire leg without endpoint", "tuple", c.tuple, "error", err)
+		c.s.cfg.Logger.Debug("wire leg without endpoint", "tuple", c.f.key.tuple(), "error", err)
 		c.ungrown(ep)
 	}
 	m := &c.mini
@@ -49,9 +49,9 @@ func (c *Conn) grow(n minisock.Numbers) {
 	leaving := m.leaving
 	m.mu.Unlock()
 	if leaving {
-		close(c.left)
+		close(*c.f.leaving.Load())
 	}
-	c.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
+	c.f.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
 }
 
 // ungrown ends a connection that has no endpoint.
@@ -74,19 +74,21 @@ func (c *Conn) ungrown(ep tcpip.Endpoint) {
 // lead returns the endpoint when it is established.
 func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s, f := c.s, c.f
-	local, proto := fullAddress(c.tuple.Local)
-	remote, _ := fullAddress(c.tuple.Remote)
-	f.origin = seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}
+	tuple := f.key.tuple()
+	local, proto := fullAddress(tuple.Local)
+	remote, _ := fullAddress(tuple.Remote)
+	g := &grown{origin: seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}}
 	if f.peer().TS {
-		f.stamps.Begin(n.Recent)
+		g.stamps.Begin(n.Recent)
 	}
-	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.wq)
+	f.grow(g)
+	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.f.wq)
 	if terr != nil {
 		return nil, mapError(terr)
 	}
 	entry, changed := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
-	c.wq.EventRegister(&entry)
-	defer c.wq.EventUnregister(&entry)
+	c.f.wq.EventRegister(&entry)
+	defer c.f.wq.EventUnregister(&entry)
 	// The kernel gives one local port to connections with different peers.
 	ep.SocketOptions().SetReuseAddress(true)
 	ep.SocketOptions().SetDelayOption(false)
@@ -98,10 +100,10 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	if _, started := terr.(*tcpip.ErrConnectStarted); !started {
 		return ep, fmt.Errorf("connect: %w", mapError(terr))
 	}
-	if !f.numbers.Ready() {
+	if !g.numbers.Ready() {
 		return ep, errNoEndpoint // no SYN: the flow has ended meanwhile
 	}
-	s.inject(c.answer(n))
+	s.inject(c.answer(&g.numbers, n))
 	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing in it waits for the network
 	defer late.Stop()
 	for state := tcp.EndpointState(ep.State()); state != tcp.StateEstablished; state = tcp.EndpointState(ep.State()) {
@@ -119,12 +121,12 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 
 // answer makes the SYN-ACK for gVisor's SYN, in gVisor's numbers. Its echoed timestamp is as old as the round
 // trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
-func (c *Conn) answer(n minisock.Numbers) []byte {
-	x, o := &c.f.numbers, c.f.peer()
+func (c *Conn) answer(x *seqmap.Map, n minisock.Numbers) []byte {
+	tuple, o := c.f.key.tuple(), c.f.peer()
 	o.MSS = uint16(c.f.segMax.Load() - packet.TCPMinLen) // what the path has said since included
 	o.TSVal, o.TSEcr = n.Recent.Value, x.Echo(uint32(c.f.roundTrip().Milliseconds()))
 	return packet.Segment{
-		Src: c.tuple.Remote, Dst: c.tuple.Local, Seq: n.Ack - 1, Ack: x.Acked(n.Seq),
+		Src: tuple.Remote, Dst: tuple.Local, Seq: n.Ack - 1, Ack: x.Acked(n.Seq),
 		Flags: packet.FlagSYN | packet.FlagACK, Window: uint16(min(n.Window, 0xffff)), Options: o.Append(nil),
 	}.Append(nil)
 }
@@ -137,7 +139,7 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	if m.sock == nil || m.broken.Load() != nil {
 		return errNoEndpoint // the owner has ended it
 	}
-	c.whole.ep = ep
+	c.whole = &stream{ep: ep, wq: c.f.wq}
 	written := m.sock.Numbers(0).Written
 	if n, err := c.whole.Write(written); n < len(written) {
 		return fmt.Errorf("write again: %w", err)
@@ -148,7 +150,7 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 		return fmt.Errorf("keepalive: %w", err)
 	}
 	for _, fn := range m.wanted {
-		_ = fn(&c.whole) // as the owner does
+		_ = fn(c.whole) // as the owner does
 	}
 	if m.timer != nil {
 		m.timer.Stop()

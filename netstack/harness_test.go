@@ -262,7 +262,7 @@ func (w *world) onSYNACK(sa SYNACK) {
 
 // ReadContext is Read, waiting until there is something or ctx ends.
 func (c *Conn) ReadContext(ctx context.Context, p []byte) (int, error) {
-	n, err := c.whole.blocking(waiter.ReadableEvents, ctx.Done(), func() (int, error) { return c.Read(p) })
+	n, err := (&stream{wq: c.f.wq}).blocking(waiter.ReadableEvents, ctx.Done(), func() (int, error) { return c.Read(p) })
 	if errors.Is(err, errInterrupted) {
 		err = context.Cause(ctx)
 	}
@@ -271,7 +271,7 @@ func (c *Conn) ReadContext(ctx context.Context, p []byte) (int, error) {
 
 // WriteContext writes all of p unless the connection or ctx ends.
 func (c *Conn) WriteContext(ctx context.Context, p []byte) (int, error) {
-	n, err := c.whole.writeAll(p, ctx.Done(), c.Write)
+	n, err := (&stream{wq: c.f.wq}).writeAll(p, ctx.Done(), c.Write)
 	if errors.Is(err, errInterrupted) {
 		err = context.Cause(ctx)
 	}

@@ -54,7 +54,7 @@ type mini struct {
 	listed  bool                    // the flow is on a list of ackHolder
 	wanted  []func(s *stream) error // what the owner has asked of the endpoint
 	growing bool                    // Conn.grow runs
-	leaving bool                    // Conn.left is closed behind it
+	leaving bool                    // flow.leaving is closed behind it
 }
 
 // waitingMost bounds the packets that wait for an endpoint; it takes microseconds.
@@ -223,7 +223,7 @@ func (c *Conn) expired() {
 	m.mu.Unlock()
 	c.owe(owes)
 	if over {
-		c.wq.Notify(waiter.EventErr | waiter.ReadableEvents)
+		c.f.wq.Notify(waiter.EventErr | waiter.ReadableEvents)
 	}
 }
 
@@ -270,7 +270,7 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 	owes := c.settleLocked(now)
 	m.mu.Unlock()
 	c.owe(owes)
-	c.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
+	c.f.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
 	return true
 }
 
@@ -286,12 +286,12 @@ func (m *mini) waitLocked(pkt *stack.PacketBuffer) {
 func (c *Conn) want(fn func(s *stream) error) error {
 	m := &c.mini
 	if m.plain.Load() {
-		return fn(&c.whole)
+		return fn(c.whole)
 	}
 	m.mu.Lock()
 	if m.phase.Load() == legWhole {
 		m.mu.Unlock()
-		return fn(&c.whole)
+		return fn(c.whole)
 	}
 	defer m.mu.Unlock()
 	if m.broken.Load() == nil {
@@ -360,9 +360,9 @@ func (c *Conn) leave() {
 	growing := m.growing
 	m.mu.Unlock()
 	if growing {
-		c.wq.Notify(waiter.EventErr) // Conn.lead need not wait
+		c.f.wq.Notify(waiter.EventErr) // Conn.lead need not wait
 	} else {
-		close(c.left)
+		close(*c.f.leaving.Load())
 	}
 }
 

@@ -263,7 +263,7 @@ func TestProvedBehindReset(t *testing.T) {
 	b.prove(1, 100, packet.RoleConfirm, "first")
 	c := b.provedConn()
 	// An Abort whose reset has left, and no more.
-	c.f.leaving.Store(&c.left)
+	c.f.leave()
 	require.False(t, c.ended.Swap(true))
 	b.prove(1, 50_000, packet.RoleConfirm, "second")
 	time.Sleep(20 * time.Millisecond)

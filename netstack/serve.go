@@ -63,7 +63,10 @@ func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o packet.TCPOptions) {
 	if !s.cfg.Handler.OfferedSYN(syn) || !s.hold() {
 		return
 	}
-	f := s.newServerFlow(k, syn, syn.Raw, o)
+	f, g := s.newServerFlow(k, syn, syn.Raw, o), &grown{}
+	if f.grow(g); o.TS {
+		g.stamps.Begin(paws.Recent{Value: o.TSVal, At: sinceStart(s.clock)})
+	}
 	if done := s.replace(old); done != nil {
 		go s.handshakeAfter(done, f, syn, syn.Raw) // bounded by the flows that are half open
 		return
@@ -79,10 +82,6 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o packet.TCPOptio
 	}
 	f.awaited.Store(syn.ISN + 1)
 	f.segMax.Store(s.segMax(raw, o.PeerMSS()))
-	f.fitting.path.V6 = raw[0]>>4 == 6
-	if o.TS {
-		f.stamps.Begin(paws.Recent{Value: o.TSVal, At: sinceStart(s.clock)})
-	}
 	return f
 }
 

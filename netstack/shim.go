@@ -102,17 +102,22 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 		m.s.count.swallowed.Add(1)
 		return nil, false
 	}
+	g := f.grown.Load()
+	if g == nil { // of the connection before on the tuple
+		m.s.count.swallowed.Add(1)
+		return nil, false
+	}
 	sent := f.sent.Load()
 	if f.server {
-		repl, keep = m.outServer(f, p, ip, t)
+		repl, keep = m.outServer(f, g, p, ip, t)
 	} else {
-		repl, keep = m.outClient(f, p, ip, t)
+		repl, keep = m.outClient(f, g, p, ip, t)
 	}
-	repl, keep = m.fit(f, p, ip, t, sent, repl, keep)
+	repl, keep = m.fit(f, &g.fitting, p, ip, t, sent, repl, keep)
 	switch {
 	case keep:
-		return nil, !m.held(f, p, t)
-	case len(repl) == 1 && m.held(f, repl[0], repl[0].TransportHeader().Slice()):
+		return nil, !m.held(f, g, p, t)
+	case len(repl) == 1 && m.held(f, g, repl[0], repl[0].TransportHeader().Slice()):
 		repl[0].DecRef()
 		return nil, false
 	}
@@ -120,8 +125,8 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 }
 
 // held keeps an acknowledgement back that something else will take along.
-func (m *shim) held(f *flow, p *stack.PacketBuffer, t packet.TCP) bool {
-	held, fresh := f.acks.hold(p, t)
+func (m *shim) held(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) bool {
+	held, fresh := g.acks.hold(p, t, f.quick.Load())
 	if held {
 		m.s.count.acksHeld.Add(1)
 	}
@@ -133,26 +138,26 @@ func (m *shim) held(f *flow, p *stack.PacketBuffer, t packet.TCP) bool {
 
 // outServer adds the accept to the SYN-ACK, or swallows it where one was sent for us;
 // then the rest is translated, else it is plain.
-func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
+func (m *shim) outServer(f *flow, g *grown, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	if t.Flags()&packet.FlagSYN == 0 {
 		if f.refuses(t) {
 			m.s.count.swallowed.Add(1)
 			return nil, false
 		}
 		if f.serve.proof != nil {
-			if !f.numbers.Ready() {
+			if !g.numbers.Ready() {
 				m.s.count.swallowed.Add(1)
 				return nil, false
 			}
-			f.numbers.Out(t, !link.Offloaded(p))
-			f.numbers.Sent(sequenceEnd(p, t))
+			g.numbers.Out(t, !link.Offloaded(p))
+			g.numbers.Sent(sequenceEnd(p, t))
 		}
 		f.noteSent(sequenceEnd(p, t))
-		m.told(f, t)
+		m.told(f, g, t)
 		return nil, true
 	}
 	if v := f.serve; v.proof != nil {
-		f.numbers.Begin(t, f.origin, f.scale())
+		g.numbers.Begin(t, g.origin, f.scale())
 		return nil, false
 	}
 	f.una.Store(t.Seq())
@@ -167,19 +172,19 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 }
 
 // outClient swallows gVisor's own SYN and translates everything else.
-func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
+func (m *shim) outClient(f *flow, g *grown, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	a := f.adopt
 	if t.Flags()&packet.FlagSYN != 0 {
-		f.numbers.Begin(t, f.origin, f.scale())
+		g.numbers.Begin(t, g.origin, f.scale())
 		return nil, false
 	}
-	if !f.numbers.Ready() {
+	if !g.numbers.Ready() {
 		return nil, false
 	}
-	f.numbers.Out(t, !link.Offloaded(p))
-	f.numbers.Sent(sequenceEnd(p, t))
+	g.numbers.Out(t, !link.Offloaded(p))
+	g.numbers.Sent(sequenceEnd(p, t))
 	f.noteSent(sequenceEnd(p, t))
-	m.told(f, t)
+	m.told(f, g, t)
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {
 		return nil, true
 	}
@@ -187,10 +192,10 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 }
 
 // told notes what a segment of gVisor tells the peer of what has come.
-func (m *shim) told(f *flow, t packet.TCP) {
+func (m *shim) told(f *flow, g *grown, t packet.TCP) {
 	if t.Flags()&packet.FlagACK != 0 {
 		f.awaited.Store(t.Ack())
-		f.ahead.Acked(&m.s.reorder, t.Ack(), selective(t))
+		g.ahead.Acked(&m.s.reorder, t.Ack(), selective(t))
 	}
 }
 
@@ -275,7 +280,7 @@ func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 	if t.Flags()&packet.FlagACK != 0 {
 		ack := t.Ack()
 		m.s.heard(f, ack)
-		f.fitting.acked(ack, m.s.clock)
+		f.acked(m.s, ack)
 		if packet.After(ack, f.isn+1) && !packet.After(ack, f.sent.Load()) {
 			a.confirmed.Store(true)
 		}
@@ -296,28 +301,28 @@ func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 
 // translated gives a segment to gVisor, in its numbers, if there is room for what it would have to keep.
 func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
-	n := uint32(p.Total - len(p.Header) - len(t))
-	m.refuseOld(f, t, n, pkt)
-	g := reorder.Segment{Seq: t.Seq(), End: t.Seq() + n, Cost: link.Held(pkt)}
-	if n > 0 && !f.ahead.Take(&m.s.reorder, g, f.awaited.Load(), f.acks.quick.Load()) {
+	g, n := f.grown.Load(), uint32(p.Total-len(p.Header)-len(t))
+	m.refuseOld(f, &g.stamps, t, n, pkt)
+	seg := reorder.Segment{Seq: t.Seq(), End: t.Seq() + n, Cost: link.Held(pkt)}
+	if n > 0 && !g.ahead.Take(&m.s.reorder, seg, f.awaited.Load(), f.quick.Load()) {
 		m.s.count.reorderDropped.Add(1)
 		return
 	}
-	if f.numbers.Ready() {
-		f.numbers.In(t)
+	if g.numbers.Ready() {
+		g.numbers.In(t)
 	}
 	m.up(p, pkt)
 }
 
 // refuseOld makes an old duplicate with n bytes, which gVisor would take, one of bytes that have come: gVisor drops it, and
 // acknowledges.
-func (m *shim) refuseOld(f *flow, t packet.TCP, n uint32, pkt *stack.PacketBuffer) {
+func (m *shim) refuseOld(f *flow, stamps *paws.Guard, t packet.TCP, n uint32, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
 	if !o.TS || t.Flags()&(packet.FlagSYN|packet.FlagRST) != 0 {
 		return
 	}
 	s := paws.Segment{Seq: t.Seq(), End: t.Seq() + n, Acked: f.awaited.Load(), Stamp: o.TSVal, Now: sinceStart(m.s.clock)}
-	if !f.stamps.Takes(s) {
+	if !stamps.Takes(s) {
 		m.s.count.oldStamps.Add(1)
 		t.SetFlags(t.Flags() &^ packet.FlagFIN)
 		t.SetSeq(s.Acked - n - 1)
@@ -342,13 +347,13 @@ func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.Packe
 		return
 	}
 	if f.plausible(t.Ack()) {
-		f.strangeACKs.heard()
+		f.strange.Heard()
 		return
 	}
 	if t.Flags()&packet.FlagFIN != 0 || p.Total > len(p.Header)+len(t) {
 		return
 	}
-	gone, ask := f.strangeACKs.strange(sinceStart(m.s.clock).Nanoseconds())
+	gone, ask := f.strange.Strange(sinceStart(m.s.clock), askFor)
 	switch {
 	case gone:
 		m.s.count.strangers.Add(1)
@@ -372,7 +377,7 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 	}
 	if t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagACK {
 		m.s.heard(f, t.Ack())
-		f.fitting.acked(t.Ack(), m.s.clock)
+		f.acked(m.s, t.Ack())
 		m.s.noteConfirm(f, t)
 	}
 	m.to(f, p, t, pkt)

@@ -190,8 +190,10 @@ func (s *Stack) bury(f *flow, from flowState) bool {
 		return false
 	}
 	f.conn.Store(nil)
-	f.acks.drop()
-	f.ahead.End(&s.reorder)
+	if g := f.grown.Load(); g != nil { // one that comes later gets nothing through the shim
+		g.acks.drop()
+		g.ahead.End(&s.reorder)
+	}
 	s.flows.bury(f)
 	return true
 }

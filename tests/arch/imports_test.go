@@ -65,6 +65,7 @@ var allowed = map[string][]string{
 	"netstack/internal/paws":      {"packet"},
 	"netstack/internal/reorder":   {"packet"},
 	"netstack/internal/seqmap":    {"packet"},
+	"netstack/internal/strange":   {},
 	"netstack/minisock":           {"netstack/internal/paws", "packet"},
 	"negotiate":                   {"negotiate/internal/clc"},
 	"negotiate/internal/clc":      {},

@@ -1,0 +1,30 @@
+package netstack
+
+import (
+	"github.com/smcgw/smcgw/netstack/internal/paws"
+	"github.com/smcgw/smcgw/netstack/internal/reorder"
+	"github.com/smcgw/smcgw/netstack/internal/seqmap"
+)
+
+// grown is what a flow needs whose bytes gVisor moves: from its SYN on if that goes to gVisor, else from Conn.lead on, and
+// before gVisor knows of it. Most wire legs never do.
+type grown struct {
+	origin  seqmap.Origin // of the endpoint, if the flow has begun without
+	numbers seqmap.Map    // likewise: between the wire and the endpoint
+	acks    heldACK
+	ahead   reorder.Queue // what gVisor keeps behind a gap
+	stamps  paws.Guard    // of the peer
+	fitting fitting
+}
+
+func (f *flow) grow(g *grown) {
+	g.fitting.path.V6 = f.key.v6
+	f.grown.Store(g)
+}
+
+// acked notes an acknowledgement of the peer.
+func (f *flow) acked(s *Stack, ack uint32) {
+	if g := f.grown.Load(); g != nil {
+		g.fitting.acked(ack, s.clock)
+	}
+}

@@ -122,7 +122,7 @@ func (a *Arena) take(class, n int) (*Region, error) {
 			offset := s.free[last]
 			s.free = s.free[:last]
 			a.countLocked(class, 1)
-			return newRegion(a, s, offset, n), nil
+			return newRegion(s, offset, n), nil
 		}
 	}
 	return nil, nil

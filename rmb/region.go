@@ -13,7 +13,6 @@ type Region struct {
 	addr       uint64
 	lkey, rkey uint32
 
-	arena  *Arena
 	slab   *slab
 	offset int
 	own    verbs.MR // the registration of this region alone; nil: that of the slab
@@ -22,11 +21,11 @@ type Region struct {
 	freed, quarantined bool
 }
 
-func newRegion(a *Arena, s *slab, offset, n int) *Region {
+func newRegion(s *slab, offset, n int) *Region {
 	return &Region{
 		buf:  s.mr.Bytes()[offset : offset+n : offset+n],
 		addr: s.mr.Addr() + uint64(offset), lkey: s.mr.LKey(), rkey: s.mr.RKey(),
-		arena: a, slab: s, offset: offset,
+		slab: s, offset: offset,
 	}
 }
 
@@ -55,7 +54,7 @@ func (r *Region) RKey() uint32 { return r.rkey }
 // Quarantine marks the region as given up by its owner while its peer may still write to it. It stays reserved, and
 // counts against quota and limit, until Free.
 func (r *Region) Quarantine() {
-	p := r.arena.pool
+	p := r.slab.arena.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !r.freed && !r.quarantined {
@@ -68,7 +67,7 @@ func (r *Region) Quarantine() {
 // the peer has stopped writing. Free is idempotent. Bytes whose key does not end are no other connection's: they stay
 // reserved for good.
 func (r *Region) Free() error {
-	a := r.arena
+	a := r.slab.arena
 	a.pool.mu.Lock()
 	if r.freed {
 		a.pool.mu.Unlock()

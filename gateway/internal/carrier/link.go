@@ -127,15 +127,15 @@ type Link struct {
 	queue   *loop.Queue // of its device on its shard
 	phase   linkPhase
 
-	joining bool       // a goroutine connects it, beside the shard
-	early   []verbs.WC // that have come meanwhile: at most one for each receive
-	rings   ringPlan
-	fitting bool   // memory for another ring is on its way
-	reap    func() // after a region was freed that may have been the peer's last; nil: nothing to do
+	joining  bool // a goroutine connects it, beside the shard
+	fitting  bool // memory for another ring is on its way
+	isProved bool
+	early    []verbs.WC // that have come while it was joining: at most one for each receive
+	rings    ringPlan
+	reap     func() // after a region was freed that may have been the peer's last; nil: nothing to do
 
 	probeLen int // the proof: one full path MTU
 	seed     uint64
-	isProved bool
 }
 
 // linkPhase is where a link stands.

@@ -34,7 +34,7 @@ func newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena *rmb.Arena,
 	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}
-	ep, err := rsocket.NewEndpoint(qp, arena, rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first, Works: works})
+	ep, err := rsocket.NewEndpoint(qp, arena, rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: int(rings.first), Works: works})
 	if err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}

@@ -45,47 +45,47 @@ const (
 //	  ▲                                        │
 //	  └───────── lean passes: ÷ ringStep ──────┘
 type ringPlan struct {
-	first, most int
+	first, most int32
 
 	retry     time.Time // no other size before: there was no memory
 	began     time.Time // of the pass
-	passed    int       // bytes of it
-	largest   int       // turn of it
+	passed    int32     // bytes of it
+	largest   int32     // turn of it
 	spent     bool
-	hot, lean int
+	hot, lean uint8
 }
 
 // next returns the size that the ring of the given size should have after a turn
 // that took so many bytes; spent tells whether the peer had used up its grants.
 func (p *ringPlan) next(size, took int, spent bool, now time.Time) int {
-	p.passed += took
-	p.largest = max(p.largest, took)
+	p.passed += int32(took)
+	p.largest = max(p.largest, int32(took))
 	p.spent = p.spent || spent
-	if p.passed < size {
+	if int(p.passed) < size {
 		return size
 	}
 	p.hot = score(p.hot, p.spent && now.Sub(p.began) <= hotPass)
-	p.lean = score(p.lean, !p.spent && p.largest <= size/leanPart)
+	p.lean = score(p.lean, !p.spent && int(p.largest) <= size/leanPart)
 	p.began, p.passed, p.largest, p.spent = now, 0, 0, false
 	if now.Before(p.retry) {
 		return size
 	}
 	switch {
-	case p.hot == passes && size < p.most:
+	case p.hot == passes && size < int(p.most):
 		p.hot, p.lean = 0, 0
-		return min(size*ringStep, p.most)
-	case p.lean == passes && size > p.first:
+		return min(size*ringStep, int(p.most))
+	case p.lean == passes && size > int(p.first):
 		p.hot, p.lean = 0, 0
-		return max(size/ringStep, p.first)
+		return max(size/ringStep, int(p.first))
 	}
 	return size
 }
 
-func score(n int, yes bool) int {
+func score(n uint8, yes bool) uint8 {
 	if yes {
 		return min(n+1, passes)
 	}
-	return max(n-1, 0)
+	return max(n, 1) - 1
 }
 
 // FitRing is called after a turn that took so many bytes of a direction that goes on.
@@ -185,7 +185,7 @@ func (l *Link) free(r *rmb.Region) {
 func (env *Env) newRings(mapped bool) ringPlan {
 	st := env.Pool.Stats()
 	if !mapped {
-		p := ringPlan{first: st.RingSize()}
+		p := ringPlan{first: int32(st.RingSize())}
 		switch {
 		case env.Config.Profile == config.ProfileMemory:
 			p.first = smallRing
@@ -199,8 +199,8 @@ func (env *Env) newRings(mapped bool) ringPlan {
 	case config.ProfileMemory:
 		return ringPlan{first: smallRing, most: smallRing}
 	case config.ProfileThroughput:
-		return ringPlan{first: ringStep * st.FirstRingSize(), most: largeRing}
+		return ringPlan{first: int32(ringStep * st.FirstRingSize()), most: largeRing}
 	default:
-		return ringPlan{first: st.FirstRingSize(), most: largeRing}
+		return ringPlan{first: int32(st.FirstRingSize()), most: largeRing}
 	}
 }

@@ -18,7 +18,7 @@ type turns struct {
 }
 
 func newTurns(first, most int) *turns {
-	return &turns{ringPlan: ringPlan{first: first, most: most}, now: time.Now(), every: time.Microsecond, size: first}
+	return &turns{ringPlan: ringPlan{first: int32(first), most: int32(most)}, now: time.Now(), every: time.Microsecond, size: first}
 }
 
 func (u *turns) turn(took int, spent bool) {
@@ -37,7 +37,7 @@ func TestRingOfABulkFlowGrowsToTheMost(t *testing.T) {
 	require.LessOrEqual(t, n*(16<<10), (passes+1)*(64<<10+256<<10+1<<20), "bytes until then")
 	for range 10_000 {
 		u.turn(16<<10, true)
-		u.largest = u.size // no turn is lean
+		u.largest = int32(u.size) // no turn is lean
 		require.Equal(t, largeRing, u.size, "never beyond")
 	}
 }

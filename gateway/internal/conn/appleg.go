@@ -18,8 +18,8 @@ import (
 //
 // Once a flow has it, its methods are for the thread of the flow's shard.
 type appLeg struct {
-	tuple host.Tuple
-	fd    int // -1: closed
+	fd int // -1: closed
+	v6 bool
 }
 
 // newAppLeg takes a connected, non-blocking TCP socket whose reset-on-close is
@@ -29,7 +29,7 @@ func newAppLeg(fd int, t host.Tuple) *appLeg {
 	if moved, err := process.AboveFloor(fd); err == nil {
 		fd = moved
 	}
-	return &appLeg{fd: fd, tuple: t}
+	return &appLeg{fd: fd, v6: t.Local.Addr().Is6()}
 }
 
 // ResetLeg ends an app leg that no connection wants.
@@ -81,6 +81,6 @@ const tcpClose = 7
 // The application may ask for that at any time.
 func (l *appLeg) approach(look host.Look) {
 	if fd, err := l.take(); err == nil {
-		_ = legs.SetHops(fd, l.tuple.Local.Addr().Is6(), int(look.Near())) // a stand-in of tests has none
+		_ = legs.SetHops(fd, l.v6, int(look.Near())) // a stand-in of tests has none
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -19,7 +20,9 @@ import (
 // room for it, if there is none: it goes back before the wire leg exists. It does not wait.
 func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, learned bool, shed negotiate.Reason) {
 	defer f.env.Work.Done() // what follows has its own
-	f.auto, f.look = learned, host.LookOf(sa.Raw)
+	if f.look = host.LookOf(sa.Raw); learned {
+		f.seen = new(auto.Seen)
+	}
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	switch {
 	case shed != negotiate.ReasonNone:

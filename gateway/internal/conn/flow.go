@@ -21,18 +21,18 @@ import (
 // they have made. Exported methods may be called from any goroutine; they post and do not wait.
 type Flow struct {
 	Opening
-	env   *Env
-	nonce uint16           // of the offer
-	shed  negotiate.Reason // server: why there is no room for it; set before the handshake
-	look  host.Look        // of the SYN or SYN-ACK of the peer
-	start time.Time
-	rtt   time.Duration // client: of SYN and SYN-ACK
-	syn   []byte        // client: the recorded SYN
+	env      *Env
+	nonce    uint16           // of the offer
+	look     host.Look        // of the SYN or SYN-ACK of the peer
+	shed     negotiate.Reason // server: why there is no room for it; set before the handshake
+	outdated bool             // its offers were: how it ended says nothing about the peer; of the shard
+	start    time.Time
+	rtt      time.Duration // client: of SYN and SYN-ACK
+	syn      []byte        // client: the recorded SYN, until it is carried
 
 	Share peers.Share // what a server's counts for
 
-	auto bool      // of a rule with action auto: it is learned from
-	seen auto.Seen // guarded by auto
+	seen *auto.Seen // guarded by auto; nil: it is not of a rule with action auto, and not learned from
 
 	// What others see of it; the shard writes it.
 	tx, rx        atomic.Uint64 // bytes from and to the local application
@@ -44,19 +44,18 @@ type Flow struct {
 	gone          chan struct{} // closed when its end begins
 
 	// Of the shard:
-	core     life.Core
-	wire     wireLeg  // nil: not yet; it never changes
-	peerID   [16]byte // the peer's gateway, set by the negotiation
-	hs       *negotiator
-	leg      *appLeg
-	carries  []*carry // queue pairs made for the negotiation, one per carrier
-	picked   *carry   // the one that carries, or did
-	ctl      *wireControl
-	relay    *relay
-	raw      *rawRelay
-	after    []func() // run when the end is complete
-	give     func()   // a bare SYN to give back, if no handshake begins
-	outdated bool     // its offers were: how it ended says nothing about the peer
+	core    life.Core
+	wire    wireLeg  // nil: not yet; it never changes
+	peerID  [16]byte // the peer's gateway, set by the negotiation
+	hs      *negotiator
+	leg     *appLeg
+	carries []*carry // queue pairs made for the negotiation, one per carrier
+	picked  *carry   // the one that carries, or did
+	ctl     *wireControl
+	relay   *relay
+	raw     *rawRelay
+	after   []func() // run when the end is complete
+	give    func()   // a bare SYN to give back, if no handshake begins
 }
 
 // view is what operators see of a flow beside its counters.
@@ -198,6 +197,7 @@ func (f *Flow) debug(msg string, args ...any) {
 
 // begins tells that a carrier carries the connection from now on.
 func (f *Flow) begins(by config.Carrier) {
+	f.syn = nil // it cannot fall back any more
 	f.show(func(v *view) { v.carrier = by })
 	f.noted()
 	f.env.Counters.carried(f, by, time.Since(f.start), f.rtt)

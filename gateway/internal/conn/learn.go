@@ -18,7 +18,7 @@ func (f *Flow) Learn(now time.Time) {
 // learn learns from what the flow did; ended says that it does no more. A flow that
 // is not carried, or not yet, tells nothing.
 func (f *Flow) learn(ended bool, now time.Time) {
-	if f.env.Auto == nil || !f.auto {
+	if f.env.Auto == nil || f.seen == nil {
 		return
 	}
 	if carrier := f.view().carrier; carrier != config.CarrierNone {
@@ -41,4 +41,4 @@ func (c autoConn) Moved() (bytes, moves uint64) {
 }
 
 // Seen implements auto.Conn.
-func (c autoConn) Seen() *auto.Seen { return &c.f.seen }
+func (c autoConn) Seen() *auto.Seen { return c.f.seen }

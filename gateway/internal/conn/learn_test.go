@@ -36,7 +36,7 @@ func (f *Flow) carriedByShm() {
 // autoFlow is a carried flow of g to port 80 of a service, selected by auto.
 func autoFlow(g *fakeGateway, port uint16) *Flow {
 	f := bareFlow(g, config.SideClient, port)
-	f.auto = true
+	f.seen = new(auto.Seen)
 	f.carriedByShm()
 	return f
 }
@@ -90,7 +90,7 @@ func TestLearnIgnores(t *testing.T) {
 	other := bareFlow(g, config.SideServer, 2000)
 	other.carriedByShm()
 	early := bareFlow(g, config.SideClient, 2001)
-	early.auto = true
+	early.seen = new(auto.Seen)
 	for _, f := range []*Flow{other, early} {
 		f.Learn(time.Now())
 		f.call(func() { f.abort(negotiate.ReasonDrained, false) })

@@ -73,6 +73,14 @@ func (r *Ring) ReadSpan() []byte {
 	return r.span(r.tail, r.Len())
 }
 
+// First returns the first n bytes of the memory, whatever they are. Nil beyond the ring.
+func (r *Ring) First(n int) []byte {
+	if n < 0 || n > len(r.buf) {
+		return nil
+	}
+	return r.buf[:n:n]
+}
+
 // At returns the longest contiguous run of retained bytes that starts at the absolute offset, or nothing when the
 // offset is not retained. A sender that changes its carrier resends from here.
 func (r *Ring) At(offset uint64) []byte {

@@ -106,16 +106,23 @@ func (c Config) validate() error {
 	return nil
 }
 
-// connData is what the peer is told.
-func (c Config) connData(bigEndian bool) ConnData {
-	return ConnData{
-		BigEndian:  bigEndian,
-		Iomap:      true,
-		Rings:      c.Rings,
-		IomapSlots: uint16(len(c.IOMaps) / iomapSize),
-		Credits:    uint16(c.Credits),
-		TargetSGL:  SGE{Addr: c.TargetsAddr, Key: c.TargetsKey, Length: uint32(len(c.Targets) / sgeSize)},
-		DataBuf:    SGE{Addr: c.RingAddr, Key: c.RingKey, Length: uint32(c.firstGrant())},
+// settings is what a stream keeps of its configuration; its ring is with the receiving side, its mappings with [maps].
+type settings struct {
+	dialect     Dialect
+	rings       bool
+	credits     uint16
+	sendDepth   uint16
+	signalBytes uint32
+	targetsKey  uint32
+	targetsAddr uint64
+	targets     []byte
+}
+
+func (c Config) settings() settings {
+	return settings{
+		dialect: c.Dialect, rings: c.Rings, credits: uint16(c.Credits), sendDepth: uint16(c.SendDepth),
+		signalBytes: uint32(min(c.SignalBytes, MaxRing)),
+		targetsKey:  c.TargetsKey, targetsAddr: c.TargetsAddr, targets: c.Targets,
 	}
 }
 
@@ -132,9 +139,9 @@ func CheckDevice(attr verbs.DeviceAttr) error {
 }
 
 // firstGrant is the whole ring between gateways and, as every stock rsocket does, half of it otherwise.
-func (c Config) firstGrant() int {
-	if c.Dialect == Gateway {
-		return len(c.Ring)
+func (c *settings) firstGrant(ring int) int {
+	if c.dialect == Gateway {
+		return ring
 	}
-	return len(c.Ring) / 2
+	return ring / 2
 }

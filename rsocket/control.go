@@ -26,7 +26,7 @@ func workOffset(id uint64) uint32 { return uint32(id) }
 
 // control is what waits for, and what occupies, one of the four control slots.
 type control struct {
-	posted, done uint64 // control messages, in order (ctrl_seqno)
+	posted, done uint32 // control messages, in order (ctrl_seqno)
 
 	shutdown, disconnect, keepalive bool // to be sent
 }
@@ -73,7 +73,7 @@ func (s *Stream) creditsWanted() bool {
 	if s.peerShut || !s.readable && !s.writable {
 		return false
 	}
-	return s.recv.grantable() > 0 || s.recv.creditsDue(s.cfg.Credits)
+	return s.recv.grantable() > 0 || s.recv.creditsDue(int(s.set.credits))
 }
 
 func (s *Stream) controlMessage(kind uint64, imm Imm) Control {
@@ -88,7 +88,7 @@ func (s *Stream) controlMessage(kind uint64, imm Imm) Control {
 func (s *Stream) creditMessage() Control {
 	d := &s.recv
 	d.returned = d.consumed
-	d.limit = d.consumed + uint64(s.cfg.Credits)
+	d.limit = d.consumed + uint64(s.set.credits)
 	c := s.controlMessage(workSGL, MakeImm(OpSGL, uint32(uint16(d.limit))))
 	n := d.grantable()
 	if n == 0 {
@@ -100,9 +100,9 @@ func (s *Stream) creditMessage() Control {
 	} else {
 		d.grant(n, d.ring.Size())
 	}
-	c.Payload = grantBytes(g, s.peer.BigEndian)
-	c.RemoteAddr = s.peer.TargetSGL.Addr + uint64(d.slot)*sgeSize
-	c.RKey, c.Length = s.peer.TargetSGL.Key, sgeSize
+	c.Payload = grantBytes(g, s.peer.bigEndian)
+	c.RemoteAddr = s.peer.targets.Addr + uint64(d.slot)*sgeSize
+	c.RKey, c.Length = s.peer.targets.Key, sgeSize
 	d.slot = (d.slot + 1) % d.slots
 	return c
 }

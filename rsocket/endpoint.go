@@ -176,7 +176,7 @@ func (e *Endpoint) open() error {
 	if e.cfg.SRQ != nil {
 		return nil
 	}
-	for range e.stream.cfg.RecvDepth() {
+	for range e.RecvDepth() {
 		if err := e.qp.PostRecv(&e.cfg.Works.recv); err != nil {
 			return fmt.Errorf("post receive: %w", err)
 		}

@@ -20,14 +20,14 @@ func (e *Endpoint) SendRing() *sendring.Ring {
 }
 
 // RecvDepth returns the number of receives that are posted.
-func (e *Endpoint) RecvDepth() int { return e.stream.cfg.RecvDepth() }
+func (e *Endpoint) RecvDepth() int { return int(e.stream.set.credits) + ExtraRecvs }
 
 // SentMessages returns how many messages the bytes sent took.
 func (e *Endpoint) SentMessages() uint64 { return e.stream.send.messages }
 
 // CreditsDue reports whether half of the credits have been spent and not been returned.
 func (e *Endpoint) CreditsDue() bool {
-	return e.stream.recv.messages-e.stream.recv.returned >= uint64(e.stream.cfg.Credits/2)
+	return e.stream.recv.messages-e.stream.recv.returned >= uint64(e.stream.set.credits/2)
 }
 
 // Disconnected reports whether both directions have ended.

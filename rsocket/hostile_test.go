@@ -242,7 +242,7 @@ func FuzzReceive(f *testing.F) {
 		peer.DataBuf.Length = 64
 		require.NoError(t, s.Connect(peer))
 		for ; len(in) >= 24; in = in[24:] {
-			copy(s.cfg.Targets[s.send.slot*sgeSize:], in[8:24])
+			copy(s.set.targets[int(s.send.slot)*sgeSize:], in[8:24])
 			_, err := s.Receive(Imm(binary.BigEndian.Uint32(in)), binary.BigEndian.Uint32(in[4:]))
 			checkVictim(t, s, err)
 		}

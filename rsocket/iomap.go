@@ -58,6 +58,7 @@ func readIOMap(b []byte, ownBigEndian bool) IOMapping {
 type maps struct {
 	remote []IOMapping // copies of what the peer announced, by slot, as far as slots have been used
 	slots  int         // own slots, for the peer to fill
+	own    []byte      // their memory
 
 	local     []localMap // by slot of the peer, as far as slots have been used
 	peerSlots int
@@ -81,15 +82,6 @@ type Announcement struct {
 	Payload [iomapSize]byte
 }
 
-// newMaps takes the number of slots of either side.
-func newMaps(cfg *Config, peer ConnData) *maps {
-	m := &maps{slots: len(cfg.IOMaps) / iomapSize}
-	if peer.Iomap {
-		m.peerSlots = int(peer.IomapSlots)
-	}
-	return m
-}
-
 // AddIOMap lets the peer place bytes into memory of ours: the mapping takes a free slot of the peer and is announced in
 // front of all data sent from now on. See [Stream.NextAnnouncement].
 func (s *Stream) AddIOMap(m IOMapping) error {
@@ -103,7 +95,7 @@ func (s *Stream) AddIOMap(m IOMapping) error {
 		return ErrIOMapSlots
 	case m.Region.Length == 0 || m.overflows():
 		return ErrIOMap
-	case s.creditsAtRisk() >= max(1, int(s.peer.Credits)/2): // half a queue must go out before a peer returns credits
+	case s.creditsAtRisk() >= max(1, int(s.peer.credits)/2): // half a queue must go out before a peer returns credits
 		return ErrIOMapCredits
 	}
 	slot := 0
@@ -131,7 +123,7 @@ func (s *Stream) creditsAtRisk() int {
 	d := s.maps
 	data := s.send.messages - d.announced
 	risk := int(d.announced) + len(d.queue)
-	if consumed := s.send.limit - uint64(s.peer.Credits); consumed > data {
+	if consumed := s.send.limit - uint64(s.peer.credits); consumed > data {
 		risk -= int(consumed - data)
 	}
 	return risk
@@ -172,10 +164,10 @@ func (s *Stream) NextAnnouncement() (Announcement, bool) {
 		}
 		d.queue = d.queue[:copy(d.queue, d.queue[1:])]
 		d.local[slot].queued = false
-		a := Announcement{Slot: int(d.announced % announceSlots), Payload: iomapBytes(d.local[slot].IOMapping, s.peer.BigEndian)}
+		a := Announcement{Slot: int(d.announced % announceSlots), Payload: iomapBytes(d.local[slot].IOMapping, s.peer.bigEndian)}
 		a.Imm, a.Length, a.Signaled = MakeImm(OpIomapSGL, uint32(slot)), iomapSize, true
-		a.RemoteAddr = s.peer.TargetSGL.Addr + uint64(s.peer.TargetSGL.Length)*sgeSize + uint64(slot)*iomapSize
-		a.RKey = s.peer.TargetSGL.Key
+		a.RemoteAddr = s.peer.targets.Addr + uint64(s.peer.targets.Length)*sgeSize + uint64(slot)*iomapSize
+		a.RKey = s.peer.targets.Key
 		d.announced++
 		out.messages++
 		out.work()
@@ -203,7 +195,7 @@ func (s *Stream) receiveIOMap(imm Imm, length uint32) (Events, error) {
 	case in.messages == in.limit:
 		return 0, s.violation(ViolationCredit, imm, length)
 	}
-	m := readIOMap(s.cfg.IOMaps[slot*iomapSize:(slot+1)*iomapSize], s.bigEndian)
+	m := readIOMap(d.own[slot*iomapSize:(slot+1)*iomapSize], s.bigEndian)
 	if m.overflows() {
 		return 0, s.violation(ViolationIOMap, imm, length)
 	}
@@ -256,12 +248,12 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 	w := Write{Bare: true, RemoteAddr: to.Addr, RKey: to.Key, Length: n}
 	if buffered {
 		if d.direct == nil { // the works so far ended at zero
-			d.direct = &directSends{ends: newEndsLog(s.cfg.SendDepth)}
+			d.direct = &directSends{ends: newEndsLog(int(s.set.sendDepth))}
 		}
 		d.direct.sent += uint64(n)
 	}
 	d.work()
-	w.Signaled = d.signal(n, s.cfg.SignalBytes, signal)
+	w.Signaled = d.signal(n, s.set.signalBytes, signal)
 	w.ID = s.workID(workDirect)
 	return w, nil
 }

@@ -421,7 +421,7 @@ func FuzzIOMaps(f *testing.F) {
 		for ; len(in) >= 32; in = in[32:] {
 			slot, length := binary.BigEndian.Uint32(in), binary.BigEndian.Uint32(in[4:])
 			if slot < 4 {
-				copy(s.cfg.IOMaps[slot*iomapSize:], in[8:32])
+				copy(s.maps.own[slot*iomapSize:], in[8:32])
 			}
 			_, err := s.Receive(MakeImm(OpIomapSGL, slot), length)
 			checkVictim(t, s, err)

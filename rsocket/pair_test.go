@@ -15,6 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // what it posted, what arrived and was not polled yet, and which of its sends completed and were not polled yet.
 type side struct {
 	*Stream
+	cfg        Config // of it
 	t          require.TestingT
 	name       string
 	peer       *side
@@ -61,7 +62,7 @@ func newPair(t require.TestingT, a, b Config, bigA, bigB bool) (*side, *side) {
 		require.NoError(t, err)
 		s.bigEndian = [2]bool{bigA, bigB}[i]
 		sides[i] = &side{
-			Stream: s, t: t, name: fmt.Sprint("side ", i), nextByte: byte(i * 100),
+			Stream: s, cfg: cfg.withDefaults(), t: t, name: fmt.Sprint("side ", i), nextByte: byte(i * 100),
 			others: map[uint32]otherRing{}, live: len(cfg.Ring),
 		}
 	}

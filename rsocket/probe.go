@@ -50,22 +50,19 @@ func (s *Stream) Echo() (Control, bool) {
 
 // ProbeBytes returns the first n bytes of the own ring, where probes and echoes arrive. Nil beyond the ring.
 func (s *Stream) ProbeBytes(n int) []byte {
-	if n < 0 || n > len(s.cfg.Ring) {
-		return nil
-	}
-	return s.cfg.Ring[:n]
+	return s.recv.ring.First(n)
 }
 
-func (s *Stream) mayProbe() bool { return s.cfg.Dialect == Gateway && s.live() && s.quiet }
+func (s *Stream) mayProbe() bool { return s.set.dialect == Gateway && s.live() && s.quiet }
 
 // longestProbe: half of either ring, so that it leaves room for what it is sent from.
 func (s *Stream) longestProbe() int {
-	return min(MaxProbe, int(s.peer.DataBuf.Length)/2, s.recv.ring.Size()/2)
+	return min(MaxProbe, int(s.send.ring.Length)/2, s.recv.ring.Size()/2)
 }
 
 func (s *Stream) probeMessage(n int, flag uint32) Control {
 	c := s.controlMessage(workProbe, MakeImm(OpProbe, uint32(n)|flag))
-	c.RemoteAddr, c.RKey, c.Length = s.peer.DataBuf.Addr, s.peer.DataBuf.Key, n
+	c.RemoteAddr, c.RKey, c.Length = s.send.ring.Addr, s.send.ring.Key, n
 	return c
 }
 
@@ -73,7 +70,7 @@ func (s *Stream) receiveProbe(imm Imm, length uint32) (Events, error) {
 	t := &s.test
 	n := int(imm.Data() &^ probeEcho)
 	switch {
-	case s.cfg.Dialect != Gateway || !s.live() || s.heard:
+	case s.set.dialect != Gateway || !s.live() || s.heard:
 		return 0, s.violation(ViolationProbe, imm, length)
 	case n == 0 || uint32(n) != length:
 		return 0, s.violation(ViolationLength, imm, length)

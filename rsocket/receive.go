@@ -38,13 +38,13 @@ func (d *recvSide) init(cfg *Config) {
 
 // connect fixes the grant size by the length of the peer's list: eighths of the ring where they fit, halves for stock
 // peers, whose two entries would otherwise cover less than the ring.
-func (d *recvSide) connect(cfg *Config, peer ConnData) {
+func (d *recvSide) connect(set *settings, peer ConnData) {
 	d.parts = uint8(max(StockTargets, min(peer.TargetSGL.Length, grantParts)))
-	d.unit = max(1, len(cfg.Ring)/int(d.parts))
+	d.unit = max(1, d.ring.Size()/int(d.parts))
 	d.slots = min(peer.TargetSGL.Length, 1<<30)
 	d.maxPending = uint8(min(d.slots, MaxTargets))
 	d.slot = 1 % d.slots
-	d.grant(cfg.firstGrant(), len(cfg.Ring))
+	d.grant(set.firstGrant(d.ring.Size()), d.ring.Size())
 }
 
 // grant counts n bytes of a ring of size bytes as granted.

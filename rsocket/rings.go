@@ -35,7 +35,7 @@ type formerRing struct {
 // CanSwitchRing reports whether [Stream.SwitchRing] may be called: the peer understands it, and no other exchange is
 // under way.
 func (s *Stream) CanSwitchRing() bool {
-	return s.cfg.Rings && s.peer.Rings && s.live() && s.recv.next == nil
+	return s.set.rings && s.peer.rings && s.live() && s.recv.next == nil
 }
 
 // SwitchRing grants buf, which the peer knows by addr and key, behind what has been granted of the present ring. A grant

@@ -12,7 +12,7 @@ type sendSide struct {
 	limit         uint64 // messages the peer allows in total (sseq_comp)
 	works         uint64 // send-queue entries used, control messages aside
 	doneWorks     uint64 // of them, those completed
-	bytesUnsigned int    // bytes since the last signaled send
+	bytesUnsigned uint32 // bytes since the last signaled send
 	sinceSignal   uint16 // works since the last signaled one
 	signalEvery   uint16
 
@@ -51,16 +51,16 @@ type Write struct {
 	Bare bool
 }
 
-func (d *sendSide) init(cfg *Config) {
-	d.slots = uint8(len(cfg.Targets) / sgeSize)
+func (d *sendSide) init(set *settings) {
+	d.slots = uint8(len(set.targets) / sgeSize)
 	// Entry 0 stands for the first grant, which came with the connection data, so grants start at entry 1.
 	d.slot = 1 % d.slots
-	d.signalEvery = uint16(max(1, (cfg.SendDepth-ControlSlots)/4))
+	d.signalEvery = max(1, (set.sendDepth-ControlSlots)/4)
 }
 
-func (d *sendSide) connect(cfg *Config, peer ConnData) {
+func (d *sendSide) connect(set *settings, peer ConnData) {
 	d.limit = uint64(peer.Credits)
-	if cfg.Dialect == Gateway {
+	if set.dialect == Gateway {
 		d.ring = peer.DataBuf
 		d.ends = newEndsLog(int(peer.Credits))
 	}
@@ -96,7 +96,7 @@ func (s *Stream) Window() (int, Blocked) {
 
 // queueFull: what is left of the send queue is for control messages.
 func (s *Stream) queueFull() bool {
-	return int(s.send.works-s.send.doneWorks) >= s.cfg.SendDepth-ControlSlots
+	return int(s.send.works-s.send.doneWorks) >= int(s.set.sendDepth)-ControlSlots
 }
 
 // Target returns where in the peer's memory the next bytes go. Only valid while Window is not zero.
@@ -128,7 +128,7 @@ func (s *Stream) sendData(n int, signal bool) (Write, error) {
 	if d.ends.kept() {
 		d.ends.put(d.messages-1, d.sent)
 	}
-	w.Signaled = d.signal(n, s.cfg.SignalBytes, signal)
+	w.Signaled = d.signal(n, s.set.signalBytes, signal)
 	w.ID = s.workID(workData)
 	s.quiet = false
 	return w, nil
@@ -156,9 +156,9 @@ func (d *sendSide) work() {
 
 // signal decides whether this send asks for a completion: at least every quarter of the send queue, so that a full
 // queue always holds completions to wait for, and every so many bytes where completions free the send buffer.
-func (d *sendSide) signal(n, everyBytes int, force bool) bool {
+func (d *sendSide) signal(n int, everyBytes uint32, force bool) bool {
 	d.sinceSignal++
-	d.bytesUnsigned += n
+	d.bytesUnsigned += uint32(n)
 	if !force && d.sinceSignal < d.signalEvery && (everyBytes == 0 || d.bytesUnsigned < everyBytes) {
 		return false
 	}
@@ -187,7 +187,7 @@ func (s *Stream) handleSGL(imm Imm, length uint32) error {
 // those we sent: that bounds the step, so a limit that goes backwards cannot pass as a large step forward.
 func (s *Stream) raiseLimit(limit uint16) bool {
 	d := &s.send
-	credits := uint64(s.peer.Credits)
+	credits := uint64(s.peer.credits)
 	step := uint64(limit - uint16(d.limit))
 	if d.limit+step > d.messages+credits {
 		return false
@@ -210,12 +210,12 @@ func (s *Stream) acceptGrant() bool {
 	if d.grants.len == uint32(d.slots) {
 		return false
 	}
-	g := readGrant(s.cfg.Targets[int(d.slot)*sgeSize:][:sgeSize], s.bigEndian)
+	g := readGrant(s.set.targets[int(d.slot)*sgeSize:][:sgeSize], s.bigEndian)
 	if g.Length == 0 || g.overflows() {
 		return false
 	}
 	continues := d.ring.Length == 0 || d.inOrder(g)
-	if !continues && (!s.cfg.Rings || !s.peer.Rings || !d.otherRing(g)) {
+	if !continues && (!s.set.rings || !s.peer.rings || !d.otherRing(g)) {
 		return false
 	}
 	d.slot = (d.slot + 1) % d.slots
@@ -247,7 +247,7 @@ func (s *Stream) retire(id uint64) {
 	d := &s.send
 	d.doneWorks = min(d.works, d.doneWorks+uint64(workNumber(id)-uint16(d.doneWorks)))
 	d.acked = min(d.sent, d.acked+uint64(workOffset(id)-uint32(d.acked)))
-	if s.cfg.Dialect == Stock {
+	if s.set.dialect == Stock {
 		d.freed = d.acked
 	}
 	if direct := d.direct; direct != nil && d.doneWorks > 0 {

@@ -15,7 +15,7 @@ func TestIdleSizes(t *testing.T) {
 		class uintptr
 	}{
 		{Endpoint{}, 240},
-		{Stream{}, 704 - 8},
+		{Stream{}, 576 - 8},
 	} {
 		require.LessOrEqual(t, reflect.TypeOf(s.of).Size(), s.class, "%T", s.of)
 	}

@@ -14,10 +14,10 @@ const MaxRing = rmb.MaxRing
 //
 // Offsets are absolute 64-bit byte counts of a direction since the connection began and never go back.
 type Stream struct {
-	cfg       Config
-	bigEndian bool // own byte order
-	peer      ConnData
+	set       settings
+	peer      peerSettings
 	err       error
+	bigEndian bool // own byte order
 	deaf      bool // failed by more than the loss of the queue pair: nothing received counts any more
 	down      bool // the queue pair is gone
 
@@ -32,7 +32,7 @@ type Stream struct {
 	recv recvSide
 	ctrl control
 	test probe
-	maps *maps // nil between gateways, and before Connect
+	maps *maps // nil between gateways
 }
 
 // State is the stream's position in the diagram of the package comment.
@@ -64,14 +64,39 @@ func NewStream(cfg Config) (*Stream, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Stream{cfg: cfg, bigEndian: nativeBigEndian()}
-	s.recv.init(&s.cfg)
-	s.send.init(&s.cfg)
+	s := &Stream{set: cfg.settings(), bigEndian: nativeBigEndian()}
+	s.recv.init(&cfg)
+	s.send.init(&s.set)
+	if cfg.Dialect == Stock {
+		s.maps = &maps{own: cfg.IOMaps, slots: len(cfg.IOMaps) / iomapSize}
+	}
 	return s, nil
 }
 
-// ConnData returns what to tell the peer.
-func (s *Stream) ConnData() ConnData { return s.cfg.connData(s.bigEndian) }
+// ConnData returns, before Connect, what to tell the peer.
+func (s *Stream) ConnData() ConnData {
+	c, ring := &s.set, s.recv.ring.Size()
+	d := ConnData{
+		BigEndian: s.bigEndian,
+		Iomap:     true,
+		Rings:     c.rings,
+		Credits:   c.credits,
+		TargetSGL: SGE{Addr: c.targetsAddr, Key: c.targetsKey, Length: uint32(len(c.targets) / sgeSize)},
+		DataBuf:   SGE{Addr: s.recv.addr, Key: s.recv.key, Length: uint32(c.firstGrant(ring))},
+	}
+	if s.maps != nil {
+		d.IomapSlots = uint16(s.maps.slots)
+	}
+	return d
+}
+
+// peerSettings is what a stream keeps of the peer's connection data; its ring is with the sending side.
+type peerSettings struct {
+	bigEndian bool
+	rings     bool
+	credits   uint16
+	targets   SGE
+}
 
 // Connect starts the stream with what the peer told. A second call is [ErrState]; data that no stream can be run with is a
 // [*ProtocolError] and fails the stream.
@@ -80,14 +105,14 @@ func (s *Stream) Connect(peer ConnData) error {
 		return ErrState
 	}
 	if peer.Credits == 0 || peer.TargetSGL.Length == 0 || peer.DataBuf.Length == 0 ||
-		peer.DataBuf.overflows() || s.cfg.Dialect == Gateway && peer.DataBuf.Length > MaxRing {
+		peer.DataBuf.overflows() || s.set.dialect == Gateway && peer.DataBuf.Length > MaxRing {
 		return s.fail(&ProtocolError{Violation: ViolationConnData})
 	}
-	s.peer = peer
-	s.recv.connect(&s.cfg, peer)
-	s.send.connect(&s.cfg, peer)
-	if s.cfg.Dialect == Stock {
-		s.maps = newMaps(&s.cfg, peer)
+	s.peer = peerSettings{bigEndian: peer.BigEndian, rings: peer.Rings, credits: peer.Credits, targets: peer.TargetSGL}
+	s.recv.connect(&s.set, peer)
+	s.send.connect(&s.set, peer)
+	if s.maps != nil && peer.Iomap {
+		s.maps.peerSlots = int(peer.IomapSlots)
 	}
 	s.connected, s.readable, s.writable, s.quiet = true, true, true, true
 	return nil
@@ -142,7 +167,7 @@ func (s *Stream) Fail(err error) { _ = s.fail(err) }
 // byte of ours.
 func (s *Stream) Lose(err error) {
 	s.down = true
-	if s.err == nil && (!s.disconnected || s.cfg.Dialect == Gateway && !s.placed()) {
+	if s.err == nil && (!s.disconnected || s.set.dialect == Gateway && !s.placed()) {
 		s.err = err
 	}
 }

@@ -32,7 +32,7 @@ func checkInvariants(t require.TestingT, s *side) {
 	}
 	require.LessOrEqual(t, s.SentOffset()-p.ConsumedOffset(), uint64(p.live))
 	require.Equal(t, int(s.SentOffset()-p.ConsumedOffset()), s.sent.Len())
-	require.LessOrEqual(t, s.ctrl.posted-s.ctrl.done, uint64(ControlSlots))
+	require.LessOrEqual(t, s.ctrl.posted-s.ctrl.done, uint32(ControlSlots))
 	require.LessOrEqual(t, int(s.send.works-s.send.doneWorks), s.cfg.SendDepth-ControlSlots)
 }
 

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -14,11 +15,12 @@ import (
 type collector struct {
 	src   admin.MetricsSource
 	table []metric
+	now   func() time.Time
 }
 
 // newCollector returns a collector of src.
 func newCollector(src admin.MetricsSource, version string) *collector {
-	return &collector{src: src, table: metricTable(admin.NewVersionInfo(version))}
+	return &collector{src: src, table: metricTable(admin.NewVersionInfo(version)), now: time.Now}
 }
 
 // Describe implements prometheus.Collector.
@@ -31,9 +33,10 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.src.Snapshot()
+	now := c.now()
 	for i := range c.table {
 		m := &c.table[i]
-		m.read(&s, emitter{m, ch})
+		m.read(&s, emitter{m, ch, now})
 	}
 }
 
@@ -41,6 +44,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 type emitter struct {
 	m  *metric
 	ch chan<- prometheus.Metric
+	// now is the time of the snapshot.
+	now time.Time
 }
 
 func (e emitter) value(v float64, labels ...string) {
@@ -55,9 +60,13 @@ func (e emitter) histogram(h admin.HistogramSnapshot, labels ...string) {
 // snapshot with two series of one name and labels costs that scrape, reported
 // as an error, and nothing else.
 func Handler(src admin.MetricsSource, version string) http.Handler {
+	return handler(newCollector(src, version))
+}
+
+func handler(c *collector) http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
-		newCollector(src, version),
+		c,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

@@ -155,9 +155,11 @@ func metricTable(build admin.VersionInfo) []metric {
 			e.value(float64(s.Compared.Offered), "offered")
 		}},
 		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Panics)) }},
-		{desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."), gauge, func(s *admin.Snapshot, e emitter) {
+		// An age, not the time of the beat: by the clock of Prometheus it would have the age of the
+		// sample in it, and what the two clocks differ by.
+		{desc("datapath_heartbeat_age_seconds", "Time since the datapath last showed that it lives."), gauge, func(s *admin.Snapshot, e emitter) {
 			if !s.Heartbeat.IsZero() {
-				e.value(float64(s.Heartbeat.UnixMilli()) / 1000)
+				e.value(e.now.Sub(s.Heartbeat).Seconds())
 			}
 		}},
 		{desc("flow_limit", "Most connections that may be carried at once."), gauge, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Bounds.Flows)) }},

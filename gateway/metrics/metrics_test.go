@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -27,7 +28,9 @@ func TestMetricsFollowTheNamingRules(t *testing.T) {
 // TestMetricNames pins the names dashboards and alerts use.
 func TestMetricNames(t *testing.T) {
 	rec := httptest.NewRecorder()
-	Handler(sampleSource{}, "1.2.3").ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	c := newCollector(sampleSource{}, "1.2.3")
+	c.now = func() time.Time { return sampleSource{}.Snapshot().Heartbeat.Add(50 * time.Millisecond) }
+	handler(c).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, rec.Code)
 	var ours []string
 	for line := range strings.Lines(rec.Body.String()) {

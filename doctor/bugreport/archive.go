@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -105,16 +108,48 @@ func read(ctx context.Context, p Part, secrets []string, most int) (Entry, []byt
 	return e, content
 }
 
-// Redact takes secrets out of a text and counts them.
+// Redact takes secrets out of a text and counts them, also where the text quotes them.
 func Redact(text []byte, secrets []string) (rest []byte, count int) {
-	for _, s := range secrets {
-		if s == "" {
-			continue
-		}
+	for _, s := range written(secrets) {
 		count += bytes.Count(text, []byte(s))
 		text = bytes.ReplaceAll(text, []byte(s), []byte(redacted))
 	}
 	return text, count
+}
+
+// quotings is how often a text may be quoted in another: an error that quotes a value, in a
+// document.
+const quotings = 2
+
+// written lists the forms in which a text can have secrets, the longest first: one may be part
+// of another.
+func written(secrets []string) []string {
+	forms := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" })
+	for begin, n := 0, 0; n < quotings; n++ {
+		end := len(forms)
+		for _, s := range forms[begin:end] {
+			forms = append(forms, quoted(s)...)
+		}
+		begin = end
+	}
+	slices.Sort(forms)
+	forms = slices.Compact(forms)
+	slices.SortStableFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	return forms
+}
+
+// quoted is a text within the quotes of Go, of JSON as its encoder and as logs write it, and
+// of YAML.
+func quoted(s string) []string {
+	inner := func(q string) string { return q[1 : len(q)-1] }
+	var plain bytes.Buffer
+	enc := json.NewEncoder(&plain)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string
+	all, _ := json.Marshal(s)
+	return []string{
+		inner(strconv.Quote(s)), inner(strings.TrimSpace(plain.String())), inner(string(all)), strings.ReplaceAll(s, "'", "''"),
+	}
 }
 
 // file adds a file.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,12 @@ func TestNoKeyInAnArchive(t *testing.T) {
 	dir := t.TempDir()
 	keys := filepath.Join(dir, "psk")
 	require.NoError(t, os.WriteFile(keys, []byte("# ours\n"+first+"\n\n  "+second+"\n"), 0o600))
+	escapedJSON := func(text string) string {
+		doc, err := json.Marshal(text)
+		require.NoError(t, err)
+		return string(doc)
+	}
+	escapes := []func(string) string{strconv.Quote, escapedJSON}
 	for name, c := range map[string]struct {
 		config string
 		keys   []string
@@ -112,25 +119,42 @@ func TestNoKeyInAnArchive(t *testing.T) {
 		"one that looks rooted": {"security: { psk_file: /" + pasted + " }\n", []string{"/" + pasted}},
 		"too long for a file":   {"security: { psk_file: " + strings.Repeat("k", 400) + " }\n", []string{strings.Repeat("k", 400)}},
 		"in what is not valid":  {"mdoe: [\nsecurity: { psk_file: " + pasted + " }\n", []string{pasted}},
+		"with spaces":           {"security: { psk_file: " + first + " }\n", []string{first}},
+		"with all else":         {"security:\n  psk_file: \"" + `tr#b4, d\"r} 'x' \\ <&> é` + "\"\n", []string{`tr#b4, d"r} 'x' \ <&> é`}},
+		"as a mapping":          {"security: { psk_file: { correct horse: battery staple } }\n", []string{"battery staple", "correct horse"}},
+		"in the wrong place":    {"psk_file: " + first + "\n", []string{first}},
+		"for the section":       {"security: " + first + "\n", []string{first}},
+		"of lines":              {"security:\n  psk_file: |\n    " + pasted + "\n    " + first + "\n", []string{pasted, first}},
+		"spaces, not valid":     {"mdoe: [\nsecurity:\n  psk_file: " + first + "\n", []string{first}},
+		"quoted, not valid":     {"mdoe: [\nsecurity: { psk_file: '" + first + ", }' }\n", []string{first + ", }"}},
+		"an anchor":             {"security:\n  psk_file: *" + pasted + "\n", []string{pasted}},
+		"a file, not valid":     {"mdoe: [\nsecurity: { psk_file: " + keys + " } # ours\n", []string{second, first}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, "smcgw.yaml")
 			require.NoError(t, os.WriteFile(path, []byte("# a remark\n"+c.config), 0o600))
 			secrets := Secrets(path)
-			require.Equal(t, c.keys, secrets)
+			require.Subset(t, secrets, c.keys)
 			said := strings.Join(c.keys, " and ")
+			forms := []string{said}
+			for _, escape := range escapes {
+				forms = append(forms, escape(said), strconv.Quote(escape(said)), escapedJSON(escape(said)))
+			}
 			var b bytes.Buffer
 			m, err := Write(t.Context(), &b, []Part{
-				ConfigPart(path), says("log.txt", "line\n"+said+"\n", errors.New("near "+said)),
+				ConfigPart(path), says("log.txt", strings.Join(forms, "\n"), errors.New("near "+said+strconv.Quote(said))),
 			}, secrets, made())
 			require.NoError(t, err)
 			for file, text := range files(t, b.Bytes()) {
 				for _, k := range append(c.keys, first) {
 					require.NotContains(t, text, k, file)
+					for _, escape := range escapes {
+						require.NotContains(t, text, strings.Trim(escape(k), `"`), file)
+					}
 				}
 			}
 			last := m.Entries[len(m.Entries)-1]
-			require.Equal(t, len(c.keys), last.Redacted)
+			require.Equal(t, len(forms)*len(c.keys), last.Redacted)
 			require.Contains(t, last.Error, redacted)
 		})
 	}

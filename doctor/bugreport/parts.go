@@ -91,9 +91,27 @@ func ConfigPart(path string) Part {
 	}}
 }
 
-// keyField finds what follows psk_file in a configuration that may not be valid, also on
-// the next line.
-var keyField = regexp.MustCompile(`psk_file["']?\s*:\s*(?:[|>][-+0-9]*\s*)?["']?([^"'\s#,}]+)`)
+// keyField finds what follows psk_file in a text that is no YAML, to the end of the line and
+// also on the next one: in quotes, a word, and all of it.
+var keyField = regexp.MustCompile(`psk_file["']?\s*:\s*(?:[|>][-+0-9]*\s*)?[*&!]?((?:"([^"\n]*)"|'([^'\n]*)'|["']?([^"'\s#,}]+))?.*)`)
+
+// named lists what a configuration has where the names of key files belong.
+func named(text []byte) [][]byte {
+	values, err := config.KeyFilesIn(text)
+	if err != nil {
+		var found [][]byte
+		for _, m := range keyField.FindAllSubmatch(text, -1) {
+			found = append(found, m[1:]...)
+		}
+		return found
+	}
+	var found [][]byte
+	for _, v := range values {
+		found = append(found, []byte(v))
+		found = slices.AppendSeq(found, bytes.Lines([]byte(v)))
+	}
+	return found
+}
 
 // Bounds of secrets: shorter than any key that a gateway takes, and more than it takes.
 const (
@@ -113,10 +131,10 @@ func Secrets(path string) (list []string) {
 			list = append(list, string(s))
 		}
 	}
-	for _, m := range keyField.FindAllSubmatch(text, -1) {
-		name := string(m[1])
+	for _, name := range named(text) {
+		name := string(name)
 		if _, err := os.Stat(name); err != nil && !errors.Is(err, fs.ErrPermission) {
-			add(m[1]) // a key in the place of a name, for all that is known
+			add([]byte(name)) // a key in the place of a name, for all that is known
 			continue
 		}
 		keys, _ := os.ReadFile(name) // usable or not: nothing of it goes out
@@ -124,7 +142,9 @@ func Secrets(path string) (list []string) {
 			add(line)
 		}
 	}
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	slices.Sort(list)
+	list = slices.Compact(list)
+	slices.SortStableFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
 	return list
 }
 

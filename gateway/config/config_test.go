@@ -262,6 +262,22 @@ func TestSingleErrors(t *testing.T) {
 	}
 }
 
+// TestErrorsHoldNoKey: a key that stands where the name of its file belongs is not said again.
+func TestErrorsHoldNoKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"security: {psk_file: correct horse battery}":     "line 1: security.psk_file: not an absolute path",
+		`security: {psk_file: "/correct\0horse battery"}`: "line 1: security.psk_file: not an absolute path",
+		"security: {psk_file: [correct horse battery]}":   "line 1: security.psk_file: must be a single value, not a list",
+		"security: {psk_file: {correct: horse battery}}":  "line 1: security.psk_file: must be a single value, not a set of fields",
+		"security: correct horse battery":                 "line 1: security: must be a set of fields, not a single value",
+		"security: [correct horse battery]":               "line 1: security: must be a set of fields, not a list",
+	} {
+		_, err := parseConfig("f", []byte(text), testUsers)
+		require.ErrorContains(t, err, want)
+		require.NotRegexp(t, "correct|horse|battery", err.Error(), text)
+	}
+}
+
 func TestTooManyRulesAndTooLargeFiles(t *testing.T) {
 	_, err := parseConfig("f", []byte("policy: ["+strings.Repeat("{},", 65)+"]"), testUsers)
 	require.EqualError(t, err, "line 1: policy: 65 rules; at most 64 are possible")

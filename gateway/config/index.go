@@ -219,6 +219,9 @@ func (p *place) expectation() string {
 	if isInteger(p.typ) {
 		return "must be a single value, not " + kindName(p.value)
 	}
+	if p.typ == reflect.TypeFor[Security]() && p.value.Kind == yaml.ScalarNode { // which may be a key
+		return expected(p.typ) + ", not a single value"
+	}
 	return expected(p.typ) + ", not " + kindName(p.value)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Bounds of a key file.
@@ -42,6 +44,29 @@ func LoadKeys(path string) ([][]byte, error) {
 		return nil, fmt.Errorf("key file %s: %w", path, err)
 	}
 	return keys, nil
+}
+
+// KeyFilesIn lists what a configuration that may be wrong otherwise has where the names of
+// key files belong: all of its section security, and each psk_file elsewhere. A key that was
+// put there by mistake is among them. Its error: the text is no YAML.
+func KeyFilesIn(text []byte) (names []string, err error) {
+	root, err := parseYAML(text)
+	if err != nil || root == nil {
+		return nil, err
+	}
+	const section, field = "security", "psk_file"
+	var walk func(n *yaml.Node, inside bool)
+	walk = func(n *yaml.Node, inside bool) {
+		if n.Kind == yaml.ScalarNode && inside && n.Value != field {
+			names = append(names, n.Value)
+		}
+		for i, c := range n.Content {
+			behind := n.Kind == yaml.MappingNode && i%2 == 1 && (n.Content[i-1].Value == section || n.Content[i-1].Value == field)
+			walk(c, inside || behind)
+		}
+	}
+	walk(root, false)
+	return names, nil
 }
 
 // checkKeyFile wants a file that no other user reads or writes. The group may

@@ -74,8 +74,8 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
-	if c.Security.PSKFile != "" {
-		k.absolute("security.psk_file", c.Security.PSKFile)
+	if p := c.Security.PSKFile; p != "" { // which may be a key by mistake: it is not said again
+		k.must(isAbsolute(p), "security.psk_file", "not an absolute path, which the name of the file of the keys is")
 	}
 	k.listen("metrics.listen", c.Metrics.Listen)
 	k.listen("page.listen", c.Page.Listen)
@@ -87,8 +87,10 @@ func (c Config) validate(users userLookup) []*FieldError {
 }
 
 func (k *checker) absolute(field, p string) {
-	k.must(path.IsAbs(p) && !strings.ContainsRune(p, 0), field, "%q is not an absolute path", p)
+	k.must(isAbsolute(p), field, "%q is not an absolute path", p)
 }
+
+func isAbsolute(p string) bool { return path.IsAbs(p) && !strings.ContainsRune(p, 0) }
 
 func (k *checker) socketPath(field, p string) {
 	k.absolute(field, p)

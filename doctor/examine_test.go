@@ -219,14 +219,14 @@ func TestEachCheck(t *testing.T) {
 		}, "daemon", Warning, "device soft0 is failed: bind: address already in use"},
 		"peer refuses soft": {func(h *fakeHost, s *Subject) {
 			h.refuses, s.Peer = true, &Peer{Address: netip.MustParseAddr("fd00::2")}
-		}, "peer", Failure, "nothing receives on UDP port 4791"},
+		}, "peer", Warning, "nothing receives on UDP port 4791"},
 		"peer unreachable": {func(h *fakeHost, s *Subject) {
 			h.refusesErr, s.Peer = errors.New("no route"), &Peer{Address: netip.MustParseAddr("fd00::2")}
 		}, "peer", Failure, "[fd00::2]:4791: no route"},
 		"peer silent": {func(_ *fakeHost, s *Subject) { s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2")} }, "peer", OK, "is not refused"},
 		"peer carried": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: config.CarrierSoft}
-		}, "peer", OK, "is reached, both ways"},
+		}, "peer", OK, "was carried by rdma-soft"},
 		"peer without a daemon": {func(_ *fakeHost, s *Subject) { s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80} }, "peer", Warning, "no connection was tried"},
 		"peer failed": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Problem: "connection refused"}
@@ -277,6 +277,25 @@ func TestSoftPortOfThePeer(t *testing.T) {
 	s.Config.Carriers = []config.DeviceKind{config.DeviceShm}
 	Examine(t.Context(), h, s)
 	require.False(t, h.asked.IsValid())
+}
+
+// TestPeerThatIsReached: a connection that a device carried says more than a probe of a port,
+// which need not be that of the peer.
+func TestPeerThatIsReached(t *testing.T) {
+	for _, carrier := range []config.Carrier{config.CarrierSoft, config.CarrierShm, config.CarrierHW} {
+		h, s := healthyHost(t), subjectOf()
+		h.refuses, s.Daemon = true, runs()
+		s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: carrier}
+		r := Examine(t.Context(), h, s)
+		for _, l := range r.Lines {
+			require.True(t, l.Check != "peer" || l.State == OK, "%+v", l)
+		}
+		require.Equal(t, "10.0.0.2, port 80: a connection was carried by "+string(carrier), line(t, r, "peer", OK).Text)
+	}
+	h, s := healthyHost(t), subjectOf()
+	h.refuses, s.Daemon = true, runs()
+	s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: config.CarrierRelay}
+	require.Contains(t, line(t, Examine(t.Context(), h, s), "peer", Warning).Remedy, "unless its soft.udp_port is another")
 }
 
 // TestThisHost: every check says something of the host of the tests, without privileges too.

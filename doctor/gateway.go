@@ -142,9 +142,11 @@ func peer(e *exam) []Line {
 	return lines
 }
 
-// reachedBySoft asks whether the peer receives on soft's port.
+// reachedBySoft asks whether the peer receives on soft's port: on that of this host, as that of
+// the peer is not known here. Where a device carried a connection it has no question.
 func (e *exam) reachedBySoft() []Line {
-	if !e.uses(config.DeviceSoft) {
+	device := e.Peer.Carrier != config.CarrierNone && e.Peer.Carrier != config.CarrierRelay
+	if device || !e.uses(config.DeviceSoft) {
 		return nil
 	}
 	to := netip.AddrPortFrom(e.Peer.Address, e.Config.Soft.UDPPort)
@@ -152,10 +154,8 @@ func (e *exam) reachedBySoft() []Line {
 	case err != nil:
 		return []Line{failure("see ip route get "+to.Addr().String(), "no datagram can be sent to %v: %v", to, err)}
 	case refused:
-		return []Line{failure("run smcgw there, with soft in carriers and the same soft.udp_port; let the port pass its firewall",
+		return []Line{warning("unless its soft.udp_port is another: run smcgw there, with soft in carriers, and let the port pass its firewall",
 			"%v answers that nothing receives on UDP port %d", to.Addr(), to.Port())}
-	case e.Peer.Carrier == config.CarrierSoft:
-		return []Line{ok("UDP %v is reached, both ways", to)}
 	}
 	return []Line{ok("UDP %v is not refused; only a connection shows whether a firewall drops it (--peer HOST:PORT)", to)}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/doctor/bugreport"
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/sockmap"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -176,9 +175,6 @@ func TestDoctorWithDaemons(t *testing.T) {
 	}
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
 	r := look(0, w.h2.AddrPort4(echoPort).String(), "a connection was carried by "+string(w.via))
-	if w.via == config.CarrierSoft {
-		found(t, r, "peer", doctor.OK, "is reached, both ways")
-	}
 	found(t, r, "daemon", doctor.OK, "mode enforce")
 	found(t, r, "capabilities", doctor.OK, "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON")
 	look(4, w.h3.AddrPort6(echoPort).String(), "a connection was native, peer_no_option")
@@ -201,9 +197,9 @@ func TestDoctorSoftPort(t *testing.T) {
 	require.Zero(t, status)
 	found(t, r, "peer", doctor.OK, "is not refused")
 	r, status = says[doctor.Report](w, w.h1, nil, "doctor", "-c", g.config, "--peer", w.h3.Addr4.String())
-	require.Equal(t, []string{"peer"}, failures(r))
-	require.Equal(t, 4, status)
-	found(t, r, "peer", doctor.Failure, fmt.Sprintf("%v answers that nothing receives on UDP port %d", w.h3.Addr4, rdmaPort))
+	require.Empty(t, failures(r))
+	require.Zero(t, status)
+	found(t, r, "peer", doctor.Warning, fmt.Sprintf("%v answers that nothing receives on UDP port %d", w.h3.Addr4, rdmaPort))
 }
 
 // TestPing: what becomes of connections to a service, and why, by either family. A service

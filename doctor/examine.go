@@ -22,8 +22,8 @@ type Host interface {
 	Features() ([]inspect.Feature, error)
 	// Hooks lists the programs of a cgroup and of network devices.
 	Hooks(cgroup string, devices []string) []inspect.Hook
-	// Devices lists the network devices.
-	Devices() ([]Device, error)
+	// Devices lists the network devices; infiniBand: those of IPoIB may carry.
+	Devices(infiniBand bool) ([]Device, error)
 	// Chains lists the chains of nftables, those of iptables-nft too.
 	Chains() ([]Chain, error)
 	// Refuses sends a datagram and reports whether the host answers that nothing receives
@@ -36,10 +36,10 @@ type Host interface {
 // Device is a network device.
 type Device struct {
 	Name string
-	// Link is the kernel's word for what is below IP: "ether", "loopback", "none".
-	Link string
 	MTU  int
 	Up   bool
+	// Unoffering says why no offer can leave by it, and behind a colon what to do; empty: it can.
+	Unoffering string
 	// Hardware: it is no device that the kernel makes by itself.
 	Hardware bool
 	// Default: a default route leads to it.

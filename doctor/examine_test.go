@@ -150,12 +150,15 @@ func TestEachCheck(t *testing.T) {
 		"ECN accepted only":    {func(h *fakeHost, _ *Subject) { h.put("proc/sys/net/ipv4/tcp_ecn", "5\n") }, "sysctls", OK, "asks for no ECN"},
 		"no default route":     {func(h *fakeHost, _ *Subject) { h.devices[1].Default = false }, "devices", Warning, "no default route"},
 		"device down":          {func(h *fakeHost, _ *Subject) { h.devices[1].Up = false }, "devices", Warning, "eth0: the device is down"},
-		"small MTU":            {func(h *fakeHost, _ *Subject) { h.devices[1].MTU = 576 }, "devices", Warning, "MTU 576"},
-		"jumbo frames":         {func(_ *fakeHost, s *Subject) { s.Config.Devices = []string{"eth1"} }, "devices", OK, "4096 bytes in a packet, offloads are on"},
-		"no TSO":               {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads that are off: tso"},
-		"veth without GRO":     {func(h *fakeHost, _ *Subject) { h.devices[1].Off, h.devices[1].Hardware = []string{"gro"}, false }, "devices", OK, "offloads that are off: gro"},
-		"ports with a daemon":  {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "ports", OK, "the daemon has its UDP ports"},
-		"hooks unknown":        {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed of sockops of /sys/fs/cgroup"},
+		"port of a bridge": {func(h *fakeHost, s *Subject) {
+			h.devices[2].Unoffering, s.Config.Devices = "is a port of br0: name that", []string{"eth1"}
+		}, "devices", Warning, "eth1 is a port of br0: nothing is carried by it (address)"},
+		"small MTU":           {func(h *fakeHost, _ *Subject) { h.devices[1].MTU = 576 }, "devices", Warning, "MTU 576"},
+		"jumbo frames":        {func(_ *fakeHost, s *Subject) { s.Config.Devices = []string{"eth1"} }, "devices", OK, "4096 bytes in a packet, offloads are on"},
+		"no TSO":              {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads that are off: tso"},
+		"veth without GRO":    {func(h *fakeHost, _ *Subject) { h.devices[1].Off, h.devices[1].Hardware = []string{"gro"}, false }, "devices", OK, "offloads that are off: gro"},
+		"ports with a daemon": {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "ports", OK, "the daemon has its UDP ports"},
+		"hooks unknown":       {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed of sockops of /sys/fs/cgroup"},
 		"hooks unknown, daemon": {func(h *fakeHost, s *Subject) {
 			h.hooks, s.Daemon = []inspect.Hook{{Name: "sockops", Err: fs.ErrPermission}}, runs()
 		}, "hooks", OK, "the daemon's programs are attached"},

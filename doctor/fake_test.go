@@ -42,9 +42,9 @@ func healthyHost(t testing.TB) *fakeHost {
 			{Name: "tcx ingress of eth0", Programs: []string{"other"}},
 		},
 		devices: []Device{
-			{Name: "lo", Link: "loopback", MTU: 65536, Up: true},
-			{Name: "eth0", Link: "ether", MTU: 1500, Up: true, Default: true, Hardware: true},
-			{Name: "eth1", Link: "ether", MTU: 9000, Up: true},
+			{Name: "lo", MTU: 65536, Up: true, Unoffering: "is the loopback device: name another"},
+			{Name: "eth0", MTU: 1500, Up: true, Default: true, Hardware: true},
+			{Name: "eth1", MTU: 9000, Up: true},
 		},
 	}
 	for _, f := range a.Files {
@@ -71,7 +71,7 @@ func (h *fakeHost) Features() ([]inspect.Feature, error) { return h.features, h.
 func (h *fakeHost) Hooks(string, []string) []inspect.Hook { return h.hooks }
 
 // Devices implements Host.
-func (h *fakeHost) Devices() ([]Device, error) { return h.devices, h.err }
+func (h *fakeHost) Devices(bool) ([]Device, error) { return h.devices, h.err }
 
 // Chains implements Host.
 func (h *fakeHost) Chains() ([]Chain, error) { return h.chains, h.err }

@@ -44,7 +44,7 @@ func (this) Hooks(cgroup string, devices []string) []inspect.Hook {
 func (this) RDMA() (sysfs.Host, error) { return sysfs.Read() }
 
 // Devices implements Host.
-func (this) Devices() ([]Device, error) {
+func (this) Devices(infiniBand bool) ([]Device, error) {
 	all, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
@@ -65,12 +65,13 @@ func (this) Devices() ([]Device, error) {
 			}
 		}
 	}
+	reasons := inspect.Unoffering(all, infiniBand)
 	list := make([]Device, 0, len(all))
 	for _, l := range all {
 		a := l.Attrs()
 		list = append(list, Device{
-			Name: a.Name, Link: a.EncapType, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Hardware: l.Type() == "device",
-			Default: routed[a.Index] && a.Flags&net.FlagLoopback == 0, Off: offloadsOff(a.Name),
+			Name: a.Name, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Hardware: l.Type() == "device",
+			Default: routed[a.Index] && a.Flags&net.FlagLoopback == 0, Off: offloadsOff(a.Name), Unoffering: reasons[a.Name],
 		})
 	}
 	return list, nil

@@ -32,7 +32,7 @@ func asksForECN(n int64) bool { return n == 1 || n == 3 || n == 4 }
 
 // devices checks the network devices that are looked at.
 func devices(e *exam) []Line {
-	list, err := e.host.Devices()
+	list, err := e.host.Devices(e.uses(config.DeviceIB))
 	if err != nil {
 		return []Line{warning("run this as root", "network devices could not be listed: %v", err)}
 	}
@@ -59,11 +59,6 @@ func devices(e *exam) []Line {
 	return lines
 }
 
-// links are the kinds of devices whose packets the programs can read.
-func links() []string {
-	return []string{"ether", "none", "ppp", "ipip", "tunnel6", "sit", "gre", "gre6"}
-}
-
 // leastMTU is that of IPv6 (RFC 8200, section 5).
 const leastMTU = 1280
 
@@ -82,9 +77,10 @@ func (e *exam) device(d Device) Line {
 			slow = append(slow, o)
 		}
 	}
+	why, remedy, _ := strings.Cut(d.Unoffering, ": ")
 	switch {
-	case !slices.Contains(links(), d.Link):
-		return warning("name another device", "%s: a device of the kind %s carries no offers (address)", d.Name, d.Link)
+	case why != "":
+		return warning(remedy, "%s %s: nothing is carried by it (address)", d.Name, why)
 	case !d.Up:
 		return warning("ip link set "+d.Name+" up", "%s: the device is down", d.Name)
 	case d.MTU < leastMTU:

@@ -69,7 +69,7 @@ type Datapath struct {
 	// What shards ask for.
 	inForce atomic.Pointer[Policy]
 	present atomic.Pointer[map[int]struct{}] // the keys of devices
-	looked  atomic.Pointer[lookedAt]
+	looked  atomic.Pointer[netdev.Looked]
 	opened  atomic.Bool // OpenDatagram was called, and an entry may be left
 
 	// op is held for reading by every operation and for writing by Close.

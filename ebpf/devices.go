@@ -84,33 +84,11 @@ func silence(name string) error {
 	return netdev.WriteSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
 }
 
-// lookedAt is what Looked returns.
-type lookedAt struct{ devices, missing []string }
-
-func (d *Datapath) noteLooked(links []netlink.Link, offers map[string]bool) {
-	l := &lookedAt{}
-	for _, dev := range links {
-		if offers[dev.Attrs().Name] {
-			l.devices = append(l.devices, dev.Attrs().Name)
-		}
-	}
-	if len(offers) == 0 {
-		l.missing = append(l.missing, "")
-	}
-	for _, name := range d.cfg.Devices {
-		if !slices.Contains(l.devices, name) {
-			l.missing = append(l.missing, name)
-		}
-	}
-	d.looked.Store(l)
-}
-
-// Looked lists the devices whose connections are looked at, and those of the configuration
-// that the namespace does not have now. An empty name stands for all of the default: no
-// device reaches a peer of the policy.
+// Looked lists the devices whose connections are looked at, and why those of the
+// configuration, or all of the default, are not.
 func (d *Datapath) Looked() (devices, missing []string) {
 	if l := d.looked.Load(); l != nil {
-		return l.devices, l.missing
+		return l.Devices, l.Missing
 	}
 	return nil, nil
 }
@@ -129,19 +107,15 @@ func (d *Datapath) sync() error {
 	slices.SortStableFunc(links, func(a, b netlink.Link) int { // those of offers have room
 		return cmp.Compare(bit(offers[b.Attrs().Name]), bit(offers[a.Attrs().Name]))
 	})
-	d.noteLooked(links, offers)
-	stacked, masters := netdev.StackOf(links), map[int]string{}
-	for _, l := range links {
-		masters[l.Attrs().Index] = l.Type()
-	}
+	uses := netdev.UsesOf(links, d.cfg.InfiniBand)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
 	present := map[int]bool{}
 	for _, l := range links {
-		if index := l.Attrs().Index; netdev.Wanted(l, masters) && !stacked.Taken[index] && (d.cfg.InfiniBand || !netdev.IPoIB(l)) {
-			present[index] = true
-			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && !stacked.Shares(index)))
+		if use := uses[l.Attrs().Index]; use.Programs {
+			present[l.Attrs().Index] = true
+			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && use.Why == ""))
 		}
 	}
 	for i := range d.devices {
@@ -150,7 +124,11 @@ func (d *Datapath) sync() error {
 		}
 	}
 	d.noteDevicesLocked()
-	errs = append(errs, d.syncMTU(links, offers), d.syncOwn(stacked, addrs))
+	d.looked.Store(netdev.LookedAt(links, uses, d.cfg.Devices, offers, func(index int) bool {
+		dev, attached := d.devices[index]
+		return attached && dev.value.Flags&deviceOffer != 0
+	}))
+	errs = append(errs, d.syncMTU(links, offers), d.syncOwn(netdev.StackOf(links), addrs))
 	return errors.Join(errs...)
 }
 

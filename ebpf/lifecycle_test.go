@@ -175,6 +175,31 @@ func TestMonitor(t *testing.T) {
 	require.Eventually(t, func() bool { return !d.attached("e0") }, 30*time.Second, 5*time.Millisecond)
 }
 
+// TestLookedAtPort: a device that is named and becomes the port of another is not looked at.
+func TestLookedAtPort(t *testing.T) {
+	requireRoot(t)
+	h := newHost(t)
+	h.do(func() {
+		require.NoError(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "e0"}, PeerName: "e1"}))
+		require.NoError(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br"}}))
+	})
+	cfg := config(nil)
+	cfg.Devices = []string{"e0"}
+	d := h.open(cfg)
+	devices, missing := d.Looked()
+	require.Equal(t, []string{"e0"}, devices)
+	require.Empty(t, missing)
+	h.do(func() {
+		br, err := netlink.LinkByName("br")
+		require.NoError(t, err)
+		e0, err := netlink.LinkByName("e0")
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetMaster(e0, br))
+	})
+	require.Eventually(t, func() bool { devices, missing = d.Looked(); return len(devices) == 0 }, 30*time.Second, 5*time.Millisecond)
+	require.Equal(t, []string{"devices: e0 is a port of br: name that"}, missing)
+}
+
 // The reverse-path filter of the host sees nothing odd.
 func TestRPFilter(t *testing.T) {
 	requireRoot(t)

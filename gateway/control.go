@@ -38,8 +38,7 @@ func (g *gateway) tellHealth(st *admin.Status) {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
 	if g.host.Devices != nil {
-		_, missing := g.host.Devices()
-		st.Notes = report.MissingDevices(missing)
+		_, st.Notes = g.host.Devices()
 	}
 	if len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())

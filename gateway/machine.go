@@ -27,9 +27,8 @@ type Host struct {
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
 	// hosts without a network of their own.
 	Addrs func() ([]netip.Addr, error)
-	// Devices lists the network devices whose connections are looked at, and those of the
-	// configuration that there are not, an empty name for all of the default; nil: it is not
-	// known.
+	// Devices lists the network devices whose connections are looked at, and notes why others
+	// that should be are not; nil: it is not known.
 	Devices func() (looked, missing []string)
 	// Route returns the number of the network device by which the host sends from one
 	// address to another; nil where that is not known.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -81,7 +82,8 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 
 // checkNotes are those about the file, and about the file on this host.
 func checkNotes(f *config.File, host *sysfs.Host) []string {
-	notes, usable := f.Notes(), false
+	usable := false
+	notes := append(f.Notes(), inspect.DeviceNotes(f.Config.Devices, slices.Contains(f.Config.Carriers, config.DeviceIB))...)
 	eachPort(host, func(a *sysfs.Adapter, p *sysfs.Port) { usable = usable || p.Unusable == "" && a.RoCE(p) })
 	if slices.Equal(f.Config.Carriers, []config.DeviceKind{config.DeviceHW}) && !usable {
 		notes = append(notes, "carriers: only hw, and this host has no RDMA adapter that can be used: every connection stays native")

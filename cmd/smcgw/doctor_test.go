@@ -52,8 +52,8 @@ func (*fakeHost) Hooks(string, []string) []inspect.Hook {
 }
 
 // Devices implements doctor.Host.
-func (*fakeHost) Devices() ([]doctor.Device, error) {
-	return []doctor.Device{{Name: "eth0", Link: "ether", MTU: 9000, Up: true, Default: true}}, nil
+func (*fakeHost) Devices(bool) ([]doctor.Device, error) {
+	return []doctor.Device{{Name: "eth0", MTU: 9000, Up: true, Default: true}}, nil
 }
 
 // Chains implements doctor.Host.

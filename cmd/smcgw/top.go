@@ -192,7 +192,7 @@ func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	to.stdout = &b
 	columns, rows := 0, 0
 	if live {
-		columns, rows = e.terminal(e.stdout), terminalRows(e.stdout)
+		columns, rows = e.terminal(e.stdout), screen.Rows(e.stdout)
 		to.terminal = func(io.Writer) int { return columns }
 	}
 	s := to.screen(&b)
@@ -206,24 +206,8 @@ func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	}
 	text := b.String()
 	if live {
-		text = "\x1b[H" + fitted(text, rows) + "\x1b[J"
+		text = "\x1b[H" + screen.Fitted(text, rows) + "\x1b[J"
 	}
 	_, err := io.WriteString(e.stdout, text)
 	return printed(err)
-}
-
-// terminalRows is how many lines a terminal has.
-func terminalRows(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if _, rows, err := term.GetSize(int(f.Fd())); err == nil && rows > 0 {
-			return rows
-		}
-	}
-	return 24
-}
-
-// fitted is a text as lines of a raw terminal, as many as it has.
-func fitted(text string, rows int) string {
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	return strings.Join(lines[:min(len(lines), rows)], "\x1b[K\r\n") + "\x1b[K"
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 )
 
 // A picture on a terminal replaces the one before, and has no more lines than that.
@@ -15,7 +17,7 @@ func TestTopOnATerminal(t *testing.T) {
 	require.Equal(t, exitOK, run(t.Context(), e, []string{"top", "-n", "2", "--interval", "100ms", "--socket", cfg.Admin}), stderr)
 	require.Regexp(t, `^\x1b\[\?1049h\x1b\[\?25l\x1b\[H`, stdout.String())
 	require.Regexp(t, `\x1b\[J\x1b\[H(?s:.)*\x1b\[J\x1b\[\?25h\x1b\[\?1049l$`, stdout.String())
-	require.Equal(t, "a\x1b[K\r\nb\x1b[K", fitted("a\nb\nc\n", 2))
+	require.Equal(t, "a\x1b[K\r\nb\x1b[K", screen.Fitted("a\nb\nc\n", 2))
 }
 
 func TestTopKeys(t *testing.T) {

@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"gateway/internal/policy":     {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},
 	"gateway/internal/auto":       {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "internal/fdpass", "internal/ktime", "packet"},
-	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/policy"},
+	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/netdev", "ebpf/internal/policy"},
 	"ebpf/internal/listing":       {},
 	"ebpf/internal/netdev":        {"ebpf/internal/listing"},
 	"ebpf/witness":                {},

@@ -3,12 +3,14 @@ package e2e
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -78,4 +80,18 @@ func TestDeviceThatIsNotThere(t *testing.T) {
 	added, err := w.h1.Command(t.Context(), "ip", "link", "add", "eht0", "type", "veth", "peer", "name", "eht1").CombinedOutput()
 	require.NoError(t, err, "%s", added)
 	require.Eventually(t, func() bool { return len(g.status().Degraded) == 0 }, 30*time.Second, 50*time.Millisecond)
+
+	// As the port of another device it is there, and carries nothing.
+	for _, command := range []string{"link add br0 type bridge", "link set eht0 master br0"} {
+		out, err := w.h1.Command(t.Context(), "ip", strings.Fields(command)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	const said = "eht0 is a port of br0"
+	require.Eventually(t, func() bool { return slices.Contains(g.status().Notes, "devices: "+said+": name that") }, 30*time.Second, 50*time.Millisecond)
+	require.Equal(t, []string{"address"}, g.status().Degraded)
+	check, err = w.h1.Command(t.Context(), binary, "check", "-c", g.config).CombinedOutput()
+	require.NoError(t, err)
+	require.Contains(t, string(check), "# note: devices: "+said+": name that\n")
+	r, _ := says[doctor.Report](w, w.h1, nil, "doctor", "-c", g.config)
+	found(t, r, "devices", doctor.Warning, said+": nothing is carried by it")
 }

@@ -1,11 +1,6 @@
 package netdev
 
-import (
-	"net"
-	"strings"
-
-	"github.com/vishvananda/netlink"
-)
+import "github.com/vishvananda/netlink"
 
 // OwnPrefix marks the devices of gateways; none gets wire programs.
 const OwnPrefix = "smcgw-"
@@ -35,21 +30,4 @@ func Header(encap string) (int, bool) {
 func IPoIB(l netlink.Link) bool {
 	header, _ := Header(l.Attrs().EncapType)
 	return header == IPoIBLen
-}
-
-// Wanted reports whether a device gets our programs. Ports of a bridge or bond
-// do not: their master sees the same packets. Ports of a VRF do: it sees them
-// too late for routing by the port. The device below a macvlan passthru has no
-// packets of its own, nor has an ifb: a queueing discipline sends there what another
-// device's programs have passed.
-func Wanted(l netlink.Link, masters map[int]string) bool {
-	a := l.Attrs()
-	if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, OwnPrefix) || l.Type() == "vrf" || l.Type() == "ifb" {
-		return false
-	}
-	if kind, ok := masters[a.MasterIndex]; ok && kind != "vrf" {
-		return false
-	}
-	_, ok := Header(a.EncapType)
-	return ok
 }

@@ -1,24 +1,9 @@
 package report
 
 import (
-	"fmt"
-
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
-
-// MissingDevices says which devices of the configuration carry nothing since there is no
-// such device, an empty name for all of the default.
-func MissingDevices(missing []string) (list []string) {
-	for _, name := range missing {
-		if name == "" {
-			list = append(list, "devices: no device has a default route or a route to a peer of a rule: name devices, or add a route")
-		} else {
-			list = append(list, fmt.Sprintf("devices: there is no network device %s here: see ip link, and correct devices", name))
-		}
-	}
-	return list
-}
 
 // BlockedLegs lists where connections are native because legs do not reach
 // applications. legless: there are no legs at all.

@@ -1,0 +1,42 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
+)
+
+// Unoffering says by name which devices no offer can leave by: why, and behind a colon what
+// to do. infiniBand: IPoIB may carry.
+func Unoffering(links []netlink.Link, infiniBand bool) map[string]string {
+	reasons := map[string]string{}
+	for index, use := range netdev.UsesOf(links, infiniBand) {
+		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == index })
+		if use.Why != "" {
+			reasons[links[i].Attrs().Name] = use.Why
+		}
+	}
+	return reasons
+}
+
+// DeviceNotes is about those of some devices that the namespace of the calling thread has, and
+// that carry no offers.
+func DeviceNotes(names []string, infiniBand bool) (notes []string) {
+	if len(names) == 0 {
+		return nil
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return []string{fmt.Sprintf("devices: they could not be listed: %v", err)}
+	}
+	reasons := Unoffering(links, infiniBand)
+	for _, name := range names {
+		if why := reasons[name]; why != "" {
+			notes = append(notes, fmt.Sprintf("devices: %s %s", name, why))
+		}
+	}
+	return notes
+}

@@ -1,0 +1,107 @@
+package netdev
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Use is what a device of the host is good for.
+type Use struct {
+	Programs bool // it gets our programs
+	// Why says why no offer can leave by it, and what to name in its place; empty: offers can.
+	Why string
+}
+
+// UsesOf returns what each device is good for, by its index; infiniBand: IPoIB may carry.
+func UsesOf(links []netlink.Link, infiniBand bool) map[int]Use {
+	stack, byIndex, uses := StackOf(links), map[int]netlink.Link{}, map[int]Use{}
+	for _, l := range links {
+		byIndex[l.Attrs().Index] = l
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		why := without(l, byIndex[a.MasterIndex])
+		switch {
+		case why != "":
+		case stack.Taken[a.Index]:
+			why = "has no packets of its own: name the macvlan device on it"
+		case IPoIB(l) && !infiniBand:
+			why = "is one of IPoIB: add ib to carriers"
+		}
+		use := Use{Programs: why == "", Why: why}
+		switch {
+		case why != "":
+		case OneWay(l):
+			use.Why = "is a tunnel without a far end, by which no answer comes: name another"
+		case stack.Shares(a.Index):
+			use.Why = "shares the address of the device below it: name that"
+		}
+		uses[a.Index] = use
+	}
+	return uses
+}
+
+// without says why a device gets no programs. Ports of a bridge or bond do not: their master
+// sees the same packets. Ports of a VRF do: it sees them too late for routing by the port.
+// The device below a macvlan passthru has no packets of its own, nor has an ifb: a queueing
+// discipline sends there what another device's programs have passed.
+func without(l, master netlink.Link) string {
+	a := l.Attrs()
+	_, known := Header(a.EncapType)
+	switch {
+	case a.Flags&net.FlagLoopback != 0:
+		return "is the loopback device: name another"
+	case strings.HasPrefix(a.Name, OwnPrefix):
+		return "is one of a gateway: name another"
+	case l.Type() == "vrf":
+		return "is a VRF: name its ports"
+	case l.Type() == "ifb":
+		return "holds back the packets of another device: name that"
+	case master != nil && master.Type() == "openvswitch":
+		return "is a port of Open vSwitch: name its bridge"
+	case master != nil && master.Type() != "vrf":
+		return fmt.Sprintf("is a port of %s: name that", master.Attrs().Name)
+	case !known:
+		return fmt.Sprintf("is of the kind %s, which carries no offers: name another", a.EncapType)
+	}
+	return ""
+}
+
+// Looked is which devices offers leave by, and why those that should carry none do not.
+type Looked struct{ Devices, Missing []string }
+
+// LookedAt returns what became of the devices that should carry offers; named are those of
+// the configuration, offering tells which carry any.
+func LookedAt(links []netlink.Link, uses map[int]Use, named []string, should map[string]bool, offering func(index int) bool) *Looked {
+	looked, why := &Looked{}, map[string]string{}
+	for _, l := range links {
+		a := l.Attrs()
+		if should[a.Name] && offering(a.Index) {
+			looked.Devices = append(looked.Devices, a.Name)
+		}
+		if why[a.Name] = uses[a.Index].Why; why[a.Name] == "" {
+			why[a.Name] = "could not be given programs: the log says why"
+		}
+	}
+	if len(should) == 0 {
+		looked.Missing = []string{"devices: no device has a default route or a route to a peer of a rule: name devices, or add a route"}
+	}
+	if len(named) == 0 && looked.Devices == nil {
+		named = slices.Sorted(maps.Keys(should))
+	}
+	for _, name := range named {
+		switch reason, found := why[name]; {
+		case slices.Contains(looked.Devices, name):
+		case found:
+			looked.Missing = append(looked.Missing, fmt.Sprintf("devices: %s %s", name, reason))
+		default:
+			looked.Missing = append(looked.Missing, fmt.Sprintf("devices: there is no network device %s here: see ip link, and correct devices", name))
+		}
+	}
+	return looked
+}

@@ -143,13 +143,17 @@ func TestEachCheck(t *testing.T) {
 		"part of cgroups": {func(h *fakeHost, _ *Subject) {
 			h.put("proc/self/mountinfo", "31 24 0:27 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 		}, "cgroup", Warning, "a part of the hierarchy"},
-		"cgroup_path":          {func(_ *fakeHost, s *Subject) { s.Config.CgroupPath = "/nowhere" }, "cgroup", Failure, "cgroup_path"},
-		"cgroup_path is there": {func(_ *fakeHost, s *Subject) { s.Config.CgroupPath = "/proc" }, "cgroup", OK, "as configured"},
-		"tun with a daemon":    {func(h *fakeHost, s *Subject) { delete(h.tree, "dev/net/tun"); s.Daemon = runs() }, "tun", OK, "the daemon has its TUN devices"},
-		"AccECN":               {func(h *fakeHost, _ *Subject) { h.put("proc/sys/net/ipv4/tcp_ecn", "3\n") }, "sysctls", Failure, "tcp_ecn is 3"},
-		"ECN accepted only":    {func(h *fakeHost, _ *Subject) { h.put("proc/sys/net/ipv4/tcp_ecn", "5\n") }, "sysctls", OK, "asks for no ECN"},
-		"no default route":     {func(h *fakeHost, _ *Subject) { h.devices[1].Default = false }, "devices", Warning, "no default route"},
-		"device down":          {func(h *fakeHost, _ *Subject) { h.devices[1].Up = false }, "devices", Warning, "eth0: the device is down"},
+		"cgroup_path":           {func(_ *fakeHost, s *Subject) { s.Config.CgroupPath = "/nowhere" }, "cgroup", Failure, "cgroup_path"},
+		"cgroup_path elsewhere": {func(_ *fakeHost, s *Subject) { s.Config.CgroupPath = "/proc" }, "cgroup", Failure, "/proc is no directory of cgroup2"},
+		"cgroup_path is there": {func(h *fakeHost, s *Subject) {
+			h.put("mnt/unified/cgroup.controllers", "cpu memory\n")
+			s.Config.CgroupPath = "/mnt/unified"
+		}, "cgroup", OK, "as configured"},
+		"tun with a daemon": {func(h *fakeHost, s *Subject) { delete(h.tree, "dev/net/tun"); s.Daemon = runs() }, "tun", OK, "the daemon has its TUN devices"},
+		"AccECN":            {func(h *fakeHost, _ *Subject) { h.put("proc/sys/net/ipv4/tcp_ecn", "3\n") }, "sysctls", Failure, "tcp_ecn is 3"},
+		"ECN accepted only": {func(h *fakeHost, _ *Subject) { h.put("proc/sys/net/ipv4/tcp_ecn", "5\n") }, "sysctls", OK, "asks for no ECN"},
+		"no default route":  {func(h *fakeHost, _ *Subject) { h.devices[1].Default = false }, "devices", Warning, "no default route"},
+		"device down":       {func(h *fakeHost, _ *Subject) { h.devices[1].Up = false }, "devices", Warning, "eth0: the device is down"},
 		"port of a bridge": {func(h *fakeHost, s *Subject) {
 			h.devices[2].Unoffering, s.Config.Devices = "is a port of br0: name that", []string{"eth1"}
 		}, "devices", Warning, "eth1 is a port of br0: nothing is carried by it (address)"},

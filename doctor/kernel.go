@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // kernel checks what the programs need.
@@ -146,10 +148,13 @@ func bpfSettings(e *exam) []Line {
 
 // cgroup checks the mount of cgroup2, to which the programs are attached.
 func cgroup(e *exam) []Line {
-	const mount = "mount -t cgroup2 none /sys/fs/cgroup, or name the mount in cgroup_path"
+	const mount, correct = "mount -t cgroup2 none /sys/fs/cgroup, or name the mount in cgroup_path", "correct cgroup_path, or leave it out"
 	if p := e.Config.CgroupPath; p != "" {
 		if _, err := fs.Stat(e.files, strings.TrimPrefix(p, "/")); err != nil {
-			return []Line{failure("correct cgroup_path, or leave it out", "cgroup_path: %v", err)}
+			return []Line{failure(correct, "cgroup_path: %v", err)}
+		}
+		if _, err := fs.Stat(e.files, path.Join(p[1:], config.CgroupMark)); err != nil {
+			return []Line{failure(correct, "cgroup_path: %s is no directory of cgroup2", p)}
 		}
 		e.cgroup = p
 		return []Line{ok("cgroup2 at %s, as configured", p)}

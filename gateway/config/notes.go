@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -34,6 +35,9 @@ func (c Config) NeverPorts() []uint16 {
 		return twice
 	})
 }
+
+// CgroupMark is a file that each directory of cgroup2 has, and none of cgroup1.
+const CgroupMark = "cgroup.controllers"
 
 // Notes lists what is valid but may not do what its writer expects.
 func (f *File) Notes() []string { return append(slices.Clone(f.notes), f.Config.notes()...) }
@@ -96,7 +100,9 @@ func (c Config) notes() []string {
 			note(r.Action != ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
 		}
 	}
-	_, err := LoadKeys(c.Security.PSKFile)
+	_, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark))
+	note(c.CgroupPath != "" && err != nil, "cgroup_path: %s is no directory of cgroup2: the gateway will not start with it", c.CgroupPath)
+	_, err = LoadKeys(c.Security.PSKFile)
 	note(err != nil && !errors.Is(err, os.ErrPermission), "security.psk_file: %v: the gateway will not start with it", err)
 	host, _, err := net.SplitHostPort(c.Metrics.Listen)
 	note(err == nil && !isLoopback(host), "metrics.listen: %s can be reached from other hosts, without authentication", strings.TrimSpace(c.Metrics.Listen))

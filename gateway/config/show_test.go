@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -169,4 +170,17 @@ func TestParseCarrier(t *testing.T) {
 	_, err := ParseCarrier("rdma-sotf")
 	require.EqualError(t, err, `"rdma-sotf" is none of shm, soft, hw, ib, rdma-shm, rdma-soft, rdma-hw, rdma-ib or relay (did you mean rdma-soft?)`)
 	require.Equal(t, []DeviceKind{DeviceSoft, DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
+}
+
+// TestNoteOfCgroupPath: a path that is no directory of cgroup2 is noted.
+func TestNoteOfCgroupPath(t *testing.T) {
+	dir := t.TempDir()
+	noted := func() bool {
+		f, err := parseConfig("f", []byte("cgroup_path: "+dir+"\n"), testUsers)
+		require.NoError(t, err)
+		return slices.Contains(f.Notes(), "cgroup_path: "+dir+" is no directory of cgroup2: the gateway will not start with it")
+	}
+	require.True(t, noted())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
+	require.False(t, noted())
 }

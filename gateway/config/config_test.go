@@ -254,7 +254,13 @@ func TestSingleErrors(t *testing.T) {
 		"guard: {window: 1ms}":                                      "line 1: guard.window: 1ms is not between 1s and 24h",
 		"guard: {slower: 5%}":                                       "line 1: guard.slower: 5% is below 10%: of connections that are as fast as native ones 5% count as slower",
 		"guard: {minimum: 0}":                                       "line 1: guard.minimum: must not be 0",
-		"log: {level: loud}":                                        `line 1: log.level: "loud" is none of debug, info, warn or error`,
+		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.1:9469'}": `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
+		"metrics: {listen: ':9469'}\npage: {listen: '127.0.0.1:9469'}":          `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
+		"metrics: {listen: '0.0.0.0:9469'}\npage: {listen: '127.0.0.1:09469'}":  `line 2: page.listen: "127.0.0.1:09469" is taken by metrics.listen`,
+		"metrics: {listen: '[::]:9469'}\npage: {listen: '127.0.0.1:9469'}":      `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
+		"metrics: {listen: '[::1]:9469'}\npage: {listen: '[0:0::1]:9469'}":      `line 2: page.listen: "[0:0::1]:9469" is taken by metrics.listen`,
+		"datagram_port: 4800\nsoft: {alternate_port: 4800}":                     "line 1: datagram_port: 4800 is the alternate port of the soft device",
+		"log: {level: loud}": `line 1: log.level: "loud" is none of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want, "%q", text)
@@ -275,6 +281,20 @@ func TestErrorsHoldNoKey(t *testing.T) {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want)
 		require.NotRegexp(t, "correct|horse|battery", err.Error(), text)
+	}
+}
+
+// TestPortsBeside: ports that do not collide are accepted.
+func TestPortsBeside(t *testing.T) {
+	for _, text := range []string{
+		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.1:9470'}",
+		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.2:9469'}",
+		"metrics: {listen: '0.0.0.0:9469'}\npage: {listen: '[::1]:9469'}",
+		"metrics: {listen: ':9469'}", "page: {listen: '127.0.0.1:9469'}",
+		"datagram_port: 0\nsoft: {alternate_port: 0}",
+	} {
+		_, err := parseConfig("f", []byte(text), testUsers)
+		require.NoError(t, err, text)
 	}
 }
 

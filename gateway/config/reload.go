@@ -35,12 +35,28 @@ func (c Config) reloadable() Config {
 func (c Config) fixedChanges(next Config) (fields []string) {
 	a, b := reflect.ValueOf(c.reloadable()), reflect.ValueOf(next.reloadable())
 	for i := range a.NumField() {
-		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+		if !alike(a.Field(i), b.Field(i)) {
 			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
 			fields = append(fields, name)
 		}
 	}
 	return fields
+}
+
+// alike compares fields: a list that is empty is like none, as defaults are filled in.
+func alike(a, b reflect.Value) bool {
+	switch {
+	case a.Kind() == reflect.Slice && a.Len() == 0:
+		return b.Len() == 0
+	case a.Kind() != reflect.Struct:
+		return reflect.DeepEqual(a.Interface(), b.Interface())
+	}
+	for i := range a.NumField() {
+		if !alike(a.Field(i), b.Field(i)) {
+			return false
+		}
+	}
+	return true
 }
 
 // CheckReplace reports what keeps a gateway with next from taking over from one with c.

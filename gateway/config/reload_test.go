@@ -30,3 +30,21 @@ func TestCheckReplace(t *testing.T) {
 	next.Admin = "/run/smcgw/other.sock"
 	require.NotErrorIs(t, at.CheckReload(next, true, true), ErrRestart)
 }
+
+// TestReloadOfWhatCheckPrints: the effective configuration is the same one, with lists that
+// are empty where the file has none.
+func TestReloadOfWhatCheckPrints(t *testing.T) {
+	for _, text := range []string{"", "carriers: []\n", "devices: [eth0]\ncpus: [1]\nshards: 1\npolicy: [{name: a, match: {ports: [80]}, action: accelerate}]\n"} {
+		f, err := parseConfig("f", []byte(text), testUsers)
+		require.NoError(t, err)
+		printed, err := f.YAML()
+		require.NoError(t, err)
+		again, err := parseConfig("f", printed, testUsers)
+		require.NoError(t, err)
+		require.NoError(t, f.Config.CheckReload(again.Config, true, true), "%s", printed)
+		require.NoError(t, again.Config.CheckReload(f.Config, true, true), "%s", printed)
+	}
+	none, err := parseConfig("f", []byte("carriers: []\n"), testUsers)
+	require.NoError(t, err)
+	require.ErrorContains(t, Config{}.WithDefaults().CheckReload(none.Config, true, true), "carriers: takes a restart")
+}

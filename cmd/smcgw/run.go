@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -70,17 +71,24 @@ there, 128 and the number of the signal that ended it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var to io.WriteCloser = nopCloser{e.stderr}
+			if report != "" { // before the command: its status is not lost to a name that cannot be
+				f, err := os.Create(report)
+				if err != nil {
+					return fmt.Errorf("--report: %w", err)
+				}
+				to = f
+			}
 			r, err := e.runCommand(cmd, args)
-			if err != nil {
-				return err
+			if err == nil && (report != "" || !quiet) {
+				if said := e.reportRun(r, to); said != nil {
+					fmt.Fprintln(e.stderr, "smcgw: --report:", said)
+				}
 			}
-			if err := e.reportRun(r, report, quiet); err != nil {
-				return err
-			}
-			if r.Status != exitOK {
+			if err = errors.Join(err, to.Close()); err == nil && r.Status != exitOK {
 				return &exitError{r.Status, errSaid}
 			}
-			return nil
+			return err
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -314,20 +322,9 @@ func (r *runEvents) stop() {
 }
 
 // reportRun tells how the connections went.
-func (e *env) reportRun(r runDoc, file string, quiet bool) error {
+func (e *env) reportRun(r runDoc, out io.Writer) error {
 	if r.Conns == nil {
 		r.Conns = []admin.ConnInfo{}
-	}
-	out := e.stderr
-	if file != "" {
-		f, err := os.Create(file)
-		if err != nil {
-			return fmt.Errorf("--report: %w", err)
-		}
-		defer f.Close()
-		out = f
-	} else if quiet {
-		return nil
 	}
 	to := *e
 	to.stdout = out

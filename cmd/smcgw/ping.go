@@ -44,10 +44,18 @@ no connection, 3 no daemon answers.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if o.Carrier = config.Carrier(carrier); o.Carrier != config.CarrierNone && !o.Offer {
-				return usagef("ping: --carrier is about --offer")
-			}
 			var err error
+			if carrier != "" {
+				o.Carrier, err = config.ParseCarrier(carrier)
+			}
+			switch {
+			case err != nil:
+				return usagef("--carrier: %w", err)
+			case carrier != "" && !o.Offer:
+				return usagef("ping: --carrier is about --offer")
+			case o.Carrier == config.CarrierRelay:
+				return usagef("--carrier: the relay is not offered: connections leave a device for it")
+			}
 			if o.To, err = e.services(ctx, args[0], configPath); err != nil {
 				return err
 			}
@@ -59,7 +67,7 @@ no connection, 3 no daemon answers.`,
 	c.Flags().DurationVar(&o.Interval, "interval", 200*time.Millisecond, "time from one connection to the next")
 	c.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Second, "time for a connection to be made")
 	c.Flags().BoolVar(&o.Offer, "offer", false, "make the offer whatever the rules of this host say")
-	c.Flags().StringVar(&carrier, "carrier", "", "with --offer: offer this carrier only: rdma-shm, rdma-hw, rdma-ib or rdma-soft")
+	c.Flags().StringVar(&carrier, "carrier", "", "with --offer: offer this carrier only: shm, hw, ib or soft")
 	return withSocket(e, verb(e, c))
 }
 

@@ -183,10 +183,10 @@ func readKeys(from io.Reader) (keys <-chan byte, restore func()) {
 
 // draw shows a picture: on a terminal in place of the one before.
 func (f *topFlags) draw(e *env, v *topView, live bool) error {
+	slices.SortStableFunc(v.list.Conns, topOrders()[f.sort])
 	if e.json {
 		return e.printJSON(v.list)
 	}
-	slices.SortStableFunc(v.list.Conns, topOrders()[f.sort])
 	var b bytes.Buffer
 	to := *e
 	to.stdout = &b

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // A picture on a terminal replaces the one before, and has no more lines than that.
@@ -41,4 +42,13 @@ func TestDrainOnATerminal(t *testing.T) {
 	require.Equal(t, exitOK, run(t.Context(), e, []string{"drain", "--socket", cfg.Admin}), stderr)
 	require.Contains(t, stdout.String(), "  0%  3 connections left, reset in 1m0s")
 	require.Regexp(t, `\r\x1b\[Kdrained, 0 connections left\n$`, stdout.String())
+}
+
+// TestTopOrderOfJSON: documents have the order that was asked for, too.
+func TestTopOrderOfJSON(t *testing.T) {
+	e, stdout, _ := testEnv()
+	e.json = true
+	v := &topView{list: admin.ConnList{Conns: []admin.ConnInfo{{ID: 1, TxBytes: 10}, {ID: 2, TxBytes: 20}}}}
+	require.NoError(t, (&topFlags{sort: "bytes"}).draw(e, v, false))
+	require.Regexp(t, `"id":2,.*"id":1,`, stdout.String())
 }

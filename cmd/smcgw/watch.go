@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/replay"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
@@ -54,7 +54,7 @@ With --json it prints one JSON document a line. --from reads such lines from a f
 			}
 			show := counted(count, e.showEvent())
 			if from != "" {
-				return ignoreEnough(readEvents(cmd.InOrStdin(), from, f, show))
+				return ignoreEnough(replay.Events(ctx, cmd.InOrStdin(), from, f, show))
 			}
 			c := e.reach()
 			defer c.Close()
@@ -80,25 +80,6 @@ func (e *env) watch(ctx context.Context, c *admin.Client, f admin.ConnFilter) er
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return c.Watch(ctx, f, nil, e.showEvent())
-}
-
-// readEvents reads a stream of events from a file.
-func readEvents(stdin io.Reader, name string, f admin.ConnFilter, fn func(admin.Event) error) error {
-	from := stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return fmt.Errorf("--from: %w", err)
-		}
-		defer file.Close()
-		from = file
-	}
-	return admin.ReadEvents(from, func(ev admin.Event) error {
-		if ev.Conn != nil && !f.Matches(ev.Conn) {
-			return nil
-		}
-		return fn(ev)
-	})
 }
 
 // counted ends a stream after n events; 0: it does not.

@@ -15,6 +15,7 @@ var allowed = map[string][]string{
 	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw/internal/pinged":   {"bench", "cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
 	"cmd/smcgw/internal/suggest":  {"cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
+	"cmd/smcgw/internal/replay":   {"gateway/admin"},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/internal/claim":      {},

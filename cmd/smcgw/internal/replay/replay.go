@@ -1,0 +1,56 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+// Events reads a stream of events from a file until the context ends. A read that waits
+// for more ends with the program.
+func Events(ctx context.Context, stdin io.Reader, name string, f admin.ConnFilter, fn func(admin.Event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	came, ended := make(chan admin.Event), make(chan error, 1)
+	go func() {
+		ended <- eventsOf(stdin, name, func(ev admin.Event) error {
+			if ev.Conn != nil && !f.Matches(ev.Conn) {
+				return nil
+			}
+			select {
+			case came <- ev:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended: // what came before has been taken
+			return err
+		case ev := <-came:
+			if err := fn(ev); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// eventsOf reads the events of a file.
+func eventsOf(stdin io.Reader, name string, fn func(admin.Event) error) error {
+	if name == "-" {
+		return admin.ReadEvents(stdin, fn)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	defer file.Close()
+	return admin.ReadEvents(file, fn)
+}

@@ -221,7 +221,7 @@ func (w *Ward) startGuardian() (conn *net.UnixConn, end func(), err error) {
 	o, err := w.o.keep()
 	if err != nil {
 		_ = near.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	cmd, pidfd, err := startSelf(o, roleGuardian, far, self)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +106,7 @@ func (d *daemon) equip(g *gateway) {
 	d.requests = make(chan request)
 	g.renewal.Apply, g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.apply, d.opts.Load, d.opts.Program, d.opts.Manager
 	g.renewal.Follows = d.cfg.CheckReplace
-	d.page = page.New(&d.now, page.About{Host: hostName(), Version: d.opts.Version, Rules: func() int { return len(d.serving.Load().live.Load().Policy) }})
+	d.page = page.New(&d.now, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(d.serving.Load().live.Load().Policy) }})
 	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(&d.now, d.opts.Version)
 }
 
@@ -414,13 +413,4 @@ func (d *daemon) apply(cfg config.Config) error {
 	case <-d.stopping:
 		return errStopping
 	}
-}
-
-// hostName is that of the machine, for people.
-func hostName() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return "this host"
-	}
-	return name
 }

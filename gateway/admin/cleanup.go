@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -12,9 +14,31 @@ import (
 var ErrDaemonAlive = errors.New("a daemon is running")
 
 // Cleanup removes what is left of the admin socket of a daemon that did not stop
-// properly, and then does more, while no other daemon can start. It is idempotent,
-// and refuses with ErrDaemonAlive while a daemon lives.
-func Cleanup(cfg config.Config, more ...func() error) error {
+// properly, and then does more, while no other daemon can start. It returns the names of the
+// sockets that have gone. It is idempotent, and refuses with ErrDaemonAlive while a daemon lives.
+func Cleanup(cfg config.Config, more ...func() error) (removed []string, err error) {
+	before := socketFiles(cfg)
+	err = cleanup(cfg, more)
+	after := socketFiles(cfg)
+	return slices.DeleteFunc(before, func(name string) bool { return slices.Contains(after, name) }), err
+}
+
+// socketFiles lists those in the places of a configuration.
+func socketFiles(cfg config.Config) (names []string) {
+	places := []string{cfg.Admin, cfg.Admin + config.DrainingSuffix}
+	entries, _ := os.ReadDir(cfg.ShmDir)
+	for _, e := range entries {
+		places = append(places, filepath.Join(cfg.ShmDir, e.Name()))
+	}
+	for _, name := range places {
+		if fi, err := os.Lstat(name); err == nil && fi.Mode().Type() == os.ModeSocket {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func cleanup(cfg config.Config, more []func() error) error {
 	old := removeDeadSocket(cfg.Admin + config.DrainingSuffix)
 	if errors.Is(old, errAdminInUse) {
 		old = fmt.Errorf("%w: %w", ErrDaemonAlive, old)

@@ -20,3 +20,12 @@ func KernelID() (id [16]byte, err error) {
 	copy(id[:], m.Sum(nil))
 	return id, nil
 }
+
+// HostName is that of the machine, for people.
+func HostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "this host"
+	}
+	return name
+}

@@ -104,6 +104,7 @@ func openSoft(env *Env) (Fabric, error) {
 	sf := &Soft{
 		far: newFar(), env: env,
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
+		past:   map[string]map[string]uint64{},
 		former: map[*softPeer]struct{}{},
 	}
 	changed, deaf := env.adapters().Changed() // before the first look

@@ -57,9 +57,6 @@ func (sf *Soft) ended(u *SoftUnit) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	addCounters(&info, sf.past[u.name])
-	if sf.past == nil {
-		sf.past = map[string]map[string]uint64{}
-	}
 	sf.past[u.name] = info.Counters
 }
 

@@ -54,13 +54,6 @@ func describeDevice(name string, kind config.DeviceKind, attr verbs.DeviceAttr, 
 	return info
 }
 
-// addCounters adds those of the device of its name before.
-func addCounters(info *admin.DeviceInfo, past map[string]uint64) {
-	for name, n := range past {
-		info.Counters[name] += n
-	}
-}
-
 // addStats adds the numbers of a flat struct.
 func addStats(info *admin.DeviceInfo, stats any) {
 	v := reflect.ValueOf(stats)

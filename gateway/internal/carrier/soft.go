@@ -41,13 +41,15 @@ type Soft struct {
 	far
 	env *Env
 
-	mu      sync.Mutex // guards everything below
-	shut    bool       // another gateway takes over: nothing new
-	units   []*SoftUnit
+	opening sync.Mutex               // held while devices are opened, or not to be: before mu, and never by a shard
+	patient time.Time                // until then the port of the configuration is waited for; guarded by opening
+	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow; likewise
+
+	mu      sync.Mutex  // guards everything below
+	shut    bool        // another gateway takes over: nothing new
+	units   []*SoftUnit // this and byAddr grow under opening, too
 	byAddr  map[netip.Addr]SoftPort
-	without string                   // why addresses are without a device; empty: all have one
-	patient time.Time                // until then the port of the configuration is waited for
-	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow
+	without string // why addresses are without a device; empty: all have one
 	peers   map[softKey]*softPeer
 	former  map[*softPeer]struct{}       // of devices that were given up: their memory is in use
 	pairs   int                          // queue pairs of flows
@@ -121,16 +123,15 @@ func openSoft(env *Env) (Fabric, error) {
 }
 
 // extend opens a device on those addresses of the host that have none. The caller
-// holds mu, or has not published sf yet.
+// holds opening, or has not published sf yet.
 func (sf *Soft) extend() error {
 	all, err := sf.env.Addrs()
 	if err != nil {
 		return err
 	}
-	fresh := slices.DeleteFunc(all, func(a netip.Addr) bool { _, ok := sf.byAddr[a]; return ok })
+	fresh := slices.DeleteFunc(all, func(a netip.Addr) bool { _, err := sf.portOf(a); return err == nil })
 	if len(fresh) == 0 {
-		sf.without = ""
-		return nil
+		return sf.left(nil)
 	}
 	return sf.openUnits(fresh[:min(len(fresh), 256)]) // what a device takes
 }
@@ -138,13 +139,13 @@ func (sf *Soft) extend() error {
 // PortOf returns the port of a local address. One that has appeared since the
 // start gets a device now.
 func (sf *Soft) PortOf(a netip.Addr) (SoftPort, error) {
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	if sf.shut {
-		return SoftPort{}, ErrYielded
+	if p, err := sf.portOf(a); !errors.Is(err, ErrNoDevice) {
+		return p, err
 	}
-	if p, ok := sf.byAddr[a]; ok {
-		return p, nil
+	sf.opening.Lock()
+	defer sf.opening.Unlock()
+	if p, err := sf.portOf(a); !errors.Is(err, ErrNoDevice) {
+		return p, err
 	}
 	if now := time.Now(); now.Sub(sf.asked[a]) >= addrPatience {
 		if len(sf.asked) >= askedLimit {
@@ -155,8 +156,21 @@ func (sf *Soft) PortOf(a netip.Addr) (SoftPort, error) {
 			sf.env.Log.Warn("soft device on new addresses", "error", err)
 		}
 	}
-	if p, ok := sf.byAddr[a]; ok {
+	p, err := sf.portOf(a)
+	if err == nil {
 		delete(sf.asked, a)
+	}
+	return p, err
+}
+
+// portOf is PortOf for an address that has a device.
+func (sf *Soft) portOf(a netip.Addr) (SoftPort, error) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if sf.shut {
+		return SoftPort{}, ErrYielded
+	}
+	if p, ok := sf.byAddr[a]; ok {
 		return p, nil
 	}
 	return SoftPort{}, fmt.Errorf("%v: %w", a, ErrNoDevice)
@@ -390,7 +404,7 @@ func (sf *Soft) Devices() []admin.DeviceInfo {
 	for _, u := range units {
 		info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 		info.Note = u.note
-		addCounters(&info, past[u.name])
+		info.Count(past[u.name])
 		list = append(list, info)
 	}
 	if without != "" {

@@ -26,33 +26,38 @@ const portTurn = 5 * time.Second
 // configuration, or on the alternate one where an RDMA stack of the host has that. An
 // adapter takes the packets before the kernel sees them, so that a socket could be
 // bound and would hear nothing. The kernel's rdma_rxe has sockets of its own, at all
-// addresses. The caller holds mu, or has not published sf yet.
+// addresses. The caller holds opening, or has not published sf yet.
 func (sf *Soft) openUnits(fresh []netip.Addr) error {
 	ports := sf.rdma()
 	port := sf.env.Config.Soft.UDPPort
 	var free, lost []netip.Addr
 	for _, a := range fresh {
-		if takes(ports, a, port) != "" {
+		if ports.Taker(a, port) != "" {
 			lost = append(lost, a)
 		} else {
 			free = append(free, a)
 		}
 	}
-	sf.without = ""
 	var errs []error
 	if len(free) > 0 {
 		err := sf.openUnit(free, port, "")
 		if errors.Is(err, unix.EADDRINUSE) && !time.Now().Before(sf.patient) {
-			err = sf.openAlternate(free, heldBy(ports, port), err)
+			err = sf.openAlternate(free, ports.HeldBy(port), err)
 		}
 		errs = append(errs, err)
 	}
 	if len(lost) > 0 {
-		why := "adapter " + takes(ports, lost[0], port) + " takes UDP port " + strconv.Itoa(int(port))
+		why := "adapter " + ports.Taker(lost[0], port) + " takes UDP port " + strconv.Itoa(int(port))
 		errs = append(errs, sf.openAlternate(lost, why, errors.New(why)))
 	}
-	err := errors.Join(errs...)
-	if err != nil {
+	return sf.left(errors.Join(errs...))
+}
+
+// left notes why addresses are without a device, if some are.
+func (sf *Soft) left(err error) error {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if sf.without = ""; err != nil {
 		sf.without = err.Error()
 	}
 	return err
@@ -92,6 +97,8 @@ func (sf *Soft) openUnit(addrs []netip.Addr, port uint16, note string) (err erro
 		u.note = "receives on UDP port " + strconv.Itoa(int(port)) + ": " + note
 		sf.env.Log.Warn("soft device on its alternate port", "device", u.name, "port", port, "addr", addrs[0], "addresses", len(addrs), "cause", note)
 	}
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
 	sf.units = append(sf.units, u)
 	for i, gid := range u.Port.GIDs {
 		sf.byAddr[gid.GID.Addr()] = SoftPort{Unit: u, GID: uint8(i)}
@@ -109,30 +116,6 @@ func (sf *Soft) rdma() sysfs.RoCEPorts {
 		sf.env.Log.Warn("look for RDMA adapters", "error", err)
 	}
 	return ports
-}
-
-// takes names the adapter that takes the packets to a UDP port of an address, if one
-// does: hardware knows RoCEv2 by its usual port.
-func takes(ports sysfs.RoCEPorts, a netip.Addr, port uint16) string {
-	if at := ports[a]; at.Hardware && port == verbs.RoCEUDPPort {
-		return at.Name
-	}
-	return ""
-}
-
-// heldBy says why a port cannot be bound, as far as it is known.
-func heldBy(ports sysfs.RoCEPorts, port uint16) string {
-	why := "UDP port " + strconv.Itoa(int(port)) + " is in use"
-	var names []string
-	for _, at := range ports {
-		if !at.Hardware && port == verbs.RoCEUDPPort && !slices.Contains(names, at.Name) {
-			names = append(names, at.Name)
-		}
-	}
-	if len(names) > 0 {
-		why += " by " + slices.Min(names) + ", an RDMA device in software"
-	}
-	return why
 }
 
 // watchPorts looks for adapters that come later, of which changed tells, and for ports
@@ -157,9 +140,12 @@ func (sf *Soft) watchPorts(changed <-chan struct{}) {
 
 // retry opens the device on addresses that are without one.
 func (sf *Soft) retry() {
+	sf.opening.Lock()
+	defer sf.opening.Unlock()
 	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	if sf.shut || sf.without == "" {
+	whole := sf.shut || sf.without == ""
+	sf.mu.Unlock()
+	if whole {
 		return
 	}
 	if err := sf.extend(); err == nil {
@@ -172,22 +158,27 @@ func (sf *Soft) retry() {
 // one get no answers any more, and their flows leave them.
 func (sf *Soft) followAdapters() {
 	ports := sf.rdma()
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	var lost []netip.Addr
-	for a, at := range sf.byAddr {
-		if takes(ports, a, at.Unit.Port.UDPPort) != "" {
-			lost = append(lost, a)
-		}
-	}
-	if sf.shut || len(lost) == 0 {
+	sf.opening.Lock()
+	defer sf.opening.Unlock()
+	lost := sf.takeAway(ports)
+	if len(lost) == 0 {
 		return
 	}
 	slices.SortFunc(lost, netip.Addr.Compare)
-	for _, a := range lost {
-		delete(sf.byAddr, a)
-	}
 	if err := sf.openUnits(lost); err != nil {
 		sf.env.Log.Warn("soft device beside an adapter", "error", err)
 	}
+}
+
+// takeAway takes the addresses whose packets an adapter takes from their devices.
+func (sf *Soft) takeAway(ports sysfs.RoCEPorts) (lost []netip.Addr) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	for a, at := range sf.byAddr {
+		if !sf.shut && ports.Taker(a, at.Unit.Port.UDPPort) != "" {
+			delete(sf.byAddr, a)
+			lost = append(lost, a)
+		}
+	}
+	return lost
 }

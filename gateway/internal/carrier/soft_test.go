@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -85,4 +87,38 @@ func TestSoftFollowsAddresses(t *testing.T) {
 	require.Len(t, list, 4)
 	require.Equal(t, []string{"shm0", "soft0", "soft1", "soft2"}, []string{list[0].Name, list[1].Name, list[2].Name, list[3].Name})
 	require.Equal(t, []netip.Addr{netip.MustParseAddr("::ffff:127.77.1.3")}, list[2].GIDs)
+}
+
+// TestKnownAddressesBesideAnOpening: while the host is asked for the addresses that it has, which may
+// take long, and a device is opened, those that are known go on: shards ask for them.
+func TestKnownAddressesBesideAnOpening(t *testing.T) {
+	s := newSides(t, 100)[0]
+	asked, answer := make(chan struct{}), make(chan struct{})
+	first, second := s.addr, loopback.Addr(3)
+	s.Addrs = func() ([]netip.Addr, error) {
+		close(asked)
+		<-answer
+		return []netip.Addr{first, second}, nil
+	}
+	opened := make(chan error, 1)
+	go func() {
+		_, err := s.soft.PortOf(second)
+		opened <- err
+	}()
+	<-asked
+	known := make(chan error, 1)
+	go func() {
+		_, err := s.soft.PortOf(first)
+		r := s.request(&fakeUser{}, second)
+		assert.True(t, s.soft.OffersAtOnce(&r))
+		known <- err
+	}()
+	select {
+	case err := <-known:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Error("a known address waits")
+	}
+	close(answer)
+	require.NoError(t, <-opened)
 }

@@ -17,9 +17,11 @@ func anyLink(*Link) bool { return true }
 
 // GiveUp implements Exclusive.
 func (sf *Soft) GiveUp() error {
+	sf.opening.Lock()
 	sf.mu.Lock()
 	sf.shut = true
 	sf.mu.Unlock()
+	sf.opening.Unlock()
 	start := time.Now()
 	for sf.busy() { // again and again: a handshake may have been under way
 		spent := time.Since(start)
@@ -56,28 +58,24 @@ func (sf *Soft) ended(u *SoftUnit) {
 	info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	addCounters(&info, sf.past[u.name])
+	info.Count(sf.past[u.name])
 	sf.past[u.name] = info.Counters
 }
 
 // Reclaim implements Exclusive. Where a successor that ends still has the port, the device
 // opens later, and on the alternate port only if that lasts.
 func (sf *Soft) Reclaim() error {
+	sf.opening.Lock()
+	defer sf.opening.Unlock()
 	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	if !sf.shut {
+	was := sf.shut && len(sf.units) == 0 // else it was never given up
+	sf.shut = false
+	sf.mu.Unlock()
+	if !was {
 		return nil
 	}
-	sf.shut = false
-	if len(sf.units) > 0 {
-		return nil // it was never given up
-	}
 	sf.patient = time.Now().Add(portTurn)
-	err := sf.extend()
-	if err != nil {
-		sf.without = err.Error() // retry opens it
-	}
-	return err
+	return sf.left(sf.extend()) // retry opens it
 }
 
 // busy reports whether a link has a queue pair.

@@ -8,9 +8,12 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // RoCEPorts maps addresses of this host to the ports that speak RoCE v2 for them.
@@ -140,4 +143,28 @@ func interfaces() (map[string][]netip.Addr, error) {
 		}
 	}
 	return m, nil
+}
+
+// Taker names the adapter that takes the packets to a UDP port of an address, if one
+// does: hardware knows RoCEv2 by its usual port.
+func (m RoCEPorts) Taker(a netip.Addr, port uint16) string {
+	if at := m[a]; at.Hardware && port == verbs.RoCEUDPPort {
+		return at.Name
+	}
+	return ""
+}
+
+// HeldBy says why a UDP port cannot be bound, as far as it is known.
+func (m RoCEPorts) HeldBy(port uint16) string {
+	why := "UDP port " + strconv.Itoa(int(port)) + " is in use"
+	var names []string
+	for _, at := range m {
+		if !at.Hardware && port == verbs.RoCEUDPPort && !slices.Contains(names, at.Name) {
+			names = append(names, at.Name)
+		}
+	}
+	if len(names) > 0 {
+		why += " by " + slices.Min(names) + ", an RDMA device in software"
+	}
+	return why
 }

@@ -1,13 +1,12 @@
 package rmb
 
 import (
-	"reflect"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/smcgw/smcgw/lab/sizes"
 )
 
-// An idle connection has two regions. The bound is a class that the allocator rounds up to.
+// An idle connection has two regions.
 func TestIdleSizes(t *testing.T) {
-	require.LessOrEqual(t, reflect.TypeFor[Region]().Size(), uintptr(80))
+	sizes.AtMost[Region](t, 80)
 }

@@ -5,20 +5,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/sizes"
 )
 
-// An idle connection has these, so what is rare in them is an object that its first use makes. The bounds are classes that
-// the allocator rounds up to; what is larger than 512 bytes would take a word more.
+// An idle connection has these.
 func TestIdleSizes(t *testing.T) {
-	for _, s := range []struct {
-		of    any
-		class uintptr
-	}{
-		{qp{}, 512},
-		{sendSlot{}, 128},
-	} {
-		require.LessOrEqual(t, reflect.TypeOf(s.of).Size(), s.class, "%T", s.of)
-	}
+	sizes.AtMost[qp](t, 512)
+	sizes.AtMost[sendSlot](t, 128)
 }
 
 // The words of a block are where both sides compute them to be.

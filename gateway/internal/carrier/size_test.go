@@ -1,13 +1,12 @@
 package carrier
 
 import (
-	"reflect"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/smcgw/smcgw/lab/sizes"
 )
 
-// An idle connection has a link. The bound is a class that the allocator rounds up to.
+// An idle connection has a link.
 func TestIdleSizes(t *testing.T) {
-	require.LessOrEqual(t, reflect.TypeFor[Link]().Size(), uintptr(320))
+	sizes.AtMost[Link](t, 320)
 }

@@ -82,10 +82,6 @@ type Conn struct {
 
 // Close closes the connection.
 func (c *Conn) Close() error {
-	defer c.once.Do(func() {
-		for _, s := range c.slots {
-			<-s
-		}
-	})
+	defer c.once.Do(func() { free(c.slots) })
 	return c.Conn.Close()
 }

@@ -94,16 +94,17 @@ func (b *Book) dropLocked(rule func(number int) string) bool {
 		there[rule(number)] = true
 	}
 	var least *sums
+	var of service
 	for k, s := range b.services {
 		if !there[k.rule] && (least == nil || s.Bytes.Tx+s.Bytes.Rx < least.Bytes.Tx+least.Bytes.Rx) {
-			least = s
+			least, of = s, k
 		}
 	}
 	if least == nil {
 		return false
 	}
 	b.forgotten += least.Connections
-	delete(b.services, service{side: least.Side, port: least.Port, rule: least.Rule, carries: least.Carries})
+	delete(b.services, of)
 	return true
 }
 

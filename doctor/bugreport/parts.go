@@ -142,9 +142,6 @@ func Secrets(path string) (list []string) {
 			add(line)
 		}
 	}
-	slices.Sort(list)
-	list = slices.Compact(list)
-	slices.SortStableFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
 	return list
 }
 

@@ -128,13 +128,14 @@ func dies(t *testing.T, d death, host string) {
 
 // carriedAt reports whether an attempt has failed because it had just succeeded: a connection
 // that was complete when the gateway of its host died is reset as all that it carried, and on a
-// busy machine its program looks only then. The peer's gateway comes to see it end so.
+// busy machine its program looks only then. A request that is reset is ECONNREFUSED. The peer's
+// gateway comes to see the connection end, over soft by the reset of its wire leg.
 func (w *world) carriedAt(died *testnet.Host, e apps.Event) bool {
 	w.t.Helper()
 	if died != w.h1 || e.Errno != "ECONNRESET" {
 		return false
 	}
-	ended := regexp.MustCompile(fmt.Sprintf(`local=%s remote=\S+ end=aborted reason=peer_dead`, regexp.QuoteMeta(e.Remote)))
+	ended := regexp.MustCompile(fmt.Sprintf(`local=%s remote=\S+ end=aborted reason=(peer_dead|wire_reset)`, regexp.QuoteMeta(e.Remote)))
 	return assert.Eventually(w.t, func() bool { return ended.MatchString(w.gateways[w.h2].proc.Output()) }, 30*time.Second, 50*time.Millisecond)
 }
 

@@ -132,7 +132,7 @@ func (f *faultWorld) panics(t *testing.T, p panicStep, to netip.AddrPort) {
 	case p.connects:
 		require.NoError(t, err, p.step)
 	case !p.either || err != nil:
-		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, errno(err), p.step)
+		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, errno(err), "%s: %v", p.step, err)
 	}
 	f.tally.add(1, 2*n, 0)
 	t.Logf("%s: a panic at %s: connected after %v, then %v", f.c, p.step, took, err)

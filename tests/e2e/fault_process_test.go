@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -347,6 +349,9 @@ func ask(conn interface {
 	}()
 	for off := 0; off < n; {
 		k, err := conn.Read(got[off:])
+		if errors.Is(err, io.EOF) { // so reads a reset whose error the write has taken
+			err = cmp.Or(<-failed, err)
+		}
 		if err != nil {
 			return fmt.Errorf("read after %d bytes: %w", off, err)
 		}

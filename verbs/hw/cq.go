@@ -153,16 +153,19 @@ func (c *cq) fatal() {
 // stashedNow returns the number of completions that wait in the stash.
 func (c *cq) stashedNow() int { return len(c.stash) - c.taken }
 
-func (c *cq) unstash(wcs []verbs.WC) int {
-	n := min(len(wcs), c.stashedNow())
-	for i := range wcs[:n] {
-		s := &c.stash[c.taken+i]
-		wcs[i] = s.wc
+func (c *cq) unstash(wcs []verbs.WC) (n int) {
+	for ; n < len(wcs) && c.taken < len(c.stash); c.taken++ {
+		s := &c.stash[c.taken]
 		if s.queue != nil {
+			if s.queue.gone.Load() { // the next queue pair may have its number
+				continue
+			}
 			s.queue.retire(s.entry)
 		}
+		wcs[n] = s.wc
+		n++
 	}
-	if c.taken += n; c.taken == len(c.stash) {
+	if c.taken == len(c.stash) {
 		clear(c.stash)
 		c.stash, c.taken = c.stash[:0], 0
 	}

@@ -74,6 +74,38 @@ func TestDetachedIsClosed(t *testing.T) {
 	require.Contains(t, numbers, e.a.newQPClosed(t), "the numbers are free")
 }
 
+// The number of a queue pair may be another one's as soon as the adapter has destroyed it:
+// completions that the loop takes from then on are nothing's, those that it had looked at
+// before among them.
+func TestDetachedCompletesNothingBehindItsEnd(t *testing.T) {
+	for _, stashed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stashed %v", stashed), func(t *testing.T) {
+			var h hooks
+			e := newHookedEnds(t, &h)
+			e.connect()
+			for i := range uint64(5) {
+				require.NoError(t, e.a.qp.PostSend(e.write(i, 8)))
+			}
+			e.a.drv.Flush()
+			e.unattended("completions wait in the library", func() bool { return e.lib.Waiting("fake0") == 5 })
+			if stashed {
+				require.True(t, e.a.drv.Ready())
+				require.Equal(t, 5, e.a.cq.stashedNow())
+			}
+			e.a.qp.Detach()
+			h.ended = func() {
+				h.ended = nil
+				e.a.turn(t)
+			}
+			require.NoError(t, e.a.qp.Close())
+			require.Empty(t, e.a.wcs)
+			e.until("the numbers are free", func() bool { return e.a.cq.graves.len() == 0 })
+			require.Empty(t, e.a.wcs)
+			require.Zero(t, e.a.dev.Stats().Strays)
+		})
+	}
+}
+
 // A queue pair whose receive is refused before it is connected has completions: its numbers
 // are free when the loop has taken them.
 func TestFailsBeforeItIsConnected(t *testing.T) {

@@ -20,6 +20,7 @@ type hooks struct {
 	modify   func(*verbs.QPAttr) error // before ModifyQP
 	create   func()                    // before CreateQP
 	destroy  func()                    // before DestroyQP
+	ended    func()                    // behind DestroyQP
 }
 
 type hookedContext struct {
@@ -60,7 +61,11 @@ func (c *hookedContext) DestroyQP(q ibv.QP) error {
 	if c.h.destroy != nil {
 		c.h.destroy()
 	}
-	return c.Context.DestroyQP(q)
+	err := c.Context.DestroyQP(q)
+	if c.h.ended != nil {
+		c.h.ended()
+	}
+	return err
 }
 
 // newHookedEnds is newEnds where the calls of the first adapter have hooks.

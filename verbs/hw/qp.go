@@ -286,11 +286,14 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// silence has the adapter drop the completions of a queue pair that is destroyed beside the loop, as
-// far as it can. hns forgets the queue pair at its destruction and takes those out after: a poll
+// silence has the completions of a queue pair count for nothing that is destroyed beside the loop: its
+// number is another one's as soon as it is. The adapter drops them as far as it can. hns forgets the queue pair at its destruction and takes those out after: a poll
 // between finds the completion of a queue pair that it does not know. It fails, which ends the
 // completion queue, and loses what it has taken of others.
 func (q *qp) silence() {
+	for _, w := range q.workQueues() {
+		w.gone.Store(true)
+	}
 	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
 }
 

@@ -36,7 +36,7 @@ type workQueue struct {
 
 	refusedAt uint32 // the entry that the provider refused
 	refused   bool
-	gone      atomic.Bool // the queue pair was closed beside the loop: completions are nothing's
+	gone      atomic.Bool // the queue pair is closed beside the loop: completions are nothing's
 }
 
 // init makes the queue ready for limit entries.
@@ -125,10 +125,9 @@ func (w *workQueue) leaveHandle(entry uint32) {
 	}
 }
 
-// leave has the completions that still come count for nothing, and ends the use of address
-// handles: the queue pair was closed beside the loop, which may be taking completions now.
+// leave ends the use of address handles: the queue pair was closed beside the loop, which
+// may be taking completions now.
 func (w *workQueue) leave() {
-	w.gone.Store(true)
 	for entry := range w.ahs {
 		w.leaveHandle(uint32(entry))
 	}

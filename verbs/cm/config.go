@@ -19,7 +19,8 @@ type Config struct {
 	// Vector is whose loop serves queue pair 1. Default 0.
 	Vector int
 	// Objects bounds the connections, those that are being made or have just
-	// ended among them, and the service resolutions. Default 65536.
+	// ended among them, and the service resolutions, of which peers have half at
+	// most. Default 65536.
 	Objects int
 	// ResponseTimeout says how soon both sides should answer: 4.096 µs <<
 	// ResponseTimeout, besides the way there and back. Default 20, 4.3 s.

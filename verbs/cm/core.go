@@ -95,6 +95,10 @@ func (c *core) full() bool {
 	return len(c.conns)+len(c.queries)+len(c.questions) >= c.objects
 }
 
+// mostQuestions bounds the questions of peers. One that was answered stays for seconds, whatever its address is worth: a
+// flood of them leaves half of the objects to connections and to questions of ours.
+func (c *core) mostQuestions() int { return (c.objects + 1) / 2 }
+
 func (c *core) send(to route, tid uint64, m Message) {
 	c.stats.Sent++
 	c.out = append(c.out, datagram{to, tid, m})

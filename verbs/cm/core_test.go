@@ -438,6 +438,28 @@ func TestRefusedRequestsLeaveRoom(t *testing.T) {
 	w.request(w.b, 1)
 }
 
+// Questions that are answered stay for a while, and leave room for connections.
+func TestQuestionsLeaveRoom(t *testing.T) {
+	w := newWorld(t)
+	w.a.objects = 1000
+	l, requests := w.listenUD(w.b, 4), w.listen(w.b, 4)
+	for range 2 * w.b.objects {
+		w.ask(w.a)
+		w.exchange()
+		if q, ok := l.take().(*question); ok {
+			require.NoError(t, q.answer(w.now, &SIDRREP{QPN: 0x33}))
+			w.exchange()
+		}
+	}
+	require.Len(t, w.b.questions, w.b.objects/2)
+	w.request(w.a, 1)
+	w.exchange()
+	require.Len(t, requests.queue, 1)
+	w.request(w.b, 2)
+	w.pass(10 * time.Second)
+	require.Empty(t, w.b.questions)
+}
+
 // A peer that lost its memory and calls with the same queue pair ends the old
 // connection; the next attempt succeeds.
 func TestStale(t *testing.T) {

@@ -110,7 +110,7 @@ func (c *core) receiveSIDRREQ(now time.Time, from route, tid uint64, m *SIDRREQ)
 		refuse(SIDRUnsupported)
 		return
 	}
-	if len(l.queue) >= l.backlog || c.full() {
+	if len(l.queue) >= l.backlog || c.full() || len(c.questions) >= c.mostQuestions() {
 		refuse(SIDRNoQP)
 		return
 	}

@@ -243,6 +243,7 @@ func (h *resolverHost) run(todo []ResolverAction) {
 			require.True(t, h.proved, "capable without a proof")
 			require.Equal(t, h.way.Offer, a.Offer)
 			require.Equal(t, h.way.GatewayID, a.GatewayID)
+			require.Positive(t, a.TTL)
 			h.capable = true
 		case PeerNative:
 			require.Nil(t, h.way, "native with a way that was not given up")

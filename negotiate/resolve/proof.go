@@ -59,9 +59,10 @@ func (r *Resolver) proofFailed(p *resolverPeer, now time.Time) {
 	}
 }
 
+// capable says that a peer is. What is to end now, by the next Tick, is said for a moment: no time would be for ever.
 func (r *Resolver) capable(p *resolverPeer, now time.Time) {
 	r.do(PeerCapable{
-		Peer: p.addr, Local: p.local, GatewayID: p.gatewayID, Offer: p.offers[p.offer], TTL: max(p.valid.Sub(now), 0),
+		Peer: p.addr, Local: p.local, GatewayID: p.gatewayID, Offer: p.offers[p.offer], TTL: max(p.valid.Sub(now), minNative),
 	})
 }
 

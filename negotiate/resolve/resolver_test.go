@@ -562,6 +562,18 @@ func TestResolverRenews(t *testing.T) {
 	require.True(t, a.Deadline().IsZero())
 }
 
+// A program that sends when the answer has just ended, before the end is noted, makes the peer capable for a moment, not
+// for ever.
+func TestResolverCapableAtTheEndOfItsAnswer(t *testing.T) {
+	a := newResolver(1, nil)
+	proven(t, a, newResolver(2, nil), t0)
+	for _, late := range []time.Duration{0, time.Millisecond} {
+		capable := one[PeerCapable](t, a.Want(addrA, addrB, true, at(answerTTL+late)))
+		require.Equal(t, minNative, capable.TTL)
+	}
+	require.Equal(t, PeerGone{Peer: addrB}, a.Tick(at(answerTTL))[0])
+}
+
 func TestResolverOtherQueuePair(t *testing.T) {
 	a := newResolver(1, nil)
 	qpn := uint32(2)

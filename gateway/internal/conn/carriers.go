@@ -134,10 +134,10 @@ func carrierReason(err error) negotiate.Reason {
 		return negotiate.ReasonFlowLimit
 	case errors.Is(err, carrier.ErrYielded): // it is not remembered
 		return negotiate.ReasonDrained
-	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
-		return negotiate.ReasonNoCommonCarrier
 	case errors.Is(err, carrier.ErrNoPath):
 		return negotiate.ReasonCarrierUnreachable
+	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
+		return negotiate.ReasonNoCommonCarrier
 	default:
 		return negotiate.ReasonDeviceFailed
 	}

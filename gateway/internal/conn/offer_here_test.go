@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -40,6 +41,7 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 		{unix.EMFILE, negotiate.ReasonFlowLimit, false},
 		{carrier.ErrNotHere, negotiate.ReasonNoCommonCarrier, true},
 		{carrier.ErrNoPath, negotiate.ReasonCarrierUnreachable, false},
+		{errors.Join(carrier.ErrNotHere, carrier.ErrNoPath), negotiate.ReasonCarrierUnreachable, false},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			p := newPair(t)

@@ -10,8 +10,9 @@ import (
 )
 
 var (
-	// ErrElsewhere means that a peer's queue pair is not at the end of the path to the peer.
-	ErrElsewhere = errors.New("queue pair at the end of another path")
+	// ErrElsewhere means that a peer's queue pair is not at the end of the path to the peer: an ErrNoPath, since the path
+	// may have changed.
+	ErrElsewhere = fmt.Errorf("queue pair at the end of another path: %w", ErrNoPath)
 	// ErrPartition means that packets do not pass between the partitions of both ends.
 	ErrPartition = errors.New("queue pairs of partitions apart")
 )

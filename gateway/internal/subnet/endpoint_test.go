@@ -1,6 +1,7 @@
 package subnet
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,9 @@ func TestCheck(t *testing.T) {
 			if c.change != nil {
 				c.change(&at)
 			}
-			require.ErrorIs(t, Check(&p, c.own, &at), c.want)
+			err := Check(&p, c.own, &at)
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, c.want == ErrElsewhere, errors.Is(err, ErrNoPath), "what lasts, and what may pass")
 		})
 	}
 }

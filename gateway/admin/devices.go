@@ -35,13 +35,6 @@ type DeviceInfo struct {
 	Counters map[string]uint64 `json:"counters,omitempty"`
 }
 
-// Count adds counters, those of the device of its name before.
-func (d *DeviceInfo) Count(past map[string]uint64) {
-	for name, n := range past {
-		d.Counters[name] += n
-	}
-}
-
 // DeviceLimits are the most a device can do (ibv_query_device).
 type DeviceLimits struct {
 	Vectors    int    `json:"vectors"`

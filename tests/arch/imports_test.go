@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"gateway/internal/tally":      {"gateway/admin", "gateway/config"},
 	"gateway/internal/report":     {"ebpf", "gateway/admin", "gateway/config", "gateway/internal/carrier", "gateway/internal/flow", "gateway/internal/peers", "negotiate", "netstack", "rmb"},
 	"gateway/internal/peers":      {"gateway/config", "negotiate"},
-	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/subnet", "negotiate", "rmb", "rsocket", "verbs/..."},
+	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/subnet", "gateway/internal/tally", "negotiate", "rmb", "rsocket", "verbs/..."},
 	"gateway/page":                {"gateway/admin", "gateway/config"},
 	"gateway/metrics":             {"gateway/admin", "gateway/config", "negotiate"},
 	"gateway/machine":             {"gateway/admin", "gateway/config", "gateway/process"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/tally"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -29,6 +30,7 @@ type far struct {
 	stop chan struct{}
 	kick chan struct{} // a peer is to be asked before the next turn of watch
 	done sync.WaitGroup
+	past tally.Devices // those that were closed
 }
 
 func newFar() far { return far{stop: make(chan struct{}), kick: make(chan struct{}, 1)} }

@@ -113,12 +113,12 @@ func (a *adapter) explain(err error) error {
 
 // Devices implements Fabric.
 func (h *Hardware) Devices() (list []admin.DeviceInfo) {
+	h.mu.Lock() // until the end: an adapter that is dropped meanwhile counts once
+	defer h.mu.Unlock()
 	listed := map[string]bool{} // one that is being left is open, too
-	for _, a := range h.open() {
+	for _, a := range h.adapters {
 		list, listed[a.name] = append(list, a.describe()), true
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	for name, d := range h.left {
 		if listed[name] {
 			continue
@@ -126,6 +126,9 @@ func (h *Hardware) Devices() (list []admin.DeviceInfo) {
 		info := missing(h.kind, d.state, d.why)
 		info.Name = name
 		list = append(list, info)
+	}
+	for i := range list {
+		h.past.Sum(&list[i])
 	}
 	slices.SortFunc(list, func(a, b admin.DeviceInfo) int { return strings.Compare(a.Name, b.Name) })
 	if len(list) == 0 {

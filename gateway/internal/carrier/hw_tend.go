@@ -275,7 +275,7 @@ func (h *Hardware) withdraw(a *adapter, d departure) error {
 		time.Sleep(withdrawTurn)
 	}
 	h.mu.Lock()
-	h.adapters = slices.DeleteFunc(h.adapters, is(a))
+	h.drop(a)
 	h.mu.Unlock()
 	return a.close(true)
 }
@@ -292,12 +292,19 @@ func (h *Hardware) vacate(a *adapter, hard bool) {
 func (h *Hardware) overdue(a *adapter) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.adapters = slices.DeleteFunc(h.adapters, is(a))
+	h.drop(a)
 	h.late = append(h.late, a)
 	if !h.shut {
 		h.work.Go(func() { h.closeLate(a) })
 	}
 	return fmt.Errorf("connections or datagrams have not left in %v: %w", withdrawMost, verbs.ErrBusy)
+}
+
+// drop takes an adapter from those that are open. What it counts behind that is nothing. The
+// caller holds h.mu.
+func (h *Hardware) drop(a *adapter) {
+	h.adapters = slices.DeleteFunc(h.adapters, is(a))
+	h.past.End(a.describe())
 }
 
 // closeLate closes an adapter that is overdue, unless the carrier ends before: then Close

@@ -3,7 +3,6 @@ package carrier
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -51,9 +50,8 @@ type Soft struct {
 	byAddr  map[netip.Addr]SoftPort
 	without string // why addresses are without a device; empty: all have one
 	peers   map[softKey]*softPeer
-	former  map[*softPeer]struct{}       // of devices that were given up: their memory is in use
-	pairs   int                          // queue pairs of flows
-	past    map[string]map[string]uint64 // counters of devices that were given up, by name
+	former  map[*softPeer]struct{} // of devices that were given up: their memory is in use
+	pairs   int                    // queue pairs of flows
 }
 
 // SoftUnit is one device of package soft, on addresses that became known together.
@@ -106,7 +104,6 @@ func openSoft(env *Env) (Fabric, error) {
 	sf := &Soft{
 		far: newFar(), env: env,
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
-		past:   map[string]map[string]uint64{},
 		former: map[*softPeer]struct{}{},
 	}
 	changed, deaf := env.adapters().Changed() // before the first look
@@ -390,26 +387,24 @@ func (sf *Soft) known() []*farPeer {
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
 // Devices implements Fabric.
-func (sf *Soft) Devices() []admin.DeviceInfo {
-	sf.mu.Lock()
-	units, shut, without, past := slices.Clone(sf.units), sf.shut, sf.without, maps.Clone(sf.past)
-	sf.mu.Unlock()
-	if shut && len(units) == 0 {
+func (sf *Soft) Devices() (list []admin.DeviceInfo) {
+	sf.mu.Lock() // until the end: a device that is given up meanwhile counts once
+	defer sf.mu.Unlock()
+	if sf.shut && len(sf.units) == 0 {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error())}
 	}
-	if len(units) == 0 && without == "" {
+	if len(sf.units) == 0 && sf.without == "" {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration")}
 	}
-	var list []admin.DeviceInfo
-	for _, u := range units {
+	for _, u := range sf.units {
 		info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 		info.Note = u.note
-		info.Count(past[u.name])
+		sf.past.Sum(&info)
 		list = append(list, info)
 	}
-	if without != "" {
-		info := missing(config.DeviceSoft, admin.DeviceFailed, without)
-		info.Name = "soft" + strconv.Itoa(len(units))
+	if sf.without != "" {
+		info := missing(config.DeviceSoft, admin.DeviceFailed, sf.without)
+		info.Name = "soft" + strconv.Itoa(len(sf.units))
 		list = append(list, info)
 	}
 	return list

@@ -12,9 +12,6 @@ import (
 // how long it may take to reset those that do not.
 const giveUpPatience = 5 * time.Second
 
-// anyLink is true of every link.
-func anyLink(*Link) bool { return true }
-
 // GiveUp implements Exclusive.
 func (sf *Soft) GiveUp() error {
 	sf.opening.Lock()
@@ -28,7 +25,7 @@ func (sf *Soft) GiveUp() error {
 		if spent > 2*giveUpPatience {
 			return errors.New("connections do not leave it")
 		}
-		sf.env.Vacate(negotiate.CarrierSoft, anyLink, spent > giveUpPatience)
+		sf.env.Vacate(negotiate.CarrierSoft, func(*Link) bool { return true }, spent > giveUpPatience)
 		time.Sleep(10 * time.Millisecond)
 	}
 	sf.mu.Lock()
@@ -48,18 +45,9 @@ func (sf *Soft) GiveUp() error {
 	for _, u := range units {
 		u.undrive()
 		errs = append(errs, u.close())
-		sf.ended(u)
+		sf.past.End(describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats()))
 	}
 	return errors.Join(errs...)
-}
-
-// ended keeps the counters of a device that was closed, for the one that reclaims its name.
-func (sf *Soft) ended(u *SoftUnit) {
-	info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	info.Count(sf.past[u.name])
-	sf.past[u.name] = info.Counters
 }
 
 // Reclaim implements Exclusive. Where a successor that ends still has the port, the device

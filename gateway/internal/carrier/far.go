@@ -71,13 +71,21 @@ func commonMTU(own verbs.MTU, peers uint16) verbs.MTU {
 	return own
 }
 
-// answered implements path.
-func (*far) answered(*Link, *negotiate.Accept) bool { return false }
+// answered implements path. A peer that declines an offer beside which nothing was offered, as what had been proved,
+// has lost its device since: the next connection offers everything.
+func (*far) answered(l *Link, a *negotiate.Accept) (outdated bool) {
+	if outdated = a == nil && l.trusted; outdated {
+		farPeerOf(l).warm.Store(time.Time{})
+	}
+	return outdated
+}
 
 // warm implements path.
 func (*far) warm(l *Link) bool {
 	p := farPeerOf(l)
-	return time.Now().Before(p.warm.Load()) && int64(l.probeLen) <= p.warmLen.Load()
+	warm := time.Now().Before(p.warm.Load()) && int64(l.probeLen) <= p.warmLen.Load()
+	l.trusted = l.trusted || warm
+	return warm
 }
 
 // proved implements path.

@@ -130,6 +130,7 @@ type Link struct {
 	joining  bool // a goroutine connects it, beside the shard
 	fitting  bool // memory for another ring is on its way
 	isProved bool
+	trusted  bool       // its carrier was found warm
 	early    []verbs.WC // that have come while it was joining: at most one for each receive
 	rings    ringPlan
 	reap     func() // after a region was freed that may have been the peer's last; nil: nothing to do

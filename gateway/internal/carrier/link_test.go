@@ -46,6 +46,44 @@ func (c *linked) close(sides [2]*side) {
 	}
 }
 
+// TestDeclineBehindAProof: a peer that declines a carrier that was offered alone, for it was
+// proved, says nothing about the connections that are offered all again: the carrier is not
+// warm any more. Others that are under way have offered it alone, too.
+func TestDeclineBehindAProof(t *testing.T) {
+	for name, of := range fabrics {
+		if name == "shm" { // its proof ends with the peer
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			sides := newSides(t, 100)
+			s := sides[0]
+			c := meet(t, sides, of)
+			require.False(t, c.link[0].Warm())
+			c.proveBehind(t, sides, 0)
+			offered := func(warm bool) *Link {
+				l, _, err := of(s).Offer(s.request(&fakeUser{}, sides[1].addr))
+				require.NoError(t, err)
+				require.Equal(t, warm, l.Warm())
+				return l
+			}
+			answered := func(l *Link, a *negotiate.Accept) (outdated bool) {
+				s.on(func() { outdated = l.Answered(a) })
+				return outdated
+			}
+			one, other := offered(true), offered(true)
+			require.False(t, answered(one, &negotiate.Accept{}), "it was accepted")
+			require.True(t, answered(one, nil))
+			require.True(t, answered(other, nil))
+			next := offered(false)
+			require.False(t, answered(next, nil))
+			for _, l := range []*Link{one, other, next} {
+				s.on(l.Close)
+			}
+			c.close(sides)
+		})
+	}
+}
+
 // TestLinkCarries: a link is proved, carries bytes and leaves nothing behind; the next one
 // to the peer is warm.
 func TestLinkCarries(t *testing.T) {

@@ -210,6 +210,28 @@ func TestServicesAreWatched(t *testing.T) {
 	require.InDelta(t, 6<<20+1000, serviceOf(t, d, to).Moved, 40)
 }
 
+// A connection that is refused has begun, and tells nothing: a server that is down is not one
+// of small requests.
+func TestRefusedConnectionsTellNothing(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	cfg := config([]Rule{{Action: ActionAuto}})
+	cfg.LookFirst = true
+	d1, d2 := h1.open(cfg), h2.openCounting(countingConfig([]Rule{{Action: ActionAuto}}))
+	for range 3 {
+		require.ErrorIs(t, h1.dial("10.77.0.2:6001", 5*time.Second), unix.ECONNREFUSED)
+		require.ErrorIs(t, h2.dial("10.77.0.1:6001", 5*time.Second), unix.ECONNREFUSED)
+	}
+	s := serviceOf(t, d1, addrPort("10.77.0.2:6001"))
+	require.Equal(t, []uint64{3, 0}, []uint64{s.Passed, s.Ended})
+	require.Zero(t, s.Took)
+	seen, err := d2.TakeSeen()
+	require.NoError(t, err)
+	require.Len(t, seen, 1)
+	require.Equal(t, []uint64{3, 0}, []uint64{seen[0].Begun, seen[0].Ended})
+}
+
 // With LookFirst the connections of an unknown service are native and watched until the
 // gateway says that there are samples.
 func TestServicesAreLookedAtFirst(t *testing.T) {

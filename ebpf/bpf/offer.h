@@ -336,10 +336,12 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 	return 1;
 }
 
+/* on_state has the end of a connection counted. One that never came up tells nothing of
+ * what its service moves. */
 static __always_inline int on_state(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
-	if (s->args[1] != BPF_TCP_CLOSE)
+	if (s->args[1] != BPF_TCP_CLOSE || s->args[0] == BPF_TCP_SYN_SENT)
 		return 1;
 	struct sk_note *n = note_of(s);
 	if (!n)

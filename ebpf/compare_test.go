@@ -79,9 +79,15 @@ func TestCompared(t *testing.T) {
 	run("9002", small)
 	sum.ended(t, d, 0)
 
+	// Samples are few of many, chosen by no hash, and may be slow.
+	require.NoError(t, d.SetService(Service{Addr: netip.MustParseAddr("10.77.0.2"), Port: 9002, State: ServiceSampling, Tokens: 5, TTL: time.Hour}))
+	run("9002", small)
+	sum.ended(t, d, 0)
+
 	require.NoError(t, d.SetService(Service{Addr: netip.MustParseAddr("10.77.0.2"), Port: 9002, State: ServiceCarry}))
 	run("9002", small)
 	sum.ended(t, d, conns)
+	require.InDelta(t, conns/2, sum[Compared{Rule: 2, Offered: true, Size: 1}], conns/2-2)
 	require.NoError(t, d.SetCompare(false))
 	clear(sum)
 	run("9002", small)

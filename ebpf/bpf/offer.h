@@ -72,9 +72,10 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 }
 
 /* Beside a reason: the connection's end is of interest to service_ended, or to
- * compare_ended. */
+ * compare_ended. SAMPLE is beside none: the end is of no interest to compare_ended. */
 #define WATCH 0x100
 #define COMPARE 0x200
+#define SAMPLE 0x400
 
 static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note *n, u8 *rule)
 {
@@ -101,8 +102,8 @@ static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note 
 	if (reason || !v.automatic)
 		return reason;
 	int step = service_of(k); /* last: it may take a token */
-	if (step == SERVICE_OFFERS)
-		return 0;
+	if (step <= SERVICE_SAMPLES)
+		return step == SERVICE_SAMPLES ? SAMPLE : 0;
 	return step == SERVICE_WATCHES ? REASON_NOT_WORTH_IT | WATCH : REASON_NOT_WORTH_IT;
 }
 
@@ -183,7 +184,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		n->near = 0;
 	}
 	socket_key(s, &k);
-	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1);
+	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1) & ~SAMPLE;
 	rule = answer >> RULE_SHIFT;
 	if (counting && reason != REASON_ADDRESS) {
 		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
@@ -211,7 +212,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	n->nonce = bpf_get_prandom_u32();
 	n->rule = rule;
 	n->phase = PHASE_WANT;
-	if (c->compare)
+	if (c->compare && !(answer & SAMPLE))
 		compare_begins(n, c, rule, COMPARED_OFFERED);
 	want_option(s);
 	return 1;

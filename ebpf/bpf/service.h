@@ -11,9 +11,9 @@ static __always_inline u64 service_word(u64 until, u8 tokens, u8 state)
 	return until << 16 | (u64)tokens << 8 | state;
 }
 
-/* What is done with a connection: its service is found to be worth it, or a
+/* What is done with a connection: its service is found to be worth it, or it is a
  * sample; or it stays native, and may be watched to compare with. */
-enum service_step { SERVICE_OFFERS, SERVICE_PASSES, SERVICE_WATCHES };
+enum service_step { SERVICE_OFFERS, SERVICE_SAMPLES, SERVICE_PASSES, SERVICE_WATCHES };
 
 /* service_samples is the word of a service that a connection makes known: nothing
  * was, or what was known is old. It is the first sample, if it is one. */
@@ -22,7 +22,7 @@ static __always_inline u64 service_samples(u64 now)
 	return service_word(now + sample_period, sample_tokens ? sample_tokens - 1 : 0, SERVICE_SAMPLING);
 }
 
-static __always_inline int service_first(void) { return sample_tokens ? SERVICE_OFFERS : SERVICE_WATCHES; }
+static __always_inline int service_first(void) { return sample_tokens ? SERVICE_SAMPLES : SERVICE_WATCHES; }
 
 /* service_step decides, and takes a token where that needs one. Tokens are taken
  * by compare-and-swap, so that of many connections at once no more than those are
@@ -34,7 +34,7 @@ static __always_inline int service_step(struct service *s, u64 now)
 	for (int try = 0; try < 4; try++) {
 		u64 w = *(volatile u64 *)&s->word, next = w - service_word(0, 1, 0);
 		u8 state = w, tokens = w >> 8;
-		int step = SERVICE_OFFERS;
+		int step = SERVICE_SAMPLES;
 		if (state == SERVICE_CARRY) {
 			if (!tokens)
 				return SERVICE_OFFERS;
@@ -71,10 +71,15 @@ static __always_inline struct service *resting(const struct flow_key *k)
 	return (u8)w != SERVICE_NATIVE || bpf_ktime_get_ns() / 1000000 >= w >> 16 ? NULL : s;
 }
 
-/* service_native asks about a connection that is not offered anyway. */
-global int service_native(const struct flow_key *k)
+/* service_carries asks about a connection that is not offered anyway. */
+global int service_carries(const struct flow_key *k)
 {
-	return k && resting(k);
+	struct peer_key key;
+	if (!k)
+		return 0;
+	service_key(k, &key);
+	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	return s && (u8)*(volatile u64 *)&s->word == SERVICE_CARRY;
 }
 
 /* service_rests is all that is asked of a connection whose service is native. */
@@ -102,13 +107,13 @@ global int service_of(const struct flow_key *k)
 		struct service fresh = { .word = service_samples(now) };
 		int made = !bpf_map_update_elem(&smcgw_services, &key, &fresh, BPF_NOEXIST);
 		if (made && sample_tokens)
-			return SERVICE_OFFERS;
+			return SERVICE_SAMPLES;
 		s = bpf_map_lookup_elem(&smcgw_services, &key);
 		if (!s)
 			return SERVICE_PASSES;
 	}
 	int step = service_step(s, now);
-	if (step != SERVICE_OFFERS)
+	if (step >= SERVICE_PASSES)
 		__sync_fetch_and_add(&s->passed, 1);
 	return step;
 }

@@ -167,7 +167,7 @@ func expected(t reflect.Type) string {
 
 func isInteger(t reflect.Type) bool {
 	switch t.Kind() {
-	case reflect.Int, reflect.Uint16, reflect.Uint32:
+	case reflect.Int, reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		return true
 	default:
 		return false

@@ -90,7 +90,7 @@ func (c Config) notes() []string {
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d] (%s)", i, r.Name)
 		note(r.outboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
-		if first := slices.IndexFunc(c.Policy[:i], func(f Rule) bool { return f.Match.covers(r.Match) }); first >= 0 {
+		if first := slices.IndexFunc(c.Policy[:i], func(f Rule) bool { return f.Match.covers(r.Match) && !c.leaves(f, r) }); first >= 0 {
 			note(true, "%s: is never reached: policy[%d] (%s) matches all that it does: put it before that", field, first, c.Policy[first].Name)
 		}
 		note(c.Guard.Compares() && r.Action != ActionPass && r.Match.Direction != DirectionServer && r.Match.Proto != ProtoUDP && c.shareOf(r) == AllShare,
@@ -116,6 +116,17 @@ func (c Config) shareOf(r Rule) Share {
 	}
 	return c.Rollout.Percent
 }
+
+// leaves reports whether a rule that carries leaves a port of the never-list to a later one,
+// which names it.
+func (c Config) leaves(first, later Rule) bool {
+	return first.Action != ActionPass && later.Action != ActionPass && slices.ContainsFunc(c.NeverPorts(), func(p uint16) bool {
+		return later.Match.names(p) && !first.Match.names(p)
+	})
+}
+
+// names reports whether a port is in the match by itself, not in a range only.
+func (m Match) names(p uint16) bool { return slices.Contains(m.Ports, newPortRange(p, p)) }
 
 // covers reports whether everything that other matches is matched by m. It may miss some:
 // patterns of cgroups are compared as texts.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,6 +159,29 @@ func TestUnreachableRules(t *testing.T) {
 		} else {
 			require.NotContains(t, parseString(t, text).Notes(), note, text)
 		}
+	}
+}
+
+// A rule that names a port of the never-list is reached behind those that carry without a
+// name of it, and by no other action.
+func TestReachableNeverPorts(t *testing.T) {
+	const note = "policy[1] (b): is never reached: policy[0] (a) matches all that it does: put it before that"
+	for _, c := range []struct {
+		first, second string
+		reached       bool
+	}{
+		{"{action: accelerate}", "{match: {ports: [22]}, action: accelerate}", true},
+		{"{match: {ports: [1-1024]}, action: auto}", "{match: {ports: [22, 80]}, action: accelerate}", true},
+		{"{action: accelerate}", "{match: {ports: [9469]}, action: accelerate}", true},
+		{"{match: {ports: [22]}, action: accelerate}", "{match: {ports: [22]}, action: accelerate}", false},
+		{"{action: accelerate}", "{match: {ports: [20-25]}, action: accelerate}", false},
+		{"{action: accelerate}", "{match: {ports: [22]}, action: pass}", false},
+		{"{action: pass}", "{match: {ports: [22]}, action: accelerate}", false},
+	} {
+		first, second := strings.Replace(c.first, "{", "{name: a, ", 1), strings.Replace(c.second, "{", "{name: b, ", 1)
+		text := "mode: enforce\nmetrics: { listen: '127.0.0.1:9469' }\npolicy: [" + first + ", " + second + "]"
+		notes := parseString(t, text).Notes()
+		require.Equal(t, !c.reached, slices.Contains(notes, note), "%s: %q", text, notes)
 	}
 }
 

@@ -18,6 +18,9 @@ func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
 		if r.Match.Proto == ProtoUDP || r.Match.Direction == DirectionServer || !about {
 			continue
 		}
+		if r.Action == ActionPass && len(r.Match.Ports) == 0 && !r.outboundOnly() {
+			return list // the rules behind it are not about the host
+		}
 		for _, port := range r.Match.Ports {
 			is := func(d PortRange) bool { return d.Has(port.First()) }
 			if r.Action != ActionPass && port.Single() && !slices.ContainsFunc(decided, is) && len(list) < maxServicesOf {

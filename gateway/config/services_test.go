@@ -26,6 +26,13 @@ func TestServicesOf(t *testing.T) {
 	require.Equal(t, []uint16{6379, 5201}, services("10.0.0.9"))
 	require.Equal(t, []uint16{6379, 5201}, services("::ffff:10.0.0.9"))
 	require.Equal(t, []uint16{6379, 5201}, services("fd00::1"))
+	whole := c.Policy
+	c.Policy = append([]Rule{{Match: Match{Peers: peers}, Action: ActionPass}}, whole...)
+	require.Empty(t, services("10.0.0.9"), "an earlier rule passes all of the host")
+	require.Equal(t, []uint16{6379, 5201}, services("10.0.1.9"))
+	c.Policy[0].Match.UIDs = []uint32{7}
+	require.Equal(t, []uint16{6379, 5201}, services("10.0.0.9"), "of a user")
+	c.Policy = whole
 	for port := range uint16(30) {
 		c.Policy = append(c.Policy, Rule{Match: Match{Ports: Ports(7000 + port)}, Action: ActionAccelerate})
 	}

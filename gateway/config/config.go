@@ -215,6 +215,10 @@ type Log struct {
 // maxRules is the number of policy rules the programs can hold: one bit each.
 const maxRules = 64
 
+// maxRuleKeys is the number of prefixes of a family, and of users, that the programs can hold
+// twice, besides those of trials: a policy is whole before it takes the place of the one before.
+const maxRuleKeys = 8000
+
 // outboundOnly reports whether the rule asks for something that is known only
 // of connections made on this host: a cgroup or a user.
 func (r Rule) outboundOnly() bool {

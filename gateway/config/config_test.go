@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,6 +307,29 @@ func TestTooManyRulesAndTooLargeFiles(t *testing.T) {
 	require.EqualError(t, err, "line 1: policy: 65 rules; at most 64 are possible")
 	_, err = parseConfig("f", make([]byte, maxConfigSize+1), testUsers)
 	require.EqualError(t, err, "larger than 1MiB")
+}
+
+// A policy that the programs can hold once, but not beside the one before, would start and
+// refuse every reload.
+func TestTooManyKeysOfRules(t *testing.T) {
+	rule := func(list string, n int, entry func(i int) string) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = entry(i)
+		}
+		return "{match: {" + list + ": [" + strings.Join(all, ", ") + "]}}"
+	}
+	four := func(i int) string { return fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff) }
+	for want, text := range map[string]string{
+		"line 1: policy: 8001 IPv4 prefixes of peers; at most 8000 are possible": rule("peers", 8001, four),
+		"line 1: policy: 8001 IPv6 prefixes of peers; at most 8000 are possible": rule("peers", 8001, func(i int) string { return fmt.Sprintf("'fd00::%x'", i) }),
+		"line 1: policy: 8001 users; at most 8000 are possible":                  rule("uids", 8001, strconv.Itoa),
+	} {
+		_, err := parseConfig("f", []byte("policy: ["+text+"]"), testUsers)
+		require.EqualError(t, err, want)
+	}
+	half := rule("peers", 8000, four)
+	parseString(t, "policy: ["+half+", "+half+"]")
 }
 
 func TestLoadConfig(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path"
 	"regexp"
 	"strconv"
@@ -114,6 +115,7 @@ func (k *checker) devices(names []string) {
 
 func (k *checker) policy(rules []Rule, users userLookup) {
 	k.must(len(rules) <= maxRules, "policy", "%d rules; at most %d are possible", len(rules), maxRules)
+	k.keys(rules)
 	seen := make(map[string]bool)
 	for i, r := range rules {
 		field := fmt.Sprintf("policy[%d]", i)
@@ -131,6 +133,29 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
 		k.match(field+".match", r.Match, users)
 	}
+}
+
+// keys counts what the programs look up, of all rules.
+func (k *checker) keys(rules []Rule) {
+	four, six, users := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}, map[any]bool{}
+	for _, r := range rules {
+		for _, p := range r.Match.Peers {
+			if p.Addr().Is4() {
+				four[p] = true
+			} else {
+				six[p] = true
+			}
+		}
+		for _, id := range r.Match.UIDs {
+			users[id] = true
+		}
+		for _, name := range r.Match.Users {
+			users[name] = true
+		}
+	}
+	k.must(len(four) <= maxRuleKeys, "policy", "%d IPv4 prefixes of peers; at most %d are possible", len(four), maxRuleKeys)
+	k.must(len(six) <= maxRuleKeys, "policy", "%d IPv6 prefixes of peers; at most %d are possible", len(six), maxRuleKeys)
+	k.must(len(users) <= maxRuleKeys, "policy", "%d users; at most %d are possible", len(users), maxRuleKeys)
 }
 
 func (k *checker) match(field string, m Match, users userLookup) {

@@ -126,7 +126,11 @@ func ports(e *exam) []Line {
 		}
 	}
 	soft := e.uses(config.DeviceSoft)
-	ask(soft, e.Config.Soft.UDPPort, fmt.Sprintf("soft receives on port %d where it is an RDMA stack's, and is left out otherwise", e.Config.Soft.AlternatePort.Port()))
+	instead := "soft is left out (soft.alternate_port names no other one)"
+	if port := e.Config.Soft.Alternate(); port != 0 {
+		instead = fmt.Sprintf("soft receives on port %d instead", port)
+	}
+	ask(soft, e.Config.Soft.UDPPort, instead)
 	ask(true, e.Config.DatagramPort.Port(), "no UDP datagrams are carried (datagram_port)")
 	if lines == nil {
 		return []Line{ok("the UDP ports of the gateway are free")}

@@ -191,10 +191,10 @@ func orDash(s string) string {
 
 // beside is what an adapter means for the soft device.
 func beside(c *config.Config, a *sysfs.Adapter, p *sysfs.Port) string {
-	switch port, alternate := c.Soft.UDPPort, c.Soft.AlternatePort.Port(); {
+	switch port, alternate := c.Soft.UDPPort, c.Soft.Alternate(); {
 	case !slices.Contains(c.Carriers, config.DeviceSoft) || !a.TakesRoCE(p, port):
 		return ""
-	case alternate == 0 || alternate == port:
+	case alternate == 0:
 		return fmt.Sprintf("takes UDP port %d at its addresses: soft is left out there", port)
 	default:
 		return fmt.Sprintf("takes UDP port %d at its addresses: soft receives on %d there", port, alternate)

@@ -125,6 +125,14 @@ type Soft struct {
 	AlternatePort OptionalPort `yaml:"alternate_port"`
 }
 
+// Alternate is the port where UDPPort is not to be had; 0: the device is left out there.
+func (s Soft) Alternate() uint16 {
+	if p := s.AlternatePort.Port(); p != s.UDPPort {
+		return p
+	}
+	return 0
+}
+
 // HW configures RDMA adapters. A RoCE network tells by these marks which packets it must
 // not drop, or marks for congestion.
 type HW struct {

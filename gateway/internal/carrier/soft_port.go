@@ -66,8 +66,8 @@ func (sf *Soft) left(err error) error {
 // openAlternate opens a device on the alternate port, where there is one. cause is
 // the error where there is none, why says it to an operator.
 func (sf *Soft) openAlternate(addrs []netip.Addr, why string, cause error) error {
-	port := sf.env.Config.Soft.AlternatePort.Port()
-	if port == 0 || port == sf.env.Config.Soft.UDPPort {
+	port := sf.env.Config.Soft.Alternate()
+	if port == 0 {
 		return fmt.Errorf("%v: %w; soft.alternate_port names no other port", addrs[0], cause)
 	}
 	if err := sf.openUnit(addrs, port, why); err != nil {

@@ -47,12 +47,18 @@ type Book struct {
 func (b *Book) Add(list []ebpf.Seen, rule func(index int) string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	full := false // there is none to drop, nor will there be: what comes is of rules in force
+	room := func() bool {
+		full = full || !b.dropLocked(rule)
+		return !full
+	}
 	for i := range list {
-		b.addLocked(&list[i], rule)
+		b.addLocked(&list[i], rule, room)
 	}
 }
 
-func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string) {
+// addLocked takes in one of them; room drops a service if the book is full.
+func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() bool) {
 	k := service{side: config.SideClient, port: v.Port, carries: v.Carries}
 	if v.Side == ebpf.SideServer {
 		k.side = config.SideServer
@@ -61,7 +67,7 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string) {
 		k.rule = rule(v.Rule)
 	}
 	s := b.services[k]
-	if s == nil && len(b.services) >= maxServices && (v.Past || !b.dropLocked(rule)) {
+	if s == nil && len(b.services) >= maxServices && (v.Past || !room()) {
 		b.forgotten += v.Begun
 		return
 	}

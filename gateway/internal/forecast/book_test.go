@@ -78,6 +78,29 @@ func TestBookIsBounded(t *testing.T) {
 	require.True(t, first.MoreHosts)
 }
 
+// A full book looks for room once for all that comes at a time: a scan of ports comes by the
+// thousand.
+func TestFullBookLooksForRoomOnce(t *testing.T) {
+	var b Book
+	asked := 0
+	rule := func(number int) string {
+		asked++
+		return ruleName(number)
+	}
+	see := func(from, to int) {
+		var list []ebpf.Seen
+		for port := from; port < to; port++ {
+			list = append(list, ebpf.Seen{Port: uint16(port), Rule: ebpf.NoRule, Begun: 1})
+		}
+		b.Add(list, rule)
+	}
+	see(0, maxServices)
+	asked = 0
+	see(maxServices, 8*maxServices)
+	require.EqualValues(t, 7*maxServices, b.Forgotten())
+	require.LessOrEqual(t, asked, 7*maxServices+ebpf.MaxRules+1)
+}
+
 // TestRulesThatAreGoneMakeRoom: a full book has room for the services of rules in force, as
 // long as it has some of rules that are gone, the least of them first.
 func TestRulesThatAreGoneMakeRoom(t *testing.T) {

@@ -198,14 +198,11 @@ func wireLimits(maxFlows int) netstack.Limits {
 	return netstack.Limits{Flows: 2 * maxFlows, HalfOpen: peers.HandshakeLimit, Dead: max(8192, maxFlows)}
 }
 
-// startShards makes the event loops. Half of the cores: the other half runs
-// the applications. GOMAXPROCS leaves room beside the loops, which hold their
-// P while they are busy.
+// startShards makes the event loops. By default they have half of the cores:
+// the other half runs the applications. GOMAXPROCS leaves room beside the
+// loops, which hold their P while they are busy.
 func (g *gateway) startShards() error {
-	n := g.cfg.Shards
-	if n == 0 {
-		n = max(1, runtime.NumCPU()/2)
-	}
+	n := g.cfg.Loops(runtime.NumCPU())
 	if runtime.GOMAXPROCS(0) < n+2 {
 		runtime.GOMAXPROCS(n + 2)
 	}

@@ -61,8 +61,8 @@ type Config struct {
 	// CgroupPath is the cgroup2 mount the programs attach to.
 	// Default: found in /proc/self/mountinfo.
 	CgroupPath string `yaml:"cgroup_path"`
-	// Shards is the number of event loops. Default: half the processors, at
-	// least one (kept as 0 here, resolved at start).
+	// Shards is the number of event loops. Default: half the processors (kept
+	// as 0 here). See Loops.
 	Shards int `yaml:"shards"`
 	// Profile is what the shards are tuned for. Default: balanced.
 	Profile Profile `yaml:"profile"`

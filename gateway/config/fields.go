@@ -70,7 +70,7 @@ var configFields = []field{
 	{"page.listen", "", "host:port of a loopback address; empty: on the admin socket only"},
 	{"state_dir", "/var/lib/smcgw", "directory of the off flag"},
 	{"cgroup_path", "", "cgroup2 mount; empty: found by itself"},
-	{"shards", "", "event loops; empty or 0: half the processors"},
+	{"shards", "", "event loops, 16 at most; empty or 0: half the processors"},
 	{"profile", "balanced", "balanced; latency: the same; throughput: rings begin larger; memory: smallest rings, no spin"},
 	{"spin", "", "how long an idle event loop looks for work before it sleeps: off, or up to 100us; empty: 20us, with profile memory off"},
 	{"cpus", "", "numbers of the processors the event loops are bound to, in turn; empty: any"},

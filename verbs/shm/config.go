@@ -9,6 +9,15 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
+const (
+	// MaxPeerQuota is the most that a device shares with one peer: half a
+	// megabyte for each queue pair of a device.
+	MaxPeerQuota = 32 << 30
+	// maxPeerMemory is the largest memory of a peer that a device maps: address
+	// space only. What a device with MaxPeerQuota announces is less.
+	maxPeerMemory = 64 << 30
+)
+
 // Config is what a device is opened with. Only GatewayID must be set.
 type Config struct {
 	// Dir is the rendezvous directory, shared with the peers by mount. It is
@@ -19,11 +28,8 @@ type Config struct {
 	// Vectors is the number of event loops that drive the device. Default 1.
 	Vectors int
 	// PeerQuota bounds the memory this device shares with one peer; it is
-	// allocated as it is touched. Default 256 MiB.
+	// allocated as it is touched. Default 256 MiB, at most MaxPeerQuota.
 	PeerQuota uint64
-	// MaxPeerMemory is the largest memory of a peer this device maps; address
-	// space only. Default 64 GiB.
-	MaxPeerMemory uint64
 	// MaxPeers bounds the number of peers, pending ones included. Default 256.
 	MaxPeers int
 	// HandshakeTimeout bounds a rendezvous. Default 1 s.
@@ -44,7 +50,6 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Dir, "/run/smcgw/shm")
 	setDefault(&c.Vectors, 1)
 	setDefault(&c.PeerQuota, 256<<20)
-	setDefault(&c.MaxPeerMemory, 64<<30)
 	setDefault(&c.MaxPeers, 256)
 	setDefault(&c.HandshakeTimeout, time.Second)
 	setDefault(&c.PushBytes, 64<<10)
@@ -77,7 +82,7 @@ func (c Config) Validate() error {
 	}
 	bad(c.GatewayID != [16]byte{}, "gateway id: zero")
 	bad(c.Vectors >= 0 && c.Vectors <= maxVectors, "vectors: %d, want 1 to %d", c.Vectors, maxVectors)
-	bad(c.PeerQuota == 0 || c.PeerQuota >= 1<<20 && c.PeerQuota <= 1<<40, "peer quota: %d, want 1 MiB to 1 TiB", c.PeerQuota)
+	bad(c.PeerQuota == 0 || c.PeerQuota >= 1<<20 && c.PeerQuota <= MaxPeerQuota, "peer quota: %d, want 1 MiB to 32 GiB", c.PeerQuota)
 	bad(c.MaxPeers >= 0, "max peers: negative")
 	bad(c.HandshakeTimeout >= 0, "handshake timeout: negative")
 	bad(c.PushBytes >= 0, "push bytes: negative")

@@ -71,7 +71,7 @@ func rawMemfd(t *testing.T, size int64, seals int, flags int) int {
 
 // Whatever a caller sends, it gets a refusal or a hang-up, and the offer stays good.
 func TestHostileHello(t *testing.T) {
-	d, dir := listening(t, func(c *Config) { c.MaxPeerMemory = 1 << 30 })
+	d, dir := listening(t)
 	p := offer(t, d)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func (d *Device) take(m message, fds []int) (r remote, err error) {
 		r.targets = append(r.targets, target{bell: fd})
 	}
 	r.gateway, r.remLayout = m.gateway, newLayout(int(m.vectors))
-	if err := r.check(m, memfd, d.cfg.MaxPeerMemory); err != nil {
+	if err := r.check(m, memfd); err != nil {
 		r.closeRemote()
 		return remote{}, err
 	}
@@ -60,13 +60,13 @@ func (d *Device) take(m message, fds []int) (r remote, err error) {
 	return r, nil
 }
 
-func (r *remote) check(m message, memfd int, limit uint64) error {
+func (r *remote) check(m message, memfd int) error {
 	for i := range r.targets {
 		if err := checkEventfd(r.targets[i].bell); err != nil {
 			return err
 		}
 	}
-	if m.size < r.remLayout.arena+pageSize || m.size%pageSize != 0 || m.size > limit {
+	if m.size < r.remLayout.arena+pageSize || m.size%pageSize != 0 || m.size > maxPeerMemory {
 		return fmt.Errorf("announced size %d: %w", m.size, ErrMemfd)
 	}
 	return checkMemfd(memfd, m.size)

@@ -296,3 +296,10 @@ func peerByGateway(d *Device, id [16]byte) *Peer {
 	}
 	return found
 }
+
+// Whatever their numbers of vectors and quotas are, devices accept each other's memory.
+func TestLargestMemory(t *testing.T) {
+	require.Less(t, newLayout(maxVectors).arena+MaxPeerQuota, uint64(maxPeerMemory))
+	_, _, pa, _ := met(t, func(c *Config) { c.Vectors, c.PeerQuota = maxVectors, MaxPeerQuota })
+	require.True(t, pa.Connected())
+}

@@ -73,7 +73,7 @@ func openShm(env *Env) (Fabric, error) {
 	}
 	dev, err := shm.Open(shm.Config{
 		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
-		PeerQuota: uint64(env.Config.Limits.Memory), MaxPeers: shmPeersLimit, OnPeerDown: sf.peerDown, Logger: env.Log,
+		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: shmPeersLimit, OnPeerDown: sf.peerDown, Logger: env.Log,
 		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
 	})
 	if err != nil {

@@ -205,3 +205,20 @@ func TestShmCallsShared(t *testing.T) {
 	require.LessOrEqual(t, s.use(addrA), 5)
 	require.Empty(t, s.shm.calls)
 }
+
+// Gateways with much memory share as much of it as shared memory allows.
+func TestShmMuchMemory(t *testing.T) {
+	for _, memory := range []config.Bytes{64 * config.GiB, 16 * config.TiB} {
+		dir := t.TempDir()
+		var sides [2]*side
+		for i, addr := range []netip.Addr{addrA, addrB} {
+			cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm}}
+			cfg.Limits.Memory = memory
+			sides[i] = openSide(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil)
+		}
+		p, err := sides[0].shm.PeerFor(addrB, false)
+		require.NoError(t, err)
+		_, err = sides[1].shm.Attach(context.Background(), addrA, p.Name(), p.Key())
+		require.NoError(t, err, memory)
+	}
+}

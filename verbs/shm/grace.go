@@ -11,15 +11,18 @@ package shm
 // bits. Spans do not outlive a Progress, so nothing of before is in use then.
 //
 // A peer that does not acknowledge (stopped) keeps the memory in quarantine,
-// which the quota of the peer bounds. If it hangs up, all memory goes at once.
+// which the quota of the peer bounds. If it is down, all memory goes at once: the
+// ranges of regions to the system, the rest with the mapping. Its loops may have
+// yet to notice. Then they look at the blocks, and receive what was sent before.
 
 // reclaimed is something to recycle after a grace period.
 type reclaimed struct {
-	off  uint64
-	size uint64
-	log2 uint8  // ring of a queue pair block, 0 for other ranges
-	slot uint32 // queue pair slot to free, 0 for none
-	fn   func() // of AfterGrace
+	off   uint64
+	size  uint64
+	log2  uint8  // ring of a queue pair block, 0 for other ranges
+	stage bool   // staging memory
+	slot  uint32 // queue pair slot to free, 0 for none
+	fn    func() // of AfterGrace
 }
 
 type grace struct {
@@ -106,6 +109,8 @@ func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
 		case r.size == 0:
 		case r.log2 != 0:
 			p.giveBlockLocked(r.off, r.log2)
+		case r.stage && p.err != nil:
+			p.releaseLocked(r.off, r.size)
 		default:
 			p.freeLocked(r.off, r.size)
 		}

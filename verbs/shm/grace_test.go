@@ -227,3 +227,62 @@ func TestUndrivenVectors(t *testing.T) {
 	require.NoError(t, mr.Close())
 	require.Zero(t, h.pa.Stats().QuarantinedBytes)
 }
+
+// A peer that has yet to notice that it was sent away finds the blocks of closed queue
+// pairs as they were: what they say is no breach of the rules.
+func TestBlocksStayBehindHangUp(t *testing.T) {
+	a, _, pa, _ := met(t)
+	drive(t, a, 0)
+	kept, err := pa.PD().AllocMR(4096, verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	var blocks []*blockWords
+	var qps []*qp
+	for range maxWarm + 1 {
+		q := bareQP(t, a, pa)
+		q.blk.cons.Store(5)
+		blocks, qps = append(blocks, q.blk.blockWords), append(qps, q)
+	}
+	require.NoError(t, pa.Close())
+	for _, q := range qps {
+		require.NoError(t, q.Close())
+	}
+	for _, b := range blocks {
+		require.EqualValues(t, lifeDead, b.status.Load()&0xff)
+		require.EqualValues(t, 5, b.cons.Load())
+	}
+	require.Zero(t, pa.Stats().QuarantinedBytes)
+	require.NoError(t, kept.Close())
+}
+
+// What a partner has sent before it was closed and finds no room is received later as far
+// as it is here. A SEND is not: its memory has been recycled.
+func TestReceivedBehindAClosedPartner(t *testing.T) {
+	a, b := newSides(t)
+	var err error
+	b.cq, err = b.d.CreateCQ(verbs.CQAttr{Depth: 2})
+	b.NoError(err)
+	qa, qb := rc(a, b, nil)
+	for i := range 8 {
+		b.NoError(qb.PostRecv(&verbs.RecvWR{WRID: uint64(i), SGList: b.sge(i*4096, 4096)}))
+	}
+	copy(a.mr.Bytes(), "hello")
+	for i := range 3 {
+		a.NoError(qa.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, ImmData: uint32(i)}))
+	}
+	for range 2 {
+		a.NoError(qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: a.sge(0, 5)}))
+	}
+	a.turn()
+	b.drv.Progress(time.Now())
+	a.NoError(qa.Close())
+	for range 2 { // a grace period for each: staging memory, block
+		b.drv.Progress(time.Now())
+		a.p.Stats()
+	}
+	a.Zero(a.p.Stats().QuarantinedBytes)
+	for range 3 {
+		b.turn()
+	}
+	b.Equal([]uint32{0, 1, 2}, imms(b.recv))
+	b.Equal(make([]byte, 5), b.mr.Bytes()[3*4096:3*4096+5])
+}

@@ -35,6 +35,7 @@ func TestReceivedAfterHangUp(t *testing.T) {
 			a.NoError(qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: a.sge(0, 5)}))
 			a.turn()
 			a.NoError(a.p.Close())
+			a.NoError(qa.Close())
 			waitDown(t, b.p)
 			for range 3 {
 				b.turn()

@@ -176,11 +176,9 @@ func (q *qp) exchange() {
 	case news&newsBad != 0:
 		q.refuse(verbs.EventQPReqErr, verbs.WCSuccess)
 	}
-	if q.srq != nil {
-		if q.rem.gone {
-			q.discard()
-		}
-		q.leaveShared()
+	if q.rem.gone {
+		q.discard()
 	}
+	q.leaveShared()
 	q.answerWant()
 }

@@ -122,7 +122,7 @@ func (p *Peer) cleanBlock(off uint64) uint64 {
 }
 
 func (p *Peer) giveBlockLocked(off uint64, log2 uint8) {
-	if len(p.warm[log2]) < maxWarm {
+	if p.err != nil || len(p.warm[log2]) < maxWarm {
 		p.warm[log2] = append(p.warm[log2], off)
 		return
 	}

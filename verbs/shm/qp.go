@@ -210,7 +210,7 @@ func (q *qp) dropBlock(slot uint32) {
 	q.publishStatus(lifeDead, verbs.WCSuccess)
 	o := orphan{peer: p, block: reclaimed{off: q.blk.off, size: blockSize(q.log2), log2: q.log2, slot: slot}}
 	if st := q.sq.stage; st != nil {
-		o.stage = reclaimed{off: st.off, size: stageSize}
+		o.stage = reclaimed{off: st.off, size: stageSize, stage: true}
 		q.sq.stage = nil
 	}
 	switch claim := q.blk.claim.Load(); {

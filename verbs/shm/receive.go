@@ -76,6 +76,23 @@ func (q *qp) receive() {
 	}
 }
 
+// discard forgets entries of a partner that is gone. It has not been told that they
+// were taken, and it will not hear it any more. With own receives they begin at the
+// first SEND: its staging memory may be recycled after this Progress. What a
+// WRITE_WITH_IMM brought is here, and the partner knows it.
+func (q *qp) discard() {
+	b := &q.blk
+	n := b.prod.Load() - b.consumed
+	if n > b.mask()+1 {
+		return
+	}
+	keep := uint64(0)
+	for q.srq == nil && keep < n && b.ring[(b.consumed+keep)&b.mask()*2].Load()&0xff == entryWriteImm {
+		keep++
+	}
+	b.prod.Store(b.consumed + keep)
+}
+
 // deliver handles one entry; false leaves it in the ring.
 func (q *qp) deliver(first, second uint64) bool {
 	op, flags := first&0xff, first&entryFlags

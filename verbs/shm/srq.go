@@ -134,16 +134,6 @@ func (q *qp) starve(on bool) {
 	q.blk.starve.Store(word)
 }
 
-// discard forgets the entries of a partner that is gone. It has not been told
-// that they were taken, and it will not hear it any more.
-func (q *qp) discard() {
-	b := &q.blk
-	if n := b.prod.Load() - b.consumed; n > 0 && n <= b.mask()+1 {
-		b.consumed += n
-		b.cons.Store(b.consumed)
-	}
-}
-
 // flushShared ends the queue pair's part in the SRQ after an error: the receive
 // it holds is flushed, and the user learns that no more will be taken
 // (IBTA vol. 1, 10.9.3.3: last WQE reached).

@@ -83,10 +83,11 @@ func Send(c *net.UnixConn, body []byte, files ...*File) error {
 	for i, f := range files {
 		fds[i] = f.FD()
 	}
-	return sendFDs(c, body, fds)
+	return SendFDs(c, body, fds)
 }
 
-func sendFDs(c *net.UnixConn, body []byte, fds []int) error {
+// SendFDs is Send for descriptors that have no File.
+func SendFDs(c *net.UnixConn, body []byte, fds []int) error {
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)

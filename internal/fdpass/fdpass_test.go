@@ -80,7 +80,7 @@ func TestWhatIsTooLongIsCut(t *testing.T) {
 	for i := range many {
 		many[i] = int(os.Stdin.Fd())
 	}
-	require.NoError(t, sendFDs(a, []byte("x"), many))
+	require.NoError(t, SendFDs(a, []byte("x"), many))
 	_, fds, cut, err = Receive(b, make([]byte, 3))
 	require.NoError(t, err)
 	require.ErrorIs(t, cut, ErrTooLong)
@@ -99,8 +99,8 @@ func TestConnWantsAUnixSocket(t *testing.T) {
 // Without descriptors for its files a packet says so, and the next one is whole.
 func TestFilesNeedDescriptors(t *testing.T) {
 	a, b := connections(t)
-	require.NoError(t, sendFDs(a, []byte("one"), []int{0, 0, 0, 0}))
-	require.NoError(t, sendFDs(a, []byte("two"), []int{0}))
+	require.NoError(t, SendFDs(a, []byte("one"), []int{0, 0, 0, 0}))
+	require.NoError(t, SendFDs(a, []byte("two"), []int{0}))
 	var before unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	free, err := unix.Dup(0)

@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"verbs":                       {},
 	"verbs/...":                   {"verbs"},
 	"verbs/hw/rdmacm":             {"verbs", "verbs/cm"},
-	"verbs/shm":                   {"verbs", "verbs/internal/..."},
+	"verbs/shm":                   {"internal/fdpass", "verbs", "verbs/internal/..."},
 	"verbs/soft":                  {"verbs", "verbs/internal/...", "verbs/soft/wire"},
 	"verbs/soft/wire":             {},
 	"verbs/hw":                    {"verbs", "verbs/hw/ibv", "verbs/internal/..."},

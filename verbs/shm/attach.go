@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -164,7 +165,7 @@ func (d *Device) answer(c *net.UnixConn, gateway [16]byte) (remote, error) {
 	case m.kind == typeRefuse:
 		return remote{}, refusal(m.code)
 	case m.kind != typeWelcome || m.gateway != gateway:
-		closeFDs(fds)
+		fdpass.CloseFDs(fds)
 		return remote{}, fmt.Errorf("type %d from gateway %x: %w", m.kind, m.gateway, ErrMessage)
 	}
 	return d.take(m, fds)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -34,7 +35,7 @@ func rawCall(t *testing.T, d *Device, dir string, msg []byte, fds ...int) (messa
 		require.NoError(t, c.CloseWrite())
 	}
 	m, got, err := receiveMessage(c)
-	closeFDs(got)
+	fdpass.CloseFDs(got)
 	return m, err
 }
 
@@ -53,7 +54,7 @@ func newHello(t *testing.T, p *Peer) *hostileHello {
 	require.NoError(t, err)
 	h.evt, err = newEventfd()
 	require.NoError(t, err)
-	t.Cleanup(func() { closeFDs([]int{h.memfd, h.evt}) })
+	t.Cleanup(func() { fdpass.CloseFDs([]int{h.memfd, h.evt}) })
 	return h
 }
 
@@ -227,7 +228,7 @@ func TestHostileWelcome(t *testing.T) {
 				}
 				defer c.Close()
 				_, fds, _ := receiveMessage(c)
-				closeFDs(fds)
+				fdpass.CloseFDs(fds)
 				reply(c, message{kind: typeWelcome, vectors: 1, size: newLayout(1).arena + 1<<20, gateway: id})
 			}()
 			_, err = d.Attach(context.Background(), nameOf(id), newID())

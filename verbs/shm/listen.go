@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -244,7 +245,7 @@ func (l *Listener) welcome(c *net.UnixConn, cred *unix.Ucred) error {
 	}
 	p := d.offered(m.key)
 	if p == nil || m.kind != typeHello || m.gateway == d.cfg.GatewayID {
-		closeFDs(fds)
+		fdpass.CloseFDs(fds)
 		return ErrKey
 	}
 	r, err := d.take(m, fds)

@@ -2,12 +2,15 @@ package shm
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 const socketSuffix = ".sock"
@@ -111,12 +114,8 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 
 // sendMessage sends a packet with fds attached.
 func sendMessage(c *net.UnixConn, m message, fds ...int) error {
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	if _, _, err := c.WriteMsgUnix(m.encode(), oob, nil); err != nil {
-		return fmt.Errorf("send rendezvous message: %w", err)
+	if err := fdpass.SendFDs(c, m.encode(), fds); err != nil {
+		return fmt.Errorf("rendezvous message: %w", err)
 	}
 	return nil
 }
@@ -125,53 +124,24 @@ func sendMessage(c *net.UnixConn, m message, fds ...int) error {
 // or none with a refusal. On error no fd stays open.
 func receiveMessage(c *net.UnixConn) (message, []int, error) {
 	buf := make([]byte, messageSize+1)
-	oob := make([]byte, unix.CmsgSpace(4*(maxVectors+1)))
-	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
-	fds, errRights := parseRights(oob[:oobn]) // an empty packet, which is io.EOF, has some, too
+	n, fds, cut, err := fdpass.Receive(c, buf)
 	if err != nil {
-		closeFDs(fds)
-		return message{}, nil, fmt.Errorf("receive rendezvous message: %w", err)
+		return message{}, nil, fmt.Errorf("rendezvous message: %w", err)
 	}
-	err = errRights
-	m, err2 := parseMessage(buf[:n])
+	m, err := parseMessage(buf[:n])
 	want := 0
 	if m.kind != typeRefuse {
 		want = 1 + int(m.vectors)
 	}
 	switch {
-	case err == nil && err2 != nil:
-		err = err2
-	case err == nil && (flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) != want):
-		err = fmt.Errorf("%d file descriptors, flags %#x: %w", len(fds), flags, ErrMessage)
+	case errors.Is(cut, fdpass.ErrNoDescriptor): // ours, not the peer's doing
+		err = cut
+	case err == nil && (cut != nil || len(fds) != want):
+		err = fmt.Errorf("%d file descriptors, want %d: %w", len(fds), want, ErrMessage)
 	}
 	if err != nil {
-		closeFDs(fds)
+		fdpass.CloseFDs(fds)
 		return message{}, nil, err
 	}
 	return m, fds, nil
-}
-
-func parseRights(oob []byte) (fds []int, err error) {
-	cmsgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("control message: %w: %w", err, ErrMessage)
-	}
-	for i := range cmsgs {
-		if cmsgs[i].Header.Type != unix.SCM_RIGHTS {
-			continue
-		}
-		more, err := unix.ParseUnixRights(&cmsgs[i])
-		if err != nil {
-			closeFDs(fds)
-			return nil, fmt.Errorf("file descriptors: %w: %w", err, ErrMessage)
-		}
-		fds = append(fds, more...)
-	}
-	return fds, nil
-}
-
-func closeFDs(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
 }

@@ -34,6 +34,7 @@ type resolverWorld struct {
 	events []event
 	hosts  [2]*resolverHost
 
+	keys   negotiate.Keys // of both
 	healed bool
 	cut    bool // no message arrives
 	seen   []SendResolution
@@ -56,8 +57,9 @@ type resolverHost struct {
 	sent, heard time.Time
 
 	queries []time.Time
-	fresh   int  // news since the last query
-	known   bool // there were news
+	asked   QueryNonce // by the last of them
+	fresh   int        // news since the last query
+	known   bool       // there were news
 }
 
 func (h *resolverHost) port() netip.AddrPort { return netip.AddrPortFrom(h.addr, defaultDatagramPort) }
@@ -70,6 +72,9 @@ func (h *resolverHost) id() (id [16]byte) {
 
 func newResolverWorld(t *rapid.T) *resolverWorld {
 	w := &resolverWorld{t: t, now: t0, down: map[negotiate.CarrierKind]bool{}}
+	if rapid.Bool().Draw(t, "keys") {
+		w.keys = negotiate.Keys{testKey}
+	}
 	for i, a := range []netip.Addr{addrA, addrB} {
 		w.hosts[i] = &resolverHost{w: w, addr: a, named: rapid.Bool().Draw(t, "named")}
 	}
@@ -87,7 +92,7 @@ func (h *resolverHost) start() {
 	h.queries, h.fresh, h.known = nil, 0, false
 	nonces := uint32(0)
 	h.r = NewResolver(ResolverConfig{
-		GatewayID: h.id(), HostID: [16]byte{1}, Carriers: []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft},
+		GatewayID: h.id(), HostID: [16]byte{1}, Keys: h.w.keys, Carriers: []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft},
 		Nonce: func() [16]byte {
 			nonces++
 			id := h.id()
@@ -248,6 +253,7 @@ func (h *resolverHost) run(todo []ResolverAction) {
 		case PeerNative:
 			require.Nil(t, h.way, "native with a way that was not given up")
 			require.NotEqual(t, negotiate.ReasonNone, a.Reason)
+			require.NotEqual(t, negotiate.ReasonAuthFailed, a.Reason, "refused by a peer that has the key")
 			require.Positive(t, a.TTL)
 			h.capable = false
 		case PeerGone:
@@ -302,6 +308,13 @@ func (h *resolverHost) send(m SendResolution) {
 func (h *resolverHost) queried(msg []byte) {
 	t := h.w.t
 	require.GreaterOrEqual(t, len(msg), minQueryLen)
+	q, err := parseResolve(msg)
+	require.NoError(t, err)
+	if q.Cookie != (Cookie{}) { // the last one again
+		require.Equal(t, h.asked, q.Nonce)
+		return
+	}
+	h.asked = q.Nonce
 	require.True(t, h.named || h.known, "a query to a host of which nothing is known")
 	if n := len(h.queries); n > 0 {
 		d := h.w.now.Sub(h.queries[n-1])

@@ -196,11 +196,14 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 	if p == nil {
 		return
 	}
-	switch believed := r.believes(p, b, true); {
-	case !believed: // obeyed all the same: a host that reads queries could as well drop them
+	switch q := p.query; {
+	case a.Cookie != Cookie{} && q.cookie != Cookie{}: // told twice, or by a peer that has started anew: no refusal
+		r.stats.Ignored++
+		return
+	case !r.believes(p, b, true): // obeyed all the same: a host that reads queries could as well drop them
 		a = Refused{Reason: negotiate.ReasonAuthFailed}
-	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
-		p.query.cookie, p.query.deadline = a.Cookie, now.Add(answerTimeout)
+	case q.key != nil && a.Cookie != Cookie{}:
+		q.cookie, q.deadline = a.Cookie, now.Add(answerTimeout)
 		r.send(p)
 		return
 	}

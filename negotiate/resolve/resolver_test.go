@@ -406,13 +406,28 @@ func TestResolverCookieOnce(t *testing.T) {
 		return receive(a, portA, portB, msg, t0)
 	}
 	again := one[SendResolution](t, refuse(asks(t, a, t0)))
-	require.Equal(t, negotiate.ReasonAuthFailed, one[PeerNative](t, refuse(again)).Reason)
+	require.Empty(t, refuse(again))
+	require.Equal(t, negotiate.ReasonPeerUnresolved, one[PeerNative](t, a.Tick(at(answerTimeout))).Reason, "not refused")
 	// A refusal that is not authenticated is obeyed, and not believed.
 	a = newResolver(1, keyed)
 	parsed, err := parseResolve(asks(t, a, t0).Bytes)
 	require.NoError(t, err)
 	n := one[PeerNative](t, receive(a, portA, portB, encodeRefused(Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
 	require.Equal(t, negotiate.ReasonAuthFailed, n.Reason)
+}
+
+// The network may bring a query twice, or what tells the cookie for it: both sides have the key.
+func TestResolverCookieTwice(t *testing.T) {
+	keyed := func(c *ResolverConfig) { c.Keys = negotiate.Keys{testKey} }
+	for name, later := range map[string]time.Duration{"the same": 0, "another one": cookieInterval} {
+		a, b := newResolver(1, keyed), newResolver(2, keyed)
+		q := asks(t, a, t0)
+		told := answers(t, b, q, t0)
+		twice := answers(t, b, q, at(later))
+		again := one[SendResolution](t, receive(a, portA, portB, told.Bytes, t0))
+		require.Empty(t, receive(a, portA, portB, twice.Bytes, t0), name)
+		one[ProvePeer](t, receive(a, portA, portB, answers(t, b, again, at(later)).Bytes, t0))
+	}
 }
 
 func TestResolverMeetsItself(t *testing.T) {

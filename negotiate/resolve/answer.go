@@ -50,7 +50,7 @@ func (r *Resolver) check(local, from netip.AddrPort, b []byte, now time.Time) {
 	q, err := parseResolve(b)
 	if err != nil {
 		if _, ok := errors.AsType[*clc.CriticalTLVError](err); ok {
-			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: negotiate.ReasonOf(err)})
+			r.refuse(local, from, r.unbelieved(), Refused{Nonce: nonce, Reason: negotiate.ReasonOf(err)})
 			return
 		}
 		r.stats.Ignored++
@@ -116,13 +116,16 @@ func (s sealing) seal(msg []byte, local, from netip.AddrPort) []byte {
 	return msg
 }
 
+// unbelieved is how the refusal of a query is authenticated that is not believed, or was not read to its MAC.
+func (r *Resolver) unbelieved() sealing { return sealing{key: r.cfg.Keys.First()} }
+
 // authentic reports whether a query is believed, and else refuses it: one that has not our cookie is to come again with it.
 func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, now time.Time) (sealing, bool) {
 	key, mac, err := r.cfg.Keys.Verify(b, negotiate.Chain{Binding: negotiate.Binding{Client: from, Server: local}, From: negotiate.FromClient})
 	refusal := Refused{Nonce: q.Nonce, Reason: negotiate.ReasonAuthFailed}
 	switch {
 	case err != nil:
-		r.refuse(local, from, sealing{key: r.cfg.Keys.First()}, refusal)
+		r.refuse(local, from, r.unbelieved(), refusal)
 		return sealing{}, false
 	case key != nil && !r.jar.knows(q.Cookie, local, from, q.Nonce, now):
 		refusal.Cookie = r.jar.fresh(local, from, q.Nonce, now)

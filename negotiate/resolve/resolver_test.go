@@ -326,6 +326,12 @@ func TestResolverVersions(t *testing.T) {
 	r, err = ParseRefused(one[SendResolution](t, receive(b, portB, portA, withTLV(AppendResolve(nil, &q), 0x8077, nil), t0)).Bytes)
 	require.NoError(t, err)
 	require.Equal(t, negotiate.ReasonVersion, r.Reason)
+	keyed := func(c *ResolverConfig) { c.Keys = negotiate.Keys{testKey} }
+	asker, asked := newResolver(1, keyed), newResolver(2, keyed)
+	newer := withTLV(asks(t, asker, t0).Bytes, 0x8077, nil) // its MAC is not looked at
+	told := one[SendResolution](t, receive(asked, portB, portA, newer, t0))
+	require.Equal(t, negotiate.ReasonVersion, one[PeerNative](t, receive(asker, portA, portB, told.Bytes, t0)).Reason, "believed")
+
 	sent := only[SendResolution](receive(b, portB, portA, AppendResolve(nil, &q), t0))
 	ans, err := ParseResolved(sent[0].Bytes)
 	require.NoError(t, err)

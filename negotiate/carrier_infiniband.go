@@ -26,7 +26,8 @@ type IBEndpoint struct {
 }
 
 const (
-	ibLen = 16 + 2 + 2 + 2 + 1 + 1 + 4 + 4
+	ibLen       = 16 + 2 + 2 + 2 + 1 + 1 + 4 + 4
+	linkLayerAt = 16 + 2 + 2 + 2 + 1
 	// linkInfiniBand is the link layer. Others have offers of their own form, which are skipped.
 	linkInfiniBand = 1
 
@@ -46,10 +47,10 @@ func (e *IBEndpoint) append(b []byte) []byte {
 
 // parse reads the endpoint. One of another link layer is not known.
 func (e *IBEndpoint) parse(v []byte) (known bool, err error) {
-	if len(v) < ibLen {
+	if len(v) <= linkLayerAt {
 		return false, fmt.Errorf("infiniband endpoint of %d bytes: %w", len(v), ErrMalformed)
 	}
-	if v[23] != linkInfiniBand {
+	if v[linkLayerAt] != linkInfiniBand {
 		return false, nil
 	}
 	if err := clc.Want(v, ibLen); err != nil {

@@ -66,7 +66,7 @@ func TestInfiniBandMalformed(t *testing.T) {
 		"partition 0, member": func(v []byte) { v[at+18], v[at+19] = 0x80, 0 },
 		"mtu":                 func(v []byte) { v[at+20] = 9 },
 		"service level":       func(v []byte) { v[at+22] = 16 },
-		"queue pair":          func(v []byte) { v[at+24] = 1 },
+		"queue pair":          func(v []byte) { v[at+linkLayerAt+1] = 1 },
 		"psn":                 func(v []byte) { v[at+28] = 1 },
 	} {
 		v := bytes.Clone(whole)
@@ -93,6 +93,9 @@ func TestInfiniBandMalformed(t *testing.T) {
 	other[at+23] = 2
 	cs, err = parse(other)
 	require.NoError(t, err)
+	require.Empty(t, cs)
+	cs, err = parse(other[:at+linkLayerAt+1])
+	require.NoError(t, err, "shorter")
 	require.Empty(t, cs)
 }
 

@@ -137,10 +137,7 @@ func (g *gateway) environ() {
 	e.Log, e.HostID, e.Faults, e.Die = g.log, g.host.ID, g.host.faults, crash
 	e.Steering, e.Legs, e.Datagrams = g.steer, g.legs, datagramGateway{g}
 	e.Peers, e.Pulse, e.Keys, e.Auto = g.peers, &g.pulse, conn.NewKeyring(g.log), newAutoBook(g)
-	e.Policy = negotiate.CachePolicy{
-		NegativeTTL: g.cfg.Fallback.NegativeCache, Retry: g.cfg.Fallback.Retry,
-		BlackholeAfter: g.cfg.Fallback.BlackholeAfter,
-	}
+	e.Policy = negotiate.CachePolicy{NegativeTTL: g.cfg.Fallback.NegativeCache}
 	e.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
 	e.Feed, e.Lines = g.feed, connlog.New(g.log, g.cfg.Log)
 	e.Counters, e.Closed, e.Native = conn.NewCounters(), admin.NewHistory(admin.HistorySize, g.feed), admin.NewHistory(admin.HistorySize, g.feed)

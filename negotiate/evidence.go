@@ -10,7 +10,7 @@ func (p CachePolicy) Undone(r Reason, sameService bool) bool {
 	switch r {
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonDeviceFailed, ReasonWireReset,
 		ReasonDrained, ReasonInternalError, ReasonClientGone, ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed,
-		ReasonProtocolError, ReasonMode, ReasonOff, ReasonOptionBlackholed:
+		ReasonProtocolError, ReasonMode, ReasonOff:
 		return true
 	default:
 		return false

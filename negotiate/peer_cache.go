@@ -12,26 +12,19 @@ const (
 	ScopeService              // the peer's address and port
 )
 
-// CachePolicy says which outcomes are remembered about a peer, how wide, and for how long. It is pure: the tables are
-// elsewhere. A zero field means its default.
+// CachePolicy says which outcomes of handshakes are remembered about a peer, how wide, and for how long. It is pure: the
+// tables are elsewhere. What the path does to SYNs with the option the programs see and remember: no peer can tell. A zero
+// field means its default.
 type CachePolicy struct {
 	// NegativeTTL is how long a lasting refusal is remembered; default 10 minutes. Passing troubles start at a twentieth
 	// of it and double up to it.
 	NegativeTTL time.Duration
-	// Retry is the first time a blackholed destination is left alone; default 1 hour. It doubles with every further time.
-	Retry time.Duration
-	// BlackholeAfter is how many connections in a row must have been established only after their bare retry; default 2.
-	BlackholeAfter int
 }
 
 // Defaults and bounds of CachePolicy.
 const (
-	DefaultNegativeTTL    = 10 * time.Minute
-	defaultRetry          = time.Hour
-	defaultBlackholeAfter = 2
+	DefaultNegativeTTL = 10 * time.Minute
 
-	// maxRetryShift bounds the back-off of Retry: 1 h becomes at most 32 h.
-	maxRetryShift = 5
 	// passingShare is the part of NegativeTTL with which passing troubles start, lateShare that of an answer or a
 	// proof that did not come in time: processors are late oftener than paths are closed.
 	passingShare = 20
@@ -53,8 +46,6 @@ type Strike struct {
 // keeps it per carrier, and offers nothing to the peer when no carrier is left.
 func (p CachePolicy) ScopeOf(r Reason) Scope {
 	switch classOf(r) {
-	case classPath:
-		return ScopePeer
 	case classPassing:
 		if r == ReasonAcceptLost || r == ReasonCarrierUnreachable {
 			return ScopePeer
@@ -72,8 +63,6 @@ func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 	p = p.withDefaults()
 	shift := min(max(count, 1)-1, 62)
 	switch classOf(r) {
-	case classPath:
-		return p.Retry << min(shift, maxRetryShift)
 	case classPassing:
 		share := time.Duration(passingShare)
 		if r == ReasonHandshakeTimeout || r == ReasonCarrierUnreachable {
@@ -123,12 +112,6 @@ func (p CachePolicy) withDefaults() CachePolicy {
 	if p.NegativeTTL <= 0 {
 		p.NegativeTTL = DefaultNegativeTTL
 	}
-	if p.Retry <= 0 {
-		p.Retry = defaultRetry
-	}
-	if p.BlackholeAfter <= 0 {
-		p.BlackholeAfter = defaultBlackholeAfter
-	}
 	return p
 }
 
@@ -147,15 +130,12 @@ type cacheClass uint8
 
 const (
 	classNone    cacheClass = iota // says nothing about the next connection
-	classPath                      // boxes on the way: they stay for long
 	classPassing                   // may be over soon: load, restarts, an application that is down
 	classLasting                   // configuration of the peer
 )
 
 func classOf(r Reason) cacheClass {
 	switch r {
-	case ReasonOptionBlackholed:
-		return classPath
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonAppRefused, ReasonAppUnreachable,
 		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError,
 		ReasonClientGone:

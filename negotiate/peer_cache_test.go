@@ -10,7 +10,7 @@ import (
 
 func TestCacheScope(t *testing.T) {
 	var p CachePolicy
-	for _, r := range []Reason{ReasonOptionBlackholed, ReasonAcceptLost, ReasonCarrierUnreachable} {
+	for _, r := range []Reason{ReasonAcceptLost, ReasonCarrierUnreachable} {
 		require.Equal(t, ScopePeer, p.ScopeOf(r), r)
 	}
 	for _, r := range []Reason{
@@ -19,22 +19,19 @@ func TestCacheScope(t *testing.T) {
 	} {
 		require.Equal(t, ScopeService, p.ScopeOf(r), r)
 	}
-	for _, r := range []Reason{ReasonNone, ReasonNAT, ReasonSYNOptions, ReasonPeerNoOption, ReasonLostBytes, ReasonGatewayStale} {
+	for _, r := range []Reason{
+		ReasonNone, ReasonNAT, ReasonSYNOptions, ReasonPeerNoOption, ReasonOptionBlackholed, ReasonLostBytes, ReasonGatewayStale,
+	} {
 		require.Equal(t, ScopeNone, p.ScopeOf(r), r)
 		require.Zero(t, p.TTL(r, 1), r)
 	}
 }
 
 func TestCacheTTL(t *testing.T) {
-	p := CachePolicy{NegativeTTL: 10 * time.Minute, Retry: time.Hour}
+	p := CachePolicy{NegativeTTL: 10 * time.Minute}
 	require.Equal(t, p.TTL(ReasonVersion, 7), CachePolicy{}.TTL(ReasonVersion, 7), "defaults")
 	for count, want := range map[int]time.Duration{
-		-1: time.Hour, 0: time.Hour, 1: time.Hour, 2: 2 * time.Hour, 3: 4 * time.Hour, 6: 32 * time.Hour, 1 << 40: 32 * time.Hour,
-	} {
-		require.Equal(t, want, p.TTL(ReasonOptionBlackholed, count), "blackholed %d times", count)
-	}
-	for count, want := range map[int]time.Duration{
-		1: 30 * time.Second, 2: time.Minute, 5: 8 * time.Minute, 6: 10 * time.Minute, 1 << 40: 10 * time.Minute,
+		-1: 30 * time.Second, 0: 30 * time.Second, 1: 30 * time.Second, 2: time.Minute, 5: 8 * time.Minute, 6: 10 * time.Minute, 1 << 40: 10 * time.Minute,
 	} {
 		require.Equal(t, want, p.TTL(ReasonAppRefused, count), "refused %d times", count)
 	}
@@ -49,15 +46,15 @@ func TestCacheTTL(t *testing.T) {
 func TestCacheBackOffStartsAnew(t *testing.T) {
 	var p CachePolicy
 	now := time.Unix(1e9, 0)
-	s := p.Next(Strike{}, ReasonOptionBlackholed, now)
-	require.Equal(t, Strike{Reason: ReasonOptionBlackholed, Count: 1, Until: now.Add(time.Hour), TTL: time.Hour}, s)
+	s := p.Next(Strike{}, ReasonAppRefused, now)
+	require.Equal(t, Strike{Reason: ReasonAppRefused, Count: 1, Until: now.Add(30 * time.Second), TTL: 30 * time.Second}, s)
 	require.True(t, s.Active(now))
 	require.False(t, s.Active(s.Until))
 
-	soon := s.Until.Add(time.Minute)
-	require.Equal(t, 2, p.Next(s, ReasonOptionBlackholed, soon).Count)
+	soon := s.Until.Add(time.Second)
+	require.Equal(t, 2, p.Next(s, ReasonAppRefused, soon).Count)
 	require.Equal(t, 1, p.Next(s, ReasonAcceptLost, soon).Count, "other reason")
-	require.Equal(t, 1, p.Next(s, ReasonOptionBlackholed, s.Until.Add(time.Hour)).Count, "good for an hour")
+	require.Equal(t, 1, p.Next(s, ReasonAppRefused, s.Until.Add(s.TTL)).Count, "good for as long")
 	require.False(t, Strike{}.Active(now))
 }
 
@@ -83,6 +80,7 @@ func TestCacheRemembers(t *testing.T) {
 		{Outcome: OutcomeReleased, Reason: ReasonDeviceFailed},
 		{Outcome: OutcomeReleased, Reason: ReasonAddress},
 		{Outcome: OutcomeReleased, Reason: ReasonCarrierUnreachable},
+		{Outcome: OutcomeReleased, Reason: ReasonOptionBlackholed, Remote: true}, // what the path does to SYNs no peer can tell
 		{Outcome: OutcomeDeclined, Reason: ReasonAppRefused},
 		{Outcome: OutcomeAborted, Reason: ReasonClientGone, Remote: true},
 	}
@@ -97,16 +95,13 @@ func TestCacheRemembers(t *testing.T) {
 
 func TestCacheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := CachePolicy{
-			NegativeTTL: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ttl")),
-			Retry:       time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "retry")),
-		}
+		p := CachePolicy{NegativeTTL: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ttl"))}
 		r := Reason(rapid.Uint8().Draw(t, "reason"))
 		previous := time.Duration(0)
 		for count := 1; count < 80; count++ {
 			ttl := p.TTL(r, count)
 			require.GreaterOrEqual(t, ttl, previous, "never shorter")
-			require.LessOrEqual(t, ttl, max(p.withDefaults().NegativeTTL, p.withDefaults().Retry<<maxRetryShift))
+			require.LessOrEqual(t, ttl, p.withDefaults().NegativeTTL)
 			require.Equal(t, p.ScopeOf(r) == ScopeNone, ttl == 0)
 			previous = ttl
 		}

@@ -50,9 +50,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	g := &fakeGateway{flows: map[host.Tuple]*Flow{}, draining: make(chan struct{})}
 	g.Log, g.Steering, g.HostID, g.GatewayID = slog.New(slog.DiscardHandler), steer, [16]byte{1}, addr.As16()
 	g.Peers, g.Keys, g.Pulse = peers.NewTable(cfg.Limits), NewKeyring(g.Log), &g.pulse
-	g.Policy = negotiate.CachePolicy{
-		NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry, BlackholeAfter: cfg.Fallback.BlackholeAfter,
-	}
+	g.Policy = negotiate.CachePolicy{NegativeTTL: cfg.Fallback.NegativeCache}
 	g.Lines = connlog.New(g.Log, cfg.Log)
 	g.Counters, g.Closed, g.Native = NewCounters(), admin.NewHistory(1024, nil), admin.NewHistory(1024, nil)
 	g.Die = func() { t.Error("too many panics") }

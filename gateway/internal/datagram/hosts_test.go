@@ -72,7 +72,7 @@ func (h *hosts) open(i int) error {
 	}
 	cfg := Config{
 		GatewayID: m.id, HostID: [16]byte{1}, Port: h.port, Only: pairAddrs[i], OwnPorts: []uint16{h.port, h.soft},
-		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour}, Shard: m.shards[0], TUN: h.d[i].a, Steering: h.d[i],
+		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute}, Shard: m.shards[0], TUN: h.d[i].a, Steering: h.d[i],
 		Fabrics: m.fabrics, Gateway: m, Log: slog.New(slog.DiscardHandler),
 	}
 	if h.anywhere {

@@ -136,8 +136,11 @@ func sumCPUs(m *bpf.Map, key uint32) (uint64, error) {
 
 // MapUsage is the fill level of a map.
 type MapUsage struct {
-	Name              string
-	Entries, Capacity int
+	Name    string
+	Entries int
+	// Capacity is how many entries there is room for; 0: the oldest make room, and a full
+	// map lacks nothing.
+	Capacity int
 }
 
 // MapUsage counts the entries of the bounded maps; it walks them.
@@ -174,7 +177,11 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		if err != nil {
 			return out, fmt.Errorf("map %s: %w", m.name, err)
 		}
-		out = append(out, MapUsage{m.name, n, int(m.m.MaxEntries())})
+		use := MapUsage{Name: m.name, Entries: n}
+		if m.m.Type() != bpf.LRUHash {
+			use.Capacity = int(m.m.MaxEntries())
+		}
+		out = append(out, use)
 	}
 	return out, nil
 }

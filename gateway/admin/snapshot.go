@@ -131,7 +131,7 @@ type DecisionCount struct {
 type MapUse struct {
 	Map      string
 	Entries  uint64
-	Capacity uint64
+	Capacity uint64 // 0: the oldest entries make room
 }
 
 // Bounds is the fill of what bounds a gateway, and what was turned away there,

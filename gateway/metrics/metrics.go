@@ -124,9 +124,11 @@ func metricTable(build admin.VersionInfo) []metric {
 				e.value(float64(m.Entries), m.Map)
 			}
 		}},
-		{desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"), gauge, func(s *admin.Snapshot, e emitter) {
+		{desc("ebpf_map_capacity", "Most entries an eBPF map can hold, of maps that refuse more.", "map"), gauge, func(s *admin.Snapshot, e emitter) {
 			for _, m := range s.Maps {
-				e.value(float64(m.Capacity), m.Map)
+				if m.Capacity > 0 {
+					e.value(float64(m.Capacity), m.Map)
+				}
 			}
 		}},
 		{desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"), gauge, func(s *admin.Snapshot, e emitter) {

@@ -40,7 +40,7 @@ func (sampleSource) Snapshot() admin.Snapshot {
 		MemoryLimit: 1 << 30,
 		Peers:       map[admin.PeerState]int{admin.PeerCapable: 1},
 		Services:    map[admin.ServiceVerdict]int{admin.VerdictNative: 3},
-		Maps:        []admin.MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
+		Maps:        []admin.MapUse{{Map: "flows", Entries: 5, Capacity: 65536}, {Map: "peers", Entries: 16384}},
 		Devices: []admin.DeviceInfo{
 			{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceActive, Counters: map[string]uint64{"retransmits": 7}},
 			{Name: "soft1", Carrier: config.CarrierSoft, State: admin.DeviceActive},

@@ -119,7 +119,7 @@ func TestPageShows(t *testing.T) {
 	f.snapshot.Ends = []admin.EndCount{{Reason: "closed", Count: 9}, {Reason: "peer_dead", DecidedBy: admin.DecidedLocal, Count: 4}}
 	f.snapshot.Devices = []admin.DeviceInfo{{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceFailed, Error: "port taken", MTU: 1024, UDPPort: 4791}}
 	f.snapshot.Memory, f.snapshot.MemoryLimit = map[string]uint64{"reserved": 950, "used": 1}, 1000
-	f.snapshot.Maps = []admin.MapUse{{Map: "flows", Entries: 3, Capacity: 4}}
+	f.snapshot.Maps = []admin.MapUse{{Map: "flows", Entries: 3, Capacity: 4}, {Map: "peers", Entries: 16384}}
 	f.peers = []admin.PeerInfo{{Address: netip.MustParseAddr("fd00::2"), Port: 80, State: admin.PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590}}
 	f.conns = []admin.ConnInfo{
 		{Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:999"), Carrier: config.CarrierSoft, TxBytes: 2048, AgeSeconds: 2},
@@ -139,7 +139,8 @@ func TestPageShows(t *testing.T) {
 	require.Equal(t, "peer_dead", v.Ends[1].Name)
 	require.InDelta(t, 1<<20, v.Carriers[0].Now.Tx, 1e4)
 	require.Equal(t, config.CarrierSoft, v.Carriers[0].Name)
-	require.Equal(t, []string{"bad", "", "warn"}, []string{v.Memory[0].Class, v.Memory[1].Class, v.Memory[2].Class})
+	require.Equal(t, []string{"bad", "", "warn", ""}, []string{v.Memory[0].Class, v.Memory[1].Class, v.Memory[2].Class, v.Memory[3].Class})
+	require.Equal(t, "16\u202f384", v.Memory[3].Text)
 	require.Len(t, v.Busy, 1)
 	require.Equal(t, []string{"10.0.0.1:999", "10.0.0.2:80"}, []string{v.Busy[0].From, v.Busy[0].To})
 	require.InDelta(t, 1024, v.Busy[0].Rate, 1e-9)

@@ -324,7 +324,11 @@ func meters(s *admin.Snapshot) []Meter {
 		list = append(list, meter("memory in quarantine", q, s.MemoryLimit, size(q)))
 	}
 	for _, m := range s.Maps {
-		list = append(list, meter("map "+m.Map, m.Entries, m.Capacity, count(m.Entries)+" of "+count(m.Capacity)))
+		text := count(m.Entries)
+		if m.Capacity > 0 {
+			text += " of " + count(m.Capacity)
+		}
+		list = append(list, meter("map "+m.Map, m.Entries, m.Capacity, text))
 	}
 	return list
 }

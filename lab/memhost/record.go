@@ -116,6 +116,6 @@ func (m *Model) MapUsage() ([]ebpf.MapUsage, error) {
 	defer m.mu.Unlock()
 	return []ebpf.MapUsage{
 		{Name: "flows", Entries: len(m.flows), Capacity: m.cfg.MaxFlows},
-		{Name: "peers", Entries: len(m.peers), Capacity: m.cfg.MaxPeers},
+		{Name: "peers", Entries: len(m.peers)},
 	}, nil
 }

@@ -32,8 +32,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	now := c.now() // a snapshot walks maps, which takes its time
 	s := c.src.Snapshot()
-	now := c.now()
 	for i := range c.table {
 		m := &c.table[i]
 		m.read(&s, emitter{m, ch, now})
@@ -44,7 +44,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 type emitter struct {
 	m  *metric
 	ch chan<- prometheus.Metric
-	// now is the time of the snapshot.
+	// now is when the snapshot was begun.
 	now time.Time
 }
 

@@ -161,7 +161,7 @@ func metricTable(build admin.VersionInfo) []metric {
 		// sample in it, and what the two clocks differ by.
 		{desc("datapath_heartbeat_age_seconds", "Time since the datapath last showed that it lives."), gauge, func(s *admin.Snapshot, e emitter) {
 			if !s.Heartbeat.IsZero() {
-				e.value(e.now.Sub(s.Heartbeat).Seconds())
+				e.value(max(0, e.now.Sub(s.Heartbeat).Seconds()))
 			}
 		}},
 		{desc("flow_limit", "Most connections that may be carried at once."), gauge, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Bounds.Flows)) }},

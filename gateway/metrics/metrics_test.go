@@ -49,6 +49,28 @@ func TestMetricNames(t *testing.T) {
 	require.Contains(t, rec.Body.String(), "go_goroutines")
 }
 
+// slowSource is a gateway that a look at takes a second.
+type slowSource struct {
+	sampleSource
+
+	now *time.Time
+}
+
+func (s slowSource) Snapshot() admin.Snapshot {
+	*s.now = s.now.Add(time.Second)
+	return s.sampleSource.Snapshot()
+}
+
+// TestHeartbeatAge: however long a look takes, the heartbeat is as old as it was when that began.
+func TestHeartbeatAge(t *testing.T) {
+	now := sampleSource{}.Snapshot().Heartbeat.Add(50 * time.Millisecond)
+	c := newCollector(slowSource{now: &now}, "")
+	c.now = func() time.Time { return now }
+	rec := httptest.NewRecorder()
+	handler(c).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	require.Contains(t, rec.Body.String(), "\nsmcgw_datapath_heartbeat_age_seconds 0.05\n")
+}
+
 func TestEmptySnapshotIsServed(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(newCollector(emptySource{}, "")))

@@ -114,6 +114,7 @@ func TestAlertsSeeTheFirst(t *testing.T) {
 		"smcgw_panics_total":               {},
 		"smcgw_decisions_total":            {{"action", []string{"accelerate"}}, {"rule", []string{"web"}}},
 		"smcgw_flows_total":                {{"carrier", carriers}},
+		"smcgw_dgram_flows_total":          {{"carrier", slices.DeleteFunc(slices.Clone(devices), func(c string) bool { return c == string(config.CarrierIB) })}},
 		"smcgw_fallbacks_total":            {{"reason", reasons}, {"side", sides}},
 		"smcgw_demotions_total":            {{"carrier", devices}, {"reason", admin.DemotionCauses()}},
 		"smcgw_handshake_duration_seconds": {{"carrier", carriers}},

@@ -409,7 +409,7 @@ func TestUserIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []uint32{7, 0}, ids)
 	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.userIDs(lookupUser)
-	require.EqualError(t, err, `rule r: user "no such user" is not known on this host`)
+	require.EqualError(t, err, `rule r: user "no such user" is not in /etc/passwd: uids takes the number of any user`)
 }
 
 func TestNeverPorts(t *testing.T) {

@@ -26,7 +26,7 @@ var configFields = []field{
 	{"policy[].match.ports", "", "server ports, and ranges such as 6000-7000; empty: every port"},
 	{"policy[].match.peers", "", "addresses or prefixes of the other side; empty: every address"},
 	{"policy[].match.cgroups", "", "cgroup2 paths, * allowed, outbound connections only; empty: every cgroup"},
-	{"policy[].match.users", "", "user names, outbound connections only; empty: every user"},
+	{"policy[].match.users", "", "user names of /etc/passwd, outbound connections only; empty: every user"},
 	{"policy[].match.uids", "", "numeric users, outbound connections only; empty: every user"},
 	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays, learned per service; tcp only"},
 	{"policy[].percent", "", "share of the matching connections that is carried; empty: rollout.percent"},

@@ -10,10 +10,11 @@ import (
 // userLookup resolves a user name.
 type userLookup func(name string) (uint32, error)
 
+// lookupUser reads /etc/passwd: the program has no libc that would ask a directory service.
 func lookupUser(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, fmt.Errorf("user %q is not known on this host", name)
+		return 0, fmt.Errorf("user %q is not in /etc/passwd: uids takes the number of any user", name)
 	}
 	id, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {

@@ -45,7 +45,7 @@ driver can be unloaded; it is used again when it has been away, or after a reloa
 		},
 	}
 	c.Flags().BoolVar(&q.All, "all", false, "all connections")
-	c.Flags().StringVar(&carrier, "carrier", "", "those of a carrier: shm, hw or soft")
+	c.Flags().StringVar(&carrier, "carrier", "", "those of a carrier: shm, hw, ib or soft")
 	c.Flags().StringVar(&q.Device, "device", "", "close an RDMA adapter, as named by \"smcgw devices\"")
 	return withSocket(e, verb(e, c))
 }

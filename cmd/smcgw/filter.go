@@ -22,7 +22,7 @@ func (f *filterFlags) register(c *cobra.Command) {
 	fs := c.Flags()
 	fs.Uint16Var(&f.port, "port", 0, "only with this port at either end")
 	fs.StringVar(&f.peer, "peer", "", "only with this address, or with those of a prefix")
-	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, soft, hw or relay")
+	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, hw, ib, soft or relay")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason: \"smcgw codes\" lists them; operator and peer are those of demotions")
 	fs.StringVar(&f.state, "state", "", "only in this state, such as carrying or native")
 	fs.StringVar(&f.side, "side", "", "only begun here (client) or at the peer (server)")

@@ -134,17 +134,18 @@ man: ## dist/man, the manual pages
 	rm -rf $(DIST)/man && mkdir -p $(DIST)/man
 	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(abspath $(DIST)/man)'
 
+# Below /usr the zsh of Debian reads vendor-completions, that of others site-functions.
 install: build-hw man ## the program with RDMA adapters, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
 	install -D -m 755 $(HW) '$(DESTDIR)$(PREFIX)/bin/smcgw'
-	for unit in smcgw.service; do sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
+	for unit in smcgw.service; do sed -E 's,/usr/(bin|share)/,$(PREFIX)/\1/,' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
 	install -D -m 644 packaging/systemd/smcgw.sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/smcgw.conf'
 	install -D -m 644 packaging/systemd/smcgw.tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/smcgw.conf'
 	for page in $(DIST)/man/*.1; do gzip -9nc "$$page" | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/man/man1/'"$${page##*/}.gz"; done
 	$(HW) completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
-	$(HW) completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
+	for dir in site-functions vendor-completions; do $(HW) completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/'$$dir/_smcgw; done
 	$(HW) completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
 	$(MAKE) --no-print-directory install-docs
-	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || install -D -m 644 packaging/smcgw.yaml '$(DESTDIR)/etc/smcgw/smcgw.yaml'
+	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || sed 's|/usr/share/|$(PREFIX)/share/|' packaging/smcgw.yaml | install -D -m 644 /dev/stdin '$(DESTDIR)/etc/smcgw/smcgw.yaml'
 
 # Links between the documents hold there, too: tests/arch looks at them.
 install-docs: DOCDIR = $(DESTDIR)$(PREFIX)/share/doc/smcgw

@@ -197,7 +197,7 @@ func TestPackage(t *testing.T) {
 		s.sh(t, "systemd-analyze verify --man=no smcgw.service && smcgw check && id smcgw")
 		out = s.sh(t, "dpkg -L smcgw")
 		for _, file := range []string{
-			"/usr/share/man/man1/smcgw-status.1.gz", "/usr/share/bash-completion/completions/smcgw",
+			"/usr/share/man/man1/smcgw-status.1.gz", "/usr/share/bash-completion/completions/smcgw", "/usr/share/zsh/vendor-completions/_smcgw",
 			"/usr/share/doc/smcgw/prometheus/smcgw.rules.yaml", "/usr/share/doc/smcgw/operations/install.md",
 		} {
 			require.Contains(t, out, file)
@@ -297,13 +297,14 @@ func TestPackage(t *testing.T) {
 // package by rpm, so what it depends on is not looked up.
 func (s *system) lifeOfRPM(t *testing.T) {
 	// Directories of Fedora's package filesystem, which other rpms do not own.
-	s.sh(t, "mkdir -p /usr/share/fish/vendor_completions.d")
+	s.sh(t, "mkdir -p /usr/share/fish/vendor_completions.d /usr/share/zsh/site-functions")
 	before := s.sh(t, traces)
 	s.sh(t, "rpm --initdb; rpm -i --nodeps /root/"+s.oldRPM+" 2>&1")
 	require.Equal(t, "inactive", strings.TrimSpace(s.sh(t, "systemctl is-active smcgw || true")))
 	require.Contains(t, s.sh(t, "rpm -qpR /root/"+s.oldRPM), "glibc >= ")
 	s.sh(t, "rpm -V --nodeps smcgw; systemd-analyze verify --man=no smcgw.service; smcgw check; id smcgw")
 	require.Contains(t, s.sh(t, "rpm -qc smcgw"), "/etc/smcgw/smcgw.yaml")
+	require.Contains(t, s.sh(t, "rpm -ql smcgw"), "/usr/share/zsh/site-functions/_smcgw")
 
 	s.sh(t, "cat >/etc/smcgw/smcgw.yaml <<'E'\n"+fmt.Sprintf(quickStart, s.at.Device)+"E\nsystemctl enable --now smcgw")
 	hold := s.app(t, "ping", "-to", s.peer.AddrPort4(echoPort).String(), "-count", "200", "-gap", "50ms")

@@ -3,7 +3,7 @@
 # that stay. dpkg removes the configuration itself; rpm keeps what was changed. Gateways
 # of containers may have sockets and state in these directories, and go on.
 set -e
-elsewhere() { pgrep -x smcgw-guardian >/dev/null 2>&1; }
+elsewhere() { grep -qsx smcgw-guardian /proc/[0-9]*/comm; }
 case $1 in
 remove | 0)
 	elsewhere || rm -rf /run/smcgw

@@ -84,6 +84,39 @@ func TestServiceConfiguration(t *testing.T) {
 	require.Equal(t, "/var/lib/smcgw", f.Config.StateDir)
 }
 
+// TestRemovalSparesOthers: a package that is removed leaves the directories in which gateways of
+// containers have their sockets, also on a host without pgrep.
+func TestRemovalSparesOthers(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, "root", "unshare")
+	dir := t.TempDir()
+	for _, program := range []string{"sh", "grep", "rm"} {
+		path, err := exec.LookPath(program)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(dir, program)))
+	}
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	program, err := os.ReadFile(sleep)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "smcgw-guardian"), program, 0o700))
+	guardian := exec.Command(filepath.Join(dir, "smcgw-guardian"), "600")
+	require.NoError(t, guardian.Start())
+	t.Cleanup(func() {
+		require.NoError(t, guardian.Process.Kill())
+		require.Error(t, guardian.Wait())
+	})
+	script, err := filepath.Abs(packaging + "/scripts/postremove.sh")
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private", "sh", "-ec", `
+		mount -t tmpfs tmpfs /run
+		mkdir /run/smcgw
+		PATH=$1 sh $0 remove
+		[ -d /run/smcgw ]
+	`, script, dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // TestServiceSandbox: the gateway carries by every carrier under what the unit
 // leaves it: user, capabilities, group, file systems, address families and system calls;
 // a call that the filter does not have would end it. Not emulated, for want of

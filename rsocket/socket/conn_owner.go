@@ -100,6 +100,7 @@ func (c *Conn) giveBack() {
 // pump gives the endpoint what was written, and its end.
 func (c *Conn) pump() {
 	t := &c.tx
+	sealed := t.sealed.Load() // before looking at what was written: all of it is in front of the end
 	if !t.mapped {
 		if c.ep.Unposted() > 0 {
 			_, _ = c.ep.Pump() // a failure is in the stream
@@ -107,7 +108,7 @@ func (c *Conn) pump() {
 	} else if !c.spill() {
 		return
 	}
-	if t.sealed.Load() {
+	if sealed {
 		c.finale()
 	}
 }

@@ -97,6 +97,32 @@ func TestConnCloseDelivers(t *testing.T) {
 	})
 }
 
+// Close does not wait for a reader whose writer is slow: the peer is told at once.
+func TestConnCloseBesideSlowWriter(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{})
+		soon(t, a, b)
+		_, err := b.Write([]byte("x"))
+		require.NoError(t, err)
+		inside, leave, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := a.WriteTo(writerFunc(func(p []byte) (int, error) {
+				close(inside)
+				<-leave
+				return len(p), nil
+			}))
+			result <- err
+		}()
+		<-inside
+		require.NoError(t, a.Close())
+		waitFor(t, "no end", a.done)
+		close(leave)
+		require.ErrorIs(t, <-result, net.ErrClosed)
+		require.Zero(t, d.a.Stats().Lingered)
+		require.NoError(t, b.Close())
+	})
+}
+
 // A peer that takes nothing ends the delivery after Linger; it loses the connection and does not take it for an end.
 func TestConnLinger(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {

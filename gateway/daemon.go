@@ -49,6 +49,7 @@ type daemon struct {
 // request asks for another configuration.
 type request struct {
 	config.Config
+	keys   [][]byte
 	answer chan error // has room for one
 }
 
@@ -69,9 +70,13 @@ var (
 // run has gateways serve until ctx ends, one of them fails or has drained. at is the
 // daemon's to leave.
 func (d *daemon) run(ctx context.Context, at *site) error {
-	g, err := newGateway(d.cfg, d.furnished(at), d.log)
+	var g *gateway
+	keys, err := process.Through(ctx, new(process.Lane), func() ([][]byte, error) { return config.LoadKeys(d.cfg.Security.PSKFile) })
+	if err == nil {
+		g, err = newGateway(d.cfg, d.furnished(at, keys), d.log)
+	}
 	if err != nil {
-		return errors.Join(err, at.release(), at.leave())
+		return errors.Join(ignoreCanceled(err), at.release(), at.leave())
 	}
 	d.equip(g)
 	for p := (&posting{site: at, gateway: g}); ; {
@@ -124,18 +129,18 @@ func (d *daemon) stopped(g *gateway, err error) {
 }
 
 // furnished is the host with what the daemon is asked to add.
-func (d *daemon) furnished(at *site) Host {
-	at.faults = d.opts.Faults
+func (d *daemon) furnished(at *site, keys [][]byte) Host {
+	at.faults, at.keys = d.opts.Faults, keys
 	return at.Host
 }
 
 // prepare opens another gateway, which leaves connections alone until it serves.
-func (d *daemon) prepare(cfg config.Config) (*posting, error) {
+func (d *daemon) prepare(cfg config.Config, keys [][]byte) (*posting, error) {
 	at, err := d.ground.site(cfg, true)
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGateway(cfg, d.furnished(at), d.log)
+	g, err := newGateway(cfg, d.furnished(at, keys), d.log)
 	if err != nil {
 		return nil, errors.Join(err, at.leave())
 	}
@@ -357,7 +362,7 @@ func (d *daemon) settle(g *gateway) (*posting, error) {
 	if err != nil {
 		return nil, nil //nolint:nilerr // another process takes over
 	}
-	next, err := d.prepare(now.Config)
+	next, err := d.prepare(now.Config, g.env.Keys.Load())
 	if err != nil {
 		done()
 		return nil, err
@@ -385,9 +390,9 @@ func (d *daemon) reload(g *gateway, r request) *posting {
 	}
 	var next *posting
 	if d.ground == nil || !carries(r.Mode) || g.carries() {
-		err = g.reload(r.Config)
+		err = g.reload(r.Config, r.keys)
 	} else if err = g.cfg.CheckReload(r.Config, true, true); err == nil {
-		next, err = d.prepare(r.Config)
+		next, err = d.prepare(r.Config, r.keys)
 	}
 	if next == nil {
 		done()
@@ -400,8 +405,8 @@ func (d *daemon) reload(g *gateway, r request) *posting {
 
 // apply has the gateway that serves put a configuration in force, or another one in its
 // place. It waits until the daemon ends.
-func (d *daemon) apply(cfg config.Config) error {
-	r := request{Config: cfg, answer: make(chan error, 1)}
+func (d *daemon) apply(cfg config.Config, keys [][]byte) error {
+	r := request{Config: cfg, keys: keys, answer: make(chan error, 1)}
 	select {
 	case d.requests <- r:
 	case <-d.stopping:

@@ -363,7 +363,7 @@ func TestDatagramPortTaken(t *testing.T) {
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
 	require.Nil(t, g.dgrams.Load())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
-	require.NoError(t, g.reload(g.cfg), "its rules carry datagrams as soon as the port is free")
+	require.NoError(t, g.reload(g.cfg, nil), "its rules carry datagrams as soon as the port is free")
 	require.NoError(t, c.Close())
 	asked := make(chan admin.Status)
 	go func() { asked <- g.Status() }() // beside the chores
@@ -404,7 +404,7 @@ func TestOffAndOnKeepTheMode(t *testing.T) {
 	p.pass(t, 0, "there")
 	cfg := p.g[0].cfg
 	cfg.Mode = config.ModeObserve
-	require.NoError(t, p.g[0].reload(cfg))
+	require.NoError(t, p.g[0].reload(cfg, nil))
 	require.Equal(t, negotiate.ReasonMode, p.native(t, 1))
 	require.NoError(t, p.g[0].SetOff(true))
 	require.NoError(t, p.g[0].SetOff(false))

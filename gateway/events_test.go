@@ -54,11 +54,11 @@ func TestMissedNatives(t *testing.T) {
 		quiet := cfg
 		quiet.Log.Access = config.AccessCarried
 		lose(steer, 6)
-		require.NoError(t, old.reload(quiet))
+		require.NoError(t, old.reload(quiet, nil))
 		require.Equal(t, []string{"1"}, told(), "to the log as it was")
 		lose(steer, 8)
 		work(old)
-		require.NoError(t, old.reload(cfg))
+		require.NoError(t, old.reload(cfg, nil))
 		require.Empty(t, told())
 
 		lose(steer, 9)

@@ -154,11 +154,8 @@ func crash() { os.Exit(1) }
 func (g *gateway) carries() bool { return g.host.Link != nil }
 
 func (g *gateway) build(h Host) error {
-	keys, err := config.LoadKeys(g.cfg.Security.PSKFile)
-	if err != nil {
-		return err
-	}
-	g.env.Keys.Set(keys)
+	g.env.Keys.Set(h.keys)
+	var err error
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
 		Limit: int64(g.cfg.Limits.Memory), PeerLimit: max(1, int64(g.cfg.Limits.Memory)/100*int64(g.cfg.Limits.PeerShare)),
 	}); err != nil {

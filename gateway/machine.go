@@ -51,4 +51,5 @@ type Host struct {
 	datagramAddr netip.Addr
 	// faults are those that a test wants; nil: none.
 	faults faults.Injector
+	keys   [][]byte // of the beginning
 }

@@ -14,14 +14,10 @@ import (
 
 // reload puts another configuration in force, whole or not at all. Connections
 // that there are go on; those that begin are decided by the new one.
-func (g *gateway) reload(next config.Config) error {
+func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	if err := g.cfg.CheckReload(next, !g.carries() || g.wantsDatagrams(), !g.carries() || g.env.Auto != nil); err != nil {
-		return err
-	}
-	keys, err := config.LoadKeys(next.Security.PSKFile)
-	if err != nil {
 		return err
 	}
 	g.lookLocked()

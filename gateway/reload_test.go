@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // TestReload: mode, policy and limits change while flows go on, and what was
@@ -23,12 +23,12 @@ import (
 func TestReload(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
-	require.NoError(t, g.reload(g.cfg))
+	require.NoError(t, g.reload(g.cfg, nil))
 	next := g.cfg
 	next.Mode = config.ModeObserve
 	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
 	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
 	require.Equal(t, config.ModeObserve, g.Status().Mode)
@@ -39,7 +39,7 @@ func TestReload(t *testing.T) {
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
 	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
 	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: config.ActionAccelerate}}
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
 	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
 	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "db", Count: 1})
@@ -64,7 +64,7 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 		next := g.cfg
 		next.Mode = config.ModeEnforce
 		edit(&next)
-		err := g.reload(next)
+		err := g.reload(next, nil)
 		require.ErrorIs(t, err, config.ErrRestart, name)
 		require.ErrorContains(t, err, name)
 		require.Same(t, before, g.live.Load())
@@ -75,7 +75,7 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	steer.mu.Unlock()
 	next := g.cfg
 	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
-	require.ErrorIs(t, g.reload(next), errFull)
+	require.ErrorIs(t, g.reload(next, nil), errFull)
 	require.Same(t, before, g.live.Load())
 	steer.mu.Lock()
 	steer.refuse = nil
@@ -85,17 +85,15 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	end()
 }
 
-// TestReloadReadsKeys: keys are read again; without them nothing changes.
-func TestReloadReadsKeys(t *testing.T) {
+// TestReloadKeys: keys come with the configuration, and go with it.
+func TestReloadKeys(t *testing.T) {
 	p := newGatewayPair(t)
-	g := p.g[0]
-	path := filepath.Join(t.TempDir(), "psk")
-	g.cfg.Security.PSKFile = path
-	require.ErrorIs(t, g.reload(g.cfg), os.ErrNotExist)
+	g, keys := p.g[0], negotiate.Keys{[]byte("0123456789abcdef")}
+	g.cfg.Security.PSKFile = "/on/a/server/that/does/not/answer"
+	require.NoError(t, g.reload(g.cfg, keys))
+	require.Equal(t, keys, g.env.Keys.Load())
+	require.NoError(t, g.reload(g.cfg, nil))
 	require.Empty(t, g.env.Keys.Load())
-	require.NoError(t, os.WriteFile(path, []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"), 0o600))
-	require.NoError(t, g.reload(g.cfg))
-	require.Len(t, g.env.Keys.Load(), 1)
 }
 
 // A refused reload is told by the status, and counted, until one succeeds.
@@ -131,11 +129,11 @@ func TestSettings(t *testing.T) {
 	require.ErrorContains(t, set("mode", "off"), "mode: takes a restart; at once can be changed: log.level")
 	next := g.cfg
 	next.Log.Level = config.LogWarn
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, slog.LevelWarn, level.Level())
 	require.Equal(t, config.AccessOff, g.live.Load().Log.Access)
 	next.Log.Format = config.LogJSON
-	require.ErrorContains(t, g.reload(next), "log: takes a restart")
+	require.ErrorContains(t, g.reload(next, nil), "log: takes a restart")
 }
 
 // TestAdminSocketStays: no gateway takes over at another admin socket, where it would not
@@ -153,7 +151,7 @@ func TestAdminSocketStays(t *testing.T) {
 		Program: &process.Program{Path: "/bin/false"}, Load: func() (config.Config, error) { return next, nil },
 	}}
 	d.equip(g)
-	_, err = g.Successor(true)
+	_, err = g.Successor(t.Context(), true)
 	require.ErrorIs(t, err, config.ErrStop)
 	require.Contains(t, g.Status().Degraded, "config_refused")
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -9,11 +10,11 @@ import (
 )
 
 // Reload implements admin.Control.
-func (g *gateway) Reload() error { return g.renewal.Again() }
+func (g *gateway) Reload(ctx context.Context) error { return g.renewal.Again(ctx) }
 
 // Successor implements admin.Control.
-func (g *gateway) Successor(always bool) (admin.Successor, error) {
-	s, err := g.renewal.Successor(always)
+func (g *gateway) Successor(ctx context.Context, always bool) (admin.Successor, error) {
+	s, err := g.renewal.Successor(ctx, always)
 	if s == nil || err != nil {
 		return nil, err
 	}

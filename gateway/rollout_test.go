@@ -28,14 +28,14 @@ func TestRolloutInForce(t *testing.T) {
 	next := g.cfg
 	next.Rollout = config.Rollout{Percent: 10 * 100, Seed: "blue", Ramp: 10 * 100 * 24}
 	begun := time.Now()
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, ebpf.ShareOf(10), steer.share())
 	require.Equal(t, next.Rollout.SeedNumber(), steer.rollout.Seed)
 	g.rollout.Grow(begun.Add(30*time.Minute + time.Second))
 	require.InDelta(t, 15, g.Policy().Rollout.Percent, 0.1)
 	require.InDelta(t, float64(ebpf.ShareOf(15)), float64(steer.share()), float64(ebpf.ShareOf(0.1)))
 	next.Limits.MaxFlows = 9
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.InDelta(t, 15, g.Policy().Rollout.Percent, 0.1, "goes on")
 	g.rollout.Grow(begun.Add(100 * time.Hour))
 	require.Equal(t, ebpf.ShareAll, steer.share())
@@ -48,7 +48,7 @@ func TestRolloutInForce(t *testing.T) {
 	require.InDelta(t, 0, g.Snapshot().Share, 0.001)
 	g.rollout.Grow(time.Now().Add(time.Hour))
 	require.InDelta(t, 10, g.Policy().Rollout.Percent, 0.1, "the ramp goes on from there")
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, ebpf.ShareOf(10), steer.share(), "the file is in force again")
 }
 
@@ -60,7 +60,7 @@ func TestGuard(t *testing.T) {
 	next := g.cfg
 	next.Mode = config.ModeEnforce
 	next.Guard = config.Guard{Aborted: 50 * 100, Window: time.Minute, Minimum: 2}
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	ends := func(reason string, n int) {
 		for range n {
 			g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason})
@@ -68,7 +68,7 @@ func TestGuard(t *testing.T) {
 	}
 	now := time.Now()
 	for name, reset := range map[string]func() error{
-		"on": func() error { return g.SetOff(false) }, "reload": func() error { return g.reload(next) },
+		"on": func() error { return g.SetOff(false) }, "reload": func() error { return g.reload(next, nil) },
 	} {
 		ends("app_reset", 10)
 		now = now.Add(time.Second)
@@ -101,7 +101,7 @@ func TestPolicyReport(t *testing.T) {
 		{Name: "bulk", Match: config.Match{Ports: config.Ports(5201)}, Action: config.ActionAccelerate, Percent: 25 * 100},
 		{Name: "never", Action: config.ActionPass},
 	}
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5, Pass: 15}, {Rule: 1, Pass: 3}, {Rule: ebpf.NoRule, Pass: 2}}
 	g.forecast.Add([]ebpf.Seen{{Port: 5201, Rule: 0, Carries: true, Begun: 1, Ended: 1, Sent: 5 << 20, Bulk: 1, BulkBytes: 5 << 20}}, func(int) string { return "bulk" })
 	got := g.Policy()
@@ -142,7 +142,7 @@ func TestGuardCompares(t *testing.T) {
 	next.Mode = config.ModeEnforce
 	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
 	next.Guard = config.Guard{Slower: 50 * 100, Window: time.Minute, Minimum: 5}
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.True(t, steer.compare)
 	steer.compared = []ebpf.Compared{{Size: 1, Lasted: 40, Count: 100}, {Size: 1, Lasted: 40, Offered: true, Count: 6}, {Size: 1, Lasted: 60, Offered: true, Count: 4}}
 	now := time.Now()
@@ -159,7 +159,7 @@ func TestGuardCompares(t *testing.T) {
 	require.EqualValues(t, 1, g.Snapshot().GuardTrips["slower"])
 	require.Zero(t, g.Snapshot().GuardTrips["aborted"])
 	next.Guard.Slower = config.NoShare
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	require.False(t, steer.compare)
 	require.Nil(t, g.Policy().Rules[0].Compared)
 }

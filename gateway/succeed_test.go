@@ -157,7 +157,7 @@ func TestDecisionsBesideReload(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	next := g.cfg
 	next.Policy = []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}}
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	set := func(n uint64) {
 		steer.mu.Lock()
 		defer steer.mu.Unlock()
@@ -167,7 +167,7 @@ func TestDecisionsBesideReload(t *testing.T) {
 	next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: config.ActionAccelerate}}
 	g.steer = &hookedCounters{steer, func() {
 		set(11) // one more connection
-		require.NoError(t, g.reload(next))
+		require.NoError(t, g.reload(next, nil))
 	}}
 	for _, d := range g.Snapshot().Decisions {
 		require.LessOrEqual(t, d.Count, uint64(11), "%+v", d)
@@ -200,11 +200,11 @@ func TestForecastBesideReload(t *testing.T) {
 		reloaded := make(chan error, 1)
 		g.steer = &hookedSeen{steer, func() {
 			if !g.reloading.TryLock() { // it waits
-				go func() { reloaded <- g.reload(next) }()
+				go func() { reloaded <- g.reload(next, nil) }()
 				return
 			}
 			g.reloading.Unlock()
-			reloaded <- g.reload(next)
+			reloaded <- g.reload(next, nil)
 		}}
 		look(g)
 		require.NoError(t, <-reloaded)

@@ -140,7 +140,7 @@ func TestRoomForPeers(t *testing.T) {
 	}
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = 2
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	a := bareFlow(t, g, config.SideClient, 3100)
 	require.Equal(t, negotiate.ReasonNone, shed())
 	bareFlow(t, g, config.SideClient, 3101)
@@ -170,7 +170,7 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 	limits.MaxFlows, limits.PeerShare = 40, 50
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = limits.MaxFlows
-	require.NoError(t, g.reload(next))
+	require.NoError(t, g.reload(next, nil))
 	g.peers.Configure(limits)
 	proved := func(from string, port uint16) bool {
 		tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.AddrPortFrom(netip.MustParseAddr(from), port)}

@@ -450,7 +450,7 @@ func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) (off bo
 }
 
 // Reload implements admin.Control.
-func (d *fakeDaemon) Reload() error {
+func (d *fakeDaemon) Reload(context.Context) error {
 	if d.kind == "broken" {
 		return errBroken
 	}
@@ -458,7 +458,7 @@ func (d *fakeDaemon) Reload() error {
 }
 
 // Successor implements admin.Control.
-func (d *fakeDaemon) Successor(always bool) (admin.Successor, error) {
+func (d *fakeDaemon) Successor(_ context.Context, always bool) (admin.Successor, error) {
 	if always {
 		return endedSuccessor{}, nil
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -56,10 +57,12 @@ func (b *Board) OptIn(o OptIn) (end func(), err error) { return b.now().OptIn(o)
 func (b *Board) Set(s Setting) error { return b.now().Set(s) }
 
 // Reload implements Control.
-func (b *Board) Reload() error { return b.now().Reload() }
+func (b *Board) Reload(ctx context.Context) error { return b.now().Reload(ctx) }
 
 // Successor implements Control.
-func (b *Board) Successor(always bool) (Successor, error) { return b.now().Successor(always) }
+func (b *Board) Successor(ctx context.Context, always bool) (Successor, error) {
+	return b.now().Successor(ctx, always)
+}
 
 // Devices implements Control.
 func (b *Board) Devices() DeviceList { return b.now().Devices() }

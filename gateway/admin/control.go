@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"time"
 )
 
@@ -93,9 +94,10 @@ type successions interface {
 // renewals is the part of [Control] that has another configuration, or program, take effect.
 // It may take longer than a second.
 type renewals interface {
-	// Reload reads the configuration again. An error changes nothing.
-	Reload() error
+	// Reload reads the configuration again. An error changes nothing, but that of ctx, whose
+	// end it outlasts.
+	Reload(ctx context.Context) error
 	// Successor starts a gateway that is to take over, if the installed program is another
 	// one than runs, or always; nil: it is the same.
-	Successor(always bool) (Successor, error)
+	Successor(ctx context.Context, always bool) (Successor, error)
 }

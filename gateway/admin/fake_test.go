@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -228,9 +229,9 @@ func (f *fakeControl) mainProcess() int {
 	return f.main
 }
 
-func (f *fakeControl) Reload() error { return f.step("reload") }
+func (f *fakeControl) Reload(context.Context) error { return f.step("reload") }
 
-func (f *fakeControl) Successor(always bool) (Successor, error) {
+func (f *fakeControl) Successor(_ context.Context, always bool) (Successor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next == nil || !always {

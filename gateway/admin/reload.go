@@ -36,7 +36,10 @@ const successorLimit = TakeoverLimit + 30*time.Second
 // the step has come to its own end, and for the successor to let new connections in behind it.
 const leftPatience = adminStopTimeout / 3
 
-var errSuccessorLate = errors.New("the new gateway has not taken over in time")
+var (
+	errSuccessorLate = errors.New("the new gateway has not taken over in time")
+	errReloadLate    = errors.New("the reload is not over yet: the server of the configuration, or of security.psk_file, may not answer")
+)
 
 // Change keeps other processes from taking over until done is called. It is an error while one
 // does: what the gateway is stays as it is.
@@ -54,7 +57,9 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(successorLimit + adminWriteLimit))
-	successor, err := s.ctl.Successor(req.Replace)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), successorLimit, errReloadLate)
+	defer cancel()
+	successor, err := s.ctl.Successor(ctx, req.Replace)
 	message := "the configuration is in force"
 	switch {
 	case err != nil:
@@ -64,7 +69,7 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 			err = s.besideOld(err)
 		}
 	default:
-		err = s.ctl.Reload()
+		err = s.ctl.Reload(ctx)
 	}
 	if err != nil {
 		writeError(w, http.StatusConflict, s.withRemedy(err).Error())

@@ -23,8 +23,9 @@ type ServiceManager struct {
 	log      *slog.Logger
 	deliver  func(state string) error
 
-	sending chan struct{} // has room for the one message that is on its way
-	retired atomic.Bool   // nothing is told any more
+	sending Lane        // of messages: the library waits without a limit for a manager that does not read
+	ready   atomic.Bool // told once
+	retired atomic.Bool // nothing is told any more
 }
 
 // serviceTimeout bounds the wait for a manager that does not read.
@@ -59,7 +60,7 @@ func NewServiceManager(log *slog.Logger) (*ServiceManager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watchdog of the service manager: %w", err)
 	}
-	return &ServiceManager{watchdog: watchdog, log: log, deliver: Notify, sending: make(chan struct{}, 1)}, nil
+	return &ServiceManager{watchdog: watchdog, log: log, deliver: Notify}, nil
 }
 
 // Notify delivers one message from this process. It may wait for a manager that does not
@@ -79,6 +80,9 @@ func (m *ServiceManager) Through(deliver func(state string) error) {
 
 // Ready says that connections are looked at, after the start or a reload.
 func (m *ServiceManager) Ready() {
+	if m != nil {
+		m.ready.Store(true)
+	}
 	m.tell(daemon.SdNotifyReady, "STATUS=carrying as the configuration says")
 }
 
@@ -94,9 +98,14 @@ func (m *ServiceManager) HandOver(main int) {
 	m.retired.Store(true)
 }
 
-// Reloading says that another configuration is being read; Ready follows.
-func (m *ServiceManager) Reloading() {
+// Reload says that another configuration is being read, and done that this is over. A gateway that
+// starts says neither: it is not ready.
+func (m *ServiceManager) Reload() (done func()) {
+	if m == nil || !m.ready.Load() {
+		return func() {}
+	}
 	m.tell(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+	return m.Ready
 }
 
 // Stopping says that the daemon ends.
@@ -131,29 +140,10 @@ func (m *ServiceManager) tell(lines ...string) {
 	if m == nil || m.retired.Load() {
 		return
 	}
-	state, sent := strings.Join(lines, "\n"), make(chan error, 1)
-	late := time.NewTimer(serviceTimeout)
-	defer late.Stop()
-	err := errManagerLate
-	select {
-	case m.sending <- struct{}{}:
-		go m.send(state, sent)
-	case <-late.C: // the message before is stuck
-		sent <- err
-	}
-	select {
-	case err = <-sent:
-	case <-late.C:
-	}
-	if err != nil {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), serviceTimeout, errManagerLate)
+	defer cancel()
+	state := strings.Join(lines, "\n")
+	if _, err := Through(ctx, &m.sending, func() (struct{}, error) { return struct{}{}, m.deliver(state) }); err != nil {
 		m.log.Warn("service manager not told", "state", state, "error", err)
 	}
-}
-
-// send delivers one message. The library waits without a limit for a manager that
-// does not read.
-func (m *ServiceManager) send(state string, sent chan<- error) {
-	err := m.deliver(state)
-	<-m.sending
-	sent <- err
 }

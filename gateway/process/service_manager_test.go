@@ -54,11 +54,12 @@ func TestServiceManager(t *testing.T) {
 	f := newFakeManager(t)
 	m, err := NewServiceManager(nil)
 	require.NoError(t, err)
+	m.Reload()()
 	m.Ready()
-	require.Equal(t, "READY=1", strings.Split(f.next(), "\n")[0])
+	require.Equal(t, "READY=1", strings.Split(f.next(), "\n")[0], "and no word of a reload within the start")
 	var before, after unix.Timespec
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &before))
-	m.Reloading()
+	done := m.Reload()
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &after))
 	state, usec, ok := strings.Cut(f.next(), "\nMONOTONIC_USEC=")
 	require.True(t, ok)
@@ -67,6 +68,8 @@ func TestServiceManager(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, at, before.Nano()/1000)
 	require.LessOrEqual(t, at, after.Nano()/1000)
+	done()
+	require.Equal(t, "READY=1", strings.Split(f.next(), "\n")[0])
 	m.Stopping()
 	require.Equal(t, "STOPPING=1", strings.Split(f.next(), "\n")[0])
 	require.NoError(t, f.conn.Close())
@@ -113,7 +116,7 @@ func TestServiceManagerEnvironment(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, m)
 		m.Ready()
-		m.Reloading()
+		m.Reload()()
 		m.Stopping()
 		m.Watch(t.Context(), nil)
 	}
@@ -137,7 +140,7 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	f := newFakeManager(t)
 	m, err := NewServiceManager(nil)
 	require.NoError(t, err)
-	for len(m.sending) == 0 { // until a message no longer fits the socket
+	for len(m.sending.work) == 0 { // until a message no longer fits the socket
 		m.tell("READY=1\n" + strings.Repeat("x", 1<<14))
 	}
 	before := runtime.NumGoroutine()
@@ -147,5 +150,5 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	require.Less(t, time.Since(start), 10*serviceTimeout)
 	require.LessOrEqual(t, runtime.NumGoroutine(), before, "a goroutine for each message")
 	go func() { _, _ = io.Copy(io.Discard, f.conn) }()
-	require.Eventually(t, func() bool { return len(m.sending) == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.sending.work) == 0 }, patience, time.Millisecond)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
@@ -16,14 +15,14 @@ import (
 // place. Its fields are set before the first use.
 type Renewal struct {
 	Log     *slog.Logger
-	Apply   func(config.Config) error     // puts a configuration in force, whole or not at all
-	Reloads *Reloads                      // what came of that
-	Load    func() (config.Config, error) // nil: the configuration is not of a file
-	Follows func(config.Config) error     // whether a gateway with a configuration can take over; nil: any can
-	Program *process.Program              // nil: it cannot be started again
+	Apply   func(config.Config, [][]byte) error // puts a configuration in force with its keys, whole or not at all
+	Reloads *Reloads                            // what came of that
+	Load    func() (config.Config, error)       // nil: the configuration is not of a file
+	Follows func(config.Config) error           // whether a gateway with a configuration can take over; nil: any can
+	Program *process.Program                    // nil: it cannot be started again
 	Manager *process.ServiceManager
 
-	one sync.Mutex // the manager hears of one reload at a time
+	files process.Lane // of what is read; the manager hears of one reload at a time
 }
 
 var (
@@ -38,32 +37,30 @@ func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-signals:
-		}
-		read := make(chan struct{})
-		go func() {
-			defer close(read)
-			_ = r.Again() // which the log and the status tell
-		}()
-		select {
-		case <-read:
-		case <-ctx.Done(): // a file on a server that does not answer is waited for without a limit
-			return
+			_ = r.Again(ctx) // which the log and the status tell
 		}
 	}
 }
 
-// Again reads the configuration and puts it in force, whole or not at all.
-func (r *Renewal) Again() error {
+// Again reads the configuration and its keys, and puts them in force, whole or not at all. It
+// goes on behind the end of ctx, which a file on a server that does not answer may outlast.
+func (r *Renewal) Again(ctx context.Context) error {
 	if r.Load == nil {
 		return errNoFile
 	}
-	r.one.Lock()
-	defer r.one.Unlock()
-	r.Manager.Reloading()
-	defer r.Manager.Ready()
+	_, err := process.Through(ctx, &r.files, func() (struct{}, error) { return struct{}{}, r.again() })
+	return err
+}
+
+func (r *Renewal) again() error {
+	defer r.Manager.Reload()()
 	cfg, err := r.Load()
+	var keys [][]byte
 	if err == nil {
-		err = r.Apply(cfg)
+		keys, err = config.LoadKeys(cfg.Security.PSKFile)
+	}
+	if err == nil {
+		err = r.Apply(cfg, keys)
 	}
 	if err != nil {
 		return r.refused(err)
@@ -81,27 +78,37 @@ func (r *Renewal) refused(err error) error {
 }
 
 // Successor starts the installed program, if it is another one than runs, or always.
-func (r *Renewal) Successor(always bool) (*process.Successor, error) {
+func (r *Renewal) Successor(ctx context.Context, always bool) (*process.Successor, error) {
 	if r.Program == nil || r.Load == nil {
 		if always {
 			return nil, errNoProgram
 		}
 		return nil, nil
 	}
-	replaced, err := r.Program.Replaced()
+	replaced, err := process.Through(ctx, &r.files, func() (bool, error) { return r.replaced(always) })
 	if err != nil || !replaced && !always {
 		return nil, err
-	}
-	cfg, err := r.Load()
-	if err == nil && r.Follows != nil {
-		err = r.Follows(cfg)
-	}
-	if err != nil { // it would only end
-		return nil, r.refused(err)
 	}
 	if err := process.CanSucceed(); err != nil {
 		return nil, err
 	}
 	r.Log.Info("starting a gateway that takes over", "program", r.Program.Path, "replaced", replaced)
 	return r.Program.Start()
+}
+
+// replaced reports whether the installed program is another one than runs. Where one is to be started, the configuration with
+// which it would only end is an error.
+func (r *Renewal) replaced(always bool) (bool, error) {
+	replaced, err := r.Program.Replaced()
+	if err != nil || !replaced && !always {
+		return false, err
+	}
+	cfg, err := r.Load()
+	if err == nil && r.Follows != nil {
+		err = r.Follows(cfg)
+	}
+	if err != nil {
+		return false, r.refused(err)
+	}
+	return replaced, nil
 }

@@ -24,6 +24,7 @@ type file struct {
 	*Renewal
 	unreadable, refused error
 	inForce             []config.Mode
+	keys                [][]byte
 }
 
 func newFile() *file {
@@ -31,9 +32,9 @@ func newFile() *file {
 	f.Renewal = &Renewal{
 		Log: slog.New(slog.DiscardHandler), Reloads: new(Reloads),
 		Load: func() (config.Config, error) { return config.Config{Mode: config.ModeEnforce}, f.unreadable },
-		Apply: func(cfg config.Config) error {
+		Apply: func(cfg config.Config, keys [][]byte) error {
 			if f.refused == nil {
-				f.inForce = append(f.inForce, cfg.Mode)
+				f.inForce, f.keys = append(f.inForce, cfg.Mode), keys
 			}
 			return f.refused
 		},
@@ -52,15 +53,15 @@ func TestAgain(t *testing.T) {
 	f := newFile()
 	require.Empty(t, f.status().Degraded)
 	f.unreadable = errors.New("line 3: no such field")
-	require.ErrorIs(t, f.Again(), f.unreadable)
+	require.ErrorIs(t, f.Again(t.Context()), f.unreadable)
 	require.Equal(t, []string{admin.ConfigRefused}, f.status().Degraded)
 	require.Contains(t, f.status().Notes[0], "line 3: no such field")
 	f.unreadable, f.refused = nil, errors.New("devices need a restart")
-	require.ErrorIs(t, f.Again(), f.refused)
+	require.ErrorIs(t, f.Again(t.Context()), f.refused)
 	require.Contains(t, f.status().Notes[0], "devices need a restart")
 	require.Empty(t, f.inForce)
 	f.refused = nil
-	require.NoError(t, f.Again())
+	require.NoError(t, f.Again(t.Context()))
 	require.Equal(t, admin.Status{}, f.status())
 	require.Equal(t, []config.Mode{config.ModeEnforce}, f.inForce)
 	var s admin.Snapshot
@@ -72,7 +73,7 @@ func TestAgain(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	f := newFile()
 	f.Load = nil
-	require.ErrorIs(t, f.Again(), errNoFile)
+	require.ErrorIs(t, f.Again(t.Context()), errNoFile)
 	require.Empty(t, f.status().Degraded)
 }
 
@@ -82,7 +83,7 @@ func TestLoop(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	signals, over := make(chan os.Signal, 1), make(chan struct{})
 	applied := make(chan struct{}, 2)
-	f.Apply = func(config.Config) error { applied <- struct{}{}; return nil }
+	f.Apply = func(config.Config, [][]byte) error { applied <- struct{}{}; return nil }
 	go func() {
 		defer close(over)
 		f.Loop(ctx, signals)
@@ -99,42 +100,76 @@ func TestLoop(t *testing.T) {
 	<-over
 }
 
-// A loop that is to end does not wait for a file.
-func TestLoopEndsBesideAFileThatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFile()
-		answers := make(chan error)
-		f.Load = func() (config.Config, error) { return config.Config{}, <-answers }
-		ctx, stop := context.WithCancel(t.Context())
-		signals, over := make(chan os.Signal, 1), false
-		signals <- syscall.SIGHUP
-		go func() {
-			f.Loop(ctx, signals)
-			over = true
-		}()
-		synctest.Wait()
-		stop()
-		synctest.Wait()
-		ended := over
-		answers <- errors.New("stale file handle")
-		require.True(t, ended)
-	})
+// The keys are read beside the configuration: one whose keys cannot be read is refused.
+func TestAgainReadsKeys(t *testing.T) {
+	f := newFile()
+	var cfg config.Config
+	cfg.Security.PSKFile = filepath.Join(t.TempDir(), "psk")
+	f.Load = func() (config.Config, error) { return cfg, nil }
+	require.ErrorIs(t, f.Again(t.Context()), os.ErrNotExist)
+	require.Empty(t, f.inForce)
+	const key = "0123456789abcdef0123456789abcdef"
+	require.NoError(t, os.WriteFile(cfg.Security.PSKFile, []byte(key+"\n"), 0o600))
+	require.NoError(t, f.Again(t.Context()))
+	require.Equal(t, [][]byte{[]byte(key)}, f.keys)
+}
+
+// Files that are not read are waited for by none that is to end or has left: neither the loop, nor a request.
+func TestFilesThatAreNotRead(t *testing.T) {
+	errStale := errors.New("stale file handle")
+	for name, hang := range map[string]func(f *file, wait func()){
+		"configuration": func(f *file, wait func()) {
+			f.Load = func() (config.Config, error) { wait(); return config.Config{}, errStale }
+		},
+		"gateway": func(f *file, wait func()) {
+			f.Apply = func(config.Config, [][]byte) error { wait(); return errStale }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, server := newFile(), make(chan struct{})
+				f.Program = &process.Program{Path: "/proc/self/exe"}
+				hang(f, func() { <-server })
+				ctx, stop := context.WithCancel(t.Context())
+				signals, over := make(chan os.Signal, 1), false
+				signals <- syscall.SIGHUP
+				go func() {
+					f.Loop(ctx, signals)
+					over = true
+				}()
+				synctest.Wait()
+				request, leave := context.WithTimeout(t.Context(), time.Minute)
+				defer leave()
+				again := f.Again(request)
+				_, successor := f.Successor(request, true)
+				stop()
+				synctest.Wait()
+				ended := over
+				close(server)
+				require.True(t, ended)
+				require.ErrorIs(t, again, context.DeadlineExceeded)
+				require.ErrorIs(t, successor, context.DeadlineExceeded)
+				synctest.Wait()
+				require.Len(t, f.status().Degraded, 1)
+			})
+		})
+	}
 }
 
 // The program that is installed is started if it is another one than runs, or by demand, and
 // never with a configuration that would end it.
 func TestSuccessor(t *testing.T) {
 	f := newFile()
-	s, err := f.Successor(false)
+	s, err := f.Successor(t.Context(), false)
 	require.NoError(t, err)
 	require.Nil(t, s, "there is no program")
-	_, err = f.Successor(true)
+	_, err = f.Successor(t.Context(), true)
 	require.ErrorIs(t, err, errNoProgram)
 
 	own, err := os.Executable()
 	require.NoError(t, err)
 	f.Program = &process.Program{Path: own}
-	s, err = f.Successor(false)
+	s, err = f.Successor(t.Context(), false)
 	require.NoError(t, err)
 	require.Nil(t, s, "this program runs")
 
@@ -142,17 +177,17 @@ func TestSuccessor(t *testing.T) {
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))
 	f.Program.Path = script
 	f.unreadable = errors.New("line 3: no such field")
-	_, err = f.Successor(false)
+	_, err = f.Successor(t.Context(), false)
 	require.ErrorIs(t, err, f.unreadable)
 	f.unreadable = nil
 	f.Follows = func(cfg config.Config) error { return config.Config{Admin: "/a"}.CheckReplace(cfg) }
 	for _, always := range []bool{false, true} {
-		_, err = f.Successor(always)
+		_, err = f.Successor(t.Context(), always)
 		require.ErrorIs(t, err, config.ErrStop)
 	}
 	require.Contains(t, f.status().Notes[0], "admin: takes a stop and a start; a stop and a start put it in force")
 	f.Follows = func(config.Config) error { return nil }
-	s, err = f.Successor(false)
+	s, err = f.Successor(t.Context(), false)
 	require.NoError(t, err)
 	select {
 	case err := <-s.Ended():
@@ -172,8 +207,8 @@ func TestRefused(t *testing.T) {
 		Load: func() (config.Config, error) { return config.Config{}, errors.New("line 3: mdoe: unknown field") },
 	}
 	for n, attempt := range []func() error{
-		r.Again,
-		func() error { _, err := r.Successor(true); return err },
+		func() error { return r.Again(t.Context()) },
+		func() error { _, err := r.Successor(t.Context(), true); return err },
 	} {
 		require.ErrorContains(t, attempt(), "mdoe")
 		var st admin.Status

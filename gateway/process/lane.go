@@ -1,0 +1,40 @@
+package process
+
+import (
+	"context"
+	"sync"
+)
+
+// Lane is for work that the kernel may hold without a limit, such as a look at a file on a
+// server that does not answer: one at a time, so that what it holds is bounded. The zero value is ready to use.
+type Lane struct {
+	made sync.Once
+	work chan struct{} // has room for what is under way
+}
+
+// Through returns what work returns, or the cause of the end of ctx if that comes first. Then work that has begun
+// goes on alone, and what comes behind it waits until it has returned.
+func Through[T any](ctx context.Context, l *Lane, work func() (T, error)) (out T, err error) {
+	l.made.Do(func() { l.work = make(chan struct{}, 1) })
+	select {
+	case l.work <- struct{}{}:
+	case <-ctx.Done():
+		return out, context.Cause(ctx)
+	}
+	type answer struct {
+		out T
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		out, err := work()
+		<-l.work
+		done <- answer{out, err}
+	}()
+	select {
+	case a := <-done:
+		return a.out, a.err
+	case <-ctx.Done():
+		return out, context.Cause(ctx)
+	}
+}

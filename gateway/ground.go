@@ -40,7 +40,7 @@ func carries(m config.Mode) bool { return m == config.ModeEnforce }
 func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 	steering := policy.Translate(cfg, w.opts.logger())
 	w.before.Place(&steering)
-	steering.Counting, steering.Retired = !carries(cfg.Mode), retired
+	steering.Counting, steering.Retired, steering.Off = !carries(cfg.Mode), retired, true // off until the flag is known
 	steering.LookFirst = !mayHaveAdapter(cfg)
 	_, steering.Unpaced = process.Congestion()
 	if !steering.Counting {

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // testAdmin is a running admin server on a socket of its own.
@@ -421,4 +424,75 @@ func TestAdminListsAtOnce(t *testing.T) {
 		_, err := a.client.Conns(t.Context(), ConnQuery{})
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
+}
+
+// flagServer has its off flag in files of the test.
+func flagServer(t *testing.T) (*Server, *fakeControl) {
+	t.Helper()
+	ctl := &fakeControl{}
+	return &Server{off: OffFlag{path: t.TempDir() + "/off", machine: t.TempDir() + "/off"}, ctl: ctl, log: slog.New(slog.DiscardHandler)}, ctl
+}
+
+// The kill switch works without its file, whose server does not answer. It is not taken back then: the file may be there.
+func TestOffWhileTheFlagIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ctl := flagServer(t)
+		answer := make(chan struct{})
+		go func() {
+			_, _ = process.Through(t.Context(), &s.files, func() (struct{}, error) { <-answer; return struct{}{}, nil })
+		}()
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		s.postOff(w, true, false)
+		require.Contains(t, w.Body.String(), "not behind a restart of the gateway: "+errFlagLate.Error())
+		require.Equal(t, []bool{true}, ctl.switched())
+		w = httptest.NewRecorder()
+		s.postOff(w, false, false)
+		require.Contains(t, w.Body.String(), errFlagLate.Error())
+		require.Equal(t, []bool{true}, ctl.switched())
+		require.ErrorIs(t, s.lasts(), errFlagLate)
+		close(answer)
+		synctest.Wait()
+		w = httptest.NewRecorder()
+		s.postOff(w, false, false)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Equal(t, []bool{true, false}, ctl.switched())
+	})
+}
+
+// A flag that cannot be known changes nothing, and is set at the start.
+func TestAFlagThatIsNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ctl := flagServer(t)
+		disk := func(fails bool) {
+			require.NoError(t, os.RemoveAll(s.off.path))
+			if fails {
+				require.NoError(t, os.Symlink("off", s.off.path)) // ELOOP
+			}
+			time.Sleep(2 * offPoll)
+			synctest.Wait()
+		}
+		require.NoError(t, os.Symlink("off", s.off.path))
+		errOnce := errFake
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.watchOff(ctx, func(off bool) error {
+			defer func() { errOnce = nil }()
+			return errors.Join(ctl.SetOff(off), errOnce)
+		})
+		synctest.Wait()
+		require.Equal(t, []bool{true}, ctl.switched())
+		disk(true)
+		require.Equal(t, []bool{true, true}, ctl.switched(), "what failed is done again")
+		disk(false)
+		disk(true)
+		require.Equal(t, []bool{true, true, false}, ctl.switched())
+		disk(false)
+		require.NoError(t, s.off.Set(true))
+		time.Sleep(2 * offPoll)
+		synctest.Wait()
+		disk(true)
+		require.Equal(t, []bool{true, true, false, true}, ctl.switched())
+		require.NoError(t, os.Remove(s.off.path))
+	})
 }

@@ -107,7 +107,7 @@ func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) {
 		st.Version = s.version
 	}
 	st.Draining, st.Predecessor = s.ctl.Draining(), s.predecessor()
-	if err := s.off.writable(); err != nil {
+	if err := s.lasts(); err != nil {
 		st.Notes = append(slices.Clip(st.Notes), fmt.Sprintf("state_dir: smcgw off would not outlast this gateway: %v", err))
 	}
 	writeJSON(w, st.filled())
@@ -171,8 +171,17 @@ func (s *Server) getVersion(w http.ResponseWriter, _ *http.Request) {
 // postOff writes the flag before the datapath is told: a daemon that dies in
 // between comes back in the state that was asked for. now resets what is carried.
 func (s *Server) postOff(w http.ResponseWriter, off, now bool) {
-	errFlag := s.off.Set(off)
-	inForce := off || s.off.IsSet()
+	inForce, errFlag := atFlag(noDeadline, s, func() (bool, error) {
+		err := s.off.Set(off)
+		return off || s.off.IsSet(), err
+	})
+	if errors.Is(errFlag, errFlagLate) {
+		if !off { // the file may be there
+			writeError(w, http.StatusInternalServerError, errFlag.Error())
+			return
+		}
+		inForce = true
+	}
 	var problem string
 	switch errCtl := s.ctl.SetOff(inForce); {
 	case errCtl != nil:

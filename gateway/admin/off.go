@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // OffFlag is the kill switch as a file: it works without a daemon and survives
@@ -40,11 +41,23 @@ func (f OffFlag) Path() string { return f.path }
 
 // IsSet reports whether the gateway is switched off. A file that cannot be
 // looked at counts as not there.
-func (f OffFlag) IsSet() bool { return isThere(f.path) || isThere(f.machine) }
+func (f OffFlag) IsSet() bool {
+	off, _ := f.look()
+	return off
+}
 
-func isThere(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+// look is IsSet. The error means that it is not known: the disk fails, or the server of the
+// directory. A directory that is another user's has no file for this one.
+func (f OffFlag) look() (off bool, err error) {
+	for _, path := range []string{f.path, f.machine} {
+		switch _, e := os.Stat(path); {
+		case e == nil:
+			return true, nil
+		case !errors.Is(e, os.ErrNotExist) && !errors.Is(e, os.ErrPermission) && !errors.Is(e, unix.ENOTDIR):
+			err = e
+		}
+	}
+	return false, err
 }
 
 // Set makes or removes the file; doing so twice is no error.
@@ -91,21 +104,44 @@ func (f OffFlag) writable() error {
 // once; this is for a switch thrown past it.
 const offPoll = time.Second
 
-// watch calls fn at once and whenever the file has come or gone, until ctx ends.
-func (f OffFlag) watch(ctx context.Context, fn func(off bool)) {
-	was := f.IsSet()
-	fn(was)
+// filePatience is for the file of the flag, whose server may not answer.
+const filePatience = time.Second
+
+var errFlagLate = errors.New("the server of state_dir does not answer")
+
+// atFlag does something with the file of the flag, or says that it takes too long.
+func atFlag[T any](ctx context.Context, s *Server, do func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, filePatience, errFlagLate)
+	defer cancel()
+	return process.Through(ctx, &s.files, do)
+}
+
+// watchOff calls fn at once and whenever the file has come or gone, until ctx ends; again if
+// that fails. What is not known is as it was, and off at first.
+func (s *Server) watchOff(ctx context.Context, fn func(off bool) error) {
 	tick := time.NewTicker(offPoll)
 	defer tick.Stop()
-	for {
+	for was, told := true, false; ; {
+		is, err := atFlag(ctx, s, s.off.look)
+		if err != nil {
+			is = was
+			if !told {
+				s.log.Warn("the off flag is not known: new connections are native until it is", "error", err)
+			}
+		}
+		if (!told || is != was) && fn(is) == nil {
+			was, told = is, true
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if is := f.IsSet(); is != was {
-			was = is
-			fn(is)
-		}
 	}
+}
+
+// lasts fails where the file could not be made.
+func (s *Server) lasts() error {
+	_, err := atFlag(noDeadline, s, func() (struct{}, error) { return struct{}{}, s.off.writable() })
+	return err
 }

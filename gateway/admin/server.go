@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // Bounds of the admin server: it answers tools and scrapers, not the public,
@@ -41,6 +42,7 @@ type Server struct {
 	socket     *adminSocket
 	version    string
 	off        OffFlag
+	files      process.Lane // of the off flag
 	log        *slog.Logger
 	succession *claim.Claims
 	missing    chan struct{} // told when a successor that failed keeps what is ours; has room for one
@@ -90,7 +92,7 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
 	}
 	s.lists, s.totals = newGate(), newGate()
-	if err := s.off.writable(); err != nil {
+	if err := s.lasts(); err != nil {
 		log.Warn("smcgw off would not outlast this gateway", "error", err)
 	}
 	if err := s.listenTCP(); err != nil {
@@ -118,7 +120,7 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	s.reuse = srv.SetKeepAlivesEnabled
 	var wg sync.WaitGroup
 	told := sync.OnceFunc(func() { close(s.told) })
-	wg.Go(func() { s.off.watch(ctx, func(off bool) { s.applyOff(off); told() }) })
+	wg.Go(func() { s.watchOff(ctx, func(off bool) error { defer told(); return s.applyOff(off) }) })
 	wg.Go(func() { s.reclaimLoop(ctx) })
 	wg.Go(func() {
 		cancel(srv.Serve(limit.Listen(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
@@ -190,10 +192,10 @@ func stopServer(srv *http.Server) {
 }
 
 // applyOff carries a switch thrown in the file system to the datapath.
-func (s *Server) applyOff(off bool) {
-	if err := s.ctl.SetOff(off); err != nil {
+func (s *Server) applyOff(off bool) error {
+	err := s.ctl.SetOff(off)
+	if err != nil {
 		s.log.Error("off switch not applied", "off", off, "error", err)
-		return
 	}
-	s.log.Debug("off switch applied", "off", off)
+	return err
 }

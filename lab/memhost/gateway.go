@@ -74,7 +74,7 @@ func (h *Host) start(c GatewayConfig) (*Gateway, error) {
 		c.KernelID = h.net.id
 	}
 	steering := gateway.SteeringConfig(cfg, c.Logger)
-	steering.HeartbeatTimeout = c.HeartbeatTimeout
+	steering.HeartbeatTimeout, steering.Off = c.HeartbeatTimeout, admin.NewOffFlag(cfg.StateDir).IsSet()
 	m, err := newModel(h, steering)
 	if err != nil {
 		return nil, err

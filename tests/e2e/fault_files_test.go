@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -49,4 +51,45 @@ func TestFaultKeysNotRead(t *testing.T) {
 	count.result(e)
 	g.signal(g.proc.Pid(), syscall.SIGTERM)
 	g.exited(t, 0)
+}
+
+// TestFaultStateNotRead: a gateway whose state_dir is on a server that does not answer starts,
+// answers and stops. It is off until the server answers, and can be switched off.
+func TestFaultStateNotRead(t *testing.T) {
+	t.Parallel()
+	count := newTally(t)
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h2, settings{})
+	w.deadServer(filepath.Join(w.dir, w.h1.Name+".state"))
+	count.faults(1)
+	g := w.up(w.h1, settings{})
+	require.Equal(t, config.ModeOff, g.status().Mode)
+	require.Contains(t, g.status().Notes, "state_dir: smcgw off would not outlast this gateway: the server of state_dir does not answer")
+	e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
+	count.result(e)
+	require.Zero(t, g.status().FlowsTotal[w.via])
+	out, err := g.cli("off")
+	require.Error(t, err)
+	require.Contains(t, out, "new connections are native from now on, but not behind a restart of the gateway: the server of state_dir does not answer")
+	out, err = g.cli("on")
+	require.Error(t, err)
+	require.Contains(t, out, "the server of state_dir does not answer")
+	require.Equal(t, config.ModeOff, g.status().Mode)
+	g.signal(g.proc.Pid(), syscall.SIGTERM)
+	g.exited(t, 0)
+}
+
+// deadServer puts a file system at a directory whose server answers nothing until the test ends.
+func (w *world) deadServer(dir string) {
+	w.t.Helper()
+	require.NoError(w.t, os.Mkdir(dir, 0o700))
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	require.NoError(w.t, err)
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
+	require.NoError(w.t, unix.Mount("dead", dir, "fuse", 0, options))
+	w.t.Cleanup(func() {
+		require.NoError(w.t, server.Close())
+		require.NoError(w.t, unix.Unmount(dir, unix.MNT_DETACH))
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 )
@@ -14,7 +13,7 @@ import (
 // Translate translates the configuration for the datapath.
 func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
-		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, config.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
+		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, config.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Rollout: rollout(c.Rollout, c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,

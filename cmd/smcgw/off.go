@@ -12,10 +12,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // switchPatience is how long each daemon may take to switch before the file alone
-// must do.
+// must do, and the file before the daemons must.
 const switchPatience = 3 * time.Second
 
 func newOff(e *env) *cobra.Command {
@@ -94,7 +95,9 @@ func (e *env) switchOne(ctx context.Context, cfg config.Config, off, now, placed
 // that will run find the file.
 func (e *env) switchMachine(ctx context.Context, off, now bool) error {
 	flag := e.machineOff
-	errFlag := flag.Set(off)
+	patience, cancel := context.WithTimeoutCause(ctx, switchPatience, fmt.Errorf("%s: its disk or server does not answer", flag.Path()))
+	defer cancel()
+	_, errFlag := process.Through(patience, new(process.Lane), func() (struct{}, error) { return struct{}{}, flag.Set(off) })
 	found, err := e.gateways(ctx)
 	said, missed := machine.Tell(ctx, found, switchPatience, func(ctx context.Context, c *admin.Client) (admin.Result, error) {
 		return tellOff(ctx, c, off, now)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -108,6 +109,25 @@ func TestSwitchPastAHungGateway(t *testing.T) {
 		require.Contains(t, missed[i], found[2*i].String())
 		require.Contains(t, missed[i], admin.ErrDaemonUnreachable.Error())
 	}
+}
+
+// TestSwitchPastAHungDisk: a disk or server that does not take the file keeps the order from no gateway.
+func TestSwitchPastAHungDisk(t *testing.T) {
+	d, cfg := serveFake(t, "")
+	file := admin.NewOffFlag(t.TempDir())
+	require.NoError(t, unix.Mkfifo(file.Path(), 0o600)) // which is not opened before it is read
+	var stdout, stderr bytes.Buffer
+	e := &env{
+		stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }, machineOff: file,
+		gateways: func(context.Context) ([]machine.Found, error) {
+			return []machine.Found{{PID: 41, Here: true, Path: cfg.Admin, Socket: cfg.Admin}}, nil
+		},
+	}
+	require.Equal(t, exitFailed, run(t.Context(), e, []string{"off"}))
+	require.Equal(t, config.ModeOff, d.Status().Mode)
+	require.Contains(t, stderr.String(), file.Path()+": its disk or server does not answer")
+	_, err := os.ReadFile(file.Path())
+	require.NoError(t, err)
 }
 
 // TestCleanupSays: it names what it removes, and a gateway that it has missed.

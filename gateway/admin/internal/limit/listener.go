@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"errors"
 	"net"
 	"sync"
 )
@@ -43,7 +44,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			<-l.slots
-			return nil, err
+			return nil, passing(err)
 		}
 		lc := &Conn{Conn: c, slots: []chan struct{}{l.slots}}
 		if l.take(lc) {
@@ -52,6 +53,27 @@ func (l *Listener) Accept() (net.Conn, error) {
 		_ = lc.Close()
 	}
 }
+
+// passing has a server go on behind an error that is not the end of its listener: the kernel
+// lacks memory, or a watch (ENOSPC of epoll_ctl(2)), for one connection.
+func passing(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return temporary{err}
+}
+
+// temporary is an error behind which net/http pauses and accepts again.
+type temporary struct{ error }
+
+// Temporary implements [net.Error].
+func (temporary) Temporary() bool { return true }
+
+// Timeout implements [net.Error].
+func (temporary) Timeout() bool { return false }
+
+// Unwrap returns the error itself.
+func (t temporary) Unwrap() error { return t.error }
 
 // take takes the second slot that an unprivileged connection needs.
 func (l *Listener) take(c *Conn) bool {

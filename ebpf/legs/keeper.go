@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 
 	"golang.org/x/sys/unix"
 
@@ -14,8 +15,10 @@ import (
 
 // Serve is the keeper: it answers what comes on the descriptor that [Start] left
 // it, until the other end is closed. All threads of the process are in the
-// namespace.
+// namespace. A signal to all processes of a gateway ends it no sooner: SIGHUP ends no
+// gateway, and one that stops serves its connections to the end.
 func Serve() error {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM)
 	unix.CloseOnExec(connFD)
 	conn, err := controlConn(os.NewFile(connFD, "legs"))
 	if err != nil {

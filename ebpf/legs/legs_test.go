@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,24 @@ func (n *Namespace) pair(t *testing.T) (index int, name string) {
 	index, err := n.Device("leg", 65535, net.HardwareAddr{2, 0, 0, 0, 0, 1}, map[string]string{"ipv4/tcp_rmem": "4096 65536 131072"})
 	require.NoError(t, err)
 	return index, name
+}
+
+// TestSignals: the keeper ends with its gateway, and not by a signal that all processes of that get.
+func TestSignals(t *testing.T) {
+	n := newNamespace(t)
+	keepers := slices.DeleteFunc(testnet.ChildrenAnywhere(os.Getpid()), func(pid int) bool {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return !strings.Contains(string(line), keeperVerb)
+	})
+	require.Len(t, keepers, 1)
+	for _, s := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTERM} {
+		require.NoError(t, unix.Kill(keepers[0], s))
+		fds, err := n.Sockets(false, 1)
+		require.NoError(t, err, "%v", s)
+		fdpass.CloseFDs(fds)
+	}
+	require.NoError(t, n.Close())
+	require.Eventually(t, func() bool { return errors.Is(unix.Kill(keepers[0], 0), unix.ESRCH) || zombie(keepers[0]) }, 30*time.Second, time.Millisecond)
 }
 
 // onThread runs fn on a thread that dies afterwards.

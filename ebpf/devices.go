@@ -29,6 +29,7 @@ const (
 	deviceOffer  = 1
 	deviceOneWay = 8
 	deviceIPsec  = 16 // DEVICE_IPSEC
+	deviceTagged = 32 // DEVICE_TAGGED
 )
 
 // setupTUNs brings the TUNs up. W has the MTU of the wire as soon as it is known;
@@ -115,7 +116,7 @@ func (d *Datapath) sync() error {
 	for _, l := range links {
 		if use := uses[l.Attrs().Index]; use.Programs {
 			present[l.Attrs().Index] = true
-			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && use.Why == ""))
+			errs = append(errs, d.syncDeviceLocked(l, use, offers[l.Attrs().Name] && use.Why == ""))
 		}
 	}
 	for i := range d.devices {
@@ -152,7 +153,7 @@ func (d *Datapath) isAttached(ifindex int) bool {
 }
 
 // syncDeviceLocked attaches our programs to a device or updates what they know.
-func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
+func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) error {
 	a := l.Attrs()
 	header, _ := netdev.Header(a.EncapType)
 	v := smcgwDevice{L2len: uint8(header)}
@@ -165,6 +166,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	}
 	if netdev.IPsec(l) {
 		v.Flags |= deviceIPsec
+	}
+	if use.Tagged {
+		v.Flags |= deviceTagged
 	}
 	dev, known := d.devices[a.Index]
 	if known && dev.value.L2len != v.L2len { // a bond that has taken over the type of its first port

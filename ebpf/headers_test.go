@@ -5,7 +5,11 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -76,4 +80,64 @@ func TestPriorityTag(t *testing.T) {
 	third.payload = proposal
 	s.sendTagged(third)
 	s.steered(third)
+}
+
+// What the programs leave to the kernel keeps its tag: a VLAN device of number 0 has what
+// comes with one, be it of TCP or not, and connections there are its own.
+func TestPriorityTagStays(t *testing.T) {
+	s := newServer(t, config(accelerate(6379)))
+	tagged := s.behind("w0")
+	native := s.syn(false, 1000)
+	native.options = pad(timestamps()) // other options than usual: it is looked at
+	s.sendTagged(native)
+	require.Eventually(t, func() bool { return tagged() == 1 }, patience, time.Millisecond)
+	s.h2.do(func() {
+		index, err := linkIndex("w0")
+		require.NoError(t, err)
+		var v smcgwDevice
+		require.NoError(t, s.d.objs.Devices.Lookup(uint32(index), &v))
+		v.Flags |= deviceTagged
+		require.NoError(t, s.d.objs.Devices.Put(uint32(index), v))
+	})
+	s.sendTagged(s.syn(false, 2000))
+	require.Eventually(t, func() bool { return tagged() == 2 }, patience, time.Millisecond)
+	require.Zero(t, stat(t, s.d, "answered"))
+	syn := s.syn(false, 3000)
+	s.send(syn)
+	s.answered(syn)
+}
+
+// behind counts packets with a tag that the server's programs pass on.
+func (s *server) behind(device string) func() uint64 {
+	s.t.Helper()
+	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = m.Close() })
+	p, err := bpf.NewProgram(&bpf.ProgramSpec{Type: bpf.SchedCLS, AttachType: bpf.AttachTCXIngress, License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R6, asm.R1, skbVLAN, asm.Word),
+		asm.JEq.Imm(asm.R6, 0, "out"),
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), // TCX_NEXT
+		asm.Return(),
+	}})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = p.Close() })
+	s.h2.do(func() {
+		index, err := linkIndex(device)
+		require.NoError(s.t, err)
+		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: bpf.AttachTCXIngress, Anchor: link.Tail()})
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() { _ = l.Close() })
+	})
+	return func() (n uint64) {
+		require.NoError(s.t, m.Lookup(uint32(0), &n))
+		return n
+	}
 }

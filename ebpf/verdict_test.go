@@ -235,6 +235,7 @@ func (c *cellHost) link(pkt []byte, inbound bool) []byte {
 // Offsets in struct __sk_buff.
 const (
 	skbMark    = 8
+	skbVLAN    = 20 // vlan_present
 	skbIfindex = 40
 	skbSize    = 192
 )

@@ -260,7 +260,7 @@ static __always_inline int answerable(const struct packet *p, const struct optio
  * rules of netfilter mark. From IPoIB the way is by W ingress, see to_legs. */
 static __noinline int answer(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
 {
-	if (turn_around(skb, p, o, l2len))
+	if (untag(skb) || turn_around(skb, p, o, l2len))
 		return drop(STAT_REDIRECT_FAILED);
 	trace_answer(p->key.lport, p->key.rport);
 	count_stat(STAT_ANSWERED);

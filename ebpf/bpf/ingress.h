@@ -157,7 +157,7 @@ static __noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flo
 	int again = w & WORD_CONFIRMED && word_isn(w) == p->seq && o.role != OPTION_OFFER;
 	u8 verdict = verdict_on(p, again ? IN_SYN_AGAIN : IN_SYN, word_state(w));
 	if (verdict == NETSTACK)
-		return to_netstack();
+		return to_netstack(skb);
 	if (verdict == REPLACE)
 		return given_up_in(p, f, w);
 	if (verdict == STALE)
@@ -184,13 +184,13 @@ static __always_inline u8 class_in(struct __sk_buff *skb, struct packet *p, u64 
 }
 
 /* accepted_in: the gateway takes the connection of an offer over. */
-static __always_inline int accepted_in(struct packet *p, struct flow *f, u64 w)
+static __always_inline int accepted_in(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
 	discard(option_passed(&p->key));
 	if (flow_turn(f, w, WORD_ACKED, FLOW_NEGOTIATING))
 		return drop(STAT_RELEASED_DROP);
 	count_stat(STAT_ACCEPTED);
-	return to_netstack();
+	return to_netstack(skb);
 }
 
 /* late_accept: the accept is never the kernel's: what the server's gateway would be
@@ -246,9 +246,9 @@ static __noinline int segment_in(struct __sk_buff *skb, struct packet *p, struct
 	u8 verdict = lingered(f, state, class) ? FORGET : verdict_on(p, class, state);
 	switch (verdict) {
 	case NETSTACK:
-		return to_netstack();
+		return to_netstack(skb);
 	case ACCEPT:
-		return accepted_in(p, f, w);
+		return accepted_in(skb, p, f, w);
 	case TOO_LATE:
 		return late_accept(p, f, w);
 	case NATIVE:
@@ -288,7 +288,7 @@ static __noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 		return gateway == LATE ? drop(STAT_STALE_DROPPED) : TCX_NEXT;
 	if (o.role == OPTION_CONFIRM && !speaks(skb, p))
 		return drop(STAT_SILENT_DROP);
-	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack();
+	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack(skb);
 }
 
 static __always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
@@ -305,7 +305,7 @@ static __always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 	if (verdict != NET_ERROR)
 		return TCX_NEXT;
 	count_stat(STAT_ICMP_STEERED);
-	return to_netstack();
+	return to_netstack(skb);
 }
 
 /* leg_syn: a SYN or SYN-ACK of a leg. It has been in a queue since the program on the
@@ -322,10 +322,15 @@ static __always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 }
 
 /* other_vlan tells of a tag that gives the packet to a VLAN device above this one. A tag
- * with number 0 has nothing but a priority (IEEE 802.1Q), and the kernel ignores it. */
+ * with number 0 has nothing but a priority (IEEE 802.1Q), and the kernel ignores it unless
+ * a device has that number. */
 static __always_inline int other_vlan(struct __sk_buff *skb)
 {
-	return skb->vlan_present && skb->vlan_tci & 0xfff;
+	u32 ifindex = skb->ifindex;
+	if (!skb->vlan_present || skb->vlan_tci & 0xfff)
+		return skb->vlan_present;
+	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	return d && d->flags & DEVICE_TAGGED;
 }
 
 static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
@@ -336,9 +341,7 @@ static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 	if (tagged(skb))
 		return let_pass(skb);
 	/* Another host's MAC: that of a macvlan device above this one, if it is for us. */
-	if (skb->pkt_type == PACKET_OTHERHOST || other_vlan(skb) || passes(skb, l2len))
-		return TCX_NEXT;
-	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+	if (skb->pkt_type == PACKET_OTHERHOST || passes(skb, l2len) || other_vlan(skb))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);
 	if (!proto)

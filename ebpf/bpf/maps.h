@@ -244,6 +244,7 @@ struct near {
 #define DEVICE_BLOCKED6 4
 #define DEVICE_IPSEC 16 /* what leaves by it is encrypted, and what arrives was */
 #define DEVICE_ONE_WAY 8 /* a tunnel without a far end: what is redirected to it is lost */
+#define DEVICE_TAGGED 32 /* a VLAN device of number 0 is above it */
 
 /* The link address of the legs' end of the pair (legMAC in legs.go). */
 #define LEG_MAC { 0x02, 'S', 'M', 'G', 'W', 0x02 }

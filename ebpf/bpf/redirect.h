@@ -90,10 +90,17 @@ static __always_inline int to_gateway(struct __sk_buff *skb)
 	return bpf_redirect(app_ifindex, 0);
 }
 
-/* to_netstack puts a packet in the queue that user space reads from W. */
-static __always_inline int to_netstack(void)
+/* untag takes a priority tag off a packet that does not go on to the kernel. */
+static __always_inline long untag(struct __sk_buff *skb)
 {
-	return bpf_redirect(wire_ifindex, 0);
+	return skb->vlan_present ? bpf_skb_vlan_pop(skb) : 0;
+}
+
+/* to_netstack puts a packet in the queue that user space reads from W, which would put a
+ * tag into it. */
+static __always_inline int to_netstack(struct __sk_buff *skb)
+{
+	return untag(skb) ? drop(STAT_REDIRECT_FAILED) : bpf_redirect(wire_ifindex, 0);
 }
 
 /* to_wire sends a packet from a TUN to the network; a rule about its mark routes it,

@@ -17,6 +17,8 @@ func TestUsesOf(t *testing.T) {
 	}
 	passthru, ipvlan := at(21, "mv", "ether", 0), at(22, "iv", "ether", 0)
 	passthru.ParentIndex, ipvlan.ParentIndex = 5, 6
+	priority, numbered := at(23, "eth3.0", "ether", 0), at(24, "eth0.7", "ether", 0)
+	priority.ParentIndex, numbered.ParentIndex = 12, 4
 	links := []netlink.Link{
 		&netlink.Bridge{LinkAttrs: at(1, "br0", "ether", 0)}, &netlink.Vrf{LinkAttrs: at(2, "red", "ether", 0)},
 		&netlink.GenericLink{LinkAttrs: at(3, "ovs-system", "ether", 0), LinkType: "openvswitch"},
@@ -25,18 +27,19 @@ func TestUsesOf(t *testing.T) {
 		&netlink.Ifb{LinkAttrs: at(14, "ifb0", "ether", 0)}, &netlink.IPoIB{LinkAttrs: at(15, "ib0", "infiniband", 0)},
 		&netlink.Device{LinkAttrs: at(16, "can0", "can", 0)}, &netlink.Iptun{LinkAttrs: at(17, "tunl0", "ipip", 0)},
 		&netlink.Macvlan{LinkAttrs: passthru, Mode: netlink.MACVLAN_MODE_PASSTHRU}, &netlink.IPVlan{LinkAttrs: ipvlan},
+		&netlink.Vlan{LinkAttrs: priority}, &netlink.Vlan{LinkAttrs: numbered, VlanId: 7},
 	}
 	for name, want := range map[string]Use{
-		"br0": {true, ""}, "eth0": {true, ""}, "eth1": {true, ""}, "eth3": {true, ""}, "mv": {true, ""},
-		"eth2":  {false, "is a port of br0: name that"},
-		"red":   {false, "is a VRF: name its ports"},
-		"eth4":  {false, "is a port of Open vSwitch: name its bridge"},
-		"ifb0":  {false, "holds back the packets of another device: name that"},
-		"below": {false, "has no packets of its own: name the macvlan device on it"},
-		"can0":  {false, "is of the kind can, which carries no offers: name another"},
-		"ib0":   {false, "is one of IPoIB: add ib to carriers"},
-		"tunl0": {true, "is a tunnel without a far end, by which no answer comes: name another"},
-		"iv":    {true, "shares the address of the device below it: name that"},
+		"br0": {Programs: true}, "eth0": {Programs: true}, "eth1": {Programs: true}, "eth3": {Programs: true, Tagged: true}, "eth3.0": {Programs: true}, "mv": {Programs: true},
+		"eth2":  {Why: "is a port of br0: name that"},
+		"red":   {Why: "is a VRF: name its ports"},
+		"eth4":  {Why: "is a port of Open vSwitch: name its bridge"},
+		"ifb0":  {Why: "holds back the packets of another device: name that"},
+		"below": {Why: "has no packets of its own: name the macvlan device on it"},
+		"can0":  {Why: "is of the kind can, which carries no offers: name another"},
+		"ib0":   {Why: "is one of IPoIB: add ib to carriers"},
+		"tunl0": {Programs: true, Why: "is a tunnel without a far end, by which no answer comes: name another"},
+		"iv":    {Programs: true, Why: "shares the address of the device below it: name that"},
 	} {
 		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
 		require.Equal(t, want, UsesOf(links, false)[links[i].Attrs().Index], name)

@@ -17,16 +17,19 @@ const nowhere = math.MaxUint32
 type Stack struct {
 	Own   map[int]Own  // by the index of the upper device
 	Taken map[int]bool // devices below that have no packets of their own
+	// Tagged are devices below whose packets with a priority tag are those of a VLAN device
+	// of number 0.
+	Tagged map[int]bool
 }
 
-// StackOf looks for macvlan and ipvlan devices whose parent is in the same
+// StackOf looks for macvlan, ipvlan and VLAN devices whose parent is in the same
 // namespace. Elsewhere they are devices like any other.
 func StackOf(links []netlink.Link) Stack {
 	here := map[int]bool{}
 	for _, l := range links {
 		here[l.Attrs().Index] = true
 	}
-	s := Stack{Own: map[int]Own{}, Taken: map[int]bool{}}
+	s := Stack{Own: map[int]Own{}, Taken: map[int]bool{}, Tagged: map[int]bool{}}
 	for _, l := range links {
 		a := l.Attrs()
 		if a.ParentIndex <= 0 || !here[a.ParentIndex] || a.NetNsID >= 0 {
@@ -38,6 +41,8 @@ func StackOf(links []netlink.Link) Stack {
 			s.Taken[a.ParentIndex] = s.Taken[a.ParentIndex] || d.Mode == netlink.MACVLAN_MODE_PASSTHRU
 		case *netlink.IPVlan:
 			s.Own[a.Index] = Own{Upper: nowhere, Lower: uint32(a.ParentIndex)}
+		case *netlink.Vlan:
+			s.Tagged[a.ParentIndex] = s.Tagged[a.ParentIndex] || d.VlanId == 0
 		}
 	}
 	return s

@@ -13,6 +13,7 @@ import (
 // Use is what a device of the host is good for.
 type Use struct {
 	Programs bool // it gets our programs
+	Tagged   bool // what has a priority tag is another device's
 	// Why says why no offer can leave by it, and what to name in its place; empty: offers can.
 	Why string
 }
@@ -33,7 +34,7 @@ func UsesOf(links []netlink.Link, infiniBand bool) map[int]Use {
 		case IPoIB(l) && !infiniBand:
 			why = "is one of IPoIB: add ib to carriers"
 		}
-		use := Use{Programs: why == "", Why: why}
+		use := Use{Programs: why == "", Tagged: stack.Tagged[a.Index], Why: why}
 		switch {
 		case why != "":
 		case OneWay(l):

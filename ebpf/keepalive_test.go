@@ -98,6 +98,30 @@ func TestUserTimeoutIsTold(t *testing.T) {
 	require.False(t, found)
 }
 
+// The kernel answers for a socket that has gone with a raw one of its own, which has no
+// timeout.
+func TestRawSocketsTellNoTimeout(t *testing.T) {
+	requireRoot(t)
+	c := newCarriedClient(t, "tcp4", "10.77.0.2")
+	retries := func(n string) { require.NoError(t, netdev.WriteSysctl("ipv4/tcp_retries2", n)) }
+	c.host.do(func() {
+		retries("3")
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		require.NoError(t, err)
+		defer func() { _ = unix.Close(fd) }()
+		require.NoError(t, unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_HDRINCL, 1))
+		seg := segment{src: c.tuple.Local, dst: c.tuple.Remote, flags: flagACK, seq: 1, ack: 1}
+		require.NoError(t, unix.Sendto(fd, seg.bytes(t), 0, &unix.SockaddrInet4{Addr: c.tuple.Remote.Addr().As4()}))
+		retries("4")
+	})
+	_, err := c.app.Write([]byte{1})
+	require.NoError(t, err)
+	const want = 6200 * time.Millisecond
+	c.hears(t, want)
+	_, found := c.said.find(func(e Event) bool { return e.Kind == EventTimeout && e.UserTimeout != want })
+	require.False(t, found)
+}
+
 // hears waits for word of a timeout.
 func (c *carriedClient) hears(t *testing.T, want time.Duration) {
 	t.Helper()

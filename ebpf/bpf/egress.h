@@ -332,11 +332,12 @@ static __noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
 /* follow_way: netstack's segments leave by the device and the mark by which the host
  * sends the application's, whatever becomes of its routes. What legs send comes from
  * there, too, where the peer's came by the device that was left. The SYN-ACK shows the
- * way out for the first time, and nothing about the way in. */
+ * way out for the first time, and nothing about the way in. A reset shows no way: a kernel
+ * sends it for a socket that has gone, without the mark and the device of that. */
 static __always_inline void follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out, bound = bound_to(skb);
-	if (out == ifindex && f->mark == mark && f->bound == bound)
+	if (p->flags & TCP_RST || (out == ifindex && f->mark == mark && f->bound == bound))
 		return;
 	if (!(p->flags & TCP_SYN) && f->ifindex == out)
 		f->ifindex = ifindex;

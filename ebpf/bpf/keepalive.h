@@ -42,11 +42,15 @@ static __always_inline u32 user_timeout(struct tcp_sock *tp)
  * which would answer in the place of the peer. It returns 1 for a probe, of keepalive
  * or of a closed window: those are for the peer, and user space gives it to the
  * gateway socket when the peer has answered on the wire leg. A segment without a
- * socket has come a long way, and passes. */
+ * socket has come a long way, and passes. So does one of a raw socket: by its own the
+ * kernel answers for a socket that has gone (bpf_skc_to_tcp_sock looks at the protocol only). */
 static __noinline int watched_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct bpf_sock *sk = skb->sk;
 	if (!f || !sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || once(sk->type) != SOCK_STREAM)
 		return 0;
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)

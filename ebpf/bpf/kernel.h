@@ -59,6 +59,7 @@ static __always_inline s64 sum_diff(void *from, u32 from_len, void *to, u32 to_l
 #define TCX_NEXT -1
 #define TCX_DROP 2
 
+#define SOCK_STREAM 1
 #define SOCK_DGRAM 2
 #define PACKET_HOST 0
 #define PACKET_OTHERHOST 3

@@ -91,7 +91,7 @@ func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	f := Flow{
 		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
 		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Confirmed: v.Word&wordConfirmed != 0,
-		Ifindex: int(v.Ifindex), Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
+		Ifindex: int(uint32(v.Ifindex)), Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
 	}
 	if v.Word&wordServer != 0 {
 		f.Side = SideServer

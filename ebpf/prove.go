@@ -207,7 +207,7 @@ func (e proofEntries) Enter(local, remote netip.AddrPort, ifindex int) error {
 		return err
 	}
 	now := ktime.Now()
-	v := smcgwFlow{Word: stateProof, OfferedAt: now, ChangedAt: now, Ifindex: uint32(ifindex)}
+	v := smcgwFlow{Word: stateProof, OfferedAt: now, ChangedAt: now, Ifindex: uint64(ifindex)}
 	if err := e.d.objs.Flows.Put(k, v); err != nil {
 		return fmt.Errorf("entry: %w", err)
 	}
@@ -225,7 +225,8 @@ func (e proofEntries) Steps(local, remote netip.AddrPort) (proof.Steps, error) {
 	if err := e.d.objs.Flows.Lookup(k, &f); err != nil {
 		return proof.Steps{}, fmt.Errorf("entry: %w", err)
 	}
-	return proof.Steps{Left: f.Syn[0] != 0, Answered: f.Syn[1] != 0, Confirmed: f.Syn[2] != 0}, nil // enum proof_step
+	step := func(n int) bool { return f.Word>>16>>n&1 != 0 } // enum proof_step
+	return proof.Steps{Left: step(0), Answered: step(1), Confirmed: step(2)}, nil
 }
 
 // Forget implements proof.Entries.

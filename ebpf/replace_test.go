@@ -172,7 +172,7 @@ func TestEndIsRemembered(t *testing.T) {
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		began := ktime.Now() - minute
 		require.NoError(t, c.d.objs.Flows.Put(k, smcgwFlow{
-			Word: 1000<<32 | uint64(StateCarrying), OfferedAt: began, ChangedAt: began, Ifindex: uint32(c.device), Out: uint32(c.device),
+			Word: 1000<<32 | uint64(StateCarrying), OfferedAt: began, ChangedAt: began, Ifindex: cellValue(c.device), Out: cellValue(c.device),
 		}))
 		require.NoError(t, c.d.Transition(tuple, 1000, StateDead, StateCarrying))
 		f, err := c.d.Flow(tuple)

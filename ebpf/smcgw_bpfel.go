@@ -134,14 +134,14 @@ type smcgwFlow struct {
 	Word        uint64
 	OfferedAt   uint64
 	ChangedAt   uint64
-	Ifindex     uint32
-	Out         uint32
+	Ifindex     uint64
+	Out         uint64
+	Mark        uint64
+	Bound       uint64
+	UserTimeout uint64
 	Rule        uint8
 	SynLen      uint8
-	Pad         uint16
-	UserTimeout uint32
-	Mark        uint32
-	Bound       uint32
+	Pad         [6]uint8
 	Syn         [120]uint8
 }
 

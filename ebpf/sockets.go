@@ -44,10 +44,10 @@ func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err e
 			return found, err
 		}
 		var v smcgwFlow
-		if d.objs.Flows.Lookup(&k, &v) != nil || v.Bound == 0 {
+		if d.objs.Flows.Lookup(&k, &v) != nil || uint32(v.Bound) == 0 {
 			return false, nil
 		}
-		return look(v.Bound)
+		return look(uint32(v.Bound))
 	})
 }
 

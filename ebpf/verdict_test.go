@@ -25,6 +25,9 @@ const (
 	cellMark  = 0x77
 )
 
+// cellValue is flow_value of flow.h.
+func cellValue[T int | uint32](v T) uint64 { return cellISN<<32 | uint64(v) }
+
 // cellAddrs are a family's addresses. Bytes 12 and 13 of a packet from one of them
 // are the EtherType of its family: BPF_PROG_TEST_RUN takes them for it, where a program
 // of a device without link header sees the packet itself.
@@ -191,7 +194,8 @@ func (c *cellHost) enterCell(k smcgwFlowKey, class string, state int) {
 	}
 	now := ktime.Now()
 	require.NoError(c.t, c.d.objs.Flows.Put(k, smcgwFlow{
-		Word: word, OfferedAt: now, ChangedAt: now, Ifindex: uint32(c.device), Out: uint32(c.device), Mark: cellMark,
+		Word: word, OfferedAt: now, ChangedAt: now, Ifindex: cellValue(c.device), Out: cellValue(c.device),
+		Mark: cellValue(cellMark), Bound: cellValue(0), UserTimeout: cellValue(0),
 	}))
 	c.d.traces.leave(k)
 }

@@ -57,7 +57,7 @@ func (d *Datapath) followWays(changed bool) error {
 func live(s State) bool { return s >= StateNegotiating && s <= StateRaw }
 
 func wayOf(k *smcgwFlowKey, v *smcgwFlow) way {
-	return way{addrFrom(k.Laddr, k.Family), addrFrom(k.Raddr, k.Family), v.Mark, v.Ifindex, v.Out, v.Bound}
+	return way{addrFrom(k.Laddr, k.Family), addrFrom(k.Raddr, k.Family), uint32(v.Mark), uint32(v.Ifindex), uint32(v.Out), uint32(v.Bound)}
 }
 
 // moveFlows gives the flows of some ways other ones.

@@ -13,7 +13,7 @@ func TestResetShowsNoWay(t *testing.T) {
 	for _, addrs := range cellAddrs {
 		k, err := Tuple{Local: addrs[0], Remote: addrs[1]}.key()
 		require.NoError(t, err)
-		for class, want := range map[string]uint32{"OUT_SEGMENT": 0, "NET_RESET": cellMark} {
+		for class, want := range map[string]uint64{"OUT_SEGMENT": cellValue(0), "NET_RESET": cellValue(cellMark)} {
 			c.enterCell(k, "OUT_SEGMENT", int(StateCarrying))
 			c.do(func() {
 				require.Equal(t, "legs", c.run("OUT_SEGMENT", addrs[0], addrs[1], cellPacket(t, class, addrs[0], addrs[1])))

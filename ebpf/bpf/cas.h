@@ -40,11 +40,11 @@ static __always_inline int cas_once(struct cas_args *a, struct flow_key *k)
 	}
 	a->result = CAS_OK;
 	if (a->op == CAS_WAY) {
-		f->ifindex = a->ifindex;
-		f->out = a->out;
+		flow_set(&f->ifindex, a->isn, a->ifindex);
+		flow_set(&f->out, a->isn, a->out);
 		return 0;
 	}
-	return a->op == CAS_DELETE ? flow_drop(k, f, w) : flow_move(f, w, a->to);
+	return a->op == CAS_DELETE ? flow_drop(k, f, w) : flow_move(k, f, w, a->to);
 }
 
 SEC("syscall")

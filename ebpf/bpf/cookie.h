@@ -299,7 +299,7 @@ static __always_inline int speaks(struct __sk_buff *skb, const struct packet *p)
  * rule is told from the policy of now; what it decides was decided. */
 static __noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct options *o, u64 tick)
 {
-	u32 zero = 0;
+	u32 zero = 0, isn = p->seq - 1;
 	struct verdict v = { .rule = NO_RULE };
 	struct control *c = control();
 	struct flow *f = bpf_map_lookup_elem(&smcgw_scratch, &zero);
@@ -310,15 +310,16 @@ static __noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct
 	if (h)
 		judge(&p->key, p->key.lport, policy, h->inbound & h->tcp, &v);
 	__builtin_memset(f, 0, sizeof(*f));
-	f->word = make_word(p->seq - 1, o->echo >> 16, WORD_SERVER | WORD_ACKED, FLOW_WIRE);
+	f->word = make_word(isn, o->echo >> 16, WORD_SERVER | WORD_ACKED, FLOW_WIRE);
 	if (o->role == OPTION_CONFIRM)
 		f->word |= WORD_CONFIRMED;
 	f->changed_at = bpf_ktime_get_ns();
 	f->offered_at = (tick << TICK_SHIFT) + (1 << (TICK_SHIFT - 1)); /* give or take half a tick */
 	if (f->offered_at > f->changed_at)
 		f->offered_at = f->changed_at;
-	f->ifindex = skb->ifindex;
-	f->out = way_out(skb, &p->key);
+	f->ifindex = flow_value(isn, skb->ifindex);
+	f->out = flow_value(isn, way_out(skb, &p->key));
+	f->mark = f->bound = f->user_timeout = flow_value(isn, 0);
 	f->rule = v.rule;
 	long failed = bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_NOEXIST);
 	if (failed)

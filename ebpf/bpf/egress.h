@@ -127,10 +127,10 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 	f->word = word;
 	f->offered_at = bpf_ktime_get_ns();
 	f->changed_at = f->offered_at;
-	f->ifindex = skb->ifindex;
-	f->out = f->ifindex;
-	f->mark = skb->mark;
-	f->bound = bound_to(skb);
+	f->ifindex = f->out = flow_value(p->seq, skb->ifindex);
+	f->mark = flow_value(p->seq, skb->mark);
+	f->bound = flow_value(p->seq, bound_to(skb));
+	f->user_timeout = flow_value(p->seq, 0);
 	f->rule = rule;
 	barrier_var(len);
 	if (len < 40 || len > sizeof(f->syn))
@@ -149,7 +149,7 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f, u64 w)
 {
 	u64 word = make_word(p->seq, o->nonce, 0, FLOW_OFFERED);
-	if (f && w == word && f->ifindex != skb->ifindex)
+	if (f && w == word && (u32)f->ifindex != skb->ifindex)
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
 	struct sk_note *n = own_offer(skb, o);
 	u8 rule = n ? n->rule : NO_RULE;
@@ -205,14 +205,14 @@ static __always_inline void offer_answered(struct __sk_buff *skb)
 
 /* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
  * again for that reason is no loss of its offer. */
-static __always_inline int asked_again(struct __sk_buff *skb, struct flow *f, u64 w)
+static __always_inline int asked_again(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
 	if (!(w & WORD_REFUSED) || w & WORD_BARE)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
 	struct sk_note *n = note_behind(skb);
 	if (n && n->phase == PHASE_WRITTEN)
 		n->phase = PHASE_REFUSED;
-	return flow_turn(f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	return flow_turn(&p->key, f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 }
 
 /* give_back gives a negotiation back to the kernel that has taken too long, or that
@@ -224,7 +224,7 @@ static __noinline int give_back(struct packet *p, struct flow *f, u64 w, u8 reas
 {
 	if (!f)
 		return TCX_NEXT;
-	if (flow_turn(f, w, WORD_SILENT, FLOW_RELEASED))
+	if (flow_turn(&p->key, f, w, WORD_SILENT, FLOW_RELEASED))
 		return drop(STAT_SYN_RETRANSMIT_DROP);
 	replaced(&p->key, f->rule, w, reason);
 	native(&p->key, p->seq, SIDE_CLIENT, reason, f->rule, word_state(w));
@@ -239,9 +239,9 @@ static __noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct f
 		return TCX_NEXT;
 	switch (verdict) {
 	case ASK:
-		return asked_again(skb, f, w);
+		return asked_again(skb, p, f, w);
 	case RELEASE: /* an accept that comes late is dropped: the server has given it up */
-		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+		return flow_move(&p->key, f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 	case WAIT:
 		return overdue(f) ? give_back(p, f, w, REASON_HANDSHAKE_TIMEOUT) : drop(STAT_SYN_RETRANSMIT_DROP);
 	case GIVE_BACK:
@@ -318,7 +318,7 @@ static __noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
 {
 	u32 ifindex = skb->ifindex;
 	u8 src[6];
-	if (!f || f->out == ifindex || l2len != ETH_LEN)
+	if (!f || (u32)f->out == ifindex || l2len != ETH_LEN)
 		return 0;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (!d || bpf_skb_load_bytes(skb, 6, src, sizeof(src)))
@@ -334,16 +334,19 @@ static __noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
  * there, too, where the peer's came by the device that was left. The SYN-ACK shows the
  * way out for the first time, and nothing about the way in. A reset shows no way: a kernel
  * sends it for a socket that has gone, without the mark and the device of that. */
-static __always_inline void follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
-	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out, bound = bound_to(skb);
-	if (p->flags & TCP_RST || (out == ifindex && f->mark == mark && f->bound == bound))
-		return;
-	if (!(p->flags & TCP_SYN) && f->ifindex == out)
-		f->ifindex = ifindex;
-	f->mark = mark;
-	f->bound = bound;
-	f->out = ifindex;
+	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out, bound = bound_to(skb), isn = word_isn(flow_word(f));
+	if (p->flags & TCP_RST || (out == ifindex && (u32)f->mark == mark && (u32)f->bound == bound))
+		return 0;
+	if (!flow_here(&p->key, f))
+		return 0;
+	if (!(p->flags & TCP_SYN) && (u32)f->ifindex == out)
+		flow_set(&f->ifindex, isn, ifindex);
+	flow_set(&f->mark, isn, mark);
+	flow_set(&f->bound, isn, bound);
+	flow_set(&f->out, isn, ifindex);
+	return 0;
 }
 
 static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
@@ -363,7 +366,7 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 	u8 state = word_state(flow_word(f));
 	u8 verdict = verdict_on(&p, OUT_SEGMENT, state);
 	if (f && verdict == LEGS_PROOF) { /* of every segment */
-		f->syn[syn_only(&p) ? PROOF_LEFT : PROOF_CONFIRMED] = 1;
+		discard(proof_comes(&p.key, f, syn_only(&p) ? PROOF_LEFT : PROOF_CONFIRMED));
 		return to_legs(skb, l2len);
 	}
 	if (stacked(skb, f, l2len))
@@ -375,7 +378,7 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 	if (verdict == PASS)
 		return TCX_NEXT;
 	if (f && verdict == LEGS) {
-		follow_way(skb, &p, f);
+		discard(follow_way(skb, &p, f));
 		return watched_out(skb, &p, f) ? hold() : to_legs(skb, l2len);
 	}
 	return verdict == LEGS_LAST ? to_legs(skb, l2len) : drop_of(verdict);

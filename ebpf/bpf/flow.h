@@ -27,20 +27,42 @@ static __always_inline u64 flow_word(struct flow *f)
 	return f ? *(volatile u64 *)&f->word : 0;
 }
 
+/* flow_here tells that an entry is still that of key. The kernel makes the next entry in
+ * the memory of a deleted one, also while a program looks at that. A word that was read
+ * before is of a connection of key, or names none that the entry will ever have: so what
+ * is done by compare-and-swap behind it is done to the right connection, or fails. */
+static __noinline int flow_here(const struct flow_key *key, const struct flow *f)
+{
+	return bpf_map_lookup_elem(&smcgw_flows, key) == f;
+}
+
+/* flow_value is what flow_set changes. */
+static __always_inline u64 flow_value(u32 isn, u32 value) { return (u64)isn << 32 | value; }
+
+/* flow_set changes something of the connection with this ISN. */
+static __always_inline void flow_set(u64 *at, u32 isn, u32 value)
+{
+	u64 old = *(volatile u64 *)at;
+	if (old >> 32 == isn)
+		__sync_val_compare_and_swap(at, old, flow_value(isn, value));
+}
+
 /* flow_turn changes state and flags if nothing has changed since word was read. The
  * time is written first: a view of the new state never has the time of an old one, by
  * which a connection that has just ended would be forgotten. */
-static __always_inline int flow_turn(struct flow *f, u64 word, u64 flags, u8 to)
+static __always_inline int flow_turn(const struct flow_key *key, struct flow *f, u64 word, u64 flags, u8 to)
 {
 	u64 next = (word & ~WORD_STATE) | flags | to;
+	if (!flow_here(key, f))
+		return -1;
 	f->changed_at = bpf_ktime_get_ns();
 	return __sync_val_compare_and_swap(&f->word, word, next) == word ? 0 : -1;
 }
 
 /* flow_move changes the state alone. */
-static __always_inline int flow_move(struct flow *f, u64 word, u8 to)
+static __always_inline int flow_move(const struct flow_key *key, struct flow *f, u64 word, u8 to)
 {
-	return flow_turn(f, word, 0, to);
+	return flow_turn(key, f, word, 0, to);
 }
 
 /* flow_drop deletes the entry if nothing has changed since word was read. The
@@ -48,7 +70,7 @@ static __always_inline int flow_move(struct flow *f, u64 word, u8 to)
  * until then, and a view of an element without a state changes nothing. */
 static __always_inline int flow_drop(const struct flow_key *key, struct flow *f, u64 word)
 {
-	if (__sync_val_compare_and_swap(&f->word, word, word & ~WORD_STATE) != word)
+	if (!flow_here(key, f) || __sync_val_compare_and_swap(&f->word, word, word & ~WORD_STATE) != word)
 		return -1;
 	bpf_map_delete_elem(&smcgw_flows, key);
 	return 0;
@@ -63,6 +85,18 @@ static __noinline int flow_end(const struct flow_key *key, struct flow *f, u32 i
 		if (!f || !word_state(w) || word_isn(w) != isn)
 			return -1;
 		if (!flow_drop(key, f, w))
+			return 0;
+	}
+	return -1;
+}
+
+/* proof_comes notes a step of a proof. */
+static __noinline int proof_comes(const struct flow_key *key, struct flow *f, u8 step)
+{
+	u64 bit = 1ull << 16 << (step & 3);
+	for (int try = 0; try < 4; try++) {
+		u64 w = flow_word(f);
+		if (!f || word_state(w) != FLOW_PROOF || w & bit || !flow_turn(key, f, w, bit, FLOW_PROOF))
 			return 0;
 	}
 	return -1;

@@ -187,7 +187,7 @@ static __always_inline u8 class_in(struct __sk_buff *skb, struct packet *p, u64 
 static __always_inline int accepted_in(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
 	discard(option_passed(&p->key));
-	if (flow_turn(f, w, WORD_ACKED, FLOW_NEGOTIATING))
+	if (flow_turn(&p->key, f, w, WORD_ACKED, FLOW_NEGOTIATING))
 		return drop(STAT_RELEASED_DROP);
 	count_stat(STAT_ACCEPTED);
 	return to_netstack(skb);
@@ -198,7 +198,7 @@ static __always_inline int accepted_in(struct __sk_buff *skb, struct packet *p, 
 static __always_inline int late_accept(struct packet *p, struct flow *f, u64 w)
 {
 	discard(option_passed(&p->key));
-	if (!flow_turn(f, w, WORD_ACKED | WORD_SILENT, FLOW_RELEASED))
+	if (!flow_turn(&p->key, f, w, WORD_ACKED | WORD_SILENT, FLOW_RELEASED))
 		native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule, FLOW_OFFERED);
 	return drop(STAT_STALE_DROPPED);
 }

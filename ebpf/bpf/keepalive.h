@@ -55,9 +55,9 @@ static __noinline int watched_out(struct __sk_buff *skb, struct packet *p, struc
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	u32 timeout = user_timeout(tp);
-	if (timeout != f->user_timeout && !about_leg(p, f, EVENT_TIMEOUT, timeout, 0))
-		f->user_timeout = timeout;
+	u32 timeout = user_timeout(tp), isn = word_isn(flow_word(f));
+	if (timeout != (u32)f->user_timeout && flow_here(&p->key, f) && !about_leg(p, f, EVENT_TIMEOUT, timeout, 0))
+		flow_set(&f->user_timeout, isn, timeout);
 	if (p->payload || (p->flags & (TCP_FIN | TCP_RST | TCP_ACK)) != TCP_ACK || p->seq + 1 != tp->snd_una)
 		return 0;
 	discard(about_leg(p, f, EVENT_PROBE, p->seq, p->ack));

@@ -32,24 +32,25 @@ enum flow_state {
 	FLOW_PROOF, /* of no state of ebpf.State: a connection of our own through a leg (prove.go) */
 };
 
-/* How far a proof has come, in syn[] of its entry. */
+/* How far a proof has come: bits of the nonce of its entry. */
 enum proof_step { PROOF_LEFT, PROOF_ANSWERED, PROOF_CONFIRMED };
 
 /* word: ISN (63..32), nonce (31..16), flags (15..8), state (7..0). It is changed
  * by compare-and-swap only, also by user space (cas.h): a decision on an old view
- * of a tuple cannot touch the next connection on it. */
+ * of a tuple cannot touch the next connection on it. So is what follows the connection
+ * while it lives: ISN (63..32) and value (31..0) (flow_set). */
 struct flow {
 	u64 word;
 	u64 offered_at; /* ktime */
 	u64 changed_at;
-	u32 ifindex; /* wire device: what arrives */
-	u32 out;     /* and what leaves; another one where a device is stacked on it, or routes differ */
+	u64 ifindex;	  /* wire device: what arrives */
+	u64 out;	  /* and what leaves; another one where a device is stacked on it, or routes differ */
+	u64 mark;	  /* of the packets that the application's kernel sends, by which it routes them */
+	u64 bound;	  /* device that the application's socket is bound to, 0: none; a VRF's is its master */
+	u64 user_timeout; /* of the application's socket as user space knows it, milliseconds (keepalive.h) */
 	u8 rule;
 	u8 syn_len;
-	u16 pad;
-	u32 user_timeout; /* of the application's socket as user space knows it, milliseconds (keepalive.h) */
-	u32 mark;	  /* of the packets that the application's kernel sends, by which it routes them */
-	u32 bound;	  /* device that the application's socket is bound to, 0: none; a VRF's is its master */
+	u8 pad[6];
 	u8 syn[120]; /* IP and TCP headers of the offered SYN: 60 and 60 bytes at most */
 };
 

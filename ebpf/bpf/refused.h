@@ -92,9 +92,9 @@ static __noinline int reset_for_icmp6(struct __sk_buff *skb, struct packet *p)
 
 /* ask_bare: from here on the answer to the bare SYN is the connection's. It fails
  * where that has left already, or the connection is another's. */
-static __always_inline int ask_bare(struct flow *f, u64 w)
+static __always_inline int ask_bare(struct packet *p, struct flow *f, u64 w)
 {
-	if (flow_turn(f, w, WORD_REFUSED, FLOW_RELEASED))
+	if (flow_turn(&p->key, f, w, WORD_REFUSED, FLOW_RELEASED))
 		return -1;
 	count_stat(STAT_OFFER_REFUSED);
 	return 0;
@@ -108,7 +108,7 @@ static __always_inline int offer_reset(struct __sk_buff *skb, struct packet *p, 
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;
 	}
-	if (ask_bare(f, w))
+	if (ask_bare(p, f, w))
 		return drop(STAT_RELEASED_DROP);
 	return acknowledge_nothing(skb, p);
 }
@@ -128,7 +128,7 @@ static __always_inline int refused_twice(struct packet *p, struct flow *f, u64 w
 /* offer_unreachable: an ICMP error about an offered SYN. */
 static __noinline int offer_unreachable(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
-	if (!f || ask_bare(f, w))
+	if (!f || ask_bare(p, f, w))
 		return drop(STAT_RELEASED_DROP);
 	int failed = p->key.family == 4 ? reset_for_icmp4(skb, p) : reset_for_icmp6(skb, p);
 	return failed ? drop(STAT_REDIRECT_FAILED) : TCX_NEXT;

@@ -90,7 +90,7 @@ int smcgw_leg_in(struct __sk_buff *skb)
 	if (!f || verdict != HOST)
 		return drop_of(verdict);
 	if (state == FLOW_PROOF)
-		f->syn[PROOF_ANSWERED] = 1;
+		discard(proof_comes(&p.key, f, PROOF_ANSWERED));
 	return from_wire(skb, ETH_LEN, f->ifindex, p.flags & TCP_SYN ? TAG_LEG_SYN : TAG_INJECT);
 }
 

@@ -279,9 +279,30 @@ func TestNativeEventsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, many, c.Native[SideClient][ReasonNotWorthIt])
 	require.EqualValues(t, many-512, c.Stats["event_lost"], "nobody reads")
+	require.Equal(t, 512, unread(t, d))
+}
+
+// unread counts what is to be read of a datapath that has not been read.
+func unread(t *testing.T, d *Datapath) (n int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	told := 0
-	_ = d.Events(ctx, func(e Event) { told++ })
-	require.Equal(t, 512, told)
+	_ = d.Events(ctx, func(Event) { n++ })
+	return n
+}
+
+// Nor do native tuples of UDP take the room of what must be told.
+func TestNativeTuplesAreBounded(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	d := h1.open(config(udpRules(9000)))
+	app := h1.udp("10.77.0.1:0", "")
+	for port := range uint16(700) {
+		_, err := app.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), 10000+port))
+		if err != nil {
+			require.ErrorIs(t, err, unix.ECONNREFUSED)
+		}
+	}
+	require.EqualValues(t, 700, datagramCount(t, d, SideClient, ReasonPolicy))
+	require.Equal(t, 512, unread(t, d))
 }

@@ -117,12 +117,12 @@ struct note {
 #define NATIVE_EVENTS (512 * (sizeof(struct event) + 8))
 
 /* emit never waits and never wakes the gateway for a native decision: those are
- * collected by its timer. Of connections no more than 512 are told each time: the
- * gateway keeps the last ones only, and counts by the counters, while thousands a
- * second would cost the host more than the rest of this program. */
+ * collected by its timer. No more than 512 are told each time: the gateway keeps the
+ * last ones only, and counts by the counters, while thousands a second would cost the
+ * host more than the rest of this program, and leave no room for what must be told. */
 static __noinline int emit(struct note *n)
 {
-	if (n->kind == EVENT_NATIVE && n->proto == PROTO_TCP && bpf_ringbuf_query(&smcgw_events, BPF_RB_AVAIL_DATA) >= NATIVE_EVENTS) {
+	if (n->kind == EVENT_NATIVE && bpf_ringbuf_query(&smcgw_events, BPF_RB_AVAIL_DATA) >= NATIVE_EVENTS) {
 		count_stat(STAT_EVENT_LOST);
 		return 0;
 	}

@@ -47,7 +47,7 @@ func TestCheck(t *testing.T) {
 			}
 			err := Check(&p, c.own, &at)
 			require.ErrorIs(t, err, c.want)
-			require.Equal(t, c.want == ErrElsewhere, errors.Is(err, ErrNoPath), "what lasts, and what may pass")
+			require.Equal(t, errors.Is(c.want, ErrElsewhere), errors.Is(err, ErrNoPath), "what lasts, and what may pass")
 		})
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -23,16 +25,19 @@ import (
 // hosts together, in nanoseconds of each program: its beginning and end
 // (SYN, SYN-ACK, ACK, RST), and a segment of it. The kernel counts the time of
 // the programs; what its counting takes is in it, some 20 ns a run. ns/op is
-// connect() as the application waits for it, without the counting.
+// connect() as the application waits for it, without the counting. Below bare are
+// programs that return at once where a gateway's are: what the hooks cost.
 func BenchmarkNative(b *testing.B) {
 	requireRoot(b)
 	for _, v := range []struct {
 		name   string
 		policy []Rule
 		server bool // has a gateway too
+		bare   bool // both have programs that do nothing
 		know   func(b *testing.B, d *Datapath, to netip.AddrPort)
 	}{
 		{name: "nothing"},
+		{name: "bare", bare: true},
 		{name: "unselected", policy: accelerate(1), server: true},
 		{name: "released", policy: accelerate(6000), know: func(b *testing.B, d *Datapath, to netip.AddrPort) {
 			require.NoError(b, d.Remember(to.Addr(), 0, ReasonPeerNoOption, time.Hour))
@@ -45,6 +50,9 @@ func BenchmarkNative(b *testing.B) {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 			b.Run(fmt.Sprintf("%s/%s", v.name, map[int]string{unix.AF_INET: "v4", unix.AF_INET6: "v6"}[family]), func(b *testing.B) {
 				w := newNativeWorld(b, family)
+				if v.bare {
+					w.attachBare(b)
+				}
 				if v.policy != nil {
 					cfg := config(v.policy)
 					cfg.CgroupPath = w.cgroups[0]
@@ -101,6 +109,41 @@ func newNativeWorld(b *testing.B, family int) *nativeWorld {
 	b.Cleanup(func() { _ = unix.Close(w.ln) })
 	w.enter(b, w.cgroups[0])
 	return w
+}
+
+// attachBare attaches programs that do nothing, on both hosts, to the hooks that a native
+// connection passes.
+func (w *nativeWorld) attachBare(b *testing.B) {
+	b.Helper()
+	program := func(kind bpf.ProgramType, at bpf.AttachType, answer int32) *bpf.Program {
+		p, err := bpf.NewProgram(&bpf.ProgramSpec{Type: kind, AttachType: at, License: "GPL", Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R0, answer),
+			asm.Return(),
+		}})
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	for i, h := range w.hosts {
+		for _, at := range []bpf.AttachType{bpf.AttachTCXIngress, bpf.AttachTCXEgress} {
+			h.do(func() {
+				index, err := linkIndex("w0")
+				require.NoError(b, err)
+				l, err := attachTCX(program(bpf.SchedCLS, at, -1), index, at, link.Tail())
+				require.NoError(b, err)
+				b.Cleanup(func() { _ = l.Close() })
+			})
+		}
+		for at, kind := range map[bpf.AttachType]bpf.ProgramType{
+			bpf.AttachCGroupInet4Connect: bpf.CGroupSockAddr,
+			bpf.AttachCGroupInet6Connect: bpf.CGroupSockAddr,
+			bpf.AttachCGroupSockOps:      bpf.SockOps,
+		} {
+			l, err := link.AttachCgroup(link.CgroupOptions{Path: w.cgroups[i], Attach: at, Program: program(kind, at, 1)})
+			require.NoError(b, err)
+			b.Cleanup(func() { _ = l.Close() })
+		}
+	}
 }
 
 // enter moves this process to a control group.

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,12 @@ import (
 func TestLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Lane
-		errFile, server, begun := errors.New("stale file handle"), make(chan struct{}), 0
-		look := func() (int, error) {
-			begun++
+		errFile, server := errors.New("stale file handle"), make(chan struct{})
+		var begun atomic.Int32
+		look := func() (int32, error) {
+			n := begun.Add(1)
 			<-server
-			return begun, errFile
+			return n, errFile
 		}
 		for range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -26,10 +28,10 @@ func TestLane(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			cancel()
 		}
-		require.Equal(t, 1, begun)
+		require.EqualValues(t, 1, begun.Load())
 		close(server)
 		n, err := Through(t.Context(), &l, look)
 		require.ErrorIs(t, err, errFile)
-		require.Equal(t, 2, n)
+		require.EqualValues(t, 2, n)
 	})
 }

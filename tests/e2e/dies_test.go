@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -118,7 +117,7 @@ func dies(t *testing.T, d death, host string) {
 	for _, p := range []*testnet.Proc{storm, storm6} {
 		e := result(t, p)
 		if e.Failed != 0 { // no attempt fails
-			require.True(t, e.Failed == 1 && w.carriedAt(h, e), "%+v", e)
+			require.True(t, e.Failed == 1 && w.justConnected(h, e), "%+v", e)
 		}
 		require.Less(t, e.Micros, d.late.Microseconds(), "%+v", e)
 		t.Logf("%s on %s: slowest connect() %d ms, median %d µs", d.name, host, e.Micros/1000, e.MedianMicros)
@@ -126,17 +125,12 @@ func dies(t *testing.T, d death, host string) {
 	nothingLeft(t, w, g, rules)
 }
 
-// carriedAt reports whether an attempt has failed because it had just succeeded: a connection
-// that was complete when the gateway of its host died is reset as all that it carried, and on a
-// busy machine its program looks only then. A request that is reset is ECONNREFUSED. The peer's
-// gateway comes to see the connection end, over soft by the reset of its wire leg.
-func (w *world) carriedAt(died *testnet.Host, e apps.Event) bool {
-	w.t.Helper()
-	if died != w.h1 || e.Errno != "ECONNRESET" {
-		return false
-	}
-	ended := regexp.MustCompile(fmt.Sprintf(`local=%s remote=\S+ end=aborted reason=(peer_dead|wire_reset)`, regexp.QuoteMeta(e.Remote)))
-	return assert.Eventually(w.t, func() bool { return ended.MatchString(w.gateways[w.h2].proc.Output()) }, 30*time.Second, 50*time.Millisecond)
+// justConnected reports whether an attempt has failed because it had just succeeded: a
+// connection that was complete when the gateway of its host died is reset as all that it
+// carried, and on a busy machine its program looks only then. The kernel tells: the reset of a
+// request is ECONNREFUSED.
+func (w *world) justConnected(died *testnet.Host, e apps.Event) bool {
+	return died == w.h1 && e.Errno == "ECONNRESET"
 }
 
 // carryTwelve opens twelve idle and twelve active connections, half of them on

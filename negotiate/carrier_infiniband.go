@@ -26,8 +26,8 @@ type IBEndpoint struct {
 }
 
 const (
-	ibLen       = 16 + 2 + 2 + 2 + 1 + 1 + 4 + 4
 	linkLayerAt = 16 + 2 + 2 + 2 + 1
+	ibLen       = linkLayerAt + 1 + 4 + 4
 	// linkInfiniBand is the link layer. Others have offers of their own form, which are skipped.
 	linkInfiniBand = 1
 

@@ -97,7 +97,7 @@ func (e *env) switchMachine(ctx context.Context, off, now bool) error {
 	flag := e.machineOff
 	patience, cancel := context.WithTimeoutCause(ctx, switchPatience, fmt.Errorf("%s: its disk or server does not answer", flag.Path()))
 	defer cancel()
-	_, errFlag := process.Through(patience, new(process.Lane), func() (struct{}, error) { return struct{}{}, flag.Set(off) })
+	errFlag := new(process.Lane).Do(patience, func() error { return flag.Set(off) })
 	found, err := e.gateways(ctx)
 	said, missed := machine.Tell(ctx, found, switchPatience, func(ctx context.Context, c *admin.Client) (admin.Result, error) {
 		return tellOff(ctx, c, off, now)

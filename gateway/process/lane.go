@@ -38,3 +38,9 @@ func Through[T any](ctx context.Context, l *Lane, work func() (T, error)) (out T
 		return out, context.Cause(ctx)
 	}
 }
+
+// Do is [Through] for work that returns nothing but its error.
+func (l *Lane) Do(ctx context.Context, work func() error) error {
+	_, err := Through(ctx, l, func() (struct{}, error) { return struct{}{}, work() })
+	return err
+}

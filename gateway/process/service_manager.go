@@ -143,7 +143,7 @@ func (m *ServiceManager) tell(lines ...string) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), serviceTimeout, errManagerLate)
 	defer cancel()
 	state := strings.Join(lines, "\n")
-	if _, err := Through(ctx, &m.sending, func() (struct{}, error) { return struct{}{}, m.deliver(state) }); err != nil {
+	if err := m.sending.Do(ctx, func() error { return m.deliver(state) }); err != nil {
 		m.log.Warn("service manager not told", "state", state, "error", err)
 	}
 }

@@ -48,8 +48,7 @@ func (r *Renewal) Again(ctx context.Context) error {
 	if r.Load == nil {
 		return errNoFile
 	}
-	_, err := process.Through(ctx, &r.files, func() (struct{}, error) { return struct{}{}, r.again() })
-	return err
+	return r.files.Do(ctx, r.again)
 }
 
 func (r *Renewal) again() error {

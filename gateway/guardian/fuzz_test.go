@@ -1,6 +1,7 @@
 package guardian
 
 import (
+	"errors"
 	"io"
 	"os"
 	"testing"
@@ -44,6 +45,7 @@ func FuzzPacket(f *testing.F) {
 			return
 		}
 		p, err := receivePacket(near)
+		require.Equal(t, len(fds) > fdpass.MaxFiles || len(body) > 1+maxNotify, errors.Is(err, fdpass.ErrTooLong))
 		if err != nil {
 			requireEnd(t, end)
 			return
@@ -51,7 +53,7 @@ func FuzzPacket(f *testing.F) {
 		if len(body) > 0 { // files alone take a byte along
 			require.Equal(t, body[0], p.kind)
 		}
-		require.LessOrEqual(t, len(p.files), fdpass.MaxFiles)
+		require.Len(t, p.files, len(fds))
 		p.close()
 		requireEnd(t, end)
 	})

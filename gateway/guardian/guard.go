@@ -135,7 +135,7 @@ func (g *guard) run(ctx context.Context, signals <-chan os.Signal) {
 	exited := make(chan struct{})
 	go waitPidfd(g.pidfd, exited)
 	packets := make(chan packet)
-	go receivePackets(g.conn, packets)
+	go g.receivePackets(packets)
 	g.notes = make(chan string, maxNotes)
 	go g.notify()
 	g.loop(ctx, signals, exited, packets)
@@ -358,11 +358,15 @@ func waitPidfd(pidfd int, exited chan<- struct{}) {
 	}
 }
 
-// receivePackets passes packets on until the connection ends.
-func receivePackets(c *net.UnixConn, packets chan<- packet) {
+// receivePackets passes packets on until the connection ends, or lacks files: what would be
+// kept then is less than the daemon believes, which gets no answer and starts another guardian.
+func (g *guard) receivePackets(packets chan<- packet) {
 	defer close(packets)
 	for {
-		p, err := receivePacket(c)
+		p, err := receivePacket(g.conn)
+		if errors.Is(err, fdpass.ErrNoDescriptor) || errors.Is(err, fdpass.ErrTooLong) {
+			g.o.Logger.Error("daemon's files not kept", "error", err)
+		}
 		if err != nil {
 			return
 		}

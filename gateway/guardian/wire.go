@@ -84,12 +84,17 @@ func sendPacket(c *net.UnixConn, p packet) error {
 	return nil
 }
 
-// receivePacket waits for one message; io.EOF when the other side has ended.
+// receivePacket waits for one message; io.EOF when the other side has ended. A message that
+// lacks files is an error, fdpass.ErrTooLong or fdpass.ErrNoDescriptor.
 func receivePacket(c *net.UnixConn) (packet, error) {
 	var body [1 + maxNotify]byte
-	n, fds, _, err := fdpass.Receive(c, body[:])
+	n, fds, cut, err := fdpass.Receive(c, body[:])
 	if err != nil {
 		return packet{}, err
+	}
+	if cut != nil {
+		fdpass.CloseFDs(fds)
+		return packet{}, fmt.Errorf("guardian: %w", cut)
 	}
 	p := packet{kind: body[0], text: string(body[1:max(n, 1)])}
 	for _, fd := range fds {

@@ -73,7 +73,7 @@ func checkRule(i int, r Rule) error {
 		}
 	}
 	for _, c := range r.Cgroups {
-		if _, err := path.Match(c, ""); err != nil || strings.Contains(c, "..") {
+		if _, err := path.Match(c, ""); err != nil || slices.Contains(strings.Split(c, "/"), "..") {
 			errs = append(errs, fmt.Errorf("policy[%d].cgroups: invalid pattern %q", i, c))
 		}
 	}

@@ -21,4 +21,6 @@ func TestCompilePolicyErrors(t *testing.T) {
 	}
 	_, err = Compile(make([]Rule, MaxRules), nil)
 	require.NoError(t, err)
+	_, err = Compile([]Rule{{Cgroups: []string{"/system.slice/a..b@1.service"}}}, nil)
+	require.NoError(t, err)
 }

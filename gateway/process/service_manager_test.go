@@ -50,6 +50,21 @@ func (f *fakeManager) next() string {
 	return string(b[:n])
 }
 
+// fill sends messages until no more fit the queue of the socket. Each comes from a socket of its own, whose buffer has room.
+func (f *fakeManager) fill() {
+	f.t.Helper()
+	for {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		require.NoError(f.t, err)
+		err = unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrUnix{Name: f.conn.LocalAddr().String()})
+		require.NoError(f.t, unix.Close(fd))
+		if err == unix.EAGAIN {
+			return
+		}
+		require.NoError(f.t, err)
+	}
+}
+
 func TestServiceManager(t *testing.T) {
 	f := newFakeManager(t)
 	m, err := NewServiceManager(nil)
@@ -140,14 +155,16 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	f := newFakeManager(t)
 	m, err := NewServiceManager(nil)
 	require.NoError(t, err)
-	for len(m.sending.work) == 0 { // until a message no longer fits the socket
-		m.tell("READY=1\n" + strings.Repeat("x", 1<<14))
-	}
+	f.fill()
+	m.Ready()
 	before := runtime.NumGoroutine()
 	start := time.Now()
 	m.Ready()
 	m.Ready()
 	require.Less(t, time.Since(start), 10*serviceTimeout)
+	for now := time.Now(); runtime.NumGoroutine() > before && time.Since(now) < patience; { // that of a timer ends soon
+		time.Sleep(time.Millisecond)
+	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before, "a goroutine for each message")
 	go func() { _, _ = io.Copy(io.Discard, f.conn) }()
 	require.Eventually(t, func() bool { return len(m.sending.work) == 0 }, patience, time.Millisecond)

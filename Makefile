@@ -25,6 +25,8 @@ export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
+# Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
+PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
 .PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-docs package image test-packaging install-test-deps install-bench-deps clean
 
@@ -58,13 +60,13 @@ ifeq ($(ROOT),)
 endif
 
 unit: ## race detector, random order
-	$(GO) test -race -shuffle=on -timeout 15m $(UNIT)
+	$(GO) test -race -shuffle=on -p $(PACKAGES_AT_ONCE) -timeout 15m $(UNIT)
 
 arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -parallel 3 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -parallel 5 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/internal/completion"
+	"github.com/smcgw/smcgw/verbs/internal/jobs"
 	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
@@ -41,6 +42,8 @@ type Device struct {
 
 	janitor *janitor
 	warden  *warden
+	reclaim jobs.Group   // of the peers
+	leaving atomic.Int64 // peers whose memory is yet to be unmapped
 	peerIDs atomic.Uint64
 
 	mu        sync.Mutex // guards everything below
@@ -186,6 +189,7 @@ func (d *Device) Close() error {
 	for _, v := range d.vectors {
 		v.close()
 	}
+	d.reclaim.Close()
 	return nil
 }
 

@@ -36,6 +36,7 @@
 // Memory of a closed queue pair or region is used again only after every
 // driven vector of the peer has passed a Progress since: by then the peer has
 // seen the invalid key or the dead queue pair and holds no span of it (grace.go).
+// A goroutine returns its pages to the system; until then it counts as used.
 //
 // # Operations
 //

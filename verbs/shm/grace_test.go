@@ -37,6 +37,7 @@ func TestRegionWaitsForPeer(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	h.progressB()
 	require.Zero(t, h.pa.Stats().QuarantinedBytes)
+	settled(h.pa)
 	mr, err = h.pa.PD().AllocMR(4<<20, verbs.AccessLocalWrite)
 	require.NoError(t, err)
 	require.Equal(t, addr, mr.Addr())
@@ -169,6 +170,7 @@ func TestChurn(t *testing.T) {
 		require.NoError(t, qb.Close())
 		da.Progress(time.Now())
 		db.Progress(time.Now())
+		settled(pa, pb)
 	}
 	for range 3 {
 		da.Progress(time.Now())
@@ -176,6 +178,7 @@ func TestChurn(t *testing.T) {
 		pa.Stats()
 		pb.Stats()
 	}
+	settled(pa, pb)
 	require.Zero(t, pa.Stats().QuarantinedBytes)
 	require.Zero(t, pa.Stats().UsedBytes)
 	require.Zero(t, pb.Stats().UsedBytes)
@@ -280,6 +283,7 @@ func TestReceivedBehindAClosedPartner(t *testing.T) {
 		a.p.Stats()
 	}
 	a.Zero(a.p.Stats().QuarantinedBytes)
+	settled(a.p)
 	for range 3 {
 		b.turn()
 	}

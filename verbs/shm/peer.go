@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/jobs"
 )
 
 // Peer is another device under the same kernel that shares memory with this
@@ -40,6 +41,7 @@ type Peer struct {
 	epochWord *atomic.Uint64
 	acks      []atomic.Uint64 // by vector of the peer
 	keys      keyTable
+	reclaim   *jobs.Queue // returns memory to the system; the quota, and Device.leaving, bound it
 
 	mu       sync.Mutex // guards everything below
 	err      error
@@ -214,7 +216,7 @@ func (p *Peer) refLocked() error {
 	return nil
 }
 
-// unref unmaps the memory with the last reference.
+// unref has the memory unmapped behind the last reference.
 func (p *Peer) unref() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,12 +224,16 @@ func (p *Peer) unref() {
 }
 
 func (p *Peer) unrefLocked() {
-	if p.refs--; p.refs == 0 {
-		p.closeMemory()
+	if p.refs--; p.refs > 0 {
+		return
+	}
+	p.dev.leaving.Add(1)
+	if !p.reclaim.Put(p.closeMemory) {
+		p.closeMemory() // the device is closed
 	}
 }
 
-// closeMemory unmaps and closes everything. The caller holds the last reference.
+// closeMemory unmaps and closes everything. Nothing refers to it any more.
 func (p *Peer) closeMemory() {
 	if p.own != nil {
 		p.own.close()
@@ -238,6 +244,7 @@ func (p *Peer) closeMemory() {
 		closeFD(&p.bells[i])
 	}
 	p.closeRemote()
+	p.dev.leaving.Add(-1)
 }
 
 // closeRemote is the peer's part of it.

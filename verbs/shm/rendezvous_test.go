@@ -175,6 +175,7 @@ func TestPendingPeerClosed(t *testing.T) {
 	mr.Bytes()[0] = 1 // still mapped
 	require.NoError(t, mr.Close())
 	h.close()
+	settled(p)
 	require.Zero(t, p.refs)
 	ran := false
 	p.AfterGrace(func() { ran = true })

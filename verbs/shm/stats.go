@@ -10,8 +10,7 @@ type counters struct {
 	peersUp         atomic.Uint64
 	peersDown       atomic.Uint64
 	refused         atomic.Uint64
-
-	dropped atomic.Uint64
+	dropped         atomic.Uint64
 }
 
 // Stats is a snapshot of a device's counters.
@@ -24,8 +23,7 @@ type Stats struct {
 	PeersUp         uint64 // peers ever met
 	PeersDown       uint64 // peers ever lost
 	Refused         uint64 // rendezvous refused by this side
-
-	Dropped uint64 // messages of unreliable queue pairs dropped here, sent or received
+	Dropped         uint64 // messages of unreliable queue pairs dropped here, sent or received
 }
 
 // Stats returns a snapshot.
@@ -41,15 +39,14 @@ func (d *Device) Stats() Stats {
 		PeersUp:         d.counters.peersUp.Load(),
 		PeersDown:       d.counters.peersDown.Load(),
 		Refused:         d.counters.refused.Load(),
-
-		Dropped: d.counters.dropped.Load(),
+		Dropped:         d.counters.dropped.Load(),
 	}
 }
 
 // PeerStats is a snapshot of the memory of one peer.
 type PeerStats struct {
 	QuotaBytes       uint64 // what this side may share with the peer
-	UsedBytes        uint64 // allocated, quarantine included
+	UsedBytes        uint64 // allocated, with quarantine and what has yet to be returned to the system
 	QuarantinedBytes uint64 // freed here, not yet acknowledged by the peer
 	QPs              int
 	MRs              int

@@ -1,0 +1,67 @@
+package jobs
+
+import "sync"
+
+// Group is the queues of a device, which end with it. The zero value is ready to use.
+type Group struct {
+	ended sync.WaitGroup
+
+	mu     sync.Mutex // guards everything below, and the queues; no job runs with it
+	closed bool
+}
+
+// Queue does jobs in order, on a goroutine that lives while there are some: one that is
+// held up holds up no other queue. Its user bounds the jobs.
+type Queue struct {
+	group   *Group
+	jobs    []func()
+	running bool
+}
+
+// Queue returns an empty queue of the group.
+func (g *Group) Queue() *Queue { return &Queue{group: g} }
+
+// Put has job done behind those before it, and does not block. It is false, and the job
+// the caller's, once the group is closed.
+func (q *Queue) Put(job func()) bool {
+	g := q.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	if q.jobs = append(q.jobs, job); !q.running {
+		q.running = true
+		g.ended.Go(q.run)
+	}
+	return true
+}
+
+func (q *Queue) run() {
+	for {
+		jobs := q.take()
+		if len(jobs) == 0 {
+			return
+		}
+		for _, job := range jobs {
+			job()
+		}
+	}
+}
+
+// take returns what is to be done; with nothing, the goroutine ends.
+func (q *Queue) take() []func() {
+	q.group.mu.Lock()
+	defer q.group.mu.Unlock()
+	jobs := q.jobs
+	q.jobs, q.running = nil, len(jobs) > 0
+	return jobs
+}
+
+// Close returns when all that was put is done.
+func (g *Group) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.ended.Wait()
+}

@@ -3,7 +3,6 @@ package shm
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -20,8 +19,6 @@ type attempt struct {
 	peer *Peer
 	err  error
 }
-
-func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
 
 // Attach returns the peer that made the offer of name and key, calling it if
 // that has not been done: many flows share a peer, concurrent calls wait for

@@ -85,11 +85,11 @@ func (l *Listener) open() error {
 }
 
 // Sweep removes the sockets that devices which were killed have left in a
-// rendezvous directory, as every device that listens does. Without the directory
-// there is nothing to do.
+// rendezvous directory, as every device that listens does. Without the directory,
+// or where no device listens (ErrFileSystem), there is nothing to do.
 func Sweep(path string) error {
 	dir, err := openAny(path)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrFileSystem) {
 		return nil
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (d directory) sweep() {
 		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: d.path(e.Name()), Net: "unixpacket"})
 		if err == nil {
 			_ = c.Close()
-		} else if isRefused(err) {
+		} else if errors.Is(err, unix.ECONNREFUSED) {
 			_ = os.Remove(d.path(e.Name()))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,13 +38,35 @@ type directory struct {
 	fd int
 }
 
+// ErrFileSystem is a rendezvous directory that other kernels may have, too: a socket that
+// lives under one of them refuses calls here, and would be swept as that of a killed device.
+var ErrFileSystem = errors.New("directory on a file system that hosts or virtual machines share")
+
 // openAny opens a directory of any user.
 func openAny(path string) (directory, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return directory{-1}, fmt.Errorf("open rendezvous directory: %w", err)
 	}
+	var fs unix.Statfs_t
+	if err = unix.Fstatfs(fd, &fs); err == nil && sharedByKernels(int64(fs.Type)) {
+		err = ErrFileSystem
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return directory{-1}, fmt.Errorf("rendezvous directory %s: %w", path, err)
+	}
 	return directory{fd}, nil
+}
+
+// sharedByKernels tells whether directories on file systems of that type may be of several
+// kernels: those of networks, clusters, and virtual machines. virtiofs is FUSE.
+func sharedByKernels(kind int64) bool {
+	const gfs2, lustre = 0x01161970, 0x0bd00bd0
+	return slices.Contains([]int64{
+		unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC,
+		unix.SMB2_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.OCFS2_SUPER_MAGIC, gfs2, lustre,
+	}, kind)
 }
 
 func openDirectory(path string) (directory, error) {

@@ -55,7 +55,7 @@ func broken(t testing.TB) (*fakeHost, Subject) {
 	h.devices[1].Off = []string{"tso", "gro"}
 	h.put("proc/net/udp6", "head\n 1: 00000000000000000000000000000000:12B7 0:0 07\n 2: 0:12B6 0:0 07\n")
 	h.hooks[0].Programs, h.hooks[1].Programs = make([]string, 64), make([]string, 60)
-	h.put("proc/self/limits", "Max open files            64                   400                  files\nMax locked memory         65536                65536                bytes\n")
+	h.put("proc/self/limits", "Max open files            64                   320                  files\nMax locked memory         65536                65536                bytes\n")
 	h.put("proc/meminfo", "MemAvailable:   131072 kB\n")
 	h.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n")
 	h.rdma = sysfs.Host{Memlock: 64 << 10, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "DOWN", Unusable: "the port is DOWN"}}}}}
@@ -176,6 +176,7 @@ func TestEachCheck(t *testing.T) {
 		}, "hooks", OK, "the daemon's programs are attached"},
 		"hooks full, daemon": {func(h *fakeHost, s *Subject) { h.hooks[0].Programs, s.Daemon = make([]string, 64), runs() }, "hooks", Warning, "64 of 64 places"},
 		"descriptors":        {func(h *fakeHost, _ *Subject) { h.put("proc/self/limits", "Max open files  1024  4096  files\n") }, "descriptors", Warning, "3776 connections can be carried instead of 20000"},
+		"descriptors, few":   {func(h *fakeHost, _ *Subject) { h.put("proc/self/limits", "Max open files  256  400  files\n") }, "descriptors", Warning, "80 connections can be carried instead of 20000"},
 		"descriptors enough": {func(h *fakeHost, _ *Subject) { h.put("proc/self/limits", "Max open files  1024  unlimited  files\n") }, "descriptors", OK, "any number of open files"},
 		"no limits":          {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/self/limits") }, "memlock", Warning, "could not be read"},
 		"memlock without adapters": {func(h *fakeHost, _ *Subject) {

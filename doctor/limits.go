@@ -5,6 +5,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // limitOf is the hard limit of the process that counts; -1: none.
@@ -25,13 +27,6 @@ func (e *exam) limitOf(name string) (int64, bool) {
 	return 0, false
 }
 
-// Descriptors that a gateway needs besides one for each connection: those of programs,
-// maps, devices and peers, and below which it does not start.
-const (
-	otherDescriptors = 320
-	leastDescriptors = 512
-)
-
 // descriptors checks the limit on open files.
 func descriptors(e *exam) []Line {
 	remedy := "LimitNOFILE=1048576 in the unit; ulimit -Hn in a shell"
@@ -39,15 +34,15 @@ func descriptors(e *exam) []Line {
 		remedy = "nothing for the packaged unit, which has LimitNOFILE=1048576; else raise it by ulimit -Hn"
 	}
 	most, found := e.limitOf("Max open files")
-	want := int64(e.Config.Limits.MaxFlows) + otherDescriptors
+	want := int64(e.Config.Limits.MaxFlows) + process.OwnDescriptors
 	switch {
 	case !found:
 		return []Line{warning(remedy, "the limit on open files could not be read")}
-	case most >= 0 && most < leastDescriptors:
+	case most >= 0 && most <= process.OwnDescriptors:
 		return []Line{failure(remedy, "%s may have %d open files: too few for the gateway itself", e.subjectName(), most)}
 	case most >= 0 && most < want:
 		return []Line{warning(remedy+"; or lower limits.max_flows", "%s may have %d open files: %d connections can be carried instead of %d (limits.max_flows)",
-			e.subjectName(), most, most-otherDescriptors, e.Config.Limits.MaxFlows)}
+			e.subjectName(), most, most-process.OwnDescriptors, e.Config.Limits.MaxFlows)}
 	}
 	return []Line{ok("%s may have %s open files, %d are enough", e.subjectName(), limitText(most), want)}
 }

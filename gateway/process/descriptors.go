@@ -14,6 +14,11 @@ import (
 // operators, peers and devices need when the legs have taken all the rest.
 const LegFloor = 256
 
+// OwnDescriptors is how many descriptors a gateway needs besides one for each connection:
+// those below LegFloor, and what is left to everything else above it. With no more it does
+// not start.
+const OwnDescriptors = LegFloor + 64
+
 // LegBatch is how many sockets of a family are made at once, ahead of need, for legs.
 const LegBatch = 32
 

@@ -87,7 +87,7 @@ var allowed = map[string][]string{
 	"verbs/hw/hwtest":             {"verbs", "verbs/hw/ibv", "verbs/soft"},
 	"rmb":                         {"verbs"},
 	"rsocket":                     {"rmb", "rsocket/internal/sendring", "verbs"},
-	"doctor":                      {"ebpf", "ebpf/inspect", "gateway/admin", "gateway/config", "verbs/hw/sysfs"},
+	"doctor":                      {"ebpf", "ebpf/inspect", "gateway/admin", "gateway/config", "gateway/process", "verbs/hw/sysfs"},
 	"doctor/bugreport":            {"ebpf/inspect", "gateway/admin", "gateway/config"},
 	"netstack/link":               {},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},

@@ -7,15 +7,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// descriptorSpare is how many descriptors above the floor of legs are left to
-// everything else.
-const descriptorSpare = 64
-
 // RequireDescriptors refuses a limit under which nothing could be carried; without it the
 // kernel's error is about whatever comes first.
 func RequireDescriptors() error {
-	if n, least := process.DescriptorLimit(), process.LegFloor+descriptorSpare; n <= least {
-		return fmt.Errorf("%w: %d descriptors; %d and one for each connection are needed (ulimit -n, LimitNOFILE of systemd)", errDescriptors, n, least)
+	if n := process.DescriptorLimit(); n <= process.OwnDescriptors {
+		return fmt.Errorf("%w: %d descriptors; %d and one for each connection are needed (ulimit -n, LimitNOFILE of systemd)", errDescriptors, n, process.OwnDescriptors)
 	}
 	return nil
 }
@@ -27,5 +23,5 @@ var errDescriptors = errors.New("limit of open files too small")
 // descriptor for its app leg, and one that turns out to be missing when the application
 // has been connected is an error of that connection.
 func flowsWithin(limit int) int {
-	return max(0, min(limit, process.DescriptorLimit()-process.LegFloor-descriptorSpare))
+	return max(0, min(limit, process.DescriptorLimit()-process.OwnDescriptors))
 }

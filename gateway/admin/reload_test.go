@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"regexp"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,4 +116,15 @@ func TestAdminReplace(t *testing.T) {
 	_, err = NewClient(a.cfg.Admin+".old").Reload(t.Context(), false)
 	require.ErrorIs(t, err, errRefused, "one that drains stays as it is")
 	a.beside = true
+}
+
+// The service manager ends no reload that is about to have an answer.
+func TestServiceWaitsForReload(t *testing.T) {
+	unit, err := os.ReadFile("../../packaging/systemd/smcgw.service")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^TimeoutStartSec=(\d+)$`).FindSubmatch(unit)
+	require.NotNil(t, found, "the default is 90 s")
+	seconds, err := strconv.Atoi(string(found[1]))
+	require.NoError(t, err)
+	require.Greater(t, time.Duration(seconds)*time.Second, successorLimit+clientTimeout)
 }

@@ -105,6 +105,8 @@ func TestAnswers(t *testing.T) {
 			{"mirrored", func(n uint16) []byte { return smgw(roleOffer, n) }, 0, StateNone, true, ReasonOptionMirrored},
 			{"other nonce", func(n uint16) []byte { return smgw(roleAccept, n+1) }, 0, StateNone, true, ReasonPeerNoOption},
 			{"other version", func(n uint16) []byte { return smgw(0x22, n) }, 0, StateNone, true, ReasonPeerNoOption},
+			{"two versions", func(n uint16) []byte { return append(smgw(0x22, n+1), smgw(roleAccept, n)...) }, 0, StateNegotiating, false, 0},
+			{"other role in front", func(n uint16) []byte { return append(smgw(0x14, n), smgw(roleOffer, n)...) }, 0, StateNone, true, ReasonOptionMirrored},
 			// The kernel answers by a reset and its SYN again, which is bare.
 			{"wrong ack", func(n uint16) []byte { return smgw(roleAccept, n) }, 7, StateReleased, false, 0},
 		} {

@@ -93,6 +93,7 @@ func TestAnswer(t *testing.T) {
 			"no sack":  {pad([]byte{2, 4, 0x05, 0xb4}, stamped(77, 0), []byte{1, 3, 3, 7}, smgw(roleOffer, 0x1234)), 0x75},
 			"no scale": {pad([]byte{2, 4, 0x05, 0xb4}, []byte{4, 2}, stamped(77, 0), smgw(roleOffer, 0x1234)), 0xfd},
 			"bare":     {pad(smgw(roleOffer, 0x1234), stamped(77, 0)), 0xf0},
+			"versions": {pad(smgw(0x21, 0x4321), smgw(roleOffer, 0x1234), stamped(77, 0)), 0xf0},
 			"long":     {pad(smgw(roleOffer, 0x1234), []byte{2, 4, 0x23, 0}, []byte{4, 2}, stamped(77, 0), []byte{1, 3, 3, 14}, []byte{1, 1, 1, 1, 1, 1, 1, 1}), 0xef},
 		} {
 			syn := s.syn(v6, 1000)

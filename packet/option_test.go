@@ -23,7 +23,7 @@ func TestOptionGolden(t *testing.T) {
 
 func TestOptionAnywhere(t *testing.T) {
 	offer := golden.Vector(t, "option-offer")
-	for _, before := range [][]byte{{1}, {1, 1}, {2, 4, 5, 0xb4, 1}, {254, 4, 0xf9, 0x89}, {254, 6, 0xe2, 0xd4, 0xc3, 0xd9}} {
+	for _, before := range [][]byte{{1}, {1, 1}, {2, 4, 5, 0xb4, 1}, {254, 4, 0xf9, 0x89}, {254, 6, 0xe2, 0xd4, 0xc3, 0xd9}, golden.Unhex(t, `fe 0a 53 4d 47 57 21 00 00 01`)} {
 		area := append(append([]byte{}, before...), offer...)
 		o, offset, err := ParseOption(append(area, 1, 0))
 		require.NoError(t, err)

@@ -261,7 +261,8 @@ static long walk_step(u32 step, void *ctx)
 		return 0;
 	if (len >= 4 && b[2] == 0xf9 && b[3] == 0x89)
 		w->o.obstacle = 1; /* TFO before it had a kind, RFC 7413 section 4.1.1 */
-	if (len == OPTION_LEN && !w->o.role && b[2] == 'S' && b[3] == 'M' && b[4] == 'G' && b[5] == 'W') {
+	if (len == OPTION_LEN && !w->o.role && b[2] == 'S' && b[3] == 'M' && b[4] == 'G' && b[5] == 'W' &&
+	    b[6] >= OPTION_OFFER && b[6] <= OPTION_CONFIRM) { /* of a later version there may be another */
 		w->o.role = b[6];
 		w->o.nonce = (u16)b[8] << 8 | b[9];
 		w->o.at = i;

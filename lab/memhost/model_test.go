@@ -208,6 +208,8 @@ func TestServerTable(t *testing.T) {
 	defer l.Close()
 	require.Equal(t, toWire, m.in(t, 50, 0, syn, offer, 0))
 	require.Equal(t, toWire, m.in(t, 50, 0, syn, offer, 0), "a duplicate")
+	later := packet.AppendOption(nil, packet.Option{Version: packet.OptionVersion + 1, Role: packet.RoleOffer, Nonce: 8})
+	require.Equal(t, toWire, m.in(t, 50, 0, syn, append(later, offer...), 0), "two versions")
 	require.Equal(t, ebpf.StateNone, m.state(t))
 	require.Equal(t, pass, m.in(t, 50, 0, syn, timestamps, 0), "the client fell back")
 	require.Equal(t, pass, m.in(t, 51, 1, ack, timestamps, 0), "not what it was told")

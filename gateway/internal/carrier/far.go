@@ -72,8 +72,8 @@ func commonMTU(own verbs.MTU, peers uint16) verbs.MTU {
 }
 
 // answered implements path. A peer that declines an offer beside which nothing was offered, as what had been proved,
-// has lost its device since: the next connection offers everything.
-func (*far) answered(l *Link, a *negotiate.Accept) (outdated bool) {
+// has lost its device since, or that is full: the next connection offers everything.
+func (*far) answered(l *Link, a *negotiate.Accept, _ negotiate.Reason) (outdated bool) {
 	if outdated = a == nil && l.trusted; outdated {
 		farPeerOf(l).warm.Store(time.Time{})
 	}

@@ -69,9 +69,9 @@ type path interface {
 	proved(l *Link)
 	unproved(l *Link)
 	// answered is told what the ACCEPT of a peer offers; nil: the peer has declined
-	// because no carrier can be had. It reports whether that was about an offer that
-	// another gateway has taken, and says nothing about the next.
-	answered(l *Link, a *negotiate.Accept) (outdated bool)
+	// because no carrier can be had, for why. It reports whether that was about an offer
+	// that another gateway has taken or that was made alone, and says nothing about the next.
+	answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool)
 }
 
 // failing is what becomes of the links of one device.
@@ -242,10 +242,11 @@ func (l *Link) connData() (d negotiate.ConnData) {
 	return d
 }
 
-// Answered tells a client's link what the ACCEPT of the peer offers; nil: the peer has
-// declined because no carrier can be had. It reports whether that was about an offer
-// that another gateway has taken, and says nothing about the next.
-func (l *Link) Answered(a *negotiate.Accept) (outdated bool) { return l.medium.answered(l, a) }
+// Answered tells a client's link what the ACCEPT of the peer offers; nil: it has declined because no carrier
+// can be had, for why. It reports whether that says nothing about the next offer, which is another one.
+func (l *Link) Answered(a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
+	return l.medium.answered(l, a, why)
+}
 
 // Begin says that bytes may flow.
 func (l *Link) Begin() {

@@ -67,7 +67,7 @@ func TestDeclineBehindAProof(t *testing.T) {
 				return l
 			}
 			answered := func(l *Link, a *negotiate.Accept) (outdated bool) {
-				s.on(func() { outdated = l.Answered(a) })
+				s.on(func() { outdated = l.Answered(a, negotiate.ReasonFlowLimit) })
 				return outdated
 			}
 			one, other := offered(true), offered(true)
@@ -82,6 +82,26 @@ func TestDeclineBehindAProof(t *testing.T) {
 			c.close(sides)
 		})
 	}
+}
+
+// TestDeclineOfSharedMemory: a peer that has no room is the one that has taken the offer, and one that cannot use
+// the offer is another.
+func TestDeclineOfSharedMemory(t *testing.T) {
+	sides := newSides(t, 100)
+	s := sides[0]
+	c := meet(t, sides, fabrics["shm"])
+	c.proveBehind(t, sides, 0)
+	for _, d := range []struct {
+		why   negotiate.Reason
+		other bool
+	}{{negotiate.ReasonNoMemory, false}, {negotiate.ReasonFlowLimit, false}, {negotiate.ReasonDeviceFailed, true}} {
+		s.on(func() { require.Equal(t, d.other, c.link[0].Answered(nil, d.why), d.why) })
+		l, _, err := s.shm.Offer(s.request(&fakeUser{}, sides[1].addr))
+		require.NoError(t, err)
+		require.Equal(t, d.other, !l.Warm(), d.why)
+		s.on(l.Close)
+	}
+	c.close(sides)
 }
 
 // TestLinkCarries: a link is proved, carries bytes and leaves nothing behind; the next one

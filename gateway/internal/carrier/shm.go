@@ -147,9 +147,10 @@ func (*Shm) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 // answered implements path. The offer to an address is of the gateway that has
 // attached: another one that is there now refuses it, and is made an offer of its
 // own. A server that carries otherwise and did not attach is not offered memory for
-// a while.
-func (sf *Shm) answered(l *Link, a *negotiate.Accept) (outdated bool) {
-	if a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
+// a while. One without room has no more for another offer.
+func (sf *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
+	if a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil ||
+		a == nil && why != negotiate.ReasonDeviceFailed && why != negotiate.ReasonNoCommonCarrier {
 		return false
 	}
 	p := l.peer.(*ShmPeer)

@@ -151,7 +151,7 @@ func (c *client) action(a negotiate.Action) {
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
 		c.f.env.Datagrams.News(ebpf.Tuple(c.f.Tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
-		c.f.answered(a.Accept)
+		c.f.answered(a.Accept, negotiate.ReasonNone)
 		c.handOver()
 	case negotiate.Prove:
 		c.prove(a)
@@ -171,12 +171,9 @@ func (c *client) action(a negotiate.Action) {
 	}
 }
 
-// declined tells the carriers that the server could use none of them.
+// declined tells the carriers that the server could use none of them, and why.
 func (c *client) declined(v negotiate.Verdict) {
-	if !v.Remote || v.Reason != negotiate.ReasonDeviceFailed && v.Reason != negotiate.ReasonNoCommonCarrier {
-		return
-	}
-	if c.f.answered(nil) {
+	if v.Remote && v.Reason.OfCarriers() && c.f.answered(nil, v.Reason) {
 		c.f.outdated = true
 	}
 }

@@ -144,11 +144,11 @@ func (f *Flow) carryOf(offered negotiate.CarrierKind) *carry {
 }
 
 // answered tells the carriers of a client's flow what the ACCEPT of its peer offers; nil:
-// the peer has declined because no carrier can be had. It reports whether one of the
-// offers was outdated.
-func (f *Flow) answered(a *negotiate.Accept) (outdated bool) {
+// the peer has declined because no carrier can be had, for why. It reports whether one of
+// the offers was outdated.
+func (f *Flow) answered(a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
 	for _, c := range f.carries {
-		outdated = c.Answered(a) || outdated
+		outdated = c.Answered(a, why) || outdated
 	}
 	return outdated
 }

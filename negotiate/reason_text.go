@@ -126,7 +126,7 @@ var reasonTexts = [...]reasonText{
 		"soft: let its UDP port (smcgw devices) pass between the gateways, with full-size packets; shm: share shm_dir.",
 	},
 	ReasonDeviceFailed: {
-		"device_failed", "A device, queue pair or port of the gateway failed on this host.",
+		"device_failed", "A device, queue pair or port of the gateway failed on this host, or does not answer.",
 		"`smcgw status` has a note that names it, `smcgw devices` and the log have the error.",
 	},
 	ReasonRPFilter: {

@@ -122,7 +122,11 @@ func (a *fakeAdapter) slowly(what string) {
 	if slices.Contains(a.tids, unix.Gettid()) {
 		a.host.onShard = append(a.host.onShard, what+"\n"+string(debug.Stack()))
 	}
+	held := a.held[what]
 	a.host.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 	time.Sleep(adapterTime)
 }
 
@@ -137,10 +141,11 @@ type fakeAdapter struct {
 	tids   []int // of the threads of the shards
 	calls  int
 	cqs    map[verbs.CQ]*cqUse
-	noMem  error  // of AllocMR and RegMR
-	stuck  error  // of the close of queue pairs
-	reads  int    // MaxRDAtomic
-	hangs  func() // called by what connects a queue pair
+	noMem  error                    // of AllocMR and RegMR
+	stuck  error                    // of the close of queue pairs
+	reads  int                      // MaxRDAtomic
+	hangs  func()                   // called by what connects a queue pair
+	held   map[string]chan struct{} // calls that return when it is closed
 	closed bool
 }
 

@@ -300,7 +300,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	if to.Mixed {
 		attr.Timeout = softTimeout
 	}
-	return hl.a.explain(hl.a.inTurn(func() error {
+	return hl.a.explain(hl.a.calls.Do(func() error {
 		if err := l.greet(to.Conn); err != nil {
 			return err
 		}

@@ -30,8 +30,8 @@ type adapter struct {
 	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
 	refusal atomic.Pointer[string]         // why memory is refused, nil: it is not
 
-	moved  chan struct{} // has something in it: the network around the port may have changed
-	makers chan struct{} // has a place for each call that makes or connects a pair
+	moved chan struct{} // has something in it: the network around the port may have changed
+	calls *loop.Calls   // that make or connect a pair, or meet a peer
 
 	copying atomic.Int64 // tails that shards are to copy
 
@@ -83,7 +83,7 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	}
 	a := &adapter{
 		env: h.env, kind: h.kind, name: name, dev: dev, lanes: loop.NewLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
-		moved: make(chan struct{}, 1), makers: make(chan struct{}, makersMost),
+		moved: make(chan struct{}, 1), calls: loop.NewCalls(makersMost, h.env.Config.Limits.HandshakeTimeout, h.env.Log.With("device", name)),
 		peers: map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
 	}
 	a.port.Store(&port)
@@ -103,13 +103,6 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	a.done.Go(func() { h.attend(a) })
 	a.done.Go(func() { h.lookAround(a) })
 	return a, nil
-}
-
-// inTurn does what takes the adapter long, when those before have been done.
-func (a *adapter) inTurn(do func() error) error {
-	a.makers <- struct{}{}
-	defer func() { <-a.makers }()
-	return do()
 }
 
 // suitable reports why a port that could be opened cannot carry: to open one wants RDMA
@@ -132,24 +125,26 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 	if p, err := a.enter(remote, nil); p != nil || err != nil {
 		return p, err
 	}
-	a.domains.Lock() // those that come together are of one peer, mostly
-	defer a.domains.Unlock()
-	if p, err := a.enter(remote, nil); p != nil || err != nil {
+	return loop.Make(a.calls, func() (*hwPeer, error) {
+		a.domains.Lock() // those that come together are of one peer, mostly
+		defer a.domains.Unlock()
+		if p, err := a.enter(remote, nil); p != nil || err != nil {
+			return p, err
+		}
+		pd, err := a.dev.AllocPD()
+		if err != nil {
+			return nil, a.explain(fmt.Errorf("protection domain: %w", err))
+		}
+		fresh := &hwPeer{
+			farPeer: farPeer{remote: remote, peerKeepalive: newPeerKeepalive()},
+			a:       a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
+		}
+		p, err := a.enter(remote, fresh)
+		if err != nil {
+			a.closePeer(fresh)
+		}
 		return p, err
-	}
-	pd, err := a.dev.AllocPD()
-	if err != nil {
-		return nil, a.explain(fmt.Errorf("protection domain: %w", err))
-	}
-	fresh := &hwPeer{
-		farPeer: farPeer{remote: remote, peerKeepalive: newPeerKeepalive()},
-		a:       a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
-	}
-	p, err := a.enter(remote, fresh)
-	if err != nil {
-		a.closePeer(fresh)
-	}
-	return p, err
+	}, func(p *hwPeer) { a.leavePair(); a.leavePeer(p) })
 }
 
 // enter is enterPeer where the peer is known; fresh is the peer if it is not, nil: there is
@@ -160,6 +155,8 @@ func (a *adapter) enter(remote netip.Addr, fresh *hwPeer) (*hwPeer, error) {
 	switch {
 	case a.leaving:
 		return nil, ErrYielded
+	case a.calls.Silent():
+		return nil, loop.ErrNoAnswer
 	case a.pairs >= a.env.Config.Limits.HWFlows:
 		a.stats.Refused++
 		return nil, ErrFull
@@ -306,7 +303,7 @@ func (a *adapter) forgetIdle(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for remote, p := range a.peers {
-		if p.users == 0 && now.Sub(p.idle) >= idlePeers && p.poolsEmpty() {
+		if p.users == 0 && now.Sub(p.idle) >= idlePeers && p.poolsEmpty() && !a.calls.Silent() { // what hangs may be the peer's
 			delete(a.peers, remote)
 			a.reaper.Put(func() { a.closePeer(p) })
 		}
@@ -335,6 +332,7 @@ func (a *adapter) close(running bool) error {
 	a.leaving = true
 	a.mu.Unlock()
 	a.stop()
+	a.calls.Close()
 	a.done.Wait()
 	a.drainPools(time.Time{}, true)
 	a.mu.Lock()

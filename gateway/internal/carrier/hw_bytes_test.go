@@ -55,6 +55,7 @@ func newLibrarySides(t *testing.T) (sides [2]*side) {
 		adapter := fmt.Sprintf("fake%d", i)
 		addr := lib.Addr(adapter)
 		cfg := config.Config{Carriers: []config.DeviceKind{config.DeviceHW}}
+		cfg.Limits.HandshakeTimeout = patience // for calls of adapters
 		sides[i] = openSideOn(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, libraryHost{lib, adapter})
 	}
 	return sides

@@ -74,21 +74,20 @@ func (p *hwPeer) take(s *loop.Shard) (*hwPair, error) {
 // make makes a pair. It may block.
 func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
 	a := p.a
-	ln, err := a.lanes.Admit(s, linkNeed())
-	if err != nil {
-		return nil, a.explain(err)
-	}
-	var made *pair
-	err = a.inTurn(func() (err error) {
-		made, err = newPair(ln.Queue, nil, p.pd, p.arena, linkCap(), a.env.newRings(false))
-		return err
-	})
-	if err != nil {
-		ln.Leave(s, linkNeed())
-		return nil, a.explain(err)
-	}
-	a.count(func(st *hwStats) { st.PairsMade++ })
-	return &hwPair{made, ln}, nil
+	made, err := loop.Make(a.calls, func() (*hwPair, error) {
+		ln, err := a.lanes.Admit(s, linkNeed())
+		if err != nil {
+			return nil, err
+		}
+		made, err := newPair(ln.Queue, nil, p.pd, p.arena, linkCap(), a.env.newRings(false))
+		if err != nil {
+			ln.Leave(s, linkNeed())
+			return nil, err
+		}
+		a.count(func(st *hwStats) { st.PairsMade++ })
+		return &hwPair{made, ln}, nil
+	}, func(made *hwPair) { a.discard(s, []*hwPair{made}) })
+	return made, a.explain(err)
 }
 
 // refill has pairs made as long as there are fewer than should wait.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw"
 )
@@ -143,6 +144,9 @@ func (a *adapter) describe() admin.DeviceInfo {
 	addStats(&info, a.snapshot())
 	if text := a.refusal.Load(); text != nil {
 		info.State, info.Error = admin.DeviceFailed, *text
+	}
+	if a.calls.Silent() {
+		info.State, info.Error = admin.DeviceFailed, loop.ErrNoAnswer.Error()
 	}
 	return info
 }

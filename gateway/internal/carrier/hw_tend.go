@@ -341,5 +341,5 @@ func (a *adapter) busy() bool {
 			return true
 		}
 	}
-	return a.pairs+a.datagrams > 0 || a.copying.Load() > 0
+	return a.pairs+a.datagrams > 0 || a.copying.Load() > 0 || a.calls.Busy()
 }

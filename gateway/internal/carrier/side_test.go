@@ -51,7 +51,7 @@ func newSide(t testing.TB, dir string, addr netip.Addr, port, hwPort uint16, sha
 	t.Helper()
 	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceHW, config.DeviceSoft}}
 	cfg.HW = config.HW{TrafficClass: 104, ServiceLevel: 3}
-	cfg.Limits.HWFlows = 40
+	cfg.Limits.HWFlows, cfg.Limits.HandshakeTimeout = 40, patience // for calls of adapters
 	cfg.Soft.UDPPort, cfg.Limits.PeerShare = port, share
 	return openSide(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, hwPort)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -38,6 +39,7 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 		{carrier.ErrNoDevice, negotiate.ReasonDeviceFailed, false},
 		{carrier.ErrNoAdapter, negotiate.ReasonAddress, false},
 		{carrier.ErrFull, negotiate.ReasonFlowLimit, false},
+		{loop.ErrNoAnswer, negotiate.ReasonDeviceFailed, false},
 		{unix.EMFILE, negotiate.ReasonFlowLimit, false},
 		{carrier.ErrNotHere, negotiate.ReasonNoCommonCarrier, true},
 		{carrier.ErrNoPath, negotiate.ReasonCarrierUnreachable, false},

@@ -34,8 +34,8 @@ var reasonTexts = [...]reasonText{
 		"Switch the feature off for this application, or accept native TCP here.",
 	},
 	ReasonAddress: {
-		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have, the device carries no offers, or `carriers` has only hw and no RDMA adapter has the address.",
-		"Name the device in `devices` if connections by it are to be carried, and soft in `carriers` beside hw; others of this reason are always native.",
+		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have, the device carries no offers, or `carriers` has only hw or ib and no RDMA adapter in use has the address.",
+		"Name the device in `devices` if connections by it are to be carried, and soft in `carriers` beside hw or ib; others of this reason are always native.",
 	},
 	ReasonCanary: {
 		"canary", "The connection is outside the configured share of connections.",
@@ -87,7 +87,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonNoCommonCarrier: {
 		"no_common_carrier", "The gateways have no carrier in common.",
-		"Compare `carriers` in both configurations; shm needs the same kernel and a shared shm_dir.",
+		"Compare `carriers` in both configurations; shm needs the same kernel and a shared shm_dir, hw and ib an RDMA adapter in use at both ends of the connection (`smcgw devices`).",
 	},
 	ReasonHandshakeTimeout: {
 		"handshake_timeout", "The negotiation did not finish in time.",
@@ -107,7 +107,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonFlowLimit: {
 		"flow_limit", "A gateway carries as many connections as it may.",
-		"Raise limits.max_flows.",
+		"Raise limits.max_flows; limits.hw_flows where RDMA adapters have no other carrier beside them.",
 	},
 	ReasonRateLimit: {
 		"rate_limit", "New connections come faster than a gateway may take them.",

@@ -148,11 +148,11 @@ func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return l, offer, nil
 }
 
-// OffersAtOnce implements Prompt: without adapters there is nothing to offer.
+// OffersAtOnce implements Prompt: without adapters there is nothing to offer, nor to ask about those that are not open.
 func (h *Hardware) OffersAtOnce(*Request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.adapters) == 0
+	return len(h.adapters) == 0 && (len(h.left) == 0 || h.layer != verbs.LinkLayerInfiniBand)
 }
 
 // Answer implements Fabric.

@@ -45,6 +45,7 @@ type subnetHost struct {
 	device int        // by which the host sends
 	path   rdmacm.Path
 	err    error
+	shut   error         // of Open
 	silent chan struct{} // not nil: there is no answer until it is closed
 	asked  int
 }
@@ -54,6 +55,16 @@ func (h *subnetHost) List(layer verbs.LinkLayer) ([]string, error) {
 		return nil, nil
 	}
 	return h.libraryHost.List(layer)
+}
+
+func (h *subnetHost) Open(name string, vectors int) (AdapterPort, error) {
+	h.mu.Lock()
+	shut := h.shut
+	h.mu.Unlock()
+	if shut != nil {
+		return nil, shut
+	}
+	return h.libraryHost.Open(name, vectors)
 }
 
 func (h *subnetHost) route(netip.Addr, netip.Addr) (int, error) {
@@ -384,9 +395,22 @@ func TestIBWithdrawn(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, n, 1)
 	require.Equal(t, 1, s.sides[0].gone())
-	require.ErrorIs(t, s.sides[0].offer(s.sides[1].addr), ErrNoAdapter)
+	require.ErrorIs(t, s.sides[0].offer(s.sides[1].addr), ErrNoDevice, "the host has one")
+	s.hosts[0].change(func(h *subnetHost) { h.device = ipoib + 1 })
+	eventually(t, func() bool { return errors.Is(s.sides[0].offer(s.sides[1].addr), ErrNoAdapter) }, "a connection over Ethernet")
 	s.sides[0].returns[0]()
 	s.sides[1].on(c.link[1].Close)
+}
+
+// TestIBThatCannotBeOpened: a connection over IPoIB has an adapter at its address, which is not in use.
+func TestIBThatCannotBeOpened(t *testing.T) {
+	s := newIBSides(t, patience)
+	s.hosts[0].change(func(h *subnetHost) { h.shut = verbs.ErrNoMemory })
+	side := openSideOn(t, config.Config{Carriers: []config.DeviceKind{config.DeviceIB}}, always(s.sides[0].addr), nil, s.hosts[0])
+	require.False(t, side.hw.OffersAtOnce(&Request{}), "the kernel is asked")
+	require.ErrorIs(t, side.offer(s.sides[1].addr), ErrNoDevice)
+	s.hosts[0].change(func(h *subnetHost) { h.device = ipoib + 1 })
+	require.ErrorIs(t, side.offer(addrB), ErrNoAdapter, "over Ethernet")
 }
 
 // TestIBOnThisHost: a host without IPoIB has no such carrier, and its name is known.

@@ -63,7 +63,7 @@ func (h *Hardware) routeOf(from, to netip.Addr) int {
 // address has an entry per type and network device.
 func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gid verbs.GIDEntry, err error) {
 	ifindex, open := 0, h.open()
-	if len(open) > 0 {
+	if !h.OffersAtOnce(nil) {
 		ifindex = h.routeOf(local, remote)
 	}
 	own := h.net.gidOf(local, ifindex)
@@ -84,7 +84,8 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
-		if verbs.GIDIndex(d.port.GIDs, own, ifindex) >= 0 {
+		never := d.port.GIDs == nil && h.layer == verbs.LinkLayerInfiniBand && own != verbs.GID{} // open
+		if never || verbs.GIDIndex(d.port.GIDs, own, ifindex) >= 0 {
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
 	}

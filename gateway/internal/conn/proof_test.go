@@ -54,42 +54,47 @@ func TestRendezvousOutlivesItsFlow(t *testing.T) {
 	require.NoError(t, ended)
 }
 
-// A server whose gateway has not met the client's in time does not put that down to its
-// application, which was not asked.
-func TestSlowRendezvousIsNotTheApplications(t *testing.T) {
-	p := newPair(t)
-	a, b := newFakeWires(1<<20, 1<<20)
-	c := p.begin(t, a, b)
-	c.meet(t, negotiate.CarrierSHM)
-	client := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: 10 * time.Millisecond}, negotiate.Proposal{Carriers: []negotiate.CarrierOffer{c.offer}})
-	proposal := client.Start(time.Now(), 0)[0].(negotiate.Send)
-	f := c.flow[1]
-	shy := &shyFabric{Fabric: p.g[1].fabricOf(negotiate.CarrierSHM), met: make(chan context.Context, 1), come: make(chan struct{})}
-	real := p.g[1].Fabrics
-	p.g[1].Fabrics = []carrier.Fabric{shy}
-	t.Cleanup(func() { p.g[1].Fabrics = real })
-	f.env.Datagrams = noDatagrams{}
-	hs := negotiate.NewServer(negotiate.ServerConfig{}, 0)
-	f.env.Work.Add(1)
-	f.call(func() {
-		s := f.newServer(hs)
-		f.setNegotiator(&s.negotiator)
-		s.begin(append(hs.Start(time.Now(), 0, negotiate.ConfirmedYes), hs.Receive(time.Now(), proposal.Bytes)...))
-	})
-	<-shy.met
-	var v negotiate.Verdict
-	require.Eventually(t, func() (decided bool) {
-		f.call(func() { v, decided = hs.Verdict() })
-		return decided
-	}, patience, time.Millisecond)
-	require.Equal(t, negotiate.Verdict{Outcome: negotiate.OutcomeDeclined, Reason: negotiate.ReasonHandshakeTimeout}, v)
-	close(shy.come)
-	for _, f := range c.flow {
-		f.call(f.replaced)
+// A server that has not met the client's gateway in time, or whose device has not answered its
+// offer, does not put that down to its application, which was not asked.
+func TestSlowCarrierIsNotTheApplications(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newPair(t)
+			a, b := newFakeWires(1<<20, 1<<20)
+			c := p.begin(t, a, b)
+			c.meet(t, kind)
+			client := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: 10 * time.Millisecond}, negotiate.Proposal{Carriers: []negotiate.CarrierOffer{c.offer}})
+			proposal := client.Start(time.Now(), 0)[0].(negotiate.Send)
+			f := c.flow[1]
+			shy := &shyFabric{Fabric: p.g[1].fabricOf(kind), met: make(chan context.Context, 1), come: make(chan struct{})}
+			real := p.g[1].Fabrics
+			if p.g[1].Fabrics = []carrier.Fabric{shy}; kind != negotiate.CarrierSHM { // whose peers are met
+				p.g[1].Fabrics = []carrier.Fabric{&lateFabric{Fabric: shy.Fabric}}
+			}
+			t.Cleanup(func() { p.g[1].Fabrics = real })
+			f.env.Datagrams = noDatagrams{}
+			hs := negotiate.NewServer(negotiate.ServerConfig{}, 0)
+			f.env.Work.Add(1)
+			f.call(func() {
+				s := f.newServer(hs)
+				f.setNegotiator(&s.negotiator)
+				s.begin(append(hs.Start(time.Now(), 0, negotiate.ConfirmedYes), hs.Receive(time.Now(), proposal.Bytes)...))
+			})
+			var v negotiate.Verdict
+			require.Eventually(t, func() (decided bool) {
+				f.call(func() { v, decided = hs.Verdict() })
+				return decided
+			}, patience, time.Millisecond)
+			require.Equal(t, negotiate.Verdict{Outcome: negotiate.OutcomeDeclined, Reason: negotiate.ReasonHandshakeTimeout}, v)
+			close(shy.come)
+			for _, f := range c.flow {
+				f.call(f.replaced)
+			}
+			c.over(t)
+			c.closeApps()
+			p.empty(t)
+		})
 	}
-	c.over(t)
-	c.closeApps()
-	p.empty(t)
 }
 
 // A path is taken for a narrow one when full packets were sent on it and none came back:

@@ -100,7 +100,7 @@ type server struct {
 	hs      *negotiate.Server
 	cancel  func() // of the dial under way; nil: none
 	raw     *rawRelay
-	meeting bool // the client's gateway is being met
+	asking  bool // the client's gateway is being met, or devices answer its offers
 	dropped bool // declined: no app leg is wanted any more
 }
 
@@ -165,7 +165,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 		s.answer(p, nil)
 		return
 	}
-	s.meeting = true
+	s.asking = true
 	s.f.env.Work.Go(func() {
 		defer s.f.contain()
 		failed := map[negotiate.CarrierKind]error{}
@@ -175,7 +175,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 			}
 		}
 		s.input(func(time.Time) []negotiate.Action {
-			s.meeting = false
+			s.asking = false
 			if !s.done && !s.dropped {
 				s.answer(p, failed)
 			}
@@ -187,7 +187,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 // due acts on a deadline that has come. Before the dial it is not the application that
 // takes so long.
 func (s *server) due(now time.Time) []negotiate.Action {
-	if s.meeting && !now.Before(s.hs.Deadline()) {
+	if s.asking && !now.Before(s.hs.Deadline()) {
 		if todo := s.hs.Refused(now, negotiate.ReasonHandshakeTimeout); todo != nil {
 			return todo
 		}
@@ -199,7 +199,9 @@ func (s *server) due(now time.Time) []negotiate.Action {
 // it, dials. Carriers that failed already are left out.
 func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
 	at := true // s.answer has not returned
+	s.asking = true
 	s.f.answerOffers(p, failed, s.early, func(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
+		s.asking = false
 		if at {
 			s.reach(offers, reason)
 			return

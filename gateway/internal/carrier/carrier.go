@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -22,7 +23,7 @@ import (
 
 var (
 	// ErrNotHere means that this carrier cannot reach the peer: no failure.
-	ErrNotHere = errors.New("peer is under another kernel")
+	ErrNotHere = shmpeers.ErrElsewhere
 	// ErrNoAdapter is an ErrNotHere that is no word about the peer: no adapter of this host
 	// has the connection's own address.
 	ErrNoAdapter = fmt.Errorf("no adapter on this address: %w", ErrNotHere)

@@ -5,50 +5,45 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/tally"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
-const (
-	// warmFor is how long a proof holds: a path can stop to carry UDP at any time.
-	warmFor = 10 * time.Second
-	// idlePeers is how long the domain and memory of a peer without flows are
-	// kept.
-	idlePeers = time.Minute
-)
+// idlePeers is how long the domain and memory of a peer without flows are
+// kept.
+const idlePeers = time.Minute
 
 // far is what the carriers over a network have in common: a peer is the address that the
 // connection has proved, its path is proved by full packets, and a keepalive of the
 // wire legs tells of its death.
 type far struct {
-	stop chan struct{}
-	kick chan struct{} // a peer is to be asked before the next turn of watch
-	done sync.WaitGroup
-	past tally.Devices // those that were closed
+	stop    chan struct{}
+	watcher farpeer.Watcher
+	done    sync.WaitGroup
+	past    tally.Devices // those that were closed
 }
 
-func newFar() far { return far{stop: make(chan struct{}), kick: make(chan struct{}, 1)} }
+func newFar() far { return far{stop: make(chan struct{}), watcher: farpeer.NewWatcher()} }
 
-// farPeer is what is known of a peer over a network.
-type farPeer struct {
-	remote  netip.Addr
-	warm    loop.Instant // until when a proof holds, zero when a queue pair has failed since
-	warmLen atomic.Int64 // the length of the packets of that proof
-	path    farPath
-	mixed   atomic.Bool // the devices of the last link were of both kinds
-	peerKeepalive
-}
+// farPeer is a peer over a network, as part of what a device knows of it.
+type farPeer struct{ *farpeer.Peer }
+
+func (p farPeer) far() *farpeer.Peer { return p.Peer }
 
 // farPeerOf returns the peer of a link.
-func farPeerOf(l *Link) *farPeer { return l.peer.(interface{ far() *farPeer }).far() }
+func farPeerOf(l *Link) *farpeer.Peer { return l.peer.(interface{ far() *farpeer.Peer }).far() }
 
-func (p *farPeer) far() *farPeer { return p }
+// leg is a link as its peer sees it.
+type leg struct{ *Link }
+
+func (l leg) Ending() bool                              { return l.of.User.Ending() }
+func (l leg) KeepAlive(every time.Duration, probes int) { l.of.User.KeepAlive(every, probes) }
+func (l leg) Ask()                                      { l.of.User.Ask() }
 
 // Met implements Fabric: a peer is an address.
 func (*far) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
@@ -75,29 +70,24 @@ func commonMTU(own verbs.MTU, peers uint16) verbs.MTU {
 // has lost its device since, or that is full: the next connection offers everything.
 func (*far) answered(l *Link, a *negotiate.Accept, _ negotiate.Reason) (outdated bool) {
 	if outdated = a == nil && l.trusted; outdated {
-		farPeerOf(l).warm.Store(time.Time{})
+		farPeerOf(l).Void()
 	}
 	return outdated
 }
 
 // warm implements path.
 func (*far) warm(l *Link) bool {
-	p := farPeerOf(l)
-	warm := time.Now().Before(p.warm.Load()) && int64(l.probeLen) <= p.warmLen.Load()
+	warm := farPeerOf(l).Warm(l.probeLen)
 	l.trusted = l.trusted || warm
 	return warm
 }
 
 // proved implements path.
-func (*far) proved(l *Link) {
-	p := farPeerOf(l)
-	p.warmLen.Store(int64(l.probeLen))
-	p.warm.Store(time.Now().Add(warmFor))
-}
+func (*far) proved(l *Link) { farPeerOf(l).Proved(l.probeLen) }
 
 // unproved implements path.
 func (*far) unproved(l *Link) {
-	farPeerOf(l).path.unproved(time.Now())
+	farPeerOf(l).Unproved()
 	l.partMixed(unprovedApart * l.env.Config.Fallback.NegativeCache)
 }
 
@@ -107,12 +97,12 @@ func (r *far) reason(l *Link, err error) negotiate.Reason {
 		return negotiate.ReasonProtocolError
 	}
 	p := farPeerOf(l)
-	p.warm.Store(time.Time{})
+	p.Void()
 	l.partMixed(brokenApart)
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
-		p.suspect()
-		r.askSoon()
+		p.Suspect()
+		r.watcher.AskSoon()
 		return negotiate.ReasonCarrierUnreachable // whether its gateway lives, the wire leg says
 	}
 	return negotiate.ReasonDeviceFailed
@@ -131,44 +121,16 @@ func (*far) survives(_ *Link, err error) bool {
 }
 
 // began implements failing.
-func (*far) began(l *Link) { farPeerOf(l).watch(l) }
+func (*far) began(l *Link) { farPeerOf(l).Watch(leg{l}) }
 
 // wireLost implements failing.
 func (r *far) wireLost(l *Link, silent bool) {
-	if farPeerOf(l).lost(l, silent) {
-		r.askSoon()
+	if farPeerOf(l).Lost(leg{l}, silent) {
+		r.watcher.AskSoon()
 	}
 }
 
-// askSoon has watch go on before its next turn. It never blocks.
-func (r *far) askSoon() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
-}
-
-// watch keeps an eye on all peers until the device is closed, and calls forget once a
-// turn.
-func (r *far) watch(peers func() []*farPeer, forget func(now time.Time)) {
-	tick := time.NewTicker(KeepaliveTurn)
-	defer tick.Stop()
-	for {
-		select {
-		case <-r.stop:
-			return
-		case now := <-tick.C:
-			forget(now)
-		case <-r.kick:
-			time.Sleep(keepalivePause)
-		}
-		for _, p := range peers() {
-			p.turn()
-		}
-	}
-}
-
-// halt ends watch.
+// halt ends what runs until stop.
 func (r *far) halt() {
 	close(r.stop)
 	r.done.Wait()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -124,7 +125,7 @@ func openAdapters(env *Env, kind config.DeviceKind, layer verbs.LinkLayer, net f
 		h.net.close()
 		return nil, err
 	}
-	h.done.Go(func() { h.watch(h.known, h.forgetIdle) })
+	h.done.Go(func() { h.watcher.Run(h.stop, h.known, h.forgetIdle) })
 	h.done.Go(h.tend)
 	return h, nil
 }
@@ -293,7 +294,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	}
 	attr := h.net.attr(hl, &to)
 	l.probeLen = attr.PathMTU.Bytes()
-	hl.meets(to.Mixed)
+	hl.Meets(to.Mixed)
 	attr.SQPSN, attr.MinRNRTimer, attr.Timeout, attr.RetryCnt, attr.RNRRetry = hl.psn, 12, hwTimeout, hwRetries, 7
 	reads := uint8(min(1, hl.a.dev.Attr().MaxRDAtomic)) // none is ever posted
 	attr.MaxRDAtomic, attr.MaxDestRDAtomic = reads, reads
@@ -315,7 +316,7 @@ func (h *Hardware) end(l *Link) {
 	if l.joining { // connect goes on here
 		return
 	}
-	hl.unwatch(l)
+	hl.Unwatch(leg{l})
 	detach(l.QP)
 	l.EP.Leave()
 	hl.a.forget(l)
@@ -346,7 +347,7 @@ func (h *Hardware) reap(l *Link, free func() error) {
 func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	hl := l.peer.(*hwLink)
 	a := hl.a
-	hl.unwatch(l)
+	hl.Unwatch(leg{l})
 	detach(l.QP)
 	free := l.EP.ReleaseRings
 	if a.keepTail(l) {
@@ -362,7 +363,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 func (*Hardware) convicted(*Link) bool { return false }
 
 // known returns the peers of all adapters.
-func (h *Hardware) known() (peers []*farPeer) {
+func (h *Hardware) known() (peers []*farpeer.Peer) {
 	for _, a := range h.open() {
 		peers = append(peers, a.known()...)
 	}

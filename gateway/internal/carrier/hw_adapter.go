@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -136,7 +137,7 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 			return nil, a.explain(fmt.Errorf("protection domain: %w", err))
 		}
 		fresh := &hwPeer{
-			farPeer: farPeer{remote: remote, peerKeepalive: newPeerKeepalive()},
+			farPeer: farPeer{farpeer.New(remote)},
 			a:       a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
 		}
 		p, err := a.enter(remote, fresh)
@@ -288,11 +289,11 @@ func (a *adapter) copyTails() {
 }
 
 // known returns the peers.
-func (a *adapter) known() (peers []*farPeer) {
+func (a *adapter) known() (peers []*farpeer.Peer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.peers {
-		peers = append(peers, &p.farPeer)
+		peers = append(peers, p.Peer)
 	}
 	return peers
 }
@@ -322,7 +323,7 @@ func (p *hwPeer) poolsEmpty() bool {
 
 func (a *adapter) closePeer(p *hwPeer) {
 	if err := errors.Join(p.arena.Close(), p.pd.Close()); err != nil {
-		a.env.Log.Warn("close peer", "device", a.name, "peer", p.remote, "error", err)
+		a.env.Log.Warn("close peer", "device", a.name, "peer", p.Remote, "error", err)
 	}
 }
 

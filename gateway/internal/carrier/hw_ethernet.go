@@ -3,7 +3,6 @@ package carrier
 import (
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -16,8 +15,8 @@ type ethernet struct{ env *Env }
 func (*ethernet) gidOf(local netip.Addr, _ int) verbs.GID { return verbs.GIDOf(local) }
 
 // lead implements network.
-func (*ethernet) lead(r *Request, hl *hwLink) error {
-	hl.mtu = hl.path.mtu(hl.a.port.Load().ActiveMTU, r.Remote, time.Now())
+func (*ethernet) lead(_ *Request, hl *hwLink) error {
+	hl.mtu = hl.MTU(hl.a.port.Load().ActiveMTU)
 	return nil
 }
 

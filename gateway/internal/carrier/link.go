@@ -3,8 +3,8 @@ package carrier
 import (
 	"errors"
 	"net/netip"
-	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -21,29 +21,24 @@ const (
 	farReadCap = farRing / 4
 )
 
+// The wire legs of connections that have links are asked as often as a peer, and given up
+// behind as long a silence.
+const (
+	KeepaliveTurn = farpeer.KeepaliveTurn
+	LegPatience   = farpeer.LegPatience
+)
+
 // User is what a link works for. Its methods are called on the link's shard, those of
-// Watched from any goroutine.
+// Leg from any goroutine.
 type User interface {
 	loop.Work
-	Watched
+	farpeer.Leg
 	// Completed is told what a completion has brought; not ok: the queue pair has failed.
 	Completed(ev rsocket.Events, ok bool)
 	// Broken says that the endpoint has failed outside of a completion.
 	Broken()
 	// Violated says that the peer asked the queue pair for what that does not grant.
 	Violated()
-}
-
-// Watched is what tells of the peer's life beside the queue pair: the connection's wire
-// leg. Its methods do not block.
-type Watched interface {
-	// Ending reports whether the connection is about to end: what its wire leg hears
-	// then says nothing about the peer's gateway.
-	Ending() bool
-	// KeepAlive has TCP probe the peer.
-	KeepAlive(every time.Duration, probes int)
-	// Ask asks the peer for a sign of life, once.
-	Ask()
 }
 
 // Request is a connection that wants a link.

@@ -46,18 +46,10 @@ func (l *Link) answerTo(from, own negotiate.CarrierOffer) (to, answer negotiate.
 	return to, answer
 }
 
-// meets takes note of the device at the other end of a link. What was proved with one of
-// the other kind is proved no more.
-func (p *farPeer) meets(mixed bool) {
-	if p.mixed.Swap(mixed) != mixed {
-		p.warm.Store(time.Time{})
-	}
-}
-
 // partMixed has later links with the peer of a link end at devices of one kind, if those of
 // now do not.
 func (l *Link) partMixed(d time.Duration) {
-	if farPeerOf(l).mixed.Load() {
+	if farPeerOf(l).Mixed() {
 		l.env.Peers.Part(l.of.peer(), time.Now(), d)
 	}
 }

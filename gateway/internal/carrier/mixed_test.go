@@ -152,9 +152,9 @@ func TestMixedIsProvedApart(t *testing.T) {
 	sides[0].on(c.link[0].Proved)
 	require.True(t, c.link[0].Warm())
 	p := farPeerOf(c.link[0])
-	p.meets(true)
+	p.Meets(true)
 	require.True(t, c.link[0].Warm())
-	p.meets(false)
+	p.Meets(false)
 	require.False(t, c.link[0].Warm())
 	c.close(sides)
 }

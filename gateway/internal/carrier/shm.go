@@ -12,81 +12,38 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-const (
-	// shmPeersLimit bounds the peers: each has tables and doorbells, and is looked
-	// at by every loop. Beyond it the one that has been without a flow for longest
-	// makes room.
-	shmPeersLimit = 256
-	// pendingLimit bounds the offers that no peer has taken yet.
-	pendingLimit = 64
-	// elsewhereFor is how long no memory is offered to a server that could not
-	// reach it.
-	elsewhereFor = time.Minute
-	// formerLimit bounds the gateways of one address that were replaced and still
-	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
-	formerLimit = 4
-)
+// elsewhereFor is how long no memory is offered to a server that could not
+// reach it.
+const elsewhereFor = time.Minute
 
-// Shm is the shared-memory device for gateways under one kernel. A
-// client meets its peers by an offer: memory and key exist before the server
-// is known, so that the first PROPOSAL can already name its queue pair. The
-// offer is kept per server address and serves every later flow to it.
+// Shm is the shared-memory device for gateways under one kernel.
 type Shm struct {
 	*Driven
+	*shmpeers.Table
 	shm *shm.Device
-
-	mu     sync.Mutex // guards everything below
-	offers map[netip.Addr]*ShmPeer
-	peers  map[*shm.Peer]*ShmPeer
-	calls  map[[16]byte]*call // by key: offers that are being attached to
-}
-
-// call is one offer that some flows of an address attach to now.
-type call struct {
-	of    netip.Addr
-	flows int
-}
-
-// ShmPeer is a peer with the memory its links come from.
-type ShmPeer struct {
-	*shm.Peer
-	Fabric *Shm
-	Of     netip.Addr // the address that it was met for
-	arena  *rmb.Arena
-	warm   atomic.Bool // a probe has come back: memory and doorbells work both ways
-
-	users int       // flows and datagram ports; guarded by Shm.mu
-	idle  time.Time // since when there are none; the same
 }
 
 // openShm opens the device.
 func openShm(env *Env) (Fabric, error) {
-	sf := &Shm{
-		offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{}, calls: map[[16]byte]*call{},
-	}
-	dev, err := shm.Open(shm.Config{
-		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
-		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: shmPeersLimit, OnPeerDown: sf.peerDown, Logger: env.Log,
-		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
+	table, dev, err := shmpeers.Open(shmpeers.Env{
+		Config: env.Config, Log: env.Log, GatewayID: env.GatewayID, Vectors: len(env.Shards), Pool: env.Pool, Peers: env.Peers,
+		PeerDown: env.PeerDown,
 	})
 	if err != nil {
 		return nil, err
 	}
-	sf.shm = dev
-	if _, err := dev.Listen(); err != nil {
-		return nil, errors.Join(err, dev.Close())
-	}
-	if sf.Driven, err = drive(env, dev); err != nil {
+	driven, err := drive(env, dev)
+	if err != nil {
 		return nil, err
 	}
-	return sf, nil
+	return &Shm{Driven: driven, Table: table, shm: dev}, nil
 }
 
 // Kind implements Fabric.
@@ -101,8 +58,11 @@ func (sf *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return sf.newLink(r, p)
 }
 
+// OffersAtOnce implements Prompt.
+func (sf *Shm) OffersAtOnce(r *Request) bool { return sf.Ready(r.peer()) }
+
 // describe is what the other side must know of a queue pair.
-func (sf *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
+func (sf *Shm) describe(l *Link, p *shmpeers.Peer) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{
 		Kind: negotiate.CarrierSHM, Conn: l.connData(),
 		SHM: negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: l.QP.Num()},
@@ -131,7 +91,7 @@ func (sf *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Propo
 		done(nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed))
 		return
 	}
-	l, offer, err := sf.newLink(r, sf.adopt(peer, r.peer(), true))
+	l, offer, err := sf.newLink(r, sf.Adopt(peer, r.peer(), true))
 	if err != nil {
 		done(nil, offer, err)
 		return
@@ -153,12 +113,10 @@ func (sf *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (out
 		a == nil && why != negotiate.ReasonDeviceFailed && why != negotiate.ReasonNoCommonCarrier {
 		return false
 	}
-	p := l.peer.(*ShmPeer)
+	p := l.peer.(*shmpeers.Peer)
 	gw := p.Gateway() // zero: the offer was not taken
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
 	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
-		sf.replacedLocked(p)
+		sf.Replaced(p)
 		return true
 	}
 	if a == nil {
@@ -168,38 +126,25 @@ func (sf *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (out
 	return false
 }
 
-// replacedLocked forgets the offer that p has taken; p goes on to serve its flows.
-func (sf *Shm) replacedLocked(p *ShmPeer) {
-	n := 0
-	for _, o := range sf.peers {
-		if o.Of == p.Of {
-			n++
-		}
-	}
-	if sf.offers[p.Of] == p && n <= formerLimit {
-		delete(sf.offers, p.Of)
-	}
-}
-
 // warm implements path.
-func (*Shm) warm(l *Link) bool { return l.peer.(*ShmPeer).warm.Load() }
+func (*Shm) warm(l *Link) bool { return l.peer.(*shmpeers.Peer).Warm.Load() }
 
 // proved implements path.
-func (*Shm) proved(l *Link) { l.peer.(*ShmPeer).warm.Store(true) }
+func (*Shm) proved(l *Link) { l.peer.(*shmpeers.Peer).Warm.Store(true) }
 
 // unproved implements path: there is no path.
 func (*Shm) unproved(*Link) {}
 
 // newLink makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the link does.
-func (sf *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, error) {
-	l, err := sf.prepare(r, p.PD(), p.arena)
+func (sf *Shm) newLink(r Request, p *shmpeers.Peer) (*Link, negotiate.CarrierOffer, error) {
+	l, err := sf.prepare(r, p.PD(), p.Arena)
 	if err != nil {
 		sf.Leave(p)
-		p.reap() // what it had of the arena may have been the last
+		p.Reap() // what it had of the arena may have been the last
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm: %w", err)
 	}
-	l.medium, l.peer, l.Kind, l.reap = sf, p, negotiate.CarrierSHM, p.reap
+	l.medium, l.peer, l.Kind, l.reap = sf, p, negotiate.CarrierSHM, p.Reap
 	return l, sf.describe(l, p), nil
 }
 
@@ -207,19 +152,19 @@ func (sf *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, er
 // turn. Until then the peer may not have noticed the end.
 func (sf *Shm) end(l *Link) {
 	l.closePair()
-	p := l.peer.(*ShmPeer)
+	p := l.peer.(*shmpeers.Peer)
 	p.AfterGrace(func() {
 		_ = l.EP.Release()
 		sf.Leave(p)
-		p.reap()
+		p.Reap()
 	})
 }
 
 // reason implements failing. After a failure the carrier has to be proved again.
 func (*Shm) reason(l *Link, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
-	p := l.peer.(*ShmPeer)
-	p.warm.Store(false)
+	p := l.peer.(*shmpeers.Peer)
+	p.Warm.Store(false)
 	switch {
 	case errors.As(err, &protocol), errors.Is(p.Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
@@ -234,7 +179,7 @@ func (*Shm) reason(l *Link, err error) negotiate.Reason {
 // peer that broke the rules of shared memory is no peer any more.
 func (*Shm) survives(l *Link, err error) bool {
 	var protocol *rsocket.ProtocolError
-	down := l.peer.(*ShmPeer).Err()
+	down := l.peer.(*shmpeers.Peer).Err()
 	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
@@ -245,14 +190,14 @@ func (*Shm) convicted(*Link) bool { return false }
 // the tail, and the own ring stays as it is until the peer has taken its own tail
 // out of it: neither can be revoked.
 func (sf *Shm) abandon(l *Link) (sent, written func()) {
-	p := l.peer.(*ShmPeer)
+	p := l.peer.(*shmpeers.Peer)
 	_ = l.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 	var halves atomic.Int32
 	half := func() {
 		if halves.Add(1) == 2 {
 			sf.Leave(p)
 		}
-		p.reap()
+		p.Reap()
 	}
 	sent = func() {
 		l.Shard.Post(func() {
@@ -279,10 +224,6 @@ func (sf *Shm) Devices() []admin.DeviceInfo {
 // Close implements Fabric.
 func (sf *Shm) Close() error {
 	err := sf.close()
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	for _, p := range sf.peers { // offers that were not taken
-		p.reap()
-	}
+	sf.Table.Close()
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
@@ -111,7 +112,7 @@ func openSoft(env *Env) (Fabric, error) {
 		sf.without = err.Error()
 		env.Log.Warn("soft device left out on addresses, until its port is free", "error", err)
 	}
-	sf.done.Go(func() { sf.watch(sf.known, sf.forgetIdle) })
+	sf.done.Go(func() { sf.watcher.Run(sf.stop, sf.known, sf.forgetIdle) })
 	sf.done.Go(func() {
 		defer deaf()
 		sf.watchPorts(changed)
@@ -238,7 +239,7 @@ func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
 	mtu := commonMTU(sl.mtu, to.RoCE.MTU)
 	l.probeLen = mtu.Bytes()
-	sl.meets(to.Mixed)
+	sl.Meets(to.Mixed)
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
 		return err
 	}
@@ -271,7 +272,7 @@ func (sf *Soft) newLink(r Request) (*Link, negotiate.CarrierOffer, error) {
 	l.medium, l.Kind, l.Lossy = sf, negotiate.CarrierSoft, true
 	l.peer = softLink{
 		softPeer: p, port: port, psn: soft.RandomPSN(), pkey: soft.RandomPartition(),
-		mtu: p.path.mtu(port.Unit.Port.ActiveMTU, r.Remote, time.Now()),
+		mtu: p.MTU(port.Unit.Port.ActiveMTU),
 	}
 	return l, describeSoft(l), nil
 }
@@ -281,7 +282,7 @@ func (sf *Soft) end(l *Link) {
 	l.closePair()
 	p := l.peer.(softLink).softPeer
 	sf.unpaired()
-	p.unwatch(l)
+	p.Unwatch(leg{l})
 	if err := l.EP.Release(); err != nil {
 		sf.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
 	}
@@ -302,7 +303,7 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
 		p = &softPeer{
-			farPeer: farPeer{remote: k.remote, peerKeepalive: newPeerKeepalive()},
+			farPeer: farPeer{farpeer.New(k.remote)},
 			key:     k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd),
 		}
 		sf.peers[k] = p
@@ -356,7 +357,7 @@ func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Clos
 // rings are free at once.
 func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(softLink).softPeer
-	p.unwatch(l)
+	p.Unwatch(leg{l})
 	if err := errors.Join(l.QP.Close(), l.EP.ReleaseRings()); err != nil {
 		sf.env.Log.Warn("leave queue pair", "flow_id", l.of.ID, "error", err)
 	}
@@ -371,12 +372,12 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 }
 
 // known returns the peers.
-func (sf *Soft) known() []*farPeer {
+func (sf *Soft) known() []*farpeer.Peer {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	peers := make([]*farPeer, 0, len(sf.peers))
+	peers := make([]*farpeer.Peer, 0, len(sf.peers))
 	for _, p := range sf.peers {
-		peers = append(peers, &p.farPeer)
+		peers = append(peers, p.Peer)
 	}
 	return peers
 }

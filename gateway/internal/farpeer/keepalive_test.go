@@ -1,21 +1,29 @@
-package carrier
+package farpeer
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// watched is a link whose connection is about to end, or not.
-func watched(ending bool) *Link { return &Link{of: Request{User: &fakeUser{ending: ending}}} }
+// fakeLeg is the leg of a connection that is about to end, or not.
+type fakeLeg struct{ ending bool }
+
+func (l *fakeLeg) Ending() bool               { return l.ending }
+func (*fakeLeg) KeepAlive(time.Duration, int) {}
+func (*fakeLeg) Ask()                         {}
+
+// watched is a leg that is watched.
+func watched(ending bool) Leg { return &fakeLeg{ending} }
 
 // TestPeerKeepaliveAsksInSteps: one leg as long as all is well; when the peer is dead
 // all of them soon, but not all at the first sign.
 func TestPeerKeepaliveAsksInSteps(t *testing.T) {
-	v := newPeerKeepalive()
+	v := newKeepalive()
 	require.Nil(t, v.lead(), "nobody to lead")
 	for range 1000 {
-		v.watch(watched(false))
+		v.Watch(watched(false))
 	}
 	leader := v.lead()
 	require.NotNil(t, leader)
@@ -25,19 +33,19 @@ func TestPeerKeepaliveAsksInSteps(t *testing.T) {
 	}
 	for c := range v.flows { // a flow that was not asked is reset: nothing unusual
 		if c != leader {
-			require.False(t, v.lost(c, false))
+			require.False(t, v.Lost(c, false))
 			break
 		}
 	}
 	require.Empty(t, v.step())
 
-	require.True(t, v.lost(leader, false))
+	require.True(t, v.Lost(leader, false))
 	left, steps := 998, []int{}
 	for asked := v.step(); len(asked) > 0; asked = v.step() {
 		steps = append(steps, len(asked))
 		for i, l := range asked {
 			left--
-			require.Equal(t, left > 0, v.lost(l, false), "step %d of %v", i, steps)
+			require.Equal(t, left > 0, v.Lost(l, false), "step %d of %v", i, steps)
 		}
 	}
 	require.Equal(t, []int{8, 64, 512, 414}, steps)
@@ -47,14 +55,14 @@ func TestPeerKeepaliveAsksInSteps(t *testing.T) {
 // TestPeerKeepaliveCalmsDown: the loss of a leader that was only reset costs eight
 // questions, the next one as many.
 func TestPeerKeepaliveCalmsDown(t *testing.T) {
-	v := newPeerKeepalive()
+	v := newKeepalive()
 	for range 100 {
-		v.watch(watched(false))
+		v.Watch(watched(false))
 	}
 	require.NotNil(t, v.lead())
 	for range 3 {
 		leader := v.leader
-		require.True(t, v.lost(leader, false))
+		require.True(t, v.Lost(leader, false))
 		require.Nil(t, v.leader)
 		next := v.lead()
 		require.NotSame(t, leader, next)
@@ -63,19 +71,19 @@ func TestPeerKeepaliveCalmsDown(t *testing.T) {
 		require.Nil(t, v.lead())
 	}
 	leader := v.leader
-	v.suspect()
-	v.suspect()
+	v.Suspect()
+	v.Suspect()
 	require.Len(t, v.step(), keepaliveStep, "a queue pair was not answered")
-	v.unwatch(leader)
+	v.Unwatch(leader)
 	require.NotNil(t, v.lead())
 }
 
 // TestPeerKeepaliveLeaderCarries: one at its end leads only where there is no other.
 func TestPeerKeepaliveLeaderCarries(t *testing.T) {
-	v := newPeerKeepalive()
-	enter := func(ending bool) *Link {
+	v := newKeepalive()
+	enter := func(ending bool) Leg {
 		l := watched(ending)
-		v.watch(l)
+		v.Watch(l)
 		return l
 	}
 	ends := enter(true)
@@ -89,18 +97,18 @@ func TestPeerKeepaliveLeaderCarries(t *testing.T) {
 // TestPeerKeepaliveSilence: after a leader that was not answered for
 // LegPatience all others are asked, and calm returns.
 func TestPeerKeepaliveSilence(t *testing.T) {
-	v := newPeerKeepalive()
+	v := newKeepalive()
 	for range 1000 {
-		v.watch(watched(false))
+		v.Watch(watched(false))
 	}
 	require.NotNil(t, v.lead())
-	require.True(t, v.lost(v.leader, true))
+	require.True(t, v.Lost(v.leader, true))
 	require.NotNil(t, v.lead())
 	require.Len(t, v.step(), 999)
 	require.Empty(t, v.step())
 	require.Nil(t, v.lead())
 	for c := range v.flows { // one of those asked
-		require.True(t, v.lost(c, false))
+		require.True(t, v.Lost(c, false))
 		break
 	}
 	require.Len(t, v.step(), keepaliveStep)

@@ -1,4 +1,4 @@
-package carrier
+package farpeer
 
 import (
 	"sync"
@@ -20,7 +20,20 @@ const (
 	LegPatience = 2 * time.Hour
 )
 
-// peerKeepalive watches a peer whose death no hang-up tells. The wire leg of one flow
+// Leg is a link as its peer sees it: what tells of the peer's life beside the queue pair, the
+// connection's wire leg. Its methods do not block, and any goroutine may call them. Values of
+// one link are equal.
+type Leg interface {
+	// Ending reports whether the connection is about to end: what its wire leg hears
+	// then says nothing about the peer's gateway.
+	Ending() bool
+	// KeepAlive has TCP probe the peer.
+	KeepAlive(every time.Duration, probes int)
+	// Ask asks the peer for a sign of life, once.
+	Ask()
+}
+
+// keepalive watches a peer whose death no hang-up tells. The wire leg of one flow
 // with it, the leader, is kept alive by TCP once a second. The kernel of a gateway
 // that is dead answers with a reset. Then other flows ask too, by KEEPALIVE records,
 // in steps: the reset of one flow is nothing unusual, and twenty thousand flows must
@@ -33,40 +46,40 @@ const (
 //
 // The leader does not write records: one that is lost while no kernel is there to
 // answer would be sent again later and later.
-type peerKeepalive struct {
+type keepalive struct {
 	mu     sync.Mutex // guards everything below
-	flows  map[*Link]bool
-	leader *Link
+	flows  map[Leg]bool
+	leader Leg
 	width  int  // how many legs the next step asks
 	hit    bool // one that was asked has been lost
 }
 
-func newPeerKeepalive() peerKeepalive { return peerKeepalive{flows: map[*Link]bool{}, width: 1} }
+func newKeepalive() keepalive { return keepalive{flows: map[Leg]bool{}, width: 1} }
 
-// watch enters a flow that is carried.
-func (v *peerKeepalive) watch(l *Link) {
+// Watch enters a flow that is carried.
+func (v *keepalive) Watch(l Leg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flows[l] = false
 }
 
-// unwatch forgets a flow.
-func (v *peerKeepalive) unwatch(l *Link) {
+// Unwatch forgets a flow.
+func (v *keepalive) Unwatch(l Leg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.forgetLocked(l)
 }
 
-func (v *peerKeepalive) forgetLocked(l *Link) {
+func (v *keepalive) forgetLocked(l Leg) {
 	delete(v.flows, l)
 	if v.leader == l {
 		v.leader = nil
 	}
 }
 
-// lost takes note of the loss of a flow's wire leg, or that it was silent for too
+// Lost takes note of the loss of a flow's wire leg, or that it was silent for too
 // long, and tells whether others should be asked soon.
-func (v *peerKeepalive) lost(l *Link, silent bool) bool {
+func (v *keepalive) Lost(l Leg, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	asked := v.flows[l] || v.leader == l
@@ -80,14 +93,14 @@ func (v *peerKeepalive) lost(l *Link, silent bool) bool {
 	return asked && len(v.flows) > 0
 }
 
-// suspect takes note that the peer has not answered a queue pair.
-func (v *peerKeepalive) suspect() {
+// Suspect takes note that the peer has not answered a queue pair.
+func (v *keepalive) Suspect() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.widenLocked()
 }
 
-func (v *peerKeepalive) widenLocked() {
+func (v *keepalive) widenLocked() {
 	if !v.hit {
 		v.hit = true
 		v.width = min(v.width*keepaliveStep, keepaliveMost)
@@ -96,18 +109,18 @@ func (v *peerKeepalive) widenLocked() {
 
 // lead ends a series of steps and returns a flow that is leader from now on, nil
 // if there is one or none is needed.
-func (v *peerKeepalive) lead() *Link {
+func (v *keepalive) lead() Leg {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
 		v.width = 1
 	}
-	if v.leader != nil && !v.leader.of.User.Ending() {
+	if v.leader != nil && !v.leader.Ending() {
 		return nil
 	}
 	next := v.leader
 	for l := range v.flows {
-		if carries := !l.of.User.Ending(); carries || next == nil {
+		if carries := !l.Ending(); carries || next == nil {
 			next = l
 			if carries {
 				break
@@ -122,7 +135,7 @@ func (v *peerKeepalive) lead() *Link {
 }
 
 // step returns the flows that are to ask because another has been lost.
-func (v *peerKeepalive) step() (links []*Link) {
+func (v *keepalive) step() (legs []Leg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
@@ -130,20 +143,20 @@ func (v *peerKeepalive) step() (links []*Link) {
 	}
 	v.hit = false
 	for l := range v.flows {
-		v.flows[l] = len(links) < v.width
+		v.flows[l] = len(legs) < v.width
 		if v.flows[l] {
-			links = append(links, l)
+			legs = append(legs, l)
 		}
 	}
-	return links
+	return legs
 }
 
 // turn has one flow kept alive, and others ask where one has been lost.
-func (v *peerKeepalive) turn() {
+func (v *keepalive) turn() {
 	if l := v.lead(); l != nil {
-		l.of.User.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))
+		l.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))
 	}
 	for _, l := range v.step() {
-		l.of.User.Ask()
+		l.Ask()
 	}
 }

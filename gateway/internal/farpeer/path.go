@@ -1,4 +1,4 @@
-package carrier
+package farpeer
 
 import (
 	"net/netip"
@@ -20,18 +20,18 @@ const (
 	narrowMTU = verbs.MTU1024
 )
 
-// farPath is what is known of the path to one peer. Queue pairs keep the path
+// path is what is known of the path to one peer. Queue pairs keep the path
 // MTU they begin with: where a path has become narrower they fail, and those that
 // come after them must fit. The zero value knows nothing. Its methods may be
 // called from any goroutine.
-type farPath struct {
+type path struct {
 	asked  loop.Instant  // when the kernel was asked
 	kernel atomic.Uint32 // its answer, a verbs.MTU; 0: none
 	narrow loop.Instant  // until when full packets of more than narrowMTU are known to be lost
 }
 
 // mtu is the path MTU for a new queue pair between a device and a peer.
-func (p *farPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU {
+func (p *path) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU {
 	if p.asked.Passed(now, pathAsked) {
 		m, err := soft.PathMTU(to)
 		if err != nil {
@@ -50,4 +50,4 @@ func (p *farPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU 
 
 // unproved takes note that full packets have not come back: where the network does
 // not say that they are too long, only shorter ones can tell.
-func (p *farPath) unproved(now time.Time) { p.narrow.Store(now.Add(pathNarrow)) }
+func (p *path) unproved(now time.Time) { p.narrow.Store(now.Add(pathNarrow)) }

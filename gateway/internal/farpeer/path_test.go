@@ -1,4 +1,4 @@
-package carrier
+package farpeer
 
 import (
 	"net/netip"
@@ -14,7 +14,7 @@ import (
 // proof say.
 func TestRoCEPath(t *testing.T) {
 	here, now := netip.MustParseAddr("127.0.0.1"), time.Now()
-	var p farPath
+	var p path
 	require.Equal(t, verbs.MTU2048, p.mtu(verbs.MTU2048, here, now), "the device")
 	p.kernel.Store(uint32(verbs.MTU512))
 	require.Equal(t, verbs.MTU512, p.mtu(verbs.MTU4096, here, now.Add(pathAsked/2)), "the kernel, as of a moment ago")

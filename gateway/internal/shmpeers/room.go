@@ -1,0 +1,84 @@
+package shmpeers
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// dropPendingLocked makes room when too many servers have never come: the oldest offer
+// goes. Offers in use stay: a server may be reading them just now.
+func (t *Table) dropPendingLocked() {
+	pending := 0
+	for _, p := range t.offers {
+		if !p.Connected() {
+			pending++
+		}
+	}
+	if pending < pendingLimit {
+		return
+	}
+	if p := t.longestIdleLocked(func(p *Peer) bool { return !p.Connected() }); p != nil {
+		t.dropLocked(p)
+	}
+}
+
+// makeRoomLocked sends an idle peer away if there are as many as there may be.
+func (t *Table) makeRoomLocked(a netip.Addr) {
+	if len(t.peers) < peersLimit {
+		return
+	}
+	if p := t.longestIdleLocked(func(*Peer) bool { return true }); p != nil {
+		t.env.Log.Debug("shm peer makes room", "peer", p.String(), "for", a)
+		t.dropLocked(p)
+	}
+}
+
+func (t *Table) longestIdleLocked(among func(*Peer) bool) (found *Peer) {
+	for _, p := range t.peers {
+		if p.users == 0 && among(p) && (found == nil || p.idle.Before(found.idle)) {
+			found = p
+		}
+	}
+	return found
+}
+
+// dropLocked hangs up, or withdraws an offer.
+func (t *Table) dropLocked(p *Peer) {
+	delete(t.peers, p.Peer)
+	for a, o := range t.offers {
+		if o == p {
+			delete(t.offers, a)
+		}
+	}
+	_ = p.Close()
+	p.Reap()
+}
+
+// admitLocked decides whether an address may have one peer more: it has its share
+// of them, those that are being attached to included. An idle one of its own makes room.
+func (t *Table) admitLocked(a netip.Addr) error {
+	n := 0
+	for _, p := range t.peers {
+		if p.Of == a {
+			n++
+		}
+	}
+	for _, c := range t.calls {
+		if c.of == a {
+			n++
+		}
+	}
+	if n >= t.env.Config.Limits.PeerShare.Of(peersLimit) {
+		own := t.longestIdleLocked(func(p *Peer) bool { return p.Of == a })
+		if own == nil {
+			t.env.Peers.Refuse(peers.ResourceShmPeers)
+			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
+		}
+		t.dropLocked(own)
+	}
+	t.makeRoomLocked(a)
+	return nil
+}

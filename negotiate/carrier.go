@@ -31,6 +31,9 @@ func (k CarrierKind) String() string {
 	return "carrier_" + strconv.Itoa(int(k))
 }
 
+// IsRoCE tells the carriers that speak RoCEv2, in software or by an adapter.
+func (k CarrierKind) IsRoCE() bool { return k == CarrierSoft || k == CarrierHW }
+
 // MarshalText makes carriers appear by name in JSON.
 func (k CarrierKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 

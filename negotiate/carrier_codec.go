@@ -49,13 +49,11 @@ func appendCarrier(b []byte, c *CarrierOffer) []byte {
 }
 
 func (c *CarrierOffer) flags() uint8 {
-	if c.Mixed && c.isRoCE() {
+	if c.Mixed && c.Kind.IsRoCE() {
 		return flagMixed
 	}
 	return 0
 }
-
-func (c *CarrierOffer) isRoCE() bool { return c.Kind == CarrierSoft || c.Kind == CarrierHW }
 
 // answers reports whether an offer of an ACCEPT may answer one of the PROPOSAL.
 func (c *CarrierOffer) answers(o *CarrierOffer) bool {

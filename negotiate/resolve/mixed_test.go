@@ -80,7 +80,7 @@ func TestMixedOfferPort(t *testing.T) {
 	got, err := parseResolve(AppendResolve(nil, &r))
 	require.NoError(t, err)
 	for _, o := range got.Offers {
-		require.Equal(t, o.isRoCE(), o.Mixed)
+		require.Equal(t, o.Kind.IsRoCE(), o.Mixed)
 	}
 	require.NotNil(t, findMixed(got.Offers))
 	for i := range r.Offers {

@@ -402,7 +402,7 @@ func (r *Resolver) usable(offers, own []UDOffer, host [16]byte) []UDOffer {
 		if o == nil || k == negotiate.CarrierSHM && !r.sameHost(host) {
 			continue
 		}
-		common = common || o.isRoCE() && FindUDOffer(own, k) != nil
+		common = common || o.Kind.IsRoCE() && FindUDOffer(own, k) != nil
 		exact := *o
 		exact.Mixed = false
 		list = append(list, exact)

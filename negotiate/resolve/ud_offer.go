@@ -56,14 +56,10 @@ func appendUDOffer(b []byte, o *UDOffer) []byte {
 }
 
 func (o *UDOffer) flags() uint8 {
-	if o.Mixed && o.isRoCE() {
+	if o.Mixed && o.Kind.IsRoCE() {
 		return flagMixed
 	}
 	return 0
-}
-
-func (o *UDOffer) isRoCE() bool {
-	return o.Kind == negotiate.CarrierSoft || o.Kind == negotiate.CarrierHW
 }
 
 func udOfferLen(o *UDOffer) int {
@@ -148,7 +144,7 @@ func FindUDOffer(list []UDOffer, k negotiate.CarrierKind) *UDOffer {
 // findMixed returns the offer of RoCEv2 that may be used by a device of the other kind, or nil.
 func findMixed(list []UDOffer) *UDOffer {
 	for i := range list {
-		if list[i].Mixed && list[i].isRoCE() {
+		if list[i].Mixed && list[i].Kind.IsRoCE() {
 			return &list[i]
 		}
 	}

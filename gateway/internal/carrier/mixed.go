@@ -17,7 +17,7 @@ func Answers(fb Fabric, o *negotiate.CarrierOffer) bool {
 	if h, ok := fb.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
 		return false
 	}
-	return fb.Kind() == o.Kind || o.Mixed && (fb.Kind() == negotiate.CarrierSoft || fb.Kind() == negotiate.CarrierHW)
+	return fb.Kind() == o.Kind || o.Mixed && fb.Kind().IsRoCE()
 }
 
 const (

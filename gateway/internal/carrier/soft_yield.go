@@ -12,6 +12,9 @@ import (
 // how long it may take to reset those that do not.
 const giveUpPatience = 5 * time.Second
 
+// anyLink is true of every link.
+func anyLink(*Link) bool { return true }
+
 // GiveUp implements Exclusive.
 func (sf *Soft) GiveUp() error {
 	sf.opening.Lock()
@@ -25,7 +28,7 @@ func (sf *Soft) GiveUp() error {
 		if spent > 2*giveUpPatience {
 			return errors.New("connections do not leave it")
 		}
-		sf.env.Vacate(negotiate.CarrierSoft, func(*Link) bool { return true }, spent > giveUpPatience)
+		sf.env.Vacate(negotiate.CarrierSoft, anyLink, spent > giveUpPatience)
 		time.Sleep(10 * time.Millisecond)
 	}
 	sf.mu.Lock()

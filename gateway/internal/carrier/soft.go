@@ -64,6 +64,13 @@ type SoftUnit struct {
 	Port verbs.PortAttr
 }
 
+// describe is what operators are told of the device.
+func (u *SoftUnit) describe() admin.DeviceInfo {
+	info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
+	info.Note = u.note
+	return info
+}
+
 // SoftPort is a local address: its device, and its place in the GID table.
 type SoftPort struct {
 	Unit *SoftUnit
@@ -398,8 +405,7 @@ func (sf *Soft) Devices() (list []admin.DeviceInfo) {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration")}
 	}
 	for _, u := range sf.units {
-		info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
-		info.Note = u.note
+		info := u.describe()
 		sf.past.Sum(&info)
 		list = append(list, info)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -48,7 +47,7 @@ func (sf *Soft) GiveUp() error {
 	for _, u := range units {
 		u.undrive()
 		errs = append(errs, u.close())
-		sf.past.End(describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats()))
+		sf.past.End(u.describe())
 	}
 	return errors.Join(errs...)
 }

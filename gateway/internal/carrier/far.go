@@ -93,7 +93,7 @@ func (*far) unproved(l *Link) {
 
 // reason implements failing. After a failure the carrier has to be proved again.
 func (r *far) reason(l *Link, err error) negotiate.Reason {
-	if _, ok := errors.AsType[*rsocket.ProtocolError](err); ok {
+	if errors.Is(err, rsocket.ErrProtocol) {
 		return negotiate.ReasonProtocolError
 	}
 	p := farPeerOf(l)
@@ -115,10 +115,7 @@ func unanswered(s verbs.WCStatus) bool {
 
 // survives implements failing: if the peer's gateway is dead its kernel says so on
 // the wire leg.
-func (*far) survives(_ *Link, err error) bool {
-	var protocol *rsocket.ProtocolError
-	return !errors.As(err, &protocol)
-}
+func (*far) survives(_ *Link, err error) bool { return !errors.Is(err, rsocket.ErrProtocol) }
 
 // began implements failing.
 func (*far) began(l *Link) { farPeerOf(l).Watch(leg{l}) }

@@ -162,11 +162,10 @@ func (sf *Shm) end(l *Link) {
 
 // reason implements failing. After a failure the carrier has to be proved again.
 func (*Shm) reason(l *Link, err error) negotiate.Reason {
-	var protocol *rsocket.ProtocolError
 	p := l.peer.(*shmpeers.Peer)
 	p.Warm.Store(false)
 	switch {
-	case errors.As(err, &protocol), errors.Is(p.Err(), shm.ErrViolation):
+	case errors.Is(err, rsocket.ErrProtocol), errors.Is(p.Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
 	case errors.Is(p.Err(), shm.ErrDied):
 		return negotiate.ReasonPeerDead
@@ -178,9 +177,8 @@ func (*Shm) reason(l *Link, err error) negotiate.Reason {
 // survives implements failing: the peer's gateway is dead if its process is, and a
 // peer that broke the rules of shared memory is no peer any more.
 func (*Shm) survives(l *Link, err error) bool {
-	var protocol *rsocket.ProtocolError
 	down := l.peer.(*shmpeers.Peer).Err()
-	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
+	return !errors.Is(err, rsocket.ErrProtocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
 // convicted implements failing: a breach of the protocol is heard of at once here.

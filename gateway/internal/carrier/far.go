@@ -3,6 +3,7 @@ package carrier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/tally"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -30,10 +32,30 @@ type far struct {
 
 func newFar() far { return far{stop: make(chan struct{}), watcher: farpeer.NewWatcher()} }
 
-// farPeer is a peer over a network, as part of what a device knows of it.
-type farPeer struct{ *farpeer.Peer }
+// farPeer is a peer over a network with its domain on one device, and the memory its links
+// come from. The device guards users and idle.
+type farPeer struct {
+	*farpeer.Peer
+	pd    verbs.PD
+	arena *rmb.Arena
 
-func (p farPeer) far() *farpeer.Peer { return p.Peer }
+	users int       // connections that have a queue pair, or bytes to be sent again
+	idle  time.Time // since when there are none
+}
+
+// newFarPeer makes a peer with a domain.
+func newFarPeer(env *Env, dev verbs.Device, remote netip.Addr) (farPeer, error) {
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return farPeer{}, fmt.Errorf("protection domain: %w", err)
+	}
+	return farPeer{Peer: farpeer.New(remote), pd: pd, arena: env.Pool.IsolatedArenaOf(remote.Unmap(), pd)}, nil
+}
+
+func (p *farPeer) far() *farpeer.Peer { return p.Peer }
+
+// close frees the memory and the domain.
+func (p *farPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Close()) }
 
 // farPeerOf returns the peer of a link.
 func farPeerOf(l *Link) *farpeer.Peer { return l.peer.(interface{ far() *farpeer.Peer }).far() }

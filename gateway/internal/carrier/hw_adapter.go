@@ -132,14 +132,11 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 		if p, err := a.enter(remote, nil); p != nil || err != nil {
 			return p, err
 		}
-		pd, err := a.dev.AllocPD()
+		far, err := newFarPeer(a.env, a.dev, remote)
 		if err != nil {
-			return nil, a.explain(fmt.Errorf("protection domain: %w", err))
+			return nil, a.explain(err)
 		}
-		fresh := &hwPeer{
-			farPeer: farPeer{farpeer.New(remote)},
-			a:       a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
-		}
+		fresh := &hwPeer{farPeer: far, a: a, pools: make([]pool, len(a.env.Shards))}
 		p, err := a.enter(remote, fresh)
 		if err != nil {
 			a.closePeer(fresh)
@@ -322,7 +319,7 @@ func (p *hwPeer) poolsEmpty() bool {
 }
 
 func (a *adapter) closePeer(p *hwPeer) {
-	if err := errors.Join(p.arena.Close(), p.pd.Close()); err != nil {
+	if err := p.close(); err != nil {
 		a.env.Log.Warn("close peer", "device", a.name, "peer", p.Remote, "error", err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/internal/loop"
-	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/verbs"
 )
 
 const (
@@ -16,19 +14,12 @@ const (
 	poolIdle = 10 * time.Second
 )
 
-// hwPeer is a peer with its domain on one adapter, the memory its links come from, and
-// the pairs that wait for its next connections. A queue pair reaches the memory of its
-// domain only, so no peer can use the pairs of another.
+// hwPeer is a peer of one adapter with the pairs that wait for its next connections. A queue
+// pair reaches the memory of its domain only, so no peer can use the pairs of another.
 type hwPeer struct {
-	farPeer
-	a     *adapter
-	pd    verbs.PD
-	arena *rmb.Arena
-
-	// Guarded by adapter.mu.
-	users int       // connections that have a queue pair, or bytes to be sent again
-	idle  time.Time // since when there are none
-	pools []pool    // by shard
+	farPeer // guarded by adapter.mu
+	a       *adapter
+	pools   []pool // by shard; the same
 }
 
 // pool is the pairs of a peer on one shard that wait for a connection.

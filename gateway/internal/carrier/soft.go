@@ -13,7 +13,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -83,15 +82,10 @@ type softKey struct {
 	remote netip.Addr
 }
 
-// softPeer is a peer with the memory its links come from.
+// softPeer is a peer of one of the devices.
 type softPeer struct {
-	farPeer
-	key   softKey
-	pd    verbs.PD
-	arena *rmb.Arena
-
-	users int       // flows; guarded by Soft.mu
-	idle  time.Time // since when there are none; the same
+	farPeer // guarded by Soft.mu
+	key     softKey
 }
 
 // softLink is what Soft knows of a link.
@@ -305,14 +299,11 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 	}
 	p := sf.peers[k]
 	if p == nil {
-		pd, err := k.unit.Device.AllocPD()
+		far, err := newFarPeer(sf.env, k.unit.Device, k.remote)
 		if err != nil {
-			return nil, fmt.Errorf("protection domain: %w", err)
+			return nil, err
 		}
-		p = &softPeer{
-			farPeer: farPeer{farpeer.New(k.remote)},
-			key:     k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd),
-		}
+		p = &softPeer{farPeer: far, key: k}
 		sf.peers[k] = p
 	}
 	p.users++
@@ -357,8 +348,6 @@ func (sf *Soft) forgetIdle(now time.Time) {
 		}
 	}
 }
-
-func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Close()) }
 
 // abandon implements failing. Without its queue pair no packet finds the memory: the
 // rings are free at once.

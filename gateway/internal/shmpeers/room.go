@@ -47,12 +47,7 @@ func (t *Table) longestIdleLocked(among func(*Peer) bool) (found *Peer) {
 
 // dropLocked hangs up, or withdraws an offer.
 func (t *Table) dropLocked(p *Peer) {
-	delete(t.peers, p.Peer)
-	for a, o := range t.offers {
-		if o == p {
-			delete(t.offers, a)
-		}
-	}
+	t.forgetLocked(p.Peer)
 	_ = p.Close()
 	p.Reap()
 }
@@ -60,12 +55,7 @@ func (t *Table) dropLocked(p *Peer) {
 // admitLocked decides whether an address may have one peer more: it has its share
 // of them, those that are being attached to included. An idle one of its own makes room.
 func (t *Table) admitLocked(a netip.Addr) error {
-	n := 0
-	for _, p := range t.peers {
-		if p.Of == a {
-			n++
-		}
-	}
+	n := t.countLocked(a)
 	for _, c := range t.calls {
 		if c.of == a {
 			n++

@@ -114,15 +114,19 @@ func (t *Table) Ready(a netip.Addr) bool {
 func (t *Table) Replaced(p *Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := 0
-	for _, o := range t.peers {
-		if o.Of == p.Of {
+	if t.offers[p.Of] == p && t.countLocked(p.Of) <= formerLimit {
+		delete(t.offers, p.Of)
+	}
+}
+
+// countLocked counts the peers of an address.
+func (t *Table) countLocked(of netip.Addr) (n int) {
+	for _, p := range t.peers {
+		if p.Of == of {
 			n++
 		}
 	}
-	if t.offers[p.Of] == p && n <= formerLimit {
-		delete(t.offers, p.Of)
-	}
+	return n
 }
 
 func (t *Table) adoptLocked(peer *shm.Peer, of netip.Addr) *Peer {
@@ -188,18 +192,19 @@ func (t *Table) Known(key [16]byte) *Peer {
 // dead, and every flow it carried ends now.
 func (t *Table) peerDown(peer *shm.Peer) {
 	t.mu.Lock()
-	sp := t.peers[peer]
-	delete(t.peers, peer)
-	for a, p := range t.offers {
-		if p.Peer == peer {
-			delete(t.offers, a)
-		}
-	}
+	p := t.peers[peer]
+	t.forgetLocked(peer)
 	t.mu.Unlock()
 	t.env.PeerDown(peer)
-	if sp != nil {
-		sp.Reap()
+	if p != nil {
+		p.Reap()
 	}
+}
+
+// forgetLocked takes a peer out of the table, and the offer that it is.
+func (t *Table) forgetLocked(peer *shm.Peer) {
+	delete(t.peers, peer)
+	maps.DeleteFunc(t.offers, func(_ netip.Addr, p *Peer) bool { return p.Peer == peer })
 }
 
 // Close frees what offers that were not taken hold. The device is closed.

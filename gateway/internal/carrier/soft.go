@@ -387,21 +387,21 @@ func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 func (sf *Soft) Devices() (list []admin.DeviceInfo) {
 	sf.mu.Lock() // until the end: a device that is given up meanwhile counts once
 	defer sf.mu.Unlock()
-	if sf.shut && len(sf.units) == 0 {
-		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error())}
-	}
-	if len(sf.units) == 0 && sf.without == "" {
-		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration")}
-	}
 	for _, u := range sf.units {
-		info := u.describe()
-		sf.past.Sum(&info)
-		list = append(list, info)
+		list = append(list, u.describe())
 	}
-	if sf.without != "" {
+	switch {
+	case len(list) == 0 && sf.shut:
+		list = append(list, missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error()))
+	case sf.without != "":
 		info := missing(config.DeviceSoft, admin.DeviceFailed, sf.without)
 		info.Name = "soft" + strconv.Itoa(len(sf.units))
 		list = append(list, info)
+	case len(list) == 0:
+		list = append(list, missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration"))
+	}
+	for i := range list {
+		sf.past.Sum(&list[i])
 	}
 	return list
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -36,6 +37,27 @@ func TestSoftKeysEndWithTheirLink(t *testing.T) {
 	require.Empty(t, sf.peers)
 	require.Equal(t, before.MRs, stats().MRs)
 	require.Zero(t, sides[0].Pool.Stats().Reserved)
+}
+
+// TestSoftGoesOnCounting: what the device has counted falls neither while it is given up nor
+// when it is opened again.
+func TestSoftGoesOnCounting(t *testing.T) {
+	sides := newSides(t, 100)
+	c := meet(t, sides, fabrics["soft"])
+	c.prove(t, sides)
+	c.close(sides)
+	sf := sides[0].soft
+	device := func() admin.DeviceInfo { return sf.Devices()[0] }
+	require.NotZero(t, device().Counters["tx_packets"])
+	grows := onlyGrows(t, device)
+	for range 2 {
+		require.NoError(t, sf.GiveUp())
+		require.Equal(t, admin.DeviceDown, device().State)
+		grows()
+		require.NoError(t, sf.Reclaim())
+		require.Equal(t, admin.DeviceActive, device().State)
+		grows()
+	}
 }
 
 // TestSoftSendsToThePeerOnly: an offer that names a third address is none.

@@ -32,8 +32,10 @@ func (t *Table) call(of netip.Addr, key [16]byte) error {
 	defer t.mu.Unlock()
 	c := t.calls[key]
 	if c == nil {
-		if err := t.admitLocked(of); err != nil {
-			return err
+		if t.knownLocked(key) == nil { // another flow may have attached meanwhile
+			if err := t.admitLocked(of); err != nil {
+				return err
+			}
 		}
 		c = &call{of: of}
 		t.calls[key] = c

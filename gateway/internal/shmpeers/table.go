@@ -180,6 +180,10 @@ func (t *Table) Leave(p *Peer) {
 func (t *Table) Known(key [16]byte) *Peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.knownLocked(key)
+}
+
+func (t *Table) knownLocked(key [16]byte) *Peer {
 	for _, p := range t.peers {
 		if p.Key() == key && p.Err() == nil {
 			return p

@@ -236,6 +236,24 @@ func TestCallsShared(t *testing.T) {
 	require.Empty(t, s.calls)
 }
 
+// Connections that come with one offer attach one behind the other: the second needs no room,
+// and does not make any by the peer that the first is about to use.
+func TestAttachedPeerStays(t *testing.T) {
+	s := newSides(t, 1)[1] // 2 of 256
+	d := s.other(7)
+	_, err := s.meet(d, addrA)
+	require.NoError(t, err)
+	s.Hold(s.Peers()[0])
+	offer, err := d.Offer()
+	require.NoError(t, err)
+	first, err := s.Attach(context.Background(), addrA, offer.Name(), offer.Key())
+	require.NoError(t, err)
+	second, err := s.Attach(context.Background(), addrA, offer.Name(), offer.Key())
+	require.NoError(t, err)
+	require.Same(t, first, second)
+	require.NoError(t, first.Err())
+}
+
 // Gateways with much memory share as much of it as shared memory allows.
 func TestMuchMemory(t *testing.T) {
 	for _, memory := range []config.Bytes{64 * config.GiB, 16 * config.TiB} {

@@ -25,15 +25,19 @@ func (t *Table) dropPendingLocked() {
 	}
 }
 
-// makeRoomLocked sends an idle peer away if there are as many as there may be.
-func (t *Table) makeRoomLocked(a netip.Addr) {
-	if len(t.peers) < peersLimit {
-		return
+// makeRoomLocked sends an idle peer away if there are as many as there may be, those that are
+// being attached to included.
+func (t *Table) makeRoomLocked(a netip.Addr) error {
+	if len(t.peers)+len(t.calls) < peersLimit {
+		return nil
 	}
-	if p := t.longestIdleLocked(func(*Peer) bool { return true }); p != nil {
-		t.env.Log.Debug("shm peer makes room", "peer", p.String(), "for", a)
-		t.dropLocked(p)
+	p := t.longestIdleLocked(func(*Peer) bool { return true })
+	if p == nil {
+		return fmt.Errorf("%d shm peers in use: %w", len(t.peers), verbs.ErrNoMemory)
 	}
+	t.env.Log.Debug("shm peer makes room", "peer", p.String(), "for", a)
+	t.dropLocked(p)
+	return nil
 }
 
 func (t *Table) longestIdleLocked(among func(*Peer) bool) (found *Peer) {
@@ -69,6 +73,5 @@ func (t *Table) admitLocked(a netip.Addr) error {
 		}
 		t.dropLocked(own)
 	}
-	t.makeRoomLocked(a)
-	return nil
+	return t.makeRoomLocked(a)
 }

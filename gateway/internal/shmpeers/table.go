@@ -22,7 +22,8 @@ var ErrElsewhere = errors.New("peer is under another kernel")
 const (
 	// peersLimit bounds the peers: each has tables and doorbells, and is looked
 	// at by every loop. Beyond it the one that has been without a flow for longest
-	// makes room.
+	// makes room. The device has room for as many again, which were sent away and have
+	// not gone yet.
 	peersLimit = 256
 	// pendingLimit bounds the offers that no peer has taken yet.
 	pendingLimit = 64
@@ -63,7 +64,7 @@ func Open(env Env) (*Table, *shm.Device, error) {
 	}
 	dev, err := shm.Open(shm.Config{
 		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: env.Vectors,
-		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: peersLimit, OnPeerDown: t.peerDown, Logger: env.Log,
+		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: 2 * peersLimit, OnPeerDown: t.peerDown, Logger: env.Log,
 		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
 	})
 	if err != nil {
@@ -87,7 +88,9 @@ func (t *Table) PeerFor(a netip.Addr, hold bool) (*Peer, error) {
 	p := t.offers[a]
 	if p == nil || p.Err() != nil {
 		t.dropPendingLocked()
-		t.makeRoomLocked(a)
+		if err := t.makeRoomLocked(a); err != nil {
+			return nil, err
+		}
 		peer, err := t.shm.Offer()
 		if err != nil {
 			return nil, fmt.Errorf("shm offer: %w", err)

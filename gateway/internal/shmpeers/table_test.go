@@ -141,10 +141,8 @@ func TestPeersEvicted(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, p)
 	}
-	require.Eventually(t, func() bool { // the other device has as many peers itself, until it hears of the hang-up
-		_, err := s.meet(d, addrA)
-		return err == nil
-	}, 30*time.Second, time.Millisecond)
+	_, err := s.meet(d, addrA)
+	require.NoError(t, err, "the one that makes room may not have gone yet")
 	require.Eventually(t, func() bool { return all[0].Err() != nil }, 30*time.Second, time.Millisecond)
 	for _, p := range all[1:] {
 		require.NoError(t, p.Err())
@@ -155,6 +153,16 @@ func TestPeersEvicted(t *testing.T) {
 	require.False(t, p.Connected())
 	require.Eventually(t, func() bool { return all[1].Err() != nil }, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return len(s.shm.Peers()) <= peersLimit }, 30*time.Second, time.Millisecond)
+
+	for _, p := range s.Peers() { // none may be sent away
+		s.Hold(p)
+	}
+	_, err = s.PeerFor(netip.MustParseAddr("10.0.0.9"), true)
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	_, err = s.meet(d, addrA)
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.Len(t, s.Peers(), peersLimit)
+	require.Empty(t, s.calls)
 }
 
 // An offer that a link is using is not withdrawn for another.

@@ -50,6 +50,7 @@ type Book struct {
 // Seen is how far a connection has been looked at. Its book guards it.
 type Seen struct {
 	begun, settled bool
+	sample         bool // it is carried to learn from
 	bytes, moves   uint64
 	at             time.Time
 }
@@ -72,6 +73,10 @@ func (b *Book) Look(c Conn, carrier config.Carrier, ended bool, now time.Time) {
 		return
 	}
 	e.carrier = carrier
+	if e.begun {
+		c.Seen().sample = !b.learner.carries(c.Service())
+	}
+	e.sample = c.Seen().sample
 	b.tellLocked(b.learner.learn(c.Service(), e, now))
 }
 

@@ -1,6 +1,7 @@
 package auto
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,12 +24,12 @@ const (
 	// autoDoublings bounds how long a service is left native: 16 times as long as at
 	// first.
 	autoDoublings = 4
-	// autoBulk is what a connection must have moved to say how fast bulk is; the
-	// programs have the same limit.
-	autoBulk = 1 << 20
 	// autoCompares is how many times in its first native time a service that is carried
 	// is compared with native connections, at first.
 	autoCompares = 16
+	// autoAlike is the part of what others move on the mean that a connection has to move
+	// to be compared with them.
+	autoAlike = 0.25
 	// autoTellAgain is how old a verdict is when the steering is told once more: its
 	// table forgets the least recently used.
 	autoTellAgain = 5 * time.Second
@@ -44,6 +45,7 @@ type evidence struct {
 	seconds      float64
 	begun        bool // it is looked at for the first time
 	settled      bool // it has ended, or lasted autoSettle
+	sample       bool // it is carried to learn from
 	whole        rate // of its whole life, when it has ended
 }
 
@@ -52,9 +54,9 @@ type evidence struct {
 //
 //	   score ≥ 1, and faster than natives
 //	sampling ────────────────────────► carry ◄─┐ from time to time some are left
-//	 ▲    │ score < 1, or               │ ▲  └─┘ native: not faster than carried ones
-//	 │    │ natives     score < 1/2, or │ │
-//	 │    ▼ faster      natives faster  ▼ │ connections still carried: score ≥ 2
+//	 ▲    │ score < 1, or not           │ ▲  └─┘ native: not faster than carried ones
+//	 │    │ faster      score < 1/2, or │ │
+//	 │    ▼             natives faster  ▼ │ connections still carried: score ≥ 2
 //	 └── native ◄─────────────────────────┘
 //	  after its time, which doubles with every native verdict in a row
 //
@@ -76,6 +78,7 @@ type service struct {
 	samples samples
 
 	comparing       bool         // the steering leaves some native to compare with
+	left            uint64       // counted.Ended when these have ended
 	carried, native rate         // of bulk, since the last comparison
 	compared        [2]rate      // carried and native of the last comparison
 	counted         ebpf.Service // how far native has been looked at
@@ -107,7 +110,9 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 	s.now.add(e)
 	s.carried.add(e.whole)
 	s.samples.took(e, now)
-	s.account.carried(e.seconds)
+	if e.sample {
+		s.account.carried(e.seconds)
+	}
 	if next := s.verdict(); next != s.state {
 		l.decide(s, next, now)
 	}
@@ -146,6 +151,9 @@ func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) 
 	s.native.add(ended)
 	s.counted = c
 	l.compare(s, now)
+	if s.comparing && c.State == ebpf.ServiceCarry && c.Tokens == 0 && c.Ended >= s.left && s.carried.conns >= s.native.conns {
+		s.comparing, s.news = false, true // they did not decide it: two more
+	}
 	l.foresee(s, at.Addr(), &c, now)
 	if !s.news {
 		return ebpf.Service{}, false
@@ -153,9 +161,16 @@ func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) 
 	return l.tell(s, at, now), true
 }
 
+// carries reports whether connections to a service that begin are carried, all of them.
+func (l *learner) carries(at netip.AddrPort) bool {
+	s := l.services[at]
+	return s != nil && s.state == ebpf.ServiceCarry
+}
+
 // resample begins anew, but for what samples have cost.
 func (s *service) resample() {
-	s.state, s.now, s.carried, s.native, s.looked, s.samples = ebpf.ServiceSampling, sums{}, rate{}, rate{}, looks{}, samples{}
+	s.state = ebpf.ServiceSampling
+	s.now, s.carried, s.native, s.looked, s.samples = sums{}, rate{}, rate{}, looks{}, samples{}
 }
 
 // due reports whether it is time to leave some native again, to compare with. Such
@@ -174,58 +189,73 @@ func (l *learner) tell(s *service, at netip.AddrPort, now time.Time) ebpf.Servic
 	case s.state == ebpf.ServiceSampling:
 		do.Tokens, do.TTL = 1, autoAsk
 	case !s.comparing && l.due(s, now):
-		do.Tokens, s.comparing, s.until = Samples, true, now
+		do.Tokens, s.comparing, s.until, s.left = Samples, true, now, s.counted.Ended+Samples
 	}
 	return do
 }
 
-// compare looks whether carried connections are as fast as native ones, once
-// there are some of both. If they are not, it makes a native verdict. A service that is
-// sampled has to be faster by more than chance.
+// compare looks whether carried connections are as fast as native ones, once there are
+// some of both. Those of which some are tried, samples or such that are left native, must
+// not be much smaller than the others.
+//
+// A service is carried when its samples were faster by more than chance, and native when
+// they were slower by that, or when enough of them were not clearly faster. One that is
+// carried stays so when it is not behind. When it is, more are left native, until that is
+// more than chance, or they are enough.
 func (l *learner) compare(s *service, now time.Time) {
-	carried := s.bulk()
-	if s.state == ebpf.ServiceNative || carried.conns == 0 || s.native.conns == 0 {
+	carried, sampled := s.bulk(), s.state == ebpf.ServiceSampling
+	if carried.conns == 0 || s.native.conns == 0 || !sampled && !s.comparing {
 		return
 	}
-	sampled, slower := s.state == ebpf.ServiceSampling, carried.perSecond() < s.native.perSecond()
-	if sampled && !slower && (carried.perSecond() < s.native.perSecond()*margin(carried.conns, s.native.conns) || s.now.score() < 1) {
+	tried, others, least := &carried, &s.native, uint64(1)
+	if !sampled {
+		tried, others, least = others, tried, Samples
+	}
+	both := min(carried.conns, s.native.conns)
+	enough := both >= autoEnough
+	if !enough && (both < least || tried.mean() < others.mean()*autoAlike) {
 		return
 	}
+	ahead, deviation := race(&carried, &s.native)
 	s.compared = [2]rate{carried, s.native}
-	s.account.settle(1 - carried.perSecond()/s.native.perSecond())
-	s.comparing, s.carried, s.native = false, rate{}, rate{}
-	last := s.last
 	switch {
-	case slower:
+	case sampled && ahead > autoSure*deviation && s.now.score() >= 1:
+		s.account.settle(1 - math.Exp(ahead))
+		l.decide(s, ebpf.ServiceCarry, now)
+		l.stays(s, now)
+	case !sampled && ahead >= 0:
+		l.stays(s, now)
+	case enough || ahead < -autoSure*deviation:
+		s.account.settle(1 - math.Exp(ahead))
+		last := s.last
 		l.decide(s, ebpf.ServiceNative, now)
 		if !sampled {
 			s.last = last // it was not the score
 		}
-		return
 	case sampled:
-		l.decide(s, ebpf.ServiceCarry, now)
+		s.account.expect(1 - math.Exp(ahead-deviation))
 	}
-	s.natives = 0
-	s.until = now.Add(min(max(l.base/autoCompares, time.Second)<<min(s.passed, 2*autoDoublings), l.base<<autoDoublings))
-	s.passed++
 }
 
-// margin is how many times as fast as so many native connections so many carried ones
-// have to be.
-func margin(carried, native uint64) float64 {
-	return 1 + autoChance/float64(max(1, min(carried, native)))
+// stays puts the next comparison of a service that is carried off.
+func (l *learner) stays(s *service, now time.Time) {
+	s.comparing, s.carried, s.native, s.natives = false, rate{}, rate{}, 0
+	s.until = now.Add(min(max(l.base/autoCompares, time.Second)<<min(s.passed, 2*autoDoublings), l.base<<autoDoublings))
+	s.passed++
 }
 
 // bulk is how fast carried connections are: that of those that have ended, or while
 // natives are known to compare with, of one that goes on.
 func (s *service) bulk() rate {
 	if s.carried.conns == 0 && s.state == ebpf.ServiceSampling && s.now.settled > 0 && s.now.paid >= autoBytes {
-		return rate{conns: s.now.conns, bytes: s.now.paid, seconds: s.now.seconds}
+		var r rate
+		r.add(rate{conns: s.now.conns, bytes: s.now.paid, seconds: s.now.seconds})
+		return r
 	}
 	return s.carried
 }
 
-// verdict is what should be done from now on.
+// verdict is what should be done from now on, by what carried connections have moved.
 func (s *service) verdict() ebpf.ServiceState {
 	score := s.now.score()
 	switch s.state {

@@ -93,16 +93,19 @@ func TestAutoSamplesAgain(t *testing.T) {
 // won lets the carried connections of a service be faster than native ones.
 func won(l *learner, now time.Time) { rates(l, now, 2, 1) }
 
-// rates tells of a carried and a native connection that moved bulk, so fast.
+// rates tells of two carried and two native connections that moved bulk, so fast.
 func rates(l *learner, now time.Time, carried, native float64) (do ebpf.Service, tell bool) {
 	e := bulk
 	e.begun, e.whole = false, rate{conns: 1, bytes: 1 << 30, seconds: 1 / carried}
-	l.learn(autoAt, e, now)
-	c := l.services[autoAt].counted
-	c.Watched++
-	c.Bytes += 1 << 30
-	c.Lasted += time.Duration(float64(time.Second) / native)
-	return l.learnNative(autoAt, c, now)
+	for range 2 {
+		l.learn(autoAt, e, now)
+		c := l.services[autoAt].counted
+		c.Watched++
+		c.Bytes += 1 << 30
+		c.Lasted += time.Duration(float64(time.Second) / native)
+		do, tell = l.learnNative(autoAt, c, now)
+	}
+	return do, tell
 }
 
 // TestAutoCompares: bulk is carried only while that is as fast as native TCP, and
@@ -114,7 +117,7 @@ func TestAutoCompares(t *testing.T) {
 		require.True(t, tell)
 		require.Equal(t, ebpf.ServiceCarry, do.State)
 		require.Equal(t, Samples, do.Tokens, "compared at once")
-		do, tell = rates(l, now, 0.9, 1)
+		do, tell = rates(l, now, 0.5, 1)
 		require.True(t, tell)
 		require.Equal(t, ebpf.ServiceNative, do.State, "native is faster")
 		require.Equal(t, l.base<<i, do.TTL)
@@ -157,6 +160,49 @@ func TestAutoCompares(t *testing.T) {
 	require.Equal(t, conns+1, l.services[autoAt].native.conns, "counted when all of it is there")
 	_, tell = l.learnNative(netip.MustParseAddrPort("10.0.0.9:1"), ebpf.Service{Watched: 1}, now)
 	require.False(t, tell, "just being counted")
+}
+
+// TestAutoComparesAgain: when the two that were left native are ahead of carried ones by what
+// may be chance, two more are left native, as long as carried ones to compare with keep up.
+// Probes among them tell nothing.
+func TestAutoComparesAgain(t *testing.T) {
+	l, now := newLearner(autoCompares*time.Minute), autoClock
+	l.learn(autoAt, bulk, now)
+	c := ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceCarry}
+	carried, asked := bulk, Samples
+	carried.begun, carried.whole = false, rate{conns: 1, bytes: 1 << 30, seconds: 1}
+	tick := func(bytes uint64, took time.Duration) {
+		now = now.Add(time.Second)
+		c = ended(c, bytes, took)
+		if do, tell := l.learnNative(autoAt, c, now); tell {
+			require.Equal(t, Samples, do.Tokens)
+			asked += do.Tokens
+		}
+	}
+	tick(300, time.Millisecond)
+	require.Equal(t, Samples, asked, "one of two has ended")
+	tick(300, time.Millisecond)
+	require.Equal(t, 2*Samples, asked, "probes")
+	l.learn(autoAt, carried, now)
+	l.learn(autoAt, carried, now)
+	tick(1<<30, 900*time.Millisecond)
+	tick(1<<30, 900*time.Millisecond)
+	require.Equal(t, 3*Samples, asked, "a tenth is chance")
+	require.Equal(t, ebpf.ServiceCarry, stateOf(l, autoAt))
+	tick(1<<30, 900*time.Millisecond)
+	tick(1<<30, 900*time.Millisecond)
+	require.Equal(t, 3*Samples, asked, "carried ones are fewer")
+	for range 3 {
+		l.learn(autoAt, carried, now)
+	}
+	tick(1<<30, 1200*time.Millisecond)
+	require.Equal(t, 4*Samples, asked)
+	carried.whole.seconds = 0.8
+	for range 4 {
+		l.learn(autoAt, carried, now)
+	}
+	require.Equal(t, ebpf.ServiceCarry, stateOf(l, autoAt))
+	require.False(t, l.services[autoAt].comparing, "%+v", l.services[autoAt])
 }
 
 // TestAutoOldConnectionsTell: those that are carried while their service is native
@@ -315,7 +361,7 @@ func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *servi
 		require.True(t, s.last.plenty(1) || faster, step)
 	case s.state == ebpf.ServiceNative:
 		slower := s.compared[0].perSecond() < s.compared[1].perSecond()
-		require.True(t, s.last.score() < 1 || slower, step)
+		require.True(t, s.last.score() < 1 || slower || s.close(), step)
 		require.Positive(t, s.natives)
 	default:
 		require.Fail(t, "no such step", step)
@@ -341,12 +387,17 @@ func checkAutoNative(t *rapid.T, before ebpf.ServiceState, was time.Time, s *ser
 	case before == s.state:
 	case s.state == ebpf.ServiceNative:
 		require.True(t, tell)
-		require.True(t, compared < 0 || s.saw.conns >= Samples && s.saw.best() < 1)
+		require.True(t, compared < 0 || s.close() || s.saw.conns >= Samples && s.saw.best() < 1)
 	default:
 		require.Equal(t, []ebpf.ServiceState{ebpf.ServiceSampling, ebpf.ServiceCarry}, []ebpf.ServiceState{before, s.state})
 		require.True(t, tell)
 		require.Positive(t, compared)
 	}
+}
+
+// close reports whether as many were compared as decide a close race.
+func (s *service) close() bool {
+	return min(s.compared[0].conns, s.compared[1].conns) >= autoEnough
 }
 
 // ended is c with one more native connection that has ended.

@@ -92,27 +92,3 @@ func quotient(n, by uint64) float64 {
 	}
 	return float64(n) / float64(by)
 }
-
-// rate is how fast connections have moved bulk: of their whole lives, since
-// that is what an application waits for.
-type rate struct {
-	conns, bytes uint64
-	seconds      float64
-}
-
-func (r *rate) add(o rate) {
-	if o.bytes < o.conns*autoBulk {
-		return
-	}
-	r.conns += o.conns
-	r.bytes += o.bytes
-	r.seconds += o.seconds
-}
-
-// perSecond is the bytes per second of one connection.
-func (r *rate) perSecond() float64 {
-	if r.seconds <= 0 {
-		return 0
-	}
-	return float64(r.bytes) / r.seconds
-}

@@ -20,8 +20,6 @@ const (
 	autoMessage = 512
 	// autoLargest is more than programs read or write at a time.
 	autoLargest = 256 << 10
-	// autoChance is by how much one connection may be faster than another by chance.
-	autoChance = 0.25
 )
 
 // looks are what native connections have shown that ended while the programs looked at
@@ -75,19 +73,21 @@ func (l *looks) busy(e evidence) float64 {
 // connections. All is in seconds of connections.
 type account struct {
 	earned   float64 // native connections
-	spent    float64 // by how much carried ones took longer
-	open     float64 // carried ones, not compared yet
-	slower   float64 // the part of the time of carried ones that was lost, by the last comparison
+	spent    float64 // by how much samples took longer
+	open     float64 // samples, not charged yet
+	slower   float64 // the part of the time of carried ones that is lost, by the last comparison
 	measured bool
 }
 
-// carried takes in time of a carried connection.
+// carried takes in time of a sample.
 func (a *account) carried(seconds float64) { a.open += seconds }
 
-// settle charges for the connections that were carried: they lost this part of their
-// time against native ones.
+// expect takes in which part of their time carried connections lose.
+func (a *account) expect(lost float64) { a.slower, a.measured = max(0, lost), true }
+
+// settle charges for the samples since the last time.
 func (a *account) settle(lost float64) {
-	a.slower, a.measured = max(0, lost), true
+	a.expect(lost)
 	a.spent, a.open = a.spent+a.open*a.slower, 0
 }
 

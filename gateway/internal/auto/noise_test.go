@@ -1,0 +1,54 @@
+package auto
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// noisy is what becomes of bulk whose connections differ by chance.
+type noisy struct {
+	carried float64 // the part of the work that was carried
+	lost    float64
+	changes float64 // of the verdict, a day
+}
+
+// simulateNoise lets a service run for some hours, with several seeds.
+func simulateNoise(ratio, noise float64, hours time.Duration, change func(*simulation)) (sum noisy) {
+	const seeds = 5
+	for seed := range uint64(seeds) {
+		s := newSimulation(work{"noise", 4, 1 << 30, 128 << 10, 4 * time.Second, 0, ratio, 8 * time.Millisecond}, config.CarrierShm, true, false, seed)
+		s.noise = noise
+		change(s)
+		s.run(hours * time.Hour)
+		sum.carried += s.byCarrier.Seconds() / s.native.Seconds() / seeds
+		sum.lost += s.lost() / seeds
+		sum.changes += float64(s.changes) / seeds * 24 / float64(hours)
+	}
+	return sum
+}
+
+// TestAutoNoise: where carrying wins or loses by a third, the service is carried, or native,
+// nearly all the time, whatever chance does to single connections. Where it is less,
+// carrying costs no more than samples may.
+func TestAutoNoise(t *testing.T) {
+	for _, ratio := range []float64{0.7, 0.9, 1, 1.1, 1.3, 2} {
+		for _, noise := range []float64{0.1, 0.2, 0.3} {
+			t.Run(fmt.Sprintf("ratio=%v/noise=%v", ratio, noise), func(t *testing.T) {
+				n := simulateNoise(ratio, noise, 4, func(*simulation) {})
+				t.Logf("%5.1f %% carried, %5.2f %% lost, %.1f changes a day", 100*n.carried, 100*n.lost, n.changes)
+				require.LessOrEqual(t, n.lost, most)
+				if ratio >= 1.3 {
+					require.GreaterOrEqual(t, n.carried, 0.9)
+				}
+				if ratio <= 0.7 {
+					require.LessOrEqual(t, n.carried, 0.05)
+				}
+			})
+		}
+	}
+}

@@ -19,14 +19,17 @@ const (
 	// what it can, though it goes on.
 	autoSettle = 10 * time.Second
 	// autoCarryWindow is how much more must be seen to call a service back that is
-	// carried than to judge one that is sampled.
-	autoCarryWindow = 4
+	// carried than to judge one that is sampled: small connections come in between.
+	autoCarryWindow = 32
 	// autoDoublings bounds how long a service is left native: 16 times as long as at
 	// first.
 	autoDoublings = 4
 	// autoCompares is how many times in its first native time a service that is carried
-	// is compared with native connections, at first.
+	// is compared with native connections, at first, and the part of its native time for
+	// which small connections do not make a service native again.
 	autoCompares = 16
+	// autoMany is how many small connections make a service native before.
+	autoMany = 64
 	// autoAlike is the part of what others move on the mean that a connection has to move
 	// to be compared with them.
 	autoAlike = 0.25
@@ -69,8 +72,9 @@ type service struct {
 	told    time.Time // the steering
 	news    bool      // a verdict it was not told
 	used    time.Time
-	now     sums // seen since the last verdict, or since long ago
-	last    sums // what the last verdict was made of
+	since   time.Time // it is looked at
+	now     sums      // seen since the last verdict, or since long ago
+	last    sums      // what the last verdict was made of
 
 	looked  looks // native connections since the last verdict
 	saw     looks // what the last verdict was made of
@@ -104,7 +108,7 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 	s := l.service(at, now)
 	s.used = now
 	if s.state == ebpf.ServiceNative && e.begun && !now.Before(s.until) {
-		s.resample() // the steering has begun to
+		s.resample(now) // the steering has begun to
 	}
 	e.seconds = s.looked.busy(e)
 	s.now.add(e)
@@ -113,7 +117,7 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 	if e.sample {
 		s.account.carried(e.seconds)
 	}
-	if next := s.verdict(); next != s.state {
+	if next := l.verdict(s, now); next != s.state {
 		l.decide(s, next, now)
 	}
 	l.compare(s, now)
@@ -143,7 +147,7 @@ func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) 
 	switch {
 	case c.State != ebpf.ServiceSampling:
 	case s.state == ebpf.ServiceNative && !now.Before(s.until):
-		s.resample()
+		s.resample(now)
 	case s.state != ebpf.ServiceSampling && now.Sub(s.told) >= autoTellAgain:
 		s.news = true // it has forgotten what it was told
 	}
@@ -168,8 +172,8 @@ func (l *learner) carries(at netip.AddrPort) bool {
 }
 
 // resample begins anew, but for what samples have cost.
-func (s *service) resample() {
-	s.state = ebpf.ServiceSampling
+func (s *service) resample(now time.Time) {
+	s.state, s.since = ebpf.ServiceSampling, now
 	s.now, s.carried, s.native, s.looked, s.samples = sums{}, rate{}, rate{}, looks{}, samples{}
 }
 
@@ -256,7 +260,7 @@ func (s *service) bulk() rate {
 }
 
 // verdict is what should be done from now on, by what carried connections have moved.
-func (s *service) verdict() ebpf.ServiceState {
+func (l *learner) verdict(s *service, now time.Time) ebpf.ServiceState {
 	score := s.now.score()
 	switch s.state {
 	case ebpf.ServiceCarry:
@@ -279,6 +283,8 @@ func (s *service) verdict() ebpf.ServiceState {
 			return s.state
 		case score >= 1:
 			return ebpf.ServiceCarry
+		case !s.now.much(1) && !l.lookedLong(s, now), s.now.mean() < s.looked.moved()*autoAlike:
+			return s.state // it was a probe of its health, for instance
 		default:
 			return ebpf.ServiceNative
 		}
@@ -286,6 +292,14 @@ func (s *service) verdict() ebpf.ServiceState {
 	s.last = s.now
 	s.now.decay()
 	return s.state
+}
+
+// lookedLong reports whether connections that move little show that there are no others:
+// they were looked at for a part of the time for which they make the service native, or
+// are many.
+func (l *learner) lookedLong(s *service, now time.Time) bool {
+	least := max(l.base/autoCompares, time.Second) << min(s.natives, autoDoublings)
+	return s.looked.conns+s.now.conns >= autoMany || now.Sub(s.since) >= least
 }
 
 // decide makes a verdict.
@@ -309,7 +323,7 @@ func (l *learner) service(at netip.AddrPort, now time.Time) *service {
 		if len(l.services) >= l.limit {
 			l.evict()
 		}
-		s = &service{state: ebpf.ServiceSampling, used: now}
+		s = &service{state: ebpf.ServiceSampling, used: now, since: now}
 		l.services[at] = s
 	}
 	return s

@@ -34,26 +34,33 @@ func stateOf(l *learner, at netip.AddrPort) ebpf.ServiceState {
 
 func TestAutoVerdicts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		seen []evidence
-		want ebpf.ServiceState
+		seen  []evidence
+		want  ebpf.ServiceState
+		waits bool // for more, before so little makes a service native
 	}{
-		"one sample is not enough":         {[]evidence{whole(config.CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling},
-		"requests of a database":           {[]evidence{{carrier: config.CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative},
-		"short connections":                {[]evidence{whole(config.CarrierShm, 800, 2), whole(config.CarrierShm, 800, 2)}, ebpf.ServiceNative},
-		"idle connections":                 {[]evidence{whole(config.CarrierShm, 0, 0), whole(config.CarrierShm, 0, 0)}, ebpf.ServiceNative},
-		"a bulk stream that goes on":       {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry},
-		"control and data":                 {[]evidence{whole(config.CarrierShm, 500, 12), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
-		"files of 40 MB":                   {[]evidence{whole(config.CarrierShm, 40<<20, 320), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
-		"files of 1 MB":                    {[]evidence{whole(config.CarrierShm, 1<<20, 9), whole(config.CarrierShm, 1<<20, 9)}, ebpf.ServiceNative},
-		"much in small pieces":             {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative},
-		"what shm pays for, soft does not": {[]evidence{whole(config.CarrierSoft, 40<<20, 320), whole(config.CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative},
-		"a relay never pays":               {[]evidence{{carrier: config.CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative},
+		"one sample is not enough":         {[]evidence{whole(config.CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling, false},
+		"requests of a database":           {[]evidence{{carrier: config.CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative, false},
+		"short connections":                {[]evidence{whole(config.CarrierShm, 800, 2), whole(config.CarrierShm, 800, 2)}, ebpf.ServiceNative, true},
+		"idle connections":                 {[]evidence{whole(config.CarrierShm, 0, 0), whole(config.CarrierShm, 0, 0)}, ebpf.ServiceNative, true},
+		"a bulk stream that goes on":       {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry, false},
+		"control and data":                 {[]evidence{whole(config.CarrierShm, 500, 12), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry, false},
+		"files of 40 MB":                   {[]evidence{whole(config.CarrierShm, 40<<20, 320), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry, false},
+		"files of 1 MB":                    {[]evidence{whole(config.CarrierShm, 1<<20, 9), whole(config.CarrierShm, 1<<20, 9)}, ebpf.ServiceNative, true},
+		"much in small pieces":             {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative, false},
+		"what shm pays for, soft does not": {[]evidence{whole(config.CarrierSoft, 40<<20, 320), whole(config.CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative, true},
+		"a relay never pays":               {[]evidence{{carrier: config.CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLearner(time.Minute)
 			for _, e := range tc.seen {
 				l.learn(autoAt, e, autoClock)
 			}
+			soon := tc.want
+			if tc.waits {
+				soon = ebpf.ServiceSampling
+			}
+			require.Equal(t, soon, stateOf(l, autoAt), "%+v", l.services[autoAt])
+			l.learn(autoAt, evidence{carrier: tc.seen[0].carrier}, autoClock.Add(time.Minute/autoCompares))
 			require.Equal(t, tc.want, stateOf(l, autoAt), "%+v", l.services[autoAt])
 		})
 	}
@@ -203,6 +210,57 @@ func TestAutoComparesAgain(t *testing.T) {
 	}
 	require.Equal(t, ebpf.ServiceCarry, stateOf(l, autoAt))
 	require.False(t, l.services[autoAt].comparing, "%+v", l.services[autoAt])
+}
+
+// TestAutoProbesTellNothing: two tiny connections, native or carried, say nothing about a
+// service whose others move bulk. When there are no others for a while, they do.
+func TestAutoProbesTellNothing(t *testing.T) {
+	start := func() (*learner, ebpf.Service) {
+		l := newLearner(autoCompares * time.Minute)
+		l.meet(autoAt.Addr(), config.CarrierShm, autoClock)
+		c := ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceSampling}
+		for range 2 {
+			c = ended(c, 300, time.Millisecond)
+			_, tell := l.learnNative(autoAt, c, autoClock)
+			require.False(t, tell)
+		}
+		return l, c
+	}
+	t.Run("alone", func(t *testing.T) {
+		l, c := start()
+		_, tell := l.learnNative(autoAt, c, autoClock.Add(time.Minute-1))
+		require.False(t, tell)
+		do, tell := l.learnNative(autoAt, c, autoClock.Add(time.Minute))
+		require.True(t, tell)
+		require.Equal(t, ebpf.ServiceNative, do.State)
+	})
+	t.Run("many", func(t *testing.T) {
+		l, c := start()
+		for range autoMany - 2 {
+			require.Equal(t, ebpf.ServiceSampling, stateOf(l, autoAt))
+			c = ended(c, 300, time.Millisecond)
+			l.learnNative(autoAt, c, autoClock)
+		}
+		require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
+	})
+	t.Run("beside bulk", func(t *testing.T) {
+		l, c := start()
+		now, asked := autoClock, 0
+		for range 120 {
+			now = now.Add(time.Second)
+			c = ended(c, 1<<30, time.Second)
+			if do, tell := l.learnNative(autoAt, c, now); tell {
+				require.Equal(t, ebpf.ServiceSampling, do.State)
+				asked += do.Tokens
+			}
+		}
+		require.Positive(t, asked)
+		for range 8 { // all of the samples are probes
+			l.learn(autoAt, whole(config.CarrierShm, 300, 2), now)
+			now = now.Add(10 * time.Minute)
+		}
+		require.Equal(t, ebpf.ServiceSampling, stateOf(l, autoAt))
+	})
 }
 
 // TestAutoOldConnectionsTell: those that are carried while their service is native
@@ -418,7 +476,8 @@ func TestForgottenWhileNative(t *testing.T) {
 	c := ebpf.Service{
 		Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceSampling, Ended: 2, Moved: 1_600_000, Segments: 1300, Took: 50 * time.Second,
 	}
-	_, tell := l.learnNative(autoAt, c, now)
+	l.learnNative(autoAt, c, now)
+	_, tell := l.learnNative(autoAt, c, now.Add(time.Minute/autoCompares))
 	require.True(t, tell)
 	require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
 	c.Ended, c.Moved, c.Segments, c.Took = 3, 3000, 12, 30*time.Millisecond

@@ -77,9 +77,13 @@ func (s *sums) score() float64 {
 
 // plenty reports whether n times as much has been seen as is enough to judge: as
 // many connections as are sampled, or traffic that speaks for itself.
-func (s *sums) plenty(n int) bool {
-	return s.settled >= n*Samples || s.moves >= uint64(n)*autoMoves || s.bytes >= uint64(n)*autoBytes
-}
+func (s *sums) plenty(n uint64) bool { return uint64(s.settled) >= n*Samples || s.much(n) }
+
+// much reports whether traffic speaks for itself.
+func (s *sums) much(n uint64) bool { return s.moves >= n*autoMoves || s.bytes >= n*autoBytes }
+
+// mean is what a connection moved.
+func (s *sums) mean() float64 { return quotient(s.bytes, s.conns) }
 
 const (
 	autoMoves = 512

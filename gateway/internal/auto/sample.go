@@ -46,6 +46,9 @@ func (l *looks) best() float64 {
 // mean is how long a connection lasts, in seconds.
 func (l *looks) mean() float64 { return l.seconds / float64(max(1, l.conns)) }
 
+// moved is what a connection moves.
+func (l *looks) moved() float64 { return quotient(l.bytes, l.conns) }
+
 // look takes in what the programs have counted since the last time.
 func (s *service) look(c *ebpf.Service, now time.Time) {
 	o := looks{
@@ -155,8 +158,10 @@ func (l *learner) foresee(s *service, peer netip.Addr, c *ebpf.Service, now time
 	}
 	stranger := l.paces && carrier == config.CarrierNone && s.samples.asked == 0 // one that may be near
 	switch {
-	case s.looked.conns >= Samples && s.looked.best() < 1 && !stranger:
-		l.decide(s, ebpf.ServiceNative, now)
+	case s.looked.best() < 1 && !stranger:
+		if s.looked.conns >= Samples && l.lookedLong(s, now) {
+			l.decide(s, ebpf.ServiceNative, now)
+		}
 	case s.looked.conns > 0 && !now.Before(s.samples.from) && s.account.affords(s.samples.flying, s.looked.mean(), lost):
 		s.samples.from = now.Add(autoAsk << min(s.samples.asked, autoDoublings))
 		s.samples.asked++

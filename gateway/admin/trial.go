@@ -159,6 +159,9 @@ type Trial struct {
 	// Carrier is the only one that a client offers; empty: all there are, in the
 	// order of the configuration. A server takes what the client offers.
 	Carrier config.Carrier `json:"carrier,omitempty"`
+	// Cold: each connection that the client makes is the first with its peer, by a proof
+	// and a rendezvous of its own. What is known of the peer stays as it is.
+	Cold bool `json:"cold,omitempty"`
 }
 
 // ErrTrialHeld says that another trial holds the same port.

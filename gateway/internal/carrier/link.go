@@ -47,6 +47,7 @@ type Request struct {
 	Shard         *loop.Shard
 	ID            uint64 // of the connection, for the log
 	Local, Remote netip.Addr
+	Cold          bool // a client's that uses nothing of what links before it found out
 }
 
 // peer is whose share the link counts for.
@@ -116,10 +117,10 @@ type Link struct {
 
 	env     *Env
 	of      Request
-	offered negotiate.CarrierKind // of a server's link whose ends are mixed; see Offered
 	medium  medium
-	peer    any         // the medium's own
-	queue   *loop.Queue // of its device on its shard
+	peer    any                   // the medium's own
+	queue   *loop.Queue           // of its device on its shard
+	offered negotiate.CarrierKind // of a server's link whose ends are mixed; see Offered
 	phase   linkPhase
 
 	joining  bool // a goroutine connects it, beside the shard

@@ -250,3 +250,32 @@ func BenchmarkLink(b *testing.B) {
 		})
 	}
 }
+
+// TestColdLinks: a link of its own beside others to a warm peer has everything to prove, and
+// the next link is as warm as before.
+func TestColdLinks(t *testing.T) {
+	for name, of := range fabrics {
+		t.Run(name, func(t *testing.T) {
+			sides := newSides(t, 100)
+			s := sides[0]
+			c := meet(t, sides, of)
+			c.prove(t, sides)
+			s.on(c.link[0].Proved)
+			warm := func(cold bool) (warm bool) {
+				r := s.request(&fakeUser{}, sides[1].addr)
+				r.Cold = cold
+				l, _, err := of(s).Offer(r)
+				require.NoError(t, err)
+				s.on(func() {
+					warm = l.Warm()
+					l.Close()
+				})
+				return warm
+			}
+			require.True(t, warm(false))
+			require.False(t, warm(true))
+			require.True(t, warm(false))
+			c.close(sides)
+		})
+	}
+}

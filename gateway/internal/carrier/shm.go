@@ -51,15 +51,22 @@ func (*Shm) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
 // Offer implements Fabric.
 func (sf *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
-	p, err := sf.PeerFor(r.peer(), true)
+	p, err := sf.peerFor(r)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
 	return sf.newLink(r, p)
 }
 
+func (sf *Shm) peerFor(r Request) (*shmpeers.Peer, error) {
+	if r.Cold {
+		return sf.ColdPeerFor(r.peer())
+	}
+	return sf.PeerFor(r.peer(), true)
+}
+
 // OffersAtOnce implements Prompt.
-func (sf *Shm) OffersAtOnce(r *Request) bool { return sf.Ready(r.peer()) }
+func (sf *Shm) OffersAtOnce(r *Request) bool { return !r.Cold && sf.Ready(r.peer()) }
 
 // describe is what the other side must know of a queue pair.
 func (sf *Shm) describe(l *Link, p *shmpeers.Peer) negotiate.CarrierOffer {

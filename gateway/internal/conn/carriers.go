@@ -55,7 +55,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 
 // offersAtOnce reports whether makeOffers would not wait.
 func (f *Flow) offersAtOnce() bool {
-	r := carrier.Request{Shard: f.Shard, ID: f.ID, Local: f.Tuple.Local.Addr(), Remote: f.Tuple.Remote.Addr()}
+	r := f.request(nil)
 	for _, fb := range f.env.Fabrics {
 		if prompt, ok := fb.(carrier.Prompt); !ok || !prompt.OffersAtOnce(&r) {
 			return false
@@ -64,10 +64,17 @@ func (f *Flow) offersAtOnce() bool {
 	return true
 }
 
+// request asks for a link.
+func (f *Flow) request(user carrier.User) carrier.Request {
+	return carrier.Request{
+		User: user, Shard: f.Shard, ID: f.ID, Local: f.Tuple.Local.Addr(), Remote: f.Tuple.Remote.Addr(), Cold: policy.Cold(f.Trial),
+	}
+}
+
 // offer makes the link of one device for a client's flow.
 func (f *Flow) offer(fb carrier.Fabric) (c *carry, offer negotiate.CarrierOffer, err error) {
 	c = f.newCarry()
-	c.Link, offer, err = fb.Offer(c.request())
+	c.Link, offer, err = fb.Offer(f.request(c))
 	return c, offer, err
 }
 
@@ -76,7 +83,7 @@ func (f *Flow) offer(fb carrier.Fabric) (c *carry, offer negotiate.CarrierOffer,
 // answer returns.
 func (f *Flow) answer(fb carrier.Fabric, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events), done func(negotiate.CarrierOffer, error)) {
 	c := f.newCarry()
-	fb.Answer(c.request(), from, p, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
+	fb.Answer(f.request(c), from, p, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
 		if err == nil {
 			c.Link = l
 			c.report = report(c)

@@ -53,14 +53,6 @@ func (f *Flow) newCarry() *carry {
 	return c
 }
 
-// request asks for the link.
-func (c *carry) request() carrier.Request {
-	f := c.f
-	return carrier.Request{
-		User: c, Shard: f.Shard, ID: f.ID, Local: f.Tuple.Local.Addr(), Remote: f.Tuple.Remote.Addr(),
-	}
-}
-
 // Completed implements carrier.User.
 func (c *carry) Completed(ev rsocket.Events, ok bool) {
 	switch {

@@ -95,10 +95,10 @@ func connectPaths(t testing.TB, a, b *pathSide) (ca, cb *carry, appA, appB int) 
 	cb, appB = b.carry(t, a)
 	var offer, answer negotiate.CarrierOffer
 	var err error
-	ca.Link, offer, err = a.fab.Offer(ca.request())
+	ca.Link, offer, err = a.fab.Offer(ca.f.request(ca))
 	require.NoError(t, err)
 	require.NoError(t, b.fab.Meet(t.Context(), a.addr, offer))
-	b.fab.Answer(cb.request(), offer, &negotiate.Proposal{}, func(l *carrier.Link, to negotiate.CarrierOffer, cause error) {
+	b.fab.Answer(cb.f.request(cb), offer, &negotiate.Proposal{}, func(l *carrier.Link, to negotiate.CarrierOffer, cause error) {
 		cb.Link, answer, err = l, to, cause
 	})
 	require.NoError(t, err)

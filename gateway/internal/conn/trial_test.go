@@ -48,6 +48,9 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 		flowTo(4792, trial).remember(refused)
 		require.Empty(t, remembered())
 	}
+	require.True(t, flowTo(4792, &admin.Trial{Cold: true}).request(nil).Cold)
+	require.False(t, flowTo(4792, &admin.Trial{}).request(nil).Cold)
+	require.False(t, flowTo(4792, nil).request(nil).Cold)
 	flowTo(4792, nil).remember(refused)
 	require.NotEmpty(t, remembered())
 	require.Len(t, offers(flowTo(4792, nil)), 2)

@@ -171,3 +171,7 @@ func (ts *Trials) Of(peer netip.Addr, service uint16) *admin.Trial {
 func Admits(t *admin.Trial, c config.Carrier) bool {
 	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
 }
+
+// Cold reports whether a flow of the trial uses nothing that its gateway has found out
+// about the peer.
+func Cold(t *admin.Trial) bool { return t != nil && t.Cold }

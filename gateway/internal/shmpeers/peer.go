@@ -18,6 +18,7 @@ type Peer struct {
 
 	users int       // flows and datagram ports; guarded by Table.mu
 	idle  time.Time // since when there are none; the same
+	cold  bool      // no later flow is offered it
 }
 
 // Reap gives the memory of a peer that is down back to the pool and to the

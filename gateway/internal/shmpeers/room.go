@@ -11,16 +11,8 @@ import (
 // dropPendingLocked makes room when too many servers have never come: the oldest offer
 // goes. Offers in use stay: a server may be reading them just now.
 func (t *Table) dropPendingLocked() {
-	pending := 0
-	for _, p := range t.offers {
-		if !p.Connected() {
-			pending++
-		}
-	}
-	if pending < pendingLimit {
-		return
-	}
-	if p := t.longestIdleLocked(func(p *Peer) bool { return !p.Connected() }); p != nil {
+	pending := func(p *Peer) bool { return !p.Connected() }
+	if p := t.longestIdleLocked(pending); p != nil && t.countLocked(pending) >= pendingLimit {
 		t.dropLocked(p)
 	}
 }
@@ -59,14 +51,15 @@ func (t *Table) dropLocked(p *Peer) {
 // admitLocked decides whether an address may have one peer more: it has its share
 // of them, those that are being attached to included. An idle one of its own makes room.
 func (t *Table) admitLocked(a netip.Addr) error {
-	n := t.countLocked(a)
+	of := func(p *Peer) bool { return p.Of == a }
+	n := t.countLocked(of)
 	for _, c := range t.calls {
 		if c.of == a {
 			n++
 		}
 	}
 	if n >= t.env.Config.Limits.PeerShare.Of(peersLimit) {
-		own := t.longestIdleLocked(func(p *Peer) bool { return p.Of == a })
+		own := t.longestIdleLocked(of)
 		if own == nil {
 			t.env.Peers.Refuse(peers.ResourceShmPeers)
 			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)

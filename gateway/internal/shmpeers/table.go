@@ -82,26 +82,44 @@ func Open(env Env) (*Table, *shm.Device, error) {
 func (t *Table) PeerFor(a netip.Addr, hold bool) (*Peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.env.Peers.Elsewhere(a, time.Now()) {
-		return nil, ErrElsewhere
-	}
 	p := t.offers[a]
-	if p == nil || p.Err() != nil {
-		t.dropPendingLocked()
-		if err := t.makeRoomLocked(a); err != nil {
+	if p == nil || p.Err() != nil || t.env.Peers.Elsewhere(a, time.Now()) {
+		var err error
+		if p, err = t.offerLocked(a); err != nil {
 			return nil, err
 		}
-		peer, err := t.shm.Offer()
-		if err != nil {
-			return nil, fmt.Errorf("shm offer: %w", err)
-		}
-		p = t.adoptLocked(peer, a)
 		t.offers[a] = p
 	}
 	if hold {
 		p.users++
 	}
 	return p, nil
+}
+
+// ColdPeerFor makes an offer for one user, with which the peer goes.
+func (t *Table) ColdPeerFor(a netip.Addr) (*Peer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.offerLocked(a)
+	if err == nil {
+		p.users, p.cold = 1, true
+	}
+	return p, err
+}
+
+func (t *Table) offerLocked(a netip.Addr) (*Peer, error) {
+	if t.env.Peers.Elsewhere(a, time.Now()) {
+		return nil, ErrElsewhere
+	}
+	t.dropPendingLocked()
+	if err := t.makeRoomLocked(a); err != nil {
+		return nil, err
+	}
+	peer, err := t.shm.Offer()
+	if err != nil {
+		return nil, fmt.Errorf("shm offer: %w", err)
+	}
+	return t.adoptLocked(peer, a), nil
 }
 
 // Ready reports whether PeerFor would not block: the offer to the address is there, or none
@@ -117,15 +135,14 @@ func (t *Table) Ready(a netip.Addr) bool {
 func (t *Table) Replaced(p *Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.offers[p.Of] == p && t.countLocked(p.Of) <= formerLimit {
+	if t.offers[p.Of] == p && t.countLocked(func(o *Peer) bool { return o.Of == p.Of }) <= formerLimit {
 		delete(t.offers, p.Of)
 	}
 }
 
-// countLocked counts the peers of an address.
-func (t *Table) countLocked(of netip.Addr) (n int) {
+func (t *Table) countLocked(among func(*Peer) bool) (n int) {
 	for _, p := range t.peers {
-		if p.Of == of {
+		if among(p) {
 			n++
 		}
 	}
@@ -174,8 +191,11 @@ func (t *Table) Hold(p *Peer) {
 func (t *Table) Leave(p *Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.users--; p.users == 0 {
-		p.idle = time.Now()
+	if p.users--; p.users > 0 {
+		return
+	}
+	if p.idle = time.Now(); p.cold {
+		t.dropLocked(p)
 	}
 }
 

@@ -276,3 +276,27 @@ func TestMuchMemory(t *testing.T) {
 		require.NoError(t, err, memory)
 	}
 }
+
+// A cold peer is of one user, and goes with it. What others were offered stays.
+func TestColdPeers(t *testing.T) {
+	s := newSides(t, 50)[0]
+	warm, err := s.PeerFor(addrA, true)
+	require.NoError(t, err)
+	for range 3 {
+		cold, err := s.ColdPeerFor(addrA)
+		require.NoError(t, err)
+		require.NotSame(t, warm, cold)
+		require.NoError(t, cold.Err())
+		again, err := s.PeerFor(addrA, false)
+		require.NoError(t, err)
+		require.Same(t, warm, again)
+		require.Len(t, s.Peers(), 2)
+		s.Leave(cold)
+		require.Error(t, cold.Err())
+		require.Equal(t, []*Peer{warm}, s.Peers())
+	}
+	require.NoError(t, warm.Err())
+	s.env.Peers.Unreachable(addrA, time.Now(), time.Hour)
+	_, err = s.ColdPeerFor(addrA)
+	require.ErrorIs(t, err, ErrElsewhere)
+}

@@ -18,6 +18,8 @@ type Gateway interface {
 	Conns(ctx context.Context, q admin.ConnQuery) (admin.ConnList, error)
 	// Devices lists the RDMA devices of the configuration.
 	Devices(ctx context.Context) (admin.DeviceList, error)
+	// Metrics are the gateway's, in Prometheus' text format.
+	Metrics(ctx context.Context) ([]byte, error)
 	// DaemonPID is the process of the gateway; 0 if it cannot be seen.
 	DaemonPID(ctx context.Context) (int, error)
 }

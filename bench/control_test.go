@@ -10,7 +10,7 @@ import (
 // TestControl joins both ends, a byte at a time.
 func TestControl(t *testing.T) {
 	token, session := NewToken(), filled[[16]byte](0x60)
-	client, first := newMeasuring(token, filled[[16]byte](1))
+	client, first := newMeasuring(token, filled[[16]byte](1), controlVersion)
 	require.Len(t, first, openingSize)
 	server, toClient := newServing(token, filled[[16]byte](2), session)
 	var atServer, atClient []message
@@ -46,7 +46,7 @@ func TestControl(t *testing.T) {
 }
 
 func TestControlWrongToken(t *testing.T) {
-	client, _ := newMeasuring(NewToken(), filled[[16]byte](1))
+	client, _ := newMeasuring(NewToken(), filled[[16]byte](1), controlVersion)
 	server, out := newServing(NewToken(), filled[[16]byte](2), [16]byte{})
 	none := func(m message) { t.Errorf("got %T", m) }
 	out, err := client.receive(out, none)
@@ -58,7 +58,7 @@ func TestControlWrongToken(t *testing.T) {
 	require.ErrorContains(t, err, "smcgw bench --serve")
 
 	// A server that knows it as little is not believed.
-	client, _ = newMeasuring(NewToken(), filled[[16]byte](1))
+	client, _ = newMeasuring(NewToken(), filled[[16]byte](1), controlVersion)
 	_, err = client.receive(appendMessage(nil, challenge{}), none)
 	require.NoError(t, err)
 	_, err = client.receive(appendMessage(nil, welcome{}), none)
@@ -78,11 +78,11 @@ func TestControlModel(t *testing.T) {
 			c, _ = newServing(token, nonce, [16]byte{4})
 			state = stateChallenged
 		} else {
-			c, _ = newMeasuring(token, nonce)
+			c, _ = newMeasuring(token, nonce, controlVersion)
 		}
 		for range rapid.IntRange(1, 12).Draw(t, "messages") {
 			right := rapid.Bool().Draw(t, "right")
-			m := rapid.SampledFrom([]message{challenge{theirs}, hello{nonce: theirs}, welcome{}, sample{1}, reading{id: 1}, refusal{1, "x"}}).Draw(t, "message")
+			m := rapid.SampledFrom([]message{challenge{theirs}, hello{nonce: theirs}, welcome{}, sample{1}, reading{id: 1}, weigh{1}, weight{id: 1}, refusal{1, "x"}}).Draw(t, "message")
 			switch v := m.(type) {
 			case hello:
 				if right {
@@ -104,7 +104,7 @@ func TestControlModel(t *testing.T) {
 				next = stateProving
 			case k == typeWelcome && state == stateProving && right:
 				next = stateOpen
-			case (k == typeSample || k == typeReading) && state == stateOpen:
+			case (k == typeSample || k == typeReading || k == typeWeigh || k == typeWeight) && state == stateOpen:
 				next = stateOpen
 			}
 			was := state

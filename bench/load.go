@@ -22,7 +22,9 @@ type measured struct {
 	count   int                     // round trips, or connections that succeeded
 	failed  int                     // connections that did not
 	began   time.Time
-	conns   []tuple // the last ones, to be looked up
+	conns   []tuple   // the last ones, to be looked up
+	memory  [2]growth // of the gateway here and of the serving host's
+	note    string    // what a reader must know
 }
 
 // tuple names a connection on the measuring host.

@@ -18,12 +18,18 @@ import (
 //	◄─────────────────────── welcome{proof, session, note}   or refusal{code, text}
 //	sample{id} ────────────►                                 as often as wanted
 //	◄─────────────────────── reading{id, meters}
+//	weigh{id} ─────────────►                                 from version 2 on
+//	◄─────────────────────── weight{id, memory}
 //
-// A message that is not expected, or is malformed, ends the connection.
+// A message that is not expected, or is malformed, ends the connection. A server
+// refuses a version that it does not know; the measuring host then opens with the
+// one before.
 const (
-	controlMagic = "SMGC"
-	dataMagic    = "SMGB"
-	version      = 1
+	controlMagic   = "SMGC"
+	dataMagic      = "SMGB"
+	dataVersion    = 1
+	controlVersion = 2
+	oldestControl  = 1
 
 	openingSize = 8
 	headerSize  = 4
@@ -40,6 +46,8 @@ const (
 	typeSample
 	typeReading
 	typeRefusal
+	typeWeigh
+	typeWeight
 )
 
 // The lengths of secrets on the wire.
@@ -61,7 +69,7 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// message is one of challenge, hello, welcome, sample, reading, refusal.
+// message is one of challenge, hello, welcome, sample, reading, refusal, weigh, weight.
 type message interface {
 	kind() messageType
 	appendBody(b []byte) []byte
@@ -100,6 +108,15 @@ type reading struct {
 
 const unknownCPU = ^uint64(0)
 
+// weigh asks for a weight.
+type weigh struct{ id uint32 }
+
+// weight is what the gateway beside the server has now.
+type weight struct {
+	id     uint32
+	memory Memory
+}
+
 // refusal ends a connection with words.
 type refusal struct {
 	code refusalCode
@@ -120,6 +137,8 @@ func (welcome) kind() messageType   { return typeWelcome }
 func (sample) kind() messageType    { return typeSample }
 func (reading) kind() messageType   { return typeReading }
 func (refusal) kind() messageType   { return typeRefusal }
+func (weigh) kind() messageType     { return typeWeigh }
+func (weight) kind() messageType    { return typeWeight }
 
 func (m challenge) appendBody(b []byte) []byte { return append(b, m.nonce[:]...) }
 
@@ -135,6 +154,16 @@ func (m reading) appendBody(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.id)
 	for _, v := range []uint64{m.ownCPU, m.gatewayCPU, m.received, m.sent, m.conns} {
 		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+func (m weigh) appendBody(b []byte) []byte { return binary.BigEndian.AppendUint32(b, m.id) }
+
+func (m weight) appendBody(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, m.id)
+	for _, v := range m.memory.values() {
+		b = binary.BigEndian.AppendUint64(b, *v)
 	}
 	return b
 }
@@ -166,7 +195,7 @@ func parseMessage(b []byte) (message, int, error) {
 		return nil, 0, errShort
 	}
 	kind, n := messageType(b[0]), int(binary.BigEndian.Uint16(b[2:]))
-	if b[1] != 0 || n > maxBody || kind < typeChallenge || kind > typeRefusal {
+	if b[1] != 0 || n > maxBody || kind < typeChallenge || kind > typeWeight {
 		return nil, 0, malformed("header %x", b[:headerSize])
 	}
 	if len(b) < headerSize+n {
@@ -187,6 +216,7 @@ var bodySizes = [...]struct {
 	typeChallenge: {nonceSize, false}, typeHello: {nonceSize + proofSize, false},
 	typeWelcome: {proofSize + sessionSize, true}, typeSample: {4, false},
 	typeReading: {4 + 5*8, false}, typeRefusal: {2, true},
+	typeWeigh: {4, false}, typeWeight: {4 + 6*8, false},
 }
 
 func parseBody(kind messageType, b []byte) (message, error) {
@@ -210,10 +240,18 @@ func parseBody(kind messageType, b []byte) (message, error) {
 	case typeReading:
 		u := func(i int) uint64 { return binary.BigEndian.Uint64(b[4+8*i:]) }
 		return reading{binary.BigEndian.Uint32(b), u(0), u(1), u(2), u(3), u(4)}, nil
+	case typeWeigh:
+		return weigh{binary.BigEndian.Uint32(b)}, nil
+	case typeWeight:
+		w := weight{id: binary.BigEndian.Uint32(b)}
+		for i, v := range w.memory.values() {
+			*v = binary.BigEndian.Uint64(b[4+8*i:])
+		}
+		return w, nil
 	default:
 		return refusal{refusalCode(binary.BigEndian.Uint16(b)), string(text)}, nil
 	}
 }
 
 // opening is how a control connection begins.
-func opening() []byte { return append([]byte(controlMagic), version, 0, 0, 0) }
+func opening(version uint8) []byte { return append([]byte(controlMagic), version, 0, 0, 0) }

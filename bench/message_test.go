@@ -44,6 +44,11 @@ var messages = []struct {
 		"0500 002c 00000007 0000000000000001 ffffffffffffffff 0000000000000003 0000000000000004 0000000000000005",
 	},
 	{refusal{refusedBusy, "no"}, "0600 0004 0002 6e6f"},
+	{weigh{0x01020304}, "0700 0004 01020304"},
+	{
+		weight{7, Memory{1, 2, unknownBytes, 4, 5, 6}},
+		"0800 0034 00000007 0000000000000001 0000000000000002 ffffffffffffffff 0000000000000004 0000000000000005 0000000000000006",
+	},
 }
 
 func TestMessages(t *testing.T) {
@@ -71,7 +76,7 @@ func TestMessagesTruncated(t *testing.T) {
 
 func TestMalformedMessages(t *testing.T) {
 	for name, wire := range map[string]string{
-		"type 0": "00000000", "type 7": "07000000", "flags": "04010004 00000000", "too long": "0400ffff",
+		"type 0": "00000000", "type 9": "09000000", "flags": "04010004 00000000", "too long": "0400ffff",
 		"body short": "04000003 000000", "body long": "04000005 0000000000", "no code": "06000001 00",
 		"text no UTF-8": "06000003 0001 ff", "text long": "06000103 0001" + strings.Repeat("61", maxText+1),
 	} {

@@ -40,7 +40,7 @@ type order struct {
 }
 
 func (o order) bytes() []byte {
-	b := append([]byte(dataMagic), version, byte(o.work), 0, 0)
+	b := append([]byte(dataMagic), dataVersion, byte(o.work), 0, 0)
 	b = binary.BigEndian.AppendUint32(b, o.size)
 	b = binary.BigEndian.AppendUint32(b, uint32(o.time.Milliseconds()))
 	return append(b, o.session[:]...)
@@ -56,7 +56,7 @@ func parseOrder(b []byte) (o order, err error) {
 		time: time.Duration(binary.BigEndian.Uint32(b[12:])) * time.Millisecond, session: [sessionSize]byte(b[16:]),
 	}
 	switch {
-	case string(b[:4]) != dataMagic || b[4] != version || b[6] != 0 || b[7] != 0:
+	case string(b[:4]) != dataMagic || b[4] != dataVersion || b[6] != 0 || b[7] != 0:
 		return order{}, malformed("order %x", b[:8])
 	case o.work < workUpload || o.work > workRequest:
 		return order{}, malformed("work %d", o.work)

@@ -11,6 +11,7 @@ type remarks struct {
 	looked, other int    // connections that were looked up, and not carried as claimed
 	reason        string // of the first of them
 	made, failed  int    // connections of a rate
+	note          string // of the last run that had one
 	failure       string // of the last run that failed
 }
 
@@ -19,6 +20,9 @@ func (r *remarks) add(m measured, how carriage) {
 	r.other += how.other
 	if r.reason == "" {
 		r.reason = how.reason
+	}
+	if m.note != "" {
+		r.note = m.note
 	}
 	r.made += m.count
 	r.failed += m.failed
@@ -32,6 +36,9 @@ func (r *remarks) String() string {
 	}
 	if r.failed > 0 {
 		list = append(list, fmt.Sprintf("%d of %d connections failed", r.failed, r.made+r.failed))
+	}
+	if r.note != "" {
+		list = append(list, r.note)
 	}
 	if r.failure != "" {
 		list = append(list, r.failure)

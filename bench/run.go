@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/smcgw/smcgw/bench/report"
@@ -24,6 +25,9 @@ type Options struct {
 	Duration time.Duration
 	// Rounds is how often every work is done every way. Default: 5.
 	Rounds int
+	// Idle is how many connections are held for the memory of each. Default: 200. At most
+	// 4096. Fewer are held where a quarter of what a gateway may have is in use.
+	Idle int
 	// Gateway is the one beside us. nil: there is none, and only plain TCP is
 	// measured.
 	Gateway Gateway
@@ -46,6 +50,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Rounds == 0 {
 		o.Rounds = 5
 	}
+	if o.Idle == 0 {
+		o.Idle = idleDefault
+	}
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
@@ -60,6 +67,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("duration %v: not between 10 ms and %v", o.Duration, maxOrderTime)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return o, fmt.Errorf("rounds %d: not between 1 and %d", o.Rounds, maxRounds)
+	case o.Idle < 1 || o.Idle > maxIdle:
+		return o, fmt.Errorf("idle connections %d: not between 1 and %d", o.Idle, maxIdle)
 	}
 	return o, nil
 }
@@ -125,12 +134,16 @@ func (c *comparison) prepare(ctx context.Context) error {
 	for i, v := range c.variants {
 		v.ports = systemPorts().part(i, len(c.variants))
 	}
-	if err := c.arm(ctx, plain); err != nil {
+	if err := c.arm(ctx, plain, false); err != nil {
 		return err
 	}
 	var err error
 	if c.s, err = open(ctx, c.o.To, c.o.Token); err != nil {
 		return err
+	}
+	c.s.own, c.s.idle = c.o.Gateway, c.o.Idle
+	if c.s.older {
+		c.rep.Notes = append(c.rep.Notes, fmt.Sprintf("smcgw bench --serve is of an older version: it does not tell the memory of its gateway, and %d connections are held at most", olderIdle))
 	}
 	if c.s.note != "" {
 		c.rep.Notes = append(c.rep.Notes, c.s.note)
@@ -188,8 +201,9 @@ func (c *comparison) everywhere(missing string) {
 	}
 }
 
-// arm has the gateway beside us treat the next connections as a variant wants.
-func (c *comparison) arm(ctx context.Context, v *variant) error {
+// arm has the gateway beside us treat the next connections as a variant wants; each of
+// cold ones is the first with its peer.
+func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
 	if c.s != nil {
 		c.s.ports = v.ports
 	}
@@ -199,7 +213,7 @@ func (c *comparison) arm(ctx context.Context, v *variant) error {
 	c.release()
 	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
 	if v.carrier != config.CarrierNone {
-		t.Action, t.Carrier = config.ActionAccelerate, v.carrier
+		t.Action, t.Carrier, t.Cold = config.ActionAccelerate, v.carrier, cold
 	}
 	var err error
 	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
@@ -221,7 +235,7 @@ const probes = 3
 
 // probe makes a connection to see how it is carried. It also warms up.
 func (c *comparison) probe(ctx context.Context, v *variant) error {
-	if err := c.arm(ctx, v); err != nil {
+	if err := c.arm(ctx, v, false); err != nil {
 		return err
 	}
 	for range probes {
@@ -263,7 +277,7 @@ func (c *comparison) rounds(ctx context.Context) error {
 			for i := range c.variants {
 				v := c.variants[(round+i)%len(c.variants)]
 				c.o.Progress((round*len(tasks)+at)*len(c.variants)+i, c.o.Rounds*len(tasks)*len(c.variants))
-				if v.missing != "" {
+				if t.missing(v) != "" {
 					continue
 				}
 				if err := c.one(ctx, round, t, v); err != nil {
@@ -278,8 +292,12 @@ func (c *comparison) rounds(ctx context.Context) error {
 // one does a work one way. What fails is a round that failed; what ends the
 // comparison is an error.
 func (c *comparison) one(ctx context.Context, round int, t task, v *variant) error {
-	if err := c.arm(ctx, v); err != nil {
-		return err
+	if err := c.arm(ctx, v, t.cold); err != nil {
+		if !t.cold || !refusesCold(err) {
+			return err
+		}
+		c.remarksOn(t, v).failure = "the gateway on this host is of an older version: it knows no cold connections"
+		return nil
 	}
 	settle(ctx, c.o.Duration)
 	before, err := c.meters()
@@ -305,10 +323,13 @@ func (c *comparison) one(ctx context.Context, round int, t task, v *variant) err
 		return nil
 	}
 	for _, r := range t.results {
-		c.at(r, v).Values[round] = r.value(m, before.until(after))
+		c.at(t, r, v).Values[round] = r.value(m, before.until(after))
 	}
 	return nil
 }
+
+// refusesCold: a gateway refuses documents with a field that it does not know.
+func refusesCold(err error) bool { return strings.Contains(err.Error(), `unknown field "cold"`) }
 
 // interrupted prefers the cause of an error to what followed from it.
 func interrupted(ctx context.Context, err error) error {
@@ -330,12 +351,12 @@ func settle(ctx context.Context, d time.Duration) {
 }
 
 // at returns the series of a result and variant.
-func (c *comparison) at(r result, v *variant) *report.Series {
+func (c *comparison) at(t task, r result, v *variant) *report.Series {
 	key := [2]string{r.work, v.name}
 	s := c.series[key]
 	if s == nil {
-		s = &report.Series{Work: r.work, Variant: v.name, Unit: r.unit, Better: r.better, Note: v.missing}
-		if v.missing == "" {
+		s = &report.Series{Work: r.work, Variant: v.name, Unit: r.unit, Better: r.better, Note: t.missing(v)}
+		if s.Note == "" {
 			s.Values = make([]float64, c.o.Rounds)
 			for i := range s.Values {
 				s.Values[i] = math.NaN()

@@ -63,8 +63,12 @@ func TestRunWithoutGateways(t *testing.T) {
 	for _, task := range tasks {
 		for _, res := range task.results {
 			s := series(t, r, res.work, report.TCP)
+			require.Equal(t, task.plain, s.Note)
+			if task.plain != "" {
+				require.Empty(t, s.Values, res.work)
+				continue
+			}
 			require.Equal(t, 2, s.Spread().N, res.work)
-			require.Empty(t, s.Note)
 			if !strings.Contains(res.work, "processor") { // measured in hundredths of a second
 				require.Positive(t, s.Spread().Min, res.work)
 			}
@@ -203,6 +207,7 @@ func TestRunErrors(t *testing.T) {
 		"no address": {Token: token},
 		"duration":   {To: to, Token: token, Duration: time.Hour},
 		"rounds":     {To: to, Token: token, Rounds: -1},
+		"idle":       {To: to, Token: token, Idle: maxIdle + 1},
 		"refused":    {To: to, Token: NewToken()},
 	} {
 		_, err := Run(t.Context(), o)
@@ -243,8 +248,8 @@ func TestServerRefuses(t *testing.T) {
 		"too much":        order{work: workRequest, size: maxOrderSize + 1, session: s.ctl.session}.bytes(),
 		"too long":        order{work: workDownload, time: maxOrderTime + time.Second, session: s.ctl.session}.bytes(),
 		"HTTP":            []byte("GET / HTTP/1.1\r\n\r\n"),
-		"garbage":         append(opening(), 0xff, 0xff, 0xff, 0xff),
-		"out of place":    appendMessage(opening(), sample{1}),
+		"garbage":         append(opening(controlVersion), 0xff, 0xff, 0xff, 0xff),
+		"out of place":    appendMessage(opening(controlVersion), sample{1}),
 	} {
 		c, err := dial(t.Context(), to, portRange{})
 		require.NoError(t, err)
@@ -257,7 +262,7 @@ func TestServerRefuses(t *testing.T) {
 
 	c, err := dial(t.Context(), to, portRange{})
 	require.NoError(t, err)
-	_, err = c.Write([]byte("SMGC\x02\x00\x00\x00"))
+	_, err = c.Write([]byte("SMGC\x03\x00\x00\x00"))
 	require.NoError(t, err)
 	b, err := io.ReadAll(io.LimitReader(c, 100))
 	require.NoError(t, err)
@@ -318,11 +323,11 @@ func TestFirstWordsMayNotDrag(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = s.handle(t.Context(), theirs)
+			_ = s.handle(t.Context(), theirs, func() {})
 			_ = theirs.Close()
 		}()
 		start := time.Now()
-		_, err := ours.Write(opening())
+		_, err := ours.Write(opening(controlVersion))
 		require.NoError(t, err)
 		_, err = io.ReadFull(ours, appendMessage(nil, challenge{}))
 		require.NoError(t, err)

@@ -16,7 +16,9 @@ import (
 
 // The bounds of a server: it serves one measurement, not the public.
 const (
-	maxConns = 128
+	maxConns = 128 // that have not said what they are for, and sessions
+	// maxWork bounds the connections of the session.
+	maxWork = maxIdle + 64
 	// firstWords is the time a connection has to say what it is for.
 	firstWords = 5 * time.Second
 	// controlIdle is how long a session may be silent.
@@ -67,6 +69,7 @@ type server struct {
 	mu      sync.Mutex         // guards everything below
 	conns   map[net.Conn]bool  // true: at work for the session
 	session *[sessionSize]byte // nil: no client measures
+	working int                // connections at work
 	closed  bool
 }
 
@@ -87,9 +90,10 @@ func (s *server) accept(ctx context.Context, ln net.Listener) error {
 			return net.ErrClosed
 		}
 		s.wg.Go(func() {
-			defer func() { <-s.slots }()
+			free := sync.OnceFunc(func() { <-s.slots })
+			defer free()
 			defer s.drop(c)
-			if err := s.handle(ctx, c); err != nil {
+			if err := s.handle(ctx, c, free); err != nil {
 				reset(c)
 				s.log.Debug("connection refused", "remote", c.RemoteAddr(), "error", err)
 			}
@@ -118,6 +122,9 @@ func (s *server) hold(c net.Conn) bool {
 
 func (s *server) drop(c net.Conn) {
 	s.mu.Lock()
+	if s.conns[c] {
+		s.working--
+	}
 	delete(s.conns, c)
 	s.mu.Unlock()
 	_ = c.Close()
@@ -133,8 +140,9 @@ func (s *server) close(ln net.Listener) {
 	}
 }
 
-// handle finds out what a connection is for.
-func (s *server) handle(ctx context.Context, c net.Conn) error {
+// handle finds out what a connection is for. free makes room for another that has not
+// said so.
+func (s *server) handle(ctx context.Context, c net.Conn, free func()) error {
 	if err := c.SetDeadline(time.Now().Add(firstWords)); err != nil {
 		return err
 	}
@@ -143,8 +151,8 @@ func (s *server) handle(ctx context.Context, c net.Conn) error {
 		return err
 	}
 	switch {
-	case string(b[:4]) == controlMagic && b[4] != version:
-		err := finish(c, appendMessage(nil, refusal{refusedVersion, fmt.Sprintf("the serving host speaks version %d", version)}))
+	case string(b[:4]) == controlMagic && (b[4] < oldestControl || b[4] > controlVersion):
+		err := finish(c, appendMessage(nil, refusal{refusedVersion, fmt.Sprintf("the serving host speaks version %d", controlVersion)}))
 		return errors.Join(err, malformed("version %d", b[4]))
 	case string(b[:4]) == controlMagic:
 		return s.control(ctx, c)
@@ -161,19 +169,21 @@ func (s *server) handle(ctx context.Context, c net.Conn) error {
 	if !s.begin(c, o.session) {
 		return malformed("order of no session")
 	}
+	free()
 	s.served.Add(1)
 	return s.execute(c, o)
 }
 
 // begin gives a connection to the session it names; false if that session is
-// not under way.
+// not under way, or has enough.
 func (s *server) begin(c net.Conn, id [sessionSize]byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.session == nil || subtle.ConstantTimeCompare(s.session[:], id[:]) != 1 {
+	if s.session == nil || s.working >= min(maxWork, openFiles()-maxConns-spareFiles) || subtle.ConstantTimeCompare(s.session[:], id[:]) != 1 {
 		return false
 	}
 	s.conns[c] = true
+	s.working++
 	return true
 }
 

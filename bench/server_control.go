@@ -87,6 +87,8 @@ func (s *served) got(ctx context.Context, m message) {
 			id: m.id, ownCPU: ownCPU(), gatewayCPU: s.gatewayCPU(),
 			received: s.s.received.Load(), sent: s.s.sent.Load(), conns: s.s.served.Load(),
 		})
+	case weigh:
+		s.out = appendMessage(s.out, weight{m.id, weighed(ctx, s.s.o.Gateway)})
 	default:
 		s.err = malformed("message of type %d out of place", m.kind())
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // task is one run and the works of the report it gives values for.
@@ -13,6 +14,16 @@ type task struct {
 	name    string
 	run     run
 	results []result
+	cold    bool   // each connection is the first with its peer
+	plain   string // why plain TCP has no value; empty: it has
+}
+
+// missing is why a task is not done one way; empty: it is.
+func (t task) missing(v *variant) string {
+	if v.missing == "" && v.carrier == config.CarrierNone {
+		return t.plain
+	}
+	return v.missing
 }
 
 // run does a work for about that long.
@@ -26,34 +37,46 @@ type result struct {
 }
 
 var tasks = []task{
-	{"upload", (*session).upload, []result{
+	{name: "upload", run: (*session).upload, results: []result{
 		{"upload, 1 stream", "MB/s", report.More, perSecond},
 		{"processor time, upload", "s/GB", report.Less, perGB(all)},
 		{"of programs, upload", "s/GB", report.Less, perGB(ofPrograms)},
 	}},
-	{"download", (*session).download, []result{
+	{name: "download", run: (*session).download, results: []result{
 		{"download, 1 stream", "MB/s", report.More, perSecond},
 		{"processor time, download", "s/GB", report.Less, perGB(all)},
 		{"of programs, download", "s/GB", report.Less, perGB(ofPrograms)},
 	}},
-	{"ping-pong", (*session).ping, []result{
+	{name: "ping-pong", run: (*session).ping, results: []result{
 		{"ping-pong 64 B, p50", "µs", report.Less, quantile(50)},
 		{"ping-pong 64 B, p99", "µs", report.Less, quantile(99)},
 		{"ping-pong 64 B, p99.9", "µs", report.Less, quantile(99.9)},
 		{"processor time, ping-pong", "µs", report.Less, perOperation(all)},
 		{"of programs, ping-pong", "µs", report.Less, perOperation(ofPrograms)},
 	}},
-	{"connections", (*session).rate, []result{
+	{name: "connections", run: (*session).rate, results: []result{
 		{"connect, request, close", "1/s", report.More, connsPerSecond},
 		{"processor time, connection", "µs", report.Less, perOperation(all)},
 		{"of programs, connection", "µs", report.Less, perOperation(ofPrograms)},
 	}},
-	{"ping-pong beside a stream", besideStream((*session).ping), []result{
+	{name: "ping-pong beside a stream", run: besideStream((*session).ping), results: []result{
 		{"ping-pong 64 B beside a stream, p50", "µs", report.Less, quantile(50)},
 		{"ping-pong 64 B beside a stream, p99", "µs", report.Less, quantile(99)},
 	}},
-	{"connections beside a stream", besideStream((*session).rate), []result{
+	{name: "connections beside a stream", run: besideStream((*session).rate), results: []result{
 		{"connect, request, close beside a stream", "1/s", report.More, connsPerSecond},
+	}},
+	{name: "connections to a cold peer", run: (*session).cold, cold: true, results: []result{
+		{"connect, request, close, cold peer", "1/s", report.More, connsPerSecond},
+		{"connect, request, close, cold peer, p50", "µs", report.Less, quantile(50)},
+	}},
+	{name: "idle connections", run: (*session).hold, plain: "no gateway has memory for it", results: []result{
+		{"idle connection, rings", "B", report.Less, perFlow(here, rings)},
+		{"idle connection, heap", "B", report.Less, perFlow(here, heap)},
+		{"idle connection, resident", "B", report.Less, perFlow(here, resident)},
+		{"idle connection, rings, serving host", "B", report.Less, perFlow(there, rings)},
+		{"idle connection, heap, serving host", "B", report.Less, perFlow(there, heap)},
+		{"idle connection, resident, serving host", "B", report.Less, perFlow(there, resident)},
 	}},
 }
 
@@ -138,8 +161,8 @@ func (c *comparison) fill() {
 	for _, t := range tasks {
 		for _, r := range t.results {
 			for _, v := range c.variants {
-				s := c.at(r, v)
-				if v.missing == "" {
+				s := c.at(t, r, v)
+				if t.missing(v) == "" {
 					s.Note = c.remarksOn(t, v).String()
 				}
 				c.rep.Series = append(c.rep.Series, *s)

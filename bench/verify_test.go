@@ -25,6 +25,8 @@ type fakeGateway struct {
 	devices []admin.DeviceInfo
 	conns   func(q admin.ConnQuery) []admin.ConnInfo
 	pid     int
+	older   bool // knows no cold trials
+	metrics func() string
 	held    *fakeHeld // the last
 }
 
@@ -55,6 +57,9 @@ func (g *fakeGateway) Try(_ context.Context, t admin.Trial) (Held, error) {
 	if g.tryErr != nil {
 		return nil, g.tryErr
 	}
+	if t.Cold && g.older {
+		return nil, errors.New(`answer of the daemon: trial: json: unknown field "cold"`)
+	}
 	if g.trial != nil {
 		return nil, errors.New("the trial before was not closed")
 	}
@@ -70,6 +75,13 @@ func (g *fakeGateway) Conns(_ context.Context, q admin.ConnQuery) (admin.ConnLis
 
 func (g *fakeGateway) Devices(context.Context) (admin.DeviceList, error) {
 	return admin.DeviceList{Devices: g.devices}, nil
+}
+
+func (g *fakeGateway) Metrics(context.Context) ([]byte, error) {
+	if g.metrics == nil {
+		return nil, errors.New("no metrics")
+	}
+	return []byte(g.metrics()), nil
 }
 
 func (g *fakeGateway) DaemonPID(context.Context) (int, error) { return g.pid, nil }

@@ -16,11 +16,12 @@ func newBench(e *env) *cobra.Command {
 		Short: "Compare carriers with plain TCP",
 		Long: `Bench --peer compares plain TCP and every carrier between the gateways of two hosts
 that run, in interleaved rounds: throughput each way, latency, connections per
-second and processor time. On the other host "smcgw bench --serve" must run; it
-prints the token that this one needs. On both hosts the gateway is asked to treat
-the one port of the measurement specially for as long as it lasts, which takes
-the right that "smcgw off" takes. Each value is from connections that the gateway
-says were carried as claimed; what cannot be carried says why.
+second, processor time, and memory of idle connections. On the other host "smcgw
+bench --serve" must run; it prints the token that this one needs. On both hosts
+the gateway is asked to treat the one port of the measurement specially for as
+long as it lasts, which takes the right that "smcgw off" takes. Each value is from
+connections that the gateway says were carried as claimed; what cannot be carried
+says why.
 
 The output is medians with their spread, and where plain TCP wins.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -39,11 +39,13 @@ type peerBench struct {
 
 	rounds   int
 	duration time.Duration
+	idle     int
 }
 
 func (p *peerBench) register(fs *pflag.FlagSet) {
 	fs.IntVar(&p.rounds, "rounds", 0, "how often everything is measured (default 5)")
 	fs.DurationVar(&p.duration, "duration", 0, "of one measurement (default 2s)")
+	fs.IntVar(&p.idle, "idle", 0, "connections that are held for the memory of each (default 200)")
 	fs.StringVar(&p.host, "peer", "", "compare with this host, where bench --serve runs")
 	fs.Uint16Var(&p.port, "port", benchPort, "port of the serving host")
 	fs.StringVar(&p.token, "token", "", "what bench --serve printed (default $"+benchTokenVariable+"); with --serve: a new one")
@@ -145,7 +147,7 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 		log = io.Discard // the bar says it
 	}
 	r, err := bench.Run(ctx, bench.Options{
-		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: p.duration, Rounds: p.rounds,
+		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: p.duration, Rounds: p.rounds, Idle: p.idle,
 		Gateway: g, Log: log, Command: p.command(),
 		Progress: func(done, total int) {
 			progress.Show(float64(done), float64(total), fmt.Sprintf("measurement %d of %d", done+1, total))
@@ -176,6 +178,9 @@ func (p *peerBench) command() string {
 	}
 	if p.duration != 0 {
 		words = append(words, "--duration", p.duration.String())
+	}
+	if p.idle != 0 {
+		words = append(words, "--idle", strconv.Itoa(p.idle))
 	}
 	return strings.Join(words, " ")
 }

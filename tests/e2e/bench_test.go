@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ func (w *world) bench(h *testnet.Host, to, token string, args ...string) *report
 	var out, errs bytes.Buffer
 	require.NoError(w.t, h.Do(func() error {
 		cmd := exec.CommandContext(ctx, binary, append([]string{
-			"bench", "--peer", to, "--token", token, "--json", "--rounds", "2", "--duration", "100ms",
+			"bench", "--peer", to, "--token", token, "--json", "--rounds", "2", "--duration", "100ms", "--idle", "40",
 			"--socket", filepath.Join(w.dir, h.Name+".sock"),
 		}, args...)...)
 		cmd.Stdout, cmd.Stderr = &out, &errs
@@ -82,19 +84,31 @@ func TestBenchPeer(t *testing.T) {
 		works := map[string]int{}
 		for _, s := range r.Series {
 			works[s.Work]++
+			idle := strings.HasPrefix(s.Work, "idle connection")
+			if idle && s.Variant == report.TCP {
+				require.Empty(t, s.Values)
+				continue
+			}
 			require.Len(t, s.Values, 2, "%s by %s: %q", s.Work, s.Variant, s.Note)
 			// A value is missing for a reason only.
 			require.True(t, s.Spread().N == 2 || s.Note != "", "%s by %s: %v", s.Work, s.Variant, s.Values)
 		}
-		require.Len(t, works, 17)
+		require.Len(t, works, 25)
 		for work, n := range works {
 			require.Equal(t, 3, n, work)
 		}
 		for _, v := range []string{"shm", "soft"} {
-			_, ok := r.Ratio("upload, 1 stream", v, report.TCP)
-			require.True(t, ok, "%s: %v", v, notes(r, v))
+			for _, work := range []string{"upload, 1 stream", "connect, request, close, cold peer"} {
+				_, ok := r.Ratio(work, v, report.TCP)
+				require.True(t, ok, "%s, %s: %v", work, v, notes(r, v))
+			}
+			for _, work := range []string{"idle connection, rings", "idle connection, rings, serving host"} {
+				least := seriesOf(t, r, work, v).Spread()
+				require.Positive(t, least.N, "%s: %v", v, notes(r, v))
+				require.Greater(t, least.Min, 4096.0, "%s, %s", work, v)
+			}
 		}
-		require.Equal(t, []string{""}, notes(r, report.TCP))
+		require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, report.TCP))
 	})
 
 	// The port is free again, and no refusal is remembered.
@@ -107,10 +121,21 @@ func TestBenchPeer(t *testing.T) {
 			held.Close()
 			return true
 		}, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { // what a cold connection met its peer by goes with it
+			return !slices.ContainsFunc(g.peers(), func(p admin.PeerInfo) bool { return p.Use.ShmPeers > 1 })
+		}, 30*time.Second, 10*time.Millisecond, "%+v", g.peers())
 	}
 	for _, p := range g1.peers() {
 		require.Empty(t, p.Reason, "%+v", p)
 	}
+}
+
+// seriesOf returns a row of a report.
+func seriesOf(t *testing.T, r *report.Report, work, variant string) report.Series {
+	t.Helper()
+	i := slices.IndexFunc(r.Series, func(s report.Series) bool { return s.Work == work && s.Variant == variant })
+	require.GreaterOrEqual(t, i, 0, "%s by %s", work, variant)
+	return r.Series[i]
 }
 
 // TestBenchPeerSaysWhyNot: what cannot be carried is not measured, and its row
@@ -131,7 +156,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 	w.restart(w.h1, settings{Mode: "observe", Carriers: both2})
 	r = w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
 	require.Equal(t, []string{"fallback: mode"}, notes(r, "soft"))
-	require.Equal(t, []string{""}, notes(r, report.TCP))
+	require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, report.TCP))
 
 	w.restart(w.h1, settings{Carriers: both2})
 	token = w.serveBench(w.h3) // a plain host

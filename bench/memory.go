@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Memory is what a gateway has and may have, [unknownBytes] where it does not say. It is
+// read from the gateway's metrics, which another network namespace or container does not
+// hide as it hides a process.
+type Memory struct {
+	// Rings are those of connections, with their buffers, RingsLimit what they may have.
+	Rings, RingsLimit uint64
+	// Heap are heap and stacks, with garbage; Resident is the whole process.
+	Heap, Resident uint64
+	// Flows are carried now, FlowLimit may be.
+	Flows, FlowLimit uint64
+}
+
+const unknownBytes = ^uint64(0)
+
+// values are all of them, in the order of the wire.
+func (m *Memory) values() [6]*uint64 {
+	return [...]*uint64{&m.Rings, &m.RingsLimit, &m.Heap, &m.Resident, &m.Flows, &m.FlowLimit}
+}
+
+func unknownMemory() (m Memory) {
+	for _, v := range m.values() {
+		*v = unknownBytes
+	}
+	return m
+}
+
+// memorySeries are the series of metrics whose sum each value is. One that ends in a
+// brace is all those with that beginning.
+var memorySeries = [6][]string{
+	{`smcgw_registered_memory_bytes{kind="used"}`},
+	{"smcgw_memory_limit_bytes"},
+	{"go_memstats_heap_alloc_bytes", "go_memstats_stack_inuse_bytes"},
+	{"process_resident_memory_bytes"},
+	{"smcgw_flows{"},
+	{"smcgw_flow_limit"},
+}
+
+// parseMemory reads metrics. A value of which a series is not there is unknown.
+func parseMemory(metrics []byte) Memory {
+	m := unknownMemory()
+	var seen [6]int
+	var sums [6]float64
+	for lines := bufio.NewScanner(bytes.NewReader(metrics)); lines.Scan(); {
+		series, text, ok := strings.Cut(lines.Text(), " ")
+		v, err := strconv.ParseFloat(text, 64)
+		if !ok || err != nil || !(v >= 0 && v < 1<<62) {
+			continue
+		}
+		for i, wanted := range memorySeries {
+			for _, w := range wanted {
+				if series == w || strings.HasSuffix(w, "{") && strings.HasPrefix(series, w) {
+					sums[i] += v
+					seen[i]++
+				}
+			}
+		}
+	}
+	for i, v := range m.values() {
+		if seen[i] >= len(memorySeries[i]) {
+			*v = uint64(sums[i])
+		}
+	}
+	return m
+}
+
+// weighed is what a gateway has now; nothing is known of none, nor of one that does not
+// answer.
+func weighed(ctx context.Context, g Gateway) Memory {
+	if g == nil {
+		return unknownMemory()
+	}
+	metrics, err := g.Metrics(ctx)
+	if err != nil {
+		return unknownMemory()
+	}
+	return parseMemory(metrics)
+}
+
+// share is the part, one in so many, of what a gateway may have that may be in use while
+// more idle connections are opened. The rest is for programs.
+const share = 4
+
+// full says of what a gateway has a quarter in use; empty: of nothing.
+func (m Memory) full() string {
+	over := func(has, limit uint64) bool {
+		return has != unknownBytes && limit != unknownBytes && has > limit/share
+	}
+	switch {
+	case over(m.Rings, m.RingsLimit):
+		return "a quarter of limits.memory"
+	case over(m.Flows, m.FlowLimit):
+		return "a quarter of the flow limit"
+	default:
+		return ""
+	}
+}
+
+// growth is what a gateway has more for each connection, in bytes; NaN where that is not
+// known.
+type growth struct{ rings, heap, resident float64 }
+
+// until is the growth from m to n by so many connections.
+func (m Memory) until(n Memory, conns int) growth {
+	each := func(before, after uint64) float64 {
+		if before == unknownBytes || after == unknownBytes || after < before {
+			return math.NaN()
+		}
+		return float64(after-before) / float64(conns)
+	}
+	return growth{each(m.Rings, n.Rings), each(m.Heap, n.Heap), each(m.Resident, n.Resident)}
+}
+
+// The ends of a run, and the parts of memory.
+const here, there = 0, 1
+
+func rings(g growth) float64    { return g.rings }
+func heap(g growth) float64     { return g.heap }
+func resident(g growth) float64 { return g.resident }
+
+// perFlow is a part of the memory of one connection at one end.
+func perFlow(end int, part func(growth) float64) func(measured, cost) float64 {
+	return func(m measured, _ cost) float64 { return part(m.memory[end]) }
+}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/rsocket/internal/manager"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -152,10 +154,10 @@ func TestWarmQueuePairs(t *testing.T) {
 }
 
 // silentPeer does not confirm the end of a connection.
-type silentPeer struct{ joined }
+type silentPeer struct{ manager.Conn }
 
 func (p silentPeer) Disconnect(ctx context.Context) error {
-	return errors.Join(p.joined.Disconnect(ctx), os.ErrDeadlineExceeded)
+	return errors.Join(p.Conn.Disconnect(ctx), os.ErrDeadlineExceeded)
 }
 
 // A queue pair is used again only if the peer has confirmed the end of its connection.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/manager"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs/cm"
 )
@@ -115,7 +117,7 @@ func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	joined, err := m.dial(ctx, cm.DialParams{
+	joined, err := m.Dial(ctx, cm.DialParams{
 		QPParams: c.params(), Local: d.LocalAddr, Remote: remote, PrivateData: c.ep.ConnData().Append(nil),
 	})
 	if err != nil {
@@ -144,7 +146,7 @@ func (c *Conn) params() cm.QPParams {
 
 // cmLink is a connection of the communication manager.
 type cmLink struct {
-	conn joined
+	conn manager.Conn
 	end  error // of disconnect
 }
 

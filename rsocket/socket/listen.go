@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/manager"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs/cm"
 )
@@ -31,7 +33,7 @@ type ListenConfig struct {
 type Listener struct {
 	stack *Stack
 	cfg   ConnConfig
-	cm    requests
+	cm    manager.Listener
 	ready chan *Conn // made, not accepted
 	slots chan struct{}
 	life  context.Context
@@ -62,7 +64,7 @@ func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 		backlog = defaultBacklog
 	}
 	l := &Listener{stack: s, cfg: lc.Config, ready: make(chan *Conn, backlog), slots: make(chan struct{}, backlog)}
-	if l.cm, err = m.listen(local, backlog); err != nil {
+	if l.cm, err = m.Listen(local, backlog); err != nil {
 		return nil, err
 	}
 	l.life, l.end = context.WithCancel(s.life)
@@ -77,7 +79,7 @@ func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 func (l *Listener) serve() {
 	defer l.end() // without it nothing comes any more
 	for {
-		r, err := l.cm.accept(l.life)
+		r, err := l.cm.Accept(l.life)
 		if err != nil {
 			return
 		}
@@ -90,13 +92,13 @@ func (l *Listener) serve() {
 	}
 }
 
-func (l *Listener) refuse(r request, reason cm.RejectReason) {
+func (l *Listener) refuse(r manager.Request, reason cm.RejectReason) {
 	l.stack.counters.refused.Add(1)
-	r.refuse(reason)
+	r.Refuse(reason)
 }
 
 // admit makes the connection of a request and leaves it for Accept.
-func (l *Listener) admit(r request) {
+func (l *Listener) admit(r manager.Request) {
 	c, err := l.accept(r)
 	if err != nil {
 		<-l.slots
@@ -106,8 +108,8 @@ func (l *Listener) admit(r request) {
 	l.ready <- c // there is a place for each slot
 }
 
-func (l *Listener) accept(r request) (*Conn, error) {
-	private, err := r.private()
+func (l *Listener) accept(r manager.Request) (*Conn, error) {
+	private, err := r.Private()
 	var peer rsocket.ConnData
 	if err == nil {
 		peer, err = rsocket.ParseConnData(private)
@@ -128,7 +130,7 @@ func (l *Listener) accept(r request) (*Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.life, acceptTimeout)
 	defer cancel()
-	made, err := r.accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: c.ep.ConnData().Append(nil)})
+	made, err := r.Accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: c.ep.ConnData().Append(nil)})
 	if err != nil {
 		l.stack.counters.refused.Add(1)
 		return nil, errors.Join(err, c.discard())

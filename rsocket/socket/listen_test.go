@@ -110,15 +110,15 @@ func TestDialVersion(t *testing.T) {
 	data[0] = 2
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err = d.a.manager.dial(ctx, cm.DialParams{QPParams: c.params(), Remote: l.cm.Addr(), PrivateData: data})
+	_, err = d.a.manager.Dial(ctx, cm.DialParams{QPParams: c.params(), Remote: l.cm.Addr(), PrivateData: data})
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, c.discard())
 
-	other, err := d.b.manager.listen(netip.MustParseAddrPort("127.0.0.2:0"), 4)
+	other, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), 4)
 	require.NoError(t, err)
 	defer other.Close()
 	go func() {
-		r, err := other.accept(ctx)
+		r, err := other.Accept(ctx)
 		if err != nil {
 			return
 		}
@@ -126,7 +126,7 @@ func TestDialVersion(t *testing.T) {
 		if err != nil {
 			return
 		}
-		made, err := r.accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: data})
+		made, err := r.Accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: data})
 		if err == nil {
 			(&cmLink{conn: made}).disconnect()
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/manager"
 	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rmb"
@@ -110,10 +111,10 @@ type Stack struct {
 	polling   time.Duration
 	vectors   []*vector.Vector
 	pool      *rmb.Pool
-	manager   manager        // nil: there is none
-	noManager error          // why, where there ought to be one
-	home      *domain        // of connections that name none; nil: there is none
-	tasks     sync.WaitGroup // connections until nothing is left of them
+	manager   manager.Manager // nil: there is none
+	noManager error           // why, where there ought to be one
+	home      *domain         // of connections that name none; nil: there is none
+	tasks     sync.WaitGroup  // connections until nothing is left of them
 	watching  sync.WaitGroup
 	life      context.Context
 	end       context.CancelFunc // by Close

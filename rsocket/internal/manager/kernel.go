@@ -1,0 +1,50 @@
+package manager
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
+)
+
+// kernel is the kernel's manager.
+type kernel struct{ *rdmacm.Manager }
+
+// Dial implements Manager.
+func (m kernel) Dial(ctx context.Context, p cm.DialParams) (Conn, error) {
+	return connOf(m.Manager.Dial(ctx, p))
+}
+
+// Listen implements Manager.
+func (m kernel) Listen(local netip.AddrPort, backlog int) (Listener, error) {
+	l, err := m.Manager.Listen(local, cm.ListenConfig{Backlog: backlog})
+	if err != nil {
+		return nil, err
+	}
+	return kernelListener{l}, nil
+}
+
+type kernelListener struct{ *rdmacm.Listener }
+
+// Accept implements Listener.
+func (l kernelListener) Accept(ctx context.Context) (Request, error) {
+	r, err := l.Listener.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return kernelRequest{r}, nil
+}
+
+type kernelRequest struct{ *rdmacm.Request }
+
+// Private implements Request.
+func (r kernelRequest) Private() ([]byte, error) { return r.PrivateData, nil }
+
+// Accept implements Request.
+func (r kernelRequest) Accept(ctx context.Context, p cm.AcceptParams) (Conn, error) {
+	return connOf(r.Request.Accept(ctx, p))
+}
+
+// Refuse implements Request. The kernel lets programs give no reason of their own.
+func (r kernelRequest) Refuse(cm.RejectReason) { _ = r.Reject(nil) }

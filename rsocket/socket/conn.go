@@ -131,14 +131,12 @@ type Conn struct {
 	parted    bool          // DISCONNECT was asked for
 	exposed   bool          // the peer may write into our memory
 
-	finished atomic.Bool // the memory is freed once no operation uses it
-	freed    sync.Once
-	done     chan struct{} // closed when nothing is left of the connection
+	done chan struct{} // closed when nothing is left of the connection
 }
 
 // half is what a direction sleeps on.
 type half struct {
-	mu       sync.Mutex // one operation at a time
+	mu       sync.Mutex // one operation at a time; its holder waits in await alone, which deadline, end and loss end
 	waiting  atomic.Bool
 	wake     chan struct{}
 	deadline deadline

@@ -35,8 +35,7 @@ func (c *Conn) finish() {
 	// A device of our own kind writes into our memory itself: that our queue pair is closed does not stop the peer.
 	confirmed := c.link.wait()
 	if confirmed || gone || !c.stack.dev.Attr().RemoteMapper {
-		c.finished.Store(true)
-		c.tryFree()
+		_ = c.free()
 	} else {
 		c.stack.counters.forgotten.Add(1)
 		c.dom.keep(c)
@@ -60,26 +59,14 @@ func (c *Conn) linger() {
 	}
 }
 
-// tryFree frees the memory of a connection that is down when no operation uses it any more: the last of them comes here.
-func (c *Conn) tryFree() {
-	if !c.finished.Load() || !c.rx.mu.TryLock() {
-		return
+// free frees the memory. Operations that still use it end soon: the connection is closed.
+func (c *Conn) free() error {
+	for _, h := range []*half{&c.rx.half, &c.tx.half} {
+		h.mu.Lock()
+		defer h.mu.Unlock()
 	}
-	if !c.tx.mu.TryLock() {
-		c.rx.mu.Unlock()
-		// A writer comes here when it is done, unless it was here before us.
-		if c.tx.mu.TryLock() {
-			c.tx.mu.Unlock()
-			c.tryFree()
-		}
-		return
-	}
-	c.freed.Do(func() {
-		_ = c.ep.Release()
-		c.freeMaps()
-	})
-	c.tx.mu.Unlock()
-	c.rx.mu.Unlock()
+	c.freeMaps()
+	return c.ep.Release()
 }
 
 // leaveStack takes the connection out of the stack. Its queue pair can be used again if the peer has confirmed the end.

@@ -132,7 +132,7 @@ func (c *Conn) finale() {
 	if c.cfg.Linger < 0 && c.closed.Load() {
 		return // the peer is to take it for a loss
 	}
-	both := c.rx.discard.Load() || c.closed.Load() // a reader whose writer has what came keeps nothing open
+	both := c.rx.discard.Load() || c.closed.Load() // a reader that is about to leave keeps nothing open
 	switch {
 	case both && !c.parted:
 		c.parted, c.tx.ended = true, true

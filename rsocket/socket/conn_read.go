@@ -1,9 +1,9 @@
 package socket
 
 import (
-	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 )
 
@@ -22,6 +22,8 @@ type readHalf struct {
 	consumed atomic.Uint64 // bytes read; written by the reader
 	pos      int           // of consumed in the ring; the reader's
 	told     uint64        // consumed when the holder was last told; the reader's
+
+	back atomic.Pointer[[]byte] // consumed, and left by the writer of a WriteTo: it is read next
 }
 
 // returnShare: the holder is told about this fraction of the ring at the latest.
@@ -30,7 +32,7 @@ const returnShare = 16
 // Ready implements vector.Waiter.
 func (r *readHalf) Ready() bool {
 	return r.produced.Load() != r.consumed.Load() || r.ended.Load() || r.shut.Load() || r.deadline.expired.Load() ||
-		r.conn.closed.Load() || r.conn.failure.Load() != nil
+		r.conn.closed.Load() || r.conn.failure.Load() != nil || r.back.Load() != nil
 }
 
 // span waits for bytes and returns those that are contiguous. The caller holds mu.
@@ -45,6 +47,9 @@ func (r *readHalf) span() ([]byte, error) {
 			return nil, io.EOF
 		case r.deadline.expired.Load():
 			return nil, expired
+		}
+		if b := r.back.Load(); b != nil {
+			return *b, nil
 		}
 		if n := r.produced.Load() - r.consumed.Load(); n > 0 {
 			end := min(r.pos+int(n), len(r.ring))
@@ -87,18 +92,43 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, c.fault("read", err)
 	}
-	n := copy(p, span)
-	if n == len(span) && n < len(p) { // the data may wrap
-		c.rx.advance(n)
-		rest := c.rx.rest()
-		m := copy(p[n:], rest)
-		if m > 0 {
-			c.rx.advance(m)
-		}
-		return n + m, nil
+	return c.rx.take(p, span), nil
+}
+
+// take copies what span returned to p, and what the ring has behind its end.
+func (r *readHalf) take(p, span []byte) int {
+	if b := r.back.Swap(nil); b != nil {
+		n := copy(p, *b)
+		r.putBack((*b)[n:])
+		return n
 	}
-	c.rx.advance(n)
-	return n, nil
+	n := copy(p, span)
+	r.advance(n)
+	if n == len(span) && n < len(p) {
+		if m := copy(p[n:], r.rest()); m > 0 {
+			r.advance(m)
+			n += m
+		}
+	}
+	return n
+}
+
+// putBack has p read next. A goroutine that has no turn may call it.
+func (r *readHalf) putBack(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	for {
+		old := r.back.Load()
+		all := p
+		if old != nil {
+			all = slices.Concat(p, *old)
+		}
+		if r.back.CompareAndSwap(old, &all) {
+			break
+		}
+	}
+	r.rouse()
 }
 
 // rest is what is there already.
@@ -106,38 +136,6 @@ func (r *readHalf) rest() []byte {
 	n := int(r.produced.Load() - r.consumed.Load())
 	end := min(r.pos+n, len(r.ring))
 	return r.ring[r.pos:end:end]
-}
-
-// errInvalidWrite is an io.Writer that claims what it was not given.
-var errInvalidWrite = errors.New("invalid write result")
-
-// WriteTo writes everything until the end of the stream to w, from the receive ring itself.
-func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
-	c.rx.mu.Lock()
-	defer c.unlockRead()
-	for {
-		span, err := c.rx.span()
-		if err == io.EOF { //nolint:errorlint // data path; a wrapped one is no end of the stream
-			return total, nil
-		}
-		if err != nil {
-			return total, c.fault("read", err)
-		}
-		n, err := w.Write(span)
-		if n < 0 || n > len(span) {
-			return total, errInvalidWrite
-		}
-		if n > 0 {
-			c.rx.advance(n)
-			total += int64(n)
-		}
-		if err != nil {
-			return total, err
-		}
-		if n < len(span) {
-			return total, io.ErrShortWrite
-		}
-	}
 }
 
 // CloseRead ends reading: reads return io.EOF, and what the peer still sends is taken and dropped. If writing has ended
@@ -169,5 +167,4 @@ func (c *Conn) unlockRead() {
 			break
 		}
 	}
-	c.tryFree()
 }

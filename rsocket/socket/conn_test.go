@@ -285,30 +285,26 @@ func TestIOMapOutlivesDomain(t *testing.T) {
 	require.NoError(t, pd.Close())
 }
 
-// A mapping goes with the domain, though an operation keeps its connection until after the domain was closed.
-func TestIOMapGoesWithLateConn(t *testing.T) {
+// A stack closes, with all mappings, though a writer of the program has not returned.
+func TestStackClosesBesideWriter(t *testing.T) {
 	d := softOutOfBand(t, StackConfig{})
 	a, b := d.pair(ConnConfig{IOMaps: 1, Linger: time.Millisecond})
 	_, err := a.MapIO(1000, 0)
 	require.NoError(t, err)
 	_, err = b.Write([]byte("x"))
 	require.NoError(t, err)
-	in, out := io.Pipe()
-	ended := make(chan error, 1)
+	inside, leave, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := a.WriteTo(out)
+		_, err := a.WriteTo(writerFunc(func(p []byte) (int, error) {
+			close(inside)
+			<-leave
+			return len(p), nil
+		}))
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return a.rx.produced.Load() > 0 }, patience, time.Millisecond)
+	waitFor(t, "nothing arrives", inside)
 	closed := make(chan error, 1)
 	go func() { closed <- d.a.Close() }()
-	require.Eventually(t, func() bool {
-		a.dom.mu.Lock()
-		defer a.dom.mu.Unlock()
-		return a.dom.closed
-	}, patience, time.Millisecond)
-	require.NoError(t, in.Close())
-	require.ErrorIs(t, <-ended, io.ErrClosedPipe)
 	select {
 	case err := <-closed:
 		require.NoError(t, err)
@@ -316,5 +312,7 @@ func TestIOMapGoesWithLateConn(t *testing.T) {
 		t.Fatal("stack does not close")
 	}
 	require.Zero(t, d.a.Stats().Pool.Regions)
+	close(leave)
+	require.ErrorIs(t, <-ended, net.ErrClosed)
 	require.NoError(t, b.Close())
 }

@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"io"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -37,7 +36,6 @@ type writeHalf struct {
 	size   int           // of spare, which is made when it is needed
 
 	direct   atomic.Bool   // the writer waits for the peer's ring, not for its own
-	away     atomic.Bool   // the writer reads from elsewhere and fills nothing: the goroutine that clears it may seal
 	sealed   atomic.Bool   // writing has ended: the end can be sent behind what was filled
 	straight atomic.Uint64 // bytes that went past the ring; written by the writer
 
@@ -148,68 +146,11 @@ func (t *writeHalf) put(p []byte) (n int, sent bool) {
 	return n, false
 }
 
-// ReadFrom sends everything that r has. r reads into the send ring itself.
-func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
-	c.lockWrite()
-	defer c.unlockWrite()
-	t := &c.tx
-	t.unfold()
-	for {
-		if err := t.err(); err != nil {
-			return total, c.fault("write", err)
-		}
-		span := t.ring.Span()
-		if len(span) == 0 {
-			t.direct.Store(false)
-			c.await(&t.half, t)
-			continue
-		}
-		n, mine, err := t.readFrom(r, span[:min(len(span), t.step)])
-		if !mine {
-			return total, c.fault("write", err)
-		}
-		if n > 0 {
-			if err := t.ring.Produce(n); err != nil {
-				return total, c.fault("write", err) // r claims more than there was room
-			}
-			if t.ring.Wanting() {
-				t.send()
-			}
-			total += int64(n)
-		}
-		if err == io.EOF { //nolint:errorlint // data path; an io.Reader does not wrap it
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
-	}
-}
-
-// readFrom reads into the ring. That may take for ever. Meanwhile the goroutine that ends the direction may send the
-// end, which is otherwise unlockWrite's to send: mine is false then, and also if the direction had ended before.
-func (t *writeHalf) readFrom(r io.Reader, p []byte) (n int, mine bool, err error) {
-	t.away.Store(true)
-	defer func() {
-		if !t.away.CompareAndSwap(true, false) {
-			n, mine, err = 0, false, t.err()
-		}
-	}()
-	if err := t.err(); err != nil { // finishWrite may have run before away was set
-		return 0, false, err
-	}
-	n, err = r.Read(p)
-	return n, true, err
-}
-
 // finishWrite does what is to be done at the end of the direction, or leaves it to the writer.
 func (c *Conn) finishWrite() {
 	t := &c.tx
 	if t.mu.TryLock() {
 		c.unlockWrite()
-	} else if t.away.CompareAndSwap(true, false) {
-		t.sealed.Store(true)
-		t.send()
 	} // else the writer ends soon and does the rest
 }
 
@@ -281,7 +222,6 @@ func (c *Conn) unlockWrite() {
 			break
 		}
 	}
-	c.tryFree()
 }
 
 // bind takes the ring into use; the token is held.

@@ -236,7 +236,7 @@ func (d *domain) keepMaps(maps []*IOMap) {
 	})
 }
 
-// awaitUsers waits for operations that were told of the end of their connection and still have its memory.
+// awaitUsers waits for a MapIO that was told of the end of its connection and still has memory.
 func (d *domain) awaitUsers() {
 	for deadline := time.Now().Add(closeTimeout); d.arena.Stats().Regions > 0 && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Microsecond)
@@ -254,8 +254,7 @@ func (d *domain) close() error {
 	d.mu.Unlock()
 	var errs []error
 	for _, c := range kept {
-		errs = append(errs, c.ep.Release())
-		c.freeMaps()
+		errs = append(errs, c.free())
 	}
 	for _, m := range maps {
 		errs = append(errs, m.free(true, true))

@@ -119,6 +119,7 @@ type Stack struct {
 	life      context.Context
 	end       context.CancelFunc // by Close
 	closing   func() error       // close, once
+	pieces    sync.Pool          // of *piece
 
 	counters stackCounters
 
@@ -172,6 +173,7 @@ func NewStack(dev verbs.Device, cfg StackConfig) (*Stack, error) {
 	s := &Stack{
 		dev: dev, cfg: cfg, pool: pool, polling: pollingTime(cfg),
 		domains: map[verbs.PD]*domain{}, conns: map[*Conn]struct{}{}, byQP: map[verbs.QP]*Conn{}, owned: map[ender]struct{}{},
+		pieces: sync.Pool{New: func() any { return new(piece) }},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.closing = sync.OnceValue(s.close)

@@ -1,0 +1,209 @@
+package socket
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stream is what the kernel's connections and ours are.
+type stream interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	CloseRead() error
+	CloseWrite() error
+}
+
+var _, _ stream = (*net.TCPConn)(nil), (*Conn)(nil)
+
+// eachStream runs a test with connections of the kernel, which say what is right, and with every kind of ours.
+func eachStream(t *testing.T, f func(t *testing.T, a, b stream)) {
+	t.Run("native", func(t *testing.T) {
+		a, b := socketPair(t)
+		defer a.Close()
+		defer b.Close()
+		f(t, a.(stream), b.(stream))
+	})
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{Linger: -1})
+		defer a.Close()
+		defer b.Close()
+		f(t, a, b)
+	})
+}
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// outcome waits for the result of an operation.
+func outcome(t testing.TB, what string, c <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-c:
+		return err
+	case <-time.After(patience):
+		t.Fatal(what)
+		return nil
+	}
+}
+
+// kind is what a program sees of an error.
+func kind(err error) string {
+	var ne net.Error
+	timeout := errors.As(err, &ne) && ne.Timeout()
+	switch {
+	case err == nil:
+		return "ok"
+	case err == io.EOF: //nolint:errorlint // as programs compare it
+		return "EOF"
+	case errors.Is(err, net.ErrClosed) && !timeout:
+		return "closed"
+	case errors.Is(err, os.ErrDeadlineExceeded) && timeout:
+		return "timeout"
+	case errors.Is(err, syscall.EPIPE) && !timeout:
+		return "EPIPE"
+	}
+	return err.Error()
+}
+
+// A reader that says nothing keeps no write waiting.
+func TestWriteBesideReadFrom(t *testing.T) {
+	eachStream(t, func(t *testing.T, a, b stream) {
+		inside, leave, copied := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := a.ReadFrom(readerFunc(func([]byte) (int, error) {
+				close(inside)
+				<-leave
+				return 0, io.EOF
+			}))
+			copied <- err
+		}()
+		defer func() { require.NoError(t, outcome(t, "ReadFrom hangs", copied)) }()
+		defer close(leave)
+		waitFor(t, "no read", inside)
+		written := make(chan error, 1)
+		go func() {
+			_, err := a.Write([]byte("beside"))
+			written <- err
+		}()
+		require.NoError(t, outcome(t, "Write waits for the reader", written))
+		got := make([]byte, 6)
+		_, err := io.ReadFull(b, got)
+		require.NoError(t, err)
+		require.Equal(t, "beside", string(got))
+	})
+}
+
+// A writer that takes its time keeps no read waiting.
+func TestReadBesideWriteTo(t *testing.T) {
+	eachStream(t, func(t *testing.T, a, b stream) {
+		inside, leave, copied := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		_, err := b.Write([]byte("1"))
+		require.NoError(t, err)
+		go func() {
+			_, err := a.WriteTo(writerFunc(func(p []byte) (int, error) {
+				close(inside)
+				<-leave
+				return len(p), nil
+			}))
+			copied <- err
+		}()
+		defer func() { require.NoError(t, outcome(t, "WriteTo hangs", copied)) }()
+		defer close(leave)
+		waitFor(t, "nothing arrives", inside)
+		_, err = b.Write([]byte("2"))
+		require.NoError(t, err)
+		require.NoError(t, b.CloseWrite())
+		read := make(chan error, 1)
+		got := make([]byte, 9)
+		go func() {
+			n, err := a.Read(got)
+			got = got[:n]
+			read <- err
+		}()
+		require.NoError(t, outcome(t, "Read waits for the writer", read))
+		require.Equal(t, "2", string(got))
+	})
+}
+
+// What the writer of a WriteTo leaves is read by a goroutine that waits already.
+func TestReadWhatWriterLeaves(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{})
+		soon(t, a, b)
+		_, err := b.Write([]byte("left"))
+		require.NoError(t, err)
+		inside, leave, copied := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := a.WriteTo(writerFunc(func([]byte) (int, error) {
+				close(inside)
+				<-leave
+				return 1, nil
+			}))
+			copied <- err
+		}()
+		waitFor(t, "nothing arrives", inside)
+		read := make(chan error, 1)
+		got := make([]byte, 3)
+		go func() {
+			_, err := io.ReadFull(a, got)
+			read <- err
+		}()
+		require.Eventually(t, a.rx.waiting.Load, patience, time.Millisecond)
+		close(leave)
+		require.ErrorIs(t, outcome(t, "WriteTo hangs", copied), io.ErrShortWrite)
+		require.NoError(t, outcome(t, "the rest is not read", read))
+		require.Equal(t, "eft", string(got))
+	})
+}
+
+// Whatever waits, and behind whatever, ends with the deadline, with Close, and with the end of its direction.
+func TestEndsOfWaiting(t *testing.T) {
+	calls := []func(c stream) error{
+		func(c stream) error { _, err := c.Read(make([]byte, 1)); return err },
+		func(c stream) error {
+			_, err := c.WriteTo(writerFunc(func(p []byte) (int, error) { return len(p), nil }))
+			return err
+		},
+		func(c stream) error {
+			for {
+				if _, err := c.Write(pattern); err != nil {
+					return err
+				}
+			}
+		},
+		func(c stream) error {
+			_, err := c.ReadFrom(readerFunc(func(p []byte) (int, error) { return copy(p, pattern), nil }))
+			return err
+		},
+	}
+	for name, end := range map[string]struct {
+		do   func(c stream) error
+		want []string
+	}{
+		"deadline": {func(c stream) error { return c.SetDeadline(longAgo) }, []string{"timeout", "timeout", "timeout", "timeout"}},
+		"close":    {stream.Close, []string{"closed", "closed", "closed", "closed"}},
+		"halves":   {func(c stream) error { return errors.Join(c.CloseRead(), c.CloseWrite()) }, []string{"EOF", "ok", "EPIPE", "EPIPE"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachStream(t, func(t *testing.T, a, _ stream) {
+				results := make([]chan error, len(calls))
+				for i, call := range calls {
+					results[i] = make(chan error, 1)
+					go func() { results[i] <- call(a) }()
+				}
+				require.NoError(t, end.do(a))
+				for i, want := range end.want {
+					require.Equal(t, want, kind(outcome(t, "a call hangs", results[i])), "call %d", i)
+				}
+			})
+		})
+	}
+}

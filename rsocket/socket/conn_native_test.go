@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -206,4 +208,37 @@ func TestEndsOfWaiting(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What WriteBuffers says it wrote goes to the peer, whatever ended it.
+func TestWriteBuffersSendsWhatItCounts(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{})
+		soon(t, b)
+		const pieces = 60_000
+		for written := int64(pieces); written == pieces; { // until the deadline falls between
+			bufs := make(net.Buffers, pieces)
+			for i := range bufs {
+				bufs[i] = pattern[:1]
+			}
+			before := a.tx.ring.ProducedTo()
+			var limiter sync.WaitGroup
+			limiter.Go(func() {
+				for a.tx.ring.ProducedTo() == before {
+					runtime.Gosched()
+				}
+				_ = a.SetWriteDeadline(longAgo)
+			})
+			var err error
+			if written, err = a.WriteBuffers(&bufs); err != nil {
+				require.Equal(t, "timeout", kind(err))
+			}
+			limiter.Wait()
+			_, err = io.CopyN(io.Discard, b, written)
+			require.NoError(t, err, "of %d bytes", written)
+			require.NoError(t, a.SetWriteDeadline(time.Time{}))
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
 }

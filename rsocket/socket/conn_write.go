@@ -162,8 +162,8 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (total int64, err error) {
 	t.unfold()
 	unsent := 0
 	for len(*bufs) > 0 {
-		if err := t.err(); err != nil {
-			return total, c.fault("write", err)
+		if err = t.err(); err != nil {
+			break
 		}
 		n := copy(t.ring.Span(), (*bufs)[0])
 		if n > 0 {
@@ -189,7 +189,7 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (total int64, err error) {
 	if unsent > 0 && t.ring.Wanting() {
 		t.send()
 	}
-	return total, nil
+	return total, c.fault("write", err)
 }
 
 // CloseWrite ends writing behind everything written: the peer reads io.EOF. It does not block. A program of rdma-core

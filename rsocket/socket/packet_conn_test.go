@@ -311,6 +311,25 @@ func TestPacketDeadlines(t *testing.T) {
 	})
 }
 
+// Close goes before a deadline that has passed: a reader that goes on after timeouts hears of it.
+func TestPacketCloseBehindDeadline(t *testing.T) {
+	native, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(ap("127.0.0.1:0")))
+	require.NoError(t, err)
+	for _, c := range []net.PacketConn{native, listenPacket(t, PacketListenConfig{}, "127.0.0.1:0")} {
+		require.NoError(t, c.SetDeadline(longAgo))
+		_, _, err := c.ReadFrom(make([]byte, 1))
+		require.Equal(t, "timeout", kind(err))
+		_, err = c.WriteTo([]byte("x"), c.LocalAddr())
+		require.Equal(t, "timeout", kind(err))
+		require.NoError(t, c.Close())
+		require.Equal(t, "closed", kind(c.SetDeadline(longAgo)))
+		_, _, err = c.ReadFrom(make([]byte, 1))
+		require.Equal(t, "closed", kind(err))
+		_, err = c.WriteTo([]byte("x"), c.LocalAddr())
+		require.Equal(t, "closed", kind(err))
+	}
+}
+
 // A datagram that waits for room in the UDP socket does so until the write deadline.
 func TestPacketWriteDeadlineOverUDP(t *testing.T) {
 	c := listenPacket(t, PacketListenConfig{}, "127.0.0.1:0")

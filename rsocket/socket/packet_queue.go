@@ -22,7 +22,7 @@ type packetQueue struct {
 	packets  []packetEntry // ring
 	first    int
 	count    int
-	err      error // of reads once the queue is empty; set by close
+	err      error // of all reads; set by close
 }
 
 type packetEntry struct {
@@ -67,10 +67,10 @@ func (q *packetQueue) pop(p []byte) (n int, from netip.AddrPort, err error) {
 	defer q.mu.Unlock()
 	for {
 		switch {
-		case q.limit.expired.Load():
-			return 0, from, os.ErrDeadlineExceeded
 		case q.err != nil:
 			return 0, from, q.err
+		case q.limit.expired.Load():
+			return 0, from, os.ErrDeadlineExceeded
 		case q.count > 0:
 			n, from = q.take(p)
 			return n, from, nil

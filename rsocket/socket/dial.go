@@ -99,9 +99,10 @@ func (d *Dialer) Dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 	return c, nil
 }
 
-// timely makes the end of a context's time the error that package net has for it.
+// timely makes the end of a context's time, or of the peer's, the error that package net has for it: a *net.OpError asks the
+// error itself whether it is a timeout, not what that wraps.
 func timely(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, expired) {
 		return expired
 	}
 	return err

@@ -116,6 +116,24 @@ func TestOutOfBandFails(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrNoProgress)
 }
 
+// late is a byte stream whose deadline passes at once.
+type late struct{ net.Conn }
+
+func (late) Read([]byte) (int, error) {
+	return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+}
+
+// A peer that never answers is a timeout to a program that asks, whichever end waits for it.
+func TestOutOfBandSilentPeer(t *testing.T) {
+	d := shmDuo(t, 1, StackConfig{})
+	for _, meet := range []func(context.Context, net.Conn, ConnConfig) (*Conn, error){d.a.Client, d.a.Server} {
+		x, y := socketPair(t)
+		_, err := meet(t.Context(), late{x}, ConnConfig{})
+		require.Equal(t, "timeout", kind(err))
+		require.NoError(t, y.Close())
+	}
+}
+
 // Devices of different kinds do not connect, and say why.
 func TestOutOfBandKinds(t *testing.T) {
 	d, e := shmDuo(t, 1, StackConfig{}), softOutOfBand(t, StackConfig{})

@@ -155,6 +155,13 @@ func TestDialEnds(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoManager)
 }
 
+// A peer that never answers is a timeout to a program that asks, also where no context ended the attempt.
+func TestDialSilentPeer(t *testing.T) {
+	d := softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 1, StackConfig{CM: cm.Config{ResponseTimeout: 8, PacketLifetime: 8, Retries: 1}})
+	_, err := (&Dialer{Stack: d.a}).Dial(t.Context(), netip.MustParseAddrPort("127.0.0.77:7"))
+	require.Equal(t, "timeout", kind(err))
+}
+
 // adapterLike is a device whose queue pair 1 belongs to the kernel.
 type adapterLike struct {
 	verbs.Device

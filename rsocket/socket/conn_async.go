@@ -127,9 +127,7 @@ func (c *Conn) writeNext() {
 		c.tx.shut.Store(true)
 		return
 	}
-	if len(w.p) > 0 {
-		w.n, w.err = c.tx.write(w.p)
-	}
+	w.n, w.err = c.tx.write(w.p)
 	a.mu.Lock()
 	a.over = append(a.over, w)
 	a.mu.Unlock()

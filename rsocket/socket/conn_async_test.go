@@ -114,6 +114,18 @@ func TestWriteAsyncCallbackWrites(t *testing.T) {
 
 func nothing(int, error) {}
 
+// An asynchronous write of nothing ends as Write does.
+func TestWriteAsyncNothing(t *testing.T) {
+	d := shmDuo(t, 1, StackConfig{})
+	a, _ := d.pair(ConnConfig{})
+	result := make(chan error, 1)
+	for _, want := range []string{"ok", "EPIPE"} {
+		require.NoError(t, a.WriteAsync(nil, func(_ int, err error) { result <- err }))
+		require.Equal(t, want, kind(outcome(t, "no report", result)))
+		require.NoError(t, a.CloseWrite())
+	}
+}
+
 // CloseWrite returns while asynchronous writes wait for the peer to read, and ends writing behind them.
 func TestCloseWriteBehindAsync(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {

@@ -210,6 +210,51 @@ func TestEndsOfWaiting(t *testing.T) {
 	}
 }
 
+// In which order deadlines, ends and bytes count.
+func TestOrderOfErrors(t *testing.T) {
+	type step struct {
+		do   func(a, b stream) error
+		want string
+	}
+	read := func(n int) func(a, _ stream) error {
+		return func(a, _ stream) error { _, err := a.Read(make([]byte, n)); return err }
+	}
+	write := func(n int) func(a, _ stream) error {
+		return func(a, _ stream) error { _, err := a.Write(make([]byte, n)); return err }
+	}
+	limit := func(to time.Time) func(a, _ stream) error {
+		return func(a, _ stream) error { return a.SetDeadline(to) }
+	}
+	send := func(_, b stream) error { _, err := b.Write([]byte("x")); return err }
+	closeA := func(a, _ stream) error { return a.Close() }
+	closeRead := func(a, _ stream) error { return a.CloseRead() }
+	closeWrite := func(a, _ stream) error { return a.CloseWrite() }
+	peerEnds := func(_, b stream) error { return b.CloseWrite() }
+	for name, steps := range map[string][]step{
+		"a deadline goes before bytes": {{send, "ok"}, {limit(longAgo), "ok"}, {read(1), "timeout"}, {limit(time.Time{}), "ok"}, {read(1), "ok"}},
+		"and before the end":           {{peerEnds, "ok"}, {limit(longAgo), "ok"}, {read(1), "timeout"}, {limit(time.Time{}), "ok"}, {read(1), "EOF"}},
+		"and before the own end": {
+			{closeRead, "ok"}, {closeWrite, "ok"}, {limit(longAgo), "ok"}, {read(1), "timeout"}, {write(1), "timeout"},
+			{limit(time.Time{}), "ok"}, {read(1), "EOF"}, {write(1), "EPIPE"}, {write(0), "EPIPE"},
+		},
+		"nothing can be read in no time": {{limit(longAgo), "ok"}, {read(0), "ok"}, {write(0), "timeout"}},
+		"Close goes before a deadline": {
+			{limit(longAgo), "ok"}, {closeA, "ok"}, {read(1), "closed"}, {write(1), "closed"}, {read(0), "closed"}, {write(0), "closed"},
+			{limit(longAgo), "closed"}, {closeRead, "closed"}, {closeWrite, "closed"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachStream(t, func(t *testing.T, a, b stream) {
+				for i, s := range steps {
+					result := make(chan error, 1)
+					go func() { result <- s.do(a, b) }()
+					require.Equal(t, s.want, kind(outcome(t, "a call hangs", result)), "step %d", i)
+				}
+			})
+		})
+	}
+}
+
 // What WriteBuffers says it wrote goes to the peer, whatever ended it.
 func TestWriteBuffersSendsWhatItCounts(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {

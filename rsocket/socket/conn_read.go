@@ -43,10 +43,10 @@ func (r *readHalf) span() ([]byte, error) {
 		switch {
 		case r.conn.closed.Load():
 			return nil, net.ErrClosed
-		case r.shut.Load():
-			return nil, io.EOF
 		case r.deadline.expired.Load():
 			return nil, expired
+		case r.shut.Load():
+			return nil, io.EOF
 		}
 		if b := r.back.Load(); b != nil {
 			return *b, nil

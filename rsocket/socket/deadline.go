@@ -11,6 +11,7 @@ type deadline struct {
 	expired atomic.Bool
 
 	mu    sync.Mutex // guards everything below
+	over  bool       // by stop
 	timer *time.Timer
 	gen   uint64 // of the timer: one that was stopped too late has an old one
 }
@@ -19,6 +20,9 @@ type deadline struct {
 func (d *deadline) set(t time.Time, wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.over {
+		return
+	}
 	if d.timer != nil {
 		d.timer.Stop()
 		d.timer = nil
@@ -48,10 +52,11 @@ func (d *deadline) fire(gen uint64, wake func()) {
 	}
 }
 
-// stop releases the timer.
+// stop releases the timer. The deadline cannot be moved any more.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.over = true
 	d.gen++
 	if d.timer != nil {
 		d.timer.Stop()

@@ -18,22 +18,26 @@ type Dialer struct {
 	Stack *Stack
 	// LocalAddr is the address and port to dial from; zero: any of the device.
 	LocalAddr netip.AddrPort
-	// Timeout bounds a Dial; 0: as long as the communication manager tries.
+	// Timeout bounds a Dial, the lookup of a name and all its addresses; 0: as long as the communication manager tries.
 	Timeout time.Duration
 	// Config is that of the connections.
 	Config ConnConfig
 }
 
 // DialContext connects to an address as net.Dialer does; network is tcp, tcp4 or tcp6. A name is tried with each of its
-// addresses in turn.
+// addresses in turn, which have equal parts of the time.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := d.limited(ctx)
+	defer cancel()
 	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	var first error
-	for _, a := range addrs {
-		c, err := d.Dial(ctx, a)
+	for i, a := range addrs {
+		part, cancel := partOf(ctx, len(addrs)-i)
+		c, err := d.Dial(part, a)
+		cancel()
 		if err == nil {
 			return c, nil
 		}
@@ -45,6 +49,26 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		}
 	}
 	return nil, first
+}
+
+// limited bounds an attempt by Timeout.
+func (d *Dialer) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if d.Timeout > 0 {
+		return context.WithTimeout(ctx, d.Timeout)
+	}
+	return ctx, func() {}
+}
+
+// leastPart is what an address has of the time, as in package net.
+const leastPart = 2 * time.Second
+
+// partOf bounds the attempt at the first of n addresses that are left.
+func partOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, max(leastPart, time.Until(end)/time.Duration(n)))
 }
 
 // resolve looks up host and port.
@@ -80,11 +104,8 @@ func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, er
 
 // Dial connects to a service. A refusal is ECONNREFUSED, a peer that speaks another version of the protocol ENOTSUP.
 func (d *Dialer) Dial(ctx context.Context, remote netip.AddrPort) (*Conn, error) {
-	if d.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
-		defer cancel()
-	}
+	ctx, end := d.limited(ctx)
+	defer end()
 	ctx, cancel := d.Stack.within(ctx)
 	defer cancel()
 	c, err := d.dial(ctx, remote)

@@ -155,6 +155,40 @@ func TestDialEnds(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoManager)
 }
 
+// Timeout bounds the lookup of a name.
+func TestDialLimitsLookup(t *testing.T) {
+	old := net.DefaultResolver
+	defer func() { net.DefaultResolver = old }()
+	ends := make(chan error, 16)
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done() // given up, or the time of the question is over
+		ends <- ctx.Err()
+		return nil, ctx.Err()
+	}}
+	d := Dialer{Stack: managedDuo(t).a, Timeout: 10 * time.Millisecond}
+	_, err := d.DialContext(t.Context(), "tcp4", "name.invalid:7")
+	require.Error(t, err)
+	require.ErrorIs(t, outcome(t, "no question", ends), context.Canceled)
+}
+
+// Of several addresses none has all of the time.
+func TestDialDividesTime(t *testing.T) {
+	whole, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	all, _ := whole.Deadline()
+	for n, want := range map[int]bool{1: false, 2: true, 4: true} {
+		part, cancel := partOf(whole, n)
+		end, ok := part.Deadline()
+		require.True(t, ok)
+		require.Equal(t, want, end.Before(all), "%d addresses", n)
+		cancel()
+	}
+	part, cancel := partOf(t.Context(), 2)
+	defer cancel()
+	_, ok := part.Deadline()
+	require.False(t, ok)
+}
+
 // A peer that never answers is a timeout to a program that asks, also where no context ended the attempt.
 func TestDialSilentPeer(t *testing.T) {
 	d := softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 1, StackConfig{CM: cm.Config{ResponseTimeout: 8, PacketLifetime: 8, Retries: 1}})

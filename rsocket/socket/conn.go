@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/deadline"
 	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rsocket"
@@ -139,7 +140,7 @@ type half struct {
 	mu       sync.Mutex // one operation at a time; its holder waits in await alone, which deadline, end and loss end
 	waiting  atomic.Bool
 	wake     chan struct{}
-	deadline deadline
+	deadline deadline.Deadline
 	shut     atomic.Bool // ended by this side
 }
 
@@ -307,7 +308,7 @@ func (c *Conn) setDeadline(h *half, t time.Time) error {
 	if c.closed.Load() {
 		return c.fault("set", net.ErrClosed)
 	}
-	h.deadline.set(t, h.expire)
+	h.deadline.Set(t, h.expire)
 	return nil
 }
 

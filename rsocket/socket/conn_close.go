@@ -9,7 +9,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	for _, h := range []*half{&c.rx.half, &c.tx.half} {
-		h.deadline.stop()
+		h.deadline.Stop()
 		h.rouse()
 	}
 	if c.alive != nil {

@@ -31,7 +31,7 @@ const returnShare = 16
 
 // Ready implements vector.Waiter.
 func (r *readHalf) Ready() bool {
-	return r.produced.Load() != r.consumed.Load() || r.ended.Load() || r.shut.Load() || r.deadline.expired.Load() ||
+	return r.produced.Load() != r.consumed.Load() || r.ended.Load() || r.shut.Load() || r.deadline.Expired() ||
 		r.conn.closed.Load() || r.conn.failure.Load() != nil || r.back.Load() != nil
 }
 
@@ -43,7 +43,7 @@ func (r *readHalf) span() ([]byte, error) {
 		switch {
 		case r.conn.closed.Load():
 			return nil, net.ErrClosed
-		case r.deadline.expired.Load():
+		case r.deadline.Expired():
 			return nil, expired
 		case r.shut.Load():
 			return nil, io.EOF

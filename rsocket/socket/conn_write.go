@@ -64,7 +64,7 @@ func (t *writeHalf) roomy() bool {
 
 // over tells whether waiting has an end other than room.
 func (t *writeHalf) over() bool {
-	return t.gone.Load() || t.shut.Load() || t.deadline.expired.Load() || t.conn.closed.Load() || t.conn.failure.Load() != nil
+	return t.gone.Load() || t.shut.Load() || t.deadline.Expired() || t.conn.closed.Load() || t.conn.failure.Load() != nil
 }
 
 // err is why nothing can be written.
@@ -73,7 +73,7 @@ func (t *writeHalf) err() error {
 	switch {
 	case c.closed.Load():
 		return net.ErrClosed
-	case t.deadline.expired.Load():
+	case t.deadline.Expired():
 		return expired
 	case t.shut.Load():
 		return syscall.EPIPE

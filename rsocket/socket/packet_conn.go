@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/deadline"
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
 	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
@@ -28,7 +29,7 @@ type PacketConn struct {
 	limit4     int // of payloads to rsockets
 	limit6     int
 	queue      *packetQueue
-	writeLimit deadline
+	writeLimit deadline.Deadline
 	counters   packetCounters
 	reader     sync.WaitGroup
 	wants      chan *resolution.Want // handles to make; the reader's to fill
@@ -232,7 +233,7 @@ func (c *PacketConn) SetReadDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.opError("set", nil, net.ErrClosed)
 	}
-	c.queue.limit.set(t, c.queue.wake)
+	c.queue.limit.Set(t, c.queue.wake)
 	return nil
 }
 
@@ -241,7 +242,7 @@ func (c *PacketConn) SetWriteDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.opError("set", nil, net.ErrClosed)
 	}
-	c.writeLimit.set(t, func() {
+	c.writeLimit.Set(t, func() {
 		for _, d := range c.devices {
 			d.wake()
 		}
@@ -262,7 +263,7 @@ func (c *PacketConn) close() error {
 	<-c.opened
 	c.closed.Store(true)
 	c.queue.close(net.ErrClosed)
-	c.writeLimit.stop()
+	c.writeLimit.Stop()
 	var errs []error
 	for _, d := range c.devices {
 		d.shut()

@@ -163,7 +163,7 @@ func (d *packetDevice) take(wait bool) (int, error) {
 			return 0, net.ErrClosed
 		case !wait:
 			return 0, errNoSlot
-		case d.conn.writeLimit.expired.Load():
+		case d.conn.writeLimit.Expired():
 			return 0, os.ErrDeadlineExceeded
 		}
 		d.freed.Wait()

@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"github.com/smcgw/smcgw/rsocket/internal/deadline"
 )
 
 // packetRecord is what a datagram costs in the receive buffer besides its bytes, so that empty ones are bounded too.
@@ -13,7 +15,7 @@ const packetRecord = 32
 // packetQueue holds received datagrams until they are read, in the order they came. It is bounded by bytes and never
 // waits for a reader.
 type packetQueue struct {
-	limit    deadline
+	limit    deadline.Deadline
 	mu       sync.Mutex // guards everything below
 	nonempty sync.Cond
 	buf      []byte // ring of the bytes of all datagrams
@@ -69,7 +71,7 @@ func (q *packetQueue) pop(p []byte) (n int, from netip.AddrPort, err error) {
 		switch {
 		case q.err != nil:
 			return 0, from, q.err
-		case q.limit.expired.Load():
+		case q.limit.Expired():
 			return 0, from, os.ErrDeadlineExceeded
 		case q.count > 0:
 			n, from = q.take(p)
@@ -99,7 +101,7 @@ func (q *packetQueue) take(p []byte) (n int, from netip.AddrPort) {
 func (q *packetQueue) Ready() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.count > 0 || q.err != nil || q.limit.expired.Load()
+	return q.count > 0 || q.err != nil || q.limit.Expired()
 }
 
 // wake makes all readers look at the deadline.
@@ -117,5 +119,5 @@ func (q *packetQueue) close(err error) {
 	}
 	q.nonempty.Broadcast()
 	q.mu.Unlock()
-	q.limit.stop()
+	q.limit.Stop()
 }

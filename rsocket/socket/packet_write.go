@@ -37,7 +37,7 @@ func (c *PacketConn) write(b []byte, to netip.AddrPort) error {
 	switch {
 	case c.closed.Load():
 		return net.ErrClosed
-	case c.writeLimit.expired.Load():
+	case c.writeLimit.Expired():
 		return os.ErrDeadlineExceeded
 	case !to.IsValid():
 		return syscall.EDESTADDRREQ

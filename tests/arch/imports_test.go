@@ -92,6 +92,7 @@ var allowed = map[string][]string{
 	"doctor":                      {"ebpf", "ebpf/inspect", "gateway/admin", "gateway/config", "gateway/process", "verbs/hw/sysfs"},
 	"doctor/bugreport":            {"ebpf/inspect", "gateway/admin", "gateway/config"},
 	"netstack/link":               {},
+	"rsocket/internal/deadline":   {},
 	"rsocket/internal/manager":    {"verbs", "verbs/cm", "verbs/hw/rdmacm"},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/udpsocket":  {"rsocket"},

@@ -1,4 +1,4 @@
-package socket
+package deadline
 
 import (
 	"testing"
@@ -9,9 +9,9 @@ import (
 
 // A deadline that is moved beside Close leaves no timer behind, which would keep the connection until then.
 func TestDeadlineBehindStop(t *testing.T) {
-	var d deadline
-	d.set(time.Now().Add(time.Hour), func() {})
-	d.stop()
-	d.set(time.Now().Add(time.Hour), func() {})
+	var d Deadline
+	d.Set(time.Now().Add(time.Hour), func() {})
+	d.Stop()
+	d.Set(time.Now().Add(time.Hour), func() {})
 	require.Nil(t, d.timer)
 }

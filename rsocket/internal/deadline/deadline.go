@@ -1,4 +1,4 @@
-package socket
+package deadline
 
 import (
 	"sync"
@@ -6,18 +6,21 @@ import (
 	"time"
 )
 
-// deadline ends the operations of one direction at a time that can be moved. The zero value never ends anything.
-type deadline struct {
+// Deadline ends the operations of one direction at a time that can be moved. The zero value never ends anything.
+type Deadline struct {
 	expired atomic.Bool
 
 	mu    sync.Mutex // guards everything below
-	over  bool       // by stop
+	over  bool       // by Stop
 	timer *time.Timer
 	gen   uint64 // of the timer: one that was stopped too late has an old one
 }
 
-// set moves the deadline; zero removes it. wake is called when it has passed.
-func (d *deadline) set(t time.Time, wake func()) {
+// Expired tells whether the time has passed.
+func (d *Deadline) Expired() bool { return d.expired.Load() }
+
+// Set moves the deadline; zero removes it. wake is called when it has passed.
+func (d *Deadline) Set(t time.Time, wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over {
@@ -43,7 +46,7 @@ func (d *deadline) set(t time.Time, wake func()) {
 	d.timer = time.AfterFunc(left, func() { d.fire(gen, wake) })
 }
 
-func (d *deadline) fire(gen uint64, wake func()) {
+func (d *Deadline) fire(gen uint64, wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if gen == d.gen {
@@ -52,8 +55,8 @@ func (d *deadline) fire(gen uint64, wake func()) {
 	}
 }
 
-// stop releases the timer. The deadline cannot be moved any more.
-func (d *deadline) stop() {
+// Stop releases the timer. The deadline cannot be moved any more.
+func (d *Deadline) Stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.over = true

@@ -39,7 +39,7 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 				return total, err
 			}
 		}
-		if err == io.EOF { //nolint:errorlint // data path; an io.Reader does not wrap it
+		if err == io.EOF {
 			return total, nil
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func openAny(path string) (directory, error) {
 		return directory{-1}, fmt.Errorf("open rendezvous directory: %w", err)
 	}
 	var fs unix.Statfs_t
-	if err = unix.Fstatfs(fd, &fs); err == nil && sharedByKernels(int64(fs.Type)) {
+	if err = unix.Fstatfs(fd, &fs); err == nil && sharedByKernels(int64(fs.Type)) { //nolint:unconvert // int32 elsewhere
 		err = ErrFileSystem
 	}
 	if err != nil {

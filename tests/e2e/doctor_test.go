@@ -105,7 +105,7 @@ func TestDoctor(t *testing.T) {
 	found(t, r, "kernel", doctor.Warning, "could not be looked at")
 	found(t, r, "capabilities", doctor.Failure, "CAP_BPF")
 
-	r, status = look("prlimit", "--memlock=65536:65536", "--nofile=400:400", "--", "setpriv", "--bounding-set", "-ipc_lock,-sys_resource")
+	r, status = look("prlimit", "--memlock=65536:65536", "--nofile=320:320", "--", "setpriv", "--bounding-set", "-ipc_lock,-sys_resource")
 	require.Equal(t, []string{"descriptors"}, failures(r))
 	require.Equal(t, 4, status)
 	found(t, r, "memlock", doctor.OK, "may lock 64 KiB of memory; only RDMA adapters need more")

@@ -99,7 +99,7 @@ func (*far) answered(l *Link, a *negotiate.Accept, _ negotiate.Reason) (outdated
 
 // warm implements path.
 func (*far) warm(l *Link) bool {
-	warm := !l.of.Cold && farPeerOf(l).Warm(l.probeLen)
+	warm := farPeerOf(l).Warm(l.probeLen)
 	l.trusted = l.trusted || warm
 	return warm
 }

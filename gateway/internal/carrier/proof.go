@@ -48,8 +48,11 @@ func (l *Link) repeatProof(after time.Duration) {
 	})
 }
 
-// Warm reports whether the carrier has been proved with this peer.
-func (l *Link) Warm() bool { return l.medium.warm(l) }
+// Warm reports whether the carrier has been proved with this peer, and the link need not be.
+func (l *Link) Warm() bool { return !l.of.Cold && l.ProofHolds() }
+
+// ProofHolds reports whether the carrier has been proved with this peer, by whichever link.
+func (l *Link) ProofHolds() bool { return l.medium.warm(l) }
 
 // Proved says that the proof has come back.
 func (l *Link) Proved() {

@@ -309,7 +309,7 @@ func (c *client) heard(cr *carry) {
 // gateway could not send, or was too late to look at, says nothing about the way.
 func (c *client) rememberProof() {
 	for _, cr := range c.f.carries {
-		if cr.Warm() {
+		if cr.ProofHolds() {
 			return
 		}
 	}

@@ -8,10 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
 )
 
 // shyFabric is a device whose peers take their time to be met.
@@ -98,14 +100,16 @@ func TestSlowCarrierIsNotTheApplications(t *testing.T) {
 }
 
 // A path is taken for a narrow one when full packets were sent on it and none came back:
-// not when the proof could not be sent, nor when the gateway was too late to look.
+// not when the proof could not be sent, when the gateway was too late to look, nor when
+// another connection's proof holds, though one of a cold trial proves the path anew.
 func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	p := newPair(t)
 	g := p.g[0]
 	fb := g.fabricOf(negotiate.CarrierSoft)
+	var trial *admin.Trial
 	flow := func() *Flow {
 		p.port++
-		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, trial)
 		t.Cleanup(func() { g.unlink(f) })
 		return f
 	}
@@ -144,6 +148,12 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	unproved(true)
 	require.Equal(t, wide, mtu(), "the gateway stood still")
 	g.pulse.Late(time.Time{})
+	trial = &admin.Trial{Cold: true}
+	other, _ := offer(flow())
+	other.f.call(other.Proved)
+	unproved(true)
+	require.Equal(t, wide, mtu(), "another proof holds")
+	other.f.call(func() { other.Reason(rsocket.ErrConnection) })
 	unproved(true)
 	require.Equal(t, uint16(1024), mtu())
 }

@@ -2,6 +2,7 @@ package carrier
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,8 +52,19 @@ func TestSoftGoesOnCounting(t *testing.T) {
 	require.NotZero(t, device().Counters["tx_packets"])
 	grows := onlyGrows(t, device)
 	for range 2 {
-		require.NoError(t, sf.GiveUp())
-		require.Equal(t, admin.DeviceDown, device().State)
+		held, gate, given := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		release := sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(release)
+		sides[0].Shards[0].Post(func() {
+			close(held)
+			<-gate
+		})
+		<-held
+		go func() { given <- sf.GiveUp() }()
+		eventually(t, func() bool { return device().State == admin.DeviceDown }, "nothing new")
+		grows() // a shard has yet to let go of the device
+		release()
+		require.NoError(t, <-given)
 		grows()
 		require.NoError(t, sf.Reclaim())
 		require.Equal(t, admin.DeviceActive, device().State)

@@ -34,6 +34,9 @@ func (sf *Soft) GiveUp() error {
 	units := sf.units
 	sf.units = nil
 	clear(sf.byAddr)
+	for _, u := range units { // with the units: counters do not fall. What they count behind that is nothing
+		sf.past.End(u.describe())
+	}
 	var errs []error
 	for k, p := range sf.peers {
 		delete(sf.peers, k)
@@ -47,7 +50,6 @@ func (sf *Soft) GiveUp() error {
 	for _, u := range units {
 		u.undrive()
 		errs = append(errs, u.close())
-		sf.past.End(u.describe())
 	}
 	return errors.Join(errs...)
 }

@@ -42,8 +42,7 @@ type Device struct {
 
 	janitor *janitor
 	warden  *warden
-	reclaim jobs.Group   // of the peers
-	leaving atomic.Int64 // peers whose memory is yet to be unmapped
+	reclaim jobs.Group // of the peers
 	peerIDs atomic.Uint64
 
 	mu        sync.Mutex // guards everything below

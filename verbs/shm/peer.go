@@ -41,7 +41,7 @@ type Peer struct {
 	epochWord *atomic.Uint64
 	acks      []atomic.Uint64 // by vector of the peer
 	keys      keyTable
-	reclaim   *jobs.Queue // returns memory to the system; the quota, and Device.leaving, bound it
+	reclaim   *jobs.Queue // returns memory to the system; the quota, and newPeer, bound it
 
 	mu       sync.Mutex // guards everything below
 	err      error
@@ -227,7 +227,6 @@ func (p *Peer) unrefLocked() {
 	if p.refs--; p.refs > 0 {
 		return
 	}
-	p.dev.leaving.Add(1)
 	if !p.reclaim.Put(p.closeMemory) {
 		p.closeMemory() // the device is closed
 	}
@@ -244,7 +243,6 @@ func (p *Peer) closeMemory() {
 		closeFD(&p.bells[i])
 	}
 	p.closeRemote()
-	p.dev.leaving.Add(-1)
 }
 
 // closeRemote is the peer's part of it.

@@ -6,10 +6,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// newPeer makes a pending peer: this side's memory and doorbells.
+// newPeer makes a pending peer: this side's memory and doorbells. Peers that have gone and
+// whose memory is yet to be returned are bounded as those that are there.
 func (d *Device) newPeer(name string, key [16]byte) (*Peer, error) {
-	if n := d.leaving.Load(); n >= int64(d.cfg.MaxPeers) {
-		return nil, fmt.Errorf("memory of %d peers that have gone: %w", n, verbs.ErrNoMemory)
+	if n := d.reclaim.Busy(); n >= d.cfg.MaxPeers {
+		return nil, fmt.Errorf("memory of %d peers is being returned: %w", n, verbs.ErrNoMemory)
 	}
 	p := &Peer{
 		dev: d, id: d.peerIDs.Add(1), name: name, key: key, done: make(chan struct{}), memfd: -1, pidfd: -1, refs: 1,

@@ -85,7 +85,7 @@ func TestPeerUnmappedBesideLoops(t *testing.T) {
 	<-h.pa.Done()
 	h.progressA()
 	require.NoError(t, h.qa.Close())
-	eventually(t, patience, func() bool { return h.pa.dev.leaving.Load() == 1 }, "nothing refers to the memory")
+	eventually(t, patience, func() bool { return !referred(h.pa) }, "nothing refers to the memory")
 	require.NotNil(t, h.pa.own.b)
 	closed := make(chan error)
 	go func() { closed <- h.pa.dev.Close() }()
@@ -93,27 +93,41 @@ func TestPeerUnmappedBesideLoops(t *testing.T) {
 	require.NoError(t, <-closed)
 	require.Nil(t, h.pa.own.b)
 	require.Equal(t, -1, h.pa.memfd)
-	require.Zero(t, h.pa.dev.leaving.Load())
+	require.Zero(t, h.pa.dev.reclaim.Busy())
 }
 
-// Peers that have gone and are yet to be unmapped are bounded as those that are there.
+// Peers that have gone and are yet to be unmapped, because ranges of them are yet to be
+// returned for instance, are bounded as those that are there.
 func TestPeersUnmappedLate(t *testing.T) {
-	d, _ := listening(t, func(c *Config) { c.MaxPeers = 2 })
-	var gone []*Peer
-	var releases []func()
-	for range 2 {
-		p := offer(t, d)
-		gone, releases = append(gone, p), append(releases, held(t, p))
-		require.NoError(t, p.Close())
+	for name, ranges := range map[string]bool{"mapping": false, "range": true} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := listening(t, func(c *Config) { c.MaxPeers = 2 })
+			var releases []func()
+			for range 2 {
+				p := offer(t, d)
+				releases = append(releases, held(t, p))
+				if ranges {
+					mr, err := p.PD().AllocMR(4096, verbs.AccessLocalWrite)
+					require.NoError(t, err)
+					require.NoError(t, mr.Close())
+				}
+				require.NoError(t, p.Close())
+				require.Equal(t, ranges, referred(p))
+			}
+			_, err := d.Offer()
+			require.ErrorIs(t, err, verbs.ErrNoMemory)
+			releases[1]() // one that is held up holds up no other
+			eventually(t, patience, func() bool { return d.reclaim.Busy() == 1 }, "it is unmapped")
+			require.NoError(t, offer(t, d).Close())
+		})
 	}
-	_, err := d.Offer()
-	require.ErrorIs(t, err, verbs.ErrNoMemory)
-	releases[1]() // one that is held up holds up no other
-	settled(gone[1])
-	p := offer(t, d)
-	releases[0]()
-	settled(gone...)
-	require.NoError(t, p.Close())
+}
+
+// referred tells whether something keeps the memory of a peer mapped.
+func referred(p *Peer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refs > 0
 }
 
 // What is closed behind the device is unmapped by the caller, with the last of it.

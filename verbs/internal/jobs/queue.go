@@ -7,6 +7,7 @@ type Group struct {
 	ended sync.WaitGroup
 
 	mu     sync.Mutex // guards everything below, and the queues; no job runs with it
+	busy   int        // queues that run
 	closed bool
 }
 
@@ -32,6 +33,7 @@ func (q *Queue) Put(job func()) bool {
 	}
 	if q.jobs = append(q.jobs, job); !q.running {
 		q.running = true
+		g.busy++
 		g.ended.Go(q.run)
 	}
 	return true
@@ -54,8 +56,18 @@ func (q *Queue) take() []func() {
 	q.group.mu.Lock()
 	defer q.group.mu.Unlock()
 	jobs := q.jobs
-	q.jobs, q.running = nil, len(jobs) > 0
+	if q.jobs = nil; len(jobs) == 0 {
+		q.running = false
+		q.group.busy--
+	}
 	return jobs
+}
+
+// Busy returns how many queues have something to do: each has a goroutine.
+func (g *Group) Busy() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.busy
 }
 
 // Close returns when all that was put is done.

@@ -366,6 +366,7 @@ func (g *guard) receivePackets(packets chan<- packet) {
 		p, err := receivePacket(g.conn)
 		if errors.Is(err, fdpass.ErrNoDescriptor) || errors.Is(err, fdpass.ErrTooLong) {
 			g.o.Logger.Error("daemon's files not kept", "error", err)
+			_ = g.conn.Close()
 		}
 		if err != nil {
 			return

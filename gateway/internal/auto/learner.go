@@ -126,7 +126,10 @@ func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.S
 	case !e.begun || s.state == ebpf.ServiceSampling || now.Sub(s.told) < autoTellAgain:
 		return ebpf.Service{}, false
 	case s.state == ebpf.ServiceCarry && l.due(s, now):
-		s.comparing, s.carried, s.native = false, rate{}, rate{}
+		if !s.comparing { // what ended while none was left native is of another time
+			s.carried, s.native = rate{}, rate{}
+		}
+		s.comparing = false
 	}
 	return l.tell(s, at, now), true
 }

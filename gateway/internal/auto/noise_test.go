@@ -53,6 +53,16 @@ func TestAutoNoise(t *testing.T) {
 	}
 }
 
+// TestAutoLongConnections: connections that last minutes, one at a time, are compared as others are, though those that
+// are left native end later than such as do not end are given up.
+func TestAutoLongConnections(t *testing.T) {
+	n := simulateNoise(2, 0.1, 48, func(s *simulation) {
+		s.parallel, s.takes, s.bytes = 1, 5*time.Minute, 64<<30
+	})
+	t.Logf("%5.1f %% carried, %5.2f %% lost, %.1f changes a day", 100*n.carried, 100*n.lost, n.changes)
+	require.GreaterOrEqual(t, n.carried, 0.6)
+}
+
 // TestAutoProbes: probes of a service's health beside bulk, which end first and move
 // nothing, do not make the verdict about it.
 func TestAutoProbes(t *testing.T) {

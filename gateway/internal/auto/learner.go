@@ -277,7 +277,8 @@ func (l *learner) verdict(s *service, now time.Time) ebpf.ServiceState {
 		if !s.now.plenty(1) {
 			return s.state
 		}
-		if score >= 2 && s.account.slower == 0 { // natives are not known to be faster
+		slower := s.account.slower > 0 || float64(s.now.paid) < s.native.perSecond()*s.now.seconds // than natives, as far as is known
+		if score >= 2 && !slower {
 			return ebpf.ServiceCarry
 		}
 	default:

@@ -300,6 +300,21 @@ func TestAutoOldConnectionsLost(t *testing.T) {
 	require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
 }
 
+// TestAutoOldConnectionsSlower: nor where they are slower than native ones that nothing was compared with yet: the sample
+// had moved too little for that, and for its price.
+func TestAutoOldConnectionsSlower(t *testing.T) {
+	for seconds, want := range map[float64]ebpf.ServiceState{0.5: ebpf.ServiceCarry, 4: ebpf.ServiceNative} {
+		l, now := newLearner(time.Minute), autoClock
+		c := ended(ebpf.Service{State: ebpf.ServiceSampling}, 1<<27, time.Second/8)
+		l.learnNative(autoAt, c, now)
+		begun := evidence{carrier: config.CarrierSoft, bytes: 32 << 20, moves: 512, begun: true}
+		l.learn(autoAt, begun, now)
+		require.Equal(t, ebpf.ServiceNative, stateOf(l, autoAt))
+		l.learn(autoAt, evidence{carrier: config.CarrierSoft, bytes: 1 << 30, moves: 8192, seconds: seconds, settled: true}, now.Add(time.Second))
+		require.Equal(t, want, stateOf(l, autoAt), "%v s", seconds)
+	}
+}
+
 // TestAutoCountsIdleTime: a sample costs time also while it moves nothing.
 func TestAutoCountsIdleTime(t *testing.T) {
 	s := &simulation{work: work{bytes: 100, message: 100}, now: autoClock}

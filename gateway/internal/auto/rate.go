@@ -31,9 +31,10 @@ type rate struct {
 	squares, products, times float64
 }
 
-// add takes in connections that ended together. Those that moved too little tell nothing.
+// add takes in connections that ended together. Those that moved too little tell nothing, nor those whose time was not
+// counted yet: the programs add it behind the bytes.
 func (r *rate) add(o rate) {
-	if o.conns == 0 || o.bytes < o.conns*autoBulk {
+	if o.conns == 0 || o.seconds <= 0 || o.bytes < o.conns*autoBulk {
 		return
 	}
 	if r.looks() >= autoKept {

@@ -54,6 +54,7 @@ func TestRate(t *testing.T) {
 	r.add(rate{conns: 1, bytes: autoBulk - 1, seconds: 1})
 	r.add(rate{conns: 2, bytes: 2*autoBulk - 1, seconds: 1})
 	r.add(rate{})
+	r.add(rate{conns: 1, bytes: autoBulk})
 	require.Zero(t, r)
 	r.add(rate{conns: 1, bytes: 1 << 30, seconds: 2})
 	require.InDelta(t, autoChance*autoChance, r.variance(), 1e-9)

@@ -101,7 +101,7 @@ func works(ways map[string]way) []choice {
 		{"", work("connections", 1, most(), connectionRate(8), rate8, rate8P50, rate8P99, rate8CPU, rate8GW)},
 		{"iperf3 sockperf", work("beside-ping", 1, some, besideBulk(pingPong(64), 2), besidePing, besidePingP99, besidePingBulk)},
 		{"iperf3", work("beside-connections", 1, some, besideBulk(connectionRate(8), 3), besideRate8, besideRate8P50, besideRate8P99, besideRate8Bulk)},
-		{"", work("cold", 1, some, coldPeer, coldRate, coldP50)},
+		{"", work("cold", 1, by(report.TCP, TwoProxies, Shm, Soft1500), coldPeer, coldRate, coldP50)},
 		{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU, bulk8GW)},
 		{"sockperf", work("ping-4k", 1, most(Latency), pingPong(4096), ping4K, ping4KP99, ping4KGW)},
 		{"wrk", work("web", 1, most(), web(false), webKept)},

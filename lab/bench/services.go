@@ -23,8 +23,10 @@ const (
 	echoPort // answers a request of any size
 	sinkPort // swallows a stream
 	webPort
+	coldPort // as echoPort; no policy names it: trials are refused the ports of rules
 )
 
+// services are the ports that policies name, and proxies forward.
 var services = []uint16{iperfPort, sockperfPort, redisPort, echoPort, sinkPort, webPort}
 
 // What is added to the port of a service. A policy selects by port: the same
@@ -56,7 +58,7 @@ func plus(ports []uint16, offset uint16) []uint16 {
 func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
 	var errs []error
 	for _, off := range offsets {
-		own := []string{programs.Serve, fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("sink=0.0.0.0:%d", sinkPort+off)}
+		own := []string{programs.Serve, fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("echo=0.0.0.0:%d", coldPort+off), fmt.Sprintf("sink=0.0.0.0:%d", sinkPort+off)}
 		errs = append(errs, n.start(ctx, h, programs.Listening, own...))
 		if installed("iperf3") {
 			_, err := h.IPerf3Server(iperfPort + off)

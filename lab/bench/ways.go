@@ -40,6 +40,7 @@ const otherPrefix = "other-"
 type way struct {
 	variant        string
 	client, server *host
+	from           netip.Addr // the client's own
 	to             func(service uint16) netip.AddrPort
 	begin          func(ctx context.Context) (func(ctx context.Context) error, error)
 	used           *used
@@ -148,7 +149,7 @@ func (b *builder) must(err error) {
 
 func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, begin func(ctx context.Context) (func(ctx context.Context) error, error)) {
 	variant = b.variants + variant
-	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, begin: begin, used: &b.n.used, to: func(service uint16) netip.AddrPort {
+	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, from: c.local, begin: begin, used: &b.n.used, to: func(service uint16) netip.AddrPort {
 		return netip.AddrPortFrom(at, service+offset)
 	}}
 }

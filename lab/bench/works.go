@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -185,35 +184,6 @@ func connectionRate(parallel int) run {
 		n := float64(r.Operations)
 		return []float64{n / r.Seconds, r.Median, r.P99, machine / n * 1e6, gateways / n * 1e6}, err
 	}
-}
-
-// coldConnections is how many connections a run makes that are each the first.
-const coldConnections = 10
-
-// coldPeer is connections with one request each, made while the gateways know
-// nothing of each other: how many a second, one after the other, and how long
-// one takes.
-func coldPeer(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
-	var took []float64
-	total := 0.0
-	for range coldConnections {
-		for _, h := range []*host{w.client, w.server} {
-			if h.gateway == nil {
-				continue
-			}
-			if _, err := h.gateway.admin.FlushPeers(ctx); err != nil {
-				return nil, fmt.Errorf("flush peers of %s: %w", h.Name, err)
-			}
-		}
-		r, err := w.own(ctx, programs.Rate, echoPort, "-count", "1")
-		if err != nil {
-			return nil, err
-		}
-		took = append(took, r.Median)
-		total += r.Median / 1e6
-	}
-	slices.Sort(took)
-	return []float64{coldConnections / total, took[coldConnections/2]}, nil
 }
 
 // writes is a stream in pieces of one size.

@@ -1,0 +1,43 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// Connections to a cold peer meet it anew: over shared memory each has a peer of its own, which ends with it. Again, the
+// trials of the run before have ended.
+func TestColdPeer(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	cc, restore, err := congestion("")
+	require.NoError(t, err)
+	defer restore()
+	n, err := newNetwork(cc)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.close()) }()
+	ways, err := n.build(t.Context(), program(t), "", []string{Shm, Soft1500})
+	require.NoError(t, err)
+	for _, name := range []string{Shm, Soft1500} {
+		w := ways[name]
+		for range 2 {
+			check, err := w.begin(t.Context())
+			require.NoError(t, err)
+			values, err := coldPeer(t.Context(), w, 0)
+			require.NoError(t, err)
+			require.Len(t, values, 2)
+			require.NoError(t, check(t.Context()))
+			t.Logf("%s: %.0f a second, median %.0f µs", name, values[0], values[1])
+		}
+	}
+	shm := ways[Shm]
+	for _, h := range []*host{shm.client, shm.server} {
+		require.Eventually(t, func() bool {
+			return strings.Count(h.gateway.proc.Output(), "shm peer down") == 2*coldConnections
+		}, 30*time.Second, time.Millisecond, h.Name)
+	}
+}

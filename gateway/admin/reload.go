@@ -28,8 +28,8 @@ type Successor interface {
 	End()
 }
 
-// successorLimit is how long a successor may take, from its start to the last step of
-// the takeover.
+// successorLimit is how long a reload may take, the start of a successor and the takeover
+// included.
 const successorLimit = TakeoverLimit + 30*time.Second
 
 // leftPatience is for the last step of a takeover, which may end this gateway at once, before
@@ -56,8 +56,9 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusConflict, claim.ErrUnderWay.Error())
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(successorLimit + adminWriteLimit))
-	ctx, cancel := context.WithTimeoutCause(r.Context(), successorLimit, errReloadLate)
+	until := time.Now().Add(successorLimit)
+	_ = http.NewResponseController(w).SetWriteDeadline(until.Add(adminWriteLimit))
+	ctx, cancel := context.WithDeadlineCause(r.Context(), until, errReloadLate)
 	defer cancel()
 	successor, err := s.ctl.Successor(ctx, req.Replace)
 	message := "the configuration is in force"
@@ -65,7 +66,7 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case successor != nil:
 		message = "a new gateway has taken over"
-		if err = s.awaitSuccessor(successor); err != nil {
+		if err = s.awaitSuccessor(successor, until); err != nil {
 			err = s.besideOld(err)
 		}
 	default:
@@ -102,8 +103,8 @@ func (s *Server) besideOld(err error) error {
 
 // awaitSuccessor waits until this gateway has left new connections to the successor, which
 // lets them in. One that has not come that far by then is ended: what it is for has failed.
-func (s *Server) awaitSuccessor(next Successor) error {
-	limit := time.NewTimer(successorLimit)
+func (s *Server) awaitSuccessor(next Successor, until time.Time) error {
+	limit := time.NewTimer(time.Until(until))
 	defer limit.Stop()
 	var err error
 	select {

@@ -1,12 +1,16 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,10 +47,39 @@ func TestSuccessorThatIsLate(t *testing.T) {
 			if over {
 				close(stop)
 			}
-			require.Error(t, s.awaitSuccessor(next))
+			require.Error(t, s.awaitSuccessor(next, time.Now().Add(successorLimit)))
 			<-next.told
 		})
 	}
+}
+
+// slowStart takes its time to start a successor.
+type slowStart struct {
+	*fakeControl
+	takes time.Duration
+}
+
+func (s slowStart) Successor(ctx context.Context, always bool) (Successor, error) {
+	time.Sleep(s.takes)
+	return s.fakeControl.Successor(ctx, always)
+}
+
+// A successor that is started late has what is left of the time for which the client waits.
+func TestReloadEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, ctl := newFakeSuccessor(), &fakeControl{}
+		ctl.start(next)
+		s := &Server{
+			socket: &adminSocket{}, log: slog.New(slog.DiscardHandler), succession: claim.New(),
+			ctl: slowStart{ctl, successorLimit - time.Second},
+		}
+		s.socket.aside.Store(true)
+		begin, w := time.Now(), httptest.NewRecorder()
+		s.postReload(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/reload", strings.NewReader(`{"replace":true}`)))
+		require.Contains(t, w.Body.String(), errSuccessorLate.Error())
+		require.Less(t, time.Since(begin), successorLimit+clientTimeout)
+		<-next.told
+	})
 }
 
 func TestAdminReload(t *testing.T) {

@@ -73,8 +73,8 @@ type AdapterPort interface {
 // network is how queue pairs of adapters are named on one link layer. lead may block.
 type network interface {
 	// gidOf is the GID by which a port has the own address of a connection, which leaves by a
-	// network device, 0 where that is not known; zero: no port has it.
-	gidOf(local netip.Addr, ifindex int) verbs.GID
+	// route; zero: no port has it.
+	gidOf(local netip.Addr, by route) (verbs.GID, error)
 	// lead finds the way of a link to its peer, with what the path takes.
 	lead(r *Request, hl *hwLink) error
 	// describe says where the queue pair of a link is.

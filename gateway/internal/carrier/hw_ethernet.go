@@ -12,7 +12,7 @@ import (
 type ethernet struct{ env *Env }
 
 // gidOf implements network.
-func (*ethernet) gidOf(local netip.Addr, _ int) verbs.GID { return verbs.GIDOf(local) }
+func (*ethernet) gidOf(local netip.Addr, _ route) (verbs.GID, error) { return verbs.GIDOf(local), nil }
 
 // lead implements network.
 func (*ethernet) lead(_ *Request, hl *hwLink) error {

@@ -38,11 +38,11 @@ func newInfiniBand(h *Hardware) network {
 }
 
 // gidOf implements network.
-func (n *infiniBand) gidOf(_ netip.Addr, ifindex int) verbs.GID {
-	if ifindex == 0 {
-		return verbs.GID{}
+func (n *infiniBand) gidOf(_ netip.Addr, by route) (verbs.GID, error) {
+	if by.ifindex == 0 {
+		return verbs.GID{}, by.err
 	}
-	return n.host.GIDOf(ifindex)
+	return n.host.GIDOf(by.ifindex)
 }
 
 // lead implements network.

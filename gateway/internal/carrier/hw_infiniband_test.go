@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -43,6 +44,8 @@ type subnetHost struct {
 
 	mu     sync.Mutex // guards everything below
 	device int        // by which the host sends
+	noWay  error      // of the route
+	noLink error      // of the device
 	path   rdmacm.Path
 	err    error
 	shut   error         // of Open
@@ -70,14 +73,16 @@ func (h *subnetHost) Open(name string, vectors int) (AdapterPort, error) {
 func (h *subnetHost) route(netip.Addr, netip.Addr) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.device, nil
+	return h.device, h.noWay
 }
 
-func (h *subnetHost) GIDOf(ifindex int) verbs.GID {
+func (h *subnetHost) GIDOf(ifindex int) (verbs.GID, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if ifindex == ipoib {
-		return h.gid
+		return h.gid, h.noLink
 	}
-	return verbs.GID{}
+	return verbs.GID{}, h.noLink
 }
 
 func (h *subnetHost) Path(ctx context.Context, _, _ netip.Addr) (rdmacm.Path, error) {
@@ -411,6 +416,23 @@ func TestIBThatCannotBeOpened(t *testing.T) {
 	require.ErrorIs(t, side.offer(s.sides[1].addr), ErrNoDevice)
 	s.hosts[0].change(func(h *subnetHost) { h.device = ipoib + 1 })
 	require.ErrorIs(t, side.offer(addrB), ErrNoAdapter, "over Ethernet")
+}
+
+// TestIBHostDoesNotTell: that the route of a connection cannot be asked for, or the device that it leads by, is no word
+// about the adapters. A route by a device that is not the gateway's is.
+func TestIBHostDoesNotTell(t *testing.T) {
+	s := newIBSides(t, patience)
+	h, side := s.hosts[0], s.sides[0]
+	h.change(func(h *subnetHost) { h.noLink = fmt.Errorf("network device %d: %w", ipoib, unix.EMFILE) })
+	err := side.offer(s.sides[1].addr)
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.NotErrorIs(t, err, ErrNotHere)
+	h.change(func(h *subnetHost) { h.noLink, h.noWay = nil, fmt.Errorf("route: %w", unix.ENOBUFS) })
+	err = side.offer(addrB) // which is asked for
+	require.ErrorIs(t, err, unix.ENOBUFS)
+	require.NotErrorIs(t, err, ErrNotHere)
+	h.change(func(h *subnetHost) { h.noWay = errors.New("not a wire device") })
+	require.ErrorIs(t, side.offer(addrA), ErrNoAdapter)
 }
 
 // TestIBOnThisHost: a host without IPoIB has no such carrier, and its name is known.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,49 +28,53 @@ const (
 type routeCache map[[2]netip.Addr]route
 
 type route struct {
-	ifindex int // 0: not known
+	ifindex int   // 0: not known, or none of the gateway's
+	err     error // why the host does not tell
 	asked   time.Time
 }
 
-// routeOf returns the network device by which the host sends from one address to another,
-// 0 if it cannot tell.
-func (h *Hardware) routeOf(from, to netip.Addr) int {
+// routeOf returns the network device by which the host sends from one address to another.
+func (h *Hardware) routeOf(from, to netip.Addr) route {
 	k, now := [2]netip.Addr{from, to}, time.Now()
 	h.mu.Lock()
-	r, ok := h.routes[k]
+	by, ok := h.routes[k]
 	h.mu.Unlock()
-	if ok && now.Sub(r.asked) < routeAsked {
-		return r.ifindex
-	}
-	if h.env.Route == nil {
-		return 0
+	if h.env.Route == nil || ok && now.Sub(by.asked) < routeAsked {
+		return by
 	}
 	ifindex, err := h.env.Route(from, to)
+	by = route{ifindex: ifindex, asked: now}
 	if err != nil {
 		h.env.Log.Debug("route", "from", from, "to", to, "error", err)
-		ifindex = 0
+		by.ifindex = 0
+	}
+	if errors.As(err, new(syscall.Errno)) {
+		by.err = err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.routes == nil || len(h.routes) >= routesMost {
 		h.routes = routeCache{}
 	}
-	h.routes[k] = route{ifindex, now}
-	return ifindex
+	h.routes[k] = by
+	return by
 }
 
 // portOf returns the adapter that has the local address on the network device by which
 // the host reaches the remote one, and the place of its GID in the adapter's table: an
 // address has an entry per type and network device.
 func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gid verbs.GIDEntry, err error) {
-	ifindex, open := 0, h.open()
+	open, by := h.open(), route{}
 	if !h.OffersAtOnce(nil) {
-		ifindex = h.routeOf(local, remote)
+		by = h.routeOf(local, remote)
 	}
-	own := h.net.gidOf(local, ifindex)
+	own, err := h.net.gidOf(local, by)
+	if err != nil {
+		return nil, 0, gid, err
+	}
 	for _, a := range open {
 		port := a.port.Load()
-		at := verbs.GIDIndex(port.GIDs, own, ifindex)
+		at := verbs.GIDIndex(port.GIDs, own, by.ifindex)
 		if at < 0 {
 			continue
 		}
@@ -85,7 +90,7 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	defer h.mu.Unlock()
 	for name, d := range h.left {
 		never := d.port.GIDs == nil && h.layer == verbs.LinkLayerInfiniBand && own != verbs.GID{} // open
-		if never || verbs.GIDIndex(d.port.GIDs, own, ifindex) >= 0 {
+		if never || verbs.GIDIndex(d.port.GIDs, own, by.ifindex) >= 0 {
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
 	}

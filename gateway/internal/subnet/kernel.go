@@ -12,7 +12,7 @@ import (
 // Host is what a host knows of the subnets that it is on.
 type Host interface {
 	// GIDOf returns the GID of the port below a network device of IPoIB; zero: it is none.
-	GIDOf(ifindex int) verbs.GID
+	GIDOf(ifindex int) (verbs.GID, error)
 	// Path asks for the path between two addresses of IPoIB.
 	Path(ctx context.Context, local, remote netip.Addr) (rdmacm.Path, error)
 }
@@ -21,7 +21,7 @@ type Host interface {
 type Kernel struct{}
 
 // GIDOf implements Host.
-func (Kernel) GIDOf(ifindex int) verbs.GID { return sysfs.IPoIB(ifindex) }
+func (Kernel) GIDOf(ifindex int) (verbs.GID, error) { return sysfs.IPoIB(ifindex) }
 
 // Path implements Host.
 func (Kernel) Path(ctx context.Context, local, remote netip.Addr) (rdmacm.Path, error) {

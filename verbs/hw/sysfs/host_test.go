@@ -103,7 +103,11 @@ func TestInfiniBandPort(t *testing.T) {
 	h, err = k.read()
 	require.NoError(t, err)
 	require.Contains(t, h.Adapters[0].Ports[0].Unusable, "rdma_ucm")
-	require.Zero(t, IPoIB(1), "the loopback device")
+	gid, err := IPoIB(1)
+	require.NoError(t, err)
+	require.Zero(t, gid, "the loopback device")
+	_, err = IPoIB(1 << 30)
+	require.Error(t, err)
 }
 
 // TestNoAdapters: most hosts.

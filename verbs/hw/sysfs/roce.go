@@ -47,11 +47,15 @@ func RoCE() (RoCEPorts, error) {
 const hardwareAddrLen = 20
 
 // IPoIB returns the GID of the port below a network device of IPoIB; zero: it is another device.
-func IPoIB(ifindex int) (gid [16]byte) {
-	if l, err := netlink.LinkByIndex(ifindex); err == nil && len(l.Attrs().HardwareAddr) == hardwareAddrLen {
+func IPoIB(ifindex int) (gid [16]byte, err error) {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return gid, fmt.Errorf("network device %d: %w", ifindex, err)
+	}
+	if len(l.Attrs().HardwareAddr) == hardwareAddrLen {
 		copy(gid[:], l.Attrs().HardwareAddr[4:])
 	}
-	return gid
+	return gid, nil
 }
 
 // rocePorts: the table of GIDs may be too short for the addresses of its network

@@ -157,6 +157,22 @@ func TestHWGoesWithoutAnEvent(t *testing.T) {
 	eventually(t, s.isEmpty, "the memory is back")
 }
 
+// TestHWFailsWhileTheCarrierEnds: an adapter that fails behind the beginning of Close is closed
+// by that alone.
+func TestHWFailsWhileTheCarrierEnds(t *testing.T) {
+	s := newSides(t, 100)[0]
+	a, dev := s.hw.open()[0], s.host.last()
+	s.hw.mu.Lock()
+	s.hw.shut = true
+	s.hw.mu.Unlock()
+	for _, e := range []verbs.EventType{verbs.EventDeviceFatal, verbs.EventCQErr} { // one for the adapter's goroutine
+		dev.async.Notify(verbs.AsyncEvent{Type: e})
+	}
+	s.hw.attend(a)
+	s.hw.work.Wait()
+	require.False(t, a.isLeaving())
+}
+
 // onlyGrows returns what wants the counters of a device to be no less than they were.
 func onlyGrows(t *testing.T, device func() admin.DeviceInfo) func() {
 	t.Helper()

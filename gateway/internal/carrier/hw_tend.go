@@ -79,10 +79,10 @@ func (h *Hardware) scan() error {
 		}
 	}
 	gone := slices.DeleteFunc(slices.Clone(h.adapters), func(a *adapter) bool { return slices.Contains(names, a.name) || a.isLeaving() })
-	h.mu.Unlock()
 	for _, a := range gone {
-		h.work.Go(func() { h.lost(a, "gone from the host") })
+		h.untilShut(func() { h.lost(a, "gone from the host") })
 	}
+	h.mu.Unlock()
 	for _, name := range fresh {
 		h.admit(name)
 	}
@@ -119,8 +119,9 @@ func (h *Hardware) attend(a *adapter) {
 		}
 		switch e.Type {
 		case verbs.EventDeviceFatal, verbs.EventCQErr:
-			// Not here: withdraw ends this goroutine.
-			h.work.Go(func() { h.lost(a, e.Type.String()) })
+			h.mu.Lock()
+			h.untilShut(func() { h.lost(a, e.Type.String()) }) // not here: withdraw ends this goroutine
+			h.mu.Unlock()
 			return
 		case verbs.EventQPFatal, verbs.EventQPAccessErr, verbs.EventQPReqErr:
 			h.failed(a, e.QP)
@@ -294,10 +295,16 @@ func (h *Hardware) overdue(a *adapter) error {
 	defer h.mu.Unlock()
 	h.drop(a)
 	h.late = append(h.late, a)
-	if !h.shut {
-		h.work.Go(func() { h.closeLate(a) })
-	}
+	h.untilShut(func() { h.closeLate(a) })
 	return fmt.Errorf("connections or datagrams have not left in %v: %w", withdrawMost, verbs.ErrBusy)
+}
+
+// untilShut does what closes an adapter in a goroutine for which Close waits. Behind the
+// beginning of Close it does nothing: what is open then, Close closes. The caller holds h.mu.
+func (h *Hardware) untilShut(work func()) {
+	if !h.shut {
+		h.work.Go(work)
+	}
 }
 
 // drop takes an adapter from those that are open. What it counts behind that is nothing. The
@@ -307,8 +314,7 @@ func (h *Hardware) drop(a *adapter) {
 	h.past.End(a.describe())
 }
 
-// closeLate closes an adapter that is overdue, unless the carrier ends before: then Close
-// does.
+// closeLate closes an adapter that is overdue, unless the carrier ends before.
 func (h *Hardware) closeLate(a *adapter) {
 	tick := time.NewTicker(withdrawLate)
 	defer tick.Stop()

@@ -3,6 +3,7 @@ package carrier
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,6 +172,36 @@ func TestHWFailsWhileTheCarrierEnds(t *testing.T) {
 	s.hw.attend(a)
 	s.hw.work.Wait()
 	require.False(t, a.isLeaving())
+}
+
+// TestHWIsWithdrawnWhileItIsLost: an adapter that an operator wants stays closed, too, if it
+// has just failed.
+func TestHWIsWithdrawnWhileItIsLost(t *testing.T) {
+	s := newSides(t, 100)[0]
+	a, dev := s.hw.open()[0], s.host.last()
+	at, err := s.hw.DatagramsAt(s.addr, addrA)
+	require.NoError(t, err)
+	_, leave, err := at.Hold(s.Shards[0], linkNeed()/2)
+	require.NoError(t, err)
+	dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+	eventually(t, a.isLeaving, "it is being closed")
+	_, err = s.hw.Withdraw("rxe0")
+	require.NoError(t, err)
+	leave()
+	eventually(t, dev.isClosed, "it is closed")
+	state := func(name string) admin.DeviceState {
+		list := s.hw.Devices()
+		i := slices.IndexFunc(list, func(d admin.DeviceInfo) bool { return d.Name == name })
+		if i < 0 {
+			return admin.DeviceAbsent
+		}
+		return list[i].State
+	}
+	eventually(t, func() bool {
+		s.host.has("rxe0/1", "rxe1/1")
+		return state("rxe1/1") == admin.DeviceActive
+	}, "the next one is opened")
+	require.Equal(t, admin.DeviceDown, state("rxe0/1"))
 }
 
 // onlyGrows returns what wants the counters of a device to be no less than they were.

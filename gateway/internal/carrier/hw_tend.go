@@ -255,17 +255,19 @@ func (h *Hardware) Return() {
 
 // withdraw ends the use of an adapter: its connections leave it, and it is closed.
 func (h *Hardware) withdraw(a *adapter, d departure) error {
+	d.port = *a.port.Load()
+	h.mu.Lock()
 	a.mu.Lock()
 	was := a.leaving
 	a.leaving = true
 	a.mu.Unlock()
+	if !was || d.stays {
+		h.left[a.name] = d
+	}
+	h.mu.Unlock()
 	if was {
 		return nil // another one does
 	}
-	d.port = *a.port.Load()
-	h.mu.Lock()
-	h.left[a.name] = d
-	h.mu.Unlock()
 	start := time.Now()
 	for turn := 0; turn < 2 || a.busy(); turn++ { // a handshake may have been under way
 		spent := time.Since(start)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket/internal/manager"
@@ -123,10 +124,14 @@ func (d *Dialer) Dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 // timely makes the end of a context's time, or of the peer's, the error that package net has for it: a *net.OpError asks the
 // error itself whether it is a timeout, not what that wraps.
 func timely(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, expired) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, expired):
 		return expired
+	case errors.Is(err, syscall.ETIMEDOUT): // the peer has given up, or the kernel
+		return syscall.ETIMEDOUT
+	default:
+		return err
 	}
-	return err
 }
 
 func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error) {

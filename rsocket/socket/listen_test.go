@@ -199,6 +199,19 @@ func TestDialSilentPeer(t *testing.T) {
 	require.Equal(t, "timeout", kind(err))
 }
 
+// So is a listener that takes no request before the manager gives up.
+func TestDialUnansweredRequest(t *testing.T) {
+	d := softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 1, StackConfig{CM: cm.Config{ServiceTimeout: 8}})
+	l, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), 1)
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = (&Dialer{Stack: d.a, Timeout: patience}).Dial(t.Context(), l.Addr())
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
+	var ne net.Error
+	require.ErrorAs(t, err, &ne)
+	require.True(t, ne.Timeout())
+}
+
 // adapterLike is a device whose queue pair 1 belongs to the kernel.
 type adapterLike struct {
 	verbs.Device

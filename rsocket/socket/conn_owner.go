@@ -214,6 +214,9 @@ func put(word *atomic.Uint64, n uint64) {
 // only what is in the drained completion queue tells whether the peer had ended in order. Nothing is sent any more when
 // lost returns.
 func (c *Conn) lost(err error) {
+	// Its text alone: to a program that asks, a loss is ECONNRESET and nothing else, such as io.EOF, net.ErrClosed,
+	// os.ErrDeadlineExceeded or ECONNREFUSED.
+	err = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
 	_ = c.vec.Do(func() { c.lostNow(err) })
 }
 
@@ -242,7 +245,7 @@ func (c *Conn) lostNow(err error) {
 	case c.ended():
 		c.ep.EndInOrder()
 	default:
-		c.ep.Lose(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
+		c.ep.Lose(err)
 	}
 	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) // what still waits to be sent is flushed
 	if c.open {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 // each runs a test with every kind of connection.
@@ -171,6 +173,23 @@ func TestWarmQueuePairIsConfirmed(t *testing.T) {
 	}
 	require.Zero(t, d.a.Stats().Warm)
 	require.Equal(t, 1, d.b.Stats().Warm)
+}
+
+// A connection that was lost has been reset, whatever the communication manager knows of it.
+func TestLossIsAReset(t *testing.T) {
+	d := managedDuo(t)
+	for _, why := range []error{&cm.RejectError{Reason: cm.RejectStaleConn}, &cm.RejectError{Reason: cm.RejectTimeout}, cm.ErrTimeout, cm.ErrClosed} {
+		a, b := d.pair(ConnConfig{})
+		a.lost(why)
+		_, err := a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.ErrorContains(t, err, why.Error())
+		for _, other := range []error{syscall.ECONNREFUSED, syscall.ETIMEDOUT, os.ErrDeadlineExceeded, net.ErrClosed} {
+			require.NotErrorIs(t, err, other)
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
 }
 
 // What the peer sends before its connection data has been looked at is not lost: the queue pair is connected before.

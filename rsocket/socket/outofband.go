@@ -219,8 +219,7 @@ func (l *oobLink) watch(c *Conn) {
 	case err == nil:
 		err = ErrHello
 	}
-	// Its text alone: to a program that asks, a loss must be no io.EOF, net.ErrClosed or os.ErrDeadlineExceeded.
-	c.lost(errors.New("out-of-band stream: " + err.Error()))
+	c.lost(fmt.Errorf("out-of-band stream: %w", err))
 	l.farewell() // the peer need not wait until the program here closes the connection
 }
 

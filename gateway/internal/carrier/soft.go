@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
@@ -19,7 +20,7 @@ import (
 
 const (
 	// softUnits bounds the devices: the one of the start, and one for each time
-	// that addresses have appeared later.
+	// that addresses have appeared later, until these have left.
 	softUnits = 16
 	// addrPatience is how often the host is asked for an address that it did not
 	// have, askedLimit how many such addresses are known.
@@ -46,26 +47,30 @@ type Soft struct {
 
 	mu      sync.Mutex  // guards everything below
 	shut    bool        // another gateway takes over: nothing new
-	units   []*SoftUnit // this and byAddr grow under opening, too
+	units   []*SoftUnit // those that are open, by place; this and byAddr change under opening, too
+	places  int         // that have had a device
 	byAddr  map[netip.Addr]SoftPort
 	without string // why addresses are without a device; empty: all have one
 	peers   map[softKey]*softPeer
-	former  map[*softPeer]struct{} // of devices that were given up: their memory is in use
-	pairs   int                    // queue pairs of flows
+	former  map[*softPeer]struct{} // of devices that were closed: their memory is in use
 }
 
 // SoftUnit is one device of package soft, on addresses that became known together.
 type SoftUnit struct {
 	*Driven
-	soft *soft.Device
-	name string
-	note string // why it is not on the port of the configuration
-	Port verbs.PortAttr
+	soft  *soft.Device
+	place int
+	note  string // why it is not on the port of the configuration
+	Port  verbs.PortAttr
+	users int // queue pairs of flows and datagrams; guarded by Soft.mu
 }
+
+// softName is the name of the device at a place.
+func softName(place int) string { return "soft" + strconv.Itoa(place) }
 
 // describe is what operators are told of the device.
 func (u *SoftUnit) describe() admin.DeviceInfo {
-	info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
+	info := describeDevice(u.soft.Name(), config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 	info.Note = u.note
 	return info
 }
@@ -266,7 +271,7 @@ func (sf *Soft) newLink(r Request) (*Link, negotiate.CarrierOffer, error) {
 	}
 	l, err := port.Unit.prepare(r, p.pd, p.arena)
 	if err != nil {
-		sf.unpaired()
+		sf.unpaired(port.Unit)
 		sf.leave(p)
 		return nil, none, fmt.Errorf("soft: %w", err)
 	}
@@ -282,7 +287,7 @@ func (sf *Soft) newLink(r Request) (*Link, negotiate.CarrierOffer, error) {
 func (sf *Soft) end(l *Link) {
 	l.closePair()
 	p := l.peer.(softLink).softPeer
-	sf.unpaired()
+	sf.unpaired(p.key.unit)
 	p.Unwatch(leg{l})
 	if err := l.EP.Release(); err != nil {
 		sf.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
@@ -294,8 +299,8 @@ func (sf *Soft) end(l *Link) {
 func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	if sf.shut {
-		return nil, ErrYielded
+	if err := sf.usable(k.unit); err != nil {
+		return nil, err
 	}
 	p := sf.peers[k]
 	if p == nil {
@@ -307,15 +312,38 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 		sf.peers[k] = p
 	}
 	p.users++
-	sf.pairs++
+	k.unit.users++
 	return p, nil
 }
 
-// unpaired says that a queue pair of a flow is gone.
-func (sf *Soft) unpaired() {
+// Hold counts a queue pair for datagrams and returns its queue. The unit is not closed before
+// leave is called, behind the close of the queue pair and its domain.
+func (sf *Soft) Hold(u *SoftUnit, s *loop.Shard) (q *loop.Queue, leave func(), err error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	sf.pairs--
+	if err := sf.usable(u); err != nil {
+		return nil, nil, err
+	}
+	u.users++
+	return u.Queue(s), sync.OnceFunc(func() { sf.unpaired(u) }), nil
+}
+
+// usable reports why nothing new can be made of a unit. The caller holds mu.
+func (sf *Soft) usable(u *SoftUnit) error {
+	switch {
+	case sf.shut:
+		return ErrYielded
+	case !slices.Contains(sf.units, u): // it was closed since PortOf
+		return ErrNoDevice
+	}
+	return nil
+}
+
+// unpaired says that a queue pair is gone.
+func (sf *Soft) unpaired(u *SoftUnit) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	u.users--
 }
 
 // leave says that a flow of the peer is over.
@@ -357,7 +385,7 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	if err := errors.Join(l.QP.Close(), l.EP.ReleaseRings()); err != nil {
 		sf.env.Log.Warn("leave queue pair", "flow_id", l.of.ID, "error", err)
 	}
-	sf.unpaired()
+	sf.unpaired(p.key.unit)
 	sent = func() {
 		if err := l.EP.ReleaseSent(); err != nil {
 			sf.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
@@ -383,27 +411,55 @@ func (sf *Soft) known() []*farpeer.Peer {
 // had no answer, and leaves the queue pair: the wire leg says so.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
-// Devices implements Fabric.
+// Devices implements Fabric: those that are open, and behind them the places of others, which keep
+// what they have counted.
 func (sf *Soft) Devices() (list []admin.DeviceInfo) {
-	sf.mu.Lock() // until the end: a device that is given up meanwhile counts once
+	sf.mu.Lock() // until the end: a device that is closed meanwhile counts once
 	defer sf.mu.Unlock()
 	for _, u := range sf.units {
 		list = append(list, u.describe())
 	}
-	switch {
-	case len(list) == 0 && sf.shut:
-		list = append(list, missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error()))
-	case sf.without != "":
-		info := missing(config.DeviceSoft, admin.DeviceFailed, sf.without)
-		info.Name = "soft" + strconv.Itoa(len(sf.units))
-		list = append(list, info)
-	case len(list) == 0:
-		list = append(list, missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration"))
+	places := sf.places
+	if sf.without != "" || len(list) == 0 {
+		places = max(places, sf.freePlace()+1)
+	}
+	for place := range places {
+		if !sf.isTaken(place) {
+			list = append(list, sf.describeFree(place))
+		}
 	}
 	for i := range list {
 		sf.past.Sum(&list[i])
 	}
 	return list
+}
+
+// describeFree is what operators are told of a place without a device. The caller holds mu.
+func (sf *Soft) describeFree(place int) admin.DeviceInfo {
+	info := missing(config.DeviceSoft, admin.DeviceAbsent, "no address on the devices of the configuration")
+	switch {
+	case sf.shut:
+		info.State, info.Error = admin.DeviceDown, ErrYielded.Error()
+	case sf.without != "" && place == sf.freePlace():
+		info.State, info.Error = admin.DeviceFailed, sf.without
+	case len(sf.units) == 0:
+		info.State = admin.DeviceDown
+	}
+	info.Name = softName(place)
+	return info
+}
+
+// freePlace returns the first place without a device, isTaken reports whether one has it. The
+// caller holds mu or opening.
+func (sf *Soft) freePlace() (place int) {
+	for sf.isTaken(place) {
+		place++
+	}
+	return place
+}
+
+func (sf *Soft) isTaken(place int) bool {
+	return slices.ContainsFunc(sf.units, func(u *SoftUnit) bool { return u.place == place })
 }
 
 // Close implements Fabric.

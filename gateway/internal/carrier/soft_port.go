@@ -78,12 +78,12 @@ func (sf *Soft) openAlternate(addrs []netip.Addr, why string, cause error) error
 
 // openUnit opens a device; note says why it is not on the port of the configuration.
 func (sf *Soft) openUnit(addrs []netip.Addr, port uint16, note string) (err error) {
-	if len(sf.units) == softUnits {
-		return fmt.Errorf("addresses have changed more than %d times: %w", softUnits-1, verbs.ErrNoMemory)
+	u := &SoftUnit{place: sf.freePlace()}
+	if u.place == softUnits {
+		return fmt.Errorf("%d devices have addresses that came at other times: %w", softUnits, verbs.ErrNoMemory)
 	}
-	u := &SoftUnit{name: "soft" + strconv.Itoa(len(sf.units))}
 	u.soft, err = soft.Open(soft.Config{
-		Name: u.name, Addrs: addrs, UDPPort: port, Vectors: len(sf.env.Shards),
+		Name: softName(u.place), Addrs: addrs, UDPPort: port, Vectors: len(sf.env.Shards),
 		MaxMemory: uint64(sf.env.Config.Limits.Memory), Logger: sf.env.Log, Priority: sf.env.Priority,
 	})
 	if err != nil {
@@ -95,11 +95,13 @@ func (sf *Soft) openUnit(addrs []netip.Addr, port uint16, note string) (err erro
 	u.Port = u.soft.Port()
 	if note != "" {
 		u.note = "receives on UDP port " + strconv.Itoa(int(port)) + ": " + note
-		sf.env.Log.Warn("soft device on its alternate port", "device", u.name, "port", port, "addr", addrs[0], "addresses", len(addrs), "cause", note)
+		sf.env.Log.Warn("soft device on its alternate port", "device", u.soft.Name(), "port", port, "addr", addrs[0], "addresses", len(addrs), "cause", note)
 	}
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	sf.units = append(sf.units, u)
+	slices.SortFunc(sf.units, func(a, b *SoftUnit) int { return a.place - b.place })
+	sf.places = max(sf.places, u.place+1)
 	for i, gid := range u.Port.GIDs {
 		sf.byAddr[gid.GID.Addr()] = SoftPort{Unit: u, GID: uint8(i)}
 	}
@@ -130,6 +132,7 @@ func (sf *Soft) watchPorts(changed <-chan struct{}) {
 			return
 		case <-changed:
 		case <-tick.C:
+			sf.closeSpent()
 		case <-retry.C:
 			sf.retry()
 			continue
@@ -140,17 +143,25 @@ func (sf *Soft) watchPorts(changed <-chan struct{}) {
 
 // retry opens the device on addresses that are without one.
 func (sf *Soft) retry() {
+	if sf.isWhole() {
+		return
+	}
+	sf.closeSpent() // it may be their place that is wanting
 	sf.opening.Lock()
 	defer sf.opening.Unlock()
-	sf.mu.Lock()
-	whole := sf.shut || sf.without == ""
-	sf.mu.Unlock()
-	if whole {
+	if sf.isWhole() {
 		return
 	}
 	if err := sf.extend(); err == nil {
 		sf.env.Log.Info("soft device open on all addresses", "devices", len(sf.units))
 	}
+}
+
+// isWhole reports whether there is nothing to retry.
+func (sf *Soft) isWhole() bool {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	return sf.shut || sf.without == ""
 }
 
 // followAdapters moves addresses whose packets an adapter takes now, which came after

@@ -103,13 +103,13 @@ func TestSoftFollowsAddresses(t *testing.T) {
 	sf.asked[late] = time.Now().Add(-2 * addrPatience)
 	port, err := sf.PortOf(late)
 	require.NoError(t, err)
-	require.Equal(t, "soft1", port.Unit.name)
+	require.Equal(t, "soft1", port.Unit.soft.Name())
 
 	later := netip.MustParseAddr("127.77.1.5")
 	s.Addrs = func() ([]netip.Addr, error) { return []netip.Addr{s.addr, late, later}, nil }
 	port, err = sf.PortOf(later)
 	require.NoError(t, err, "another address behind it is asked for at once")
-	require.Equal(t, "soft2", port.Unit.name)
+	require.Equal(t, "soft2", port.Unit.soft.Name())
 
 	r := s.request(&fakeUser{}, sideAddrs[1])
 	r.Local = late

@@ -2,6 +2,9 @@ package carrier
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -30,15 +33,82 @@ func (sf *Soft) GiveUp() error {
 		sf.env.Vacate(negotiate.CarrierSoft, anyLink, spent > giveUpPatience)
 		time.Sleep(10 * time.Millisecond)
 	}
+	sf.opening.Lock()
 	sf.mu.Lock()
-	units := sf.units
-	sf.units = nil
-	clear(sf.byAddr)
-	for _, u := range units { // with the units: counters do not fall. What they count behind that is nothing
+	units := slices.Clone(sf.units)
+	err := sf.drop(units)
+	sf.mu.Unlock()
+	sf.opening.Unlock()
+	for _, u := range units {
+		err = errors.Join(err, u.end())
+	}
+	return err
+}
+
+// closeSpent closes devices all of whose addresses have left them, once nothing uses them:
+// datagrams go natively, connections end in their own time. The caller holds no lock, since
+// shards are waited for.
+func (sf *Soft) closeSpent() {
+	spent, err := sf.spent()
+	if err != nil {
+		sf.env.Log.Warn("look for addresses of soft devices", "error", err)
+	}
+	for _, u := range spent {
+		sf.env.Withdrawn(u.soft)
+	}
+	sf.opening.Lock()
+	sf.mu.Lock()
+	spent = slices.DeleteFunc(spent, func(u *SoftUnit) bool { return u.users > 0 || !slices.Contains(sf.units, u) })
+	if len(spent) > 0 { // an address that returns waits for its port
+		sf.patient = time.Now().Add(portTurn)
+	}
+	err = sf.drop(spent)
+	sf.mu.Unlock()
+	sf.opening.Unlock()
+	for _, u := range spent {
+		sf.env.Log.Info("soft device closed: its addresses have left", "device", u.soft.Name())
+		err = errors.Join(err, u.end())
+	}
+	if err != nil {
+		sf.env.Log.Warn("close soft device", "error", err)
+	}
+}
+
+// spent returns the devices that have no address any more: the host has none of theirs, or other
+// devices have them.
+func (sf *Soft) spent() ([]*SoftUnit, error) {
+	sf.mu.Lock()
+	units := slices.Clone(sf.units) // before the look: of one that opens later it says nothing
+	sf.mu.Unlock()
+	if len(units) == 0 {
+		return nil, nil
+	}
+	all, err := sf.env.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	for _, a := range all {
+		at := sf.byAddr[a]
+		units = slices.DeleteFunc(units, func(u *SoftUnit) bool { return u == at.Unit })
+	}
+	return units, nil
+}
+
+// drop takes units that nothing uses from those that are open. What they count behind that is
+// nothing. The caller holds opening and mu, and ends them without.
+func (sf *Soft) drop(units []*SoftUnit) error {
+	var errs []error
+	for _, u := range units {
+		sf.units = slices.DeleteFunc(sf.units, func(o *SoftUnit) bool { return o == u })
 		sf.past.End(u.describe())
 	}
-	var errs []error
+	maps.DeleteFunc(sf.byAddr, func(_ netip.Addr, at SoftPort) bool { return slices.Contains(units, at.Unit) })
 	for k, p := range sf.peers {
+		if !slices.Contains(units, k.unit) {
+			continue
+		}
 		delete(sf.peers, k)
 		if p.users == 0 {
 			errs = append(errs, p.close())
@@ -46,12 +116,13 @@ func (sf *Soft) GiveUp() error {
 		}
 		sf.former[p] = struct{}{} // bytes of it may be sent again, by the relay
 	}
-	sf.mu.Unlock()
-	for _, u := range units {
-		u.undrive()
-		errs = append(errs, u.close())
-	}
 	return errors.Join(errs...)
+}
+
+// end closes a unit that was dropped. It waits for the shards.
+func (u *SoftUnit) end() error {
+	u.undrive()
+	return u.close()
 }
 
 // Reclaim implements Exclusive. Where a successor that ends still has the port, the device
@@ -70,9 +141,9 @@ func (sf *Soft) Reclaim() error {
 	return sf.left(sf.extend()) // retry opens it
 }
 
-// busy reports whether a link has a queue pair.
+// busy reports whether a link or datagrams have a queue pair.
 func (sf *Soft) busy() bool {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	return sf.pairs > 0
+	return slices.ContainsFunc(sf.units, func(u *SoftUnit) bool { return u.users > 0 })
 }

@@ -51,7 +51,7 @@ func (d network) DeviceAt(local, _ netip.Addr) (dev datagram.Device, err error) 
 	}
 	return datagram.Device{
 		Device: at.Unit.Device, Port: at.Unit.Port, GID: at.GID, Mixed: d.mixed,
-		Hold: func() (*loop.Queue, func(), error) { return at.Unit.Queue(d.shard), func() {}, nil },
+		Hold: func() (*loop.Queue, func(), error) { return d.of.Hold(at.Unit, d.shard) },
 	}, nil
 }
 

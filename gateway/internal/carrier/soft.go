@@ -185,7 +185,11 @@ func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
 // Offer implements Fabric.
 func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
-	l, offer, err := sf.newLink(r)
+	port, err := sf.PortOf(r.Local)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	l, offer, err := sf.newLink(r, port)
 	offer.Mixed = err == nil && sf.env.mayMix(&r, offer.RoCE.UDPPort)
 	return l, offer, err
 }
@@ -198,13 +202,37 @@ func (sf *Soft) OffersAtOnce(r *Request) bool {
 	return known || sf.shut
 }
 
-// Answer implements Fabric.
+// Answer implements Fabric. A device for an address that has none is opened beside the shard.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {
 		done(nil, negotiate.CarrierOffer{}, ErrNotHere)
 		return
 	}
-	l, offer, err := sf.newLink(r)
+	if port, err := sf.portOf(r.Local); !errors.Is(err, ErrNoDevice) {
+		sf.answer(r, from, port, err, done)
+		return
+	}
+	owner := r.User.Owner()
+	sf.done.Go(func() {
+		var port SoftPort
+		err := contained(owner, func() (err error) {
+			port, err = sf.PortOf(r.Local)
+			return err
+		})
+		r.Shard.Post(func() {
+			r.Shard.WorksFor(owner)
+			sf.answer(r, from, port, err, done)
+		})
+	})
+}
+
+// answer is Answer by a port, or where err says why there is none.
+func (sf *Soft) answer(r Request, from negotiate.CarrierOffer, port SoftPort, err error, done Answered) {
+	if err != nil {
+		done(nil, negotiate.CarrierOffer{}, err)
+		return
+	}
+	l, offer, err := sf.newLink(r, port)
 	if err != nil {
 		done(nil, offer, err)
 		return
@@ -259,12 +287,8 @@ func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 }
 
 // newLink makes a queue pair in INIT with its memory.
-func (sf *Soft) newLink(r Request) (*Link, negotiate.CarrierOffer, error) {
+func (sf *Soft) newLink(r Request, port SoftPort) (*Link, negotiate.CarrierOffer, error) {
 	var none negotiate.CarrierOffer
-	port, err := sf.PortOf(r.Local)
-	if err != nil {
-		return nil, none, err
-	}
 	p, err := sf.peerFor(softKey{unit: port.Unit, remote: r.Remote})
 	if err != nil {
 		return nil, none, err

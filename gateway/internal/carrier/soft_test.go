@@ -129,8 +129,9 @@ func TestKnownAddressesBesideAnOpening(t *testing.T) {
 	s := newSides(t, 100)[0]
 	asked, answer := make(chan struct{}), make(chan struct{})
 	first, second := s.addr, loopback.Addr(3)
+	once := sync.OnceFunc(func() { close(asked) })
 	s.Addrs = func() ([]netip.Addr, error) {
-		close(asked)
+		once()
 		<-answer
 		return []netip.Addr{first, second}, nil
 	}
@@ -155,4 +156,42 @@ func TestKnownAddressesBesideAnOpening(t *testing.T) {
 	}
 	close(answer)
 	require.NoError(t, <-opened)
+}
+
+// TestAnswerBesideAnOpening: while a device is opened for the address of a server's connection, the
+// shard goes on with others.
+func TestAnswerBesideAnOpening(t *testing.T) {
+	sides := newSides(t, 100)
+	s, late := sides[1], loopback.Addr(3)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(asked) })
+	s.Addrs = func() ([]netip.Addr, error) {
+		once()
+		<-answer
+		return []netip.Addr{s.addr, late}, nil
+	}
+	l, offer, err := sides[0].soft.Offer(sides[0].request(&fakeUser{}, late))
+	require.NoError(t, err)
+	defer sides[0].on(l.Close)
+	r := s.request(&fakeUser{}, sides[0].addr)
+	r.Local = late
+	made := make(chan error, 1)
+	s.Shards[0].Post(func() {
+		s.soft.Answer(r, offer, &negotiate.Proposal{}, func(l *Link, _ negotiate.CarrierOffer, err error) {
+			if err == nil {
+				l.Close()
+			}
+			made <- err
+		})
+	})
+	<-asked
+	turned := make(chan struct{})
+	s.Shards[0].Post(func() { close(turned) })
+	select {
+	case <-turned:
+	case <-time.After(patience):
+		t.Error("the shard waits")
+	}
+	close(answer)
+	require.NoError(t, <-made)
 }

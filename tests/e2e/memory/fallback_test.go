@@ -120,31 +120,44 @@ func TestServerRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.both(forgetful)
 	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
-		v4, v6, err := w.h2.Listen(lateEchoes)
-		require.NoError(t, err)
 		w.h2.SetFaults(memhost.Faults{Delay: 30 * time.Millisecond})
 		defer w.h2.SetFaults(memhost.Faults{})
-		served := func() uint64 {
-			c, err := w.g2.Steering().Counters()
-			require.NoError(t, err)
-			return c.Stats["served"]
+		var err error
+		for tries := 0; err == nil && tries < 20; tries++ { // the dial may be faster than we are
+			err = w.dialWhileListenerLeaves(t, addr(w.h2))
 		}
-		before := served()
-		done := make(chan error)
-		go func() {
-			_, err := w.h1.DialFrom(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(addr(w.h2), lateEchoes))
-			done <- err
-		}()
-		require.Eventually(t, func() bool { return served() > before }, patience, time.Millisecond)
-		require.NoError(t, v4.Close())
-		require.NoError(t, v6.Close())
-		require.ErrorIs(t, <-done, syscall.ECONNREFUSED)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.Eventually(t, func() bool {
 			st, err := w.g1.Admin().Status(t.Context())
 			require.NoError(t, err)
 			return st.FallbacksTotal["app_refused"] > 0
 		}, patience, 5*time.Millisecond)
 	})
+}
+
+// dialWhileListenerLeaves connects to an address of h2, whose listener goes away when its
+// gateway serves the connection.
+func (w *world) dialWhileListenerLeaves(t *testing.T, to netip.Addr) error {
+	v4, v6, err := w.h2.Listen(lateEchoes)
+	require.NoError(t, err)
+	served := func() uint64 {
+		c, err := w.g2.Steering().Counters()
+		require.NoError(t, err)
+		return c.Stats["served"]
+	}
+	before := served()
+	done := make(chan error)
+	go func() {
+		c, err := w.h1.DialFrom(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(to, lateEchoes))
+		if err == nil {
+			err = c.Close()
+		}
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return served() > before }, patience, time.Millisecond)
+	require.NoError(t, v4.Close())
+	require.NoError(t, v6.Close())
+	return <-done
 }
 
 // TestPeerSilent: the peer's gateway accepts the SYN and says nothing more. The

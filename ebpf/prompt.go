@@ -6,8 +6,7 @@ import (
 )
 
 // Prompt is what the shards of a gateway call: no method waits for what the host sets up,
-// such as devices that programs are attached to. It has more than seven methods because a
-// datapath is one thing.
+// such as devices that programs are attached to.
 type Prompt interface {
 	Heartbeat() error
 	ProveAgain()

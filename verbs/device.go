@@ -1,8 +1,7 @@
 package verbs
 
 // Device is an RDMA device. Its methods may be called by any goroutine.
-// It has more than seven methods because it is the context of libibverbs
-// (ibv_open_device): a fake of it is a whole device anyway.
+// It is the context of libibverbs (ibv_open_device).
 type Device interface {
 	// Name tells devices of one process apart in logs.
 	Name() string
@@ -97,8 +96,8 @@ type CQ interface {
 // both queues completes with WCWRFlushErr. A WR occupies its queue entry until
 // its completion, or that of a later WR of the same queue, was polled.
 //
-// It has more than seven methods because it is the queue pair of the IBTA
-// specification (vol. 1, 11.2.4 and 11.4): create, query, modify, post, destroy.
+// It is the queue pair of the IBTA specification (vol. 1, 11.2.4 and 11.4): create,
+// query, modify, post, destroy.
 type QP interface {
 	// Num is the number that the peer sends to, 24 bits.
 	Num() uint32

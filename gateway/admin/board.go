@@ -8,8 +8,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 )
 
-// Gateway is all that is asked by the admin server. It has more than seven methods because
-// [Control] has.
+// Gateway is all that is asked by the admin server.
 type Gateway interface {
 	Control
 	MetricsSource

@@ -7,8 +7,8 @@ import (
 
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
-// they must return within a second whatever the flows do. It has more than seven methods
-// because every request of the socket is one; a part of them is an interface below.
+// they must return within a second whatever the flows do. Every
+// request of the socket is a method.
 type Control interface {
 	reports
 	switches
@@ -17,7 +17,7 @@ type Control interface {
 	renewals
 }
 
-// reports is the part of [Control] that changes nothing. It has more than seven methods because there is one for each noun.
+// reports is the part of [Control] that changes nothing.
 type reports interface {
 	// Status summarises. Schema may be left empty.
 	Status() Status

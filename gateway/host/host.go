@@ -15,8 +15,7 @@ type Tuple struct {
 
 // Steering is the datapath below the gateway: it decides which segments the gateway
 // gets. It is *ebpf.Datapath on a real host and a software model on in-memory hosts;
-// its types and rules are those of package ebpf. It has more than seven methods because a
-// datapath is one thing.
+// its types and rules are those of package ebpf.
 type Steering interface {
 	Entries
 	switches

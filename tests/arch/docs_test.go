@@ -35,22 +35,6 @@ func packageComment(tr *tree, dir string) []string {
 	return []string{dir + ": no package comment in doc.go"}
 }
 
-// maxLines is the hard cap on the length of a file.
-const maxLines = 800
-
-func fileSize(tr *tree) (problems []string) {
-	for name, text := range tr.texts {
-		lines := bytes.Count(text, []byte("\n"))
-		switch path.Ext(name) {
-		case ".go", ".c", ".h":
-			if lines > maxLines && !tr.isGenerated(name) {
-				problems = append(problems, fmt.Sprintf("%s: %d lines, more than %d", name, lines, maxLines))
-			}
-		}
-	}
-	return problems
-}
-
 func (tr *tree) isGenerated(name string) bool {
 	return slices.ContainsFunc(tr.files, func(f source) bool { return f.path == name && f.generated })
 }

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"go/ast"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -124,23 +122,6 @@ func elements(table *ast.CompositeLit) (list []string) {
 		}
 	}
 	return list
-}
-
-// vague are names that say nothing about what is inside.
-var vague = []string{"util", "utils", "common", "helper", "helpers", "types", "misc", "base", "shared", "lib", "tools", "stuff"}
-
-func packageNames(tr *tree) (problems []string) {
-	for _, f := range tr.files {
-		name := strings.TrimSuffix(f.syntax.Name.Name, "_test")
-		if slices.Contains(vague, name) {
-			problems = append(problems, fmt.Sprintf("%s: package name %q says nothing", f.path, name))
-		}
-		base := strings.TrimSuffix(strings.TrimSuffix(path.Base(f.path), ".go"), "_test")
-		if slices.Contains(vague, base) {
-			problems = append(problems, fmt.Sprintf("%s: file name %q says nothing", f.path, base))
-		}
-	}
-	return problems
 }
 
 // usesName looks for an identifier.

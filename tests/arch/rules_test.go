@@ -25,13 +25,9 @@ var rules = []rule{
 	{"imports of others", otherImports},
 	{"unsafe has its own files", unsafeFiles},
 	{"package comments", packageComments},
-	{"file size", fileSize},
-	{"package size", packageSize},
-	{"interface width", interfaceWidth},
 	{"exported symbols documented", exportedDocs},
 	{"exported symbols used", exportsUsed},
 	{"config fields documented", configDocs},
-	{"package names", packageNames},
 	{"no init functions", noInit},
 	{"monotonic times", monotonicTimes},
 	{"no loose ends", noLooseEnds},
@@ -45,9 +41,6 @@ var rules = []rule{
 	{"citations hold", citationsHold},
 	{"links hold", linksHold},
 	{"files named", filesNamed},
-	{"document size", documentSize},
-	{"one word per idea", oneWord},
-	{"one word in comments", oneWordInComments},
 	{"the project only", projectOnly},
 }
 

@@ -90,9 +90,7 @@ type failing interface {
 	end(l *Link)
 }
 
-// medium is the device of a link, as the link sees it. It has more than seven methods
-// because a link asks its device from the first packet to the last, by one or the other
-// half.
+// medium is the device of a link, as the link sees it.
 type medium interface {
 	path
 	failing

@@ -92,12 +92,13 @@ struct smci_report {
 
 // Records of the control socket (SOCK_SEQPACKET): 64 bytes, host byte order, with the descriptors named.
 enum smci_what {
-	SMCI_HELLO = 1,   // library: fds [slab]; a = version, b = entries of the slab
+	SMCI_HELLO = 1,   // library: fds [slab]; id = of the run (SMCGW_RUN) or 0, a = version, b = entries of the slab
 	SMCI_WELCOME = 2, // broker: fds [desk, writable; news, readable]
 	SMCI_ASK = 3,     // library: fds [socket]; tag; a = bytes read, b = bytes written so far
-	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side
-	SMCI_DENY = 5,    // broker: tag, why. Answers HELLO (tag 0) or ASK
-	SMCI_CLOSED = 6,  // library: tag, id: a promoted or asking end is closed, or goes native for good; why
+	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side; a = order_max
+	SMCI_DENY = 5,    // broker: tag, why. Answers HELLO (tag 0) or ASK, and takes a GRANT back that the peer did not get
+	SMCI_CLOSED = 6,  // library: tag, id: a promoted or asking end is closed, or goes native for good; why; a, b = rx_ring, tx_ring
+	SMCI_COUNT = 7,   // smcgw run: id = a run, why. Answer: why 0: a = connections promoted, b = their ring bytes, tag = processes; else a = ends native for it
 };
 struct smci_record {
 	uint32_t what;

@@ -59,6 +59,8 @@ var allowed = map[string][]string{
 	"ebpf/internal/rulewatch":     {},
 	"ebpf/internal/sockdiag":      {},
 	"ebpf/legs":                   {"internal/fdpass"},
+	"inprocess":                   {},
+	"inprocess/broker":            {"inprocess", "internal/fdpass"},
 	"internal/fdpass":             {},
 	"internal/ktime":              {},
 	"netstack":                    {"netstack/cookie", "netstack/internal/...", "netstack/link", "netstack/minisock", "packet"},

@@ -1,0 +1,203 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Broker serves processes that have the library.
+type Broker struct {
+	config Config
+	log    *slog.Logger
+	files  int // memories that may be kept open
+
+	mu         sync.Mutex // guards the rest, and orders what is sent
+	core       *core
+	policy     Policy
+	thresholds Thresholds
+	off        bool
+	clients    map[*client]struct{}
+	kept       int // memories kept open
+	timer      *time.Timer
+	closed     bool
+}
+
+// New makes a broker that serves nobody yet.
+func New(c Config) *Broker {
+	b := &Broker{
+		config: c, log: c.Log, core: newCore(c.Limits), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
+		clients: map[*client]struct{}{}, files: c.Limits.Files,
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.files <= 0 {
+		b.files = halfOfDescriptors()
+	}
+	return b
+}
+
+func halfOfDescriptors() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 0
+	}
+	return int(min(r.Cur, 1<<20) / 2)
+}
+
+// Listen makes the broker's socket, in place of one that nobody serves any more.
+func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
+	at := &net.UnixAddr{Name: path, Net: "unixpacket"}
+	l, err := net.ListenUnix("unixpacket", at)
+	if errors.Is(err, unix.EADDRINUSE) {
+		c, errDial := net.DialUnix("unixpacket", nil, at)
+		if errDial == nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+		if !errors.Is(errDial, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("listen: %w", errors.Join(err, errDial))
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+		l, err = net.ListenUnix("unixpacket", at)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// acceptPause is between attempts to accept that fail for want of descriptors or memory.
+const acceptPause = 50 * time.Millisecond
+
+// Serve serves clients until ctx ends, whose cause is not an error. It closes the listener and returns when the
+// last client has been let go. Promoted connections go on. A broker is served once.
+func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
+	var clients sync.WaitGroup
+	defer b.stop()
+	defer clients.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case ctx.Err() != nil:
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept: %w", err)
+		case err != nil:
+			b.log.Warn("accept in-process client", "error", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		clients.Go(func() { b.serve(ctx, conn) })
+	}
+}
+
+// stop ends the timer.
+func (b *Broker) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// do runs f on the core, says what comes of it, and gives back what has become free.
+func (b *Broker) do(f func(*core) []denial) {
+	b.mu.Lock()
+	b.tell(f(b.core))
+	done := b.settle()
+	b.mu.Unlock()
+	for _, m := range done {
+		m.close()
+	}
+}
+
+// settle sets the timer, and returns memories to close. The caller holds the lock.
+func (b *Broker) settle() (done []*memories) {
+	for _, p := range b.core.released {
+		if p.mem != nil {
+			b.kept--
+			done = append(done, p.mem)
+			p.mem = nil
+		}
+	}
+	b.core.released = b.core.released[:0]
+	at, ok := b.core.deadline()
+	switch {
+	case !ok || b.closed:
+	case b.timer == nil:
+		b.timer = time.AfterFunc(time.Until(at), b.expire)
+	default:
+		b.timer.Reset(time.Until(at))
+	}
+	return done
+}
+
+func (b *Broker) expire() {
+	b.do(func(c *core) []denial { return c.expire(time.Now()) })
+}
+
+// tell says no. The caller holds the lock.
+func (b *Broker) tell(no []denial) {
+	for _, d := range no {
+		b.deny(d)
+	}
+}
+
+// SetPolicy replaces the policy, nil for one that selects everything, for questions from now on, and the thresholds.
+func (b *Broker) SetPolicy(p Policy, t Thresholds) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.policy, b.thresholds = p, t.withDefaults()
+	b.publish()
+}
+
+// SetOff throws the switch: while it is off nothing is promoted, and the libraries take what is back to the kernel.
+func (b *Broker) SetOff(off bool) {
+	b.do(func(c *core) []denial {
+		b.off = off
+		no := c.setOff(off)
+		b.publish()
+		return no
+	})
+}
+
+// publish writes all news pages. The caller holds the lock.
+func (b *Broker) publish() {
+	for c := range b.clients {
+		if c.news != nil {
+			c.news.set(b.off, b.thresholds)
+		}
+	}
+}
+
+// Clients is how many clients are connected.
+func (b *Broker) Clients() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.clients)
+}

@@ -1,0 +1,123 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+func asNet(err error, to *net.Error) bool { return errors.As(err, to) }
+
+func TestBothEndsAreGranted(t *testing.T) {
+	for _, network := range []string{"tcp4", "tcp", "tcp6"} { // tcp: the listener has an IPv6 socket, whose addresses are mapped
+		t.Run(network, func(t *testing.T) {
+			b, at := serve(t, Config{})
+			a, z := connect(t, at), connect(t, at)
+			client, server := connection(t, network)
+			a.ask(0x20001, client)
+			eventually(t, func() bool { return b.Counters().Waiting == 1 }, "the first end waits")
+			z.ask(0x40002, server)
+			g0, g1 := a.granted(0x20001), z.granted(0x40002)
+			require.Equal(t, g0.ID, g1.ID)
+			require.Equal(t, []uint32{0, 1}, []uint32{g0.Side, g1.Side})
+			require.Equal(t, uint64(inprocess.OrderMax), g0.A)
+			eventually(t, func() bool { return a.word(inprocess.NewsGrants) == 1 && z.word(inprocess.NewsGrants) == 1 }, "news count grants")
+			checkMemory(t, g0, g1)
+			checkDesk(t, a, g1)
+
+			a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: g0.ID, RxRing: 5, TxRing: 7})
+			s := b.Snapshot()
+			require.Len(t, s.Ends, 2)
+			require.Len(t, s.Processes, 2)
+			for _, e := range s.Ends {
+				require.Equal(t, os.Getpid(), e.Process.PID)
+				require.NotEmpty(t, e.Process.Exe)
+				require.Equal(t, g0.ID, e.ID)
+				require.Equal(t, int64(4096), e.Resident) // checkMemory touched one page
+				want := client
+				if e.Side == 1 {
+					want = server
+				} else {
+					require.Equal(t, inprocess.Report{State: inprocess.StatePromoted, ID: g0.ID, RxRing: 5, TxRing: 7}, e.Report)
+				}
+				require.Equal(t, want.LocalAddr().(*net.TCPAddr).Port, int(e.Socket.Local.Port()))
+				require.Equal(t, network != "tcp6", e.Socket.Local.Addr().Is4())
+				require.Equal(t, []Role{RoleClient, RoleServer}[e.Side], e.Socket.Role)
+			}
+			a.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: g0.ID})
+			eventually(t, func() bool { return len(b.Snapshot().Ends) == 1 }, "one end is closed")
+			require.Equal(t, 1, b.Counters().Conns)
+			z.close()
+			eventually(t, func() bool { return b.Counters().Conns == 0 }, "both ends have gone")
+			require.Zero(t, b.Counters().Memory)
+			require.Equal(t, uint64(12), b.Counters().MovedBytes)
+		})
+	}
+}
+
+// checkMemory: an end writes its own memory, its peer sees it and cannot write.
+func checkMemory(t *testing.T, g0, g1 granted) {
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(g0.own, &st))
+	require.Equal(t, inprocess.EndSize(inprocess.OrderMax), st.Size)
+	require.Equal(t, uint32(0o600), st.Mode&0o777)
+	_, err := unix.Pwrite(g0.own, []byte("mine"), 10)
+	require.NoError(t, err)
+	got := make([]byte, 4)
+	_, err = unix.Pread(g1.peer, got, 10)
+	require.NoError(t, err)
+	require.Equal(t, "mine", string(got))
+	_, err = unix.Pwrite(g1.peer, got, 10)
+	require.ErrorIs(t, err, unix.EBADF)
+	_, err = unix.Mmap(g1.peer, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.ErrorIs(t, err, unix.EACCES)
+	for _, fd := range []int{g0.own, g0.peer, g1.own, g1.peer, g0.desk} {
+		require.ErrorIs(t, unix.Ftruncate(fd, 4096*3), errOfTruncate(fd), "size is sealed")
+	}
+}
+
+func errOfTruncate(fd int) error {
+	if flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); flags&unix.O_ACCMODE == unix.O_RDONLY {
+		return unix.EINVAL
+	}
+	return unix.EPERM
+}
+
+// checkDesk: a process writes its desk, and its peer sees it.
+func checkDesk(t *testing.T, l *library, peer granted) {
+	_, err := unix.Pwrite(l.desk, []byte("desk"), inprocess.DeskSlot)
+	require.NoError(t, err)
+	got := make([]byte, 4)
+	_, err = unix.Pread(peer.desk, got, inprocess.DeskSlot)
+	require.NoError(t, err)
+	require.Equal(t, "desk", string(got))
+	_, err = unix.Pwrite(peer.desk, got, 0)
+	require.ErrorIs(t, err, unix.EBADF)
+}
+
+// TestNewsCannotBeWritten: not even by who may open the file again.
+func TestNewsCannotBeWritten(t *testing.T) {
+	_, at := serve(t, Config{Thresholds: Thresholds{Calls: 3, Bytes: 1 << 40, Spin: 20 * time.Microsecond}})
+	l := connect(t, at)
+	require.Equal(t, uint32(inprocess.Magic), l.word(inprocess.NewsMagic))
+	require.Equal(t, uint32(3), l.word(inprocess.NewsCalls))
+	require.Equal(t, uint32(20), l.word(inprocess.NewsSpin))
+	require.Equal(t, uint32(0), l.word(inprocess.NewsBytes))
+	require.Equal(t, uint32(256), l.word(inprocess.NewsBytes+4))
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", l.news), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		_, err = unix.Pwrite(fd, []byte{1}, inprocess.NewsOff)
+		require.ErrorIs(t, err, unix.EPERM)
+		_, err = unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		require.ErrorIs(t, err, unix.EPERM)
+	}
+}

@@ -1,0 +1,404 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/internal/fdpass"
+)
+
+const (
+	// helloWait is how long a client may be connected without having said who it is.
+	helloWait = 5 * time.Second
+	// recordsPerSecond of one client are read; more wait in its socket.
+	recordsPerSecond = 20000
+)
+
+// client is the connection of a process. Its own goroutine reads.
+type client struct {
+	broker  *Broker
+	conn    *net.UnixConn
+	raw     syscall.RawConn
+	process Process
+	slab    slab
+
+	// Guarded by the broker's lock.
+	member *member
+	news   *news // nil before its Hello
+	desk   int   // the process's desk, for reading; -1
+}
+
+// protocolError is what a client said that cannot be, which ends it.
+type protocolError struct{ what string }
+
+func (e *protocolError) Error() string { return "client: " + e.what }
+
+// serve serves one client to its end.
+func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
+	defer func() { _ = conn.Close() }()
+	c := &client{broker: b, conn: conn, desk: -1}
+	var err error
+	if c.raw, err = conn.SyscallConn(); err == nil {
+		c.process, err = processOf(conn)
+	}
+	if err != nil {
+		b.log.Warn("in-process client", "error", err)
+		return
+	}
+	if !b.join(c) {
+		_ = c.post(inprocess.Record{What: inprocess.Deny, Why: inprocess.WhyLimit})
+		return
+	}
+	defer b.leave(c)
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := c.read(ctx); err != nil {
+		b.log.Warn("in-process client", "error", err, "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
+	}
+}
+
+func (b *Broker) join(c *client) (ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.member, ok = b.core.join(c.process.UID); ok {
+		c.member.client, c.member.cgroup = c, c.process.Cgroup
+		b.clients[c] = struct{}{}
+	}
+	return ok
+}
+
+// leave gives back all that a client has.
+func (b *Broker) leave(c *client) {
+	b.mu.Lock()
+	tags := make([]uint32, 0, len(c.member.ends))
+	for _, e := range c.member.ends {
+		tags = append(tags, e.tag)
+	}
+	b.mu.Unlock()
+	said := make([]inprocess.Report, len(tags)) // the slab outlives its process
+	for i, tag := range tags {
+		said[i], _ = c.slab.report(tag)
+	}
+	b.do(func(core *core) []denial {
+		for i, tag := range tags {
+			core.note(c.member, tag, said[i].ID, said[i].RxRing+said[i].TxRing)
+		}
+		core.leave(c.member)
+		delete(b.clients, c)
+		if c.news != nil {
+			c.news.close()
+			c.news = nil
+		}
+		if c.desk >= 0 {
+			_ = unix.Close(c.desk)
+			c.desk = -1
+		}
+		return nil
+	})
+	c.slab.close()
+}
+
+// read takes in records until the client ends; the error is what it did wrong.
+func (c *client) read(ctx context.Context) error {
+	body := make([]byte, inprocess.RecordSize+1) // one byte more shows a longer packet
+	pace := rate.NewLimiter(recordsPerSecond, recordsPerSecond)
+	_ = c.conn.SetReadDeadline(time.Now().Add(helloWait))
+	for first := true; ; first = false {
+		n, fds, cut, err := fdpass.Receive(c.conn, body)
+		if err != nil {
+			return nil // it has ended, or never said anything
+		}
+		if err := c.take(body[:n], fds, cut); err != nil {
+			c.broker.mu.Lock()
+			c.broker.core.counts.Misbehaved++
+			c.broker.mu.Unlock()
+			return err
+		}
+		if first {
+			_ = c.conn.SetReadDeadline(time.Time{})
+		}
+		if pace.Wait(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// files says how many descriptors come with a record.
+var files = map[inprocess.What]int{inprocess.Hello: 1, inprocess.Ask: 1, inprocess.Closed: 0, inprocess.Count: 0}
+
+// take does what a packet asks for. Its descriptors are closed, or the slab.
+func (c *client) take(body []byte, fds []int, cut error) error {
+	r, err := inprocess.ParseRecord(body)
+	want, fromClient := files[r.What]
+	switch {
+	case err != nil:
+	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // ours ran out
+		fdpass.CloseFDs(fds)
+		c.refuse(r.Tag, inprocess.WhyLimit)
+		return nil
+	case cut != nil:
+		err = cut
+	case !fromClient:
+		err = &protocolError{"sent " + r.What.String()}
+	case len(fds) != want:
+		err = &protocolError{fmt.Sprintf("%s with %d files", r.What, len(fds))}
+	case r.What != inprocess.Hello && r.What != inprocess.Count && c.news == nil:
+		err = &protocolError{r.What.String() + " before hello"}
+	}
+	if err != nil {
+		fdpass.CloseFDs(fds)
+		return err
+	}
+	switch r.What {
+	case inprocess.Hello:
+		return c.hello(r, fds[0])
+	case inprocess.Ask:
+		return c.ask(r, fds[0])
+	case inprocess.Closed:
+		return c.closed(r)
+	default:
+		return c.count(r)
+	}
+}
+
+// hello takes over the slab and answers with desk and news.
+func (c *client) hello(r inprocess.Record, fd int) error {
+	s, err := newSlab(fd)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.news != nil:
+		err = &protocolError{"hello again"}
+	case r.B == 0 || r.B > inprocess.EntriesMax:
+		err = &protocolError{fmt.Sprintf("slab of %d entries", r.B)}
+	}
+	if err != nil {
+		s.close()
+		return err
+	}
+	if r.A != inprocess.Version {
+		s.close()
+		return c.post(inprocess.Record{What: inprocess.Deny, Why: inprocess.WhyProtocol})
+	}
+	n, err := newNews()
+	if err == nil {
+		var d shared
+		if d, err = newShared("smcgw-desk", inprocess.DeskSize); err == nil {
+			c.slab = s
+			return c.welcome(r, n, d)
+		}
+		n.close()
+	}
+	s.close()
+	c.broker.log.Warn("memory of an in-process client", "error", err)
+	return c.post(inprocess.Record{What: inprocess.Deny, Why: whyOfMemory(err)})
+}
+
+// welcome answers a hello, and keeps what it hands over.
+func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
+	b := c.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n.set(b.off, b.thresholds)
+	c.news, c.desk = n, d.read
+	c.member.entries = uint32(r.B)
+	b.core.joinRun(c.member, r.ID)
+	b.core.hello(c.member)
+	err := c.post(inprocess.Record{What: inprocess.Welcome}, d.write, n.file)
+	d.read = -1
+	d.close()
+	n.closeFile()
+	return err
+}
+
+// whyOfMemory is the reason in an error of making memory.
+func whyOfMemory(err error) inprocess.Why {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return inprocess.WhyLimit
+	}
+	return inprocess.WhyMemory
+}
+
+// ask decides about a connection. The socket is closed before anything waits.
+func (c *client) ask(r inprocess.Record, fd int) error {
+	s, err := examine(fd, r.B, c.broker.config.Namer)
+	_ = unix.Close(fd)
+	switch why := inprocess.WhyNone; {
+	case r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries:
+		return &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
+	case err != nil:
+		if why = whyOf(err); why == inprocess.WhyProtocol {
+			return err
+		}
+		c.refuse(r.Tag, why)
+	default:
+		if why = c.broker.selects(Question{c.process, s}); why != inprocess.WhyNone {
+			c.refuse(r.Tag, why)
+			return nil
+		}
+		c.broker.ask(c.member, r.Tag, s)
+	}
+	return nil
+}
+
+// selects asks policy and scanner.
+func (b *Broker) selects(q Question) inprocess.Why {
+	b.mu.Lock()
+	p := b.policy
+	b.mu.Unlock()
+	if p != nil {
+		if why := p.Select(q); why != inprocess.WhyNone {
+			return why
+		}
+	}
+	if b.config.Scanner != nil {
+		if raw, err := b.config.Scanner.RawCalls(q.Process.PID); err != nil || raw {
+			return inprocess.WhyRawCalls
+		}
+	}
+	return inprocess.WhyNone
+}
+
+// refuse says no to a question that did not reach the core's table.
+func (c *client) refuse(tag uint32, why inprocess.Why) {
+	c.broker.do(func(core *core) []denial { return core.refuseTag(c.member, tag, why) })
+}
+
+// ask puts a question to the core.
+func (b *Broker) ask(m *member, tag uint32, s Socket) {
+	var pair *conn
+	b.do(func(c *core) (no []denial) {
+		pair, no = c.ask(time.Now(), m, tag, s)
+		return no
+	})
+	if pair != nil {
+		b.grant(pair)
+	}
+}
+
+// grant makes the memory of a pair and sends it, to both or to none.
+func (b *Broker) grant(p *conn) {
+	mem, err := newMemories(p.order)
+	b.do(func(c *core) []denial {
+		switch {
+		case err != nil:
+			b.log.Warn("memory of a connection", "error", err)
+			return c.undo(p, whyOfMemory(err))
+		case !p.paired():
+			return c.undo(p, inprocess.WhyNoPeer)
+		case !b.hand(p, mem, 0) || !b.hand(p, mem, 1):
+			return c.undo(p, inprocess.WhyLimit)
+		}
+		c.granted(p)
+		for i := range mem {
+			_ = unix.Close(mem[i].write)
+			mem[i].write = -1
+		}
+		if b.kept < b.files/2 {
+			b.kept++
+			p.mem, mem = mem, nil
+		}
+		return nil
+	})
+	if mem != nil {
+		mem.close()
+	}
+}
+
+// hand sends one end its memory. The first to get it has waited: it is the one that is more likely to have gone.
+func (b *Broker) hand(p *conn, mem *memories, side int) bool {
+	e, peer := p.ends[side], p.ends[1-side]
+	return b.queue(e.of.client, inprocess.Record{
+		What: inprocess.Grant, Tag: e.tag, Side: uint32(side), ID: p.id, A: uint64(p.order),
+	}, mem[side].write, mem[1-side].read, peer.of.client.desk)
+}
+
+// deny says no. The caller holds the lock.
+func (b *Broker) deny(d denial) {
+	b.queue(d.to.client, inprocess.Record{What: inprocess.Deny, Tag: d.tag, Why: d.why})
+}
+
+// queue sends a record without waiting, and counts it in the news. The caller holds the lock.
+func (b *Broker) queue(c *client, r inprocess.Record, fds ...int) bool {
+	if c.news == nil {
+		return false
+	}
+	if err := c.post(r, fds...); err != nil {
+		if !errors.Is(err, unix.EPIPE) {
+			b.core.counts.QueueFull++
+		}
+		return false
+	}
+	c.news.sent()
+	return true
+}
+
+// post sends a record without waiting.
+func (c *client) post(r inprocess.Record, fds ...int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	body := r.Append(make([]byte, 0, inprocess.RecordSize))
+	var sent error
+	err := c.raw.Control(func(fd uintptr) {
+		_, sent = unix.SendmsgN(int(fd), body, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
+	if err = errors.Join(err, sent); err != nil {
+		return fmt.Errorf("send %s: %w", r.What, err)
+	}
+	return nil
+}
+
+// closed takes in the end of an end.
+func (c *client) closed(r inprocess.Record) error {
+	moved := r.A + r.B
+	if said, ok := c.slab.report(r.Tag); ok && said.ID == r.ID {
+		moved = max(moved, said.RxRing+said.TxRing)
+	}
+	c.broker.do(func(core *core) []denial {
+		core.note(c.member, r.Tag, r.ID, moved)
+		core.closed(c.member, r.Tag, r.Why)
+		return nil
+	})
+	return nil
+}
+
+// count answers a question about the client's run.
+func (c *client) count(r inprocess.Record) error {
+	b := c.broker
+	b.mu.Lock()
+	b.core.joinRun(c.member, r.ID)
+	var ends []*end
+	if run := c.member.run; run != nil && run.key.id != r.ID {
+		b.mu.Unlock()
+		return &protocolError{"count of another run"}
+	} else if run != nil && r.Why == inprocess.WhyNone {
+		ends = b.core.endsOf(run)
+	}
+	b.mu.Unlock()
+	said := readReports(ends)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, e := range ends {
+		b.core.note(e.of, e.tag, said[i].ID, said[i].RxRing+said[i].TxRing)
+	}
+	return c.post(b.core.count(c.member, r.Why))
+}
+
+// readReports reads what the libraries say of ends, without the lock: what of an end is read never changes.
+func readReports(ends []*end) []inprocess.Report {
+	said := make([]inprocess.Report, len(ends))
+	for i, e := range ends {
+		said[i], _ = e.of.client.slab.report(e.tag)
+	}
+	return said
+}

@@ -1,0 +1,399 @@
+package broker
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// core is who asked, who fits, and what each may have. It has no clock and does no I/O: times are the caller's,
+// and what must be said comes back as denials and pairs. One goroutine at a time.
+type core struct {
+	limits  Limits
+	off     bool
+	nextID  uint64
+	members map[*member]struct{}
+	waiting *list.List // of *end, the oldest first
+	paths   map[path]*end
+	names   map[Sequences]*end
+	conns   map[uint64]*conn
+	users   map[uint32]*usage
+	cgroups map[string]int // promoted connections
+	runs    map[runKey]*run
+	memory  int64 // reserved
+	counts  Counters
+
+	released []*conn // for the shell, which empties it
+}
+
+// usage is what one user has.
+type usage struct {
+	members, asks, conns int
+	memory               int64
+}
+
+// member is a client.
+type member struct {
+	uid     uint32
+	cgroup  string
+	entries uint32          // of its slab; 0 before its Hello
+	ends    map[uint32]*end // by entry
+	run     *run            // nil: none
+	client  *client         // of the shell
+}
+
+// end is one that asked.
+type end struct {
+	of     *member
+	tag    uint32
+	socket Socket
+	state  endState
+	since  time.Time
+	conn   *conn  // from pairing on
+	moved  uint64 // ring bytes of both directions, as its library last said
+	side   uint32
+	at     *list.Element // while waiting
+}
+
+// conn is a connection whose ends were brought together.
+type conn struct {
+	id       uint64
+	ends     [2]*end
+	order    uint32
+	reserved int64
+	users    []uint32 // one or two
+	cgroups  []string
+	mem      *memories // of the shell
+}
+
+// denial is said to a client about one of its tags.
+type denial struct {
+	to  *member
+	tag uint32
+	why inprocess.Why
+}
+
+func newCore(l Limits) *core {
+	return &core{
+		limits: l.withDefaults(), members: map[*member]struct{}{}, waiting: list.New(), paths: map[path]*end{},
+		names: map[Sequences]*end{}, conns: map[uint64]*conn{}, users: map[uint32]*usage{}, cgroups: map[string]int{},
+		runs: map[runKey]*run{},
+	}
+}
+
+func (c *core) user(uid uint32) *usage {
+	u := c.users[uid]
+	if u == nil {
+		u = &usage{}
+		c.users[uid] = u
+	}
+	return u
+}
+
+// forget drops a user that has nothing.
+func (c *core) forget(uid uint32) {
+	if u := c.users[uid]; u != nil && *u == (usage{}) {
+		delete(c.users, uid)
+	}
+}
+
+// join takes a client in; false: a limit.
+func (c *core) join(uid uint32) (*member, bool) {
+	if len(c.members) >= c.limits.Processes || c.user(uid).members >= c.limits.ProcessesPerUser {
+		c.forget(uid)
+		c.counts.ProcessesRefused++
+		return nil, false
+	}
+	m := &member{uid: uid, ends: map[uint32]*end{}}
+	c.members[m] = struct{}{}
+	c.user(uid).members++
+	c.counts.ProcessesTotal++
+	return m, true
+}
+
+// leave ends a client and all that it asked for.
+func (c *core) leave(m *member) {
+	for _, e := range m.ends {
+		c.end(e, evLeft)
+	}
+	delete(c.members, m)
+	c.user(m.uid).members--
+	c.forget(m.uid)
+	c.leaveRun(m)
+}
+
+// ask takes in a question and answers it with a pair, denials, or neither while the end waits. Its tag is not 0,
+// its entry below m.entries.
+func (c *core) ask(now time.Time, m *member, tag uint32, s Socket) (pair *conn, no []denial) {
+	c.counts.Asks++
+	if old := m.ends[inprocess.Index(tag)]; old != nil {
+		c.end(old, evReplaced)
+	}
+	e := &end{of: m, tag: tag, socket: s, since: now}
+	no = c.replace(e)
+	switch mate := c.mate(e); {
+	case c.off:
+		return nil, append(no, c.refuse(e, inprocess.WhyOff))
+	case s.path() == s.path().mirror():
+		return nil, append(no, c.refuse(e, inprocess.WhyNoPeer)) // a socket that is connected to itself
+	case mate != nil:
+		pair, why := c.pair(mate, e)
+		if pair == nil {
+			no = append(no, c.refuse(mate, why), c.refuse(e, why))
+		}
+		return pair, no
+	case c.waiting.Len() >= c.limits.Asks || c.user(m.uid).asks >= c.limits.AsksPerUser:
+		return nil, append(no, c.refuse(e, inprocess.WhyLimit))
+	}
+	e.state = e.state.next(evWait)
+	m.ends[inprocess.Index(tag)] = e
+	e.at = c.waiting.PushBack(e)
+	c.paths[s.path()] = e
+	if s.Named {
+		c.names[s.Sequences] = e
+	}
+	c.user(m.uid).asks++
+	return nil, no
+}
+
+// replace drops earlier questions with the name of e. The same socket in another process is one that two have.
+func (c *core) replace(e *end) (no []denial) {
+	olds := []*end{c.paths[e.socket.path()]}
+	if e.socket.Named {
+		olds = append(olds, c.names[e.socket.Sequences])
+	}
+	for _, old := range olds {
+		if old == nil || old.state != endWaiting {
+			continue
+		}
+		why := inprocess.WhyNoPeer
+		if old.socket.Cookie == e.socket.Cookie && old.of != e.of {
+			why = inprocess.WhyShared
+		}
+		c.end(old, evReplaced)
+		no = append(no, c.deny(old, why))
+	}
+	return no
+}
+
+// mate finds the other end. Sequence numbers go before addresses, which decide only if an end has no others.
+func (c *core) mate(e *end) *end {
+	if e.socket.Named {
+		if m := c.names[e.socket.Sequences.mirror()]; m != nil {
+			return m
+		}
+	}
+	m := c.paths[e.socket.path().mirror()]
+	if m != nil && m.socket.Named && e.socket.Named {
+		return nil
+	}
+	return m
+}
+
+// pair joins two ends, of which the first waits; the reason if a limit is reached.
+func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
+	p := &conn{ends: [2]*end{a, b}, users: distinct(a.of.uid, b.of.uid), cgroups: distinct(a.of.cgroup, b.of.cgroup)}
+	if len(c.conns) >= c.limits.Conns {
+		return nil, inprocess.WhyLimit
+	}
+	remains := c.limits.Memory - c.memory
+	for _, uid := range p.users {
+		if c.user(uid).conns >= c.limits.ConnsPerUser {
+			return nil, inprocess.WhyLimit
+		}
+		remains = min(remains, c.limits.MemoryPerUser-c.user(uid).memory)
+	}
+	for _, g := range p.cgroups {
+		if c.cgroups[g] >= c.limits.ConnsPerCgroup {
+			return nil, inprocess.WhyLimit
+		}
+	}
+	var ok bool
+	if p.order, p.reserved, ok = reservation(remains); !ok {
+		return nil, inprocess.WhyMemory
+	}
+	c.unwait(a)
+	c.nextID++
+	p.id = c.nextID
+	for side, e := range p.ends {
+		e.state, e.conn, e.side = e.state.next(evMatch), p, uint32(side)
+		e.of.ends[inprocess.Index(e.tag)] = e
+	}
+	c.conns[p.id] = p
+	c.memory += p.reserved
+	for _, uid := range p.users {
+		c.user(uid).conns++
+		c.user(uid).memory += p.reserved
+	}
+	for _, g := range p.cgroups {
+		c.cgroups[g]++
+	}
+	return p, inprocess.WhyNone
+}
+
+func distinct[T comparable](a, b T) []T {
+	if a == b {
+		return []T{a}
+	}
+	return []T{a, b}
+}
+
+// paired tells whether neither end has gone since they were matched.
+func (p *conn) paired() bool { return p.ends[0].state == endPairing && p.ends[1].state == endPairing }
+
+// granted notes that both ends have their memory under way.
+func (c *core) granted(p *conn) {
+	for _, e := range p.ends {
+		e.state = e.state.next(evGranted)
+	}
+	c.counts.Promoted++
+	c.promotedRun(p)
+}
+
+// undo takes a pair back that could not be granted.
+func (c *core) undo(p *conn, why inprocess.Why) (no []denial) {
+	c.counts.Undone++
+	for _, e := range p.ends {
+		if e.state == endPairing {
+			c.end(e, evUndone)
+			no = append(no, c.deny(e, why))
+		}
+	}
+	return no
+}
+
+// note keeps what a library says that an end has moved by the ring.
+func (c *core) note(m *member, tag uint32, id, moved uint64) {
+	if e := m.ends[inprocess.Index(tag)]; e != nil && e.tag == tag && e.conn != nil && e.conn.id == id {
+		e.moved = max(e.moved, moved)
+	}
+}
+
+// closed is what a client says about one of its ends. A tag that it does not have is of an end that has gone.
+func (c *core) closed(m *member, tag uint32, why inprocess.Why) {
+	e := m.ends[inprocess.Index(tag)]
+	if e == nil || e.tag != tag {
+		c.counts.Strays++
+		return
+	}
+	if why != inprocess.WhyNone {
+		c.counts.Returned[why]++
+		m.run.reason(why)
+	}
+	c.end(e, evClosed)
+}
+
+// expire denies the ends that have waited long enough.
+func (c *core) expire(now time.Time) (no []denial) {
+	for at := c.waiting.Front(); at != nil; at = c.waiting.Front() {
+		e := at.Value.(*end)
+		if now.Sub(e.since) < c.limits.Wait {
+			break
+		}
+		c.counts.Expired++
+		no = append(no, c.refuse(e, inprocess.WhyNoPeer))
+	}
+	return no
+}
+
+// deadline is when expire has work again; false: nothing waits.
+func (c *core) deadline() (time.Time, bool) {
+	if at := c.waiting.Front(); at != nil {
+		return at.Value.(*end).since.Add(c.limits.Wait), true
+	}
+	return time.Time{}, false
+}
+
+// setOff throws the switch. Off denies all that waits; what is promoted goes back by itself.
+func (c *core) setOff(off bool) (no []denial) {
+	c.off = off
+	for at := c.waiting.Front(); off && at != nil; at = c.waiting.Front() {
+		no = append(no, c.refuse(at.Value.(*end), inprocess.WhyOff))
+	}
+	return no
+}
+
+// refuseTag says no to a question that was refused before the table was asked.
+func (c *core) refuseTag(m *member, tag uint32, why inprocess.Why) []denial {
+	c.counts.Asks++
+	return []denial{c.deny(&end{of: m, tag: tag}, why)}
+}
+
+// hello notes that a client has a slab.
+func (c *core) hello(m *member) {
+	if m.run != nil {
+		m.run.processes++
+	}
+}
+
+// endsOf are the ends of the connections that have one in a run.
+func (c *core) endsOf(r *run) (list []*end) {
+	for _, p := range c.conns {
+		for _, e := range p.ends {
+			if e.of.run == r {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
+
+// refuse ends a question with a no.
+func (c *core) refuse(e *end, why inprocess.Why) denial {
+	c.end(e, evRefused)
+	return c.deny(e, why)
+}
+
+// deny counts a no.
+func (c *core) deny(e *end, why inprocess.Why) denial {
+	c.counts.Denied[why]++
+	e.of.run.reason(why)
+	return denial{e.of, e.tag, why}
+}
+
+// end moves an end to its last state, and its connection's resources with the second of its ends.
+func (c *core) end(e *end, ev endEvent) {
+	c.unwait(e)
+	e.state = e.state.next(ev)
+	if at := inprocess.Index(e.tag); e.of.ends[at] == e {
+		delete(e.of.ends, at)
+	}
+	if p := e.conn; p != nil && p.ends[0].state == endGone && p.ends[1].state == endGone {
+		c.release(p)
+	}
+}
+
+// unwait takes an end out of what waits.
+func (c *core) unwait(e *end) {
+	if e.at == nil {
+		return
+	}
+	c.waiting.Remove(e.at)
+	e.at = nil
+	if p := e.socket.path(); c.paths[p] == e {
+		delete(c.paths, p)
+	}
+	if e.socket.Named && c.names[e.socket.Sequences] == e {
+		delete(c.names, e.socket.Sequences)
+	}
+	c.user(e.of.uid).asks--
+}
+
+func (c *core) release(p *conn) {
+	delete(c.conns, p.id)
+	c.memory -= p.reserved
+	for _, uid := range p.users {
+		c.user(uid).conns--
+		c.user(uid).memory -= p.reserved
+		c.forget(uid)
+	}
+	for _, g := range p.cgroups {
+		if c.cgroups[g]--; c.cgroups[g] == 0 {
+			delete(c.cgroups, g)
+		}
+	}
+	c.releasedRun(p)
+	c.counts.MovedBytes += max(p.ends[0].moved, p.ends[1].moved)
+	c.released = append(c.released, p)
+}

@@ -1,0 +1,27 @@
+package broker
+
+import "github.com/smcgw/smcgw/inprocess"
+
+// ByWhy counts by reason.
+type ByWhy [inprocess.WhyCount]uint64
+
+// Counters are the broker's. What is not a total is as of now.
+type Counters struct {
+	Processes, Waiting, Conns int
+	Memory                    int64 // reserved
+	Files                     int   // memories that are kept open
+
+	ProcessesTotal   uint64
+	ProcessesRefused uint64 // by a limit
+	Asks             uint64
+	Promoted         uint64 // connections granted to both ends
+	Undone           uint64 // matched, but not to be granted to both
+	Expired          uint64 // of Denied, those that waited in vain
+	Denied           ByWhy
+	Returned         ByWhy  // ends whose library says why they went back, or will never ask
+	Strays           uint64 // closed ends that were not known
+	Misbehaved       uint64 // clients that said what cannot be
+	QueueFull        uint64 // answers that a client had no room for
+	RunsRefused      uint64
+	MovedBytes       uint64 // by the rings of connections that have ended, both directions, as their libraries say
+}

@@ -1,0 +1,58 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// Limits bound what the broker keeps and gives away. 0 stands for the default.
+type Limits struct {
+	Processes        int           // connected clients; 4096
+	ProcessesPerUser int           // 1024
+	Asks             int           // ends that wait for the other end; 16384
+	AsksPerUser      int           // 8192
+	Conns            int           // promoted connections; 65536
+	ConnsPerUser     int           // 32768
+	ConnsPerCgroup   int           // 32768
+	Memory           int64         // bytes reserved by promoted connections; 64 GiB: sparse, so this is what could be touched
+	MemoryPerUser    int64         // half of Memory
+	Wait             time.Duration // for the other end; 60 s
+	Runs             int           // runs whose sums are kept; 1024
+	Files            int           // memories kept open to tell what they hold; half of the descriptor limit
+}
+
+func defaultTo[T int | int64 | time.Duration](v *T, to T) {
+	if *v <= 0 {
+		*v = to
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	defaultTo(&l.Processes, 4096)
+	defaultTo(&l.ProcessesPerUser, 1024)
+	defaultTo(&l.Asks, 16384)
+	defaultTo(&l.AsksPerUser, 8192)
+	defaultTo(&l.Conns, 65536)
+	defaultTo(&l.ConnsPerUser, 32768)
+	defaultTo(&l.ConnsPerCgroup, 32768)
+	defaultTo(&l.Memory, 64<<30)
+	defaultTo(&l.MemoryPerUser, l.Memory/2)
+	defaultTo(&l.Wait, time.Minute)
+	defaultTo(&l.Runs, 1024)
+	return l
+}
+
+// share is the part of the remaining memory that one connection may reserve.
+const share = 64
+
+// reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings
+// become smaller as the memory is used up.
+func reservation(remains int64) (order uint32, bytes int64, ok bool) {
+	for order = inprocess.OrderMax; order >= inprocess.OrderMin; order-- {
+		if bytes = 2 * inprocess.EndSize(order); bytes <= remains/share {
+			return order, bytes, true
+		}
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,146 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// newMemory makes sparse memory whose size is sealed and that its owner alone may open.
+func newMemory(name string, size int64) (int, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("create memory: %w", err)
+	}
+	err = unix.Ftruncate(fd, size)
+	if err == nil {
+		err = unix.Fchmod(fd, 0o600)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("size memory: %w", err)
+	}
+	return fd, nil
+}
+
+// seal forbids other sizes, and what else is asked for.
+func seal(fd, more int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals|more); err != nil {
+		return fmt.Errorf("seal memory: %w", err)
+	}
+	return nil
+}
+
+// readOnly opens the file of a descriptor again, for reading.
+func readOnly(fd int) (int, error) {
+	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open memory for reading: %w", err)
+	}
+	return ro, nil
+}
+
+// shared is memory of one writer: a descriptor to write with and one to read with.
+type shared struct{ write, read int }
+
+func newShared(name string, size int64) (s shared, err error) {
+	if s.write, err = newMemory(name, size); err != nil {
+		return shared{-1, -1}, err
+	}
+	if err = seal(s.write, 0); err == nil {
+		s.read, err = readOnly(s.write)
+	}
+	if err != nil {
+		_ = unix.Close(s.write)
+		return shared{-1, -1}, err
+	}
+	return s, nil
+}
+
+func (s *shared) close() {
+	for _, fd := range []*int{&s.write, &s.read} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// memories are those of both ends of a connection.
+type memories [2]shared
+
+func newMemories(order uint32) (*memories, error) {
+	var m memories
+	var err error
+	for i := range m {
+		if m[i], err = newShared("smcgw-end", inprocess.EndSize(order)); err != nil {
+			if i > 0 {
+				m[0].close()
+			}
+			return nil, err
+		}
+	}
+	return &m, nil
+}
+
+func (m *memories) close() {
+	for i := range m {
+		m[i].close()
+	}
+}
+
+// slab is the memory in which a process says how its ends are. It is read and never mapped: a slab that is cut
+// short is an entry that says nothing.
+type slab struct{ f *os.File }
+
+// SlabError is a file that came with a Hello and cannot be a slab.
+type SlabError struct{ Err error }
+
+// Error says what is wrong with it.
+func (e *SlabError) Error() string { return "slab: " + e.Err.Error() }
+// Unwrap is the error of the kernel.
+func (e *SlabError) Unwrap() error { return e.Err }
+
+// newSlab takes over a descriptor. Only memory has seals to ask for, and reading memory waits for nobody: a file
+// of a file system in user space, a pipe or a device could.
+func newSlab(fd int) (slab, error) {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err == nil {
+		var flags int
+		if flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags&unix.O_ACCMODE == unix.O_WRONLY {
+			err = unix.EACCES
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return slab{}, &SlabError{err}
+	}
+	return slab{os.NewFile(uintptr(fd), "slab")}, nil
+}
+
+// report reads what an entry says; nothing if it cannot be. Reads of a closed slab say nothing, too.
+func (s slab) report(tag uint32) (r inprocess.Report, ok bool) {
+	if s.f == nil {
+		return r, false
+	}
+	var b [inprocess.ReportSize]byte
+	n, _ := s.f.ReadAt(b[:], int64(inprocess.Index(tag))*inprocess.EntrySize)
+	r, err := inprocess.ParseReport(b[:n])
+	return r, err == nil
+}
+
+func (s slab) close() {
+	if s.f != nil {
+		_ = s.f.Close()
+	}
+}

@@ -1,0 +1,51 @@
+package broker
+
+import "net/netip"
+
+// Sequences are the initial sequence numbers of a connection as one of its ends has them. No address translation
+// changes them, so they name a connection through one.
+type Sequences struct{ Mine, Peer uint32 }
+
+func (s Sequences) mirror() Sequences { return Sequences{s.Peer, s.Mine} }
+
+// Namer tells the initial sequence numbers of a connected TCP socket, whose descriptor stays the caller's. ok is
+// false if it cannot: then the addresses name the connection, within its network namespace.
+type Namer interface {
+	Name(fd int, role Role) (s Sequences, ok bool)
+}
+
+// path names a connection by its addresses.
+type path struct {
+	netns         uint64
+	local, remote netip.AddrPort
+}
+
+func (p path) mirror() path { return path{p.netns, p.remote, p.local} }
+
+// Role is the side of an end.
+type Role uint8
+
+const (
+	RoleUnknown Role = iota // it cannot be told
+	RoleClient              // connected
+	RoleServer              // was accepted
+)
+
+var roleNames = [...]string{"unknown", "client", "server"}
+
+// String is the name that users see.
+func (r Role) String() string { return roleNames[r] }
+
+// MarshalText is [Role.String].
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Socket is what the kernel says about the socket of an end.
+type Socket struct {
+	Local, Remote netip.AddrPort // IPv4 is never mapped
+	Netns, Cookie uint64
+	Role          Role // the library's counts and the kernel's differ by the client's SYN; unknown while bytes move
+	Sequences     Sequences
+	Named         bool // Sequences are known
+}
+
+func (s *Socket) path() path { return path{s.Netns, s.Local, s.Remote} }

@@ -1,0 +1,75 @@
+package broker
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// news is the page of a process that the broker alone writes. Not for two goroutines at once.
+type news struct {
+	page []byte
+	file int // for reading
+}
+
+// newNews makes a page. Once it is mapped here nobody can map it for writing.
+func newNews() (*news, error) {
+	fd, err := newMemory("smcgw-news", inprocess.NewsSize)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	page, err := unix.Mmap(fd, 0, inprocess.NewsSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map news: %w", err)
+	}
+	n := &news{page: page, file: -1}
+	if err = seal(fd, unix.F_SEAL_FUTURE_WRITE); err == nil {
+		n.file, err = readOnly(fd)
+	}
+	if err != nil {
+		n.close()
+		return nil, err
+	}
+	n.word(inprocess.NewsMagic).Store(inprocess.Magic)
+	n.word(inprocess.NewsVersion).Store(inprocess.Version)
+	return n, nil
+}
+
+// word is the one at off, which is a constant of the layout.
+func (n *news) word(off int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(n.page[off:][:4:4])))
+}
+
+// sent counts a message that is queued.
+func (n *news) sent() { n.word(inprocess.NewsGrants).Add(1) }
+
+// set tells the switch and the thresholds.
+func (n *news) set(off bool, t Thresholds) {
+	var o uint32
+	if off {
+		o = 1
+	}
+	n.word(inprocess.NewsOff).Store(o)
+	n.word(inprocess.NewsCalls).Store(t.Calls)
+	n.word(inprocess.NewsSpin).Store(uint32(t.Spin.Microseconds()))
+	(*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(n.page[inprocess.NewsBytes:][:8:8]))).Store(t.Bytes)
+}
+
+// closeFile closes the descriptor for reading, which the process has by then.
+func (n *news) closeFile() {
+	if n.file >= 0 {
+		_ = unix.Close(n.file)
+		n.file = -1
+	}
+}
+
+func (n *news) close() {
+	n.closeFile()
+	_ = unix.Munmap(n.page)
+	n.page = nil
+}

@@ -1,0 +1,67 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a client as the kernel names it. What cannot be known is 0 or empty: PID, Cgroup and Exe of a process
+// in a PID namespace that is not below ours.
+type Process struct {
+	PID      int
+	UID, GID uint32
+	Cgroup   string // in the unified hierarchy, "/a/b"
+	Exe      string
+}
+
+// soPeerPIDFD is SO_PEERPIDFD, from Linux 6.5 on.
+const soPeerPIDFD = 77
+
+// processOf asks the kernel who is at the other end.
+func processOf(c *net.UnixConn) (p Process, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return p, fmt.Errorf("process: %w", err)
+	}
+	var cred *unix.Ucred
+	var errCred error
+	pidfd := -1
+	err = raw.Control(func(fd uintptr) {
+		cred, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, soPeerPIDFD); err == nil {
+			pidfd = n
+		}
+	})
+	if err = errors.Join(err, errCred); err != nil {
+		return p, fmt.Errorf("process: %w", err)
+	}
+	p = Process{UID: cred.Uid, GID: cred.Gid}
+	if cred.Pid <= 0 {
+		return p, nil
+	}
+	p.PID = int(cred.Pid)
+	p.Exe, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+	p.Cgroup = cgroupOf(p.PID)
+	if pidfd >= 0 {
+		defer func() { _ = unix.Close(pidfd) }()
+		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
+			p.PID, p.Exe, p.Cgroup = 0, "", ""
+		}
+	}
+	return p, nil
+}
+
+func cgroupOf(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	for line := range strings.Lines(string(text)) {
+		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return at
+		}
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package broker
+
+import "github.com/smcgw/smcgw/inprocess"
+
+// runKey names the processes of one "smcgw run". Users cannot look at each other's.
+type runKey struct {
+	uid uint32
+	id  uint64
+}
+
+// run is the sum over those processes. The methods of nil do nothing.
+type run struct {
+	key       runKey
+	refs      int // clients that know it
+	processes int // of them, those with a slab
+	promoted  uint64
+	moved     uint64 // by connections that have ended
+	whys      ByWhy
+}
+
+func (r *run) reason(why inprocess.Why) {
+	if r != nil {
+		r.whys[why]++
+	}
+}
+
+// joinRun makes a client part of a run, once; 0 is none. A run too many is not counted.
+func (c *core) joinRun(m *member, id uint64) {
+	if id == 0 || m.run != nil {
+		return
+	}
+	key := runKey{m.uid, id}
+	r := c.runs[key]
+	if r == nil {
+		if len(c.runs) >= c.limits.Runs {
+			c.counts.RunsRefused++
+			return
+		}
+		r = &run{key: key}
+		c.runs[key] = r
+	}
+	r.refs++
+	m.run = r
+}
+
+func (c *core) leaveRun(m *member) {
+	r := m.run
+	if r == nil {
+		return
+	}
+	if m.entries > 0 {
+		r.processes--
+	}
+	if r.refs--; r.refs == 0 {
+		delete(c.runs, r.key)
+	}
+}
+
+// runs are the runs of the ends, each once.
+func (p *conn) runs() []*run {
+	list := distinct(p.ends[0].of.run, p.ends[1].of.run)
+	kept := list[:0]
+	for _, r := range list {
+		if r != nil {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// movedFor is what the ends in a run say of the connection, counted once: each end counts both directions.
+func (p *conn) movedFor(r *run) (n uint64) {
+	for _, e := range p.ends {
+		if e.of.run == r {
+			n = max(n, e.moved)
+		}
+	}
+	return n
+}
+
+func (c *core) promotedRun(p *conn) {
+	for _, r := range p.runs() {
+		r.promoted++
+	}
+}
+
+func (c *core) releasedRun(p *conn) {
+	for _, r := range p.runs() {
+		r.moved += p.movedFor(r)
+	}
+}
+
+// count answers a question about a client's run.
+func (c *core) count(m *member, why inprocess.Why) inprocess.Record {
+	a := inprocess.Record{What: inprocess.Count, Why: why}
+	r := m.run
+	switch {
+	case r == nil:
+	case why != inprocess.WhyNone:
+		a.ID, a.A = r.key.id, r.whys[why]
+	default:
+		a.ID, a.A, a.B, a.Tag = r.key.id, r.promoted, r.moved, uint32(r.processes)
+		for _, p := range c.conns {
+			for _, e := range p.ends {
+				if e.of.run == r {
+					a.B += p.movedFor(r)
+					break
+				}
+			}
+		}
+	}
+	return a
+}

@@ -1,0 +1,119 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// SocketError is a socket that came with a question and cannot be promoted.
+type SocketError struct {
+	What string // what about it
+	Why  inprocess.Why
+	Err  error
+}
+
+// Error says what is wrong with it.
+func (e *SocketError) Error() string { return fmt.Sprintf("socket: %s: %v (%s)", e.What, e.Err, e.Why) }
+// Unwrap is the error of the kernel.
+func (e *SocketError) Unwrap() error { return e.Err }
+
+// tcpEstablished is a state of tcp_info.
+const tcpEstablished = 1
+
+// examine reads from a socket what it is. The descriptor stays the caller's.
+func examine(fd int, written uint64, n Namer) (s Socket, err error) {
+	if err := isTCP(fd); err != nil {
+		return s, err
+	}
+	local, err := unix.Getsockname(fd)
+	if err != nil {
+		return s, &SocketError{"address", inprocess.WhyNoPeer, err}
+	}
+	remote, err := unix.Getpeername(fd)
+	if err != nil {
+		return s, &SocketError{"address of the peer", inprocess.WhyNoPeer, err}
+	}
+	s.Local, s.Remote = addrPort(local), addrPort(remote)
+	if s.Cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE); err != nil {
+		return s, &SocketError{"cookie", inprocess.WhyNoPeer, err}
+	}
+	if s.Netns, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil { // before Linux 5.14
+		return s, &SocketError{"cookie of the network namespace", inprocess.WhyNoPeer, err}
+	}
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return s, &SocketError{"state", inprocess.WhyNoPeer, err}
+	}
+	if info.State != tcpEstablished {
+		return s, &SocketError{"state", inprocess.WhyNoPeer, fmt.Errorf("%d is not established", info.State)}
+	}
+	if queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil {
+		s.Role = roleOf(info.Bytes_acked+uint64(queued), written)
+	}
+	if n != nil {
+		s.Sequences, s.Named = n.Name(fd, s.Role)
+	}
+	return s, nil
+}
+
+// roleOf compares what the kernel has taken with what the program has written: the client's SYN counts as acked.
+func roleOf(taken, written uint64) Role {
+	switch taken {
+	case written:
+		return RoleServer
+	case written + 1:
+		return RoleClient
+	default:
+		return RoleUnknown // bytes move at this moment
+	}
+}
+
+func isTCP(fd int) error {
+	for _, o := range []struct {
+		level, option int
+		want          []int
+		what          string
+	}{
+		{unix.SOL_SOCKET, unix.SO_DOMAIN, []int{unix.AF_INET, unix.AF_INET6}, "family"},
+		{unix.SOL_SOCKET, unix.SO_TYPE, []int{unix.SOCK_STREAM}, "type"},
+		{unix.SOL_SOCKET, unix.SO_PROTOCOL, []int{unix.IPPROTO_TCP}, "protocol"},
+	} {
+		got, err := unix.GetsockoptInt(fd, o.level, o.option)
+		if err != nil {
+			return &SocketError{o.what, inprocess.WhyProtocol, err} // not even a socket
+		}
+		if !slices.Contains(o.want, got) {
+			return &SocketError{o.what, inprocess.WhyOption, fmt.Errorf("%d is not that of TCP", got)}
+		}
+	}
+	return nil
+}
+
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		ip := netip.AddrFrom16(a.Addr).Unmap()
+		if a.ZoneId != 0 && ip.Is6() {
+			ip = ip.WithZone(strconv.FormatUint(uint64(a.ZoneId), 10))
+		}
+		return netip.AddrPortFrom(ip, uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// whyOf is the reason in an error of examine.
+func whyOf(err error) inprocess.Why {
+	if e := (*SocketError)(nil); errors.As(err, &e) {
+		return e.Why
+	}
+	return inprocess.WhyProtocol
+}

@@ -1,0 +1,87 @@
+package inprocess
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// What a record says.
+type What uint32
+
+const (
+	Hello   What = 1 + iota // library: files [slab]; ID the run, A the version, B the entries of the slab
+	Welcome                 // broker: files [desk, writable; news, readable]
+	Ask                     // library: files [socket]; Tag; A bytes read, B bytes written so far
+	Grant                   // broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A log2 of the largest ring
+	Deny                    // broker: Tag, Why; answers Hello (Tag 0) or Ask, and takes a Grant back
+	Closed                  // library: Tag, ID, Why: an asking or promoted end is closed, or native for good
+	Count                   // both: ID a run, Why a reason; the answer's A and B are numbers, see the protocol
+)
+
+var whats = [...]string{Hello: "hello", Welcome: "welcome", Ask: "ask", Grant: "grant", Deny: "deny", Closed: "closed", Count: "count"}
+
+// String is the name in the documentation.
+func (w What) String() string {
+	if w >= Hello && int(w) < len(whats) {
+		return whats[w]
+	}
+	return fmt.Sprintf("what %d", uint32(w))
+}
+
+// RecordSize is the size of a record, which is one packet.
+const RecordSize = 64
+
+// Record is what library and broker say to each other (struct smci_record). Which fields mean something is said
+// at [What].
+type Record struct {
+	What What
+	Tag  uint32 // of the entry of the slab, see [Index]; never 0 but in an answer to Hello
+	Side uint32 // 0 or 1
+	Why  Why
+	ID   uint64
+	A, B uint64
+}
+
+// Append appends the encoded record. Reserved words are 0.
+func (r Record) Append(b []byte) []byte {
+	e := binary.NativeEndian
+	b = e.AppendUint32(b, uint32(r.What))
+	b = e.AppendUint32(b, r.Tag)
+	b = e.AppendUint32(b, r.Side)
+	b = e.AppendUint32(b, uint32(r.Why))
+	b = e.AppendUint64(b, r.ID)
+	b = e.AppendUint64(b, r.A)
+	b = e.AppendUint64(b, r.B)
+	return append(b, make([]byte, 24)...)
+}
+
+// RecordError tells which field of a record cannot be.
+type RecordError struct {
+	Field string // "size", "what", "side" or "why"
+	Value uint64
+}
+
+// Error names field and value.
+func (e *RecordError) Error() string { return fmt.Sprintf("record: %s %d", e.Field, e.Value) }
+
+// ParseRecord reads a packet, which has the size of a record. Reserved words are not looked at. The error is a
+// *RecordError.
+func ParseRecord(b []byte) (Record, error) {
+	if len(b) != RecordSize {
+		return Record{}, &RecordError{"size", uint64(len(b))}
+	}
+	e := binary.NativeEndian
+	r := Record{
+		What: What(e.Uint32(b)), Tag: e.Uint32(b[4:]), Side: e.Uint32(b[8:]), Why: Why(e.Uint32(b[12:])),
+		ID: e.Uint64(b[16:]), A: e.Uint64(b[24:]), B: e.Uint64(b[32:]),
+	}
+	switch {
+	case r.What < Hello || r.What > Count:
+		return Record{}, &RecordError{"what", uint64(r.What)}
+	case r.Side > 1:
+		return Record{}, &RecordError{"side", uint64(r.Side)}
+	case r.Why >= whyEnd:
+		return Record{}, &RecordError{"why", uint64(r.Why)}
+	}
+	return r, nil
+}

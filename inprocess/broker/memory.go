@@ -108,6 +108,7 @@ type SlabError struct{ Err error }
 
 // Error says what is wrong with it.
 func (e *SlabError) Error() string { return "slab: " + e.Err.Error() }
+
 // Unwrap is the error of the kernel.
 func (e *SlabError) Unwrap() error { return e.Err }
 

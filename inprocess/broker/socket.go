@@ -21,6 +21,7 @@ type SocketError struct {
 
 // Error says what is wrong with it.
 func (e *SocketError) Error() string { return fmt.Sprintf("socket: %s: %v (%s)", e.What, e.Err, e.Why) }
+
 // Unwrap is the error of the kernel.
 func (e *SocketError) Unwrap() error { return e.Err }
 

@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const emptyMain = "int main(void) { return 0; }\n"
+
+// compile makes a program, with a compiler that must be there.
+func compile(t *testing.T, compiler string, flags ...string) string {
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	src := filepath.Join(dir, "p.c")
+	require.NoError(t, os.WriteFile(src, []byte(emptyMain), 0o600))
+	out := filepath.Join(dir, "p")
+	text, err := exec.Command(compiler, append(flags, "-o", out, src)...).CombinedOutput()
+	require.NoError(t, err, string(text))
+	return out
+}
+
+func TestKindsOfPrograms(t *testing.T) {
+	dynamic := compile(t, "gcc")
+	suid := compile(t, "gcc")
+	require.NoError(t, os.Chmod(suid, 0o755|os.ModeSetuid))
+	script := func(line string) string {
+		at := filepath.Join(t.TempDir(), "s")
+		require.NoError(t, os.WriteFile(at, []byte(line+"\necho\n"), 0o700))
+		return at
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for name, x := range map[string]struct {
+		path string
+		want Program
+	}{
+		"dynamic":        {dynamic, Program{dynamic, Glibc, ""}},
+		"musl":           {compile(t, "musl-gcc"), Program{Libc: Musl}},
+		"static":         {compile(t, "gcc", "-static"), Program{Obstacle: Static}},
+		"static pie":     {compile(t, "gcc", "-static-pie"), Program{Obstacle: Static}},
+		"set-user-ID":    {suid, Program{suid, Glibc, SetUserID}},
+		"Go":             {self, Program{Path: self, Obstacle: Go}},
+		"script":         {script("#!" + dynamic + " -x"), Program{dynamic, Glibc, ""}},
+		"script of one":  {script("#!" + script("#! "+dynamic)), Program{dynamic, Glibc, ""}},
+		"script by env":  {script("#!/usr/bin/env -S A=b " + dynamic), Program{dynamic, Glibc, ""}},
+		"script of none": {script("#!/usr/bin/env"), Program{Path: "/usr/bin/env", Libc: Glibc}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Inspect(x.path)
+			require.NoError(t, err)
+			if x.want.Path == "" {
+				x.want.Path = x.path
+			}
+			if x.want.Obstacle == Go {
+				got.Libc = "" // with the race detector there is one
+			}
+			require.Equal(t, x.want, got)
+			if got.Obstacle != "" {
+				require.NotEmpty(t, got.Obstacle.Meaning())
+			}
+		})
+	}
+}
+
+func TestWrongPrograms(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "p")
+	var wrong *FormatError
+	for name, text := range map[string]string{"empty": "", "text": "echo\n", "itself": "#!" + at, "elf": "\x7fELF", "no name": "#!\n"} {
+		require.NoError(t, os.WriteFile(at, []byte(text), 0o700))
+		_, err := Inspect(at)
+		require.ErrorAs(t, err, &wrong, name)
+	}
+	_, err := Inspect("no-such-program-here")
+	require.ErrorIs(t, err, exec.ErrNotFound)
+}
+
+// TestTruncatedPrograms: a program that is cut short is an error or another kind, never a panic.
+func TestTruncatedPrograms(t *testing.T) {
+	whole, err := os.ReadFile(compile(t, "gcc"))
+	require.NoError(t, err)
+	at := filepath.Join(t.TempDir(), "p")
+	for n := 0; n < len(whole); n += 1 + n/8 {
+		require.NoError(t, os.WriteFile(at, whole[:n], 0o700))
+		_, _ = Inspect(at)
+	}
+}
+
+func TestLibraryIsFound(t *testing.T) {
+	root := t.TempDir()
+	bin, lib := filepath.Join(root, "bin"), filepath.Join(root, "lib", "smcgw")
+	require.NoError(t, os.MkdirAll(bin, 0o700))
+	require.NoError(t, os.MkdirAll(lib, 0o700))
+	own := filepath.Join(bin, "smcgw")
+	put := func(at string) string {
+		require.NoError(t, os.WriteFile(at, nil, 0o600))
+		return at
+	}
+	var missing *LibraryError
+	_, err := Library(Musl, "", own)
+	if !strings.Contains(err.Error(), "/usr/lib/smcgw/libsmcgw-musl.so") {
+		t.Fatal(err)
+	}
+	require.ErrorAs(t, err, &missing)
+	installed := put(filepath.Join(lib, "libsmcgw-musl.so"))
+	got, err := Library(Musl, "", own)
+	require.NoError(t, err)
+	require.Equal(t, installed, got)
+	beside := put(filepath.Join(bin, "libsmcgw-musl.so"))
+	got, err = Library(Musl, "", own)
+	require.NoError(t, err)
+	require.Equal(t, beside, got)
+	got, err = Library(Glibc, installed, own)
+	require.NoError(t, err)
+	require.Equal(t, installed, got)
+	_, err = Library(Glibc, put(filepath.Join(root, "a b.so")), own)
+	require.ErrorIs(t, err, errSeparator)
+	_, err = Library(Glibc, filepath.Join(root, "none"), own)
+	require.ErrorAs(t, err, &missing)
+}
+
+func TestEnvironment(t *testing.T) {
+	got := Environment([]string{"A=b", "LD_PRELOAD=/x.so", "SMCGW_RUN=1", "SMCGW_SOCKET=/old"}, "/l.so", "/s", 1<<64-1)
+	require.Equal(t, []string{"A=b", "LD_PRELOAD=/l.so:/x.so", "SMCGW_SOCKET=/s", "SMCGW_RUN=" + strconv.FormatUint(1<<64-1, 10)}, got)
+	require.Contains(t, Environment(nil, "/l.so", "/s", 1), "LD_PRELOAD=/l.so")
+}

@@ -1,0 +1,88 @@
+package launch
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// What the environment of a program with the library has. The library reads the last two.
+const (
+	EnvPreload = "LD_PRELOAD"
+	EnvSocket  = "SMCGW_SOCKET" // path of the broker's socket
+	EnvRun     = "SMCGW_RUN"    // decimal number of the run, which the library says in its hello
+	// EnvLibrary names the library in place of a search.
+	EnvLibrary = "SMCGW_LIBRARY"
+)
+
+func ownMachine() elf.Machine { return machines[runtime.GOARCH] }
+
+// file is the name of the library's build for a libc.
+func (l Libc) file() string {
+	if l == Musl {
+		return "libsmcgw-musl.so"
+	}
+	return "libsmcgw.so"
+}
+
+// LibraryError is a library that is not there, or that the loader could not be told of.
+type LibraryError struct {
+	Name string
+	At   []string // where it was looked for
+	Err  error    // or what else is wrong
+}
+
+// Error says where it was looked for.
+func (e *LibraryError) Error() string {
+	if e.Err != nil {
+		return e.Name + ": " + e.Err.Error()
+	}
+	return fmt.Sprintf("%s is not in %s", e.Name, strings.Join(e.At, ", "))
+}
+
+// Unwrap is what else is wrong.
+func (e *LibraryError) Unwrap() error { return e.Err }
+
+// errSeparator is what the loader takes for the end of a name.
+var errSeparator = errors.New("the loader takes no path with a space or a colon")
+
+// Library finds the build for a libc: named is the value of SMCGW_LIBRARY, own the path of this program.
+func Library(l Libc, named, own string) (string, error) {
+	bin := filepath.Dir(own)
+	at := []string{filepath.Join(bin, l.file()), filepath.Join(bin, "..", "lib", "smcgw", l.file()), filepath.Join("/usr/lib/smcgw", l.file())}
+	if named != "" {
+		at = []string{named}
+	}
+	for _, path := range at {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return "", &LibraryError{Name: path, Err: err}
+		}
+		if st, err := os.Stat(abs); err != nil || !st.Mode().IsRegular() {
+			continue
+		}
+		if strings.ContainsAny(abs, " :\t\n") {
+			return "", &LibraryError{Name: abs, Err: errSeparator}
+		}
+		return abs, nil
+	}
+	return "", &LibraryError{Name: l.file(), At: at}
+}
+
+// Environment is env with the library in front of what else is preloaded, the socket and the run.
+func Environment(env []string, library, socket string, run uint64) []string {
+	preload := library
+	out := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		if name == EnvPreload && value != "" {
+			preload = library + ":" + value
+		}
+		return name == EnvPreload || name == EnvSocket || name == EnvRun
+	})
+	return append(out, EnvPreload+"="+preload, EnvSocket+"="+socket, fmt.Sprintf("%s=%d", EnvRun, run))
+}

@@ -1,0 +1,82 @@
+package private
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SocketName is the broker's socket in its directory.
+const SocketName = "in-process.sock"
+
+// DirError is a directory that another user could write to.
+type DirError struct {
+	Dir  string
+	What string
+}
+
+// Error says what is wrong with it.
+func (e *DirError) Error() string { return e.Dir + ": " + e.What }
+
+// Dir is the directory of this user's private broker, which it makes if need be: in runtime, the value of
+// $XDG_RUNTIME_DIR, if that is the user's own, else in temp.
+func Dir(runtime, temp string) (string, error) {
+	dir := filepath.Join(temp, "smcgw-"+strconv.Itoa(os.Geteuid()))
+	if filepath.IsAbs(runtime) {
+		var st unix.Stat_t
+		if err := unix.Stat(runtime, &st); err == nil && int(st.Uid) == os.Geteuid() { // sudo may leave another's
+			dir = filepath.Join(runtime, "smcgw")
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("directory of the broker: %w", err)
+	}
+	return dir, check(dir)
+}
+
+func check(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return &DirError{dir, "is not a directory"}
+	case int(st.Uid) != os.Geteuid():
+		return &DirError{dir, fmt.Sprintf("belongs to user %d", st.Uid)}
+	case st.Mode&0o077 != 0:
+		return &DirError{dir, fmt.Sprintf("is open to others, mode %#o", st.Mode&0o777)}
+	}
+	return nil
+}
+
+// lock takes the lock of a directory; closing the file gives it back. It waits until ctx ends.
+func lock(ctx context.Context, dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock of the broker: %w", err)
+	}
+	for {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+			continue
+		}
+		break
+	}
+	return nil, errors.Join(fmt.Errorf("lock of the broker: %w", err), f.Close())
+}

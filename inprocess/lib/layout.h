@@ -87,6 +87,12 @@ struct smci_report {
 	_Atomic uint64_t rx_kernel, tx_kernel;   // bytes of data while promoted: spilled
 	_Atomic uint64_t tokens_rx, tokens_tx;
 	_Atomic uint32_t spills, returns;
+	// Written before the state is SMCI_PROMOTED. What a process says of itself: for views, and never to decide by.
+	uint64_t cookie;            // SO_COOKIE
+	uint16_t family;            // AF_INET (also of IPv4 in IPv6) or AF_INET6
+	uint16_t local_port, remote_port; // host byte order
+	uint16_t pad;
+	uint8_t local[16], remote[16];    // of AF_INET the first four
 };
 #define SMCI_ENTRY 1024u // bytes of an entry in the slab
 
@@ -95,7 +101,7 @@ enum smci_what {
 	SMCI_HELLO = 1,   // library: fds [slab]; id = of the run (SMCGW_RUN) or 0, a = version, b = entries of the slab
 	SMCI_WELCOME = 2, // broker: fds [desk, writable; news, readable]
 	SMCI_ASK = 3,     // library: fds [socket]; tag; a = bytes read, b = bytes written so far
-	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side; a = order_max
+	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side; a = number of the peer's process
 	SMCI_DENY = 5,    // broker: tag, why. Answers HELLO (tag 0) or ASK, and takes a GRANT back that the peer did not get
 	SMCI_CLOSED = 6,  // library: tag, id: a promoted or asking end is closed, or goes native for good; why; a, b = rx_ring, tx_ring
 	SMCI_COUNT = 7,   // smcgw run: id = a run, why. Answer: why 0: a = connections promoted, b = their ring bytes, tag = processes; else a = ends native for it

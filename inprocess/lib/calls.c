@@ -1,0 +1,644 @@
+// The functions of libc that the library stands before (calls.h has the table). Each looks into the table of descriptors; what is
+// not there goes on to libc untouched.
+#include "lib.h"
+
+#include <limits.h>
+#include <linux/close_range.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+
+#include "real.h"
+#include <linux/tcp.h>
+
+#define DEFINE(name) void *_Atomic smcgw_next_##name;
+CALLS(DEFINE)
+#undef DEFINE
+
+#define PUBLIC __attribute__((visibility("default")))
+#define DEMOTE_WITHIN 2000000000LL
+
+// RX and TX carry out one call of a descriptor: raw by libc, locked by the rings.
+#define MOVE(counter, stream, raw, locked)                                     \
+	do {                                                                   \
+		for (;;) {                                                     \
+			struct end *e = look(fd);                              \
+			if (likely(!e)) return raw;                            \
+			enum path path = smcgw_enter(e, fd, &e->counter);      \
+			if (path == PLAIN) return raw;                         \
+			if (path == COUNTED) return smcgw_left(&e->counter, &e->stream, raw); \
+			ssize_t moved = locked;                                \
+			if (likely(moved != RETRY)) return moved;              \
+		}                                                              \
+	} while (0)
+#define RX(raw, locked) MOVE(raw_rx, kr, raw, locked)
+#define TX(raw, locked) MOVE(raw_tx, ks, raw, locked)
+#define ONE(b, n) (&(struct iovec){(void *)(uintptr_t)(b), (n)})
+
+static bool tracked(int fd) { return look(fd) != 0; }
+
+// by_kernel has an end go by the kernel for good, before something that its rings cannot serve.
+static bool to_kernel(int fd, uint32_t why) {
+	struct end *e = look(fd);
+	if (!e) return true;
+	uint32_t asked = SMCI_ASKED;
+	smcgw_never(e, why);
+	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, why);
+	if (state_of(e) == SMCI_MAPPED) {
+		smcgw_lock(e, &e->rl);
+		smcgw_lock(e, &e->wl);
+		if (state_of(e) == SMCI_MAPPED) smcgw_leave(e, why);
+		smcgw_unlock(e, &e->wl);
+		smcgw_unlock(e, &e->rl);
+	}
+	if (state_of(e) != SMCI_PROMOTED) return true;
+	put(&e->report.why, why);
+	return smcgw_demote(e, fd, now() + DEMOTE_WITHIN);
+}
+
+// ---- reading
+
+PUBLIC ssize_t read(int fd, void *b, size_t n) { RX(REAL(read)(fd, b, n), smcgw_rx(e, fd, ONE(b, n), 1, 0)); }
+PUBLIC ssize_t readv(int fd, const struct iovec *v, int nv) {
+	if (nv < 0 || nv > IOV_MAX) return REAL(readv)(fd, v, nv);
+	RX(REAL(readv)(fd, v, nv), smcgw_rx(e, fd, v, nv, 0));
+}
+static ssize_t any_preadv2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
+	return HAS(preadv2) ? REAL(preadv2)(fd, v, nv, at, flags) : (ssize_t)result(SYS(preadv2, fd, v, nv, at, 0, flags));
+}
+PUBLIC ssize_t preadv2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
+	if (at != -1 || nv < 0 || nv > IOV_MAX) return any_preadv2(fd, v, nv, at, flags);
+	RX(any_preadv2(fd, v, nv, at, flags), smcgw_rx(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+}
+
+// peeked: bytes that a call has looked at without taking them do not count.
+static ssize_t left_rx(struct end *e, ssize_t n, int flags) {
+	smcgw_left(&e->raw_rx, &e->kr, flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB) ? 0 : n);
+	return n;
+}
+PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a, socklen_t *l) {
+	for (;;) {
+		struct end *e = look(fd);
+		if (likely(!e) || (flags & (MSG_OOB | MSG_ERRQUEUE))) return REAL(recvfrom)(fd, b, n, flags, a, l);
+		enum path path = smcgw_enter(e, fd, &e->raw_rx);
+		if (path == PLAIN) return REAL(recvfrom)(fd, b, n, flags, a, l);
+		if (path == COUNTED) return left_rx(e, REAL(recvfrom)(fd, b, n, flags, a, l), flags);
+		ssize_t r = flags & MSG_TRUNC ? smcgw_discard(e, fd, n, flags) : smcgw_rx(e, fd, ONE(b, n), 1, flags);
+		if (r >= 0 && a && l) *l = 0;
+		if (r != RETRY) return r;
+	}
+}
+PUBLIC ssize_t recv(int fd, void *b, size_t n, int flags) {
+	if (likely(!tracked(fd))) return REAL(recv)(fd, b, n, flags);
+	return recvfrom(fd, b, n, flags, 0, 0);
+}
+PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
+	for (;;) {
+		struct end *e = look(fd);
+		if (likely(!e) || (flags & (MSG_OOB | MSG_ERRQUEUE)) || h->msg_iovlen > IOV_MAX) return REAL(recvmsg)(fd, h, flags);
+		enum path path = smcgw_enter(e, fd, &e->raw_rx);
+		if (path == PLAIN) return REAL(recvmsg)(fd, h, flags);
+		if (path == COUNTED) return left_rx(e, REAL(recvmsg)(fd, h, flags), flags);
+		ssize_t r = smcgw_rx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags);
+		if (r == RETRY) continue;
+		if (r >= 0) {
+			h->msg_namelen = 0;
+			h->msg_controllen = 0;
+			h->msg_flags = flags & MSG_CMSG_CLOEXEC;
+		}
+		return r;
+	}
+}
+PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, int flags, struct timespec *timeout) {
+	if (likely(!tracked(fd))) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : INT64_MAX;
+	for (unsigned i = 0; i < n; i++) {
+		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
+		if (r < 0) return i ? (int)i : -1;
+		h[i].msg_len = (unsigned)r;
+		if (r == 0 || now() >= until) return (int)i + 1;
+	}
+	return (int)n;
+}
+
+// ---- writing
+
+PUBLIC ssize_t write(int fd, const void *b, size_t n) { TX(REAL(write)(fd, b, n), smcgw_tx(e, fd, ONE(b, n), 1, 0)); }
+PUBLIC ssize_t writev(int fd, const struct iovec *v, int nv) {
+	if (nv < 0 || nv > IOV_MAX) return REAL(writev)(fd, v, nv);
+	TX(REAL(writev)(fd, v, nv), smcgw_tx(e, fd, v, nv, 0));
+}
+static ssize_t any_pwritev2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
+	return HAS(pwritev2) ? REAL(pwritev2)(fd, v, nv, at, flags) : (ssize_t)result(SYS(pwritev2, fd, v, nv, at, 0, flags));
+}
+PUBLIC ssize_t pwritev2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
+	if (at != -1 || nv < 0 || nv > IOV_MAX) return any_pwritev2(fd, v, nv, at, flags);
+	TX(any_pwritev2(fd, v, nv, at, flags), smcgw_tx(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+}
+#define SPECIAL (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN)
+PUBLIC ssize_t sendto(int fd, const void *b, size_t n, int flags, const struct sockaddr *a, socklen_t l) {
+	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
+	TX(REAL(sendto)(fd, b, n, flags, a, l), smcgw_tx(e, fd, ONE(b, n), 1, flags));
+}
+PUBLIC ssize_t send(int fd, const void *b, size_t n, int flags) {
+	if (likely(!tracked(fd))) return REAL(send)(fd, b, n, flags);
+	return sendto(fd, b, n, flags, 0, 0);
+}
+
+// passes tells of descriptors in a message: a process without our memory is about to have them.
+static void passes(const struct msghdr *h) {
+	for (struct cmsghdr *c = h->msg_control && h->msg_controllen ? CMSG_FIRSTHDR(h) : 0; c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			if (tracked(fd)) to_kernel(fd, SMCI_WHY_PASSED);
+		}
+	}
+}
+PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
+	if (unlikely(h && h->msg_control && h->msg_controllen)) passes(h);
+	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
+	if (unlikely(!h || h->msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
+	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags));
+}
+PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, int flags) {
+	if (likely(!tracked(fd))) {
+		for (unsigned i = 0; i < n; i++)
+			if (h[i].msg_hdr.msg_controllen) passes(&h[i].msg_hdr);
+		return REAL(sendmmsg)(fd, h, n, flags);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
+		if (r < 0) return i ? (int)i : -1;
+		h[i].msg_len = (unsigned)r;
+	}
+	return (int)n;
+}
+PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
+	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
+}
+PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
+	if (tracked(from)) to_kernel(from, SMCI_WHY_OPTION);
+	if (tracked(to)) to_kernel(to, SMCI_WHY_OPTION);
+	return REAL(splice)(from, from_at, to, to_at, n, flags);
+}
+
+// ---- life
+
+PUBLIC int connect(int fd, const struct sockaddr *a, socklen_t l) {
+	int r = REAL(connect)(fd, a, l);
+	if ((r == 0 || errno == EINPROGRESS) && a && (a->sa_family == AF_INET || a->sa_family == AF_INET6) && !tracked(fd)) {
+		int err = errno;
+		smcgw_track(fd, true, r ? 1 : -1);
+		errno = err;
+	}
+	return r;
+}
+PUBLIC int accept4(int fd, struct sockaddr *a, socklen_t *l, int flags) {
+	int r = REAL(accept4)(fd, a, l, flags);
+	if (r >= 0) smcgw_track(r, false, !!(flags & SOCK_NONBLOCK));
+	return r;
+}
+PUBLIC int accept(int fd, struct sockaddr *a, socklen_t *l) {
+	int r = REAL(accept)(fd, a, l);
+	if (r >= 0) smcgw_track(r, false, 0);
+	return r;
+}
+PUBLIC int close(int fd) {
+	if (unlikely(smcgw_hidden(fd)) && smcgw_ours()) { // the program knows of no such descriptor
+		errno = EBADF;
+		return -1;
+	}
+	smcgw_drop(fd);
+	return REAL(close)(fd);
+}
+PUBLIC int shutdown(int fd, int how) {
+	struct end *e = look(fd);
+	if (e && state_of(e) == SMCI_PROMOTED) smcgw_ended(e, fd, how);
+	return REAL(shutdown)(fd, how);
+}
+PUBLIC int close_range(unsigned from, unsigned to, int flags) {
+	bool own = smcgw_ours();
+	for (unsigned i = from; own && i <= to && i < MAX_FD && !(flags & CLOSE_RANGE_CLOEXEC); i++) {
+		if (smcgw_hidden((int)i)) { // around ours
+			if (i > from) SYS(close_range, from, i - 1, flags);
+			from = i + 1;
+		} else {
+			smcgw_drop((int)i);
+		}
+	}
+	if (from > to) return 0;
+	return (int)result(SYS(close_range, from, to, flags));
+}
+PUBLIC void closefrom(int from) {
+	if (close_range((unsigned)(from < 0 ? 0 : from), ~0u, 0) == 0) return;
+	for (int fd = from < 0 ? 0 : from, top = (int)sysconf(_SC_OPEN_MAX); fd < top; fd++) close(fd);
+}
+PUBLIC int dup(int old) {
+	int r = REAL(dup)(old);
+	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
+	return r;
+}
+PUBLIC int dup3(int old, int new, int flags) {
+	if (old != new && smcgw_ours()) {
+		smcgw_hide_from(new);
+		if (tracked(new) || tracked(old)) smcgw_drop(new);
+	}
+	int r = REAL(dup3)(old, new, flags);
+	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
+	return r;
+}
+PUBLIC int dup2(int old, int new) {
+	if (old != new && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
+		smcgw_hide_from(new);
+		smcgw_drop(new);
+	}
+	int r = REAL(dup2)(old, new);
+	if (r >= 0 && old != new && smcgw_ours()) smcgw_same(old, r);
+	return r;
+}
+PUBLIC int fcntl(int fd, int cmd, ...) {
+	va_list a;
+	va_start(a, cmd);
+	long x = va_arg(a, long);
+	va_end(a);
+	struct end *e = look(fd);
+	if (unlikely(e && (cmd == F_SETOWN || cmd == F_SETSIG || (cmd == F_SETFL && (x & O_ASYNC))))) to_kernel(fd, SMCI_WHY_OPTION);
+	int r = REAL(fcntl)(fd, cmd, x);
+	if (r >= 0 && e) {
+		if (cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
+		if ((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);
+	}
+	return r;
+}
+PUBLIC int ioctl(int fd, unsigned long request, ...) {
+	va_list a;
+	va_start(a, request);
+	void *p = va_arg(a, void *);
+	va_end(a);
+	struct end *e = look(fd);
+	if (likely(!e)) return REAL(ioctl)(fd, request, p);
+	bool promoted = state_of(e) == SMCI_PROMOTED;
+	switch (request) {
+	case FIONREAD:
+		if (!promoted || !p) break;
+		*(int *)p = (int)smcgw_unread(e, fd);
+		return 0;
+	case SIOCOUTQ: { // what the peer has not read counts as not acknowledged
+		int r = REAL(ioctl)(fd, request, p);
+		if (promoted && r == 0) *(int *)p += (int)smcgw_unsent(e);
+		return r;
+	}
+	case FIOASYNC:
+		to_kernel(fd, SMCI_WHY_OPTION);
+		break;
+	case FIONBIO: {
+		int r = REAL(ioctl)(fd, request, p);
+		if (r == 0) put(&e->nonblock, !!*(int *)p);
+		return r;
+	}
+	default:;
+	}
+	return REAL(ioctl)(fd, request, p);
+}
+PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes inside of libc
+	if (tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
+	return REAL(fdopen)(fd, mode);
+}
+PUBLIC int vdprintf(int fd, const char *format, va_list a) {
+	if (tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
+	return REAL(vdprintf)(fd, format, a);
+}
+PUBLIC int dprintf(int fd, const char *format, ...) {
+	va_list a;
+	va_start(a, format);
+	int r = vdprintf(fd, format, a);
+	va_end(a);
+	return r;
+}
+PUBLIC int aio_read(struct aiocb *c) {
+	if (tracked(c->aio_fildes)) to_kernel(c->aio_fildes, SMCI_WHY_OPTION);
+	return REAL(aio_read)(c);
+}
+PUBLIC int aio_write(struct aiocb *c) {
+	if (tracked(c->aio_fildes)) to_kernel(c->aio_fildes, SMCI_WHY_OPTION);
+	return REAL(aio_write)(c);
+}
+PUBLIC int lio_listio(int mode, struct aiocb *const list[restrict], int n, struct sigevent *restrict sig) {
+	for (int i = 0; i < n; i++)
+		if (list[i] && tracked(list[i]->aio_fildes)) to_kernel(list[i]->aio_fildes, SMCI_WHY_OPTION);
+	return REAL(lio_listio)(mode, list, n, sig);
+}
+
+// ---- options
+
+// unfit are options that the rings cannot serve.
+static bool unfit(int level, int option, const void *v, socklen_t n) {
+	int x = 0;
+	if (v && n >= sizeof x) memcpy(&x, v, sizeof x);
+	if (level == SOL_SOCKET) {
+		switch (option) {
+		case SO_RCVLOWAT: return x > 1;
+		case SO_ZEROCOPY: case SO_OOBINLINE: case SO_TIMESTAMP: case SO_TIMESTAMPNS: case SO_TIMESTAMPING: return x != 0;
+		case SO_ATTACH_FILTER: case SO_ATTACH_BPF: case SO_PEEK_OFF: return true;
+		default: return false;
+		}
+	}
+	return level == IPPROTO_TCP && (option == TCP_ULP || option == TCP_REPAIR || option == TCP_INQ || option == TCP_FASTOPEN_CONNECT || option == TCP_MD5SIG);
+}
+// kept are options that promotion has set by itself: the program's value is kept for it.
+static int *kept(struct end *e, int level, int option) {
+	if (level != IPPROTO_TCP || state_of(e) != SMCI_PROMOTED || get(&e->passed)) return 0;
+	switch (option) {
+	case TCP_NODELAY: return &e->nodelay;
+	case TCP_CORK: return &e->cork;
+	case TCP_WINDOW_CLAMP: return &e->clamp;
+	default: return 0;
+	}
+}
+PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n) {
+	struct end *e = look(fd);
+	if (unlikely(e != 0)) {
+		int *at = kept(e, level, option);
+		if (at && v && n >= sizeof(int)) {
+			memcpy(at, v, sizeof(int));
+			if (option != TCP_WINDOW_CLAMP) *at = !!*at;
+			return 0;
+		}
+		if (unfit(level, option, v, n)) to_kernel(fd, SMCI_WHY_OPTION);
+	}
+	return REAL(setsockopt)(fd, level, option, v, n);
+}
+PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
+	struct end *e = look(fd);
+	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
+	if (at && *at >= 0 && v && n && *n >= sizeof(int)) {
+		memcpy(v, at, sizeof(int));
+		*n = sizeof(int);
+		return 0;
+	}
+	return REAL(getsockopt)(fd, level, option, v, n);
+}
+
+// ---- processes
+
+static long real_fork(void) { return REAL(fork)(); }
+PUBLIC pid_t fork(void) {
+	int err = errno;
+	long r = smcgw_forked(real_fork);
+	if (r >= 0) errno = err;
+	return (pid_t)r;
+}
+
+// leaving: the next program of this process has no memory of ours. What it inherits goes by the kernel.
+static void leaving(void) {
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
+		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel(fd, SMCI_WHY_PASSED)) continue;
+		if (fd > 2) SYS(fcntl, fd, F_SETFD, FD_CLOEXEC); // left open by accident, as a rule; read by that program it would be wrong bytes
+		else SYS(shutdown, fd, SHUT_RDWR);
+	}
+}
+PUBLIC int execve(const char *path, char *const argv[], char *const envp[]) {
+	leaving();
+	return REAL(execve)(path, argv, envp);
+}
+PUBLIC int execv(const char *path, char *const argv[]) {
+	leaving();
+	return REAL(execv)(path, argv);
+}
+PUBLIC int execvp(const char *file, char *const argv[]) {
+	leaving();
+	return REAL(execvp)(file, argv);
+}
+PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[]) {
+	leaving();
+	return REAL(execvpe)(file, argv, envp);
+}
+PUBLIC int fexecve(int fd, char *const argv[], char *const envp[]) {
+	leaving();
+	return REAL(fexecve)(fd, argv, envp);
+}
+PUBLIC int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags) {
+	leaving();
+	return (int)result(SYS(execveat, dir, path, argv, envp, flags));
+}
+#define LIST(first, argv)                                                          \
+	va_list a, b;                                                              \
+	int n = 1;                                                                 \
+	va_start(a, first);                                                        \
+	va_copy(b, a);                                                             \
+	while (va_arg(b, char *)) n++;                                             \
+	va_end(b);                                                                 \
+	char *argv[n + 1];                                                         \
+	argv[0] = (char *)(uintptr_t)first;                                        \
+	for (int i = 1; i <= n; i++) argv[i] = va_arg(a, char *)
+PUBLIC int execl(const char *path, const char *arg, ...) {
+	LIST(arg, argv);
+	va_end(a);
+	return execv(path, argv);
+}
+PUBLIC int execlp(const char *file, const char *arg, ...) {
+	LIST(arg, argv);
+	va_end(a);
+	return execvp(file, argv);
+}
+PUBLIC int execle(const char *path, const char *arg, ...) {
+	LIST(arg, argv);
+	char *const *envp = va_arg(a, char *const *);
+	va_end(a);
+	return execve(path, argv, envp);
+}
+PUBLIC int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
+                       char *const argv[restrict], char *const envp[restrict]) {
+	leaving();
+	return REAL(posix_spawn)(pid, path, f, attr, argv, envp);
+}
+PUBLIC int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
+                        char *const argv[restrict], char *const envp[restrict]) {
+	leaving();
+	return REAL(posix_spawnp)(pid, file, f, attr, argv, envp);
+}
+
+// ---- waiting
+
+int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
+	if (t && t->tv_nsec % 1000000) {
+		static _Atomic bool missing;
+		if (!t->tv_sec && t->tv_nsec < 1000000 && !get(&missing)) {
+			long r = SYS(epoll_pwait2, ep, v, max, t, mask, 8);
+			if (r != -ENOSYS) return (int)result(r);
+			put(&missing, true);
+		}
+	}
+	int ms = -1;
+	if (t) {
+		int64_t x = t->tv_sec * 1000LL + (t->tv_nsec + 999999) / 1000000;
+		ms = x > INT_MAX ? INT_MAX : (int)x;
+	}
+	return REAL(epoll_pwait)(ep, v, max, ms, mask);
+}
+int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) { return REAL(ppoll)(p, n, t, mask); }
+int smcgw_kernel_select(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t, const sigset_t *mask) {
+	return REAL(pselect)(n, r, w, x, t, mask);
+}
+
+PUBLIC int epoll_create1(int flags) { return smcgw_epoll_create(REAL(epoll_create1)(flags)); }
+PUBLIC int epoll_create(int size) { return smcgw_epoll_create(REAL(epoll_create)(size)); }
+PUBLIC int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) { return smcgw_epoll_ctl(ep, op, fd, ev); }
+PUBLIC int epoll_pwait(int ep, struct epoll_event *v, int max, int ms, const sigset_t *mask) {
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+	return smcgw_epoll_wait(ep, v, max, ms < 0 ? 0 : &t, mask);
+}
+PUBLIC int epoll_wait(int ep, struct epoll_event *v, int max, int ms) { return epoll_pwait(ep, v, max, ms, 0); }
+PUBLIC int epoll_pwait2(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
+	return smcgw_epoll_wait(ep, v, max, t, mask);
+}
+PUBLIC int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) { return smcgw_ppoll(p, n, t, mask); }
+PUBLIC int poll(struct pollfd *p, nfds_t n, int ms) {
+	if (!smcgw.news) return REAL(poll)(p, n, ms);
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+	return smcgw_ppoll(p, n, ms < 0 ? 0 : &t, 0);
+}
+PUBLIC int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, const struct timespec *restrict t, const sigset_t *restrict mask) {
+	if (!smcgw.news) return REAL(pselect)(n, r, w, x, t, mask);
+	struct timespec c = t ? *t : (struct timespec){0, 0};
+	return smcgw_pselect(n, r, w, x, t ? &c : 0, mask);
+}
+PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, struct timeval *restrict t) {
+	if (!smcgw.news || (t && (t->tv_sec < 0 || t->tv_usec < 0))) return REAL(select)(n, r, w, x, t);
+	struct timespec c = t ? (struct timespec){t->tv_sec + t->tv_usec / 1000000, t->tv_usec % 1000000 * 1000} : (struct timespec){0, 0};
+	int64_t began = t ? now() : 0, had = c.tv_sec * 1000000000LL + c.tv_nsec;
+	int k = smcgw_pselect(n, r, w, x, t ? &c : 0, 0), err = errno;
+	if (t) {
+		int64_t ns = had - (now() - began);
+		if (ns < 0) ns = 0;
+		*t = (struct timeval){ns / 1000000000, ns % 1000000000 / 1000};
+	}
+	errno = err;
+	return k;
+}
+
+// ---- syscall(): the same calls by number
+
+PUBLIC long syscall(long n, ...) {
+	va_list l;
+	va_start(l, n);
+	long a = va_arg(l, long), b = va_arg(l, long), c = va_arg(l, long), d = va_arg(l, long), e = va_arg(l, long), f = va_arg(l, long);
+	va_end(l);
+#define P(T, x) ((T)(uintptr_t)(x))
+	switch (n) {
+	case SYS_read: return read((int)a, P(void *, b), (size_t)c);
+	case SYS_readv: return readv((int)a, P(struct iovec *, b), (int)c);
+	case SYS_write: return write((int)a, P(void *, b), (size_t)c);
+	case SYS_writev: return writev((int)a, P(struct iovec *, b), (int)c);
+	case SYS_recvfrom: return recvfrom((int)a, P(void *, b), (size_t)c, (int)d, P(struct sockaddr *, e), P(socklen_t *, f));
+	case SYS_recvmsg: return recvmsg((int)a, P(struct msghdr *, b), (int)c);
+	case SYS_recvmmsg: return recvmmsg((int)a, P(struct mmsghdr *, b), (unsigned)c, (int)d, P(struct timespec *, e));
+	case SYS_sendto: return sendto((int)a, P(void *, b), (size_t)c, (int)d, P(struct sockaddr *, e), (socklen_t)f);
+	case SYS_sendmsg: return sendmsg((int)a, P(struct msghdr *, b), (int)c);
+	case SYS_sendmmsg: return sendmmsg((int)a, P(struct mmsghdr *, b), (unsigned)c, (int)d);
+	case SYS_sendfile: return sendfile((int)a, (int)b, P(off_t *, c), (size_t)d);
+	case SYS_splice: return splice((int)a, P(off64_t *, b), (int)c, P(off64_t *, d), (size_t)e, (unsigned)f);
+	case SYS_preadv2: return preadv2((int)a, P(struct iovec *, b), (int)c, d, (int)f);
+	case SYS_pwritev2: return pwritev2((int)a, P(struct iovec *, b), (int)c, d, (int)f);
+	case SYS_close: return close((int)a);
+	case SYS_close_range: return close_range((unsigned)a, (unsigned)b, (int)c);
+	case SYS_shutdown: return shutdown((int)a, (int)b);
+	case SYS_dup: return dup((int)a);
+	case SYS_dup3: return dup3((int)a, (int)b, (int)c);
+	case SYS_fcntl: return fcntl((int)a, (int)b, c);
+	case SYS_ioctl: return ioctl((int)a, (unsigned long)b, c);
+	case SYS_connect: return connect((int)a, P(struct sockaddr *, b), (socklen_t)c);
+	case SYS_accept: return accept((int)a, P(struct sockaddr *, b), P(socklen_t *, c));
+	case SYS_accept4: return accept4((int)a, P(struct sockaddr *, b), P(socklen_t *, c), (int)d);
+	case SYS_setsockopt: return setsockopt((int)a, (int)b, (int)c, P(void *, d), (socklen_t)e);
+	case SYS_getsockopt: return getsockopt((int)a, (int)b, (int)c, P(void *, d), P(socklen_t *, e));
+	case SYS_epoll_create1: return epoll_create1((int)a);
+	case SYS_epoll_ctl: return epoll_ctl((int)a, (int)b, (int)c, P(struct epoll_event *, d));
+	case SYS_epoll_pwait: return epoll_pwait((int)a, P(struct epoll_event *, b), (int)c, (int)d, P(sigset_t *, e));
+	case SYS_execve: return execve(P(char *, a), P(char **, b), P(char **, c));
+	case SYS_execveat: return execveat((int)a, P(char *, b), P(char **, c), P(char **, d), (int)e);
+#ifdef SYS_dup2
+	case SYS_dup2: return dup2((int)a, (int)b);
+#endif
+#ifdef SYS_poll
+	case SYS_poll: return poll(P(struct pollfd *, a), (nfds_t)b, (int)c);
+#endif
+#ifdef SYS_epoll_wait
+	case SYS_epoll_wait: return epoll_wait((int)a, P(struct epoll_event *, b), (int)c, (int)d);
+	case SYS_epoll_create: return epoll_create((int)a);
+#endif
+#ifdef SYS_fork
+	case SYS_fork: return fork();
+#endif
+#ifdef SYS_select
+	case SYS_select: return select((int)a, P(fd_set *, b), P(fd_set *, c), P(fd_set *, d), P(struct timeval *, e));
+#endif
+	case SYS_io_uring_setup: // its reads and writes are nobody's calls
+		smcgw.disabled = true;
+		for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
+			if (tracked(fd)) to_kernel(fd, SMCI_WHY_RAW_CALLS);
+		break;
+	default:;
+	}
+	return REAL(syscall)(n, a, b, c, d, e, f);
+}
+
+// ---- other names
+
+PUBLIC ssize_t __read_chk(int fd, void *b, size_t n, size_t room) {
+	if (n > room) abort();
+	return read(fd, b, n);
+}
+PUBLIC ssize_t __recv_chk(int fd, void *b, size_t n, size_t room, int flags) {
+	if (n > room) abort();
+	return recv(fd, b, n, flags);
+}
+PUBLIC ssize_t __recvfrom_chk(int fd, void *b, size_t n, size_t room, int flags, struct sockaddr *a, socklen_t *l) {
+	if (n > room) abort();
+	return recvfrom(fd, b, n, flags, a, l);
+}
+PUBLIC int __poll_chk(struct pollfd *p, nfds_t n, int ms, size_t room) {
+	if (n > room / sizeof *p) abort();
+	return poll(p, n, ms);
+}
+PUBLIC int __ppoll_chk(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask, size_t room) {
+	if (n > room / sizeof *p) abort();
+	return ppoll(p, n, t, mask);
+}
+PUBLIC int __vdprintf_chk(int fd, int flag, const char *format, va_list a) {
+	(void)flag;
+	return vdprintf(fd, format, a);
+}
+PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...) {
+	(void)flag;
+	va_list a;
+	va_start(a, format);
+	int r = vdprintf(fd, format, a);
+	va_end(a);
+	return r;
+}
+#define SAME(T, name, of) PUBLIC T name __attribute__((alias(#of), copy(of)))
+SAME(ssize_t, sendfile64(int, int, off64_t *, size_t), sendfile);
+SAME(int, fcntl64(int, int, ...), fcntl);
+SAME(ssize_t, preadv64v2(int, const struct iovec *, int, off64_t, int), preadv2);
+SAME(ssize_t, pwritev64v2(int, const struct iovec *, int, off64_t, int), pwritev2);
+SAME(int, aio_read64(struct aiocb64 *), aio_read);
+SAME(int, aio_write64(struct aiocb64 *), aio_write);
+SAME(int, lio_listio64(int, struct aiocb64 *const[restrict], int, struct sigevent *restrict), lio_listio);
+SAME(pid_t, _Fork(void), fork);
+SAME(pid_t, __fork(void), fork);
+SAME(ssize_t, __read(int, void *, size_t), read);
+SAME(ssize_t, __write(int, const void *, size_t), write);
+SAME(int, __close(int), close);
+SAME(ssize_t, __send(int, const void *, size_t, int), send);
+SAME(int, __connect(int, const struct sockaddr *, socklen_t), connect);
+SAME(int, __poll(struct pollfd *, nfds_t, int), poll);
+SAME(int, __select(int, fd_set *restrict, fd_set *restrict, fd_set *restrict, struct timeval *restrict), select);
+SAME(int, __dup2(int, int), dup2);
+SAME(int, __fcntl(int, int, ...), fcntl);

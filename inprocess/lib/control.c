@@ -1,0 +1,359 @@
+// The broker: asking for promotion, its answers, the switch. Nothing here is on the path of a byte.
+#include "lib.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "real.h"
+
+#define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
+#define RETRY_AFTER 1000000000LL
+#define DESKS 1024
+
+static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process.sock";
+static uint64_t run;
+static bool welcome;
+static int64_t retry_after = RETRY_AFTER;
+static struct peer_desk desks[DESKS];
+
+__attribute__((constructor)) static void start(void) {
+	const char *p = secure_getenv("SMCGW_SOCKET"), *r = secure_getenv("SMCGW_RUN");
+	if (p && strlen(p) < sizeof path) strcpy(path, p);
+	if (r) run = strtoull(r, 0, 10);
+}
+
+bool smcgw_broker_there(void) {
+	if (SYS(faccessat, AT_FDCWD, path, W_OK) == 0) return true;
+	smcgw.retry_at = now_coarse() + RETRY_AFTER;
+	return false;
+}
+
+bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd); }
+
+int smcgw_move_away(int fd) {
+	for (int from = 1000; from >= 60; from /= 4) {
+		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, from);
+		if (n < 0) continue;
+		SYS(close, fd);
+		return (int)n;
+	}
+	return fd;
+}
+
+void smcgw_hide_from(int fd) {
+	if (!smcgw_hidden(fd)) return;
+	int *at = fd == smcgw.socket ? &smcgw.socket : &smcgw.slab_fd;
+	long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
+	*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
+}
+
+static void hang_up(void) {
+	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
+	smcgw.socket = -1;
+	welcome = false;
+	smcgw.retry_at = now_coarse() + retry_after;
+	if (retry_after < 60 * RETRY_AFTER) retry_after *= 2;
+}
+
+static long put_record(const struct smci_record *r, int fd) {
+	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
+	struct iovec v = {(void *)(uintptr_t)r, sizeof *r};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+	if (fd >= 0) {
+		memset(&c, 0, sizeof c);
+		h.msg_control = &c;
+		h.msg_controllen = sizeof c.b;
+		c.h.cmsg_level = SOL_SOCKET;
+		c.h.cmsg_type = SCM_RIGHTS;
+		c.h.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
+	}
+	return SYS(sendmsg, smcgw.socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// take_record returns 1 for a record, 0 for none, -1 at the end of the conversation. fd has up to three descriptors, -1 for none.
+static int take_record(struct smci_record *r, int fd[3]) {
+	union { char b[CMSG_SPACE(3 * sizeof(int))]; struct cmsghdr h; } c;
+	struct iovec v = {r, sizeof *r};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.b};
+	fd[0] = fd[1] = fd[2] = -1;
+	long n = SYS(recvmsg, smcgw.socket, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n == -EAGAIN || n == -EINTR) return 0;
+	if (n > 0 && h.msg_controllen >= sizeof c.h && c.h.cmsg_level == SOL_SOCKET && c.h.cmsg_type == SCM_RIGHTS) {
+		size_t k = c.h.cmsg_len - CMSG_LEN(0);
+		memcpy(fd, CMSG_DATA(&c.h), k < 3 * sizeof(int) ? k : 3 * sizeof(int));
+	}
+	return n == sizeof *r ? 1 : -1;
+}
+
+static void close_all(int fd[3]) {
+	for (int i = 0; i < 3; i++)
+		if (fd[i] >= 0) SYS(close, fd[i]);
+}
+
+static void *map(int fd, size_t n, int prot) {
+	if (fd < 0) return 0;
+	void *p = mmap(0, n, prot, MAP_SHARED, fd, 0);
+	return p == MAP_FAILED ? 0 : p;
+}
+
+static struct peer_desk *desk_get(uint64_t number, int fd) {
+	struct peer_desk *none = 0;
+	for (int i = 0; i < DESKS; i++) {
+		if (desks[i].uses && desks[i].number == number) {
+			desks[i].uses++;
+			return &desks[i];
+		}
+		if (!desks[i].uses && !none) none = &desks[i];
+	}
+	if (!none) return 0; // a token for each sleep of such a peer's is sent by its own arming only
+	const struct smci_desk *d = map(fd, sizeof *d, PROT_READ);
+	if (!d) return 0;
+	if (none->desk) munmap((void *)(uintptr_t)none->desk, sizeof *d);
+	none->desk = d;
+	none->number = number;
+	none->uses = 1;
+	for (unsigned i = 0; i < SMCI_SLOTS; i++) put(&none->rung[i], 0);
+	return none;
+}
+
+// The mapping stays until its place is needed: a doorbell may be looking.
+void smcgw_desk_put(struct peer_desk *d) {
+	if (d->uses > 0) d->uses--;
+}
+
+static void welcomed(int fd[3]) {
+	struct smci_desk *d = map(fd[0], sizeof *d, PROT_READ | PROT_WRITE);
+	struct smci_news *n = map(fd[1], sizeof *n, PROT_READ);
+	close_all(fd);
+	if (!d || !n || d->magic != SMCI_MAGIC || n->magic != SMCI_MAGIC || n->version != SMCI_VERSION) {
+		hang_up();
+		return;
+	}
+	if (!smcgw.desk) smcgw.desk = d; // peers look at the first one for good
+	else munmap(d, sizeof *d);
+	smcgw.news = n; // an old one stays mapped: another thread may be reading it
+	welcome = true;
+	retry_after = RETRY_AFTER;
+}
+
+static void granted(const struct smci_record *r, int fd[3]) {
+	uint32_t i = r->tag & 0x1ffff, asked = SMCI_ASKED;
+	struct end *e = i < MAX_ENDS ? entry(i) : 0;
+	struct smci_end *own = 0;
+	const struct smci_end *peer = 0;
+	size_t n = 0;
+	if (!e || e->tag != r->tag || state_of(e) != SMCI_ASKED || r->side > 1) goto refuse;
+	own = map(fd[0], SMCI_RING_AT, PROT_READ | PROT_WRITE);
+	if (!own || own->magic != SMCI_MAGIC || own->version != SMCI_VERSION || own->order_max < SMCI_ORDER_MIN || own->order_max > SMCI_ORDER_MAX)
+		goto refuse;
+	e->order_max = own->order_max;
+	munmap(own, SMCI_RING_AT);
+	n = SMCI_RING_AT + (1ul << e->order_max);
+	own = map(fd[0], n, PROT_READ | PROT_WRITE);
+	peer = map(fd[1], n, PROT_READ);
+	if (!own || !peer || peer->magic != SMCI_MAGIC || peer->version != SMCI_VERSION || peer->order_max != e->order_max || peer->id != own->id) goto refuse;
+	if (!e->locks) {
+		pthread_mutexattr_t a;
+		pthread_mutexattr_init(&a);
+		pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+		pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+		pthread_mutex_init(&e->rl, &a);
+		pthread_mutex_init(&e->wl, &a);
+		e->locks = true;
+	}
+	e->desk = desk_get(r->a, fd[2]);
+	if (!e->desk) goto refuse;
+	e->own = own;
+	e->peer = peer;
+	e->mapped = n;
+	e->side = r->side;
+	put(&e->report.id, r->id);
+	e->answered = e->arms = e->rung = 0;
+	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = false;
+	e->rx_error = e->tx_error = 0;
+	put(&e->sleeper, 0);
+	put(&e->reported, 0);
+	put(&e->tx_blocked, false);
+	e->path_head = 0;
+	put(&own->order, SMCI_ORDER_MIN);
+	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
+		close_all(fd);
+		return;
+	}
+	smcgw_desk_put(e->desk); // closed meanwhile
+	e->own = 0;
+	e->peer = 0;
+	e->desk = 0;
+refuse:
+	if (own) munmap(own, n ? n : SMCI_RING_AT);
+	if (peer) munmap((void *)(uintptr_t)peer, n);
+	close_all(fd);
+	asked = SMCI_ASKED;
+	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, SMCI_WHY_MEMORY);
+	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = SMCI_WHY_MEMORY};
+	put_record(&no, -1);
+}
+
+static void denied(const struct smci_record *r) {
+	if (!r->tag) {
+		hang_up();
+		return;
+	}
+	uint32_t i = r->tag & 0x1ffff, asked = SMCI_ASKED;
+	struct end *e = i < MAX_ENDS ? entry(i) : 0;
+	if (!e || e->tag != r->tag) return;
+	put(&e->report.why, r->why);
+	uint32_t ops = get(&e->ops);
+	bool later = r->why == SMCI_WHY_NO_PEER || r->why == SMCI_WHY_POLICY || r->why == SMCI_WHY_OFF || r->why == SMCI_WHY_LIMIT;
+	e->again = ops > UINT32_MAX / 10 ? UINT32_MAX : ops * 10;
+	atomic_compare_exchange_strong(&e->report.state, &asked, later ? SMCI_NATIVE : SMCI_NEVER);
+}
+
+static void take_all(void) {
+	struct smci_record r;
+	int fd[3], n;
+	while (smcgw.socket >= 0 && (n = take_record(&r, fd)) != 0) {
+		if (n < 0) {
+			close_all(fd);
+			hang_up();
+			return;
+		}
+		switch (r.what) {
+		case SMCI_WELCOME: welcomed(fd); break;
+		case SMCI_GRANT: granted(&r, fd); break;
+		case SMCI_DENY: close_all(fd); denied(&r); break;
+		default: close_all(fd); // of a later version
+		}
+	}
+}
+
+static bool connected(void) {
+	if (smcgw.socket < 0) {
+		if (now_coarse() < smcgw.retry_at || smcgw.slab_fd < 0) return false;
+		struct sockaddr_un u = {.sun_family = AF_UNIX};
+		strcpy(u.sun_path, path);
+		long s = SYS(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (s < 0) return false;
+		smcgw.socket = smcgw_move_away((int)s);
+		struct smci_record r = {.what = SMCI_HELLO, .a = SMCI_VERSION, .b = MAX_ENDS, .id = run};
+		if (SYS(connect, smcgw.socket, &u, sizeof u) < 0 || put_record(&r, smcgw.slab_fd) < 0) {
+			hang_up();
+			return false;
+		}
+		struct pollfd p = {smcgw.socket, POLLIN, 0};
+		struct timespec ts = {0, WELCOME_WITHIN};
+		SYS(ppoll, &p, 1, &ts, 0, 8);
+	}
+	if (!welcome) take_all();
+	return welcome;
+}
+
+void smcgw_ask(struct end *e, int fd) {
+	static uint32_t tags;
+	pthread_mutex_lock(&smcgw.control);
+	uint32_t native = SMCI_NATIVE;
+	uint32_t ops = get(&e->ops);
+	if (state_of(e) != SMCI_NATIVE) goto out;
+	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
+	int family = 0, type = 0;
+	socklen_t l = sizeof family, m = sizeof type;
+	if (SYS(getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &l) < 0 || SYS(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &m) < 0) goto out;
+	if ((family != AF_INET && family != AF_INET6) || type != SOCK_STREAM) {
+		smcgw_never(e, SMCI_WHY_OPTION);
+		goto out;
+	}
+	if (!smcgw_alone(e) || !connected() || get(&smcgw.news->off)) goto out;
+	smcgw_describe(e, fd);
+	if (!(++tags & 0x7fff)) tags++;
+	e->tag = (tags & 0x7fff) << 17 | index_of(e);
+	e->grants_seen = get_acquire(&smcgw.news->grants);
+	if (!atomic_compare_exchange_strong(&e->report.state, &native, SMCI_ASKED)) goto out;
+	struct smci_record r = {.what = SMCI_ASK, .tag = e->tag, .a = get(&e->kr), .b = get(&e->ks)};
+	long n = put_record(&r, fd);
+	if (n < 0) {
+		uint32_t asked = SMCI_ASKED;
+		atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE);
+		if (n != -EAGAIN) hang_up();
+	}
+out:
+	pthread_mutex_unlock(&smcgw.control);
+}
+
+void smcgw_answers(struct end *e) {
+	pthread_mutex_lock(&smcgw.control);
+	e->grants_seen = get_acquire(&smcgw.news->grants);
+	take_all();
+	pthread_mutex_unlock(&smcgw.control);
+}
+
+void smcgw_closed(struct end *e) {
+	pthread_mutex_lock(&smcgw.control);
+	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why)};
+	if (smcgw.socket >= 0) put_record(&r, -1);
+	pthread_mutex_unlock(&smcgw.control);
+}
+
+// leave is for an end that is not attached yet: it stays the kernel's for good. Both locks are held.
+void smcgw_leave(struct end *e, uint32_t why) {
+	put(&e->report.why, why);
+	put_release(&e->own->flags, SMCI_GONE);
+	put_release(&e->report.state, SMCI_NEVER);
+	smcgw_closed(e);
+	smcgw_unmap(e);
+}
+
+void smcgw_heed(void) {
+	if (pthread_mutex_trylock(&smcgw.control)) return;
+	char c;
+	if (smcgw.socket >= 0) {
+		if (SYS(recvfrom, smcgw.socket, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) hang_up();
+	} else {
+		connected(); // the next broker learns what there is from the slab
+	}
+	pthread_mutex_unlock(&smcgw.control);
+}
+
+// The child speaks for itself. What the parent has asked for, the parent gets; a desk is one process's.
+void smcgw_control_forked(void) {
+	smcgw.control = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
+	smcgw.socket = -1;
+	welcome = false;
+	smcgw.retry_at = 0;
+	if (smcgw.desk) munmap(smcgw.desk, sizeof *smcgw.desk);
+	smcgw.desk = 0;
+	smcgw.news = 0;
+}
+
+void smcgw_describe(struct end *e, int fd) {
+	struct sockaddr_storage s[2];
+	struct smci_report *r = &e->report;
+	uint64_t cookie = 0;
+	socklen_t l = sizeof cookie;
+	SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &l);
+	r->cookie = cookie;
+	for (int i = 0; i < 2; i++) {
+		socklen_t n = sizeof s[i];
+		uint8_t *to = i ? r->remote : r->local;
+		uint16_t *port = i ? &r->remote_port : &r->local_port;
+		if ((i ? SYS(getpeername, fd, &s[i], &n) : SYS(getsockname, fd, &s[i], &n)) < 0) return;
+		if (s[i].ss_family == AF_INET) {
+			struct sockaddr_in *a = (struct sockaddr_in *)&s[i];
+			r->family = AF_INET;
+			*port = ntohs(a->sin_port);
+			memcpy(to, &a->sin_addr, 4);
+		} else {
+			struct sockaddr_in6 *a = (struct sockaddr_in6 *)&s[i];
+			bool v4 = IN6_IS_ADDR_V4MAPPED(&a->sin6_addr);
+			r->family = v4 ? AF_INET : AF_INET6;
+			*port = ntohs(a->sin6_port);
+			if (v4) memcpy(to, a->sin6_addr.s6_addr + 12, 4);
+			else memcpy(to, &a->sin6_addr, 16);
+		}
+	}
+}

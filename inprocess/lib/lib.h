@@ -1,0 +1,224 @@
+// libsmcgw: the parts and what they share.
+//
+//   calls.c    the functions of libc that it stands before; they look into the table and go to stream.c, wait.c or libc
+//   table.c    descriptors to ends, fork, close; the slab that ends live in
+//   stream.c   the bytes of a promoted connection: extents, rings, tokens
+//   wait.c     epoll, poll and select
+//   control.c  the broker: asking, grants, the switch
+#pragma once
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "layout.h"
+#include "sys.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define fence() atomic_thread_fence(memory_order_seq_cst)
+#define get(p) atomic_load_explicit(p, memory_order_relaxed)
+#define get_acquire(p) atomic_load_explicit(p, memory_order_acquire)
+#define put(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
+#define put_release(p, v) atomic_store_explicit(p, v, memory_order_release)
+// For counters with one writer.
+#define add(p, n) put(p, get(p) + (n))
+
+#define MAX_FD (1 << 20)
+#define MAX_ENDS 65536
+#define MAX_OWNERS 4
+
+// A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot.
+struct peer_desk {
+	uint64_t number;
+	const struct smci_desk *desk;
+	int uses;
+	_Atomic uint32_t rung[SMCI_SLOTS];
+};
+
+struct set; // of epoll: wait.c
+
+// The state of one end, in memory that fork() shares and the peer cannot reach. Pointers are good in every process that has
+// the end, because what they point to was made before fork(). Words without _Atomic belong to the lock that their line names.
+struct end {
+	struct smci_report report;
+	// Of the table.
+	_Atomic uint32_t use;              // counts uses of the entry; odd while in use
+	_Atomic int refs;                  // descriptors, in all processes
+	_Atomic int32_t owner[MAX_OWNERS]; // processes that have descriptors; -1: a child that is being made
+	_Atomic int owned[MAX_OWNERS];     // how many
+	_Atomic bool closing;              // the last descriptor is gone; what it holds goes with the last thread
+	// Before promotion.
+	_Atomic uint32_t ops;
+	_Atomic int raw_rx, raw_tx;        // threads in a system call that moves bytes without the locks
+	_Atomic uint64_t kr, ks;           // the kernel's stream, tokens included: read, written
+	bool client;
+	_Atomic bool nonblock, polled, edge, passed;
+	uint32_t tag, grants_seen, again;
+	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
+	_Atomic bool reset;                // SO_LINGER with no time
+	// From GRANT to close: both locks. What this end publishes is in its own memory, which only it writes, and read back there.
+	pthread_mutex_t rl, wl;            // robust and shared between processes
+	struct smci_end *own;
+	const struct smci_end *peer;
+	struct peer_desk *desk;
+	size_t mapped;
+	uint32_t side, order_max;
+	bool attached, locks, repair;      // repair: a process died inside a lock
+	int64_t pruned_at;
+	// As the consumer: rl.
+	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
+	uint32_t answered, arms;           // the want that was answered; armings so far
+	bool eof, stashed, ate;
+	int rx_error;
+	char stash;                        // a byte of data that woke a sleeper
+	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
+	_Atomic bool kernel_news;          // the kernel may have something to say that nothing has asked for
+	bool skipped;                      // the last EAGAIN was given without asking it
+	_Atomic uint64_t reported;         // head when an edge was last reported
+	// As the producer: wl.
+	int64_t path_at;                   // when the path was last looked at
+	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
+	uint32_t rung;                     // the arm that was last answered
+	bool first, grow, path_bad;
+	bool touched;                      // more of the ring than the least was used: give_back
+	int tx_error;
+	bool write_ended;                  // shutdown()
+	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
+	// Of this process's waits: wait.c's lock.
+	bool listed;
+	int list_fd, list_at;
+	struct set *slot_of;
+};
+_Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
+
+struct smcgw_state {
+	pthread_mutex_t control;           // the socket to the broker and what it gives
+	int socket;                        // -1: none
+	struct smci_desk *desk;
+	const struct smci_news *news;
+	int64_t retry_at;
+	char *slab;
+	int slab_fd;
+	int pid;
+	bool disabled;
+};
+extern struct smcgw_state smcgw;
+extern _Atomic uint32_t smcgw_table[MAX_FD];
+
+static inline struct end *entry(uint32_t i) { return (struct end *)(smcgw.slab + (size_t)i * SMCI_ENTRY); }
+static inline uint32_t index_of(const struct end *e) { return (uint32_t)(((const char *)e - smcgw.slab) / SMCI_ENTRY); }
+
+// look is the end of a descriptor, 0 for none: what every call costs.
+static inline struct end *look(int fd) {
+	if (unlikely((unsigned)fd >= MAX_FD)) return 0;
+	uint32_t i = get_acquire(&smcgw_table[fd]);
+	return likely(!i) ? 0 : entry(i - 1);
+}
+static inline uint32_t state_of(const struct end *e) { return get_acquire(&e->report.state); }
+static inline int64_t now_coarse(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static inline int64_t now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+// ---- table.c
+// track begins to count the bytes of a connection. It makes no system call, so a short connection pays nothing.
+void smcgw_track(int fd, bool client, int nonblock);
+void smcgw_drop(int fd);                  // the descriptor is about to be closed
+int smcgw_top(void);                      // the highest descriptor that was ever tracked
+void smcgw_same(int from, int to);        // to is a duplicate of from
+void smcgw_never(struct end *e, uint32_t why);
+bool smcgw_alone(struct end *e);          // no other process has it
+bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
+long smcgw_forked(long (*make)(void));    // fork() with the ends
+void smcgw_lock(struct end *e, pthread_mutex_t *m);
+void smcgw_unlock(struct end *e, pthread_mutex_t *m);
+bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's still
+void smcgw_release(struct end *e);        // after the last close(), by the last thread inside
+void smcgw_unmap(struct end *e);
+
+// ---- control.c
+void smcgw_ask(struct end *e, int fd);    // threshold reached
+void smcgw_answers(struct end *e);         // takes what the broker has sent
+void smcgw_closed(struct end *e);         // tells it
+void smcgw_leave(struct end *e, uint32_t why);
+bool smcgw_hidden(int fd);                // ours, and not the program's to see
+void smcgw_hide_from(int fd);             // the program is about to use this number: ours moves away
+void smcgw_control_forked(void);
+bool smcgw_broker_there(void);            // is there a socket to ask?
+int smcgw_move_away(int fd);              // to a number that a program will not meet
+void smcgw_desk_put(struct peer_desk *d);
+void smcgw_describe(struct end *e, int fd); // for the broker's views
+void smcgw_heed(void);                    // once in a while: is the broker there?
+static inline bool switched_off(void) { return smcgw.news && get(&smcgw.news->off); }
+
+// ---- stream.c
+// enter says how a call that moves bytes goes: by libc alone, by libc and counted (smcgw_left follows), or by rx and tx.
+enum path { PLAIN, COUNTED, LOCKED };
+enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw);
+static inline ssize_t smcgw_left(_Atomic int *raw, _Atomic uint64_t *count, ssize_t n) {
+	if (n > 0) atomic_fetch_add_explicit(count, (uint64_t)n, memory_order_relaxed);
+	atomic_fetch_sub(raw, 1);
+	return n;
+}
+// rx and tx are recvmsg and sendmsg of a promoted connection: -1 and errno for an error, RETRY when the descriptor is another's now.
+#define RETRY (-2)
+ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
+ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
+ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
+void smcgw_arm(struct end *e, uint32_t whom);
+bool smcgw_hot(struct end *e);            // the ring has bytes, or a transition to pass
+bool smcgw_genuine(struct end *e, int fd);// the kernel says readable: is it more than tokens?
+bool smcgw_settled(struct end *e, int fd);// before its process waits: true, if there are bytes that no token speaks of
+bool smcgw_room(struct end *e);
+size_t smcgw_unread(struct end *e, int fd);
+size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the peer
+ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
+void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset for unread ones
+void smcgw_ended(struct end *e, int fd, int how); // shutdown()
+bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
+void smcgw_give_back(struct end *e);
+
+// ---- wait.c
+bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
+void smcgw_forget(struct end *e);
+void smcgw_attached(struct end *e, int fd);
+void smcgw_wait_forked(void);
+void smcgw_wait_closed(int fd);
+int smcgw_epoll_create(int fd);
+int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask);
+int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask);
+int smcgw_kernel_select(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t, const sigset_t *mask);
+int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev);
+int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask);
+int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
+int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask);
+
+// result turns the kernel's answer into libc's.
+static inline long result(long r) {
+	if (unlikely((unsigned long)r > -4096UL)) {
+		errno = (int)-r;
+		return -1;
+	}
+	return r;
+}

@@ -1,0 +1,1112 @@
+// The bytes of a promoted connection. docs/protocol/in-process.md has the rules; the comments here name them.
+#include "lib.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <linux/tcp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "real.h"
+
+#define PIECE (64u << 10)             // bytes that are published at once: the consumer reads while the rest is copied
+#define FIRST_PIECE (16u << 10)
+#define PARTS 64
+#define PATH_EVERY 500000000LL        // between looks at the path
+#define PATH_BYTES (64ull << 20)
+#define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
+#define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
+#define KERNEL_WINDOW (128 << 10)
+
+static size_t total(const struct iovec *v, int nv) {
+	size_t n = 0;
+	for (int i = 0; i < nv; i++) n += v[i].iov_len;
+	return n;
+}
+
+// copy moves n bytes between the ring at offset at and v, of which skip bytes are done.
+static void copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
+	for (int i = 0; i < nv && n; i++) {
+		if (skip >= v[i].iov_len) {
+			skip -= v[i].iov_len;
+			continue;
+		}
+		char *p = (char *)v[i].iov_base + skip;
+		size_t k = v[i].iov_len - skip, o = at & mask, f;
+		skip = 0;
+		if (k > n) k = n;
+		f = mask + 1 - o < k ? mask + 1 - o : k;
+		if (out) {
+			memcpy(p, ring + o, f);
+			if (k > f) memcpy(p + f, ring, k - f);
+		} else {
+			memcpy(ring + o, p, f);
+			if (k > f) memcpy(ring, p + f, k - f);
+		}
+		at += k;
+		n -= k;
+	}
+}
+
+// part makes d the bytes [skip, skip+n) of v.
+static int part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size_t n) {
+	int m = 0;
+	for (int i = 0; i < nv && n && m < PARTS; i++) {
+		if (skip >= v[i].iov_len) {
+			skip -= v[i].iov_len;
+			continue;
+		}
+		size_t k = v[i].iov_len - skip;
+		if (k > n) k = n;
+		d[m++] = (struct iovec){(char *)v[i].iov_base + skip, k};
+		skip = 0;
+		n -= k;
+	}
+	return m;
+}
+
+static inline char *ring_of(const struct smci_end *m) { return (char *)(uintptr_t)m + SMCI_RING_AT; }
+static inline void set_flag(struct end *e, uint32_t f) { put_release(&e->own->flags, get(&e->own->flags) | f); }
+static inline uint32_t peer_flags(const struct end *e) { return get_acquire(&e->peer->flags); }
+
+static void wake(struct end *e) {
+	add(&e->own->room, 1);
+	SYS(futex, &e->own->room, FUTEX_WAKE, INT_MAX);
+}
+
+// violated: the peer's memory says what cannot be. Its connection ends.
+static void violated(struct end *e) {
+	put(&e->report.why, SMCI_WHY_PROTOCOL);
+	e->rx_error = e->tx_error = ECONNRESET;
+}
+
+// ---- attaching
+
+static bool counts_equal(struct end *e, int fd, struct tcp_info *a) {
+	struct tcp_info b;
+	int in = 0, out = 0;
+	for (int i = 0; i < 100; i++) {
+		socklen_t l = sizeof *a, m = sizeof b;
+		if (SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, a, &l) < 0 || SYS(ioctl, fd, SIOCINQ, &in) < 0 ||
+		    SYS(ioctl, fd, SIOCOUTQ, &out) < 0 || SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &b, &m) < 0)
+			return false;
+		if (l < offsetof(struct tcp_info, tcpi_segs_out)) return false; // a kernel that does not count bytes
+		if (a->tcpi_bytes_received == b.tcpi_bytes_received && a->tcpi_bytes_acked == b.tcpi_bytes_acked)
+			return a->tcpi_state == 1 /* TCP_ESTABLISHED */ && a->tcpi_bytes_received - (unsigned)in == get(&e->kr) &&
+			       a->tcpi_bytes_acked + (unsigned)out - e->client == get(&e->ks); // the SYN of a client counts as acked
+	}
+	return false;
+}
+
+static int int_option(int fd, int level, int name) {
+	int v = 0;
+	socklen_t l = sizeof v;
+	return SYS(getsockopt, fd, level, name, &v, &l) < 0 ? -1 : v;
+}
+static void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
+
+// tune makes the kernel connection a doorbell: tokens do not wait for a full segment, spills stay short. The window keeps two
+// segments: below that the sender would wait for its persist timer.
+static void tune(struct end *e, int fd, const struct tcp_info *t) {
+	int window = 2 * (int)t->tcpi_advmss > KERNEL_WINDOW ? 2 * (int)t->tcpi_advmss : KERNEL_WINDOW;
+	e->nodelay = int_option(fd, IPPROTO_TCP, TCP_NODELAY);
+	e->cork = int_option(fd, IPPROTO_TCP, TCP_CORK);
+	e->lowat = int_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT);
+	e->clamp = int_option(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP);
+	set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, window);
+	set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
+	if (e->lowat <= 0) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, KERNEL_LOWAT);
+}
+
+static void untune(struct end *e, int fd) {
+	if (e->lowat <= 0) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat);
+	if (e->clamp > 0) set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, e->clamp);
+	if (e->nodelay == 0) set_int(fd, IPPROTO_TCP, TCP_NODELAY, 0);
+	if (e->cork > 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 1);
+}
+
+// attach tells the peer that tokens will be understood: no thread is in a call that moves bytes without the locks, and the
+// kernel has counted what the library has. A program that reads or writes past the library is found here.
+static void attach(struct end *e, int fd) {
+	struct tcp_info t;
+	bool done = false;
+	if (get(&e->raw_rx) || get(&e->raw_tx)) return;
+	smcgw_lock(e, &e->rl);
+	smcgw_lock(e, &e->wl);
+	if (state_of(e) == SMCI_MAPPED && smcgw_still(e, fd)) {
+		atomic_store(&e->report.state, SMCI_PROMOTED); // sequentially consistent, before raw is read: see enter
+		fence();
+		if (get(&e->raw_rx) || get(&e->raw_tx)) {
+			put_release(&e->report.state, SMCI_MAPPED);
+		} else if (switched_off() || !smcgw_alone(e)) {
+			smcgw_leave(e, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_SHARED);
+		} else if (!counts_equal(e, fd, &t)) {
+			smcgw_leave(e, SMCI_WHY_COUNTS);
+		} else {
+			int fl = (int)SYS(fcntl, fd, F_GETFL);
+			put(&e->nonblock, fl >= 0 && (fl & O_NONBLOCK));
+			tune(e, fd, &t);
+			e->kbase = 0;
+			put(&e->own->ksent, get(&e->ks));
+			put(&e->kernel_news, true);
+			e->path_at = now_coarse();
+			e->path_ks = get(&e->ks);
+			e->attached = done = true;
+			set_flag(e, SMCI_ATTACHED);
+		}
+	}
+	smcgw_unlock(e, &e->wl);
+	smcgw_unlock(e, &e->rl);
+	if (done) smcgw_attached(e, fd);
+}
+
+enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
+	uint32_t s = state_of(e);
+	if (likely(s == SMCI_PROMOTED)) return LOCKED;
+	if (s == SMCI_NEVER || s == SMCI_FREE) return PLAIN;
+	int err = errno;
+	if (s == SMCI_NATIVE) {
+		uint32_t ops = get(&e->ops) + 1; // two threads may count one call: it is a threshold
+		put(&e->ops, ops);
+		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : 32;
+		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
+		if (unlikely(ops >= e->again && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
+	} else if (s == SMCI_ASKED) {
+		if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
+	} else {
+		attach(e, fd);
+	}
+	errno = err;
+	atomic_fetch_add(raw, 1); // sequentially consistent, before the state is read: see attach
+	s = state_of(e);
+	if (s != SMCI_PROMOTED) return COUNTED;
+	atomic_fetch_sub(raw, 1);
+	return LOCKED;
+}
+
+// repair takes what a process that died inside a lock may have left: the kernel has counted.
+static void repair(struct end *e, int fd) {
+	struct tcp_info t;
+	socklen_t l = sizeof t;
+	int in = 0, out = 0;
+	e->repair = false;
+	if (SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 || SYS(ioctl, fd, SIOCINQ, &in) < 0 || SYS(ioctl, fd, SIOCOUTQ, &out) < 0) return;
+	uint64_t kr = t.tcpi_bytes_received - (unsigned)in, ks = t.tcpi_bytes_acked + (unsigned)out - e->client;
+	if (!e->stashed || kr != get(&e->kr) + 1) {
+		e->stashed = false;
+		put(&e->kr, kr);
+	}
+	if ((get(&e->own->nx) & 1) && ks < get(&e->own->ksent)) SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); // counted, and not sent
+	else put(&e->ks, ks);
+	if ((get(&e->own->nx) & 1)) put_release(&e->own->ksent, get(&e->ks));
+	e->first = true; // and one more never does harm
+}
+
+// ---- consuming
+
+// available is how many bytes of this ring extent can be read. head before nx: what is before no transition is all of it.
+static inline uint64_t available(struct end *e) {
+	const struct smci_end *p = e->peer;
+	uint64_t h = get_acquire(&p->head), tail = get(&e->own->tail);
+	uint32_t nx = get_acquire(&p->nx), cx = get(&e->own->cx);
+	uint64_t n = (nx != cx ? get(&p->x[cx % SMCI_TRANSITIONS].r) : h) - tail;
+	if (!n) return 0;
+	uint32_t order = get(&p->order); // base and order stand while bytes are unread
+	if (unlikely(order < SMCI_ORDER_MIN || order > e->order_max || n > 1ull << order)) {
+		violated(e);
+		return 0;
+	}
+	return n;
+}
+
+bool smcgw_hot(struct end *e) {
+	uint32_t cx = get(&e->own->cx);
+	return (cx & 1) && (get_acquire(&e->peer->head) != get(&e->own->tail) || get_acquire(&e->peer->nx) != cx);
+}
+
+// arm has the producer wake whom: the process itself by a token, or the slot of an epoll set. Each arming is a value of its own.
+void smcgw_arm(struct end *e, uint32_t whom) {
+	if (!(++e->arms & 0xffffff)) e->arms++;
+	put(&e->own->arm, e->arms << 8 | whom);
+	fence();
+}
+
+// eat takes tokens up to a position of the kernel's stream.
+static void eat(struct end *e, int fd, uint64_t upto) {
+	char t[256];
+	uint64_t kr = get(&e->kr);
+	if (e->stashed && kr < upto) {
+		e->stashed = false;
+		put(&e->kr, ++kr);
+	}
+	while (kr < upto && !get(&e->sleeper)) {
+		uint64_t k = upto - kr;
+		long n = SYS(recvfrom, fd, t, k < sizeof t ? k : sizeof t, MSG_DONTWAIT);
+		if (n > 0) {
+			put(&e->kr, kr += (uint64_t)n);
+			add(&e->report.tokens_rx, (uint64_t)n);
+			continue;
+		}
+		if (n == 0) e->eof = true;
+		else if (n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
+		if (n != -EINTR) return;
+	}
+}
+
+// settle is called with the ring empty. True: something has come, and the kernel's queue has a token or will have one. False:
+// it has armed and looked again, and then taken the old tokens. It never takes the last token while the ring has bytes.
+static bool settle(struct end *e, int fd) {
+	uint64_t old = get_acquire(&e->peer->ksent);
+	smcgw_arm(e, SMCI_ARM_SELF);
+	if (available(e) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
+		if (old > get(&e->kr)) put(&e->own->arm, 0); // an old token is there: no new one is needed
+		return true;
+	}
+	e->ate = false;
+	eat(e, fd, old);
+	return false;
+}
+
+// passes a transition that the position has reached.
+static void pass(struct end *e) {
+	uint32_t cx = get(&e->own->cx);
+	e->kbase = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+	put_release(&e->own->cx, cx + 1);
+}
+
+// freed tells a producer that waits for room.
+static inline void freed(struct end *e, uint64_t tail) {
+	put_release(&e->own->tail, tail);
+	fence();
+	uint32_t want = get(&e->peer->want);
+	if (likely(want == e->answered)) return;
+	uint32_t order = get(&e->peer->order);
+	if (order > SMCI_ORDER_MAX || get(&e->peer->head) - tail > 1ull << order >> 1) return;
+	e->answered = want;
+	wake(e);
+}
+
+// recalled: the peer, as a consumer, asks to be sent to by the kernel. It has woken this process to have that done.
+static void heed_recall(struct end *e, int fd);
+
+static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
+
+// sleep_alone takes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
+static ssize_t sleep_alone(struct end *e, int fd, int flags) {
+	char c;
+	ssize_t n;
+	put(&e->sleeper, (int32_t)SYS(gettid));
+	smcgw_unlock(e, &e->rl);
+	pthread_cleanup_push(no_sleeper, e);
+	n = REAL(recv)(fd, &c, 1, flags & MSG_DONTWAIT);
+	pthread_cleanup_pop(0);
+	int err = errno;
+	smcgw_lock(e, &e->rl);
+	put(&e->sleeper, 0);
+	if (n > 0) { // a token or data by its position: transitions are published before what follows them moves
+		uint64_t kr = get(&e->kr), base = e->kbase;
+		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
+		for (; i != end && kr >= get(&e->peer->x[i % SMCI_TRANSITIONS].k); i++) base = get(&e->peer->x[i % SMCI_TRANSITIONS].k);
+		if ((i & 1) || kr < base) {
+			put(&e->kr, kr + 1);
+			add(&e->report.tokens_rx, 1);
+			e->ate = true;
+		} else {
+			e->stash = c;
+			e->stashed = true;
+		}
+	}
+	errno = err;
+	return n;
+}
+
+static void put_byte(const struct iovec *v, int nv, size_t at, char c) {
+	for (int i = 0; i < nv; i++) {
+		if (at < v[i].iov_len) {
+			((char *)v[i].iov_base)[at] = c;
+			return;
+		}
+		at -= v[i].iov_len;
+	}
+}
+
+// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error.
+static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
+	struct iovec w[PARTS];
+	uint64_t b, kr;
+	if (get(&e->kr) < e->kbase) { // tokens of the last ring extent come first
+		eat(e, fd, e->kbase);
+		if (get(&e->kr) < e->kbase) return e->eof || e->rx_error ? -1 : 0;
+	}
+	if (get(&e->sleeper)) return 0;
+	kr = get(&e->kr);
+	uint32_t nx = get_acquire(&e->peer->nx), cx = get(&e->own->cx);
+	if (nx != cx) {
+		uint64_t k = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+		if (kr >= k) {
+			pass(e);
+			return -1;
+		}
+		b = k - kr;
+	} else {
+		int q = 0;
+		SYS(ioctl, fd, SIOCINQ, &q);
+		fence();
+		if (get_acquire(&e->peer->nx) != cx) return -1;
+		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
+		if (!b) return 0;
+	}
+	if (e->stashed) {
+		put_byte(v, nv, done, e->stash);
+		if (flags & MSG_PEEK) return 1;
+		e->stashed = false;
+		put(&e->kr, kr + 1);
+		add(&e->report.rx_kernel, 1);
+		return 1;
+	}
+	struct msghdr h = {.msg_iov = w};
+	h.msg_iovlen = (size_t)part(w, v, nv, done, b < want - done ? b : want - done);
+	long n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	if (n > 0) {
+		if (flags & MSG_PEEK) return n;
+		put(&e->kr, kr + (uint64_t)n);
+		add(&e->report.rx_kernel, (uint64_t)n);
+		return n;
+	}
+	if (n == 0) e->eof = true;
+	else if (n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
+	return n == 0 || e->rx_error ? -1 : 0;
+}
+
+// ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
+static bool ended(struct end *e) {
+	if (likely(!e->eof && !e->rx_error)) return false;
+	fence();
+	uint32_t cx = get(&e->own->cx);
+	if ((cx & 1) && available(e)) return false;
+	if (get_acquire(&e->peer->nx) != cx) return !(cx & 1) && get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+	// A reset by a peer that has read everything came of a token that it left unread when it ended.
+	if (e->rx_error == ECONNRESET && get(&e->report.why) != SMCI_WHY_PROTOCOL && !(peer_flags(e) & SMCI_RESET) &&
+	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx)) {
+		e->rx_error = 0;
+		e->eof = true;
+	}
+	return true;
+}
+
+static void spin(struct end *e) {
+	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0;
+	if (!us) return;
+	int64_t end = now() + us * 1000LL;
+	for (unsigned i = 1; !smcgw_hot(e); i++) {
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#endif
+		if (!(i & 31) && now() > end) return;
+	}
+}
+
+// drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of
+// this process, or armed: outside a call a ring with bytes has a token in the kernel's queue, or its end is listed.
+static bool drained(struct end *e, int fd) {
+	if (smcgw_defer(e, fd)) return smcgw_hot(e);
+	if (settle(e, fd)) return true;
+	smcgw_forget(e);
+	return false;
+}
+
+// filled is called by a reader whose buffer is full.
+static void filled(struct end *e, int fd) {
+	if (!available(e)) {
+		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && e->ate) smcgw_defer(e, fd);
+	} else if (e->ate) {
+		smcgw_defer(e, fd);
+	} else if (get(&e->edge) && !e->listed) { // the next bytes are an edge of their own
+		smcgw_arm(e, SMCI_ARM_SELF);
+	}
+}
+
+// asks_kernel is a read that must not wait, of a listed end whose ring is empty: what has the kernel to say?
+static bool asks_kernel(struct end *e, int fd) {
+	char c;
+	if (!get(&e->kernel_news) && !e->skipped) { // nothing was reported since it was asked; the next look asks it
+		e->skipped = true;
+		return false;
+	}
+	e->skipped = false;
+	eat(e, fd, get_acquire(&e->peer->ksent));
+	if (smcgw_hot(e) || e->eof || e->rx_error) return true;
+	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n == -EAGAIN) put(&e->kernel_news, false);
+	if (n == 0) e->eof = true;
+	else if (n < 0 && n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
+	return smcgw_hot(e) || e->eof || e->rx_error;
+}
+
+ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	size_t want = total(v, nv), done = 0;
+	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
+	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	ssize_t n;
+	if (!want) return 0;
+	smcgw_lock(e, &e->rl);
+	for (;;) {
+		if (unlikely(!smcgw_still(e, fd))) {
+			smcgw_unlock(e, &e->rl);
+			if (done) return (ssize_t)done;
+			return RETRY;
+		}
+		if (unlikely(e->repair)) repair(e, fd);
+		uint32_t cx = get(&e->own->cx);
+		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) violated(e);
+		if (cx & 1) {
+			uint64_t have = available(e), tail = get(&e->own->tail);
+			if (have) {
+				if (have > want - done) have = want - done;
+				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
+				mask &= (1ull << e->order_max) - 1; // read again: still no further than the mapping
+				copy(ring_of(e->peer), mask, tail - get(&e->peer->base), v, nv, done, have, true);
+				done += have;
+				if (peek) break;
+				add(&e->report.rx_ring, have);
+				freed(e, tail + have);
+				if (done == want) break;
+				continue;
+			}
+			if (get_acquire(&e->peer->nx) != cx) {
+				if (get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail) {
+					pass(e);
+					continue;
+				}
+				if (available(e)) continue;
+			}
+			if (done && !all) {
+				if (!e->eof && !e->rx_error && drained(e, fd)) continue;
+				break;
+			}
+			if (ended(e)) break;
+			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
+			if (e->listed && nowait) {
+				if (asks_kernel(e, fd)) continue;
+				smcgw_unlock(e, &e->rl);
+				errno = EAGAIN;
+				return done ? (ssize_t)done : -1;
+			}
+			if (!nowait) {
+				spin(e);
+				if (smcgw_hot(e)) continue;
+			}
+			if (settle(e, fd)) continue;
+			smcgw_forget(e);
+			if (e->eof || e->rx_error) continue;
+		} else {
+			if (done && !all) break;
+			smcgw_forget(e);
+			n = from_kernel(e, fd, v, nv, done, want, flags);
+			if (n > 0) {
+				done += (size_t)n;
+				if (peek || done == want) break;
+				continue;
+			}
+			if (n < 0) {
+				if (ended(e)) break;
+				continue;
+			}
+		}
+		if (done && (!all || nowait)) break;
+		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
+		int32_t who = get(&e->sleeper);
+		if (who && who == (int32_t)SYS(gettid)) put(&e->sleeper, who = 0); // left by longjmp
+		if (!get(&e->polled) && !who && !e->stashed && smcgw_alone(e)) {
+			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0);
+		} else {
+			char c;
+			smcgw_unlock(e, &e->rl);
+			n = REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
+			int err = errno;
+			if (n > 0 && who) sched_yield();
+			smcgw_lock(e, &e->rl);
+			errno = err;
+		}
+		if (n > 0) continue;
+		if (n == 0) {
+			if (e->eof) break;
+			e->eof = true;
+			continue;
+		}
+		int err = errno;
+		if (err == EAGAIN) {
+			put(&e->kernel_news, false);
+			e->skipped = false;
+			if ((get(&e->own->cx) & 1) && available(e)) continue;
+		} else if (err != EINTR) {
+			if (e->rx_error) break;
+			e->rx_error = err;
+			continue;
+		}
+		smcgw_unlock(e, &e->rl);
+		errno = err;
+		return done ? (ssize_t)done : -1;
+	}
+	if (done == want && !peek && (get(&e->own->cx) & 1)) filled(e, fd);
+	n = (ssize_t)done;
+	int err = 0;
+	if (!done && e->rx_error) {
+		err = e->rx_error;
+		n = -1;
+		if (err == ECONNRESET) { // once, then the end
+			e->rx_error = 0;
+			e->eof = true;
+		}
+	}
+	smcgw_unlock(e, &e->rl);
+	if (err) errno = err;
+	return n;
+}
+
+bool smcgw_settled(struct end *e, int fd) {
+	bool r = false;
+	if (pthread_mutex_trylock(&e->rl)) return false; // a reader is inside; it sees the waiters when it leaves
+	if (e->attached) {
+		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
+		else if (smcgw_hot(e) || settle(e, fd)) r = true;
+		else smcgw_forget(e);
+	}
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
+// genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error.
+bool smcgw_genuine(struct end *e, int fd) {
+	char c;
+	bool r = true;
+	if (pthread_mutex_trylock(&e->rl)) return true; // a reader is inside
+	if (!e->attached || e->stashed || e->eof || e->rx_error) goto out;
+	if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
+	uint32_t cx = get(&e->own->cx);
+	if (!(cx & 1) && get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k)) {
+		pass(e);
+		cx++;
+	}
+	if (cx & 1) {
+		if (e->slot_of && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
+			uint64_t old = get_acquire(&e->peer->ksent);
+			if (get_acquire(&e->peer->nx) == cx) eat(e, fd, old);
+			r = smcgw_hot(e);
+		} else {
+			r = smcgw_hot(e) || settle(e, fd);
+		}
+		if (!r && !e->eof && !e->rx_error) {
+			long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+			r = n == 0 || (n > 0 && smcgw_hot(e)) || (n < 0 && n != -EAGAIN);
+			if (n == -EAGAIN) put(&e->kernel_news, false);
+		} else {
+			r = true;
+		}
+	} else if (get(&e->kr) < e->kbase) {
+		eat(e, fd, e->kbase);
+		long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+		r = e->eof || e->rx_error || n >= 0 || n != -EAGAIN;
+	}
+out:
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
+size_t smcgw_unread(struct end *e, int fd) {
+	int q = 0;
+	size_t n = 0;
+	smcgw_lock(e, &e->rl);
+	if (smcgw_still(e, fd)) {
+		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
+		SYS(ioctl, fd, SIOCINQ, &q);
+		uint64_t kr = get(&e->kr);
+		if (cx & 1) {
+			n = available(e);
+			if (nx - cx == 1 && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) - get(&e->own->tail) == n) { // and what the kernel has after its tokens
+				uint64_t k = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+				if (kr + (unsigned)q > k) n += kr + (unsigned)q - k;
+			}
+		} else {
+			uint64_t from = kr < e->kbase ? e->kbase : kr, to = kr + (unsigned)q;
+			if (nx != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].k) < to) to = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+			n = (to > from ? to - from : 0) + e->stashed;
+			if (nx != cx) n += get_acquire(&e->peer->head) - get(&e->own->tail);
+		}
+	} else {
+		SYS(ioctl, fd, SIOCINQ, &q);
+		n = (size_t)q;
+	}
+	smcgw_unlock(e, &e->rl);
+	return n;
+}
+
+ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
+	char b[4096];
+	size_t done = 0;
+	while (done < n) {
+		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, n - done < sizeof b ? n - done : sizeof b}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
+		if (k <= 0) return done ? (ssize_t)done : k;
+		done += (size_t)k;
+		if (flags & MSG_PEEK) break;
+	}
+	return (ssize_t)done;
+}
+
+// ---- producing
+
+static inline uint64_t size_of(const struct end *e) { return 1ull << get(&e->own->order); }
+
+static inline uint64_t room(struct end *e) {
+	uint64_t used = get(&e->own->head) - get_acquire(&e->peer->tail), size = size_of(e);
+	if (unlikely(used > size)) {
+		violated(e);
+		return 0;
+	}
+	return size - used;
+}
+
+bool smcgw_room(struct end *e) { return (get(&e->own->nx) & 1) && get(&e->own->head) - get_acquire(&e->peer->tail) < size_of(e); }
+
+size_t smcgw_unsent(struct end *e) {
+	smcgw_lock(e, &e->wl);
+	size_t n = e->attached ? (size_t)(get(&e->own->head) - get_acquire(&e->peer->tail)) : 0;
+	smcgw_unlock(e, &e->wl);
+	return n;
+}
+
+static void transition(struct end *e) {
+	uint32_t nx = get(&e->own->nx);
+	struct smci_transition *x = &e->own->x[nx % SMCI_TRANSITIONS];
+	put(&x->r, get(&e->own->head));
+	put(&x->k, get(&e->ks));
+	if (!(nx & 1)) {
+		e->first = true; // the consumer is in the kernel: the first ring bytes send a token
+		put(&e->own->ksent, get(&e->ks));
+		add(&e->report.returns, 1);
+	} else {
+		add(&e->report.spills, 1);
+	}
+	put_release(&e->own->nx, nx + 1);
+}
+
+static void token(struct end *e, int fd) {
+	uint64_t ks = get(&e->ks) + 1;
+	put(&e->ks, ks);
+	put_release(&e->own->ksent, ks);
+	add(&e->report.tokens_tx, 1);
+	for (int i = 0; i < 10;) {
+		long n = SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n > 0) return;
+		if (n == -EINTR) continue;
+		if (n != -EAGAIN) {
+			e->tx_error = (int)-n;
+			return;
+		}
+		struct pollfd p = {fd, POLLOUT, 0}; // sent and read, but not acknowledged yet: a round trip at most
+		struct timespec ts = {0, 100000000};
+		SYS(ppoll, &p, 1, &ts, 0, 8);
+		i++;
+	}
+	e->tx_error = EPIPE; // a second without room for one byte
+}
+
+static inline void doorbell(struct end *e, int fd) {
+	fence();
+	uint32_t a = get(&e->peer->arm), who = a & 0xff;
+	if (unlikely(e->first)) {
+		e->first = false;
+		if (who == SMCI_ARM_SELF) e->rung = a;
+		token(e, fd);
+	} else if (!a) {
+		return;
+	} else if (who == SMCI_ARM_SELF) {
+		if (a == e->rung) return;
+		e->rung = a;
+		token(e, fd);
+	} else if (who < SMCI_SLOTS && e->desk) {
+		uint32_t s = get(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
+		if (s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s)) token(e, fd);
+	}
+}
+
+static inline void publish(struct end *e, int fd, uint64_t n) {
+	put_release(&e->own->head, get(&e->own->head) + n);
+	add(&e->report.tx_ring, n);
+	doorbell(e, fd);
+}
+
+// acked: has the kernel acknowledged the token of the last look at the path?
+static bool acked(struct end *e, int fd) {
+	int q = 0;
+	return SYS(ioctl, fd, SIOCOUTQ, &q) == 0 && get(&e->ks) - (unsigned)q >= e->path_ks;
+}
+
+// path_good looks at the kernel's path twice a second: while it does not acknowledge, ring bytes must not pass where a
+// native connection's would not.
+static bool path_good(struct end *e, int fd) {
+	int64_t t = now_coarse();
+	uint64_t head = get(&e->own->head);
+	if (likely(t - e->path_at < PATH_EVERY && head - e->path_head < PATH_BYTES)) return true;
+	if (t - e->path_at >= PATH_EVERY && !acked(e, fd)) {
+		e->path_bad = true;
+		put(&e->report.why, SMCI_WHY_PATH);
+		return false;
+	}
+	if (t - e->path_at < PATH_EVERY && !acked(e, fd)) { // 64 MiB in less: the last token has its time still
+		e->path_head = head;
+		return true;
+	}
+	smcgw_heed();
+	token(e, fd);
+	e->path_ks = get(&e->ks);
+	e->path_at = t;
+	e->path_head = head;
+	return true;
+}
+
+static inline bool must_leave(struct end *e, int fd) {
+	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || switched_off() || get(&e->passed) || e->tx_error || !path_good(e, fd);
+}
+
+static bool may_ring(struct end *e, int fd) {
+	if (e->tx_error || get(&e->passed) || switched_off()) return false;
+	if ((peer_flags(e) & (SMCI_ATTACHED | SMCI_GONE | SMCI_RECALL)) != SMCI_ATTACHED) return false;
+	if (get_acquire(&e->peer->cx) != get(&e->own->nx)) return false; // it reads from the kernel, and the ring is empty
+	if (e->path_bad) {
+		if (!acked(e, fd)) return false;
+		e->path_bad = false;
+		put(&e->report.why, SMCI_WHY_NONE);
+		e->path_at = now_coarse();
+		e->path_head = get(&e->own->head);
+	}
+	return true;
+}
+
+static bool take_back(struct end *e, int fd);
+
+static void heed_recall(struct end *e, int fd) {
+	if (pthread_mutex_trylock(&e->wl)) return; // a writer is inside and will see it
+	if (get(&e->own->nx) & 1) {
+		if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
+		else transition(e);
+	}
+	smcgw_unlock(e, &e->wl);
+}
+
+// take_back sends by the kernel what a frozen consumer has left in the ring.
+static bool take_back(struct end *e, int fd) {
+	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), base = get(&e->own->base), mask = size_of(e) - 1;
+	if (head - tail > mask + 1) {
+		violated(e);
+		return false;
+	}
+	put(&e->own->head, tail);
+	transition(e);
+	int64_t until = now() + 2000000000LL;
+	while (tail != head) {
+		uint64_t o = (tail - base) & mask, n = mask + 1 - o < head - tail ? mask + 1 - o : head - tail;
+		long k = SYS(sendto, fd, ring_of(e->own) + o, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (k > 0) {
+			tail += (uint64_t)k;
+			add(&e->ks, (uint64_t)k);
+			continue;
+		}
+		if (k == -EINTR) continue;
+		struct pollfd p = {fd, POLLOUT, 0};
+		struct timespec ts = {0, 100000000};
+		if (k != -EAGAIN || now() > until) { // bytes that were taken from the program cannot be sent: its connection is at an end
+			struct linger l = {1, 0};
+			e->tx_error = k == -EAGAIN ? ECONNRESET : (int)-k;
+			SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+			SYS(shutdown, fd, SHUT_RDWR);
+			return false;
+		}
+		SYS(ppoll, &p, 1, &ts, 0, 8);
+	}
+	return true;
+}
+
+// restart is called with the ring empty: it begins anew at the ring's first byte, larger where the stream has filled it.
+static inline void restart(struct end *e, size_t want) {
+	uint32_t order = get(&e->own->order);
+	put(&e->own->base, get(&e->own->head));
+	if (unlikely(e->grow || want > 1ull << order)) {
+		if (e->grow && order < e->order_max) order++;
+		while (order < e->order_max && want > 1ull << order) order++;
+		e->grow = false;
+		if (order > SMCI_ORDER_MIN) e->touched = true;
+		put(&e->own->order, order);
+	}
+}
+
+static int64_t timeout_of(int fd, int option) {
+	struct timeval t = {0};
+	socklen_t l = sizeof t;
+	if (SYS(getsockopt, fd, SOL_SOCKET, option, &t, &l) < 0 || (!t.tv_sec && !t.tv_usec)) return INT64_MAX;
+	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
+}
+
+// interrupts tells whether a handler is installed that ends a call: a system call that a signal has ended does not say which.
+static bool interrupts(void) {
+	for (int s = 1; s < 65; s++) {
+		struct { void *handler; unsigned long flags; void *restorer; unsigned long mask[2]; } a;
+		memset(&a, 0, sizeof a);
+		if (SYS(rt_sigaction, s, 0, &a, 8) == 0 && a.handler != (void *)SIG_DFL && a.handler != (void *)SIG_IGN && !(a.flags & SA_RESTART)) return true;
+	}
+	return false;
+}
+
+enum waited { AGAIN, BY_KERNEL, GAVE_UP };
+
+// wait_room waits for the consumer, with wl let go. errno is set where the call is to end.
+static enum waited wait_room(struct end *e, int fd, int64_t *until) {
+	uint32_t r = get_acquire(&e->peer->room);
+	put(&e->own->want, get(&e->own->want) + 1);
+	fence();
+	if (room(e)) return AGAIN;
+	if (!*until) *until = timeout_of(fd, SO_SNDTIMEO);
+	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now();
+	if (left <= 0) {
+		errno = EAGAIN;
+		return GAVE_UP;
+	}
+	struct timespec ts = {0, left < ROOM_ROUND ? left : ROOM_ROUND};
+	e->grow = true;
+	smcgw_unlock(e, &e->wl);
+	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
+	bool stop = n == -EINTR && interrupts();
+	smcgw_lock(e, &e->wl);
+	if (stop) {
+		errno = EINTR;
+		return GAVE_UP;
+	}
+	struct pollfd p = {fd, POLLRDHUP, 0};
+	struct timespec zero = {0, 0};
+	if (n == -ETIMEDOUT && smcgw_still(e, fd)) SYS(ppoll, &p, 1, &zero, 0, 8);
+	return (p.revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) && !room(e) ? BY_KERNEL : AGAIN; // it knows whether the peer lives
+}
+
+// by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
+static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
+                         int file, off_t *at) {
+	struct iovec w[PARTS];
+	ssize_t n;
+	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
+	if (!v) {
+		atomic_store(&e->tx_blocked, !nowait);
+		n = REAL(sendfile)(fd, file, at, left);
+		put(&e->tx_blocked, false);
+	} else {
+		struct msghdr h = {.msg_iov = w};
+		h.msg_iovlen = (size_t)part(w, v, nv, done, left);
+		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
+		if (n < 0 && errno == EAGAIN && !nowait) {
+			atomic_store(&e->tx_blocked, true);
+			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
+			put(&e->tx_blocked, false);
+		}
+	}
+	if (n > 0) {
+		add(&e->ks, (uint64_t)n);
+		add(&e->report.tx_kernel, (uint64_t)n);
+	}
+	return n;
+}
+
+// from_file reads into the ring: bytes, 0 for the end of the file, -1.
+static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
+	uint64_t mask = size_of(e) - 1, o = (get(&e->own->head) - get(&e->own->base)) & mask;
+	if (n > mask + 1 - o) n = mask + 1 - o;
+	char *p = ring_of(e->own) + o;
+	long k = at ? SYS(pread64, file, p, n, *at) : SYS(read, file, p, n);
+	if (k > 0 && at) *at += k;
+	return result(k);
+}
+
+static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, int file, off_t *at) {
+	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	size_t done = 0;
+	int64_t until = 0;
+	int err = 0;
+	if (!want) return 0;
+	if (pthread_mutex_trylock(&e->wl)) {
+		if (nowait && atomic_load(&e->tx_blocked)) { // the kernel's buffer is full, and says when it is not
+			errno = EAGAIN;
+			return -1;
+		}
+		smcgw_lock(e, &e->wl);
+	}
+	while (done < want) {
+		if (unlikely(!smcgw_still(e, fd))) {
+			smcgw_unlock(e, &e->wl);
+			return done ? (ssize_t)done : RETRY;
+		}
+		if (unlikely(e->repair)) repair(e, fd);
+		if (unlikely(e->write_ended)) {
+			err = EPIPE;
+			break;
+		}
+		if (get(&e->own->nx) & 1) {
+			if (unlikely(must_leave(e, fd))) {
+				if ((peer_flags(e) & SMCI_FROZEN) ? !take_back(e, fd) : (transition(e), false)) break;
+				continue;
+			}
+			uint64_t head = get(&e->own->head), have, n;
+			if (head == get_acquire(&e->peer->tail)) restart(e, want - done);
+			have = room(e);
+			if (have) {
+				n = want - done < have ? want - done : have;
+				uint64_t most = done ? PIECE : FIRST_PIECE;
+				if (n > most + most / 2) n = most;
+				if (v) {
+					copy(ring_of(e->own), size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false);
+				} else {
+					ssize_t k = from_file(e, file, at, n);
+					if (k <= 0) {
+						err = k < 0 ? errno : 0;
+						break;
+					}
+					n = (uint64_t)k;
+				}
+				publish(e, fd, n);
+				done += n;
+				continue;
+			}
+			if (e->tx_error) continue;
+			if (nowait && done) break;
+			if (nowait) {
+				e->grow = true;
+				transition(e);
+				continue;
+			}
+			enum waited w = wait_room(e, fd, &until);
+			if (w == GAVE_UP) {
+				err = errno;
+				break;
+			}
+			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1)) transition(e);
+			continue;
+		}
+		if (e->tx_error) {
+			err = e->tx_error;
+			e->tx_error = 0; // once; what follows is the kernel's
+			break;
+		}
+		if (may_ring(e, fd)) {
+			transition(e);
+			continue;
+		}
+		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at);
+		if (n <= 0) {
+			err = n < 0 ? errno : 0;
+			break;
+		}
+		done += (size_t)n;
+	}
+	smcgw_unlock(e, &e->wl);
+	if (done || !err) return (ssize_t)done;
+	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+	errno = err;
+	return -1;
+}
+
+ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	return send_any(e, fd, v, nv, total(v, nv), flags, -1, 0);
+}
+ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { return send_any(e, fd, 0, 0, n, 0, from, at); }
+
+// give_back returns the memory of a ring that has become large and is empty. It is called when its process waits.
+void smcgw_give_back(struct end *e) {
+	if (pthread_mutex_trylock(&e->wl)) return;
+	if (e->attached && e->touched && get(&e->own->head) == get_acquire(&e->peer->tail)) {
+		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (SMCI_RING_AT + (1u << SMCI_ORDER_MIN) + page - 1) & ~(page - 1);
+		put(&e->own->base, get(&e->own->head));
+		put(&e->own->order, SMCI_ORDER_MIN);
+		e->touched = e->grow = false;
+		if (e->mapped > keep) SYS(madvise, (char *)e->own + keep, e->mapped - keep, MADV_REMOVE);
+	}
+	smcgw_unlock(e, &e->wl);
+}
+
+// ---- ends
+
+void smcgw_ended(struct end *e, int fd, int how) {
+	smcgw_lock(e, &e->wl);
+	if (smcgw_still(e, fd) && how != SHUT_RD) e->write_ended = true;
+	smcgw_unlock(e, &e->wl);
+}
+
+// finish is close() of the last descriptor. Tokens that are on their way are waited for, or the kernel would answer them by a
+// reset; bytes that were not read are answered by one, as natively.
+void smcgw_finish(struct end *e, int fd) {
+	smcgw_lock(e, &e->rl);
+	smcgw_lock(e, &e->wl);
+	if (e->attached) {
+		struct linger l = {0, 0};
+		socklen_t n = sizeof l;
+		SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
+		bool reset = l.l_onoff && !l.l_linger;
+		for (int i = 0; !reset && (get(&e->own->cx) & 1) && i < 50 && !e->eof && !e->rx_error; i++) {
+			if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
+			struct pollfd p = {fd, POLLIN, 0};
+			struct timespec ts = {0, 10000000};
+			SYS(ppoll, &p, 1, &ts, 0, 8);
+		}
+		uint32_t cx = get(&e->own->cx);
+		if (!reset && (((cx & 1) && available(e)) || get_acquire(&e->peer->nx) - cx > 1)) {
+			l = (struct linger){1, 0};
+			SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+			reset = true;
+		}
+		set_flag(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
+		wake(e);
+	}
+	smcgw_unlock(e, &e->wl);
+	smcgw_unlock(e, &e->rl);
+}
+
+// demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
+bool smcgw_demote(struct end *e, int fd, int64_t until) {
+	bool asked = false;
+	put(&e->passed, true);
+	smcgw_lock(e, &e->rl);
+	smcgw_lock(e, &e->wl);
+	if (!smcgw_still(e, fd)) goto out;
+	for (;;) {
+		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
+		if ((cx & 1) && nx != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == get(&e->own->tail)) {
+			pass(e);
+			continue;
+		}
+		if (!(cx & 1) && get(&e->kr) < e->kbase) eat(e, fd, e->kbase);
+		if (!(cx & 1) && nx == cx && get(&e->kr) >= e->kbase) break; // its direction is the kernel's, and no token is left
+		if (e->eof || e->rx_error || now() > until) break;
+		if (!asked) { // its process wakes for a token, and sees the flags
+			asked = true;
+			set_flag(e, SMCI_RECALL | SMCI_FROZEN);
+			fence();
+			if (!(get(&e->own->nx) & 1) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
+			if (get(&e->own->nx) & 1) token(e, fd);
+		}
+		struct timespec ts = {0, 200000};
+		SYS(nanosleep, &ts, 0);
+	}
+	if (get(&e->own->nx) & 1) {
+		if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
+		else transition(e);
+	}
+	put_release(&e->own->flags, (get(&e->own->flags) | SMCI_RECALL) & ~SMCI_FROZEN);
+	untune(e, fd);
+	asked = !(get(&e->own->cx) & 1) && get_acquire(&e->peer->nx) == get(&e->own->cx) && get(&e->kr) >= e->kbase && !e->stashed;
+out:
+	smcgw_unlock(e, &e->wl);
+	smcgw_unlock(e, &e->rl);
+	return asked;
+}

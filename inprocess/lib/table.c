@@ -1,0 +1,301 @@
+// Descriptors to ends, and what happens to them: fork, duplicates, close.
+#include "lib.h"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "real.h"
+
+_Atomic uint32_t smcgw_table[MAX_FD];
+struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1};
+static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int highest; // descriptor in the table
+static _Atomic uint32_t hint;
+
+int smcgw_top(void) { return get(&highest); }
+bool smcgw_ours(void) { return (int)SYS(getpid) == smcgw.pid; }
+
+static bool make_slab(void) {
+	bool ok = false;
+	pthread_mutex_lock(&smcgw.control);
+	if (smcgw.slab) {
+		ok = true;
+	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there()) {
+		long fd = SYS(memfd_create, "smcgw", MFD_CLOEXEC);
+		if (fd >= 0 && SYS(ftruncate, fd, (long)MAX_ENDS * SMCI_ENTRY) == 0) {
+			void *p = mmap(0, (size_t)MAX_ENDS * SMCI_ENTRY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, (int)fd, 0);
+			if (p != MAP_FAILED) {
+				smcgw.slab_fd = smcgw_move_away((int)fd);
+				smcgw.pid = (int)SYS(getpid);
+				__atomic_store_n(&smcgw.slab, p, __ATOMIC_RELEASE);
+				ok = true;
+				fd = -1;
+			}
+		}
+		if (fd >= 0) SYS(close, fd);
+	}
+	pthread_mutex_unlock(&smcgw.control);
+	return ok;
+}
+
+static int owner_at(struct end *e, int32_t pid, bool make) {
+	for (int i = 0; i < MAX_OWNERS; i++)
+		if (get(&e->owner[i]) == pid) return i;
+	for (int i = 0; make && i < MAX_OWNERS; i++) {
+		int32_t none = 0;
+		if (atomic_compare_exchange_strong(&e->owner[i], &none, pid)) {
+			put(&e->owned[i], 0);
+			return i;
+		}
+	}
+	return -1;
+}
+
+bool smcgw_alone(struct end *e) {
+	int n = 0;
+	for (int i = 0; i < MAX_OWNERS; i++) n += get(&e->owner[i]) != 0;
+	if (likely(n == 1)) return true;
+	int64_t t = now_coarse();
+	if (t - e->pruned_at < 50000000) return false;
+	e->pruned_at = t;
+	n = 0;
+	for (int i = 0; i < MAX_OWNERS; i++) {
+		int32_t p = get(&e->owner[i]);
+		if (p > 0 && p != smcgw.pid && SYS(kill, p, 0) == -ESRCH) {
+			atomic_fetch_sub(&e->refs, get(&e->owned[i]));
+			put(&e->owner[i], p = 0);
+		}
+		n += p != 0;
+	}
+	return n == 1;
+}
+
+// reclaim frees entries whose processes have all died without close().
+static void reclaim(void) {
+	for (uint32_t i = 0; i < MAX_ENDS; i++) {
+		struct end *e = entry(i);
+		if (!(get(&e->use) & 1)) continue;
+		bool dead = true;
+		for (int k = 0; k < MAX_OWNERS && dead; k++) {
+			int32_t p = get(&e->owner[k]);
+			dead = p == 0 || (p > 0 && p != smcgw.pid && SYS(kill, p, 0) == -ESRCH);
+		}
+		if (!dead) continue;
+		for (int k = 0; k < MAX_OWNERS; k++) put(&e->owner[k], 0);
+		put(&e->report.state, SMCI_FREE);
+		atomic_fetch_add(&e->use, 1);
+	}
+}
+
+static struct end *take_entry(void) {
+	static _Atomic int64_t reclaimed;
+	for (int round = 0; round < 2; round++) {
+		uint32_t from = get(&hint);
+		for (uint32_t i = 0; i < (round ? MAX_ENDS : 256); i++) {
+			struct end *e = entry((from + i) % MAX_ENDS);
+			uint32_t u = get(&e->use);
+			if ((u & 1) || !atomic_compare_exchange_strong(&e->use, &u, u + 1)) continue;
+			put(&hint, (from + i + 1) % MAX_ENDS);
+			return e;
+		}
+		int64_t t = now_coarse();
+		if (!round && t - get(&reclaimed) > 1000000000) {
+			put(&reclaimed, t);
+			reclaim();
+		}
+	}
+	return 0;
+}
+
+void smcgw_track(int fd, bool client, int nonblock) {
+	if ((unsigned)fd >= MAX_FD) return;
+	int err = errno;
+	if (!__atomic_load_n(&smcgw.slab, __ATOMIC_ACQUIRE) && !make_slab()) {
+		errno = err;
+		return;
+	}
+	errno = err;
+	struct end *e = take_entry();
+	if (!e) return;
+	memset(&e->report, 0, sizeof e->report);
+	put(&e->refs, 1);
+	put(&e->owner[0], smcgw.pid);
+	put(&e->owned[0], 1);
+	for (int i = 1; i < MAX_OWNERS; i++) put(&e->owner[i], 0);
+	put(&e->closing, false);
+	put(&e->ops, 0);
+	put(&e->raw_rx, 0);
+	put(&e->raw_tx, 0);
+	put(&e->kr, 0);
+	put(&e->ks, 0);
+	e->client = client;
+	put(&e->nonblock, nonblock > 0);
+	put(&e->polled, false);
+	put(&e->edge, false);
+	put(&e->passed, false);
+	put(&e->reset, false);
+	e->again = 0;
+	e->attached = e->repair = false;
+	e->own = 0;
+	e->peer = 0;
+	e->desk = 0;
+	e->listed = false;
+	e->slot_of = 0;
+	put_release(&e->report.state, SMCI_NATIVE);
+	put_release(&smcgw_table[fd], index_of(e) + 1);
+	for (int h = get(&highest); fd > h && !atomic_compare_exchange_weak(&highest, &h, fd);) {}
+}
+
+void smcgw_never(struct end *e, uint32_t why) {
+	uint32_t s = SMCI_NATIVE;
+	if (atomic_compare_exchange_strong(&e->report.state, &s, SMCI_NEVER)) put(&e->report.why, why);
+}
+
+bool smcgw_still(struct end *e, int fd) {
+	return likely(get(&smcgw_table[fd]) == index_of(e) + 1) && (e->attached || state_of(e) == SMCI_MAPPED) && !get(&e->closing);
+}
+
+void smcgw_lock(struct end *e, pthread_mutex_t *m) {
+	if (unlikely(pthread_mutex_lock(m) == EOWNERDEAD)) {
+		pthread_mutex_consistent(m);
+		e->repair = true;
+	}
+}
+
+void smcgw_unlock(struct end *e, pthread_mutex_t *m) {
+	pthread_mutex_unlock(m);
+	if (unlikely(atomic_load(&e->closing))) smcgw_release(e);
+}
+
+// release gives an entry back once its last descriptor is gone and nobody holds its locks.
+void smcgw_release(struct end *e) {
+	if (pthread_mutex_trylock(&e->rl)) return; // who holds it comes here
+	if (pthread_mutex_trylock(&e->wl)) {
+		pthread_mutex_unlock(&e->rl);
+		return;
+	}
+	bool mine = atomic_exchange(&e->closing, false);
+	if (mine) {
+		smcgw_unmap(e);
+		e->attached = false;
+		put_release(&e->report.state, SMCI_FREE);
+	}
+	pthread_mutex_unlock(&e->wl);
+	pthread_mutex_unlock(&e->rl);
+	if (mine) atomic_fetch_add(&e->use, 1);
+}
+
+// unmap takes what this process has of it. Both locks are held, or it was never shown to another thread.
+void smcgw_unmap(struct end *e) {
+	if (e->own) munmap(e->own, e->mapped);
+	if (e->peer) munmap((void *)(uintptr_t)e->peer, e->mapped);
+	if (e->desk) smcgw_desk_put(e->desk);
+	e->own = 0;
+	e->peer = 0;
+	e->desk = 0;
+}
+
+void smcgw_drop(int fd) {
+	smcgw_wait_closed(fd);
+	struct end *e = look(fd);
+	if (!e || !smcgw_ours()) return;
+	uint32_t i = index_of(e) + 1;
+	int at = owner_at(e, smcgw.pid, false);
+	bool last_here = at >= 0 && get(&e->owned[at]) == 1, last = get(&e->refs) == 1;
+	bool promoted = state_of(e) == SMCI_PROMOTED;
+	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
+	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
+	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
+	if (last_here) smcgw_forget(e);
+	if (atomic_fetch_sub(&e->refs, 1) != 1) {
+		if (last_here && promoted) { // others have theirs; this process's mappings go
+			smcgw_lock(e, &e->rl);
+			smcgw_lock(e, &e->wl);
+			munmap(e->own, e->mapped);
+			munmap((void *)(uintptr_t)e->peer, e->mapped);
+			pthread_mutex_unlock(&e->wl);
+			pthread_mutex_unlock(&e->rl);
+		}
+		return;
+	}
+	uint32_t s = state_of(e);
+	if (s != SMCI_NATIVE && s != SMCI_NEVER) smcgw_closed(e);
+	if (s == SMCI_PROMOTED || s == SMCI_MAPPED) {
+		atomic_store(&e->closing, true);
+		smcgw_release(e);
+		return;
+	}
+	put_release(&e->report.state, SMCI_FREE);
+	atomic_fetch_add(&e->use, 1);
+}
+
+void smcgw_same(int from, int to) {
+	struct end *e = look(from);
+	if ((unsigned)to >= MAX_FD || from == to) return;
+	if (!e) {
+		put(&smcgw_table[to], 0);
+		return;
+	}
+	int at = owner_at(e, smcgw.pid, true);
+	if (at < 0) return;
+	atomic_fetch_add(&e->owned[at], 1);
+	atomic_fetch_add(&e->refs, 1);
+	put_release(&smcgw_table[to], index_of(e) + 1);
+	for (int h = get(&highest); to > h && !atomic_compare_exchange_weak(&highest, &h, to);) {}
+}
+
+// fork: the child has every end too. It is counted before it exists, as -1, or the parent's close() could be the last.
+long smcgw_forked(long (*make)(void)) {
+	if (!smcgw.slab || !smcgw_ours()) return make();
+	pthread_mutex_lock(&forking);
+	int top = get(&highest);
+	for (int fd = 0; fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e) continue;
+		if (e->listed) smcgw_settled(e, fd); // the child does not have our list
+		int at = owner_at(e, -1, true);
+		if (at < 0) { // more processes than are counted: it can no longer be told when the last is gone
+			smcgw_never(e, SMCI_WHY_SHARED);
+			continue;
+		}
+		atomic_fetch_add(&e->owned[at], 1);
+		atomic_fetch_add(&e->refs, 1);
+	}
+	long child = make();
+	int32_t pid = child == 0 ? (int32_t)SYS(getpid) : (int32_t)child;
+	for (int fd = 0; fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e) continue;
+		for (int k = 0; k < MAX_OWNERS; k++) {
+			int32_t none = -1;
+			if (get(&e->owner[k]) != -1) continue;
+			if (child >= 0) {
+				atomic_compare_exchange_strong(&e->owner[k], &none, pid);
+			} else {
+				atomic_fetch_sub(&e->refs, get(&e->owned[k]));
+				put(&e->owner[k], 0);
+			}
+		}
+	}
+	if (child == 0) {
+		smcgw.pid = pid;
+		forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+		smcgw_control_forked();
+		smcgw_wait_forked();
+	} else {
+		pthread_mutex_unlock(&forking);
+	}
+	return child;
+}
+
+// At exit tokens that were left unread are taken, or the kernel would end the connections by resets.
+__attribute__((destructor)) static void at_exit(void) {
+	if (!smcgw.slab || !smcgw_ours()) return;
+	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (e && state_of(e) == SMCI_PROMOTED && get(&e->refs) == 1) smcgw_finish(e, fd);
+	}
+}

@@ -1,0 +1,621 @@
+// Waiting. The kernel's calls are right by themselves for every end that is not listed: its ring has bytes only while a token is
+// in the kernel's queue. A listed end has left its ring empty without arming it, so each wait of this process looks at the
+// lists first, and settles them before it sleeps. An end whose only waits are those of one epoll set goes further: its peers look at
+// the slot of that set, and no token is sent while a thread of this process is awake.
+#include "lib.h"
+
+#include <stdlib.h>
+#include <sys/select.h>
+#include <unistd.h>
+
+#include "real.h"
+
+#define LISTED 256
+#define KERNEL_EVERY 16 // returns without a look at the kernel, at most
+#define TAG 0x534d4349ull // "SMCI", the high half of the data of a registration that is ours
+
+struct registration {
+	epoll_data_t data;
+	uint32_t events;
+	bool on, tagged;
+};
+struct list {
+	struct end *e[LISTED];
+	int n, at;
+};
+struct set {
+	struct registration *r; // by descriptor
+	int n;                  // of r
+	int promoted;           // registrations with our data
+	int slot;               // -1: none
+	int waiting;            // threads in the kernel's wait
+	bool shared;            // with another process, or nested in another set
+	uint32_t sleeps;
+	unsigned returns;
+	struct list list;
+};
+
+static pthread_mutex_t mu; // of all below; recursive: settling an end may unlist it
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct set *_Atomic sets[MAX_FD];
+static int set_fds[64], nsets; // the first of them, for attaching
+static struct list pollers;
+static _Atomic int polling;    // threads that are about to wait in poll or select, or do
+static uint64_t slots;
+
+static void make_mu(void) {
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&mu, &a);
+}
+static void hold(void) {
+	pthread_once(&once, make_mu);
+	pthread_mutex_lock(&mu);
+}
+static void let_go(void) { pthread_mutex_unlock(&mu); }
+
+static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&sets[ep]) : 0; }
+
+static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
+
+static void unlist(struct end *e) {
+	struct list *l = e->slot_of ? &e->slot_of->list : &pollers;
+	for (int i = 0; i < l->n; i++)
+		if (l->e[i] == e) {
+			l->e[i] = l->e[--l->n];
+			break;
+		}
+	e->listed = false;
+	e->slot_of = 0;
+}
+
+void smcgw_forget(struct end *e) {
+	if (!e->listed) return;
+	hold();
+	if (e->listed) unlist(e);
+	let_go();
+}
+
+// wants is the registration of an end that may be served by its set's slot.
+static struct registration *wants(struct set *s, int fd) {
+	struct registration *r = registered(s, fd);
+	return r && r->tagged && (r->events & EPOLLIN) && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) ? r : 0;
+}
+
+bool smcgw_defer(struct end *e, int fd) {
+	if (e->listed) return true;
+	if (!smcgw_alone(e) || get(&e->sleeper)) return false;
+	hold();
+	struct set *set = 0;
+	int in = 0;
+	for (int i = 0; i < nsets; i++) {
+		struct set *s = set_of(set_fds[i]);
+		if (!s || !registered(s, fd)) continue;
+		in++;
+		set = s;
+	}
+	if (in != 1 || set->shared || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
+	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
+	struct list *l = set ? &set->list : &pollers;
+	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
+		l->at = (l->at + 1) % LISTED;
+		struct end *old = l->e[l->at];
+		if (old == e || smcgw_settled(old, old->list_fd) || l->n == LISTED) ok = false;
+	}
+	if (ok) {
+		e->slot_of = set;
+		e->list_fd = fd;
+		e->listed = true;
+		l->e[l->n++] = e;
+		if (set) {
+			smcgw_arm(e, (uint32_t)set->slot);
+		} else {
+			fence();
+			if (atomic_load(&polling) && !e->ate) {
+				unlist(e);
+				ok = false;
+			}
+		}
+	}
+	let_go();
+	return ok;
+}
+
+// ---- epoll
+
+int smcgw_epoll_create(int fd) {
+	if (fd < 0 || fd >= MAX_FD) return fd;
+	struct set *s = calloc(1, sizeof *s), *old;
+	if (!s) return fd; // served by the kernel alone
+	hold();
+	s->slot = -1;
+	for (int i = 0; i < (int)SMCI_SLOTS && s->slot < 0; i++)
+		if (!(slots >> i & 1)) {
+			slots |= 1ull << i;
+			s->slot = i;
+		}
+	old = atomic_exchange(&sets[fd], s);
+	(void)old;
+	if (nsets < 64) set_fds[nsets++] = fd;
+	else s->shared = true;
+	let_go();
+	return fd;
+}
+
+static void set_closed(int fd) {
+	hold();
+	struct set *s = atomic_exchange(&sets[fd], 0);
+	if (s) {
+		while (s->list.n) {
+			struct end *e = s->list.e[0];
+			if (smcgw_settled(e, e->list_fd) || e->listed) { // bytes are there: the poll list keeps them
+				unlist(e);
+				if (pollers.n < LISTED) {
+					e->listed = true;
+					pollers.e[pollers.n++] = e;
+				}
+			}
+		}
+		for (int i = 0; i < nsets; i++)
+			if (set_fds[i] == fd) set_fds[i] = set_fds[--nsets];
+		if (s->slot >= 0) slots &= ~(1ull << s->slot);
+		s->slot = -1;
+		if (!s->waiting) { // a thread inside still has it
+			free(s->r);
+			free(s);
+		}
+	}
+	let_go();
+}
+
+void smcgw_wait_closed(int fd) {
+	if ((unsigned)fd >= MAX_FD) return;
+	if (get(&sets[fd])) set_closed(fd);
+	if (!nsets || !look(fd)) return;
+	hold();
+	for (int i = 0; i < nsets; i++) {
+		struct set *s = set_of(set_fds[i]);
+		struct registration *r = s ? registered(s, fd) : 0;
+		if (r) {
+			s->promoted -= r->tagged;
+			r->on = r->tagged = false;
+		}
+	}
+	let_go();
+}
+
+static bool grow(struct set *s, int fd) {
+	if (fd < s->n) return true;
+	int n = fd + fd / 2 + 64;
+	struct registration *r = realloc(s->r, (size_t)n * sizeof *r);
+	if (!r) return false;
+	memset(r + s->n, 0, (size_t)(n - s->n) * sizeof *r);
+	s->r = r;
+	s->n = n;
+	return true;
+}
+
+static long tagged(int ep, int op, int fd, uint32_t events) {
+	struct epoll_event k = {.events = events};
+	k.data.u64 = TAG << 32 | (uint32_t)fd;
+	return SYS(epoll_ctl, ep, op, fd, &k);
+}
+
+int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
+	struct set *s = set_of(ep), *inner;
+	if (!s || (unsigned)fd >= MAX_FD || (op != EPOLL_CTL_DEL && !ev)) return (int)result(SYS(epoll_ctl, ep, op, fd, ev));
+	hold();
+	struct end *e = look(fd);
+	bool ours = e && state_of(e) == SMCI_PROMOTED && !s->shared && !(op != EPOLL_CTL_DEL && (ev->events & EPOLLEXCLUSIVE));
+	if (!grow(s, fd)) ours = false;
+	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) { // its ends are waited for past us
+		inner->shared = true;
+		for (int i = inner->list.n - 1; i >= 0; i--) smcgw_settled(inner->list.e[i], inner->list.e[i]->list_fd);
+	}
+	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
+	if (n >= 0 && fd < s->n) {
+		struct registration *r = &s->r[fd];
+		s->promoted -= r->on && r->tagged;
+		if (op == EPOLL_CTL_DEL) {
+			r->on = r->tagged = false;
+		} else {
+			*r = (struct registration){ev->data, ev->events, true, ours};
+			s->promoted += ours;
+		}
+		if (e) {
+			put(&e->polled, true);
+			if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET)) {
+				put(&e->edge, true);
+				put(&e->reported, UINT64_MAX); // what is there already is an edge of a new registration
+			}
+			if (e->listed && e->slot_of == s && !wants(s, fd)) smcgw_settled(e, fd);
+		}
+	}
+	let_go();
+	return (int)result(n);
+}
+
+// attached: from here on the kernel reports this end by our data, so that an event can be told to be a token.
+void smcgw_attached(struct end *e, int fd) {
+	hold();
+	for (int i = 0; i < nsets; i++) {
+		struct set *s = set_of(set_fds[i]);
+		struct registration *r = s ? registered(s, fd) : 0;
+		if (!r) continue;
+		put(&e->polled, true);
+		if (r->events & EPOLLET) {
+			put(&e->edge, true);
+			put(&e->reported, UINT64_MAX);
+		}
+		// One that was reported once already must not be again: it is ours from its next EPOLL_CTL_MOD on.
+		if (r->tagged || s->shared || (r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE))) continue;
+		if (tagged(set_fds[i], EPOLL_CTL_MOD, fd, r->events) == 0) {
+			r->tagged = true;
+			s->promoted++;
+		}
+	}
+	let_go();
+}
+
+static bool fresh(struct end *e, const struct registration *r) { // hot, and for an edge since the last one
+	if (!smcgw_hot(e)) return false;
+	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != get(&e->reported);
+}
+
+static bool any_fresh(struct set *s) {
+	for (int i = 0; i < s->list.n; i++) {
+		struct end *e = s->list.e[i];
+		struct registration *r = wants(s, e->list_fd);
+		if (r && fresh(e, r)) return true;
+	}
+	return false;
+}
+
+static int emit(struct set *s, struct epoll_event *v, int max, int n) {
+	int k = s->list.n;
+	for (int i = 0; i < k && n < max; i++) { // round robin: with room for one, each has its turn
+		s->list.at = (s->list.at + 1) % k;
+		struct end *e = s->list.e[s->list.at];
+		struct registration *r = wants(s, e->list_fd);
+		if (!r || !fresh(e, r)) continue;
+		if (r->events & EPOLLET) put(&e->reported, get_acquire(&e->peer->head));
+		v[n].events = EPOLLIN | (r->events & EPOLLRDNORM);
+		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) v[n].events |= EPOLLOUT;
+		v[n++].data = r->data;
+	}
+	return n;
+}
+
+// translate gives the program its data back, and drops readiness that is a token and nothing else.
+static int translate(struct set *s, int ep, struct epoll_event *v, int from, int n) {
+	int m = from;
+	for (int i = from; i < n; i++) {
+		uint32_t evs = v[i].events;
+		epoll_data_t data = v[i].data;
+		if (data.u64 >> 32 == TAG) {
+			int fd = (int)(uint32_t)data.u64;
+			struct registration *r = registered(s, fd);
+			struct end *e = look(fd);
+			if (!r) continue; // closed meanwhile
+			data = r->data;
+			if (e && state_of(e) == SMCI_PROMOTED) {
+				put(&e->kernel_news, true);
+				if ((evs & EPOLLIN) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd)) {
+					if (r->events & EPOLLONESHOT) { // it has gone off for nothing
+						tagged(ep, EPOLL_CTL_MOD, fd, r->events);
+						continue;
+					}
+					evs &= ~(uint32_t)(EPOLLIN | EPOLLRDNORM);
+					if (!evs) continue;
+				} else if ((evs & EPOLLIN) && (r->events & EPOLLET)) {
+					put(&e->reported, get_acquire(&e->peer->head));
+					if (!e->listed && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
+				}
+				bool twice = false;
+				for (int k = 0; k < m && e->listed && !twice; k++) // emit has reported it already
+					if (v[k].data.u64 == data.u64 && (v[k].events & EPOLLIN)) {
+						v[k].events |= evs;
+						twice = true;
+					}
+				if (twice) continue;
+			}
+		}
+		v[m].events = evs;
+		v[m++].data = data;
+	}
+	return m;
+}
+
+static void give_back(struct set *s) {
+	for (int i = 0; i < s->list.n; i++)
+		if (s->list.e[i]->touched) smcgw_give_back(s->list.e[i]);
+}
+static bool to_give_back(struct set *s) {
+	for (int i = 0; i < s->list.n; i++)
+		if (s->list.e[i]->touched) return true;
+	return false;
+}
+
+static bool spin_for(struct set *s) {
+	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0;
+	if (!us) return false;
+	int64_t end = now() + us * 1000LL;
+	for (unsigned i = 1;; i++) {
+		if (any_fresh(s)) return true;
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#endif
+		if (!(i & 15) && now() > end) return false;
+	}
+}
+
+int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
+	struct set *s = set_of(ep);
+	int n;
+	if (!s || max <= 0 || !s->promoted) {
+		if (s && timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		if (n <= 0 || !s->promoted) return n; // promoted while this thread slept
+		hold();
+		n = set_of(ep) == s ? translate(s, ep, v, 0, n) : n;
+		let_go();
+		if (n) return n;
+	}
+	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	const struct timespec zero = {0, 0};
+	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	for (;;) {
+		struct timespec left;
+		const struct timespec *t = 0;
+		bool shrink = false;
+		hold();
+		n = emit(s, v, max, 0);
+		if (!n && !poll_only && s->list.n && spin_for(s)) n = emit(s, v, max, 0);
+		if (n) {
+			bool look_too = ++s->returns % KERNEL_EVERY == 0 && n < max;
+			let_go();
+			if (!look_too) return n;
+			int k = smcgw_kernel_epoll(ep, v + n, max - n, &zero, 0);
+			if (k <= 0) return n;
+			hold();
+			n = translate(s, ep, v, n, n + k);
+			let_go();
+			return n;
+		}
+		if (!poll_only) {
+			s->waiting++;
+			if (s->slot >= 0 && smcgw.desk) {
+				if (!++s->sleeps) s->sleeps++;
+				put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
+				fence();
+				if (any_fresh(s)) {
+					s->waiting--;
+					put(&smcgw.desk->slot[s->slot].sleeps, s->waiting ? s->sleeps : 0);
+					let_go();
+					continue;
+				}
+			}
+			shrink = to_give_back(s);
+		}
+		let_go();
+		if (poll_only) {
+			t = &zero;
+		} else {
+			int64_t ns = INT64_MAX;
+			if (timeout) {
+				ns = until - now();
+				if (ns < 0) ns = 0;
+			}
+			if (shrink && ns > 1000000000) ns = 1000000000;
+			else shrink = false;
+			if (ns != INT64_MAX) {
+				left = (struct timespec){ns / 1000000000, ns % 1000000000};
+				t = &left;
+			}
+		}
+		n = smcgw_kernel_epoll(ep, v, max, t, mask);
+		int err = errno;
+		hold();
+		if (!poll_only) {
+			s->waiting--;
+			if (s->slot >= 0 && smcgw.desk) {
+				if (s->waiting) { // the others' next byte needs a token of its own
+					if (!++s->sleeps) s->sleeps++;
+					put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
+					fence();
+				} else {
+					put(&smcgw.desk->slot[s->slot].sleeps, 0);
+				}
+			}
+			if (set_of(ep) != s && !s->waiting) { // closed by another thread
+				free(s->r);
+				free(s);
+				let_go();
+				errno = err;
+				return n;
+			}
+		}
+		if (n > 0) {
+			n = translate(s, ep, v, 0, n);
+			if (s->waiting && n < max) n = emit(s, v, max, n);
+		}
+		if (n == 0 && shrink) give_back(s);
+		let_go();
+		if (n < 0) {
+			errno = err;
+			return n;
+		}
+		if (n > 0 || poll_only) return n;
+		if (timeout && now() >= until && !shrink) {
+			hold();
+			n = emit(s, v, max, 0);
+			let_go();
+			return n;
+		}
+	}
+}
+
+// ---- poll and select
+
+// look_at says for one descriptor whether the ring has bytes; before a sleep it settles what is listed.
+static bool look_at(int fd, bool settle) {
+	struct end *e = look(fd);
+	struct set *inner = (unsigned)fd < MAX_FD ? get(&sets[fd]) : 0;
+	if (unlikely(inner != 0) && inner->promoted) {
+		hold();
+		inner->shared = true;
+		for (int i = inner->list.n - 1; i >= 0; i--)
+			if (i < inner->list.n) smcgw_settled(inner->list.e[i], inner->list.e[i]->list_fd);
+		let_go();
+	}
+	if (!e || state_of(e) != SMCI_PROMOTED) return false;
+	put(&e->polled, true);
+	if (!e->listed) return false;
+	hold();
+	bool r = e->listed && (settle ? smcgw_settled(e, fd) : smcgw_hot(e));
+	let_go();
+	return r;
+}
+
+static bool promoted_any(void) { return smcgw.news != 0; }
+
+static bool spin_poll(const struct pollfd *p, nfds_t n) {
+	uint32_t us = get(&smcgw.news->spin);
+	if (!us) return false;
+	int64_t end = now() + us * 1000LL;
+	for (unsigned i = 1;; i++) {
+		for (nfds_t k = 0; k < n; k++) {
+			struct end *e = p[k].events & POLLIN ? look(p[k].fd) : 0;
+			if (e && e->listed && state_of(e) == SMCI_PROMOTED && look_at(p[k].fd, false)) return true;
+		}
+		if (!(i & 15) && now() > end) return false;
+	}
+}
+
+int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask) {
+	if (!promoted_any()) return smcgw_kernel_poll(p, n, timeout, mask);
+	const struct timespec zero = {0, 0};
+	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	for (;;) {
+		bool hot = false;
+		for (nfds_t i = 0; i < n; i++)
+			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
+		if (!hot && !poll_only) hot = spin_poll(p, n);
+		if (!hot && !poll_only) {
+			atomic_fetch_add(&polling, 1);
+			for (nfds_t i = 0; i < n; i++)
+				if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, true)) hot = true;
+			if (hot) atomic_fetch_sub(&polling, 1);
+		}
+		struct timespec left, *t = 0;
+		if (hot || poll_only) {
+			left = zero;
+			t = &left;
+		} else if (timeout) {
+			int64_t ns = until - now();
+			left = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : zero;
+			t = &left;
+		}
+		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
+		if (!hot && !poll_only) atomic_fetch_sub(&polling, 1);
+		if (r < 0) {
+			errno = err;
+			return r;
+		}
+		bool dropped = false;
+		for (nfds_t i = 0; i < n; i++) {
+			struct end *e = look(p[i].fd);
+			if (!e || state_of(e) != SMCI_PROMOTED) continue;
+			short in = p[i].events & (POLLIN | POLLRDNORM), had = p[i].revents;
+			if (had) put(&e->kernel_news, true);
+			if ((had & in) && !(had & (POLLERR | POLLHUP | POLLRDHUP)) && !smcgw_genuine(e, p[i].fd)) {
+				p[i].revents &= (short)~(POLLIN | POLLRDNORM);
+				dropped = true;
+			}
+			if (in && !(p[i].revents & in) && look_at(p[i].fd, false)) p[i].revents |= in;
+			r += (p[i].revents != 0) - (had != 0);
+		}
+		if (r || poll_only || (!dropped && !hot)) return r;
+		if (timeout && now() >= until) return 0;
+	}
+}
+
+int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
+	if (!promoted_any() || !r) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	size_t bytes = ((size_t)n + 63) / 64 * 8;
+	int top = 0;
+	for (int fd = 0; fd < n; fd++)
+		if (FD_ISSET(fd, r) && look(fd)) top = fd + 1;
+	if (!top || bytes > sizeof(fd_set)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	fd_set r0 = *r, w0, x0;
+	if (w) w0 = *w;
+	if (x) x0 = *x;
+	for (;;) {
+		bool hot = false;
+		for (int fd = 0; fd < top; fd++)
+			if (FD_ISSET(fd, &r0) && look_at(fd, false)) hot = true;
+		if (!hot && !poll_only) {
+			atomic_fetch_add(&polling, 1);
+			for (int fd = 0; fd < top; fd++)
+				if (FD_ISSET(fd, &r0) && look_at(fd, true)) hot = true;
+			if (hot) atomic_fetch_sub(&polling, 1);
+		}
+		struct timespec left = {0, 0}, *t = 0;
+		if (hot || poll_only) {
+			t = &left;
+		} else if (timeout) {
+			int64_t ns = until - now();
+			if (ns > 0) left = (struct timespec){ns / 1000000000, ns % 1000000000};
+			t = &left;
+		}
+		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
+		if (!hot && !poll_only) atomic_fetch_sub(&polling, 1);
+		if (timeout) {
+			int64_t ns = until - now();
+			*timeout = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : (struct timespec){0, 0};
+		}
+		if (k < 0) {
+			errno = err;
+			return k;
+		}
+		bool dropped = false;
+		for (int fd = 0; fd < top; fd++) {
+			struct end *e = FD_ISSET(fd, &r0) ? look(fd) : 0;
+			if (!e || state_of(e) != SMCI_PROMOTED) continue;
+			bool had = FD_ISSET(fd, r);
+			if (had) {
+				put(&e->kernel_news, true);
+				if (!smcgw_genuine(e, fd)) {
+					FD_CLR(fd, r);
+					dropped = true;
+				}
+			}
+			if (!FD_ISSET(fd, r) && look_at(fd, false)) FD_SET(fd, r);
+			k += FD_ISSET(fd, r) - had;
+		}
+		if (k || poll_only || (!dropped && !hot)) return k;
+		if (timeout && now() >= until) return 0;
+		*r = r0;
+		if (w) *w = w0;
+		if (x) *x = x0;
+	}
+}
+
+void smcgw_wait_forked(void) {
+	make_mu();
+	once = (pthread_once_t)PTHREAD_ONCE_INIT;
+	atomic_store(&polling, 0);
+	pollers.n = 0;
+	for (int i = 0; i < nsets; i++) {
+		struct set *s = set_of(set_fds[i]);
+		if (!s) continue;
+		s->shared = true;
+		s->waiting = 0;
+		s->list.n = 0;
+	}
+}

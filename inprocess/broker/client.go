@@ -317,7 +317,7 @@ func (b *Broker) grant(p *conn) {
 func (b *Broker) hand(p *conn, mem *memories, side int) bool {
 	e, peer := p.ends[side], p.ends[1-side]
 	return b.queue(e.of.client, inprocess.Record{
-		What: inprocess.Grant, Tag: e.tag, Side: uint32(side), ID: p.id, A: uint64(p.order),
+		What: inprocess.Grant, Tag: e.tag, Side: uint32(side), ID: p.id, A: peer.of.number,
 	}, mem[side].write, mem[1-side].read, peer.of.client.desk)
 }
 

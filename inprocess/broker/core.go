@@ -35,6 +35,7 @@ type usage struct {
 
 // member is a client.
 type member struct {
+	number  uint64 // tells processes apart in a Grant; never 0
 	uid     uint32
 	cgroup  string
 	entries uint32          // of its slab; 0 before its Hello
@@ -105,10 +106,10 @@ func (c *core) join(uid uint32) (*member, bool) {
 		c.counts.ProcessesRefused++
 		return nil, false
 	}
-	m := &member{uid: uid, ends: map[uint32]*end{}}
+	c.counts.ProcessesTotal++
+	m := &member{number: c.counts.ProcessesTotal, uid: uid, ends: map[uint32]*end{}}
 	c.members[m] = struct{}{}
 	c.user(uid).members++
-	c.counts.ProcessesTotal++
 	return m, true
 }
 

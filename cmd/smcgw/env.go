@@ -20,9 +20,10 @@ type env struct {
 	confine        func() error                                   // gives up privileges, of the process
 	gateways       func(context.Context) ([]machine.Found, error) // of this machine
 	machineOff     admin.OffFlag
-	rdma           func() (sysfs.Host, error) // adapters
-	host           doctor.Host                // what doctor examines
-	terminal       func(io.Writer) int        // columns; 0: it is none; nil: nothing is
+	rdma           func() (sysfs.Host, error)              // adapters
+	host           doctor.Host                             // what doctor examines
+	terminal       func(io.Writer) int                     // columns; 0: it is none; nil: nothing is
+	startBroker    func(dir string, socket *os.File) error // of a user without a daemon
 
 	service  string // configuration file of the service
 	socket   string // --socket
@@ -36,7 +37,7 @@ type env struct {
 func osEnv() *env {
 	return &env{
 		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, service: config.DefaultPath,
-		terminal: terminalColumns,
-		confine:  process.Confine, gateways: machine.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
+		terminal: terminalColumns, startBroker: startBroker,
+		confine: process.Confine, gateways: machine.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
 	}
 }

@@ -45,6 +45,10 @@ type runDoc struct {
 	Conns []admin.ConnInfo `json:"conns"`
 	// More counts connections beyond those.
 	More int `json:"more,omitempty"`
+	// InProcess is what became of those that were to go by shared memory.
+	InProcess inProcessDoc `json:"in_process"`
+	// carried: there is a gateway that has told of the connections.
+	carried bool
 }
 
 func newRun(e *env) *cobra.Command {
@@ -52,15 +56,20 @@ func newRun(e *env) *cobra.Command {
 	var quiet bool
 	c := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
-		Short: "Run one command with its connections carried; tell how each went",
-		Long: `Run starts a command in a control group of its own, of which the gateway knows before:
-its TCP connections, from the first on, are carried where the peer can, whatever the
-rules say. The never-list, the mode, the kill switch and the limits of the gateway
-count as ever, and so does the policy of the peer. When the command has ended, run
-tells on standard error how each connection went; connections of programs that it has
-left behind are carried no more if they are new.
+		Short: "Run one command with its connections promoted or carried",
+		Long: `Run starts a command with the library: connections to programs of this host that have
+it, too, go by shared memory once they have moved enough. The daemon brings the ends
+together, by its policy; without a daemon a broker of this user does, which run starts
+and which ends after its last program. When the command has ended, run says in a line
+on standard error how many connections were promoted, or why none. A program that cannot
+have the library (static, set-user-ID, Go) runs natively.
 
-It takes the right that "smcgw off" takes, and cgroup2 mounted.
+With the right that "smcgw off" takes, and cgroup2 mounted, the command also has a
+control group of its own, of which the gateway knows before: its TCP connections to other
+hosts, from the first on, are carried where the peer can, whatever the rules say. The
+never-list, the mode, the kill switch and the limits of the gateway count as ever, and so
+does the policy of the peer. Run then tells how each connection went; connections of
+programs that the command has left behind are carried no more if they are new.
 
 Exit status: that of the command; 126 and 127 if it cannot be executed or is not
 there, 128 and the number of the signal that ended it.`,
@@ -97,13 +106,30 @@ there, 128 and the number of the signal that ended it.`,
 	return withSocket(e, verb(e, c))
 }
 
-// runCommand runs a command in a cgroup that is opted in.
+// runCommand runs a command with the library, and in a cgroup that is opted in where a gateway answers.
 func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error) {
+	p := e.newPreload(cmd.Context(), args[0])
+	defer p.close()
 	client := e.reach()
 	defer client.Close()
-	if _, err := client.Version(cmd.Context()); err != nil {
-		return r, err
+	_, err = client.Version(cmd.Context())
+	switch {
+	case err == nil && os.Geteuid() == 0:
+		r, err = carryCommand(cmd, args, client, p.environment())
+	case err != nil && e.socket != "":
+		return r, err // that one was asked for
+	default:
+		r.Status, err = runProcess(cmd, args, p.environment(), nil)
 	}
+	if err == nil {
+		p.settle()
+	}
+	r.Schema, r.InProcess = runSchema, p.doc
+	return r, err
+}
+
+// carryCommand runs a command in a cgroup that is opted in.
+func carryCommand(cmd *cobra.Command, args []string, client *admin.Client, environ []string) (r runDoc, err error) {
 	g, err := newRunGroup()
 	if err != nil {
 		return r, err
@@ -120,7 +146,7 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	}
 	defer held.Close()
 	events := collectEvents(client, seen)
-	r.Status, err = g.run(cmd, args)
+	r.Status, err = g.run(cmd, args, environ)
 	if err == nil {
 		err = seen.Settle()
 	}
@@ -128,7 +154,7 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 		r.Conns, r.More = events.settle(client)
 	}
 	events.stop()
-	r.Schema = runSchema
+	r.carried = true
 	return r, err
 }
 
@@ -184,16 +210,21 @@ func (g *runGroup) remove() {
 	}
 }
 
-// run runs the command, which begins in the cgroup, to its end. Signals are its own.
-func (g *runGroup) run(of *cobra.Command, args []string) (int, error) {
+// run runs the command, which begins in the cgroup, to its end.
+func (g *runGroup) run(of *cobra.Command, args, environ []string) (int, error) {
 	at, err := os.Open(g.dir)
 	if err != nil {
 		return 0, fmt.Errorf("cgroup of the command: %w", err)
 	}
 	defer at.Close()
+	return runProcess(of, args, environ, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(at.Fd())})
+}
+
+// runProcess runs a command to its end. Signals are its own.
+func runProcess(of *cobra.Command, args, environ []string, attr *syscall.SysProcAttr) (int, error) {
 	c := exec.Command(args[0], args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = of.InOrStdin(), of.OutOrStdout(), of.ErrOrStderr()
-	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(at.Fd())}
+	c.Env, c.SysProcAttr = environ, attr
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
@@ -330,6 +361,9 @@ func (e *env) reportRun(r runDoc, out io.Writer) error {
 	to.stdout = out
 	if e.json {
 		return to.printJSON(r)
+	}
+	if _, err := fmt.Fprintln(out, "smcgw: "+r.InProcess.summary()); err != nil || !r.carried {
+		return printed(err)
 	}
 	if _, err := fmt.Fprintln(out, "smcgw: "+runSummary(r)); err != nil || len(r.Conns) == 0 {
 		return printed(err)

@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// DefaultSocket is where a daemon serves the library.
+const DefaultSocket = "/run/smcgw/in-process.sock"
+
 // What the environment of a program with the library has. The library reads the last two.
 const (
 	EnvPreload = "LD_PRELOAD"

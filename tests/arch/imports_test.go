@@ -11,7 +11,7 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw/internal/pinged":   {"bench", "cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
 	"cmd/smcgw/internal/suggest":  {"cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
@@ -61,6 +61,8 @@ var allowed = map[string][]string{
 	"ebpf/legs":                   {"internal/fdpass"},
 	"inprocess":                   {},
 	"inprocess/broker":            {"inprocess", "internal/fdpass"},
+	"inprocess/launch":            {},
+	"inprocess/private":           {"inprocess", "inprocess/broker", "internal/fdpass"},
 	"internal/fdpass":             {},
 	"internal/ktime":              {},
 	"netstack":                    {"netstack/cookie", "netstack/internal/...", "netstack/link", "netstack/minisock", "packet"},

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/inprocess/private"
+)
+
+// brokerVerb is the hidden verb of a user's broker, and brokerSocket the descriptor of its socket.
+const (
+	brokerVerb   = "keep-broker"
+	brokerSocket = 3
+)
+
+// newKeepBroker is the process that run starts where there is no daemon.
+func newKeepBroker(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:    brokerVerb + " DIR",
+		Short:  "Bring the in-process connections of one user together (started by run)",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			socket := os.NewFile(brokerSocket, "socket")
+			defer func() { _ = socket.Close() }()
+			return private.Serve(c.Context(), args[0], socket, slog.New(slog.NewTextHandler(e.stderr, nil)))
+		},
+	}
+}
+
+// startBroker starts that process, which outlives this one: in a session of its own, with nothing of ours but the
+// socket.
+func startBroker(dir string, socket *os.File) error {
+	c := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{os.Args[0], brokerVerb, dir}, Env: []string{}, Dir: "/",
+		ExtraFiles: []*os.File{socket}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("%s: %w", brokerVerb, err)
+	}
+	go func() { _ = c.Wait() }() // it ends before this process, or is left to init
+	return nil
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/private"
+)
+
+// inProcessDoc is what became of a command in process.
+type inProcessDoc struct {
+	// Broker is the socket of the broker, empty if there was none.
+	Broker string `json:"broker,omitempty"`
+	// Promoted counts connections, each once; Bytes went by their rings, in both directions.
+	Promoted uint64 `json:"promoted"`
+	Bytes    uint64 `json:"bytes"`
+	// Native counts ends by the reason.
+	Native map[string]uint64 `json:"native,omitempty"`
+	// Obstacle is why the command could not have the library.
+	Obstacle string `json:"obstacle,omitempty"`
+}
+
+// preload is a command that is to have the library.
+type preload struct {
+	doc     inProcessDoc
+	program string
+	library string
+	run     uint64
+	counter *private.Counter // nil: it runs without
+}
+
+// newPreload looks whether a command can have the library, and finds it a broker. What is in the way is said at the
+// end: the command runs all the same.
+func (e *env) newPreload(ctx context.Context, name string) *preload {
+	p := &preload{program: name, run: rand.Uint64() | 1}
+	if err := e.findBroker(ctx, p); err != nil {
+		p.doc.Obstacle = err.Error()
+	}
+	return p
+}
+
+func (e *env) findBroker(ctx context.Context, p *preload) error {
+	program, err := launch.Inspect(p.program)
+	if err != nil {
+		return err
+	}
+	if program.Obstacle != "" {
+		return fmt.Errorf("%s %s", program.Path, program.Obstacle.Meaning())
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("own program: %w", err)
+	}
+	if own, err = filepath.EvalSymlinks(own); err != nil {
+		return fmt.Errorf("own program: %w", err)
+	}
+	if p.library, err = launch.Library(program.Libc, e.getenv(launch.EnvLibrary), own); err != nil {
+		return err
+	}
+	at := cmp.Or(e.getenv(launch.EnvSocket), launch.DefaultSocket)
+	if p.counter, err = private.Dial(at, p.run); nobodyServes(err) {
+		var dir string
+		if dir, err = private.Dir(e.getenv("XDG_RUNTIME_DIR"), "/tmp"); err != nil {
+			return err
+		}
+		at = filepath.Join(dir, private.SocketName)
+		p.counter, err = private.Join(ctx, dir, p.run, func(socket *os.File) error { return e.startBroker(dir, socket) })
+	}
+	if err != nil {
+		return err
+	}
+	p.doc.Broker = at
+	return nil
+}
+
+// nobodyServes tells an error of a socket without a daemon, or with one that is not for this user. A daemon that
+// refuses is the host's word.
+func nobodyServes(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrPermission)
+}
+
+// environment is that of the command.
+func (p *preload) environment() []string {
+	if p.counter == nil {
+		return nil // as ours
+	}
+	return launch.Environment(os.Environ(), p.library, p.doc.Broker, p.run)
+}
+
+// settle waits a moment for the broker to have seen the end of the command's processes, and asks for the sums.
+func (p *preload) settle() {
+	if p.counter == nil {
+		return
+	}
+	for end := time.Now().Add(runSettle); ; time.Sleep(5 * time.Millisecond) {
+		t, err := p.counter.Totals()
+		if err != nil {
+			p.doc.Obstacle = "counts of the broker: " + err.Error()
+			return
+		}
+		if t.Processes > 0 && time.Now().Before(end) {
+			continue
+		}
+		p.doc.Promoted, p.doc.Bytes, p.doc.Native = t.Promoted, t.Bytes, map[string]uint64{}
+		for why, n := range t.Native {
+			p.doc.Native[why.String()] = n
+		}
+		return
+	}
+}
+
+func (p *preload) close() {
+	if p.counter != nil {
+		_ = p.counter.Close()
+	}
+}
+
+// summary says in a line how many connections were promoted, or why none.
+func (d *inProcessDoc) summary() string {
+	switch {
+	case d.Promoted > 0:
+		text := fmt.Sprintf("%s promoted, %s by shared memory", plural(int(d.Promoted), "connection"), screen.Size(d.Bytes))
+		if len(d.Native) > 0 {
+			text += "; ends that went native: " + listed(d.Native)
+		}
+		return text
+	case d.Obstacle != "":
+		return "no connection promoted: " + d.Obstacle
+	case len(d.Native) == 0:
+		return "no connection promoted: none moved enough to ask"
+	}
+	names := slices.SortedFunc(maps.Keys(d.Native), func(a, b string) int {
+		return cmp.Or(cmp.Compare(d.Native[b], d.Native[a]), cmp.Compare(a, b))
+	})
+	return fmt.Sprintf("no connection promoted: %s (%s)", meaningOf(names[0]), listed(d.Native))
+}
+
+func meaningOf(name string) string {
+	for _, why := range inprocess.Whys() {
+		if why.String() == name {
+			return why.Meaning()
+		}
+	}
+	return name
+}

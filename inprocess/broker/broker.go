@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -34,7 +35,7 @@ type Broker struct {
 // New makes a broker that serves nobody yet.
 func New(c Config) *Broker {
 	b := &Broker{
-		config: c, log: c.Log, core: newCore(c.Limits), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
+		config: c, log: c.Log, core: newCore(c.Limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
 		clients: map[*client]struct{}{}, files: c.Limits.Files,
 	}
 	if b.log == nil {

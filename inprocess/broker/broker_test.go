@@ -41,7 +41,7 @@ func TestBothEndsAreGranted(t *testing.T) {
 				require.Equal(t, os.Getpid(), e.Process.PID)
 				require.NotEmpty(t, e.Process.Exe)
 				require.Equal(t, g0.ID, e.ID)
-				require.Equal(t, int64(4096), e.Resident) // checkMemory touched one page
+				require.Equal(t, int64(8192), e.Resident) // a page each
 				want := client
 				if e.Side == 1 {
 					want = server
@@ -69,13 +69,19 @@ func checkMemory(t *testing.T, g0, g1 granted) {
 	require.NoError(t, unix.Fstat(g0.own, &st))
 	require.Equal(t, inprocess.EndSize(inprocess.OrderMax), st.Size)
 	require.Equal(t, uint32(0o600), st.Mode&0o777)
-	_, err := unix.Pwrite(g0.own, []byte("mine"), 10)
+	for side, g := range []granted{g0, g1} {
+		head := make([]byte, 24)
+		_, err := unix.Pread(g.own, head, 0)
+		require.NoError(t, err)
+		require.Equal(t, endHead(g.ID, uint32(side), inprocess.OrderMax), head)
+	}
+	_, err := unix.Pwrite(g0.own, []byte("mine"), 100)
 	require.NoError(t, err)
 	got := make([]byte, 4)
-	_, err = unix.Pread(g1.peer, got, 10)
+	_, err = unix.Pread(g1.peer, got, 100)
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(got))
-	_, err = unix.Pwrite(g1.peer, got, 10)
+	_, err = unix.Pwrite(g1.peer, got, 100)
 	require.ErrorIs(t, err, unix.EBADF)
 	_, err = unix.Mmap(g1.peer, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.ErrorIs(t, err, unix.EACCES)
@@ -95,7 +101,11 @@ func errOfTruncate(fd int) error {
 func checkDesk(t *testing.T, l *library, peer granted) {
 	_, err := unix.Pwrite(l.desk, []byte("desk"), inprocess.DeskSlot)
 	require.NoError(t, err)
-	got := make([]byte, 4)
+	got := make([]byte, 8)
+	_, err = unix.Pread(peer.desk, got, 0)
+	require.NoError(t, err)
+	require.Equal(t, head(8), got)
+	got = got[:4]
 	_, err = unix.Pread(peer.desk, got, inprocess.DeskSlot)
 	require.NoError(t, err)
 	require.Equal(t, "desk", string(got))

@@ -191,7 +191,7 @@ func (c *client) hello(r inprocess.Record, fd int) error {
 	n, err := newNews()
 	if err == nil {
 		var d shared
-		if d, err = newShared("smcgw-desk", inprocess.DeskSize); err == nil {
+		if d, err = newShared("smcgw-desk", inprocess.DeskSize, head(8)); err == nil {
 			c.slab = s
 			return c.welcome(r, n, d)
 		}
@@ -286,7 +286,7 @@ func (b *Broker) ask(m *member, tag uint32, s Socket) {
 
 // grant makes the memory of a pair and sends it, to both or to none.
 func (b *Broker) grant(p *conn) {
-	mem, err := newMemories(p.order)
+	mem, err := newMemories(p.id, p.order)
 	b.do(func(c *core) []denial {
 		switch {
 		case err != nil:

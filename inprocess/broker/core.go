@@ -12,7 +12,7 @@ import (
 type core struct {
 	limits  Limits
 	off     bool
-	nextID  uint64
+	nextID  uint64 // of connections and processes; libraries may know those of the broker before
 	members map[*member]struct{}
 	waiting *list.List // of *end, the oldest first
 	paths   map[path]*end
@@ -75,9 +75,10 @@ type denial struct {
 	why inprocess.Why
 }
 
-func newCore(l Limits) *core {
+// newCore makes a core whose numbers begin after first.
+func newCore(l Limits, first uint64) *core {
 	return &core{
-		limits: l.withDefaults(), members: map[*member]struct{}{}, waiting: list.New(), paths: map[path]*end{},
+		limits: l.withDefaults(), nextID: first, members: map[*member]struct{}{}, waiting: list.New(), paths: map[path]*end{},
 		names: map[Sequences]*end{}, conns: map[uint64]*conn{}, users: map[uint32]*usage{}, cgroups: map[string]int{},
 		runs: map[runKey]*run{},
 	}
@@ -107,7 +108,8 @@ func (c *core) join(uid uint32) (*member, bool) {
 		return nil, false
 	}
 	c.counts.ProcessesTotal++
-	m := &member{number: c.counts.ProcessesTotal, uid: uid, ends: map[uint32]*end{}}
+	c.nextID++
+	m := &member{number: c.nextID, uid: uid, ends: map[uint32]*end{}}
 	c.members[m] = struct{}{}
 	c.user(uid).members++
 	return m, true

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -53,11 +54,15 @@ func readOnly(fd int) (int, error) {
 // shared is memory of one writer: a descriptor to write with and one to read with.
 type shared struct{ write, read int }
 
-func newShared(name string, size int64) (s shared, err error) {
+// newShared makes memory that begins with head.
+func newShared(name string, size int64, head []byte) (s shared, err error) {
 	if s.write, err = newMemory(name, size); err != nil {
 		return shared{-1, -1}, err
 	}
-	if err = seal(s.write, 0); err == nil {
+	if _, err = unix.Pwrite(s.write, head, 0); err == nil {
+		err = seal(s.write, 0)
+	}
+	if err == nil {
 		s.read, err = readOnly(s.write)
 	}
 	if err != nil {
@@ -76,14 +81,28 @@ func (s *shared) close() {
 	}
 }
 
+// head begins every shared memory.
+func head(size int) []byte {
+	b := make([]byte, 0, size)
+	b = binary.NativeEndian.AppendUint32(b, inprocess.Magic)
+	return binary.NativeEndian.AppendUint32(b, inprocess.Version)
+}
+
+// endHead begins the memory of an end.
+func endHead(id uint64, side, order uint32) []byte {
+	b := binary.NativeEndian.AppendUint64(head(inprocess.EndHead), id)
+	b = binary.NativeEndian.AppendUint32(b, side)
+	return binary.NativeEndian.AppendUint32(b, order)
+}
+
 // memories are those of both ends of a connection.
 type memories [2]shared
 
-func newMemories(order uint32) (*memories, error) {
+func newMemories(id uint64, order uint32) (*memories, error) {
 	var m memories
 	var err error
 	for i := range m {
-		if m[i], err = newShared("smcgw-end", inprocess.EndSize(order)); err != nil {
+		if m[i], err = newShared("smcgw-end", inprocess.EndSize(order), endHead(id, uint32(i), order)); err != nil {
 			if i > 0 {
 				m[0].close()
 			}

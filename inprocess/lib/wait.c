@@ -229,7 +229,8 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 				put(&e->edge, true);
 				put(&e->reported, UINT64_MAX); // what is there already is an edge of a new registration
 			}
-			if (e->listed && e->slot_of == s && !wants(s, fd)) smcgw_settled(e, fd);
+			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
+			if (e->listed && e->slot_of != s && op != EPOLL_CTL_DEL) smcgw_settled(e, fd);
 		}
 	}
 	let_go();

@@ -90,3 +90,43 @@ func TestAskBehindKeepalive(t *testing.T) {
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock)
 }
+
+// What the peer has not acknowledged is told, of a mini socket and of an endpoint; a peer
+// that is heard otherwise has not acknowledged it.
+func TestAcknowledged(t *testing.T) {
+	for _, grown := range []bool{false, true} {
+		w := newWorld(t, worldOptions{})
+		c, s := w.minis()
+		for _, conn := range []*Conn{c, s} {
+			if grown {
+				conn.grown(t)
+			}
+			_, err := conn.Write([]byte("before"))
+			require.NoError(t, err)
+			written, _ := conn.Vitals()
+			within(t, "acknowledged", func() bool { return conn.Acknowledged(written) })
+			require.False(t, conn.Acknowledged(written+1))
+		}
+		time.Sleep(5 * ackTick)
+		for _, on := range []*link.WireEnd{w.wire.A(), w.wire.B()} {
+			on.Impair(link.Impairment{Loss: 1})
+		}
+		for _, conn := range []*Conn{c, s} {
+			before, _ := conn.Vitals()
+			_, err := conn.Write([]byte("lost"))
+			require.NoError(t, err)
+			written, _ := conn.Vitals()
+			require.Equal(t, before+4, written)
+			time.Sleep(5 * ackTick)
+			require.False(t, conn.Acknowledged(written))
+			require.True(t, conn.Acknowledged(before))
+		}
+		for _, on := range []*link.WireEnd{w.wire.A(), w.wire.B()} {
+			on.Impair(link.Impairment{})
+		}
+		for _, conn := range []*Conn{c, s} {
+			written, _ := conn.Vitals()
+			within(t, "sent again", func() bool { return conn.Acknowledged(written) })
+		}
+	}
+}

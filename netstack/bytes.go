@@ -1,6 +1,10 @@
 package netstack
 
-import "time"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/packet"
+)
 
 // Read reads what is there: at least one byte, io.EOF after the peer's FIN,
 // ErrWouldBlock, or the error that ended the connection, which stays.
@@ -53,4 +57,14 @@ func (c *Conn) Vitals() (written, heard uint64) {
 		return written, heard
 	}
 	return written + c.whole.written.Load(), heard + c.whole.received() - c.whole.led
+}
+
+// Acknowledged reports whether the peer's TCP has acknowledged the first written bytes, as
+// Vitals counts them; written is one of the last 2 GiB. It is safe for concurrent use.
+func (c *Conn) Acknowledged(written uint64) bool {
+	first := c.f.isn + 1
+	if c.f.server {
+		first = c.f.serve.iss.Load() + 1
+	}
+	return !packet.After(first+uint32(written), c.f.una.Load())
 }

@@ -33,8 +33,8 @@ const (
 	// segment Seq, Ack. It was held. A gateway that has heard of the peer gives it to
 	// its own socket again, which answers ([ProbeSegment]).
 	EventProbe
-	// EventTimeout: the application's socket has UserTimeout from now on.
-	EventTimeout
+	// EventOptions: the application's socket has UserTimeout, Own and Kept from now on.
+	EventOptions
 )
 
 // Event is one decision of the programs.
@@ -61,15 +61,33 @@ type Event struct {
 	Rule int
 	// Seq and Ack are numbers of the segment of an EventProbe.
 	Seq, Ack uint32
-	// UserTimeout of an EventTimeout: TCP_USER_TIMEOUT, or what tcp_retries2 comes to; 0: none.
-	UserTimeout time.Duration
+	// Options of an EventOptions.
+	Options SocketOptions
 }
+
+// SocketOptions are what an application's kernel notices a silent peer by.
+type SocketOptions struct {
+	// UserTimeout is TCP_USER_TIMEOUT, or what a tcp_retries2 below the default comes to;
+	// 0: neither.
+	UserTimeout time.Duration
+	Own         bool // UserTimeout is TCP_USER_TIMEOUT
+	Kept        bool // SO_KEEPALIVE
+	// Sent: the segment that told them has bytes, or their end.
+	Sent bool
+}
+
+// The flags of SocketOptions, as the programs have them.
+const (
+	optionKept = 1 << iota
+	optionOwn
+	optionSent
+)
 
 // drainPeriod is how often native decisions are collected: they wake no reader.
 const drainPeriod = 100 * time.Millisecond
 
 // Events calls fn for every event until ctx ends or d is closed; it returns the
-// cause. Native decisions and timeouts are collected every 100 ms, replaced flows and probes
+// cause. Native decisions and options are collected every 100 ms, replaced flows and probes
 // at once.
 // The buffer is bounded, and holds 512 native connections at most beside other
 // events; what did not fit is counted as event_lost. Calls take
@@ -160,8 +178,12 @@ func parseEvent(b []byte) (Event, error) {
 	switch e.Kind {
 	case EventProbe:
 		e.Seq, e.Ack = v.Value[0], v.Value[1]
-	case EventTimeout:
-		e.UserTimeout = time.Duration(v.Value[0]) * time.Millisecond
+	case EventOptions:
+		flags := v.Value[1]
+		e.Options = SocketOptions{
+			UserTimeout: time.Duration(v.Value[0]) * time.Millisecond,
+			Own:         flags&optionOwn != 0, Kept: flags&optionKept != 0, Sent: flags&optionSent != 0,
+		}
 	case EventNative, EventReplaced, EventDatagram:
 	}
 	return e, nil

@@ -20,6 +20,7 @@ type carriedClient struct {
 	app   *net.TCPConn
 	leg   *net.TCPConn
 	said  *recorder
+	last  time.Time // of the word of says
 }
 
 func newCarriedClient(t *testing.T, network, addr string) *carriedClient {
@@ -43,6 +44,7 @@ func newCarriedClient(t *testing.T, network, addr string) *carriedClient {
 	a := <-connecting
 	require.NoError(t, a.err)
 	c.app = a.c.(*net.TCPConn)
+	require.NoError(t, c.app.SetKeepAlive(false)) // Go's default
 	require.NoError(t, c.d.Transition(f.Tuple, f.ISN, StateCarrying, StateCompleting))
 	t.Cleanup(func() { _, _ = c.app.Close(), c.leg.Close() })
 	return c
@@ -55,6 +57,15 @@ func (c *carriedClient) set(t *testing.T, opt, value int) {
 	require.NoError(t, rc.Control(func(fd uintptr) {
 		require.NoError(t, unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, opt, value))
 	}))
+}
+
+// says waits for word of the options of the application's socket, after what it said before.
+func (c *carriedClient) says(t *testing.T, want SocketOptions) {
+	t.Helper()
+	e := c.said.wait(t, patience, func(e Event) bool { return e.Kind == EventOptions && e.Options == want && e.At.After(c.last) })
+	require.Equal(t, c.tuple, e.Tuple)
+	c.last = e.At.Add(time.Millisecond) // the clocks differ by less
+	time.Sleep(time.Millisecond)
 }
 
 // TestProbesAreHeld: the gateway socket answers a probe of the application's kernel
@@ -88,11 +99,11 @@ func TestProbesAreHeld(t *testing.T) {
 func TestUserTimeoutIsTold(t *testing.T) {
 	requireRoot(t)
 	c := newCarriedClient(t, "tcp4", "10.77.0.2")
-	for _, ms := range []int{3210, 90_000, 0} {
+	for _, ms := range []int{3210, 90_000, 0, 1 << 30} {
 		c.set(t, unix.TCP_USER_TIMEOUT, ms)
 		_, err := c.app.Write([]byte{1})
 		require.NoError(t, err)
-		c.hears(t, time.Duration(ms)*time.Millisecond)
+		c.says(t, SocketOptions{UserTimeout: time.Duration(min(ms, 1<<30-1)) * time.Millisecond, Own: ms > 0, Sent: true})
 	}
 	_, found := c.said.find(func(e Event) bool { return e.Kind == EventProbe })
 	require.False(t, found)
@@ -103,6 +114,7 @@ func TestUserTimeoutIsTold(t *testing.T) {
 func TestRawSocketsTellNoTimeout(t *testing.T) {
 	requireRoot(t)
 	c := newCarriedClient(t, "tcp4", "10.77.0.2")
+	began := time.Now()
 	retries := func(n string) { require.NoError(t, netdev.WriteSysctl("ipv4/tcp_retries2", n)) }
 	c.host.do(func() {
 		retries("3")
@@ -117,16 +129,29 @@ func TestRawSocketsTellNoTimeout(t *testing.T) {
 	_, err := c.app.Write([]byte{1})
 	require.NoError(t, err)
 	const want = 6200 * time.Millisecond
-	c.hears(t, want)
-	_, found := c.said.find(func(e Event) bool { return e.Kind == EventTimeout && e.UserTimeout != want })
+	c.says(t, SocketOptions{UserTimeout: want, Sent: true})
+	_, found := c.said.find(func(e Event) bool {
+		return e.Kind == EventOptions && e.Options.UserTimeout != want && e.At.After(began)
+	})
 	require.False(t, found)
 }
 
-// hears waits for word of a timeout.
-func (c *carriedClient) hears(t *testing.T, want time.Duration) {
-	t.Helper()
-	e := c.said.wait(t, patience, func(e Event) bool { return e.Kind == EventTimeout && e.UserTimeout == want })
-	require.Equal(t, c.tuple, e.Tuple)
+// TestKeepaliveIsTold: user space hears of SO_KEEPALIVE with the next segment, and whether that
+// has bytes or their end.
+func TestKeepaliveIsTold(t *testing.T) {
+	requireRoot(t)
+	c := newCarriedClient(t, "tcp4", "10.77.0.2")
+	for _, kept := range []bool{true, false, true, false} {
+		require.NoError(t, c.app.SetKeepAlive(kept))
+		_, err := c.app.Write([]byte{1})
+		require.NoError(t, err)
+		c.says(t, SocketOptions{Kept: kept, Sent: true})
+	}
+	require.NoError(t, c.app.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))
+	c.says(t, SocketOptions{Kept: true})
+	require.NoError(t, c.app.SetKeepAlive(false))
+	require.NoError(t, c.app.CloseWrite())
+	c.says(t, SocketOptions{Sent: true})
 }
 
 // TestRetriesAreTold: a tcp_retries2 below the default of the application's namespace is
@@ -151,6 +176,6 @@ func TestRetriesAreTold(t *testing.T) {
 		c.set(t, unix.TCP_USER_TIMEOUT, v.own)
 		_, err := c.app.Write([]byte{1})
 		require.NoError(t, err)
-		c.hears(t, v.want)
+		c.says(t, SocketOptions{UserTimeout: v.want, Own: v.own > 0, Sent: true})
 	}
 }

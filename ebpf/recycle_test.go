@@ -55,7 +55,7 @@ func recycle(t *testing.T, inbound bool, at string, k smcgwFlowKey, state State,
 		now, of := ktime.Now(), func(v uint64) uint64 { return isn<<32 | v }
 		return smcgwFlow{
 			Word: of(uint64(state)), OfferedAt: now, ChangedAt: now,
-			Ifindex: of(77), Out: of(78), Mark: of(79), Bound: of(80), UserTimeout: of(81),
+			Ifindex: of(77), Out: of(78), Mark: of(79), Bound: of(80), Options: of(81),
 		}
 	}
 	r := recycling{Old: k, New: k, Value: entry(2 * cellISN)}

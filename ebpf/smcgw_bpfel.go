@@ -130,19 +130,19 @@ type smcgwEvent struct {
 }
 
 type smcgwFlow struct {
-	_           structs.HostLayout
-	Word        uint64
-	OfferedAt   uint64
-	ChangedAt   uint64
-	Ifindex     uint64
-	Out         uint64
-	Mark        uint64
-	Bound       uint64
-	UserTimeout uint64
-	Rule        uint8
-	SynLen      uint8
-	Pad         [6]uint8
-	Syn         [120]uint8
+	_         structs.HostLayout
+	Word      uint64
+	OfferedAt uint64
+	ChangedAt uint64
+	Ifindex   uint64
+	Out       uint64
+	Mark      uint64
+	Bound     uint64
+	Options   uint64
+	Rule      uint8
+	SynLen    uint8
+	Pad       [6]uint8
+	Syn       [120]uint8
 }
 
 type smcgwFlowKey struct {

@@ -195,7 +195,7 @@ func (c *cellHost) enterCell(k smcgwFlowKey, class string, state int) {
 	now := ktime.Now()
 	require.NoError(c.t, c.d.objs.Flows.Put(k, smcgwFlow{
 		Word: word, OfferedAt: now, ChangedAt: now, Ifindex: cellValue(c.device), Out: cellValue(c.device),
-		Mark: cellValue(cellMark), Bound: cellValue(0), UserTimeout: cellValue(0),
+		Mark: cellValue(cellMark), Bound: cellValue(0), Options: cellValue(0),
 	}))
 	c.d.traces.leave(k)
 }

@@ -170,7 +170,6 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 	tail.Go(func() error { g.heart.Run(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
 	tail.Go(func() error { conn.StallLoop(beat, g.cfg.Limits.StallTimeout.Duration(), g.all); return nil })
-	tail.Go(func() error { g.env.SilenceLoop(beat); return nil })
 	tail.Go(func() error {
 		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
 		if err != nil { // a gateway that hears of nothing must not go on

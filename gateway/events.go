@@ -18,7 +18,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		g.nativeDecision(e)
 	case ebpf.EventDatagram:
 		g.dgrams.Load().Asked(e.Tuple)
-	case ebpf.EventProbe, ebpf.EventTimeout:
+	case ebpf.EventProbe, ebpf.EventOptions:
 		if f := g.find(t); f != nil && f.ISN == e.ISN {
 			f.Watched(e)
 		}

@@ -319,7 +319,7 @@ static __noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct
 		f->offered_at = f->changed_at;
 	f->ifindex = flow_value(isn, skb->ifindex);
 	f->out = flow_value(isn, way_out(skb, &p->key));
-	f->mark = f->bound = f->user_timeout = flow_value(isn, 0);
+	f->mark = f->bound = f->options = flow_value(isn, 0);
 	f->rule = v.rule;
 	long failed = bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_NOEXIST);
 	if (failed)

@@ -130,7 +130,7 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 	f->ifindex = f->out = flow_value(p->seq, skb->ifindex);
 	f->mark = flow_value(p->seq, skb->mark);
 	f->bound = flow_value(p->seq, bound_to(skb));
-	f->user_timeout = flow_value(p->seq, 0);
+	f->options = flow_value(p->seq, 0);
 	f->rule = rule;
 	barrier_var(len);
 	if (len < 40 || len > sizeof(f->syn))

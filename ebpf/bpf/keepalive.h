@@ -38,6 +38,23 @@ static __always_inline u32 user_timeout(struct tcp_sock *tp)
 	return ((2 << n) - 1) * RTO_MIN_MS;
 }
 
+/* What user space is told of the application's socket. */
+#define OPTION_KEPT 1 /* SO_KEEPALIVE */
+#define OPTION_OWN 2  /* the timeout is TCP_USER_TIMEOUT */
+#define OPTION_SENT 4 /* of the segment: bytes or their end are on their way */
+#define OPTION_BITS 30 /* of the timeout in struct flow; both flags that last are above */
+
+static __always_inline u32 options_of(struct tcp_sock *tp)
+{
+	u32 flags = tp->inet_conn.icsk_user_timeout ? OPTION_OWN : 0;
+	if (tp->inet_conn.icsk_inet.sk.__sk_common.skc_flags & 1UL << bpf_core_enum_value(enum sock_flags, SOCK_KEEPOPEN))
+		flags |= OPTION_KEPT;
+	u32 timeout = user_timeout(tp);
+	if (timeout >> OPTION_BITS)
+		timeout = (1 << OPTION_BITS) - 1;
+	return flags << OPTION_BITS | timeout;
+}
+
 /* watched_out looks at an application's segment on its way to the gateway socket,
  * which would answer in the place of the peer. It returns 1 for a probe, of keepalive
  * or of a closed window: those are for the peer, and user space gives it to the
@@ -55,9 +72,12 @@ static __noinline int watched_out(struct __sk_buff *skb, struct packet *p, struc
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	u32 timeout = user_timeout(tp), isn = word_isn(flow_word(f));
-	if (timeout != (u32)f->user_timeout && flow_here(&p->key, f) && !about_leg(p, f, EVENT_TIMEOUT, timeout, 0))
-		flow_set(&f->user_timeout, isn, timeout);
+	u32 options = options_of(tp), isn = word_isn(flow_word(f));
+	if (options != (u32)f->options && flow_here(&p->key, f)) {
+		u32 sent = p->payload || p->flags & TCP_FIN ? OPTION_SENT : 0;
+		if (!about_leg(p, f, EVENT_OPTIONS, options & ((1 << OPTION_BITS) - 1), options >> OPTION_BITS | sent))
+			flow_set(&f->options, isn, options);
+	}
 	if (p->payload || (p->flags & (TCP_FIN | TCP_RST | TCP_ACK)) != TCP_ACK || p->seq + 1 != tp->snd_una)
 		return 0;
 	discard(about_leg(p, f, EVENT_PROBE, p->seq, p->ack));

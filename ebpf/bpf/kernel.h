@@ -88,8 +88,10 @@ typedef struct {
 	struct net *net;
 } kernel_layout possible_net_t;
 struct sock_common {
+	unsigned long skc_flags; /* bits, by enum sock_flags */
 	possible_net_t skc_net;
 } kernel_layout;
+enum sock_flags { SOCK_KEEPOPEN = 3 };
 struct sock {
 	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;

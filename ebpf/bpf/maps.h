@@ -47,7 +47,7 @@ struct flow {
 	u64 out;	  /* and what leaves; another one where a device is stacked on it, or routes differ */
 	u64 mark;	  /* of the packets that the application's kernel sends, by which it routes them */
 	u64 bound;	  /* device that the application's socket is bound to, 0: none; a VRF's is its master */
-	u64 user_timeout; /* of the application's socket as user space knows it, milliseconds (keepalive.h) */
+	u64 options;	  /* of the application's socket as user space knows them (keepalive.h) */
 	u8 rule;
 	u8 syn_len;
 	u8 pad[6];
@@ -102,7 +102,7 @@ enum reason {
 	REASON_SLOTS = 128,
 };
 
-enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2, EVENT_DATAGRAM = 3, EVENT_PROBE = 4, EVENT_TIMEOUT = 5 };
+enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2, EVENT_DATAGRAM = 3, EVENT_PROBE = 4, EVENT_OPTIONS = 5 };
 
 /* The values of ebpf.Proto. */
 enum event_proto { PROTO_TCP, PROTO_UDP };

@@ -149,7 +149,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.Halfway = true
-		c.f.tx.Add(uint64(n)) // before the peer can have them
+		c.f.sent(n) // before the peer can have them
 		c.f.reads.Add(1)
 		err := c.EP.Commit(n)
 		c.Halfway = false
@@ -247,6 +247,7 @@ func (c *carry) endTx() {
 		return
 	}
 	c.f.do(c.f.core.LegEnds(c.EP.SentOffset()))
+	c.f.rouse()
 }
 
 // blocked: the endpoint reports writable when there is room again, except where

@@ -60,9 +60,8 @@ type Env struct {
 	// Die ends the process: panics have become frequent.
 	Die func()
 
-	seen     negotiate.Seen // PROPOSALs that were believed
-	panics   panics
-	silences silences
+	seen   negotiate.Seen // PROPOSALs that were believed
+	panics panics
 }
 
 // Steering is what connections need of the datapath below the gateway. It has more than

@@ -27,11 +27,12 @@ type fakeWire struct {
 	resets   int // sent by this side
 
 	written, heard uint64
-	kept           bool // alive by probes
-	asked          int  // for a sign of life
-	probes         int  // as many at most
-	gaveUp         bool // TCP has
-	silent         bool // nothing of the peer's TCP arrives
+	kept           bool   // alive by probes
+	asked          int    // for a sign of life
+	probes         int    // as many at most
+	gaveUp         bool   // TCP has
+	silent         bool   // nothing of the peer's TCP arrives
+	acked          uint64 // of written, when it fell silent
 }
 
 // fakeLink joins both ends.
@@ -196,7 +197,16 @@ func (w *fakeWire) Ask(heard func()) {
 func (w *fakeWire) setSilent(silent bool) {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
+	if silent && !w.silent {
+		w.acked = w.written
+	}
 	w.silent = silent
+}
+
+func (w *fakeWire) Acknowledged(written uint64) bool {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	return !w.silent || written <= w.acked
 }
 
 func (w *fakeWire) QuickACK() {}

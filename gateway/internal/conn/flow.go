@@ -55,6 +55,7 @@ type Flow struct {
 	relay   *relay
 	raw     *rawRelay
 	after   []func() // run when the end is complete
+	silence *silence // nil: its application's kernel would notice nothing
 	give    func()   // a bare SYN to give back, if no handshake begins
 }
 

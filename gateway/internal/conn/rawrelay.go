@@ -192,13 +192,14 @@ func (r *rawRelay) fromApp() (moved int) {
 		switch got {
 		case legBytes:
 			moved += n
-			r.f.tx.Add(uint64(n))
+			r.f.sent(n)
 			if taken := r.push(buf[:n]); taken < n && !r.over() {
 				r.out.put(buf[taken:n])
 			}
 		case legEnd:
 			_ = r.f.wire.CloseWrite()
 			r.f.core.RawLegEnds()
+			r.f.rouse()
 			r.f.noted()
 		case legReset:
 			r.readable = false

@@ -29,6 +29,7 @@ type relay struct {
 	rest  []byte  // read from the wire leg before the relay began
 	ring  backlog // bytes that the application has not taken
 	left  bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
+	data  uint64  // the wire leg has so many bytes when it has the application's last, or their end
 	stall life.StallWatch
 }
 
@@ -203,11 +204,13 @@ func (r *relay) forward(most int) int {
 	}
 	switch got {
 	case legBytes:
-		r.f.tx.Add(uint64(n))
+		r.f.sent(n)
 		r.sendData(buf, n)
 	case legEnd:
 		r.f.do(r.f.core.LegEnds(b.Read))
 		r.ctl.flush()
+		r.said()
+		r.f.rouse()
 	case legReset:
 		r.readable = false
 	case legNothing:
@@ -219,6 +222,20 @@ func (r *relay) forward(most int) int {
 func (r *relay) sendData(buf []byte, n int) {
 	negotiate.AppendDataHeader(buf[:0], r.f.core.Send(n), n)
 	r.ctl.send(buf[:negotiate.DataHeaderLen+n])
+	r.said()
+}
+
+// said takes note that the last of the application was given to the wire leg.
+func (r *relay) said() {
+	written, _ := r.f.wire.Vitals()
+	r.data = written + uint64(r.ctl.out.len())
+}
+
+// owes reports whether the peer's gateway may lack bytes that were read from the
+// application, or their end.
+func (r *relay) owes() bool {
+	b := &r.f.core.Ledger
+	return b.Tail() || b.Peer != life.PeerRelays || !r.f.wire.Acknowledged(r.data)
 }
 
 // settle ends the flow when both directions are over and the application's kernel

@@ -1,157 +1,196 @@
 package conn
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// What an application's kernel would notice by itself, were the gateway not between it
-// and its peer (docs/ARCHITECTURE.md "Silent peers"): its probes are answered when the
-// peer has answered on the wire leg, and its TCP_USER_TIMEOUT, or the tcp_retries2 of its
-// host, is kept in its place.
+// silence is what an application's kernel would notice by itself, were the gateway not
+// between it and its peer (docs/ARCHITECTURE.md "Silent peers"): its probes are answered
+// when the peer has answered on the wire leg, or where it would not probe since bytes are on
+// their way; and its TCP_USER_TIMEOUT, or the tcp_retries2 of its host, is kept in its place.
+// It belongs to the shard of the flow.
+type silence struct {
+	options ebpf.SocketOptions
+	timeout life.SilenceClock
+	flight  life.SilenceClock
+	turn    loop.Timer // Flow.silenceTurn, while bytes may be on their way
+}
+
+// watches reports whether one of the clocks runs.
+func (s *silence) watches() bool { return s.options.UserTimeout > 0 || s.kept() }
+
+// kept reports whether the application's kernel probes, and does not beside bytes on their
+// way. With a TCP_USER_TIMEOUT of its own it ends the connection after that, by the probes
+// that are not answered as by the bytes.
+func (s *silence) kept() bool { return s.options.Kept && !s.options.Own }
+
+func (s *silence) flightPatience() life.Patience { return life.FlightPatience(s.options.UserTimeout) }
 
 // Watched tells what the programs saw of the application's socket.
 func (f *Flow) Watched(e ebpf.Event) { f.post(func() { f.watched(e) }) }
 
 func (f *Flow) watched(e ebpf.Event) {
-	wire := f.wire
-	if wire == nil {
-		return
+	switch {
+	case f.wire == nil:
+	case e.Kind == ebpf.EventOptions:
+		f.watch(e.Options)
+	default:
+		f.probed(e)
 	}
-	if e.Kind == ebpf.EventTimeout {
-		f.env.silences.watch(f, e.UserTimeout)
-		return
+}
+
+// watch begins, or ends, to keep the time in place of the application's kernel.
+func (f *Flow) watch(o ebpf.SocketOptions) {
+	s := f.silence
+	if s == nil {
+		s = &silence{turn: loop.NewTimer(f.silenceTurn)}
+		f.silence = s
 	}
+	s.options = o
+	if o.UserTimeout <= 0 {
+		s.timeout = life.SilenceClock{}
+	}
+	now, st := f.Shard.Now(), f.stood()
+	switch {
+	case !s.kept():
+		s.flight = life.SilenceClock{}
+	case s.flight.Begun():
+	case o.Sent: // these bytes may have been counted before
+		s.flight.Begin(0, st.came, st.heard, now)
+	default:
+		s.flight.Begin(st.gone, st.came, st.heard, now)
+	}
+	f.lookForSilence(now)
+}
+
+// probed has the probe of the application's kernel answered: now, when the peer has
+// answered, or not.
+func (f *Flow) probed(e ebpf.Event) {
 	answer := func() {
 		if err := f.env.Steering.InjectApp(ebpf.ProbeSegment(e.Tuple, e.Seq, e.Ack)); err != nil {
 			f.debug("answer a probe", "error", err)
 		}
 	}
-	if wire.Over() { // both have ended in order: what is left is on this host
+	switch {
+	case f.wire.Over(): // both have ended in order: what is left is on this host
 		answer()
+	case f.inFlight():
+		answer()
+		f.wire.Ask(nil)
+	default:
+		f.wire.Ask(answer)
+	}
+}
+
+// inFlight reports whether the application's kernel would not have probed: it would have
+// bytes that wait for their acknowledgement.
+func (f *Flow) inFlight() bool {
+	s := f.silence
+	if s == nil || !s.kept() {
+		return false
+	}
+	st := f.stood()
+	if !s.flight.Owed(st.gone, st.came, st.heard) && f.holds() {
+		s.flight.Owe(st.gone, st.came, st.heard, f.Shard.Now(), s.flightPatience())
+	}
+	f.rouse()
+	return s.flight.Owed(st.gone, st.came, st.heard)
+}
+
+// holds reports whether this gateway has bytes of the application, or their end, that the
+// peer's has not, though that may have been heard: the peer has no room for them, or what
+// was lost on the way has not been sent again.
+func (f *Flow) holds() bool {
+	open := f.core.Tx == life.TxOpen
+	switch f.core.By() {
+	case life.ByLink:
+		return open && f.picked.readable || f.core.Tx == life.TxEnded && !f.written()
+	case life.ByRelay:
+		return open && f.relay.readable || f.relay.owes()
+	case life.ByRaw:
+		return open && f.raw.readable || f.raw.out.len() > 0 || !f.written()
+	default:
+		return false
+	}
+}
+
+// written reports whether the peer's TCP has all that the wire leg was given.
+func (f *Flow) written() bool {
+	written, _ := f.wire.Vitals()
+	return f.wire.Acknowledged(written)
+}
+
+// stand is what clocks are told.
+type stand struct {
+	sent, got uint64 // bytes
+	gone      uint64 // sent, and one for their end
+	came      uint64 // bytes that the path has brought: in memory they do not take it
+	heard     uint64 // segments of the peer
+}
+
+// stood is where the flow stands.
+func (f *Flow) stood() stand {
+	_, heard := f.wire.Vitals()
+	st := stand{sent: f.tx.Load(), got: f.rx.Load(), heard: heard}
+	st.gone = st.sent
+	if f.core.Tx != life.TxOpen {
+		st.gone++
+	}
+	if f.picked != nil && f.picked.Lossy {
+		st.came = st.got
+	}
+	return st
+}
+
+// sent counts bytes of the application.
+func (f *Flow) sent(n int) {
+	f.tx.Add(uint64(n))
+	f.rouse()
+}
+
+// rouse has a flow that is watched looked at until nothing is on its way.
+func (f *Flow) rouse() {
+	if s := f.silence; s != nil && s.watches() && !s.turn.Pending() {
+		f.Shard.SetTimer(&s.turn, f.Shard.Now().Add(life.SilenceTurn))
+	}
+}
+
+func (f *Flow) silenceTurn() {
+	f.Shard.WorksFor(f)
+	f.lookForSilence(f.Shard.Now())
+}
+
+// lookForSilence looks at the flow, and asks its peer or ends it.
+func (f *Flow) lookForSilence(now time.Time) {
+	s := f.silence
+	if !s.watches() || f.core.Ended() || f.wire.Over() {
 		return
 	}
-	wire.Ask(answer)
-}
-
-// silences are the flows whose application has such a timeout. The zero value is ready
-// to use.
-type silences struct {
-	mu    sync.Mutex // guards everything below
-	flows map[*Flow]*silence
-	wake  chan struct{} // closed when there is one; nil: the loop does not wait
-}
-
-type silence struct {
-	clock   life.SilenceClock
-	timeout time.Duration
-}
-
-// watch begins, or ends, to keep the timeout of a flow.
-func (s *silences) watch(f *Flow, timeout time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if timeout <= 0 {
-		delete(s.flows, f)
+	st := f.stood()
+	var ask, over, busy bool
+	if s.options.UserTimeout > 0 {
+		ask, over = s.timeout.Look(st.sent, st.got, st.heard, now, life.TimeoutPatience(s.options.UserTimeout))
+		busy = !s.timeout.Idle(st.sent)
+	}
+	if over {
+		f.debug("peer silent for the application's timeout")
+		f.abort(negotiate.ReasonPeerDead, false)
 		return
 	}
-	if s.flows == nil {
-		s.flows = map[*Flow]*silence{}
+	if s.kept() {
+		asks, _ := s.flight.Look(st.gone, st.came, st.heard, now, s.flightPatience())
+		ask = ask || asks
+		busy = busy || !s.flight.Idle(st.gone)
 	}
-	if w := s.flows[f]; w != nil {
-		w.timeout = timeout
-		return
-	}
-	s.flows[f] = &silence{timeout: timeout}
-	if s.wake != nil {
-		close(s.wake)
-		s.wake = nil
-	}
-}
-
-// SilenceLoop keeps the timeouts of applications in place of their kernels, until ctx ends.
-func (e *Env) SilenceLoop(ctx context.Context) { e.silences.loop(ctx) }
-
-// loop looks at them until ctx ends. Without any it sleeps.
-func (s *silences) loop(ctx context.Context) {
-	tick := time.NewTicker(life.SilenceTurn)
-	defer tick.Stop()
-	for {
-		if s.turn(time.Now()) {
-			tick.Reset(life.SilenceTurn)
-			select {
-			case <-tick.C:
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
-		tick.Stop()
-		select {
-		case <-s.awake():
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// awake is closed when there is a flow to look at.
-func (s *silences) awake() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	wake := make(chan struct{})
-	if len(s.flows) > 0 {
-		close(wake)
-	} else {
-		s.wake = wake
-	}
-	return wake
-}
-
-// turn looks at every flow once, and tells whether there are any.
-func (s *silences) turn(now time.Time) bool {
-	var ask, over []*Flow
-	s.mu.Lock()
-	for f, w := range s.flows {
-		asks, ends, gone := f.silent(w, now)
-		switch {
-		case gone:
-			delete(s.flows, f)
-		case ends:
-			over = append(over, f)
-		case asks:
-			ask = append(ask, f)
-		}
-	}
-	left := len(s.flows) > 0
-	s.mu.Unlock()
-	for _, f := range ask {
+	if ask {
 		f.wire.Ask(nil)
 	}
-	for _, f := range over {
-		f.debug("peer silent for the application's timeout")
-		f.post(func() { f.abort(negotiate.ReasonPeerDead, false) })
+	if busy {
+		f.rouse()
 	}
-	return left
-}
-
-// silent looks at one flow; gone says that it needs no look any more.
-func (f *Flow) silent(w *silence, now time.Time) (ask, over, gone bool) {
-	if f.state().Final() {
-		return false, false, true
-	}
-	if w.clock.Idle(f.tx.Load()) {
-		return false, false, false
-	}
-	if f.wire.Over() {
-		return false, false, true
-	}
-	_, heard := f.wire.Vitals()
-	ask, over = w.clock.Look(f.tx.Load(), f.rx.Load(), heard, now, w.timeout)
-	return ask, over, false
 }

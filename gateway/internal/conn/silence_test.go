@@ -1,8 +1,6 @@
 package conn
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,48 +21,76 @@ func TestUserTimeoutEndsSilentPeers(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			c := p.dial(t, kind)
 			defer c.closeApps()
-			g, f := p.g[0], c.flow[0]
-			f.Watched(ebpf.Event{Kind: ebpf.EventTimeout, Tuple: ebpf.Tuple(f.Tuple), ISN: 7, UserTimeout: time.Second})
-			f.call(func() {})
-			now := time.Now()
-			turns := func(n int) {
-				for range n {
-					require.True(t, g.silences.turn(now))
-					now = now.Add(life.SilenceTurn)
-				}
-			}
-			send := func() {
-				sent := f.tx.Load()
-				_, err := c.app[0].Write([]byte{1})
-				require.NoError(t, err)
-				require.Eventually(t, func() bool { return f.tx.Load() > sent }, patience, time.Millisecond)
-			}
-			turns(20) // idle
+			w := newWatch(c, ebpf.SocketOptions{UserTimeout: time.Second})
+			require.True(t, w.turns(20), "idle")
 			require.Zero(t, c.wire[0].asked)
-			send()
-			turns(20)
+			w.send(t, 1)
+			require.True(t, w.turns(20))
 			if kind != negotiate.CarrierRelay { // there the bytes themselves ask
 				require.NotZero(t, c.wire[0].asked)
 			}
-			require.Equal(t, life.Carrying, f.state())
+			require.Equal(t, life.Carrying, w.f.state())
 			c.wire[0].setSilent(true)
-			turns(20)
-			require.Equal(t, life.Carrying, f.state(), "idle")
-			send()
-			turns(8)
-			for range 4 {
-				g.silences.turn(now)
-				f.call(func() {}) // what it has posted
-				now = now.Add(life.SilenceTurn)
-			}
-			require.Equal(t, life.Aborted, f.state())
-			require.Empty(t, g.silences.flows)
+			require.True(t, w.turns(20))
+			require.Equal(t, life.Carrying, w.f.state(), "idle")
+			w.send(t, 1)
+			require.False(t, w.turns(12))
+			require.Equal(t, life.Aborted, w.f.state())
 			require.NoError(t, c.app[0].SetReadDeadline(time.Now().Add(patience)))
 			_, err := c.app[0].Read(make([]byte, 1))
 			require.ErrorIs(t, err, unix.ECONNRESET)
-			require.Equal(t, negotiate.ReasonPeerDead, f.view().reason)
+			require.Equal(t, negotiate.ReasonPeerDead, w.f.view().reason)
 		})
 	}
+}
+
+// watch has the client's flow of a connection looked at on its own time.
+type watch struct {
+	c   *pairConn
+	f   *Flow
+	now time.Time
+}
+
+func newWatch(c *pairConn, o ebpf.SocketOptions) *watch {
+	w := &watch{c: c, f: c.flow[0], now: time.Now()}
+	w.set(o)
+	return w
+}
+
+func (w *watch) set(o ebpf.SocketOptions) {
+	w.f.Watched(ebpf.Event{Kind: ebpf.EventOptions, Tuple: ebpf.Tuple(w.f.Tuple), ISN: 7, Options: o})
+	w.f.call(func() {})
+}
+
+// turns looks n times, and reports whether the flow has not ended.
+func (w *watch) turns(n int) (lives bool) {
+	for range n {
+		w.now = w.now.Add(life.SilenceTurn)
+		w.f.call(func() {
+			w.f.Shard.SetTimer(&w.f.silence.turn, time.Time{})
+			w.f.lookForSilence(w.now)
+			w.f.Shard.SetTimer(&w.f.silence.turn, time.Time{})
+		})
+	}
+	w.f.call(func() { lives = !w.f.core.Ended() })
+	return lives
+}
+
+// send has n bytes leave the application and its socket here.
+func (w *watch) send(t *testing.T, n int) {
+	t.Helper()
+	sent := w.f.tx.Load()
+	_, err := w.c.app[0].Write(make([]byte, n))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.f.tx.Load() == sent+uint64(n) }, patience, time.Millisecond)
+}
+
+// answers reports whether a probe of the application's kernel is answered at once.
+func (w *watch) answers(p *pair) bool {
+	p.steer[0].TakeInjected()
+	w.f.Watched(ebpf.Event{Kind: ebpf.EventProbe, Tuple: ebpf.Tuple(w.f.Tuple), ISN: 7, Seq: 41, Ack: 43})
+	w.f.call(func() {})
+	return len(p.steer[0].TakeInjected()) > 0
 }
 
 // TestProbesAreAnsweredByThePeer: a probe of the application's kernel is written to
@@ -85,25 +111,151 @@ func TestProbesAreAnsweredByThePeer(t *testing.T) {
 	require.Equal(t, [][]byte{ebpf.ProbeSegment(probe.Tuple, 41, 43)}, steer.TakeInjected())
 }
 
-// TestSilencesWake: the loop looks when there is something to look at, and ends.
-func TestSilencesWake(t *testing.T) {
+// TestBytesOnTheirWayAnswerProbes: while bytes of an application wait for a sign of the
+// peer its kernel would not probe, and what it probes is answered; until it would give them
+// up. Those that the peer was heard after do not count, nor do any beside a timeout of its own.
+func TestBytesOnTheirWayAnswerProbes(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			c := p.dial(t, kind)
+			defer c.closeApps()
+			w := newWatch(c, ebpf.SocketOptions{Kept: true})
+			silent := c.wire[0].setSilent
+			require.True(t, w.answers(p), "the peer is there")
+			silent(true)
+			require.False(t, w.answers(p), "idle")
+			require.True(t, w.turns(8))
+			require.False(t, w.answers(p), "idle")
+
+			w.send(t, 1000)
+			require.True(t, w.answers(p), "on their way")
+			require.True(t, w.turns(100))
+			require.True(t, w.answers(p), "as long as the kernel repeats them")
+			w.send(t, 1000)
+			require.True(t, w.answers(p), "more of them")
+			silent(false)
+			require.True(t, w.answers(p))
+			require.True(t, w.turns(8))
+			silent(true)
+			require.False(t, w.answers(p), "the peer was heard after them")
+
+			silent(false)
+			w.send(t, 1)
+			require.True(t, w.turns(4)) // it is asked, soon
+			silent(true)
+			require.False(t, w.answers(p), "the peer was heard after them, too")
+
+			w.send(t, 1)
+			require.True(t, w.turns(4*930))
+			require.False(t, w.answers(p), "given up")
+			silent(false)
+			require.True(t, w.answers(p))
+			require.True(t, w.turns(4))
+			silent(true)
+
+			w.set(ebpf.SocketOptions{Kept: true, Own: true, UserTimeout: time.Minute})
+			w.send(t, 1)
+			require.False(t, w.answers(p), "its kernel ends it by the probes")
+			w.set(ebpf.SocketOptions{Kept: true, UserTimeout: time.Minute, Sent: true})
+			require.True(t, w.answers(p), "sent before it was known")
+			require.False(t, w.turns(4*62), "given up")
+		})
+	}
+}
+
+// TestEndOnItsWayAnswersProbes: the end of an application's bytes waits for its
+// acknowledgement as they do.
+func TestEndOnItsWayAnswersProbes(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			c := p.dial(t, kind)
+			defer c.closeApps()
+			w := newWatch(c, ebpf.SocketOptions{Kept: true})
+			require.True(t, w.turns(2))
+			c.wire[0].setSilent(true)
+			require.False(t, w.answers(p))
+			require.NoError(t, c.app[0].CloseWrite())
+			require.Eventually(t, func() (ended bool) {
+				w.f.call(func() { ended = w.f.core.Tx != life.TxOpen })
+				return ended
+			}, patience, time.Millisecond)
+			require.True(t, w.answers(p))
+		})
+	}
+}
+
+// TestBytesThatNothingTakesAnswerProbes: bytes that the peer has no room for would be in the
+// application's kernel, which would not probe beside them.
+func TestBytesThatNothingTakesAnswerProbes(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			c := p.dial(t, kind)
+			defer c.closeApps()
+			w := newWatch(c, ebpf.SocketOptions{Kept: true})
+			require.NoError(t, c.app[0].SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+			for err := error(nil); err == nil; {
+				_, err = c.app[0].Write(make([]byte, 1<<16))
+			}
+			require.Eventually(t, func() (holds bool) {
+				w.f.call(func() { holds = w.f.holds() })
+				return holds
+			}, patience, time.Millisecond)
+			require.True(t, w.turns(8)) // what was sent is acknowledged
+			c.wire[0].setSilent(true)
+			require.True(t, w.answers(p))
+			require.True(t, w.turns(40))
+			require.True(t, w.answers(p))
+			require.True(t, w.turns(4*930))
+			require.False(t, w.answers(p), "given up")
+		})
+	}
+}
+
+// TestLostBytesAnswerProbes: bytes that were lost on the wire leg are on their way although the
+// peer is heard: its acknowledgement is what counts, and what was lost waits for its turn.
+func TestLostBytesAnswerProbes(t *testing.T) {
+	p := newPair(t)
+	c := p.dial(t, negotiate.CarrierRelay)
+	defer c.closeApps()
+	w := newWatch(c, ebpf.SocketOptions{Kept: true})
+	wire := c.wire[0]
+	hears := func() {
+		wire.link.mu.Lock()
+		wire.heard++
+		wire.link.mu.Unlock()
+		require.True(t, w.turns(4))
+	}
+	wire.setSilent(true)
+	hears()
+	require.False(t, w.answers(p), "nothing is on its way")
+	w.send(t, 1)
+	hears()
+	require.True(t, w.answers(p))
+	hears()
+	require.True(t, w.answers(p), "again")
+	wire.setSilent(false)
+	require.True(t, w.turns(4))
+	wire.setSilent(true)
+	require.False(t, w.answers(p), "acknowledged")
+}
+
+// TestWatchedFlowsRest: a flow is looked at while bytes are on their way, and no longer.
+func TestWatchedFlowsRest(t *testing.T) {
 	p := newPair(t)
 	c := p.dial(t, negotiate.CarrierSHM)
 	defer c.closeApps()
-	var s silences
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { s.loop(ctx) })
-	time.Sleep(2 * life.SilenceTurn)
-	s.watch(c.flow[0], time.Hour)
-	looked := func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.flows[c.flow[0]].clock != (life.SilenceClock{})
+	for _, o := range []ebpf.SocketOptions{{Kept: true}, {UserTimeout: time.Second}, {Kept: true, UserTimeout: time.Second}, {}} {
+		w := newWatch(c, o)
+		pending := func() (is bool) {
+			w.f.call(func() { is = w.f.silence.turn.Pending() })
+			return is
+		}
+		require.Eventually(t, func() bool { return !pending() }, patience, 10*time.Millisecond)
+		w.send(t, 1)
+		require.Equal(t, o != ebpf.SocketOptions{}, pending())
+		require.Eventually(t, func() bool { return !pending() }, patience, 10*time.Millisecond)
 	}
-	require.Eventually(t, looked, patience, time.Millisecond)
-	s.watch(c.flow[0], 0)
-	require.Empty(t, s.flows)
-	cancel()
-	wg.Wait()
 }

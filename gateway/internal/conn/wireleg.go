@@ -16,6 +16,7 @@ type wireLeg interface {
 	SetKeepalive(idle, interval time.Duration, count int) error
 	SetUserTimeout(d time.Duration) error
 	Vitals() (written, heard uint64)
+	Acknowledged(written uint64) bool
 	Ask(heard func())
 	Over() bool
 	MarkCarrying()

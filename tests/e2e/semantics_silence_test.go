@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,6 +58,7 @@ type silent struct {
 	silence
 	*pair
 	who   *net.TCPConn
+	read  atomic.Int64 // bytes, until the end
 	ended chan struct{}
 	at    time.Time
 	err   error
@@ -76,19 +78,24 @@ func (w *world) silencesOf(t *testing.T, server *testnet.Host) map[string]*silen
 	t.Helper()
 	all := map[string]*silent{}
 	for i, c := range silences {
-		w.flush() // a client whose accept was lost is remembered
-		addr := netip.AddrPortFrom(server.Addr4, ownPort+uint16(i))
-		p, err := newPair(w.h1, server, addr)
-		require.NoError(t, err)
-		t.Cleanup(p.close)
-		s := &silent{silence: c, pair: p, who: p.c, ended: make(chan struct{})}
-		if c.server {
-			s.who = p.s
-		}
-		s.begin(t)
-		all[c.name] = s
+		all[c.name] = w.silenceOf(t, server, c, uint16(i))
 	}
 	return all
+}
+
+// silenceOf makes a connection to the nth port.
+func (w *world) silenceOf(t *testing.T, server *testnet.Host, c silence, n uint16) *silent {
+	t.Helper()
+	w.flush() // a client whose accept was lost is remembered
+	p, err := newPair(w.h1, server, netip.AddrPortFrom(server.Addr4, ownPort+n))
+	require.NoError(t, err)
+	t.Cleanup(p.close)
+	s := &silent{silence: c, pair: p, who: p.c, ended: make(chan struct{})}
+	if c.server {
+		s.who = p.s
+	}
+	s.begin(t)
+	return s
 }
 
 func (s *silent) begin(t *testing.T) {
@@ -116,7 +123,12 @@ func (s *silent) begin(t *testing.T) {
 
 // watch waits for the end.
 func (s *silent) watch() {
-	_, err := s.who.Read(make([]byte, 1))
+	var err error
+	for b := make([]byte, flightBytes); err == nil; {
+		var n int
+		n, err = s.who.Read(b)
+		s.read.Add(int64(n))
+	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno
 	}

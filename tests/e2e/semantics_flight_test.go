@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// flight is an application with SO_KEEPALIVE, three probes a second apart, whose path is cut
+// for flightCut.
+type flight struct {
+	silence
+	sends []time.Duration // when it writes flightBytes, after the cut
+	half  time.Duration   // when it ends its direction
+	asks  bool            // its peer's application writes at once, and it has keepalive
+	dies  bool            // it knows of the cut: nothing of its own is on its way
+}
+
+const (
+	flightCut   = 6 * time.Second
+	flightBytes = 1000
+	// flightLate is how long after the cut what was sent in it may arrive: the
+	// retransmissions have been backed off.
+	flightLate = 30 * time.Second
+)
+
+var flights = []flight{
+	{silence: silence{name: "bytes of the client", keep: 3}, sends: []time.Duration{0}},
+	{silence: silence{name: "bytes of the server", keep: 3, server: true}, sends: []time.Duration{0}},
+	{silence: silence{name: "one probe", keep: 1}, sends: []time.Duration{0}},
+	{silence: silence{name: "bytes behind a probe", keep: 3}, sends: []time.Duration{1500 * time.Millisecond}},
+	{silence: silence{name: "more and more bytes", keep: 3, server: true}, sends: []time.Duration{0, time.Second, 4 * time.Second}},
+	{silence: silence{name: "the end of its bytes", keep: 3}, half: 100 * time.Millisecond},
+	{silence: silence{name: "nothing", keep: 3}, dies: true},
+	{silence: silence{name: "the server's nothing", keep: 3, server: true}, dies: true},
+	{silence: silence{name: "what was acknowledged before", keep: 3, waits: true}, dies: true},
+	{silence: silence{name: "the bytes of its peer", keep: 3, server: true}, asks: true, dies: true},
+}
+
+// fly makes what the application does in the cut.
+func (f *flight) fly(s *silent) error {
+	began := time.Now()
+	other := s.c
+	if s.who == s.c {
+		other = s.s
+	}
+	if f.asks {
+		if _, err := other.Write(make([]byte, flightBytes)); err != nil {
+			return fmt.Errorf("the peer: %w", err)
+		}
+	}
+	for _, at := range f.sends {
+		time.Sleep(time.Until(began.Add(at)))
+		if _, err := s.who.Write(make([]byte, flightBytes)); err != nil {
+			return fmt.Errorf("after %s: %w", at, err)
+		}
+	}
+	if f.half > 0 {
+		time.Sleep(time.Until(began.Add(f.half)))
+		return s.who.CloseWrite()
+	}
+	return nil
+}
+
+// arrived reads at the other end what the application has sent, and its end.
+func (f *flight) arrived(t *testing.T, s *silent, what string) {
+	t.Helper()
+	other := s.c
+	if s.who == s.c {
+		other = s.s
+	}
+	require.NoError(t, other.SetReadDeadline(time.Now().Add(flightLate)))
+	n, err := io.ReadFull(other, make([]byte, flightBytes*len(f.sends)))
+	require.NoError(t, err, "%s: %d bytes", what, n)
+	if f.half > 0 {
+		_, err = other.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, what)
+	}
+	_, err = other.Write([]byte{1}) // it lives both ways
+	require.NoError(t, err, what)
+	require.Eventually(t, func() bool { return s.read.Load() == 1 }, flightLate, 10*time.Millisecond, "%s: %v", what, s.err)
+}
+
+// TestSemanticsOfKeepaliveBesideBytes: a kernel does not probe beside bytes that are on
+// their way, so a cut that retransmissions outlive ends no connection that has some, whatever
+// carries; one that has none ends as natively.
+func TestSemanticsOfKeepaliveBesideBytes(t *testing.T) {
+	t.Parallel()
+	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {
+		t.Run(way, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			server := w.h2
+			via := map[string]config.Carrier{"rdma-shm": config.CarrierShm}[way]
+			if via == "" {
+				via = config.CarrierSoft
+			}
+			if way == "native" {
+				server = w.h3
+			}
+			w.up(w.h1, ownSettings().with(via))
+			w.up(w.h2, ownSettings().with(via))
+			if way == "raw" {
+				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
+			}
+			all := make([]*silent, len(flights))
+			for i := range flights {
+				all[i] = w.silenceOf(t, server, flights[i].silence, uint16(i))
+			}
+			if way == "demoted" {
+				require.Eventually(t, func() bool { return len(w.gateways[w.h1].conns()) == len(all) }, slack, time.Millisecond)
+				out, err := w.gateways[w.h1].cli("demote", "--all")
+				require.NoError(t, err, out)
+			}
+			time.Sleep(silenceAfter)
+			w.carryAll(t, way, len(all))
+			for _, s := range all {
+				require.True(t, s.alive(), "%s: %v", s.name, s.err)
+				if s.waits { // the other end has not read it
+					require.NoError(t, s.s.SetReadDeadline(time.Now().Add(slack)))
+					_, err := io.ReadFull(s.s, make([]byte, len("question")))
+					require.NoError(t, err)
+				}
+			}
+			require.NoError(t, w.net.SetBox(testnet.Box{Blackhole: true}))
+			cut := time.Now()
+			flown := make(chan error, len(all))
+			for i, s := range all {
+				go func() { flown <- flights[i].fly(s) }()
+			}
+			time.Sleep(time.Until(cut.Add(flightCut)))
+			for range all {
+				require.NoError(t, <-flown)
+			}
+			for i, s := range all {
+				what := fmt.Sprintf("%s, %s", way, s.name)
+				if !flights[i].dies {
+					require.True(t, s.alive(), "%s: %v after %s", what, s.err, s.at.Sub(cut))
+				}
+			}
+			require.NoError(t, w.net.SetBox(testnet.Box{}))
+			for i, s := range all {
+				what := fmt.Sprintf("%s, %s", way, s.name)
+				if !flights[i].dies {
+					flights[i].arrived(t, s, what)
+					t.Logf("%s: arrived %s after the cut", what, time.Since(cut.Add(flightCut)))
+					continue
+				}
+				require.False(t, s.alive(), what)
+				t.Logf("%s: %s after %s", what, s.err, s.at.Sub(cut))
+				require.ErrorIs(t, s.err, syscall.ETIMEDOUT, what)
+				if flights[i].asks && way == "rdma-shm" {
+					require.EqualValues(t, flightBytes, s.read.Load(), "memory is not cut")
+				}
+			}
+		})
+	}
+}

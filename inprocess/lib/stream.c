@@ -225,9 +225,13 @@ static inline uint64_t available(struct end *e) {
 	return n;
 }
 
+// A ring that is read to its end with a transition to pass is not hot: what comes next comes by the kernel, which says so.
 bool smcgw_hot(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
-	return (cx & 1) && (get_acquire(&e->peer->head) != get(&e->own->tail) || get_acquire(&e->peer->nx) != cx);
+	uint64_t head = get_acquire(&e->peer->head);
+	if (!(cx & 1)) return false;
+	if (get_acquire(&e->peer->nx) != cx) head = get(&e->peer->x[cx % SMCI_TRANSITIONS].r);
+	return head != get(&e->own->tail);
 }
 
 // arm has the producer wake whom: the process itself by a token, or the slot of an epoll set. Each arming is a value of its own.
@@ -260,12 +264,15 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 }
 
 // settle is called with the ring empty. True: something has come, and the kernel's queue has a token or will have one. False:
-// it has armed and looked again, and then taken the old tokens. It never takes the last token while the ring has bytes.
+// it has armed and looked again, and then taken the old tokens. It never takes the last token while the ring has bytes; those
+// before it go, or each unlucky round would leave one more. With a transition known, `old` may count data: they go at its passing.
 static bool settle(struct end *e, int fd) {
 	uint64_t old = get_acquire(&e->peer->ksent);
 	smcgw_arm(e, SMCI_ARM_SELF);
-	if (available(e) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
+	bool more = available(e), passing = get_acquire(&e->peer->nx) != get(&e->own->cx);
+	if (more || passing) {
 		if (old > get(&e->kr)) put(&e->own->arm, 0); // an old token is there: no new one is needed
+		if (!passing && old > get(&e->kr) + 1) eat(e, fd, old - 1);
 		return true;
 	}
 	e->ate = false;
@@ -278,6 +285,14 @@ static void pass(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	e->kbase = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 	put_release(&e->own->cx, cx + 1);
+}
+
+// pass_read passes the transition at the end of a ring extent that has been read.
+static bool pass_read(struct end *e) {
+	uint32_t cx = get(&e->own->cx);
+	if (!(cx & 1) || get_acquire(&e->peer->nx) == cx || get(&e->peer->x[cx % SMCI_TRANSITIONS].r) != get(&e->own->tail)) return false;
+	pass(e);
+	return true;
 }
 
 // freed tells a producer that waits for room.
@@ -391,9 +406,11 @@ static bool ended(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	if ((cx & 1) && available(e)) return false;
 	if (get_acquire(&e->peer->nx) != cx) return !(cx & 1) && get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-	// A reset by a peer that has read everything came of a token that it left unread when it ended.
+	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
+	// the peer's kernel had not sent, so it is an end only where nothing of its stream was there.
 	if (e->rx_error == ECONNRESET && get(&e->report.why) != SMCI_WHY_PROTOCOL && !(peer_flags(e) & SMCI_RESET) &&
-	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx)) {
+	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
+	    ((cx & 1) || get(&e->kr) >= get_acquire(&e->peer->ksent))) {
 		e->rx_error = 0;
 		e->eof = true;
 	}
@@ -479,13 +496,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (done == want) break;
 				continue;
 			}
-			if (get_acquire(&e->peer->nx) != cx) {
-				if (get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail) {
-					pass(e);
-					continue;
-				}
-				if (available(e)) continue;
-			}
+			if (pass_read(e)) continue;
+			if (get_acquire(&e->peer->nx) != cx && available(e)) continue;
 			if (done && !all) {
 				if (!e->eof && !e->rx_error && drained(e, fd)) continue;
 				break;
@@ -574,6 +586,7 @@ bool smcgw_settled(struct end *e, int fd) {
 	bool r = false;
 	if (pthread_mutex_trylock(&e->rl)) return false; // a reader is inside; it sees the waiters when it leaves
 	if (e->attached) {
+		pass_read(e);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
 		else if (smcgw_hot(e) || settle(e, fd)) r = true;
 		else smcgw_forget(e);
@@ -594,6 +607,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 		pass(e);
 		cx++;
 	}
+	if (pass_read(e)) cx++;
 	if (cx & 1) {
 		if (e->slot_of && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
 			uint64_t old = get_acquire(&e->peer->ksent);
@@ -688,7 +702,7 @@ static void transition(struct end *e) {
 	put(&x->k, get(&e->ks));
 	if (!(nx & 1)) {
 		e->first = true; // the consumer is in the kernel: the first ring bytes send a token
-		put(&e->own->ksent, get(&e->ks));
+		put_release(&e->own->ksent, get(&e->ks));
 		add(&e->report.returns, 1);
 	} else {
 		add(&e->report.spills, 1);
@@ -1001,6 +1015,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		}
 		if (may_ring(e, fd)) {
 			transition(e);
+			fence();
+			if (peer_flags(e) & SMCI_RECALL) transition(e); // it may have looked before this was published: back, before a token moves
 			continue;
 		}
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at);
@@ -1072,41 +1088,59 @@ void smcgw_finish(struct end *e, int fd) {
 	smcgw_unlock(e, &e->rl);
 }
 
-// demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
-bool smcgw_demote(struct end *e, int fd, int64_t until) {
-	bool asked = false;
-	put(&e->passed, true);
-	smcgw_lock(e, &e->rl);
-	smcgw_lock(e, &e->wl);
-	if (!smcgw_still(e, fd)) goto out;
+// kernel_now reads on to where nothing but data comes by the kernel: true when it is there. Both locks are held, RECALL is said.
+// A consumer in the ring freezes, so that the producer takes back what it has not read; one that has unread data of the kernel
+// before the ring, or ring bytes before data of the kernel, cannot be helped: what it was sent is in two places.
+static bool kernel_now(struct end *e, int fd, int64_t until) {
+	bool woken = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
-		if ((cx & 1) && nx != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == get(&e->own->tail)) {
-			pass(e);
-			continue;
+		if (pass_read(e)) continue;
+		if (!(cx & 1)) {
+			if (get(&e->kr) < e->kbase) eat(e, fd, e->kbase);
+			if (get(&e->kr) >= e->kbase) {
+				if (nx == cx) return !e->stashed;
+				if (get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k)) return false;
+				pass(e);
+				continue;
+			}
+		} else if (nx != cx) {
+			return false;
+		} else {
+			set_flag(e, SMCI_FROZEN);
 		}
-		if (!(cx & 1) && get(&e->kr) < e->kbase) eat(e, fd, e->kbase);
-		if (!(cx & 1) && nx == cx && get(&e->kr) >= e->kbase) break; // its direction is the kernel's, and no token is left
-		if (e->eof || e->rx_error || now() > until) break;
-		if (!asked) { // its process wakes for a token, and sees the flags
-			asked = true;
-			set_flag(e, SMCI_RECALL | SMCI_FROZEN);
+		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
+		if (!woken) { // its process wakes for a token, and sees the flags
+			woken = true;
 			fence();
-			if (!(get(&e->own->nx) & 1) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
+			wake(e);
+			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_ATTACHED) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
 			if (get(&e->own->nx) & 1) token(e, fd);
 		}
+		if (now() > until) return false;
 		struct timespec ts = {0, 200000};
 		SYS(nanosleep, &ts, 0);
 	}
-	if (get(&e->own->nx) & 1) {
-		if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
-		else transition(e);
+}
+
+// demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
+bool smcgw_demote(struct end *e, int fd, int64_t until) {
+	bool done = true;
+	put(&e->passed, true);
+	smcgw_lock(e, &e->rl);
+	smcgw_lock(e, &e->wl);
+	if (smcgw_still(e, fd)) {
+		set_flag(e, SMCI_RECALL);
+		fence();
+		done = kernel_now(e, fd, until);
+		put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN);
+		if (get(&e->own->nx) & 1) {
+			if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
+			else transition(e);
+		}
+		untune(e, fd);
 	}
-	put_release(&e->own->flags, (get(&e->own->flags) | SMCI_RECALL) & ~SMCI_FROZEN);
-	untune(e, fd);
-	asked = !(get(&e->own->cx) & 1) && get_acquire(&e->peer->nx) == get(&e->own->cx) && get(&e->kr) >= e->kbase && !e->stashed;
-out:
 	smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);
-	return asked;
+	return done;
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	apps.Init(append(quicapp.Apps(), privateApp)...)
+	apps.Init(slices.Concat(quicapp.Apps(), []apps.App{privateApp}, stormApps)...)
 	dir, err := buildBinary()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

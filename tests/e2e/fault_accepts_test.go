@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// TestFaultAcceptsInStorm: 200 clients begin at once on a busy machine. A listener that
+// accepts once and closes serves its client, and another has one accept() for each
+// connect() that succeeds, wherever native TCP does so: also where nearly every
+// negotiation is too late.
+func TestFaultAcceptsInStorm(t *testing.T) {
+	runs, rounds := 1, 1
+	if matrix.Whole() {
+		runs, rounds = 20, 6
+	}
+	for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
+		for _, deadline := range []string{quick, "20ms"} {
+			t.Run(fmt.Sprintf("%s/%s", via, deadline), func(t *testing.T) {
+				w := newWorld(t, testnet.Config{})
+				w.via = via
+				s := settings{
+					Ports: "11000-19999", Handshake: deadline, NegativeCache: "10m",
+					Log: "{ level: info, format: text }",
+				}
+				control := filepath.Join(w.dir, "storm.sock")
+				server, err := w.h2.StartApp("storm-serve", control, w.h2.Addr4.String())
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				_, err = server.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "listening" })
+				require.NoError(t, err)
+				g1 := w.up(w.h1, s)
+				w.up(w.h2, s)
+				for range 2 {
+					loop, err := w.h3.Start("sh", "-c", "while :; do :; done")
+					require.NoError(t, err)
+					defer func() { _ = loop.Kill() }()
+				}
+				for _, oneShot := range []bool{true, false} {
+					w.storm(t, g1, storm{Control: control, To: w.h2.Addr4, OneShot: oneShot, Rounds: rounds, AtOnce: 200}, runs)
+				}
+				if deadline == quick {
+					require.Positive(t, g1.status().FlowsTotal[via], "some were carried")
+				}
+				stats, err := w.net.BoxStats()
+				require.NoError(t, err)
+				require.Positive(t, stats.Offers, "not all began natively")
+			})
+		}
+	}
+}
+
+// storm runs clients and tells what became of their connections.
+func (w *world) storm(t *testing.T, client *gw, s storm, runs int) {
+	kind := "counted accepts"
+	if s.OneShot {
+		kind = "one-shot listeners"
+	}
+	before, carried, native := client.status(), stormOutcome{}, stormOutcome{}
+	for run := range runs {
+		_, err := client.cli("peers", "flush") // each run begins with a peer that takes offers
+		require.NoError(t, err)
+		flows := client.status().FlowsTotal[w.via]
+		arg, err := json.Marshal(s)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		out, err := w.h1.AppCommand(ctx, "storm", string(arg)).Output()
+		cancel()
+		require.NoError(t, err, "%s", out)
+		var result map[string]stormOutcome
+		require.NoError(t, json.Unmarshal(out, &result), "%s", out)
+		c, n := result["carried"], result["native"]
+		t.Logf("%s, run %d, %d of %d carried: ratio=%.1f\n  gateway: %v\n  native:  %v",
+			kind, run, client.status().FlowsTotal[w.via]-flows, c.Tries, ratio(c, n), c, n)
+		if c.OK < c.Tries && n.OK == n.Tries {
+			t.Errorf("%s, run %d: %d of %d connections failed, and native ones did not: %v", kind, run, c.Tries-c.OK, c.Tries, c.Failed)
+		}
+		if c.extra() > max(n.extra(), 0) {
+			t.Errorf("%s, run %d: %d accept()s that belong to no connect(), natively %d", kind, run, c.extra(), n.extra())
+		}
+		carried.add(c)
+		native.add(n)
+	}
+	after := client.status()
+	fell := map[string]uint64{}
+	for reason, n := range after.FallbacksTotal {
+		if d := n - before.FallbacksTotal[reason]; d > 0 {
+			fell[string(reason)] = d
+		}
+	}
+	t.Logf("%s, %d runs, flows=%d carried, relay %d, fallbacks %v: ratio=%.1f\n  gateway: %v\n  native:  %v", kind, runs,
+		after.FlowsTotal[w.via]-before.FlowsTotal[w.via], after.FlowsTotal[config.CarrierRelay]-before.FlowsTotal[config.CarrierRelay], fell, ratio(carried, native), carried, native)
+}
+
+// ratio is what connect() takes by the gateway, in times of what it takes natively, for
+// the slowest of a hundred.
+func ratio(carried, native stormOutcome) float64 {
+	return float64(carried.of(99)) / float64(max(native.of(99), time.Microsecond))
+}

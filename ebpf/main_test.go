@@ -17,7 +17,7 @@ const keeperVerb = "keep-legs"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == keeperVerb {
-		if err := legs.Serve(); err != nil {
+		if err := legs.Serve(nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

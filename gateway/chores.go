@@ -81,7 +81,7 @@ func (g *gateway) watchLegs() {
 	}
 	g.legless.Store(missing)
 	if missing {
-		g.log.Error("keeper of the legs' namespace does not answer: new connections are native until it does; if it is gone, until a restart")
+		g.log.Error("keeper of the legs' namespace does not answer: new connections are native until it does; if it and its spare are gone, until a restart")
 	} else {
 		g.log.Info("keeper of the legs' namespace answers again")
 	}

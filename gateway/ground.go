@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -54,7 +55,7 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 		return nil, fmt.Errorf("datapath: %w", err)
 	}
 	s := &site{dp: dp, supervisor: w.opts.Supervisor}
-	if err := s.furnish(steering.Counting, w.legs); err != nil {
+	if err := s.furnish(steering.Counting, w.legs, w.opts.logger()); err != nil {
 		return nil, errors.Join(err, s.leave())
 	}
 	return s, nil
@@ -71,7 +72,7 @@ func mayHaveAdapter(cfg config.Config) bool {
 }
 
 // furnish makes the host of what the datapath has.
-func (s *site) furnish(counting bool, ns *sockets.Namespace) (err error) {
+func (s *site) furnish(counting bool, ns *sockets.Namespace, log *slog.Logger) (err error) {
 	if s.hand, err = s.dp.Handover(); err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
 	}
@@ -83,6 +84,7 @@ func (s *site) furnish(counting bool, ns *sockets.Namespace) (err error) {
 	if s.ID, err = process.KernelID(); err != nil || counting {
 		return err
 	}
+	ns.Tend(log, s.dp.ProveAgain)
 	s.kernel = sockets.New(ns, s.dp.SetListener)
 	if s.Link, err = link.TUN(s.dp.WireTUN(), s.dp.WireMTU()); err != nil {
 		return fmt.Errorf("wire link: %w", err)

@@ -16,3 +16,14 @@ func newKeepLegs(*env) *cobra.Command {
 		RunE:   func(*cobra.Command, []string) error { return process.KeepLegs() },
 	}
 }
+
+// newSpareLegs is the process that takes the place of that one when it dies.
+func newSpareLegs(*env) *cobra.Command {
+	return &cobra.Command{
+		Use:    process.SpareVerb,
+		Short:  "Wait for the end of keep-legs, and take its place (started by keep-legs)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return process.SpareLegs() },
+	}
+}

@@ -9,10 +9,11 @@
 // send must not have. So a small process, the keeper, is born in the namespace,
 // sets it up and makes sockets there; the gateway gets them as descriptors:
 //
-//	gateway ── one request ──► keeper         hello, device, sockets
+//	gateway ── one request ──► keeper         hello, device, sockets, spare
 //	        ◄─ answer, descriptors ─
 //
-// The keeper ends with its last connection. The namespace ends with the keeper,
+// A second one, the spare, waits there for the death of the keeper, whose place it takes:
+// no other process could. Both end with the gateway's end of their connections. The namespace ends with the keeper,
 // the last socket and the last descriptor of it, and the devices in it with the
 // namespace: what is killed leaves nothing.
 package legs

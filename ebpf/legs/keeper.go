@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,9 +17,10 @@ import (
 // Serve is the keeper: it answers what comes on the descriptor that [Start] left
 // it, until the other end is closed. All threads of the process are in the
 // namespace. A signal to all processes of a gateway ends it no sooner: SIGHUP ends no
-// gateway, and one that stops serves its connections to the end.
-func Serve() error {
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM)
+// gateway, and one that stops serves its connections to the end. spare is the command line
+// of a process that has to call [Stand].
+func Serve(spare []string) error {
+	ignoreSignals()
 	unix.CloseOnExec(connFD)
 	conn, err := controlConn(os.NewFile(connFD, "legs"))
 	if err != nil {
@@ -34,15 +36,41 @@ func Serve() error {
 			return err
 		}
 		fdpass.CloseFDs(fds) // no request has any
-		if err := answer(conn, req); err != nil {
+		if err := answer(conn, req, spare); err != nil {
 			return err
 		}
 	}
 }
 
+// Stand is the spare: it waits until it is asked for something, which is when the keeper
+// has died, and becomes the keeper by starting this program with args, which has to call
+// [Serve]. It returns when the other end is closed.
+func Stand(args []string) error {
+	ignoreSignals()
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: connFD, Events: unix.POLLIN}}, -1)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrKeeper, os.NewSyscallError("poll", err))
+		}
+		n, _, err := unix.Recvfrom(connFD, make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || n == 0: // the end
+			return nil
+		}
+		return fmt.Errorf("%w: %w", ErrKeeper, unix.Exec("/proc/self/exe", args, os.Environ()))
+	}
+}
+
+func ignoreSignals() { signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM) }
+
 // answer does what is asked for. What fails is the answer.
-func answer(c *net.UnixConn, req message) error {
-	reply, err := do(req)
+func answer(c *net.UnixConn, req message, spare []string) error {
+	reply, err := do(req, spare)
 	if err != nil {
 		reply = failed(err)
 	}
@@ -66,7 +94,7 @@ func sendOrSay(c *net.UnixConn, m message) error {
 	return send(c, failed(err))
 }
 
-func do(req message) (message, error) {
+func do(req message, spare []string) (message, error) {
 	switch req.op {
 	case opHello:
 		return hello()
@@ -86,9 +114,32 @@ func do(req message) (message, error) {
 			return message{}, err
 		}
 		return sockets(r)
+	case opSpare:
+		return startSpare(spare)
 	default:
 		return message{}, fmt.Errorf("request %q is unknown", req.op)
 	}
+}
+
+// startSpare starts a spare in this namespace. It is a child of this process's parent, as
+// this process is: the guardian, while that lives.
+func startSpare(args []string) (message, error) {
+	if len(args) == 0 {
+		return message{}, errors.New("this keeper has no spare")
+	}
+	near, far, err := fdpass.Pair("legs")
+	if err != nil {
+		return message{}, err
+	}
+	defer func() { _, _ = near.Close(), far.Close() }()
+	if err := start(args, far, &syscall.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_PARENT}); err != nil {
+		return message{}, fmt.Errorf("spare: %w", err)
+	}
+	f, err := fdpass.Duplicate(int(near.Fd()))
+	if err != nil {
+		return message{}, fmt.Errorf("spare: %w", err)
+	}
+	return message{op: answerDone, files: []*fdpass.File{f}}, nil
 }
 
 // hello returns what stays with the gateway.

@@ -22,15 +22,23 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// keeperVerb makes this program a keeper, and possibleVerb one that asks.
+// keeperVerb makes this program a keeper, spareVerb its spare, and possibleVerb one that asks.
 const (
 	keeperVerb   = "keep-legs"
+	spareVerb    = "spare-legs"
 	possibleVerb = "possible"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == spareVerb {
+		if err := Stand([]string{os.Args[0], keeperVerb}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) == 2 && os.Args[1] == keeperVerb {
-		if err := Serve(); err != nil {
+		if err := Serve([]string{os.Args[0], spareVerb}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -269,6 +277,14 @@ func TestAliveWhenInterrupted(t *testing.T) {
 // keeperOf finds the process that lives in the namespace.
 func keeperOf(t *testing.T, n *Namespace) int {
 	t.Helper()
+	pids := processesOf(t, n)
+	require.Len(t, pids, 1)
+	return pids[0]
+}
+
+// processesOf finds the processes that live in the namespace.
+func processesOf(t *testing.T, n *Namespace) (pids []int) {
+	t.Helper()
 	var want unix.Stat_t
 	require.NoError(t, unix.Fstat(int(n.File().Fd()), &want))
 	entries, err := os.ReadDir("/proc")
@@ -280,11 +296,10 @@ func keeperOf(t *testing.T, n *Namespace) int {
 			continue
 		}
 		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &have) == nil && have.Ino == want.Ino {
-			return pid
+			pids = append(pids, pid)
 		}
 	}
-	require.Fail(t, "no process is in the namespace")
-	return 0
+	return pids
 }
 
 // The namespace ends with its last holder, and the pair with it.
@@ -375,7 +390,7 @@ func TestFilesCannotBeSent(t *testing.T) {
 // answered: what comes for a request that was given up is not taken for another one's.
 func TestKeeperLate(t *testing.T) {
 	n := newNamespace(t)
-	n.patience = 50 * time.Millisecond
+	n.keeper.patience = 50 * time.Millisecond
 	keeper := keeperOf(t, n)
 	require.NoError(t, unix.Kill(keeper, unix.SIGSTOP))
 	t.Cleanup(func() { _ = unix.Kill(keeper, unix.SIGCONT) })
@@ -387,7 +402,7 @@ func TestKeeperLate(t *testing.T) {
 
 	require.NoError(t, unix.Kill(keeper, unix.SIGCONT))
 	require.Eventually(t, n.Alive, 30*time.Second, 5*time.Millisecond, "without another request")
-	n.patience = patience
+	n.keeper.patience = patience
 	fds, err := n.Sockets(true, 3)
 	require.NoError(t, err)
 	require.Len(t, fds, 3)

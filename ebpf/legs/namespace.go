@@ -6,50 +6,39 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-const (
-	// patience bounds the wait for one answer of the keeper, which does nothing that takes
-	// long.
-	patience = 10 * time.Second
-	// soon is within which part of that it answers, or is late.
-	soon = patience / 10
-)
-
-// Namespace is the gateway's hold of the namespace. Its methods may be called from
-// any goroutine, and wait for the keeper unless they say otherwise.
+// Namespace is the gateway's hold of the namespace, with the keeper there and, from Tend
+// on, a spare that takes the place of one that dies. Its methods may be called from any
+// goroutine, and wait for the keeper unless they say otherwise.
 type Namespace struct {
-	conn     *net.UnixConn
-	patience time.Duration // for one answer
-	opened   time.Time
+	mu     sync.Mutex // guards what follows
+	keeper *client
+	spare  *client // nil: there is none
+	tend   *tending
+	closed bool
 
-	mu    sync.Mutex   // one request at a time; guards owed
-	owed  int          // answers to come: each request has one, in order, also one that was given up
-	since atomic.Int64 // of the last of them the time behind opened; 0: there is none
+	wants chan struct{} // a keeper has died
 
 	ns, diag, dump *os.File
 }
 
 // Open takes over a connection that [Start] has made.
 func Open(conn *os.File) (*Namespace, error) {
-	c, err := controlConn(conn)
+	k, err := newClient(conn)
 	if err != nil {
 		return nil, err
 	}
-	n := &Namespace{conn: c, patience: patience, opened: time.Now()}
-	_, fds, err := n.ask(message{op: opHello})
+	n := &Namespace{keeper: k, wants: make(chan struct{}, 1)}
+	_, fds, err := k.ask(message{op: opHello})
 	if err == nil && len(fds) != 3 {
 		fdpass.CloseFDs(fds)
 		err = fmt.Errorf("%w: %d descriptors instead of 3", ErrKeeper, len(fds))
 	}
 	if err != nil {
-		_ = c.Close()
+		k.close()
 		return nil, err
 	}
 	n.ns = os.NewFile(uintptr(fds[0]), "namespace of the legs")
@@ -99,105 +88,76 @@ func (n *Namespace) Sockets(v6 bool, count int) ([]int, error) {
 }
 
 // Alive reports whether there is a keeper that answers; it does not wait. One that is
-// late is there again when it has answered.
+// late is there again when it has answered. The spare takes the place of one that has died.
 func (n *Namespace) Alive() bool {
-	events := n.poll()
-	if events&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0 {
-		return false
+	k := n.current()
+	if k.gone() {
+		n.look()
+		k = n.after(k)
 	}
-	if !n.late() {
-		return true
-	}
-	if events&unix.POLLIN != 0 && n.mu.TryLock() { // else a request hears of it
-		defer n.mu.Unlock()
-		_ = n.skip()
-	}
-	return !n.late()
+	return k != nil && k.answers()
 }
 
-// late reports whether the keeper has left a request waiting.
-func (n *Namespace) late() bool {
-	since := time.Duration(n.since.Load())
-	return since != 0 && time.Since(n.opened)-since > soon
-}
-
-// poll returns what is to be noticed about the connection.
-func (n *Namespace) poll() (events int16) {
-	raw, err := n.conn.SyscallConn()
-	if err != nil {
-		return unix.POLLERR
-	}
-	fds := []unix.PollFd{{Events: unix.POLLIN | unix.POLLRDHUP}}
-	var polled error
-	err = raw.Control(func(fd uintptr) {
-		fds[0].Fd = int32(fd)
-		_, polled = unix.Poll(fds, 0)
-		for errors.Is(polled, unix.EINTR) { // even without waiting: the runtime's signals
-			_, polled = unix.Poll(fds, 0)
-		}
-	})
-	if err != nil || polled != nil {
-		return unix.POLLERR
-	}
-	return fds[0].Revents
-}
-
-// ask sends a request and waits for its answer; the descriptors are the caller's. A
-// request behind one that was given up waits for the answers of both.
+// ask sends a request and waits for its answer; the descriptors are the caller's. The
+// spare answers in place of a keeper that dies before it does.
 func (n *Namespace) ask(req message) (message, []int, error) {
+	k := n.current()
+	m, fds, err := k.ask(req)
+	if err == nil || !k.gone() {
+		return m, fds, err
+	}
+	n.look()
+	if k = n.after(k); k == nil {
+		return m, fds, err
+	}
+	return k.ask(req)
+}
+
+// look has Tend look now.
+func (n *Namespace) look() {
+	select {
+	case n.wants <- struct{}{}:
+	default:
+	}
+}
+
+func (n *Namespace) current() *client {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.skip(); err != nil {
-		return message{}, nil, err
-	}
-	if err := send(n.conn, req); err != nil {
-		return message{}, nil, err
-	}
-	n.owed++
-	n.since.Store(int64(time.Since(n.opened)))
-	m, fds, err := n.hear()
-	if err != nil {
-		return message{}, nil, err
-	}
-	if m.op != answerDone {
-		fdpass.CloseFDs(fds)
-		return message{}, nil, fmt.Errorf("%w: %w", ErrKeeper, failureOf(m))
-	}
-	return m, fds, nil
+	return n.keeper
 }
 
-// skip takes the answers to requests that were given up, and begins the patience for
-// the next one. The caller holds mu.
-func (n *Namespace) skip() error {
-	if err := n.conn.SetDeadline(time.Now().Add(n.patience)); err != nil {
-		return fmt.Errorf("%w: %w", ErrKeeper, err)
+// after returns the keeper in place of one that has died, nil where there is none.
+func (n *Namespace) after(dead *client) *client {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.keeper != dead {
+		return n.keeper
 	}
-	for n.owed > 0 {
-		_, fds, err := n.hear()
-		fdpass.CloseFDs(fds)
-		if err != nil && !errors.Is(err, fdpass.ErrNoDescriptor) && !errors.Is(err, fdpass.ErrTooLong) { // those have come
-			return err
-		}
+	if n.closed || n.spare == nil || n.spare.gone() {
+		return nil
 	}
-	return nil
-}
-
-// hear waits for the next answer. The caller holds mu.
-func (n *Namespace) hear() (message, []int, error) {
-	m, fds, err := receive(n.conn)
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		if n.owed--; n.owed == 0 {
-			n.since.Store(0)
-		}
-	}
-	return m, fds, err
+	dead.close()
+	n.keeper, n.spare = n.spare, nil
+	return n.keeper
 }
 
 // Close lets the keeper end, and with it the namespace when its sockets have.
 func (n *Namespace) Close() error {
-	err := n.conn.Close()
-	for _, f := range []*os.File{n.ns, n.diag, n.dump} {
-		_ = f.Close()
+	n.mu.Lock()
+	n.closed = true
+	n.keeper.close() // what waits for it ends
+	tend := n.tend
+	n.mu.Unlock()
+	if tend != nil {
+		tend.end()
 	}
-	return err
+	if n.spare != nil { // no goroutine is left that could make another one
+		n.spare.close()
+	}
+	var errs []error
+	for _, f := range []*os.File{n.ns, n.diag, n.dump} {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }

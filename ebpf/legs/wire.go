@@ -16,6 +16,7 @@ const (
 	opHello   = 'h' // answer: descriptors of the namespace and of two sock_diag sockets
 	opDevice  = 'd' // a deviceRequest; answer: a deviceAnswer
 	opSockets = 's' // a socketsRequest; answer: so many descriptors
+	opSpare   = 'k' // answer: the descriptor of a connection to a spare keeper
 )
 
 // The answers.

@@ -40,6 +40,9 @@ type guard struct {
 	told      bool // to end, before that
 
 	notes chan string // for the service manager
+
+	child    int              // the daemon, if it is a child of this process
+	children <-chan os.Signal // some child has ended
 }
 
 // maxNotes bounds what waits for a service manager that does not read.
@@ -65,7 +68,10 @@ func guardNewDaemon(ctx context.Context, o Options) (int, error) {
 		_ = near.Close()
 		return 1, err
 	}
-	g := &guard{o: o, conn: near, pidfd: pidfd}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	defer signal.Stop(children)
+	g := &guard{o: o, conn: near, pidfd: pidfd, child: cmd.Process.Pid, children: children}
 	g.run(ctx, signals)
 	return exitStatus(cmd, g.told)
 }
@@ -175,6 +181,8 @@ func (g *guard) loop(ctx context.Context, signals <-chan os.Signal, exited <-cha
 			g.dismissed()
 		case <-tick.C:
 			g.check()
+		case <-g.children:
+			reapOthers(g.child)
 		case s := <-signals:
 			g.pass(s.(syscall.Signal))
 		case <-stop:

@@ -15,6 +15,10 @@ import (
 // namespace and has to call KeepLegs.
 const LegsVerb = "keep-legs"
 
+// SpareVerb is the argument with which the program becomes the spare of the keeper and has
+// to call SpareLegs.
+const SpareVerb = "spare-legs"
+
 // LegsEnv names the descriptor of the connection to the keeper.
 const LegsEnv = "SMCGW_LEGS"
 
@@ -88,15 +92,31 @@ func OpenLegs() (*legs.Namespace, error) {
 // KeepLegs is the keeper: it gives up what it does not need, and answers until its
 // gateway has ended.
 func KeepLegs() error {
+	if err := beginLegs(LegsVerb, "smcgw-legs"); err != nil {
+		return err
+	}
+	return legs.Serve([]string{os.Args[0], SpareVerb})
+}
+
+// SpareLegs is the spare of the keeper, which becomes the keeper when that has died, and
+// ends with the gateway.
+func SpareLegs() error {
+	if err := beginLegs(SpareVerb, "smcgw-spare"); err != nil {
+		return err
+	}
+	return legs.Stand([]string{os.Args[0], LegsVerb})
+}
+
+func beginLegs(verb, name string) error {
 	if _, err := unix.FcntlInt(keeperFD, unix.F_GETFD, 0); err != nil {
-		return fmt.Errorf("%s is started by smcgw itself: %w", LegsVerb, err)
+		return fmt.Errorf("%s is started by smcgw itself: %w", verb, err)
 	}
 	if err := confineTo(cap.NET_ADMIN); err != nil {
 		return err
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte("smcgw-legs"), 0)
-	return legs.Serve()
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
+	return nil
 }
 
-// keeperFD is where the keeper has its connection.
+// keeperFD is where keeper and spare have their connection.
 const keeperFD = 3

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,10 +53,10 @@ func (g *gw) privileges(t *testing.T) {
 	t.Helper()
 	pids := g.processes()
 	require.GreaterOrEqual(t, len(pids), 2, "guardian and daemon")
-	keeper := g.keeper()
-	for _, pid := range append(pids, keeper) {
+	inLegs := []int{g.keeper(), g.spare()}
+	for _, pid := range append(pids, inLegs...) {
 		mask := capabilityMask()
-		if pid == keeper {
+		if slices.Contains(inLegs, pid) {
 			mask = 1 << unix.CAP_NET_ADMIN
 		}
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -75,7 +76,7 @@ func (g *gw) privileges(t *testing.T) {
 			for name, want := range map[string]uint64{
 				"CapPrm": mask, "CapEff": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0, "NoNewPrivs": 1,
 			} {
-				if (pid == keeper || !strings.Contains(string(text), "\nUid:\t0\t")) && sets["CapAmb"] == mask && strings.HasPrefix(name, "Cap") {
+				if (slices.Contains(inLegs, pid) || !strings.Contains(string(text), "\nUid:\t0\t")) && sets["CapAmb"] == mask && strings.HasPrefix(name, "Cap") {
 					want = mask // of another user than root, or an unmapped one: kept as ambient
 				}
 				require.Equal(t, want, sets[name], "%s of %s\n%s", name, task, text)

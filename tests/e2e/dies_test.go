@@ -39,10 +39,19 @@ func saysOnItsLine(pid int, word string) bool {
 }
 
 // keeper is the process that makes the legs of a gateway.
-func (g *gw) keeper() int {
+func (g *gw) keeper() int { return g.inNamespace(process.LegsVerb) }
+
+// spare is the process that takes the place of the keeper.
+func (g *gw) spare() int { return g.inNamespace(process.SpareVerb) }
+
+// inNamespace waits for a process in the namespace of the legs.
+func (g *gw) inNamespace(verb string) int {
 	g.w.t.Helper()
-	pids := slices.DeleteFunc(testnet.ChildrenAnywhere(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, process.LegsVerb) })
-	require.Len(g.w.t, pids, 1, "keepers of %s", g.h.Name)
+	var pids []int
+	require.Eventually(g.w.t, func() bool {
+		pids = slices.DeleteFunc(testnet.ChildrenAnywhere(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, "\x00"+verb+"\x00") })
+		return len(pids) == 1
+	}, 10*time.Second, 10*time.Millisecond, "%s of %s", verb, g.h.Name)
 	return pids[0]
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -181,8 +183,9 @@ func echoed(fd int) error {
 	return nil
 }
 
-// TestKeeperDies: without the process that makes legs new connections are native, and
-// say why; what is carried goes on; a restart carries again.
+// TestKeeperDies: when the process that makes legs dies, its spare takes its place, again
+// and again. What is carried goes on, and new connections are carried. When both die at
+// once, those are native, and say why, until a restart.
 func TestKeeperDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -193,7 +196,29 @@ func TestKeeperDies(t *testing.T) {
 		to := w.h2.AddrPort4(echoPort).String()
 		p, held := w.hold(t, w.h1, to)
 		g := w.gateways[h]
-		require.NoError(t, syscall.Kill(g.keeper(), syscall.SIGKILL))
+		for range 4 {
+			keeper, spare := g.keeper(), g.spare()
+			require.NoError(t, syscall.Kill(keeper, syscall.SIGKILL))
+			require.Eventually(t, func() bool { return saysOnItsLine(spare, process.LegsVerb) }, 10*time.Second, 10*time.Millisecond)
+			require.Equal(t, spare, g.keeper())
+			require.NotEqual(t, spare, g.spare(), "another one")
+			require.Eventually(t, func() bool { return len(g.status().BlockedLegs) == 0 }, 10*time.Second, 10*time.Millisecond)
+			before, late := g.status().FlowsTotal[w.via], w.late()
+			e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "10", "-size", "1000", "-to", w.h2.AddrPort4(transferPort).String())
+			require.Equal(t, 100, e.OK) // more than sockets were made ahead
+			require.LessOrEqual(t, 100-(g.status().FlowsTotal[w.via]-before), w.late()-late, "all carried, but those that found a gateway late")
+			require.NoError(t, p.Send("ping"))
+		}
+		// A spare that dies is replaced, and nobody asks it for anything.
+		spare := g.spare()
+		require.NoError(t, syscall.Kill(spare, syscall.SIGKILL))
+		require.Eventually(t, func() bool { return errors.Is(syscall.Kill(spare, 0), syscall.ESRCH) }, 10*time.Second, 10*time.Millisecond, "the guardian has waited for it")
+		require.NotEqual(t, spare, g.spare())
+
+		both := []int{g.spare(), g.keeper()}
+		for _, pid := range both {
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
 		require.Eventually(t, func() bool {
 			return len(g.status().BlockedLegs) == 1 && g.status().BlockedLegs[0].At == "keeper"
 		}, 30*time.Second, 50*time.Millisecond)

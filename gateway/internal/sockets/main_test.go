@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		err = loseIPv6()
 	}
 	if err == nil {
-		err = legs.Serve()
+		err = legs.Serve(nil)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -43,6 +43,11 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	if len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
+	if g.carries() {
+		if note := g.legs.Note(); note != "" {
+			st.Notes = append(st.Notes, note)
+		}
+	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
 	failed, active := report.Devices(st, g.devices())

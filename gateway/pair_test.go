@@ -24,6 +24,8 @@ type noLegs struct{}
 
 func (noLegs) Available() bool { return true }
 
+func (noLegs) Note() string { return "" }
+
 func (noLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error) {
 	return noListener{}, nil
 }

@@ -107,7 +107,7 @@ func blockedLegs(l admin.BlockedLegs) string {
 	case "established":
 		return where + ": a rule drops packets of established connections; see: nft list ruleset, iptables-save"
 	case "keeper":
-		return "the process that makes the gateway's sockets (smcgw-legs) is gone; restart the gateway"
+		return "the process that makes the gateway's sockets (smcgw-legs) does not answer; if it is gone, restart the gateway"
 	default:
 		return where + ": " + l.At
 	}

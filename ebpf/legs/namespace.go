@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
@@ -18,6 +19,8 @@ type Namespace struct {
 	keeper *client
 	spare  *client // nil: there is none
 	tend   *tending
+	deaths int // of keepers that a spare has replaced, and the last
+	died   time.Time
 	closed bool
 
 	wants chan struct{} // a keeper has died
@@ -139,7 +142,16 @@ func (n *Namespace) after(dead *client) *client {
 	}
 	dead.close()
 	n.keeper, n.spare = n.spare, nil
+	n.deaths, n.died = n.deaths+1, time.Now()
 	return n.keeper
+}
+
+// Deaths tells how many keepers have died and were replaced, and when the last one was;
+// it does not wait.
+func (n *Namespace) Deaths() (count int, last time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.deaths, n.died
 }
 
 // Close lets the keeper end, and with it the namespace when its sockets have.

@@ -13,7 +13,7 @@ import (
 const (
 	// tendEvery is how often the keepers are looked at; a request that fails is noticed
 	// at once.
-	tendEvery = time.Second
+	tendEvery = 200 * time.Millisecond
 	// A spare is made at once after so many deaths, each less than calm after the one
 	// before; then after a pause, which doubles.
 	atOnce   = 8

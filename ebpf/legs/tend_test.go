@@ -66,6 +66,9 @@ func TestSpare(t *testing.T) {
 		require.True(t, n.Alive())
 		require.Equal(t, spare, runs(t, n, keeperVerb))
 		require.Eventually(t, func() bool { return proofs.Load() == int32(i+1) }, 30*time.Second, time.Millisecond)
+		deaths, last := n.Deaths()
+		require.Equal(t, i+1, deaths)
+		require.WithinDuration(t, time.Now(), last, 30*time.Second)
 	}
 	spare := standsBy(t, n)
 	require.NoError(t, n.Close())

@@ -81,6 +81,8 @@ type remembering interface {
 type Legs interface {
 	// Available reports whether sockets can be made; it does not wait.
 	Available() bool
+	// Note is a sentence about sockets for operators, "" when there is nothing to say.
+	Note() string
 	// Listen accepts the connections whose SYN the gateway hands over; accept is
 	// called for each, on the loop or on goroutines of the listener, and must not
 	// block.

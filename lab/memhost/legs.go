@@ -146,6 +146,9 @@ func (m *Model) killLegs() {
 // Available implements host.Legs.
 func (*Model) Available() bool { return true }
 
+// Note implements host.Legs.
+func (*Model) Note() string { return "" }
+
 // Listen implements host.Legs.
 func (m *Model) Listen(_ host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	all, err := m.sockets.ListenAll()

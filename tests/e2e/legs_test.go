@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -203,6 +204,7 @@ func TestKeeperDies(t *testing.T) {
 			require.Equal(t, spare, g.keeper())
 			require.NotEqual(t, spare, g.spare(), "another one")
 			require.Eventually(t, func() bool { return len(g.status().BlockedLegs) == 0 }, 10*time.Second, 10*time.Millisecond)
+			require.Contains(t, strings.Join(g.status().Notes, "\n"), "smcgw-legs has ended")
 			before, late := g.status().FlowsTotal[w.via], w.late()
 			e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "10", "-size", "1000", "-to", w.h2.AddrPort4(transferPort).String())
 			require.Equal(t, 100, e.OK) // more than sockets were made ahead

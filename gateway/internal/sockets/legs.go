@@ -34,6 +34,19 @@ func New(ns *legs.Namespace, register func(v4, v6 int) error) *Legs {
 // Available implements host.Legs.
 func (k *Legs) Available() bool { return k.ns.Alive() }
 
+// noted is how long a death of the keeper is told of.
+const noted = 10 * time.Minute
+
+// Note implements host.Legs.
+func (k *Legs) Note() string {
+	deaths, last := k.ns.Deaths()
+	if deaths == 0 || time.Since(last) > noted {
+		return ""
+	}
+	return fmt.Sprintf("legs: the process smcgw-legs has ended, %d times since the start, at %s last, and its spare has taken its place",
+		deaths, last.Format(time.RFC3339))
+}
+
 // Close ends what no flow has.
 func (k *Legs) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 

@@ -197,6 +197,8 @@ func TestKeeperDies(t *testing.T) {
 		to := w.h2.AddrPort4(echoPort).String()
 		p, held := w.hold(t, w.h1, to)
 		g := w.gateways[h]
+		beside, err := w.h1.StartApp("churn", "-count", "2000", "-parallel", "10", "-size", "1000", "-to", w.h2.AddrPort4(transferPort).String())
+		require.NoError(t, err)
 		for range 4 {
 			keeper, spare := g.keeper(), g.spare()
 			require.NoError(t, syscall.Kill(keeper, syscall.SIGKILL))
@@ -205,12 +207,16 @@ func TestKeeperDies(t *testing.T) {
 			require.NotEqual(t, spare, g.spare(), "another one")
 			require.Eventually(t, func() bool { return len(g.status().BlockedLegs) == 0 }, 10*time.Second, 10*time.Millisecond)
 			require.Contains(t, strings.Join(g.status().Notes, "\n"), "smcgw-legs has ended")
-			before, late := g.status().FlowsTotal[w.via], w.late()
-			e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "10", "-size", "1000", "-to", w.h2.AddrPort4(transferPort).String())
-			require.Equal(t, 100, e.OK) // more than sockets were made ahead
-			require.LessOrEqual(t, 100-(g.status().FlowsTotal[w.via]-before), w.late()-late, "all carried, but those that found a gateway late")
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "3", "-to", to), w.via)
 			require.NoError(t, p.Send("ping"))
 		}
+		result, err := beside.WaitEvents(patience(t), 1, func(e apps.Event) bool { return e.Event == "result" })
+		require.NoError(t, err)
+		require.Equal(t, 2000, result[0].OK, "%v", result[0].Errnos)
+		before, late := g.status().FlowsTotal[w.via], w.late()
+		e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "10", "-size", "1000", "-to", w.h2.AddrPort4(transferPort).String())
+		require.Equal(t, 100, e.OK) // more than sockets were made ahead
+		require.LessOrEqual(t, 100-(g.status().FlowsTotal[w.via]-before), w.late()-late, "all carried, but those that found a gateway late")
 		// A spare that dies is replaced, and nobody asks it for anything.
 		spare := g.spare()
 		require.NoError(t, syscall.Kill(spare, syscall.SIGKILL))

@@ -155,7 +155,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		goto refuse;
 	e->order_max = own->order_max;
 	munmap(own, SMCI_RING_AT);
-	n = SMCI_RING_AT + (1ul << e->order_max);
+	n = SMCI_RING_AT + (1ul << SMCI_ORDER_MIN); // the rest is mapped when a stream fills that
 	own = map(fd[0], n, PROT_READ | PROT_WRITE);
 	peer = map(fd[1], n, PROT_READ);
 	if (!own || !peer || peer->magic != SMCI_MAGIC || peer->version != SMCI_VERSION || peer->order_max != e->order_max || peer->id != own->id) goto refuse;
@@ -173,6 +173,9 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->own = own;
 	e->peer = peer;
 	e->mapped = n;
+	e->whole = SMCI_RING_AT + (1ul << e->order_max);
+	e->tx_ring = (char *)own + SMCI_RING_AT;
+	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	e->side = r->side;
 	put(&e->report.id, r->id);
 	e->answered = e->arms = e->rung = 0;

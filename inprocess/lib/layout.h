@@ -46,12 +46,14 @@ struct smci_end {
 	_Atomic uint32_t order;             // log2 of the ring in use; changes with base
 	_Atomic uint32_t nx;                // transitions published
 	_Atomic uint32_t want;              // counts up: wake me when there is room
+	_Atomic uint32_t wish;              // log2 of the ring that this end would use
 	// As the consumer of the other direction.
 	_Alignas(64) _Atomic uint64_t tail; // ring bytes read
 	_Atomic uint32_t cx;                // transitions passed
 	_Atomic uint32_t arm;
 	_Atomic uint32_t room;              // counts up: futex, the answer to want
 	_Atomic uint32_t flags;
+	_Atomic uint32_t reach;             // log2 of the ring that this end has mapped, 0: SMCI_ORDER_MIN; the producer uses no larger one
 	_Alignas(64) struct smci_transition x[SMCI_TRANSITIONS]; // as the producer; transition i at i % SMCI_TRANSITIONS
 };
 _Static_assert(sizeof(struct smci_end) <= SMCI_RING_AT, "layout");

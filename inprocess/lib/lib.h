@@ -76,7 +76,8 @@ struct end {
 	struct smci_end *own;
 	const struct smci_end *peer;
 	struct peer_desk *desk;
-	size_t mapped;
+	size_t mapped, whole;              // bytes: of own and peer, which have the smallest ring; of the files
+	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
 	uint32_t side, order_max;
 	bool attached, locks, repair;      // repair: a process died inside a lock
 	int64_t pruned_at;
@@ -156,6 +157,8 @@ void smcgw_unlock(struct end *e, pthread_mutex_t *m);
 bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's still
 void smcgw_release(struct end *e);        // after the last close(), by the last thread inside
 void smcgw_unmap(struct end *e);
+bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of);
+void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of);
 
 // ---- control.c
 void smcgw_ask(struct end *e, int fd);    // threshold reached

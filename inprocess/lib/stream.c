@@ -70,7 +70,6 @@ static int part(struct iovec *d, const struct iovec *v, int nv, size_t skip, siz
 	return m;
 }
 
-static inline char *ring_of(const struct smci_end *m) { return (char *)(uintptr_t)m + SMCI_RING_AT; }
 static inline void set_flag(struct end *e, uint32_t f) { put_release(&e->own->flags, get(&e->own->flags) | f); }
 static inline uint32_t peer_flags(const struct end *e) { return get_acquire(&e->peer->flags); }
 
@@ -210,6 +209,11 @@ static void repair(struct end *e, int fd) {
 
 // ---- consuming
 
+static inline uint32_t reach(const struct end *e) {
+	uint32_t r = get(&e->own->reach);
+	return r ? r : SMCI_ORDER_MIN;
+}
+
 // available is how many bytes of this ring extent can be read. head before nx: what is before no transition is all of it.
 static inline uint64_t available(struct end *e) {
 	const struct smci_end *p = e->peer;
@@ -218,7 +222,7 @@ static inline uint64_t available(struct end *e) {
 	uint64_t n = (nx != cx ? get(&p->x[cx % SMCI_TRANSITIONS].r) : h) - tail;
 	if (!n) return 0;
 	uint32_t order = get(&p->order); // base and order stand while bytes are unread
-	if (unlikely(order < SMCI_ORDER_MIN || order > e->order_max || n > 1ull << order)) {
+	if (unlikely(order < SMCI_ORDER_MIN || order > reach(e) || n > 1ull << order)) {
 		violated(e);
 		return 0;
 	}
@@ -299,6 +303,8 @@ static bool pass_read(struct end *e) {
 static inline void freed(struct end *e, uint64_t tail) {
 	put_release(&e->own->tail, tail);
 	fence();
+	if (unlikely(get(&e->peer->wish) > reach(e) && reach(e) < e->order_max) && smcgw_map_ring(e, &e->rx_ring, e->peer))
+		put_release(&e->own->reach, e->order_max);
 	uint32_t want = get(&e->peer->want);
 	if (likely(want == e->answered)) return;
 	uint32_t order = get(&e->peer->order);
@@ -487,8 +493,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (have) {
 				if (have > want - done) have = want - done;
 				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
-				mask &= (1ull << e->order_max) - 1; // read again: still no further than the mapping
-				copy(ring_of(e->peer), mask, tail - get(&e->peer->base), v, nv, done, have, true);
+				mask &= (1ull << reach(e)) - 1; // read again: still no further than the mapping
+				copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true);
 				done += have;
 				if (peek) break;
 				add(&e->report.rx_ring, have);
@@ -826,7 +832,7 @@ static bool take_back(struct end *e, int fd) {
 	int64_t until = now() + 2000000000LL;
 	while (tail != head) {
 		uint64_t o = (tail - base) & mask, n = mask + 1 - o < head - tail ? mask + 1 - o : head - tail;
-		long k = SYS(sendto, fd, ring_of(e->own) + o, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+		long k = SYS(sendto, fd, e->tx_ring + o, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (k > 0) {
 			tail += (uint64_t)k;
 			add(&e->ks, (uint64_t)k);
@@ -849,15 +855,19 @@ static bool take_back(struct end *e, int fd) {
 
 // restart is called with the ring empty: it begins anew at the ring's first byte, larger where the stream has filled it.
 static inline void restart(struct end *e, size_t want) {
-	uint32_t order = get(&e->own->order);
+	uint32_t order = get(&e->own->order), most;
 	put(&e->own->base, get(&e->own->head));
-	if (unlikely(e->grow || want > 1ull << order)) {
-		if (e->grow && order < e->order_max) order++;
-		while (order < e->order_max && want > 1ull << order) order++;
-		e->grow = false;
-		if (order > SMCI_ORDER_MIN) e->touched = true;
-		put(&e->own->order, order);
-	}
+	if (likely(!e->grow && (want <= 1ull << order || order == e->order_max))) return;
+	if (e->grow && order < e->order_max) order++;
+	while (order < e->order_max && want > 1ull << order) order++;
+	if (order > get(&e->own->wish)) put(&e->own->wish, order);
+	most = get_acquire(&e->peer->reach); // the consumer maps it when it sees the wish
+	if (order > SMCI_ORDER_MIN && !smcgw_map_ring(e, &e->tx_ring, e->own)) order = SMCI_ORDER_MIN;
+	if (order > most) order = most < SMCI_ORDER_MIN ? SMCI_ORDER_MIN : most;
+	if (order < get(&e->own->order)) return;
+	e->grow = false;
+	if (order > SMCI_ORDER_MIN) e->touched = true;
+	put(&e->own->order, order);
 }
 
 static int64_t timeout_of(int fd, int option) {
@@ -938,7 +948,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	uint64_t mask = size_of(e) - 1, o = (get(&e->own->head) - get(&e->own->base)) & mask;
 	if (n > mask + 1 - o) n = mask + 1 - o;
-	char *p = ring_of(e->own) + o;
+	char *p = e->tx_ring + o;
 	long k = at ? SYS(pread64, file, p, n, *at) : SYS(read, file, p, n);
 	if (k > 0 && at) *at += k;
 	return result(k);
@@ -980,7 +990,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				uint64_t most = done ? PIECE : FIRST_PIECE;
 				if (n > most + most / 2) n = most;
 				if (v) {
-					copy(ring_of(e->own), size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false);
+					copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false);
 				} else {
 					ssize_t k = from_file(e, file, at, n);
 					if (k <= 0) {
@@ -1042,11 +1052,15 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { re
 void smcgw_give_back(struct end *e) {
 	if (pthread_mutex_trylock(&e->wl)) return;
 	if (e->attached && e->touched && get(&e->own->head) == get_acquire(&e->peer->tail)) {
-		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (SMCI_RING_AT + (1u << SMCI_ORDER_MIN) + page - 1) & ~(page - 1);
+		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
 		put(&e->own->base, get(&e->own->head));
 		put(&e->own->order, SMCI_ORDER_MIN);
+		put(&e->own->wish, SMCI_ORDER_MIN);
 		e->touched = e->grow = false;
-		if (e->mapped > keep) SYS(madvise, (char *)e->own + keep, e->mapped - keep, MADV_REMOVE);
+		if (e->tx_ring != (char *)e->own + SMCI_RING_AT) {
+			SYS(madvise, e->tx_ring - SMCI_RING_AT + keep, e->whole - keep, MADV_REMOVE);
+			smcgw_unmap_ring(e, &e->tx_ring, e->own);
+		}
 	}
 	smcgw_unlock(e, &e->wl);
 }

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+
 #include <unistd.h>
 
 #include "real.h"
@@ -188,10 +188,38 @@ void smcgw_release(struct end *e) {
 	if (mine) atomic_fetch_add(&e->use, 1);
 }
 
+static void unmap_here(struct end *e) {
+	if (!e->own) return;
+	smcgw_unmap_ring(e, &e->tx_ring, e->own);
+	smcgw_unmap_ring(e, &e->rx_ring, e->peer);
+	munmap(e->own, e->mapped);
+	munmap((void *)(uintptr_t)e->peer, e->mapped);
+}
+
+// unmap_ring gives back the mapping of a whole file, if there is one: the ring is the smallest again.
+void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of) {
+	char *least = (char *)(uintptr_t)of + SMCI_RING_AT;
+	if (*ring != least) munmap(*ring - SMCI_RING_AT, e->whole);
+	*ring = least;
+}
+
+// map_ring maps the whole file of an end. The descriptor is gone: mremap makes a second mapping of what is mapped already.
+bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of) {
+	char *least = (char *)(uintptr_t)of + SMCI_RING_AT;
+	if (*ring != least) return true;
+	if (!smcgw_alone(e)) return false; // another process would not have it
+	long p = SYS(mremap, of, 0, e->whole, MREMAP_MAYMOVE, 0);
+	if ((unsigned long)p > -4096UL) {
+		e->order_max = SMCI_ORDER_MIN; // it is not tried again
+		return false;
+	}
+	*ring = (char *)p + SMCI_RING_AT;
+	return true;
+}
+
 // unmap takes what this process has of it. Both locks are held, or it was never shown to another thread.
 void smcgw_unmap(struct end *e) {
-	if (e->own) munmap(e->own, e->mapped);
-	if (e->peer) munmap((void *)(uintptr_t)e->peer, e->mapped);
+	unmap_here(e);
 	if (e->desk) smcgw_desk_put(e->desk);
 	e->own = 0;
 	e->peer = 0;
@@ -214,8 +242,8 @@ void smcgw_drop(int fd) {
 		if (last_here && promoted) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);
 			smcgw_lock(e, &e->wl);
-			munmap(e->own, e->mapped);
-			munmap((void *)(uintptr_t)e->peer, e->mapped);
+			struct end here = *e; // the others' are theirs
+			unmap_here(&here);
 			pthread_mutex_unlock(&e->wl);
 			pthread_mutex_unlock(&e->rl);
 		}

@@ -1,0 +1,154 @@
+package scan
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxMaps    = 16 << 20 // bytes of a process's list of mappings
+	maxObjects = 4096     // executable files of one process
+)
+
+// mapping is an executable mapping of a process.
+type mapping struct {
+	begin, end uint64
+	device     uint64
+	inode      uint64
+	path       string // empty: no file
+}
+
+// Process looks at what a process has mapped, as it is now: a library that it loads later is
+// not seen, and the caller asks again where it learns of one. It takes the rights to read
+// /proc/PID/maps; files are opened by /proc/PID/map_files, or where that is refused by name
+// through /proc/PID/root if it is still the same file.
+func (s *Scanner) Process(pid int) (*Result, error) {
+	proc := path.Join(s.root, "proc", strconv.Itoa(pid))
+	f, err := os.Open(proc + "/maps")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxMaps+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s/maps: %w", proc, err)
+	}
+	program, err := os.Readlink(proc + "/exe")
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Path: program, Program: program, Reasons: []Reason{}}
+	exe, st, err := openRegular(proc + "/exe")
+	if err != nil {
+		return nil, err
+	}
+	defer exe.Close()
+	ob := s.opened(exe, st, false)
+	r.head(s.arch, ob)
+	r.add(program, ob)
+	mappings, err := parseMaps(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s/maps: %w", proc, err)
+	}
+	type file struct{ device, inode uint64 }
+	seen := map[file]bool{}
+	for _, m := range mappings {
+		id := file{m.device, m.inode}
+		switch {
+		case m.path == "[vdso]", m.path == "[vsyscall]":
+			continue
+		case m.inode == 0:
+			r.Generated += m.end - m.begin
+			continue
+		case m.path == program, seen[id]: // the program's is done
+			continue
+		}
+		seen[id] = true
+		if len(seen) > maxObjects {
+			r.Reasons = with(r.Reasons, Unreadable)
+			break
+		}
+		s.mapped(r, proc, m)
+	}
+	if len(text) > maxMaps {
+		r.Reasons = with(r.Reasons, Unreadable)
+	}
+	slices.SortStableFunc(r.Objects, sortedByPath(program))
+	return r, nil
+}
+
+// mapped adds the file of a mapping.
+func (s *Scanner) mapped(r *Result, proc string, m mapping) {
+	name := strings.TrimSuffix(m.path, " (deleted)")
+	f, st, err := openRegular(fmt.Sprintf("%s/map_files/%x-%x", proc, m.begin, m.end))
+	if err != nil {
+		f, st, err = openRegular(path.Join(proc, "root", name))
+		if err == nil && st.Ino != m.inode {
+			err = errors.Join(unix.ESTALE, f.Close())
+		}
+	}
+	if err != nil {
+		r.Objects = append(r.Objects, Object{Path: m.path, Reasons: []Reason{Unreadable}})
+		r.Reasons = with(r.Reasons, Unreadable)
+		return
+	}
+	defer f.Close()
+	ob := s.opened(f, st, isLibc(name))
+	if slices.Contains(ob.found.Reasons, NotELF) && strings.HasPrefix(m.path, "/memfd:") {
+		r.Generated += m.end - m.begin // a compiler that maps its code twice
+		return
+	}
+	r.add(m.path, ob)
+}
+
+// errMaps is a line that is no mapping.
+var errMaps = errors.New("no list of mappings")
+
+// parseMaps reads the executable mappings of /proc/PID/maps (proc_pid_maps(5)). A last line
+// without its end is an error, unless the list was too long.
+func parseMaps(text []byte) ([]mapping, error) {
+	var list []mapping
+	for line := range strings.Lines(string(text)) {
+		line, whole := strings.CutSuffix(line, "\n")
+		if !whole {
+			if len(text) > maxMaps {
+				break
+			}
+			return nil, fmt.Errorf("%w: %q is cut short", errMaps, line)
+		}
+		fields := strings.SplitN(line, " ", 6)
+		if len(fields) < 5 || len(fields[1]) != 4 {
+			return nil, fmt.Errorf("%w: %q", errMaps, line)
+		}
+		from, to, _ := strings.Cut(fields[0], "-")
+		major, minor, _ := strings.Cut(fields[3], ":")
+		var m mapping
+		var errs [5]error
+		m.begin, errs[0] = strconv.ParseUint(from, 16, 64)
+		m.end, errs[1] = strconv.ParseUint(to, 16, 64)
+		high, err := strconv.ParseUint(major, 16, 32)
+		errs[2] = err
+		low, err := strconv.ParseUint(minor, 16, 32)
+		errs[3] = err
+		m.inode, errs[4] = strconv.ParseUint(fields[4], 10, 64)
+		if err := errors.Join(errs[:]...); err != nil || m.end < m.begin {
+			return nil, fmt.Errorf("%w: %q", errMaps, line)
+		}
+		m.device = unix.Mkdev(uint32(high), uint32(low))
+		if len(fields) == 6 {
+			m.path = strings.TrimLeft(fields[5], " ")
+		}
+		if fields[1][2] == 'x' {
+			list = append(list, m)
+		}
+	}
+	return list, nil
+}

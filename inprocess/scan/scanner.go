@@ -1,0 +1,354 @@
+package scan
+
+import (
+	"bytes"
+	"cmp"
+	"container/list"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Libc is the C library of a program, by its loader.
+type Libc string
+
+// The libraries there is a libsmcgw.so for.
+const (
+	Glibc Libc = "glibc"
+	Musl  Libc = "musl"
+)
+
+// libcOf tells the library by the loader's path.
+func libcOf(interpreter string) (Libc, bool) {
+	base := path.Base(interpreter)
+	switch {
+	case strings.HasPrefix(base, "ld-musl-"):
+		return Musl, true
+	case strings.HasPrefix(base, "ld-linux"), strings.HasPrefix(base, "ld64."), base == "ld.so.1":
+		return Glibc, true
+	default:
+		return "", false
+	}
+}
+
+// isLibc tells whether a file is a part of libc or its loader, or our own library: the
+// library stands before what they do for the program.
+func isLibc(file string) bool {
+	base := path.Base(file)
+	stem, _, so := strings.Cut(base, ".so")
+	if !so {
+		return false
+	}
+	if strings.HasPrefix(stem, "ld-") || strings.HasPrefix(stem, "libsmcgw") || strings.HasPrefix(base, "libc.musl-") || strings.HasPrefix(base, "ld64.so") {
+		return true
+	}
+	stem, version, _ := strings.Cut(stem, "-2.") // libc-2.31.so
+	if strings.Trim(version, "0123456789") != "" {
+		return false
+	}
+	switch stem {
+	case "libc", "libpthread", "librt", "libdl", "libm", "libmvec", "libresolv", "libanl", "libutil", "libnsl", "libBrokenLocale", "libthread_db":
+		return true
+	default:
+		return strings.HasPrefix(stem, "libnss_files") || strings.HasPrefix(stem, "libnss_dns") || strings.HasPrefix(stem, "libnss_compat")
+	}
+}
+
+// Result is what was found of a program or a process.
+type Result struct {
+	// Path is the program that was asked for, Program the one that runs: another if the first
+	// is a script.
+	Path    string `json:"path"`
+	Program string `json:"program"`
+	Arch    Arch   `json:"arch,omitempty"`
+	Libc    Libc   `json:"libc,omitempty"`
+	// Reasons are why its connections stay native; none: they can be promoted.
+	Reasons []Reason `json:"reasons"`
+	// Objects are the files with a reason of their own, the program first, Scanned is how many
+	// were looked at, and Missing names libraries that were not found.
+	Objects []Object `json:"objects,omitempty"`
+	Scanned int      `json:"scanned"`
+	Missing []string `json:"missing,omitempty"`
+	// Generated is executable memory of a process without a file behind it: what it has
+	// compiled itself. It is not scanned, and no reason: such compilers call libc.
+	Generated uint64 `json:"generated_bytes,omitempty"`
+}
+
+// Promotable tells whether its connections can be promoted.
+func (r *Result) Promotable() bool { return len(r.Reasons) == 0 }
+
+// add takes what a file has into the result.
+func (r *Result) add(file string, ob *object) {
+	r.Scanned++
+	if len(ob.found.Reasons) == 0 {
+		return
+	}
+	o := ob.found
+	o.Path = file
+	r.Objects = append(r.Objects, o)
+	r.Reasons = with(r.Reasons, o.Reasons...)
+}
+
+// cached is how many files a scanner remembers.
+const cached = 512
+
+// key is a file in one state.
+type key struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime unix.Timespec
+	libc         bool
+}
+
+// Scanner scans programs and remembers files. It is safe for concurrent use.
+type Scanner struct {
+	arch Arch // of this machine
+	root string
+
+	mu     sync.Mutex
+	byKey  map[key]*list.Element // of remembered
+	recent *list.List            // the latest used first
+}
+
+type remembered struct {
+	key    key
+	object *object
+}
+
+// New makes a scanner for the programs of this machine.
+func New() *Scanner {
+	s := &Scanner{byKey: map[key]*list.Element{}, recent: list.New(), root: "/"}
+	switch runtime.GOARCH {
+	case "amd64":
+		s.arch = X86_64
+	case "arm64":
+		s.arch = ARM64
+	}
+	return s
+}
+
+// Program looks at a program and the libraries that it names, as they are on this host. A
+// script stands for its interpreter. An error means that there is no such file, or that it
+// may not be read.
+func (s *Scanner) Program(file string) (*Result, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Path: file, Reasons: []Reason{}}
+	const scripts = 4 // as deep as the kernel goes
+	for range scripts {
+		next, err := s.interpreterOf(file)
+		if err != nil {
+			return nil, err
+		}
+		if next == "" {
+			break
+		}
+		file = next
+	}
+	r.Program = file
+	ob, st, err := s.file(file, false)
+	if err != nil {
+		return nil, err
+	}
+	r.head(s.arch, ob)
+	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 || hasCapabilities(s.root+file) {
+		r.Reasons = with(r.Reasons, Setuid)
+	}
+	r.add(file, ob)
+	s.libraries(r, ob)
+	return r, nil
+}
+
+// head is what the program itself says about the whole.
+func (r *Result) head(here Arch, ob *object) {
+	r.Arch = ob.arch
+	if ob.arch == "" {
+		return // it has its own reason
+	}
+	if ob.arch != here {
+		r.Reasons = with(r.Reasons, OtherArch)
+	}
+	if ob.interpreter == "" {
+		r.Reasons = with(r.Reasons, Static)
+		return
+	}
+	libc, known := libcOf(ob.interpreter)
+	if r.Libc = libc; !known {
+		r.Reasons = with(r.Reasons, OtherLibc)
+	}
+}
+
+// hasCapabilities tells whether the file has capabilities(7).
+func hasCapabilities(file string) bool {
+	n, err := unix.Getxattr(file, "security.capability", nil)
+	return err == nil && n > 0
+}
+
+// maxLibraries bounds those of one program.
+const maxLibraries = 2048
+
+// libraries adds the libraries that a program names, and those that they name.
+func (s *Scanner) libraries(r *Result, program *object) {
+	type link struct {
+		name  string
+		from  string // the file that names it
+		names *object
+	}
+	paths := s.directories(r.Libc)
+	seen := map[string]bool{}
+	var todo []link
+	push := func(from string, ob *object) {
+		for _, name := range ob.needed {
+			todo = append(todo, link{name, from, ob})
+		}
+	}
+	push(r.Program, program)
+	for len(todo) > 0 && len(seen) < maxLibraries {
+		l := todo[0]
+		todo = todo[1:]
+		if seen[l.name] || isLibc(l.name) {
+			continue
+		}
+		seen[l.name] = true
+		found := ""
+		for _, candidate := range paths.candidates(l.name, l.from, l.names, program) {
+			ob, _, err := s.file(candidate, false)
+			if err != nil || ob.arch != program.arch {
+				continue
+			}
+			found = candidate
+			r.add(candidate, ob)
+			push(candidate, ob)
+			break
+		}
+		if found == "" {
+			r.Missing = append(r.Missing, l.name)
+			r.Reasons = with(r.Reasons, Missing)
+		}
+	}
+	if len(todo) > 0 && len(seen) >= maxLibraries {
+		r.Reasons = with(r.Reasons, Unreadable)
+	}
+}
+
+// interpreterOf is the program that runs a script; empty: it is no script.
+func (s *Scanner) interpreterOf(file string) (string, error) {
+	f, _, err := s.open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	head := make([]byte, 256) // BINPRM_BUF_SIZE
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	name, arg := parseScript(head[:n])
+	if path.Base(name) == "env" && arg != "" && !strings.HasPrefix(arg, "-") {
+		for _, dir := range strings.Split(os.Getenv("PATH"), ":") {
+			if st, err := os.Stat(path.Join(s.root, dir, arg)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+				return path.Join(dir, arg), nil
+			}
+		}
+	}
+	return name, nil
+}
+
+// parseScript reads the first line of a script: its interpreter, and the first word after it.
+func parseScript(b []byte) (name, arg string) {
+	line, is := bytes.CutPrefix(b, []byte("#!"))
+	if !is {
+		return "", ""
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	words := strings.Fields(string(line))
+	switch {
+	case len(words) == 0 || !strings.HasPrefix(words[0], "/") || strings.ContainsRune(words[0], 0):
+		return "", ""
+	case len(words) == 1:
+		return words[0], ""
+	default:
+		return words[0], words[1]
+	}
+}
+
+// open opens a regular file.
+func (s *Scanner) open(file string) (*os.File, unix.Stat_t, error) {
+	return openRegular(path.Join(s.root, file))
+}
+
+func openRegular(file string) (*os.File, unix.Stat_t, error) {
+	var st unix.Stat_t
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, st, err
+	}
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = unix.EINVAL
+	}
+	if err != nil {
+		return nil, st, errors.Join(&os.PathError{Op: "open", Path: file, Err: err}, f.Close())
+	}
+	return f, st, nil
+}
+
+// file examines a file, or remembers it.
+func (s *Scanner) file(file string, libc bool) (*object, unix.Stat_t, error) {
+	f, st, err := s.open(file)
+	if err != nil {
+		return nil, st, err
+	}
+	defer f.Close()
+	return s.opened(f, st, libc), st, nil
+}
+
+// opened examines an open file, or remembers it.
+func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
+	k := key{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, libc: libc}
+	s.mu.Lock()
+	if e := s.byKey[k]; e != nil {
+		s.recent.MoveToFront(e)
+		s.mu.Unlock()
+		return e.Value.(*remembered).object
+	}
+	s.mu.Unlock()
+	ob := readObject(f, st.Size, libc) // two may do so at a time
+	var after unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &after); err != nil || after.Mtim != st.Mtim || after.Size != st.Size {
+		ob.found.Reasons = with(ob.found.Reasons, Unreadable) // written meanwhile
+		return ob
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byKey[k] == nil {
+		s.byKey[k] = s.recent.PushFront(&remembered{k, ob})
+	}
+	for s.recent.Len() > cached {
+		e := s.recent.Back()
+		delete(s.byKey, s.recent.Remove(e).(*remembered).key)
+	}
+	return ob
+}
+
+// sortedByPath orders objects for people, the program first.
+func sortedByPath(program string) func(a, b Object) int {
+	return func(a, b Object) int {
+		if (a.Path == program) != (b.Path == program) {
+			if a.Path == program {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Path, b.Path)
+	}
+}

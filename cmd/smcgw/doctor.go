@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,13 +16,15 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/inprocess/preload"
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 // doctorPatience bounds an examination.
 const doctorPatience = time.Minute
 
 func newDoctor(e *env) *cobra.Command {
-	var configPath, peer string
+	var configPath, peer, program string
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine this host: what a gateway needs and what it lacks",
@@ -35,8 +38,14 @@ gateway does not work, or carries nothing), with what to do below it. With --pee
 asks whether soft's UDP port of another host is refused; with a port and a daemon it
 also opens a connection there, as "smcgw ping" does.
 
-Exit status: 4 if a line is a failure.`,
+With --program it only tells whether the connections of a program could be promoted if it
+were started with libsmcgw, or why they would stay native.
+
+Exit status: 4 if a line is a failure, or the program's connections stay native.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if program != "" {
+				return e.examineProgram(program)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorPatience)
 			defer cancel()
 			s, err := e.subject(ctx, configPath, peer)
@@ -57,7 +66,41 @@ Exit status: 4 if a line is a failure.`,
 	}
 	addConfigFlag(c, &configPath, "")
 	c.Flags().StringVar(&peer, "peer", "", "another host, HOST or HOST:PORT, to be reached")
+	c.Flags().StringVar(&program, "program", "", "a program: would its connections be promoted under libsmcgw?")
+	c.MarkFlagsMutuallyExclusive("program", "peer")
+	c.MarkFlagsMutuallyExclusive("program", "config")
 	return withSocket(e, verb(e, c))
+}
+
+// examineProgram answers for a program, which is looked for in PATH as a shell does.
+func (e *env) examineProgram(name string) error {
+	file, err := exec.LookPath(name)
+	if err != nil {
+		file = name // it need not be executable
+	}
+	r, err := scan.New().Program(file)
+	if err != nil {
+		return fmt.Errorf("doctor --program: %w", err)
+	}
+	p := doctor.ExamineProgram(r, preload.Library(libraryDirectory(), r.Libc))
+	if e.json {
+		err = e.printJSON(p)
+	} else {
+		err = printed(p.Text(e.stdout))
+	}
+	if err == nil && p.Answer != doctor.Promotable {
+		return &exitError{exitFindings, errSaid}
+	}
+	return err
+}
+
+// libraryDirectory is where libsmcgw is; empty: nowhere.
+func libraryDirectory() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return preload.Directory(self)
 }
 
 // subject is what doctor examines besides the host.

@@ -1,0 +1,12 @@
+// Package preload has programs start with libsmcgw.so: those of a unit of systemd by a
+// drop-in, or all of a host by /etc/ld.so.preload.
+//
+// It writes files of others, so it writes few of them: one drop-in with a name of its own,
+// and one line. Each is written whole or not at all, asking twice changes nothing, and what
+// is undone leaves what others have written as it was.
+//
+// The trap: a library that the loader cannot load makes every program of the host complain,
+// and one that misbehaves there cannot be removed by a program. [Host.EnableHost] therefore
+// tries the library first, wants it out of reach of others than root, and refuses a host
+// with programs that the library is not made for.
+package preload

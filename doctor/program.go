@@ -24,6 +24,8 @@ type Program struct {
 	Answer string `json:"answer"`
 	// Library is the file that would be loaded, empty: there is none for it here.
 	Library string `json:"library,omitempty"`
+	// Path is the program that was asked for; the result names another if it is a script.
+	Path string `json:"path"`
 	scan.Result
 	Why   []Explained `json:"why"`
 	Hints []string    `json:"hints"`
@@ -35,10 +37,10 @@ type Explained struct {
 	Meaning string      `json:"meaning"`
 }
 
-// ExamineProgram explains what a scan has found. library is the file for the program's libc,
+// ExamineProgram explains what a scan of the program at path has found. library is the file for the program's libc,
 // empty if there is none.
-func ExamineProgram(r *scan.Result, library string) Program {
-	p := Program{Schema: ProgramSchema, Answer: Promotable, Result: *r, Why: []Explained{}, Hints: []string{}}
+func ExamineProgram(path string, r *scan.Result, library string) Program {
+	p := Program{Schema: ProgramSchema, Answer: Promotable, Path: path, Result: *r, Why: []Explained{}, Hints: []string{}}
 	if !r.Promotable() {
 		p.Answer = Native
 	}
@@ -51,7 +53,7 @@ func ExamineProgram(r *scan.Result, library string) Program {
 			p.Hints = append(p.Hints, "libsmcgw is not installed here for its libc: see docs/IN-PROCESS.md")
 		}
 	}
-	if r.Path != r.Program {
+	if path != r.Program {
 		p.Hints = append(p.Hints, "it is a script of "+r.Program+", of which this is the answer; what the script starts is not looked at")
 	}
 	for _, reason := range r.Reasons {

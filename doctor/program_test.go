@@ -7,23 +7,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 func TestProgram(t *testing.T) {
 	number := int64(0)
 	for name, r := range map[string]scan.Result{
-		"promotable": {Path: "/usr/bin/server", Program: "/usr/bin/server", Arch: scan.X86_64, Libc: scan.Glibc, Reasons: []scan.Reason{}, Scanned: 15},
+		"promotable": {Program: "/usr/bin/server", Arch: scan.X86_64, Libc: launch.Glibc, Reasons: []scan.Reason{}, Scanned: 15},
 		"raw": {
-			Path: "/usr/bin/tool", Program: "/usr/bin/python3", Arch: scan.X86_64, Libc: scan.Musl, Scanned: 3, Missing: []string{"libx.so.1"},
+			Program: "/usr/bin/python3", Arch: scan.X86_64, Libc: launch.Musl, Scanned: 3, Missing: []string{"libx.so.1"},
 			Reasons: []scan.Reason{scan.RawCalls, scan.Missing},
 			Objects: []scan.Object{{Path: "/usr/lib/liby.so", Entries: 7, Counted: 6, Reasons: []scan.Reason{scan.RawCalls}, Sites: []scan.Site{
 				{Offset: 0x1234, Address: 0x401234, Symbol: "y_read", Number: &number, Call: "read"}, {Offset: 0x2000}, {Offset: 0x2001}, {Offset: 0x2002}, {Offset: 0x2003},
 			}}},
 		},
-		"static": {Path: "/bin/busybox", Program: "/bin/busybox", Arch: scan.X86_64, Reasons: []scan.Reason{scan.Static, scan.GoRuntime}, Scanned: 1},
+		"static": {Program: "/bin/busybox", Arch: scan.X86_64, Reasons: []scan.Reason{scan.Static, scan.GoRuntime}, Scanned: 1},
 	} {
-		p := ExamineProgram(&r, "/usr/lib/smcgw/libsmcgw.so")
+		path := r.Program
+		if name == "raw" {
+			path = "/usr/bin/tool"
+		}
+		p := ExamineProgram(path, &r, "/usr/lib/smcgw/libsmcgw.so")
 		require.Equal(t, len(r.Reasons) == 0, p.Answer == Promotable)
 		require.Equal(t, name == "static", p.Library == "")
 		var text, doc bytes.Buffer
@@ -35,6 +40,6 @@ func TestProgram(t *testing.T) {
 		require.NoError(t, enc.Encode(p))
 		golden(t, "program-"+name+".json", doc.String())
 	}
-	p := ExamineProgram(&scan.Result{Libc: scan.Glibc}, "")
+	p := ExamineProgram("", &scan.Result{Libc: launch.Glibc}, "")
 	require.Contains(t, p.Hints[0], "not installed")
 }

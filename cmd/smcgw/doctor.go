@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
-	"github.com/smcgw/smcgw/inprocess/preload"
+	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
@@ -78,11 +79,22 @@ func (e *env) examineProgram(name string) error {
 	if err != nil {
 		file = name // it need not be executable
 	}
-	r, err := scan.New().Program(file)
+	if file, err = filepath.Abs(file); err != nil {
+		return fmt.Errorf("doctor --program: %w", err)
+	}
+	loaded, err := launch.Resolve(file)
+	if err != nil {
+		loaded = file // the scan says what is wrong with it
+	}
+	r, err := scan.New().Program(loaded)
 	if err != nil {
 		return fmt.Errorf("doctor --program: %w", err)
 	}
-	p := doctor.ExamineProgram(r, preload.Library(libraryDirectory(), r.Libc))
+	library := ""
+	if own, err := os.Executable(); err == nil && r.Libc != "" {
+		library, _ = launch.Library(r.Libc, e.getenv(launch.EnvLibrary), own) // none is an answer, too
+	}
+	p := doctor.ExamineProgram(file, r, library)
 	if e.json {
 		err = e.printJSON(p)
 	} else {
@@ -92,15 +104,6 @@ func (e *env) examineProgram(name string) error {
 		return &exitError{exitFindings, errSaid}
 	}
 	return err
-}
-
-// libraryDirectory is where libsmcgw is; empty: nowhere.
-func libraryDirectory() string {
-	self, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	return preload.Directory(self)
 }
 
 // subject is what doctor examines besides the host.

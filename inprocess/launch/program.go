@@ -26,11 +26,11 @@ const (
 type Obstacle string
 
 const (
-	Static      Obstacle = "static"       // it has no loader
-	SetUserID   Obstacle = "set_user_id"  // the loader ignores LD_PRELOAD: set-user-ID, set-group-ID or file capabilities
-	Go          Obstacle = "go"           // Go's runtime makes system calls of its own, libc or not
-	Foreign     Obstacle = "foreign"      // of another machine
-	UnknownLibc Obstacle = "unknown_libc" // neither glibc nor musl
+	Static      Obstacle = "static"     // it has no loader
+	SetUserID   Obstacle = "setuid"     // the loader ignores LD_PRELOAD: set-user-ID, set-group-ID or file capabilities
+	Go          Obstacle = "go_runtime" // Go's runtime makes system calls of its own, libc or not
+	Foreign     Obstacle = "other_arch" // of another machine
+	UnknownLibc Obstacle = "other_libc" // neither glibc nor musl
 )
 
 var obstacles = map[Obstacle]string{
@@ -68,31 +68,45 @@ const scriptsDeep = 5
 
 // Inspect looks at a program, which is a path, or a name that is looked up in $PATH.
 func Inspect(name string) (Program, error) {
-	path, err := exec.LookPath(name)
+	path, err := Resolve(name)
 	if err != nil {
 		return Program{}, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Program{}, fmt.Errorf("program: %w", err)
+	}
+	p, err := inspect(path, f)
+	return p, errors.Join(err, f.Close())
+}
+
+// Resolve finds the file that is loaded for a program: that of a name in $PATH, and a script's
+// interpreter.
+func Resolve(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err
 	}
 	for range scriptsDeep {
 		f, err := os.Open(path)
 		if err != nil {
-			return Program{}, fmt.Errorf("program: %w", err)
+			return "", fmt.Errorf("program: %w", err)
 		}
 		head := make([]byte, 256)
 		n, err := io.ReadFull(f, head)
+		_ = f.Close()
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return Program{}, errors.Join(&FormatError{path, err}, f.Close())
+			return "", &FormatError{path, err}
 		}
 		next, script := interpreter(head[:n])
 		if !script {
-			p, err := inspect(path, f)
-			return p, errors.Join(err, f.Close())
+			return path, nil
 		}
-		_ = f.Close()
 		if path, err = exec.LookPath(next); err != nil {
-			return Program{}, err
+			return "", err
 		}
 	}
-	return Program{}, &FormatError{path, unix.ELOOP}
+	return "", &FormatError{path, unix.ELOOP}
 }
 
 // interpreter is the program that runs a script; env's argument if that is env.
@@ -119,6 +133,18 @@ func interpreter(head []byte) (name string, is bool) {
 // machines of this build, by GOARCH.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
+// LibcOf is the libc of a loader; empty: neither glibc nor musl.
+func LibcOf(loader string) Libc {
+	switch base := filepath.Base(loader); {
+	case strings.HasPrefix(base, "ld-musl"):
+		return Musl
+	case strings.HasPrefix(base, "ld-linux"), strings.HasPrefix(base, "ld64"):
+		return Glibc
+	default:
+		return ""
+	}
+}
+
 func inspect(path string, f *os.File) (p Program, err error) {
 	p.Path = path
 	defer func() { // debug/elf answers some files with a panic
@@ -137,15 +163,10 @@ func inspect(path string, f *os.File) (p Program, err error) {
 			if err != nil {
 				return p, &FormatError{path, err}
 			}
-			loader = filepath.Base(string(bytes.TrimRight(b, "\x00")))
+			loader = string(bytes.TrimRight(b, "\x00"))
 		}
 	}
-	switch {
-	case strings.HasPrefix(loader, "ld-musl"):
-		p.Libc = Musl
-	case strings.HasPrefix(loader, "ld-linux"), strings.HasPrefix(loader, "ld64"):
-		p.Libc = Glibc
-	}
+	p.Libc = LibcOf(loader)
 	switch {
 	case e.Machine != ownMachine():
 		p.Obstacle = Foreign

@@ -45,7 +45,7 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Path: program, Program: program, Reasons: []Reason{}}
+	r := &Result{Program: program, Reasons: []Reason{}}
 	exe, st, err := openRegular(proc + "/exe")
 	if err != nil {
 		return nil, err

@@ -1,5 +1,7 @@
 package scan
 
+import "github.com/smcgw/smcgw/inprocess/launch"
+
 // Reason is why the connections of a program stay native. Its value is part of documents.
 type Reason string
 
@@ -10,15 +12,15 @@ const (
 	// Malformed: its tables lead out of the file, or contradict each other.
 	Malformed Reason = "malformed"
 	// OtherArch: neither x86-64 nor arm64, or not that of this machine.
-	OtherArch Reason = "other_arch"
+	OtherArch = Reason(launch.Foreign)
 	// Static: no loader, so nothing can be preloaded.
-	Static Reason = "static"
+	Static = Reason(launch.Static)
 	// OtherLibc: a loader that is neither glibc's nor musl's.
-	OtherLibc Reason = "other_libc"
+	OtherLibc = Reason(launch.UnknownLibc)
 	// Setuid: it gains rights from its file, and the loader ignores LD_PRELOAD.
-	Setuid Reason = "setuid"
+	Setuid = Reason(launch.SetUserID)
 	// GoRuntime: the runtime of Go makes its system calls itself.
-	GoRuntime Reason = "go_runtime"
+	GoRuntime = Reason(launch.Go)
 	// RawCalls: instructions outside of libc that may move bytes of a socket, or hand it over.
 	RawCalls Reason = "raw_calls"
 	// IOUring: the kernel reads and writes on its own, without a call.

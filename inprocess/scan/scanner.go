@@ -1,12 +1,9 @@
 package scan
 
 import (
-	"bytes"
 	"cmp"
 	"container/list"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,29 +12,9 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess/launch"
 )
-
-// Libc is the C library of a program, by its loader.
-type Libc string
-
-// The libraries there is a libsmcgw.so for.
-const (
-	Glibc Libc = "glibc"
-	Musl  Libc = "musl"
-)
-
-// libcOf tells the library by the loader's path.
-func libcOf(interpreter string) (Libc, bool) {
-	base := path.Base(interpreter)
-	switch {
-	case strings.HasPrefix(base, "ld-musl-"):
-		return Musl, true
-	case strings.HasPrefix(base, "ld-linux"), strings.HasPrefix(base, "ld64."), base == "ld.so.1":
-		return Glibc, true
-	default:
-		return "", false
-	}
-}
 
 // isLibc tells whether a file is a part of libc or its loader, or our own library: the
 // library stands before what they do for the program.
@@ -64,12 +41,10 @@ func isLibc(file string) bool {
 
 // Result is what was found of a program or a process.
 type Result struct {
-	// Path is the program that was asked for, Program the one that runs: another if the first
-	// is a script.
-	Path    string `json:"path"`
-	Program string `json:"program"`
-	Arch    Arch   `json:"arch,omitempty"`
-	Libc    Libc   `json:"libc,omitempty"`
+	// Program is the file that is loaded.
+	Program string      `json:"program"`
+	Arch    Arch        `json:"arch,omitempty"`
+	Libc    launch.Libc `json:"libc,omitempty"`
 	// Reasons are why its connections stay native; none: they can be promoted.
 	Reasons []Reason `json:"reasons"`
 	// Objects are the files with a reason of their own, the program first, Scanned is how many
@@ -135,27 +110,15 @@ func New() *Scanner {
 	return s
 }
 
-// Program looks at a program and the libraries that it names, as they are on this host. A
-// script stands for its interpreter. An error means that there is no such file, or that it
+// Program looks at a program and the libraries that it names, as they are on this host. An
+// error means that there is no such file, or that it
 // may not be read.
 func (s *Scanner) Program(file string) (*Result, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Path: file, Reasons: []Reason{}}
-	const scripts = 4 // as deep as the kernel goes
-	for range scripts {
-		next, err := s.interpreterOf(file)
-		if err != nil {
-			return nil, err
-		}
-		if next == "" {
-			break
-		}
-		file = next
-	}
-	r.Program = file
+	r := &Result{Program: file, Reasons: []Reason{}}
 	ob, st, err := s.file(file, false)
 	if err != nil {
 		return nil, err
@@ -182,8 +145,7 @@ func (r *Result) head(here Arch, ob *object) {
 		r.Reasons = with(r.Reasons, Static)
 		return
 	}
-	libc, known := libcOf(ob.interpreter)
-	if r.Libc = libc; !known {
+	if r.Libc = launch.LibcOf(ob.interpreter); r.Libc == "" {
 		r.Reasons = with(r.Reasons, OtherLibc)
 	}
 }
@@ -238,47 +200,6 @@ func (s *Scanner) libraries(r *Result, program *object) {
 	}
 	if len(todo) > 0 && len(seen) >= maxLibraries {
 		r.Reasons = with(r.Reasons, Unreadable)
-	}
-}
-
-// interpreterOf is the program that runs a script; empty: it is no script.
-func (s *Scanner) interpreterOf(file string) (string, error) {
-	f, _, err := s.open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	head := make([]byte, 256) // BINPRM_BUF_SIZE
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	name, arg := parseScript(head[:n])
-	if path.Base(name) == "env" && arg != "" && !strings.HasPrefix(arg, "-") {
-		for _, dir := range strings.Split(os.Getenv("PATH"), ":") {
-			if st, err := os.Stat(path.Join(s.root, dir, arg)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-				return path.Join(dir, arg), nil
-			}
-		}
-	}
-	return name, nil
-}
-
-// parseScript reads the first line of a script: its interpreter, and the first word after it.
-func parseScript(b []byte) (name, arg string) {
-	line, is := bytes.CutPrefix(b, []byte("#!"))
-	if !is {
-		return "", ""
-	}
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	words := strings.Fields(string(line))
-	switch {
-	case len(words) == 0 || !strings.HasPrefix(words[0], "/") || strings.ContainsRune(words[0], 0):
-		return "", ""
-	case len(words) == 1:
-		return words[0], ""
-	default:
-		return words[0], words[1]
 	}
 }
 

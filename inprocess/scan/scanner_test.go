@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess/launch"
 )
 
 // native skips where the programs that the test builds are of a processor without the
@@ -71,23 +73,23 @@ func TestProgram(t *testing.T) {
 		name, compiler, text string
 		flags                []string
 		reasons              []Reason
-		libc                 Libc
+		libc                 launch.Libc
 		call                 string
 		entries              int
 	}{
-		{name: "plain", text: plain, libc: Glibc},
-		{name: "plain, not PIE", text: plain, flags: []string{"-no-pie"}, libc: Glibc},
-		{name: "raw", text: raw, libc: Glibc, reasons: []Reason{RawCalls}, call: "read", entries: 1},
-		{name: "raw, of any number", text: unknown, libc: Glibc, reasons: []Reason{RawCalls}, entries: 1},
-		{name: "raw, without unwind tables", text: raw, flags: []string{"-fno-asynchronous-unwind-tables"}, libc: Glibc, reasons: []Reason{RawCalls}, entries: 1, call: "read"},
-		{name: "raw, stripped", text: raw, flags: []string{"-s", "-fno-asynchronous-unwind-tables"}, libc: Glibc, reasons: []Reason{RawCalls}, entries: 1},
-		{name: "harmless", text: harmless, libc: Glibc, entries: 1},
+		{name: "plain", text: plain, libc: launch.Glibc},
+		{name: "plain, not PIE", text: plain, flags: []string{"-no-pie"}, libc: launch.Glibc},
+		{name: "raw", text: raw, libc: launch.Glibc, reasons: []Reason{RawCalls}, call: "read", entries: 1},
+		{name: "raw, of any number", text: unknown, libc: launch.Glibc, reasons: []Reason{RawCalls}, entries: 1},
+		{name: "raw, without unwind tables", text: raw, flags: []string{"-fno-asynchronous-unwind-tables"}, libc: launch.Glibc, reasons: []Reason{RawCalls}, entries: 1, call: "read"},
+		{name: "raw, stripped", text: raw, flags: []string{"-s", "-fno-asynchronous-unwind-tables"}, libc: launch.Glibc, reasons: []Reason{RawCalls}, entries: 1},
+		{name: "harmless", text: harmless, libc: launch.Glibc, entries: 1},
 		{name: "static", text: plain, flags: []string{"-static"}, reasons: []Reason{Static, RawCalls}},
 		{name: "static PIE", text: plain, flags: []string{"-static-pie"}, reasons: []Reason{Static, RawCalls}},
-		{name: "io_uring", text: uring, libc: Glibc, reasons: []Reason{IOUring}, call: "io_uring_setup", entries: 1},
+		{name: "io_uring", text: uring, libc: launch.Glibc, reasons: []Reason{IOUring}, call: "io_uring_setup", entries: 1},
 		{name: "another libc", text: plain, flags: []string{"-Wl,--dynamic-linker=/lib/ld-other.so.1"}, reasons: []Reason{OtherLibc}},
-		{name: "musl", compiler: "musl-gcc", text: plain, libc: Musl},
-		{name: "raw, musl", compiler: "musl-gcc", text: raw, libc: Musl, reasons: []Reason{RawCalls}, call: "read", entries: 1},
+		{name: "musl", compiler: "musl-gcc", text: plain, libc: launch.Musl},
+		{name: "raw, musl", compiler: "musl-gcc", text: raw, libc: launch.Musl, reasons: []Reason{RawCalls}, call: "read", entries: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.compiler == "" {
@@ -226,17 +228,6 @@ func TestLibraries(t *testing.T) {
 	r = program(t, filepath.Join(dir, "lost"))
 	require.Equal(t, []Reason{Missing}, r.Reasons)
 	require.Equal(t, []string{"libmiddle.so"}, r.Missing)
-
-	// A script is its interpreter.
-	script := filepath.Join(dir, "script")
-	require.NoError(t, os.WriteFile(script, []byte("#!"+filepath.Join(dir, "program")+" -x\n"), 0o700))
-	r = program(t, script)
-	require.Equal(t, []Reason{RawCalls}, r.Reasons)
-	require.Equal(t, script, r.Path)
-	require.Equal(t, filepath.Join(dir, "program"), r.Program)
-	t.Setenv("PATH", dir)
-	require.NoError(t, os.WriteFile(script, []byte("#!/usr/bin/env program\n"), 0o700))
-	require.Equal(t, filepath.Join(dir, "program"), program(t, script).Program)
 }
 
 func TestNotPrograms(t *testing.T) {
@@ -278,7 +269,7 @@ int main(int argc, char **argv) { char c; for (int i = 1; i < argc; i++) if (!dl
 		require.NoError(t, p.Wait())
 		require.NoError(t, err)
 		require.Equal(t, c.reasons, r.Reasons, "%+v", r)
-		require.Equal(t, Glibc, r.Libc)
+		require.Equal(t, launch.Glibc, r.Libc)
 		require.Equal(t, loads, r.Program)
 		if len(c.reasons) > 0 {
 			require.Equal(t, library, r.Objects[0].Path)
@@ -456,38 +447,6 @@ func TestLibcNames(t *testing.T) {
 	}
 }
 
-func TestScript(t *testing.T) {
-	for text, want := range map[string][2]string{
-		"#!/bin/sh\n":                    {"/bin/sh"},
-		"#! /usr/bin/env  python3 -x\nx": {"/usr/bin/env", "python3"},
-		"#!sh\n":                         {},
-		"#!\n":                           {},
-		"# /bin/sh\n":                    {},
-		"":                               {},
-	} {
-		name, arg := parseScript([]byte(text))
-		require.Equal(t, want, [2]string{name, arg}, text)
-	}
-}
-
-func TestScriptTruncated(t *testing.T) {
-	text := []byte("#!/usr/bin/env python3\n")
-	for n := range text {
-		name, arg := parseScript(text[:n])
-		require.True(t, strings.HasPrefix("/usr/bin/env", name))
-		require.True(t, strings.HasPrefix("python3", arg))
-	}
-}
-
-func FuzzScript(f *testing.F) {
-	f.Add([]byte("#!/usr/bin/env python3\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		name, arg := parseScript(b)
-		require.NotContains(t, name+arg, "\n")
-		require.True(t, name == "" && arg == "" || filepath.IsAbs(name))
-	})
-}
-
 func TestLoaderConfig(t *testing.T) {
 	dirs, included := parseLoaderConfig("include /etc/ld.so.conf.d/*.conf\n# a comment\n/opt/lib # and one\n/a:/b,/c\nrelative\n")
 	require.Equal(t, []string{"/opt/lib", "/a", "/b", "/c"}, dirs)
@@ -499,7 +458,7 @@ func TestLoaderConfig(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(root, "etc/d/a.conf"), []byte("/first\ninclude /etc/ld.so.conf\n"), 0o600))
 	s := New()
 	s.root = root
-	got := s.directories(Glibc).always
+	got := s.directories(launch.Glibc).always
 	require.Equal(t, "/last", got[len(got)-7])
 	require.Contains(t, got, "/first") // also of a file that includes itself
 }

@@ -76,7 +76,7 @@ func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newWatch, newTop, newPeers, newPolicy, newDevices, newCodes, newVersion,
 		newUp, newKeepLegs, newSpareLegs, newKeepBroker, newSucceed, newReload, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newMan, newBench,
-		newDoctor, newPing, newBugreport,
+		newDoctor, newPing, newBugreport, newPreload,
 	}
 }
 

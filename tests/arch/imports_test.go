@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"inprocess/broker":            {"inprocess", "internal/fdpass"},
 	"inprocess/launch":            {},
 	"inprocess/private":           {"inprocess", "inprocess/broker", "internal/fdpass"},
-	"inprocess/preload":           {"inprocess/scan"},
+	"inprocess/adopt":             {"inprocess/scan"},
 	"inprocess/scan":              {"inprocess/launch"},
 	"internal/fdpass":             {},
 	"internal/ktime":              {},

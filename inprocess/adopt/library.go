@@ -1,4 +1,7 @@
-package preload
+package adopt
+
+// Installed is where packages put the library.
+const Installed = "/usr/lib/smcgw"
 
 // Name is the library's file for glibc, Musl that for musl.
 const (

@@ -1,4 +1,4 @@
-// Package preload has programs start with libsmcgw.so: those of a unit of systemd by a
+// Package adopt has programs start with libsmcgw.so: those of a unit of systemd by a
 // drop-in, or all of a host by /etc/ld.so.preload.
 //
 // It writes files of others, so it writes few of them: one drop-in with a name of its own,
@@ -9,4 +9,4 @@
 // and one that misbehaves there cannot be removed by a program. [Host.EnableHost] therefore
 // tries the library first, wants it out of reach of others than root, and refuses a host
 // with programs that the library is not made for.
-package preload
+package adopt

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/inprocess/adopt"
+	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/scan"
+)
+
+// preloadSchema names the document of preload status.
+const preloadSchema = "smcgw.preload/v1"
+
+// preloadDoc tells what starts with the library.
+type preloadDoc struct {
+	Schema string `json:"schema"`
+	// Library is its directory, empty: it is not installed.
+	Library string `json:"library,omitempty"`
+	// Host: every program of the host.
+	Host  bool     `json:"host"`
+	Units []string `json:"units"`
+}
+
+func newPreload(e *env) *cobra.Command {
+	var root string
+	c := &cobra.Command{
+		Use:   "preload",
+		Short: "Have units, or all programs of the host, start with the library",
+		Long: `Preload has programs start with libsmcgw, so that their connections to programs of this
+host that have it, too, can be promoted. One command is started so by "smcgw run".`,
+		RunE: func(*cobra.Command, []string) error {
+			return usagef(`preload: name what to do: "smcgw preload status", enable or disable`)
+		},
+	}
+	c = verb(e, c)
+	c.PersistentFlags().StringVar(&root, "root", "/", "the directory that has the files, as of an image")
+	c.AddCommand(newPreloadSwitch(e, &root, true, &cobra.Command{
+		Use:   "enable UNIT | --host",
+		Short: "Have a unit, or every program, start with the library",
+		Long: `Enable writes a drop-in for a service of systemd, or with --host a line into
+/etc/ld.so.preload. What runs goes on as it is, and has the library from its next start.
+
+A unit is refused if there is none of the name, if it sets LD_PRELOAD itself, or has
+another root directory. The host is refused if a program does not start as before with
+the library, others than root can write it, or there are programs of 32 bits. Programs
+of musl do not read /etc/ld.so.preload.`,
+	}), newPreloadSwitch(e, &root, false, &cobra.Command{
+		Use:   "disable UNIT | --host",
+		Short: `Undo "smcgw preload enable"`,
+		Long: `Disable removes the drop-in, or the line. What runs goes on as it is, and is without the
+library from its next start.`,
+	}), newPreloadStatus(e, &root))
+	return c
+}
+
+// preloadHost is where preload writes. The library is where the host's programs find it.
+func (e *env) preloadHost(root string) (*adopt.Host, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	h := &adopt.Host{Root: root}
+	if root != "/" { // as packages put it
+		h.Library = adopt.Installed
+		if _, err := os.Stat(filepath.Join(root, h.Library, adopt.Name)); err != nil {
+			return h, fmt.Errorf("preload --root: %w", err)
+		}
+		return h, nil
+	}
+	file, err := launch.Library(launch.Glibc, e.getenv(launch.EnvLibrary), own)
+	h.Library = filepath.Dir(file)
+	if err != nil {
+		h.Library = adopt.Installed // what may have been enabled
+	}
+	return h, err
+}
+
+// newPreloadSwitch makes the verbs enable and disable.
+func newPreloadSwitch(e *env, root *string, on bool, c *cobra.Command) *cobra.Command {
+	var host bool
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 || host == (len(args) == 1) {
+			return usagef("preload: name one unit, or --host")
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		h, err := e.preloadHost(*root)
+		if err != nil && on {
+			return err
+		}
+		switch {
+		case host && *root != "/" && on:
+			return usagef("preload enable: --host tries the library, so it takes no --root")
+		case host:
+			return e.answered(e.preloadHostWide(cmd.Context(), h, on))
+		default:
+			return e.answered(e.preloadUnit(h, args[0], on))
+		}
+	}
+	c.Flags().BoolVar(&host, "host", false, "every program of the host")
+	return withJSON(e, c)
+}
+
+// preloadHostWide switches every program.
+func (e *env) preloadHostWide(ctx context.Context, h *adopt.Host, on bool) (r admin.Result, err error) {
+	r.Verb = preloadVerb(on)
+	var changed bool
+	r.Message = "programs of this host start without the library from now on"
+	if on {
+		changed, err = h.EnableHost(ctx, nil)
+		r.Message = "programs of this host start with the library from now on; those that run have it when they are started again"
+	} else {
+		changed, err = h.DisableHost()
+	}
+	if err != nil {
+		return r, fmt.Errorf("preload: %w", err)
+	}
+	if !changed {
+		r.Message = alreadySo
+	}
+	return r, nil
+}
+
+// alreadySo is what is said where nothing had to be changed.
+const alreadySo = "nothing to do: it is so already"
+
+// preloadVerb is the name in a result.
+func preloadVerb(on bool) string {
+	if on {
+		return "preload enable"
+	}
+	return "preload disable"
+}
+
+// preloadUnit switches one unit.
+func (e *env) preloadUnit(h *adopt.Host, name string, on bool) (r admin.Result, err error) {
+	r.Verb = preloadVerb(on)
+	var own string
+	var changed bool
+	if on {
+		u, err := h.Unit(name)
+		if err == nil {
+			changed, err = h.EnableUnit(u)
+		}
+		if err != nil {
+			return r, fmt.Errorf("preload: %w", err)
+		}
+		for _, w := range append(u.Warnings(h.Library), nativePrograms(h, u)...) {
+			fmt.Fprintln(e.stderr, "warning:", w)
+		}
+		own = u.Name
+	} else if own, changed, err = h.DisableUnit(name); err != nil {
+		return r, fmt.Errorf("preload: %w", err)
+	}
+	r.Message = own + ": " + alreadySo
+	if changed {
+		r.Message = fmt.Sprintf("%s: from its next start: systemctl daemon-reload && systemctl restart %s", own, own)
+	}
+	return r, nil
+}
+
+// nativePrograms are what a unit starts and the library is of no use for.
+func nativePrograms(h *adopt.Host, u *adopt.Unit) (list []string) {
+	if h.Root != "/" {
+		return nil
+	}
+	for _, file := range u.Programs() {
+		loaded, err := launch.Resolve(file)
+		if err != nil {
+			continue // it may not be there yet
+		}
+		if r, err := scan.New().Program(loaded); err == nil && !r.Promotable() {
+			var names []string
+			for _, reason := range r.Reasons {
+				names = append(names, string(reason))
+			}
+			list = append(list, fmt.Sprintf("the connections of %s stay native (%s): smcgw doctor --program %s", file, strings.Join(names, ", "), file))
+		}
+	}
+	return list
+}
+
+func newPreloadStatus(e *env, root *string) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "List what starts with the library",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, missing := e.preloadHost(*root)
+			doc := preloadDoc{Schema: preloadSchema}
+			if missing == nil {
+				doc.Library = h.Library
+			}
+			var errs [2]error
+			doc.Host, errs[0] = h.HostEnabled()
+			doc.Units, errs[1] = h.Units()
+			if err := errors.Join(errs[:]...); err != nil {
+				return fmt.Errorf("preload: %w", err)
+			}
+			if e.json {
+				return e.printJSON(doc)
+			}
+			s := e.screen(e.stdout)
+			host, units, library := "only programs that are told to", "none", "not installed"
+			if doc.Host {
+				host = "every program"
+			}
+			if len(doc.Units) > 0 {
+				units = strings.Join(doc.Units, " ")
+			}
+			if doc.Library != "" {
+				library = doc.Library
+			}
+			_, err := fmt.Fprint(e.stdout, s.Field("Library:", library)+s.Field("Host:", host)+s.Field("Units:", units))
+			return printed(err)
+		},
+	}
+	return withJSON(e, c)
+}

@@ -1,0 +1,153 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// library builds one that does nothing but what the text says.
+func library(t *testing.T, compiler, text, file string) {
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skip("no " + compiler)
+	}
+	source := filepath.Join(t.TempDir(), "x.c")
+	require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", file, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// hostWithLibrary has one at a place that only its owner can write, which may not be so of
+// the directory that all tests share.
+func hostWithLibrary(t *testing.T, files map[string]string) *Host {
+	h := tree(t, files)
+	require.NoError(t, os.Chmod(h.Root, 0o755))
+	library(t, "gcc", "int smcgw;", filepath.Join(h.Root, h.Library, Name))
+	require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "etc"), 0o755))
+	return h
+}
+
+func list(t *testing.T, h *Host) string {
+	b, err := os.ReadFile(filepath.Join(h.Root, loaderFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "none"
+	}
+	require.NoError(t, err)
+	return string(b)
+}
+
+// TestEnableHost: our line and nothing else comes and goes.
+func TestEnableHost(t *testing.T) {
+	const own = "/usr/lib/smcgw/libsmcgw.so"
+	for _, c := range []struct{ before, enabled, disabled string }{
+		{"none", own + "\n", "none"},
+		{"", own + "\n", "none"},
+		{"/lib/other.so\n", "/lib/other.so\n" + own + "\n", "/lib/other.so\n"},
+		{"/lib/other.so", "/lib/other.so\n" + own + "\n", "/lib/other.so\n"},
+		{"# mine\n", "# mine\n" + own + "\n", "# mine\n"},
+		{"/a.so " + own + ":/b.so # two\n", "/a.so " + own + ":/b.so # two\n", "/a.so /b.so # two\n"},
+		{own + " # ours\n/b.so\n", own + " # ours\n/b.so\n", "# ours\n/b.so\n"},
+		{"# " + own + "\n", "# " + own + "\n" + own + "\n", "# " + own + "\n"},
+	} {
+		h := hostWithLibrary(t, nil)
+		if c.before != "none" {
+			require.NoError(t, os.WriteFile(filepath.Join(h.Root, loaderFile), []byte(c.before), 0o644))
+		}
+		for i := range 2 {
+			changed, err := h.EnableHost(t.Context(), Try)
+			require.NoError(t, err)
+			require.Equal(t, i == 0 && c.before != c.enabled, changed, c.before)
+			require.Equal(t, c.enabled, list(t, h))
+			is, err := h.HostEnabled()
+			require.NoError(t, err)
+			require.True(t, is)
+		}
+		for i := range 2 {
+			changed, err := h.DisableHost()
+			require.NoError(t, err)
+			require.Equal(t, i == 0, changed)
+			require.Equal(t, c.disabled, list(t, h))
+		}
+		left, err := os.ReadDir(filepath.Join(h.Root, "etc"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(left), 1) // no temporary file
+	}
+}
+
+// TestRefusedHost: what cannot be loaded by every program is not written down.
+func TestRefusedHost(t *testing.T) {
+	file := func(h *Host) string { return filepath.Join(h.Root, h.Library, Name) }
+	for name, c := range map[string]struct {
+		spoil func(*Host)
+		text  string
+	}{
+		"none":            {func(h *Host) { require.NoError(t, os.Remove(file(h))) }, "no such file"},
+		"no library":      {func(h *Host) { require.NoError(t, os.WriteFile(file(h), []byte("x"), 0o644)) }, "no program"},
+		"writable":        {func(h *Host) { require.NoError(t, os.Chmod(file(h), 0o666)) }, "others than its owner may write"},
+		"writable above":  {func(h *Host) { require.NoError(t, os.Chmod(filepath.Join(h.Root, "usr"), 0o777)) }, "others than its owner may write /usr"},
+		"unreadable":      {func(h *Host) { require.NoError(t, os.Chmod(file(h), 0o700)) }, "not everyone may read"},
+		"unknown symbols": {func(h *Host) { library(t, "gcc", "int none(void); int x(void) { return none(); }", file(h)) }, "undefined symbol"},
+		"it ends programs": {func(h *Host) {
+			library(t, "gcc", "#include <stdlib.h>\n__attribute__((constructor)) static void x(void) { _Exit(3); }", file(h))
+		}, "exit status 3"},
+		"it prints": {func(h *Host) {
+			library(t, "gcc", "#include <unistd.h>\n__attribute__((constructor)) static void x(void) { if (write(2, \"hello\", 5)) {} }", file(h))
+		}, "hello"},
+		"of musl": {func(h *Host) {
+			library(t, "musl-gcc", "#include <stdio.h>\nint x(void) { return puts(\"\"); }", file(h))
+		}, ""},
+		"32 bits": {func(h *Host) {
+			require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "lib"), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(h.Root, "lib/ld-linux.so.2"), nil, 0o755))
+		}, "32 bits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hostWithLibrary(t, map[string]string{"etc/ld.so.preload": "/lib/other.so\n"})
+			c.spoil(h)
+			_, err := h.EnableHost(t.Context(), nil)
+			require.ErrorContains(t, err, c.text)
+			require.True(t, errors.Is(err, ErrLibrary) || errors.Is(err, ErrHost), "%v", err)
+			require.Equal(t, "/lib/other.so\n", list(t, h))
+		})
+	}
+	h := hostWithLibrary(t, nil)
+	_, err := h.EnableHost(t.Context(), func(context.Context, string) error { return ErrLibrary })
+	require.ErrorIs(t, err, ErrLibrary)
+	require.Equal(t, "none", list(t, h))
+}
+
+// TestAnywhere: one LD_PRELOAD has programs of glibc load the library for glibc, those of
+// musl that for musl, and neither says a word.
+func TestAnywhere(t *testing.T) {
+	dir := t.TempDir()
+	says := func(what string) string {
+		return "#include <unistd.h>\n__attribute__((constructor)) static void x(void) { if (write(1, \"" + what + "\", 5)) {} }"
+	}
+	library(t, "gcc", says("glibc"), filepath.Join(dir, Name))
+	library(t, "musl-gcc", says("musl "), filepath.Join(dir, Musl))
+	for name, target := range Links() {
+		link := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
+		require.NoError(t, os.Symlink(target, link))
+		require.FileExists(t, link) // through the link
+	}
+	for compiler, want := range map[string]string{"gcc": "glibc", "musl-gcc": "musl "} {
+		source := filepath.Join(t.TempDir(), "x.c")
+		require.NoError(t, os.WriteFile(source, []byte("int main(void) { return 0; }"), 0o600))
+		program := strings.TrimSuffix(source, ".c")
+		out, err := exec.Command(compiler, "-o", program, source).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		c := exec.Command(program)
+		c.Env = []string{"LD_PRELOAD=" + filepath.Join(dir, Anywhere)}
+		out, err = c.CombinedOutput()
+		require.NoError(t, err)
+		require.Equal(t, want, string(out), compiler)
+	}
+}

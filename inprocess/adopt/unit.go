@@ -1,0 +1,342 @@
+package adopt
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// DropIn is the name of the file in the directory of a unit's drop-ins.
+const DropIn = "50-smcgw-in-process.conf"
+
+// etc is where drop-ins of the host's owner are.
+const etc = "/etc/systemd/system"
+
+var (
+	// ErrUnit is a unit that cannot be told to load the library.
+	ErrUnit = errors.New("unit")
+	// ErrHost is a host that cannot.
+	ErrHost = errors.New("host")
+	// ErrLibrary is a library that cannot be loaded by all.
+	ErrLibrary = errors.New("library")
+)
+
+// Host is where files are written.
+type Host struct {
+	// Root is the directory that holds the host's files, "/" or that of an image.
+	Root string
+	// Library is the directory of the library, as the host's programs see it.
+	Library string
+}
+
+// unitDirectories are where units are found, the first that has one counts (systemd.unit(5)).
+func unitDirectories() []string {
+	return []string{
+		"/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early", etc, "/run/systemd/system",
+		"/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late",
+	}
+}
+
+// Unit is a unit of the host, with what its drop-ins say.
+type Unit struct {
+	// Name is the unit's own, also if it was asked for by an alias.
+	Name string
+	// settings are those of [Service], by name, in the order of the files.
+	settings map[string][]string
+}
+
+// unitName completes a name as systemctl does, and refuses what is none.
+func unitName(name string) (string, error) {
+	if !strings.Contains(name, ".") {
+		name += ".service"
+	}
+	stem, isService := strings.CutSuffix(name, ".service")
+	if !isService || stem == "" || stem == "." || strings.HasPrefix(stem, "@") || len(name) > 255 ||
+		strings.Trim(stem, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ:-_.\\@") != "" {
+		return "", fmt.Errorf("%w %q: not the name of a service", ErrUnit, name)
+	}
+	return name, nil
+}
+
+// template is the name of the template of a unit; empty: it is made of none.
+func template(name string) string {
+	before, after, found := strings.Cut(name, "@")
+	if !found || after == ".service" {
+		return ""
+	}
+	return before + "@.service"
+}
+
+// Unit finds a unit by its name.
+func (h *Host) Unit(name string) (*Unit, error) {
+	name, err := unitName(name)
+	if err != nil {
+		return nil, err
+	}
+	file, own, err := h.unitFile(name)
+	if err != nil {
+		return nil, err
+	}
+	u := &Unit{Name: own, settings: map[string][]string{}}
+	files := append([]string{file}, h.dropIns(own)...)
+	for _, f := range files {
+		text, err := os.ReadFile(path.Join(h.Root, f))
+		if err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrUnit, name, err)
+		}
+		parseUnit(text, u.settings)
+	}
+	return u, nil
+}
+
+// unitFile is the file of a unit, and the unit's own name.
+func (h *Host) unitFile(name string) (file, own string, err error) {
+	own = name
+	const aliases = 8
+	for range aliases {
+	search:
+		for _, candidate := range []string{own, template(own)} {
+			if candidate == "" {
+				continue
+			}
+			for _, dir := range unitDirectories() {
+				file = path.Join(dir, candidate)
+				st, err := os.Lstat(path.Join(h.Root, file))
+				if err != nil {
+					continue
+				}
+				if st.Mode().IsRegular() {
+					if st.Size() == 0 {
+						return "", "", fmt.Errorf("%w %s: it is masked", ErrUnit, own)
+					}
+					return file, own, nil
+				}
+				target, err := os.Readlink(path.Join(h.Root, file))
+				if err != nil {
+					return "", "", fmt.Errorf("%w %s: %w", ErrUnit, own, err)
+				}
+				if target == "/dev/null" {
+					return "", "", fmt.Errorf("%w %s: it is masked", ErrUnit, own)
+				}
+				if base := path.Base(target); base != candidate && strings.HasSuffix(base, ".service") && template(own) == "" {
+					own = base // an alias
+					break search
+				}
+				if !path.IsAbs(target) {
+					target = path.Join(dir, target)
+				}
+				return target, own, nil // a unit that is linked from elsewhere
+			}
+			if candidate == own && template(own) == "" {
+				return "", "", fmt.Errorf("%w %s: there is none of this name", ErrUnit, name)
+			}
+			if candidate != own {
+				return "", "", fmt.Errorf("%w %s: there is none of this name, and no %s", ErrUnit, name, candidate)
+			}
+		}
+	}
+	return "", "", fmt.Errorf("%w %s: its names lead in a circle", ErrUnit, name)
+}
+
+// dropIns lists the drop-ins of a unit, ours apart.
+func (h *Host) dropIns(name string) (list []string) {
+	for _, unit := range []string{template(name), name} {
+		if unit == "" {
+			continue
+		}
+		dirs := unitDirectories()
+		slices.Reverse(dirs) // the last counts
+		for _, dir := range dirs {
+			pattern := path.Join(h.Root, dir, strings.NewReplacer(`\`, `\\`, "*", `\*`).Replace(unit)+".d", "*.conf")
+			found, _ := filepath.Glob(pattern) // the pattern is ours
+			for _, f := range found {
+				if path.Base(f) != DropIn {
+					list = append(list, path.Join("/", strings.TrimPrefix(f, path.Clean(h.Root))))
+				}
+			}
+		}
+	}
+	return list
+}
+
+// parseUnit adds the settings of the section [Service] of a file (systemd.syntax(7)).
+func parseUnit(text []byte, settings map[string][]string) {
+	service := false
+	lines := bufio.NewScanner(bytes.NewReader(bytes.ReplaceAll(text, []byte("\\\n"), []byte(" "))))
+	lines.Buffer(nil, 1<<20) // LONG_LINE_MAX
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "", line[0] == '#', line[0] == ';':
+		case line[0] == '[':
+			service = line == "[Service]"
+		case service:
+			name, value, is := strings.Cut(line, "=")
+			name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+			switch {
+			case !is:
+			case value == "":
+				delete(settings, name)
+			default:
+				settings[name] = append(settings[name], value)
+			}
+		}
+	}
+}
+
+// last is the value of a setting that has one.
+func (u *Unit) last(name string) string {
+	if list := u.settings[name]; len(list) > 0 {
+		return list[len(list)-1]
+	}
+	return ""
+}
+
+func (u *Unit) yes(name string) bool {
+	return slices.Contains([]string{"1", "yes", "y", "true", "t", "on"}, strings.ToLower(u.last(name)))
+}
+
+// words are all words of a setting.
+func (u *Unit) words(name string) (list []string) {
+	for _, value := range u.settings[name] {
+		list = append(list, strings.Fields(value)...)
+	}
+	return list
+}
+
+// Refusal is why a unit cannot load the library; nil: it can.
+func (u *Unit) Refusal() error {
+	for _, e := range u.settings["Environment"] {
+		if strings.Contains(e, "LD_PRELOAD=") {
+			return fmt.Errorf("%w %s: it sets LD_PRELOAD itself: name both libraries there, with a space between them", ErrUnit, u.Name)
+		}
+	}
+	for _, name := range []string{"RootDirectory", "RootImage"} {
+		if v := u.last(name); v != "" && v != "/" {
+			return fmt.Errorf("%w %s: %s=%s hides the library from it", ErrUnit, u.Name, name, v)
+		}
+	}
+	return nil
+}
+
+// Warnings are what in a unit may keep the library or the daemon out of its sight.
+func (u *Unit) Warnings(library string) (list []string) {
+	warn := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	for _, name := range []string{"InaccessiblePaths", "TemporaryFileSystem", "NoExecPaths"} {
+		for _, w := range u.words(name) {
+			hidden, _, _ := strings.Cut(strings.TrimLeft(w, "-+"), ":")
+			for _, needed := range []string{library, "/run/smcgw"} {
+				if hidden == "/" || needed == hidden || strings.HasPrefix(needed, hidden+"/") {
+					warn("%s=%s may hide %s: programs then start without the library, or without the daemon", name, w, needed)
+				}
+			}
+		}
+	}
+	if families := u.words("RestrictAddressFamilies"); len(families) > 0 && (families[0] == "none" || strings.HasPrefix(families[0], "~") == slices.Contains(append(families, strings.TrimPrefix(families[0], "~")), "AF_UNIX")) {
+		warn("RestrictAddressFamilies= leaves AF_UNIX out: the daemon cannot be reached, and its connections stay native")
+	}
+	if u.yes("DynamicUser") {
+		warn("DynamicUser=: its user has another number at each start, so quotas and rules by user do not follow it")
+	}
+	if len(u.words("SystemCallFilter")) > 0 {
+		warn("SystemCallFilter=: where it refuses what the library needs, connections stay native")
+	}
+	return list
+}
+
+// Programs are the files that the unit starts, those that it names by a path.
+func (u *Unit) Programs() (list []string) {
+	for _, v := range u.settings["ExecStart"] {
+		if words := strings.Fields(v); len(words) > 0 {
+			if file := strings.TrimLeft(words[0], "-@:+!|"); path.IsAbs(file) && !strings.ContainsAny(file, "%$\"") {
+				list = append(list, file)
+			}
+		}
+	}
+	return list
+}
+
+// dropInFile is where our drop-in for a unit is.
+func dropInFile(unit string) string { return path.Join(etc, unit+".d", DropIn) }
+
+// dropInText is what it says. Programs of a service may be of either libc.
+func (h *Host) dropInText() string {
+	return "# Made by \"smcgw preload enable\", removed by \"smcgw preload disable\".\n[Service]\nEnvironment=\"LD_PRELOAD=" + path.Join(h.Library, Anywhere) + "\"\n"
+}
+
+// EnableUnit has the unit's programs load the library from their next start. changed: it
+// was not so.
+func (h *Host) EnableUnit(u *Unit) (changed bool, err error) {
+	if err := u.Refusal(); err != nil {
+		return false, err
+	}
+	file := path.Join(h.Root, dropInFile(u.Name))
+	text := h.dropInText()
+	if have, err := os.ReadFile(file); err == nil && string(have) == text {
+		return false, nil
+	}
+	if err := os.MkdirAll(path.Dir(file), 0o755); err != nil { //nolint:gosec // systemd's own mode
+		return false, fmt.Errorf("%w %s: %w", ErrUnit, u.Name, err)
+	}
+	if err := replace(file, []byte(text), 0o644); err != nil {
+		return false, fmt.Errorf("%w %s: %w", ErrUnit, u.Name, err)
+	}
+	return true, nil
+}
+
+// DisableUnit undoes EnableUnit, also for a unit that is gone. changed: there was something
+// to undo.
+func (h *Host) DisableUnit(name string) (own string, changed bool, err error) {
+	if name, err = unitName(name); err != nil {
+		return "", false, err
+	}
+	if _, resolved, err := h.unitFile(name); err == nil {
+		name = resolved
+	}
+	file := path.Join(h.Root, dropInFile(name))
+	if err := os.Remove(file); errors.Is(err, fs.ErrNotExist) {
+		return name, false, nil
+	} else if err != nil {
+		return name, false, fmt.Errorf("%w %s: %w", ErrUnit, name, err)
+	}
+	_ = os.Remove(path.Dir(file)) // unless others have drop-ins there
+	return name, true, nil
+}
+
+// Units lists the units with our drop-in.
+func (h *Host) Units() ([]string, error) {
+	found, err := filepath.Glob(path.Join(h.Root, etc, "*.service.d", DropIn))
+	if err != nil {
+		return nil, err
+	}
+	list := []string{}
+	for _, f := range found {
+		list = append(list, strings.TrimSuffix(path.Base(path.Dir(f)), ".d"))
+	}
+	return list, nil
+}
+
+// replace writes a file whole or not at all.
+func replace(file string, text []byte, mode fs.FileMode) (err error) {
+	f, err := os.CreateTemp(path.Dir(file), "."+path.Base(file)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}

@@ -1,0 +1,159 @@
+package adopt
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tree is a host with these files; a text that begins with -> is a link.
+func tree(t *testing.T, files map[string]string) *Host {
+	h := &Host{Root: t.TempDir(), Library: Installed}
+	for name, text := range files {
+		file := filepath.Join(h.Root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		if len(text) > 2 && text[:2] == "->" {
+			require.NoError(t, os.Symlink(text[2:], file))
+		} else {
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		}
+	}
+	return h
+}
+
+func someUnits(t *testing.T) *Host {
+	return tree(t, map[string]string{
+		"usr/lib/systemd/system/redis.service":        "[Unit]\nRootDirectory=/not-of-a-service\n[Service]\nExecStart=-/usr/bin/redis-server --port 1\n",
+		"etc/systemd/system/redis-alias.service":      "->/usr/lib/systemd/system/redis.service",
+		"usr/lib/systemd/system/worker@.service":      "[Service]\nExecStart=/usr/bin/worker %i\n",
+		"etc/systemd/system/masked.service":           "->/dev/null",
+		"usr/lib/systemd/system/masked.service":       "[Service]\n",
+		"usr/lib/systemd/system/empty.service":        "",
+		"usr/lib/systemd/system/own.service":          "[Service]\nEnvironment=A=b \"LD_PRELOAD=/usr/lib/libjemalloc.so\"\n",
+		"usr/lib/systemd/system/reset.service":        "[Service]\nEnvironment=LD_PRELOAD=x\n",
+		"etc/systemd/system/reset.service.d/a.conf":   "[Service]\nEnvironment=\n",
+		"usr/lib/systemd/system/chroot.service":       "[Service]\nRootDirectory=/srv\n",
+		"usr/lib/systemd/system/late.service":         "[Service]\n",
+		"run/systemd/system/late.service.d/root.conf": "[Service]\nRootImage=/srv/\\\nimage\n",
+		"usr/lib/systemd/system/careful.service":      "[Service]\nDynamicUser=yes\nInaccessiblePaths=-/usr/lib\nRestrictAddressFamilies=AF_INET AF_INET6\nSystemCallFilter=@system-service\nTemporaryFileSystem=/run:ro\n",
+		"usr/lib/systemd/system/unrestricted.service": "[Service]\nDynamicUser=no\nRestrictAddressFamilies=~AF_PACKET\n",
+		"usr/lib/systemd/system/few.service":          "[Service]\nRestrictAddressFamilies=~AF_PACKET AF_UNIX\n",
+		"etc/systemd/system/round.service":            "->about.service",
+		"etc/systemd/system/about.service":            "->round.service",
+		"etc/systemd/system/linked.service":           "->/opt/linked.service",
+		"opt/linked.service":                          "[Service]\nExecStart=/opt/linked\n",
+	})
+}
+
+func TestUnit(t *testing.T) {
+	h := someUnits(t)
+	for name, own := range map[string]string{
+		"redis": "redis.service", "redis.service": "redis.service", "redis-alias": "redis.service", "worker@1": "worker@1.service", "linked": "linked.service",
+	} {
+		u, err := h.Unit(name)
+		require.NoError(t, err, name)
+		require.Equal(t, own, u.Name)
+		require.NoError(t, u.Refusal(), name)
+		require.NotEmpty(t, u.Programs())
+	}
+	u, err := h.Unit("redis")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/usr/bin/redis-server"}, u.Programs())
+	for name, text := range map[string]string{
+		"none": "there is none of this name", "none@1": "no none@.service", "masked": "it is masked", "empty": "it is masked", "round": "circle",
+		"": "not the name", "x.socket": "not the name", "../../x": "not the name", "@1": "not the name", "a b": "not the name", "..": "not the name",
+	} {
+		_, err := h.Unit(name)
+		require.ErrorIs(t, err, ErrUnit, name)
+		require.ErrorContains(t, err, text, name)
+	}
+}
+
+func TestRefusalsAndWarnings(t *testing.T) {
+	h := someUnits(t)
+	for name, text := range map[string]string{"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image"} {
+		u, err := h.Unit(name)
+		require.NoError(t, err)
+		require.ErrorContains(t, u.Refusal(), text)
+		_, err = h.EnableUnit(u)
+		require.ErrorIs(t, err, ErrUnit)
+		require.NoFileExists(t, filepath.Join(h.Root, dropInFile(u.Name)))
+	}
+	for name, want := range map[string]int{"reset": 0, "unrestricted": 0, "careful": 5, "few": 1} {
+		u, err := h.Unit(name)
+		require.NoError(t, err)
+		require.NoError(t, u.Refusal())
+		require.Len(t, u.Warnings(Installed), want, name)
+	}
+}
+
+// TestEnableUnit: enabling and disabling leave what others wrote, and twice is once.
+func TestEnableUnit(t *testing.T) {
+	h := someUnits(t)
+	other := filepath.Join(h.Root, etc, "redis.service.d", "memory.conf")
+	require.NoError(t, os.MkdirAll(filepath.Dir(other), 0o755))
+	require.NoError(t, os.WriteFile(other, []byte("[Service]\nMemoryMax=1G\n"), 0o644))
+	for _, name := range []string{"redis-alias", "worker@1"} {
+		for _, changed := range []bool{true, false} {
+			u, err := h.Unit(name)
+			require.NoError(t, err)
+			got, err := h.EnableUnit(u)
+			require.NoError(t, err)
+			require.Equal(t, changed, got)
+		}
+	}
+	file := filepath.Join(h.Root, etc, "redis.service.d", DropIn)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "[Service]\nEnvironment=\"LD_PRELOAD=/usr/lib/smcgw/$LIB/libsmcgw.so\"\n")
+	st, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o644), st.Mode())
+	units, err := h.Units()
+	require.NoError(t, err)
+	require.Equal(t, []string{"redis.service", "worker@1.service"}, units)
+
+	require.NoError(t, os.Remove(filepath.Join(h.Root, "usr/lib/systemd/system/worker@.service"))) // it is gone meanwhile
+	for _, name := range []string{"redis-alias", "worker@1"} {
+		for _, changed := range []bool{true, false} {
+			_, got, err := h.DisableUnit(name)
+			require.NoError(t, err)
+			require.Equal(t, changed, got, name)
+		}
+	}
+	require.FileExists(t, other)
+	require.NoDirExists(t, filepath.Join(h.Root, etc, "worker@1.service.d"))
+	units, err = h.Units()
+	require.NoError(t, err)
+	require.Empty(t, units)
+}
+
+func TestParseUnitTruncated(t *testing.T) {
+	text := []byte("[Unit]\nA=b\n[Service]\n# LD\nEnvironment=LD_PRELOAD=x \\\n  y\nRootDirectory=/srv\n")
+	for n := range text {
+		got := map[string][]string{}
+		parseUnit(text[:n], got)
+		require.LessOrEqual(t, len(got), 2, n)
+		require.NotContains(t, got, "A")
+	}
+	got := map[string][]string{}
+	parseUnit(text, got)
+	require.Equal(t, map[string][]string{"Environment": {"LD_PRELOAD=x    y"}, "RootDirectory": {"/srv"}}, got)
+}
+
+func FuzzParseUnit(f *testing.F) {
+	f.Add([]byte("[Service]\nEnvironment=LD_PRELOAD=x \\\n  y\nRootDirectory=/srv\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		u := Unit{Name: "x.service", settings: map[string][]string{}}
+		parseUnit(text, u.settings)
+		_ = u.Refusal()
+		for _, w := range u.Warnings(Installed) {
+			require.NotEmpty(t, w)
+		}
+		for _, p := range u.Programs() {
+			require.True(t, filepath.IsAbs(p))
+		}
+	})
+}

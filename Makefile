@@ -20,6 +20,8 @@ export SOURCE_DATE_EPOCH
 # Versions of packages begin with a digit.
 PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v:1}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
 export BPF2GO_CC = $(CLANG)
+CC_ARM64 ?= aarch64-linux-gnu-gcc
+MUSL_GCC ?= musl-gcc
 export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 
 ROOT := $(filter 0,$(shell id -u))
@@ -28,7 +30,7 @@ UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-docs package image test-packaging install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-docs package image test-packaging install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -38,6 +40,30 @@ help: ## this list
 # With its symbols (no -s), so that perf can name functions of a gateway that runs.
 build: ## bin/smcgw, static and without RDMA adapters (see build-hw), and bin/smcgw-lab
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-w -X main.version=$(VERSION)" -o bin/ ./cmd/smcgw ./cmd/smcgw-lab
+	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory bin/libsmcgw.so; else echo "NOT BUILT: bin/libsmcgw.so, the library for programs of this host, without $(CC)"; fi
+
+LIB_C = $(wildcard inprocess/lib/*.c)
+LIB_FILES = $(LIB_C) $(wildcard inprocess/lib/*.h) Makefile
+LIB_FLAGS = -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -pthread
+# glibc before 2.34 has these apart. Later ones keep their names, empty.
+LIB_GLIBC = -include inprocess/lib/glibc.h $(LIB_C) -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
+
+lib: bin/libsmcgw.so ## bin/libsmcgw.so, which programs of this host are started with; for musl, and for arm64, where there is a compiler
+	@if command -v $(MUSL_GCC) >/dev/null; then $(MAKE) --no-print-directory bin/libsmcgw-musl.so; else echo "NOT BUILT without $(MUSL_GCC): bin/libsmcgw-musl.so"; fi
+	@if command -v $(CC_ARM64) >/dev/null; then $(MAKE) --no-print-directory bin/arm64/libsmcgw.so; else echo "NOT BUILT without $(CC_ARM64): bin/arm64/libsmcgw.so"; fi
+
+bin/libsmcgw.so: $(LIB_FILES)
+	@mkdir -p $(@D)
+	$(CC) $(LIB_FLAGS) -o $@ $(LIB_GLIBC)
+
+bin/arm64/libsmcgw.so: $(LIB_FILES)
+	@mkdir -p $(@D)
+	$(CC_ARM64) $(LIB_FLAGS) -o $@ $(LIB_GLIBC)
+
+# musl has no headers of the kernel, and takes the compiler's own place for them away.
+bin/libsmcgw-musl.so: $(LIB_FILES)
+	@mkdir -p $(@D)/kernel && ln -sfn /usr/include/linux /usr/include/asm-generic "$$(d=/usr/include/$$($(CC) -print-multiarch)/asm; [ -d "$$d" ] && echo "$$d" || echo /usr/include/asm)" $(@D)/kernel/
+	$(MUSL_GCC) $(LIB_FLAGS) -isystem $(@D)/kernel -o $@ $(LIB_C)
 
 # cgo binds libibverbs, which is loaded at run time: only libc is needed. Names are
 # resolved as the static program does it.
@@ -137,8 +163,14 @@ man: ## dist/man, the manual pages
 	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(abspath $(DIST)/man)'
 
 # Below /usr the zsh of Debian reads vendor-completions, that of others site-functions.
-install: build-hw man ## the program with RDMA adapters, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
+install: build-hw lib man ## the program with RDMA adapters, the library, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
 	install -D -m 755 $(HW) '$(DESTDIR)$(PREFIX)/bin/smcgw'
+	for lib in bin/libsmcgw.so bin/libsmcgw-musl.so; do [ ! -e $$lib ] || install -D -m 644 $$lib '$(DESTDIR)$(PREFIX)/lib/smcgw/'$${lib##*/}; done
+	cd '$(DESTDIR)$(PREFIX)/lib/smcgw' && mkdir -p lib lib64 lib/$$($(CC) -print-multiarch) '$$LIB' && \
+	  ln -sfn ../libsmcgw.so lib/libsmcgw.so && ln -sfn ../libsmcgw.so lib64/libsmcgw.so && \
+	  if [ -n "$$($(CC) -print-multiarch)" ]; then ln -sfn ../../libsmcgw.so "lib/$$($(CC) -print-multiarch)/libsmcgw.so"; fi && \
+	  { [ ! -e libsmcgw-musl.so ] || ln -sfn ../libsmcgw-musl.so '$$LIB/libsmcgw.so'; }
+	sed 's|"hostPath": "/usr/|"hostPath": "$(PREFIX)/|' packaging/cdi/smcgw.json | install -D -m 644 /dev/stdin '$(DESTDIR)/etc/cdi/smcgw.json'
 	for unit in smcgw.service; do sed -E 's,/usr/(bin|share)/,$(PREFIX)/\1/,' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
 	install -D -m 644 packaging/systemd/smcgw.sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/smcgw.conf'
 	install -D -m 644 packaging/systemd/smcgw.tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/smcgw.conf'

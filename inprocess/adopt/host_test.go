@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // library builds one that does nothing but what the text says.
 func library(t *testing.T, compiler, text, file string) {
-	if _, err := exec.LookPath(compiler); err != nil {
-		t.Skip("no " + compiler)
-	}
+	testnet.Require(t, compiler)
 	source := filepath.Join(t.TempDir(), "x.c")
 	require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))

@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultSocket is where a daemon serves the library.
-const DefaultSocket = "/run/smcgw/in-process.sock"
+const DefaultSocket = "/run/smcgw/in-process/broker.sock"
 
 // What the environment of a program with the library has. The library reads the last two.
 const (

@@ -12,6 +12,20 @@
 #include "real.h"
 #include <linux/tcp.h>
 
+// Where musl's headers differ from glibc's.
+#ifdef __GLIBC__
+typedef int mmsg_flags;
+typedef unsigned long ioctl_request;
+#define CONTROL_BLOCKS struct aiocb *const list[restrict]
+#else
+typedef unsigned mmsg_flags;
+typedef int ioctl_request;
+#define CONTROL_BLOCKS struct aiocb *restrict const list[restrict]
+#endif
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x00000008 // linux/fs.h
+#endif
+
 #define DEFINE(name) void *_Atomic smcgw_next_##name;
 CALLS(DEFINE)
 #undef DEFINE
@@ -110,7 +124,7 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 		return r;
 	}
 }
-PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, int flags, struct timespec *timeout) {
+PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, struct timespec *timeout) {
 	if (likely(!tracked(fd))) return REAL(recvmmsg)(fd, h, n, flags, timeout);
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
@@ -164,7 +178,7 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
 	if (unlikely(!h || h->msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
 	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags));
 }
-PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, int flags) {
+PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	if (likely(!tracked(fd))) {
 		for (unsigned i = 0; i < n; i++)
 			if (h[i].msg_hdr.msg_controllen) passes(&h[i].msg_hdr);
@@ -274,7 +288,7 @@ PUBLIC int fcntl(int fd, int cmd, ...) {
 	}
 	return r;
 }
-PUBLIC int ioctl(int fd, unsigned long request, ...) {
+PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	va_list a;
 	va_start(a, request);
 	void *p = va_arg(a, void *);
@@ -327,7 +341,7 @@ PUBLIC int aio_write(struct aiocb *c) {
 	if (tracked(c->aio_fildes)) to_kernel(c->aio_fildes, SMCI_WHY_OPTION);
 	return REAL(aio_write)(c);
 }
-PUBLIC int lio_listio(int mode, struct aiocb *const list[restrict], int n, struct sigevent *restrict sig) {
+PUBLIC int lio_listio(int mode, CONTROL_BLOCKS, int n, struct sigevent *restrict sig) {
 	for (int i = 0; i < n; i++)
 		if (list[i] && tracked(list[i]->aio_fildes)) to_kernel(list[i]->aio_fildes, SMCI_WHY_OPTION);
 	return REAL(lio_listio)(mode, list, n, sig);
@@ -624,6 +638,7 @@ PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...) {
 	return r;
 }
 #define SAME(T, name, of) PUBLIC T name __attribute__((alias(#of), copy(of)))
+#ifdef __GLIBC__ // of musl these are macros
 SAME(ssize_t, sendfile64(int, int, off64_t *, size_t), sendfile);
 SAME(int, fcntl64(int, int, ...), fcntl);
 SAME(ssize_t, preadv64v2(int, const struct iovec *, int, off64_t, int), preadv2);
@@ -631,6 +646,7 @@ SAME(ssize_t, pwritev64v2(int, const struct iovec *, int, off64_t, int), pwritev
 SAME(int, aio_read64(struct aiocb64 *), aio_read);
 SAME(int, aio_write64(struct aiocb64 *), aio_write);
 SAME(int, lio_listio64(int, struct aiocb64 *const[restrict], int, struct sigevent *restrict), lio_listio);
+#endif
 SAME(pid_t, _Fork(void), fork);
 SAME(pid_t, __fork(void), fork);
 SAME(ssize_t, __read(int, void *, size_t), read);

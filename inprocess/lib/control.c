@@ -14,7 +14,7 @@
 #define RETRY_AFTER 1000000000LL
 #define DESKS 1024
 
-static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process.sock";
+static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process/broker.sock";
 static uint64_t run;
 static bool welcome;
 static int64_t retry_after = RETRY_AFTER;

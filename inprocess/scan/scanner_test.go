@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // native skips where the programs that the test builds are of a processor without the
@@ -26,16 +27,12 @@ func native(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("assembly of x86-64")
 	}
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("no gcc")
-	}
+	testnet.Require(t, "gcc")
 }
 
 // build compiles C.
 func build(t *testing.T, compiler, text string, flags ...string) string {
-	if _, err := exec.LookPath(compiler); err != nil {
-		t.Skip("no " + compiler)
-	}
+	testnet.Require(t, compiler)
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "x.c"), filepath.Join(dir, "x")
 	require.NoError(t, os.WriteFile(source, []byte(text), 0o600))

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 func code(t testing.TB, text string) []byte {
@@ -65,13 +67,10 @@ func TestDecodeX86Truncated(t *testing.T) {
 // TestDecodeX86LikeObjdump compares every instruction of libraries and programs with what
 // objdump makes of it.
 func TestDecodeX86LikeObjdump(t *testing.T) {
-	objdump, err := exec.LookPath("objdump")
-	if err != nil {
-		t.Skip("no objdump (binutils)")
-	}
+	testnet.Require(t, "objdump")
 	files := 0
 	for _, file := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libcrypto.so.3", "/usr/bin/redis-server", "/usr/bin/curl"} {
-		c := exec.Command(objdump, "-dw", "--insn-width=15", "--section=.text", file)
+		c := exec.Command("objdump", "-dw", "--insn-width=15", "--section=.text", file)
 		out, err := c.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.Start())

@@ -1,0 +1,128 @@
+package adopt
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// made is the library as make builds it.
+func made(t *testing.T, file, compiler string) string {
+	testnet.Require(t, "make", "objdump", compiler)
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	out, err := exec.Command("make", "-C", root, "-s", "--no-print-directory", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return filepath.Join(root, file)
+}
+
+// run starts a program with the library.
+func run(t *testing.T, compiler, library string, command ...string) {
+	source := filepath.Join(t.TempDir(), "x.c")
+	require.NoError(t, os.WriteFile(source, []byte("#include <stdio.h>\n#include <string.h>\nint main(void) { char line[4096]; FILE *f = fopen(\"/proc/self/maps\", \"r\"); while (fgets(line, sizeof line, f)) if (strstr(line, \"libsmcgw\")) return 0; return 9; }"), 0o600))
+	program := strings.TrimSuffix(source, ".c")
+	out, err := exec.Command(compiler, "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	command = append(command, program)
+	c := exec.Command(command[0], command[1:]...)
+	c.Env = []string{"LD_PRELOAD=" + library, "LD_BIND_NOW=1"}
+	if len(command) > 1 { // an emulator sets them for the program
+		c.Env = []string{"QEMU_SET_ENV=LD_PRELOAD=" + library + ",LD_BIND_NOW=1"}
+	}
+	out, err = c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, out)
+}
+
+// TestVersions: the library asks glibc for nothing newer than 2.31, no other library is
+// needed, and it loads.
+func TestVersions(t *testing.T) {
+	for _, c := range []struct {
+		file, compiler string
+		emulator       []string
+	}{
+		{"bin/libsmcgw.so", "gcc", nil},
+		{"bin/arm64/libsmcgw.so", "aarch64-linux-gnu-gcc", []string{"qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"}},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			library := made(t, c.file, c.compiler)
+			out, err := exec.Command("objdump", "-Tp", library).Output()
+			require.NoError(t, err)
+			versions := regexp.MustCompile(`\bGLIBC_2\.(\d+)`).FindAllSubmatch(out, -1)
+			require.NotEmpty(t, versions)
+			for _, v := range versions {
+				n, err := strconv.Atoi(string(v[1]))
+				require.NoError(t, err)
+				require.LessOrEqual(t, n, 31, "objdump -T %s; inprocess/lib/glibc.h gives functions their old versions", library)
+			}
+			for _, n := range regexp.MustCompile(`(?m)^\s+NEEDED\s+(\S+)$`).FindAllSubmatch(out, -1) {
+				require.Contains(t, []string{"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, string(n[1]))
+			}
+			if c.emulator != nil {
+				testnet.Require(t, c.emulator[0])
+			}
+			run(t, c.compiler, library, c.emulator...)
+		})
+	}
+}
+
+func TestMusl(t *testing.T) {
+	library := made(t, "bin/libsmcgw-musl.so", "musl-gcc")
+	out, err := exec.Command("objdump", "-Tp", library).Output()
+	require.NoError(t, err)
+	require.NotContains(t, string(out), "GLIBC_")
+	run(t, "musl-gcc", library)
+}
+
+// TestContainer: the device of packages has a program of a container start with the library.
+func TestContainer(t *testing.T) {
+	testnet.Require(t, "root", "podman", "crun", "conmon", "gcc", "unshare")
+	dir := t.TempDir()
+	library(t, "gcc", "int smcgw;", filepath.Join(dir, "lib", Name))
+	for name, target := range Links() {
+		link := filepath.Join(dir, "lib", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
+		require.NoError(t, os.Symlink(target, link))
+	}
+	spec, err := filepath.Abs("../../packaging/cdi/smcgw.json")
+	require.NoError(t, err)
+	// A container of cat and what it needs. All that the host would see is mounted over.
+	script := filepath.Join(dir, "script")
+	require.NoError(t, os.WriteFile(script, []byte(`set -eu
+mount --make-rprivate /
+mkdir -p root/proc root/dev root/sys root/etc root/tmp root/run root/usr/lib mnt && cd root
+for f in /bin/cat $(ldd /bin/cat | grep -o '/[^ ]*'); do mkdir -p ".${f%/*}"; cp "$f" ".$f"; done
+cd ..
+mount -t tmpfs none mnt && mkdir mnt/upper mnt/work
+mount -t overlay -o lowerdir=/usr/lib,upperdir=mnt/upper,workdir=mnt/work none /usr/lib
+cp -r lib /usr/lib/smcgw
+umount -R /sys/fs/cgroup 2>/dev/null || true
+mount -t cgroup2 none /sys/fs/cgroup
+mount -t tmpfs none /run
+mkdir -p /run/smcgw/in-process /run/cdi && cp "$1" /run/cdi/
+for device in "" --device=smcgw.dev/in-process=all; do
+	podman --root "$PWD/storage" --runroot /run/storage --storage-driver vfs run --rm --network none --cgroups disabled --log-driver none \
+		--ulimit nofile=1024:1024 --ulimit nproc=1024:1024 $device --rootfs "$PWD/root" /bin/cat /proc/self/maps
+	echo "end"
+done
+`), 0o600))
+	c := exec.Command("unshare", "-m", "bash", script, spec)
+	c.Dir = dir
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	out, err := c.Output()
+	require.NoError(t, err, "%s", stderr.String())
+	without, with, _ := strings.Cut(string(out), "end\n")
+	require.Contains(t, without, "/cat")
+	require.NotContains(t, without, Name)
+	require.Contains(t, with, "/usr/lib/smcgw/"+Name)
+	require.NotContains(t, stderr.String(), "ld.so")
+}

@@ -30,7 +30,7 @@ UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-docs package image test-packaging install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-lib install-docs package image test-packaging install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -163,13 +163,9 @@ man: ## dist/man, the manual pages
 	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(abspath $(DIST)/man)'
 
 # Below /usr the zsh of Debian reads vendor-completions, that of others site-functions.
-install: build-hw lib man ## the program with RDMA adapters, the library, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
+install: build-hw man ## the program with RDMA adapters, the library, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
 	install -D -m 755 $(HW) '$(DESTDIR)$(PREFIX)/bin/smcgw'
-	for lib in bin/libsmcgw.so bin/libsmcgw-musl.so; do [ ! -e $$lib ] || install -D -m 644 $$lib '$(DESTDIR)$(PREFIX)/lib/smcgw/'$${lib##*/}; done
-	cd '$(DESTDIR)$(PREFIX)/lib/smcgw' && mkdir -p lib lib64 lib/$$($(CC) -print-multiarch) '$$LIB' && \
-	  ln -sfn ../libsmcgw.so lib/libsmcgw.so && ln -sfn ../libsmcgw.so lib64/libsmcgw.so && \
-	  if [ -n "$$($(CC) -print-multiarch)" ]; then ln -sfn ../../libsmcgw.so "lib/$$($(CC) -print-multiarch)/libsmcgw.so"; fi && \
-	  { [ ! -e libsmcgw-musl.so ] || ln -sfn ../libsmcgw-musl.so '$$LIB/libsmcgw.so'; }
+	$(MAKE) --no-print-directory install-lib
 	sed 's|"hostPath": "/usr/|"hostPath": "$(PREFIX)/|' packaging/cdi/smcgw.json | install -D -m 644 /dev/stdin '$(DESTDIR)/etc/cdi/smcgw.json'
 	for unit in smcgw.service; do sed -E 's,/usr/(bin|share)/,$(PREFIX)/\1/,' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
 	install -D -m 644 packaging/systemd/smcgw.sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/smcgw.conf'
@@ -182,6 +178,14 @@ install: build-hw lib man ## the program with RDMA adapters, the library, unit, 
 	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || sed 's|/usr/share/|$(PREFIX)/share/|' packaging/smcgw.yaml | install -D -m 644 /dev/stdin '$(DESTDIR)/etc/smcgw/smcgw.yaml'
 
 # Links between the documents hold there, too: tests/arch looks at them.
+# Containers of either libc are told of $$LIB/libsmcgw.so: glibc puts the directory of its libraries for the variable, which its
+# builds call differently, and musl takes it as a name.
+install-lib: LIBDIR = $(DESTDIR)$(PREFIX)/lib/smcgw
+install-lib: lib ## the library below DESTDIR and PREFIX
+	for lib in bin/libsmcgw.so bin/libsmcgw-musl.so; do [ ! -e $$lib ] || install -D -m 644 $$lib "$(LIBDIR)/$${lib##*/}"; done
+	for dir in lib lib64 "lib/$$($(CC) -print-multiarch)"; do mkdir -p "$(LIBDIR)/$$dir" && ln -sfnr '$(LIBDIR)/libsmcgw.so' "$(LIBDIR)/$$dir/libsmcgw.so"; done
+	if [ -e '$(LIBDIR)/libsmcgw-musl.so' ]; then mkdir -p '$(LIBDIR)/$$LIB' && ln -sfnr '$(LIBDIR)/libsmcgw-musl.so' '$(LIBDIR)/$$LIB/libsmcgw.so'; fi
+
 install-docs: DOCDIR = $(DESTDIR)$(PREFIX)/share/doc/smcgw
 install-docs: ## the documents, alert rules and the dashboard below DESTDIR and PREFIX
 	mkdir -p '$(DOCDIR)/bench'

@@ -76,6 +76,10 @@ type jsonExample struct {
 func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 	t.Helper()
 	file := filepath.Join(dir, "smcgw.yaml")
+	for name, text := range map[string]string{"usr/lib/smcgw/libsmcgw.so": "", "etc/systemd/system/redis.service": "[Service]\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
 	require.NoError(t, os.WriteFile(file, []byte("policy: [{ match: { ports: [80] }, action: accelerate }]\nmdoe: off\n"), 0o600))
 	return map[string]jsonExample{
 		"status": {}, "stats": {}, "peers": {}, "devices": {args: []string{"--counters"}}, "version": {}, "policy": {}, "policy suggest": {},
@@ -84,9 +88,10 @@ func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 		"reload": {}, "off": {}, "on": {}, "peers flush": {}, "set": {args: []string{"log.level", "debug"}},
 		"demote": {args: []string{"--all"}}, "check": {args: []string{"-c", file}, status: exitFindings},
 		"cleanup": {args: []string{"--if-orphaned"}}, "doctor": {}, "ping": {args: []string{"127.0.0.1:1", "--count", "1"}, status: exitFailed},
-		"bugreport": {args: []string{"-o", filepath.Join(dir, "report.tar.gz")}},
-		"run":       {args: []string{"--", "true"}},
-		"drain":     {}, // the last one: there is no daemon behind it
+		"bugreport":      {args: []string{"-o", filepath.Join(dir, "report.tar.gz")}},
+		"run":            {args: []string{"--", "true"}},
+		"preload enable": {args: []string{"redis", "--root", dir}}, "preload disable": {args: []string{"redis", "--root", dir}}, "preload": {args: []string{"--root", dir}}, "preload status": {args: []string{"--root", dir}},
+		"drain": {}, // the last one: there is no daemon behind it
 	}
 }
 

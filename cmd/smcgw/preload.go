@@ -35,10 +35,9 @@ func newPreload(e *env) *cobra.Command {
 		Use:   "preload",
 		Short: "Have units, or all programs of the host, start with the library",
 		Long: `Preload has programs start with libsmcgw, so that their connections to programs of this
-host that have it, too, can be promoted. One command is started so by "smcgw run".`,
-		RunE: func(*cobra.Command, []string) error {
-			return usagef(`preload: name what to do: "smcgw preload status", enable or disable`)
-		},
+host that have it, too, can be promoted. One command is started so by "smcgw run".
+Without more, it says what "smcgw preload status" does.`,
+		RunE: func(*cobra.Command, []string) error { return e.preloadStatus(root) },
 	}
 	c = verb(e, c)
 	c.PersistentFlags().StringVar(&root, "root", "/", "the directory that has the files, as of an image")
@@ -63,22 +62,20 @@ library from its next start.`,
 
 // preloadHost is where preload writes. The library is where the host's programs find it.
 func (e *env) preloadHost(root string) (*adopt.Host, error) {
-	own, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	h := &adopt.Host{Root: root}
+	h := &adopt.Host{Root: root, Library: adopt.Installed}
 	if root != "/" { // as packages put it
-		h.Library = adopt.Installed
 		if _, err := os.Stat(filepath.Join(root, h.Library, adopt.Name)); err != nil {
 			return h, fmt.Errorf("preload --root: %w", err)
 		}
 		return h, nil
 	}
-	file, err := launch.Library(launch.Glibc, e.getenv(launch.EnvLibrary), own)
-	h.Library = filepath.Dir(file)
+	own, err := os.Executable()
 	if err != nil {
-		h.Library = adopt.Installed // what may have been enabled
+		return h, err
+	}
+	file, err := launch.Library(launch.Glibc, e.getenv(launch.EnvLibrary), own)
+	if err == nil { // else what may have been enabled
+		h.Library = filepath.Dir(file)
 	}
 	return h, err
 }
@@ -190,39 +187,40 @@ func nativePrograms(h *adopt.Host, u *adopt.Unit) (list []string) {
 }
 
 func newPreloadStatus(e *env, root *string) *cobra.Command {
-	c := &cobra.Command{
+	return withJSON(e, &cobra.Command{
 		Use:   "status",
 		Short: "List what starts with the library",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			h, missing := e.preloadHost(*root)
-			doc := preloadDoc{Schema: preloadSchema}
-			if missing == nil {
-				doc.Library = h.Library
-			}
-			var errs [2]error
-			doc.Host, errs[0] = h.HostEnabled()
-			doc.Units, errs[1] = h.Units()
-			if err := errors.Join(errs[:]...); err != nil {
-				return fmt.Errorf("preload: %w", err)
-			}
-			if e.json {
-				return e.printJSON(doc)
-			}
-			s := e.screen(e.stdout)
-			host, units, library := "only programs that are told to", "none", "not installed"
-			if doc.Host {
-				host = "every program"
-			}
-			if len(doc.Units) > 0 {
-				units = strings.Join(doc.Units, " ")
-			}
-			if doc.Library != "" {
-				library = doc.Library
-			}
-			_, err := fmt.Fprint(e.stdout, s.Field("Library:", library)+s.Field("Host:", host)+s.Field("Units:", units))
-			return printed(err)
-		},
+		RunE:  func(*cobra.Command, []string) error { return e.preloadStatus(*root) },
+	})
+}
+
+// preloadStatus lists what starts with the library.
+func (e *env) preloadStatus(root string) error {
+	h, missing := e.preloadHost(root)
+	doc := preloadDoc{Schema: preloadSchema}
+	if missing == nil {
+		doc.Library = h.Library
 	}
-	return withJSON(e, c)
+	var errs [2]error
+	doc.Host, errs[0] = h.HostEnabled()
+	doc.Units, errs[1] = h.Units()
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("preload: %w", err)
+	}
+	if e.json {
+		return e.printJSON(doc)
+	}
+	host, units, library := "only programs that are told to", "none", "not installed"
+	if doc.Host {
+		host = "every program"
+	}
+	if len(doc.Units) > 0 {
+		units = strings.Join(doc.Units, " ")
+	}
+	if doc.Library != "" {
+		library = doc.Library
+	}
+	s := e.screen(e.stdout)
+	_, err := fmt.Fprint(e.stdout, s.Field("Library:", library)+s.Field("Host:", host)+s.Field("Units:", units))
+	return printed(err)
 }

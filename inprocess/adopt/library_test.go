@@ -24,6 +24,15 @@ func made(t *testing.T, file, compiler string) string {
 	return filepath.Join(root, file)
 }
 
+// install installs the library into the directory of packages below another.
+func install(t *testing.T, dir string) {
+	testnet.Require(t, "make", "gcc", "musl-gcc")
+	root, found := strings.CutSuffix(dir, Installed)
+	require.True(t, found)
+	out, err := exec.Command("make", "-C", "../..", "-s", "--no-print-directory", "install-lib", "DESTDIR="+root, "PREFIX=/usr").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // run starts a program with the library.
 func run(t *testing.T, compiler, library string, command ...string) {
 	source := filepath.Join(t.TempDir(), "x.c")
@@ -86,24 +95,19 @@ func TestMusl(t *testing.T) {
 func TestContainer(t *testing.T) {
 	testnet.Require(t, "root", "podman", "crun", "conmon", "gcc", "unshare")
 	dir := t.TempDir()
-	library(t, "gcc", "int smcgw;", filepath.Join(dir, "lib", Name))
-	for name, target := range Links() {
-		link := filepath.Join(dir, "lib", name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
-		require.NoError(t, os.Symlink(target, link))
-	}
+	install(t, filepath.Join(dir, Installed))
 	spec, err := filepath.Abs("../../packaging/cdi/smcgw.json")
 	require.NoError(t, err)
-	// A container of cat and what it needs. All that the host would see is mounted over.
+	// A container of cat and what it and the library need, which all of glibc has. All that the host would see is mounted over.
 	script := filepath.Join(dir, "script")
 	require.NoError(t, os.WriteFile(script, []byte(`set -eu
 mount --make-rprivate /
 mkdir -p root/proc root/dev root/sys root/etc root/tmp root/run root/usr/lib mnt && cd root
-for f in /bin/cat $(ldd /bin/cat | grep -o '/[^ ]*'); do mkdir -p ".${f%/*}"; cp "$f" ".$f"; done
+for f in /bin/cat $(ldd /bin/cat | grep -o '/[^ ]*') $(ldd ../usr/lib/smcgw/libsmcgw.so | grep -o '/[^ ]*'); do mkdir -p ".${f%/*}"; cp "$f" ".$f"; done
 cd ..
 mount -t tmpfs none mnt && mkdir mnt/upper mnt/work
 mount -t overlay -o lowerdir=/usr/lib,upperdir=mnt/upper,workdir=mnt/work none /usr/lib
-cp -r lib /usr/lib/smcgw
+cp -r usr/lib/smcgw /usr/lib/
 umount -R /sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 none /sys/fs/cgroup
 mount -t tmpfs none /run

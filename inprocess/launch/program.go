@@ -17,6 +17,7 @@ import (
 // Libc is the C library of a program.
 type Libc string
 
+// Those that there is a build for.
 const (
 	Glibc Libc = "glibc"
 	Musl  Libc = "musl"

@@ -16,7 +16,7 @@ const (
 	DeskSize    = 4096
 	NewsSize    = 4096 // the file; its words are the first 32 bytes
 	EntrySize   = 1024 // of an entry of the slab
-	ReportSize  = 72   // of the report that an entry begins with
+	ReportSize  = 120  // of the report that an entry begins with
 	IndexBits   = 17   // of a tag that are the index of the entry
 	EntriesMax  = 1 << IndexBits
 )
@@ -93,4 +93,10 @@ const (
 	ReportTokensTx = 56
 	ReportSpills   = 64
 	ReportReturns  = 68
+	ReportCookie   = 72
+	ReportFamily   = 80
+	ReportLocalAt  = 82 // ports
+	ReportRemoteAt = 84
+	ReportLocal    = 88 // addresses
+	ReportRemote   = 104
 )

@@ -3,6 +3,9 @@ package inprocess
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // State of an end, as its own library says it.
@@ -40,11 +43,13 @@ type Report struct {
 	RxKernel, TxKernel uint64 // bytes of data while promoted
 	TokensRx, TokensTx uint64
 	Spills, Returns    uint32
+	Cookie             uint64         // of the socket
+	Local, Remote      netip.AddrPort // invalid before the end asks
 }
 
 // ReportError is a report that is short, or whose state or reason cannot be.
 type ReportError struct {
-	Field string // "size", "state" or "why"
+	Field string // "size", "state", "why" or "family"
 	Value uint64
 }
 
@@ -62,7 +67,7 @@ func ParseReport(b []byte) (Report, error) {
 		RxRing: e.Uint64(b[ReportRxRing:]), TxRing: e.Uint64(b[ReportTxRing:]),
 		RxKernel: e.Uint64(b[ReportRxKernel:]), TxKernel: e.Uint64(b[ReportTxKernel:]),
 		TokensRx: e.Uint64(b[ReportTokensRx:]), TokensTx: e.Uint64(b[ReportTokensTx:]),
-		Spills: e.Uint32(b[ReportSpills:]), Returns: e.Uint32(b[ReportReturns:]),
+		Spills: e.Uint32(b[ReportSpills:]), Returns: e.Uint32(b[ReportReturns:]), Cookie: e.Uint64(b[ReportCookie:]),
 	}
 	switch {
 	case int(r.State) >= len(states):
@@ -70,5 +75,21 @@ func ParseReport(b []byte) (Report, error) {
 	case r.Why >= whyEnd:
 		return Report{}, &ReportError{"why", uint64(r.Why)}
 	}
+	local, remote := b[ReportLocal:][:16], b[ReportRemote:][:16]
+	switch family := e.Uint16(b[ReportFamily:]); family {
+	case unix.AF_UNSPEC:
+		return r, nil
+	case unix.AF_INET:
+		local, remote = local[:4], remote[:4]
+	case unix.AF_INET6:
+	default:
+		return Report{}, &ReportError{"family", uint64(family)}
+	}
+	r.Local, r.Remote = addrPort(local, e.Uint16(b[ReportLocalAt:])), addrPort(remote, e.Uint16(b[ReportRemoteAt:]))
 	return r, nil
+}
+
+func addrPort(address []byte, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(address) // 4 or 16 bytes
+	return netip.AddrPortFrom(a, port)
 }

@@ -27,7 +27,8 @@ type Broker struct {
 	thresholds Thresholds
 	off        bool
 	clients    map[*client]struct{}
-	kept       int // memories kept open
+	slabs      map[slabKey]int // clients that have it
+	kept       int             // memories kept open
 	timer      *time.Timer
 	closed     bool
 }
@@ -36,7 +37,7 @@ type Broker struct {
 func New(c Config) *Broker {
 	b := &Broker{
 		config: c, log: c.Log, core: newCore(c.Limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
-		clients: map[*client]struct{}{}, files: c.Limits.Files,
+		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, files: c.Limits.Files,
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)

@@ -52,6 +52,7 @@ func TestBothEndsAreGranted(t *testing.T) {
 				require.Equal(t, network != "tcp6", e.Socket.Local.Addr().Is4())
 				require.Equal(t, []Role{RoleClient, RoleServer}[e.Side], e.Socket.Role)
 			}
+			a.report(0x20001, inprocess.Report{ID: g0.ID, RxRing: 5, TxRing: 7})
 			a.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: g0.ID})
 			eventually(t, func() bool { return len(b.Snapshot().Ends) == 1 }, "one end is closed")
 			require.Equal(t, 1, b.Counters().Conns)

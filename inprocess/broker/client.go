@@ -81,18 +81,27 @@ func (b *Broker) leave(c *client) {
 	for _, e := range c.member.ends {
 		tags = append(tags, e.tag)
 	}
+	last := c.news != nil && b.slabs[c.slab.key] == 1
 	b.mu.Unlock()
 	said := make([]inprocess.Report, len(tags)) // the slab outlives its process
 	for i, tag := range tags {
 		said[i], _ = c.slab.report(tag)
 	}
+	var never ByWhy
+	if last {
+		never = c.slab.never()
+	}
 	b.do(func(core *core) []denial {
 		for i, tag := range tags {
 			core.note(c.member, tag, said[i].ID, said[i].RxRing+said[i].TxRing)
 		}
+		c.member.run.also(never)
 		core.leave(c.member)
 		delete(b.clients, c)
 		if c.news != nil {
+			if b.slabs[c.slab.key]--; b.slabs[c.slab.key] == 0 {
+				delete(b.slabs, c.slab.key)
+			}
 			c.news.close()
 			c.news = nil
 		}
@@ -170,18 +179,12 @@ func (c *client) take(body []byte, fds []int, cut error) error {
 
 // hello takes over the slab and answers with desk and news.
 func (c *client) hello(r inprocess.Record, fd int) error {
-	s, err := newSlab(fd)
-	if err != nil {
-		return err
+	if c.news != nil || r.B == 0 || r.B > inprocess.EntriesMax {
+		_ = unix.Close(fd)
+		return &protocolError{fmt.Sprintf("hello again, or with %d entries", r.B)}
 	}
-	switch {
-	case c.news != nil:
-		err = &protocolError{"hello again"}
-	case r.B == 0 || r.B > inprocess.EntriesMax:
-		err = &protocolError{fmt.Sprintf("slab of %d entries", r.B)}
-	}
+	s, err := newSlab(fd, uint32(r.B))
 	if err != nil {
-		s.close()
 		return err
 	}
 	if r.A != inprocess.Version {
@@ -209,6 +212,7 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
 	defer b.mu.Unlock()
 	n.set(b.off, b.thresholds)
 	c.news, c.desk = n, d.read
+	b.slabs[c.slab.key]++
 	c.member.entries = uint32(r.B)
 	b.core.joinRun(c.member, r.ID)
 	b.core.hello(c.member)

@@ -162,6 +162,7 @@ func (l *library) report(tag uint32, r inprocess.Report) {
 	e.PutUint32(b[inprocess.ReportState:], uint32(r.State))
 	e.PutUint32(b[inprocess.ReportWhy:], uint32(r.Why))
 	e.PutUint64(b[inprocess.ReportID:], r.ID)
+	e.PutUint64(b[inprocess.ReportCookie:], r.Cookie)
 	e.PutUint64(b[inprocess.ReportRxRing:], r.RxRing)
 	e.PutUint64(b[inprocess.ReportTxRing:], r.TxRing)
 	_, err := unix.Pwrite(l.slab, b, int64(inprocess.Index(tag))*inprocess.EntrySize)

@@ -120,7 +120,14 @@ func (m *memories) close() {
 
 // slab is the memory in which a process says how its ends are. It is read and never mapped: a slab that is cut
 // short is an entry that says nothing.
-type slab struct{ f *os.File }
+type slab struct {
+	f       *os.File
+	key     slabKey
+	entries uint32
+}
+
+// slabKey tells slabs apart: a forked child has its parent's.
+type slabKey struct{ dev, ino uint64 }
 
 // SlabError is a file that came with a Hello and cannot be a slab.
 type SlabError struct{ Err error }
@@ -131,9 +138,9 @@ func (e *SlabError) Error() string { return "slab: " + e.Err.Error() }
 // Unwrap is the error of the kernel.
 func (e *SlabError) Unwrap() error { return e.Err }
 
-// newSlab takes over a descriptor. Only memory has seals to ask for, and reading memory waits for nobody: a file
+// newSlab takes over a descriptor of memory with so many entries. Only memory has seals to ask for, and reading memory waits for nobody: a file
 // of a file system in user space, a pipe or a device could.
-func newSlab(fd int) (slab, error) {
+func newSlab(fd int, entries uint32) (slab, error) {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err == nil {
 		var flags int
@@ -141,11 +148,15 @@ func newSlab(fd int) (slab, error) {
 			err = unix.EACCES
 		}
 	}
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return slab{}, &SlabError{err}
 	}
-	return slab{os.NewFile(uintptr(fd), "slab")}, nil
+	return slab{os.NewFile(uintptr(fd), "slab"), slabKey{uint64(st.Dev), st.Ino}, entries}, nil
 }
 
 // report reads what an entry says; nothing if it cannot be. Reads of a closed slab say nothing, too.
@@ -159,8 +170,59 @@ func (s slab) report(tag uint32) (r inprocess.Report, ok bool) {
 	return r, err == nil
 }
 
+// scanned is how many entries are read at a time.
+const scanned = 64
+
+// each calls fn with what the entries say that have ever been written.
+func (s slab) each(fn func(index uint32, r inprocess.Report)) {
+	if s.f == nil {
+		return
+	}
+	b := make([]byte, scanned*inprocess.EntrySize)
+	for at, end := int64(0), int64(s.entries)*inprocess.EntrySize; at < end; {
+		if at = s.data(at); at < 0 {
+			return
+		}
+		n, _ := s.f.ReadAt(b[:min(int64(len(b)), max(end-at, 0))], at)
+		for i := 0; i+inprocess.ReportSize <= n; i += inprocess.EntrySize {
+			if r, err := inprocess.ParseReport(b[i:n]); err == nil {
+				fn(uint32((at+int64(i))/inprocess.EntrySize), r)
+			}
+		}
+		if n < len(b) {
+			return
+		}
+		at += int64(n)
+	}
+}
+
+// data is the first entry at or after an offset of whose page there is something; -1 for none.
+func (s slab) data(at int64) (found int64) {
+	raw, err := s.f.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	found = -1
+	_ = raw.Control(func(fd uintptr) {
+		if n, err := unix.Seek(int(fd), at, unix.SEEK_DATA); err == nil {
+			found = n - n%inprocess.EntrySize
+		}
+	})
+	return found
+}
+
 func (s slab) close() {
 	if s.f != nil {
 		_ = s.f.Close()
 	}
+}
+
+// never counts the ends that did not ask, by their libraries' reasons.
+func (s slab) never() (n ByWhy) {
+	s.each(func(_ uint32, r inprocess.Report) {
+		if r.State == inprocess.StateNever && r.ID == 0 {
+			n[r.Why]++
+		}
+	})
+	return n
 }

@@ -24,6 +24,18 @@ func (r *run) reason(why inprocess.Why) {
 	}
 }
 
+// also adds what libraries say at the end of their processes, for reasons of which nothing else has been said.
+func (r *run) also(n ByWhy) {
+	if r == nil {
+		return
+	}
+	for why, n := range n {
+		if r.whys[why] == 0 && inprocess.Why(why) != inprocess.WhyNone {
+			r.whys[why] = n
+		}
+	}
+}
+
 // joinRun makes a client part of a run, once; 0 is none. A run too many is not counted.
 func (c *core) joinRun(m *member, id uint64) {
 	if id == 0 || m.run != nil {

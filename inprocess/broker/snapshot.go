@@ -8,12 +8,13 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// End is what is known of one asking or promoted end.
+// End is what is known of one end. The broker knows those that asked it. Others are in the slabs alone: they were
+// promoted by a broker before, or are native for good. Of those the socket is what the library says.
 type End struct {
 	Process Process
 	Socket  Socket
 	Tag     uint32
-	Since   time.Time // it asked
+	Since   time.Time // it asked; zero for one of a slab alone
 	ID      uint64    // of the connection, 0 while it waits
 	Side    uint32
 	// Report is what its library says; of an end that waits, that it waits.
@@ -22,7 +23,7 @@ type End struct {
 	Resident int64
 }
 
-// Snapshot lists the asking and promoted ends, and the counters of one moment.
+// Snapshot lists ends that asked, are promoted or native for good, and the counters of one moment.
 type Snapshot struct {
 	Counters  Counters
 	Processes []Process // that have said hello
@@ -43,29 +44,61 @@ func (b *Broker) counters() Counters {
 	return c
 }
 
+// snapshotEntries bounds the entries of slabs that one snapshot reads.
+const snapshotEntries = 1 << 20
+
+// slabEnds are the ends of one slab, by entry.
+type slabEnds struct {
+	slab    slab
+	process Process
+	known   map[uint32]int // places in the snapshot
+}
+
 // Snapshot looks at all ends. What the libraries say is read after, and not for one moment.
 func (b *Broker) Snapshot() Snapshot {
+	s, slabs := b.known()
+	left := snapshotEntries
+	for _, of := range slabs {
+		if left -= int(of.slab.entries); left < 0 {
+			break
+		}
+		of.slab.each(func(index uint32, r inprocess.Report) {
+			at, known := of.known[index]
+			switch {
+			case known && r.ID == s.Ends[at].ID && r.ID != 0:
+				s.Ends[at].Report = r
+			case !known && r.State >= inprocess.StateMapped:
+				s.Ends = append(s.Ends, End{
+					Process: of.process, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie},
+					Tag: index, ID: r.ID, Report: r, Resident: -1,
+				})
+			}
+		})
+	}
+	return s
+}
+
+// known is what the broker itself knows, and where to read the rest.
+func (b *Broker) known() (s Snapshot, slabs map[slabKey]*slabEnds) {
 	b.mu.Lock()
-	s := Snapshot{Counters: b.counters()}
-	var ends []*end
+	defer b.mu.Unlock()
+	s.Counters, slabs = b.counters(), map[slabKey]*slabEnds{}
 	for c := range b.clients {
 		if c.news == nil {
 			continue
 		}
 		s.Processes = append(s.Processes, c.process)
-		for _, e := range c.member.ends {
-			ends = append(ends, e)
+		of := slabs[c.slab.key]
+		if of == nil {
+			of = &slabEnds{slab: c.slab, process: c.process, known: map[uint32]int{}}
+			slabs[c.slab.key] = of
+		}
+		for index, e := range c.member.ends {
+			of.known[index] = len(s.Ends)
 			s.Ends = append(s.Ends, e.info())
 		}
 	}
-	b.mu.Unlock()
-	said := readReports(ends)
-	for i := range s.Ends {
-		if e := &s.Ends[i]; said[i].ID == e.ID && e.ID != 0 {
-			e.Report = said[i]
-		}
-	}
-	return s
+	return s, slabs
 }
 
 // info is what the broker itself knows. The caller holds the lock.

@@ -1,0 +1,484 @@
+package broker
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// TestEndTable: every state but the last one ends in it, and an impossible event is told.
+func TestEndTable(t *testing.T) {
+	for s := range endStates {
+		reached := s == endGone
+		for e, to := range endTable[s] {
+			require.NotEmpty(t, e.String())
+			require.Greater(t, to, s, "%s %s", s, e)
+			reached = reached || to == endGone
+		}
+		require.True(t, reached, s)
+	}
+	require.Panics(t, func() { endGone.next(evClosed) })
+}
+
+func TestReservation(t *testing.T) {
+	least := 2 * inprocess.EndSize(inprocess.OrderMin) * share
+	for _, x := range []struct {
+		remains int64
+		order   uint32
+		ok      bool
+	}{
+		{1 << 40, inprocess.OrderMax, true}, {2 * inprocess.EndSize(inprocess.OrderMax) * share, inprocess.OrderMax, true},
+		{2*inprocess.EndSize(inprocess.OrderMax)*share - 1, inprocess.OrderMax - 1, true},
+		{least, inprocess.OrderMin, true}, {least - 1, 0, false}, {0, 0, false}, {-5, 0, false},
+	} {
+		order, bytes, ok := reservation(x.remains)
+		require.Equal(t, x.ok, ok, x.remains)
+		if ok {
+			require.Equal(t, x.order, order, x.remains)
+			require.Equal(t, 2*inprocess.EndSize(order), bytes)
+			require.LessOrEqual(t, bytes, x.remains/share)
+		}
+	}
+}
+
+// The model of the core: TCP connections between sockets, each of which a process may ask for.
+
+// modelEnd is what the model expects of one question.
+type modelEnd struct {
+	m      *member
+	tag    uint32
+	socket Socket
+	state  endState
+	since  time.Time
+	conn   *modelConn
+}
+
+type modelConn struct {
+	c    *conn
+	ends [2]*modelEnd
+}
+
+type model struct {
+	core  *core
+	now   time.Time
+	procs []*member
+	ends  []*modelEnd // not gone
+	conns []*modelConn
+	off   bool
+	next  uint32
+}
+
+func modelLimits() Limits {
+	return Limits{
+		Processes: 6, ProcessesPerUser: 4, Asks: 5, AsksPerUser: 4, Conns: 4, ConnsPerUser: 3, ConnsPerCgroup: 3, Runs: 2,
+		Memory: 64 * 2 * inprocess.EndSize(inprocess.OrderMin+3), MemoryPerUser: 64 * 2 * inprocess.EndSize(inprocess.OrderMin+2), Wait: time.Minute,
+	}
+}
+
+// socketOf makes a socket: few connections, so that ends meet. Sequence numbers are behind a translation: addresses
+// of the two ends differ.
+func socketOf(conn int, side int, translated, named bool) Socket {
+	a, b := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(conn)}), 1000), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(conn)}), 80)
+	s := Socket{Local: a, Remote: b, Netns: 1, Cookie: uint64(conn*2 + side + 1)}
+	if side == 1 {
+		s.Local, s.Remote = b, a
+		if translated {
+			s.Local, s.Netns = netip.AddrPortFrom(b.Addr(), 8080), 2
+		}
+	}
+	if s.Named = named; named {
+		s.Sequences = Sequences{uint32(conn), uint32(conn + 1000)}
+		if side == 1 {
+			s.Sequences = s.Sequences.mirror()
+		}
+	}
+	return s
+}
+
+// mirrors tells whether two sockets are the ends of one connection, as the contract says it.
+func mirrors(a, b Socket) bool {
+	if a.Named && b.Named {
+		return a.Sequences.Mine == b.Sequences.Peer && a.Sequences.Peer == b.Sequences.Mine
+	}
+	return a.Netns == b.Netns && a.Local == b.Remote && a.Remote == b.Local
+}
+
+func (m *model) gone(e *modelEnd) {
+	e.state = endGone
+	for i, other := range m.ends {
+		if other == e {
+			m.ends = append(m.ends[:i:i], m.ends[i+1:]...)
+			break
+		}
+	}
+	if c := e.conn; c != nil && c.ends[0].state == endGone && c.ends[1].state == endGone {
+		for i, other := range m.conns {
+			if other == c {
+				m.conns = append(m.conns[:i:i], m.conns[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+// said takes in denials: each is of an end that asked.
+func (m *model) said(t *rapid.T, no []denial) {
+	for _, d := range no {
+		for _, e := range append([]*modelEnd{}, m.ends...) {
+			if e.m == d.to && e.tag == d.tag {
+				if e.state == endPromoted {
+					t.Fatalf("denied a promoted end: %v", d.why)
+				}
+				m.gone(e)
+			}
+		}
+	}
+}
+
+func (m *model) Join(t *rapid.T) {
+	uid := rapid.Uint32Range(0, 2).Draw(t, "uid")
+	of := 0
+	for _, p := range m.procs {
+		if p.uid == uid {
+			of++
+		}
+	}
+	p, ok := m.core.join(uid)
+	if want := len(m.procs) < 6 && of < 4; ok != want {
+		t.Fatalf("join: %v, not %v", ok, want)
+	}
+	if !ok {
+		return
+	}
+	p.entries = 8
+	p.cgroup = []string{"/a", "/b"}[rapid.IntRange(0, 1).Draw(t, "cgroup")]
+	m.core.joinRun(p, rapid.Uint64Range(0, 4).Draw(t, "run"))
+	m.core.hello(p)
+	m.procs = append(m.procs, p)
+}
+
+func (m *model) proc(t *rapid.T) *member {
+	if len(m.procs) == 0 {
+		t.Skip("no process")
+	}
+	return rapid.SampledFrom(m.procs).Draw(t, "process")
+}
+
+func (m *model) Ask(t *rapid.T) {
+	p := m.proc(t)
+	m.next++
+	tag := m.next<<inprocess.IndexBits | rapid.Uint32Range(0, 7).Draw(t, "index")
+	translated := rapid.Bool().Draw(t, "translated")
+	s := socketOf(rapid.IntRange(0, 3).Draw(t, "connection"), rapid.IntRange(0, 1).Draw(t, "side"), translated, translated || rapid.Bool().Draw(t, "named"))
+	if s.Named && rapid.IntRange(0, 7).Draw(t, "proxied") == 0 {
+		s.Sequences.Mine += 5000 // the addresses fit, the connection is another
+	}
+	m.ask(t, p, tag, s)
+}
+
+// AskBoth asks for both ends of a connection, from any processes.
+func (m *model) AskBoth(t *rapid.T) {
+	conn, named := rapid.IntRange(4, 9).Draw(t, "connection"), rapid.Bool().Draw(t, "named")
+	for side := range 2 {
+		p := m.proc(t)
+		m.next++
+		m.ask(t, p, m.next<<inprocess.IndexBits|rapid.Uint32Range(0, 7).Draw(t, "index"), socketOf(conn, side, named, named))
+	}
+}
+
+// full tells whether a limit forbids another question, or another pair.
+func (m *model) full(p *member, mate *modelEnd) (inprocess.Why, uint32) {
+	l := modelLimits()
+	waiting, mine := 0, 0
+	for _, e := range m.ends {
+		if e.state == endWaiting {
+			waiting++
+			if e.m.uid == p.uid {
+				mine++
+			}
+		}
+	}
+	if mate == nil {
+		if waiting >= l.Asks || mine >= l.AsksPerUser {
+			return inprocess.WhyLimit, 0
+		}
+		return inprocess.WhyNone, 0
+	}
+	total, remains := 0, l.Memory
+	for _, c := range m.conns {
+		total++
+		remains -= c.c.reserved
+	}
+	full := total >= l.Conns
+	for _, other := range []*member{p, mate.m} {
+		users, cgroups, left := 0, 0, l.MemoryPerUser
+		for _, c := range m.conns {
+			if c.ends[0].m.uid == other.uid || c.ends[1].m.uid == other.uid {
+				users++
+				left -= c.c.reserved
+			}
+			if c.ends[0].m.cgroup == other.cgroup || c.ends[1].m.cgroup == other.cgroup {
+				cgroups++
+			}
+		}
+		full = full || users >= l.ConnsPerUser || cgroups >= l.ConnsPerCgroup
+		remains = min(remains, left)
+	}
+	order, _, ok := reservation(remains)
+	switch {
+	case full:
+		return inprocess.WhyLimit, 0
+	case !ok:
+		return inprocess.WhyMemory, 0
+	}
+	return inprocess.WhyNone, order
+}
+
+func (m *model) ask(t *rapid.T, p *member, tag uint32, s Socket) {
+	for _, e := range append([]*modelEnd{}, m.ends...) { // what this question replaces
+		if e.m == p && inprocess.Index(e.tag) == inprocess.Index(tag) {
+			m.gone(e)
+		}
+	}
+	for _, e := range append([]*modelEnd{}, m.ends...) {
+		same := e.socket.path() == s.path() || e.socket.Named && s.Named && e.socket.Sequences == s.Sequences
+		if e.state == endWaiting && same {
+			m.gone(e)
+		}
+	}
+	var mate *modelEnd
+	for _, e := range m.ends {
+		if e.state == endWaiting && mirrors(e.socket, s) && (mate == nil || mate.socket.Named && s.Named) {
+			mate = e
+		}
+	}
+	why, order := m.full(p, mate)
+	if m.off {
+		why = inprocess.WhyOff
+	}
+	pair, no := m.core.ask(m.now, p, tag, s)
+	m.said(t, no)
+	denied := false
+	for _, d := range no {
+		if d.to == p && d.tag == tag {
+			denied = true
+			if d.why != why {
+				t.Fatalf("denied for %s, not %s", d.why, why)
+			}
+		}
+	}
+	if denied != (why != inprocess.WhyNone) || pair != nil && pair.order != order {
+		t.Fatalf("denied %v, expected %s; %+v, expected order %d", denied, why, pair, order)
+	}
+	e := &modelEnd{m: p, tag: tag, socket: s, since: m.now}
+	switch {
+	case denied:
+		if pair != nil {
+			t.Fatal("denied and paired")
+		}
+	case m.off:
+		t.Fatal("not denied though off")
+	case pair != nil:
+		if mate == nil || !mirrors(pair.ends[0].socket, pair.ends[1].socket) {
+			t.Fatalf("paired %+v with %+v", pair.ends[0].socket, pair.ends[1].socket)
+		}
+		for _, other := range m.ends {
+			if other.m == pair.ends[0].of && other.tag == pair.ends[0].tag {
+				mate = other
+			}
+		}
+		c := &modelConn{c: pair, ends: [2]*modelEnd{mate, e}}
+		e.state, mate.state, e.conn, mate.conn = endPairing, endPairing, c, c
+		m.ends, m.conns = append(m.ends, e), append(m.conns, c)
+	default:
+		if mate != nil && mate.state == endWaiting {
+			t.Fatalf("%+v did not meet %+v", s, mate.socket)
+		}
+		e.state = endWaiting
+		m.ends = append(m.ends, e)
+	}
+}
+
+// Grant ends the pairing of a connection, well or not.
+func (m *model) Grant(t *rapid.T) {
+	for _, c := range m.conns {
+		if c.ends[0].state != endPairing && c.ends[1].state != endPairing {
+			continue
+		}
+		whole := c.ends[0].state == endPairing && c.ends[1].state == endPairing
+		if c.c.paired() != whole {
+			t.Fatal("paired", whole)
+		}
+		if whole && rapid.Bool().Draw(t, "granted") {
+			m.core.granted(c.c)
+			c.ends[0].state, c.ends[1].state = endPromoted, endPromoted
+			return
+		}
+		no := m.core.undo(c.c, inprocess.WhyLimit)
+		for _, e := range c.ends {
+			if e.state == endPairing {
+				found := false
+				for _, d := range no {
+					found = found || d.to == e.m && d.tag == e.tag
+				}
+				if !found {
+					t.Fatal("undone and not told")
+				}
+			}
+		}
+		m.said(t, no)
+		return
+	}
+	t.Skip("nothing is paired")
+}
+
+func (m *model) Close(t *rapid.T) {
+	if len(m.ends) == 0 {
+		t.Skip("no end")
+	}
+	e := rapid.SampledFrom(m.ends).Draw(t, "end")
+	m.core.note(e.m, e.tag, rapid.Uint64Range(0, 9).Draw(t, "id"), rapid.Uint64().Draw(t, "moved"))
+	m.core.closed(e.m, e.tag, inprocess.Why(rapid.IntRange(0, inprocess.WhyCount-1).Draw(t, "why")))
+	m.gone(e)
+}
+
+func (m *model) CloseStray(t *rapid.T) {
+	m.core.closed(m.proc(t), rapid.Uint32Range(1, 200).Draw(t, "tag")|1<<31, inprocess.WhyNone)
+}
+
+func (m *model) Leave(t *rapid.T) {
+	p := m.proc(t)
+	m.core.leave(p)
+	for i, other := range m.procs {
+		if other == p {
+			m.procs = append(m.procs[:i:i], m.procs[i+1:]...)
+			break
+		}
+	}
+	for _, e := range append([]*modelEnd{}, m.ends...) {
+		if e.m == p {
+			m.gone(e)
+		}
+	}
+}
+
+func (m *model) Switch(t *rapid.T) {
+	m.off = !m.off
+	m.said(t, m.core.setOff(m.off))
+	for _, e := range m.ends {
+		if m.off && e.state == endWaiting {
+			t.Fatal("waits though off")
+		}
+	}
+}
+
+func (m *model) Later(t *rapid.T) {
+	m.now = m.now.Add(time.Duration(rapid.IntRange(1, 50).Draw(t, "seconds")) * time.Second)
+	m.said(t, m.core.expire(m.now))
+	for _, e := range m.ends {
+		if e.state == endWaiting && m.now.Sub(e.since) >= time.Minute {
+			t.Fatal("waits for too long")
+		}
+	}
+}
+
+// Check compares all that the core keeps with the model.
+func (m *model) Check(t *rapid.T) {
+	waiting, conns, runs := 0, 0, map[runKey]int{}
+	var memory int64
+	users, cgroups := map[uint32]usage{}, map[string]int{}
+	add := func(uid uint32, f func(*usage)) {
+		u := users[uid]
+		f(&u)
+		users[uid] = u
+	}
+	for _, p := range m.procs {
+		add(p.uid, func(u *usage) { u.members++ })
+		if p.run != nil {
+			runs[p.run.key]++
+		}
+	}
+	for _, e := range m.ends {
+		if e.state == endWaiting {
+			waiting++
+			add(e.m.uid, func(u *usage) { u.asks++ })
+		}
+		if got := e.m.ends[inprocess.Index(e.tag)]; got == nil || got.tag != e.tag || got.state != e.state {
+			t.Fatalf("end %#x: %+v, not %s", e.tag, got, e.state)
+		}
+	}
+	for _, p := range m.procs {
+		mine := 0
+		for _, e := range m.ends {
+			if e.m == p {
+				mine++
+			}
+		}
+		if len(p.ends) != mine {
+			t.Fatalf("a process has %d ends, not %d", len(p.ends), mine)
+		}
+	}
+	for _, c := range m.conns {
+		conns++
+		memory += c.c.reserved
+		for _, uid := range distinct(c.ends[0].m.uid, c.ends[1].m.uid) {
+			add(uid, func(u *usage) { u.conns++; u.memory += c.c.reserved })
+		}
+		for _, g := range distinct(c.ends[0].m.cgroup, c.ends[1].m.cgroup) {
+			cgroups[g]++
+		}
+	}
+	have := map[uint32]usage{}
+	for uid, u := range m.core.users {
+		have[uid] = *u
+	}
+	refs := map[runKey]int{}
+	for key, r := range m.core.runs {
+		refs[key] = r.refs
+	}
+	l := modelLimits()
+	named := 0
+	for _, e := range m.ends {
+		if e.state == endWaiting && e.socket.Named {
+			named++
+		}
+	}
+	switch {
+	case !maps.Equal(users, have):
+		t.Fatalf("users: %+v, not %+v", have, users)
+	case !maps.Equal(cgroups, m.core.cgroups):
+		t.Fatalf("cgroups: %v, not %v", m.core.cgroups, cgroups)
+	case !maps.Equal(runs, refs):
+		t.Fatalf("runs: %v, not %v", refs, runs)
+	case len(m.core.conns) != conns, m.core.memory != memory, m.core.waiting.Len() != waiting, len(m.core.paths) != waiting, len(m.core.names) != named:
+		t.Fatal(fmt.Sprint("tables: ", len(m.core.conns), conns, m.core.memory, memory, m.core.waiting.Len(), waiting, len(m.core.paths), len(m.core.names), named))
+	case conns > l.Conns || waiting > l.Asks || memory > l.Memory || len(runs) > l.Runs:
+		t.Fatal("more than the limits")
+	}
+	for _, u := range users {
+		if u.asks > l.AsksPerUser || u.conns > l.ConnsPerUser || u.memory > l.MemoryPerUser {
+			t.Fatalf("a user has more than the limits: %+v", u)
+		}
+	}
+	if at, ok := m.core.deadline(); ok != (waiting > 0) || ok && at.Sub(m.now) > time.Minute {
+		t.Fatal("deadline", at, ok)
+	}
+	m.core.released = m.core.released[:0]
+}
+
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{core: newCore(modelLimits(), 7), now: time.Unix(1000, 0)}
+		t.Repeat(map[string]func(*rapid.T){
+			"": m.Check, "join": m.Join, "ask": m.Ask, "ask too": m.Ask, "ask both": m.AskBoth, "both again": m.AskBoth, "and again": m.AskBoth, "grant": m.Grant, "close": m.Close, "stray": m.CloseStray, "leave": m.Leave,
+			"switch": m.Switch, "later": m.Later,
+		})
+	})
+}

@@ -474,11 +474,14 @@ func (m *model) Check(t *rapid.T) {
 }
 
 func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	check := func(t *rapid.T) {
 		m := &model{core: newCore(modelLimits(), 7), now: time.Unix(1000, 0)}
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.Check, "join": m.Join, "ask": m.Ask, "ask too": m.Ask, "ask both": m.AskBoth, "both again": m.AskBoth, "and again": m.AskBoth, "grant": m.Grant, "close": m.Close, "stray": m.CloseStray, "leave": m.Leave,
 			"switch": m.Switch, "later": m.Later,
 		})
-	})
+	}
+	for range 20 {
+		rapid.Check(t, check)
+	}
 }

@@ -54,7 +54,9 @@ func dial(t *testing.T, at string) *library {
 func connect(t *testing.T, at string) *library { return dial(t, at).hello(0) }
 
 func (l *library) hello(run uint64) *library {
-	l.slab = memory(l.t, int64(l.entries)*inprocess.EntrySize)
+	if l.slab < 0 {
+		l.slab = memory(l.t, int64(l.entries)*inprocess.EntrySize)
+	}
 	l.send(inprocess.Record{What: inprocess.Hello, ID: run, A: inprocess.Version, B: l.entries}, l.slab)
 	r, fds := l.receive()
 	require.Equal(l.t, inprocess.Welcome, r.What, "%+v", r)

@@ -1,0 +1,423 @@
+package broker
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/internal/fdpass"
+)
+
+// promotes checks that two libraries are served as ever.
+func promotes(t *testing.T, at string) {
+	t.Helper()
+	a, z := connect(t, at), connect(t, at)
+	client, server := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	z.ask(0x20001, server)
+	a.granted(0x20001)
+	z.granted(0x20001)
+	a.close()
+	z.close()
+}
+
+// TestHostileClients: whatever a client says that cannot be ends it, and nobody else.
+func TestHostileClients(t *testing.T) {
+	b, at := serve(t, Config{})
+	pipe := func() int {
+		var p [2]int
+		require.NoError(t, unix.Pipe2(p[:], unix.O_CLOEXEC))
+		require.NoError(t, unix.Close(p[1]))
+		return p[0]
+	}
+	hello := inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}
+	raw := func(l *library, body []byte, fds ...int) { require.NoError(t, fdpass.SendFDs(l.conn, body, fds)) }
+	bystander := connect(t, at)
+	for name, do := range map[string]func(l *library){
+		"junk":             func(l *library) { raw(l, []byte("junk")) },
+		"long record":      func(l *library) { raw(l, append(hello.Append(nil), 0), l.slab) },
+		"very long record": func(l *library) { raw(l, make([]byte, 100000)) },
+		"no slab":          func(l *library) { l.send(hello) },
+		"two slabs":        func(l *library) { l.send(hello, l.slab, l.slab) },
+		"many files": func(l *library) {
+			fds := make([]int, fdpass.MaxFiles+20)
+			for i := range fds {
+				fds[i] = l.slab
+			}
+			raw(l, hello.Append(nil), fds...)
+		},
+		"no entries": func(l *library) { l.send(inprocess.Record{What: inprocess.Hello, A: 1}, l.slab) },
+		"too many entries": func(l *library) {
+			l.send(inprocess.Record{What: inprocess.Hello, A: 1, B: inprocess.EntriesMax + 1}, l.slab)
+		},
+		"pipe for a slab": func(l *library) { fd := pipe(); defer unix.Close(fd); l.send(hello, fd) },
+		"disk for a slab": func(l *library) {
+			f, err := os.Open("/proc/self/exe")
+			require.NoError(t, err)
+			defer f.Close()
+			l.send(hello, int(f.Fd()))
+		},
+		"ask before hello":  func(l *library) { l.send(inprocess.Record{What: inprocess.Ask, Tag: 1}, l.slab) },
+		"closed before":     func(l *library) { l.send(inprocess.Record{What: inprocess.Closed, Tag: 1}) },
+		"broker's words":    func(l *library) { l.send(inprocess.Record{What: inprocess.Grant, Tag: 1}) },
+		"hello again":       func(l *library) { l.hello(0); l.send(hello, l.slab) },
+		"ask without":       func(l *library) { l.hello(0); l.send(inprocess.Record{What: inprocess.Ask, Tag: 1}) },
+		"ask with no tag":   func(l *library) { l.hello(0); c, _ := connection(t, "tcp4"); l.ask(0, c) },
+		"ask beyond":        func(l *library) { l.hello(0); c, _ := connection(t, "tcp4"); l.ask(256, c) },
+		"ask with a file":   func(l *library) { l.hello(0); l.send(inprocess.Record{What: inprocess.Ask, Tag: 1}, l.slab) },
+		"closed with files": func(l *library) { l.hello(0); l.send(inprocess.Record{What: inprocess.Closed, Tag: 1}, l.slab) },
+		"another's run":     func(l *library) { l.hello(7); l.send(inprocess.Record{What: inprocess.Count, ID: 8}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := b.Counters().Misbehaved
+			l := dial(t, at)
+			l.t = t
+			l.slab = memory(t, 256*inprocess.EntrySize)
+			do(l)
+			l.ends()
+			eventually(t, func() bool { return b.Counters().Misbehaved == was+1 }, "it is counted")
+		})
+	}
+	promotes(t, at)
+	bystander.send(inprocess.Record{What: inprocess.Closed, Tag: 77})
+	eventually(t, func() bool { return b.Counters().Strays == 1 }, "the bystander is served")
+}
+
+// TestSocketsThatCannotBe: each is denied with its reason, and the client goes on.
+func TestSocketsThatCannotBe(t *testing.T) {
+	_, at := serve(t, Config{})
+	l := connect(t, at)
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer udp.Close()
+	var plain, multi net.ListenConfig
+	plain.SetMultipathTCP(false)
+	multi.SetMultipathTCP(true)
+	listen := func(c *net.ListenConfig) *net.TCPListener {
+		l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l.(*net.TCPListener)
+	}
+	half, other := connection(t, "tcp4")
+	require.NoError(t, half.CloseWrite())
+	_, _ = other.Read(make([]byte, 1))
+	self := selfConnected(t)
+	defer self.Close()
+	for i, x := range []struct {
+		conn interface{ File() (*os.File, error) }
+		why  inprocess.Why
+	}{{l.conn, inprocess.WhyOption}, {udp, inprocess.WhyOption}, {listen(&plain), inprocess.WhyNoPeer}, {listen(&multi), inprocess.WhyOption}, {half, inprocess.WhyNoPeer}, {self, inprocess.WhyNoPeer}} {
+		f, err := x.conn.File()
+		require.NoError(t, err)
+		tag := uint32(0x20000 + i)
+		l.send(inprocess.Record{What: inprocess.Ask, Tag: tag}, int(f.Fd()))
+		l.denied(tag, x.why)
+		require.NoError(t, f.Close())
+	}
+}
+
+// selfConnected is a socket whose peer is itself, which TCP allows.
+func selfConnected(t *testing.T) *net.TCPConn {
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	at := l.Addr().(*net.TCPAddr)
+	require.NoError(t, l.Close())
+	c, err := net.DialTCP("tcp4", at, at)
+	require.NoError(t, err)
+	require.Equal(t, c.LocalAddr(), c.RemoteAddr())
+	return c
+}
+
+// TestFINIsNotWithheld: the broker holds no socket while an end waits.
+func TestFINIsNotWithheld(t *testing.T) {
+	b, at := serve(t, Config{})
+	l := connect(t, at)
+	client, server := connection(t, "tcp4")
+	l.ask(0x20001, client)
+	eventually(t, func() bool { return b.Counters().Waiting == 1 }, "it waits")
+	require.NoError(t, client.Close())
+	_ = server.SetReadDeadline(time.Now().Add(patience))
+	_, err := server.Read(make([]byte, 1))
+	require.EqualError(t, err, "EOF")
+}
+
+// TestWaitingEnds: a question is withdrawn, runs out, is replaced, or meets the switch.
+func TestWaitingEnds(t *testing.T) {
+	b, at := serve(t, Config{Limits: Limits{Wait: 300 * time.Millisecond}})
+	l, other := connect(t, at), connect(t, at)
+	client, server := connection(t, "tcp4")
+	waits := func(n int) { t.Helper(); eventually(t, func() bool { return b.Counters().Waiting == n }, "waiting") }
+	l.ask(0x20001, client)
+	l.denied(0x20001, inprocess.WhyNoPeer)
+	require.Equal(t, uint64(1), b.Counters().Expired)
+
+	l.ask(0x40001, client)
+	waits(1)
+	l.send(inprocess.Record{What: inprocess.Closed, Tag: 0x40001, Why: inprocess.WhyOption})
+	waits(0)
+	require.Equal(t, uint64(1), b.Counters().Returned[inprocess.WhyOption])
+
+	l.ask(0x60001, client)
+	waits(1)
+	other.ask(0x20001, client)
+	l.denied(0x60001, inprocess.WhyShared)
+	other.close()
+	waits(0)
+
+	l.ask(0x80001, client)
+	waits(1)
+	require.Zero(t, l.word(inprocess.NewsOff))
+	b.SetOff(true)
+	l.denied(0x80001, inprocess.WhyOff)
+	require.NotZero(t, l.word(inprocess.NewsOff))
+	l.ask(0xa0001, client)
+	l.denied(0xa0001, inprocess.WhyOff)
+	b.SetOff(false)
+	b.SetPolicy(policyFunc(func(q Question) inprocess.Why {
+		if q.Process.PID == os.Getpid() && q.Socket.Local.Port() == uint16(client.LocalAddr().(*net.TCPAddr).Port) {
+			return inprocess.WhyPolicy
+		}
+		return inprocess.WhyNone
+	}), Thresholds{Calls: 5})
+	require.Zero(t, l.word(inprocess.NewsOff))
+	require.Equal(t, uint32(5), l.word(inprocess.NewsCalls))
+	l.ask(0xc0001, client)
+	l.denied(0xc0001, inprocess.WhyPolicy)
+	l.ask(0xe0002, server)
+	waits(1)
+	eventually(t, func() bool { return l.word(inprocess.NewsGrants) == 6 }, "every answer is counted")
+}
+
+type policyFunc func(Question) inprocess.Why
+
+func (f policyFunc) Select(q Question) inprocess.Why { return f(q) }
+
+type scanFunc func(int) (bool, error)
+
+func (f scanFunc) RawCalls(pid int) (bool, error) { return f(pid) }
+
+func TestRawCalls(t *testing.T) {
+	_, at := serve(t, Config{Scanner: scanFunc(func(pid int) (bool, error) { return pid == os.Getpid(), nil })})
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	l.ask(0x20001, client)
+	l.denied(0x20001, inprocess.WhyRawCalls)
+}
+
+// TestGrantToADeafProcess: one that never reads is not granted, its peer is told, and nothing is left.
+func TestGrantToADeafProcess(t *testing.T) {
+	b, at := serve(t, Config{})
+	deaf, l := connect(t, at), connect(t, at)
+	client, server := connection(t, "tcp4")
+	for i := uint32(1); b.Counters().QueueFull == 0; i++ { // answers fill its socket
+		deaf.ask(i<<inprocess.IndexBits, client)
+		deaf.ask(i<<inprocess.IndexBits|1, client)
+		require.Less(t, i, uint32(10000))
+	}
+	eventually(t, func() bool { return b.Counters().Waiting == 1 }, "the last question waits")
+	l.ask(0x20001, server)
+	l.denied(0x20001, inprocess.WhyLimit)
+	c := b.Counters()
+	require.Zero(t, c.Conns)
+	require.Zero(t, c.Memory)
+	require.Equal(t, uint64(1), c.Undone)
+	promotes(t, at)
+}
+
+// TestQuotas: what is beyond them is denied, to both ends.
+func TestQuotas(t *testing.T) {
+	one := 2 * inprocess.EndSize(inprocess.OrderMin)
+	b, at := serve(t, Config{Limits: Limits{Processes: 3, AsksPerUser: 1, Memory: one * share, MemoryPerUser: one * share}})
+	a, z := connect(t, at), connect(t, at)
+	c1, s1 := connection(t, "tcp4")
+	c2, s2 := connection(t, "tcp4")
+	a.ask(0x20001, c1)
+	eventually(t, func() bool { return b.Counters().Waiting == 1 }, "it waits")
+	z.ask(0x20001, c2)
+	z.denied(0x20001, inprocess.WhyLimit)
+	z.ask(0x20002, s1)
+	a.granted(0x20001)
+	z.granted(0x20002)
+	a.ask(0x20003, c2)
+	eventually(t, func() bool { return b.Counters().Waiting == 1 }, "it waits")
+	z.ask(0x20003, s2)
+	z.denied(0x20003, inprocess.WhyMemory)
+	a.denied(0x20003, inprocess.WhyMemory)
+	require.Equal(t, one, b.Counters().Memory)
+
+	dial(t, at)
+	eventually(t, func() bool { return b.Counters().Processes == 3 }, "the third client")
+	fourth := dial(t, at)
+	fourth.denied(0, inprocess.WhyLimit)
+	fourth.ends()
+}
+
+// TestSlabThatIsCutShort: it says nothing, and the rest goes on.
+func TestSlabThatIsCutShort(t *testing.T) {
+	b, at := serve(t, Config{})
+	a, z := connect(t, at), connect(t, at)
+	client, server := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	z.ask(0x20001, server)
+	g := a.granted(0x20001)
+	z.granted(0x20001)
+	for n, want := range map[int64]inprocess.State{ // 1 is in the middle of the report
+		256 * inprocess.EntrySize: inprocess.StatePromoted, inprocess.EntrySize + 8: inprocess.StateMapped, 0: inprocess.StateMapped,
+	} {
+		require.NoError(t, unix.Ftruncate(a.slab, 256*inprocess.EntrySize))
+		a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: g.ID})
+		require.NoError(t, unix.Ftruncate(a.slab, n))
+		found := false
+		for _, e := range b.Snapshot().Ends {
+			if e.Side == g.Side {
+				require.Equal(t, want, e.Report.State)
+				found = true
+			}
+		}
+		require.True(t, found)
+	}
+}
+
+// TestSnapshotHasWhatOthersPromoted: ends of a broker before, and those that never ask, are in the slabs.
+func TestSnapshotHasWhatOthersPromoted(t *testing.T) {
+	b, at := serve(t, Config{})
+	l := connect(t, at)
+	l.report(9, inprocess.Report{State: inprocess.StatePromoted, ID: 5, Cookie: 3})
+	l.report(200, inprocess.Report{State: inprocess.StateNever, Why: inprocess.WhyOption})
+	l.report(201, inprocess.Report{State: inprocess.StateNative})
+	child := dial(t, at) // a forked child has the same slab
+	child.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: l.entries}, l.slab)
+	_, fds := child.receive()
+	fdpass.CloseFDs(fds)
+	s := b.Snapshot()
+	require.Len(t, s.Processes, 2)
+	require.Len(t, s.Ends, 2)
+	require.Equal(t, uint64(5), s.Ends[0].ID)
+	require.Equal(t, inprocess.WhyOption, s.Ends[1].Report.Why)
+	require.Equal(t, os.Getpid(), s.Ends[1].Process.PID)
+}
+
+// TestRunCounts: the sums of the processes of one run, also of those that have gone; not of another user's or run's.
+func TestRunCounts(t *testing.T) {
+	b, at := serve(t, Config{})
+	const run = 77
+	watch := dial(t, at)
+	ask := func(why inprocess.Why) inprocess.Record {
+		watch.send(inprocess.Record{What: inprocess.Count, ID: run, Why: why})
+		r, _ := watch.receive()
+		return r
+	}
+	require.Equal(t, inprocess.Record{What: inprocess.Count, ID: run}, ask(0))
+	a, z, far := dial(t, at).hello(run), dial(t, at).hello(run), dial(t, at).hello(run+1)
+	client, server := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	z.ask(0x20001, server)
+	within := a.granted(0x20001)
+	z.granted(0x20001)
+	client, server = connection(t, "tcp4")
+	a.ask(0x20002, client)
+	far.ask(0x20002, server)
+	across := a.granted(0x20002)
+	far.granted(0x20002)
+	a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: within.ID, RxRing: 100, TxRing: 10})
+	z.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: within.ID, RxRing: 10, TxRing: 100})
+	far.report(0x20002, inprocess.Report{State: inprocess.StatePromoted, ID: across.ID, RxRing: 9999})
+	require.Equal(t, inprocess.Record{What: inprocess.Count, ID: run, A: 2, B: 110, Tag: 2}, ask(0))
+	z.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: within.ID, Why: inprocess.WhyRecalled, A: 11, B: 100})
+	a.report(9, inprocess.Report{State: inprocess.StateNever, Why: inprocess.WhyOption})
+	a.report(0x20002, inprocess.Report{State: inprocess.StatePromoted, ID: across.ID, TxRing: 5})
+	a.close()
+	z.close()
+	eventually(t, func() bool { return ask(0).Tag == 0 }, "its processes have ended")
+	require.Equal(t, inprocess.Record{What: inprocess.Count, ID: run, A: 2, B: 116}, ask(0))
+	require.Equal(t, uint64(1), ask(inprocess.WhyRecalled).A)
+	require.Equal(t, uint64(1), ask(inprocess.WhyOption).A)
+	watch.close()
+	far.close()
+	eventually(t, func() bool { return b.Clients() == 0 }, "all have gone")
+	require.Empty(t, b.core.runs)
+}
+
+// TestKilledClients: processes that are killed at any moment leave nothing behind, and their peers are told.
+func TestKilledClients(t *testing.T) {
+	if at := os.Getenv(victimVariable); at != "" {
+		victim(t, at)
+		return
+	}
+	b, at := serve(t, Config{})
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for i := range 12 {
+		ctx, cancel := context.WithCancel(context.Background())
+		c := exec.CommandContext(ctx, self, "-test.run=^TestKilledClients$", "-test.count=1")
+		c.Env = append(os.Environ(), victimVariable+"="+at)
+		require.NoError(t, c.Start())
+		total := b.Counters().Promoted
+		eventually(t, func() bool { return b.Counters().Promoted > total }, "the victim promotes")
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		cancel()
+		_ = c.Wait()
+	}
+	eventually(t, func() bool {
+		c := b.Counters()
+		return c.Processes == 0 && c.Conns == 0 && c.Waiting == 0 && c.Memory == 0
+	}, "nothing is left")
+	require.Zero(t, b.Counters().Misbehaved)
+	promotes(t, at)
+}
+
+const victimVariable = "BROKER_TEST_VICTIM"
+
+// victim promotes connections until it is killed.
+func victim(t *testing.T, at string) {
+	a, z := connect(t, at), connect(t, at)
+	for i := uint32(1); ; i++ {
+		client, server := connection(t, "tcp4")
+		tag := i<<inprocess.IndexBits | i%256
+		a.ask(tag, client)
+		z.ask(tag, server)
+		ga, gz := a.granted(tag), z.granted(tag)
+		_, _ = unix.Pwrite(ga.own, []byte("x"), inprocess.RingAt)
+		fdpass.CloseFDs([]int{ga.own, ga.peer, ga.desk, gz.own, gz.peer, gz.desk})
+		_ = client.Close()
+		_ = server.Close()
+	}
+}
+
+// FuzzClient: no packet of a client makes the broker fail, or leaves a descriptor open.
+func FuzzClient(f *testing.F) {
+	f.Add(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 4}.Append(nil), inprocess.Record{What: inprocess.Ask, Tag: 1}.Append(nil), uint8(1))
+	f.Add(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 4}.Append(nil), inprocess.Record{What: inprocess.Closed, Tag: 1}.Append(nil), uint8(0))
+	f.Fuzz(func(t *testing.T, first, second []byte, files uint8) {
+		b := New(Config{})
+		defer b.stop()
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		require.NoError(t, err)
+		defer unix.Close(fds[1])
+		conn, err := fdpass.Conn(os.NewFile(uintptr(fds[0]), "client"))
+		require.NoError(t, err)
+		defer conn.Close()
+		c := &client{broker: b, conn: conn, desk: -1}
+		c.raw, err = conn.SyscallConn()
+		require.NoError(t, err)
+		require.True(t, b.join(c))
+		defer b.leave(c)
+		for i, body := range [][]byte{first, second} {
+			var with []int
+			for range (int(files) >> (4 * i)) & 3 {
+				with = append(with, memory(t, 4096))
+			}
+			if c.take(body, with, nil) != nil {
+				return
+			}
+		}
+	})
+}

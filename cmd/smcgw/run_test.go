@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/private"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// runWorld is a user without a daemon.
+type runWorld struct {
+	t       *testing.T
+	dir     string
+	env     map[string]string
+	started int
+	brokers sync.WaitGroup
+}
+
+func newRunWorld(t *testing.T) *runWorld {
+	testnet.Require(t, "gcc")
+	w := &runWorld{t: t, dir: t.TempDir()}
+	library := filepath.Join(w.dir, "library.so")
+	src := filepath.Join(w.dir, "library.c")
+	require.NoError(t, os.WriteFile(src, []byte("int smcgw_nothing;\n"), 0o600))
+	text, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, src).CombinedOutput()
+	require.NoError(t, err, string(text))
+	w.env = map[string]string{"XDG_RUNTIME_DIR": w.dir, launch.EnvLibrary: library, launch.EnvSocket: filepath.Join(w.dir, "none")}
+	t.Cleanup(w.brokers.Wait)
+	return w
+}
+
+// startBroker is the hidden verb as a goroutine.
+func (w *runWorld) startBroker(dir string, socket *os.File) error {
+	fd, err := unix.FcntlInt(socket.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	w.started++
+	w.brokers.Go(func() {
+		f := os.NewFile(uintptr(fd), "socket")
+		defer f.Close()
+		if err := private.Serve(context.Background(), dir, f, slog.New(slog.DiscardHandler)); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return nil
+}
+
+func (w *runWorld) run(args ...string) (status int, stdout, stderr string) {
+	e, out, errs := testEnv()
+	e.getenv = func(name string) string { return w.env[name] }
+	e.startBroker = w.startBroker
+	e.service = filepath.Join(w.dir, "smcgw.yaml")
+	require.NoError(w.t, os.WriteFile(e.service, []byte("admin: "+filepath.Join(w.dir, "admin")+"\n"), 0o600))
+	status = run(w.t.Context(), e, append([]string{"run"}, args...))
+	return status, out.String(), errs.String()
+}
+
+func TestRunKeepsTheStatus(t *testing.T) {
+	w := newRunWorld(t)
+	static := filepath.Join(w.dir, "static")
+	text, err := exec.Command("go", "build", "-o", static, "testdata/nothing/main.go").CombinedOutput()
+	require.NoError(t, err, string(text))
+	notProgram := filepath.Join(w.dir, "text")
+	require.NoError(t, os.WriteFile(notProgram, []byte("\x7fELF"), 0o700))
+	for _, x := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"--", "sh", "-c", "exit 7"}, 7, "smcgw: no connection promoted: none moved enough to ask\n"},
+		{[]string{"--", "sh", "-c", "kill -TERM $$"}, exitSignal + 15, "smcgw: no connection promoted: none moved enough to ask\n"},
+		{[]string{"-q", "--", "true"}, 0, ""},
+		{[]string{"--", "no-such-command"}, exitNotFound, "executable file not found"},
+		{[]string{"--", notProgram}, exitNotExecutable, "exec format error"},
+		{[]string{"--", static}, 0, "smcgw: no connection promoted: " + static + " is a Go program, which makes system calls of its own\n"},
+		{[]string{"--socket", filepath.Join(w.dir, "none"), "--", "true"}, exitUnreachable, "none"},
+	} {
+		status, _, said := w.run(x.args...)
+		require.Equal(t, x.status, status, "%v: %s", x.args, said)
+		if x.says == "" {
+			require.Empty(t, said)
+		}
+		require.Contains(t, said, x.says, "%v", x.args)
+		require.LessOrEqual(t, strings.Count(said, "\n"), 1, said)
+	}
+	w.env[launch.EnvLibrary] = filepath.Join(w.dir, "missing.so")
+	status, _, said := w.run("--", "sh", "-c", "exit 7")
+	require.Equal(t, 7, status)
+	require.Contains(t, said, "missing.so")
+}
+
+// TestRunGivesTheLibrary: the command has it in front of what else is preloaded, and the broker's socket.
+func TestRunGivesTheLibrary(t *testing.T) {
+	w := newRunWorld(t)
+	other := filepath.Join(w.dir, "other.so")
+	text, err := os.ReadFile(w.env[launch.EnvLibrary])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(other, text, 0o600))
+	t.Setenv("LD_PRELOAD", other)
+	for range 2 {
+		status, out, said := w.run("--", "sh", "-c", "echo $LD_PRELOAD $SMCGW_SOCKET; test -S $SMCGW_SOCKET && test $SMCGW_RUN -gt 0 2>/dev/null || echo $SMCGW_RUN")
+		require.Zero(t, status, said)
+		words := strings.Fields(out)
+		require.Equal(t, w.env[launch.EnvLibrary]+":"+other, words[0])
+		require.Equal(t, filepath.Join(w.dir, "smcgw", private.SocketName), words[1])
+	}
+	require.Equal(t, 1, w.started, "the second run joins the broker of the first")
+}
+
+// TestRunCounts: run tells what the library of its command's processes did.
+func TestRunCounts(t *testing.T) {
+	w := newRunWorld(t)
+	begun, done := filepath.Join(w.dir, "begun"), filepath.Join(w.dir, "done")
+	report := filepath.Join(w.dir, "report")
+	ended := make(chan int, 1)
+	var said string
+	go func() {
+		status, _, text := w.run("--json", "--report", report, "--", "sh", "-c",
+			"echo $SMCGW_RUN $SMCGW_SOCKET >"+begun+".new; mv "+begun+".new "+begun+"; while test ! -e "+done+"; do sleep 0.02; done; exit 5")
+		said = text
+		ended <- status
+	}()
+	var words []string
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(begun)
+		words = strings.Fields(string(text))
+		return len(words) == 2
+	}, 20*time.Second, 10*time.Millisecond)
+	run, err := strconv.ParseUint(words[0], 10, 64)
+	require.NoError(t, err)
+	a, z := fakeLibrary(t, words[1], run), fakeLibrary(t, words[1], run)
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	client, err := net.Dial("tcp4", l.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	server, err := l.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	a.ask(client.(*net.TCPConn), 0x20000)
+	z.ask(server.(*net.TCPConn), 0x20000)
+	a.report(a.granted(), 30)
+	z.report(z.granted(), 30)
+	a.close()
+	z.close()
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	require.Equal(t, 5, <-ended)
+	require.Empty(t, said)
+	text, err := os.ReadFile(report)
+	require.NoError(t, err)
+	var doc runDoc
+	require.NoError(t, json.Unmarshal(text, &doc))
+	require.Equal(t, 5, doc.Status)
+	require.Equal(t, inProcessDoc{Broker: words[1], Promoted: 1, Bytes: 30}, doc.InProcess)
+	require.Equal(t, "1 connection promoted, 30B by shared memory", doc.InProcess.summary())
+}
+
+func TestRunSummary(t *testing.T) {
+	for want, d := range map[string]inProcessDoc{
+		"2 connections promoted, 2KiB by shared memory; ends that went native: no_peer 3":     {Promoted: 2, Bytes: 2048, Native: map[string]uint64{"no_peer": 3}},
+		"no connection promoted: " + inprocess.WhyNoPeer.Meaning() + " (no_peer 3, option 1)": {Native: map[string]uint64{"no_peer": 3, "option": 1}},
+	} {
+		require.Equal(t, want, d.summary())
+	}
+}
+
+// speaker speaks the library's records.
+type speaker struct {
+	t    *testing.T
+	fd   int
+	slab int
+}
+
+func fakeLibrary(t *testing.T, at string, run uint64) *speaker {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
+	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: at}))
+	s := &speaker{t: t, fd: fd}
+	s.slab, err = unix.MemfdCreate("slab", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	require.NoError(t, unix.Ftruncate(s.slab, inprocess.EntrySize))
+	s.send(inprocess.Record{What: inprocess.Hello, ID: run, A: inprocess.Version, B: 1}, s.slab)
+	require.Equal(t, inprocess.Welcome, s.receive().What)
+	return s
+}
+
+func (s *speaker) send(r inprocess.Record, fd int) {
+	require.NoError(s.t, unix.Sendmsg(s.fd, r.Append(nil), unix.UnixRights(fd), nil, 0))
+}
+
+// receive closes the files: these tests have no use for them.
+func (s *speaker) receive() inprocess.Record {
+	b, oob := make([]byte, inprocess.RecordSize), make([]byte, unix.CmsgSpace(3*4))
+	n, oobn, _, _, err := unix.Recvmsg(s.fd, b, oob, 0)
+	require.NoError(s.t, err)
+	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	require.NoError(s.t, err)
+	for i := range msgs {
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		require.NoError(s.t, err)
+		for _, fd := range fds {
+			require.NoError(s.t, unix.Close(fd))
+		}
+	}
+	r, err := inprocess.ParseRecord(b[:n])
+	require.NoError(s.t, err)
+	return r
+}
+
+func (s *speaker) ask(c *net.TCPConn, tag uint32) {
+	raw, err := c.SyscallConn()
+	require.NoError(s.t, err)
+	require.NoError(s.t, raw.Control(func(fd uintptr) { s.send(inprocess.Record{What: inprocess.Ask, Tag: tag}, int(fd)) }))
+}
+
+func (s *speaker) granted() uint64 {
+	r := s.receive()
+	require.Equal(s.t, inprocess.Grant, r.What, "%+v", r)
+	return r.ID
+}
+
+// report says that so many bytes went by the ring.
+func (s *speaker) report(id, moved uint64) {
+	b := make([]byte, inprocess.ReportSize)
+	binary.NativeEndian.PutUint32(b[inprocess.ReportState:], uint32(inprocess.StatePromoted))
+	binary.NativeEndian.PutUint64(b[inprocess.ReportID:], id)
+	binary.NativeEndian.PutUint64(b[inprocess.ReportTxRing:], moved)
+	_, err := unix.Pwrite(s.slab, b, 0)
+	require.NoError(s.t, err)
+}
+
+func (s *speaker) close() {
+	_ = unix.Close(s.fd)
+	_ = unix.Close(s.slab)
+}

@@ -1,0 +1,4 @@
+// Command nothing does nothing: a Go program to look at.
+package main
+
+func main() {}

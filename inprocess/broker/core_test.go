@@ -102,7 +102,7 @@ func socketOf(conn int, side int, translated, named bool) Socket {
 	return s
 }
 
-// mirrors tells whether two sockets are the ends of one connection, as the contract says it.
+// mirrors tells whether two sockets are the ends of one connection.
 func mirrors(a, b Socket) bool {
 	if a.Named && b.Named {
 		return a.Sequences.Mine == b.Sequences.Peer && a.Sequences.Peer == b.Sequences.Mine

@@ -19,8 +19,8 @@ type Libc string
 
 // Those that there is a build for.
 const (
-	Glibc Libc = "glibc"
-	Musl  Libc = "musl"
+	Glibc Libc = "glibc" // ld-linux loads it
+	Musl  Libc = "musl"  // ld-musl does
 )
 
 // Obstacle is why a program does not have the library, or makes no use of it.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,7 +75,9 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	at := cmp.Or(e.getenv(launch.EnvSocket), launch.DefaultSocket)
 	if p.counter, err = private.Dial(at, p.run); nobodyServes(err) {
 		var dir string
-		if dir, err = private.Dir(e.getenv("XDG_RUNTIME_DIR"), "/tmp"); err != nil {
+		// Without a session (su, cron) the variable is missing, and its usual value is there all the same.
+		usual := "/run/user/" + strconv.Itoa(os.Geteuid())
+		if dir, err = private.Dir([]string{e.getenv("XDG_RUNTIME_DIR"), usual}, "/tmp"); err != nil {
 			return err
 		}
 		at = filepath.Join(dir, private.SocketName)

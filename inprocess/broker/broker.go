@@ -25,7 +25,6 @@ type Broker struct {
 	core       *core
 	policy     Policy
 	thresholds Thresholds
-	off        bool
 	clients    map[*client]struct{}
 	slabs      map[slabKey]int // clients that have it
 	kept       int             // memories kept open
@@ -181,7 +180,6 @@ func (b *Broker) SetPolicy(p Policy, t Thresholds) {
 // SetOff throws the switch: while it is off nothing is promoted, and the libraries take what is back to the kernel.
 func (b *Broker) SetOff(off bool) {
 	b.do(func(c *core) []denial {
-		b.off = off
 		no := c.setOff(off)
 		b.publish()
 		return no
@@ -192,7 +190,7 @@ func (b *Broker) SetOff(off bool) {
 func (b *Broker) publish() {
 	for c := range b.clients {
 		if c.news != nil {
-			c.news.set(b.off, b.thresholds)
+			c.news.set(b.core.off, b.thresholds)
 		}
 	}
 }

@@ -56,7 +56,8 @@ type slabEnds struct {
 
 // Snapshot looks at all ends. What the libraries say is read after, and not for one moment.
 func (b *Broker) Snapshot() Snapshot {
-	s, slabs := b.known()
+	s, ends, slabs := b.known()
+	b.resident(s.Ends, ends)
 	left := snapshotEntries
 	for _, of := range slabs {
 		if left -= int(of.slab.entries); left < 0 {
@@ -79,7 +80,7 @@ func (b *Broker) Snapshot() Snapshot {
 }
 
 // known is what the broker itself knows, and where to read the rest.
-func (b *Broker) known() (s Snapshot, slabs map[slabKey]*slabEnds) {
+func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.Counters, slabs = b.counters(), map[slabKey]*slabEnds{}
@@ -95,10 +96,26 @@ func (b *Broker) known() (s Snapshot, slabs map[slabKey]*slabEnds) {
 		}
 		for index, e := range c.member.ends {
 			of.known[index] = len(s.Ends)
-			s.Ends = append(s.Ends, e.info())
+			s.Ends, ends = append(s.Ends, e.info()), append(ends, e)
 		}
 	}
-	return s, slabs
+	return s, ends, slabs
+}
+
+// residentAtOnce is how many ends are looked at under one hold of the lock.
+const residentAtOnce = 128
+
+// resident asks the kernel what the memories of ends hold.
+func (b *Broker) resident(into []End, ends []*end) {
+	for at := 0; at < len(ends); at += residentAtOnce {
+		b.mu.Lock()
+		for i := at; i < min(at+residentAtOnce, len(ends)); i++ {
+			if p := ends[i].conn; p != nil && p.mem != nil {
+				into[i].Resident = p.mem.resident()
+			}
+		}
+		b.mu.Unlock()
+	}
 }
 
 // info is what the broker itself knows. The caller holds the lock.
@@ -109,9 +126,6 @@ func (e *end) info() End {
 	}
 	if p := e.conn; p != nil {
 		i.ID, i.Report.State = p.id, inprocess.StateMapped
-		if p.mem != nil {
-			i.Resident = p.mem.resident()
-		}
 	}
 	return i
 }

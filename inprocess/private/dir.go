@@ -25,14 +25,15 @@ type DirError struct {
 // Error says what is wrong with it.
 func (e *DirError) Error() string { return e.Dir + ": " + e.What }
 
-// Dir is the directory of this user's private broker, which it makes if need be: in runtime, the value of
-// $XDG_RUNTIME_DIR, if that is the user's own, else in temp.
-func Dir(runtime, temp string) (string, error) {
+// Dir is the directory of this user's private broker, which it makes if need be: in the first of the runtime
+// directories that is the user's own (sudo may leave another's), else in temp.
+func Dir(runtimes []string, temp string) (string, error) {
 	dir := filepath.Join(temp, "smcgw-"+strconv.Itoa(os.Geteuid()))
-	if filepath.IsAbs(runtime) {
+	for _, runtime := range runtimes {
 		var st unix.Stat_t
-		if err := unix.Stat(runtime, &st); err == nil && int(st.Uid) == os.Geteuid() { // sudo may leave another's
+		if err := unix.Stat(runtime, &st); filepath.IsAbs(runtime) && err == nil && int(st.Uid) == os.Geteuid() {
 			dir = filepath.Join(runtime, "smcgw")
+			break
 		}
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

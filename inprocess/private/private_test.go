@@ -23,7 +23,7 @@ type brokers struct {
 }
 
 func newBrokers(t *testing.T) *brokers {
-	dir, err := Dir(t.TempDir(), "")
+	dir, err := Dir([]string{t.TempDir()}, "")
 	require.NoError(t, err)
 	b := &brokers{t: t, dir: dir}
 	t.Cleanup(b.running.Wait)
@@ -48,6 +48,7 @@ func (b *brokers) start(socket *os.File) error {
 
 // TestOneBroker: many who come at once share one broker, which ends after the last and takes its socket along.
 func TestOneBroker(t *testing.T) {
+	t.Parallel()
 	b := newBrokers(t)
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -75,6 +76,7 @@ func TestOneBroker(t *testing.T) {
 
 // TestBrokerStaysWithACounter: a waiting run is a user.
 func TestBrokerStaysWithACounter(t *testing.T) {
+	t.Parallel()
 	b := newBrokers(t)
 	c, err := Join(t.Context(), b.dir, 1, b.start)
 	require.NoError(t, err)
@@ -87,6 +89,7 @@ func TestBrokerStaysWithACounter(t *testing.T) {
 
 // TestJoinAtTheEnd: whoever joins while the broker ends has one all the same.
 func TestJoinAtTheEnd(t *testing.T) {
+	t.Parallel()
 	b := newBrokers(t)
 	for i := range 4 {
 		c, err := Join(t.Context(), b.dir, 1, b.start)
@@ -100,6 +103,7 @@ func TestJoinAtTheEnd(t *testing.T) {
 
 // TestDeadBrokerIsReplaced: a socket that nobody serves is one of a broker that was killed.
 func TestDeadBrokerIsReplaced(t *testing.T) {
+	t.Parallel()
 	b := newBrokers(t)
 	c, err := Join(t.Context(), b.dir, 1, func(*os.File) error { return nil })
 	require.Error(t, err, "%v", c)
@@ -112,25 +116,25 @@ func TestDeadBrokerIsReplaced(t *testing.T) {
 // TestDirIsOurs: a directory that others can write to, or that is another's, is refused.
 func TestDirIsOurs(t *testing.T) {
 	temp := t.TempDir()
-	dir, err := Dir("", temp)
+	dir, err := Dir([]string{"", "relative", "/proc/1/none"}, temp)
 	require.NoError(t, err)
 	require.Equal(t, temp, filepath.Dir(dir))
-	again, err := Dir("", temp)
+	again, err := Dir([]string{"", "relative", "/proc/1/none"}, temp)
 	require.NoError(t, err)
 	require.Equal(t, dir, again)
 
 	var wrong *DirError
 	require.NoError(t, os.Chmod(dir, 0o770))
-	_, err = Dir("", temp)
+	_, err = Dir([]string{"", "relative", "/proc/1/none"}, temp)
 	require.ErrorAs(t, err, &wrong)
 
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.Symlink(t.TempDir(), dir))
-	_, err = Dir("", temp)
+	_, err = Dir([]string{"", "relative", "/proc/1/none"}, temp)
 	require.ErrorAs(t, err, &wrong)
 
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.WriteFile(dir, nil, 0o600))
-	_, err = Dir("", temp)
+	_, err = Dir([]string{"", "relative", "/proc/1/none"}, temp)
 	require.ErrorAs(t, err, &wrong)
 }

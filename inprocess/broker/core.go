@@ -213,7 +213,7 @@ func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 		}
 	}
 	var ok bool
-	if p.order, p.reserved, ok = reservation(remains); !ok {
+	if p.order, p.reserved, ok = reservation(remains, c.limits.Share); !ok {
 		return nil, inprocess.WhyMemory
 	}
 	c.unwait(a)

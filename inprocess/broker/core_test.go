@@ -28,6 +28,7 @@ func TestEndTable(t *testing.T) {
 }
 
 func TestReservation(t *testing.T) {
+	const share = 64
 	least := 2 * inprocess.EndSize(inprocess.OrderMin) * share
 	for _, x := range []struct {
 		remains int64
@@ -38,7 +39,7 @@ func TestReservation(t *testing.T) {
 		{2*inprocess.EndSize(inprocess.OrderMax)*share - 1, inprocess.OrderMax - 1, true},
 		{least, inprocess.OrderMin, true}, {least - 1, 0, false}, {0, 0, false}, {-5, 0, false},
 	} {
-		order, bytes, ok := reservation(x.remains)
+		order, bytes, ok := reservation(x.remains, share)
 		require.Equal(t, x.ok, ok, x.remains)
 		if ok {
 			require.Equal(t, x.order, order, x.remains)
@@ -231,7 +232,7 @@ func (m *model) full(p *member, mate *modelEnd) (inprocess.Why, uint32) {
 		full = full || users >= l.ConnsPerUser || cgroups >= l.ConnsPerCgroup
 		remains = min(remains, left)
 	}
-	order, _, ok := reservation(remains)
+	order, _, ok := reservation(remains, 64)
 	switch {
 	case full:
 		return inprocess.WhyLimit, 0

@@ -9,7 +9,7 @@ type ByWhy [inprocess.WhyCount]uint64
 type Counters struct {
 	Processes, Waiting, Conns int
 	Memory                    int64 // reserved
-	Files                     int   // memories that are kept open
+	Files                     int   // connections whose memories are kept open
 
 	ProcessesTotal   uint64
 	ProcessesRefused uint64 // by a limit

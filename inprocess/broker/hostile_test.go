@@ -235,7 +235,7 @@ func TestGrantToADeafProcess(t *testing.T) {
 // TestQuotas: what is beyond them is denied, to both ends.
 func TestQuotas(t *testing.T) {
 	one := 2 * inprocess.EndSize(inprocess.OrderMin)
-	b, at := serve(t, Config{Limits: Limits{Processes: 3, AsksPerUser: 1, Memory: one * share, MemoryPerUser: one * share}})
+	b, at := serve(t, Config{Limits: Limits{Processes: 3, AsksPerUser: 1, Memory: one * 64, MemoryPerUser: one * 64}})
 	a, z := connect(t, at), connect(t, at)
 	c1, s1 := connection(t, "tcp4")
 	c2, s2 := connection(t, "tcp4")

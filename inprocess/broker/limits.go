@@ -15,11 +15,12 @@ type Limits struct {
 	Conns            int           // promoted connections; 65536
 	ConnsPerUser     int           // 32768
 	ConnsPerCgroup   int           // 32768
-	Memory           int64         // bytes reserved by promoted connections; 64 GiB: sparse, so this is what could be touched
-	MemoryPerUser    int64         // half of Memory
+	Memory           int64         // bytes reserved by promoted connections; 256 GiB: it is sparse, so this is what could be touched
+	MemoryPerUser    int64         // three quarters of Memory
+	Share            int64         // one connection may reserve one part in so many of what remains; 64
 	Wait             time.Duration // for the other end; 60 s
 	Runs             int           // runs whose sums are kept; 1024
-	Files            int           // memories kept open to tell what they hold; half of the descriptor limit
+	Files            int           // descriptors kept, two a connection, to tell what memory holds; half of the descriptor limit
 }
 
 func defaultTo[T int | int64 | time.Duration](v *T, to T) {
@@ -36,19 +37,17 @@ func (l Limits) withDefaults() Limits {
 	defaultTo(&l.Conns, 65536)
 	defaultTo(&l.ConnsPerUser, 32768)
 	defaultTo(&l.ConnsPerCgroup, 32768)
-	defaultTo(&l.Memory, 64<<30)
-	defaultTo(&l.MemoryPerUser, l.Memory/2)
+	defaultTo(&l.Memory, 256<<30)
+	defaultTo(&l.MemoryPerUser, l.Memory/4*3)
+	defaultTo(&l.Share, 64)
 	defaultTo(&l.Wait, time.Minute)
 	defaultTo(&l.Runs, 1024)
 	return l
 }
 
-// share is the part of the remaining memory that one connection may reserve.
-const share = 64
-
 // reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings
 // become smaller as the memory is used up.
-func reservation(remains int64) (order uint32, bytes int64, ok bool) {
+func reservation(remains, share int64) (order uint32, bytes int64, ok bool) {
 	for order = inprocess.OrderMax; order >= inprocess.OrderMin; order-- {
 		if bytes = 2 * inprocess.EndSize(order); bytes <= remains/share {
 			return order, bytes, true

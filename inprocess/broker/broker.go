@@ -19,7 +19,7 @@ import (
 type Broker struct {
 	config Config
 	log    *slog.Logger
-	files  int // memories that may be kept open
+	files  int // descriptors that may be kept
 
 	mu         sync.Mutex // guards the rest, and orders what is sent
 	core       *core
@@ -27,7 +27,7 @@ type Broker struct {
 	thresholds Thresholds
 	clients    map[*client]struct{}
 	slabs      map[slabKey]int // clients that have it
-	kept       int             // memories kept open
+	kept       int             // connections whose memories are kept open
 	timer      *time.Timer
 	closed     bool
 }

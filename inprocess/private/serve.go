@@ -55,7 +55,7 @@ func Serve(ctx context.Context, dir string, socket *os.File, log *slog.Logger) e
 
 // oneUser are the limits where all clients are one user's.
 func oneUser() broker.Limits {
-	const memory = 64 << 30
+	const memory = 256 << 30
 	return broker.Limits{
 		Processes: 4096, ProcessesPerUser: 4096, Asks: 16384, AsksPerUser: 16384, Conns: 65536, ConnsPerUser: 65536, ConnsPerCgroup: 65536,
 		Memory: memory, MemoryPerUser: memory,

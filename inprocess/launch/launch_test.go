@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 const emptyMain = "int main(void) { return 0; }\n"
 
-// compile makes a program, with a compiler that must be there.
+// compile makes a program.
 func compile(t *testing.T, compiler string, flags ...string) string {
-	if _, err := exec.LookPath(compiler); err != nil {
-		t.Skip(err)
-	}
+	testnet.Require(t, compiler)
 	dir := t.TempDir()
 	src := filepath.Join(dir, "p.c")
 	require.NoError(t, os.WriteFile(src, []byte(emptyMain), 0o600))
@@ -130,4 +130,18 @@ func TestEnvironment(t *testing.T) {
 	got := Environment([]string{"A=b", "LD_PRELOAD=/x.so", "SMCGW_RUN=1", "SMCGW_SOCKET=/old"}, "/l.so", "/s", 1<<64-1)
 	require.Equal(t, []string{"A=b", "LD_PRELOAD=/l.so:/x.so", "SMCGW_SOCKET=/s", "SMCGW_RUN=" + strconv.FormatUint(1<<64-1, 10)}, got)
 	require.Contains(t, Environment(nil, "/l.so", "/s", 1), "LD_PRELOAD=/l.so")
+}
+
+// FuzzInspect: no file makes Inspect fail other than by an error.
+func FuzzInspect(f *testing.F) {
+	f.Add([]byte("#!/bin/sh\n"))
+	f.Add([]byte("\x7fELF\x02\x01\x01"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		at := filepath.Join(t.TempDir(), "p")
+		require.NoError(t, os.WriteFile(at, text, 0o700))
+		p, err := Inspect(at)
+		if err == nil && p.Obstacle == "" && p.Libc == "" {
+			t.Fatalf("%+v", p)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package inprocess
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,10 +55,7 @@ var numbers = map[string]uint64{
 // TestLayout compares with what the C compiler makes of layout.h, of which nothing is missing here.
 func TestLayout(t *testing.T) {
 	testnet.Require(t, "gcc")
-	want := map[string]uint64{}
-	for name, n := range numbers {
-		want[name] = n
-	}
+	want := maps.Clone(numbers)
 	for _, w := range append(Whys(), WhyNone) {
 		want["SMCI_WHY_"+strings.ToUpper(w.String())] = uint64(w)
 	}

@@ -235,21 +235,20 @@ func whyOfMemory(err error) inprocess.Why {
 func (c *client) ask(r inprocess.Record, fd int) error {
 	s, err := examine(fd, r.B, c.broker.config.Namer)
 	_ = unix.Close(fd)
-	switch why := inprocess.WhyNone; {
-	case r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries:
+	if r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries {
 		return &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
-	case err != nil:
-		if why = whyOf(err); why == inprocess.WhyProtocol {
-			return err
-		}
-		c.refuse(r.Tag, why)
-	default:
-		if why = c.broker.selects(Question{c.process, s}); why != inprocess.WhyNone {
-			c.refuse(r.Tag, why)
-			return nil
-		}
-		c.broker.ask(c.member, r.Tag, s)
 	}
+	var why inprocess.Why
+	if err == nil {
+		why = c.broker.selects(Question{c.process, s})
+	} else if why = whyOf(err); why == inprocess.WhyProtocol {
+		return err
+	}
+	if why != inprocess.WhyNone {
+		c.refuse(r.Tag, why)
+		return nil
+	}
+	c.broker.ask(c.member, r.Tag, s)
 	return nil
 }
 

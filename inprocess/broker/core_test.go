@@ -35,9 +35,13 @@ func TestReservation(t *testing.T) {
 		order   uint32
 		ok      bool
 	}{
-		{1 << 40, inprocess.OrderMax, true}, {2 * inprocess.EndSize(inprocess.OrderMax) * share, inprocess.OrderMax, true},
+		{1 << 40, inprocess.OrderMax, true},
+		{2 * inprocess.EndSize(inprocess.OrderMax) * share, inprocess.OrderMax, true},
 		{2*inprocess.EndSize(inprocess.OrderMax)*share - 1, inprocess.OrderMax - 1, true},
-		{least, inprocess.OrderMin, true}, {least - 1, 0, false}, {0, 0, false}, {-5, 0, false},
+		{least, inprocess.OrderMin, true},
+		{least - 1, 0, false},
+		{0, 0, false},
+		{-5, 0, false},
 	} {
 		order, bytes, ok := reservation(x.remains, share)
 		require.Equal(t, x.ok, ok, x.remains)

@@ -156,7 +156,7 @@ func newSlab(fd int, entries uint32) (slab, error) {
 		_ = unix.Close(fd)
 		return slab{}, &SlabError{err}
 	}
-	return slab{os.NewFile(uintptr(fd), "slab"), slabKey{uint64(st.Dev), st.Ino}, entries}, nil
+	return slab{os.NewFile(uintptr(fd), "slab"), slabKey{st.Dev, st.Ino}, entries}, nil
 }
 
 // report reads what an entry says; nothing if it cannot be. Reads of a closed slab say nothing, too.

@@ -217,12 +217,15 @@ func TestGrantToADeafProcess(t *testing.T) {
 	b, at := serve(t, Config{})
 	deaf, l := connect(t, at), connect(t, at)
 	client, server := connection(t, "tcp4")
+	asked := uint64(0)
 	for i := uint32(1); b.Counters().QueueFull == 0; i++ { // answers fill its socket
+		asked += 2
 		deaf.ask(i<<inprocess.IndexBits, client)
 		deaf.ask(i<<inprocess.IndexBits|1, client)
 		require.Less(t, i, uint32(10000))
 	}
-	eventually(t, func() bool { return b.Counters().Waiting == 1 }, "the last question waits")
+	eventually(t, func() bool { return b.Counters().Asks == asked }, "all questions are taken in")
+	require.Equal(t, 1, b.Counters().Waiting)
 	l.ask(0x20001, server)
 	l.denied(0x20001, inprocess.WhyLimit)
 	c := b.Counters()

@@ -204,6 +204,7 @@ PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t
 
 PUBLIC int connect(int fd, const struct sockaddr *a, socklen_t l) {
 	int r = REAL(connect)(fd, a, l);
+	if (unlikely(tracked(fd)) && smcgw_other(look(fd), fd)) smcgw_stale(fd);
 	if ((r == 0 || errno == EINPROGRESS) && a && (a->sa_family == AF_INET || a->sa_family == AF_INET6) && !tracked(fd)) {
 		int err = errno;
 		smcgw_track(fd, true, r ? 1 : -1);
@@ -321,6 +322,16 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes inside of libc
 	if (tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
 	return REAL(fdopen)(fd, mode);
+}
+PUBLIC int fclose(FILE *f) { // closes inside of libc
+	int fd = fileno_unlocked(f);
+	if (fd >= 0 && tracked(fd)) smcgw_drop(fd);
+	return REAL(fclose)(f);
+}
+PUBLIC FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict f) {
+	int fd = fileno_unlocked(f);
+	if (fd >= 0 && tracked(fd)) smcgw_drop(fd);
+	return REAL(freopen)(path, mode, f);
 }
 PUBLIC int vdprintf(int fd, const char *format, va_list a) {
 	if (tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
@@ -639,6 +650,7 @@ PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...) {
 }
 #define SAME(T, name, of) PUBLIC T name __attribute__((alias(#of), copy(of)))
 #ifdef __GLIBC__ // of musl these are macros
+SAME(FILE *, freopen64(const char *restrict, const char *restrict, FILE *restrict), freopen);
 SAME(ssize_t, sendfile64(int, int, off64_t *, size_t), sendfile);
 SAME(int, fcntl64(int, int, ...), fcntl);
 SAME(ssize_t, preadv64v2(int, const struct iovec *, int, off64_t, int), preadv2);

@@ -164,6 +164,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		pthread_mutexattr_init(&a);
 		pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
 		pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+		pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
 		pthread_mutex_init(&e->rl, &a);
 		pthread_mutex_init(&e->wl, &a);
 		e->locks = true;

@@ -152,7 +152,10 @@ void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // no other process has it
 bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
 long smcgw_forked(long (*make)(void));    // fork() with the ends
-void smcgw_lock(struct end *e, pthread_mutex_t *m);
+void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now
+bool smcgw_other(struct end *e, int fd);  // is it?
+// lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
+bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
 bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's still
 void smcgw_release(struct end *e);        // after the last close(), by the last thread inside

@@ -478,7 +478,10 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	ssize_t n;
 	if (!want) return 0;
-	smcgw_lock(e, &e->rl);
+	if (!smcgw_lock(e, &e->rl)) {
+		errno = EAGAIN;
+		return -1;
+	}
 	for (;;) {
 		if (unlikely(!smcgw_still(e, fd))) {
 			smcgw_unlock(e, &e->rl);
@@ -965,7 +968,10 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			errno = EAGAIN;
 			return -1;
 		}
-		smcgw_lock(e, &e->wl);
+		if (!smcgw_lock(e, &e->wl)) {
+			errno = EAGAIN;
+			return -1;
+		}
 	}
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {

@@ -118,6 +118,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 		return;
 	}
 	errno = err;
+	if (unlikely(get(&smcgw_table[fd]))) smcgw_stale(fd);
 	struct end *e = take_entry();
 	if (!e) return;
 	memset(&e->report, 0, sizeof e->report);
@@ -158,11 +159,39 @@ bool smcgw_still(struct end *e, int fd) {
 	return likely(get(&smcgw_table[fd]) == index_of(e) + 1) && (e->attached || state_of(e) == SMCI_MAPPED) && !get(&e->closing);
 }
 
-void smcgw_lock(struct end *e, pthread_mutex_t *m) {
-	if (unlikely(pthread_mutex_lock(m) == EOWNERDEAD)) {
+bool smcgw_lock(struct end *e, pthread_mutex_t *m) {
+	int r = pthread_mutex_lock(m);
+	if (unlikely(r == EOWNERDEAD)) {
 		pthread_mutex_consistent(m);
 		e->repair = true;
 	}
+	return r != EDEADLK;
+}
+
+bool smcgw_other(struct end *e, int fd) {
+	uint64_t cookie = 0;
+	socklen_t n = sizeof cookie;
+	uint32_t s = state_of(e);
+	if (s == SMCI_NATIVE || s == SMCI_FREE || !e->report.cookie) return false;
+	return SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && cookie != e->report.cookie;
+}
+
+void smcgw_stale(int fd) {
+	uint32_t i = atomic_exchange(&smcgw_table[fd], 0);
+	struct end *e = i ? entry(i - 1) : 0;
+	if (!e) return;
+	smcgw_forget(e);
+	int at = owner_at(e, smcgw.pid, false);
+	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
+	if (atomic_fetch_sub(&e->refs, 1) != 1) return;
+	uint32_t s = state_of(e);
+	if (s == SMCI_PROMOTED || s == SMCI_MAPPED) {
+		atomic_store(&e->closing, true);
+		smcgw_release(e);
+		return;
+	}
+	put_release(&e->report.state, SMCI_FREE);
+	atomic_fetch_add(&e->use, 1);
 }
 
 void smcgw_unlock(struct end *e, pthread_mutex_t *m) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,7 +22,11 @@ static int64_t retry_after = RETRY_AFTER;
 static struct peer_desk desks[DESKS];
 
 __attribute__((constructor)) static void start(void) {
-	const char *p = secure_getenv("SMCGW_SOCKET"), *r = secure_getenv("SMCGW_RUN");
+	const char *p = getenv("SMCGW_SOCKET"), *r = getenv("SMCGW_RUN");
+	if (getauxval(AT_SECURE)) { // ld.so.preload is loaded into set-user-ID programs too: nothing is tracked there
+		smcgw.disabled = true;
+		return;
+	}
 	if (p && strlen(p) < sizeof path) strcpy(path, p);
 	if (r) run = strtoull(r, 0, 10);
 }
@@ -51,12 +56,18 @@ void smcgw_hide_from(int fd) {
 	*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
 }
 
+// hang_up ends the conversation. What was asked in it is asked again, of the next broker.
 static void hang_up(void) {
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
 	welcome = false;
 	smcgw.retry_at = now_coarse() + retry_after;
 	if (retry_after < 60 * RETRY_AFTER) retry_after *= 2;
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		uint32_t asked = SMCI_ASKED;
+		if (e) atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE);
+	}
 }
 
 static long put_record(const struct smci_record *r, int fd) {
@@ -213,6 +224,19 @@ static void denied(const struct smci_record *r) {
 	uint32_t i = r->tag & 0x1ffff, asked = SMCI_ASKED;
 	struct end *e = i < MAX_ENDS ? entry(i) : 0;
 	if (!e || e->tag != r->tag) return;
+	if (state_of(e) == SMCI_MAPPED) { // the other end could not be told
+		smcgw_lock(e, &e->rl);
+		smcgw_lock(e, &e->wl);
+		asked = SMCI_MAPPED;
+		if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE)) {
+			put(&e->report.why, r->why);
+			e->again = get(&e->ops) > UINT32_MAX / 10 ? UINT32_MAX : get(&e->ops) * 10;
+			smcgw_unmap(e);
+		}
+		smcgw_unlock(e, &e->wl);
+		smcgw_unlock(e, &e->rl);
+		return;
+	}
 	put(&e->report.why, r->why);
 	uint32_t ops = get(&e->ops);
 	bool later = r->why == SMCI_WHY_NO_PEER || r->why == SMCI_WHY_POLICY || r->why == SMCI_WHY_OFF || r->why == SMCI_WHY_LIMIT;
@@ -239,6 +263,7 @@ static void take_all(void) {
 }
 
 static bool connected(void) {
+	if (smcgw.disabled) return false;
 	if (smcgw.socket < 0) {
 		if (now_coarse() < smcgw.retry_at || smcgw.slab_fd < 0) return false;
 		struct sockaddr_un u = {.sun_family = AF_UNIX};
@@ -299,7 +324,8 @@ void smcgw_answers(struct end *e) {
 
 void smcgw_closed(struct end *e) {
 	pthread_mutex_lock(&smcgw.control);
-	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why)};
+	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why),
+	                        .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
 	if (smcgw.socket >= 0) put_record(&r, -1);
 	pthread_mutex_unlock(&smcgw.control);
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Action is one thing the owner of a handshake has to do, in the order given: one of Send, HandOver, Prove, Serve,
-// Drop, DialRaw, RelayRaw, Forward, Carry, Records, Release, Abort.
+// Action is one thing the owner of a handshake has to do, in the order given: one of Send, HandOver, HandOverAgain, Prove,
+// Serve, Dial, Undial, Drop, DialRaw, RelayRaw, Forward, Carry, Records, Release, Abort.
 type Action interface{ action() }
 
 type (
@@ -17,6 +17,10 @@ type (
 	// when accept() returned the connection, or Client.AppFailed. Accept is the server's ACCEPT.
 	HandOver struct{ Accept *Accept }
 
+	// HandOverAgain (client): accept() has not returned in time. Where the application still waits for the answer to its SYN
+	// and that was lost, hand it over once more; where it has given up, Client.AppFailed.
+	HandOverAgain struct{}
+
 	// Prove (client) connects the queue pair made for Offer.Kind to the server's endpoint and runs the carrier proof
 	// within Timeout. Answer with Client.Proved; a warm queue pair answers true at once. A failed proof is also for the
 	// peer cache (carrier_unreachable).
@@ -25,13 +29,20 @@ type (
 		Timeout time.Duration
 	}
 
-	// Serve (server) examines the PROPOSAL in the order policy and limits, memory and queue pairs, dial of the
-	// application from the client's address: the dial comes last because an application sees it. Answer with
-	// Server.Served or Server.Refused. Proposal.Carriers is what the client offers.
+	// Serve (server) examines the PROPOSAL in the order policy and limits, memory and queue pairs. Answer with
+	// Server.Reserved or Server.Refused. Proposal.Carriers is what the client offers.
 	Serve struct{ Proposal *Proposal }
 
-	// Drop (server) ends the application's leg or the dial that is under way and frees what Serve reserved. The wire leg
-	// stays, so that the client can read the DECLINE; an Abort follows.
+	// Dial (server) dials the application from the client's address, last of all, because it sees that. Answer with
+	// Server.Dialled.
+	Dial struct{}
+
+	// Undial (server) gives the dial up if it is known that the application has not accepted it and never will; then answer
+	// with Server.Dialled that it failed. Otherwise the dial has succeeded, and its result comes.
+	Undial struct{}
+
+	// Drop (server) frees what Serve reserved; no dial is under way. The wire leg stays, so that the client can read the
+	// DECLINE; an Abort follows.
 	Drop struct{}
 
 	// DialRaw (server): the client is native; dial the application from the client's address. Answer with
@@ -69,18 +80,21 @@ type (
 	}
 )
 
-func (Send) action()     {}
-func (HandOver) action() {}
-func (Prove) action()    {}
-func (Serve) action()    {}
-func (Drop) action()     {}
-func (DialRaw) action()  {}
-func (RelayRaw) action() {}
-func (Forward) action()  {}
-func (Carry) action()    {}
-func (Records) action()  {}
-func (Release) action()  {}
-func (Abort) action()    {}
+func (Send) action()          {}
+func (HandOver) action()      {}
+func (HandOverAgain) action() {}
+func (Dial) action()          {}
+func (Undial) action()        {}
+func (Prove) action()         {}
+func (Serve) action()         {}
+func (Drop) action()          {}
+func (DialRaw) action()       {}
+func (RelayRaw) action()      {}
+func (Forward) action()       {}
+func (Carry) action()         {}
+func (Records) action()       {}
+func (Release) action()       {}
+func (Abort) action()         {}
 
 // Outcome is how a handshake ended.
 type Outcome uint8

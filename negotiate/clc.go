@@ -41,6 +41,7 @@ const (
 	TypeAccept   = clc.TypeAccept
 	TypeConfirm  = clc.TypeConfirm
 	TypeDecline  = clc.TypeDecline
+	TypeAsk      = clc.TypeAsk
 )
 
 // Header is the header of a CLC message.

@@ -18,6 +18,7 @@ var parsers = map[string]func([]byte) (int, error){
 	"accept":   func(b []byte) (int, error) { _, n, err := ParseAccept(b); return n, err },
 	"confirm":  func(b []byte) (int, error) { _, n, err := parseConfirm(b); return n, err },
 	"decline":  func(b []byte) (int, error) { _, n, err := ParseDecline(b); return n, err },
+	"ask":      func(b []byte) (int, error) { _, n, err := parseAsk(b); return n, err },
 }
 
 func TestMessagesTruncated(t *testing.T) {

@@ -22,12 +22,16 @@ type ClientConfig struct {
 //
 //	        Start                ACCEPT                    accept() returned and a proof ended
 //	idle ──────────► proposed ───────────► completing ─────────────────────────────────────────► carried
-//	(PROPOSAL sent)     │                  │ (SYN handed over,                    (CONFIRM sent)
-//	                    │                  │  carriers being proved)
-//	   DECLINE read, deadline,             │ accept() failed or late, wire lost,
-//	   wire lost, garbage, Cancel          │ garbage, Cancel
-//	                    ▼                  ▼
+//	(PROPOSAL sent)   │    │ deadline, ▲   │ (SYN handed over,                    (CONFIRM sent)
+//	                  │    │ Cancel    │   │  carriers being proved)
+//	     DECLINE read,│    ▼           │   │ application gone, wire lost, garbage
+//	        wire lost,│   asking ──────┘   │
+//	          garbage │    │ DECLINE read, wire lost, garbage, no answer
+//	                  ▼    ▼               ▼
 //	                 released ◄────── before accept() returned ── after it ──► aborted
+//
+// A PROPOSAL that has left may have made the server dial the application, which then has accepted a connection. So the
+// client goes on natively only when it knows that this has not happened, or that the server or the path to it is lost.
 //
 // It is not safe for concurrent use. Every input returns the actions to execute, in order; after each input the owner
 // arms its timer at Deadline and calls Tick when that has come; bytes that have arrived are delivered before Tick. Once
@@ -38,7 +42,13 @@ type Client struct {
 
 	state    clientState
 	deadline time.Time // of the state
-	waitEnd  time.Time // until when AppWaits puts that off
+	askEnd   time.Time // asking: when no answer is waited for any more
+	why      Reason    // asking: what is wrong without an answer
+	readEnd  time.Time // when ACCEPT is read at the latest, as the server counts
+	proofsBy time.Time // completing: when an unfinished proof means relay
+	waitEnd  time.Time // completing: when accept() is not waited for any more
+	retry    time.Duration
+	ends     Reason    // Cancel came
 	proofEnd time.Time // of the running proof, zero when none runs: the queue pair of the next may not be connected yet
 	rtt      time.Duration
 	in       inbox
@@ -57,6 +67,7 @@ type clientState uint8
 const (
 	clientIdle clientState = iota
 	clientProposed
+	clientAsking
 	clientCompleting
 	clientDone
 )
@@ -88,7 +99,7 @@ func (c *Client) State() string {
 	switch c.state {
 	case clientIdle:
 		return "accepted"
-	case clientProposed:
+	case clientProposed, clientAsking:
 		return "negotiating"
 	case clientCompleting:
 		return "completing"
@@ -105,6 +116,7 @@ func (c *Client) Start(now time.Time, synRTT time.Duration) []Action {
 	c.rtt = synRTT
 	c.proposal.Budget = budget(c.cfg.HandshakeTimeout, synRTT)
 	c.deadline = now.Add(c.proposal.Budget)
+	c.readEnd = c.deadline.Add(askTime)
 	c.state = clientProposed
 	return []Action{c.propose()}
 }
@@ -114,7 +126,7 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	if c.verdict.Outcome == OutcomeCarried {
 		return []Action{Records{Rest: b}}
 	}
-	if c.state != clientProposed && c.state != clientCompleting {
+	if !c.awaitsAnswer() && c.state != clientCompleting {
 		return nil
 	}
 	c.in.add(b)
@@ -122,17 +134,20 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	switch {
 	case errors.Is(err, ErrShort):
 		return nil
-	case errors.Is(err, clc.ErrEyecatcher) && c.state == clientProposed:
+	case errors.Is(err, clc.ErrEyecatcher) && c.awaitsAnswer():
 		return c.decline(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
 	case err != nil:
 		return c.decline(ReasonOf(err))
 	case h.Type == TypeDecline:
 		return c.onDecline(msg)
-	case h.Type == TypeAccept && c.state == clientProposed:
+	case h.Type == TypeAccept && c.awaitsAnswer():
 		return c.onAccept(now, msg)
 	}
 	return c.decline(ReasonProtocolError)
 }
+
+// awaitsAnswer reports whether the server has yet to say ACCEPT or DECLINE.
+func (c *Client) awaitsAnswer() bool { return c.state == clientProposed || c.state == clientAsking }
 
 // Proving says that the proof of one carrier has been sent: its queue pair is connected, which can take an adapter as long
 // as a proof may.
@@ -165,29 +180,14 @@ func (c *Client) AppAccepted(time.Time) []Action {
 	if c.state != clientCompleting {
 		return nil
 	}
-	c.accepted = true
+	c.accepted, c.deadline = true, c.proofsBy
+	if c.ends != ReasonNone {
+		return c.decline(c.ends)
+	}
 	return c.confirm()
 }
 
-// AwaitsApp reports whether the time for accept() is over.
-func (c *Client) AwaitsApp(now time.Time) bool {
-	return c.state == clientCompleting && !c.accepted && !now.Before(c.deadline)
-}
-
-// AppWaits says that the application's connect() has returned although accept() has not: the last ACK between them is
-// on its way, or was lost. The connection cannot fall back any more, so the client waits as long as the server does.
-func (c *Client) AppWaits(now time.Time) []Action {
-	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
-		c.deadline = now.Add(completingTime(c.cfg.HandshakeTimeout))
-		if c.deadline.After(c.waitEnd) {
-			c.deadline = c.waitEnd
-		}
-	}
-	return nil
-}
-
-// AppFailed says that the application's leg cannot be had (the application gave up while connecting), or that it ended
-// before CONFIRM.
+// AppFailed says that the application has given up connecting, or that its leg ended before CONFIRM.
 func (c *Client) AppFailed(time.Time) []Action {
 	if c.state != clientCompleting {
 		return nil
@@ -203,20 +203,40 @@ func (c *Client) WireLost(time.Time) []Action {
 	return c.end(ReasonWireReset, true)
 }
 
-// Cancel ends the handshake for a local reason: drained, off, the application's SYN was replaced. Instead of Start it is
-// for clients that have nothing to offer: they say so by a PROPOSAL without carriers and a DECLINE in one piece. A DECLINE
+// Cancel ends the handshake for a local reason: drained, off. Where the server may have dialled the application it ends by
+// the server's answer: a connection that the application has accepted there is given to the one here, and then aborted.
+// Instead of Start it is for clients that have nothing to offer: they say so by a PROPOSAL without carriers and a DECLINE in one piece. A DECLINE
 // alone could be mistaken for the bytes of a native client, where a box takes our option off data segments.
-func (c *Client) Cancel(_ time.Time, r Reason) []Action {
+func (c *Client) Cancel(now time.Time, r Reason) []Action {
 	switch c.state {
 	case clientDone:
-		return nil
 	case clientIdle:
 		c.proposal.Carriers = nil
 		no := Send{Bytes: append(c.propose().Bytes, c.auth.decline(r)...)}
 		return append([]Action{no}, c.end(r, false)...)
-	case clientProposed, clientCompleting:
+	case clientProposed:
+		c.ends = r
+		return c.ask(now, r)
+	case clientAsking:
+		c.ends = r
+	case clientCompleting:
+		if c.accepted {
+			return c.decline(r)
+		}
+		c.hurry(now, r)
 	}
-	return c.decline(r)
+	return nil
+}
+
+// hurry has a handshake that is cancelled wait for accept() no longer than that takes.
+func (c *Client) hurry(now time.Time, r Reason) {
+	c.ends = r
+	if soon := now.Add(completingTime(c.cfg.HandshakeTimeout)); soon.Before(c.waitEnd) {
+		c.waitEnd = soon
+	}
+	if c.waitEnd.Before(c.deadline) {
+		c.deadline = c.waitEnd
+	}
 }
 
 // Tick acts on deadlines that have come.
@@ -225,18 +245,29 @@ func (c *Client) Tick(now time.Time) []Action {
 	case c.state == clientDone || c.state == clientIdle:
 		return nil
 	case !now.Before(c.deadline):
-		return c.expired()
+		return c.expired(now)
 	case !c.proofEnd.IsZero() && !now.Before(c.proofEnd):
 		return c.nextProof()
 	}
 	return nil
 }
 
-// expired: only a missing accept() may decline after ACCEPT; an unfinished proof means relay.
-func (c *Client) expired() []Action {
+// expired: without an answer the client asks for it; without accept() it hands the application over again; an unfinished
+// proof means relay.
+func (c *Client) expired(now time.Time) []Action {
 	switch {
 	case c.state == clientProposed:
-		return c.decline(ReasonHandshakeTimeout)
+		return c.ask(now, ReasonHandshakeTimeout)
+	case c.state == clientAsking && now.Before(c.askEnd):
+		return c.askAgain(now)
+	case c.state == clientAsking:
+		return c.decline(c.why)
+	case !c.accepted && now.Before(c.waitEnd):
+		c.retry = min(2*c.retry, maxHandOver)
+		c.deadline = earlier(now.Add(c.retry), c.waitEnd)
+		return []Action{HandOverAgain{}}
+	case !c.accepted && c.ends != ReasonNone:
+		return c.decline(c.ends)
 	case !c.accepted:
 		return c.decline(ReasonClientGone)
 	}
@@ -244,10 +275,35 @@ func (c *Client) expired() []Action {
 	return c.confirm()
 }
 
+// ask begins to ask for the answer, because of what is wrong without.
+func (c *Client) ask(now time.Time, why Reason) []Action {
+	c.state, c.why = clientAsking, why
+	c.askEnd = now.Add(askTime)
+	if why != ReasonHandshakeTimeout { // not late yet
+		c.askEnd = c.deadline.Add(askTime)
+	}
+	return c.askAgain(now)
+}
+
+func (c *Client) askAgain(now time.Time) []Action {
+	c.deadline = earlier(now.Add(askInterval), c.askEnd)
+	return []Action{Send{Bytes: c.auth.ask()}}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func (c *Client) onDecline(msg []byte) []Action {
 	r, err := c.auth.readDecline(msg)
-	if err != nil {
+	switch {
+	case err != nil:
 		return c.decline(ReasonOf(err))
+	case c.ends != ReasonNone:
+		return c.end(c.ends, false)
 	}
 	return c.end(r, true)
 }
@@ -261,11 +317,13 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 		return c.decline(ReasonProtocolError)
 	}
 	c.state = clientCompleting
-	read := now
-	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
-		read = c.deadline
+	read := earlier(now, c.readEnd) // one that is read late does not move the server's end
+	c.retry = completingTime(c.cfg.HandshakeTimeout)
+	c.proofsBy, c.waitEnd = read.Add(c.retry), read.Add(appWaitTimeout)
+	c.deadline = c.proofsBy
+	if c.ends != ReasonNone {
+		c.hurry(now, c.ends)
 	}
-	c.deadline, c.waitEnd = read.Add(completingTime(c.cfg.HandshakeTimeout)), read.Add(appWaitTimeout)
 	return []Action{HandOver{Accept: &c.accept}, c.prove()}
 }
 

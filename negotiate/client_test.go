@@ -119,10 +119,6 @@ func TestClientAcceptInPieces(t *testing.T) {
 
 func TestClientReleases(t *testing.T) {
 	c, _ := proposed(t, ClientConfig{})
-	requireDeclined(t, c.Tick(at(240*time.Millisecond)), ReasonHandshakeTimeout)
-	require.Nil(t, c.Receive(at(time.Second), acceptBoth(t)))
-
-	c, _ = proposed(t, ClientConfig{})
 	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonAppRefused, Remote: true}}},
 		c.Receive(t0, vector(t, "decline")))
 
@@ -130,17 +126,74 @@ func TestClientReleases(t *testing.T) {
 	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonWireReset, Remote: true}}},
 		c.WireLost(t0))
 
-	c, _ = proposed(t, ClientConfig{})
-	requireDeclined(t, c.Cancel(t0, ReasonDrained), ReasonDrained)
-	require.Equal(t, "released", c.State())
-
 	requireDeclined(t, completing(t).AppFailed(t0), ReasonClientGone)
 	requireDeclined(t, completing(t).Receive(t0, []byte("x")), ReasonProtocolError)
 
+}
+
+// A client whose time is over asks. It goes on natively when the server says so, or says nothing for two seconds.
+func TestClientAsks(t *testing.T) {
+	asking := func() *Client {
+		c, _ := proposed(t, ClientConfig{})
+		require.Equal(t, []Action{Send{Bytes: vector(t, "ask")}}, c.Tick(at(240*time.Millisecond)))
+		require.Equal(t, "negotiating", c.State())
+		require.Equal(t, at(740*time.Millisecond), c.Deadline())
+		return c
+	}
+	c := asking()
+	require.Len(t, c.Receive(at(2*time.Second), acceptBoth(t)), 2)
+	require.Equal(t, "completing", c.State())
+
+	c = asking()
+	require.Equal(t, released(ReasonAppRefused, true), c.Receive(t0, vector(t, "decline")))
+
+	c = asking()
+	require.Equal(t, released(ReasonWireReset, true), c.WireLost(t0))
+
+	c = asking()
+	for _, ms := range []int{740, 1240, 1740} {
+		require.Equal(t, at(time.Duration(ms)*time.Millisecond), c.Deadline())
+		require.Equal(t, []Action{Send{Bytes: vector(t, "ask")}}, c.Tick(c.Deadline()))
+	}
+	require.Equal(t, at(2240*time.Millisecond), c.Deadline())
+	requireDeclined(t, c.Tick(c.Deadline()), ReasonHandshakeTimeout)
+	require.Nil(t, c.Receive(at(3*time.Second), acceptBoth(t)))
+
+	c, _ = proposed(t, ClientConfig{})
+	require.Len(t, c.Tick(at(5*time.Second)), 1, "a client that is late gives the server its time all the same")
+	require.Nil(t, c.Tick(at(5*time.Second)))
+	require.Len(t, c.Tick(at(6999*time.Millisecond)), 1)
+	requireDeclined(t, c.Tick(at(7*time.Second)), ReasonHandshakeTimeout)
+}
+
+// One that is cancelled asks, too.
+func TestClientCancelled(t *testing.T) {
+	cancelled := func() *Client {
+		c, _ := proposed(t, ClientConfig{})
+		require.Equal(t, []Action{Send{Bytes: vector(t, "ask")}}, c.Cancel(t0, ReasonDrained))
+		require.Nil(t, c.Cancel(t0, ReasonOff))
+		return c
+	}
+	c, now := cancelled(), t0
+	for len(c.Tick(c.Deadline())) == 1 {
+		now = c.Deadline()
+	}
+	require.Equal(t, at(2240*time.Millisecond), now)
+	require.Equal(t, "released", c.State())
+
+	c = cancelled()
+	require.Equal(t, released(ReasonOff, false), c.Receive(t0, vector(t, "decline")))
+
+	c = cancelled()
+	require.Len(t, c.Receive(t0, acceptBoth(t)), 2, "the server's application has the connection")
+	c.Proved(t0, CarrierSHM, true)
+	todo := c.AppAccepted(t0)
+	require.Equal(t, Abort{Verdict: Verdict{Outcome: OutcomeAborted, Reason: ReasonOff}}, todo[1])
+
 	c = completing(t)
-	require.Nil(t, c.Proved(at(30*time.Millisecond), CarrierSHM, true))
+	require.Nil(t, c.Cancel(at(20*time.Millisecond), ReasonDrained))
 	require.Equal(t, at(520*time.Millisecond), c.Deadline())
-	requireDeclined(t, c.Tick(at(520*time.Millisecond)), ReasonClientGone)
+	requireDeclined(t, c.Tick(c.Deadline()), ReasonDrained)
 }
 
 // Once the application is connected to the gateway there is no way back to the kernel.
@@ -222,42 +275,35 @@ func TestClientLateAccept(t *testing.T) {
 	c, _ := proposed(t, ClientConfig{})
 	require.Len(t, c.Receive(at(500*time.Millisecond), acceptBoth(t)), 2)
 	require.Nil(t, c.Proved(at(500*time.Millisecond), CarrierSHM, true))
-	require.Equal(t, at(740*time.Millisecond), c.Deadline())
+	require.Equal(t, at(time.Second), c.Deadline())
+
+	c, _ = proposed(t, ClientConfig{})
+	require.Len(t, c.Receive(at(time.Minute), acceptBoth(t)), 2)
+	require.Equal(t, at(2740*time.Millisecond), c.Deadline())
 }
 
-// The application has the connection, and accept() has not returned: the client waits, as TCP would.
-func TestClientWaitsForTheApplication(t *testing.T) {
-	c, _ := proposed(t, ClientConfig{})
-	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
-	require.Nil(t, c.Proved(at(0), CarrierSHM, true))
-	require.False(t, c.AwaitsApp(at(completingTimeout-1)))
-	require.Nil(t, c.AppWaits(at(completingTimeout-1)))
-	require.Equal(t, at(completingTimeout), c.Deadline())
-	now := at(completingTimeout)
-	for ; now.Before(at(appWaitTimeout)); now = c.Deadline() {
-		require.True(t, c.AwaitsApp(now))
-		require.Nil(t, c.AppWaits(now))
-		require.Nil(t, c.Tick(now))
-		require.Equal(t, now.Add(completingTimeout), c.Deadline())
+// The server has the connection, and accept() has not returned: the application is handed over until it gives up, for as
+// long as a kernel repeats its SYN.
+func TestClientHandsOverAgain(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 7 * time.Second} {
+		c, _ := proposed(t, ClientConfig{HandshakeTimeout: timeout})
+		require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
+		require.Nil(t, c.Proved(at(0), CarrierSHM, true))
+		last := t0
+		for c.Deadline().Before(at(appWaitTimeout)) {
+			require.LessOrEqual(t, c.Deadline().Sub(last), maxHandOver)
+			last = c.Deadline()
+			require.Equal(t, []Action{HandOverAgain{}}, c.Tick(last))
+		}
+		require.Equal(t, at(appWaitTimeout), c.Deadline())
+		late := *c
+		requireDeclined(t, c.Tick(c.Deadline()), ReasonClientGone)
+		require.Len(t, late.AppAccepted(late.Deadline()), 3)
 	}
-	require.Equal(t, at(2*time.Minute), now)
-	late := *c
-	require.Nil(t, c.AppWaits(now))
-	requireDeclined(t, c.Tick(now), ReasonClientGone)
-	require.False(t, c.AwaitsApp(now))
-
-	require.Len(t, late.AppAccepted(now), 3)
-	require.False(t, late.AwaitsApp(now))
-}
-
-// A wait for the application never lasts longer than the server's for the last word, however long a step may take.
-func TestClientWaitsNoLongerThanTheServer(t *testing.T) {
-	c, _ := proposed(t, ClientConfig{HandshakeTimeout: 7 * time.Second})
-	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
-	for now := c.Deadline(); now.Before(at(appWaitTimeout)); now = c.Deadline() {
-		require.Nil(t, c.AppWaits(now))
-	}
-	require.Equal(t, at(appWaitTimeout), c.Deadline())
+	c := completing(t)
+	require.Equal(t, []Action{HandOverAgain{}}, c.Tick(c.Deadline()))
+	require.Nil(t, c.AppAccepted(at(time.Second)))
+	requireConfirmed(t, c, c.Tick(c.Deadline()), CarrierRelay)
 }
 
 func TestClientCancelledBeforeStart(t *testing.T) {

@@ -12,10 +12,15 @@ const (
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
 	// begin at once on a network that loses some of the probes.
 	minProofTimeout = 200 * time.Millisecond
-	// appWaitTimeout bounds how long a client waits for accept() where connect() has returned: the application's own
-	// acknowledgement did not come, and its next one comes after a timer of TCP that has doubled while the device was
-	// down. Giving up is a reset under the application, so the client has the patience of TCP.
-	appWaitTimeout = 2 * time.Minute
+	// askTime is how long a client that has got no answer within its budget asks for it.
+	askTime = 2 * time.Second
+	// askInterval is how often. The wire leg repeats what is lost; a new segment makes it do so sooner.
+	askInterval = askTime / 4
+	// appWaitTimeout bounds how long a client waits for accept(): the kernel of an application repeats its SYN for 127
+	// seconds.
+	appWaitTimeout = 130 * time.Second
+	// maxHandOver bounds the time between two attempts to hand the application over.
+	maxHandOver = 8 * time.Second
 	// lastWordSlack is what a server adds to the time the client has for its last word: a CONFIRM that comes after the
 	// server gave up is a reset under the application, too. A client that is gone resets the wire leg when it is asked
 	// for a sign of life.
@@ -24,7 +29,7 @@ const (
 	maxBudget = 30 * time.Second
 )
 
-// budget is how long a client waits for ACCEPT: timeout + 4 round trips, bounded by maxBudget.
+// budget is how long a client waits for an answer before it asks for one: timeout + 4 round trips, bounded by maxBudget.
 func budget(timeout, synRTT time.Duration) time.Duration {
 	return min(timeout+4*synRTT, maxBudget)
 }
@@ -49,7 +54,7 @@ func serveTime(budget, synRTT time.Duration) time.Duration {
 
 // lastWordTime is how long after the PROPOSAL a server waits for CONFIRM or DECLINE.
 func lastWordTime(budget, synRTT time.Duration) time.Duration {
-	return budget + completingTimeout + 2*synRTT + lastWordSlack
+	return budget + askTime + completingTimeout + 2*synRTT + lastWordSlack
 }
 
 // hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly: its budget holds the

@@ -50,9 +50,17 @@ func (x *exchange) seal(msg []byte) []byte {
 	return msg
 }
 
-// decline makes a DECLINE. It answers the PROPOSAL, whatever was said since; where none was believed, nothing.
+// decline makes a DECLINE.
 func (x *exchange) decline(r Reason) []byte {
-	msg := encodeDecline(Decline{Version: Version, Reason: r})
+	return x.aside(encodeDecline(Decline{Version: Version, Reason: r}))
+}
+
+// ask makes an ASK.
+func (x *exchange) ask() []byte { return x.aside(appendAsk(nil, Ask{Version: MinVersion})) }
+
+// aside seals a message beside the chain: it is about the PROPOSAL, whatever was said since; where none was believed, about
+// nothing.
+func (x *exchange) aside(msg []byte) []byte {
 	key := x.key
 	if key == nil {
 		key = x.keys.First()
@@ -84,6 +92,16 @@ func (x *exchange) verify(msg []byte) (err error) {
 		return err
 	}
 	x.last, err = Verify(msg, x.key, x.chain(x.other(), x.last))
+	return err
+}
+
+// verifyAsk checks an ASK, which is about the PROPOSAL.
+func (x *exchange) verifyAsk(msg []byte) error {
+	if x.key == nil {
+		_, _, err := Keys(nil).Verify(msg, Chain{})
+		return err
+	}
+	_, err := Verify(msg, x.key, x.chain(x.other(), x.proposal))
 	return err
 }
 

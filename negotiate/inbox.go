@@ -14,7 +14,7 @@ func (in *inbox) next() (Header, []byte, error) {
 	if err != nil {
 		return h, nil, err
 	}
-	if h.Type < TypeProposal || h.Type > TypeDecline {
+	if (h.Type < TypeProposal || h.Type > TypeDecline) && h.Type != TypeAsk {
 		return h, nil, fmt.Errorf("clc %s: %w", h.Type, ErrMalformed)
 	}
 	if len(in.buf) < h.Len {

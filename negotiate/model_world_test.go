@@ -19,25 +19,39 @@ type world struct {
 	order  int
 
 	rtt    time.Duration
-	faulty bool // delays beyond what the deadlines allow for, and breaking wires
+	faulty bool // delays beyond what the deadlines allow for, late timers, breaking wires, dying gateways
 	broken bool // the wire broke by itself
+	died   bool // the server's gateway: its program's connection is reset, its kernel resets the wire leg
 
 	c    *Client
 	s    *Server
+	cc   clock // of c
+	sc   clock
 	up   stream // client to server
 	down stream
 
-	started     bool
 	confirmed   Confirmed
+	started     bool // the server has begun, with what came first
 	mishap      bool // something happened that may prevent carrying by RDMA
+	handed      bool // the application's SYN is with the listener
 	appAccepted bool
-	connected   bool // the application's connect() has returned, accept() has not
+	appGone     bool // it has given up connecting
+	connected   bool // the application's connect() has returned
 	proven      map[CarrierKind]bool
 	rawDial     bool // answered or under way
 	reserved    bool // Serve was given out, and neither Carry, Drop nor Abort came since
 	everServed  bool // Serve was given out
 	strangers   bool // without a key in common
 	heard       bool // the server was given bytes
+	owes        int  // bytes of the server's word on the way
+	answered    bool // the client has all of them
+	dialled     bool
+	undone      bool // the dial was given up
+	accepts     int  // connections that the program of the server has accepted from its gateway
+	cancelled   bool // the client was
+	ending      bool // a gateway ends: it waits a while for what the program has accepted
+	native      bool // the application connects natively
+	silent      bool // because nothing was heard for two seconds
 
 	clientWords, serverWords []MessageType
 	records                  []byte // what the server got for its record reader
@@ -48,6 +62,39 @@ type world struct {
 type stream struct {
 	last time.Time
 	cut  bool
+}
+
+// clock is that of one gateway: it is off, it drifts, and its timers run late.
+type clock struct {
+	off, late time.Duration
+	percent   int // it gains
+}
+
+func (c *clock) at(now time.Time) time.Time {
+	return now.Add(c.off + now.Sub(t0)*time.Duration(c.percent)/100)
+}
+
+// due returns when a timer runs that is set for a time of this clock; zero: never.
+func (c *clock) due(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t0.Add(t.Sub(t0.Add(c.off))*100/time.Duration(100+c.percent) + time.Microsecond + c.late)
+}
+
+func (w *world) drawClock(name string) clock {
+	c := clock{off: time.Duration(rapid.IntRange(-1000, 1000).Draw(w.t, name+" clock")) * time.Second}
+	if w.faulty {
+		c.percent = rapid.IntRange(-1, 1).Draw(w.t, name+" gains")
+	}
+	return c
+}
+
+// drawLate makes the next timer of a clock late.
+func (w *world) drawLate(c *clock) {
+	if c.late = 0; w.faulty && rapid.IntRange(0, 3).Draw(w.t, "late") == 0 {
+		c.late = time.Duration(rapid.IntRange(0, 4000).Draw(w.t, "late_ms")) * time.Millisecond
+	}
 }
 
 type event struct {
@@ -68,6 +115,7 @@ func newWorld(t *rapid.T, faulty bool, confirmed Confirmed) *world {
 	}
 	w := newKeyedWorld(t, ck, sk, testBinding, testBinding)
 	w.faulty, w.confirmed = faulty, confirmed
+	w.cc, w.sc = w.drawClock("client"), w.drawClock("server")
 	return w
 }
 
@@ -107,15 +155,22 @@ func (w *world) run() {
 			do()
 			continue
 		}
-		if w.connected && w.c.AwaitsApp(w.now) {
-			w.client(w.c.AppWaits(w.now))
+		if i == clientTimer {
+			w.client(w.c.Tick(w.cc.at(w.now)))
+			w.drawLate(&w.cc)
+		} else {
+			w.server(w.s.Tick(w.sc.at(w.now)))
+			w.drawLate(&w.sc)
 		}
-		w.client(w.c.Tick(w.now))
-		w.server(w.s.Tick(w.now))
 	}
 }
 
-// next returns the earliest event, or -1 when a deadline comes first. Events win: bytes are delivered before Tick.
+const (
+	clientTimer = -1
+	serverTimer = -2
+)
+
+// next returns the earliest event, or whose timer when that comes first. Events win: bytes are delivered before Tick.
 func (w *world) next() (int, time.Time) {
 	best, at := -1, time.Time{}
 	for i, e := range w.events {
@@ -123,13 +178,17 @@ func (w *world) next() (int, time.Time) {
 			best, at = i, e.at
 		}
 	}
-	for _, d := range []time.Time{w.c.Deadline(), w.s.Deadline()} {
-		if !d.IsZero() && (at.IsZero() || d.Before(at)) {
-			best, at = -1, d
-			if at.Before(w.now) {
-				at = w.now
-			}
+	timers := map[int]time.Time{clientTimer: w.cc.due(w.c.Deadline())}
+	if w.started && !w.died {
+		timers[serverTimer] = w.sc.due(w.s.Deadline())
+	}
+	for _, whose := range []int{clientTimer, serverTimer} {
+		if d := timers[whose]; !d.IsZero() && (at.IsZero() || d.Before(at)) {
+			best, at = whose, d
 		}
+	}
+	if !at.IsZero() && at.Before(w.now) {
+		at = w.now
 	}
 	return best, at
 }
@@ -175,14 +234,28 @@ func (w *world) inOrder(st *stream, do func()) {
 // cutWire breaks the wire leg without a word; both ends find out by their own TCP.
 func (w *world) cutWire() {
 	w.up.cut, w.down.cut, w.broken = true, true, true
-	w.after(w.step("client finds out"), func() { w.client(w.c.WireLost(w.now)) })
-	w.after(w.step("server finds out"), func() { w.server(w.s.WireLost(w.now)) })
+	w.after(time.Duration(rapid.IntRange(60, 300).Draw(w.t, "client finds out"))*time.Second, w.clientLoses)
+	w.after(time.Duration(rapid.IntRange(60, 300).Draw(w.t, "server finds out"))*time.Second, w.serverLoses)
 }
 
-// step draws the time of a local step; within 100 ms it is in time for every deadline.
+// serverDies ends the server's gateway. What arrives from then on its kernel answers by a reset.
+func (w *world) serverDies() {
+	w.died, w.reserved = true, false
+	w.inOrder(&w.down, w.clientLoses)
+}
+
+func (w *world) clientLoses() { w.client(w.c.WireLost(w.cc.at(w.now))) }
+
+func (w *world) serverLoses() {
+	if w.started {
+		w.server(w.s.WireLost(w.sc.at(w.now)))
+	}
+}
+
+// step draws the time of a local step; within 50 ms it is in time for every deadline.
 func (w *world) step(what string) time.Duration {
 	ms := rapid.IntRange(0, 800).Draw(w.t, what+"_ms")
-	w.mishap = w.mishap || ms > 100
+	w.mishap = w.mishap || ms > 50
 	return time.Duration(ms) * time.Millisecond
 }
 

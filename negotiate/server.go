@@ -17,15 +17,20 @@ type ServerConfig struct {
 
 // Server is the server's side of one handshake, from the third ACK to the client's last word.
 //
-//	      Start(yes|unknown)      PROPOSAL              Served            CONFIRM, data on a queue pair
-//	idle ───────────────► waiting ────────► serving ───────────► accepted ────────────────────────────► carried
-//	 │                     │    │             │ Refused, too long   │ DECLINE, wire lost, bare SYN,
-//	 │     unknown, and    │    │ bad one     ▼                     │ garbage, too long
-//	 │     silent or other │    └────────► declined ──► ended ◄─────┘
-//	 │     bytes           ▼               (DECLINE sent)
-//	 └─ Start(no) ──► raw dialling ── RawDialled ──► raw ── the guard finds a PROPOSAL ──► aborted(accept_lost)
-//	                       └── bare SYN of a client ──┘
-//	                           not heard yet ──► ended
+//	      Start           PROPOSAL          Reserved           Dialled           CONFIRM, data on a queue pair
+//	idle ───────► waiting ────────► serving ────────► dialling ───────► accepted ────────────────────────────► carried
+//	               │   │              │ Refused,        │ Dialled:        │ DECLINE, wire lost, bare SYN,
+//	native, unless │   │ bad one      │ too long,       │ not             │ garbage, too long
+//	PROPOSAL has   │   │              ▼ ASK             │                 ▼
+//	come           │   └──────────► declined ◄──────────┘               ended
+//	               ▼               (DECLINE sent) ──► ended
+//	          raw dialling ── RawDialled ──► raw ── the guard finds a PROPOSAL ──► aborted(accept_lost)
+//	               └── bare SYN of a client ──┘
+//	                   not heard yet ──► ended
+//
+// A server that says DECLINE has not dialled the application so that it could have accepted, and never will. Whatever is
+// too late is found to be so before the dial. When a dial takes too long, or ASK comes meanwhile, the dial is given up where
+// it is known not to have been accepted (Undial), and else has succeeded.
 //
 // A server that has accepted an offer must not reset before it has read something of the client: to the application's
 // socket behind a dead gateway that RST would be ECONNREFUSED. Until then it aborts silently.
@@ -39,7 +44,10 @@ type Server struct {
 
 	state     serverState
 	confirmed Confirmed
+	arrived   time.Time // what Start tells of
 	deadline  time.Time
+	undial    Reason    // dialling: why that is given up, if it can be
+	hurried   bool      // Cancel came: the last word is not waited for longer than it takes
 	lastWord  time.Time // when the client has spoken its last word at the latest
 	rtt       time.Duration
 	in        inbox
@@ -60,6 +68,7 @@ const (
 	serverIdle serverState = iota
 	serverWaiting
 	serverServing
+	serverDialling
 	serverAccepted
 	serverDeclined
 	serverRawDialling
@@ -83,7 +92,7 @@ func (s *Server) Deadline() time.Time { return s.deadline }
 // Reading reports whether the wire leg is to be read for Receive; while false its bytes stay where they are.
 func (s *Server) Reading() bool {
 	switch s.state {
-	case serverWaiting, serverServing, serverAccepted, serverDeclined:
+	case serverWaiting, serverServing, serverDialling, serverAccepted, serverDeclined:
 		return true
 	case serverRawDialling, serverRaw:
 		return !s.cleared
@@ -105,7 +114,7 @@ func (s *Server) State() string {
 	switch s.state {
 	case serverIdle:
 		return "accepted"
-	case serverWaiting, serverServing, serverRawDialling:
+	case serverWaiting, serverServing, serverDialling, serverRawDialling:
 		return "negotiating"
 	case serverAccepted:
 		return "completing"
@@ -114,12 +123,13 @@ func (s *Server) State() string {
 	return s.verdict.Outcome.String()
 }
 
-// Start begins the handshake: the third ACK has arrived, synRTT after the SYN-ACK.
+// Start begins the handshake: the third ACK has arrived at now, synRTT after the SYN-ACK. Where it has waited for the caller
+// since, that is time of the client's, too: a PROPOSAL that it brought counts from there.
 func (s *Server) Start(now time.Time, synRTT time.Duration, c Confirmed) []Action {
 	if s.state != serverIdle {
 		return nil
 	}
-	s.rtt = synRTT
+	s.rtt, s.arrived = synRTT, now
 	s.state = serverWaiting
 	s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, synRTT))
 	return s.confirm(now, c)
@@ -135,8 +145,9 @@ func (s *Server) confirm(now time.Time, c Confirmed) []Action {
 		return nil
 	}
 	switch c {
-	case ConfirmedNo:
-		return s.goRaw(now)
+	case ConfirmedNo: // what has come with that is looked at first: a box may have taken the confirm off a PROPOSAL
+		s.deadline = now
+		return s.read(now)
 	case ConfirmedYes:
 		return s.read(now)
 	case ConfirmedUnknown:
@@ -169,7 +180,7 @@ func (s *Server) Receive(now time.Time, b []byte) []Action {
 func (s *Server) EOF(now time.Time) []Action {
 	switch s.state {
 	case serverWaiting:
-		if s.confirmed == ConfirmedUnknown {
+		if s.confirmed != ConfirmedYes {
 			s.cleared = true
 			return s.goRaw(now)
 		}
@@ -181,7 +192,7 @@ func (s *Server) EOF(now time.Time) []Action {
 			return nil
 		}
 		return s.abort(ReasonWireReset, true, false)
-	case serverServing, serverAccepted, serverDeclined:
+	case serverServing, serverDialling, serverAccepted, serverDeclined:
 		return s.abort(ReasonClientGone, true, s.Mute())
 	case serverIdle, serverDone:
 	}
@@ -193,7 +204,7 @@ func (s *Server) WireLost(time.Time) []Action {
 	switch s.state {
 	case serverRawDialling, serverRaw, serverCarried:
 		return s.abort(ReasonWireReset, true, true)
-	case serverIdle, serverWaiting, serverServing, serverAccepted, serverDeclined:
+	case serverIdle, serverWaiting, serverServing, serverDialling, serverAccepted, serverDeclined:
 		return s.abort(ReasonClientGone, true, true)
 	case serverDone:
 	}
@@ -204,7 +215,7 @@ func (s *Server) WireLost(time.Time) []Action {
 // that SYN to the kernel after it has executed the actions.
 func (s *Server) Released(time.Time) []Action {
 	switch s.state {
-	case serverIdle, serverWaiting, serverServing, serverAccepted:
+	case serverIdle, serverWaiting, serverServing, serverDialling, serverAccepted:
 		return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
 	case serverDeclined:
 		return s.ended(s.verdict, true)
@@ -219,8 +230,8 @@ func (s *Server) Released(time.Time) []Action {
 	return nil
 }
 
-// Cancel ends the handshake for a local reason (drained, off, limits). Once ACCEPT was sent only the client decides, but
-// it is not waited for longer than it needs. Carried and raw flows are ended like any other.
+// Cancel ends the handshake for a local reason (drained, off, limits). Once the application was reached only the client
+// decides, but it is not waited for longer than it needs. Carried and raw flows are ended like any other.
 func (s *Server) Cancel(now time.Time, r Reason) []Action {
 	switch s.state {
 	case serverWaiting:
@@ -234,13 +245,21 @@ func (s *Server) Cancel(now time.Time, r Reason) []Action {
 		return s.abort(r, false, true)
 	case serverRawDialling:
 		return s.abort(r, false, s.Mute())
+	case serverDialling:
+		s.hurried = true
+		return s.giveUp(r)
 	case serverAccepted:
-		if soon := now.Add(hurriedWordTime(min(s.proposal.Budget, maxBudget), s.rtt)); soon.Before(s.deadline) {
-			s.deadline = soon
-		}
+		s.hurry(now)
 	case serverDeclined, serverRaw, serverCarried, serverDone:
 	}
 	return nil
+}
+
+// hurry has a server that ends wait for the last word no longer than that takes.
+func (s *Server) hurry(now time.Time) {
+	if soon := now.Add(hurriedWordTime(min(s.proposal.Budget, maxBudget), s.rtt)); soon.Before(s.deadline) {
+		s.deadline = soon
+	}
 }
 
 // Tick acts on a deadline that has come.
@@ -250,12 +269,15 @@ func (s *Server) Tick(now time.Time) []Action {
 	}
 	switch s.state {
 	case serverWaiting:
-		if s.confirmed == ConfirmedUnknown {
+		if s.confirmed != ConfirmedYes {
+			s.cleared = len(s.in.buf) > 0 // no whole PROPOSAL
 			return s.goRaw(now)
 		}
 		return s.abort(ReasonClientGone, true, true)
-	case serverServing: // what takes so long is the dial
-		return s.decline(now, ReasonAppUnreachable)
+	case serverServing:
+		return s.decline(now, ReasonHandshakeTimeout)
+	case serverDialling:
+		return s.giveUp(ReasonAppUnreachable)
 	case serverAccepted:
 		return s.abort(ReasonClientGone, true, false)
 	case serverDeclined:

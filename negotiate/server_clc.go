@@ -22,14 +22,9 @@ func (s *Server) read(now time.Time) []Action {
 
 // readOne acts on the first message; again is true when another one may follow it.
 func (s *Server) readOne(now time.Time) (todo []Action, again bool) {
-	if s.state == serverWaiting && s.confirmed == ConfirmedUnknown {
-		switch guard(s.in.buf, s.nonce) {
-		case guardClear:
-			return s.goRaw(now), false
-		case guardUndecided:
-			return nil, false
-		case guardMatch:
-			s.confirmed = ConfirmedYes
+	if s.state == serverWaiting && s.confirmed != ConfirmedYes {
+		if todo, decided := s.guarded(now); decided {
+			return todo, false
 		}
 	}
 	h, msg, err := s.in.next()
@@ -43,14 +38,41 @@ func (s *Server) readOne(now time.Time) (todo []Action, again bool) {
 	switch {
 	case h.Type == TypeProposal && s.state == serverWaiting:
 		return s.onProposal(now, msg), s.state == serverServing
+	case h.Type == TypeAsk && s.state != serverWaiting:
+		todo, err := s.onAsk(now, msg)
+		if err != nil {
+			return s.abort(ReasonOf(err), true, false), false
+		}
+		return todo, s.state != serverDeclined
 	case h.Type == TypeDecline && s.state != serverCarried:
 		return s.onDecline(msg), false
 	case h.Type == TypeConfirm && (s.state == serverAccepted || s.state == serverCarried):
 		return s.onConfirm(msg), false
 	case s.state == serverWaiting || s.state == serverServing:
 		return s.decline(now, ReasonProtocolError), false
+	case s.state == serverDialling:
+		return s.giveUp(ReasonProtocolError), false
 	}
 	return s.abort(ReasonProtocolError, true, false), false
+}
+
+// guarded looks at the first bytes of a client that has not confirmed; false: they are a PROPOSAL, and a gateway speaks.
+func (s *Server) guarded(now time.Time) (todo []Action, decided bool) {
+	switch guard(s.in.buf, s.nonce) {
+	case guardClear:
+		return s.goRaw(now), true
+	case guardUndecided:
+		if s.confirmed == ConfirmedNo { // whole PROPOSALs come in one piece; do not hold an application's bytes for ever
+			s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, s.rtt))
+		}
+		return nil, true
+	case guardMatch:
+		if s.confirmed == ConfirmedNo {
+			return s.abort(ReasonAcceptLost, false, false), true
+		}
+		s.confirmed = ConfirmedYes
+	}
+	return nil, false
 }
 
 func (s *Server) onProposal(now time.Time, msg []byte) []Action {
@@ -64,8 +86,11 @@ func (s *Server) onProposal(now time.Time, msg []byte) []Action {
 		return s.nothingOffered(now)
 	}
 	budget := min(s.proposal.Budget, maxBudget)
+	s.deadline = s.arrived.Add(serveTime(budget, s.rtt))
+	if !now.Before(s.deadline) { // it has waited here for too long
+		return s.decline(now, ReasonHandshakeTimeout)
+	}
 	s.state = serverServing
-	s.deadline = now.Add(serveTime(budget, s.rtt))
 	s.lastWord = now.Add(lastWordTime(budget, s.rtt))
 	return []Action{Serve{Proposal: &s.proposal}}
 }
@@ -94,10 +119,10 @@ func (s *Server) readProposal(msg []byte) error {
 	return nil
 }
 
-// Served says that the application is connected and everything reserved; a.Carriers names what is ready to be proved, in
-// the order the client should try. The version is filled in. After Verdict was decided it does nothing: the owner frees
-// what it has just reserved.
-func (s *Server) Served(now time.Time, a Accept) []Action {
+// Reserved says that everything but the application is there; a.Carriers names what is ready to be proved, in the order the
+// client should try. The version is filled in. After Verdict was decided it does nothing: the owner frees what it has just
+// reserved.
+func (s *Server) Reserved(now time.Time, a Accept) []Action {
 	if s.state != serverServing {
 		return nil
 	}
@@ -106,9 +131,54 @@ func (s *Server) Served(now time.Time, a Accept) []Action {
 	if len(a.Carriers) == 0 {
 		return s.decline(now, ReasonNoCommonCarrier)
 	}
-	s.accept = a
+	if !now.Before(s.deadline) { // the answer would be late
+		return s.decline(now, ReasonHandshakeTimeout)
+	}
+	s.accept, s.state = a, serverDialling
+	return []Action{Dial{}}
+}
+
+// Dialled takes the result of Dial; r is the reason when it failed, or was given up.
+func (s *Server) Dialled(now time.Time, ok bool, r Reason) []Action {
+	switch {
+	case s.state != serverDialling:
+		return nil
+	case !ok && s.undial != ReasonNone:
+		return s.decline(now, s.undial)
+	case !ok:
+		return s.decline(now, r)
+	}
 	s.state, s.deadline = serverAccepted, s.lastWord
+	if s.hurried {
+		s.hurry(now)
+	}
 	return []Action{Send{Bytes: s.auth.seal(AppendAccept(nil, &s.accept))}}
+}
+
+// giveUp has the dial given up, if that is possible; its result comes in either case.
+func (s *Server) giveUp(r Reason) []Action {
+	if s.undial != ReasonNone {
+		return nil
+	}
+	s.undial, s.deadline = r, time.Time{}
+	return []Action{Undial{}}
+}
+
+// onAsk answers a client that has no answer within its budget. One that has been given is on its way.
+func (s *Server) onAsk(now time.Time, msg []byte) ([]Action, error) {
+	if _, _, err := parseAsk(msg); err != nil {
+		return nil, err
+	}
+	if err := s.auth.verifyAsk(msg); err != nil {
+		return nil, err
+	}
+	switch s.state { //nolint:exhaustive // in the others it was answered
+	case serverServing:
+		return s.decline(now, ReasonHandshakeTimeout), nil
+	case serverDialling:
+		return s.giveUp(ReasonHandshakeTimeout), nil
+	}
+	return nil, nil
 }
 
 // offered returns what of cs the client has offered: it would take anything else for a protocol error.
@@ -122,7 +192,7 @@ func offered(cs, offer []CarrierOffer) []CarrierOffer {
 	return common
 }
 
-// Refused says that the connection cannot be served, and why.
+// Refused says that the connection cannot be served, and why, before it has dialled.
 func (s *Server) Refused(now time.Time, r Reason) []Action {
 	if s.state != serverServing {
 		return nil

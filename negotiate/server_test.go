@@ -26,7 +26,23 @@ func serving(t *testing.T) *Server {
 
 func accepted(t *testing.T) *Server {
 	s := serving(t)
-	require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, s.Served(t0, goldenAccept(t)))
+	require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, served(s, t0, goldenAccept(t)))
+	return s
+}
+
+// served answers Serve and Dial at once.
+func served(s *Server, now time.Time, a Accept) []Action {
+	todo := s.Reserved(now, a)
+	if len(todo) == 1 && todo[0] == (Dial{}) {
+		return s.Dialled(now, true, ReasonNone)
+	}
+	return todo
+}
+
+// dialling returns a server whose dial is under way.
+func dialling(t *testing.T) *Server {
+	s := serving(t)
+	require.Equal(t, []Action{Dial{}}, s.Reserved(t0, goldenAccept(t)))
 	return s
 }
 
@@ -43,7 +59,7 @@ func aborted(r Reason, remote, silent bool) []Action {
 func TestServerCarries(t *testing.T) {
 	s := accepted(t)
 	require.Equal(t, "completing", s.State())
-	require.Equal(t, at(204*time.Millisecond+completingTimeout+2*testRTT+lastWordSlack), s.Deadline())
+	require.Equal(t, at(204*time.Millisecond+askTime+completingTimeout+2*testRTT+lastWordSlack), s.Deadline())
 	require.Equal(t, []Action{Carry{CarrierSHM}, Records{Rest: []byte("rest")}},
 		s.Receive(t0, append(confirmBytes(CarrierSHM), "rest"...)))
 	require.Equal(t, "carried", s.State())
@@ -90,7 +106,7 @@ func TestServerDeclines(t *testing.T) {
 	s := serving(t)
 	require.Equal(t, declineActions(ReasonAppRefused), s.Refused(t0, ReasonAppRefused))
 	declined := Verdict{Outcome: OutcomeDeclined, Reason: ReasonAppRefused}
-	require.Nil(t, s.Served(t0, goldenAccept(t)), "too late")
+	require.Nil(t, served(s, t0, goldenAccept(t)), "too late")
 	require.Nil(t, s.Receive(t0, []byte("ignored")))
 	require.Equal(t, []Action{Abort{declined, true}}, s.WireLost(t0))
 
@@ -104,12 +120,22 @@ func TestServerDeclines(t *testing.T) {
 
 	s = serving(t)
 	require.Equal(t, at(158500*time.Microsecond), s.Deadline())
-	require.Equal(t, declineActions(ReasonAppUnreachable), s.Tick(s.Deadline()))
+	require.Equal(t, declineActions(ReasonHandshakeTimeout), s.Tick(s.Deadline()), "nothing is dialled any more")
+	require.Nil(t, s.Reserved(at(time.Second), goldenAccept(t)))
+
+	s = serving(t)
+	require.Equal(t, declineActions(ReasonHandshakeTimeout), s.Reserved(s.Deadline(), goldenAccept(t)), "too late for a dial")
+
+	s = NewServer(ServerConfig{}, testNonce)
+	s.Start(t0, testRTT, ConfirmedYes)
+	require.Equal(t, declineActions(ReasonHandshakeTimeout), s.Receive(at(158500*time.Microsecond), vector(t, "proposal")), "it has waited for us")
+
+	require.Equal(t, declineActions(ReasonAppRefused), dialling(t).Dialled(t0, false, ReasonAppRefused))
 
 	s = serving(t)
 	a := goldenAccept(t)
 	a.Carriers = []CarrierOffer{hwOffer(t)}
-	require.Equal(t, declineActions(ReasonNoCommonCarrier), s.Served(t0, a))
+	require.Equal(t, declineActions(ReasonNoCommonCarrier), served(s, t0, a))
 
 	require.Equal(t, declineActions(ReasonDrained), serving(t).Cancel(t0, ReasonDrained))
 	require.Equal(t, declineActions(ReasonProtocolError), serving(t).Receive(t0, confirmBytes(CarrierSHM)))
@@ -148,7 +174,7 @@ func TestServerNewerClient(t *testing.T) {
 	p.MaxVersion = 7
 	s := waiting(ConfirmedYes)
 	require.Len(t, s.Receive(t0, AppendProposal(nil, &p)), 1)
-	require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, s.Served(t0, goldenAccept(t)))
+	require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, served(s, t0, goldenAccept(t)))
 }
 
 func TestServerClientGivesUp(t *testing.T) {
@@ -191,7 +217,8 @@ func TestServerBadConfirm(t *testing.T) {
 
 func TestServerRaw(t *testing.T) {
 	s := NewServer(ServerConfig{}, testNonce)
-	require.Equal(t, []Action{DialRaw{}}, s.Start(t0, testRTT, ConfirmedNo))
+	require.Nil(t, s.Start(t0, testRTT, ConfirmedNo))
+	require.Equal(t, []Action{DialRaw{}}, s.Tick(t0), "nothing came with it")
 	require.Nil(t, s.Receive(t0, []byte("SM")))
 	require.Equal(t, []Action{RelayRaw{}}, s.RawDialled(t0, true, 0), "the application may speak first")
 	require.True(t, s.Reading())
@@ -205,11 +232,11 @@ func TestServerRaw(t *testing.T) {
 
 func TestServerRawHoldsUntilDialled(t *testing.T) {
 	s := waiting(ConfirmedNo)
-	require.Nil(t, s.Receive(t0, []byte("GET /")))
+	require.Equal(t, []Action{DialRaw{}}, s.Receive(t0, []byte("GET /")))
 	require.False(t, s.Reading())
 	require.Equal(t, []Action{RelayRaw{}, Forward{Bytes: []byte("GET /"), Last: true}}, s.RawDialled(t0, true, 0))
 
-	s = waiting(ConfirmedNo)
+	s = raw(t)
 	require.Equal(t, aborted(ReasonAppRefused, false, false), s.RawDialled(t0, false, ReasonAppRefused))
 }
 
@@ -234,13 +261,12 @@ func TestServerRawIsNotWhatTheClientWaitsFor(t *testing.T) {
 		s.Receive(t0, []byte("S"))
 		require.Nil(t, s.Released(t0), "an old SYN of a client that is connected")
 	}
-	s := waiting(ConfirmedNo)
-	require.Nil(t, s.Released(t0), "its kernel has answered our SYN-ACK")
+	require.Nil(t, raw(t).Released(t0), "its kernel has answered our SYN-ACK")
 }
 
 func TestServerRawGuard(t *testing.T) {
 	for _, dialled := range []bool{false, true} {
-		s := waiting(ConfirmedNo)
+		s := raw(t)
 		if dialled {
 			s.RawDialled(t0, true, 0)
 		}
@@ -250,10 +276,81 @@ func TestServerRawGuard(t *testing.T) {
 		}
 		require.Equal(t, aborted(ReasonAcceptLost, false, false), s.Receive(t0, b[guardLen-1:]))
 	}
-	s := waiting(ConfirmedNo)
+	s := raw(t)
 	s.RawDialled(t0, true, 0)
 	require.Nil(t, s.Receive(t0, []byte("SMGW")))
 	require.Equal(t, []Action{Forward{Bytes: []byte("SMGW"), Last: true}}, s.Tick(s.Deadline()), "held for ever")
+}
+
+// raw returns a server whose client is native, and has said nothing with the segment that said so.
+func raw(t *testing.T) *Server {
+	s := waiting(ConfirmedNo)
+	require.Equal(t, []Action{DialRaw{}}, s.Tick(t0))
+	return s
+}
+
+// Where a box has taken the confirm off a PROPOSAL the application is not dialled.
+func TestServerGuardsTheDial(t *testing.T) {
+	require.Equal(t, aborted(ReasonAcceptLost, false, false), waiting(ConfirmedNo).Receive(t0, vector(t, "proposal")))
+
+	s := waiting(ConfirmedNo)
+	require.Nil(t, s.Receive(t0, vector(t, "proposal")[:guardLen-1]))
+	require.Nil(t, s.Tick(t0))
+	require.Equal(t, []Action{DialRaw{}}, s.Tick(s.Deadline()), "held for ever")
+	require.Equal(t, []Action{RelayRaw{}, Forward{Bytes: vector(t, "proposal")[:guardLen-1], Last: true}}, s.RawDialled(t0, true, 0))
+}
+
+// Whatever makes a server hurry: it says DECLINE when the dial has not been accepted and never will be, and else ACCEPT.
+func TestServerGivesTheDialUp(t *testing.T) {
+	for _, c := range []struct {
+		hurry func(s *Server) []Action
+		want  Reason
+	}{
+		{func(s *Server) []Action { return s.Tick(s.Deadline()) }, ReasonAppUnreachable},
+		{func(s *Server) []Action { return s.Receive(t0, vector(t, "ask")) }, ReasonHandshakeTimeout},
+		{func(s *Server) []Action { return s.Cancel(t0, ReasonDrained) }, ReasonDrained},
+	} {
+		for _, accepted := range []bool{false, true} {
+			s := dialling(t)
+			require.Equal(t, []Action{Undial{}}, c.hurry(s))
+			require.Nil(t, c.hurry(s), "once")
+			require.True(t, s.Deadline().IsZero(), "the owner's")
+			if !accepted {
+				require.Equal(t, declineActions(c.want), s.Dialled(t0, false, ReasonNone))
+				require.Nil(t, s.Receive(t0, vector(t, "ask")))
+				continue
+			}
+			require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, s.Dialled(t0, true, ReasonNone))
+			require.Nil(t, s.Receive(t0, vector(t, "ask")), "ACCEPT is on its way")
+			require.Nil(t, s.Receive(t0, append(vector(t, "ask"), vector(t, "ask")...)))
+			require.Equal(t, Carry{CarrierSHM}, s.Receive(t0, confirmBytes(CarrierSHM))[0])
+		}
+	}
+	s := dialling(t)
+	s.Cancel(t0, ReasonDrained)
+	s.Dialled(t0, true, ReasonNone)
+	require.Equal(t, at(2*completingTimeout+2*testRTT), s.Deadline(), "it ends")
+}
+
+// ASK before the dial: there will be none.
+func TestServerAsked(t *testing.T) {
+	s := serving(t)
+	require.Equal(t, declineActions(ReasonHandshakeTimeout), s.Receive(t0, vector(t, "ask")))
+	require.Nil(t, s.Reserved(t0, goldenAccept(t)))
+	require.Equal(t, declineActions(ReasonProtocolError), waiting(ConfirmedYes).Receive(t0, vector(t, "ask")), "about nothing")
+
+	s = accepted(t)
+	s.PeerData(t0, CarrierSHM)
+	require.Equal(t, []Action{Records{}}, s.Receive(t0, append(vector(t, "ask"), confirmBytes(CarrierSHM)...)))
+
+	keyed := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
+	c, p := proposed(t, ClientConfig{Keys: Keys{testKey}, Binding: testBinding})
+	keyed.Start(t0, testRTT, ConfirmedYes)
+	require.Len(t, keyed.Receive(t0, p), 1)
+	later := *keyed
+	require.Equal(t, aborted(ReasonAuthFailed, true, false), later.Receive(t0, vector(t, "ask")), "without a mac")
+	no := keyed.Receive(t0, c.Tick(c.Deadline())[0].(Send).Bytes)
+	require.Equal(t, released(ReasonHandshakeTimeout, true), c.Receive(t0, no[0].(Send).Bytes))
 }
 
 func TestServerUnknown(t *testing.T) {
@@ -278,7 +375,8 @@ func TestServerUnknown(t *testing.T) {
 	require.Equal(t, aborted(ReasonClientGone, true, true), s.Tick(s.Deadline()))
 
 	s = waiting(ConfirmedUnknown)
-	require.Equal(t, []Action{DialRaw{}}, s.confirm(t0, ConfirmedNo))
+	require.Nil(t, s.confirm(t0, ConfirmedNo))
+	require.Equal(t, []Action{DialRaw{}}, s.Tick(s.Deadline()))
 }
 
 func TestAuthenticatedHandshake(t *testing.T) {
@@ -286,7 +384,7 @@ func TestAuthenticatedHandshake(t *testing.T) {
 	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	s.Start(t0, testRTT, ConfirmedYes)
 	require.IsType(t, Serve{}, s.Receive(t0, p)[0])
-	accept := s.Served(t0, goldenAccept(t))[0].(Send).Bytes
+	accept := served(s, t0, goldenAccept(t))[0].(Send).Bytes
 	require.Len(t, c.Receive(t0, accept), 2)
 	c.AppAccepted(t0)
 	confirm := c.Proved(t0, CarrierSHM, true)[0].(Send).Bytes
@@ -309,7 +407,7 @@ func TestAuthenticatedHandshake(t *testing.T) {
 	other.Receive(t0, p)
 	a := goldenAccept(t)
 	a.Carriers[0].SHM.Key[0]++
-	other.Served(t0, a)
+	served(other, t0, a)
 	require.Equal(t, aborted(ReasonAuthFailed, true, false), other.Receive(t0, confirm))
 }
 
@@ -349,7 +447,7 @@ func TestAuthenticatedPeerData(t *testing.T) {
 	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	s.Start(t0, testRTT, ConfirmedYes)
 	s.Receive(t0, p)
-	s.Served(t0, goldenAccept(t))
+	served(s, t0, goldenAccept(t))
 	require.Nil(t, s.PeerData(t0, CarrierSHM))
 	require.Equal(t, "completing", s.State())
 }

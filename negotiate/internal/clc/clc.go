@@ -55,6 +55,9 @@ const (
 	TypeResolve  MessageType = 5
 	TypeResolved MessageType = 6
 	TypeRefused  MessageType = 7
+
+	// On the wire leg again.
+	TypeAsk MessageType = 8
 )
 
 // String returns the message's name.
@@ -74,6 +77,8 @@ func (t MessageType) String() string {
 		return "resolved"
 	case TypeRefused:
 		return "refused"
+	case TypeAsk:
+		return "ask"
 	}
 	return fmt.Sprintf("message_%d", uint8(t))
 }

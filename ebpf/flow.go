@@ -32,6 +32,8 @@ type Flow struct {
 	Silent, Confirmed bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
 	OfferedAt, ChangedAt time.Duration
+	// Age is how long it had been in its state when it was looked up.
+	Age time.Duration
 	// SYN is the recorded SYN with IP and TCP headers as it left (client), with
 	// the offer and with a checksum that may be incomplete. Empty on the server.
 	SYN []byte
@@ -128,7 +130,9 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 	if State(v.Word) == StateNone { // being deleted
 		return Flow{}, ErrNoFlow
 	}
-	return v.flow(k), nil
+	f := v.flow(k)
+	f.Age = time.Duration(ktime.Now()) - f.ChangedAt
+	return f, nil
 }
 
 // Flows calls fn for copies of all entries until it returns false. Entries that

@@ -18,7 +18,7 @@ type Prompt interface {
 	Delete(t Tuple, isn uint32, from ...State) error
 	InjectApp(pkt []byte) error
 	DestroySocket(t Tuple) (bool, error)
-	AppConnected(t Tuple) (bool, error)
+	LegWaits(t Tuple) (bool, error)
 	ForgetTimeWait(t Tuple) (bool, error)
 
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error

@@ -39,7 +39,7 @@ func TestPrompt(t *testing.T) {
 		"Delete":         func() error { return errorUnless(d.Delete(tuple, 1, StateDead), ErrNoFlow) },
 		"InjectApp":      func() error { return d.InjectApp(ProbeSegment(tuple, 1, 1)) },
 		"DestroySocket":  func() error { _, err := d.DestroySocket(tuple); return err },
-		"AppConnected":   func() error { _, err := d.AppConnected(tuple); return err },
+		"LegWaits":       func() error { _, err := d.LegWaits(tuple); return err },
 		"ForgetTimeWait": func() error { _, err := d.ForgetTimeWait(tuple); return err },
 
 		"Remember":   func() error { return d.Remember(peer, 7001, reason, time.Minute) },

@@ -27,12 +27,13 @@ func (d *Datapath) ForgetTimeWait(t Tuple) (gone bool, err error) {
 	})
 }
 
-// AppConnected reports whether the local application's kernel takes the flow's
-// connection for established.
-func (d *Datapath) AppConnected(t Tuple) (is bool, err error) {
-	return d.byDevice(t, func(device uint32) (bool, error) {
-		state, err := d.hostDiag.State(t.Local, t.Remote, device)
-		return state.In(sockdiag.Connected), err
+// LegWaits reports whether there is a leg for a flow whose SYN was given to the listener,
+// or the request for one: its kernel repeats the answer to that SYN as long as the
+// application says nothing to it. A kernel whose application has given up refuses it.
+func (d *Datapath) LegWaits(t Tuple) (is bool, err error) {
+	return d.diagnose(t, func(smcgwFlowKey) (bool, error) {
+		state, err := d.legDiag.State(t.Remote, t.Local, 0)
+		return state != sockdiag.None && state != sockdiag.Listen, err
 	})
 }
 

@@ -246,11 +246,11 @@ func (g *gateway) close() {
 	if g.env.Stack != nil { // the loops run
 		g.catchUp()
 	}
-	if g.env.Accepting != nil {
-		_ = g.env.Accepting.Close()
-	}
 	g.cancel()
 	g.wg.Wait()
+	if g.env.Accepting != nil { // handshakes have come to their ends by it
+		_ = g.env.Accepting.Close()
+	}
 	g.env.Lines.Flush()
 	if g.env.Stack != nil {
 		_ = g.env.Stack.Close()

@@ -30,8 +30,18 @@ func (noLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error)
 	return noListener{}, nil
 }
 
-func (noLegs) Dial(on host.Loop, _ host.Tuple, _ host.Look, done func(int, error)) func() {
-	return on.After(0, func() { done(-1, net.ErrClosed) })
+func (noLegs) Dial(on host.Loop, _ host.Tuple, _ host.Look, done func(int, error)) host.Dialling {
+	return noDial(on.After(0, func() { done(-1, net.ErrClosed) }))
+}
+
+// noDial fails, unless it is ended before.
+type noDial func()
+
+func (d noDial) Cancel() { d() }
+
+func (d noDial) Recall() bool {
+	d()
+	return true
 }
 
 type noListener struct{}

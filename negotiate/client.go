@@ -263,7 +263,7 @@ func (c *Client) expired(now time.Time) []Action {
 	case c.state == clientAsking:
 		return c.decline(c.why)
 	case !c.accepted && now.Before(c.waitEnd):
-		c.retry = min(2*c.retry, maxHandOver)
+		c.retry = min(c.retry+c.retry/2, maxHandOver)
 		c.deadline = earlier(now.Add(c.retry), c.waitEnd)
 		return []Action{HandOverAgain{}}
 	case !c.accepted && c.ends != ReasonNone:

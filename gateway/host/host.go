@@ -31,7 +31,7 @@ type Entries interface {
 	Delete(t ebpf.Tuple, isn uint32, from ...ebpf.State) error
 	InjectApp(pkt []byte) error
 	DestroySocket(t ebpf.Tuple) (bool, error)
-	AppConnected(t ebpf.Tuple) (bool, error)
+	LegWaits(t ebpf.Tuple) (bool, error)
 	ForgetTimeWait(t ebpf.Tuple) (bool, error)
 }
 
@@ -88,10 +88,20 @@ type Legs interface {
 	// block.
 	Listen(on Loop, accept func(fd int, t Tuple)) (LegListener, error)
 	// Dial begins to connect to the local application t.Local from t.Remote, the
-	// client's own address, with a SYN that looks like the client's. It and cancel are called on the loop and do not block.
-	// done is called once, on the loop, after Dial has returned and unless it was
-	// cancelled.
-	Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) (cancel func())
+	// client's own address, with a SYN that looks like the client's. It and the methods
+	// of what it returns are called on the loop and do not block. done is called once, on
+	// the loop, after Dial has returned and unless the dial was ended.
+	Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) Dialling
+}
+
+// Dialling is a dial that is under way.
+type Dialling interface {
+	// Cancel ends it. A connection that it has made is reset.
+	Cancel()
+	// Recall ends it if the application has not accepted it, and never will. False: it
+	// has an end of its own by now, of which done tells. The caller sees to it that no
+	// packet of it passes meanwhile.
+	Recall() bool
 }
 
 // LegListener accepts app legs on a client host.

@@ -88,8 +88,8 @@ func (s *Table) TakeInjected() [][]byte {
 // DestroySocket implements host.Entries: there is no socket.
 func (*Table) DestroySocket(ebpf.Tuple) (bool, error) { return false, nil }
 
-// AppConnected implements host.Entries: the application is not connected.
-func (*Table) AppConnected(ebpf.Tuple) (bool, error) { return false, nil }
+// LegWaits implements host.Entries: there is no socket.
+func (*Table) LegWaits(ebpf.Tuple) (bool, error) { return false, nil }
 
 // ForgetTimeWait implements host.Entries: there is no such socket.
 func (*Table) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }

@@ -65,6 +65,7 @@ func (m *Model) Flow(t ebpf.Tuple) (ebpf.Flow, error) {
 		return ebpf.Flow{}, ebpf.ErrNoFlow
 	}
 	c := *f
+	c.Age = m.now() - f.ChangedAt
 	c.SYN = append([]byte(nil), f.SYN...)
 	return c, nil
 }

@@ -20,21 +20,16 @@ import (
 const dialTimeout = time.Minute
 
 // Dial implements host.Legs.
-func (m *Model) Dial(on host.Loop, t host.Tuple, _ host.Look, done func(fd int, err error)) (cancel func()) {
+func (m *Model) Dial(on host.Loop, t host.Tuple, _ host.Look, done func(fd int, err error)) host.Dialling {
 	ctx, stop := context.WithTimeout(context.Background(), dialTimeout)
-	over := make(chan struct{})
-	d := &dial{fd: -1}
+	d := &dial{fd: -1, stop: stop, ended: make(chan struct{})}
 	go func() {
-		defer close(over)
+		defer close(d.ended)
 		defer stop()
 		d.fd, d.err = m.dial(ctx, t)
 		on.Post(func() { d.tell(done) })
 	}()
-	return func() {
-		stop()
-		<-over // an application that was reached is reset before this returns
-		d.cancel()
-	}
+	return d
 }
 
 // dial is a connection to an application that is being made; when it is, it
@@ -43,6 +38,9 @@ type dial struct {
 	fd   int // -1: none
 	err  error
 	over bool // told or cancelled
+
+	stop  func()        // has it end
+	ended chan struct{} // closed when it has
 }
 
 func (d *dial) tell(done func(fd int, err error)) {
@@ -52,11 +50,28 @@ func (d *dial) tell(done func(fd int, err error)) {
 	}
 }
 
-func (d *dial) cancel() {
+// Cancel implements host.Dialling: an application that was reached is reset before it returns.
+func (d *dial) Cancel() {
+	d.stop()
+	<-d.ended
 	if !d.over && d.fd >= 0 {
 		_ = unix.Close(d.fd)
 	}
 	d.over = true
+}
+
+// Recall implements host.Dialling.
+func (d *dial) Recall() bool {
+	if d.over {
+		return true
+	}
+	d.stop()
+	<-d.ended
+	if d.fd >= 0 {
+		return false
+	}
+	d.over = true
+	return true
 }
 
 func (m *Model) dial(ctx context.Context, t host.Tuple) (fd int, err error) {

@@ -247,9 +247,9 @@ func (m *Model) DestroySocket(t ebpf.Tuple) (bool, error) {
 	return m.sockets.Destroy(t.Remote, t.Local), nil
 }
 
-// AppConnected implements host.Steering. No segment is lost between applications
-// and gateway here.
-func (m *Model) AppConnected(ebpf.Tuple) (bool, error) { return false, nil }
+// LegWaits implements host.Steering. No segment is lost between applications and gateway
+// here: what is there is accepted.
+func (m *Model) LegWaits(ebpf.Tuple) (bool, error) { return false, nil }
 
 // ForgetTimeWait implements host.Steering. The applications' kernel here
 // accepts a new connection on a tuple in TIME_WAIT.

@@ -95,7 +95,7 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 			f.TurnAway(shed)
 			return 0, false
 		}
-		f.Expect(syn, shed)
+		f.Expect(syn, e.Age, shed)
 	}
 	if f.Offered() {
 		return 0, false

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -132,9 +134,10 @@ func (f *Flow) adoptionReason(err error) negotiate.Reason {
 // client executes the actions of a client handshake.
 type client struct {
 	negotiator
-	hs     *negotiate.Client
-	proofs int      // that were sent
-	silent []*carry // of them, those that have not been heard of
+	hs      *negotiate.Client
+	refused int      // attempts to hand the application over that its kernel has refused, in a row
+	proofs  int      // that were sent
+	silent  []*carry // of them, those that have not been heard of
 }
 
 func (f *Flow) newClient(hs *negotiate.Client) *client {
@@ -153,6 +156,8 @@ func (c *client) action(a negotiate.Action) {
 		c.f.env.Datagrams.News(ebpf.Tuple(c.f.Tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
 		c.f.answered(a.Accept, negotiate.ReasonNone)
 		c.handOver()
+	case negotiate.HandOverAgain:
+		c.handOverAgain()
 	case negotiate.Prove:
 		c.prove(a)
 	case negotiate.Carry:
@@ -194,36 +199,43 @@ func (c *client) handOver() {
 	if c.hold.held = f.step(faults.Handover); c.hold.held {
 		return
 	}
-	if err := f.env.Steering.InjectApp(f.syn); err != nil {
-		f.env.Log.Warn("hand over", "flow_id", f.ID, "error", err)
-		c.appFailed()
+	c.inject()
+}
+
+// inject gives the application's SYN to the listener. What that does not get now it gets
+// when it is handed over again.
+func (c *client) inject() {
+	if err := c.f.env.Steering.InjectApp(c.f.syn); err != nil {
+		c.f.env.Log.Warn("hand over", "flow_id", c.f.ID, "error", err)
 	}
 }
 
-// appConnected reports whether the application's connect() has returned although
-// the listener has not accepted it: its last ACK has to pass its own device's queue for
-// neighbours, where it waits when the cable is out.
-func (f *Flow) appConnected() bool {
-	yes, err := f.env.Steering.AppConnected(ebpf.Tuple(f.Tuple))
-	if err != nil {
-		f.debug("socket of the application", "error", err)
-	}
-	return yes
-}
+// refusals is how often the application's kernel has to refuse the answer to its SYN until
+// the application is taken to have given up. One that waits may have lost the SYN or the
+// answer each time.
+const refusals = 4
 
-// takesBack takes the application's SYN back from the listener, whose answer does not pass
-// from then on, and reports whether the application has had the answer: then the listener
-// keeps it. A look before that says nothing about the next moment, and there may be many
-// until the connection has fallen back.
-func (f *Flow) takesBack() (connected bool) {
-	t := ebpf.Tuple(f.Tuple)
-	if f.env.Steering.Transition(t, f.ISN, ebpf.StateNegotiating, ebpf.StateCompleting) != nil {
-		return false // not handed over, or not ours any more
+// handOverAgain sees to an application that has not been accepted in time: the server's
+// has a connection that is to become this one's. What waits in the namespace of the legs is
+// the kernel's to go on with. Its last ACK may wait in the queue for neighbours of its own
+// device, when the cable is out.
+func (c *client) handOverAgain() {
+	f := c.f
+	_ = f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // a gateway that has gone is to be noticed
+	f.env.Steering.ProveAgain()
+	waits, err := f.env.Steering.LegWaits(ebpf.Tuple(f.Tuple))
+	switch {
+	case err != nil:
+		f.debug("leg of the application", "error", err)
+	case waits:
+		c.refused = 0
+	default:
+		if c.refused++; c.refused == refusals {
+			c.appFailed()
+			return
+		}
+		c.inject()
 	}
-	if !f.appConnected() {
-		return false
-	}
-	return f.env.Steering.Transition(t, f.ISN, ebpf.StateCompleting, ebpf.StateNegotiating) == nil
 }
 
 func (c *client) appFailed() { c.input(c.hs.AppFailed) }

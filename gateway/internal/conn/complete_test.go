@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,18 +15,20 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// lateAnswer is a host on which the listener's answer gets to the application right behind
-// a look at it, unless the programs drop it.
-type lateAnswer struct {
+// slowApp is a host on which a leg waits for its application, or none.
+type slowApp struct {
 	*entries.Table
-	passed bool
+	waits    atomic.Bool
+	injected atomic.Int32
 }
 
-func (s *lateAnswer) AppConnected(t ebpf.Tuple) (bool, error) {
-	was := s.passed
-	e, err := s.Flow(t)
-	s.passed = was || err == nil && e.State == ebpf.StateCompleting
-	return was, nil
+func (s *slowApp) LegWaits(ebpf.Tuple) (bool, error) { return s.waits.Load(), nil }
+
+func (s *slowApp) InjectApp(pkt []byte) error {
+	if s.injected.Add(1) == 1 {
+		return syscall.EAGAIN // the first one is lost here
+	}
+	return s.Table.InjectApp(pkt)
 }
 
 // noneWait is a listener to which nothing comes.
@@ -38,12 +42,13 @@ type noDatagrams struct{ Datagrams }
 func (noDatagrams) News(ebpf.Tuple, uint16, [16]byte) {}
 
 // completing is a connection whose client has read ACCEPT and waits for its application.
-func completing(t *testing.T, answered bool) (*pairConn, *lateAnswer) {
+func completing(t *testing.T, waits bool) (*pairConn, *slowApp) {
 	p := newPair(t)
 	a, b := newFakeWires(1<<20, 1<<20)
 	c := p.begin(t, a, b)
 	c.meet(t, negotiate.CarrierSHM)
-	f, hosts := c.flow[0], &lateAnswer{Table: p.steer[0], passed: answered}
+	f, hosts := c.flow[0], &slowApp{Table: p.steer[0]}
+	hosts.waits.Store(waits)
 	f.env.Steering, f.env.Accepting, f.env.Datagrams = hosts, noneWait{}, noDatagrams{}
 	client, _, accept := c.accepted(t)
 	f.env.Work.Add(1)
@@ -61,32 +66,36 @@ func completing(t *testing.T, answered bool) (*pairConn, *lateAnswer) {
 	return c, hosts
 }
 
-// TestFallsBackUnanswered: a connection whose application is late falls back only when the
-// answer that makes connect() return cannot come any more.
-func TestFallsBackUnanswered(t *testing.T) {
+// TestHandsOverAgain: a connection whose application is late is handed over again, for the
+// server's program has it. It falls back when the application has given up, whose kernel
+// refuses what the listener says.
+func TestHandsOverAgain(t *testing.T) {
 	c, hosts := completing(t, false)
 	f := c.flow[0]
 	require.Eventually(t, f.isBuried, patience, time.Millisecond)
 	require.Equal(t, life.Released, f.state())
 	require.Equal(t, "client_gone", f.Info(time.Now()).Reason)
-	require.False(t, hosts.passed, "the application is connected, and meets a reset")
+	require.EqualValues(t, refusals+1, hosts.injected.Load(), "the hand-over, those again, and the bare SYN")
 	c.flow[1].call(c.flow[1].replaced)
 	c.over(t)
 	c.closeApps()
 	c.p.empty(t)
 }
 
-// TestKeepsAnswered: one whose connect() has returned is left to the listener.
-func TestKeepsAnswered(t *testing.T) {
-	c, _ := completing(t, true)
+// TestKeepsWaiting: one whose leg waits is left to the kernel, until it is accepted.
+func TestKeepsWaiting(t *testing.T) {
+	c, hosts := completing(t, true)
 	f := c.flow[0]
-	f.call(func() {
-		require.True(t, f.takesBack())
-		e, err := c.p.steer[0].Flow(ebpf.Tuple(f.Tuple))
-		require.NoError(t, err)
-		require.Equal(t, ebpf.StateCompleting, e.State)
-		f.replaced()
-	})
+	time.Sleep(3 * time.Second) // of which an application that has given up takes four
+	require.EqualValues(t, 1, hosts.injected.Load())
+	hosts.waits.Store(false)
+	require.Eventually(t, func() bool { return hosts.injected.Load() > 1 }, patience, time.Millisecond, "the request has gone")
+	require.Equal(t, life.Completing, f.state())
+	app, leg := legPair(t)
+	f.AppAccepted(leg)
+	require.Eventually(t, f.Carried, patience, time.Millisecond)
+	f.call(func() { f.abort(negotiate.ReasonAppReset, false) })
+	require.NoError(t, app.Close())
 	c.flow[1].call(c.flow[1].replaced)
 	c.over(t)
 	c.closeApps()

@@ -24,7 +24,8 @@ func (c *pairConn) accepted(t *testing.T) (client *negotiate.Client, server *neg
 	proposal := client.Start(now, 0)[0].(negotiate.Send)
 	require.Empty(t, server.Start(now, 0, negotiate.ConfirmedYes))
 	require.IsType(t, negotiate.Serve{}, server.Receive(now, proposal.Bytes)[0])
-	todo := server.Served(now, negotiate.Accept{Carriers: []negotiate.CarrierOffer{c.answer}})
+	require.Equal(t, []negotiate.Action{negotiate.Dial{}}, server.Reserved(now, negotiate.Accept{Carriers: []negotiate.CarrierOffer{c.answer}}))
+	todo := server.Dialled(now, true, negotiate.ReasonNone)
 	require.Len(t, todo, 1)
 	return client, server, todo[0].(negotiate.Send).Bytes
 }

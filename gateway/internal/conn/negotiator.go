@@ -110,8 +110,8 @@ func (n *negotiator) expired() {
 	}
 	n.readWire() // what has arrived counts before the deadline
 	if n.f.Side == config.SideClient && n.f.core.Phase() == life.Completing && !n.done {
-		// An application that is connected to us sees a reset if we give up now; on a
-		// busy machine its connection waits to be accepted, behind this very timer.
+		// On a busy machine the application's connection waits to be accepted, behind this
+		// very timer.
 		n.f.env.Accepting.Arrived(func() { n.s.Post(n.overdue) })
 		return
 	}
@@ -132,12 +132,6 @@ func (n *negotiator) overdue() {
 		now := time.Now()
 		if now.Sub(n.hs.Deadline()) >= lateTimer {
 			n.f.env.Pulse.Late(now)
-		}
-		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
-			n.f.env.Steering.ProveAgain()
-			if n.f.takesBack() {
-				n.do(c.AppWaits(now))
-			}
 		}
 		n.do(n.tick(now))
 	}

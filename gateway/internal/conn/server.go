@@ -16,10 +16,11 @@ import (
 )
 
 // Expect prepares a server's connection, whose client has proved its address by what it
-// said to the answer to its SYN. shed is why there is no room for it, if there is none: then
+// said to the answer to its SYN, which arrived at this host so long ago. shed is why there is no room for it, if there is none: then
 // it is declined when the client's gateway has been heard, for its SYN is gone.
-func (f *Flow) Expect(syn netstack.SYN, shed negotiate.Reason) {
+func (f *Flow) Expect(syn netstack.SYN, ago time.Duration, shed negotiate.Reason) {
 	f.nonce, f.look, f.shed = syn.Nonce, host.LookOf(syn.Raw), shed
+	f.arrived = f.start.Add(-ago)
 }
 
 // Offered is called at each copy of what the client has said, and reports whether the
@@ -80,7 +81,7 @@ func (f *Flow) serve(conn *netstack.Conn) {
 		f.give = nil
 		f.BareSYN(give)
 	}
-	s.begin(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
+	s.begin(hs.Start(f.arrived, conn.SYNRTT(), confirmed(conn)))
 }
 
 func confirmed(c *netstack.Conn) negotiate.Confirmed {
@@ -98,16 +99,15 @@ func confirmed(c *netstack.Conn) negotiate.Confirmed {
 type server struct {
 	negotiator
 	hs      *negotiate.Server
-	cancel  func() // of the dial under way; nil: none
+	dialled host.Dialling // under way; nil: none
 	raw     *rawRelay
-	asking  bool // the client's gateway is being met, or devices answer its offers
-	dropped bool // declined: no app leg is wanted any more
+	dropped bool // declined: nothing is wanted any more
 }
 
 func (f *Flow) newServer(hs *negotiate.Server) *server {
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.Shard, hs, hs.Reading, hs.EOF
-	s.cut, s.tick, s.execute, s.leaving = s.takeIn, s.due, s.action, s.stopDial // a flow that ended otherwise wants it no more
+	s.cut, s.tick, s.execute, s.leaving = s.takeIn, hs.Tick, s.action, s.stopDial // a flow that ended otherwise wants it no more
 	return s
 }
 
@@ -124,9 +124,12 @@ func (s *server) action(a negotiate.Action) {
 		f.peerID = a.Proposal.GatewayID
 		f.env.Datagrams.News(ebpf.Tuple(f.Tuple), a.Proposal.DatagramPort, a.Proposal.GatewayID)
 		s.meet(a.Proposal)
+	case negotiate.Dial:
+		s.dial(ebpf.StateServing, s.reached)
+	case negotiate.Undial:
+		s.recall()
 	case negotiate.Drop:
 		s.dropped = true
-		s.stopDial()
 		f.dropLocal()
 	case negotiate.DialRaw:
 		f.do(f.core.LosesAccept())
@@ -150,10 +153,23 @@ func (s *server) action(a negotiate.Action) {
 }
 
 func (s *server) stopDial() {
-	if s.cancel != nil {
-		s.cancel()
-		s.cancel = nil
+	if s.dialled != nil {
+		s.dialled.Cancel()
+		s.dialled = nil
 	}
+}
+
+// recall gives the dial up, if the application has not accepted it: from the moment in
+// which its packets do not pass any more, that does not change.
+func (s *server) recall() {
+	f, t := s.f, ebpf.Tuple(s.f.Tuple)
+	_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateWire, ebpf.StateServing)
+	if s.dialled == nil || !s.dialled.Recall() {
+		_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateServing, ebpf.StateWire)
+		return // its result comes
+	}
+	s.dialled = nil
+	s.input(func(now time.Time) []negotiate.Action { return s.hs.Dialled(now, false, negotiate.ReasonNone) })
 }
 
 // meet makes the acquaintance of the client's gateway, where a carrier needs that
@@ -165,7 +181,6 @@ func (s *server) meet(p *negotiate.Proposal) {
 		s.answer(p, nil)
 		return
 	}
-	s.asking = true
 	s.f.env.Work.Go(func() {
 		defer s.f.contain()
 		failed := map[negotiate.CarrierKind]error{}
@@ -175,7 +190,6 @@ func (s *server) meet(p *negotiate.Proposal) {
 			}
 		}
 		s.input(func(time.Time) []negotiate.Action {
-			s.asking = false
 			if !s.done && !s.dropped {
 				s.answer(p, failed)
 			}
@@ -184,54 +198,36 @@ func (s *server) meet(p *negotiate.Proposal) {
 	})
 }
 
-// due acts on a deadline that has come. Before the dial it is not the application that
-// takes so long.
-func (s *server) due(now time.Time) []negotiate.Action {
-	if s.asking && !now.Before(s.hs.Deadline()) {
-		if todo := s.hs.Refused(now, negotiate.ReasonHandshakeTimeout); todo != nil {
-			return todo
-		}
-	}
-	return s.hs.Tick(now)
-}
-
-// answer reserves what the flow needs and then, last since the application sees
-// it, dials. Carriers that failed already are left out.
+// answer reserves what the flow needs. Carriers that failed already are left out.
 func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
-	at := true // s.answer has not returned
-	s.asking = true
+	at := true // it has not returned
 	s.f.answerOffers(p, failed, s.early, func(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
-		s.asking = false
 		if at {
-			s.reach(offers, reason)
+			s.do(s.reserved(time.Now(), offers, reason))
 			return
 		}
-		s.input(func(time.Time) []negotiate.Action {
-			if !s.done && !s.dropped {
-				s.reach(offers, reason)
-			}
-			return nil
-		})
+		s.input(func(now time.Time) []negotiate.Action { return s.reserved(now, offers, reason) })
 	})
 	at = false
 }
 
-// reach dials the application, if there is something to carry its bytes.
-func (s *server) reach(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
+// reserved tells the machine what there is to carry the bytes of the application.
+func (s *server) reserved(now time.Time, offers []negotiate.CarrierOffer, reason negotiate.Reason) []negotiate.Action {
 	if reason != negotiate.ReasonNone {
-		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, reason) })
-		return
+		return s.hs.Refused(now, reason)
 	}
-	s.dial(ebpf.StateServing, func(now time.Time, reason negotiate.Reason) []negotiate.Action {
-		if reason != negotiate.ReasonNone {
-			return s.hs.Refused(now, reason)
-		}
-		_ = s.f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // the last word may be long in coming
-		return s.hs.Served(now, negotiate.Accept{
-			GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Random: s.f.env.Keys.random(),
-			Carriers: offers,
-		})
+	return s.hs.Reserved(now, negotiate.Accept{
+		GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Random: s.f.env.Keys.random(),
+		Carriers: offers,
 	})
+}
+
+// reached tells the machine the result of its dial.
+func (s *server) reached(now time.Time, r negotiate.Reason) []negotiate.Action {
+	if r == negotiate.ReasonNone {
+		_ = s.f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // the last word may be long in coming
+	}
+	return s.hs.Dialled(now, r == negotiate.ReasonNone, r)
 }
 
 // early tells the machine about stream data that overtakes CONFIRM.
@@ -273,8 +269,9 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 	if _, err := f.env.Steering.DestroySocket(t); err != nil {
 		f.env.Log.Warn("stale gateway socket", "flow_id", f.ID, "error", err)
 	}
-	s.cancel = f.env.Legs.Dial(s.s, f.Tuple, f.look, func(fd int, err error) {
+	s.dialled = f.env.Legs.Dial(s.s, f.Tuple, f.look, func(fd int, err error) {
 		s.s.WorksFor(f)
+		s.dialled = nil
 		if err != nil {
 			f.debug("dial of the application", "error", err)
 			_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateWire, to)
@@ -305,13 +302,9 @@ func dialReason(err error) negotiate.Reason {
 // join gives the dialled leg to the flow and the result to the machine; a leg
 // that is not wanted any more is reset.
 func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
-	switch {
-	case !s.f.setLeg(leg):
+	if !s.f.setLeg(leg) {
 		leg.reset()
-	case s.dropped:
-		s.f.dropLocal()
-	default:
-		return result(time.Now(), negotiate.ReasonNone)
+		return nil
 	}
-	return nil
+	return result(time.Now(), negotiate.ReasonNone)
 }

@@ -55,7 +55,7 @@ func (k *Legs) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 const dialTimeout = 60 * time.Second
 
 // Dial implements host.Legs.
-func (k *Legs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) (cancel func()) {
+func (k *Legs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) host.Dialling {
 	d := &kernelDial{on: on, fd: -1, tuple: t, like: like, done: done}
 	pool := k.v4
 	if t.Local.Addr().Is6() {
@@ -63,7 +63,7 @@ func (k *Legs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int
 	}
 	d.stop = on.After(dialTimeout, func() { d.end(unix.ETIMEDOUT) })
 	pool.take(func(fd int, err error) { on.Post(func() { d.begin(fd, err) }) })
-	return d.over
+	return d
 }
 
 // The life of a dial.
@@ -144,6 +144,23 @@ func (d *kernelDial) end(err error) {
 		d.over()
 		d.done(-1, fmt.Errorf("dial the application: %w", err))
 	}
+}
+
+// Cancel implements host.Dialling.
+func (d *kernelDial) Cancel() { d.over() }
+
+// Recall implements host.Dialling. An application cannot accept before it has the socket's
+// acknowledgement, which follows the answer to its SYN at once: one that has got no answer
+// has acknowledged nothing, and a closed one does not.
+func (d *kernelDial) Recall() bool {
+	if d.phase == dialConnects {
+		info, err := unix.GetsockoptTCPInfo(d.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil || info.State != unix.BPF_TCP_SYN_SENT {
+			return false
+		}
+	}
+	d.over()
+	return true
 }
 
 // over gives the dial up.

@@ -28,8 +28,9 @@ type Flow struct {
 	// Acked: an ACK followed the SYN (server), an accept answered the offer (client).
 	Acked bool
 	// Silent: client, released by the programs. Nothing the gateway says leaves.
+	// Spoken: client, something that it said has left.
 	// Confirmed: server, a gateway is the client's side.
-	Silent, Confirmed bool
+	Silent, Spoken, Confirmed bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
 	OfferedAt, ChangedAt time.Duration
 	// Age is how long it had been in its state when it was looked up.
@@ -45,6 +46,7 @@ const (
 	wordServer    = 1 << 9
 	wordSilent    = 1 << 10
 	wordConfirmed = 1 << 13
+	wordSpoken    = 1 << 14
 )
 
 // CAS operations and results of cas.h.
@@ -92,8 +94,9 @@ func (k smcgwFlowKey) tuple() Tuple {
 func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	f := Flow{
 		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
-		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Confirmed: v.Word&wordConfirmed != 0,
-		Ifindex: int(uint32(v.Ifindex)), Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
+		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Spoken: v.Word&wordSpoken != 0,
+		Confirmed: v.Word&wordConfirmed != 0,
+		Ifindex:   int(uint32(v.Ifindex)), Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
 	}
 	if v.Word&wordServer != 0 {
 		f.Side = SideServer

@@ -265,6 +265,8 @@ func (c *cellHost) runOn(p *bpf.Program, pkt []byte) string {
 	switch got := opts.DataOut; {
 	case bytes.HasPrefix(got, []byte{2, 'S', 'M', 'G', 'W', 2}):
 		return "legs"
+	case bytes.Equal(got, pkt) && p == c.d.objs.EgressL2:
+		return "held"
 	case bytes.Equal(got, pkt):
 		return "netstack"
 	case bytes.HasPrefix(got, c.mac):
@@ -367,6 +369,12 @@ func (c *cellHost) observe(class string, live, state int, addrs [2]netip.AddrPor
 // expected is what a verdict means for a packet of a class in a state.
 func expected(verdict, class string, state int) outcome {
 	same, none := tableStates[state], tableStates[0]
+	if verdict == "HOLD" {
+		return outcome{"held", same, []string{"syn_retransmit_drop"}}
+	}
+	if first, ok := map[string]string{"YIELD": "GIVE_BACK", "SPEAK": "WIRE"}[verdict]; ok { // of a gateway that has not spoken
+		verdict = first
+	}
 	drop := map[string]string{
 		"DROP_OUT": "out_drop", "DROP_SYN": "syn_retransmit_drop", "DROP_RELEASED": "released_drop", "DROP_RETURNED": "returned_drop",
 		"DROP_DEAD": "dead_drop", "DROP_STALE": "stale_dropped", "DROP_LEG": "leg_ingress_drop", "DROP_WIRE": "wire_ingress_drop",
@@ -457,4 +465,38 @@ func TestVerdicts(t *testing.T) {
 		}
 	})
 	compareFile(t, "testdata/verdicts.txt", record.String())
+}
+
+// From the first segment of the client's gateway on the application's SYN does not leave
+// by itself, for as long as the gateway may resume.
+func TestSpoken(t *testing.T) {
+	requireRoot(t)
+	c := newCellHost(t)
+	c.do(func() {
+		for _, addrs := range cellAddrs {
+			k, err := Tuple{Local: addrs[0], Remote: addrs[1]}.key()
+			require.NoError(t, err)
+			run := func(class string) string {
+				return c.run(class, addrs[0], addrs[1], cellPacket(t, class, addrs[0], addrs[1]))
+			}
+			c.enterCell(k, "OUT_SYN", int(StateNegotiating))
+			c.beat(0)
+			for range 2 {
+				require.Equal(t, "wire", run("NET_SEGMENT"))
+				f, err := c.d.Flow(k.tuple())
+				require.NoError(t, err)
+				require.True(t, f.Spoken)
+				require.Equal(t, StateNegotiating, f.State)
+			}
+			for live := range 2 {
+				c.beat(live)
+				require.Equal(t, "held", run("OUT_SYN"), lives[live])
+				require.Equal(t, "negotiating", c.after(k))
+			}
+			c.beat(2)
+			require.Equal(t, "pass", run("OUT_SYN"))
+			require.Equal(t, "released", c.after(k))
+			require.Equal(t, "drop", run("NET_SEGMENT"))
+		}
+	})
 }

@@ -180,9 +180,9 @@ static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struc
 /* A kernel whose repetitions are dropped under it gives up after about six seconds. */
 #define OVERDUE_NS 3000000000ull
 
-/* overdue: the gateway should have ended this negotiation long ago. It does not
- * know of it: its queue had no room for the accept, for instance. Or it is so busy
- * that the application is better served without it. */
+/* overdue: the gateway should have begun this negotiation long ago. It does not know of
+ * it: its queue had no room for the accept, for instance. Or it is so busy that the
+ * application is better served without it. */
 static __always_inline int overdue(const struct flow *f)
 {
 	struct control *c = control();
@@ -215,7 +215,7 @@ static __always_inline int asked_again(struct __sk_buff *skb, struct packet *p, 
 	return flow_turn(&p->key, f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 }
 
-/* give_back gives a negotiation back to the kernel that has taken too long, or that
+/* give_back gives a negotiation back to the kernel that has not begun in time, or that
  * nothing works on. The entry stays, as that of a released one: the gateway may have
  * spoken already, in the place of the application's first bytes, so that the
  * kernel must never get the SYN-ACK it has spoken upon. Nor may it speak again: its
@@ -242,8 +242,14 @@ static __noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct f
 		return asked_again(skb, p, f, w);
 	case RELEASE: /* an accept that comes late is dropped: the server has given it up */
 		return flow_move(&p->key, f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	case HOLD:
+		return hold(STAT_SYN_RETRANSMIT_DROP);
 	case WAIT:
+		if (w & WORD_SPOKEN)
+			return hold(STAT_SYN_RETRANSMIT_DROP);
 		return overdue(f) ? give_back(p, f, w, REASON_HANDSHAKE_TIMEOUT) : drop(STAT_SYN_RETRANSMIT_DROP);
+	case YIELD:
+		return w & WORD_SPOKEN ? hold(STAT_SYN_RETRANSMIT_DROP) : give_back(p, f, w, REASON_GATEWAY_STALE);
 	case GIVE_BACK:
 		return give_back(p, f, w, REASON_GATEWAY_STALE);
 	case REPLACE:
@@ -379,7 +385,7 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return TCX_NEXT;
 	if (f && verdict == LEGS) {
 		discard(follow_way(skb, &p, f));
-		return watched_out(skb, &p, f) ? hold() : to_legs(skb, l2len);
+		return watched_out(skb, &p, f) ? hold(STAT_PROBE_HELD) : to_legs(skb, l2len);
 	}
 	return verdict == LEGS_LAST ? to_legs(skb, l2len) : drop_of(verdict);
 }

@@ -84,12 +84,4 @@ static __noinline int watched_out(struct __sk_buff *skb, struct packet *p, struc
 	return 1;
 }
 
-/* hold takes a packet away as if it had left: a redirect to no device. Of TCX_DROP
- * the sender's TCP hears, which then counts no probe and finds the path congested. */
-static __always_inline int hold(void)
-{
-	count_stat(STAT_PROBE_HELD);
-	return bpf_redirect(0, 0);
-}
-
 #endif

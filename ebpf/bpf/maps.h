@@ -60,6 +60,7 @@ struct flow {
 #define WORD_REFUSED (1ull << 11) /* client: the offered SYN was refused; the answer to a bare one counts */
 #define WORD_BARE (1ull << 12) /* client: the bare SYN has left after that */
 #define WORD_CONFIRMED (1ull << 13) /* server: a gateway is the client's side */
+#define WORD_SPOKEN (1ull << 14) /* client: the gateway has, and the server's may have dialled its application */
 #define WORD_STATE 0xffull
 
 /* SO_PRIORITY of the gateways' own sockets in the namespace of the host, of which

@@ -104,6 +104,14 @@ int smcgw_leg_eg(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
+/* spoken notes that the client's gateway speaks, unless the entry changes under it. From
+ * then on the application's SYN does not leave by itself: the server's gateway may dial
+ * its application, which must not see a second connection. */
+static __always_inline int spoken(struct flow *f, u64 w)
+{
+	return !(w & WORD_SPOKEN) && __sync_val_compare_and_swap(&f->word, w, w | WORD_SPOKEN) != w;
+}
+
 /* W ingress: netstack's segments. Of a released flow only the reset that closes
  * the old wire leg, and a bare SYN behind it, may leave. On a tuple where the
  * application has begun anew meanwhile, only the reset of its old connection may:
@@ -119,7 +127,9 @@ int smcgw_wire_in(struct __sk_buff *skb)
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u64 w = flow_word(f);
 	u8 verdict = verdict_on(&p, p.flags & TCP_RST ? NET_RESET : p.flags & TCP_SYN ? NET_SYN : NET_SEGMENT, word_state(w));
-	if (!f || w & WORD_SILENT || verdict != WIRE)
+	if (!f || w & WORD_SILENT || (verdict != WIRE && verdict != SPEAK))
+		return drop(STAT_WIRE_INGRESS_DROP);
+	if (verdict == SPEAK && spoken(f, w)) /* it comes again */
 		return drop(STAT_WIRE_INGRESS_DROP);
 	return to_wire(skb, f->out, f->mark);
 }

@@ -70,12 +70,15 @@ enum packet_verdict {
 	NET_ERROR,      /* to netstack, counted */
 	HOST,           /* to the application's kernel, as from the network */
 	WIRE,           /* to the network */
+	SPEAK,          /* the same, and noted: the gateway has spoken */
 	/* The entry changes with it. */
 	OFFER,          /* recorded, or its option overwritten */
 	REOFFER,        /* the same, behind word to the gateway that the old one is over */
 	RELEASE,        /* released; passes */
 	GIVE_BACK,      /* released for good, the gateway told; passes */
-	WAIT,           /* dropped; GIVE_BACK when the negotiation takes too long */
+	HOLD,           /* taken away, and counts as sent */
+	WAIT,           /* dropped; GIVE_BACK when that takes too long; HOLD where the gateway has spoken */
+	YIELD,          /* GIVE_BACK; HOLD where the gateway has spoken */
 	ASK,            /* passes; noted as the bare SYN behind a refusal */
 	REPLACE,        /* deleted, the gateway told; passes */
 	FORGET,         /* deleted; passes */
@@ -101,8 +104,8 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 /*                                    none          offered       negotiating   completing    carrying      wire          serving       raw           released      returned      dead          proof */
 [OUT_OFFER][ANY]                  = { OFFER,        OFFER,        REOFFER,      REOFFER,      REOFFER,      REOFFER,      REOFFER,      REOFFER,      OFFER,        OFFER,        OFFER,        LEGS_PROOF },
 [OUT_SYN][ANY]                    = { PASS,         RELEASE,      LOOK,         LOOK,         DROP_SYN,     DROP_SYN,     DROP_SYN,     DROP_SYN,     ASK,          FORGET,       FORGET,       LEGS_PROOF },
-[OUT_SYN][ALIVE]                  = { 0,            0,            WAIT,         DROP_SYN },
-[OUT_SYN][LATE]                   = { 0,            0,            GIVE_BACK,    GIVE_BACK },
+[OUT_SYN][ALIVE]                  = { 0,            0,            WAIT,         HOLD },
+[OUT_SYN][LATE]                   = { 0,            0,            YIELD,        HOLD },
 [OUT_SYN][GONE]                   = { 0,            0,            GIVE_BACK,    GIVE_BACK },
 [OUT_OTHER_SYN][ANY]              = { PASS,         FORGET,       REPLACE,      REPLACE,      REPLACE,      REPLACE,      REPLACE,      REPLACE,      FORGET,       FORGET,       FORGET,       LEGS_PROOF },
 [OUT_SEGMENT][ANY]                = { PASS,         PASS,         DROP_OUT,     LEGS,         LEGS,         DROP_OUT,     LEGS,         LEGS,         PASS,         PASS,         LEGS_LAST,    LEGS_PROOF },
@@ -115,7 +118,7 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 [IN_SYN_AGAIN][LATE]              = { 0,            0,            DROP_STALE,   DROP_STALE,   DROP_STALE,   REPLACE,      REPLACE,      DROP_STALE },
 [IN_ACCEPT][ANY]                  = { COOKIE,       LOOK,         LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     DROP_RELEASED,DROP_RETURNED,DROP_DEAD,    NETSTACK },
 [IN_ACCEPT][ALIVE]                = { 0,            ACCEPT,       NETSTACK,     0,            0,            NETSTACK },
-[IN_ACCEPT][LATE]                 = { 0,            TOO_LATE,     DROP_STALE,   0,            0,            DROP_STALE },
+[IN_ACCEPT][LATE]                 = { 0,            TOO_LATE,     NETSTACK,     0,            0,            DROP_STALE },
 [IN_ACCEPT][GONE]                 = { 0,            TOO_LATE,     DROP_STALE,   0,            0,            STALE },
 [IN_ANSWER][ANY]                  = { COOKIE,       NATIVE,       LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     FORGET,       DROP_RETURNED,DROP_DEAD,    NETSTACK },
 [IN_RESET][ANY]                   = { COOKIE,       REFUSED,      LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     REFUSED_BARE, DROP_RETURNED,DROP_DEAD,    NETSTACK },
@@ -123,7 +126,7 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 [IN_ACK][ANY]                     = { COOKIE,       PASS,         LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     CHALLENGE,    DROP_RETURNED,NETSTACK,     NETSTACK },
 [IN_SEGMENT][ANY]                 = { COOKIE,       PASS,         LOOK,         NETSTACK,     NETSTACK,     LOOK,         NETSTACK,     NETSTACK,     CHALLENGE,    DROP_RETURNED,DROP_DEAD,    NETSTACK },
 [IN_ANSWER ... IN_SEGMENT][ALIVE] = { 0,            0,            NETSTACK,     0,            0,            NETSTACK },
-[IN_ANSWER ... IN_SEGMENT][LATE]  = { 0,            0,            DROP_STALE,   0,            0,            DROP_STALE },
+[IN_ANSWER ... IN_SEGMENT][LATE]  = { 0,            0,            NETSTACK,     0,            0,            DROP_STALE },
 [IN_ANSWER ... IN_SEGMENT][GONE]  = { 0,            0,            DROP_STALE,   0,            0,            STALE },
 [IN_UNREACHABLE][ANY]             = { PASS,         REFUSED,      NET_ERROR,    NET_ERROR,    NET_ERROR,    NET_ERROR,    NET_ERROR,    NET_ERROR,    REFUSED_BARE, PASS,         PASS,         PASS },
 [IN_ERROR][ANY]                   = { PASS,         PASS,         NET_ERROR,    NET_ERROR,    NET_ERROR,    NET_ERROR,    NET_ERROR,    NET_ERROR,    PASS,         PASS,         PASS,         PASS },
@@ -141,7 +144,7 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 
 [NET_SYN][ANY]                    = { DROP_WIRE,    DROP_WIRE,    WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE },
 [NET_RESET][ANY]                  = { DROP_WIRE,    WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE },
-[NET_SEGMENT][ANY]                = { DROP_WIRE,    DROP_WIRE,    WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         DROP_WIRE,    DROP_WIRE,    WIRE,         WIRE },
+[NET_SEGMENT][ANY]                = { DROP_WIRE,    DROP_WIRE,    SPEAK,        WIRE,         WIRE,         WIRE,         WIRE,         WIRE,         DROP_WIRE,    DROP_WIRE,    WIRE,         WIRE },
 
 [LOOKUP][ANY]                     = { DROP,         DROP,         DROP,         LISTENER,     DROP,         DROP,         DROP,         DROP,         DROP,         DROP,         DROP,         PASS },
 /* clang-format on */

@@ -122,6 +122,9 @@ func (m *Model) release(f *ebpf.Flow) {
 	f.Silent = true
 }
 
+// spoken reports whether the server's gateway may have dialled its application.
+func spoken(f *ebpf.Flow) bool { return f.Spoken || f.State == ebpf.StateCompleting }
+
 // bareOut: a SYN without offer on a tuple that may have an entry.
 func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 	switch {
@@ -138,7 +141,7 @@ func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 	case f.State == ebpf.StateOffered:
 		m.move(f, ebpf.StateReleased) // so that a late accept is dropped
 		return pass
-	case !m.aliveLocked() && (f.State == ebpf.StateNegotiating || f.State == ebpf.StateCompleting):
+	case !m.aliveLocked() && !(m.lateLocked() && spoken(f)) && (f.State == ebpf.StateNegotiating || f.State == ebpf.StateCompleting):
 		m.giveBack(f, ebpf.ReasonGatewayStale)
 		return pass
 	case live(f.State):

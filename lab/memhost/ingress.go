@@ -213,7 +213,7 @@ func (m *Model) deadIn(s *segment, f *ebpf.Flow) verdict {
 // ownedIn: a segment of a wire leg. The application's kernel never gets one: the
 // gateway may only be late, and may have sent bytes of its own.
 func (m *Model) ownedIn(f *ebpf.Flow) verdict {
-	if f.State == ebpf.StateNegotiating && !m.aliveLocked() {
+	if f.State == ebpf.StateNegotiating && !m.aliveLocked() && !m.lateLocked() {
 		return m.dropped(statStaleDropped)
 	}
 	if f.State == ebpf.StateWire && m.lateLocked() {

@@ -133,6 +133,9 @@ func TestAsThePrograms(t *testing.T) {
 	packets, cells := readRecord(t)
 	n := 0
 	for _, c := range cells {
+		if c.where == "held" { // here the kernel is told in neither case
+			c.where = "drop"
+		}
 		if c.elsewhere() {
 			continue
 		}

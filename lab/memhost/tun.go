@@ -86,7 +86,8 @@ func (m *Model) wireSide(s *segment) verdict {
 	case (state == ebpf.StateReleased || state == ebpf.StateReturned) &&
 		!s.has(packet.FlagRST|packet.FlagSYN):
 		return m.dropped(statWireIngressDrop)
-	default:
-		return toWire
+	case state == ebpf.StateNegotiating && !s.has(packet.FlagRST|packet.FlagSYN):
+		f.Spoken = true
 	}
+	return toWire
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -309,6 +310,37 @@ func TestLegWaits(t *testing.T) {
 	require.False(t, waits(Tuple{Local: tuple.Remote, Remote: tuple.Local}))
 	require.NoError(t, unix.Close(fd))
 	require.Eventually(t, func() bool { return !waits(tuple) }, 30*time.Second, time.Millisecond)
+}
+
+// A request that waits is forgotten, a living socket and a listener are not.
+func TestForgetRequest(t *testing.T) {
+	requireRoot(t)
+	h := newHost(t)
+	d := h.open(config(accelerate(6379)))
+	var ln net.Listener
+	h.do(func() {
+		c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			_ = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 60) })
+			return err
+		}}
+		var err error
+		ln, err = c.Listen(t.Context(), "tcp4", "127.0.0.1:6379")
+		require.NoError(t, err)
+	})
+	defer func() { require.NoError(t, ln.Close()) }()
+	c, err := h.connect("127.0.0.1:6379", patience) // to the kernel of the server it is a request until it says something
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	tuple := tupleOf(c)
+	forgotten := func(tuple Tuple) bool {
+		ok, err := d.ForgetRequest(tuple)
+		require.NoError(t, err)
+		return ok
+	}
+	require.False(t, forgotten(tuple), "the client's")
+	require.False(t, forgotten(Tuple{Local: tuple.Remote, Remote: addrPort("127.0.0.1:1")}), "a listener")
+	require.True(t, forgotten(Tuple{Local: tuple.Remote, Remote: tuple.Local}))
+	require.False(t, forgotten(Tuple{Local: tuple.Remote, Remote: tuple.Local}))
 }
 
 // The application's TIME_WAIT is forgotten, a living socket and a listener are not.

@@ -20,6 +20,7 @@ type Prompt interface {
 	DestroySocket(t Tuple) (bool, error)
 	LegWaits(t Tuple) (bool, error)
 	ForgetTimeWait(t Tuple) (bool, error)
+	ForgetRequest(t Tuple) (bool, error)
 
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Forget(addr netip.Addr, port uint16) error

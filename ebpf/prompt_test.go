@@ -41,6 +41,7 @@ func TestPrompt(t *testing.T) {
 		"DestroySocket":  func() error { _, err := d.DestroySocket(tuple); return err },
 		"LegWaits":       func() error { _, err := d.LegWaits(tuple); return err },
 		"ForgetTimeWait": func() error { _, err := d.ForgetTimeWait(tuple); return err },
+		"ForgetRequest":  func() error { _, err := d.ForgetRequest(tuple); return err },
 
 		"Remember":   func() error { return d.Remember(peer, 7001, reason, time.Minute) },
 		"Forget":     func() error { return d.Forget(peer, 7001) },

@@ -27,6 +27,15 @@ func (d *Datapath) ForgetTimeWait(t Tuple) (gone bool, err error) {
 	})
 }
 
+// ForgetRequest ends the request that a dial has left with the local application's kernel,
+// which was given up before that was answered: the client's own SYN on the tuple would be
+// challenged, and come again a second later. It reports whether there was one.
+func (d *Datapath) ForgetRequest(t Tuple) (gone bool, err error) {
+	return d.byDevice(t, func(device uint32) (bool, error) {
+		return d.hostDiag.Destroy(t.Local, t.Remote, device, func(s sockdiag.State) bool { return s == sockdiag.SynRecv })
+	})
+}
+
 // LegWaits reports whether there is a leg for a flow whose SYN was given to the listener,
 // or the request for one: its kernel repeats the answer to that SYN as long as the
 // application says nothing to it. A kernel whose application has given up refuses it.

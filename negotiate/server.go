@@ -46,6 +46,7 @@ type Server struct {
 	confirmed Confirmed
 	arrived   time.Time // what Start tells of
 	deadline  time.Time
+	began     time.Time // dialling: when
 	undial    Reason    // dialling: why that is given up, if it can be
 	hurried   bool      // Cancel came: the last word is not waited for longer than it takes
 	lastWord  time.Time // when the client has spoken its last word at the latest
@@ -277,7 +278,7 @@ func (s *Server) Tick(now time.Time) []Action {
 	case serverServing:
 		return s.decline(now, ReasonHandshakeTimeout)
 	case serverDialling:
-		return s.giveUp(ReasonAppUnreachable)
+		return s.giveUp(s.slow(now))
 	case serverAccepted:
 		return s.abort(ReasonClientGone, true, false)
 	case serverDeclined:

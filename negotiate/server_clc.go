@@ -134,7 +134,7 @@ func (s *Server) Reserved(now time.Time, a Accept) []Action {
 	if !now.Before(s.deadline) { // the answer would be late
 		return s.decline(now, ReasonHandshakeTimeout)
 	}
-	s.accept, s.state = a, serverDialling
+	s.accept, s.state, s.began = a, serverDialling, now
 	return []Action{Dial{}}
 }
 
@@ -153,6 +153,14 @@ func (s *Server) Dialled(now time.Time, ok bool, r Reason) []Action {
 		s.hurry(now)
 	}
 	return []Action{Send{Bytes: s.auth.seal(AppendAccept(nil, &s.accept))}}
+}
+
+// slow is what has taken the time, when that is over: the application, or what was before the dial.
+func (s *Server) slow(now time.Time) Reason {
+	if now.Sub(s.began) < s.began.Sub(s.arrived) {
+		return ReasonHandshakeTimeout
+	}
+	return ReasonAppUnreachable
 }
 
 // giveUp has the dial given up, if that is possible; its result comes in either case.

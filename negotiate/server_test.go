@@ -326,6 +326,11 @@ func TestServerGivesTheDialUp(t *testing.T) {
 			require.Equal(t, Carry{CarrierSHM}, s.Receive(t0, confirmBytes(CarrierSHM))[0])
 		}
 	}
+	late := serving(t)
+	require.Len(t, late.Reserved(at(150*time.Millisecond), goldenAccept(t)), 1)
+	require.Equal(t, []Action{Undial{}}, late.Tick(late.Deadline()))
+	require.Equal(t, declineActions(ReasonHandshakeTimeout), late.Dialled(t0, false, ReasonNone), "it is not the application that is slow")
+
 	s := dialling(t)
 	s.Cancel(t0, ReasonDrained)
 	s.Dialled(t0, true, ReasonNone)

@@ -33,6 +33,7 @@ type Entries interface {
 	DestroySocket(t ebpf.Tuple) (bool, error)
 	LegWaits(t ebpf.Tuple) (bool, error)
 	ForgetTimeWait(t ebpf.Tuple) (bool, error)
+	ForgetRequest(t ebpf.Tuple) (bool, error)
 }
 
 // switches is the part of [Steering] that decides about new connections. It has more than

@@ -91,6 +91,9 @@ func (*Table) DestroySocket(ebpf.Tuple) (bool, error) { return false, nil }
 // LegWaits implements host.Entries: there is no socket.
 func (*Table) LegWaits(ebpf.Tuple) (bool, error) { return false, nil }
 
+// ForgetRequest implements host.Entries: there is none.
+func (*Table) ForgetRequest(ebpf.Tuple) (bool, error) { return false, nil }
+
 // ForgetTimeWait implements host.Entries: there is no such socket.
 func (*Table) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 

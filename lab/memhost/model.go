@@ -251,6 +251,9 @@ func (m *Model) DestroySocket(t ebpf.Tuple) (bool, error) {
 // here: what is there is accepted.
 func (m *Model) LegWaits(ebpf.Tuple) (bool, error) { return false, nil }
 
+// ForgetRequest implements host.Steering. A dial here is given up by a reset, which ends it.
+func (m *Model) ForgetRequest(ebpf.Tuple) (bool, error) { return false, nil }
+
 // ForgetTimeWait implements host.Steering. The applications' kernel here
 // accepts a new connection on a tuple in TIME_WAIT.
 func (m *Model) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }

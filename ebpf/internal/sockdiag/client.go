@@ -18,7 +18,7 @@ const (
 	None State = iota
 	Established
 	_
-	_
+	SynRecv
 	FinWait1
 	FinWait2
 	TimeWait

@@ -169,6 +169,9 @@ func (s *server) recall() {
 		return // its result comes
 	}
 	s.dialled = nil
+	if _, err := f.env.Steering.ForgetRequest(t); err != nil {
+		f.debug("request of the application", "error", err)
+	}
 	s.input(func(now time.Time) []negotiate.Action { return s.hs.Dialled(now, false, negotiate.ReasonNone) })
 }
 

@@ -120,3 +120,39 @@ func TestDialFromTakenPort(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.NoError(t, k.Close())
 }
+
+// TestRecall: a dial is recalled until the application's kernel has answered. From then on
+// the application may have accepted it, and its end comes.
+func TestRecall(t *testing.T) {
+	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Close(listener)) }()
+	require.NoError(t, unix.Bind(listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	require.NoError(t, unix.Listen(listener, 0)) // room for one
+	at, err := unix.Getsockname(listener)
+	require.NoError(t, err)
+	dial := func() (d *kernelDial, told *bool) {
+		told = new(bool)
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, unix.Connect(fd, at), unix.EINPROGRESS)
+		return &kernelDial{on: &slowLoop{}, fd: fd, phase: dialConnects, stop: func() {}, done: func(fd int, err error) {
+			require.NoError(t, err)
+			require.NoError(t, unix.Close(fd))
+			*told = true
+		}}, told
+	}
+	made, told := dial()
+	require.False(t, made.Recall())
+	made.event(0)
+	require.True(t, *told)
+
+	waits, told := dial() // the kernel has no room, and says nothing
+	require.True(t, waits.Recall())
+	require.Equal(t, -1, waits.fd)
+	require.False(t, *told)
+
+	early := &kernelDial{fd: -1, stop: func() {}}
+	require.True(t, early.Recall())
+	require.Equal(t, dialOver, early.phase)
+}

@@ -1,0 +1,1870 @@
+// semantics FAMILY [CASE]: what calls on a connection do, one case after the other, each in a process of its own. What is seen is
+// printed; it must be the same natively and with the library. With SEMANTICS_PROMOTED in the environment a case begins once
+// the kernel no longer counts the bytes of its connections, so it cannot pass by being native.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/tcp.h>
+
+#define WITHIN 20 // seconds for a case
+
+extern char **environ;
+static const char *name;
+static char family = '4';
+static char big[4 << 20], in[4 << 20];
+
+// say prints; its arguments are evaluated from left to right.
+#define say(...) SAY_N(__VA_ARGS__, SAY5, SAY4, SAY3, SAY2, SAY1, say_it)(__VA_ARGS__)
+#define SAY_N(f, a, b, c, d, e, name, ...) name
+#define IN_ORDER(...) do { __VA_ARGS__ } while (0)
+#define SAY1(f, a) IN_ORDER(__auto_type a_ = (a); say_it(f, a_);)
+#define SAY2(f, a, b) IN_ORDER(__auto_type a_ = (a); __auto_type b_ = (b); say_it(f, a_, b_);)
+#define SAY3(f, a, b, c) IN_ORDER(__auto_type a_ = (a); __auto_type b_ = (b); __auto_type c_ = (c); say_it(f, a_, b_, c_);)
+#define SAY4(f, a, b, c, d) IN_ORDER(__auto_type a_ = (a); __auto_type b_ = (b); __auto_type c_ = (c); __auto_type d_ = (d); say_it(f, a_, b_, c_, d_);)
+#define SAY5(f, a, b, c, d, e) IN_ORDER(__auto_type a_ = (a); __auto_type b_ = (b); __auto_type c_ = (c); __auto_type d_ = (d); __auto_type e_ = (e); say_it(f, a_, b_, c_, d_, e_);)
+static void say_it(const char *format, ...) {
+	va_list a;
+	va_start(a, format);
+	printf("%s: ", name);
+	vprintf(format, a);
+	printf("\n");
+	fflush(stdout);
+	va_end(a);
+}
+// res names the result of a call.
+static const char *res(long n) {
+	static __thread char b[8][32];
+	static __thread int i;
+	char *p = b[i++ & 7];
+	if (n >= 0) snprintf(p, 32, "%ld", n);
+	else snprintf(p, 32, "%s", strerrorname_np(errno));
+	return p;
+}
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+static void ms(int n) { // a signal does not end it
+	double until = now() + n / 1e3, left;
+	while ((left = until - now()) > 0) usleep((unsigned)(left * 1e6) + 1);
+}
+// about tells whether so much time has gone by; the machine may be slow.
+static const char *about(double began, double want) {
+	static __thread char b[32];
+	double d = now() - began;
+	if (d > want - 0.02 && d < want + 3) return "in time";
+	snprintf(b, sizeof b, "after %.3f s", d);
+	return b;
+}
+static void die(const char *what) {
+	printf("%s: BROKEN %s: %m\n", name, what);
+	fflush(stdout);
+	_exit(9);
+}
+
+// ---- connections
+
+static socklen_t address(struct sockaddr_storage *s) {
+	memset(s, 0, sizeof *s);
+	if (family == '4') {
+		*(struct sockaddr_in *)s = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+		return sizeof(struct sockaddr_in);
+	}
+	struct sockaddr_in6 *a = (struct sockaddr_in6 *)s;
+	a->sin6_family = AF_INET6;
+	inet_pton(AF_INET6, family == '6' ? "::1" : "::ffff:127.0.0.1", &a->sin6_addr);
+	return sizeof *a;
+}
+static int listener(struct sockaddr_storage *s, socklen_t *l) {
+	*l = address(s);
+	int fd = socket(s->ss_family, SOCK_STREAM, 0);
+	if (bind(fd, (struct sockaddr *)s, *l) < 0 || listen(fd, 16) < 0 || getsockname(fd, (struct sockaddr *)s, l) < 0) die("listen");
+	return fd;
+}
+static uint64_t received(int fd) {
+	struct tcp_info t;
+	socklen_t l = sizeof t;
+	memset(&t, 0, sizeof t);
+	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
+	return t.tcpi_bytes_received;
+}
+static bool moved(int from, int to) { // 64 bytes, not by the kernel?
+	char b[64] = "warm";
+	uint64_t had = received(to);
+	if (write(from, b, sizeof b) != sizeof b) die("write");
+	for (size_t n = 0; n < sizeof b;) {
+		ssize_t k = read(to, b, sizeof b - n);
+		if (k <= 0) die("read");
+		n += (size_t)k;
+	}
+	return received(to) - had < sizeof b;
+}
+// warm has both directions promoted, where they can be.
+static void warm(int a, int b) {
+	bool must = getenv("SEMANTICS_PROMOTED") != 0;
+	double until = now() + 5;
+	for (int i = 0, good = 0; good < 3 && i < (must ? 1 << 30 : 10); i++) {
+		bool ab = moved(a, b), ba = moved(b, a);
+		good = ab && ba ? good + 1 : 0;
+		if (must && now() > until) {
+			say("NOT PROMOTED");
+			_exit(9);
+		}
+		if (must && i > 20) usleep(1000);
+	}
+}
+static void pair(int *a, int *b) {
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l);
+	*a = socket(s.ss_family, SOCK_STREAM, 0);
+	if (connect(*a, (struct sockaddr *)&s, l) < 0) die("connect");
+	*b = accept(from, 0, 0);
+	close(from);
+	warm(*a, *b);
+}
+// peer is a process at the other end, which runs f after both ends have been warmed.
+static pid_t peer(int *a, void (*f)(int b)) {
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l);
+	bool must = getenv("SEMANTICS_PROMOTED") != 0;
+	pid_t p = fork();
+	if (p == 0) {
+		int b = accept(from, 0, 0);
+		close(from);
+		char c[64];
+		for (;;) { // echo until told to begin
+			ssize_t n = read(b, c, sizeof c);
+			if (n <= 0) _exit(8);
+			if (c[0] == '!') break;
+			if (write(b, c, (size_t)n) != n) _exit(8);
+		}
+		f(b);
+		_exit(0);
+	}
+	*a = socket(s.ss_family, SOCK_STREAM, 0);
+	if (connect(*a, (struct sockaddr *)&s, l) < 0) die("connect");
+	close(from);
+	char c[64] = "warm";
+	double until = now() + 5;
+	for (int i = 0, good = 0; good < 3 && i < (must ? 1 << 30 : 10); i++) {
+		uint64_t had = received(*a);
+		if (write(*a, c, sizeof c) != sizeof c) die("write");
+		for (size_t n = 0; n < sizeof c;) {
+			ssize_t k = read(*a, c, sizeof c - n);
+			if (k <= 0) die("read");
+			n += (size_t)k;
+		}
+		good = received(*a) - had < sizeof c ? good + 1 : 0;
+		if (must && now() > until) {
+			say("NOT PROMOTED");
+			_exit(9);
+		}
+		if (must && i > 20) usleep(1000);
+	}
+	if (write(*a, "!", 1) != 1) die("write");
+	ms(30);
+	return p;
+}
+static void reap(pid_t p) {
+	int status;
+	if (waitpid(p, &status, 0) != p) die("waitpid");
+	say("peer %s %d", WIFEXITED(status) ? "exit" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+}
+static int queued(int fd) {
+	int q = -1;
+	ioctl(fd, FIONREAD, &q);
+	return q;
+}
+static const char *revents(int fd, short events, int timeout) {
+	static __thread char b[4][96];
+	static __thread int i;
+	char *s = b[i++ & 3];
+	struct pollfd p = {fd, events, 0};
+	int n = poll(&p, 1, timeout);
+	snprintf(s, 96, "%d%s%s%s%s%s%s%s", n, p.revents & POLLIN ? " in" : "", p.revents & POLLOUT ? " out" : "", p.revents & POLLRDHUP ? " rdhup" : "", p.revents & POLLHUP ? " hup" : "",
+	         p.revents & POLLERR ? " err" : "", p.revents & POLLPRI ? " pri" : "", p.revents & POLLNVAL ? " nval" : "");
+	return s;
+}
+static const char *happens(int ep, int timeout) {
+	static __thread char b[4][96];
+	static __thread int i;
+	char *s = b[i++ & 3];
+	struct epoll_event v[4];
+	int n = epoll_wait(ep, v, 4, timeout);
+	uint32_t e = n > 0 ? v[0].events : 0;
+	snprintf(s, 96, "%s%s%s%s%s%s", res(n), e & EPOLLIN ? " in" : "", e & EPOLLOUT ? " out" : "", e & EPOLLRDHUP ? " rdhup" : "", e & EPOLLHUP ? " hup" : "", e & EPOLLERR ? " err" : "");
+	return s;
+}
+static void add(int ep, int fd, uint32_t events) {
+	struct epoll_event v = {events, {.fd = fd}};
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &v) < 0) die("epoll_ctl");
+}
+static void mod(int ep, int fd, uint32_t events) {
+	struct epoll_event v = {events, {.fd = fd}};
+	if (epoll_ctl(ep, EPOLL_CTL_MOD, fd, &v) < 0) die("epoll_ctl");
+}
+static size_t take(int fd, size_t n) { // all of n, or what there is until the end
+	size_t done = 0;
+	while (done < n) {
+		ssize_t k = read(fd, in + done, n - done);
+		if (k <= 0) break;
+		done += (size_t)k;
+	}
+	return done;
+}
+static void give(int fd, const char *s) {
+	if (write(fd, s, strlen(s)) != (ssize_t)strlen(s)) die("give");
+}
+// write_much writes more than any buffers hold.
+static ssize_t write_much(int fd) {
+	struct iovec v[16];
+	for (int i = 0; i < 16; i++) v[i] = (struct iovec){big, sizeof big};
+	return writev(fd, v, 16);
+}
+static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+// fill writes until nothing more is taken.
+static size_t fill(int fd) {
+	size_t n = 0;
+	ssize_t k;
+	for (;;) {
+		while ((k = send(fd, big + n % 65536, 10000, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0) n += (size_t)k;
+		if (errno != EAGAIN) die("fill");
+		ms(20);
+		if ((k = send(fd, big + n % 65536, 10000, MSG_DONTWAIT | MSG_NOSIGNAL)) <= 0) return n;
+		n += (size_t)k;
+	}
+}
+// drain reads what fill has written, and checks it where it wrote in multiples of its piece.
+static size_t drain(int fd) {
+	size_t n = 0;
+	ssize_t k;
+	for (int idle = 0; idle < 10;) {
+		while ((k = recv(fd, in, sizeof in, MSG_DONTWAIT)) > 0) n += (size_t)k, idle = 0;
+		if (k == 0 || errno != EAGAIN) break;
+		ms(10);
+		idle++;
+	}
+	return n;
+}
+struct thread {
+	pthread_t t;
+	int fd, flags;
+	size_t n;
+	ssize_t r;
+	int err;
+	_Atomic bool done;
+};
+static void *read_thread(void *a) {
+	struct thread *t = a;
+	t->r = recv(t->fd, in, t->n, t->flags);
+	t->err = errno;
+	t->done = true;
+	return 0;
+}
+static void *write_thread(void *a) {
+	struct thread *t = a;
+	t->r = send(t->fd, big, t->n, t->flags);
+	t->err = errno;
+	t->done = true;
+	return 0;
+}
+static void begin(struct thread *t, void *(*f)(void *)) {
+	t->done = false;
+	pthread_create(&t->t, 0, f, t);
+	ms(50);
+}
+static const char *finish(struct thread *t) {
+	pthread_join(t->t, 0);
+	errno = t->err;
+	return res(t->r);
+}
+
+// ---- reading and writing
+
+static void peek(void) {
+	int a, b;
+	pair(&a, &b);
+	char c[20] = "";
+	give(a, "hello");
+	say("%s %s", res(recv(b, c, 3, MSG_PEEK)), c);
+	say("%s %s, queued %d", res(recv(b, c, 10, MSG_PEEK)), c, queued(b));
+	say("%s, queued %d", res(read(b, c, 2)), queued(b));
+	memset(c, 0, sizeof c);
+	say("%s %s", res(recv(b, c, 10, MSG_PEEK)), c);
+	say("%s %s", res(read(b, c, 10)), c);
+	say("%s %s", res(recv(b, c, 10, MSG_PEEK | MSG_DONTWAIT)), res(recv(b, c, 10, MSG_DONTWAIT)));
+	struct thread t = {.fd = b, .n = 10, .flags = MSG_PEEK};
+	begin(&t, read_thread);
+	say("peek waits: %d", !t.done);
+	give(a, "later");
+	say("%s, queued %d", finish(&t), queued(b));
+	take(b, 5);
+	t = (struct thread){.fd = b, .n = 10, .flags = MSG_PEEK | MSG_WAITALL};
+	give(a, "01234");
+	begin(&t, read_thread);
+	say("peek of all waits: %d", !t.done);
+	give(a, "56789");
+	say("%s, queued %d", finish(&t), queued(b));
+}
+static void counts(void) {
+	int a, b, q;
+	pair(&a, &b);
+	say("%d %d", queued(a), queued(b));
+	give(a, "12345");
+	ms(100);
+	say("%d", queued(b));
+	take(b, 5);
+	ms(100);
+	say("%d out %s %d", queued(b), res(ioctl(a, SIOCOUTQ, &q)), q);
+	size_t n = fill(a);
+	ioctl(a, SIOCOUTQ, &q);
+	say("full: %d", q > 0);
+	say("same: %d", n == drain(b));
+	ms(100);
+	ioctl(a, SIOCOUTQ, &q);
+	say("empty: %d %d", q, queued(b));
+	say("%s", res(ioctl(a, FIONREAD, (void *)0)));
+}
+static void waitall(void) {
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = b, .n = 10, .flags = MSG_WAITALL};
+	give(a, "0123");
+	begin(&t, read_thread);
+	say("waits: %d", !t.done);
+	give(a, "456789x");
+	say("%s, queued %d", finish(&t), queued(b));
+	take(b, 1);
+	give(a, "abc");
+	say("%s", res(recv(b, in, 10, MSG_WAITALL | MSG_DONTWAIT)));
+	t = (struct thread){.fd = b, .n = 3 << 20, .flags = MSG_WAITALL};
+	begin(&t, read_thread);
+	for (int i = 0; i < 3; i++) say("wrote %s", res(write(a, big + (i << 20), 1 << 20)));
+	say("%s, right %d", finish(&t), !memcmp(in, big, 3 << 20));
+	begin(&t, read_thread);
+	give(a, "short");
+	shutdown(a, SHUT_WR);
+	say("the end: %s", finish(&t));
+	say("%s", res(read(b, in, 1)));
+}
+static void timeouts(void) {
+	int a, b;
+	pair(&a, &b);
+	struct timeval tv = {0, 200000}, got;
+	socklen_t l = sizeof got;
+	setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+	setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
+	getsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &got, &l);
+	say("set %ld", (long)got.tv_usec);
+	double at = now();
+	say("read %s %s", res(read(b, in, 10)), about(at, 0.2));
+	give(a, "abc");
+	at = now();
+	say("partly %s %s", res(recv(b, in, 10, MSG_WAITALL)), about(at, 0.2));
+	size_t n = fill(a);
+	at = now();
+	say("write %s %s", res(write(a, big, 10)), about(at, 0.2));
+	say("same: %d", n == drain(b));
+	at = now();
+	ssize_t k = write_much(a);
+	say("more: %d %s", k > 0 && k < 16 * (ssize_t)sizeof big, about(at, 0.2));
+	say("same: %d", k == (ssize_t)drain(b));
+}
+static void dontwait(void) {
+	int a, b;
+	pair(&a, &b);
+	say("%s", res(recv(b, in, 10, MSG_DONTWAIT)));
+	nonblocking(b);
+	say("%s %s", res(read(b, in, 10)), res(recv(b, in, 10, MSG_WAITALL)));
+	give(a, "xy");
+	say("%s %s", res(recv(b, in, 10, MSG_WAITALL)), res(read(b, in, 10)));
+	int zero = 0;
+	ioctl(b, FIONBIO, &zero);
+	struct thread t = {.fd = b, .n = 10};
+	begin(&t, read_thread);
+	say("waits: %d", !t.done);
+	give(a, "z");
+	say("%s", finish(&t));
+	int d = dup(b);
+	nonblocking(d);
+	say("by a duplicate: %s", res(read(b, in, 10)));
+}
+static void vectors(void) {
+	int a, b;
+	pair(&a, &b);
+	char c[3][4] = {"", "", ""};
+	struct iovec o[5] = {{"ab", 2}, {"", 0}, {"cde", 3}, {0, 0}, {"f", 1}}, i[3] = {{c[0], 3}, {c[1], 0}, {c[2], 2}};
+	say("writev %s", res(writev(a, o, 5)));
+	say("readv %s %s %s", res(readv(b, i, 3)), c[0], c[2]);
+	say("preadv2 %s %s", res(preadv2(b, i, 3, -1, 0)), c[0]);
+	say("pwritev2 %s preadv2 %s at an offset %s", res(pwritev2(a, o, 5, -1, 0)), res(preadv2(b, i, 3, -1, RWF_NOWAIT)), res(preadv2(b, i, 3, 5, 0)));
+	say("left %zu, then %s", take(b, 1), res(preadv2(b, i, 3, -1, RWF_NOWAIT)));
+	struct iovec many[1025];
+	for (int k = 0; k < 1024; k++) many[k] = (struct iovec){big + k * 100, 100};
+	say("many %s", res(writev(a, many, 1024)));
+	take(b, 102400);
+	say("right %d, too many %s", !memcmp(in, big, 102400), res(writev(a, many, 1025)));
+	for (int k = 0; k < 1024; k++) many[k] = (struct iovec){in + 1000000 + k * 100, 100};
+	say("wrote %s", res(write(a, big, 102400)));
+	struct msghdr h = {.msg_iov = many, .msg_iovlen = 1024};
+	say("many %s right %d", res(recvmsg(b, &h, MSG_WAITALL)), !memcmp(in + 1000000, big, 102400));
+}
+static void messages(void) {
+	int a, b;
+	pair(&a, &b);
+	struct iovec o[3] = {{"one", 3}, {"two", 3}, {"three", 5}}, i[3] = {{in, 3}, {in + 3, 3}, {in + 6, 10}};
+	struct mmsghdr s[3], r[3];
+	memset(s, 0, sizeof s);
+	memset(r, 0, sizeof r);
+	for (int k = 0; k < 3; k++) {
+		s[k].msg_hdr = (struct msghdr){.msg_iov = o + k, .msg_iovlen = 1};
+		r[k].msg_hdr = (struct msghdr){.msg_iov = i + k, .msg_iovlen = 1};
+	}
+	say("sent %s: %u %u %u", res(sendmmsg(a, s, 3, 0)), s[0].msg_len, s[1].msg_len, s[2].msg_len);
+	say("got %s: %u %u %u", res(recvmmsg(b, r, 3, 0, 0)), r[0].msg_len, r[1].msg_len, r[2].msg_len);
+	say("%.11s", in);
+	say("none %s", res(recvmmsg(b, r, 3, MSG_DONTWAIT, 0)));
+	give(a, "abcd");
+	say("one %s", res(recvmmsg(b, r, 3, MSG_WAITFORONE, 0)));
+	say("some %s", res(recvmmsg(b, r, 3, MSG_DONTWAIT, 0)));
+	struct sockaddr_storage from;
+	char control[100];
+	struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = i, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control, .msg_flags = -1};
+	give(a, "x");
+	say("recvmsg %s", res(recvmsg(b, &m, 0)));
+	say("name %u control %zu flags %d", m.msg_namelen, (size_t)m.msg_controllen, m.msg_flags);
+	socklen_t l = sizeof from;
+	give(a, "y");
+	say("recvfrom %s", res(recvfrom(b, in, 1, 0, (struct sockaddr *)&from, &l)));
+	give(a, "discarded");
+	say("trunc %s", res(recv(b, 0, 4, MSG_TRUNC)));
+	say("left %s %.5s", res(read(b, in, 10)), in);
+	address(&from);
+	say("sendto %s", res(sendto(a, "q", 1, 0, (struct sockaddr *)&from, sizeof from)));
+	say("got %s", res(read(b, in, 10)));
+}
+static void nothing(void) {
+	int a, b;
+	pair(&a, &b);
+	say("read %s write %s", res(read(b, in, 0)), res(write(a, big, 0)));
+	say("recv %s send %s", res(recv(b, in, 0, MSG_DONTWAIT)), res(send(a, big, 0, 0)));
+	say("readv %s writev %s", res(readv(b, 0, 0)), res(writev(a, 0, 0)));
+	give(a, "x");
+	say("read %s recv %s then %s", res(read(b, in, 0)), res(recv(b, in, 0, 0)), res(read(b, in, 5)));
+	close(a);
+	say("the end: %s", res(read(b, in, 0)));
+	say("closed: read %s write %s poll %s", res(read(a, in, 1)), res(write(a, in, 1)), revents(a, POLLIN, 0));
+	say("send %s recv %s", res(send(a, in, 1, 0)), res(recv(a, in, 1, 0)));
+	say("negative: %s %s", res(read(-1, in, 1)), res(close(-1)));
+}
+static void numbers(void) {
+	int a, b;
+	pair(&a, &b);
+	say("write %s", res(syscall(SYS_write, a, "hello", 5L)));
+	say("read %s", res(syscall(SYS_read, b, in, 10L)));
+	say("sendto %s", res(syscall(SYS_sendto, a, "hello", 5L, 0L, 0L, 0L)));
+	say("recvfrom %s", res(syscall(SYS_recvfrom, b, in, 10L, 0L, 0L, 0L)));
+	struct iovec v = {"vector", 6}, w = {in, 10};
+	say("writev %s", res(syscall(SYS_writev, a, &v, 1L)));
+	say("readv %s", res(syscall(SYS_readv, b, &w, 1L)));
+	say("getpid %d", syscall(SYS_getpid) == getpid());
+	say("close %s", res(syscall(SYS_close, (long)a)));
+	say("the end %s", res(syscall(SYS_read, b, in, 10L)));
+}
+static void files(void) {
+	int a, b, p[2];
+	pair(&a, &b);
+	FILE *f = tmpfile();
+	fwrite(big, 1, 1 << 20, f);
+	fflush(f);
+	int fd = fileno(f);
+	off_t at = 1000;
+	say("sendfile %s at %ld", res(sendfile(a, fd, &at, 5000)), (long)at);
+	say("right %d", take(b, 5000) == 5000 && !memcmp(in, big + 1000, 5000));
+	lseek(fd, 100, SEEK_SET);
+	say("sendfile %s at %ld", res(sendfile(a, fd, 0, 5000)), (long)lseek(fd, 0, SEEK_CUR));
+	say("right %d", take(b, 5000) == 5000 && !memcmp(in, big + 100, 5000));
+	at = (1 << 20) - 10;
+	say("to the end %s at %ld then %s", res(sendfile(a, fd, &at, 5000)), (long)at, res(sendfile(a, fd, &at, 10)));
+	take(b, 10);
+	struct thread t = {.fd = b, .n = 1 << 20, .flags = MSG_WAITALL};
+	begin(&t, read_thread);
+	at = 0;
+	size_t n = 0;
+	ssize_t k;
+	while (n < 1 << 20 && (k = sendfile(a, fd, &at, (1 << 20) - n)) > 0) n += (size_t)k;
+	say("all %zu %s right %d", n, finish(&t), !memcmp(in, big, 1 << 20));
+	if (pipe(p) < 0) die("pipe");
+	if (write(p[1], "spliced", 7) != 7) die("pipe");
+	say("splice %s", res(splice(p[0], 0, a, 0, 100, 0)));
+	say("%s %.7s", res(read(b, in, 100)), in);
+	give(a, "back");
+	say("splice %s", res(splice(b, 0, p[1], 0, 100, 0)));
+	say("%s %.4s", res(read(p[0], in, 100)), in);
+	give(b, "other way");
+	say("%s", res(read(a, in, 100)));
+}
+static void stdio(void) {
+	int a, b;
+	pair(&a, &b);
+	give(b, "before\n");
+	FILE *f = fdopen(a, "r+"), *g = fdopen(dup(b), "r+");
+	char line[100];
+	say("%s", fgets(line, sizeof line, f) ? line : "none");
+	fprintf(f, "first %d\nsecond\n", 1);
+	fflush(f);
+	say("%s", fgets(line, sizeof line, g) ? line : "none");
+	say("%s", fgets(line, sizeof line, g) ? line : "none");
+	fprintf(g, "answer\n");
+	fflush(g);
+	say("%s", fgets(line, sizeof line, f) ? line : "none");
+	fclose(f);
+	say("the end %d", fgets(line, sizeof line, g) == 0);
+}
+static void dprint(void) {
+	int a, b;
+	pair(&a, &b);
+	give(a, "1");
+	say("dprintf %s", res(dprintf(a, "%d-%s", 5, "x")));
+	ms(20);
+	take(b, 4);
+	say("%.4s", in);
+	give(a, "after");
+	say("%zu", take(b, 5));
+	give(b, "back");
+	say("%zu", take(a, 4));
+}
+
+// ---- waiting
+
+static void polls(void) {
+	int a, b;
+	pair(&a, &b);
+	say("idle %s, for %s", revents(b, POLLIN | POLLOUT, 0), revents(b, POLLIN, 0));
+	double at = now();
+	say("time-out %s %s", revents(b, POLLIN, 100), about(at, 0.1));
+	give(a, "x");
+	say("%s, for none %s", revents(b, POLLIN | POLLOUT | POLLRDHUP, 100), revents(b, 0, 0));
+	say("again %s", revents(b, POLLIN, 100));
+	take(b, 1);
+	say("read %s", revents(b, POLLIN, 0));
+	struct pollfd p[3] = {{a, POLLIN, 0}, {b, POLLIN, 0}, {-1, POLLIN, 0}};
+	give(b, "y");
+	say("two %s: %d %d %d", res(poll(p, 3, 100)), p[0].revents, p[1].revents, p[2].revents);
+	struct timespec ts = {0, 50000000};
+	say("ppoll %s", res(ppoll(p, 3, &ts, 0)));
+	take(a, 1);
+	size_t n = fill(a);
+	say("full %s", revents(a, POLLOUT, 0));
+	say("same %d", n == drain(b));
+	say("empty %s", revents(a, POLLOUT, 1000));
+	shutdown(a, SHUT_WR);
+	ms(50);
+	say("half %s, for in %s", revents(b, POLLIN | POLLOUT | POLLRDHUP, 100), revents(b, POLLIN, 0));
+	say("self %s", revents(a, POLLIN | POLLOUT | POLLRDHUP, 0));
+	close(b);
+	ms(50);
+	say("closed %s", revents(a, POLLIN | POLLRDHUP, 100));
+	say("nval %s", revents(b, POLLIN, 0));
+}
+static void selects(void) {
+	int a, b;
+	pair(&a, &b);
+	fd_set r, w, x;
+#define SETS IN_ORDER(FD_ZERO(&r); FD_ZERO(&w); FD_ZERO(&x); FD_SET(a, &r); FD_SET(b, &r); FD_SET(a, &w); FD_SET(b, &x);)
+#define SEEN FD_ISSET(a, &r), FD_ISSET(b, &r), FD_ISSET(a, &w), FD_ISSET(b, &x)
+	struct timeval t = {0, 100000};
+	SETS;
+	int n = select(100, &r, &w, &x, &t);
+	say("idle %s: %d %d %d %d", res(n), SEEN);
+	SETS;
+	give(a, "x");
+	n = select(100, &r, &w, &x, 0);
+	say("%s: %d %d %d %d", res(n), SEEN);
+	SETS;
+	n = select(100, &r, 0, 0, 0);
+	say("read only %s: %d %d", res(n), FD_ISSET(a, &r), FD_ISSET(b, &r));
+	take(b, 1);
+	SETS;
+	t = (struct timeval){0, 100000};
+	double at = now();
+	n = select(100, &r, 0, &x, &t);
+	say("time-out %s %s left %ld", res(n), about(at, 0.1), (long)t.tv_usec);
+	struct timespec ts = {0, 100000000};
+	SETS;
+	at = now();
+	n = pselect(100, &r, 0, 0, &ts, 0);
+	say("pselect %s %s", res(n), about(at, 0.1));
+	give(b, "y");
+	SETS;
+	n = pselect(100, &r, 0, 0, &ts, 0);
+	say("pselect %s: %d %d", res(n), FD_ISSET(a, &r), FD_ISSET(b, &r));
+	close(a);
+	SETS;
+	FD_CLR(a, &r);
+	ms(20);
+	n = select(100, &r, 0, 0, 0);
+	say("closed %s: %d %s", res(n), FD_ISSET(b, &r), res(read(b, in, 10)));
+	SETS;
+	say("bad %s", res(select(100, &r, 0, 0, 0)));
+}
+static void level(void) {
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN | EPOLLRDHUP);
+	say("none %s", happens(ep, 50));
+	give(a, "abcd");
+	say("%s again %s", happens(ep, 1000), happens(ep, 1000));
+	take(b, 2);
+	say("half read %s", happens(ep, 100));
+	take(b, 2);
+	say("read %s", happens(ep, 50));
+	mod(ep, b, EPOLLIN | EPOLLOUT);
+	say("out %s", happens(ep, 50));
+	for (int i = 0; i < 100; i++) {
+		give(a, "m");
+		struct epoll_event v;
+		if (epoll_wait(ep, &v, 1, 1000) != 1 || !(v.events & EPOLLIN) || take(b, 1) != 1) die("message");
+	}
+	mod(ep, b, EPOLLIN | EPOLLRDHUP);
+	say("after %s", happens(ep, 20));
+	struct epoll_event v = {EPOLLIN, {.u64 = 0x123456789abcdefull}};
+	epoll_ctl(ep, EPOLL_CTL_MOD, b, &v);
+	give(a, "x");
+	memset(&v, 0, sizeof v);
+	say("%s data %llx", res(epoll_wait(ep, &v, 1, 1000)), (unsigned long long)v.data.u64);
+	say("twice %s", res((epoll_ctl(ep, EPOLL_CTL_ADD, b, &v))));
+	say("removed %s", res(epoll_ctl(ep, EPOLL_CTL_DEL, b, 0)));
+	say("none %s, removed again %s", happens(ep, 20), res(epoll_ctl(ep, EPOLL_CTL_DEL, b, 0)));
+	add(ep, b, EPOLLIN | EPOLLRDHUP);
+	say("added %s", happens(ep, 100));
+	shutdown(a, SHUT_WR);
+	ms(20);
+	say("end %s", happens(ep, 100));
+	take(b, 1);
+	say("end %s %s", happens(ep, 100), res(read(b, in, 1)));
+	shutdown(b, SHUT_WR);
+	ms(20);
+	say("both %s", happens(ep, 100));
+	close(b);
+	say("closed %s", happens(ep, 20));
+}
+static void edge(void) {
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	nonblocking(a);
+	add(ep, b, EPOLLIN | EPOLLET);
+	say("none %s", happens(ep, 50));
+	give(a, "abcd");
+	say("%s again %s", happens(ep, 1000), happens(ep, 50));
+	take(b, 2);
+	say("half read %s", happens(ep, 50));
+	give(a, "ef");
+	say("more %s again %s", happens(ep, 1000), happens(ep, 50));
+	give(a, "gh");
+	say("unread and more %s again %s", happens(ep, 1000), happens(ep, 50));
+	take(b, 6);
+	say("all read %s, %s", happens(ep, 50), res(recv(b, in, 1, MSG_DONTWAIT)));
+	give(a, "x");
+	say("after EAGAIN %s", happens(ep, 1000));
+	mod(ep, b, EPOLLIN | EPOLLET);
+	say("again by MOD %s then %s", happens(ep, 1000), happens(ep, 50));
+	take(b, 1);
+	for (int i = 0; i < 200; i++) {
+		give(a, "message");
+		struct epoll_event v;
+		if (epoll_wait(ep, &v, 1, 1000) != 1) die("message");
+		while (recv(b, in, i % 3 ? 100 : 3, MSG_DONTWAIT) > 0) {}
+	}
+	say("after %s", happens(ep, 20));
+	int out = epoll_create1(0);
+	add(out, a, EPOLLOUT | EPOLLET);
+	say("out %s again %s", happens(out, 100), happens(out, 50));
+	size_t n = fill(a);
+	while (epoll_wait(out, &(struct epoll_event){0}, 1, 0) > 0) {}
+	say("full %s", happens(out, 50));
+	size_t m = drain(b);
+	say("room %s", happens(out, 1000));
+	say("same %d", n == m + drain(b));
+	shutdown(a, SHUT_WR);
+	say("end %s again %s", happens(ep, 1000), happens(ep, 50));
+}
+static void oneshot(void) {
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN | EPOLLONESHOT);
+	give(a, "ab");
+	say("%s again %s", happens(ep, 1000), happens(ep, 50));
+	mod(ep, b, EPOLLIN | EPOLLONESHOT);
+	say("armed %s again %s", happens(ep, 1000), happens(ep, 50));
+	take(b, 2);
+	mod(ep, b, EPOLLIN | EPOLLONESHOT);
+	say("empty %s", happens(ep, 50));
+	give(a, "c");
+	say("new %s again %s", happens(ep, 1000), happens(ep, 50));
+	for (int i = 0; i < 200; i++) {
+		take(b, 1);
+		mod(ep, b, EPOLLIN | EPOLLONESHOT | (i & 1 ? EPOLLET : 0));
+		give(a, "m");
+		struct epoll_event v;
+		if (epoll_wait(ep, &v, 1, 1000) != 1) die("message");
+	}
+	give(a, "n");
+	say("off %s", happens(ep, 50));
+	take(b, 2);
+	close(a);
+	say("end while off %s", happens(ep, 50));
+	mod(ep, b, EPOLLIN | EPOLLONESHOT);
+	say("end %s %s", happens(ep, 1000), res(read(b, in, 1)));
+}
+static void exclusive(void) {
+	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
+	pair(&a, &b);
+	for (int i = 0; i < 2; i++) add(ep[i], b, EPOLLIN | EPOLLEXCLUSIVE);
+	say("none %s", happens(ep[0], 20));
+	for (int i = 0; i < 50; i++) {
+		give(a, "x");
+		struct epoll_event v;
+		if (epoll_wait(ep[i & 1], &v, 1, 1000) != 1) die("message");
+		take(b, 1);
+	}
+	say("after %s %s", happens(ep[0], 20), happens(ep[1], 20));
+}
+static void nested(void) {
+	int a, b, inner = epoll_create1(0), outer = epoll_create1(0);
+	pair(&a, &b);
+	add(inner, b, EPOLLIN);
+	add(outer, inner, EPOLLIN);
+	say("none %s, poll %s", happens(outer, 20), revents(inner, POLLIN, 20));
+	for (int i = 0; i < 50; i++) {
+		give(a, "x");
+		struct epoll_event v;
+		if (epoll_wait(outer, &v, 1, 1000) != 1 || v.data.fd != inner || epoll_wait(inner, &v, 1, 0) != 1 || v.data.fd != b) die("message");
+		take(b, 1);
+	}
+	say("after %s %s", happens(outer, 20), happens(inner, 20));
+	give(a, "y");
+	say("poll %s", revents(inner, POLLIN, 1000));
+	take(b, 1);
+	close(outer);
+	int later = epoll_create1(0); // a set that is polled, and was waited in before
+	add(later, b, EPOLLIN);
+	for (int i = 0; i < 20; i++) {
+		give(a, "x");
+		say("later %s", happens(later, 1000));
+		take(b, 1);
+		if (recv(b, in, 1, MSG_DONTWAIT) != -1) die("more");
+		give(a, "x");
+		say("poll %s", revents(later, POLLIN, 1000));
+		take(b, 1);
+	}
+}
+static void sets(void) {
+	int a, b, ep[3] = {epoll_create1(0), epoll_create1(0), epoll_create1(0)};
+	pair(&a, &b);
+	for (int in = 1; in < 8; in++) { // in is the sets that have it
+		for (int i = 0; i < 3; i++)
+			if (in >> i & 1) add(ep[i], b, EPOLLIN | (i == 2 ? EPOLLET : 0));
+		for (int r = 0; r < 20; r++) {
+			struct epoll_event v;
+			give(a, "x");
+			for (int i = 0; i < 3; i++)
+				if ((in >> i & 1) && epoll_wait(ep[(i + r) % 3], &v, 1, in >> (i + r) % 3 & 1 ? 1000 : 0) != (in >> (i + r) % 3 & 1)) say("sets %d round %d set %d", in, r, (i + r) % 3);
+			take(b, 1);
+			if (r % 3 == 0 && recv(b, &v, 1, MSG_DONTWAIT) != -1) die("more");
+		}
+		for (int i = 0; i < 3; i++)
+			if (in >> i & 1) epoll_ctl(ep[i], EPOLL_CTL_DEL, b, 0);
+	}
+	add(ep[0], b, EPOLLIN);
+	give(a, "w");
+	say("one %s", happens(ep[0], 1000));
+	take(b, 1);
+	give(a, "y");
+	close(ep[0]);
+	int other = epoll_create1(0);
+	say("poll %s", revents(b, POLLIN, 1000));
+	add(other, b, EPOLLIN);
+	say("other %s", happens(other, 1000));
+	take(b, 1);
+	give(a, "z");
+	close(other);
+	say("poll %s %zu", revents(b, POLLIN, 1000), take(b, 1));
+}
+static _Atomic int handled;
+static int pool_ep;
+static void *pool(void *x) {
+	struct epoll_event v;
+	(void)x;
+	for (;;) {
+		if (epoll_wait(pool_ep, &v, 1, -1) != 1) continue;
+		char c;
+		ssize_t n = recv(v.data.fd, &c, 1, MSG_DONTWAIT);
+		if (n == 1 && c == 'q') return 0;
+		if (n == 1) {
+			atomic_fetch_add(&handled, 1);
+			if (send(v.data.fd, "a", 1, 0) != 1) die("answer");
+		}
+		mod(pool_ep, v.data.fd, EPOLLIN | EPOLLONESHOT);
+	}
+}
+static void threads(void) {
+	enum { N = 4 };
+	int a[N], b[N];
+	pthread_t t[3];
+	pool_ep = epoll_create1(0);
+	for (int i = 0; i < N; i++) {
+		pair(&a[i], &b[i]);
+		add(pool_ep, b[i], EPOLLIN | EPOLLONESHOT);
+	}
+	for (int i = 0; i < 3; i++) pthread_create(&t[i], 0, pool, 0);
+	for (int r = 0; r < 500; r++) {
+		for (int i = 0; i < N; i++) give(a[i], "m");
+		for (int i = 0; i < N; i++) take(a[i], 1);
+	}
+	say("handled %d", handled);
+	for (int i = 0; i < 3; i++) give(a[i], "q");
+	for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
+	say("ended");
+}
+static void *wait_thread(void *x) {
+	struct thread *t = x;
+	struct epoll_event v;
+	t->r = epoll_wait(t->fd, &v, 1, 3000);
+	t->err = errno;
+	if (t->r == 1 && t->n) t->r = recv(v.data.fd, in, 1, 0);
+	t->done = true;
+	return 0;
+}
+// two threads in one set: the one that handles a message goes on for long, and the other must see the next one.
+static void followers(void) {
+	int a[2], b[2], ep = epoll_create1(0);
+	for (int i = 0; i < 2; i++) {
+		pair(&a[i], &b[i]);
+		add(ep, b[i], EPOLLIN | EPOLLET);
+	}
+	for (int r = 0; r < 20; r++) {
+		struct thread t[2] = {{.fd = ep, .n = 1}, {.fd = ep, .n = 1}};
+		begin(&t[0], wait_thread);
+		begin(&t[1], wait_thread);
+		give(a[0], "x");
+		ms(r % 3);
+		give(a[1], "y");
+		const char *p = finish(&t[0]), *q = finish(&t[1]);
+		if (strcmp(p, "1") || strcmp(q, "1")) say("round %d: %s %s", r, p, q);
+	}
+	say("done");
+}
+static void shared_set(void) {
+	int a, b, ep = epoll_create1(0), p[2];
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	give(a, "x");
+	say("parent %s", happens(ep, 1000));
+	take(b, 1);
+	if (pipe(p) < 0) die("pipe");
+	pid_t c = fork();
+	if (c == 0) {
+		for (int i = 0; i < 20; i++) {
+			struct epoll_event v;
+			if (epoll_wait(ep, &v, 1, 3000) != 1) _exit(3);
+			if (read(b, in, 1) != 1) _exit(4);
+			if (write(p[1], "k", 1) != 1) _exit(5);
+		}
+		_exit(0);
+	}
+	for (int i = 0; i < 20; i++) {
+		give(a, "y");
+		if (read(p[0], in, 1) != 1) break;
+		if (i == 10) break;
+	}
+	for (int i = 0; i < 9; i++) { // the child is not told one at a time any more
+		give(a, "z");
+		ms(2);
+	}
+	reap(c);
+	say("parent %s", happens(ep, 20));
+	give(a, "w");
+	say("parent %s %s", happens(ep, 1000), res(read(b, in, 10)));
+}
+static void woken(void) {
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	struct thread t = {.fd = ep, .n = 1};
+	begin(&t, wait_thread);
+	add(ep, b, EPOLLIN); // while the thread waits
+	ms(20);
+	give(a, "x");
+	say("added while waiting %s", finish(&t));
+	for (int i = 0; i < 30; i++) {
+		begin(&t, wait_thread);
+		give(a, "x");
+		const char *r = finish(&t);
+		if (strcmp(r, "1")) say("round %d: %s", i, r);
+	}
+	say("none %s", happens(ep, 10));
+	t.n = 0;
+	mod(ep, b, 0);
+	give(a, "x");
+	begin(&t, wait_thread);
+	mod(ep, b, EPOLLIN);
+	say("asked for while waiting %s", finish(&t));
+	take(b, 1);
+}
+static void mixed(void) { // a socket that is read by one way of waiting after the other
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	for (int i = 0; i < 60; i++) {
+		if (i % 7 == 0) give(a, "m");
+		struct thread t = {.fd = a};
+		fd_set r;
+		FD_ZERO(&r);
+		FD_SET(b, &r);
+		struct timeval tv = {2, 0};
+		(void)t;
+		if (i % 7) give(a, "m");
+		switch (i % 5) {
+		case 0:
+			if (poll(&(struct pollfd){b, POLLIN, 0}, 1, 2000) != 1) die("poll");
+			break;
+		case 1:
+			if (select(b + 1, &r, 0, 0, &tv) != 1) die("select");
+			break;
+		case 2:
+			if (strcmp(happens(ep, 2000), "1 in")) die("epoll");
+			break;
+		case 3: // another socket's wait in between
+			if (poll(&(struct pollfd){a, POLLIN, 0}, 1, 2) != 0) die("other");
+		}
+		if (take(b, 1) != 1) die("take");
+		if (i % 3 == 0 && recv(b, in, 1, MSG_DONTWAIT) != -1) die("more");
+	}
+	say("done");
+}
+
+// ---- ends
+
+static void half(void) {
+	int a, b;
+	pair(&a, &b);
+	give(a, "last");
+	shutdown(a, SHUT_WR);
+	say("after shutdown: write %s", res(send(a, "x", 1, MSG_NOSIGNAL)));
+	say("%s %s %s", res(read(b, in, 100)), res(read(b, in, 100)), res(read(b, in, 100)));
+	struct thread t = {.fd = b, .n = 3 << 20};
+	begin(&t, write_thread);
+	size_t n = take(a, 3 << 20);
+	say("back %zu right %d, wrote %s", n, !memcmp(in, big, n), finish(&t));
+	shutdown(b, SHUT_WR);
+	say("%s", res(read(a, in, 100)));
+}
+static void half_read(void) {
+	int a, b;
+	pair(&a, &b);
+	shutdown(b, SHUT_RD);
+	say("read %s poll %s", res(recv(b, in, 10, MSG_DONTWAIT)), revents(b, POLLIN | POLLRDHUP, 0));
+	say("write %s", res(write(b, "x", 1)));
+	say("%s", res(read(a, in, 10)));
+}
+static void shut_reader(void) {
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = b, .n = 10};
+	begin(&t, read_thread);
+	shutdown(b, SHUT_RD);
+	say("SHUT_RD: %s", finish(&t));
+	pair(&a, &b);
+	t.fd = b;
+	begin(&t, read_thread);
+	shutdown(b, SHUT_RDWR);
+	say("SHUT_RDWR: %s, peer %s", finish(&t), res(read(a, in, 10)));
+	pair(&a, &b);
+	fill(a);
+	t = (struct thread){.fd = a, .n = 1 << 20, .flags = MSG_NOSIGNAL};
+	begin(&t, write_thread);
+	say("waits %d", !t.done);
+	shutdown(a, SHUT_WR);
+	say("writer: %d", t.done || (pthread_join(t.t, 0), t.r <= 0 || t.r < 1 << 20));
+	pair(&a, &b);
+	t = (struct thread){.fd = b, .n = 10};
+	begin(&t, read_thread);
+	shutdown(a, SHUT_WR);
+	say("peer's: %s", finish(&t));
+}
+static void closed_by_another(void) {
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = b, .n = 10};
+	begin(&t, read_thread);
+	shutdown(b, SHUT_RDWR);
+	close(b);
+	say("reader %s, peer %s", finish(&t), res(read(a, in, 10)));
+	pair(&a, &b);
+	nonblocking(b);
+	int ep = epoll_create1(0);
+	add(ep, b, EPOLLIN);
+	t = (struct thread){.fd = ep};
+	begin(&t, wait_thread);
+	close(b);
+	say("waiter waits %d", !t.done);
+	say("peer %s", res(read(a, in, 10)));
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	give(a, "x");
+	say("waiter %s", finish(&t));
+}
+static void lingers(void) {
+	int a, b;
+	pair(&a, &b);
+	struct linger l = {1, 0};
+	setsockopt(a, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	give(a, "data");
+	close(a);
+	ms(50);
+	say("0: %s %s %s", res(read(b, in, 10)), res(read(b, in, 10)), res(read(b, in, 10)));
+	pair(&a, &b);
+	l.l_linger = 5;
+	setsockopt(a, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	give(a, "data");
+	double at = now();
+	say("5: close %s, %s", res(close(a)), now() - at < 3 ? "soon" : "late");
+	say("%s %s", res(read(b, in, 10)), res(read(b, in, 10)));
+}
+static void unread(void) {
+	int a, b;
+	pair(&a, &b);
+	give(a, "unread");
+	give(b, "data");
+	ms(20);
+	close(b);
+	ms(50);
+	say("%s %s %s", res(read(a, in, 10)), res(read(a, in, 10)), res(read(a, in, 10)));
+	pair(&a, &b);
+	give(a, "x");
+	take(b, 1);
+	close(b);
+	ms(50);
+	say("all read: %s %s", res(read(a, in, 10)), res(read(a, in, 10)));
+}
+static void waits(int b) {
+	(void)b;
+	pause();
+}
+static void killed(void) {
+	int a;
+	pid_t p = peer(&a, waits);
+	kill(p, SIGKILL);
+	reap(p);
+	say("%s %s", res(read(a, in, 10)), res(read(a, in, 10)));
+}
+static void writes_and_waits(int b) {
+	give(b, "01234567890123456789");
+	pause();
+}
+static void killed_after_writing(void) {
+	int a;
+	pid_t p = peer(&a, writes_and_waits);
+	ms(50);
+	kill(p, SIGKILL);
+	reap(p);
+	say("%s %s %s", res(read(a, in, 7)), res(read(a, in, 100)), res(read(a, in, 100)));
+}
+static void killed_with_unread(void) {
+	int a;
+	pid_t p = peer(&a, writes_and_waits);
+	give(a, "never read");
+	ms(50);
+	kill(p, SIGKILL);
+	reap(p);
+	say("%s %s %s", res(read(a, in, 100)), res(read(a, in, 100)), res(read(a, in, 100)));
+}
+static void killed_blocks(void) {
+	int a;
+	pid_t p = peer(&a, waits);
+	struct thread t = {.fd = a, .n = 4 << 20, .flags = MSG_NOSIGNAL}, r = {.fd = a, .n = 10};
+	begin(&t, write_thread);
+	begin(&r, read_thread);
+	kill(p, SIGKILL);
+	reap(p);
+	finish(&t);
+	say("writer gave up %d, reader %s", t.r < 4 << 20, finish(&r));
+}
+static _Atomic int pipes, hups;
+static void on_pipe(int s) { s == SIGPIPE ? pipes++ : hups++; }
+static void broken_pipe(void) {
+	int a, b;
+	signal(SIGPIPE, on_pipe);
+	pair(&a, &b);
+	close(b);
+	ms(50);
+	say("first %s", res(write(a, "x", 1)));
+	ms(50);
+	say("second %s signals %d", res(write(a, "x", 1)), pipes);
+	say("third %s signals %d", res(send(a, "x", 1, MSG_NOSIGNAL)), pipes);
+	say("read %s", res(read(a, in, 1)));
+	pair(&a, &b);
+	shutdown(a, SHUT_WR);
+	say("own %s signals %d", res(write(a, "x", 1)), pipes);
+	say("own %s signals %d", res(writev(a, &(struct iovec){"x", 1}, 1)), pipes);
+}
+static void exits_reading(int b) {
+	take(b, 4);
+	exit(0);
+}
+static void exits(void) {
+	int a;
+	pid_t p = peer(&a, exits_reading);
+	give(a, "1234");
+	reap(p);
+	say("%s", res(read(a, in, 10)));
+}
+
+// ---- signals
+
+static void on_alarm(int s) { (void)s; }
+static void alarm_in(int flags, int after) {
+	struct sigaction s = {.sa_handler = on_alarm, .sa_flags = flags};
+	sigaction(SIGALRM, &s, 0);
+	struct itimerval t = {{0, 0}, {0, after * 1000}};
+	setitimer(ITIMER_REAL, &t, 0);
+}
+static void *later(void *x) {
+	ms(300);
+	give((int)(long)x, "x");
+	return 0;
+}
+static void blocks_alarm(void) {
+	sigset_t s;
+	sigemptyset(&s);
+	sigaddset(&s, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &s, 0);
+}
+static void *later_blocked(void *x) {
+	blocks_alarm();
+	return later(x);
+}
+static void interrupts(void) {
+	int a, b, ep = epoll_create1(0);
+	pthread_t t;
+	pair(&a, &b);
+	alarm_in(0, 100);
+	say("read %s", res(read(b, in, 10)));
+	alarm_in(0, 100);
+	say("recv peek %s", res(recv(b, in, 10, MSG_PEEK)));
+	alarm_in(0, 100);
+	say("poll %s", revents(b, POLLIN, 2000));
+	add(ep, b, EPOLLIN);
+	alarm_in(0, 100);
+	say("epoll %s", happens(ep, 2000));
+	fd_set r;
+	FD_ZERO(&r);
+	FD_SET(b, &r);
+	struct timeval tv = {2, 0};
+	alarm_in(0, 100);
+	say("select %s", res(select(b + 1, &r, 0, 0, &tv)));
+	give(a, "ab");
+	alarm_in(0, 100);
+	say("all %s", res(recv(b, in, 10, MSG_WAITALL)));
+	fill(a);
+	alarm_in(0, 100);
+	say("write %s", res(write(a, big, 10)));
+	drain(b);
+	alarm_in(0, 200);
+	ssize_t n = write_much(a);
+	say("partly %d", n > 0 && n < 16 * (ssize_t)sizeof big);
+	say("same %d", n == (ssize_t)drain(b));
+	pthread_create(&t, 0, later_blocked, (void *)(long)a);
+	ms(10);
+	alarm_in(SA_RESTART, 100);
+	say("restarted read %s", res(read(b, in, 10)));
+	pthread_join(t, 0);
+	pthread_create(&t, 0, later_blocked, (void *)(long)a);
+	ms(10);
+	alarm_in(SA_RESTART, 100);
+	say("restarted epoll %s", happens(ep, 2000));
+	pthread_join(t, 0);
+}
+static void *drain_later(void *x) {
+	blocks_alarm();
+	ms(300);
+	drain((int)(long)x);
+	return 0;
+}
+static void restarted_write(void) {
+	int a, b;
+	pthread_t t;
+	pair(&a, &b);
+	fill(a);
+	pthread_create(&t, 0, drain_later, (void *)(long)b);
+	ms(10);
+	alarm_in(SA_RESTART, 100);
+	say("%s", res(write(a, big, 10)));
+	pthread_join(t, 0);
+	fill(a);
+	signal(SIGUSR1, SIG_IGN);
+	pthread_create(&t, 0, drain_later, (void *)(long)b);
+	ms(10);
+	alarm_in(SA_RESTART, 50);
+	kill(getpid(), SIGUSR1);
+	say("%s", res(write(a, big, 10)));
+	pthread_join(t, 0);
+	sigset_t none;
+	sigemptyset(&none);
+	struct timespec ts = {2, 0};
+	struct pollfd p = {b, POLLIN, 0};
+	drain(b);
+	blocks_alarm();
+	alarm_in(0, 50);
+	ms(100);
+	say("masked ppoll %s", res(ppoll(&p, 1, &ts, &none)));
+	alarm_in(0, 50);
+	ms(100);
+	int ep = epoll_create1(0);
+	add(ep, b, EPOLLIN);
+	struct epoll_event v;
+	say("masked epoll_pwait %s", res(epoll_pwait(ep, &v, 1, 2000, &none)));
+}
+static void *cancel_read(void *x) { return (void *)read((int)(long)x, in, 10); }
+static void *cancel_write(void *x) { return (void *)write_much((int)(long)x); }
+static void *cancel_poll(void *x) {
+	struct pollfd p = {(int)(long)x, POLLIN, 0};
+	return (void *)(long)poll(&p, 1, -1);
+}
+static void *cancel_epoll(void *x) {
+	struct epoll_event v;
+	return (void *)(long)epoll_wait((int)(long)x, &v, 1, -1);
+}
+static void cancelled(void) {
+	int a, b, ep = epoll_create1(0);
+	pthread_t t;
+	void *r;
+	pair(&a, &b);
+#define CANCEL(f, x)                                     \
+	do {                                             \
+		pthread_create(&t, 0, f, (void *)(long)(x)); \
+		ms(50);                                  \
+		pthread_cancel(t);                       \
+		pthread_join(t, &r);                     \
+		say(#f " %d", r == PTHREAD_CANCELED);    \
+	} while (0)
+	CANCEL(cancel_read, b);
+	give(a, "abc");
+	say("%s", res(read(b, in, 10)));
+	CANCEL(cancel_read, b);
+	CANCEL(cancel_poll, b);
+	give(a, "abc");
+	say("%s %s", revents(b, POLLIN, 1000), res(read(b, in, 10)));
+	add(ep, b, EPOLLIN);
+	CANCEL(cancel_epoll, ep);
+	give(a, "abc");
+	say("%s %s", happens(ep, 1000), res(read(b, in, 10)));
+	CANCEL(cancel_epoll, ep);
+	for (int i = 0; i < 5; i++) {
+		give(a, "abc");
+		say("%s %s", happens(ep, 1000), res(read(b, in, 10)));
+	}
+	CANCEL(cancel_write, a);
+	say("some %d", drain(b) > 0);
+	give(a, "abc");
+	say("%s", res(read(b, in, 10)));
+}
+
+// ---- sharing
+
+static void *sum_thread(void *x) {
+	struct thread *t = x;
+	char c[100];
+	ssize_t n;
+	uint64_t sum = 0;
+	while ((n = read(t->fd, c, sizeof c)) > 0) {
+		for (ssize_t i = 0; i < n; i++) sum += (unsigned char)c[i];
+		t->n += (size_t)n;
+	}
+	t->r = (ssize_t)sum;
+	return 0;
+}
+static void two_threads(void) {
+	int a, b;
+	pair(&a, &b);
+	struct thread t[2] = {{.fd = b}, {.fd = b}};
+	uint64_t sum = 0;
+	size_t n = 0;
+	for (int i = 0; i < 2; i++) pthread_create(&t[i].t, 0, sum_thread, &t[i]);
+	for (int i = 0; i < 3000; i++) {
+		size_t k = (size_t)(1 + i % 700);
+		if (write(a, big + i, k) != (ssize_t)k) die("write");
+		for (size_t j = 0; j < k; j++) sum += (unsigned char)big[(size_t)i + j];
+		n += k;
+		if (i % 100 == 0) ms(1);
+	}
+	shutdown(a, SHUT_WR);
+	for (int i = 0; i < 2; i++) pthread_join(t[i].t, 0);
+	say("right %d", t[0].n + t[1].n == n && (uint64_t)(t[0].r + t[1].r) == sum);
+}
+static void two_processes(void) {
+	int a, b, p[2];
+	pair(&a, &b);
+	if (pipe(p) < 0) die("pipe");
+	pid_t c[2];
+	for (int i = 0; i < 2; i++) {
+		if ((c[i] = fork()) > 0) continue;
+		close(a);
+		struct thread t = {.fd = b};
+		sum_thread(&t);
+		uint64_t r[2] = {t.n, (uint64_t)t.r};
+		if (write(p[1], r, sizeof r) != sizeof r) _exit(3);
+		_exit(0);
+	}
+	close(b);
+	uint64_t sum = 0, n = 0, got[2] = {0, 0}, r[2];
+	for (int i = 0; i < 3000; i++) {
+		size_t k = (size_t)(1 + i % 700);
+		if (write(a, big + i, k) != (ssize_t)k) die("write");
+		for (size_t j = 0; j < k; j++) sum += (unsigned char)big[(size_t)i + j];
+		n += k;
+		if (i % 100 == 0) ms(1);
+	}
+	close(a);
+	for (int i = 0; i < 2; i++) {
+		if (read(p[0], r, sizeof r) != sizeof r) die("result");
+		got[0] += r[0];
+		got[1] += r[1];
+		reap(c[i]);
+	}
+	say("right %d", got[0] == n && got[1] == sum);
+}
+static void both_write(void) {
+	int a, b;
+	pair(&a, &b);
+	pid_t c = fork();
+	if (c == 0) {
+		for (int i = 0; i < 500; i++)
+			if (write(a, "cccccccc", 8) != 8) _exit(3);
+		_exit(0);
+	}
+	for (int i = 0; i < 500; i++) give(a, "pppppppp");
+	reap(c);
+	close(a);
+	size_t n = take(b, sizeof in), whole = 0;
+	for (size_t i = 0; i + 8 <= n; i += 8) whole += !memcmp(in + i, "cccccccc", 8) || !memcmp(in + i, "pppppppp", 8);
+	say("%zu, %zu whole", n, whole);
+}
+static void fork_server(void) {
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l), a, b;
+	for (int round = 0; round < 2; round++) {
+		a = socket(s.ss_family, SOCK_STREAM, 0);
+		if (connect(a, (struct sockaddr *)&s, l) < 0) die("connect");
+		b = accept(from, 0, 0);
+		if (round) warm(a, b); // in the second round the child gets a promoted connection
+		pid_t c = fork();
+		if (c == 0) {
+			close(a);
+			close(from);
+			ssize_t n;
+			while ((n = read(b, in, 1000)) > 0)
+				if (write(b, in, (size_t)n) != n) _exit(3);
+			_exit((int)n);
+		}
+		close(b);
+		for (int i = 0; i < 200; i++) {
+			give(a, "question");
+			if (take(a, 8) != 8) die("answer");
+		}
+		shutdown(a, SHUT_WR);
+		say("%s", res(read(a, in, 10)));
+		reap(c);
+		close(a);
+	}
+}
+static void forked_closes(void) {
+	int a, b;
+	pair(&a, &b);
+	pid_t c = fork();
+	if (c == 0) {
+		close(a);
+		close(b);
+		_exit(0);
+	}
+	reap(c);
+	give(a, "still");
+	say("%s", res(read(b, in, 10)));
+	give(b, "here");
+	say("%s", res(read(a, in, 10)));
+	c = fork();
+	if (c == 0) { // the child leaves without a close
+		_exit(0);
+	}
+	reap(c);
+	close(a);
+	say("%s", res(read(b, in, 10)));
+}
+static void runs(int fd, const char *how) {
+	char *argv[] = {"cat", 0};
+	if (!strcmp(how, "vfork") || !strcmp(how, "fork")) {
+		pid_t p = *how == 'v' ? vfork() : fork();
+		if (p == 0) {
+			dup2(fd, 0);
+			dup2(fd, 1);
+			close(fd);
+			execvp("cat", argv);
+			_exit(9);
+		}
+		return;
+	}
+	posix_spawn_file_actions_t f;
+	posix_spawn_file_actions_init(&f);
+	posix_spawn_file_actions_adddup2(&f, fd, 0);
+	posix_spawn_file_actions_adddup2(&f, fd, 1);
+	pid_t p;
+	if (posix_spawnp(&p, "cat", &f, 0, argv, environ)) die("spawn");
+}
+static void programs(void) {
+	const char *how[] = {"fork", "vfork", "spawn"};
+	for (int i = 0; i < 3; i++) {
+		int a, b;
+		pair(&a, &b);
+		fcntl(a, F_SETFD, FD_CLOEXEC);
+		give(a, "before");
+		runs(b, how[i]);
+		close(b);
+		give(a, "after");
+		say("%s %zu %.11s", how[i], take(a, 11), in);
+		for (int k = 0; k < 20; k++) {
+			give(a, "ping");
+			if (take(a, 4) != 4) die("ping");
+		}
+		shutdown(a, SHUT_WR);
+		say("%s", res(read(a, in, 10)));
+		close(a);
+		int status;
+		wait(&status);
+		say("status %d", status);
+	}
+}
+static void unrelated_programs(void) {
+	int a, b;
+	pair(&a, &b);
+	fcntl(a, F_SETFD, FD_CLOEXEC);
+	fcntl(b, F_SETFD, FD_CLOEXEC);
+	for (int i = 0; i < 3; i++) {
+		say("system %d", system("exit 3") >> 8);
+		pid_t p = vfork();
+		if (p == 0) {
+			close(a);
+			close(b);
+			execlp("true", "true", (char *)0);
+			_exit(9);
+		}
+		int status;
+		waitpid(p, &status, 0);
+		FILE *f = popen("echo out", "r");
+		char line[10] = "";
+		if (!fgets(line, sizeof line, f)) die("popen");
+		say("popen %.3s %d", line, pclose(f));
+		give(a, "still");
+		say("%s", res(read(b, in, 10)));
+		give(b, "here");
+		say("%s", res(read(a, in, 10)));
+	}
+}
+static void inherits(void) {
+	int a, b;
+	pair(&a, &b);
+	char number[100];
+	snprintf(number, sizeof number, "echo by the shell >&%d; read x <&%d; echo got $x >&%d", a, a, a);
+	pid_t p = fork();
+	if (p == 0) {
+		close(b);
+		execl("/bin/bash", "bash", "-c", number, (char *)0);
+		_exit(9);
+	}
+	close(a);
+	say("%zu %.12s", take(b, 13), in);
+	give(b, "line\n");
+	say("%zu %.8s", take(b, 9), in);
+	reap(p);
+	say("%s", res(read(b, in, 10)));
+}
+static void send_fd(int by, int fd) {
+	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
+	struct iovec v = {"f", 1};
+	memset(&c, 0, sizeof c);
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
+	c.h = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
+	if (sendmsg(by, &h, 0) != 1) die("sendmsg");
+}
+static int receive_fd(int by) {
+	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
+	char x;
+	struct iovec v = {&x, 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
+	int fd;
+	if (recvmsg(by, &h, 0) != 1) return -1;
+	memcpy(&fd, CMSG_DATA(&c.h), sizeof fd);
+	return fd;
+}
+static void passed(void) {
+	int a, b, u[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t p = fork(); // before the connection is made
+	if (p == 0) {
+		int fd = receive_fd(u[1]);
+		if (fd < 0) _exit(3);
+		ssize_t n;
+		while ((n = read(fd, in, 100)) > 0)
+			if (write(fd, in, (size_t)n) != n) _exit(4);
+		_exit((int)n);
+	}
+	pair(&a, &b);
+	give(a, "before");
+	send_fd(u[0], b);
+	close(b);
+	give(a, "after");
+	say("%zu %.11s", take(a, 11), in);
+	for (int k = 0; k < 20; k++) {
+		give(a, "ping");
+		if (take(a, 4) != 4) die("ping");
+	}
+	shutdown(a, SHUT_WR);
+	say("%s", res(read(a, in, 10)));
+	reap(p);
+}
+
+// ---- descriptors
+
+static void duplicates(void) {
+	int a, b;
+	pair(&a, &b);
+	int c = dup(b), d = dup2(b, 77), e = dup3(b, 78, O_CLOEXEC), f = fcntl(b, F_DUPFD, 80), g = fcntl(b, F_DUPFD_CLOEXEC, 80);
+	say("%d %d %d %d", d, e, f >= 80, g >= 80);
+	int all[] = {b, c, d, e, f, g};
+	for (int i = 0; i < 6; i++) {
+		give(a, "x");
+		say("%s %s", res(read(all[i], in, 10)), res(write(all[i], "y", 1)));
+		take(a, 1);
+		close(all[i]);
+		if (i < 5) say("peer %s", res(recv(a, in, 1, MSG_DONTWAIT)));
+	}
+	say("peer %s", res(read(a, in, 1)));
+	int x, y;
+	pair(&x, &y);
+	pair(&a, &b);
+	say("over %d", dup2(b, y) == y);
+	say("its peer %s", res(read(x, in, 1)));
+	give(a, "z");
+	say("%s", res(read(y, in, 10)));
+	close(b);
+	give(y, "w");
+	say("%s", res(read(a, in, 10)));
+	say("same %d %s", dup2(y, y) == y, res(dup3(y, y, 0)));
+	give(a, "v");
+	say("%s", res(read(y, in, 10)));
+	say("bad %s, %s", res(dup2(999, y)), (give(a, "u"), res(read(y, in, 10))));
+	int n = open("/dev/null", O_RDWR);
+	dup2(n, y);
+	say("null %s, peer %s", res(read(y, in, 10)), res(read(a, in, 10)));
+}
+static void ranges(void) {
+	int a, b;
+	pair(&a, &b);
+	b = dup2(b, 50) == 50 ? (close(b), 50) : -1;
+	say("close_range %s", res(close_range(50, 60, 0)));
+	say("%s %s", res(read(a, in, 1)), res(read(b, in, 1)));
+	pair(&a, &b);
+	say("cloexec %s", res(close_range(3, 100, CLOSE_RANGE_CLOEXEC)));
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+	int n = open("/dev/null", O_RDWR);
+	say("%d", n < 100);
+	closefrom(3);
+	say("%s %s", res(read(a, in, 1)), res(read(b, in, 1)));
+	pair(&a, &b); // ours are still there
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+	closefrom(b);
+	say("%s", res(write(a, "x", 1)));
+	for (int fd = 3; fd < 2000; fd++) close(fd);
+	pair(&a, &b);
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+}
+static void few(void) {
+	struct rlimit r = {8, 8};
+	setrlimit(RLIMIT_NOFILE, &r);
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0), b;
+	if (connect(a, (struct sockaddr *)&s, l) < 0 || (b = accept(from, 0, 0)) < 0) die("connect");
+	close(from);
+	for (int i = 0; i < 100; i++) {
+		give(a, "x");
+		if (take(b, 1) != 1) die("take");
+	}
+	int free = 0;
+	while (open("/dev/null", O_RDWR) >= 0) free++;
+	say("%d: %d", free >= 2, errno == EMFILE); // ours are fewer than two
+}
+static void reused(void) { // a number that another file has now
+	for (int i = 0; i < 20; i++) {
+		int a, b, p[2];
+		pair(&a, &b);
+		close(b);
+		if (pipe(p) < 0) die("pipe");
+		give(p[1], "pipe");
+		if (read(p[0], in, 10) != 4) die("pipe");
+		close(a);
+		close(p[0]);
+		close(p[1]);
+	}
+	say("done");
+}
+
+// ---- options
+
+static int option(int fd, int level, int o) {
+	int v = -1;
+	socklen_t l = sizeof v;
+	getsockopt(fd, level, o, &v, &l);
+	return l == sizeof v ? v : -2;
+}
+static void options(void) {
+	int a, b, v;
+	pair(&a, &b);
+	socklen_t l = sizeof v;
+#define OPTION(level, o) option(a, level, o)
+	say("nodelay %d cork %d", OPTION(IPPROTO_TCP, TCP_NODELAY), OPTION(IPPROTO_TCP, TCP_CORK));
+	v = 1;
+	say("%s", res(setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &v, sizeof v)));
+	say("nodelay %d", OPTION(IPPROTO_TCP, TCP_NODELAY));
+	v = 7;
+	setsockopt(a, IPPROTO_TCP, TCP_CORK, &v, sizeof v);
+	say("cork %d", OPTION(IPPROTO_TCP, TCP_CORK));
+	give(a, "corked");
+	v = 0;
+	setsockopt(a, IPPROTO_TCP, TCP_CORK, &v, sizeof v);
+	say("%zu", take(b, 6));
+	say("cork %d error %d type %d domain %d", OPTION(IPPROTO_TCP, TCP_CORK), OPTION(SOL_SOCKET, SO_ERROR), OPTION(SOL_SOCKET, SO_TYPE), OPTION(SOL_SOCKET, SO_DOMAIN) == (family == '4' ? AF_INET : AF_INET6));
+	say("short %s", res(setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &v, 1)));
+	char small;
+	l = 1;
+	say("get short %s %u", res(getsockopt(a, IPPROTO_TCP, TCP_NODELAY, &small, &l)), l);
+	struct tcp_info t;
+	l = sizeof t;
+	say("info %s state %d", res(getsockopt(a, IPPROTO_TCP, TCP_INFO, &t, &l)), t.tcpi_state);
+	v = 1;
+	say("keepalive %s", res(setsockopt(a, SOL_SOCKET, SO_KEEPALIVE, &v, sizeof v)));
+	struct sockaddr_storage s, p;
+	socklen_t m = sizeof s, k = sizeof p;
+	getpeername(a, (struct sockaddr *)&s, &m);
+	getsockname(b, (struct sockaddr *)&p, &k);
+	say("names %d", m == k && !memcmp(&s, &p, m));
+}
+static void low(void) {
+	int a, b, v = 10;
+	pair(&a, &b);
+	say("%s", res(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof v)));
+	give(a, "01234");
+	say("five %s", revents(b, POLLIN, 100));
+	give(a, "56789");
+	say("ten %s", revents(b, POLLIN, 1000));
+	say("%s", res(read(b, in, 100)));
+	struct thread t = {.fd = b, .n = 100};
+	give(a, "abc");
+	begin(&t, read_thread);
+	say("waits %d", !t.done);
+	give(a, "defghijklmnop");
+	say("%s", finish(&t));
+}
+static _Atomic int urgent;
+static void on_urgent(int s) { (void)s, urgent++; }
+static void oob(void) {
+	int a, b;
+	pair(&a, &b);
+	signal(SIGURG, on_urgent);
+	fcntl(b, F_SETOWN, getpid());
+	give(a, "ab");
+	say("send %s", res(send(a, "!", 1, MSG_OOB)));
+	give(a, "cd");
+	ms(100);
+	char c = 0;
+	say("signals %d poll %s", urgent, revents(b, POLLPRI | POLLIN, 100));
+	say("%s", res(read(b, in, 10)));
+	say("oob %s %c", res(recv(b, &c, 1, MSG_OOB)), c);
+	say("%s", res(read(b, in, 10)));
+	say("oob again %s", res(recv(b, &c, 1, MSG_OOB | MSG_DONTWAIT)));
+}
+static _Atomic int ios;
+static void on_io(int s) { (void)s, ios++; }
+static void async(void) {
+	int a, b;
+	signal(SIGIO, on_io);
+	pair(&a, &b);
+	fcntl(b, F_SETOWN, getpid());
+	fcntl(b, F_SETFL, O_ASYNC | O_NONBLOCK);
+	for (int i = 0; i < 5; i++) {
+		int had = ios;
+		give(a, "x");
+		ms(20);
+		say("signal %d read %s", ios > had, res(read(b, in, 10)));
+	}
+}
+
+// ---- room
+
+static void full(void) {
+	int a, b;
+	pair(&a, &b);
+	nonblocking(a);
+	size_t n = fill(a);
+	say("%s poll %s", res(write(a, "x", 1)), revents(a, POLLOUT, 0));
+	say("at least %d", n >= 100000);
+	say("same %d", drain(b) == n);
+	say("%s poll %s", res(write(a, "x", 1)), revents(a, POLLOUT, 1000));
+	take(b, 1);
+	for (int i = 0; i < 3; i++) { // a stream that is read a little at a time
+		n = fill(a);
+		size_t m = 0;
+		while (m < n && poll(&(struct pollfd){b, POLLIN, 0}, 1, 1000) == 1) {
+			ssize_t k = read(b, in, 5000 + (size_t)i);
+			if (k <= 0) break;
+			m += (size_t)k;
+		}
+		say("same %d", m == n);
+	}
+}
+static void writer_waits(void) {
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = a, .n = 4 << 20};
+	begin(&t, write_thread);
+	ms(100);
+	say("waits %d", !t.done);
+	size_t n = take(b, 4 << 20);
+	say("%s read %zu right %d", finish(&t), n, !memcmp(in, big, n));
+	for (int i = 0; i < 3; i++) { // with pauses, so that both sleep in turn
+		t.n = 1 << 20;
+		begin(&t, write_thread);
+		for (n = 0; n < 1 << 20; n += take(b, 65536)) ms(2);
+		say("%s right %d", finish(&t), !memcmp(in, big + n - 65536, 65536));
+	}
+}
+static void bulk(void) { // bytes are checked
+	int a, b;
+	pair(&a, &b);
+	for (int i = 0; i < 10; i++) {
+		struct thread t = {.fd = i & 1 ? b : a, .n = sizeof big};
+		pthread_create(&t.t, 0, write_thread, &t);
+		memset(in, 0, sizeof in);
+		size_t n = take(i & 1 ? a : b, sizeof in);
+		pthread_join(t.t, 0);
+		say("%zu right %d", n, !memcmp(in, big, n));
+	}
+}
+static void late_connect(void) { // without waiting, as event loops do
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0), v = -1;
+	int r = connect(a, (struct sockaddr *)&s, l);
+	say("connect %s", r == 0 || errno == EINPROGRESS ? "begun" : res(r));
+	say("poll %s", revents(a, POLLOUT, 1000));
+	l = sizeof v;
+	say("%s %d", res(getsockopt(a, SOL_SOCKET, SO_ERROR, &v, &l)), v);
+	int b = accept4(from, 0, 0, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	say("%s", res(read(b, in, 1)));
+	fcntl(a, F_SETFL, 0);
+	fcntl(b, F_SETFL, 0);
+	warm(a, b);
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+	close(from);
+	close(a);
+	close(b);
+	a = socket(s.ss_family, SOCK_STREAM, 0);
+	l = sizeof s;
+	say("refused %s", res(connect(a, (struct sockaddr *)&s, address(&s))));
+}
+
+#define CASES(X)                                                                                                                  \
+	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
+	X(polls) X(selects) X(level) X(edge) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(unread) X(killed) X(killed_after_writing)            \
+	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled)                \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) \
+	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(low) X(oob) X(async) X(full) X(writer_waits) X(bulk)      \
+	X(late_connect)
+
+int main(int argc, char **argv) {
+	if (argc < 2) return 2;
+	family = argv[1][0];
+	for (size_t i = 0; i < sizeof big; i++) big[i] = (char)(i * 2654435761u >> 16);
+	const struct { const char *name; void (*f)(void); } cases[] = {
+#define CASE(f) {#f, f},
+		CASES(CASE)};
+	int failed = 0;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		if (argc > 2 && strcmp(argv[2], cases[i].name)) continue;
+		name = cases[i].name;
+		fflush(stdout);
+		pid_t p = fork();
+		if (p == 0) {
+			setpgid(0, 0);
+			cases[i].f();
+			fflush(stdout);
+			_exit(0);
+		}
+		int status = -1;
+		double at = now();
+		while (waitpid(p, &status, WNOHANG) == 0) {
+			usleep(2000);
+			if (now() - at < WITHIN) continue;
+			say("HANGS");
+			if (getenv("SEMANTICS_STOP")) {
+				say("pid %d", p);
+				pause();
+			}
+			kill(-p, SIGKILL);
+			waitpid(p, &status, 0);
+			break;
+		}
+		if (WIFSIGNALED(status)) say("signal %d", WTERMSIG(status));
+		if (status) failed = 1;
+		kill(-p, SIGKILL); // what it has left
+	}
+	return failed;
+}

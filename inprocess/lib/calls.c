@@ -91,6 +91,10 @@ static ssize_t left_rx(struct end *e, ssize_t n, int flags) {
 	smcgw_left(&e->raw_rx, &e->kr, flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB) ? 0 : n);
 	return n;
 }
+// peeks_all: bytes of two places cannot be looked at together.
+static bool peeks_all(int fd, int flags) {
+	return (flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL) && !get(&look(fd)->passed) && to_kernel(fd, SMCI_WHY_OPTION);
+}
 PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a, socklen_t *l) {
 	for (;;) {
 		struct end *e = look(fd);
@@ -98,7 +102,15 @@ PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a
 		enum path path = smcgw_enter(e, fd, &e->raw_rx);
 		if (path == PLAIN) return REAL(recvfrom)(fd, b, n, flags, a, l);
 		if (path == COUNTED) return left_rx(e, REAL(recvfrom)(fd, b, n, flags, a, l), flags);
-		ssize_t r = flags & MSG_TRUNC ? smcgw_discard(e, fd, n, flags) : smcgw_rx(e, fd, ONE(b, n), 1, flags);
+		char c;
+		ssize_t r;
+		if (unlikely(peeks_all(fd, flags))) continue;
+		if (unlikely(!n)) { // it waits all the same
+			r = smcgw_rx(e, fd, ONE(&c, 1), 1, flags | MSG_PEEK);
+			if (r > 0) r = 0;
+		} else {
+			r = flags & MSG_TRUNC ? smcgw_discard(e, fd, n, flags) : smcgw_rx(e, fd, ONE(b, n), 1, flags);
+		}
 		if (r >= 0 && a && l) *l = 0;
 		if (r != RETRY) return r;
 	}
@@ -114,6 +126,7 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 		enum path path = smcgw_enter(e, fd, &e->raw_rx);
 		if (path == PLAIN) return REAL(recvmsg)(fd, h, flags);
 		if (path == COUNTED) return left_rx(e, REAL(recvmsg)(fd, h, flags), flags);
+		if (unlikely(peeks_all(fd, flags))) continue;
 		ssize_t r = smcgw_rx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags);
 		if (r == RETRY) continue;
 		if (r >= 0) {
@@ -195,8 +208,10 @@ PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
-	if (tracked(from)) to_kernel(from, SMCI_WHY_OPTION);
-	if (tracked(to)) to_kernel(to, SMCI_WHY_OPTION);
+	if ((tracked(from) && !to_kernel(from, SMCI_WHY_OPTION)) || (tracked(to) && !to_kernel(to, SMCI_WHY_OPTION))) {
+		errno = EINVAL; // programs go on by read() and write()
+		return -1;
+	}
 	return REAL(splice)(from, from_at, to, to_at, n, flags);
 }
 
@@ -257,7 +272,12 @@ PUBLIC int dup(int old) {
 	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
 	return r;
 }
+// handed: the child of a vfork() gives a descriptor a number that its next program knows.
+static void handed(int old) {
+	if (!smcgw_ours() && tracked(old)) to_kernel(old, SMCI_WHY_PASSED);
+}
 PUBLIC int dup3(int old, int new, int flags) {
+	if (old != new) handed(old);
 	if (old != new && smcgw_ours()) {
 		smcgw_hide_from(new);
 		if (tracked(new) || tracked(old)) smcgw_drop(new);
@@ -267,6 +287,7 @@ PUBLIC int dup3(int old, int new, int flags) {
 	return r;
 }
 PUBLIC int dup2(int old, int new) {
+	if (old != new) handed(old);
 	if (old != new && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
 		smcgw_hide_from(new);
 		smcgw_drop(new);
@@ -320,7 +341,10 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	return REAL(ioctl)(fd, request, p);
 }
 PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes inside of libc
-	if (tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
+	if (tracked(fd) && !to_kernel(fd, SMCI_WHY_OPTION)) {
+		errno = EIO;
+		return 0;
+	}
 	return REAL(fdopen)(fd, mode);
 }
 PUBLIC int fclose(FILE *f) { // closes inside of libc
@@ -345,7 +369,10 @@ PUBLIC int dprintf(int fd, const char *format, ...) {
 	return r;
 }
 PUBLIC int aio_read(struct aiocb *c) {
-	if (tracked(c->aio_fildes)) to_kernel(c->aio_fildes, SMCI_WHY_OPTION);
+	if (tracked(c->aio_fildes) && !to_kernel(c->aio_fildes, SMCI_WHY_OPTION)) {
+		errno = EAGAIN;
+		return -1;
+	}
 	return REAL(aio_read)(c);
 }
 PUBLIC int aio_write(struct aiocb *c) {
@@ -477,6 +504,10 @@ PUBLIC int execle(const char *path, const char *arg, ...) {
 	char *const *envp = va_arg(a, char *const *);
 	va_end(a);
 	return execve(path, argv, envp);
+}
+PUBLIC int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *f, int fd, int new) {
+	if (tracked(fd)) to_kernel(fd, SMCI_WHY_PASSED);
+	return REAL(posix_spawn_file_actions_adddup2)(f, fd, new);
 }
 PUBLIC int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
                        char *const argv[restrict], char *const envp[restrict]) {

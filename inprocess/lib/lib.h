@@ -98,7 +98,7 @@ struct end {
 	bool first, grow, path_bad;
 	bool touched;                      // more of the ring than the least was used: give_back
 	int tx_error;
-	bool write_ended;                  // shutdown()
+	_Atomic bool write_ended;          // shutdown()
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
 	bool listed;
@@ -156,6 +156,8 @@ void smcgw_stale(int fd);                 // the number was closed past us, and 
 bool smcgw_other(struct end *e, int fd);  // is it?
 // lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
 bool smcgw_lock(struct end *e, pthread_mutex_t *m);
+bool smcgw_try(struct end *e, pthread_mutex_t *m);
+bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
 bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's still
 void smcgw_release(struct end *e);        // after the last close(), by the last thread inside

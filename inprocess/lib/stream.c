@@ -593,7 +593,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 
 bool smcgw_settled(struct end *e, int fd) {
 	bool r = false;
-	if (pthread_mutex_trylock(&e->rl)) return false; // a reader is inside; it sees the waiters when it leaves
+	if (!smcgw_try(e, &e->rl)) return false; // a reader is inside; it sees the waiters when it leaves
 	if (e->attached) {
 		pass_read(e);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
@@ -608,7 +608,7 @@ bool smcgw_settled(struct end *e, int fd) {
 bool smcgw_genuine(struct end *e, int fd) {
 	char c;
 	bool r = true;
-	if (pthread_mutex_trylock(&e->rl)) return true; // a reader is inside
+	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (!e->attached || e->stashed || e->eof || e->rx_error) goto out;
 	if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
 	uint32_t cx = get(&e->own->cx);
@@ -815,7 +815,7 @@ static bool may_ring(struct end *e, int fd) {
 static bool take_back(struct end *e, int fd);
 
 static void heed_recall(struct end *e, int fd) {
-	if (pthread_mutex_trylock(&e->wl)) return; // a writer is inside and will see it
+	if (!smcgw_try(e, &e->wl)) return; // a writer is inside and will see it
 	if (get(&e->own->nx) & 1) {
 		if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 		else transition(e);
@@ -909,6 +909,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && interrupts();
+	pthread_testcancel();
 	smcgw_lock(e, &e->wl);
 	if (stop) {
 		errno = EINTR;
@@ -920,6 +921,12 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	return (p.revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) && !room(e) ? BY_KERNEL : AGAIN; // it knows whether the peer lives
 }
 
+static void not_blocked(void *p) { // cancelled
+	struct end *e = p;
+	put(&e->tx_blocked, false);
+	smcgw_unlock(e, &e->wl);
+}
+
 // by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
 static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
                          int file, off_t *at) {
@@ -928,7 +935,9 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
 	if (!v) {
 		atomic_store(&e->tx_blocked, !nowait);
+		pthread_cleanup_push(not_blocked, e);
 		n = REAL(sendfile)(fd, file, at, left);
+		pthread_cleanup_pop(0);
 		put(&e->tx_blocked, false);
 	} else {
 		struct msghdr h = {.msg_iov = w};
@@ -936,7 +945,9 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
 		if (n < 0 && errno == EAGAIN && !nowait) {
 			atomic_store(&e->tx_blocked, true);
+			pthread_cleanup_push(not_blocked, e);
 			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
+			pthread_cleanup_pop(0);
 			put(&e->tx_blocked, false);
 		}
 	}
@@ -963,7 +974,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	int64_t until = 0;
 	int err = 0;
 	if (!want) return 0;
-	if (pthread_mutex_trylock(&e->wl)) {
+	if (!smcgw_try(e, &e->wl)) {
 		if (nowait && atomic_load(&e->tx_blocked)) { // the kernel's buffer is full, and says when it is not
 			errno = EAGAIN;
 			return -1;
@@ -979,7 +990,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			return done ? (ssize_t)done : RETRY;
 		}
 		if (unlikely(e->repair)) repair(e, fd);
-		if (unlikely(e->write_ended)) {
+		if (unlikely(atomic_load(&e->write_ended))) {
 			err = EPIPE;
 			break;
 		}
@@ -1056,7 +1067,7 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { re
 
 // give_back returns the memory of a ring that has become large and is empty. It is called when its process waits.
 void smcgw_give_back(struct end *e) {
-	if (pthread_mutex_trylock(&e->wl)) return;
+	if (!smcgw_try(e, &e->wl)) return;
 	if (e->attached && e->touched && get(&e->own->head) == get_acquire(&e->peer->tail)) {
 		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
 		put(&e->own->base, get(&e->own->head));
@@ -1074,8 +1085,14 @@ void smcgw_give_back(struct end *e) {
 // ---- ends
 
 void smcgw_ended(struct end *e, int fd, int how) {
-	smcgw_lock(e, &e->wl);
-	if (smcgw_still(e, fd) && how != SHUT_RD) e->write_ended = true;
+	if (how == SHUT_RD || !smcgw_still(e, fd)) return;
+	atomic_store(&e->write_ended, true);
+	// A writer inside is waited for, or the end would overtake what it publishes. One that sleeps in the kernel's send is ended by it.
+	while (!smcgw_try(e, &e->wl)) {
+		if (atomic_load(&e->tx_blocked)) return;
+		struct timespec ts = {0, 100000};
+		SYS(nanosleep, &ts, 0);
+	}
 	smcgw_unlock(e, &e->wl);
 }
 
@@ -1108,6 +1125,16 @@ void smcgw_finish(struct end *e, int fd) {
 	smcgw_unlock(e, &e->rl);
 }
 
+// heed_twin does for the other end, where this process has it, what its next call would: it may be this thread's.
+static void heed_twin(const struct end *e) {
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *t = look(fd);
+		if (!t || t == e || !t->attached || get(&t->report.id) != get(&e->report.id)) continue;
+		heed_recall(t, fd);
+		return;
+	}
+}
+
 // kernel_now reads on to where nothing but data comes by the kernel: true when it is there. Both locks are held, RECALL is said.
 // A consumer in the ring freezes, so that the producer takes back what it has not read; one that has unread data of the kernel
 // before the ring, or ring bytes before data of the kernel, cannot be helped: what it was sent is in two places.
@@ -1137,6 +1164,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until) {
 			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_ATTACHED) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
 			if (get(&e->own->nx) & 1) token(e, fd);
 		}
+		heed_twin(e);
 		if (now() > until) return false;
 		struct timespec ts = {0, 200000};
 		SYS(nanosleep, &ts, 0);
@@ -1147,8 +1175,11 @@ static bool kernel_now(struct end *e, int fd, int64_t until) {
 bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	bool done = true;
 	put(&e->passed, true);
-	smcgw_lock(e, &e->rl);
-	smcgw_lock(e, &e->wl);
+	if (!smcgw_lock_until(e, &e->rl, until)) return false;
+	if (!smcgw_lock_until(e, &e->wl, until)) { // a writer sleeps in the kernel
+		smcgw_unlock(e, &e->rl);
+		return false;
+	}
 	if (smcgw_still(e, fd)) {
 		set_flag(e, SMCI_RECALL);
 		fence();
@@ -1159,6 +1190,12 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			else transition(e);
 		}
 		untune(e, fd);
+		if (done && !e->eof && !e->rx_error && !e->tx_error && !get(&e->sleeper)) { // from here on it is like any other
+			smcgw_forget(e);
+			smcgw_closed(e);
+			e->attached = false;
+			put_release(&e->report.state, SMCI_NEVER);
+		}
 	}
 	smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);

@@ -194,6 +194,25 @@ void smcgw_stale(int fd) {
 	atomic_fetch_add(&e->use, 1);
 }
 
+bool smcgw_try(struct end *e, pthread_mutex_t *m) {
+	int r = pthread_mutex_trylock(m);
+	if (unlikely(r == EOWNERDEAD)) { // it is ours all the same
+		pthread_mutex_consistent(m);
+		e->repair = true;
+		return true;
+	}
+	return r == 0;
+}
+
+bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until) {
+	while (!smcgw_try(e, m)) {
+		if (now() > until) return false;
+		struct timespec ts = {0, 200000};
+		SYS(nanosleep, &ts, 0);
+	}
+	return true;
+}
+
 void smcgw_unlock(struct end *e, pthread_mutex_t *m) {
 	pthread_mutex_unlock(m);
 	if (unlikely(atomic_load(&e->closing))) smcgw_release(e);
@@ -201,8 +220,8 @@ void smcgw_unlock(struct end *e, pthread_mutex_t *m) {
 
 // release gives an entry back once its last descriptor is gone and nobody holds its locks.
 void smcgw_release(struct end *e) {
-	if (pthread_mutex_trylock(&e->rl)) return; // who holds it comes here
-	if (pthread_mutex_trylock(&e->wl)) {
+	if (!smcgw_try(e, &e->rl)) return; // who holds it comes here
+	if (!smcgw_try(e, &e->wl)) {
 		pthread_mutex_unlock(&e->rl);
 		return;
 	}
@@ -268,7 +287,7 @@ void smcgw_drop(int fd) {
 	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
 	if (last_here) smcgw_forget(e);
 	if (atomic_fetch_sub(&e->refs, 1) != 1) {
-		if (last_here && promoted) { // others have theirs; this process's mappings go
+		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);
 			smcgw_lock(e, &e->wl);
 			struct end here = *e; // the others' are theirs
@@ -280,7 +299,7 @@ void smcgw_drop(int fd) {
 	}
 	uint32_t s = state_of(e);
 	if (s != SMCI_NATIVE && s != SMCI_NEVER) smcgw_closed(e);
-	if (s == SMCI_PROMOTED || s == SMCI_MAPPED) {
+	if (s == SMCI_PROMOTED || s == SMCI_MAPPED || e->own) { // also of one that has gone back for good
 		atomic_store(&e->closing, true);
 		smcgw_release(e);
 		return;

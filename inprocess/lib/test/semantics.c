@@ -300,6 +300,13 @@ static void *write_thread(void *a) {
 	t->done = true;
 	return 0;
 }
+static void *write_much_thread(void *a) {
+	struct thread *t = a;
+	t->r = write_much(t->fd);
+	t->err = errno;
+	t->done = true;
+	return 0;
+}
 static void begin(struct thread *t, void *(*f)(void *)) {
 	t->done = false;
 	pthread_create(&t->t, 0, f, t);
@@ -429,7 +436,8 @@ static void vectors(void) {
 	say("writev %s", res(writev(a, o, 5)));
 	say("readv %s %s %s", res(readv(b, i, 3)), c[0], c[2]);
 	say("preadv2 %s %s", res(preadv2(b, i, 3, -1, 0)), c[0]);
-	say("pwritev2 %s preadv2 %s at an offset %s", res(pwritev2(a, o, 5, -1, 0)), res(preadv2(b, i, 3, -1, RWF_NOWAIT)), res(preadv2(b, i, 3, 5, 0)));
+	take(b, 1);
+	say("pwritev2 %s poll %s preadv2 %s at an offset %s", res(pwritev2(a, o, 5, -1, 0)), revents(b, POLLIN, 1000), res(preadv2(b, i, 3, -1, RWF_NOWAIT)), res(preadv2(b, i, 3, 5, 0)));
 	say("left %zu, then %s", take(b, 1), res(preadv2(b, i, 3, -1, RWF_NOWAIT)));
 	struct iovec many[1025];
 	for (int k = 0; k < 1024; k++) many[k] = (struct iovec){big + k * 100, 100};
@@ -672,7 +680,6 @@ static void level(void) {
 	say("added %s", happens(ep, 100));
 	shutdown(a, SHUT_WR);
 	ms(20);
-	say("end %s", happens(ep, 100));
 	take(b, 1);
 	say("end %s %s", happens(ep, 100), res(read(b, in, 1)));
 	shutdown(b, SHUT_WR);
@@ -1109,18 +1116,23 @@ static void killed_with_unread(void) {
 	ms(50);
 	kill(p, SIGKILL);
 	reap(p);
-	say("%s %s %s", res(read(a, in, 100)), res(read(a, in, 100)), res(read(a, in, 100)));
+	// An end that is killed has no time for a reset where nothing but ring bytes is unread.
+	say("%s", res(read(a, in, 100)));
+	ssize_t k = read(a, in, 100);
+	say("ended %d", k == 0 || errno == ECONNRESET);
 }
 static void killed_blocks(void) {
 	int a;
 	pid_t p = peer(&a, waits);
-	struct thread t = {.fd = a, .n = 4 << 20, .flags = MSG_NOSIGNAL}, r = {.fd = a, .n = 10};
-	begin(&t, write_thread);
+	signal(SIGPIPE, SIG_IGN);
+	struct thread t = {.fd = a}, r = {.fd = a, .n = 10};
+	begin(&t, write_much_thread);
 	begin(&r, read_thread);
 	kill(p, SIGKILL);
 	reap(p);
 	finish(&t);
-	say("writer gave up %d, reader %s", t.r < 4 << 20, finish(&r));
+	finish(&r);
+	say("writer gave up %d, reader ended %d", t.r < 16 * (ssize_t)sizeof big, r.r == 0 || (r.r < 0 && (r.err == ECONNRESET || r.err == EPIPE)));
 }
 static _Atomic int pipes, hups;
 static void on_pipe(int s) { s == SIGPIPE ? pipes++ : hups++; }
@@ -1740,8 +1752,8 @@ static void async(void) {
 	for (int i = 0; i < 5; i++) {
 		int had = ios;
 		give(a, "x");
-		ms(20);
-		say("signal %d read %s", ios > had, res(read(b, in, 10)));
+		for (int k = 0; k < 1000 && ios == had; k++) usleep(1000);
+		say("signal %d readable %s read %s", ios > had, revents(b, POLLIN, 1000), res(read(b, in, 10)));
 	}
 }
 
@@ -1771,13 +1783,18 @@ static void full(void) {
 static void writer_waits(void) {
 	int a, b;
 	pair(&a, &b);
-	struct thread t = {.fd = a, .n = 4 << 20};
-	begin(&t, write_thread);
+	struct thread t = {.fd = a};
+	begin(&t, write_much_thread);
 	ms(100);
 	say("waits %d", !t.done);
-	size_t n = take(b, 4 << 20);
-	say("%s read %zu right %d", finish(&t), n, !memcmp(in, big, n));
+	for (int i = 0; i < 16; i++) {
+		memset(in, 0, sizeof in);
+		size_t n = take(b, sizeof in);
+		if (n != sizeof in || memcmp(in, big, n)) say("part %d: %zu", i, n);
+	}
+	say("%s", finish(&t));
 	for (int i = 0; i < 3; i++) { // with pauses, so that both sleep in turn
+		size_t n;
 		t.n = 1 << 20;
 		begin(&t, write_thread);
 		for (n = 0; n < 1 << 20; n += take(b, 65536)) ms(2);

@@ -383,22 +383,28 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
 		if (!b) return 0;
 	}
-	if (e->stashed) {
+	long had = 0, n = 0;
+	if (e->stashed) { // and what came with it: a message that was sent at once is read at once
 		put_byte(v, nv, done, e->stash);
-		if (flags & MSG_PEEK) return 1;
-		e->stashed = false;
-		put(&e->kr, kr + 1);
-		add(&e->report.rx_kernel, 1);
-		return 1;
+		had = 1;
+		done++;
+		b--;
+		if (!(flags & MSG_PEEK)) {
+			e->stashed = false;
+			put(&e->kr, ++kr);
+			add(&e->report.rx_kernel, 1);
+		}
+		if (!b || done == want) return had;
 	}
 	struct msghdr h = {.msg_iov = w};
 	h.msg_iovlen = (size_t)part(w, v, nv, done, b < want - done ? b : want - done);
-	long n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	if (had && n <= 0) return had;
 	if (n > 0) {
-		if (flags & MSG_PEEK) return n;
+		if (flags & MSG_PEEK) return had + n;
 		put(&e->kr, kr + (uint64_t)n);
 		add(&e->report.rx_kernel, (uint64_t)n);
-		return n;
+		return had + n;
 	}
 	if (n == 0) e->eof = true;
 	else if (n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
@@ -556,6 +562,12 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			errno = err;
 		}
 		if (n > 0) continue;
+		if (unlikely(!smcgw_still(e, fd))) { // closed by another thread meanwhile: this is the kernel's answer
+			int err = errno;
+			smcgw_unlock(e, &e->rl);
+			errno = err;
+			return done ? (ssize_t)done : n;
+		}
 		if (n == 0) {
 			if (e->eof) break;
 			e->eof = true;
@@ -629,12 +641,14 @@ bool smcgw_genuine(struct end *e, int fd) {
 			long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 			r = n == 0 || (n > 0 && smcgw_hot(e)) || (n < 0 && n != -EAGAIN);
 			if (n == -EAGAIN) put(&e->kernel_news, false);
+			else if (n < 0 && n != -EINTR) e->rx_error = (int)-n; // the kernel says it once
 		} else {
 			r = true;
 		}
 	} else if (get(&e->kr) < e->kbase) {
 		eat(e, fd, e->kbase);
 		long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+		if (n < 0 && n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
 		r = e->eof || e->rx_error || n >= 0 || n != -EAGAIN;
 	}
 out:

@@ -185,7 +185,7 @@ void smcgw_stale(int fd) {
 	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
 	if (atomic_fetch_sub(&e->refs, 1) != 1) return;
 	uint32_t s = state_of(e);
-	if (s == SMCI_PROMOTED || s == SMCI_MAPPED) {
+	if (s == SMCI_PROMOTED || s == SMCI_MAPPED || e->own) {
 		atomic_store(&e->closing, true);
 		smcgw_release(e);
 		return;

@@ -86,6 +86,7 @@ var allowed = map[string][]string{
 	"internal/nearest":            {},
 	"verbs":                       {},
 	"verbs/...":                   {"verbs"},
+	"inprocess/internal/model":    {},
 	"verbs/hw/rdmacm":             {"verbs", "verbs/cm"},
 	"verbs/shm":                   {"internal/fdpass", "verbs", "verbs/internal/..."},
 	"verbs/soft":                  {"verbs", "verbs/internal/...", "verbs/soft/wire"},

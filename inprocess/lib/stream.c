@@ -268,15 +268,18 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 }
 
 // settle is called with the ring empty. True: something has come, and the kernel's queue has a token or will have one. False:
-// it has armed and looked again, and then taken the old tokens. It never takes the last token while the ring has bytes; those
-// before it go, or each unlucky round would leave one more. With a transition known, `old` may count data: they go at its passing.
+// it has armed and looked again, and then taken the old tokens. It never takes the last token while the ring has bytes. Each
+// settling that finds something leaves a token; so where two are due those before the last are taken first, and where they are
+// still on their way there is no arming for one more.
 static bool settle(struct end *e, int fd) {
 	uint64_t old = get_acquire(&e->peer->ksent);
+	if (unlikely(old > get(&e->kr) + 1) && get_acquire(&e->peer->nx) == get(&e->own->cx)) {
+		eat(e, fd, old - 1);
+		if (get(&e->kr) + 1 < old) return available(e) || get_acquire(&e->peer->nx) != get(&e->own->cx);
+	}
 	smcgw_arm(e, SMCI_ARM_SELF);
-	bool more = available(e), passing = get_acquire(&e->peer->nx) != get(&e->own->cx);
-	if (more || passing) {
-		if (old > get(&e->kr)) put(&e->own->arm, 0); // an old token is there: no new one is needed
-		if (!passing && old > get(&e->kr) + 1) eat(e, fd, old - 1);
+	if (available(e) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
+		if (old > get(&e->kr)) put(&e->own->arm, 0); // one is due already
 		return true;
 	}
 	e->ate = false;

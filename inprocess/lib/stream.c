@@ -432,17 +432,34 @@ static bool ended(struct end *e) {
 	return true;
 }
 
-static void spin(struct end *e) {
-	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0;
-	if (!us) return;
+// spin looks for something before a sleep, for as long as the news say. On processors that are busy the other side does not run
+// meanwhile: where it was in vain it is left out for more and more sleeps, up to 64, until it has been of use again.
+bool smcgw_spin(bool (*ready)(void *), void *of) {
+	static _Atomic uint32_t skip, vain;
+	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0, n;
+	if (likely(!us)) return false;
+	if ((n = get(&skip)) > 0) {
+		put(&skip, n - 1);
+		return false;
+	}
 	int64_t end = now() + us * 1000LL;
-	for (unsigned i = 1; !smcgw_hot(e); i++) {
+	for (unsigned i = 1; !ready(of); i++) {
 #if defined(__x86_64__)
 		__builtin_ia32_pause();
+#elif defined(__aarch64__)
+		__asm__ volatile("yield");
 #endif
-		if (!(i & 31) && now() > end) return;
+		if ((i & 15) || now() < end) continue;
+		n = get(&vain);
+		put(&vain, n < 6 ? n + 1 : 6);
+		put(&skip, n > 1 ? 1u << n : 0);
+		return false;
 	}
+	put(&vain, 0);
+	return true;
 }
+
+static bool hot(void *e) { return smcgw_hot(e); }
 
 // drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of
 // this process, or armed: outside a call a ring with bytes has a token in the kernel's queue, or its end is listed.
@@ -529,8 +546,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				return done ? (ssize_t)done : -1;
 			}
 			if (!nowait) {
-				spin(e);
-				if (smcgw_hot(e)) continue;
+				if (smcgw_spin(hot, e)) continue;
 			}
 			if (settle(e, fd)) continue;
 			smcgw_forget(e);

@@ -264,7 +264,8 @@ static bool fresh(struct end *e, const struct registration *r) { // hot, and for
 	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != get(&e->reported);
 }
 
-static bool any_fresh(struct set *s) {
+static bool any_fresh(void *of) {
+	struct set *s = of;
 	for (int i = 0; i < s->list.n; i++) {
 		struct end *e = s->list.e[i];
 		struct registration *r = wants(s, e->list_fd);
@@ -338,19 +339,6 @@ static bool to_give_back(struct set *s) {
 	return false;
 }
 
-static bool spin_for(struct set *s) {
-	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0;
-	if (!us) return false;
-	int64_t end = now() + us * 1000LL;
-	for (unsigned i = 1;; i++) {
-		if (any_fresh(s)) return true;
-#if defined(__x86_64__)
-		__builtin_ia32_pause();
-#endif
-		if (!(i & 15) && now() > end) return false;
-	}
-}
-
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
@@ -373,7 +361,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		bool shrink = false;
 		hold();
 		n = emit(s, v, max, 0);
-		if (!n && !poll_only && s->list.n && spin_for(s)) n = emit(s, v, max, 0);
+		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
 		if (n) {
 			bool look_too = ++s->returns % KERNEL_EVERY == 0 && n < max;
 			let_go();
@@ -482,17 +470,17 @@ static bool look_at(int fd, bool settle) {
 
 static bool promoted_any(void) { return smcgw.news != 0; }
 
-static bool spin_poll(const struct pollfd *p, nfds_t n) {
-	uint32_t us = get(&smcgw.news->spin);
-	if (!us) return false;
-	int64_t end = now() + us * 1000LL;
-	for (unsigned i = 1;; i++) {
-		for (nfds_t k = 0; k < n; k++) {
-			struct end *e = p[k].events & POLLIN ? look(p[k].fd) : 0;
-			if (e && e->listed && state_of(e) == SMCI_PROMOTED && look_at(p[k].fd, false)) return true;
-		}
-		if (!(i & 15) && now() > end) return false;
+struct polled {
+	const struct pollfd *p;
+	nfds_t n;
+};
+static bool any_polled(void *of) {
+	const struct polled *l = of;
+	for (nfds_t i = 0; i < l->n; i++) {
+		struct end *e = l->p[i].events & POLLIN ? look(l->p[i].fd) : 0;
+		if (e && e->listed && state_of(e) == SMCI_PROMOTED && look_at(l->p[i].fd, false)) return true;
 	}
+	return false;
 }
 
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask) {
@@ -504,7 +492,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 		bool hot = false;
 		for (nfds_t i = 0; i < n; i++)
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
-		if (!hot && !poll_only) hot = spin_poll(p, n);
+		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
 		if (!hot && !poll_only) {
 			atomic_fetch_add(&polling, 1);
 			for (nfds_t i = 0; i < n; i++)

@@ -12,7 +12,7 @@ const (
 	Hello   What = 1 + iota // library: files [slab]; ID the run, A the version, B the entries of the slab
 	Welcome                 // broker: files [desk, writable; news, readable]
 	Ask                     // library: files [socket]; Tag; A bytes read, B bytes written so far
-	Grant                   // broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A log2 of the largest ring
+	Grant                   // broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A number of the peer's process
 	Deny                    // broker: Tag, Why; answers Hello (Tag 0) or Ask, and takes a Grant back
 	Closed                  // library: Tag, ID, Why: an asking or promoted end is closed, or native for good
 	Count                   // both: ID a run, Why a reason; the answer's A and B are numbers, see the protocol

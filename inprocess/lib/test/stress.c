@@ -2,7 +2,9 @@
 //
 // MODES has one letter for each end: b threads that block, q the same with poll() before each call, l e o epoll (level, edge, one shot),
 // p poll, s select. In upper case both ends are threads of one process. FAMILY is 4, 6 or m (IPv4 mapped into IPv6).
-// WINDOW is SO_SNDBUF and SO_RCVBUF.
+// WINDOW is SO_SNDBUF and SO_RCVBUF. With HOW and ROUNDS there are so many connections, of which one end is killed (k) or stopped for a
+// while (s) at some moment; a ? in MODES is another mode in each round. What the other end has read must be a beginning of what was
+// sent, all of it unless it was reset, and it must come to its end in time.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -11,6 +13,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,6 +34,7 @@
 #define PERIOD 1048573 // a prime, so that a shift by any size of a buffer shows
 #define LARGEST 300000
 #define STALL 20.0 // seconds without a byte
+#define END_WITHIN 5.0 // after the other end was killed; natively at once, but the machine may be busy
 
 static unsigned char stream[2][PERIOD + LARGEST]; // what each end sends, over and over
 struct end {
@@ -39,8 +44,9 @@ struct end {
 	int kind;               // of sizes, for a while
 };
 static struct shared {
-	_Atomic uint64_t sent[2], got[2], spurious[2], again[2], peeks[2];
-	_Atomic bool done[2], failed;
+	_Atomic uint64_t begun[2], sent[2], got[2], spurious[2], again[2], peeks[2];
+	_Atomic bool begins[2], done[2], reset[2], failed;
+	bool kills;
 } *shared;
 static double until;
 
@@ -134,6 +140,7 @@ static ssize_t give(struct end *e) {
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 3};
 	ssize_t k;
 	rest(&e->writes);
+	shared->begun[e->side] = shared->sent[e->side] + n;
 	switch (r & 15) {
 	case 0: k = writev(e->fd, v, 3); break;
 	case 1: k = sendmsg(e->fd, &h, MSG_NOSIGNAL); break;
@@ -148,12 +155,18 @@ static void await(struct end *e, short what) {
 	struct pollfd p = {e->fd, what, 0};
 	if (e->mode == 'q' && poll(&p, 1, -1) != 1) fail("poll", e->side, 0, p.revents);
 }
+// gone: the other end was killed, and this is what a call says then.
+static bool gone(struct end *e) {
+	if (!shared->kills || (errno != ECONNRESET && errno != EPIPE)) return false;
+	shared->reset[e->side] = true;
+	return true;
+}
 static void *reader(void *a) {
 	struct end *e = a;
 	for (;;) {
 		await(e, POLLIN);
 		ssize_t k = take(e, false);
-		if (k == 0) return 0;
+		if (k == 0 || (k < 0 && gone(e))) return 0;
 		if (k < 0 && errno != EAGAIN) fail("read", e->side, shared->got[e->side], k);
 	}
 }
@@ -161,7 +174,9 @@ static void *writer(void *a) {
 	struct end *e = a;
 	while (now() < until) {
 		await(e, POLLOUT);
-		if (give(e) < 0) fail("write", e->side, shared->sent[e->side], -1);
+		if (give(e) >= 0) continue;
+		if (gone(e)) return 0;
+		fail("write", e->side, shared->sent[e->side], -1);
 	}
 	shutdown(e->fd, SHUT_WR);
 	return 0;
@@ -172,7 +187,7 @@ static short ready(struct end *e, int ep, short want) {
 	if (e->mode == 'p') {
 		struct pollfd p = {e->fd, want, 0};
 		if (poll(&p, 1, -1) != 1) fail("poll", e->side, 0, p.revents);
-		return p.revents;
+		return (short)(p.revents | (p.revents & (POLLHUP | POLLERR) ? POLLIN | POLLOUT : 0));
 	}
 	if (e->mode == 's') {
 		fd_set r, w;
@@ -187,7 +202,7 @@ static short ready(struct end *e, int ep, short want) {
 	int n;
 	while ((n = epoll_wait(ep, &v, 1, -1)) < 0 && errno == EINTR) {}
 	if (n != 1 || v.data.fd != e->fd) fail("epoll_wait", e->side, 0, n);
-	return (short)((v.events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? POLLIN : 0) | (v.events & (EPOLLOUT | EPOLLERR) ? POLLOUT : 0));
+	return (short)((v.events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? POLLIN : 0) | (v.events & (EPOLLOUT | EPOLLHUP | EPOLLERR) ? POLLOUT : 0));
 }
 static void events(struct end *e) {
 	bool edge = e->mode == 'e', once = e->mode == 'o', epoll = edge || once || e->mode == 'l';
@@ -200,10 +215,10 @@ static void events(struct end *e) {
 		short got = ready(e, ep, want);
 		for (bool first = true; (got & want & POLLIN); first = false) {
 			ssize_t k = take(e, true);
-			if (k == 0) want &= (short)~POLLIN;
-			if (k < 0 && errno != EAGAIN) fail("read", e->side, shared->got[e->side], k);
-			if (k < 0) shared->again[e->side]++;
-			if (k < 0 && first && !edge) shared->spurious[e->side]++;
+			if (k == 0 || (k < 0 && gone(e))) want &= (short)~POLLIN;
+			else if (k < 0 && errno != EAGAIN) fail("read", e->side, shared->got[e->side], k);
+			if (k < 0 && errno == EAGAIN) shared->again[e->side]++;
+			if (k < 0 && errno == EAGAIN && first && !edge) shared->spurious[e->side]++;
 			if (k <= 0 || (!edge && draw(&e->reads) & 1)) break;
 		}
 		while (got & want & POLLOUT) {
@@ -213,7 +228,8 @@ static void events(struct end *e) {
 				break;
 			}
 			ssize_t k = give(e);
-			if (k < 0 && errno != EAGAIN) fail("write", e->side, shared->sent[e->side], k);
+			if (k < 0 && gone(e)) want &= (short)~POLLOUT;
+			else if (k < 0 && errno != EAGAIN) fail("write", e->side, shared->sent[e->side], k);
 			if (k < 0 || (!edge && draw(&e->writes) & 1)) break;
 		}
 		if (!epoll || edge || (!once && set == want)) continue;
@@ -226,6 +242,7 @@ static void events(struct end *e) {
 
 static void *run(void *a) {
 	struct end *e = a;
+	shared->begins[e->side] = true;
 	if (e->mode == 'b' || e->mode == 'q') {
 		struct end w = *e;
 		pthread_t t;
@@ -259,34 +276,37 @@ static void buffers(int fd, int n) {
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
 }
 
-int main(int argc, char **argv) {
-	if (argc < 5 || strlen(argv[1]) != 2) return 2;
-	uint64_t seed = strtoull(argv[4], 0, 10);
-	int window = argc > 5 ? atoi(argv[5]) : 0;
-	char c = argv[2][0];
+// judge says what the other end of one that was killed has seen.
+static void judge(int dead) {
+	int side = !dead;
+	uint64_t got = shared->got[side];
+	if (got > shared->begun[dead]) fail("more than was sent", side, got, (long)shared->begun[dead]);
+	if (!shared->reset[side] && got < shared->sent[dead]) fail("an end before the end", side, got, (long)(shared->sent[dead] - got));
+}
+
+static void connection(const char *modes, char c, double seconds, uint64_t seed, int window, char how) {
 	struct sockaddr_storage s;
 	struct end end[2];
 	pthread_t thread[2];
 	pid_t pid[2];
-	bool one = isupper(argv[1][0]);
-	shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	for (int i = 0; i < 2; i++) {
-		uint64_t x = 88172645463325252ull + (unsigned)i;
-		for (int j = 0; j < PERIOD; j++) stream[i][j] = (unsigned char)(draw(&x) >> 20);
-		memcpy(stream[i] + PERIOD, stream[i], LARGEST);
-		end[i] = (struct end){i, -1, (char)tolower(argv[1][i]), (seed * 4 + 1 + (unsigned)i) * 0x9e3779b97f4a7c15ull, (seed * 4 + 3 + (unsigned)i) * 0x9e3779b97f4a7c15ull, 3};
-	}
+	bool one = isupper(modes[0]);
+	uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15ull;
+	memset(shared, 0, sizeof *shared);
+	shared->kills = how == 'k';
+	for (int i = 0; i < 2; i++)
+		end[i] = (struct end){i, -1, (char)tolower(modes[i]), (seed * 4 + 1 + (unsigned)i) * 0x9e3779b97f4a7c15ull, (seed * 4 + 3 + (unsigned)i) * 0x9e3779b97f4a7c15ull, 3};
 	int l = socket(family(c), SOCK_STREAM, 0);
 	address(c, &s, 0);
 	socklen_t n = sizeof s;
 	buffers(l, window);
-	if (bind(l, (struct sockaddr *)&s, sizeof s) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0) return perror("listen"), 2;
-	until = now() + atof(argv[3]);
+	if (bind(l, (struct sockaddr *)&s, sizeof s) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0) fail("listen", 0, 0, l);
+	until = now() + seconds;
 	for (int i = 0; i < 2; i++) {
 		if (!one && (pid[i] = fork()) > 0) continue;
+		signal(SIGPIPE, SIG_IGN);
 		end[i].fd = i ? accept(l, 0, 0) : socket(family(c), SOCK_STREAM, 0);
 		buffers(end[i].fd, window);
-		if (!i && connect(end[i].fd, (struct sockaddr *)&s, n) < 0) return perror("connect"), 2;
+		if (!i && connect(end[i].fd, (struct sockaddr *)&s, n) < 0) fail("connect", 0, 0, 0);
 		if (one) {
 			pthread_create(&thread[i], 0, run, &end[i]);
 			continue;
@@ -297,10 +317,26 @@ int main(int argc, char **argv) {
 		exit(0);
 	}
 	close(l);
+	while (!(shared->begins[0] && shared->begins[1]) && now() < until + STALL) usleep(100);
 	uint64_t last = 0;
-	double at = now(), gap = 0;
+	int victim = (int)(draw(&x) & 1);
+	double began = now(), at = began, gap = 0, when = (double)(draw(&x) % 1000000) / 1e6, killed = 0;
+	when = began + when * when * when * seconds; // rather early than late
 	while (!(shared->done[0] && shared->done[1]) && !shared->failed) {
-		usleep(5000);
+		double left = how && !killed && when > now() ? when - now() : 0.002;
+		usleep((unsigned)((left < 0.002 ? left : 0.002) * 1e6) + 1);
+		if (how && !killed && now() >= when) {
+			killed = now();
+			kill(pid[victim], how == 'k' ? SIGKILL : SIGSTOP);
+			if (how == 's') {
+				usleep((unsigned)(draw(&x) % 50000));
+				kill(pid[victim], SIGCONT);
+			}
+		}
+		if (how == 'k' && killed) {
+			if (shared->done[!victim]) break;
+			if (now() - killed > END_WITHIN) fail("no end after the other's", !victim, shared->got[!victim], pid[!victim]);
+		}
 		uint64_t sum = shared->got[0] + shared->got[1] + shared->sent[0] + shared->sent[1];
 		if (sum != last) {
 			last = sum;
@@ -316,13 +352,37 @@ int main(int argc, char **argv) {
 		}
 		fail("stall", 0, last, 0);
 	}
+	bool dies = how == 'k' && killed && !shared->done[victim];
 	for (int i = 0; i < 2; i++) {
 		int status = 0;
 		if (one) pthread_join(thread[i], 0);
-		else if (waitpid(pid[i], &status, 0) != pid[i] || status) shared->failed = true;
+		else if (waitpid(pid[i], &status, 0) != pid[i] || (status && !(how == 'k' && i == victim && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))) shared->failed = true;
 	}
-	if (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0]) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
-	printf("%s: sent %lu %lu, peeks %lu %lu, spurious %lu %lu of %lu %lu, longest gap %.3f s\n", shared->failed ? "FAIL" : "ok", shared->sent[0], shared->sent[1],
-	       shared->peeks[0], shared->peeks[1], shared->spurious[0], shared->spurious[1], shared->again[0], shared->again[1], gap);
-	return shared->failed;
+	if (shared->failed) fail("an end has failed", 0, 0, 0);
+	if (dies) judge(victim);
+	else if (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0]) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
+	if (!how) printf("ok: sent %lu %lu, peeks %lu %lu, spurious %lu %lu of %lu %lu, longest gap %.3f s\n", shared->sent[0], shared->sent[1], shared->peeks[0], shared->peeks[1],
+	       shared->spurious[0], shared->spurious[1], shared->again[0], shared->again[1], gap);
+}
+
+int main(int argc, char **argv) {
+	if (argc < 5 || strlen(argv[1]) != 2) return 2;
+	uint64_t seed = strtoull(argv[4], 0, 10), x = (seed + 1) * 0x9e3779b97f4a7c15ull;
+	int window = argc > 5 ? atoi(argv[5]) : 0, rounds = argc > 7 ? atoi(argv[7]) : 1;
+	char how = argc > 7 ? argv[6][0] : 0, modes[3] = "";
+	setvbuf(stdout, 0, _IOLBF, 0);
+	shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED) return 2;
+	for (int i = 0; i < 2; i++) {
+		uint64_t y = 88172645463325252ull + (unsigned)i;
+		for (int j = 0; j < PERIOD; j++) stream[i][j] = (unsigned char)(draw(&y) >> 20);
+		memcpy(stream[i] + PERIOD, stream[i], LARGEST);
+	}
+	for (int r = 0; r < rounds; r++) {
+		for (int i = 0; i < 2; i++) modes[i] = argv[1][i] == '?' ? "bqleops"[draw(&x) % 7] : argv[1][i];
+		if (getenv("STRESS_SHOW")) printf("round %d: %s seed %lu\n", r, modes, seed + (unsigned)r);
+		connection(modes, argv[2][0], atof(argv[3]), seed + (unsigned)r, window, how);
+	}
+	if (how) printf("ok: %d rounds\n", rounds);
+	return 0;
 }

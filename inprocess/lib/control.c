@@ -194,6 +194,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = false;
 	e->rx_error = e->tx_error = 0;
 	put(&e->sleeper, 0);
+	put(&e->violated, false);
 	put(&e->reported, 0);
 	put(&e->tx_blocked, false);
 	e->path_head = 0;

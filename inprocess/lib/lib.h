@@ -79,6 +79,7 @@ struct end {
 	size_t mapped, whole;              // bytes: of own and peer, which have the smallest ring; of the files
 	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
 	uint32_t side, order_max;
+	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
 	bool attached, locks, repair;      // repair: a process died inside a lock
 	int64_t pruned_at;
 	// As the consumer: rl.

@@ -80,7 +80,9 @@ static void wake(struct end *e) {
 
 // violated: the peer's memory says what cannot be. Its connection ends.
 static void violated(struct end *e) {
+	if (get(&e->violated)) return;
 	put(&e->report.why, SMCI_WHY_PROTOCOL);
+	put(&e->violated, true);
 	e->rx_error = e->tx_error = ECONNRESET;
 }
 
@@ -238,6 +240,21 @@ bool smcgw_hot(struct end *e) {
 	return head != get(&e->own->tail);
 }
 
+// unannounced is called when the kernel has bytes that seem to be nobody's: each token is counted before it is sent, so in a ring
+// extent without an end there cannot be more than that. Another reader may have taken them meanwhile, so it looks again.
+static bool nobodys(struct end *e) {
+	uint32_t cx = get(&e->own->cx);
+	uint64_t sent = get_acquire(&e->peer->ksent);
+	return (cx & 1) && sent <= get(&e->kr) && get_acquire(&e->peer->nx) == cx;
+}
+static bool unannounced(struct end *e, int fd) {
+	char c;
+	if (likely(!nobodys(e)) || get(&e->sleeper)) return false;
+	if (SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) <= 0 || !nobodys(e)) return false;
+	violated(e);
+	return true;
+}
+
 // arm has the producer wake whom: the process itself by a token, or the slot of an epoll set. Each arming is a value of its own.
 void smcgw_arm(struct end *e, uint32_t whom) {
 	if (!(++e->arms & 0xffffff)) e->arms++;
@@ -336,6 +353,7 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	if (n > 0) { // a token or data by its position: transitions are published before what follows them moves
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
+		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
 		for (; i != end && kr >= get(&e->peer->x[i % SMCI_TRANSITIONS].k); i++) base = get(&e->peer->x[i % SMCI_TRANSITIONS].k);
 		if ((i & 1) || kr < base) {
 			put(&e->kr, kr + 1);
@@ -423,7 +441,7 @@ static bool ended(struct end *e) {
 	if (get_acquire(&e->peer->nx) != cx) return !(cx & 1) && get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
 	// the peer's kernel had not sent, so it is an end only where nothing of its stream was there.
-	if (e->rx_error == ECONNRESET && get(&e->report.why) != SMCI_WHY_PROTOCOL && !(peer_flags(e) & SMCI_RESET) &&
+	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
 	    ((cx & 1) || get(&e->kr) >= get_acquire(&e->peer->ksent))) {
 		e->rx_error = 0;
@@ -493,15 +511,17 @@ static bool asks_kernel(struct end *e, int fd) {
 	if (smcgw_hot(e) || e->eof || e->rx_error) return true;
 	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n == -EAGAIN) put(&e->kernel_news, false);
+	if (n > 0) unannounced(e, fd);
 	if (n == 0) e->eof = true;
 	else if (n < 0 && n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
-	return smcgw_hot(e) || e->eof || e->rx_error;
+	return smcgw_hot(e) || e->eof || e->rx_error || get(&e->violated);
 }
 
 ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	size_t want = total(v, nv), done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	unsigned rounds = 0;
 	ssize_t n;
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
@@ -517,6 +537,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		if (unlikely(e->repair)) repair(e, fd);
 		uint32_t cx = get(&e->own->cx);
 		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) violated(e);
+		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) violated(e); // what it says changes without an end
+		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
 		if (cx & 1) {
 			uint64_t have = available(e), tail = get(&e->own->tail);
 			if (have) {
@@ -578,6 +600,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			int err = errno;
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
+			if (n > 0) unannounced(e, fd);
 			errno = err;
 		}
 		if (n > 0) continue;
@@ -658,7 +681,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 		}
 		if (!r && !e->eof && !e->rx_error) {
 			long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
-			r = n == 0 || (n > 0 && smcgw_hot(e)) || (n < 0 && n != -EAGAIN);
+			r = n == 0 || (n > 0 && (smcgw_hot(e) || unannounced(e, fd))) || (n < 0 && n != -EAGAIN);
 			if (n == -EAGAIN) put(&e->kernel_news, false);
 			else if (n < 0 && n != -EINTR) e->rx_error = (int)-n; // the kernel says it once
 		} else {
@@ -1023,6 +1046,11 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			return done ? (ssize_t)done : RETRY;
 		}
 		if (unlikely(e->repair)) repair(e, fd);
+		if (unlikely(get(&e->violated))) {
+			err = e->tx_error ? e->tx_error : EPIPE;
+			e->tx_error = 0;
+			break;
+		}
 		if (unlikely(atomic_load(&e->write_ended))) {
 			err = EPIPE;
 			break;

@@ -1,0 +1,45 @@
+// foreign [raw]: both ends of a connection, which is asked to move bytes until it is promoted or has shown that it stays native.
+// With raw, one byte is read by a system call of the program's own before.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/tcp.h>
+
+#include "../sys.h"
+
+static uint64_t received(int fd) {
+	struct tcp_info t;
+	socklen_t l = sizeof t;
+	memset(&t, 0, sizeof t);
+	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
+	return t.tcpi_bytes_received;
+}
+int main(int argc, char **argv) {
+	struct sockaddr_in s = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t n = sizeof s;
+	int l = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0), native = 0;
+	if (bind(l, (struct sockaddr *)&s, n) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0 || connect(a, (struct sockaddr *)&s, n) < 0) return 2;
+	int b = accept(l, 0, 0);
+	char c[100];
+	if (argc > 1 && !strcmp(argv[1], "raw")) {
+		if (write(a, "r", 1) != 1 || SYS(read, b, c, 1) != 1 || c[0] != 'r') return 2;
+	}
+	for (int i = 0; i < 500; i++) {
+		uint64_t had = received(b);
+		char x[100];
+		memset(x, i, sizeof x);
+		if (write(a, x, sizeof x) != sizeof x || recv(b, c, sizeof c, MSG_WAITALL) != sizeof c || memcmp(x, c, sizeof c)) return printf("WRONG in round %d\n", i), 1;
+		native += received(b) - had >= sizeof c;
+		usleep(500);
+	}
+	printf("%s\n", native == 500 ? "native" : "promoted");
+	return 0;
+}

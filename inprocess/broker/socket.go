@@ -55,13 +55,33 @@ func examine(fd int, written uint64, n Namer) (s Socket, err error) {
 	if info.State != tcpEstablished {
 		return s, &SocketError{"state", inprocess.WhyNoPeer, fmt.Errorf("%d is not established", info.State)}
 	}
-	if queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil {
-		s.Role = roleOf(info.Bytes_acked+uint64(queued), written)
-	}
+	s.Role = roleAt(fd, info, written)
 	if n != nil {
 		s.Sequences, s.Named = n.Name(fd, s.Role)
 	}
 	return s, nil
+}
+
+// looks is how often the counts of a socket are read until no acknowledgement came between.
+const looks = 16
+
+// roleAt tells the side of a socket by the kernel's counts, of which the first look has the acknowledged ones.
+func roleAt(fd int, info *unix.TCPInfo, written uint64) Role {
+	for range looks {
+		queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+		if err != nil {
+			return RoleUnknown
+		}
+		again, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return RoleUnknown
+		}
+		if again.Bytes_acked == info.Bytes_acked {
+			return roleOf(info.Bytes_acked+uint64(queued), written)
+		}
+		info = again
+	}
+	return RoleUnknown
 }
 
 // roleOf compares what the kernel has taken with what the program has written: the client's SYN counts as acked.

@@ -53,6 +53,7 @@ var allowed = map[string][]string{
 	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/netdev", "ebpf/internal/policy"},
 	"ebpf/internal/listing":       {},
 	"ebpf/internal/netdev":        {"ebpf/internal/listing"},
+	"ebpf/sequence":               {},
 	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
 	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs"},

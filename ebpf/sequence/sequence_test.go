@@ -1,0 +1,145 @@
+package sequence
+
+import (
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestBothEndsAgree: before bytes, and after some.
+func TestBothEndsAgree(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	p, err := Load(cgroupMount(t))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	for _, network := range []string{"tcp4", "tcp6"} {
+		client, server := connection(t, network)
+		names := map[Numbers]bool{}
+		for range 3 {
+			a, b := of(t, p, client, true), of(t, p, server, false)
+			require.Equal(t, a, Numbers{b.Peer, b.Mine})
+			names[a] = true
+			for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
+				_, err := pair[0].Write(make([]byte, 100000))
+				require.NoError(t, err)
+				_, err = io.ReadFull(pair[1], make([]byte, 99000))
+				require.NoError(t, err)
+			}
+		}
+		require.Len(t, names, 1, "bytes change nothing")
+	}
+}
+
+// TestOthersAreLeft: other options have their answers, and without the program there is none.
+func TestOthersAreLeft(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	client, _ := connection(t, "tcp4")
+	ask := func() (size int, err error) {
+		control(t, client, func(fd int) { size, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF) })
+		return
+	}
+	before, err := ask()
+	require.NoError(t, err)
+	var refused error // of a kernel without the program
+	control(t, client, func(fd int) { _, refused = unix.GetsockoptInt(fd, level, 1) })
+	require.Error(t, refused)
+	p, err := Load(cgroupMount(t))
+	require.NoError(t, err)
+	after, err := ask()
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	control(t, client, func(fd int) {
+		_, err = unix.GetsockoptInt(fd, level, 1) // too small for the answer
+		require.Equal(t, refused, err)
+	})
+	require.NoError(t, p.Close())
+	control(t, client, func(fd int) { _, err = p.Of(fd, true) })
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// TestRests: it is attached again when it is asked.
+func TestRests(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	client, _ := connection(t, "tcp4")
+	p, err := Load(cgroupMount(t))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	attached := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.link != nil
+	}
+	require.True(t, attached())
+	require.Eventually(t, func() bool { return !attached() }, 20*idle, idle/20)
+	n := of(t, p, client, true)
+	require.True(t, attached())
+	require.Equal(t, n, of(t, p, client, true))
+}
+
+// BenchmarkOtherOption is what the program costs who asks for another option.
+func BenchmarkOtherOption(b *testing.B) {
+	testnet.Require(b, "root", "bpf")
+	client, _ := connection(b, "tcp4")
+	ask := func(b *testing.B) {
+		control(b, client, func(fd int) {
+			for b.Loop() {
+				_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+			}
+		})
+	}
+	b.Run("without", ask)
+	p, err := Load(cgroupMount(b))
+	require.NoError(b, err)
+	b.Run("with", ask)
+	require.NoError(b, p.Close())
+	b.Run("again", ask)
+}
+
+func of(t *testing.T, p *Program, c *net.TCPConn, client bool) (n Numbers) {
+	control(t, c, func(fd int) {
+		var err error
+		n, err = p.Of(fd, client)
+		require.NoError(t, err)
+	})
+	return n
+}
+
+func control(t testing.TB, c *net.TCPConn, f func(fd int)) {
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) { f(int(fd)) }))
+}
+
+func connection(t testing.TB, network string) (client, server *net.TCPConn) {
+	l, err := net.Listen(network, map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0"}[network])
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := net.Dial(network, l.Addr().String())
+	require.NoError(t, err)
+	s, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(); _ = s.Close() })
+	return c.(*net.TCPConn), s.(*net.TCPConn)
+}
+
+func cgroupMount(t testing.TB) string {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(b)) {
+		if left, _, ok := strings.Cut(line, " - cgroup2 "); ok {
+			return strings.Fields(left)[4]
+		}
+	}
+	t.Skip("no cgroup2 is mounted")
+	return ""
+}

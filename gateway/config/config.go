@@ -29,6 +29,11 @@ type Config struct {
 	Rollout Rollout `yaml:"rollout"`
 	// Guard takes the mode back when carrying does harm.
 	Guard Guard `yaml:"guard"`
+	// Steering is whether connections are steered into gateways at all: off, or where the
+	// kernel cannot, what programs can do in process is what there is. Default: on.
+	Steering Switch `yaml:"steering"`
+	// InProcess configures what programs with the library do among themselves.
+	InProcess InProcess `yaml:"in_process"`
 	// Carriers are the RDMA devices in order of preference. A list that is
 	// given and empty means that no RDMA device is used. Default: shm, hw, soft; ib, adapters
 	// on InfiniBand, only where it is listed.
@@ -89,6 +94,8 @@ type Rule struct {
 	// Percent is the share of the matching connections that is carried. Default: that
 	// of the rollout.
 	Percent Share `yaml:"percent"`
+	// Way is the one that the rule is about. Default: any.
+	Way Way `yaml:"way"`
 }
 
 // Match selects connections, or the datagrams of UDP sockets. Within a list any
@@ -112,6 +119,31 @@ type Match struct {
 	// UIDs are numeric users, in addition to Users; outbound connections only.
 	// Default: every user.
 	UIDs []uint32 `yaml:"uids"`
+}
+
+// InProcess configures the broker of programs that have the library.
+type InProcess struct {
+	// Enabled is whether they are served. Default: on.
+	Enabled Switch `yaml:"enabled"`
+	// Socket is the path at which programs ask, 1 to 107 bytes, absolute; the library looks
+	// for the default. Default: /run/smcgw/in-process.sock.
+	Socket string `yaml:"socket"`
+	// Calls and Bytes say when a connection is worth asking for: after so many calls that
+	// moved bytes, or so many bytes. Default: 32, 64KiB.
+	Calls int   `yaml:"calls"`
+	Bytes Bytes `yaml:"bytes"`
+	// Spin is how long a program that waits looks at its rings before it sleeps. Default: off.
+	Spin Spin `yaml:"spin"`
+	// Memory bounds what the rings of all promoted connections could hold. Default: 64GiB.
+	Memory Bytes `yaml:"memory"`
+	// MaxConnections bounds promoted connections, PerUser and PerCgroup those of which one
+	// end is a user's or in a cgroup. Default: 65536, 32768, 32768.
+	MaxConnections int `yaml:"max_connections"`
+	PerUser        int `yaml:"per_user"`
+	PerCgroup      int `yaml:"per_cgroup"`
+	// Shaped is whether connections are promoted whose path shapes traffic: bytes in rings
+	// are not shaped. Default: off.
+	Shaped Switch `yaml:"shaped"`
 }
 
 // Soft configures the device for RoCEv2 over UDP.

@@ -39,11 +39,13 @@ admin: /run/smcgw/smcgw.sock
 devices: [eth0]
 policy:
   - { name: redis, match: { ports: [6379], peers: [10.1.2.3/8, "fd00::/8", 192.0.2.7, "::ffff:10.0.0.0/104"], cgroups: [] }, action: accelerate }
-  - { name: web, match: { direction: client, ports: [80, 443, 6000-7000], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto, percent: 25% }
+  - { name: web, match: { direction: client, ports: [80, 443, 6000-7000], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto, percent: 25%, way: in-process }
   - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
 rollout: { percent: 0.5, seed: blue, ramp: 10%/h }
 guard: { aborted: 1%, slower: 50%, window: 30s, minimum: 7 }
+steering: off
+in_process: { enabled: on, socket: /run/x.sock, calls: 3, bytes: 1KiB, spin: 20us, memory: 1GiB, max_connections: 4, per_user: 3, per_cgroup: 2, shaped: on }
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
@@ -73,13 +75,16 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "redis", Match: Match{Ports: Ports(6379), Peers: []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
 				netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("10.0.0.0/8"),
-			}, Cgroups: []string{}, Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionAccelerate},
+			}, Cgroups: []string{}, Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionAccelerate, Way: WayAny},
 			{Name: "web", Match: Match{
 				Proto: ProtoTCP, Direction: DirectionClient, Ports: append(Ports(80, 443), newPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
 				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
-			}, Action: ActionAuto, Percent: 25 * percent},
-			{Name: "dns", Match: Match{Proto: ProtoUDP, Direction: DirectionBoth, Ports: Ports(53)}, Action: ActionAccelerate},
-			{Name: "default", Match: Match{Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionPass},
+			}, Action: ActionAuto, Percent: 25 * percent, Way: WayInProcess},
+			{Name: "dns", Match: Match{Proto: ProtoUDP, Direction: DirectionBoth, Ports: Ports(53)}, Action: ActionAccelerate, Way: WayAny},
+			{Name: "default", Match: Match{Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionPass, Way: WayAny},
+		},
+		Steering: SwitchOff, InProcess: InProcess{
+			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, PerUser: 3, PerCgroup: 2, Shaped: SwitchOn,
 		},
 		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
@@ -102,6 +107,9 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
+		Steering: SwitchOn, InProcess: InProcess{
+			Enabled: SwitchOn, Socket: "/run/smcgw/in-process.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, PerUser: 32768, PerCgroup: 32768, Shaped: SwitchOff,
+		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
@@ -178,7 +186,7 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 14: fallback: must be a set of fields, not a list`,
-		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -192,22 +200,28 @@ func TestSingleErrors(t *testing.T) {
 		"devices: [lo]":         "line 1: devices[0]: the loopback device cannot be used",
 		"devices: [~]":          "line 1: devices[0]: has no value",
 		"a: &x 1":               "line 1: a: anchors and aliases are not supported",
-		"mode: off\nlimits: {max_flows: 1}\nmode: off": "line 3: mode: given twice",
-		"limits: {memory: 1GiB, memory: 2GiB}":         "line 1: limits.memory: given twice",
-		"<<: {shards: 3}":                              "line 1: <<: anchors and aliases are not supported",
-		"shards: 1.5":                                  `line 1: shards: "1.5" is not a whole number`,
-		"shards: '2'":                                  `line 1: shards: "2" is not a whole number`,
-		"shards: -1":                                   `line 1: shards: -1 is not between 0 and 256`,
-		"shards: 010":                                  `line 1: shards: "010" is not written in decimal`,
-		"shards: 0x10":                                 `line 1: shards: "0x10" is not written in decimal`,
-		"shards: 1_0":                                  `line 1: shards: "1_0" is not written in decimal`,
-		"hw: {service_level: 2.7}":                     `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
-		"hw: {traffic_class: 0104}":                    `line 1: hw.traffic_class: "0104" is not written in decimal`,
-		"hw: {traffic_class: 256}":                     `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
-		"shards: [1]":                                  "line 1: shards: must be a single value, not a list",
-		"admin: {a: b}":                                "line 1: admin: must be a single value, not a set of fields",
-		"policy: [{match: {uids: [-1]}}]":              `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
-		"policy: [{match: {uids: [~]}}]":               "line 1: policy[0].match.uids[0]: has no value",
+		"mode: off\nlimits: {max_flows: 1}\nmode: off":     "line 3: mode: given twice",
+		"limits: {memory: 1GiB, memory: 2GiB}":             "line 1: limits.memory: given twice",
+		"<<: {shards: 3}":                                  "line 1: <<: anchors and aliases are not supported",
+		"in_process: {spin: 1ms}":                          "line 1: in_process.spin: 1ms is longer than 100us",
+		"in_process: {socket: a}":                          `line 1: in_process.socket: "a" is not an absolute path`,
+		"in_process: {calls: 0, per_user: -1}":             "line 1: in_process.per_user: -1 is not between 1 and 1000000",
+		"steering: off\nin_process: {enabled: off}":        "line 1: steering: off, and in_process.enabled too: nothing is left to do",
+		"policy: [{way: native}]":                          `line 1: policy[0].way: "native" is none of any, in-process or steered`,
+		"policy: [{match: {proto: udp}, way: in-process}]": "line 1: policy[0].way: datagrams do not go in process",
+		"shards: 1.5":                                      `line 1: shards: "1.5" is not a whole number`,
+		"shards: '2'":                                      `line 1: shards: "2" is not a whole number`,
+		"shards: -1":                                       `line 1: shards: -1 is not between 0 and 256`,
+		"shards: 010":                                      `line 1: shards: "010" is not written in decimal`,
+		"shards: 0x10":                                     `line 1: shards: "0x10" is not written in decimal`,
+		"shards: 1_0":                                      `line 1: shards: "1_0" is not written in decimal`,
+		"hw: {service_level: 2.7}":                         `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
+		"hw: {traffic_class: 0104}":                        `line 1: hw.traffic_class: "0104" is not written in decimal`,
+		"hw: {traffic_class: 256}":                         `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
+		"shards: [1]":                                      "line 1: shards: must be a single value, not a list",
+		"admin: {a: b}":                                    "line 1: admin: must be a single value, not a set of fields",
+		"policy: [{match: {uids: [-1]}}]":                  `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
+		"policy: [{match: {uids: [~]}}]":                   "line 1: policy[0].match.uids[0]: has no value",
 		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
 		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,

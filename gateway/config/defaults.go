@@ -28,6 +28,9 @@ func (c Config) WithDefaults() Config {
 		if r.Action == "" {
 			r.Action = ActionPass
 		}
+		if r.Way == "" {
+			r.Way = WayAny
+		}
 		if r.Match.Proto == "" {
 			r.Match.Proto = ProtoTCP
 		}

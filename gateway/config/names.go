@@ -61,6 +61,28 @@ func actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAu
 // UnmarshalYAML reads one of actions.
 func (a *Action) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, actions()) }
 
+// Way is how the bytes of a connection go: native by the kernel's connection, in process by
+// rings between the two programs, steered through gateways. A rule is about one of the last
+// two, or about any.
+type Way string
+
+// The ways.
+const (
+	WayAny       Way = "any"
+	WayNative    Way = "native"
+	WayInProcess Way = "in-process"
+	WaySteered   Way = "steered"
+)
+
+// ruleWays lists the ways of rules.
+func ruleWays() []Way { return []Way{WayAny, WayInProcess, WaySteered} }
+
+// Ways lists the ways of connections.
+func Ways() []Way { return []Way{WayNative, WayInProcess, WaySteered} }
+
+// UnmarshalYAML reads one of ruleWays.
+func (w *Way) UnmarshalYAML(n *yaml.Node) error { return readName(n, w, ruleWays()) }
+
 // Proto is the protocol a rule is about.
 type Proto string
 

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"path"
@@ -73,6 +74,8 @@ func (c Config) validate(users userLookup) []*FieldError {
 	}
 	between(k, "hw.service_level", int(c.HW.ServiceLevel), 0, 7)
 	oneOf(k, "hw.mixed", c.HW.Mixed, switches())
+	oneOf(k, "steering", c.Steering, switches())
+	k.inProcess(c)
 	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
@@ -127,6 +130,10 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 			oneOf(k, field+".match.direction", r.Match.Direction, directions())
 		}
 		oneOf(k, field+".action", r.Action, actions())
+		if r.Way != "" {
+			oneOf(k, field+".way", r.Way, ruleWays())
+		}
+		k.must(r.Way != WayInProcess || r.Match.Proto != ProtoUDP, field+".way", "datagrams do not go in process")
 		k.must(r.Percent != NoShare, field+".percent", "0%% is written as action: pass")
 		k.must(r.Percent == 0 || r.Action != ActionPass, field+".percent", "is about rules that carry")
 		k.must(r.Match.Direction != DirectionServer || !r.outboundOnly(), field+".match.direction", "cgroups, users and uids are known of outbound connections only")
@@ -197,6 +204,23 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
 	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,
 		"limits.stall_timeout", "%v is neither 0 nor between %v and %v", l.StallTimeout, minStallTimeout, maxStallTimeout)
+}
+
+func (k *checker) inProcess(c Config) {
+	p := c.InProcess
+	oneOf(k, "in_process.enabled", p.Enabled, switches())
+	oneOf(k, "in_process.shaped", p.Shaped, switches())
+	k.absolute("in_process.socket", p.Socket)
+	k.must(len(p.Socket) <= maxSocketPath, "in_process.socket", "%d bytes long, and a socket has room for %d", len(p.Socket), maxSocketPath)
+	k.must(p.Socket != c.Admin, "in_process.socket", "%q is the admin socket", p.Socket)
+	between(k, "in_process.calls", p.Calls, 1, math.MaxInt32)
+	between(k, "in_process.bytes", p.Bytes, 1, 16*TiB)
+	k.must(p.Spin == NoSpin || p.Spin > 0 && p.Spin <= MaxSpin, "in_process.spin", "%v is longer than %v", p.Spin, MaxSpin)
+	between(k, "in_process.memory", p.Memory, 16*MiB, 1024*TiB)
+	between(k, "in_process.max_connections", p.MaxConnections, 1, 1_000_000)
+	between(k, "in_process.per_user", p.PerUser, 1, 1_000_000)
+	between(k, "in_process.per_cgroup", p.PerCgroup, 1, 1_000_000)
+	k.must(p.Enabled == SwitchOn || c.Steering == SwitchOn, "steering", "off, and in_process.enabled too: nothing is left to do")
 }
 
 func (k *checker) fallback(f Fallback) {

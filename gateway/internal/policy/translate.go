@@ -23,7 +23,7 @@ func Translate(c config.Config, log *slog.Logger) ebpf.Config {
 	for _, r := range c.Policy {
 		out.Policy = append(out.Policy, ebpf.Rule{
 			Peers: r.Match.Peers, Cgroups: r.Match.Cgroups, Direction: steeringDirection(r.Match.Direction), Share: share(r.Percent),
-			UIDs: r.Match.UIDs, Action: steeringAction(r.Action), Proto: steeringProto(r.Match.Proto),
+			UIDs: r.Match.UIDs, Action: steeringAction(r), Proto: steeringProto(r.Match.Proto),
 		})
 		last := &out.Policy[len(out.Policy)-1]
 		for _, p := range r.Match.Ports {
@@ -84,11 +84,13 @@ func Mode(m config.Mode) ebpf.Mode {
 	}
 }
 
-func steeringAction(a config.Action) ebpf.Action {
-	switch a {
-	case config.ActionAccelerate:
+func steeringAction(r config.Rule) ebpf.Action {
+	switch {
+	case r.Way == config.WayInProcess:
+		return ebpf.ActionPass
+	case r.Action == config.ActionAccelerate:
 		return ebpf.ActionAccelerate
-	case config.ActionAuto:
+	case r.Action == config.ActionAuto:
 		return ebpf.ActionAuto
 	default:
 		return ebpf.ActionPass

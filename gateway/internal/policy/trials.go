@@ -149,7 +149,7 @@ func (ts *Trials) holdLocked(held []*admin.Trial) error {
 	for _, t := range held {
 		rules = append(rules, ebpf.Rule{
 			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
-			Action: steeringAction(t.Action), Sole: true, Share: ebpf.ShareAll,
+			Action: steeringAction(config.Rule{Action: t.Action}), Sole: true, Share: ebpf.ShareAll,
 		})
 	}
 	return ts.steer.SetPolicy(rules)

@@ -30,6 +30,7 @@ func (g *gateway) Yield() error {
 		return err
 	}
 	g.yieldDatagrams()
+	g.host.promotion.Serve(false)
 	for _, fb := range g.env.Fabrics {
 		if x, ok := fb.(carrier.Exclusive); ok {
 			if err := x.GiveUp(); err != nil {
@@ -49,6 +50,7 @@ func (g *gateway) TakeBack() error {
 		}
 	}
 	g.takeBackDatagrams()
+	g.servePromotion()
 	return errors.Join(append(errs, g.Activate())...)
 }
 

@@ -58,6 +58,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.room.Note()
 		g.rollout.Grow(time.Now())
+		g.host.promotion.Share(g.shareNow())
 		g.look()
 		g.watchOver(time.Now())
 		if g.feed.Watched() || g.env.Lines.WantsNative() { // the counters take a thousand system calls

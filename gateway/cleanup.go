@@ -3,14 +3,15 @@ package gateway
 import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // Cleanup removes what a daemon that did not stop properly may have left, and returns the
-// names of that: its admin socket, and sockets in shm_dir. Programs, maps, devices and the
+// names of that: its admin socket, that of programs with the library, and sockets in shm_dir. Programs, maps, devices and the
 // namespace of the legs need no cleaning, they end with the processes that hold them. The
 // off flag stays: it is meant to outlive the daemon. Cleanup is idempotent,
 // and refuses with [admin.ErrDaemonAlive] while a daemon lives.
 func Cleanup(cfg config.Config) (removed []string, err error) {
-	return admin.Cleanup(cfg, func() error { return shm.Sweep(cfg.ShmDir) })
+	return admin.Cleanup(cfg, func() error { return shm.Sweep(cfg.ShmDir) }, func() error { return promotion.Remove(cfg.InProcess.Socket) })
 }

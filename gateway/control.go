@@ -48,6 +48,10 @@ func (g *gateway) tellHealth(st *admin.Status) {
 			st.Notes = append(st.Notes, note)
 		}
 	}
+	if why := g.host.unsteered; why != nil {
+		st.Degraded = append(st.Degraded, admin.NoSteering)
+		st.Notes = append(st.Notes, fmt.Sprintf("steering: %v: only connections between programs with the library leave the kernel's way; steering: off says that this is wanted", why))
+	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
 	failed, active := report.Devices(st, g.devices())
@@ -76,6 +80,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	if q.Live() {
 		list = append(g.carriedConns(q), g.dgrams.Load().Flows()...)
 	}
+	list = append(list, g.host.promotion.Conns(q)...)
 	if q.Ended() {
 		list = append(append(list, g.env.Closed.List()...), g.udp.closed.List()...)
 	}
@@ -191,6 +196,7 @@ func (g *gateway) SetOff(off bool) error {
 		}
 	}
 	g.settleDatagrams(g.mode())
+	g.settlePromotion()
 	return nil
 }
 
@@ -295,6 +301,7 @@ func (g *gateway) Totals() admin.Snapshot {
 	}
 	g.tally.Sum(&s, g.parts)
 	g.snapshotDecisions(&s)
+	s.InProcess = g.host.promotion.Totals(false)
 	ps := g.pool.Stats()
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
@@ -319,6 +326,7 @@ func (g *gateway) parts(s *admin.Snapshot) {
 func (g *gateway) Snapshot() admin.Snapshot {
 	s := g.Totals()
 	s.CPU = g.times.Used()
+	s.InProcess = g.host.promotion.Totals(true)
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/internal/renewal"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/metrics"
@@ -28,12 +29,13 @@ import (
 //	    ▲                              │ reload: observe or off
 //	    └── nothing is carried ── carrying on, new connections native
 type daemon struct {
-	cfg    config.Config
-	opts   RunOptions
-	log    *slog.Logger
-	admin  *admin.Server
-	before *upgrade.Predecessor // nil: none
-	ground *ground              // nil: the gateway stays what it is
+	cfg       config.Config
+	opts      RunOptions
+	log       *slog.Logger
+	admin     *admin.Server
+	before    *upgrade.Predecessor // nil: none
+	ground    *ground              // nil: the gateway stays what it is
+	promotion *promotion.Service   // nil: programs with the library are not served
 
 	now      admin.Board
 	serving  atomic.Pointer[gateway] // the one on the board
@@ -130,7 +132,7 @@ func (d *daemon) stopped(g *gateway, err error) {
 
 // furnished is the host with what the daemon is asked to add.
 func (d *daemon) furnished(at *site, keys [][]byte) Host {
-	at.faults, at.keys = d.opts.Faults, keys
+	at.faults, at.keys, at.promotion = d.opts.Faults, keys, d.promotion
 	return at.Host
 }
 
@@ -299,6 +301,8 @@ func (d *daemon) open(ctx context.Context, p *posting) error {
 
 // up says that the gateway looks at connections, and what it has found.
 func (d *daemon) up(g *gateway) {
+	g.settlePromotion()
+	g.servePromotion()
 	mode := g.cfg.Mode
 	if g.off.Load() {
 		mode = config.ModeOff

@@ -70,6 +70,7 @@ func (g *gateway) refuseDrained() error {
 		return err
 	}
 	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
+	g.host.promotion.Serve(false)
 	return nil
 }
 

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 
+	bpf "github.com/cilium/ebpf"
+
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
+	"github.com/smcgw/smcgw/gateway/internal/unsteered"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/netstack/link"
@@ -17,7 +21,7 @@ import (
 
 // ground is the network namespace of a gateway, where datapaths are opened.
 type ground struct {
-	legs   *sockets.Namespace
+	legs   *sockets.Namespace   // nil: nothing is steered
 	before *upgrade.Predecessor // nil: none
 	opts   RunOptions
 }
@@ -59,6 +63,45 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 		return nil, errors.Join(err, s.leave())
 	}
 	return s, nil
+}
+
+// first makes the site of the first gateway. Where the configuration wants no steering, or the kernel cannot, it has
+// none, and the programs with the library are all that is served.
+func (w *ground) first(cfg config.Config) (*site, error) {
+	if cfg.Steering == config.SwitchOff {
+		w.opts.logger().Info("steering is off: only programs with the library are served")
+		return w.unsteered(nil)
+	}
+	s, err := w.site(cfg, false)
+	if err == nil || !lacking(err) || cfg.InProcess.Enabled != config.SwitchOn {
+		return s, err
+	}
+	w.opts.logger().Error("this kernel cannot steer connections: only programs with the library are served", "error", err)
+	return w.unsteered(err)
+}
+
+// lacking reports whether the datapath cannot be opened for what the kernel lacks, whatever the configuration.
+func lacking(err error) bool {
+	return errors.Is(err, inspect.ErrKernel) || errors.Is(err, bpf.ErrNotSupported)
+}
+
+// unsteered makes a site without a datapath, and why it has none although it should; nil: it should not.
+func (w *ground) unsteered(why error) (*site, error) {
+	var at ebpf.Config
+	w.before.Place(&at)
+	steer := unsteered.New(at.Generation)
+	s := &site{Host: Host{Steering: steer, Beside: steer, AppTUN: -1, unsteered: why}}
+	var err error
+	s.ID, err = process.KernelID()
+	return s, err
+}
+
+// beat tells the guardian and the programs that this process lives.
+func (s *site) beat() error {
+	if s.dp == nil {
+		return nil
+	}
+	return s.dp.Heartbeat()
 }
 
 // mayHaveAdapter reports whether an RDMA adapter may carry. Then samples of action auto

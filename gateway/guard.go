@@ -45,6 +45,7 @@ func (g *gateway) watchOver(now time.Time) {
 	if err := g.applyMode(config.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}
+	g.settlePromotion()
 }
 
 // resetGuard lets connections in again that the guard keeps native; g.reloading is held.

@@ -6,6 +6,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -51,5 +52,9 @@ type Host struct {
 	datagramAddr netip.Addr
 	// faults are those that a test wants; nil: none.
 	faults faults.Injector
-	keys   [][]byte // of the beginning
+	// promotion serves programs with the library; nil: nothing does.
+	promotion *promotion.Service
+	// unsteered is why connections are not steered although they should be; nil: they are.
+	unsteered error
+	keys      [][]byte // of the beginning
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
@@ -85,27 +86,42 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	if server != nil {
 		defer func() { _ = server.Close() }()
 	}
-	ns, err := process.OpenLegs()
+	at := &ground{before: before, opts: opts}
+	if cfg.Steering == config.SwitchOn {
+		if at.legs, err = process.OpenLegs(); err != nil {
+			return err
+		}
+		defer func() { _ = at.legs.Close() }()
+	}
+	first, err := at.first(cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ns.Close() }()
-	at := &ground{legs: ns, before: before, opts: opts}
-	first, err := at.site(cfg, false)
-	if err != nil {
-		return err
-	}
+	served := promotion.New(cfg, promotion.Options{Log: log, Cgroup: cgroupOf(cfg), Scanner: nil})
+	defer served.Close()
 	if err := first.protect(); err != nil {
 		return errors.Join(err, first.leave())
 	}
 	if server == nil {
-		if server, err = before.Yield(ctx, cfg, first.dp.Heartbeat); err != nil {
+		if server, err = before.Yield(ctx, cfg, first.beat); err != nil {
 			return errors.Join(ignoreCanceled(err), first.leave())
 		}
 		defer func() { _ = server.Close() }()
 	}
-	d := &daemon{cfg: cfg, opts: opts, log: log, admin: server, before: before, ground: at}
+	d := &daemon{cfg: cfg, opts: opts, log: log, admin: server, before: before, ground: at, promotion: served}
+	if first.dp == nil {
+		d.ground = nil // there is no other gateway to have in its place
+	}
 	return d.run(ctx, first)
+}
+
+// cgroupOf is where cgroup2 is seen; empty: nowhere.
+func cgroupOf(cfg config.Config) string {
+	if cfg.CgroupPath != "" {
+		return cfg.CgroupPath
+	}
+	dir, _ := process.CgroupMount()
+	return dir
 }
 
 // mainProcess is the guardian, which has started this process, or this process.

@@ -35,5 +35,9 @@ func (g *gateway) setShare(percent string) error {
 	defer g.reloading.Unlock()
 	r := g.live.Load().Rollout
 	r.Percent = share
-	return g.rollout.Begin(r)
+	if err := g.rollout.Begin(r); err != nil {
+		return err
+	}
+	g.host.promotion.Share(g.shareNow())
+	return nil
 }

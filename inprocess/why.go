@@ -27,22 +27,22 @@ const (
 // WhyCount is one more than the largest reason.
 const WhyCount = int(whyEnd)
 
-var whys = [whyEnd]struct{ name, meaning string }{
-	WhyNone:       {"none", "there is no reason against it"},
-	WhyPolicy:     {"policy", "no rule selects the connection"},
-	WhyOff:        {"off", "the mode or the switch is off"},
-	WhyNoPeer:     {"no_peer", "the other end did not ask: it has no library, is on another host or behind a proxy, or has moved too little"},
-	WhyRawCalls:   {"raw_calls", "the program has system calls of its own, past libc, that may read a socket"},
-	WhyCounts:     {"counts", "bytes went past the library: its counts are not the kernel's"},
-	WhyOption:     {"option", "the program uses a socket option or a call that the ring cannot serve"},
-	WhyShared:     {"shared", "more than one process has the socket"},
-	WhyPassed:     {"passed", "the socket was handed to another program, by exec or by a message"},
-	WhyPath:       {"path", "the path shapes traffic, or no longer acknowledges it"},
-	WhyLimit:      {"limit", "a quota or a table is full"},
-	WhyMemory:     {"memory", "the system refused memory, or the budget of the broker is used up"},
-	WhyProtocol:   {"protocol", "the peer's memory said what cannot be"},
-	WhyRecalled:   {"recalled", "the peer asked for it"},
-	WhyDescriptor: {"descriptor", "the process had no descriptor left for the broker's socket"},
+var whys = [whyEnd]struct{ name, meaning, fix string }{
+	WhyNone:       {"none", "there is no reason against it", ""},
+	WhyPolicy:     {"policy", "no rule selects the connection", "smcgw policy shows the rules; action: accelerate selects."},
+	WhyOff:        {"off", "the mode or the switch is off, or only observes", "smcgw on; mode: enforce."},
+	WhyNoPeer:     {"no_peer", "the other end did not ask: it has no library, is on another host or behind a proxy, or has moved too little", "Start both programs with the library (smcgw run)."},
+	WhyRawCalls:   {"raw_calls", "the program has system calls of its own, past libc, that may read a socket", "smcgw doctor --program PATH shows them. Such a program stays native."},
+	WhyCounts:     {"counts", "bytes went past the library: its counts are not the kernel's", "Another program reads or writes the socket, or this one by system calls of its own. It stays native."},
+	WhyOption:     {"option", "the program uses a socket option or a call that the ring cannot serve", "None: the connection works as it does natively."},
+	WhyShared:     {"shared", "more than one process has the socket", "None: the connection works as it does natively."},
+	WhyPassed:     {"passed", "the socket was handed to another program, by exec or by a message", "None: the connection works as it does natively."},
+	WhyPath:       {"path", "the path shapes traffic, or no longer acknowledges it", "tc qdisc shows what shapes; in_process.shaped: on promotes all the same. A path that does not acknowledge: look at the firewall."},
+	WhyLimit:      {"limit", "a quota or a table is full", "in_process.max_connections, per_user and per_cgroup; the limit on descriptors."},
+	WhyMemory:     {"no_memory", "the system refused memory, or the budget of the broker is used up", "in_process.memory, and the memory that the host has."},
+	WhyProtocol:   {"protocol_error", "the peer's memory said what cannot be", "Report it, with smcgw bugreport."},
+	WhyRecalled:   {"recalled", "the peer asked for it", "None: its own end has the reason."},
+	WhyDescriptor: {"descriptor", "the process had no descriptor left for the broker's socket", "Raise its limit (ulimit -n)."},
 }
 
 // String is the name that users see.
@@ -57,6 +57,14 @@ func (w Why) String() string {
 func (w Why) Meaning() string {
 	if w < whyEnd {
 		return whys[w].meaning
+	}
+	return ""
+}
+
+// Fix says what can be done about it.
+func (w Why) Fix() string {
+	if w < whyEnd {
+		return whys[w].fix
 	}
 	return ""
 }

@@ -29,17 +29,19 @@ func newConns(e *env) *cobra.Command {
 	f := &connsFlags{}
 	c := &cobra.Command{
 		Use:   "conns",
-		Short: "List connections, how each is carried, and why not",
-		Long: fmt.Sprintf(`Conns lists the connections that are carried. With --closed it lists those that were
-carried and have ended, with --native those that stayed native, with --all all three.
-Of the past the gateway keeps the last %d of each kind, for TCP and for UDP; "smcgw
-watch", and --follow, miss none.
+		Short: "List connections, which way each goes, and why not another",
+		Long: fmt.Sprintf(`Conns lists the connections that are carried, and those in process. With
+--closed it lists those that were carried and have ended, with --native those that
+stayed native, with --all all three. Of the past the gateway keeps the last %d of
+each kind, for TCP and for UDP; "smcgw watch", and --follow, miss none.
 
 --since measures: TX/S and RX/S are what a connection moved a second in that time.
--o wide adds the round trip and the packets that were sent again (soft), --details the
-queue pair: its number, how far each direction is, and what the peer lets come.
-CARRIER of a connection that nothing carries is its state. AT is when one ended, or was
-decided to stay native.`, admin.HistorySize),
+-o wide adds the round trip and the packets that were sent again (soft), and of
+connections in process user, cgroup, the bytes of both directions that went by rings
+and by the kernel, and the tokens that woke a program. --details shows the queue pair:
+its number, how far each direction is, and what the peer lets come. CARRIER of a
+connection that nothing carries is its state. AT is when one ended, or was decided to
+stay native.`, admin.HistorySize),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	fs := c.Flags()
@@ -96,7 +98,7 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 	case f.query.Details:
 		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
 	}
-	hidden := []string{"STATE", "RTT", "RETRANS"}
+	hidden := append(wideOfEnds(), "STATE", "RTT", "RETRANS")
 	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(config.ProtoTCP) }) {
 		hidden = append(hidden, "PROTO")
 	}
@@ -150,7 +152,11 @@ func rates(conns []admin.ConnInfo, before map[uint64]admin.ConnInfo, seconds flo
 // connRows makes the table; ended adds the column that says how each ended, measured those
 // of the rates.
 func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
-	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "CARRIER", "REASON", "TX", "RX", "AGE", "RTT", "RETRANS"}}
+	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "WAY", "CARRIER", "REASON", "TX", "RX", "AGE", "RTT", "RETRANS"}}
+	inProcess := slices.ContainsFunc(conns, func(c admin.ConnInfo) bool { return c.InProcess != nil })
+	if inProcess {
+		rows[0] = append(rows[0], "PROGRAM", "PID", "UID", "CGROUP", "RING", "SPILLED", "TOKENS")
+	}
 	if measured {
 		rows[0] = append(rows[0], "TX/S", "RX/S")
 	}
@@ -162,10 +168,13 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 		c := &conns[i]
 		row := []string{
 			strconv.FormatUint(c.ID, 10), c.Proto, string(c.Side), c.Local.String(), c.Remote.String(), c.State,
-			howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), ageCell(c), "", "",
+			string(c.Way), howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), ageCell(c), "", "",
+		}
+		if inProcess {
+			row = append(row, endCells(c.InProcess)...)
 		}
 		if p := c.Pair; p != nil && p.RoundTripSeconds > 0 {
-			row[11], row[12] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
+			row[12], row[13] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}
 		if measured {
 			row = append(row, rate(c.TxRate), rate(c.RxRate))
@@ -181,6 +190,20 @@ func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
 // spareOfConns are the columns that say least about why a connection is not carried.
 func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT"} }
 
+// wideOfEnds are the columns of connections in process that say least.
+func wideOfEnds() []string { return []string{"UID", "CGROUP", "RING", "SPILLED", "TOKENS"} }
+
+// endCells are what is known of the end of a program with the library: bytes of both directions together.
+func endCells(p *admin.InProcessEnd) []string {
+	if p == nil {
+		return make([]string, 7)
+	}
+	return []string{
+		p.Program, strconv.Itoa(p.PID), strconv.FormatUint(uint64(p.UID), 10), p.Cgroup,
+		screen.Size(p.TxRing + p.RxRing), screen.Size(p.TxSpilled + p.RxSpilled), strconv.FormatUint(p.TxTokens+p.RxTokens, 10),
+	}
+}
+
 // ageCell is empty for native connections, of which the end is not seen.
 func ageCell(c *admin.ConnInfo) string {
 	if c.End == admin.EndNative {
@@ -194,7 +217,7 @@ func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.Stat
 
 // sizeCell is empty where bytes are not counted: those of native connections.
 func sizeCell(c *admin.ConnInfo, n uint64) string {
-	if c.Carrier == config.CarrierNone {
+	if c.Carrier == config.CarrierNone && c.Way != config.WayInProcess {
 		return ""
 	}
 	return screen.Size(n)

@@ -14,8 +14,8 @@ import (
 
 // filterFlags are those that select connections.
 type filterFlags struct {
-	port                                             uint16
-	peer, carrier, reason, state, side, proto, ended string
+	port                                                  uint16
+	peer, carrier, reason, state, way, side, proto, ended string
 }
 
 func (f *filterFlags) register(c *cobra.Command) {
@@ -25,6 +25,7 @@ func (f *filterFlags) register(c *cobra.Command) {
 	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, hw, ib, soft or relay")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason: \"smcgw codes\" lists them; operator and peer are those of demotions")
 	fs.StringVar(&f.state, "state", "", "only in this state, such as carrying or native")
+	fs.StringVar(&f.way, "way", "", "only going this way: native, in-process or steered")
 	fs.StringVar(&f.side, "side", "", "only begun here (client) or at the peer (server)")
 	fs.StringVar(&f.proto, "proto", "", "only tcp or udp")
 	fs.StringVar(&f.ended, "end", "", "only ended so: closed, aborted or native")
@@ -42,12 +43,18 @@ func (*filterFlags) known() map[string][]string {
 	for _, c := range config.Carriers() {
 		carriers = append(carriers, string(c))
 	}
+	ways := []string{}
+	for _, w := range config.Ways() {
+		ways = append(ways, string(w))
+	}
 	return map[string][]string{
 		"carrier": carriers,
 		"reason":  append(reasonNames(), admin.DemotedByOperator, admin.DemotedByPeer),
 		"state": {
 			"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released", "aborted", "dead",
+			"asked", "mapped", "promoted",
 		},
+		"way":   ways,
 		"side":  {string(config.SideClient), string(config.SideServer)},
 		"proto": {string(config.ProtoTCP), string(config.ProtoUDP)},
 		"end":   {string(admin.EndClosed), string(admin.EndAborted), string(admin.EndNative)},
@@ -58,7 +65,7 @@ func (*filterFlags) known() map[string][]string {
 func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
 	known := f.known()
 	for name, given := range map[string]string{
-		"carrier": f.carrier, "reason": f.reason, "state": f.state, "side": f.side, "proto": f.proto, "end": f.ended,
+		"carrier": f.carrier, "reason": f.reason, "state": f.state, "way": f.way, "side": f.side, "proto": f.proto, "end": f.ended,
 	} {
 		if given != "" && !slices.Contains(known[name], given) {
 			list := ""
@@ -69,7 +76,7 @@ func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
 		}
 	}
 	out = admin.ConnFilter{
-		Port: f.port, Reason: f.reason, State: f.state, Side: config.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
+		Port: f.port, Reason: f.reason, State: f.state, Way: config.Way(f.way), Side: config.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
 	}
 	if f.carrier != "" {
 		if out.Carrier, err = config.ParseCarrier(f.carrier); err != nil {

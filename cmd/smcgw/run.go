@@ -369,7 +369,7 @@ func (e *env) reportRun(r runDoc, out io.Writer) error {
 		return printed(err)
 	}
 	return to.list(screen.Listing{
-		Rows: connRows(r.Conns, true, false), Wide: []string{"ID", "PROTO", "SIDE", "STATE", "RTT", "RETRANS"}, Spare: spareOfConns(),
+		Rows: connRows(r.Conns, true, false), Wide: append(wideOfEnds(), "ID", "PROTO", "SIDE", "STATE", "RTT", "RETRANS"), Spare: spareOfConns(),
 	})
 }
 

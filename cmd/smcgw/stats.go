@@ -111,6 +111,7 @@ func statsLines(s *screen.Screen, st admin.Stats) string {
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
 		line("native", "%s: %s", p, listed(st.Protocols[p].Native))
 	}
+	inProcessLine(line, st.InProcess)
 	d := st.Datagrams
 	line("datagrams", "%d delivered, %d given back to the network, dropped: %s", d.Delivered, d.Returned, listed(d.Dropped))
 	r := d.Resolution

@@ -113,6 +113,21 @@ func blockedLegs(l admin.BlockedLegs) string {
 	}
 }
 
+// inProcessLine is about connections between programs that have the library, if there is something to tell.
+func inProcessLine(line func(name, format string, args ...any), p admin.InProcess) {
+	switch {
+	case !p.Enabled:
+	case !p.Serving:
+		line("in-process", "not served: %s", p.Note)
+	default:
+		text := fmt.Sprintf("%s, %d since the start, %s by rings; %s, %d ends wait", plural(p.Connections, "connection"), p.ConnectionsTotal, screen.Size(p.RingBytesTotal), plural(p.Processes, "program"), p.Waiting)
+		if p.Predicted > 0 {
+			text += fmt.Sprintf("; %d would have been promoted", p.Predicted)
+		}
+		line("in-process", "%s; native: %s", text, listed(p.Native))
+	}
+}
+
 // details are the lines below the headline, of the daemon at a socket.
 func details(s *screen.Screen, st admin.Status, socket string) string {
 	var b strings.Builder
@@ -127,6 +142,7 @@ func details(s *screen.Screen, st admin.Status, socket string) string {
 			line("udp", "%s by %s, %d since the start, %s sent, %s received", plural(n.Now, "pair"), c, n.Total, screen.Size(bytes.Tx), screen.Size(bytes.Rx))
 		}
 	}
+	inProcessLine(line, st.InProcess)
 	line("native", "%s", listed(st.FallbacksTotal))
 	if len(st.ResetsTotal) > 0 {
 		line("reset", "%s", listed(st.ResetsTotal))

@@ -25,7 +25,7 @@ func Cleanup(cfg config.Config, more ...func() error) (removed []string, err err
 
 // socketFiles lists those in the places of a configuration.
 func socketFiles(cfg config.Config) (names []string) {
-	places := []string{cfg.Admin, cfg.Admin + config.DrainingSuffix}
+	places := []string{cfg.Admin, cfg.Admin + config.DrainingSuffix, cfg.InProcess.Socket}
 	entries, _ := os.ReadDir(cfg.ShmDir)
 	for _, e := range entries {
 		places = append(places, filepath.Join(cfg.ShmDir, e.Name()))

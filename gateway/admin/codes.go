@@ -2,7 +2,9 @@ package admin
 
 import (
 	"slices"
+	"strings"
 
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -29,6 +31,11 @@ type CodeList struct {
 func gatewayCodes() []Code {
 	return []Code{
 		{
+			Name: NoSteering, Meaning: "The kernel cannot steer connections: the gateway serves programs with the library only.",
+			Fix:    "smcgw doctor says what the kernel lacks (Linux 6.6, BTF). Where that is as it should be: steering: off.",
+			Metric: `smcgw_degraded{reason="` + NoSteering + `"}`,
+		},
+		{
 			Name: ConfigRefused, Meaning: "The configuration was read again and refused; the one before stays in force.",
 			Fix:    "smcgw check shows every error; correct them, then smcgw reload. A change that takes a restart: smcgw reload --replace.",
 			Metric: `smcgw_degraded{reason="` + ConfigRefused + `"}`,
@@ -48,6 +55,7 @@ func Codes() CodeList {
 	for _, r := range negotiate.Reasons() {
 		list.Codes = append(list.Codes, newCode(r))
 	}
+	list.Codes = append(list.Codes, inProcessCodes()...)
 	list.Codes = append(list.Codes, gatewayCodes()...)
 	return list
 }
@@ -57,12 +65,31 @@ func CodeNamed(name string) (Code, bool) {
 	if r, ok := negotiate.ParseReason(name); ok {
 		return newCode(r), true
 	}
-	list := gatewayCodes()
+	list := append(inProcessCodes(), gatewayCodes()...)
 	if i := slices.IndexFunc(list, func(c Code) bool { return c.Name == name }); i >= 0 {
 		return list[i], true
 	}
 	return Code{}, false
 }
+
+// inProcessBase is added to the number of a reason of package inprocess.
+const inProcessBase = 100
+
+// inProcessCodes explains the reasons of the in-process way that the others have not.
+func inProcessCodes() (list []Code) {
+	for _, w := range inprocess.Whys() {
+		if _, known := negotiate.ParseReason(w.String()); known {
+			continue
+		}
+		list = append(list, Code{
+			Code: inProcessBase + int(w), Name: w.String(), Meaning: sentence(w.Meaning()), Fix: w.Fix(), Metric: `smcgw_in_process_native_total{reason="` + w.String() + `"}`,
+		})
+	}
+	return list
+}
+
+// sentence begins a text that has no capital yet, and ends it.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 func newCode(r negotiate.Reason) Code {
 	c := Code{

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,6 +75,7 @@ type ConnFilter struct {
 	// Reason is why a connection is native, was reset, or has left its carrier.
 	Reason string      `json:"reason,omitempty"`
 	State  string      `json:"state,omitempty"`
+	Way    config.Way  `json:"way,omitempty"`
 	Side   config.Side `json:"side,omitempty"`
 	Proto  string      `json:"proto,omitempty"`
 	End    End         `json:"end,omitempty"`
@@ -85,7 +87,7 @@ func (f ConnFilter) Matches(c *ConnInfo) bool {
 		(!f.Peer.IsValid() || f.Peer.Contains(c.Remote.Addr().Unmap())) &&
 		(f.Carrier == config.CarrierNone || f.Carrier == c.Carrier) &&
 		(f.Reason == "" || f.Reason == c.Reason || f.Reason == c.Demoted) &&
-		(f.State == "" || f.State == c.State) && (f.Side == "" || f.Side == c.Side) &&
+		(f.State == "" || f.State == c.State) && (f.Way == "" || f.Way == cmp.Or(c.Way, c.way())) && (f.Side == "" || f.Side == c.Side) &&
 		(f.Proto == "" || f.Proto == c.Proto) && (f.End == "" || f.End == c.End)
 }
 

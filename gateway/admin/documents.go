@@ -26,6 +26,10 @@ const ConfigRefused = "config_refused"
 // GuardTripped is what a gateway is degraded by while its guard keeps connections native.
 const GuardTripped = "guard_tripped"
 
+// NoSteering is what a gateway is degraded by on a kernel that cannot steer: it serves
+// programs with the library, and no other connection.
+const NoSteering = "no_steering"
+
 // Status is the answer to "what is the gateway doing". The admin server sets
 // Schema; the source of the status need not.
 type Status struct {
@@ -52,6 +56,8 @@ type Status struct {
 	// UDP are the pairs of ends between which datagrams are carried; the numbers above are
 	// those of TCP.
 	UDP ProtoStats `json:"udp"`
+	// InProcess is about connections between programs that have the library.
+	InProcess InProcess `json:"in_process"`
 	// Peers is the number of hosts that Control.Peers lists.
 	Peers int `json:"peers"`
 	// Degraded names why less than the configuration asks for is done, as a
@@ -130,6 +136,10 @@ type ConnInfo struct {
 	// TxRate and RxRate are bytes a second, where they were measured.
 	TxRate float64 `json:"tx_bytes_per_second,omitempty"`
 	RxRate float64 `json:"rx_bytes_per_second,omitempty"`
+	// Way is how the bytes go: native, in-process or steered.
+	Way config.Way `json:"way"`
+	// InProcess is what is known of an end whose program has the library.
+	InProcess *InProcessEnd `json:"in_process,omitempty"`
 	// Pair is the queue pair that carries, where it was asked for.
 	Pair *PairInfo `json:"pair,omitempty"`
 	// End says how a connection of the history ended, EndedAt when: of a native one, when

@@ -305,7 +305,7 @@ func sampleConns() []ConnInfo {
 		{
 			ID: 1, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+			State: "carrying", Way: config.WaySteered, Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
 			Pair: &PairInfo{
 				QPN: 17, Sent: 10, Acknowledged: 8, Received: 20, Consumed: 20, Unsent: 3, RingBytes: 65536, Window: 16384, Credits: 30,
 				RoundTripSeconds: 0.00025, Retransmits: 4,
@@ -314,13 +314,13 @@ func sampleConns() []ConnInfo {
 		{
 			ID: 2, Proto: "tcp", Side: config.SideServer,
 			Local: netip.MustParseAddrPort("[fd00::1]:80"), Remote: netip.MustParseAddrPort("[fd00::2]:55555"),
-			State: "native", Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
+			State: "native", Way: config.WayNative, Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
 			End: EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
 		},
 		{
 			ID: 3, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40001"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "aborted", Carrier: config.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
+			State: "aborted", Way: config.WaySteered, Carrier: config.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
 			AgeSeconds: 60, End: EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
 		},
 	}

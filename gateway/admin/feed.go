@@ -67,6 +67,7 @@ func (f *Feed) Tell(kind EventKind, c ConnInfo) {
 	if !f.Watched() {
 		return
 	}
+	c.tellWay()
 	e := Event{Schema: eventSchema, At: time.Now().UTC(), Event: kind, Conn: &c}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -147,6 +147,9 @@ func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list := slices.DeleteFunc(s.ctl.Conns(query), func(c ConnInfo) bool { return !query.Filter.Matches(&c) })
+	for i := range list {
+		list[i].tellWay()
+	}
 	writeJSON(w, ConnList{Schema: connsSchema, Conns: orEmpty(list)})
 }
 

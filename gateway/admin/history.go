@@ -30,6 +30,7 @@ func (h *History) Add(c ConnInfo) {
 	if c.End == EndNative {
 		kind = EventNative
 	}
+	c.tellWay()
 	h.feed.Tell(kind, c)
 	h.mu.Lock()
 	defer h.mu.Unlock()

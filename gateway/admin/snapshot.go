@@ -35,6 +35,8 @@ type Snapshot struct {
 	// Datagrams are the same and more about datagrams.
 	UDP       ProtoStats
 	Datagrams DatagramStats
+	// InProcess is about connections between programs that have the library.
+	InProcess InProcess
 	// Handshakes and Durations hold one histogram per carrier that was negotiated;
 	// RoundTrips are those of SYN and SYN-ACK, of connections that began here.
 	Handshakes, Durations map[config.Carrier]HistogramSnapshot
@@ -209,6 +211,7 @@ func (s *Snapshot) Stats(started time.Time) Stats {
 	return Stats{
 		StartedAt: started.Round(0).UTC(), Seconds: time.Since(started).Seconds(),
 		Protocols: map[config.Proto]ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: s.UDP}, Datagrams: s.Datagrams,
+		InProcess: s.InProcess,
 	}
 }
 
@@ -219,7 +222,7 @@ func (s *Snapshot) Status(started time.Time) Status {
 		Mode: s.Mode, UptimeSeconds: time.Since(started).Seconds(),
 		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(), ResetsTotal: s.resets(),
 		Memory: MemoryUse{UsedBytes: s.Memory["used"], ReservedBytes: s.Memory["reserved"], LimitBytes: s.MemoryLimit},
-		UDP:    s.UDP, Peers: s.Hosts,
+		UDP:    s.UDP, InProcess: s.InProcess, Peers: s.Hosts,
 		FlowLimit: FlowLimit{Now: s.Bounds.Flows, Configured: s.Bounds.FlowsConfigured}, LogDropped: s.Bounds.LogDropped,
 	}
 }

@@ -24,6 +24,8 @@ type Stats struct {
 	// Protocols has an entry for tcp and one for udp.
 	Protocols map[config.Proto]ProtoStats `json:"protocols"`
 	Datagrams DatagramStats               `json:"datagrams"`
+	// InProcess is about connections between programs that have the library.
+	InProcess InProcess `json:"in_process"`
 }
 
 // ProtoStats are flows and bytes of one protocol. A flow of UDP is a pair of
@@ -118,6 +120,7 @@ func (s Stats) Since(earlier Stats) (Stats, error) {
 		d.Protocols[p] = now.since(earlier.Protocols[p])
 	}
 	d.Datagrams = s.Datagrams.since(earlier.Datagrams)
+	d.InProcess = s.InProcess.since(earlier.InProcess)
 	return d, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -156,6 +157,23 @@ func metricTable(build admin.VersionInfo) []metric {
 			e.value(float64(s.Compared.Native), "native")
 			e.value(float64(s.Compared.Offered), "offered")
 		}},
+		{desc("in_process_up", "1 while programs with the library are served, else 0."), gauge, func(s *admin.Snapshot, e emitter) { e.value(boolValue(s.InProcess.Serving)) }},
+		{desc("in_process_programs", "Processes with the library that have asked."), gauge, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Processes)) }},
+		{desc("in_process_waiting", "Ends of connections that wait for the other end to ask."), gauge, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Waiting)) }},
+		{desc("in_process_connections", "Connections in process now."), gauge, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Connections)) }},
+		{desc("in_process_connections_total", "Connections promoted since the start."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.ConnectionsTotal)) }},
+		{desc("in_process_predicted_total", "Connections that would have been promoted, in the mode observe."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Predicted)) }},
+		{desc("in_process_bytes_total", "Application bytes of connections in process, both directions, as the programs say; the kernel's counters of packets have none of them."), counter, func(s *admin.Snapshot, e emitter) {
+			e.value(float64(s.InProcess.RingBytesTotal))
+		}},
+		{desc("in_process_memory_bytes", "What the rings of connections in process could hold."), gauge, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.MemoryBytes)) }},
+		{desc("in_process_asked_total", "Questions of programs whether a connection may be promoted."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Asked)) }},
+		{desc("in_process_native_total", "Questions that were refused, and ends that went back to the kernel.", "reason"), counter, func(s *admin.Snapshot, e emitter) {
+			for _, w := range inprocess.Whys() {
+				e.value(float64(s.InProcess.Native[w.String()]), w.String())
+			}
+		}},
+		{desc("in_process_misbehaved_total", "Programs that were let go because they said what cannot be."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Misbehaved)) }},
 		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Panics)) }},
 		// An age, not the time of the beat: by the clock of Prometheus it would have the age of the
 		// sample in it, and what the two clocks differ by.
@@ -211,7 +229,7 @@ func metricTable(build admin.VersionInfo) []metric {
 // degradations lists what a gateway can be degraded by, and what it is.
 func degradations(now []string) []string {
 	list := append([]string{
-		negotiate.ReasonAppLegBlocked.String(), negotiate.ReasonAddress.String(), negotiate.ReasonDeviceFailed.String(), admin.ConfigRefused,
+		negotiate.ReasonAppLegBlocked.String(), negotiate.ReasonAddress.String(), negotiate.ReasonDeviceFailed.String(), admin.ConfigRefused, admin.NoSteering,
 	}, now...)
 	slices.Sort(list)
 	return slices.Compact(list)

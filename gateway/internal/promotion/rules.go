@@ -1,0 +1,79 @@
+package promotion
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// rules are those of a configuration for both ends of a connection. It is selected if neither end refuses it: a rule about
+// one direction that accelerates is asked at its own end and lets the other one pass, and what is known of callers only
+// (cgroups, users) is asked at the client's.
+type rules struct {
+	client, server *ebpf.Policy
+}
+
+// newRules compiles the rules, with the share that holds now.
+func newRules(c config.Config, share ebpf.Share) (rules, error) {
+	all := policy.Translate(c, slog.New(slog.DiscardHandler))
+	var client, server []ebpf.Rule
+	for i, r := range all.Policy { // as the steering has them
+		given := c.Policy[i]
+		r.Action = ebpf.ActionPass
+		if given.Action != config.ActionPass && given.Way != config.WaySteered {
+			r.Action = ebpf.ActionAccelerate // auto, too: a connection asks when it has shown that it is worth it
+		}
+		asksCaller := len(r.Cgroups)+len(r.UIDs) > 0
+		if r.Action != ebpf.ActionPass {
+			at := r
+			at.Direction = ebpf.DirectionBoth
+			client = append(client, at)
+			at.Cgroups, at.UIDs = nil, nil
+			server = append(server, at)
+			continue
+		}
+		if r.Direction != ebpf.DirectionServer {
+			client = append(client, r)
+		}
+		if r.Direction != ebpf.DirectionClient && !asksCaller {
+			server = append(server, r)
+		}
+	}
+	var out rules
+	var err error
+	if out.client, err = ebpf.CompilePolicy(client, all.NeverPorts); err != nil {
+		return out, fmt.Errorf("rules of the in-process way: %w", err)
+	}
+	if out.server, err = ebpf.CompilePolicy(server, all.NeverPorts); err != nil {
+		return out, fmt.Errorf("rules of the in-process way: %w", err)
+	}
+	out.client.Rollout = ebpf.Rollout{Seed: all.Rollout.Seed, Share: share}
+	return out, nil
+}
+
+// wants reports whether the rules want an end to be promoted. An end whose side is not known is asked as both.
+func (r rules) wants(q broker.Question) bool {
+	outbound := func() bool {
+		return r.client.Decide(ebpf.Query{
+			Proto: ebpf.ProtoTCP, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Remote.Port(), UID: q.Process.UID, Cgroup: q.Process.Cgroup,
+			Local: q.Socket.Local, Remote: q.Socket.Remote,
+		}).Action != ebpf.ActionPass
+	}
+	inbound := func() bool {
+		return r.server.Decide(ebpf.Query{
+			Proto: ebpf.ProtoTCP, Inbound: true, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Local.Port(),
+		}).Action != ebpf.ActionPass
+	}
+	switch q.Socket.Role {
+	case broker.RoleClient:
+		return outbound()
+	case broker.RoleServer:
+		return inbound()
+	default:
+		return outbound() || inbound()
+	}
+}

@@ -1,0 +1,280 @@
+package promotion
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/sequence"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+const (
+	// listenEvery is how often a socket is tried that another gateway has, or that cannot be made.
+	listenEvery = 2 * time.Second
+	// socketMode lets every user ask; the broker knows by the kernel who does.
+	socketMode = 0o666
+)
+
+// Options are what a service needs besides the configuration.
+type Options struct {
+	Log *slog.Logger
+	// Cgroup is where cgroup2 is seen, for the names of connections beyond one network namespace.
+	Cgroup string
+	// Scanner tells which programs have system calls of their own; nil: none has.
+	Scanner broker.Scanner
+}
+
+// Service serves programs while it is told to. The methods of nil do nothing.
+type Service struct {
+	log     *slog.Logger
+	config  config.InProcess
+	scanner broker.Scanner
+	program *sequence.Program // nil: connections are named by their addresses
+	paths   *paths            // nil: they are not looked at
+	seen    forecast
+
+	mu     sync.Mutex // guards everything below
+	live   config.Config
+	mode   config.Mode
+	share  ebpf.Share
+	now    *broker.Broker // nil: not served
+	end    func()         // of what serves; nil: nothing does
+	past   broker.Counters
+	failed error // why the socket could not be made the last time
+	closed bool
+}
+
+// New makes a service that does not serve yet, in the network namespace of the calling thread. Nil: it is configured away.
+func New(c config.Config, o Options) *Service {
+	if c.InProcess.Enabled != config.SwitchOn {
+		return nil
+	}
+	s := &Service{log: o.Log, config: c.InProcess, scanner: o.Scanner, live: c, mode: config.ModeOff, share: ebpf.ShareAll}
+	var err error
+	if s.program, err = sequence.Load(o.Cgroup); err != nil {
+		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
+	}
+	if s.paths, err = newPaths(); err != nil {
+		s.log.Warn("paths of connections in process are not looked at", "error", err)
+	}
+	return s
+}
+
+// Close ends the service. Promoted connections go on.
+func (s *Service) Close() {
+	if s == nil {
+		return
+	}
+	s.Serve(false)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	if s.program != nil {
+		_ = s.program.Close()
+	}
+	if s.paths != nil {
+		s.paths.close()
+	}
+}
+
+// Serve has the service serve, or give the socket up. Promoted connections go on in either case.
+func (s *Service) Serve(on bool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	if s.closed || on == (s.end != nil) {
+		s.mu.Unlock()
+		return
+	}
+	if on {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		s.end = func() { cancel(); <-done }
+		go func() {
+			defer close(done)
+			s.loop(ctx)
+		}()
+		s.mu.Unlock()
+		return
+	}
+	end := s.end
+	s.end = nil
+	s.mu.Unlock()
+	end()
+}
+
+// loop serves until ctx ends. Another gateway of the host may have the socket: it is served where that one has gone.
+func (s *Service) loop(ctx context.Context) {
+	tick := time.NewTicker(listenEvery)
+	defer tick.Stop()
+	for {
+		err := s.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		told := s.failed != nil
+		s.failed = err
+		s.mu.Unlock()
+		if err != nil && !told {
+			s.log.Warn("programs with the library are not served", "socket", s.config.Socket, "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Service) serve(ctx context.Context) error {
+	l, err := broker.Listen(s.config.Socket, socketMode)
+	if err != nil {
+		return err
+	}
+	c := broker.Config{
+		Limits: broker.Limits{
+			Conns: s.config.MaxConnections, ConnsPerUser: s.config.PerUser, ConnsPerCgroup: s.config.PerCgroup, Memory: int64(s.config.Memory),
+		},
+		Scanner: s.scanner, Log: s.log,
+	}
+	if s.program != nil {
+		c.Namer = namer{s.program}
+	}
+	b := broker.New(c)
+	s.mu.Lock()
+	s.now, s.failed = b, nil
+	s.applyLocked()
+	s.mu.Unlock()
+	s.log.Info("programs with the library are served", "socket", s.config.Socket, "across_namespaces", s.program != nil)
+	err = b.Serve(ctx, l)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = nil
+	s.past = sum(s.past, b.Counters())
+	return err
+}
+
+// sum adds the totals of a broker to those of the ones before. What is as of now is that of the later one.
+func sum(past, now broker.Counters) broker.Counters {
+	now.ProcessesTotal += past.ProcessesTotal
+	now.ProcessesRefused += past.ProcessesRefused
+	now.Asks += past.Asks
+	now.Promoted += past.Promoted
+	now.Undone += past.Undone
+	now.Expired += past.Expired
+	now.Strays += past.Strays
+	now.Misbehaved += past.Misbehaved
+	now.QueueFull += past.QueueFull
+	now.RunsRefused += past.RunsRefused
+	now.MovedBytes += past.MovedBytes
+	for why := range now.Denied {
+		now.Denied[why] += past.Denied[why]
+		now.Returned[why] += past.Returned[why]
+	}
+	return now
+}
+
+// Set puts rules, thresholds, a mode and the share of the rollout in force. In the mode off what is promoted goes back to
+// the kernel; in observe nothing is promoted, and what is promoted stays so.
+func (s *Service) Set(c config.Config, mode config.Mode, share ebpf.Share) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live, s.mode, s.share = c, mode, share
+	s.applyLocked()
+}
+
+// Share puts the share of a rollout in force that grows.
+func (s *Service) Share(share ebpf.Share) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.share != share {
+		s.share = share
+		s.applyLocked()
+	}
+}
+
+func (s *Service) applyLocked() {
+	if s.now == nil {
+		return
+	}
+	r, err := newRules(s.live, s.share)
+	if err != nil {
+		s.log.Error("rules of the in-process way", "error", err) // those of the steering are checked before
+		return
+	}
+	p := s.live.InProcess
+	sel := &selection{service: s, rules: r, observes: s.mode != config.ModeEnforce, shaped: p.Shaped == config.SwitchOn}
+	s.now.SetPolicy(sel, broker.Thresholds{Calls: uint32(p.Calls), Bytes: uint64(p.Bytes), Spin: p.Spin.Duration()})
+	s.now.SetOff(s.mode == config.ModeOff)
+}
+
+// selection is the policy of a broker. It is never changed, but replaced.
+type selection struct {
+	service  *Service
+	rules    rules
+	observes bool
+	shaped   bool // such paths are promoted
+}
+
+// Select implements broker.Policy.
+func (p *selection) Select(q broker.Question) inprocess.Why {
+	switch {
+	case !p.rules.wants(q):
+		return inprocess.WhyPolicy
+	case !p.shaped && p.service.paths != nil && p.service.paths.shaped(q):
+		return inprocess.WhyPath
+	case p.observes:
+		p.service.seen.note(q.Socket)
+		return inprocess.WhyOff
+	}
+	return inprocess.WhyNone
+}
+
+// errNot is why a service that is not asked to serve does not.
+var errNot = errors.New("the gateway drains or ends")
+
+// Serving tells why the programs are not served; nil: they are.
+func (s *Service) Serving() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.now != nil:
+		return nil
+	case s.failed != nil:
+		return s.failed
+	default:
+		return errNot
+	}
+}
+
+// Remove removes a socket that nobody serves any more.
+func Remove(path string) error {
+	if fi, err := os.Lstat(path); err != nil || fi.Mode().Type() != os.ModeSocket {
+		return nil //nolint:nilerr // there is none
+	}
+	l, err := broker.Listen(path, socketMode) // in the place of a dead one
+	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}

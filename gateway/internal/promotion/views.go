@@ -1,0 +1,130 @@
+package promotion
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// idBase keeps the numbers of ends, which are the cookies of their sockets, apart from those of flows.
+const idBase = 1 << 40
+
+// Conns lists the ends that are promoted, and those that have asked or are native for good, where they are asked for.
+func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
+	b := s.broker()
+	if b == nil {
+		return nil
+	}
+	var list []admin.ConnInfo
+	now := time.Now()
+	for _, e := range b.Snapshot().Ends {
+		promoted := e.Report.State == inprocess.StatePromoted
+		if promoted && !q.Live() || !promoted && !q.Natives() {
+			continue
+		}
+		if i := describe(&e, now); q.Filter.Matches(&i) {
+			list = append(list, i)
+		}
+	}
+	slices.SortFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	return list
+}
+
+func (s *Service) broker() *broker.Broker {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// describe makes the document of an end.
+func describe(e *broker.End, now time.Time) admin.ConnInfo {
+	r := &e.Report
+	i := admin.ConnInfo{
+		ID: idBase | e.Socket.Cookie, Proto: string(config.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
+		State: r.State.String(), Way: config.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
+		InProcess: &admin.InProcessEnd{
+			Conn: e.ID, Program: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup,
+			TxRing: r.TxRing, RxRing: r.RxRing, TxSpilled: r.TxKernel, RxSpilled: r.RxKernel, TxTokens: r.TokensTx, RxTokens: r.TokensRx,
+			Spills: r.Spills, Returns: r.Returns, ResidentBytes: max(e.Resident, 0),
+		},
+	}
+	if r.State == inprocess.StatePromoted {
+		i.Way = config.WayInProcess
+	} else if r.Why != inprocess.WhyNone {
+		i.Reason, i.DecidedBy = r.Why.String(), admin.DecidedLocal
+	}
+	if r.State == inprocess.StateNever {
+		i.State, i.End = "native", admin.EndNative
+	}
+	if !e.Since.IsZero() {
+		i.AgeSeconds = now.Sub(e.Since).Seconds()
+	}
+	return i
+}
+
+func program(exe string) string {
+	if exe == "" {
+		return ""
+	}
+	return path.Base(exe)
+}
+
+func sideOf(r broker.Role) config.Side {
+	switch r {
+	case broker.RoleClient:
+		return config.SideClient
+	case broker.RoleServer:
+		return config.SideServer
+	default:
+		return ""
+	}
+}
+
+// Totals are the numbers of the service. whole: with what connections have moved that there are now, which is read from
+// the memory of each.
+func (s *Service) Totals(whole bool) admin.InProcess {
+	if s == nil {
+		return admin.InProcess{Native: map[string]uint64{}}
+	}
+	s.mu.Lock()
+	b, past := s.now, s.past
+	s.mu.Unlock()
+	c := past
+	c.Processes, c.Waiting, c.Conns, c.Memory = 0, 0, 0, 0
+	out := admin.InProcess{Enabled: true, Native: map[string]uint64{}, Predicted: s.seen.count()}
+	if err := s.Serving(); err != nil {
+		out.Note = err.Error()
+	} else {
+		out.Serving = true
+	}
+	live := map[uint64]uint64{}
+	if b != nil && whole {
+		snap := b.Snapshot()
+		c = sum(past, snap.Counters)
+		for _, e := range snap.Ends {
+			if e.ID != 0 {
+				live[e.ID] = max(live[e.ID], e.Report.TxRing+e.Report.RxRing)
+			}
+		}
+	} else if b != nil {
+		c = sum(past, b.Counters())
+	}
+	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, uint64(c.Memory)
+	out.Asked, out.Misbehaved, out.RingBytesTotal = c.Asks, c.Misbehaved, c.MovedBytes
+	for _, n := range live {
+		out.RingBytesTotal += n
+	}
+	for _, why := range inprocess.Whys() {
+		out.Native[why.String()] = c.Denied[why] + c.Returned[why]
+	}
+	return out
+}

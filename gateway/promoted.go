@@ -1,0 +1,24 @@
+package gateway
+
+import "github.com/smcgw/smcgw/ebpf"
+
+// settlePromotion puts rules and mode in force for programs with the library.
+func (g *gateway) settlePromotion() {
+	g.host.promotion.Set(g.live.Load().Config, g.mode(), g.shareNow())
+}
+
+// servePromotion has those programs served, unless the gateway drains or ends.
+func (g *gateway) servePromotion() {
+	if !g.drainer.Draining() && !g.stopping.Load() {
+		g.host.promotion.Serve(true)
+	}
+}
+
+// shareNow is the share of the rollout.
+func (g *gateway) shareNow() ebpf.Share {
+	s := g.rollout.Share()
+	if s == 0 {
+		return ebpf.ShareAll
+	}
+	return ebpf.ShareOf(s.Percent())
+}

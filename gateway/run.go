@@ -97,7 +97,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	if err != nil {
 		return err
 	}
-	served := promotion.New(cfg, promotion.Options{Log: log, Cgroup: cgroupOf(cfg), Scanner: nil})
+	served := promotion.New(cfg, promotion.Options{Log: log, Cgroup: cgroupOf(cfg)})
 	defer served.Close()
 	if err := first.protect(); err != nil {
 		return errors.Join(err, first.leave())

@@ -110,6 +110,9 @@ func (e *env) examineProgram(name string) error {
 func (e *env) subject(ctx context.Context, configPath, peer string) (doctor.Subject, error) {
 	s := doctor.Subject{Config: defaultConfig(), Version: buildVersion()}
 	for _, c := range process.Capabilities() {
+		if c.Optional {
+			continue
+		}
 		s.Capabilities = append(s.Capabilities, doctor.Capability{Number: c.Number, Name: c.Name, For: c.For})
 	}
 	e.readConfig(&s, configPath)

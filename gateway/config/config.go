@@ -126,7 +126,7 @@ type InProcess struct {
 	// Enabled is whether they are served. Default: on.
 	Enabled Switch `yaml:"enabled"`
 	// Socket is the path at which programs ask, 1 to 107 bytes, absolute; the library looks
-	// for the default. Default: /run/smcgw/in-process.sock.
+	// for the default. Default: /run/smcgw/in-process/broker.sock.
 	Socket string `yaml:"socket"`
 	// Calls and Bytes say when a connection is worth asking for: after so many calls that
 	// moved bytes, or so many bytes. Default: 32, 64KiB.

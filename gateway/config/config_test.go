@@ -108,7 +108,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	require.Equal(t, Config{
 		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Steering: SwitchOn, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/smcgw/in-process.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, PerUser: 32768, PerCgroup: 32768, Shaped: SwitchOff,
+			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, PerUser: 32768, PerCgroup: 32768, Shaped: SwitchOff,
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,

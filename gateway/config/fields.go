@@ -43,7 +43,7 @@ var configFields = []field{
 	{"steering", "on", "off: no connection is steered into gateways, and nothing is attached to network devices: programs with the library are served alone"},
 	{"in_process", "", "connections between programs of this host that have the library"},
 	{"in_process.enabled", "on", "off: they are not served, and all their connections are native"},
-	{"in_process.socket", "/run/smcgw/in-process.sock", "path of the socket at which they ask; the library looks for the default"},
+	{"in_process.socket", "/run/smcgw/in-process/broker.sock", "path of the socket at which they ask; the library looks for the default"},
 	{"in_process.calls", "32", "calls that moved bytes after which a connection asks to be promoted"},
 	{"in_process.bytes", "64KiB", "bytes after which it asks"},
 	{"in_process.spin", "off", "how long a program looks at its rings before it sleeps: off, or up to 100us"},

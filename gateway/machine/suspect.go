@@ -93,7 +93,7 @@ func privileged(pid int) bool {
 	if errors.Join(errOwn, errIts, errStatus, errHas) != nil || own != its {
 		return false
 	}
-	return !slices.ContainsFunc(process.Capabilities(), func(c process.Capability) bool { return has>>c.Number&1 == 0 })
+	return !slices.ContainsFunc(process.Capabilities(), func(c process.Capability) bool { return !c.Optional && has>>c.Number&1 == 0 })
 }
 
 // holds reports whether a process holds a device of a gateway, and which admin sockets, by

@@ -21,16 +21,20 @@ type Capability struct {
 	Name   string
 	// For is what it is for, for operators.
 	For string
+	// Optional: a gateway works without it, except for what it is for.
+	Optional bool
 }
 
 // Capabilities are all that guardian and daemon keep (docs/OPERATIONS.md "What it
 // needs"). The kernel checks them only where memory, programs or the network are set
-// up; none of them reads files or signals processes of others.
+// up, and the optional one where it is looked what programs in process are made of; none
+// of them signals processes of others.
 func Capabilities() []Capability {
 	return []Capability{
-		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "devices, attaching programs"},
-		{unix.CAP_BPF, "CAP_BPF", "loading programs and maps"},
-		{unix.CAP_PERFMON, "CAP_PERFMON", "programs that follow pointers of the kernel"},
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "devices, attaching programs", false},
+		{unix.CAP_BPF, "CAP_BPF", "loading programs and maps", false},
+		{unix.CAP_PERFMON, "CAP_PERFMON", "programs that follow pointers of the kernel", false},
+		{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "what programs with the library are made of: without it they stay native", true},
 	}
 }
 
@@ -43,7 +47,7 @@ func requireCapabilities() error {
 	have := cap.GetProc()
 	var missing []string
 	for _, c := range Capabilities() {
-		if ok, err := have.GetFlag(cap.Effective, cap.Value(c.Number)); err != nil || !ok {
+		if ok, err := have.GetFlag(cap.Effective, cap.Value(c.Number)); !c.Optional && (err != nil || !ok) {
 			missing = append(missing, fmt.Sprintf("%s (%s)", c.Name, c.For))
 		}
 	}

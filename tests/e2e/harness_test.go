@@ -106,7 +106,7 @@ policy:
 carriers: [{{.S.Carriers}}]
 shm_dir: {{.Dir}}/{{.S.ShmDir}}
 state_dir: {{.Dir}}/{{.Name}}.state
-limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}} }
+{{.InProcess}}limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}} }
 fallback: { negative_cache: {{.S.NegativeCache}}, retry: {{.S.Retry}} }
 log: {{.S.Log}}
 {{.S.Extra}}`))
@@ -170,12 +170,19 @@ func (w *world) up(h *testnet.Host, s settings) *gw {
 	return g
 }
 
+// inProcess is where the gateway of a host serves programs with the library.
+func (w *world) inProcess(h *testnet.Host) string { return filepath.Join(w.dir, h.Name+".in-process.sock") }
+
 // configure writes the configuration of a gateway that is still to be started.
 func (w *world) configure(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := &gw{w: w, h: h, socket: filepath.Join(w.dir, h.Name+".sock"), config: filepath.Join(w.dir, h.Name+".yaml")}
 	var b bytes.Buffer
-	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": h.Name}))
+	inProcess := ""
+	if h.Name != w.older && !strings.Contains(s.Extra, "in_process:") {
+		inProcess = fmt.Sprintf("in_process: { socket: %s }\n", w.inProcess(h))
+	}
+	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": h.Name, "InProcess": inProcess}))
 	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
 	w.gateways[h] = g
 	return g

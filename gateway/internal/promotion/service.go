@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 const (
@@ -29,15 +30,13 @@ type Options struct {
 	Log *slog.Logger
 	// Cgroup is where cgroup2 is seen, for the names of connections beyond one network namespace.
 	Cgroup string
-	// Scanner tells which programs have system calls of their own; nil: none has.
-	Scanner broker.Scanner
 }
 
 // Service serves programs while it is told to. The methods of nil do nothing.
 type Service struct {
 	log     *slog.Logger
 	config  config.InProcess
-	scanner broker.Scanner
+	scanner scanner
 	program *sequence.Program // nil: connections are named by their addresses
 	paths   *paths            // nil: they are not looked at
 	seen    forecast
@@ -58,7 +57,7 @@ func New(c config.Config, o Options) *Service {
 	if c.InProcess.Enabled != config.SwitchOn {
 		return nil
 	}
-	s := &Service{log: o.Log, config: c.InProcess, scanner: o.Scanner, live: c, mode: config.ModeOff, share: ebpf.ShareAll}
+	s := &Service{log: o.Log, config: c.InProcess, scanner: scanner{scan.New()}, live: c, mode: config.ModeOff, share: ebpf.ShareAll}
 	var err error
 	if s.program, err = sequence.Load(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)

@@ -1,0 +1,284 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// inProcessPrograms are the library and the program stream, built once.
+var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
+	dir = filepath.Dir(built)
+	sources, err := filepath.Glob("../../inprocess/lib/*.c")
+	if err != nil {
+		return "", err
+	}
+	library := []string{"-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-o", filepath.Join(dir, "libsmcgw.so")}
+	for _, args := range [][]string{
+		append(library, sources...),
+		{"-O1", "-pthread", "-o", filepath.Join(dir, "stream"), "testdata/inprocess/stream.c"},
+	} {
+		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("gcc: %w\n%s", err, out)
+		}
+	}
+	return dir, nil
+})
+
+// inProcessWorld is a network whose host h3 has a daemon that serves programs of all three.
+type inProcessWorld struct {
+	*world
+	g   *gw
+	dir string // of the programs
+}
+
+func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
+	t.Helper()
+	testnet.Require(t, "root", "bpf", "gcc")
+	dir, err := inProcessPrograms()
+	require.NoError(t, err)
+	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir}
+	s.Extra += "steering: off\n"
+	w.g = w.up(w.h3, s)
+	return w
+}
+
+// start starts a program with the library.
+func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *testnet.Proc {
+	w.t.Helper()
+	cmd := h.Command(context.Background(), name, args...)
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(w.h3))
+	p, err := h.StartCmd(cmd)
+	require.NoError(w.t, err)
+	return p
+}
+
+// flow is a stream whose bytes are checked.
+type flow struct {
+	w              *inProcessWorld
+	server, client *testnet.Proc
+}
+
+// stream begins one from h1 to a server there, which a client finds at an address. It ends by itself after some bytes.
+func (w *inProcessWorld) stream(server, client *testnet.Host, address string, port, bytes int) *flow {
+	w.t.Helper()
+	f := &flow{w: w}
+	f.server = w.start(server, filepath.Join(w.dir, "stream"), "serve", fmt.Sprint(transferPort))
+	ctx, cancel := context.WithTimeout(w.t.Context(), slowed(10*time.Second))
+	defer cancel()
+	require.NoError(w.t, f.server.WaitOutput(ctx, "serving"))
+	f.client = w.start(client, filepath.Join(w.dir, "stream"), "send", address, fmt.Sprint(port), fmt.Sprint(bytes), "16384", "1000")
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			w.t.Logf("server: %s\nclient: %s", tail(f.server.Output(), 300), tail(f.client.Output(), 300))
+		}
+		_ = f.client.Kill()
+		_ = f.server.Kill()
+	})
+	return f
+}
+
+// at is how many bytes the server has.
+func (f *flow) at() (n int) {
+	out := f.server.Output()
+	if i := strings.LastIndex(out, "at "); i >= 0 {
+		_, _ = fmt.Sscanf(out[i:], "at %d\n", &n)
+	}
+	return n
+}
+
+// goesOn wants the stream to move, without having waited longer than patience.
+func (f *flow) goesOn(patience time.Duration) {
+	f.w.t.Helper()
+	was, since := f.at(), time.Now()
+	for f.at() <= was+1<<18 {
+		require.Less(f.w.t, time.Since(since), slowed(patience), "the stream stands at %d: %s %s", was, tail(f.server.Output(), 200), tail(f.client.Output(), 200))
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// whole wants the stream to have ended in order, with all of its bytes.
+func (f *flow) whole(bytes int) {
+	f.w.t.Helper()
+	ctx, cancel := context.WithTimeout(f.w.t.Context(), slowed(30*time.Second))
+	defer cancel()
+	want := fmt.Sprintf("whole %d", bytes)
+	require.NoError(f.w.t, f.server.WaitOutput(ctx, want), tail(f.server.Output(), 300))
+	require.NoError(f.w.t, f.client.WaitOutput(ctx, want), tail(f.client.Output(), 300))
+}
+
+// inProcess lists ends that are promoted.
+func (g *gw) inProcess() []admin.ConnInfo {
+	g.w.t.Helper()
+	return slices.DeleteFunc(g.conns(), func(c admin.ConnInfo) bool { return c.Way != config.WayInProcess })
+}
+
+// promoted waits until both ends of one connection are promoted and ring bytes have moved.
+func (g *gw) promoted() (ends []admin.ConnInfo) {
+	g.w.t.Helper()
+	require.Eventually(g.w.t, func() bool {
+		ends = g.inProcess()
+		return len(ends) == 2 && ends[0].InProcess.TxRing+ends[0].InProcess.RxRing > 0 && ends[1].InProcess.TxRing+ends[1].InProcess.RxRing > 0
+	}, slowed(10*time.Second), 20*time.Millisecond, "%s", g.dump())
+	return ends
+}
+
+// whyNative waits for an end that is native for a reason.
+func (g *gw) whyNative(reason string) {
+	g.w.t.Helper()
+	require.Eventually(g.w.t, func() bool {
+		return asks(g, func(ctx context.Context, c *admin.Client) (admin.Stats, error) { return c.Stats(ctx) }).InProcess.Native[reason] > 0
+	}, slowed(10*time.Second), 20*time.Millisecond, "%s", g.dump())
+	require.Empty(g.w.t, g.inProcess())
+}
+
+const endless = 1 << 40
+
+// TestInProcess: a connection between two namespaces is promoted, and goes on whatever becomes of the daemon.
+func TestInProcess(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{})
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	ends := w.g.promoted()
+	for _, e := range ends {
+		require.Equal(t, "stream", e.InProcess.Program)
+		require.NotZero(t, e.InProcess.PID)
+		require.Equal(t, ends[0].InProcess.Conn, e.InProcess.Conn)
+		require.Equal(t, "promoted", e.State)
+	}
+	out, err := w.g.cli("conns")
+	require.NoError(t, err, out)
+	require.Regexp(t, `WAY +CARRIER.* PROGRAM +PID`, out)
+	require.Regexp(t, `in-process.* stream `, out)
+	st := w.g.status()
+	require.Equal(t, 1, st.InProcess.Connections)
+	require.NotZero(t, st.InProcess.RingBytesTotal)
+
+	out, err = w.g.cli("off")
+	require.NoError(t, err, out)
+	require.Eventually(t, func() bool { return len(w.g.inProcess()) == 0 }, slowed(5*time.Second), 20*time.Millisecond, "%s", w.g.dump())
+	f.goesOn(time.Second)
+	out, err = w.g.cli("on")
+	require.NoError(t, err, out)
+
+	// Another connection, while the daemon is replaced and killed.
+	require.NoError(t, f.client.Kill())
+	require.NoError(t, f.server.Kill())
+	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.g.promoted()
+	next := w.g.upgrade()
+	f.goesOn(time.Second)
+	require.Eventually(t, func() bool { return len(next.inProcess()) == 2 }, slowed(10*time.Second), 20*time.Millisecond, "the successor knows it: %s", next.dump())
+	for _, pid := range next.processes() {
+		next.signal(pid, syscall.SIGKILL)
+	}
+	for range 5 {
+		f.goesOn(time.Second)
+	}
+}
+
+// TestInProcessTranslated: addresses are translated twice between the two programs.
+func TestInProcessTranslated(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{})
+	require.NoError(t, w.h3.SetSysctl("net.ipv4.ip_forward", "1"))
+	require.NoError(t, w.h3.NFT(fmt.Sprintf(`table ip nat {
+	chain pre { type nat hook prerouting priority dstnat; tcp dport %d dnat to %s:%d; }
+	chain post { type nat hook postrouting priority srcnat; ip daddr %s masquerade random; }
+}
+`, echoPort, w.h1.Addr4, transferPort, w.h1.Addr4)))
+	const bytes = 64 << 20
+	f := w.stream(w.h1, w.h2, w.h3.Addr4.String(), echoPort, bytes)
+	ends := w.g.promoted()
+	for _, e := range ends {
+		other := w.h3.Addr4
+		require.Equal(t, other, e.Remote.Addr(), "each sees the router")
+	}
+	require.NotEqual(t, ends[0].Local.Port(), ends[1].Remote.Port())
+	f.whole(bytes)
+}
+
+// TestInProcessFirewall: a rule that comes later stops the bytes in rings, too, and they go on when it goes; a socket
+// that is destroyed ends.
+func TestInProcessFirewall(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{})
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.g.promoted()
+	require.NoError(t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; meta l4proto tcp drop; }; }\n"))
+	time.Sleep(slowed(2 * time.Second))
+	was := f.at()
+	time.Sleep(time.Second)
+	require.Equal(t, was, f.at(), "it stands")
+	require.NoError(t, w.h1.FlushNFT())
+	f.goesOn(10 * time.Second) // after the kernel's next retransmission
+	_, err := w.h1.Run(t.Context(), "ss", "-K", "sport", "=", fmt.Sprint(transferPort))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(10*time.Second))
+	defer cancel()
+	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
+	require.NoError(t, f.client.WaitOutput(ctx, "error"))
+}
+
+// TestInProcessRefused: paths that shape, and what no rule selects, are native; in the mode observe it is counted what
+// would be promoted.
+func TestInProcessRefused(t *testing.T) {
+	t.Parallel()
+	const bytes = 8 << 20
+	t.Run("policy", func(t *testing.T) {
+		w := newInProcessWorld(t, settings{Ports: "1"})
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+		w.g.whyNative("policy")
+		f.whole(bytes)
+	})
+	t.Run("path", func(t *testing.T) {
+		w := newInProcessWorld(t, settings{})
+		_, err := w.h3.Run(t.Context(), "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1gbit", "burst", "1mb", "latency", "50ms")
+		require.NoError(t, err)
+		f := w.stream(w.h1, w.h3, w.h1.Addr4.String(), transferPort, bytes)
+		w.g.whyNative("path")
+		f.whole(bytes)
+	})
+	t.Run("observe", func(t *testing.T) {
+		w := newInProcessWorld(t, settings{Mode: "observe"})
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+		w.g.whyNative("off")
+		require.Eventually(t, func() bool { return w.g.status().InProcess.Predicted == 1 }, slowed(5*time.Second), 20*time.Millisecond)
+		f.whole(bytes)
+	})
+}
+
+// TestInProcessPrograms: of redis and iperf3, which know nothing of it.
+func TestInProcessPrograms(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, "redis-server", "redis-benchmark", "iperf3")
+	w := newInProcessWorld(t, settings{})
+	redis := w.start(w.h1, "redis-server", "--port", fmt.Sprint(redisPort), "--save", "", "--appendonly", "no", "--protected-mode", "no")
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
+	defer cancel()
+	require.NoError(t, redis.WaitOutput(ctx, "Ready to accept connections"))
+	load := w.start(w.h2, "redis-benchmark", "-h", w.h1.Addr4.String(), "-p", fmt.Sprint(redisPort), "-c", "4", "-n", "40000", "-t", "set,get", "-q")
+	require.NoError(t, load.Wait(), load.Output())
+	iperf := w.start(w.h1, "iperf3", "-s", "-1", "-p", fmt.Sprint(iperfPort), "--forceflush")
+	require.NoError(t, iperf.WaitOutput(ctx, "listening"))
+	client := w.start(w.h2, "iperf3", "-c", w.h1.Addr4.String(), "-p", fmt.Sprint(iperfPort), "-t", "1")
+	require.NoError(t, client.Wait(), client.Output())
+	st := w.g.status().InProcess
+	require.GreaterOrEqual(t, st.ConnectionsTotal, uint64(9), "%+v %s", st, w.g.dump()) // 4 for each kind of load, and a stream
+	require.Greater(t, st.RingBytesTotal, uint64(64<<20))
+	require.Zero(t, st.Misbehaved)
+}

@@ -1,10 +1,12 @@
 package sequence
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,7 +65,7 @@ func TestOthersAreLeft(t *testing.T) {
 		require.Equal(t, refused, err)
 	})
 	require.NoError(t, p.Close())
-	control(t, client, func(fd int) { _, err = p.Of(fd, true) })
+	control(t, client, func(fd int) { _, _, err = p.Of(fd) })
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
@@ -108,8 +110,10 @@ func BenchmarkOtherOption(b *testing.B) {
 func of(t *testing.T, p *Program, c *net.TCPConn, client bool) (n Numbers) {
 	control(t, c, func(fd int) {
 		var err error
-		n, err = p.Of(fd, client)
+		var is bool
+		n, is, err = p.Of(fd)
 		require.NoError(t, err)
+		require.Equal(t, client, is)
 	})
 	return n
 }
@@ -142,4 +146,47 @@ func cgroupMount(t testing.TB) string {
 	}
 	t.Skip("no cgroup2 is mounted")
 	return ""
+}
+
+// TestWhileItMoves: the numbers of a connection that is busy in both directions are those that it had.
+func TestWhileItMoves(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	p, err := Load(cgroupMount(t))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	client, server := connection(t, "tcp4")
+	want := of(t, p, client, true)
+	var moving sync.WaitGroup
+	for _, c := range []net.Conn{client, server} {
+		moving.Go(func() {
+			for b := make([]byte, 4000); ; {
+				if _, err := c.Write(b); err != nil {
+					return
+				}
+			}
+		})
+		moving.Go(func() { _, _ = io.Copy(io.Discard, c) })
+	}
+	named := 0
+	for range 200 {
+		for i, c := range []*net.TCPConn{client, server} {
+			control(t, c, func(fd int) {
+				n, is, err := p.Of(fd)
+				if errors.Is(err, ErrMoves) {
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, i == 0, is)
+				if i == 1 {
+					n = Numbers{n.Peer, n.Mine}
+				}
+				require.Equal(t, want, n)
+				named++
+			})
+		}
+	}
+	require.Greater(t, named, 200, "most of the time")
+	_ = client.Close()
+	_ = server.Close()
+	moving.Wait()
 }

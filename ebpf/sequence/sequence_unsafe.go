@@ -19,14 +19,14 @@ import (
 // level is that of the private option.
 const level = 0x49434d53
 
-// size is that of the answer: snd_una, rcv_nxt, and bytes_acked and bytes_received, which have 64 bits.
-const size = 24
+// size is that of the answer: snd_nxt, snd_una, rcv_nxt, nothing, and bytes_acked and bytes_received, which have 64 bits.
+const size = 32
 
 // Where the words of struct bpf_sockopt and struct bpf_tcp_sock are.
 const (
 	optSk, optVal, optEnd, optLevel, optLen, optRet = 0, 8, 16, 24, 32, 36
 
-	tcpRcvNxt, tcpSndUna, tcpReceived, tcpAcked = 16, 24, 80, 88
+	tcpRcvNxt, tcpSndNxt, tcpSndUna, tcpReceived, tcpAcked = 16, 20, 24, 80, 88
 )
 
 // idle is how long the program stays attached after a question: while it is, getsockopt(2) takes 0.2 µs longer for every
@@ -125,11 +125,11 @@ func instructions() asm.Instructions {
 		asm.FnTcpSock.Call(),
 		asm.JEq.Imm(asm.R0, 0, "out"),
 	}
-	for at, from := range []int16{tcpSndUna, tcpRcvNxt} {
+	for at, from := range []int16{tcpSndNxt, tcpSndUna, tcpRcvNxt} {
 		list = append(list, asm.LoadMem(asm.R1, asm.R0, from, asm.Word), asm.StoreMem(asm.R7, int16(4*at), asm.R1, asm.Word))
 	}
 	for at, from := range []int16{tcpAcked, tcpReceived} {
-		list = append(list, asm.LoadMem(asm.R1, asm.R0, from, asm.DWord), asm.StoreMem(asm.R7, int16(8+8*at), asm.R1, asm.DWord))
+		list = append(list, asm.LoadMem(asm.R1, asm.R0, from, asm.DWord), asm.StoreMem(asm.R7, int16(16+8*at), asm.R1, asm.DWord))
 	}
 	return append(list,
 		asm.Mov.Imm(asm.R1, size),
@@ -144,28 +144,62 @@ func instructions() asm.Instructions {
 // Numbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
 type Numbers struct{ Mine, Peer uint32 }
 
-// Of asks for those of an established connection, whose descriptor stays the caller's. client: the socket has connected,
-// so its SYN counts among the bytes that were acknowledged.
-func (p *Program) Of(fd int, client bool) (Numbers, error) {
+// ErrMoves means that the connection sent at each of the moments at which it was looked at.
+var ErrMoves = errors.New("sequence numbers: the connection moves")
+
+// looks is how often a socket is looked at until it has sent nothing between.
+const looks = 64
+
+// Of asks for those of an established connection, whose descriptor stays the caller's, and whether it is the client's. The
+// kernel's bytes_acked has the client's SYN, and the bytes that were sent have not.
+func (p *Program) Of(fd int) (n Numbers, client bool, err error) {
 	if err := p.attach(); err != nil {
-		return Numbers{}, err
+		return n, false, err
 	}
-	var b [size]byte
-	n := uint32(len(b))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), level, 1, uintptr(unsafe.Pointer(&b)), uintptr(unsafe.Pointer(&n)), 0)
+	before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	for i := 0; i < looks && err == nil; i++ {
+		var a [size]byte
+		if err = ask(fd, &a); err != nil {
+			break
+		}
+		var after *unix.TCPInfo
+		if after, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
+			break
+		}
+		if after.Bytes_sent == before.Bytes_sent && after.Bytes_retrans == before.Bytes_retrans {
+			return numbers(a, after.Bytes_sent-after.Bytes_retrans)
+		}
+		before = after
+	}
+	if err == nil {
+		return n, false, ErrMoves
+	}
+	return n, false, fmt.Errorf("sequence numbers: %w", err)
+}
+
+// ask reads the private option.
+func ask(fd int, a *[size]byte) error {
+	n := uint32(len(a))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), level, 1, uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(&n)), 0)
 	switch {
 	case errno != 0:
-		return Numbers{}, fmt.Errorf("sequence numbers: %w", syscall.Errno(errno))
+		return syscall.Errno(errno)
 	case n != size:
-		return Numbers{}, fmt.Errorf("sequence numbers: %d bytes: %w", n, unix.EPROTO)
+		return fmt.Errorf("%d bytes: %w", n, unix.EPROTO)
 	}
+	return nil
+}
+
+// numbers are those of an answer, when so many bytes had been sent.
+func numbers(a [size]byte, sent uint64) (n Numbers, client bool, err error) {
 	e := binary.NativeEndian
-	r := Numbers{
-		Mine: e.Uint32(b[:]) - uint32(e.Uint64(b[8:])),
-		Peer: e.Uint32(b[4:]) - uint32(e.Uint64(b[16:])),
+	n = Numbers{Mine: e.Uint32(a[:]) - uint32(sent), Peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
+	switch n.Mine - (e.Uint32(a[4:]) - uint32(e.Uint64(a[16:]))) {
+	case 0:
+		return n, false, nil
+	case 1:
+		return n, true, nil
+	default:
+		return n, false, fmt.Errorf("sequence numbers: the counts of the kernel do not agree: %w", unix.EPROTO)
 	}
-	if client {
-		r.Mine++
-	}
-	return r, nil
 }

@@ -233,7 +233,7 @@ func whyOfMemory(err error) inprocess.Why {
 
 // ask decides about a connection. The socket is closed before anything waits.
 func (c *client) ask(r inprocess.Record, fd int) error {
-	s, err := examine(fd, r.B, c.broker.config.Namer)
+	s, err := examine(fd, c.broker.config.Namer)
 	_ = unix.Close(fd)
 	if r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries {
 		return &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}

@@ -8,10 +8,10 @@ type Sequences struct{ Mine, Peer uint32 }
 
 func (s Sequences) mirror() Sequences { return Sequences{s.Peer, s.Mine} }
 
-// Namer tells the initial sequence numbers of a connected TCP socket, whose descriptor stays the caller's. ok is
-// false if it cannot: then the addresses name the connection, within its network namespace.
+// Namer tells the initial sequence numbers of a connected TCP socket, and its side; its descriptor stays the caller's. ok
+// is false if it cannot: then the addresses name the connection, within its network namespace.
 type Namer interface {
-	Name(fd int, role Role) (s Sequences, ok bool)
+	Name(fd int) (s Sequences, r Role, ok bool)
 }
 
 // path names a connection by its addresses.

@@ -29,7 +29,7 @@ func (e *SocketError) Unwrap() error { return e.Err }
 const tcpEstablished = 1
 
 // examine reads from a socket what it is. The descriptor stays the caller's.
-func examine(fd int, written uint64, n Namer) (s Socket, err error) {
+func examine(fd int, n Namer) (s Socket, err error) {
 	if err := isTCP(fd); err != nil {
 		return s, err
 	}
@@ -55,45 +55,39 @@ func examine(fd int, written uint64, n Namer) (s Socket, err error) {
 	if info.State != tcpEstablished {
 		return s, &SocketError{"state", inprocess.WhyNoPeer, fmt.Errorf("%d is not established", info.State)}
 	}
-	s.Role = roleAt(fd, info, written)
+	s.Role = roleAt(fd, info)
 	if n != nil {
-		s.Sequences, s.Named = n.Name(fd, s.Role)
+		var r Role
+		if s.Sequences, r, s.Named = n.Name(fd); s.Named {
+			s.Role = r
+		}
 	}
 	return s, nil
 }
 
-// looks is how often the counts of a socket are read until no acknowledgement came between.
+// looks is how often a socket is looked at until all that it has sent is acknowledged.
 const looks = 16
 
-// roleAt tells the side of a socket by the kernel's counts, of which the first look has the acknowledged ones.
-func roleAt(fd int, info *unix.TCPInfo, written uint64) Role {
+// roleAt tells the side of a socket by the kernel's counts at one moment: of the client the SYN counts as acknowledged,
+// and not as sent. While bytes are under way it cannot be told.
+func roleAt(fd int, info *unix.TCPInfo) Role {
 	for range looks {
-		queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-		if err != nil {
+		if info.Unacked == 0 {
+			switch info.Bytes_acked - (info.Bytes_sent - info.Bytes_retrans) {
+			case 0:
+				return RoleServer
+			case 1:
+				return RoleClient
+			default:
+				return RoleUnknown
+			}
+		}
+		var err error
+		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
 			return RoleUnknown
 		}
-		again, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return RoleUnknown
-		}
-		if again.Bytes_acked == info.Bytes_acked {
-			return roleOf(info.Bytes_acked+uint64(queued), written)
-		}
-		info = again
 	}
 	return RoleUnknown
-}
-
-// roleOf compares what the kernel has taken with what the program has written: the client's SYN counts as acked.
-func roleOf(taken, written uint64) Role {
-	switch taken {
-	case written:
-		return RoleServer
-	case written + 1:
-		return RoleClient
-	default:
-		return RoleUnknown // bytes move at this moment
-	}
 }
 
 func isTCP(fd int) error {

@@ -8,11 +8,15 @@ import (
 // namer names connections by their initial sequence numbers.
 type namer struct{ program *sequence.Program }
 
-// Name implements broker.Namer. What a socket is must be known: a client's own SYN counts.
-func (n namer) Name(fd int, role broker.Role) (broker.Sequences, bool) {
-	if role == broker.RoleUnknown {
-		return broker.Sequences{}, false
+// Name implements broker.Namer.
+func (n namer) Name(fd int) (broker.Sequences, broker.Role, bool) {
+	s, client, err := n.program.Of(fd)
+	if err != nil {
+		return broker.Sequences{}, broker.RoleUnknown, false
 	}
-	s, err := n.program.Of(fd, role == broker.RoleClient)
-	return broker.Sequences{Mine: s.Mine, Peer: s.Peer}, err == nil
+	r := broker.RoleServer
+	if client {
+		r = broker.RoleClient
+	}
+	return broker.Sequences{Mine: s.Mine, Peer: s.Peer}, r, true
 }

@@ -121,6 +121,14 @@ func (f *flow) whole(bytes int) {
 	require.NoError(f.w.t, f.client.WaitOutput(ctx, want), tail(f.client.Output(), 300))
 }
 
+// eventually waits for something, or fails with the connections that there are then.
+func (g *gw) eventually(what string, within time.Duration, is func() bool) {
+	g.w.t.Helper()
+	for end := time.Now().Add(slowed(within)); !is(); time.Sleep(20 * time.Millisecond) {
+		require.True(g.w.t, time.Now().Before(end), "not %s: %s", what, g.dump())
+	}
+}
+
 // inProcess lists ends that are promoted.
 func (g *gw) inProcess() []admin.ConnInfo {
 	g.w.t.Helper()
@@ -130,19 +138,19 @@ func (g *gw) inProcess() []admin.ConnInfo {
 // promoted waits until both ends of one connection are promoted and ring bytes have moved.
 func (g *gw) promoted() (ends []admin.ConnInfo) {
 	g.w.t.Helper()
-	require.Eventually(g.w.t, func() bool {
+	g.eventually("promoted", 10*time.Second, func() bool {
 		ends = g.inProcess()
 		return len(ends) == 2 && ends[0].InProcess.TxRing+ends[0].InProcess.RxRing > 0 && ends[1].InProcess.TxRing+ends[1].InProcess.RxRing > 0
-	}, slowed(10*time.Second), 20*time.Millisecond, "%s", g.dump())
+	})
 	return ends
 }
 
 // whyNative waits for an end that is native for a reason.
 func (g *gw) whyNative(reason string) {
 	g.w.t.Helper()
-	require.Eventually(g.w.t, func() bool {
+	g.eventually("native for "+reason, 10*time.Second, func() bool {
 		return asks(g, func(ctx context.Context, c *admin.Client) (admin.Stats, error) { return c.Stats(ctx) }).InProcess.Native[reason] > 0
-	}, slowed(10*time.Second), 20*time.Millisecond, "%s", g.dump())
+	})
 	require.Empty(g.w.t, g.inProcess())
 }
 
@@ -170,10 +178,23 @@ func TestInProcess(t *testing.T) {
 
 	out, err = w.g.cli("off")
 	require.NoError(t, err, out)
-	require.Eventually(t, func() bool { return len(w.g.inProcess()) == 0 }, slowed(5*time.Second), 20*time.Millisecond, "%s", w.g.dump())
+	w.g.eventually("off", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
+	ring := func() (n uint64) {
+		for _, c := range w.g.conns("--all") {
+			if c.InProcess != nil {
+				n += c.InProcess.TxRing
+			}
+		}
+		return n
+	}
+	was := ring()
+	require.NotZero(t, was)
 	f.goesOn(time.Second)
+	require.Equal(t, was, ring(), "by the kernel")
 	out, err = w.g.cli("on")
 	require.NoError(t, err, out)
+	w.g.promoted()
+	w.g.eventually("in rings again", 5*time.Second, func() bool { return ring() > was+1<<18 })
 
 	// Another connection, while the daemon is replaced and killed.
 	require.NoError(t, f.client.Kill())
@@ -182,7 +203,7 @@ func TestInProcess(t *testing.T) {
 	w.g.promoted()
 	next := w.g.upgrade()
 	f.goesOn(time.Second)
-	require.Eventually(t, func() bool { return len(next.inProcess()) == 2 }, slowed(10*time.Second), 20*time.Millisecond, "the successor knows it: %s", next.dump())
+	next.eventually("known to the successor", 10*time.Second, func() bool { return len(next.inProcess()) == 2 })
 	for _, pid := range next.processes() {
 		next.signal(pid, syscall.SIGKILL)
 	}
@@ -257,7 +278,7 @@ func TestInProcessRefused(t *testing.T) {
 		w := newInProcessWorld(t, settings{Mode: "observe"})
 		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
 		w.g.whyNative("off")
-		require.Eventually(t, func() bool { return w.g.status().InProcess.Predicted == 1 }, slowed(5*time.Second), 20*time.Millisecond)
+		w.g.eventually("predicted", 5*time.Second, func() bool { return w.g.status().InProcess.Predicted == 1 })
 		f.whole(bytes)
 	})
 }

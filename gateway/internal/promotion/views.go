@@ -17,18 +17,18 @@ const idBase = 1 << 40
 
 // Conns lists the ends that are promoted, and those that have asked or are native for good, where they are asked for.
 func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
-	b := s.broker()
+	b, off := s.broker()
 	if b == nil {
 		return nil
 	}
 	var list []admin.ConnInfo
 	now := time.Now()
 	for _, e := range b.Snapshot().Ends {
-		promoted := e.Report.State == inprocess.StatePromoted
+		promoted := e.Report.State == inprocess.StatePromoted && !off
 		if promoted && !q.Live() || !promoted && !q.Natives() {
 			continue
 		}
-		if i := describe(&e, now); q.Filter.Matches(&i) {
+		if i := describe(&e, promoted, now); q.Filter.Matches(&i) {
 			list = append(list, i)
 		}
 	}
@@ -36,17 +36,18 @@ func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	return list
 }
 
-func (s *Service) broker() *broker.Broker {
+// broker is the one that serves; nil: none does. off: its libraries send by the kernel.
+func (s *Service) broker() (b *broker.Broker, off bool) {
 	if s == nil {
-		return nil
+		return nil, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now
+	return s.now, s.mode == config.ModeOff
 }
 
-// describe makes the document of an end.
-func describe(e *broker.End, now time.Time) admin.ConnInfo {
+// describe makes the document of an end. One that has its memory while the switch is off is promoted again when it is on.
+func describe(e *broker.End, promoted bool, now time.Time) admin.ConnInfo {
 	r := &e.Report
 	i := admin.ConnInfo{
 		ID: idBase | e.Socket.Cookie, Proto: string(config.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
@@ -57,9 +58,12 @@ func describe(e *broker.End, now time.Time) admin.ConnInfo {
 			Spills: r.Spills, Returns: r.Returns, ResidentBytes: max(e.Resident, 0),
 		},
 	}
-	if r.State == inprocess.StatePromoted {
+	switch {
+	case promoted:
 		i.Way = config.WayInProcess
-	} else if r.Why != inprocess.WhyNone {
+	case r.State == inprocess.StatePromoted:
+		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), admin.DecidedLocal
+	case r.Why != inprocess.WhyNone:
 		i.Reason, i.DecidedBy = r.Why.String(), admin.DecidedLocal
 	}
 	if r.State == inprocess.StateNever {

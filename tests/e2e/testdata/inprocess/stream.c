@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +32,14 @@ static void tell(uint64_t n) {
 	fflush(stdout);
 }
 
-static void write_all(int s, const void *p, size_t n) {
+static int write_all(int s, const void *p, size_t n) {
 	for (const char *b = p; n;) {
 		ssize_t w = write(s, b, n);
-		if (w < 0) die("write");
+		if (w < 0) return -1;
 		b += w;
 		n -= w;
 	}
+	return 0;
 }
 
 static int serve(int port) {
@@ -63,11 +65,12 @@ static int serve(int port) {
 			n += r;
 			for (; told + 4096 <= n; told += 4096) {
 				uint64_t v = told + 4096;
-				write_all(s, &v, sizeof v);
+				if (write_all(s, &v, sizeof v) < 0) goto reset;
 			}
 			tell(n);
 		}
-		printf(r < 0 ? "reset after %llu\n" : "whole %llu\n", (unsigned long long)n);
+	reset:
+		printf(r != 0 ? "reset after %llu\n" : "whole %llu\n", (unsigned long long)n);
 		fflush(stdout);
 		close(s);
 	}
@@ -92,6 +95,7 @@ static void *answers(void *arg) {
 }
 
 int main(int n, char **v) {
+	signal(SIGPIPE, SIG_IGN);
 	if (n == 3 && !strcmp(v[1], "serve")) return serve(atoi(v[2]));
 	if (n != 7) return 2;
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(atoi(v[3]))};
@@ -104,7 +108,7 @@ int main(int n, char **v) {
 	pthread_create(&t, 0, answers, &s);
 	for (uint64_t i = 0; i < total; i += chunk) {
 		for (uint64_t k = 0; k < chunk; k++) b[k] = at(i + k);
-		write_all(s, b, chunk);
+		if (write_all(s, b, chunk) < 0) die("write");
 		tell(i + chunk);
 		if (atoi(v[6])) usleep(atoi(v[6]));
 	}

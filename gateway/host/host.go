@@ -36,8 +36,7 @@ type Entries interface {
 	ForgetRequest(t ebpf.Tuple) (bool, error)
 }
 
-// switches is the part of [Steering] that decides about new connections. It has more than
-// seven methods because the programs have that many switches.
+// switches is the part of [Steering] that decides about new connections.
 type switches interface {
 	Heartbeat() error
 	SetMode(m ebpf.Mode) error

@@ -51,8 +51,11 @@ func (*Steering) InjectApp([]byte) error { return ebpf.ErrNoFlow }
 // DestroySocket implements host.Entries.
 func (*Steering) DestroySocket(ebpf.Tuple) (bool, error) { return false, nil }
 
-// AppConnected implements host.Entries.
-func (*Steering) AppConnected(ebpf.Tuple) (bool, error) { return false, nil }
+// LegWaits implements host.Entries.
+func (*Steering) LegWaits(ebpf.Tuple) (bool, error) { return false, nil }
+
+// ForgetRequest implements host.Entries.
+func (*Steering) ForgetRequest(ebpf.Tuple) (bool, error) { return false, nil }
 
 // ForgetTimeWait implements host.Entries.
 func (*Steering) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }

@@ -200,7 +200,7 @@ func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	b.WriteString(s.Field("memory", fmt.Sprintf("%s used, %s reserved of %s", screen.Size(v.status.Memory.UsedBytes), screen.Size(v.status.Memory.ReservedBytes), screen.Size(v.status.Memory.LimitBytes))))
 	b.WriteString(s.Field("native", listed(v.status.FallbacksTotal)))
 	if err := to.list(screen.Listing{
-		Rows: connRows(v.list.Conns, false, true), Wide: append(wideOfEnds(), "PROTO", "SIDE", "STATE", "REASON", "TX", "RX"), Spare: []string{"RETRANS", "ID", "AGE"},
+		Rows: connRows(v.list.Conns, false, true), Wide: append(wideOfEnds(), "PROTO", "SIDE", "STATE", "REASON", "TX", "RX"), Spare: []string{"RETRANS", "AGE", "ID"},
 	}); err != nil {
 		return err
 	}

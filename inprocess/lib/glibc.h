@@ -17,6 +17,7 @@ SMCI_VERSION_OF(pthread_mutexattr_settype, "2.2.5");
 SMCI_VERSION_OF(pthread_mutexattr_setpshared, "2.2.5");
 SMCI_VERSION_OF(pthread_mutexattr_setrobust, "2.12");
 SMCI_VERSION_OF(pthread_mutex_consistent, "2.12");
+SMCI_VERSION_OF(pthread_testcancel, "2.2.5");
 SMCI_VERSION_OF(__pthread_register_cancel, "2.3.3");
 SMCI_VERSION_OF(__pthread_unregister_cancel, "2.3.3");
 SMCI_VERSION_OF(__pthread_unwind_next, "2.3.3");

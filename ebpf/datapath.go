@@ -126,6 +126,11 @@ func Open(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
+// Lacking reports whether a datapath could not be opened for what the kernel lacks, whatever its configuration.
+func Lacking(err error) bool {
+	return errors.Is(err, inspect.ErrKernel) || errors.Is(err, bpf.ErrNotSupported)
+}
+
 // open does the steps of Open in the order of their dependence; the TUNs come
 // first because the lowest descriptors are closed last at exit.
 func (d *Datapath) open() error {

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	bpf "github.com/cilium/ebpf"
-
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
@@ -73,16 +70,11 @@ func (w *ground) first(cfg config.Config) (*site, error) {
 		return w.unsteered(nil)
 	}
 	s, err := w.site(cfg, false)
-	if err == nil || !lacking(err) || cfg.InProcess.Enabled != config.SwitchOn {
+	if err == nil || !ebpf.Lacking(err) || cfg.InProcess.Enabled != config.SwitchOn {
 		return s, err
 	}
 	w.opts.logger().Error("this kernel cannot steer connections: only programs with the library are served", "error", err)
 	return w.unsteered(err)
-}
-
-// lacking reports whether the datapath cannot be opened for what the kernel lacks, whatever the configuration.
-func lacking(err error) bool {
-	return errors.Is(err, inspect.ErrKernel) || errors.Is(err, bpf.ErrNotSupported)
 }
 
 // unsteered makes a site without a datapath, and why it has none although it should; nil: it should not.

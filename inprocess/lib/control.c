@@ -212,8 +212,8 @@ refuse:
 	if (peer) munmap((void *)(uintptr_t)peer, n);
 	close_all(fd);
 	asked = SMCI_ASKED;
-	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, SMCI_WHY_MEMORY);
-	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = SMCI_WHY_MEMORY};
+	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, SMCI_WHY_NO_MEMORY);
+	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = SMCI_WHY_NO_MEMORY};
 	put_record(&no, -1);
 }
 

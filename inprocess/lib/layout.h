@@ -130,8 +130,8 @@ enum smci_why {
 	SMCI_WHY_PASSED,       // handed to another program: exec, a descriptor passed
 	SMCI_WHY_PATH,         // the path shapes, or is no longer acknowledged
 	SMCI_WHY_LIMIT,        // quota or table full
-	SMCI_WHY_MEMORY,       // the system refused memory
-	SMCI_WHY_PROTOCOL,     // the peer's memory says what cannot be
+	SMCI_WHY_NO_MEMORY,    // the system refused memory
+	SMCI_WHY_PROTOCOL_ERROR, // the peer's memory says what cannot be
 	SMCI_WHY_RECALLED,     // the peer asked for it
 	SMCI_WHY_DESCRIPTOR,   // no descriptor for the control socket
 };

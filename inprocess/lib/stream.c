@@ -81,7 +81,7 @@ static void wake(struct end *e) {
 // violated: the peer's memory says what cannot be. Its connection ends.
 static void violated(struct end *e) {
 	if (get(&e->violated)) return;
-	put(&e->report.why, SMCI_WHY_PROTOCOL);
+	put(&e->report.why, SMCI_WHY_PROTOCOL_ERROR);
 	put(&e->violated, true);
 	e->rx_error = e->tx_error = ECONNRESET;
 }

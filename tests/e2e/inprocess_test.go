@@ -222,7 +222,7 @@ func TestInProcessTranslated(t *testing.T) {
 	chain post { type nat hook postrouting priority srcnat; ip daddr %s masquerade random; }
 }
 `, echoPort, w.h1.Addr4, transferPort, w.h1.Addr4)))
-	const bytes = 64 << 20
+	const bytes = 32 << 20
 	f := w.stream(w.h1, w.h2, w.h3.Addr4.String(), echoPort, bytes)
 	ends := w.g.promoted()
 	for _, e := range ends {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/ebpf/sequence"
+	"github.com/smcgw/smcgw/ebpf/shapers"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
@@ -38,7 +39,7 @@ type Service struct {
 	config  config.InProcess
 	scanner scanner
 	program *sequence.Program // nil: connections are named by their addresses
-	paths   *paths            // nil: they are not looked at
+	paths   *shapers.Paths    // nil: they are not looked at
 	seen    forecast
 
 	mu     sync.Mutex // guards everything below
@@ -62,7 +63,7 @@ func New(c config.Config, o Options) *Service {
 	if s.program, err = sequence.Load(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
 	}
-	if s.paths, err = newPaths(); err != nil {
+	if s.paths, err = shapers.Open(); err != nil {
 		s.log.Warn("paths of connections in process are not looked at", "error", err)
 	}
 	return s
@@ -81,7 +82,7 @@ func (s *Service) Close() {
 		_ = s.program.Close()
 	}
 	if s.paths != nil {
-		s.paths.close()
+		s.paths.Close()
 	}
 }
 
@@ -237,7 +238,7 @@ func (p *selection) Select(q broker.Question) inprocess.Why {
 	switch {
 	case !p.rules.wants(q):
 		return inprocess.WhyPolicy
-	case !p.shaped && p.service.paths != nil && p.service.paths.shaped(q):
+	case !p.shaped && p.service.paths != nil && p.service.paths.Shaped(shapers.Path{Netns: q.Socket.Netns, Local: q.Socket.Local.Addr(), Remote: q.Socket.Remote.Addr()}, q.Process.PID):
 		return inprocess.WhyPath
 	case p.observes:
 		p.service.seen.note(q.Socket)

@@ -60,32 +60,82 @@ func (*Steering) ForgetRequest(ebpf.Tuple) (bool, error) { return false, nil }
 // ForgetTimeWait implements host.Entries.
 func (*Steering) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 
-// Heartbeat does nothing, as all that follows.
-func (*Steering) Heartbeat() error                                        { return nil }
-func (*Steering) SetMode(ebpf.Mode) error                                 { return nil }
-func (*Steering) SetOff(bool) error                                       { return nil }
-func (*Steering) Refuse(uint8) error                                      { return nil }
-func (*Steering) SetProofs(int) error                                     { return nil }
-func (*Steering) Shed(uint8) error                                        { return nil }
-func (*Steering) SetPolicy([]ebpf.Rule) error                             { return nil }
-func (*Steering) SetRollout(ebpf.Rollout) error                           { return nil }
-func (*Steering) SetNear(netip.Addr, time.Duration) error                 { return nil }
-func (*Steering) SetCompare(bool) error                                   { return nil }
-func (*Steering) Sweep(ebpf.SweepLimits) (int, error)                     { return 0, nil }
-func (*Steering) Lingering() (int, error)                                 { return 0, nil }
-func (*Steering) BlockedLegs() []ebpf.BlockedLegs                         { return nil }
-func (*Steering) ProveAgain()                                             {}
-func (*Steering) Counters() (ebpf.Counters, error)                        { return ebpf.Counters{}, nil }
-func (*Steering) TakeSeen() ([]ebpf.Seen, error)                          { return nil, nil }
-func (*Steering) TakeCompared() ([]ebpf.Compared, error)                  { return nil, nil }
-func (*Steering) MapUsage() ([]ebpf.MapUsage, error)                      { return nil, nil }
-func (*Steering) Forget(netip.Addr, uint16) error                         { return nil }
-func (*Steering) Peers() ([]ebpf.Peer, error)                             { return nil, nil }
-func (*Steering) FlushPeers() (int, error)                                { return 0, nil }
-func (*Steering) SetService(ebpf.Service) error                           { return nil }
-func (*Steering) Services() ([]ebpf.Service, error)                       { return nil, nil }
-func (*Steering) FlushServices() (int, error)                             { return 0, nil }
-func (*Steering) Close() error                                            { return nil }
+// Heartbeat implements host.Steering.
+func (*Steering) Heartbeat() error { return nil }
+
+// SetMode implements host.Steering.
+func (*Steering) SetMode(ebpf.Mode) error { return nil }
+
+// SetOff implements host.Steering.
+func (*Steering) SetOff(bool) error { return nil }
+
+// Refuse implements host.Steering.
+func (*Steering) Refuse(uint8) error { return nil }
+
+// SetProofs implements host.Steering.
+func (*Steering) SetProofs(int) error { return nil }
+
+// Shed implements host.Steering.
+func (*Steering) Shed(uint8) error { return nil }
+
+// SetPolicy implements host.Steering.
+func (*Steering) SetPolicy([]ebpf.Rule) error { return nil }
+
+// SetRollout implements host.Steering.
+func (*Steering) SetRollout(ebpf.Rollout) error { return nil }
+
+// SetNear implements host.Steering.
+func (*Steering) SetNear(netip.Addr, time.Duration) error { return nil }
+
+// SetCompare implements host.Steering.
+func (*Steering) SetCompare(bool) error { return nil }
+
+// Sweep implements host.Steering.
+func (*Steering) Sweep(ebpf.SweepLimits) (int, error) { return 0, nil }
+
+// Lingering implements host.Steering.
+func (*Steering) Lingering() (int, error) { return 0, nil }
+
+// BlockedLegs implements host.Steering.
+func (*Steering) BlockedLegs() []ebpf.BlockedLegs { return nil }
+
+// ProveAgain implements host.Steering.
+func (*Steering) ProveAgain() {}
+
+// Counters implements host.Steering.
+func (*Steering) Counters() (ebpf.Counters, error) { return ebpf.Counters{}, nil }
+
+// TakeSeen implements host.Steering.
+func (*Steering) TakeSeen() ([]ebpf.Seen, error) { return nil, nil }
+
+// TakeCompared implements host.Steering.
+func (*Steering) TakeCompared() ([]ebpf.Compared, error) { return nil, nil }
+
+// MapUsage implements host.Steering.
+func (*Steering) MapUsage() ([]ebpf.MapUsage, error) { return nil, nil }
+
+// Forget implements host.Steering.
+func (*Steering) Forget(netip.Addr, uint16) error { return nil }
+
+// Peers implements host.Steering.
+func (*Steering) Peers() ([]ebpf.Peer, error) { return nil, nil }
+
+// FlushPeers implements host.Steering.
+func (*Steering) FlushPeers() (int, error) { return 0, nil }
+
+// SetService implements host.Steering.
+func (*Steering) SetService(ebpf.Service) error { return nil }
+
+// Services implements host.Steering.
+func (*Steering) Services() ([]ebpf.Service, error) { return nil, nil }
+
+// FlushServices implements host.Steering.
+func (*Steering) FlushServices() (int, error) { return 0, nil }
+
+// Close implements host.Steering.
+func (*Steering) Close() error { return nil }
+
+// Remember implements host.Steering.
 func (*Steering) Remember(netip.Addr, uint16, uint8, time.Duration) error { return nil }
 
 // Events tells of nothing until ctx ends.

@@ -1,4 +1,4 @@
-package promotion
+package shapers
 
 import (
 	"errors"
@@ -12,8 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
 const (
@@ -22,19 +20,20 @@ const (
 	pathsKept = 4096
 )
 
-// paths tells which connections cross a queueing discipline that shapes. It sees the devices of the gateway's own network
-// namespace, and those of the namespaces of programs that it may look into.
-type paths struct {
+// Paths looks at the devices of its own network namespace, and at those of the namespaces of programs that it may look
+// into. Its methods may be called by several goroutines.
+type Paths struct {
 	own    *netlink.Handle
 	cookie uint64 // of the own namespace
 
 	mu   sync.Mutex // guards everything below
-	seen map[pathKey]pathSeen
+	seen map[Path]pathSeen
 }
 
-type pathKey struct {
-	netns         uint64
-	local, remote netip.Addr
+// Path is that of a connection, as one of its ends has it.
+type Path struct {
+	Netns         uint64 // its cookie
+	Local, Remote netip.Addr
 }
 
 type pathSeen struct {
@@ -42,13 +41,13 @@ type pathSeen struct {
 	at     time.Time
 }
 
-// newPaths looks from the network namespace of the calling thread.
-func newPaths() (*paths, error) {
+// Open looks from the network namespace of the calling thread.
+func Open() (*Paths, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	p := &paths{own: h, seen: map[pathKey]pathSeen{}}
+	p := &Paths{own: h, seen: map[Path]pathSeen{}}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		p.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
@@ -61,18 +60,18 @@ func newPaths() (*paths, error) {
 	return p, nil
 }
 
-func (p *paths) close() { p.own.Close() }
+// Close ends it. Nothing is asked any more.
+func (p *Paths) Close() { p.own.Close() }
 
-// shaped reports whether the way of the bytes of a socket shapes them, as far as that can be seen.
-func (p *paths) shaped(q broker.Question) bool {
-	key := pathKey{q.Socket.Netns, q.Socket.Local.Addr(), q.Socket.Remote.Addr()}
+// Shaped reports whether a path that begins at a process shapes, as far as that can be seen. pid may be 0: it is not known.
+func (p *Paths) Shaped(key Path, pid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock() // held while the kernel is asked: one at a time
 	now := time.Now()
 	if s, ok := p.seen[key]; ok && now.Sub(s.at) < pathFresh {
 		return s.shaped
 	}
-	s := pathSeen{p.look(key, q.Process.PID), now}
+	s := pathSeen{p.look(key, pid), now}
 	if len(p.seen) >= pathsKept {
 		clear(p.seen)
 	}
@@ -80,9 +79,9 @@ func (p *paths) shaped(q broker.Question) bool {
 	return s.shaped
 }
 
-func (p *paths) look(k pathKey, pid int) bool {
-	if k.netns == p.cookie {
-		return leadsThroughShaper(p.own, k.local, k.remote)
+func (p *Paths) look(k Path, pid int) bool {
+	if k.Netns == p.cookie {
+		return leadsThroughShaper(p.own, k.Local, k.Remote)
 	}
 	if pid > 0 && p.pairsShape(pid) {
 		return true
@@ -92,11 +91,11 @@ func (p *paths) look(k pathKey, pid int) bool {
 		return false
 	}
 	defer h.Close()
-	return leadsThroughShaper(h, k.local, k.remote)
+	return leadsThroughShaper(h, k.Local, k.Remote)
 }
 
 // pairsShape looks at the devices here whose other halves are in the namespace of a process, and at their bridges.
-func (p *paths) pairsShape(pid int) bool {
+func (p *Paths) pairsShape(pid int) bool {
 	id, err := netlink.GetNetNsIdByPid(pid)
 	if err != nil || id < 0 {
 		return false

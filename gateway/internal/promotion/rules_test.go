@@ -1,0 +1,94 @@
+package promotion
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// pair is what the two ends of a connection ask.
+func pair(port uint16, cgroup string) (client, server broker.Question) {
+	c, s := netip.MustParseAddrPort("10.0.0.1:40000"), netip.AddrPortFrom(netip.MustParseAddr("10.0.0.2"), port)
+	return broker.Question{Process: broker.Process{UID: 7, Cgroup: cgroup}, Socket: broker.Socket{Local: c, Remote: s, Role: broker.RoleClient}},
+		broker.Question{Process: broker.Process{Cgroup: "/server"}, Socket: broker.Socket{Local: s, Remote: c, Role: broker.RoleServer}}
+}
+
+func TestRules(t *testing.T) {
+	rule := func(r config.Rule) []config.Rule { return []config.Rule{r} }
+	yes := config.ActionAccelerate
+	for name, c := range map[string]struct {
+		rules  []config.Rule
+		port   uint16
+		cgroup string
+		wants  bool
+	}{
+		"none":              {nil, 80, "/a", false},
+		"port":              {rule(config.Rule{Match: config.Match{Ports: config.Ports(80)}, Action: yes}), 80, "/a", true},
+		"other port":        {rule(config.Rule{Match: config.Match{Ports: config.Ports(81)}, Action: yes}), 80, "/a", false},
+		"auto":              {rule(config.Rule{Action: config.ActionAuto}), 80, "/a", true},
+		"pass first":        {[]config.Rule{{Match: config.Match{Ports: config.Ports(80)}}, {Action: yes}}, 80, "/a", false},
+		"datagrams":         {rule(config.Rule{Match: config.Match{Proto: config.ProtoUDP}, Action: yes}), 80, "/a", false},
+		"steered only":      {rule(config.Rule{Action: yes, Way: config.WaySteered}), 80, "/a", false},
+		"in process only":   {rule(config.Rule{Action: yes, Way: config.WayInProcess}), 80, "/a", true},
+		"caller":            {rule(config.Rule{Match: config.Match{Cgroups: []string{"/a"}}, Action: yes}), 80, "/a", true},
+		"other caller":      {rule(config.Rule{Match: config.Match{Cgroups: []string{"/b"}}, Action: yes}), 80, "/a", false},
+		"caller passes":     {[]config.Rule{{Match: config.Match{Cgroups: []string{"/a"}}}, {Action: yes}}, 80, "/a", false},
+		"user":              {rule(config.Rule{Match: config.Match{UIDs: []uint32{7}}, Action: yes}), 80, "/a", true},
+		"client's rule":     {rule(config.Rule{Match: config.Match{Direction: config.DirectionClient}, Action: yes}), 80, "/a", true},
+		"server's rule":     {rule(config.Rule{Match: config.Match{Direction: config.DirectionServer}, Action: yes}), 80, "/a", true},
+		"server passes":     {[]config.Rule{{Match: config.Match{Direction: config.DirectionServer}}, {Action: yes}}, 80, "/a", false},
+		"never-list":        {rule(config.Rule{Action: yes}), 22, "/a", false},
+		"never-list, named": {rule(config.Rule{Match: config.Match{Ports: config.Ports(22)}, Action: yes}), 22, "/a", true},
+		"no share":          {rule(config.Rule{Action: yes, Percent: config.NoShare}), 80, "/a", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newRules(config.Config{Policy: c.rules}.WithDefaults(), ebpf.ShareAll)
+			require.NoError(t, err)
+			client, server := pair(c.port, c.cgroup)
+			require.Equal(t, c.wants, r.wants(client) && r.wants(server))
+		})
+	}
+}
+
+// TestShare: the rollout chooses connections, and each of them once.
+func TestShare(t *testing.T) {
+	r, err := newRules(config.Config{Policy: []config.Rule{{Action: config.ActionAccelerate}}}.WithDefaults(), ebpf.ShareOf(50))
+	require.NoError(t, err)
+	in := 0
+	for port := range uint16(1000) {
+		client, server := pair(1000+port, "/a")
+		require.True(t, r.wants(server), "the client's end decides")
+		if r.wants(client) {
+			in++
+		}
+	}
+	require.InDelta(t, 500, in, 100)
+}
+
+func TestForecast(t *testing.T) {
+	var f forecast
+	client, server := pair(80, "/a")
+	for range 3 {
+		f.note(client.Socket)
+	}
+	require.Zero(t, f.count(), "the other end has not asked")
+	for range 3 {
+		f.note(server.Socket)
+		f.note(client.Socket)
+	}
+	require.Equal(t, uint64(1), f.count())
+	named := broker.Socket{Named: true, Sequences: broker.Sequences{Mine: 1, Peer: 2}}
+	f.note(named)
+	named.Sequences = broker.Sequences{Mine: 2, Peer: 1}
+	f.note(named)
+	require.Equal(t, uint64(2), f.count())
+	for i := range uint32(5 * forecastSize) {
+		f.note(broker.Socket{Named: true, Sequences: broker.Sequences{Mine: i, Peer: 3 << 30}})
+	}
+	require.LessOrEqual(t, len(f.now)+len(f.old), 2*forecastSize)
+}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 const (
@@ -38,7 +39,7 @@ func Serve(ctx context.Context, dir string, socket *os.File, log *slog.Logger) e
 		_ = l.Close()
 		return fmt.Errorf("socket of the broker: %w", err)
 	}
-	b := broker.New(broker.Config{Limits: oneUser(), Log: log})
+	b := broker.New(broker.Config{Limits: oneUser(), Scanner: scan.New(), Log: log})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})

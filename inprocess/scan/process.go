@@ -26,6 +26,16 @@ type mapping struct {
 	path       string // empty: no file
 }
 
+// RawCalls tells whether a process may read or write a socket past libc. One that may not be looked at does, for all
+// that is known.
+func (s *Scanner) RawCalls(pid int) (bool, error) {
+	r, err := s.Process(pid)
+	if err != nil {
+		return true, err
+	}
+	return !r.Promotable(), nil
+}
+
 // Process looks at what a process has mapped, as it is now: a library that it loads later is
 // not seen, and the caller asks again where it learns of one. It takes the rights to read
 // /proc/PID/maps; files are opened by /proc/PID/map_files, or where that is refused by name

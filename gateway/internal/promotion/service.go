@@ -37,7 +37,7 @@ type Options struct {
 type Service struct {
 	log     *slog.Logger
 	config  config.InProcess
-	scanner scanner
+	scanner *scan.Scanner
 	program *sequence.Program // nil: connections are named by their addresses
 	paths   *shapers.Paths    // nil: they are not looked at
 	seen    forecast
@@ -58,7 +58,7 @@ func New(c config.Config, o Options) *Service {
 	if c.InProcess.Enabled != config.SwitchOn {
 		return nil
 	}
-	s := &Service{log: o.Log, config: c.InProcess, scanner: scanner{scan.New()}, live: c, mode: config.ModeOff, share: ebpf.ShareAll}
+	s := &Service{log: o.Log, config: c.InProcess, scanner: scan.New(), live: c, mode: config.ModeOff, share: ebpf.ShareAll}
 	var err error
 	if s.program, err = sequence.Load(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)

@@ -440,10 +440,10 @@ static bool ended(struct end *e) {
 	if ((cx & 1) && available(e)) return false;
 	if (get_acquire(&e->peer->nx) != cx) return !(cx & 1) && get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
-	// the peer's kernel had not sent, so it is an end only where nothing of its stream was there.
+	// the peer's kernel had not sent, so it is an end only in a ring extent, where nothing of its stream was there.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
-	    ((cx & 1) || get(&e->kr) >= get_acquire(&e->peer->ksent))) {
+	    (cx & 1)) {
 		e->rx_error = 0;
 		e->eof = true;
 	}

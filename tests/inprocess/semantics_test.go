@@ -1,0 +1,56 @@
+package inprocess
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/lab/matrix"
+)
+
+const caseTime = 60 * time.Second
+
+// TestCallsDoWhatTheyDoNatively compares what a program sees, case by case. A case begins with connections that are
+// promoted: the program itself looks whether the kernel still counts their bytes.
+func TestCallsDoWhatTheyDoNatively(t *testing.T) {
+	program := file(t, "semantics")
+	list, err := (*world)(nil).run(t, caseTime, nil, program, "list")
+	require.NoError(t, err, list)
+	worlds := map[string]broker.Thresholds{"4": {Calls: 1}}
+	if matrix.Whole() {
+		worlds["6"], worlds["m"] = broker.Thresholds{Calls: 1}, broker.Thresholds{Calls: 1, Spin: 20 * time.Microsecond}
+	}
+	for family, th := range worlds {
+		w := newWorld(t, th)
+		t.Run(family, func(t *testing.T) {
+			for _, name := range strings.Fields(list) {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					compare(t, w, program, family, name)
+				})
+			}
+		})
+		require.NotZero(t, w.moved(), "rings have moved bytes")
+	}
+}
+
+func compare(t *testing.T, w *world, program, family, name string) {
+	env := []string{"SEMANTICS_PROMOTED=1"}
+	if name == "few" {
+		env = nil // it makes its own connection, with few descriptors
+	}
+	got, err := w.run(t, caseTime, env, program, family, name)
+	require.NoError(t, err, got)
+	want := ""
+	for range 4 { // where the kernel's own answer depends on how busy the machine is, one of its answers is right
+		want, err = (*world)(nil).run(t, caseTime, nil, program, family, name)
+		if err == nil && want == got {
+			return
+		}
+	}
+	require.NoError(t, err, want)
+	require.Equal(t, want, got)
+}

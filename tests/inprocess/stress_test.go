@@ -1,0 +1,105 @@
+package inprocess
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/lab/matrix"
+)
+
+// seconds is d, or ten times as long where all is to be run.
+func seconds(d float64) float64 {
+	if matrix.Whole() {
+		return 10 * d
+	}
+	return d
+}
+
+// toggle throws the broker's switch at random until ctx ends, from the first promotion on: where it is off at the
+// beginning, the next question comes late.
+func (w *world) toggle(ctx context.Context, r *rand.Rand) {
+	for w.Counters().Promoted == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	for off := true; ; off = !off {
+		most := 20 * time.Millisecond
+		if !off {
+			most = 2 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			w.SetOff(false)
+			return
+		case <-time.After(time.Duration(r.Int64N(int64(most)))):
+			w.SetOff(off)
+		}
+	}
+}
+
+// TestEveryByte: both directions at once, all ways of waiting at each end, over all families, with windows that are
+// small, too, and with the switch thrown at random.
+func TestEveryByte(t *testing.T) {
+	program := file(t, "stress")
+	seed := matrix.Seed(t)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i, modes := range []string{"bb", "ll", "ee", "oo", "pp", "ss", "qq", "LL", "BB", "bl", "eb", "pe", "so", "OQ"} {
+		family, window, switches := []string{"4", "6", "m"}[i%3], []string{"0", "4096"}[i%2], i%3 == 1
+		t.Run(modes+family, func(t *testing.T) {
+			w := newWorld(t, broker.Thresholds{Calls: 1, Spin: time.Duration(i%2) * 20 * time.Microsecond})
+			ctx, cancel := context.WithCancel(context.Background())
+			var toggles sync.WaitGroup
+			defer toggles.Wait()
+			defer cancel()
+			if switches {
+				q := rand.New(rand.NewPCG(seed, uint64(i)))
+				toggles.Go(func() { w.toggle(ctx, q) })
+			}
+			said, err := w.run(t, 2*time.Minute, nil, program, modes, family, strconv.FormatFloat(seconds(0.7), 'f', 2, 64), strconv.FormatUint(r.Uint64N(1<<32), 10), window)
+			require.NoError(t, err, said)
+			require.NotZero(t, w.moved(), "native: %s", said)
+		})
+	}
+}
+
+// TestEndsThatAreKilled: what the other end has read is a beginning of what was sent, and it comes to its end.
+func TestEndsThatAreKilled(t *testing.T) {
+	program := file(t, "stress")
+	for _, how := range []string{"k", "s"} {
+		t.Run(how, func(t *testing.T) {
+			rounds, seed := strconv.Itoa(int(seconds(30))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10)
+			args := []string{"??", "4", "0.1", seed, "0", how, rounds}
+			said, err := (*world)(nil).run(t, 5*time.Minute, nil, program, args...)
+			require.NoError(t, err, "natively: %s", said)
+			w := newWorld(t, broker.Thresholds{Calls: 1})
+			said, err = w.run(t, 5*time.Minute, []string{"STRESS_SHOW=1"}, program, args...)
+			require.NoError(t, err, said)
+			require.NotZero(t, w.moved())
+		})
+	}
+}
+
+// TestHostilePeers: a peer that writes nonsense into the shared memory ends its own connection and no other.
+func TestHostilePeers(t *testing.T) {
+	w := newWorld(t, broker.Thresholds{Calls: 1})
+	said, err := w.run(t, 5*time.Minute, nil, file(t, "hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
+	require.NoError(t, err, said)
+	require.NotContains(t, said, "promoted 0", "no peer was promoted, so none was hostile")
+}
+
+// TestForeignReader: a program that has read past the library stays native.
+func TestForeignReader(t *testing.T) {
+	for args, want := range map[string]string{"libc": "promoted\n", "raw": "native\n"} {
+		w := newWorld(t, broker.Thresholds{Calls: 1})
+		said, err := w.run(t, time.Minute, nil, file(t, "foreign"), args)
+		require.NoError(t, err, said)
+		require.Equal(t, want, said)
+		require.Equal(t, args == "libc", w.moved() > 0)
+	}
+}

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ bool smcgw_broker_there(void) {
 	return false;
 }
 
-bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd); }
+bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd || fd == smcgw.nudge); }
 
 int smcgw_move_away(int fd) {
 	for (int from = 1000; from >= 60; from /= 4) {
@@ -51,7 +52,7 @@ int smcgw_move_away(int fd) {
 
 void smcgw_hide_from(int fd) {
 	if (!smcgw_hidden(fd)) return;
-	int *at = fd == smcgw.socket ? &smcgw.socket : &smcgw.slab_fd;
+	int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 	long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
 	*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
 }
@@ -141,7 +142,11 @@ static void welcomed(int fd[3]) {
 	struct smci_desk *d = map(fd[0], sizeof *d, PROT_READ | PROT_WRITE);
 	struct smci_news *n = map(fd[1], sizeof *n, PROT_READ);
 	close_all(fd);
-	if (!d || !n || n->magic != SMCI_MAGIC || n->version != SMCI_VERSION) {
+	if (smcgw.nudge < 0) {
+		long r = SYS(eventfd2, 1, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (r >= 0) smcgw.nudge = smcgw_move_away((int)r);
+	}
+	if (smcgw.nudge < 0 || !d || !n || n->magic != SMCI_MAGIC || n->version != SMCI_VERSION) {
 		hang_up();
 		return;
 	}

@@ -116,6 +116,7 @@ struct smcgw_state {
 	int64_t retry_at;
 	char *slab;
 	int slab_fd;
+	int nudge;                         // an eventfd that is always readable: wakes one thread of an epoll set
 	int pid;
 	bool disabled;
 };
@@ -208,6 +209,7 @@ void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset 
 void smcgw_ended(struct end *e, int fd, int how); // shutdown()
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
 void smcgw_give_back(struct end *e);
+void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 
 // ---- wait.c
 bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does

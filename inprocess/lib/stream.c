@@ -276,6 +276,7 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 		if (n > 0) {
 			put(&e->kr, kr += (uint64_t)n);
 			add(&e->report.tokens_rx, (uint64_t)n);
+			smcgw_token_taken(e);
 			continue;
 		}
 		if (n == 0) e->eof = true;

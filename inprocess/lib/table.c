@@ -10,7 +10,7 @@
 #include "real.h"
 
 _Atomic uint32_t smcgw_table[MAX_FD];
-struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1};
+struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1, .nudge = -1};
 static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int highest; // descriptor in the table
 static _Atomic uint32_t hint;

@@ -30,6 +30,8 @@ struct set {
 	int slot;               // -1: none
 	int waiting;            // threads in the kernel's wait
 	bool shared;            // with another process, or nested in another set
+	bool nudged;            // the kernel's set has smcgw.nudge
+	int fd;
 	uint32_t sleeps;
 	unsigned returns;
 	struct list list;
@@ -130,6 +132,7 @@ int smcgw_epoll_create(int fd) {
 	if (!s) return fd; // served by the kernel alone
 	hold();
 	s->slot = -1;
+	s->fd = fd;
 	for (int i = 0; i < (int)SMCI_SLOTS && s->slot < 0; i++)
 		if (!(slots >> i & 1)) {
 			slots |= 1ull << i;
@@ -274,6 +277,59 @@ static bool any_fresh(void *of) {
 	return false;
 }
 
+// nudge wakes one thread that sleeps in the set. A token does so for the first byte after their sleep began; what comes after it is
+// for the thread that it wakes, which tells the next one where it does not report all itself.
+static void nudge(struct set *s) {
+	struct epoll_event k = {.events = EPOLLIN | EPOLLONESHOT};
+	k.data.u64 = TAG << 32 | (uint32_t)smcgw.nudge;
+	if (SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, smcgw.nudge, &k) == -ENOENT) SYS(epoll_ctl, s->fd, EPOLL_CTL_ADD, smcgw.nudge, &k);
+	s->nudged = true;
+}
+static void pass_on(struct set *s, const struct epoll_event *v, int n) {
+	if (likely(!s->waiting)) return;
+	for (int i = 0; i < s->list.n; i++) {
+		struct registration *r = wants(s, s->list.e[i]->list_fd);
+		if (!r || !fresh(s->list.e[i], r)) continue;
+		int k = 0;
+		while (k < n && v[k].data.u64 != r->data.u64) k++;
+		if (k < n) continue;
+		nudge(s);
+		return;
+	}
+}
+static void sleep_again(struct set *s) { // the next byte needs a token of its own
+	if (!++s->sleeps) s->sleeps++;
+	put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
+	fence();
+}
+
+// token_taken: a thread that the token was to wake may sleep on, and no other would come for this sleep.
+void smcgw_token_taken(struct end *e) {
+	if (likely(!e->slot_of)) return;
+	hold();
+	struct set *s = e->slot_of;
+	if (s && s->waiting && s->slot >= 0 && smcgw.desk) {
+		sleep_again(s);
+		if (any_fresh(s)) nudge(s);
+	}
+	let_go();
+}
+
+static void gave_up(void *p) { // cancelled
+	struct set *s = p;
+	hold();
+	s->waiting--;
+	let_go();
+}
+
+static int sleep_in(struct set *s, int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
+	int n;
+	pthread_cleanup_push(gave_up, s);
+	n = smcgw_kernel_epoll(ep, v, max, t, mask);
+	pthread_cleanup_pop(0);
+	return n;
+}
+
 static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 	int k = s->list.n;
 	for (int i = 0; i < k && n < max; i++) { // round robin: with room for one, each has its turn
@@ -342,11 +398,11 @@ static bool to_give_back(struct set *s) {
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
-	if (!s || max <= 0 || !s->promoted) {
+	if (!s || max <= 0 || (!s->promoted && !s->nudged)) {
 		if (s && timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
 		if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
 		n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		if (n <= 0 || !s->promoted) return n; // promoted while this thread slept
+		if (n <= 0 || (!s->promoted && !s->nudged)) return n; // promoted while this thread slept
 		hold();
 		n = set_of(ep) == s ? translate(s, ep, v, 0, n) : n;
 		let_go();
@@ -364,6 +420,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
 		if (n) {
 			bool look_too = ++s->returns % KERNEL_EVERY == 0 && n < max;
+			if (n == max) pass_on(s, v, n);
 			let_go();
 			if (!look_too) return n;
 			int k = smcgw_kernel_epoll(ep, v + n, max - n, &zero, 0);
@@ -404,19 +461,14 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				t = &left;
 			}
 		}
-		n = smcgw_kernel_epoll(ep, v, max, t, mask);
+		n = poll_only ? smcgw_kernel_epoll(ep, v, max, t, mask) : sleep_in(s, ep, v, max, t, mask);
 		int err = errno;
 		hold();
 		if (!poll_only) {
 			s->waiting--;
 			if (s->slot >= 0 && smcgw.desk) {
-				if (s->waiting) { // the others' next byte needs a token of its own
-					if (!++s->sleeps) s->sleeps++;
-					put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
-					fence();
-				} else {
-					put(&smcgw.desk->slot[s->slot].sleeps, 0);
-				}
+				if (s->waiting) sleep_again(s);
+				else put(&smcgw.desk->slot[s->slot].sleeps, 0);
 			}
 			if (set_of(ep) != s && !s->waiting) { // closed by another thread
 				free(s->r);
@@ -429,6 +481,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (n > 0) {
 			n = translate(s, ep, v, 0, n);
 			if (s->waiting && n < max) n = emit(s, v, max, n);
+			if (n > 0) pass_on(s, v, n);
 		}
 		if (n == 0 && shrink) give_back(s);
 		let_go();

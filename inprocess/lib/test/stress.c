@@ -106,6 +106,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	switch (r >> 8 & 15) {
 	case 0:
 		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 ? MSG_DONTWAIT : 0));
+		if (k < 0 && errno == ECONNRESET) shared->reset[e->side] = true; // the kernel says it once
 		if (k > 0) {
 			check(e, b, (size_t)k, "peek");
 			shared->peeks[e->side]++;

@@ -972,10 +972,9 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 		errno = EINTR;
 		return GAVE_UP;
 	}
-	struct pollfd p = {fd, POLLRDHUP, 0};
-	struct timespec zero = {0, 0};
-	if (n == -ETIMEDOUT && smcgw_still(e, fd)) SYS(ppoll, &p, 1, &zero, 0, 8);
-	return (p.revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) && !room(e) ? BY_KERNEL : AGAIN; // it knows whether the peer lives
+	// A round without a byte: by the kernel, which has room of its own, as natively where both ends write before they read, and knows
+	// whether the peer lives.
+	return n == -ETIMEDOUT && !room(e) ? BY_KERNEL : AGAIN;
 }
 
 static void not_blocked(void *p) { // cancelled
@@ -986,7 +985,7 @@ static void not_blocked(void *p) { // cancelled
 
 // by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
 static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
-                         int file, off_t *at) {
+                         int file, off_t *at, bool *stop) {
 	struct iovec w[PARTS];
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
@@ -1006,6 +1005,9 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
 			pthread_cleanup_pop(0);
 			put(&e->tx_blocked, false);
+			size_t asked = 0;
+			for (size_t i = 0; i < h.msg_iovlen; i++) asked += w[i].iov_len;
+			*stop = n >= 0 && (size_t)n < asked; // a signal or a time-out
 		}
 	}
 	if (n > 0) {
@@ -1030,6 +1032,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	size_t done = 0;
 	int64_t until = 0;
 	int err = 0;
+	bool stop = false;
 	if (!want) return 0;
 	if (!smcgw_try(e, &e->wl)) {
 		if (nowait && atomic_load(&e->tx_blocked)) { // the kernel's buffer is full, and says when it is not
@@ -1108,12 +1111,13 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			if (peer_flags(e) & SMCI_RECALL) transition(e); // it may have looked before this was published: back, before a token moves
 			continue;
 		}
-		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at);
+		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
 			break;
 		}
 		done += (size_t)n;
+		if (stop) break;
 	}
 	smcgw_unlock(e, &e->wl);
 	if (done || !err) return (ssize_t)done;

@@ -154,7 +154,7 @@ interop: ## byte formats against the vectors of other implementations, and all o
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...
 	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 180m ./tests/interop/...
 
-demo: build ## four hosts, three gateways, ordinary programs
+demo: build ## programs of this host promoted, without root, too; then four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
 
 # The pages are written by a test, which has man(1) look at them.

@@ -1,4 +1,5 @@
-// Package demo shows what smcgw does, on hosts it makes for the purpose: three
+// Package demo shows what smcgw does: first programs of this machine promoted to
+// shared memory by smcgw run, without any privilege; then hosts it makes for the purpose: three
 // hosts with gateways, one of which shares no memory with the others, and a plain one, ordinary programs on them that contain
 // nothing of ours, and a table of what happened, each line with what had been
 // expected.

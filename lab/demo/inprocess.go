@@ -1,0 +1,405 @@
+package demo
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// RunInProcess shows programs of this machine promoted by smcgw run, over loopback and without any privilege: each
+// work by plain TCP and with the library, in turns. Its broker and files are its own.
+func RunInProcess(ctx context.Context, opts Options) (err error) {
+	s := &processShow{Options: opts.withDefaults(), ctx: ctx}
+	s.report.out = s.Out
+	if s.dir, err = os.MkdirTemp("", "smcgw-demo-"); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
+	var missing []string
+	for _, w := range processWorks {
+		if lacking := w.lacking(); len(lacking) > 0 {
+			missing = append(missing, lacking...)
+			continue
+		}
+		l, err := s.compare(w)
+		if err != nil {
+			return err
+		}
+		s.report.add(l)
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(s.Out, "• not shown, for want of a program: install the packages %s\n", strings.Join(unique(missing), ", "))
+	}
+	if len(s.report.lines) == 0 {
+		return nil
+	}
+	return s.report.print()
+}
+
+// processShow is the demonstration of the in-process way.
+type processShow struct {
+	Options
+	ctx    context.Context
+	dir    string
+	report report
+}
+
+// processWork is a server and a client of it; both are ordinary programs.
+type processWork struct {
+	name, unit string
+	packages   []string // Debian's, of the programs
+	programs   []string
+	server     func(s *processShow, port string) ([]string, error)
+	client     func(port string) []string
+	rate       func(out string) (float64, error)
+}
+
+var processWorks = []processWork{
+	{
+		name: "iperf3, one stream", unit: "Gbit/s", packages: []string{"iperf3"}, programs: []string{"iperf3"},
+		server: func(_ *processShow, port string) ([]string, error) {
+			return []string{"iperf3", "-s", "-p", port}, nil
+		},
+		client: func(port string) []string { return []string{"iperf3", "-J", "-c", "127.0.0.1", "-p", port, "-t", "2"} },
+		rate:   iperfRate,
+	},
+	redisPair("redis GET, 50 clients", "-c", "50", "-n", "50000"),
+	redisPair("redis GET -P 16, 50 clients", "-c", "50", "-n", "300000", "-P", "16"),
+	webPair("nginx, 1 KiB, 16 connections", "/1k", "16"),
+	webPair("nginx, 1 MiB, 4 connections", "/1m", "4"),
+}
+
+func redisPair(name string, args ...string) processWork {
+	return processWork{
+		name: name, unit: "kreq/s", packages: []string{"redis-server", "redis-tools"}, programs: []string{"redis-server", "redis-benchmark"},
+		server: func(s *processShow, port string) ([]string, error) {
+			return []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}, nil
+		},
+		client: func(port string) []string {
+			return append([]string{"redis-benchmark", "-h", "127.0.0.1", "-p", port, "-t", "get", "--csv"}, args...)
+		},
+		rate: redisRate,
+	}
+}
+
+func webPair(name, path, connections string) processWork {
+	return processWork{
+		name: name, unit: "kreq/s", packages: []string{"nginx-light", "wrk"}, programs: []string{"nginx", "wrk"},
+		server: webServer,
+		client: func(port string) []string {
+			return []string{"wrk", "-t", "1", "-c", connections, "-d", "2s", "http://127.0.0.1:" + port + path}
+		},
+		rate: wrkRate,
+	}
+}
+
+// webServer has one worker. Under root it stays root's, as the broker is.
+func webServer(s *processShow, port string) ([]string, error) {
+	dir, err := os.MkdirTemp(s.dir, "nginx-")
+	if err != nil {
+		return nil, err
+	}
+	user := ""
+	if os.Geteuid() == 0 {
+		user = "user root root;"
+	}
+	text := fmt.Sprintf(`daemon off; %[3]s
+worker_processes 1;
+pid %[1]s/pid;
+error_log stderr;
+events { worker_connections 1024; }
+http {
+  access_log off; sendfile on; tcp_nopush on; keepalive_requests 10000000;
+  client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+  server { listen 127.0.0.1:%[2]s; root %[1]s; }
+}
+`, dir, port, user)
+	file := filepath.Join(dir, "nginx.conf")
+	err = errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, "1k"), make([]byte, 1<<10), 0o600),
+		os.WriteFile(filepath.Join(dir, "1m"), make([]byte, 1<<20), 0o600))
+	return []string{"nginx", "-p", dir, "-c", file}, err
+}
+
+// lacking are the packages of programs that are not there.
+func (w *processWork) lacking() (packages []string) {
+	for _, p := range w.programs {
+		if _, err := find(p); err != nil {
+			return w.packages
+		}
+	}
+	return nil
+}
+
+// find looks for a program where servers are, too, which not every user's $PATH has.
+func find(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return exec.LookPath(filepath.Join("/usr/sbin", program))
+	}
+	return path, nil
+}
+
+func unique(list []string) (out []string) {
+	seen := map[string]bool{}
+	for _, s := range list {
+		if !seen[s] {
+			out = append(out, s)
+		}
+		seen[s] = true
+	}
+	return out
+}
+
+// compare does a work both ways, in turns, with a server each.
+func (s *processShow) compare(w processWork) (l line, err error) {
+	s.say("%s: over loopback, %d rounds by plain TCP and by smcgw run", w.name, s.Rounds)
+	l = line{name: w.name + ", one host", unit: w.unit, higher: true, what: "promoted"}
+	var ports [2]string
+	for i := range ports {
+		end, port, err := s.serve(w, i == 1)
+		if err != nil {
+			return l, err
+		}
+		defer end()
+		ports[i] = port
+	}
+	var sums promoted
+	l.ok = true
+	for range s.Rounds {
+		for i, port := range ports {
+			ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+			v, p, err := s.visit(ctx, w, port, i == 1)
+			cancel()
+			if err != nil {
+				return l, err
+			}
+			if i == 0 {
+				l.direct = append(l.direct, v)
+				continue
+			}
+			l.carried = append(l.carried, v)
+			sums.add(p)
+			l.ok = l.ok && p.Promoted > 0 && p.Bytes > 0
+		}
+	}
+	l.note = sums.String()
+	return l, nil
+}
+
+// serve starts the server of a work, with the library or without, until end is called.
+func (s *processShow) serve(w processWork, run bool) (end func(), port string, err error) {
+	if port, err = freePort(); err != nil {
+		return nil, "", err
+	}
+	args, err := w.server(s, port)
+	if err != nil {
+		return nil, "", err
+	}
+	cmd, _, err := s.command(context.Background(), args, run)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", args[0], err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	end = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(5 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+	if err := s.listening(port, ended); err != nil {
+		end()
+		return nil, "", fmt.Errorf("%s: %w", args[0], err)
+	}
+	return end, port, nil
+}
+
+// command prepares a program, by smcgw run or as it is; the report of smcgw run is put into a file.
+func (s *processShow) command(ctx context.Context, args []string, run bool) (cmd *exec.Cmd, report string, err error) {
+	path, err := find(args[0])
+	if err != nil {
+		return nil, "", err
+	}
+	args = append([]string{path}, args[1:]...)
+	if run {
+		f, err := os.CreateTemp(s.dir, "report-")
+		if err != nil {
+			return nil, "", err
+		}
+		report = f.Name()
+		_ = f.Close()
+		args = append([]string{s.Executable, "run", "--json", "--report", report, "--"}, args...)
+	}
+	cmd = exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
+	// No daemon's broker and no other run's: one of its own.
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+s.dir, "SMCGW_SOCKET="+filepath.Join(s.dir, "none"))
+	return cmd, report, nil
+}
+
+// visit runs the client of a work to its end.
+func (s *processShow) visit(ctx context.Context, w processWork, port string, run bool) (rate float64, p promoted, err error) {
+	args := w.client(port)
+	cmd, report, err := s.command(ctx, args, run)
+	if err != nil {
+		return 0, p, err
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, p, fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	if rate, err = w.rate(string(out)); err != nil || !run {
+		return rate, p, err
+	}
+	b, err := os.ReadFile(report)
+	if err != nil {
+		return 0, p, err
+	}
+	p, err = parsePromoted(b)
+	return rate, p, err
+}
+
+// promoted is what smcgw run says in its report.
+type promoted struct {
+	Promoted uint64 `json:"promoted"`
+	Bytes    uint64 `json:"bytes"`
+	Obstacle string `json:"obstacle"`
+}
+
+func parsePromoted(report []byte) (promoted, error) {
+	var doc struct {
+		InProcess *promoted `json:"in_process"`
+	}
+	if err := json.Unmarshal(report, &doc); err != nil {
+		return promoted{}, fmt.Errorf("report of smcgw run: %w", err)
+	}
+	if doc.InProcess == nil {
+		return promoted{}, fmt.Errorf("report of smcgw run: nothing in process: %w", ErrExpectation)
+	}
+	return *doc.InProcess, nil
+}
+
+func (p *promoted) add(of promoted) {
+	p.Promoted, p.Bytes = p.Promoted+of.Promoted, p.Bytes+of.Bytes
+	if of.Obstacle != "" {
+		p.Obstacle = of.Obstacle
+	}
+}
+
+// String says it in a cell of the table.
+func (p *promoted) String() string {
+	if p.Promoted == 0 && p.Obstacle != "" {
+		return p.Obstacle
+	}
+	return fmt.Sprintf("%d connections promoted, %.1f MB by shared memory", p.Promoted, float64(p.Bytes)/1e6)
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("port of a server: %w", err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+}
+
+var errServerEnded = errors.New("the server ended before it listened")
+
+// listening waits until something listens on a port of the loopback device. iperf3 takes a connection that only
+// looks for a client that has gone.
+func (s *processShow) listening(port string, ended chan error) error {
+	for end := time.Now().Add(10 * time.Second); ; {
+		c, err := net.Dial("tcp4", "127.0.0.1:"+port)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			return errors.Join(errServerEnded, err)
+		default:
+		}
+		if time.Now().After(end) {
+			return err
+		}
+		if err := testnet.Sleep(s.ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *processShow) say(format string, args ...any) {
+	fmt.Fprintf(s.Out, "• "+format+"\n", args...)
+}
+
+var errRate = errors.New("no rate in the output")
+
+func iperfRate(out string) (float64, error) {
+	var r struct {
+		End struct {
+			Received struct {
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		return 0, fmt.Errorf("iperf3: %w: %w", errRate, err)
+	}
+	if r.End.Received.BitsPerSecond <= 0 {
+		return 0, fmt.Errorf("iperf3: %w", errRate)
+	}
+	return r.End.Received.BitsPerSecond / 1e9, nil
+}
+
+func redisRate(out string) (float64, error) {
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil {
+		return 0, fmt.Errorf("redis-benchmark: %w: %w", errRate, err)
+	}
+	for _, row := range rows {
+		if len(row) > 1 && row[0] == "GET" {
+			v, err := strconv.ParseFloat(row[1], 64)
+			if err != nil || v <= 0 {
+				return 0, fmt.Errorf("redis-benchmark: %w: %q", errRate, row[1])
+			}
+			return v / 1000, nil
+		}
+	}
+	return 0, fmt.Errorf("redis-benchmark: %w", errRate)
+}
+
+var wrkLine = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
+
+func wrkRate(out string) (float64, error) {
+	m := wrkLine.FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("wrk: %w", errRate)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil || v <= 0 {
+		return 0, fmt.Errorf("wrk: %w: %q", errRate, m[1])
+	}
+	return v / 1000, nil
+}

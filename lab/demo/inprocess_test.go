@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+func executable(t *testing.T) string {
+	if file := os.Getenv("SMCGW_BINARY"); file != "" {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	file := filepath.Join(t.TempDir(), "smcgw")
+	out, err := exec.Command("go", "build", "-o", file, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return file
+}
+
+// A line is as expected if connections were promoted, and not if they could not be.
+func TestCompareInProcess(t *testing.T) {
+	testnet.Require(t, "redis-server", "redis-benchmark")
+	s := &processShow{Options: Options{Out: t.Output(), Executable: executable(t), Rounds: 1}, ctx: t.Context(), dir: t.TempDir()}
+	w := redisPair("redis GET", "-c", "5", "-n", "5000")
+	t.Setenv("SMCGW_LIBRARY", testnet.Library(t))
+	l, err := s.compare(w)
+	require.NoError(t, err)
+	require.True(t, l.ok, l.note)
+	require.Regexp(t, `^5 connections promoted, [0-9]+\.[0-9] MB by shared memory$`, l.note)
+	require.Positive(t, l.direct[0])
+	require.Positive(t, l.carried[0])
+
+	t.Setenv("SMCGW_LIBRARY", "/nonexistent")
+	l, err = s.compare(w)
+	require.NoError(t, err)
+	require.False(t, l.ok)
+	require.Contains(t, l.note, "/nonexistent")
+}
+
+func TestServerThatEnds(t *testing.T) {
+	s := &processShow{Options: Options{Out: t.Output()}, ctx: t.Context(), dir: t.TempDir()}
+	w := processWork{name: "x", server: func(*processShow, string) ([]string, error) { return []string{"false"}, nil }}
+	_, err := s.compare(w)
+	require.ErrorIs(t, err, errServerEnded)
+}
+
+func TestRates(t *testing.T) {
+	for _, c := range []struct {
+		rate  func(string) (float64, error)
+		out   string
+		value float64
+	}{
+		{iperfRate, `{"end":{"sum_received":{"bits_per_second":2.5e9}}}`, 2.5},
+		{redisRate, "\"test\",\"rps\"\n\"GET\",\"1500.00\"\n", 1.5},
+		{wrkRate, "  100 requests in 1s\nRequests/sec:   2500.50\nTransfer/sec: 1MB\n", 2.5005},
+	} {
+		v, err := c.rate(c.out)
+		require.NoError(t, err)
+		require.InDelta(t, c.value, v, 1e-9)
+		for i := range strings.Index(c.out, "5") { // of which nothing can be read yet
+			_, err := c.rate(c.out[:i])
+			require.Error(t, err, "%q", c.out[:i])
+		}
+	}
+	_, err := parsePromoted([]byte(`{"status":0}`))
+	require.ErrorIs(t, err, ErrExpectation)
+	p, err := parsePromoted([]byte(`{"in_process":{"promoted":3,"bytes":1500000}}`))
+	require.NoError(t, err)
+	require.Equal(t, "3 connections promoted, 1.5 MB by shared memory", p.String())
+	require.Equal(t, []string{"a", "b"}, unique([]string{"a", "b", "a"}))
+}

@@ -1,0 +1,36 @@
+package testnet
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Library builds the library that programs are preloaded with, for one test, and returns its path.
+func Library(tb TB) string {
+	tb.Helper()
+	Require(tb, "gcc")
+	dir, err := os.MkdirTemp("", "smcgw-library-")
+	if err != nil {
+		tb.Fatalf("library: %v", err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		tb.Fatalf("library: %v", err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(root)), "inprocess", "lib")
+	files, err := filepath.Glob(filepath.Join(source, "*.c"))
+	if err != nil || len(files) == 0 {
+		tb.Fatalf("library: no sources in %s: %v", source, err)
+	}
+	file := filepath.Join(dir, "libsmcgw.so")
+	args := append([]string{
+		"-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-include", filepath.Join(source, "glibc.h"), "-o", file,
+	}, files...)
+	if out, err := exec.Command("gcc", append(args, "-ldl")...).CombinedOutput(); err != nil {
+		tb.Fatalf("library: %v: %s", err, out)
+	}
+	return file
+}

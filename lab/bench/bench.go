@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/bench/profile"
 )
@@ -19,6 +20,9 @@ import (
 type Options struct {
 	// Executable is the smcgw that the hosts run.
 	Executable string
+	// Library is what programs are preloaded with. Default: libsmcgw.so beside the executable, or where
+	// installations have it.
+	Library string
 	// Other is another smcgw to compare with: hosts of their own run it, and its
 	// ways have names that begin with "other-". Default: none.
 	Other string
@@ -110,13 +114,17 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ways, err := n.build(ctx, o.Executable, o.Other, variants(works))
+	library, errLibrary := launch.Library(launch.Glibc, o.Library, o.Executable)
+	ways, err := n.build(ctx, o.Executable, o.Other, library, variants(works))
 	if err != nil {
 		return nil, err
 	}
 	works, notes, err := o.choose(ways)
 	if err != nil {
 		return nil, err
+	}
+	if errLibrary != nil {
+		notes = append(notes, "nothing was done in process: "+errLibrary.Error())
 	}
 	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
 	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: max(o.Budget-time.Since(begin), time.Nanosecond), log: o.Log}
@@ -162,8 +170,8 @@ func Quick(ctx context.Context, o Options) (list []*paper.Report, err error) {
 		return appendReport(nil, r), err
 	}
 	begin, budget := time.Now(), o.Budget
-	// The second pass has twice the works of the first, and what time the first left.
-	o.passes, o.CongestionControl, o.Budget = usualPass, Usual, budget/3
+	// The second pass has what time the first left.
+	o.passes, o.CongestionControl, o.Budget = usualPass, Usual, budget*3/5
 	r, err := Run(ctx, o)
 	list = appendReport(list, r)
 	if err != nil {
@@ -213,11 +221,11 @@ func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, er
 	return chosen, notes, nil
 }
 
-// variants are the ways that works are done.
+// variants are the names of the ways that works are done.
 func variants(works []Work) (list []string) {
 	for _, w := range works {
 		for _, c := range w.Cells {
-			list = append(list, c.Variant)
+			list = append(list, c.way.name())
 		}
 	}
 	return list

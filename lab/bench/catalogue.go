@@ -9,27 +9,35 @@ import (
 
 // Metrics, by what the report calls them.
 var (
-	bulk1     = Metric{"bulk, 1 stream", "Gbit/s", report.More}
-	bulk1CPU  = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
-	bulk1GW   = Metric{"bulk, 1 stream, CPU of the gateways", "s/GB", report.Less}
-	bulk8     = Metric{"bulk, 8 streams", "Gbit/s", report.More}
-	bulk8CPU  = Metric{"bulk, 8 streams, CPU", "s/GB", report.Less}
-	bulk8GW   = Metric{"bulk, 8 streams, CPU of the gateways", "s/GB", report.Less}
-	ping64    = Metric{"ping-pong 64 B, median", "µs", report.Less}
-	ping64P99 = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
-	ping64GW  = Metric{"ping-pong 64 B, CPU of the gateways", "µs", report.Less}
-	ping4K    = Metric{"ping-pong 4 KiB, median", "µs", report.Less}
-	ping4KP99 = Metric{"ping-pong 4 KiB, 99 %", "µs", report.Less}
-	ping4KGW  = Metric{"ping-pong 4 KiB, CPU of the gateways", "µs", report.Less}
-	redisC1   = Metric{"redis -c1", "kreq/s", report.More}
-	redisC50  = Metric{"redis -c50", "kreq/s", report.More}
-	redisP16  = Metric{"redis -c50 -P16", "kreq/s", report.More}
-	webKept   = Metric{"nginx, 16 connections kept", "kreq/s", report.More}
-	webClosed = Metric{"nginx, a connection per request", "kreq/s", report.More}
+	bulk1       = Metric{"bulk, 1 stream", "Gbit/s", report.More}
+	bulk1CPU    = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
+	bulk1GW     = Metric{"bulk, 1 stream, CPU of the gateways", "s/GB", report.Less}
+	bulk1Own    = Metric{"bulk, 1 stream, CPU of the programs", "s/GB", report.Less}
+	bulk8       = Metric{"bulk, 8 streams", "Gbit/s", report.More}
+	bulk8CPU    = Metric{"bulk, 8 streams, CPU", "s/GB", report.Less}
+	bulk8GW     = Metric{"bulk, 8 streams, CPU of the gateways", "s/GB", report.Less}
+	bulk8Own    = Metric{"bulk, 8 streams, CPU of the programs", "s/GB", report.Less}
+	ping64      = Metric{"ping-pong 64 B, median", "µs", report.Less}
+	ping64P99   = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
+	ping64GW    = Metric{"ping-pong 64 B, CPU of the gateways", "µs", report.Less}
+	ping4K      = Metric{"ping-pong 4 KiB, median", "µs", report.Less}
+	ping4KP99   = Metric{"ping-pong 4 KiB, 99 %", "µs", report.Less}
+	ping4KGW    = Metric{"ping-pong 4 KiB, CPU of the gateways", "µs", report.Less}
+	redisC1     = Metric{"redis -c1", "kreq/s", report.More}
+	redisC50    = Metric{"redis -c50", "kreq/s", report.More}
+	redisP16    = Metric{"redis -c50 -P16", "kreq/s", report.More}
+	redis1Own   = Metric{"redis -c1, CPU of the programs", "µs", report.Less}
+	redis50Own  = Metric{"redis -c50, CPU of the programs", "µs", report.Less}
+	redisP16Own = Metric{"redis -c50 -P16, CPU of the programs", "µs", report.Less}
+	web1K       = Metric{"nginx, 1 KiB, 16 connections kept", "kreq/s", report.More}
+	web1M       = Metric{"nginx, 1 MiB, 4 connections kept", "kreq/s", report.More}
+	webKept     = Metric{"nginx, 16 connections kept", "kreq/s", report.More}
+	webClosed   = Metric{"nginx, a connection per request", "kreq/s", report.More}
 
 	pastBulk    = Metric{"not carried: bulk", "Gbit/s", report.More}
 	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", report.Less}
 	pastBulkGW  = Metric{"not carried: bulk, CPU of the gateways", "s/GB", report.Less}
+	pastBulkOwn = Metric{"not carried: bulk, CPU of the programs", "s/GB", report.Less}
 	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", report.Less}
 	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", report.Less}
 	pastPingGW  = Metric{"not carried: ping-pong 64 B, CPU of the gateways", "µs", report.Less}
@@ -65,6 +73,35 @@ var (
 	idleCPU    = Metric{"idle connections, CPU of both gateways", "%", report.Less}
 )
 
+// onLoopback is a metric of the same work on one host.
+func onLoopback(m Metric) Metric {
+	m.Name = "loopback: " + m.Name
+	return m
+}
+
+// On one host.
+var (
+	localBulk       = onLoopback(bulk1)
+	localBulkCPU    = onLoopback(bulk1CPU)
+	localBulkGW     = onLoopback(bulk1GW)
+	localBulkOwn    = onLoopback(bulk1Own)
+	localPing       = onLoopback(ping64)
+	localPingP99    = onLoopback(ping64P99)
+	localPingGW     = onLoopback(ping64GW)
+	localC1         = onLoopback(redisC1)
+	localC1Own      = onLoopback(redis1Own)
+	localC50        = onLoopback(redisC50)
+	localC50Own     = onLoopback(redis50Own)
+	localP16        = onLoopback(redisP16)
+	localP16Own     = onLoopback(redisP16Own)
+	localWeb1K      = onLoopback(web1K)
+	localWeb1M      = onLoopback(web1M)
+	localClosed     = onLoopback(webClosed)
+	localBeside     = onLoopback(besidePing)
+	localBesideP99  = onLoopback(besidePingP99)
+	localBesideBulk = onLoopback(besidePingBulk)
+)
+
 // choice is a work and the programs it needs.
 type choice struct {
 	programs string
@@ -83,29 +120,46 @@ func works(ways map[string]way) []choice {
 		}
 		return list
 	}
-	// The ways of most works, and those besides.
-	most := func(more ...string) []way {
-		return by(append([]string{report.TCP, TwoProxies, Shm, Auto, OneProxy, GoSplice, Soft1500, Soft9000, Attached, Released}, more...)...)
+	// The ways of most works, with some of its own after plain TCP.
+	most := func(own ...string) []way {
+		list := append([]string{report.TCP}, own...)
+		return by(append(list, TwoProxies, Shm, Auto, OneProxy, GoSplice, Soft1500, Soft9000, Attached, Released)...)
 	}
-	some := by(report.TCP, TwoProxies, Shm, Soft1500, Auto)
+	some := func(own ...string) []way {
+		return by(append(append([]string{report.TCP}, own...), TwoProxies, Shm, Soft1500, Auto)...)
+	}
+	local := by(loopback+report.TCP, loopback+InProcess)
 	list := []choice{
-		{"iperf3", work("bulk", 1, most(TCP9000, RC1500, RC9000), bulk(1), bulk1, bulk1CPU, bulk1GW)},
-		{"sockperf", work("ping", 1, most(Latency), pingPong(64), ping64, ping64P99, ping64GW)},
-		{"redis-benchmark", work("redis-c50", 1, most(), redis(20000, "-c", "50"), redisC50)},
-		{"redis-benchmark", work("redis-c1", 1, most(Latency), redis(4000, "-c", "1"), redisC1)},
-		{"redis-benchmark", work("redis-P16", 1, most(), redis(100000, "-c", "50", "-P", "16"), redisP16)},
-		{"iperf3", work("past-bulk", 2, by(report.TCP, Attached, Released), bulk(1), pastBulk, pastBulkCPU, pastBulkGW)},
+		{"iperf3", work("bulk", 1, most(InProcess, TCP9000, RC1500, RC9000), bulk(1), bulk1, bulk1CPU, bulk1GW, bulk1Own)},
+		{"sockperf", work("ping", 1, most(InProcess, InProcessSpin, Latency), pingPong(64), ping64, ping64P99, ping64GW)},
+		{"redis-benchmark", work("redis-c1", 1, most(InProcess, Latency), redis(4000, "-c", "1"), redisC1, redis1Own)},
+		{"redis-benchmark", work("redis-c50", 1, most(InProcess), redis(20000, "-c", "50"), redisC50, redis50Own)},
+		{"redis-benchmark", work("redis-P16", 1, most(InProcess), redis(100000, "-c", "50", "-P", "16"), redisP16, redisP16Own)},
+		{"wrk", work("web-1k", 1, some(InProcess), web("/1k", 16, false), web1K)},
+		{"wrk", work("web-1m", 1, some(InProcess), web("/1m", 4, false), web1M)},
+		{"wrk", native(work("web-close", 1, most(InProcess), web("/", 16, true), webClosed))},
+		{"iperf3 sockperf", work("beside-ping", 1, some(InProcess), besideBulk(pingPong(64), 2), besidePing, besidePingP99, besidePingBulk)},
+
+		{"iperf3", work("loopback-bulk", 1, local, bulk(1), localBulk, localBulkCPU, localBulkGW, localBulkOwn)},
+		{"sockperf", work("loopback-ping", 1, append(local, by(loopback+InProcessSpin)...), pingPong(64), localPing, localPingP99, localPingGW)},
+		{"redis-benchmark", work("loopback-redis-c1", 1, local, redis(4000, "-c", "1"), localC1, localC1Own)},
+		{"redis-benchmark", work("loopback-redis-c50", 1, local, redis(20000, "-c", "50"), localC50, localC50Own)},
+		{"redis-benchmark", work("loopback-redis-P16", 1, local, redis(100000, "-c", "50", "-P", "16"), localP16, localP16Own)},
+		{"wrk", work("loopback-web-1k", 1, local, web("/1k", 16, false), localWeb1K)},
+		{"wrk", work("loopback-web-1m", 1, local, web("/1m", 4, false), localWeb1M)},
+		{"wrk", native(work("loopback-web-close", 1, local, web("/", 16, true), localClosed))},
+		{"iperf3 sockperf", work("loopback-beside-ping", 1, local, besideBulk(pingPong(64), 2), localBeside, localBesideP99, localBesideBulk)},
+
+		{"iperf3", work("past-bulk", 2, by(report.TCP, Attached, Released), bulk(1), pastBulk, pastBulkCPU, pastBulkGW, pastBulkOwn)},
 		{"sockperf", work("past-ping", 2, by(report.TCP, Attached, Released), pingPong(64), pastPing, pastPingP99, pastPingGW)},
 		{"", work("past-connect", 3, by(report.TCP, Attached, Released), connects(500, 0), pastConnect)},
 		{"", work("offered", 1, by(report.TCP, Plain), connects(15, 110*time.Millisecond), offered)},
 		{"", work("connections", 1, most(), connectionRate(8), rate8, rate8P50, rate8P99, rate8CPU, rate8GW)},
-		{"iperf3 sockperf", work("beside-ping", 1, some, besideBulk(pingPong(64), 2), besidePing, besidePingP99, besidePingBulk)},
-		{"iperf3", work("beside-connections", 1, some, besideBulk(connectionRate(8), 3), besideRate8, besideRate8P50, besideRate8P99, besideRate8Bulk)},
+		{"iperf3", work("beside-connections", 1, some(), besideBulk(connectionRate(8), 3), besideRate8, besideRate8P50, besideRate8P99, besideRate8Bulk)},
 		{"", work("cold", 1, by(report.TCP, TwoProxies, Shm, Soft1500), coldPeer, coldRate, coldP50)},
-		{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU, bulk8GW)},
+		{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU, bulk8GW, bulk8Own)},
 		{"sockperf", work("ping-4k", 1, most(Latency), pingPong(4096), ping4K, ping4KP99, ping4KGW)},
-		{"wrk", work("web", 1, most(), web(false), webKept)},
-		{"wrk", work("web-close", 1, most(), web(true), webClosed)},
+		{"wrk", work("web", 1, most(), web("/", 16, false), webKept)},
 		{"", work("connections-1", 1, most(), connectionRate(1), rate1, rate1P50, rate1P99, rate1CPU, rate1GW)},
 	}
 	for size := 1 << 10; size <= 4<<20; size <<= 2 {
@@ -163,9 +217,9 @@ func profiled(list []choice) []choice {
 		w := &list[i].work
 		w.Profiled = sampled[w.Name]
 		switch w.Name {
-		case "ping", "ping-4k", "past-ping":
+		case "ping", "loopback-ping", "ping-4k", "past-ping":
 			w.Lead, w.NoWarmUp = sockperfLead, true
-		case "beside-ping", "beside-connections":
+		case "beside-ping", "loopback-beside-ping", "beside-connections":
 			w.NoWarmUp = true // the works that they are of have it
 		case "past-connect":
 			w.Long = connects(40000, 0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -53,11 +54,52 @@ func parseCPU(text string) (t ticks, err error) {
 // busySince returns the processor seconds worked since then.
 func (t ticks) busySince(then ticks) float64 { return float64(t.busy-then.busy) / ticksPerSecond }
 
+// errStat says that the processor time of a control group cannot be read.
+var errStat = errors.New("no usage_usec in cpu.stat")
+
+// programsCPU is the processor time of the programs of both hosts so far, in seconds; NaN where a gateway is one of them.
+func (w way) programsCPU() (total float64, err error) {
+	if w.client.gateway != nil || w.server.gateway != nil {
+		return math.NaN(), nil
+	}
+	hosts := []*host{w.client, w.server}
+	if w.client == w.server {
+		hosts = hosts[:1]
+	}
+	for _, h := range hosts {
+		b, err := os.ReadFile(filepath.Join(h.cgroup.Path, "cpu.stat"))
+		if err != nil {
+			return 0, fmt.Errorf("processor time of programs: %w", err)
+		}
+		t, err := parseUsage(string(b))
+		if err != nil {
+			return 0, err
+		}
+		total += t
+	}
+	return total, nil
+}
+
+// parseUsage reads the processor time in seconds from cpu.stat of a control group.
+func parseUsage(text string) (float64, error) {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("%w: %w", errStat, err)
+			}
+			return float64(n) / 1e6, nil
+		}
+	}
+	return 0, errStat
+}
+
 // meter reads processor times before and after a run.
 type meter struct {
 	w        way
 	machine  ticks
 	gateways float64
+	programs float64
 }
 
 func (w way) meter() (m meter, err error) {
@@ -65,20 +107,29 @@ func (w way) meter() (m meter, err error) {
 	if m.gateways, err = w.gatewayCPU(); err != nil {
 		return m, err
 	}
+	if m.programs, err = w.programsCPU(); err != nil {
+		return m, err
+	}
 	m.machine, err = machineCPU()
 	return m, err
 }
 
-// spent is what the whole machine has worked since, and the way's gateways of
-// it, in seconds; NaN for a way without gateways.
-func (m meter) spent() (machine, gateways float64, err error) {
+// effort is processor time in seconds.
+type effort struct {
+	machine  float64 // all of it
+	gateways float64 // of the way; NaN where there are none
+	programs float64 // of both hosts; NaN where there are gateways
+}
+
+// spent is what was worked since.
+func (m meter) spent() (e effort, err error) {
 	now, err := m.w.meter()
 	if err != nil {
-		return 0, 0, err
+		return e, err
 	}
-	gateways = now.gateways - m.gateways
+	e = effort{now.machine.busySince(m.machine), now.gateways - m.gateways, now.programs - m.programs}
 	if m.w.client.gateway == nil && m.w.server.gateway == nil {
-		gateways = math.NaN()
+		e.gateways = math.NaN()
 	}
-	return now.machine.busySince(m.machine), gateways, nil
+	return e, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf/sequence"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -23,6 +24,8 @@ type host struct {
 	cgroup  *testnet.Cgroup
 	gateway *gatewayProcess // nil where none runs
 	pins    pins
+	// promotion is that of its programs; nil: they run without the library.
+	promotion *promotion
 }
 
 // cable connects a client's host with a server's.
@@ -42,6 +45,8 @@ type network struct {
 	used       used
 	net        *testnet.Network
 	hosts      []*host
+	promotions []*promotion
+	sequences  *sequence.Program // nil until a broker needs it
 }
 
 // newNetwork makes a network without hosts.
@@ -49,6 +54,9 @@ func newNetwork(congestion string) (*network, error) {
 	dir, err := os.MkdirTemp("", "smcgw-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // for programs that change their user
+		return nil, errors.Join(fmt.Errorf("bench: %w", err), os.Remove(dir))
 	}
 	return &network{dir: dir, congestion: congestion, pins: thesePins()}, nil
 }
@@ -88,6 +96,23 @@ func (n *network) prepare(h *host) (err error) {
 	return nil
 }
 
+// Command prepares a program on the host, with the library where its programs have it.
+func (h *host) Command(ctx context.Context, name string, args ...string) *testnet.Cmd {
+	return h.preload(h.Host.Command(ctx, name, args...))
+}
+
+// AppCommand prepares one of ours.
+func (h *host) AppCommand(ctx context.Context, args ...string) *testnet.Cmd {
+	return h.preload(h.Host.AppCommand(ctx, args...))
+}
+
+func (h *host) preload(cmd *testnet.Cmd) *testnet.Cmd {
+	if h.promotion != nil {
+		cmd.Env = h.promotion.environment(cmd.Env)
+	}
+	return cmd
+}
+
 func (n *network) host(name string) *host {
 	i := slices.IndexFunc(n.hosts, func(h *host) bool { return h.Name == name })
 	return n.hosts[i]
@@ -115,6 +140,12 @@ func (n *network) close() error {
 	}
 	if n.net != nil {
 		errs = append(errs, n.net.Close())
+	}
+	for _, p := range n.promotions {
+		errs = append(errs, p.close())
+	}
+	if n.sequences != nil {
+		errs = append(errs, n.sequences.Close())
 	}
 	for _, h := range n.hosts {
 		if h.cgroup != nil {

@@ -88,6 +88,16 @@ func vsChain(metric Metric, variant string) quotient {
 // connection of the soft device beside one stream of iperf3 over a link of the
 // same MTU; its whole path, iperf3 through both gateways, is among the details.
 var targets = []target{
+	usual("inproc_bulk_vs_tcp", report.More, vs(bulk1, InProcess), vs(localBulk, InProcess)),
+	usual("inproc_cpu_vs_tcp", report.Less, vs(bulk1Own, InProcess), vs(localBulkOwn, InProcess)),
+	usual("inproc_ping_p50_vs_tcp", report.Less, vs(ping64, InProcess), vs(localPing, InProcess)),
+	usual("inproc_ping_spin_p50_vs_tcp", report.Less, vs(ping64, InProcessSpin)),
+	usual("inproc_redis_c1_vs_tcp", report.More, vs(redisC1, InProcess), vs(localC1, InProcess)),
+	usual("inproc_redis_c50_vs_tcp", report.More, vs(redisC50, InProcess), vs(localC50, InProcess)),
+	usual("inproc_redis_p16_vs_tcp", report.More, vs(redisP16, InProcess), vs(localP16, InProcess)),
+	usual("inproc_http_vs_tcp", report.More, vs(web1K, InProcess), vs(web1M, InProcess), vs(localWeb1K, InProcess), vs(localWeb1M, InProcess)),
+	usual("inproc_connect_vs_tcp", report.More, vs(webClosed, InProcess), vs(localClosed, InProcess)),
+	usual("inproc_beside_bulk_p99_vs_tcp", report.Less, vs(besidePingP99, InProcess), vs(localBesideP99, InProcess)),
 	paced("p1_vs_tcp", report.More, vs(bulk1, Shm)),
 	paced("p1_vs_chain", report.More, vsChain(bulk1, Shm)),
 	paced("p1_cpu_vs_chain", report.Less, vsChain(bulk1CPU, Shm)),
@@ -117,16 +127,16 @@ var targets = []target{
 var autoWorks = []Metric{bulk1, ping64, redisC1, redisC50, redisP16, rate8, besidePing}
 
 func autoEverywhere() (list []quotient) {
-	for _, p := range []pass{usualPass, pacedPass} {
-		for _, m := range autoWorks {
-			list = append(list, quotient{p, m, Auto, report.TCP})
-		}
+	for _, m := range autoWorks {
+		list = append(list, quotient{usualPass, m, Auto, report.TCP})
 	}
 	return list
 }
 
 // beside are ratios that are aimed at too, and only told.
 var beside = []target{
+	usual("64 bytes in process, 99 %", report.Less, vs(ping64P99, InProcess), vs(localPingP99, InProcess)),
+	usual("redis -c50 in process, processor time of a request", report.Less, vs(redis50Own, InProcess), vs(localC50Own, InProcess)),
 	paced("p5_1500, whole path", report.More, vs(bulk1, Soft1500)),
 	usual("the stream over shm, with two proxies", report.More, vsChain(bulk1, Shm)),
 	usual("connections over shm", report.More, vs(rate8, Shm)),

@@ -61,8 +61,7 @@ func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
 		own := []string{programs.Serve, fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("echo=0.0.0.0:%d", coldPort+off), fmt.Sprintf("sink=0.0.0.0:%d", sinkPort+off)}
 		errs = append(errs, n.start(ctx, h, programs.Listening, own...))
 		if installed("iperf3") {
-			_, err := h.IPerf3Server(iperfPort + off)
-			errs = append(errs, err)
+			errs = append(errs, n.startCmd(ctx, h, "Server listening", h.Command(context.Background(), "iperf3", "-s", "-p", strconv.Itoa(int(iperfPort+off)), "--forceflush")))
 		}
 		if installed("redis-server") {
 			errs = append(errs, n.redis(ctx, h, redisPort+off))
@@ -97,7 +96,11 @@ func (n *network) redis(ctx context.Context, h *host, port uint16) error {
 // start runs one of our programs in the background of a host until it says
 // that it is ready.
 func (n *network) start(ctx context.Context, h *host, ready string, args ...string) error {
-	p, err := h.StartCmd(h.AppCommand(context.Background(), args...))
+	return n.startCmd(ctx, h, ready, h.AppCommand(context.Background(), args...))
+}
+
+func (n *network) startCmd(ctx context.Context, h *host, ready string, cmd *testnet.Cmd) error {
+	p, err := h.StartCmd(cmd)
 	if err != nil {
 		return err
 	}
@@ -201,15 +204,28 @@ http {
   uwsgi_temp_path %[1]s;
   scgi_temp_path %[1]s;
   keepalive_requests 1000000;
-  server { listen %[2]d; location / { return 200 "one answer of some bytes\n"; } }
+  sendfile on;
+  tcp_nopush on;
+  server { listen %[2]d; root %[1]s; location = / { return 200 "one answer of some bytes\n"; } }
 }
 `
+
+// webFiles are what nginx has besides its one answer.
+var webFiles = []struct {
+	name string
+	size int
+}{{"1k", 1 << 10}, {"1m", 1 << 20}}
 
 // nginx starts one and waits until it listens.
 func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
 	dir := filepath.Join(n.dir, fmt.Sprintf("%s.nginx%d", h.Name, port))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("nginx: %w", err)
+	}
+	for _, f := range webFiles {
+		if err := os.WriteFile(filepath.Join(dir, f.name), make([]byte, f.size), 0o644); err != nil {
+			return fmt.Errorf("files of nginx: %w", err)
+		}
 	}
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {

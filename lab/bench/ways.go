@@ -17,6 +17,9 @@ import (
 // Names of the variants. [report.TCP] is the same programs on hosts with
 // nothing of ours.
 const (
+	InProcess     = "inprocess"      // the programs have the library: connections are promoted to shared memory
+	InProcessSpin = "inprocess-spin" // the same, whose ends look at their rings for a while before they sleep
+
 	OneProxy   = "chain1"   // one HAProxy, on the client's host
 	TwoProxies = "chain2"   // one HAProxy per host
 	GoSplice   = "gosplice" // one proxy in Go per host, splice(2)
@@ -36,9 +39,14 @@ const (
 // otherPrefix begins the names of the ways of [Options.Other].
 const otherPrefix = "other-"
 
+// loopback begins the names, among ways, of those whose client is on the host of the server. They are other works,
+// whose variants are called the same.
+const loopback = "loopback-"
+
 // way is how a variant's programs reach a server's.
 type way struct {
 	variant        string
+	place          string // loopback, or nothing
 	client, server *host
 	from           netip.Addr // the client's own
 	to             func(service uint16) netip.AddrPort
@@ -46,6 +54,9 @@ type way struct {
 	used           *used
 	stream         func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) // instead of iperf3's
 }
+
+// name is that among ways.
+func (w way) name() string { return w.place + w.variant }
 
 // kind is the variant, whichever gateway it is of.
 func (w way) kind() string { return strings.TrimPrefix(w.variant, otherPrefix) }
@@ -61,6 +72,11 @@ var groups = []struct {
 	hosts, variants []string
 	gateway         bool
 }{
+	{[]string{"lo"}, []string{loopback + report.TCP}, false},
+	{[]string{"ipa", "ipb"}, []string{InProcess}, false},
+	{[]string{"ips", "ipt"}, []string{InProcessSpin}, false},
+	{[]string{"iplo"}, []string{loopback + InProcess}, false},
+	{[]string{"ipslo"}, []string{loopback + InProcessSpin}, false},
 	{[]string{"tcpa", "tcpb"}, []string{report.TCP, OneProxy, TwoProxies, GoSplice, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
 	{[]string{"lata", "latb"}, []string{Latency}, true},
@@ -76,7 +92,11 @@ func everyWay(other bool) map[string]way {
 	ways := map[string]way{}
 	for _, g := range groups {
 		for _, v := range g.variants {
-			ways[v] = way{variant: v}
+			variant, local := strings.CutPrefix(v, loopback)
+			ways[v] = way{variant: variant}
+			if local {
+				ways[v] = way{variant: variant, place: loopback}
+			}
 			if other && g.gateway {
 				ways[otherPrefix+v] = way{variant: otherPrefix + v}
 			}
@@ -87,8 +107,8 @@ func everyWay(other bool) map[string]way {
 
 // build makes the hosts that some variants need, lays the cables, and starts
 // servers, proxies and gateways, those of another program on hosts of their own.
-func (n *network) build(ctx context.Context, executable, other string, wanted []string) (map[string]way, error) {
-	b := &builder{ctx: ctx, n: n, wanted: wanted, executable: executable, ways: map[string]way{}}
+func (n *network) build(ctx context.Context, executable, other, library string, wanted []string) (map[string]way, error) {
+	b := &builder{ctx: ctx, n: n, wanted: wanted, executable: executable, library: library, ways: map[string]way{}}
 	var names []string
 	for _, g := range groups {
 		for _, of := range []struct{ variants, hosts string }{{"", ""}, {otherPrefix, otherHost}} {
@@ -102,7 +122,7 @@ func (n *network) build(ctx context.Context, executable, other string, wanted []
 	if err := n.makeHosts(names); err != nil {
 		return nil, err
 	}
-	steps := []func(){b.native, b.carried, b.shared}
+	steps := []func(){b.native, b.local, b.inProcess, b.carried, b.shared}
 	if other != "" {
 		steps = append(steps, func() { b.executable, b.hosts, b.variants = other, otherHost, otherPrefix }, b.carried, b.shared)
 	}
@@ -125,7 +145,8 @@ type builder struct {
 	ways map[string]way
 	errs []error
 
-	wanted []string // variants
+	wanted  []string // names of ways
+	library string   // empty: there is none
 	// The gateways' program, and what begins the names of its hosts and ways.
 	executable, hosts, variants string
 }
@@ -176,15 +197,64 @@ func (b *builder) native() {
 	}
 }
 
+// local is plain TCP on one host.
+func (b *builder) local() {
+	if b.wants(loopback + report.TCP) {
+		h := b.n.host("lo")
+		b.must(b.n.serve(b.ctx, h, 0))
+		b.addLocal(report.TCP, h, nil)
+	}
+}
+
+var thisHost = netip.MustParseAddr("127.0.0.1")
+
+func (b *builder) addLocal(variant string, h *host, begin func(ctx context.Context) (func(ctx context.Context) error, error)) {
+	w := way{variant: variant, place: loopback, client: h, server: h, from: thisHost, begin: begin, used: &b.n.used}
+	w.to = func(service uint16) netip.AddrPort { return netip.AddrPortFrom(thisHost, service) }
+	b.ways[w.name()] = w
+}
+
+// inProcess are the ways whose programs have the library.
+func (b *builder) inProcess() {
+	for _, v := range []struct {
+		variant, client, server, local string
+		spin                           time.Duration
+	}{{InProcess, "ipa", "ipb", "iplo", 0}, {InProcessSpin, "ips", "ipt", "ipslo", spin}} {
+		if b.library != "" && b.wants(v.variant) {
+			c := b.cable(v.client, v.server, 1500)
+			if p := b.promote(v.client, v.spin, c.client, c.server); p != nil {
+				b.must(b.n.serve(b.ctx, c.server, 0))
+				b.add(v.variant, c, c.addr, 0, p.promoted)
+			}
+		}
+		if b.library != "" && b.wants(loopback+v.variant) {
+			h := b.n.host(v.local)
+			if p := b.promote(v.local, v.spin, h); p != nil {
+				b.must(b.n.serve(b.ctx, h, 0))
+				b.addLocal(v.variant, h, p.promoted)
+			}
+		}
+	}
+}
+
+// promote gives hosts a broker; nil if that cannot be.
+func (b *builder) promote(name string, spin time.Duration, hosts ...*host) *promotion {
+	p, err := b.n.promote(b.library, name, spin)
+	b.must(err)
+	for _, h := range hosts {
+		h.promotion = p
+	}
+	return p
+}
+
 // chains are the ways through proxies.
 func (b *builder) chains(c cable) {
 	b.must(b.n.proxies(b.ctx, c))
-	local := netip.MustParseAddr("127.0.0.1")
 	if installed("haproxy") {
-		b.add(OneProxy, c, local, oneProxy, nil)
-		b.add(TwoProxies, c, local, twoProxies, nil)
+		b.add(OneProxy, c, thisHost, oneProxy, nil)
+		b.add(TwoProxies, c, thisHost, twoProxies, nil)
 	}
-	b.add(GoSplice, c, local, twoSplices, nil)
+	b.add(GoSplice, c, thisHost, twoSplices, nil)
 }
 
 // bare is the way of a reliable connection of the soft device by itself.

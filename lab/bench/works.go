@@ -29,8 +29,18 @@ func work(name string, times int, ways []way, do run, metrics ...Metric) Work {
 	return w
 }
 
-// bulk is streams of iperf3: Gbit/s, and the processor time of the whole machine
-// and of the gateways for 10^9 bytes.
+// native makes the ways with the library connect in vain: what they do must promote nothing.
+func native(w Work) Work {
+	for i := range w.Cells {
+		if by := w.Cells[i].way; by.server != nil && by.server.promotion != nil {
+			w.Cells[i].Begin = by.server.promotion.unpromoted(by.server)
+		}
+	}
+	return w
+}
+
+// bulk is streams of iperf3: Gbit/s, and the processor time of the whole machine,
+// of the gateways and of the programs for 10^9 bytes.
 func bulk(streams int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		stream := w.stream
@@ -47,11 +57,12 @@ func bulk(streams int) run {
 		if err != nil {
 			return nil, err
 		}
-		machine, gateways, err := m.spent()
+		e, err := m.spent()
 		if err != nil {
 			return nil, err
 		}
-		return []float64{bytes * 8 / 1e9 / seconds, machine / (bytes / 1e9), gateways / (bytes / 1e9)}, nil
+		gb := bytes / 1e9
+		return []float64{bytes * 8 / 1e9 / seconds, e.machine / gb, e.gateways / gb, e.programs / gb}, nil
 	}
 }
 
@@ -125,13 +136,14 @@ func pingPong(size int) run {
 		if err != nil {
 			return nil, err
 		}
-		_, gateways, err := m.spent()
-		return []float64{p.p50, p.p99, gateways / p.trips * 1e6}, err
+		e, err := m.spent()
+		return []float64{p.p50, p.p99, e.gateways / p.trips * 1e6}, err
 	}
 }
 
-// redis is redis-benchmark. It does a number of requests and not a time: the
-// rate of the last run of the same way says how many.
+// redis is redis-benchmark: thousands of requests a second, and the processor time of
+// the programs for one. It does a number of requests and not a time: the rate of the
+// last run of the same way says how many.
 func redis(start int, args ...string) run {
 	var mu sync.Mutex
 	rates := map[string]float64{}
@@ -144,6 +156,10 @@ func redis(start int, args ...string) run {
 			count = max(start/4, int(rate*d.Seconds()))
 		}
 		ip, port := w.address(redisPort)
+		m, err := w.meter()
+		if err != nil {
+			return nil, err
+		}
 		out, err := w.client.runPinned(ctx, append([]string{"redis-benchmark", "-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
 		if err != nil {
 			return nil, err
@@ -155,7 +171,8 @@ func redis(start int, args ...string) run {
 		mu.Lock()
 		rates[w.variant] = rate
 		mu.Unlock()
-		return []float64{rate / 1000}, nil
+		e, err := m.spent()
+		return []float64{rate / 1000, e.programs / float64(count) * 1e6}, err
 	}
 }
 
@@ -180,9 +197,9 @@ func connectionRate(parallel int) run {
 		if err != nil {
 			return nil, err
 		}
-		machine, gateways, err := m.spent()
+		e, err := m.spent()
 		n := float64(r.Operations)
-		return []float64{n / r.Seconds, r.Median, r.P99, machine / n * 1e6, gateways / n * 1e6}, err
+		return []float64{n / r.Seconds, r.Median, r.P99, e.machine / n * 1e6, e.gateways / n * 1e6}, err
 	}
 }
 
@@ -197,15 +214,15 @@ func writes(size int) run {
 	}
 }
 
-// web is wrk and nginx, over connections that are kept, or with a new one for
-// every request.
-func web(closing bool) run {
+// web is wrk and nginx: a path over so many connections, which are kept, or made anew
+// for every request.
+func web(path string, connections int, closing bool) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		args := []string{"wrk", "-t", "1", "-c", "16", "-d", whole(d) + "s"}
+		args := []string{"wrk", "-t", "1", "-c", strconv.Itoa(connections), "-d", whole(d) + "s"}
 		if closing {
 			args = append(args, "-H", "Connection: close")
 		}
-		out, err := w.client.runPinned(ctx, append(args, "http://"+w.to(webPort).String()+"/")...)
+		out, err := w.client.runPinned(ctx, append(args, "http://"+w.to(webPort).String()+path)...)
 		if err != nil {
 			return nil, err
 		}

@@ -120,7 +120,7 @@ var allowed = map[string][]string{
 	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
 	"lab/entries":     {"ebpf"},
 	"lab/faults":      {"gateway/faults"},
-	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "lab/..."},
+	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "ebpf/sequence", "inprocess/...", "lab/..."},
 	"lab/bench/paper": {"bench/report"},
 	"lab/daemon":      {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.

@@ -42,6 +42,8 @@ func TestQuick(t *testing.T) {
 	got := map[string]*float64{}
 	require.NoError(t, json.Unmarshal([]byte(line.String()), &got))
 	for _, key := range []string{
+		"inproc_bulk_vs_tcp", "inproc_cpu_vs_tcp", "inproc_ping_p50_vs_tcp", "inproc_ping_spin_p50_vs_tcp", "inproc_redis_c1_vs_tcp",
+		"inproc_redis_c50_vs_tcp", "inproc_redis_p16_vs_tcp", "inproc_http_vs_tcp", "inproc_connect_vs_tcp", "inproc_beside_bulk_p99_vs_tcp",
 		"p1_vs_tcp", "p1_vs_chain", "p1_cpu_vs_chain", "p2_vs_tcp", "p2_vs_chain", "p2_latency_profile_vs_tcp",
 		"p3_c1_vs_chain", "p3_c50_vs_chain", "p3_p16_vs_chain", "p3_auto_vs_tcp", "p4_throughput", "p4_rtt", "p4_connect",
 		"p5_1500", "p5_9000", "cubic_shm_vs_tcp", "cubic_shm_cpu_vs_tcp", "cubic_soft_vs_tcp", "auto_worst_vs_tcp",

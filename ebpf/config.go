@@ -73,6 +73,10 @@ type Config struct {
 	// application's kernel sends again after it leaves: the owner has never heard of
 	// the connection, or is too busy for it. At most 3s count. Default: 3s.
 	Handshake time.Duration
+	// SetUps is how many connections of this host may be set up at a time, at most 1024: one
+	// that begins beyond them is native (reason rate_limit). While steps of that
+	// take long on this host, an eighth of them. Default: any number.
+	SetUps int
 	// HeartbeatTimeout is the age at which the gateway counts as gone.
 	// Default: 200ms.
 	HeartbeatTimeout time.Duration

@@ -26,7 +26,7 @@ func (d *Datapath) setupState() error {
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
 		Mtu: defaultMTU, Seed: d.cfg.Rollout.Seed, Share: d.cfg.Rollout.Share.Threshold(),
-		Compare: bit(d.cfg.Compare),
+		Compare: bit(d.cfg.Compare), Setups: uint32(max(d.cfg.SetUps, 0)),
 	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
 	if err != nil {

@@ -32,6 +32,7 @@ type counting struct {
 	Own     *bpf.Map `ebpf:"smcgw_own"`
 	Devices *bpf.Map `ebpf:"smcgw_devices"`
 	Control *bpf.Map `ebpf:"smcgw_control"`
+	SetUps  *bpf.Map `ebpf:"smcgw_setups"`
 
 	Seen            *bpf.Map `ebpf:"smcgw_seen"`
 	Compared        *bpf.Map `ebpf:"smcgw_compared"`

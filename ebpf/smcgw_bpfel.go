@@ -75,7 +75,7 @@ type smcgwControl struct {
 	Share            uint32
 	Near             uint32
 	Compare          uint32
-	Pad              uint32
+	Setups           uint32
 }
 
 type smcgwDevice struct {
@@ -270,6 +270,12 @@ type smcgwService struct {
 	Unpaced  uint64
 }
 
+type smcgwSetup struct {
+	_     structs.HostLayout
+	Taken uint64
+	Key   smcgwFlowKey
+}
+
 type smcgwSkNote struct {
 	_          structs.HostLayout
 	Mask       uint64
@@ -375,6 +381,7 @@ const (
 	smcgwMapSmcgwSeen           = "smcgw_seen"
 	smcgwMapSmcgwServed         = "smcgw_served"
 	smcgwMapSmcgwServices       = "smcgw_services"
+	smcgwMapSmcgwSetups         = "smcgw_setups"
 	smcgwMapSmcgwSk             = "smcgw_sk"
 	smcgwMapSmcgwStats          = "smcgw_stats"
 	smcgwMapSmcgwUids           = "smcgw_uids"
@@ -406,6 +413,7 @@ const (
 	smcgwVarNetnsCookie         = "netns_cookie"
 	smcgwVarSamplePeriod        = "sample_period"
 	smcgwVarSampleTokens        = "sample_tokens"
+	smcgwVarSmcgwBusy           = "smcgw_busy"
 	smcgwVarSmcgwProved         = "smcgw_proved"
 	smcgwVarSmcgwRetired        = "smcgw_retired"
 	smcgwVarSmcgwTraces         = "smcgw_traces"
@@ -511,6 +519,7 @@ type smcgwMapSpecs struct {
 	SmcgwSeen         *ebpf.MapSpec `ebpf:"smcgw_seen"`
 	SmcgwServed       *ebpf.MapSpec `ebpf:"smcgw_served"`
 	SmcgwServices     *ebpf.MapSpec `ebpf:"smcgw_services"`
+	SmcgwSetups       *ebpf.MapSpec `ebpf:"smcgw_setups"`
 	SmcgwSk           *ebpf.MapSpec `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.MapSpec `ebpf:"smcgw_stats"`
 	SmcgwUids         *ebpf.MapSpec `ebpf:"smcgw_uids"`
@@ -532,6 +541,7 @@ type smcgwVariableSpecs struct {
 	NetnsCookie         *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens        *ebpf.VariableSpec `ebpf:"sample_tokens"`
+	SmcgwBusy           *ebpf.VariableSpec `ebpf:"smcgw_busy"`
 	SmcgwProved         *ebpf.VariableSpec `ebpf:"smcgw_proved"`
 	SmcgwRetired        *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.VariableSpec `ebpf:"smcgw_traces"`
@@ -593,6 +603,7 @@ type smcgwMaps struct {
 	SmcgwSeen         *ebpf.Map `ebpf:"smcgw_seen"`
 	SmcgwServed       *ebpf.Map `ebpf:"smcgw_served"`
 	SmcgwServices     *ebpf.Map `ebpf:"smcgw_services"`
+	SmcgwSetups       *ebpf.Map `ebpf:"smcgw_setups"`
 	SmcgwSk           *ebpf.Map `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.Map `ebpf:"smcgw_stats"`
 	SmcgwUids         *ebpf.Map `ebpf:"smcgw_uids"`
@@ -628,6 +639,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwSeen,
 		m.SmcgwServed,
 		m.SmcgwServices,
+		m.SmcgwSetups,
 		m.SmcgwSk,
 		m.SmcgwStats,
 		m.SmcgwUids,
@@ -650,6 +662,7 @@ type smcgwVariables struct {
 	NetnsCookie         *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens        *ebpf.Variable `ebpf:"sample_tokens"`
+	SmcgwBusy           *ebpf.Variable `ebpf:"smcgw_busy"`
 	SmcgwProved         *ebpf.Variable `ebpf:"smcgw_proved"`
 	SmcgwRetired        *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.Variable `ebpf:"smcgw_traces"`

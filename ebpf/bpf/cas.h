@@ -4,7 +4,7 @@
 #ifndef SMCGW_CAS_H
 #define SMCGW_CAS_H
 
-#include "flow.h"
+#include "room.h"
 
 enum cas_result { CAS_OK, CAS_NO_FLOW, CAS_REPLACED, CAS_STATE };
 enum cas_op { CAS_MOVE, CAS_DELETE, CAS_WAY };
@@ -44,6 +44,7 @@ static __always_inline int cas_once(struct cas_args *a, struct flow_key *k)
 		flow_set(&f->out, a->isn, a->out);
 		return 0;
 	}
+	discard(note_step(f, word_state(w)));
 	return a->op == CAS_DELETE ? flow_drop(k, f, w) : flow_move(k, f, w, a->to);
 }
 

@@ -224,6 +224,7 @@ static __noinline int give_back(struct packet *p, struct flow *f, u64 w, u8 reas
 {
 	if (!f)
 		return TCX_NEXT;
+	discard(note_step(f, word_state(w)));
 	if (flow_turn(&p->key, f, w, WORD_SILENT, FLOW_RELEASED))
 		return drop(STAT_SYN_RETRANSMIT_DROP);
 	replaced(&p->key, f->rule, w, reason);

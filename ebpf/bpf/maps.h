@@ -183,7 +183,14 @@ struct control {
 	u32 share;     /* rules without a share of their own carry the places below it; SHARE_ALL: all */
 	u32 near;      /* smcgw_near may have something */
 	u32 compare;   /* 1: connections inside and outside of the share are compared (compare.h) */
-	u32 pad;
+	u32 setups;    /* connections of this host that may be set up at a time (room.h); 0: any number */
+};
+
+/* A place among the connections of this host that are being set up. */
+#define SETUPS 1024
+struct setup {
+	u64 taken; /* ktime */
+	struct flow_key key;
 };
 
 /* Also the key of the own-address map, with port 0. */
@@ -412,6 +419,7 @@ struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_dgram_asked SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, struct own); } smcgw_own SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, SETUPS); __type(key, u32); __type(value, struct setup); } smcgw_setups SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 4 * REASON_SLOTS); __type(key, u32); __type(value, u64); } smcgw_native SEC(".maps");
@@ -444,6 +452,9 @@ volatile struct traces smcgw_traces;
 
 /* Connections that peers have proved: the second (63..32) and how many in it (31..0). */
 volatile u64 smcgw_proved;
+
+/* When a step of a set-up last took too long (room.h), ktime. */
+volatile u64 smcgw_busy;
 
 /* Not 0: another gateway takes the new connections, and its programs come behind
  * ours on every hook (docs/ARCHITECTURE.md "Two gateways side by side"). */

@@ -12,6 +12,7 @@
 #include "compare.h"
 #include "observe.h"
 #include "near.h"
+#include "room.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
@@ -193,6 +194,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	}
 	if (!reason && unseen(sk))
 		reason = REASON_ADDRESS;
+	if (!reason && !room_for(&k))
+		reason = REASON_RATE_LIMIT;
 	if (reason) {
 		if (reason & WATCH)
 			service_watch(s, sk);

@@ -189,6 +189,9 @@ type Limits struct {
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
 	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+	// NewFlowsAtOnce bounds connections that this host begins and that are set up at a time;
+	// while that takes long an eighth of it. Default: 32.
+	NewFlowsAtOnce int `yaml:"new_flows_at_once"`
 	// DrainTimeout is how long a gateway that drains serves its connections before
 	// it resets what is left. Default: 10m.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`

@@ -67,6 +67,7 @@ var configFields = []field{
 	{"limits.memory", "1GiB", "all rings and buffers together"},
 	{"limits.handshake_timeout", "200ms", "time for a negotiation, besides four round trips; the proof of a carrier has 200ms, or a tenth of this if that is more"},
 	{"limits.new_flows_per_second", "5000", "connections taken over per second"},
+	{"limits.new_flows_at_once", "32", "connections that this host begins, set up at a time, and an eighth of that while it is slow in it; those beyond are native at once"},
 	{"limits.drain_timeout", "10m", "how long a gateway that drains serves its connections before it resets them"},
 	{"limits.hw_flows", "1024", "connections carried by one RDMA adapter; those beyond take the next carrier"},
 	{"limits.peer_share", "50%", "part of the other limits that one peer address may have"},

@@ -200,6 +200,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
 	between(k, "limits.hw_flows", l.HWFlows, 1, 1_000_000)
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
+	between(k, "limits.new_flows_at_once", l.NewFlowsAtOnce, 1, 1024)
 	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
 	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,

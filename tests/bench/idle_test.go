@@ -22,7 +22,7 @@ policy: [{ name: bench, match: { ports: [7001, 7002, 7003] }, action: accelerate
 carriers: [shm]
 shm_dir: %[1]s/shm
 state_dir: %[1]s/%[2]s.state
-limits: { handshake_timeout: 5s, memory: 8GiB, max_flows: 30000, peer_share: 100%% }
+limits: { handshake_timeout: 5s, memory: 8GiB, new_flows_at_once: 1024, max_flows: 30000, peer_share: 100%% }
 `
 
 // processUse is what the gateway of a host uses: its daemon and its guardian.

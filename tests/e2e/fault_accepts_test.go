@@ -31,7 +31,7 @@ func TestFaultAcceptsInStorm(t *testing.T) {
 				w := newWorld(t, testnet.Config{})
 				w.via = via
 				s := settings{
-					Ports: "11000-19999", Handshake: deadline, NegativeCache: "10m",
+					Ports: "11000-19999", Handshake: deadline, NegativeCache: "10m", AtOnce: 32,
 					Log: "{ level: info, format: text }",
 				}
 				control := filepath.Join(w.dir, "storm.sock")

@@ -86,6 +86,7 @@ type settings struct {
 	MaxFlows      int
 	Memory        string
 	Handshake     string
+	AtOnce        int // connections that are set up; 0: as many as may be configured
 	NegativeCache string
 	Retry         string
 	Policy        string // lines before the rule test
@@ -106,7 +107,7 @@ policy:
 carriers: [{{.S.Carriers}}]
 shm_dir: {{.Dir}}/{{.S.ShmDir}}
 state_dir: {{.Dir}}/{{.Name}}.state
-{{.InProcess}}limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}} }
+{{.InProcess}}limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}}, new_flows_at_once: {{.S.AtOnce}} }
 fallback: { negative_cache: {{.S.NegativeCache}}, retry: {{.S.Retry}} }
 log: {{.S.Log}}
 {{.S.Extra}}`))
@@ -148,6 +149,9 @@ func (s settings) withDefaults(via config.Carrier) settings {
 	}
 	if s.MaxFlows == 0 {
 		s.MaxFlows = 20000
+	}
+	if s.AtOnce == 0 {
+		s.AtOnce = 1024
 	}
 	return s
 }

@@ -175,7 +175,9 @@ func (w *world) up(h *testnet.Host, s settings) *gw {
 }
 
 // inProcess is where the gateway of a host serves programs with the library.
-func (w *world) inProcess(h *testnet.Host) string { return filepath.Join(w.dir, h.Name+".in-process.sock") }
+func (w *world) inProcess(h *testnet.Host) string {
+	return filepath.Join(w.dir, h.Name+".in-process.sock")
+}
 
 // configure writes the configuration of a gateway that is still to be started.
 func (w *world) configure(h *testnet.Host, s settings) *gw {

@@ -27,7 +27,7 @@ type Flow struct {
 	shed     negotiate.Reason // server: why there is no room for it; set before the handshake
 	outdated bool             // its offers were: how it ended says nothing about the peer; of the shard
 	start    time.Time
-	arrived  time.Time     // server: at this host; set before the handshake
+	ago      time.Duration // server: how long before start it arrived at this host; set before the handshake
 	rtt      time.Duration // client: of SYN and SYN-ACK
 	syn      []byte        // client: the recorded SYN, until it is carried
 

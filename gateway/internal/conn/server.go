@@ -20,7 +20,7 @@ import (
 // it is declined when the client's gateway has been heard, for its SYN is gone.
 func (f *Flow) Expect(syn netstack.SYN, ago time.Duration, shed negotiate.Reason) {
 	f.nonce, f.look, f.shed = syn.Nonce, host.LookOf(syn.Raw), shed
-	f.arrived = f.start.Add(-ago)
+	f.ago = ago
 }
 
 // Offered is called at each copy of what the client has said, and reports whether the
@@ -81,7 +81,7 @@ func (f *Flow) serve(conn *netstack.Conn) {
 		f.give = nil
 		f.BareSYN(give)
 	}
-	s.begin(hs.Start(f.arrived, conn.SYNRTT(), confirmed(conn)))
+	s.begin(hs.Start(f.start.Add(-f.ago), conn.SYNRTT(), confirmed(conn)))
 }
 
 func confirmed(c *netstack.Conn) negotiate.Confirmed {

@@ -1006,7 +1006,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 			pthread_cleanup_pop(0);
 			put(&e->tx_blocked, false);
 			size_t asked = 0;
-			for (size_t i = 0; i < h.msg_iovlen; i++) asked += w[i].iov_len;
+			for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
 			*stop = n >= 0 && (size_t)n < asked; // a signal or a time-out
 		}
 	}

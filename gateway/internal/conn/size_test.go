@@ -8,7 +8,7 @@ import (
 
 // An idle connection has these.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[Flow](t, 640) // a size class of the allocator
+	sizes.AtMost[Flow](t, 640-8)
 	sizes.AtMost[carry](t, 176)
 	sizes.AtMost[wireControl](t, 240)
 	sizes.AtMost[appLeg](t, 16)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/inprocess/private"
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 // brokerVerb is the hidden verb of a user's broker, and brokerSocket the descriptor of its socket.
@@ -28,7 +29,7 @@ func newKeepBroker(e *env) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			socket := os.NewFile(brokerSocket, "socket")
 			defer func() { _ = socket.Close() }()
-			return private.Serve(c.Context(), args[0], socket, slog.New(slog.NewTextHandler(e.stderr, nil)))
+			return private.Serve(c.Context(), args[0], socket, scan.New(), slog.New(slog.NewTextHandler(e.stderr, nil)))
 		},
 	}
 }

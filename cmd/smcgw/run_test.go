@@ -56,7 +56,7 @@ func (w *runWorld) startBroker(dir string, socket *os.File) error {
 	w.brokers.Go(func() {
 		f := os.NewFile(uintptr(fd), "socket")
 		defer f.Close()
-		if err := private.Serve(context.Background(), dir, f, slog.New(slog.DiscardHandler)); err != nil {
+		if err := private.Serve(context.Background(), dir, f, nil, slog.New(slog.DiscardHandler)); err != nil {
 			w.t.Error(err)
 		}
 	})

@@ -53,32 +53,50 @@ static __always_inline int under_way(const struct setup *s, u64 taken, u64 now)
 	}
 }
 
-/* room_for takes a place for a connection that is about to be offered, if there is one. */
+struct search {
+	const struct flow_key *key;
+	u64 now;
+	u32 places, found;
+};
+
+/* try_place takes a place that is free; 1 ends the search. */
+static int try_place(u32 i, struct search *x)
+{
+	struct setup *s;
+	u64 taken;
+	if (i >= x->places)
+		return 1;
+	s = bpf_map_lookup_elem(&smcgw_setups, &i);
+	if (!s)
+		return 1;
+	taken = *(volatile u64 *)&s->taken;
+	if (taken && under_way(s, taken, x->now))
+		return 0;
+	if (__sync_val_compare_and_swap(&s->taken, taken, x->now) != taken)
+		return 0;
+	__builtin_memcpy(&s->key, x->key, sizeof(s->key));
+	x->found = 1;
+	return 1;
+}
+
+/* room_for takes a place for a connection that is about to be offered, if there is one.
+ * The loop is the helper's: the verifier would walk each turn of one of ours. */
 global int room_for(const struct flow_key *k)
 {
 	struct control *c = control();
+	struct search x = {};
+	u64 busy = smcgw_busy;
 	if (!c || !k)
 		return 0;
-	u32 places = c->setups;
-	if (!places)
+	x.places = c->setups;
+	if (!x.places)
 		return 1;
-	u64 now = bpf_ktime_get_ns();
-	u64 busy = smcgw_busy;
-	if (busy && now < busy + BUSY_NS)
-		places = (places + BUSY_SHARE - 1) / BUSY_SHARE;
-	for (u32 i = 0; i < SETUPS && i < places; i++) {
-		struct setup *s = bpf_map_lookup_elem(&smcgw_setups, &i);
-		if (!s)
-			return 0;
-		u64 taken = *(volatile u64 *)&s->taken;
-		if (taken && under_way(s, taken, now))
-			continue;
-		if (__sync_val_compare_and_swap(&s->taken, taken, now) != taken)
-			continue;
-		__builtin_memcpy(&s->key, k, sizeof(s->key));
-		return 1;
-	}
-	return 0;
+	x.key = k;
+	x.now = bpf_ktime_get_ns();
+	if (busy && x.now < busy + BUSY_NS)
+		x.places = (x.places + BUSY_SHARE - 1) / BUSY_SHARE;
+	bpf_loop(SETUPS, try_place, &x, 0);
+	return x.found;
 }
 
 #endif

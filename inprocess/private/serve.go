@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess/broker"
-	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 const (
@@ -21,8 +20,9 @@ const (
 	idleTick = 250 * time.Millisecond
 )
 
-// Serve serves the socket of a directory until ctx ends, or a moment after the last client.
-func Serve(ctx context.Context, dir string, socket *os.File, log *slog.Logger) error {
+// Serve serves the socket of a directory until ctx ends, or a moment after the last client. programs tells which programs
+// go past the library; nil: none.
+func Serve(ctx context.Context, dir string, socket *os.File, programs broker.Scanner, log *slog.Logger) error {
 	l, err := net.FileListener(socket)
 	if err != nil {
 		return fmt.Errorf("socket of the broker: %w", err)
@@ -39,7 +39,7 @@ func Serve(ctx context.Context, dir string, socket *os.File, log *slog.Logger) e
 		_ = l.Close()
 		return fmt.Errorf("socket of the broker: %w", err)
 	}
-	b := broker.New(broker.Config{Limits: oneUser(), Scanner: scan.New(), Log: log})
+	b := broker.New(broker.Config{Limits: oneUser(), Scanner: programs, Log: log})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})

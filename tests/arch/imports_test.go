@@ -66,7 +66,7 @@ var allowed = map[string][]string{
 	"inprocess":                   {},
 	"inprocess/broker":            {"inprocess", "internal/fdpass"},
 	"inprocess/launch":            {},
-	"inprocess/private":           {"inprocess", "inprocess/broker", "inprocess/scan", "internal/fdpass"},
+	"inprocess/private":           {"inprocess", "inprocess/broker", "internal/fdpass"},
 	"inprocess/adopt":             {"inprocess/scan"},
 	"inprocess/scan":              {"inprocess/launch"},
 	"internal/fdpass":             {},

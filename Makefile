@@ -92,7 +92,7 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...

@@ -149,9 +149,7 @@ func testFaultConfig(t *testing.T, c configCell, total *tally) {
 // rewrite puts another configuration in the place of the gateway's.
 func (f *faultWorld) rewrite(t *testing.T, s settings) {
 	t.Helper()
-	var b bytes.Buffer
-	require.NoError(t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(f.via), "Dir": f.dir, "Name": f.host.Name}))
-	require.NoError(t, os.WriteFile(f.g.config, b.Bytes(), 0o600))
+	f.write(f.g, s)
 }
 
 // throw switches the gateway off or on.

@@ -179,17 +179,23 @@ func (w *world) inProcess(h *testnet.Host) string {
 	return filepath.Join(w.dir, h.Name+".in-process.sock")
 }
 
+// write writes the configuration of a gateway.
+func (w *world) write(g *gw, s settings) {
+	w.t.Helper()
+	var b bytes.Buffer
+	inProcess := ""
+	if g.h.Name != w.older && !strings.Contains(s.Extra, "in_process:") {
+		inProcess = fmt.Sprintf("in_process: { socket: %s }\n", w.inProcess(g.h))
+	}
+	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": g.h.Name, "InProcess": inProcess}))
+	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
+}
+
 // configure writes the configuration of a gateway that is still to be started.
 func (w *world) configure(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := &gw{w: w, h: h, socket: filepath.Join(w.dir, h.Name+".sock"), config: filepath.Join(w.dir, h.Name+".yaml")}
-	var b bytes.Buffer
-	inProcess := ""
-	if h.Name != w.older && !strings.Contains(s.Extra, "in_process:") {
-		inProcess = fmt.Sprintf("in_process: { socket: %s }\n", w.inProcess(h))
-	}
-	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": h.Name, "InProcess": inProcess}))
-	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
+	w.write(g, s)
 	w.gateways[h] = g
 	return g
 }

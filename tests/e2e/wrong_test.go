@@ -234,7 +234,7 @@ func wrongReload(t *testing.T, w *world) {
 		func() {
 			out, err := g.cli("reload")
 			requireStatus(t, 1, err, out)
-			require.Contains(t, out, "refused by the daemon: line 14: carrots: unknown field (known: schema,")
+			require.Contains(t, out, "refused by the daemon: line 15: carrots: unknown field (known: schema,")
 		},
 		func() {
 			g.signal(g.proc.Pid(), syscall.SIGHUP)
@@ -244,7 +244,7 @@ func wrongReload(t *testing.T, w *world) {
 		reload()
 		out := degradedBy(t, g)
 		require.Contains(t, out, "mode enforce, 0 connections carried, degraded: config_refused")
-		require.Regexp(t, `note       configuration: refused at \S+, the one before stays in force: line 14: carrots: .*; correct it \(smcgw check\) and reload`, out)
+		require.Regexp(t, `note       configuration: refused at \S+, the one before stays in force: line 15: carrots: .*; correct it \(smcgw check\) and reload`, out)
 		require.NoError(t, os.WriteFile(g.config, text, 0o600))
 		out, err = g.cli("reload")
 		require.NoError(t, err, out)

@@ -89,7 +89,7 @@ type infiniband struct {
 func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
-		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
+		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.SetUps, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Seen, o.Compared, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
 		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Near, o.Globals,
 	} {

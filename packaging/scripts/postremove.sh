@@ -7,6 +7,7 @@ elsewhere() { grep -qsx smcgw-guardian /proc/[0-9]*/comm; }
 case $1 in
 remove | 0)
 	elsewhere || rm -rf /run/smcgw
+	[ ! -d /etc/cdi ] || rmdir --ignore-fail-on-non-empty /etc/cdi # rpm leaves a directory that is no package's
 	;;
 purge)
 	rm -rf /etc/smcgw

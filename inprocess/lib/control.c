@@ -193,7 +193,6 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->whole = SMCI_RING_AT + (1ul << e->order_max);
 	e->tx_ring = (char *)own + SMCI_RING_AT;
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
-	e->side = r->side;
 	put(&e->report.id, r->id);
 	e->answered = e->arms = e->rung = 0;
 	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = false;

@@ -70,7 +70,6 @@ struct end {
 	_Atomic bool nonblock, polled, edge, passed;
 	uint32_t tag, grants_seen, again;
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
-	_Atomic bool reset;                // SO_LINGER with no time
 	// From GRANT to close: both locks. What this end publishes is in its own memory, which only it writes, and read back there.
 	pthread_mutex_t rl, wl;            // robust and shared between processes
 	struct smci_end *own;
@@ -78,7 +77,7 @@ struct end {
 	struct peer_desk *desk;
 	size_t mapped, whole;              // bytes: of own and peer, which have the smallest ring; of the files
 	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
-	uint32_t side, order_max;
+	uint32_t order_max;
 	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
 	bool attached, locks, repair;      // repair: a process died inside a lock
 	int64_t pruned_at;
@@ -103,7 +102,7 @@ struct end {
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
 	bool listed;
-	int list_fd, list_at;
+	int list_fd;
 	struct set *slot_of;
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");

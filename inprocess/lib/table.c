@@ -137,7 +137,6 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	put(&e->polled, false);
 	put(&e->edge, false);
 	put(&e->passed, false);
-	put(&e->reset, false);
 	e->again = 0;
 	e->attached = e->repair = false;
 	e->own = 0;

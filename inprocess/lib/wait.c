@@ -433,9 +433,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (!poll_only) {
 			s->waiting++;
 			if (s->slot >= 0 && smcgw.desk) {
-				if (!++s->sleeps) s->sleeps++;
-				put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
-				fence();
+				sleep_again(s);
 				if (any_fresh(s)) {
 					s->waiting--;
 					put(&smcgw.desk->slot[s->slot].sleeps, s->waiting ? s->sleeps : 0);

@@ -46,8 +46,8 @@ type (
 	Drop struct{}
 
 	// DialRaw (server): the client is native; dial the application from the client's address. Answer with
-	// Server.RawDialled.
-	DialRaw struct{}
+	// Server.RawDialled. Waited is not zero where nothing has shown that it is: Verdict.Waited.
+	DialRaw struct{ Waited time.Duration }
 
 	// RelayRaw (server): both legs are native TCP byte streams. Pump application to wire at once; wire to application goes
 	// on through Server.Receive until a Forward with Last.
@@ -137,6 +137,11 @@ type Verdict struct {
 	Reason Reason
 	// Remote is true when the peer decided.
 	Remote bool
+	// Shown is true when this host decided by what the peer has sent, whenever that came.
+	Shown bool
+	// Waited is not zero when this host decided because something of the peer had not come for so long, or the peer may
+	// have for such a reason. That is about the peer only if this host was in time itself.
+	Waited time.Duration
 }
 
 // Confirmed is what the third ACK of a connection said about the client.

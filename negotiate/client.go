@@ -58,7 +58,9 @@ type Client struct {
 	proving  int // index into accept.Carriers
 	proved   bool
 	chosen   CarrierKind
-	accepted bool // accept() returned
+	accepted bool          // accept() returned
+	byPeer   bool          // what the verdict rests on: Verdict.Shown
+	waited   time.Duration // Verdict.Waited
 	verdict  Verdict
 }
 
@@ -135,15 +137,15 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	case errors.Is(err, ErrShort):
 		return nil
 	case errors.Is(err, clc.ErrEyecatcher) && c.awaitsAnswer():
-		return c.decline(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
+		return c.shown(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
 	case err != nil:
-		return c.decline(ReasonOf(err))
+		return c.shown(ReasonOf(err))
 	case h.Type == TypeDecline:
 		return c.onDecline(msg)
 	case h.Type == TypeAccept && c.awaitsAnswer():
 		return c.onAccept(now, msg)
 	}
-	return c.decline(ReasonProtocolError)
+	return c.shown(ReasonProtocolError)
 }
 
 // awaitsAnswer reports whether the server has yet to say ACCEPT or DECLINE.
@@ -195,12 +197,22 @@ func (c *Client) AppFailed(time.Time) []Action {
 	return c.decline(ReasonClientGone)
 }
 
-// WireLost says that the wire leg ended: reset, closed by the peer, or timed out.
+// WireLost says that the wire leg ended: reset, closed by the peer, or timed out. A peer may have done so because we were
+// silent.
 func (c *Client) WireLost(time.Time) []Action {
 	if c.state == clientDone {
 		return nil
 	}
+	c.waited = askTime
 	return c.end(ReasonWireReset, true)
+}
+
+// WireFailed says that the wire leg does not take what is to be sent: a condition of this host.
+func (c *Client) WireFailed(time.Time) []Action {
+	if c.state == clientDone {
+		return nil
+	}
+	return c.end(ReasonWireReset, false)
 }
 
 // Cancel ends the handshake for a local reason: drained, off. Where the server may have dialled the application it ends by
@@ -212,6 +224,7 @@ func (c *Client) Cancel(now time.Time, r Reason) []Action {
 	case clientDone:
 	case clientIdle:
 		c.proposal.Carriers = nil
+		c.byPeer = r == ReasonNoCommonCarrier // it has shown so before
 		no := Send{Bytes: append(c.propose().Bytes, c.auth.decline(r)...)}
 		return append([]Action{no}, c.end(r, false)...)
 	case clientProposed:
@@ -260,6 +273,9 @@ func (c *Client) expired(now time.Time) []Action {
 		return c.ask(now, ReasonHandshakeTimeout)
 	case c.state == clientAsking && now.Before(c.askEnd):
 		return c.askAgain(now)
+	case c.state == clientAsking && c.why == ReasonHandshakeTimeout:
+		c.waited = c.proposal.Budget + askTime
+		return c.decline(c.why)
 	case c.state == clientAsking:
 		return c.decline(c.why)
 	case !c.accepted && now.Before(c.waitEnd):
@@ -301,7 +317,7 @@ func (c *Client) onDecline(msg []byte) []Action {
 	r, err := c.auth.readDecline(msg)
 	switch {
 	case err != nil:
-		return c.decline(ReasonOf(err))
+		return c.shown(ReasonOf(err))
 	case c.ends != ReasonNone:
 		return c.end(c.ends, false)
 	}
@@ -310,11 +326,11 @@ func (c *Client) onDecline(msg []byte) []Action {
 
 func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 	if err := c.readAccept(msg); err != nil {
-		return c.decline(ReasonOf(err))
+		return c.shown(ReasonOf(err))
 	}
 	c.in.take(len(msg))
 	if len(c.in.buf) > 0 { // the server sends nothing more before our last word
-		return c.decline(ReasonProtocolError)
+		return c.shown(ReasonProtocolError)
 	}
 	c.state = clientCompleting
 	read := earlier(now, c.readEnd) // one that is read late does not move the server's end
@@ -374,10 +390,16 @@ func (c *Client) confirm() []Action {
 	}
 	c.finish(Verdict{Outcome: OutcomeCarried, Carrier: c.chosen})
 	if c.chosen == CarrierRelay {
-		c.verdict.Reason = ReasonCarrierUnreachable
+		c.verdict.Reason, c.verdict.Waited = ReasonCarrierUnreachable, proofTimeout(c.cfg.HandshakeTimeout, c.rtt)
 	}
 	msg := c.auth.seal(AppendConfirm(nil, Confirm{Version: c.accept.Version, Carrier: c.chosen}))
 	return []Action{Send{Bytes: msg}, Carry{Carrier: c.chosen}, Records{Rest: c.in.rest()}}
+}
+
+// shown says no because of what the server has sent.
+func (c *Client) shown(r Reason) []Action {
+	c.byPeer = true
+	return c.decline(r)
 }
 
 // decline says no for a reason of ours.
@@ -389,10 +411,10 @@ func (c *Client) decline(r Reason) []Action {
 // end gives the connection back, or ends it when the application already has it from us.
 func (c *Client) end(r Reason, remote bool) []Action {
 	if c.accepted {
-		c.finish(Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote})
+		c.finish(Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote, Shown: c.byPeer, Waited: c.waited})
 		return []Action{Abort{Verdict: c.verdict}}
 	}
-	c.finish(Verdict{Outcome: OutcomeReleased, Reason: r, Remote: remote})
+	c.finish(Verdict{Outcome: OutcomeReleased, Reason: r, Remote: remote, Shown: c.byPeer, Waited: c.waited})
 	return []Action{Release{Verdict: c.verdict}}
 }
 

@@ -52,10 +52,62 @@ func requireConfirmed(t *testing.T, c *Client, todo []Action, k CarrierKind) {
 
 func requireDeclined(t *testing.T, todo []Action, r Reason) {
 	t.Helper()
-	require.Equal(t, []Action{
-		Send{Bytes: encodeDecline(Decline{Version: 1, Reason: r})},
-		Release{Verdict: Verdict{Outcome: OutcomeReleased, Reason: r}},
-	}, todo)
+	require.Len(t, todo, 2)
+	require.Equal(t, Send{Bytes: encodeDecline(Decline{Version: 1, Reason: r})}, todo[0])
+	v := todo[1].(Release).Verdict
+	v.Shown, v.Waited = false, 0 // TestVerdictsRestOnThePeer
+	require.Equal(t, Verdict{Outcome: OutcomeReleased, Reason: r}, v)
+}
+
+// What a client falls back for is about the server as far as that has decided or sent it, or has been silent for so long.
+// What this host lacks, or its application does, is not.
+func TestVerdictsRestOnThePeer(t *testing.T) {
+	asking := func(t *testing.T) *Client {
+		c, _ := proposed(t, ClientConfig{})
+		c.Tick(c.Deadline())
+		return c
+	}
+	proposing := func(t *testing.T) *Client { c, _ := proposed(t, ClientConfig{}); return c }
+	relayed := func(t *testing.T) *Client {
+		c := completing(t)
+		c.AppAccepted(t0)
+		return c
+	}
+	for name, c := range map[string]struct {
+		client   func(*testing.T) *Client
+		input    func(*testing.T, *Client)
+		want     Verdict
+		remember bool
+	}{
+		"decline":         {proposing, func(t *testing.T, c *Client) { c.Receive(t0, vector(t, "decline")) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonAppRefused, Remote: true}, true},
+		"native bytes":    {proposing, func(_ *testing.T, c *Client) { c.Receive(t0, []byte("220 mail ESMTP")) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonAcceptLost, Shown: true}, true},
+		"garbage":         {completing, func(_ *testing.T, c *Client) { c.Receive(t0, []byte("x")) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonProtocolError, Shown: true}, true},
+		"silence":         {asking, func(_ *testing.T, c *Client) { c.Tick(at(time.Minute)) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonHandshakeTimeout, Waited: 240*time.Millisecond + askTime}, true},
+		"reset":           {proposing, func(_ *testing.T, c *Client) { c.WireLost(t0) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonWireReset, Remote: true, Waited: askTime}, true},
+		"proofs":          {relayed, func(_ *testing.T, c *Client) { c.Tick(at(time.Minute)) }, Verdict{Outcome: OutcomeCarried, Reason: ReasonCarrierUnreachable, Waited: minProofTimeout}, true},
+		"wire leg full":   {proposing, func(_ *testing.T, c *Client) { c.WireFailed(t0) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonWireReset}, false},
+		"cancelled":       {asking, func(_ *testing.T, c *Client) { c.Cancel(t0, ReasonNoMemory); c.Tick(at(time.Minute)) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonHandshakeTimeout, Waited: 240*time.Millisecond + askTime}, true},
+		"cancelled first": {proposing, func(_ *testing.T, c *Client) { c.Cancel(t0, ReasonNoMemory); c.Tick(at(time.Minute)) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonNoMemory}, false},
+		"application":     {completing, func(_ *testing.T, c *Client) { c.AppFailed(t0) }, Verdict{Outcome: OutcomeReleased, Reason: ReasonClientGone}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := c.client(t)
+			c.input(t, client)
+			v, decided := client.Verdict()
+			require.True(t, decided)
+			require.Equal(t, c.want, v)
+			require.Equal(t, c.remember, CachePolicy{}.Remembers(v))
+		})
+	}
+}
+
+// A server takes a client for native because of what that sends, or because it sends no PROPOSAL.
+func TestNativeClientsRestOnThePeer(t *testing.T) {
+	s := waiting(ConfirmedUnknown)
+	require.Equal(t, []Action{DialRaw{Waited: budget(defaultHandshakeTimeout, testRTT)}}, s.Tick(s.Deadline()))
+	require.Equal(t, []Action{DialRaw{}}, waiting(ConfirmedUnknown).Receive(t0, []byte("GET / HTTP/1.1\r\n\r\n"))[:1])
+	require.Equal(t, []Action{DialRaw{}}, waiting(ConfirmedUnknown).EOF(t0)[:1])
+	require.Equal(t, []Action{DialRaw{}}, waiting(ConfirmedNo).Tick(t0))
 }
 
 func TestClientProposes(t *testing.T) {
@@ -123,8 +175,7 @@ func TestClientReleases(t *testing.T) {
 		c.Receive(t0, vector(t, "decline")))
 
 	c, _ = proposed(t, ClientConfig{})
-	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonWireReset, Remote: true}}},
-		c.WireLost(t0))
+	require.IsType(t, Release{}, c.WireLost(t0)[0])
 
 	requireDeclined(t, completing(t).AppFailed(t0), ReasonClientGone)
 	requireDeclined(t, completing(t).Receive(t0, []byte("x")), ReasonProtocolError)
@@ -148,7 +199,7 @@ func TestClientAsks(t *testing.T) {
 	require.Equal(t, released(ReasonAppRefused, true), c.Receive(t0, vector(t, "decline")))
 
 	c = asking()
-	require.Equal(t, released(ReasonWireReset, true), c.WireLost(t0))
+	require.IsType(t, Release{}, c.WireLost(t0)[0])
 
 	c = asking()
 	for _, ms := range []int{740, 1240, 1740} {
@@ -249,7 +300,7 @@ func TestClientRefusesBadAccept(t *testing.T) {
 		todo := client.Receive(t0, msg)
 		if c.want == ReasonAuthFailed {
 			require.True(t, sealed(todo[0].(Send).Bytes))
-			require.Equal(t, released(c.want, false), todo[1:])
+			require.Equal(t, []Action{Release{Verdict: Verdict{Outcome: OutcomeReleased, Reason: c.want, Shown: true}}}, todo[1:])
 			continue
 		}
 		requireDeclined(t, todo, c.want)
@@ -326,7 +377,7 @@ func TestClientCancelledBeforeStart(t *testing.T) {
 		s := NewServer(ServerConfig{Keys: keys}, 7)
 		s.Start(t0, 0, ConfirmedNo)
 		s.RawDialled(t0, true, ReasonNone)
-		require.Equal(t, []Action{Abort{Verdict: Verdict{Outcome: OutcomeAborted, Reason: ReasonAcceptLost}}},
+		require.Equal(t, []Action{Abort{Verdict: Verdict{Outcome: OutcomeAborted, Reason: ReasonAcceptLost, Shown: true}}},
 			s.Receive(t0, todo[0].(Send).Bytes), "nothing of it reaches an application")
 	}
 }

@@ -20,7 +20,7 @@ func (p CachePolicy) Undone(r Reason, sameService bool) bool {
 	}
 	switch r {
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonDeviceFailed, ReasonWireReset,
-		ReasonDrained, ReasonInternalError, ReasonClientGone, ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed,
+		ReasonDrained, ReasonInternalError, ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed,
 		ReasonProtocolError, ReasonMode, ReasonOff:
 		return true
 	default:

@@ -94,15 +94,16 @@ func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
 func (s Strike) Active(now time.Time) bool { return s.Reason != ReasonNone && now.Before(s.Until) }
 
 // Remembers reports whether a verdict goes into the cache of its host. A client remembers why connections it offered
-// fell back; a server remembers clients that do not get its accept.
+// fell back; a server remembers clients that do not get its accept. Only a verdict that rests on the peer counts: what it
+// decided or sent, or its silence. The owner sees to it that Verdict.Waited was not its own delay.
 func (p CachePolicy) Remembers(v Verdict) bool {
 	switch v.Outcome {
 	case OutcomeReleased:
-		return classOf(v.Reason) != classNone && (v.Remote || aboutPeer(v.Reason))
+		return classOf(v.Reason) != classNone && (v.Remote || v.restsOnPeer())
 	case OutcomeRaw, OutcomeAborted:
-		return v.Reason == ReasonAcceptLost
+		return v.Reason == ReasonAcceptLost && v.restsOnPeer()
 	case OutcomeCarried:
-		return v.Reason == ReasonCarrierUnreachable && !v.Remote
+		return v.Reason == ReasonCarrierUnreachable && !v.Remote && v.restsOnPeer()
 	case OutcomeNone, OutcomeDeclined:
 	}
 	return false
@@ -115,16 +116,8 @@ func (p CachePolicy) withDefaults() CachePolicy {
 	return p
 }
 
-// aboutPeer says whether a decision of this host tells something about the peer; our own limits and our own stop do not.
-func aboutPeer(r Reason) bool {
-	switch r {
-	case ReasonHandshakeTimeout, ReasonProtocolError, ReasonAuthFailed, ReasonVersion, ReasonNoCommonCarrier,
-		ReasonAcceptLost:
-		return true
-	default:
-		return false
-	}
-}
+// restsOnPeer reports whether a decision of this host rests on what the peer did, or did not do.
+func (v Verdict) restsOnPeer() bool { return v.Shown || v.Waited > 0 }
 
 type cacheClass uint8
 
@@ -137,8 +130,7 @@ const (
 func classOf(r Reason) cacheClass {
 	switch r {
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonAppRefused, ReasonAppUnreachable,
-		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError,
-		ReasonClientGone:
+		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError:
 		return classPassing
 	case ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,
 		ReasonMode, ReasonOff:

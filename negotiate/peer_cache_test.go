@@ -62,16 +62,23 @@ func TestCacheRemembers(t *testing.T) {
 	var p CachePolicy
 	yes := []Verdict{
 		{Outcome: OutcomeReleased, Reason: ReasonAppRefused, Remote: true},
-		{Outcome: OutcomeReleased, Reason: ReasonHandshakeTimeout},
+		{Outcome: OutcomeReleased, Reason: ReasonHandshakeTimeout, Waited: askTime},
+		{Outcome: OutcomeReleased, Reason: ReasonProtocolError, Shown: true},
 		{Outcome: OutcomeReleased, Reason: ReasonWireReset, Remote: true},
-		{Outcome: OutcomeRaw, Reason: ReasonAcceptLost},
-		{Outcome: OutcomeAborted, Reason: ReasonAcceptLost},
-		{Outcome: OutcomeCarried, Reason: ReasonCarrierUnreachable},
+		{Outcome: OutcomeRaw, Reason: ReasonAcceptLost, Shown: true},
+		{Outcome: OutcomeAborted, Reason: ReasonAcceptLost, Shown: true},
+		{Outcome: OutcomeCarried, Reason: ReasonCarrierUnreachable, Waited: minProofTimeout},
 	}
 	no := []Verdict{
 		{},
 		{Outcome: OutcomeCarried, Carrier: CarrierSHM},
 		{Outcome: OutcomeCarried, Reason: ReasonCarrierUnreachable, Remote: true},
+		{Outcome: OutcomeReleased, Reason: ReasonHandshakeTimeout}, // nothing shows whose time it was
+		{Outcome: OutcomeReleased, Reason: ReasonProtocolError},
+		{Outcome: OutcomeRaw, Reason: ReasonAcceptLost},
+		{Outcome: OutcomeCarried, Reason: ReasonCarrierUnreachable},
+		{Outcome: OutcomeReleased, Reason: ReasonProposalLate, Remote: true},
+		{Outcome: OutcomeReleased, Reason: ReasonClientGone, Remote: true},
 		{Outcome: OutcomeReleased, Reason: ReasonClientGone},
 		{Outcome: OutcomeReleased, Reason: ReasonDrained},
 		{Outcome: OutcomeReleased, Reason: ReasonNoMemory}, // what this host lacks is no fact about the peer

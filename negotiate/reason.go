@@ -47,6 +47,7 @@ const (
 	ReasonDeviceFailed       Reason = 41
 	ReasonRPFilter           Reason = 42
 	ReasonMode               Reason = 43
+	ReasonProposalLate       Reason = 44
 
 	ReasonNotWorthIt Reason = 50
 	ReasonSameKernel Reason = 51

@@ -93,6 +93,10 @@ var reasonTexts = [...]reasonText{
 		"handshake_timeout", "The negotiation did not finish in time.",
 		"Check the load of the peer gateway; raise limits.handshake_timeout if the network is slow.",
 	},
+	ReasonProposalLate: {
+		"proposal_late", "The client's time was over when its negotiation had hardly arrived at the server: the client's host or the network was slow.",
+		"Check the load of the client; raise limits.handshake_timeout if the network is slow.",
+	},
 	ReasonAppRefused: {
 		"app_refused", "The server's application refused the connection from its gateway.",
 		"Check that the application listens; the client got the same answer natively.",

@@ -183,7 +183,7 @@ func (s *Server) EOF(now time.Time) []Action {
 	case serverWaiting:
 		if s.confirmed != ConfirmedYes {
 			s.cleared = true
-			return s.goRaw(now)
+			return s.goRaw(now, 0)
 		}
 		return s.abort(ReasonClientGone, true, s.Mute())
 	case serverRawDialling, serverRaw:
@@ -211,6 +211,9 @@ func (s *Server) WireLost(time.Time) []Action {
 	}
 	return nil
 }
+
+// WireFailed says that the wire leg does not take what is to be sent: a condition of this host.
+func (s *Server) WireFailed(now time.Time) []Action { return s.WireLost(now) }
 
 // Released says that a bare SYN with the connection's ISN arrived: the client fell back to native TCP. The owner gives
 // that SYN to the kernel after it has executed the actions.
@@ -272,7 +275,7 @@ func (s *Server) Tick(now time.Time) []Action {
 	case serverWaiting:
 		if s.confirmed != ConfirmedYes {
 			s.cleared = len(s.in.buf) > 0 // no whole PROPOSAL
-			return s.goRaw(now)
+			return s.goRaw(now, s.waited())
 		}
 		return s.abort(ReasonClientGone, true, true)
 	case serverServing:
@@ -290,6 +293,14 @@ func (s *Server) Tick(now time.Time) []Action {
 	return nil
 }
 
+// waited is for how long a PROPOSAL was waited for; 0: the client is known to send none.
+func (s *Server) waited() time.Duration {
+	if s.confirmed == ConfirmedNo {
+		return 0
+	}
+	return budget(s.cfg.HandshakeTimeout, s.rtt)
+}
+
 // decline says no and waits for the client to end the wire leg.
 func (s *Server) decline(now time.Time, r Reason) []Action {
 	s.state = serverDeclined
@@ -304,7 +315,7 @@ func (s *Server) Mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
 
 // abort ends both legs; a decision that was made before stands.
 func (s *Server) abort(r Reason, remote, silent bool) []Action {
-	v := Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote}
+	v := Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote, Shown: r == ReasonAcceptLost}
 	if s.state == serverDeclined {
 		v = s.verdict
 	}

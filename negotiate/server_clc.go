@@ -60,7 +60,7 @@ func (s *Server) readOne(now time.Time) (todo []Action, again bool) {
 func (s *Server) guarded(now time.Time) (todo []Action, decided bool) {
 	switch guard(s.in.buf, s.nonce) {
 	case guardClear:
-		return s.goRaw(now), true
+		return s.goRaw(now, 0), true
 	case guardUndecided:
 		if s.confirmed == ConfirmedNo { // whole PROPOSALs come in one piece; do not hold an application's bytes for ever
 			s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, s.rtt))
@@ -182,11 +182,20 @@ func (s *Server) onAsk(now time.Time, msg []byte) ([]Action, error) {
 	}
 	switch s.state { //nolint:exhaustive // in the others it was answered
 	case serverServing:
-		return s.decline(now, ReasonHandshakeTimeout), nil
+		return s.decline(now, s.asked(now)), nil
 	case serverDialling:
-		return s.giveUp(ReasonHandshakeTimeout), nil
+		return s.giveUp(s.asked(now)), nil
 	}
 	return nil, nil
+}
+
+// asked is why a client has asked in vain: the answer is late here, or the PROPOSAL was late when it arrived, for which
+// no server can be blamed.
+func (s *Server) asked(now time.Time) Reason {
+	if now.Before(s.arrived.Add(serveTime(min(s.proposal.Budget, maxBudget), s.rtt))) {
+		return ReasonProposalLate
+	}
+	return ReasonHandshakeTimeout
 }
 
 // offered returns what of cs the client has offered: it would take anything else for a protocol error.

@@ -6,14 +6,19 @@ import "time"
 // stream comes in on a connection only we can answer. The bytes go through untouched, but never before the guard has
 // seen that they are not the PROPOSAL of a gateway whose confirm option was lost.
 
-// goRaw gives up on negotiation. What has been received stays in the inbox for the guard.
-func (s *Server) goRaw(now time.Time) []Action {
+// goRaw gives up on negotiation, since a PROPOSAL was waited for in vain, or (0) the client has shown that it is native. What
+// has been received stays in the inbox for the guard.
+func (s *Server) goRaw(now time.Time, waited time.Duration) []Action {
 	s.state, s.deadline = serverRawDialling, time.Time{}
+	cleared := s.cleared
 	todo := s.guardRaw(now)
+	if s.cleared && !cleared { // what the client has sent is no PROPOSAL
+		waited = 0
+	}
 	if s.state == serverDone {
 		return todo
 	}
-	return append([]Action{DialRaw{}}, todo...)
+	return append([]Action{DialRaw{Waited: waited}}, todo...)
 }
 
 // RawDialled takes the result of DialRaw; r is the reason when it failed.

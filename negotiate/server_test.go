@@ -53,7 +53,7 @@ func declineActions(r Reason) []Action {
 }
 
 func aborted(r Reason, remote, silent bool) []Action {
-	return []Action{Abort{Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote}, silent}}
+	return []Action{Abort{Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote, Shown: r == ReasonAcceptLost}, silent}}
 }
 
 func TestServerCarries(t *testing.T) {
@@ -75,7 +75,7 @@ func TestServerRelayFromTheStart(t *testing.T) {
 	s := accepted(t)
 	require.Len(t, s.Receive(t0, confirmBytes(CarrierRelay)), 2)
 	v, _ := s.Verdict()
-	require.Equal(t, Verdict{OutcomeCarried, CarrierRelay, ReasonCarrierUnreachable, true}, v)
+	require.Equal(t, Verdict{Outcome: OutcomeCarried, Carrier: CarrierRelay, Reason: ReasonCarrierUnreachable, Remote: true}, v)
 }
 
 func TestServerDataCountsAsConfirm(t *testing.T) {
@@ -246,7 +246,7 @@ func TestServerRawIsNotWhatTheClientWaitsFor(t *testing.T) {
 	unheard := []Action{Abort{Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true}}
 	for _, dialled := range []bool{false, true} {
 		raw := func(s *Server) *Server {
-			require.Equal(t, []Action{DialRaw{}}, s.Tick(s.Deadline()))
+			require.IsType(t, DialRaw{}, s.Tick(s.Deadline())[0])
 			if dialled {
 				require.Equal(t, []Action{RelayRaw{}}, s.RawDialled(t0, true, 0))
 			}
@@ -307,7 +307,8 @@ func TestServerGivesTheDialUp(t *testing.T) {
 		want  Reason
 	}{
 		{func(s *Server) []Action { return s.Tick(s.Deadline()) }, ReasonAppUnreachable},
-		{func(s *Server) []Action { return s.Receive(t0, vector(t, "ask")) }, ReasonHandshakeTimeout},
+		{func(s *Server) []Action { return s.Receive(t0, vector(t, "ask")) }, ReasonProposalLate},
+		{func(s *Server) []Action { return s.Receive(at(time.Second), vector(t, "ask")) }, ReasonHandshakeTimeout},
 		{func(s *Server) []Action { return s.Cancel(t0, ReasonDrained) }, ReasonDrained},
 	} {
 		for _, accepted := range []bool{false, true} {
@@ -337,10 +338,16 @@ func TestServerGivesTheDialUp(t *testing.T) {
 	require.Equal(t, at(2*completingTimeout+2*testRTT), s.Deadline(), "it ends")
 }
 
-// ASK before the dial: there will be none.
+// ASK before the dial: there will be none. The server says whose time it was that has passed: what was late when it came
+// is not to be remembered about the one that it came to.
 func TestServerAsked(t *testing.T) {
 	s := serving(t)
-	require.Equal(t, declineActions(ReasonHandshakeTimeout), s.Receive(t0, vector(t, "ask")))
+	own := s.Deadline()
+	require.Equal(t, declineActions(ReasonHandshakeTimeout), s.Receive(own, vector(t, "ask")))
+	require.True(t, CachePolicy{}.Remembers(Verdict{Outcome: OutcomeReleased, Reason: ReasonHandshakeTimeout, Remote: true}))
+	s = serving(t)
+	require.Equal(t, declineActions(ReasonProposalLate), s.Receive(own.Add(-1), vector(t, "ask")))
+	require.False(t, CachePolicy{}.Remembers(Verdict{Outcome: OutcomeReleased, Reason: ReasonProposalLate, Remote: true}))
 	require.Nil(t, s.Reserved(t0, goldenAccept(t)))
 	require.Equal(t, declineActions(ReasonProtocolError), waiting(ConfirmedYes).Receive(t0, vector(t, "ask")), "about nothing")
 
@@ -355,7 +362,7 @@ func TestServerAsked(t *testing.T) {
 	later := *keyed
 	require.Equal(t, aborted(ReasonAuthFailed, true, false), later.Receive(t0, vector(t, "ask")), "without a mac")
 	no := keyed.Receive(t0, c.Tick(c.Deadline())[0].(Send).Bytes)
-	require.Equal(t, released(ReasonHandshakeTimeout, true), c.Receive(t0, no[0].(Send).Bytes))
+	require.Equal(t, released(ReasonProposalLate, true), c.Receive(t0, no[0].(Send).Bytes))
 }
 
 func TestServerUnknown(t *testing.T) {
@@ -368,7 +375,7 @@ func TestServerUnknown(t *testing.T) {
 	require.Equal(t, []Action{DialRaw{}}, s.Receive(t0, []byte("GET")))
 
 	s = waiting(ConfirmedUnknown)
-	require.Equal(t, []Action{DialRaw{}}, s.Tick(s.Deadline()))
+	require.IsType(t, DialRaw{}, s.Tick(s.Deadline())[0])
 	require.True(t, s.Reading())
 
 	s = waiting(ConfirmedUnknown)

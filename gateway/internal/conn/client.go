@@ -135,9 +135,10 @@ func (f *Flow) adoptionReason(err error) negotiate.Reason {
 type client struct {
 	negotiator
 	hs      *negotiate.Client
-	refused int      // attempts to hand the application over that its kernel has refused, in a row
-	proofs  int      // that were sent
-	silent  []*carry // of them, those that have not been heard of
+	refused int           // attempts to hand the application over that its kernel has refused, in a row
+	proofs  int           // that were sent
+	proving time.Duration // that each has
+	silent  []*carry      // of them, those that have not been heard of
 }
 
 func (f *Flow) newClient(hs *negotiate.Client) *client {
@@ -306,6 +307,7 @@ func (c *client) prove(p negotiate.Prove) {
 			result(true)
 		default:
 			c.proofs++
+			c.proving = p.Timeout
 			c.silent = append(c.silent, cr)
 			c.input(func(now time.Time) []negotiate.Action { return c.hs.Proving(now, kind) })
 		}
@@ -328,7 +330,7 @@ func (c *client) rememberProof() {
 	if c.proofs == 0 {
 		return
 	}
-	if !c.f.env.Pulse.WasLate(c.f.start, time.Now()) {
+	if !c.f.env.Pulse.WasLate(c.f.start, time.Now(), c.proving) {
 		for _, cr := range c.silent {
 			cr.Unproved()
 		}

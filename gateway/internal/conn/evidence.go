@@ -9,11 +9,14 @@ import (
 
 // remember keeps what a verdict says about the peer where the next decision
 // is made: in the maps of the steering. What a trial was refused says nothing
-// about others, and what ran out of time here while this gateway was late itself,
-// nothing about the peer.
+// about others, and a wait in vain nothing about the peer where this gateway was late
+// itself for a part of it.
 func (f *Flow) remember(v negotiate.Verdict) {
 	e := f.env
-	if !e.Policy.Remembers(v) || f.Trial != nil || f.outdated || e.Pulse.WasLate(f.start, time.Now()) {
+	if !e.Policy.Remembers(v) || f.Trial != nil || f.outdated {
+		return
+	}
+	if v.Waited > 0 && e.Pulse.WasLate(f.start, time.Now(), v.Waited) {
 		return
 	}
 	addr, port := f.Tuple.Remote.Addr(), f.Tuple.Remote.Port()

@@ -19,6 +19,7 @@ type machine interface {
 	Tick(now time.Time) []negotiate.Action
 	Receive(now time.Time, b []byte) []negotiate.Action
 	WireLost(now time.Time) []negotiate.Action
+	WireFailed(now time.Time) []negotiate.Action
 	Cancel(now time.Time, r negotiate.Reason) []negotiate.Action
 	Verdict() (negotiate.Verdict, bool)
 	State() string
@@ -118,11 +119,9 @@ func (n *negotiator) expired() {
 	n.overdue()
 }
 
-// lateTimer is by how much a deadline is overstepped only in a gateway that was stopped
-// or has no processor: what the peer has sent meanwhile may not have been looked at.
-const lateTimer = 100 * time.Millisecond
-
-// overdue is called when the deadline has passed and what had arrived was looked at.
+// overdue is called when the deadline has passed and what had arrived was looked at. By
+// how much it is overstepped is this gateway's: what the peer has sent meanwhile may not
+// have been looked at.
 func (n *negotiator) overdue() {
 	n.s.WorksFor(n.f)
 	if n.left.Load() || n.holding() {
@@ -130,9 +129,7 @@ func (n *negotiator) overdue() {
 	}
 	if !n.done {
 		now := time.Now()
-		if now.Sub(n.hs.Deadline()) >= lateTimer {
-			n.f.env.Pulse.Late(now)
-		}
+		n.f.env.Pulse.Late(now, now.Sub(n.hs.Deadline()))
 		n.do(n.tick(now))
 	}
 	n.settle()
@@ -205,8 +202,11 @@ func (n *negotiator) readWire() {
 // send writes a CLC message. The send buffer of a young connection takes it
 // whole; anything else is a wire leg that is lost.
 func (n *negotiator) send(b []byte) {
-	if k, err := n.f.wire.Write(b); err != nil || k < len(b) {
+	switch k, err := n.f.wire.Write(b); {
+	case err != nil && !errors.Is(err, netstack.ErrWouldBlock): // the peer's end of it is read, too
 		n.input(n.hs.WireLost)
+	case k < len(b):
+		n.input(n.hs.WireFailed)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -57,7 +58,10 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 			carries, reason := f.makeOffers(&negotiate.Proposal{})
 			require.Empty(t, carries)
 			require.Equal(t, c.reason, reason)
-			f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: reason})
+			hs := negotiate.NewClient(negotiate.ClientConfig{}, negotiate.Proposal{})
+			hs.Cancel(time.Now(), reason)
+			v, _ := hs.Verdict()
+			f.remember(v)
 			list, err := p.steer[0].Peers()
 			require.NoError(t, err)
 			require.Equal(t, c.kept, len(list) > 0, "%+v", list)

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -129,7 +130,7 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 			require.True(t, f.addCarry(cr))
 			to := negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
 			if sent {
-				c.proofs, c.silent = 1, []*carry{cr}
+				c.proofs, c.proving, c.silent = 1, 200*time.Millisecond, []*carry{cr}
 			} else {
 				c.prove(negotiate.Prove{Offer: to, Timeout: time.Second})
 			}
@@ -144,10 +145,11 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	require.Greater(t, wide, uint16(1024))
 	unproved(false)
 	require.Equal(t, wide, mtu(), "no proof was sent")
-	g.pulse.Late(time.Now().Add(time.Hour))
+	g.Pulse = new(loop.Pulse)
+	g.Pulse.Late(time.Now().Add(time.Hour), loop.StuckAfter)
 	unproved(true)
-	require.Equal(t, wide, mtu(), "the gateway stood still")
-	g.pulse.Late(time.Time{})
+	require.Equal(t, wide, mtu(), "the gateway was late")
+	g.Pulse = &g.pulse
 	trial = &admin.Trial{Cold: true}
 	other, _ := offer(flow())
 	other.f.call(other.Proved)

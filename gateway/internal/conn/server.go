@@ -133,7 +133,7 @@ func (s *server) action(a negotiate.Action) {
 		f.dropLocal()
 	case negotiate.DialRaw:
 		f.do(f.core.LosesAccept())
-		f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
+		f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost, Shown: a.Waited == 0, Waited: a.Waited})
 		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:
 		s.raw = f.startRaw(s.hs.Mute(), s.look)

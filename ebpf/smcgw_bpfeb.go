@@ -290,7 +290,8 @@ type smcgwSkNote struct {
 	Epoch      uint32
 	Began      uint64
 	Compared   uint8
-	Pad        [7]uint8
+	Pad        [3]uint8
+	Stamp      uint32
 }
 
 type smcgwStat uint32

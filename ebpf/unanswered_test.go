@@ -18,6 +18,33 @@ func (c *client) unanswered(to string) {
 	require.NoError(c.t, d.ends())
 }
 
+// late has the offered SYN answered after the bare one was sent: by its host, or by the
+// way back, or by this host, which was late to take the answer in.
+func (c *client) late(to string) {
+	c.t.Helper()
+	d := c.dial(to)
+	require.True(c.t, d.offers())
+	d.next(patience)
+	d.answer(d.syn.reply(flagSYN|flagACK, 7000, pad(echoOf(c.t, d.syn))).bytes(c.t))
+	require.NoError(c.t, d.ends())
+}
+
+// echoOf is the timestamps option that answers a segment.
+func echoOf(t *testing.T, s segment) []byte {
+	for o := s.options; len(o) > 0; {
+		switch {
+		case o[0] == 1:
+			o = o[1:]
+		case o[0] == 8:
+			return append([]byte{8, 10, 0, 0, 0, 1}, o[2:6]...)
+		default:
+			o = o[o[1]:]
+		}
+	}
+	require.Fail(t, "no timestamps")
+	return nil
+}
+
 // plain has the offered SYN answered by a host without gateway.
 func (c *client) plain(to string) {
 	c.t.Helper()
@@ -56,6 +83,28 @@ func TestUnanswered(t *testing.T) {
 	p, ok = c.known(host, 0)
 	require.True(t, ok)
 	require.Equal(t, 1, p.Count)
+}
+
+// An answer to the offered SYN shows that the option passes, however late it comes: the
+// time is our own as well as the peer's. It ends what doubt there is.
+func TestLateAnswer(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
+	c := newClient(t, cfg)
+	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
+	c.late(to)
+	c.late(to)
+	_, ok := c.known(host, 0)
+	require.False(t, ok)
+	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed))
+	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOfferUnanswered))
+	require.EqualValues(t, 2, nativeCount(t, c.d, SideClient, ReasonPeerNoOption))
+	c.unanswered(to)
+	_, ok = c.known(host, 0)
+	require.True(t, ok)
+	c.late(to)
+	_, ok = c.known(host, 0)
+	require.False(t, ok)
 }
 
 // Connections that began together are one event: they rest once.

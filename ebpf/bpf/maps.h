@@ -359,7 +359,8 @@ struct sk_note {
 	u32 epoch; /* of the policy that decided about a connection that is counted */
 	u64 began; /* ktime; of a connection that is watched, counted or compared */
 	u8 compared; /* enum compared */
-	u8 pad[7];
+	u8 pad[3];
+	u32 stamp; /* TSval of the SYN with the offer, as on the wire; 0: none */
 };
 
 /* Connections of a rule, by what the share of the rollout made of them. */

@@ -251,11 +251,46 @@ static __always_inline int on_length(struct bpf_sock_ops *s)
 	return 1;
 }
 
+/* Timestamps of the segment that an op is about. */
+struct stamps {
+	u8 kind, len;
+	u8 val[4], echo[4];
+};
+
+static __always_inline int stamps_of(struct bpf_sock_ops *s, struct stamps *t)
+{
+	t->kind = 8;
+	t->len = 0; /* as a search of a kind has to have it */
+	return bpf_load_hdr_opt(s, t, sizeof(*t), 0) == sizeof(*t) ? 0 : -1;
+}
+
+/* What a SYN-ACK answers: the SYN with the offer, the same after a bare one has followed
+ * that, or a bare one, so that the offer had no answer. */
+enum answer_kind { ANSWERS_OFFER, ANSWERS_LATE, ANSWERS_BARE };
+
+/* answers_of tells by what the SYN-ACK repeats. The time tells nothing: this host may have
+ * been late as well as the other, or the way. */
+static __always_inline u8 answers_of(struct bpf_sock_ops *s, const struct sk_note *n)
+{
+	struct stamps t = {};
+	u32 echo;
+	if (!s->total_retrans)
+		return ANSWERS_OFFER;
+	if (!n->stamp || stamps_of(s, &t))
+		return ANSWERS_BARE;
+	__builtin_memcpy(&echo, t.echo, sizeof(echo));
+	return echo == n->stamp ? ANSWERS_LATE : ANSWERS_BARE;
+}
+
 static __always_inline int on_write(struct bpf_sock_ops *s)
 {
 	struct sk_note *n = wanting(s);
+	struct stamps t = {};
 	if (!n)
 		return 1;
+	n->stamp = 0;
+	if (!stamps_of(s, &t))
+		__builtin_memcpy(&n->stamp, t.val, sizeof(n->stamp));
 	u8 o[OPTION_LEN] = { 254, OPTION_LEN, 'S', 'M', 'G', 'W', OPTION_OFFER, 0, n->nonce >> 8, (u8)n->nonce };
 	n->phase = bpf_store_hdr_opt(s, o, OPTION_LEN, 0) ? PHASE_NONE : PHASE_WRITTEN;
 	unwant_option(s, n);
@@ -288,10 +323,10 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 	return 1;
 }
 
-/* established learns from a connection that came up. One that was offered,
- * retransmitted and is not ours did so only because the retransmission was bare. Dead
+/* established learns from a connection that came up. One that was offered, is not ours
+ * and has the answer to a SYN that was sent again did so only because that was bare. Dead
  * servers never get here. */
-global int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
+global int established(const struct flow_key *k, u8 phase, u8 answer, u8 state, u8 rule)
 {
 	struct control *c = control();
 	if (!k)
@@ -301,8 +336,10 @@ global int established(const struct flow_key *k, u8 phase, u32 again, u8 state, 
 	if (phase == PHASE_REFUSED) {
 		discard(option_rejected(k, c));
 		native(k, 0, SIDE_CLIENT, REASON_OPTION_REJECTED, rule, FLOW_NONE);
-	} else if (!again || phase == PHASE_ANSWERED) {
+	} else if (answer != ANSWERS_BARE || phase == PHASE_ANSWERED) {
 		discard(option_passed(k));
+		if (answer == ANSWERS_LATE && state == FLOW_NONE)
+			native(k, 0, SIDE_CLIENT, REASON_PEER_NO_OPTION, rule, FLOW_NONE);
 	} else if (state == FLOW_NONE) {
 		native(k, 0, SIDE_CLIENT, option_eaten(k, c), rule, FLOW_NONE);
 	}
@@ -330,7 +367,7 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 		u64 w = flow_word(bpf_map_lookup_elem(&smcgw_flows, &k));
 		if (word_state(w) == FLOW_COMPLETING)
 			local_leg(s);
-		discard(established(&k, phase, s->total_retrans, word_state(w), rule));
+		discard(established(&k, phase, answers_of(s, n), word_state(w), rule));
 	}
 	if (compare_established(s, n))
 		return 1;

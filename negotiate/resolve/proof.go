@@ -10,7 +10,7 @@ import (
 // prove begins the proof of the i-th offer.
 func (r *Resolver) prove(p *resolverPeer, i int, now time.Time) {
 	r.proofs++
-	p.state, p.offer, p.proof, p.attempt = PeerStateProving, i, r.proofs, 0
+	p.state, p.offer, p.proof, p.attempt, p.excused = PeerStateProving, i, r.proofs, 0, false
 	p.until, p.reason, p.remote = time.Time{}, negotiate.ReasonNone, false
 	r.attempt(p, now)
 }
@@ -118,7 +118,12 @@ func (r *Resolver) Tick(now time.Time) []ResolverAction {
 }
 
 func (r *Resolver) tick(p *resolverPeer, now time.Time) {
-	if p.query != nil && !now.Before(p.query.deadline) {
+	switch q := p.query; {
+	case q == nil || now.Before(q.deadline):
+	case p.excuse(q.deadline, answerTimeout, now):
+		q.deadline = now.Add(answerTimeout)
+		r.send(p)
+	default:
 		r.unanswered(p, now)
 	}
 	switch p.state {
@@ -138,6 +143,19 @@ func (r *Resolver) tick(p *resolverPeer, now time.Time) {
 	r.ask(p, now)
 }
 
+// lateShare is the part of a wait by which its end may be looked at late.
+const lateShare = 4
+
+// excuse reports, once for each query and each proof, that the end of a wait is looked at so late that the peer cannot be
+// blamed: it gets the time again.
+func (p *resolverPeer) excuse(end time.Time, wait time.Duration, now time.Time) bool {
+	if p.excused || now.Sub(end) < wait/lateShare {
+		return false
+	}
+	p.excused = true
+	return true
+}
+
 // newsDue says that there are news to act upon as soon as a query is allowed.
 func (p *resolverPeer) newsDue() bool {
 	proving := p.state == PeerStateProving && p.newsID == p.gatewayID
@@ -147,7 +165,7 @@ func (p *resolverPeer) newsDue() bool {
 func (r *Resolver) tickProof(p *resolverPeer, now time.Time) {
 	switch {
 	case now.Before(p.proofAt):
-	case p.attempt < probeTries:
+	case p.attempt < probeTries || p.excuse(p.proofAt, probeInterval, now):
 		r.attempt(p, now)
 	default:
 		r.proofFailed(p, now)

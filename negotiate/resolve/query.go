@@ -53,7 +53,7 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	if p.news {
 		p.news, p.knownID = false, p.newsID
 	}
-	p.query, p.asked = q, now
+	p.query, p.asked, p.excused = q, now, false
 	if p.state != PeerStateProven && p.state != PeerStateProving {
 		p.state = PeerStateAsked
 	}

@@ -155,6 +155,7 @@ type resolverPeer struct {
 	offer   int // that is being proved, or is proven
 	proof   uint64
 	attempt int
+	excused bool      // excuse was used, of the query or the proof under way
 	proofAt time.Time // the next attempt
 
 	// until is how long the peer is left native for reason.

@@ -218,6 +218,33 @@ func TestResolverNoAnswer(t *testing.T) {
 	require.EqualValues(t, 1, a.Stats().Ignored)
 }
 
+// One that was late itself cannot tell whether the peer was: it asks once more, and gives a
+// proof another attempt. That does not go on for ever.
+func TestResolverLateItself(t *testing.T) {
+	const late = answerTimeout + answerTimeout/lateShare
+	a, b := newResolver(1, nil), newResolver(2, nil)
+	asks(t, a, t0)
+	again := one[SendResolution](t, a.Tick(at(late)))
+	require.Equal(t, PeerStateAsked, stateOf(a))
+	require.Equal(t, at(late+answerTimeout), a.Deadline())
+	answers := only[SendResolution](receive(b, portB, portA, again.Bytes, at(late)))
+	one[ProvePeer](t, receive(a, portA, portB, answers[0].Bytes, at(late+time.Millisecond)))
+	now := at(late + time.Millisecond)
+	for range probeTries - 1 {
+		now = now.Add(probeInterval)
+		one[ProvePeer](t, a.Tick(now))
+	}
+	now = now.Add(probeInterval + probeInterval/lateShare)
+	one[ProvePeer](t, a.Tick(now))
+	now = now.Add(time.Minute)
+	require.Equal(t, negotiate.ReasonCarrierUnreachable, only[PeerNative](a.Tick(now))[0].Reason)
+
+	a = newResolver(1, nil)
+	asks(t, a, t0)
+	one[SendResolution](t, a.Tick(at(late)))
+	require.Equal(t, negotiate.ReasonPeerUnresolved, one[PeerNative](t, a.Tick(at(time.Minute))).Reason)
+}
+
 func TestResolverIgnoresWhatIsNoAnswer(t *testing.T) {
 	a, b := newResolver(1, nil), newResolver(2, nil)
 	good := answers(t, b, asks(t, a, t0), t0).Bytes
@@ -680,6 +707,7 @@ func TestResolverTableIsBounded(t *testing.T) {
 	require.Equal(t, negotiate.ReasonFlowLimit, n.Reason, "forgetting one would break the limit of its queries")
 	require.EqualValues(t, 1, a.Stats().Overflow)
 	a.Tick(at(10 * time.Second))
+	a.Tick(at(20 * time.Second))
 	require.Len(t, only[SendResolution](a.Want(addrA, peer(3), true, at(70*time.Second))), 1, "the oldest was forgotten")
 	require.Equal(t, 3, a.Len())
 }

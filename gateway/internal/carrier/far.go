@@ -120,9 +120,12 @@ func (r *far) reason(l *Link, err error) negotiate.Reason {
 	}
 	p := farPeerOf(l)
 	p.Void()
-	l.partMixed(brokenApart)
 	var completion *rsocket.CompletionError
-	if errors.As(err, &completion) && unanswered(completion.Status) {
+	met := errors.As(err, &completion)
+	if met && completion.Status != verbs.WCWRFlushErr && completion.Status != verbs.WCFatalErr { // not a device of this host that has gone
+		l.partMixed(brokenApart)
+	}
+	if met && unanswered(completion.Status) {
 		p.Suspect()
 		r.watcher.AskSoon()
 		return negotiate.ReasonCarrierUnreachable // whether its gateway lives, the wire leg says

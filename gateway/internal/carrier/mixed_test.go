@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -126,7 +127,7 @@ func TestMixedIsWanted(t *testing.T) {
 func TestMixedFails(t *testing.T) {
 	for name, fail := range map[string]func(*linked){
 		"unproved": func(c *linked) { c.link[0].Unproved() },
-		"broken":   func(c *linked) { c.link[0].Reason(ErrClosed) },
+		"broken":   func(c *linked) { c.link[0].Reason(&rsocket.CompletionError{Status: verbs.WCRetryExcErr}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			sides := mixedSides(t)
@@ -142,6 +143,19 @@ func TestMixedFails(t *testing.T) {
 			require.True(t, offered(t, sides[0], sides[1]).Mixed, "everything is tried again")
 		})
 	}
+}
+
+// TestMixedOutlivesADevice: that a device of this host has gone says nothing about the peer.
+func TestMixedOutlivesADevice(t *testing.T) {
+	sides := mixedSides(t)
+	c := meet(t, sides, only)
+	c.prove(t, sides)
+	sides[0].on(func() {
+		c.link[0].Reason(ErrClosed)
+		c.link[0].Reason(&rsocket.CompletionError{Status: verbs.WCWRFlushErr})
+	})
+	c.close(sides)
+	require.True(t, offered(t, sides[0], sides[1]).Mixed)
 }
 
 // TestMixedIsProvedApart: a proof with a device of one kind says nothing about the other.

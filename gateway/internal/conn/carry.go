@@ -37,8 +37,9 @@ type carry struct {
 
 	lastBytes lastBytes // whether the app's reset waits for them
 
-	failure  error      // of the queue pair
-	patience loop.Timer // the core's
+	failure    error      // of the queue pair
+	unanswered bool       // failure: by the silence of the peer
+	patience   loop.Timer // the core's
 
 	stall *life.StallWatch // nil: nothing is suspected
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -22,6 +23,7 @@ func (c *carry) broken() {
 	}
 	c.failure = err
 	reason := c.Reason(err)
+	c.unanswered = reason == negotiate.ReasonCarrierUnreachable
 	c.f.do(c.f.core.LinkFails(reason, c.Survives(err)))
 }
 
@@ -42,6 +44,10 @@ func (c *carry) drain(cause string) {
 	}))
 }
 
+// linkPatience is at least what a link waits for its peer before it fails: where this
+// gateway stood still in that time, the peer may have answered.
+const linkPatience = 5 * time.Second
+
 // leave hands the flow over to the relay. The old carrier keeps the bytes that it carried.
 func (c *carry) leave(cause string) {
 	f := c.f
@@ -57,7 +63,7 @@ func (c *carry) leave(cause string) {
 	sent, written := c.Depart()
 	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
 	f.env.Lines.Demoted(f.Info(time.Now()), from, cause, c.failure)
-	if c.failure != nil {
-		f.env.Peers.Failed(f.Peer(), c.Kind, time.Now())
+	if now := time.Now(); c.failure != nil && !(c.unanswered && f.env.Pulse.WasLate(now.Add(-linkPatience), now, linkPatience)) {
+		f.env.Peers.Failed(f.Peer(), c.Kind, now)
 	}
 }

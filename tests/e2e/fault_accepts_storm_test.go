@@ -59,6 +59,7 @@ type stormOutcome struct {
 	Tries, Connected, OK int
 	Failed               map[string]int // of connect() or of the exchange, by error
 	Micros               []int64        // of each connect() that succeeded
+	Slow                 []int64        // the slowest of a hundred of each round, the same
 	Server               stormTally
 }
 
@@ -66,18 +67,24 @@ type stormOutcome struct {
 func (o stormOutcome) extra() int { return o.Server.Accepted - o.Connected }
 
 // of is a quantile of connect().
-func (o stormOutcome) of(perCent int) time.Duration {
-	if len(o.Micros) == 0 {
+func (o stormOutcome) of(perCent int) time.Duration { return quantile(o.Micros, perCent) }
+
+// usual is the slowest of a hundred in a round of which half are better. A machine that
+// stands still for a few rounds of some makes all the slowest of a hundred.
+func (o stormOutcome) usual() time.Duration { return quantile(o.Slow, 50) }
+
+func quantile(micros []int64, perCent int) time.Duration {
+	if len(micros) == 0 {
 		return 0
 	}
-	slices.Sort(o.Micros)
-	return time.Duration(o.Micros[len(o.Micros)*perCent/100]) * time.Microsecond
+	slices.Sort(micros)
+	return time.Duration(micros[len(micros)*perCent/100]) * time.Microsecond
 }
 
 func (o *stormOutcome) add(other stormOutcome) {
 	o.Tries, o.Connected, o.OK = o.Tries+other.Tries, o.Connected+other.Connected, o.OK+other.OK
 	o.Server.Accepted, o.Server.Served = o.Server.Accepted+other.Server.Accepted, o.Server.Served+other.Server.Served
-	o.Micros = append(o.Micros, other.Micros...)
+	o.Micros, o.Slow = append(o.Micros, other.Micros...), append(o.Slow, other.Slow...)
 	for _, m := range []struct {
 		to   *map[string]int
 		from map[string]int
@@ -92,8 +99,9 @@ func (o *stormOutcome) add(other stormOutcome) {
 }
 
 func (o stormOutcome) String() string {
-	return fmt.Sprintf("tries=%d failed=%d %v extra_accepts=%d broken=%v connect_p50=%v connect_p99=%v",
-		o.Tries, o.Tries-o.OK, o.Failed, o.extra(), o.Server.Broken, o.of(50), o.of(99))
+	return fmt.Sprintf("tries=%d failed=%d %v extra_accepts=%d broken=%v connect_p50=%v connect_p99=%v, of a round %v to %v, half up to %v",
+		o.Tries, o.Tries-o.OK, o.Failed, o.extra(), o.Server.Broken, o.of(50), o.of(99),
+		quantile(o.Slow, 0), quantile(o.Slow, 99), o.usual())
 }
 
 // stormPatience bounds every wait of a connection.
@@ -378,5 +386,6 @@ func (s storm) round(ports stormRequest, id uint64) (o stormOutcome) {
 	}
 	close(gate)
 	all.Wait()
+	o.Slow = []int64{o.of(99).Microseconds()}
 	return o
 }

@@ -23,16 +23,19 @@ import (
 // floodRate is how many packets a second an attacker sends.
 const floodRate = 20_000
 
-// floodSlack is how much longer than natively, beside the same flood, a connect() may
-// take.
+// floodSlack is how much longer than natively, beside the same flood, or by the gateway
+// without one, a connect() may take.
 const floodSlack = 50 * time.Millisecond
 
-// floodFor is how long a flood lasts.
-func floodFor() time.Duration {
+// floodTurn is how long a flood lasts. The host without gateway and the one with take
+// turns, with and without a flood, so that what else the machine does hits all alike.
+const floodTurn = 2 * time.Second
+
+func floodTurns() int {
 	if matrix.Whole() {
-		return time.Minute
+		return 30
 	}
-	return 5 * time.Second
+	return 3
 }
 
 // attacker sends packets of one kind at floodRate.
@@ -46,9 +49,9 @@ type attacker struct {
 }
 
 // attack sends from h3 until it is ended.
-func (w *world) attack(t *testing.T, next func(*attacker) []byte) *attacker {
+func (w *world) attack(t *testing.T, rng *rand.Rand, next func(*attacker) []byte) *attacker {
 	t.Helper()
-	a := &attacker{rng: matrix.Rand(t), w: w, fd: rawSocket(t, w.h3)}
+	a := &attacker{rng: rng, w: w, fd: rawSocket(t, w.h3)}
 	a.all.Go(func() {
 		for begin := time.Now(); !a.stop.Load(); {
 			for due := int64(time.Since(begin).Seconds() * floodRate); a.sent.Load() < due; a.sent.Add(1) {
@@ -70,15 +73,27 @@ func (a *attacker) end() int64 {
 // honest is what clients of h1 saw: how long connect() took, and how long an answer on
 // the connection that was there before.
 type honest struct {
-	connects []time.Duration
-	worst    time.Duration // of the answers
+	connects []time.Duration // sorted
+	slow     []time.Duration // the slowest of a hundred of each turn, sorted
+	worst    time.Duration   // of the answers
 }
+
+// add takes in another turn.
+func (h *honest) add(turn honest) {
+	h.connects, h.slow = append(h.connects, turn.connects...), append(h.slow, turn.at(99))
+	slices.Sort(h.connects)
+	slices.Sort(h.slow)
+	h.worst = max(h.worst, turn.worst)
+}
+
+// usual is the slowest of a hundred in a turn of which half are better.
+func (h honest) usual() time.Duration { return h.slow[len(h.slow)/2] }
 
 func (h honest) at(percent int) time.Duration { return h.connects[(len(h.connects)-1)*percent/100] }
 
 func (h honest) String() string {
-	return fmt.Sprintf("%d connects: median %v, p99 %v, max %v; answers: max %v",
-		len(h.connects), h.at(50), h.at(99), h.at(100), h.worst)
+	return fmt.Sprintf("%d connects: median %v, p99 %v, of a turn %v, max %v; answers: max %v",
+		len(h.connects), h.at(50), h.at(99), h.slow, h.at(100), h.worst)
 }
 
 // use makes connections, one after the other, for a while, and asks on another one all
@@ -167,7 +182,6 @@ func floodWorld(t *testing.T) *world {
 
 // TestFlood: packets with false addresses cost the users of a host what they cost natively.
 func TestFlood(t *testing.T) {
-	d := floodFor()
 	plain, w := floodWorld(t), floodWorld(t)
 	s := settings{
 		Peers: `10.77.0.0/16, 10.78.0.0/16, "fd77::/16"`, Handshake: quick, NegativeCache: "1s",
@@ -179,25 +193,31 @@ func TestFlood(t *testing.T) {
 	require.True(t, answered(long) && answered(native))
 	for _, f := range matrix.Cells(t, floods, 2) {
 		t.Run(f.name, func(t *testing.T) {
-			a := plain.attack(t, f.next)
-			want := plain.use(t, native, d)
-			control := a.end()
-			quiet := w.use(t, long, d) // honest clients make it hold memory, too
+			rng := matrix.Rand(t)
+			var want, quiet, got honest
+			quiet.add(w.use(t, long, floodTurn)) // honest clients make it hold memory, too
 			before := resident(t, pid)
-			a = w.attack(t, f.next)
-			replies := func() int64 { return 0 }
-			if f.answers {
-				replies = a.reply(t)
+			var control, sent, replied int64
+			for range floodTurns() {
+				a := plain.attack(t, rng, f.next)
+				want.add(plain.use(t, native, floodTurn))
+				control += a.end()
+				quiet.add(w.use(t, long, floodTurn))
+				a = w.attack(t, rng, f.next)
+				replies := func() int64 { return 0 }
+				if f.answers {
+					replies = a.reply(t)
+				}
+				got.add(w.use(t, long, floodTurn))
+				sent, replied = sent+a.end(), replied+replies()
 			}
-			got := w.use(t, long, d)
-			sent, replied := a.end(), replies()
 			m := g.metrics(t)
 			t.Logf("natively, %d packets: %v", control, want)
 			t.Logf("gateway, no packets: %v", quiet)
 			t.Logf("gateway, %d packets, %d replies: %v", sent, replied, got)
 			t.Logf("resident: %d KiB before, %d KiB behind; %v", before, resident(t, pid), floodCounters(m))
-			require.Less(t, got.at(99), want.at(99)+floodSlack)
-			require.Less(t, got.worst, want.worst+time.Second)
+			require.Less(t, got.usual(), max(want.usual(), quiet.usual())+floodSlack)
+			require.Less(t, got.worst, max(want.worst, quiet.worst)+time.Second)
 			require.Equal(t, pid, g.daemon(), "it lives")
 			require.Less(t, resident(t, pid), before+32<<10)
 			require.Zero(t, m[`smcgw_wire_legs{state="half_open"}`])

@@ -8,7 +8,7 @@ FUZZTIME ?= 60s
 COUNT ?= 10
 SOAK ?= 10m
 SEED ?=
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell sed -n 's/^const release = "\(.*\)"/\1/p' cmd/smcgw/version.go)
 # make install puts everything below DESTDIR; make package calls it with PREFIX=/usr.
 DESTDIR ?=
 DIST ?= dist
@@ -17,8 +17,8 @@ PREFIX ?= /usr/local
 # Of what packages contain: the same commit makes the same bytes.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
-# Versions of packages begin with a digit.
-PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v:1}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
+# Versions of packages begin with a digit and have no dash.
+PACKAGE_VERSION ?= $(subst -,.,$(patsubst v%,%,$(VERSION)))
 export BPF2GO_CC = $(CLANG)
 CC_ARM64 ?= aarch64-linux-gnu-gcc
 MUSL_GCC ?= musl-gcc

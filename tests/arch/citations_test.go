@@ -122,7 +122,7 @@ var fileName = regexp.MustCompile("(?:^|[ (`\"])((?:[a-z_]+/)+[a-z0-9_.]+\\.(?:g
 // root, from the directory of the text, or from any directory.
 func filesNamed(tr *tree) (problems []string) {
 	for name, text := range tr.texts {
-		if !cites(name) || under(name, "docs/bench") {
+		if !cites(name) {
 			continue
 		}
 		number := 0

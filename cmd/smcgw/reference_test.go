@@ -18,6 +18,9 @@ var flagUsage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+(?: \S+)?) {2,}(.*)$`
 // everywhere are flags that most verbs have.
 var everywhere = []string{"help", "json", "socket", "no-header"}
 
+// alike are the usages of flags that many verbs have, which the head of the page explains.
+var alike = regexp.MustCompile(`^(?:table, wide \(all columns|configuration file(?: \(default "[^"]+"\))?$)`)
+
 // TestReference: docs/reference/commands.md has every verb and flag.
 func TestReference(t *testing.T) {
 	e, _, _ := testEnv()
@@ -27,7 +30,8 @@ func TestReference(t *testing.T) {
 		"Generated from `cmd/smcgw` by `make docs`; `smcgw VERB --help` says more. `--json` prints one document with a `schema` such as\n" +
 		"`smcgw.status/v1`, which may gain fields but loses or changes none within its version. Only data goes to standard output.\n" +
 		"Verbs that ask the daemon take `--socket PATH`; without it they ask the one at `admin` of `/etc/smcgw/smcgw.yaml`, or at\n" +
-		"`/run/smcgw/smcgw.sock` where that names none or is not readable. Verbs that print a table take `--no-header`.\n\n" +
+		"`/run/smcgw/smcgw.sock` where that names none or is not readable. Verbs that print a table take `--no-header` and `-o table|wide|json`,\n" +
+		"those that read a configuration `-c FILE` (by default /etc/smcgw/smcgw.yaml for `check` and `up`).\n\n" +
 		"| exit status | means |\n|---:|---|\n")
 	for status, meaning := range []string{
 		exitOK:          "done",
@@ -46,7 +50,7 @@ func TestReference(t *testing.T) {
 		require.NoError(t, err)
 		fmt.Fprintf(&b, "| `%s` | %s |\n", cell(strings.TrimSuffix(c.UseLine(), " [flags]")), cell(c.Short))
 		for _, m := range flagUsage.FindAllStringSubmatch(c.LocalFlags().FlagUsages(), -1) {
-			if name, _, _ := strings.Cut(m[1], " "); !slices.Contains(everywhere, name) {
+			if name, _, _ := strings.Cut(m[1], " "); !slices.Contains(everywhere, name) && !alike.MatchString(m[2]) {
 				fmt.Fprintf(&b, "| · `--%s` | %s |\n", m[1], cell(m[2]))
 			}
 		}

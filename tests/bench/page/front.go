@@ -74,7 +74,6 @@ func front(list []*summary) string {
 		fmt.Fprintf(&b, "\n### With %s\n\n%s", s.congestion(), firstTable(s))
 	}
 	b.WriteString(costs(list) + memory(list))
-	b.WriteString("\n## Aims\n\n" + aimTable(list))
 	b.WriteString("\n## Machines\n\n")
 	for _, s := range list {
 		fmt.Fprintf(&b, "- %s: %s\n", s.congestion(), strings.Join(s.Machine.Lines(), "; "))

@@ -29,7 +29,7 @@ var groups = []struct{ file, title, prefix string }{
 func day(r *paper.Report) string { return r.Machine.Time.UTC().Format("2006-01-02") }
 
 // results writes everything that the reports say as the page of a day, with a chart
-// for each group of works.
+// for each group of works, and which aims are met.
 func results(dir string, reports []*paper.Report) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "# Results of %s\n\nWritten by `make bench`. docs/BENCHMARKS.md says what the works and ways are.\n", day(reports[0]))
@@ -38,6 +38,7 @@ func results(dir string, reports []*paper.Report) error {
 			return err
 		}
 	}
+	text.WriteString("\n## Aims\n\n" + aimTable(summaries(reports)))
 	return os.WriteFile(filepath.Join(dir, day(reports[0])+".md"), text.Bytes(), 0o644)
 }
 

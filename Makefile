@@ -8,7 +8,7 @@ FUZZTIME ?= 60s
 COUNT ?= 10
 SOAK ?= 10m
 SEED ?=
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell sed -n 's/^const release = "\(.*\)"/\1/p' cmd/smcgw/version.go)
 # make install puts everything below DESTDIR; make package calls it with PREFIX=/usr.
 DESTDIR ?=
 DIST ?= dist
@@ -17,8 +17,8 @@ PREFIX ?= /usr/local
 # Of what packages contain: the same commit makes the same bytes.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
-# Versions of packages begin with a digit.
-PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v:1}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
+# Versions of packages begin with a digit and have no dash.
+PACKAGE_VERSION ?= $(subst -,.,$(patsubst v%,%,$(VERSION)))
 export BPF2GO_CC = $(CLANG)
 CC_ARM64 ?= aarch64-linux-gnu-gcc
 MUSL_GCC ?= musl-gcc
@@ -117,11 +117,11 @@ cover: ## dist/cover.html
 	$(GO) tool cover -html dist/cover.out -o dist/cover.html
 	$(GO) tool cover -func dist/cover.out | tail -n 1
 
-bench: build install-bench-deps ## docs/BENCHMARKS.md and the results of the day in docs/bench, in 40 minutes; needs root
+bench: build install-bench-deps ## the tables of docs/BENCHMARKS.md, and everything measured in dist/bench, in 40 minutes; needs root
 	mkdir -p dist
 	bin/smcgw-lab bench --json --congestion-control cubic --budget 25m --profile dist/profile >dist/bench-cubic.json
 	bin/smcgw-lab bench --json --congestion-control bbr --budget 12m >dist/bench-bbr.json
-	$(GO) run ./tests/bench/page docs dist/bench-cubic.json dist/bench-bbr.json
+	$(GO) run ./tests/bench/page docs/BENCHMARKS.md dist/bench dist/bench-cubic.json dist/bench-bbr.json
 
 bench-quick: build install-bench-deps ## ratios of the aims in 10 minutes, with cubic and bbr; the last line is JSON; needs root
 	bin/smcgw-lab bench --quick --ratios
@@ -188,10 +188,9 @@ install-lib: lib ## the library below DESTDIR and PREFIX
 
 install-docs: DOCDIR = $(DESTDIR)$(PREFIX)/share/doc/smcgw
 install-docs: ## the documents, alert rules and the dashboard below DESTDIR and PREFIX
-	mkdir -p '$(DOCDIR)/bench'
+	mkdir -p '$(DOCDIR)'
 	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md CONTRIBUTING.md LICENSE packaging/prometheus packaging/grafana '$(DOCDIR)/'
 	cp -r --no-preserve=mode,ownership docs/*.md docs/operations docs/reference docs/design docs/protocol '$(DOCDIR)/'
-	cp --no-preserve=mode,ownership docs/bench/*.md docs/bench/*.svg '$(DOCDIR)/bench/'
 	sed -i 's|](docs/|](|g' '$(DOCDIR)/README.md' '$(DOCDIR)/CHANGELOG.md' '$(DOCDIR)/CONTRIBUTING.md'
 	install -D -m 644 LICENSE '$(DOCDIR)/copyright'
 

@@ -30,12 +30,14 @@ type checkDoc struct {
 
 func newCheck(e *env) *cobra.Command {
 	var path string
+	var quiet bool
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration file and show what it means",
 		Long: `Check reads a configuration file. It prints every error with its line and exits
 with 4, or prints the effective configuration with the origin of every value,
-notes about what may not do what was meant, and the RDMA adapters of this host.`,
+notes about what may not do what was meant, and the RDMA adapters of this host. With
+-q it prints the errors alone.`,
 		RunE: func(*cobra.Command, []string) error {
 			f, err := config.Load(path)
 			errs := config.FieldErrors(err)
@@ -46,9 +48,12 @@ notes about what may not do what was meant, and the RDMA adapters of this host.`
 			if err != nil {
 				return err
 			}
-			if e.json {
+			switch {
+			case e.json:
 				err = e.checkJSON(path, f, errs, host)
-			} else {
+			case quiet:
+				printFieldErrors(e.stdout, path, errs)
+			default:
 				err = e.checkText(path, f, errs, host)
 			}
 			if err == nil && len(errs) > 0 {
@@ -58,6 +63,7 @@ notes about what may not do what was meant, and the RDMA adapters of this host.`
 		},
 	}
 	addConfigFlag(c, &path, config.DefaultPath)
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print errors alone: nothing, if there is none")
 	return verb(e, c)
 }
 

@@ -59,3 +59,18 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	require.Greater(t, seen, 200)
 }
+
+// TestReleaseEverywhere: the change log, the chart and the quick start speak of the version that this tree is.
+func TestReleaseEverywhere(t *testing.T) {
+	for file, want := range map[string]string{
+		"CHANGELOG.md":                           "\n## " + release + "\n",
+		"docs/operations/quickstart.md":          "\nsmcgw " + release,
+		"packaging/kubernetes/chart/Chart.yaml":  "\nappVersion: " + release + "\n",
+		"packaging/kubernetes/chart/values.yaml": "tag: " + release + "\n",
+	} {
+		text, err := os.ReadFile(filepath.Join("../..", file))
+		require.NoError(t, err)
+		require.Contains(t, string(text), want, file)
+	}
+	require.Equal(t, release, buildVersion())
+}

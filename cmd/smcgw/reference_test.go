@@ -2,21 +2,18 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/internal/golden"
 )
 
-// flagUsage is a line of a help text about a flag.
-var flagUsage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+(?: \S+)?) {2,}(.*)$`)
-
 // everywhere are flags that most verbs have.
-var everywhere = []string{"help", "json", "socket", "no-header"}
+var everywhere = []string{"help", "json", "socket", "no-header", "output", "config"}
 
 // TestReference: docs/reference/commands.md has every verb and flag.
 func TestReference(t *testing.T) {
@@ -24,10 +21,11 @@ func TestReference(t *testing.T) {
 	root := newRoot(e)
 	var b strings.Builder
 	b.WriteString("# Commands\n\n" +
-		"Generated from `cmd/smcgw` by `make docs`; `smcgw VERB --help` says more. `--json` prints one document with a `schema` such as\n" +
+		"Generated from `cmd/smcgw` by `make docs`; `smcgw VERB --help` and the man pages explain flags. `--json` prints one document with a `schema` such as\n" +
 		"`smcgw.status/v1`, which may gain fields but loses or changes none within its version. Only data goes to standard output.\n" +
 		"Verbs that ask the daemon take `--socket PATH`; without it they ask the one at `admin` of `/etc/smcgw/smcgw.yaml`, or at\n" +
-		"`/run/smcgw/smcgw.sock` where that names none or is not readable. Verbs that print a table take `--no-header`.\n\n" +
+		"`/run/smcgw/smcgw.sock` where that names none or is not readable. Verbs that print a table take `--no-header` and `-o table|wide|json` (bugreport: a file),\n" +
+		"those that read a configuration `-c FILE` (by default /etc/smcgw/smcgw.yaml for `check` and `up`).\n\n" +
 		"| exit status | means |\n|---:|---|\n")
 	for status, meaning := range []string{
 		exitOK:          "done",
@@ -40,16 +38,17 @@ func TestReference(t *testing.T) {
 		require.NotEmpty(t, meaning)
 		fmt.Fprintf(&b, "| %d | %s |\n", status, meaning)
 	}
-	b.WriteString("\n| command | does |\n|---|---|\n")
+	b.WriteString("\n| command | does | flags |\n|---|---|---|\n")
 	for _, path := range commandPaths(root) {
 		c, _, err := root.Find(path)
 		require.NoError(t, err)
-		fmt.Fprintf(&b, "| `%s` | %s |\n", cell(strings.TrimSuffix(c.UseLine(), " [flags]")), cell(c.Short))
-		for _, m := range flagUsage.FindAllStringSubmatch(c.LocalFlags().FlagUsages(), -1) {
-			if name, _, _ := strings.Cut(m[1], " "); !slices.Contains(everywhere, name) {
-				fmt.Fprintf(&b, "| · `--%s` | %s |\n", m[1], cell(m[2]))
+		var flags []string
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && !slices.Contains(everywhere, f.Name) {
+				flags = append(flags, "`--"+f.Name+"`")
 			}
-		}
+		})
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", cell(strings.TrimSuffix(c.UseLine(), " [flags]")), cell(c.Short), strings.Join(flags, " "))
 	}
 	golden.Page(t, "docs/reference/commands.md", b.String(), *update)
 }

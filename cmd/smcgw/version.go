@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,19 +11,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// version is set when a release is linked.
+// release is the version of this tree. The Makefile reads it, and packages are named by it.
+const release = "0.1.0"
+
+// version is set when a program is linked as another version.
 var version string
 
-// buildVersion is the version of a release, else what the go command knows.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if bi, ok := debug.ReadBuildInfo(); ok && bi.Main.Version != "" && bi.Main.Version != "(devel)" {
-		return bi.Main.Version
-	}
-	return "devel"
-}
+// buildVersion is the version that this program says it is.
+func buildVersion() string { return cmp.Or(version, release) }
 
 // versionPatience is how long the daemon may take to tell its version.
 const versionPatience = time.Second

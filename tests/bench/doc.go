@@ -10,7 +10,7 @@
 // SMCGW_PROFILE=FILE records the whole machine with perf during the carried
 // rounds; SMCGW_PPROF=DIR writes CPU profiles of both sides of the soft device.
 //
-// docs/bench has what came out, by date. Its one test is that a soft stream and
+// Its one test is that a soft stream and
 // the kernel's TCP share a line. The trap: a benchmark of one round (the default
 // of -benchtime) says little on a machine that does something else as well.
 package bench

@@ -16,7 +16,7 @@ import (
 )
 
 // sizingPage has a table of how many idle connections one peer may have.
-const sizingPage = "../../docs/operations/commands.md"
+const sizingPage = "../../docs/OPERATIONS.md"
 
 // TestIdleOfOnePeer: with the default limits one peer may have as many idle connections over
 // soft as the documentation says, and what is more is native, no_memory. status and peers

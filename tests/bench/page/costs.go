@@ -77,7 +77,7 @@ func memory(list []*summary) string {
 		fmt.Fprintf(&b, "| %s |", p.title)
 		for _, variant := range []string{report.TCP, bench.Shm, bench.Soft9000} {
 			value := "–"
-			if f := list[i].figure(p.work, variant); f != nil && f.Value != nil {
+			if f := list[i].figure(p.work, variant); f != nil && f.Value != nil && f.Value.Median >= 0 { // the machine's memory also changes by itself
 				value = report.Number(f.Value.Median)
 			}
 			fmt.Fprintf(&b, " %s |", value)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -28,26 +27,56 @@ var columns = []struct{ variant, title string }{
 	{bench.Shm, "shm"}, {bench.Soft1500, "soft"}, {bench.Auto, "rule `auto`"}, {bench.TwoProxies, "two proxies"},
 }
 
+// promoted are the works of the table of programs with the library, and the way whose ratio a row has.
+var promoted = []struct{ work, variant, title string }{
+	{bulk, bench.InProcess, "one bulk stream"},
+	{"bulk, 1 stream, CPU of the programs", bench.InProcess, "its processor time, of the programs"},
+	{ping, bench.InProcess, "64 bytes there and back, median"},
+	{"ping-pong 64 B, 99 %", bench.InProcess, "the same, 99 %"},
+	{ping, bench.InProcessSpin, "the same with spin, median"},
+	{"redis -c1", bench.InProcess, "redis -c1"},
+	{"redis -c50", bench.InProcess, "redis -c50"},
+	{"redis -c50, CPU of the programs", bench.InProcess, "its processor time, of the programs"},
+	{"redis -c50 -P16", bench.InProcess, "redis -c50 -P16"},
+	{"nginx, 1 KiB, 16 connections kept", bench.InProcess, "nginx, 1 KiB, 16 connections"},
+	{"nginx, 1 MiB, 4 connections kept", bench.InProcess, "nginx, 1 MiB, 4 connections"},
+	{"nginx, a connection per request", bench.InProcess, "nginx, a connection a request: none promoted"},
+	{besideP99, bench.InProcess, "64 bytes beside one bulk stream, 99 %"},
+}
+
+// loopback begins the names of works between programs of one host.
+const loopback = "loopback: "
+
+// inProcess is the table of programs with the library, of the first summary that has it.
+func inProcess(list []*summary) string {
+	i := slices.IndexFunc(list, func(s *summary) bool { return versus(s, bulk, bench.InProcess) != "–" })
+	if i < 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## In process\n\nPrograms with the library on one host, against the same programs by plain TCP with %s.\n\n", list[i].congestion())
+	b.WriteString("| work | TCP, veth | in process, veth | in process, loopback |\n|---|---:|---:|---:|\n")
+	for _, w := range promoted {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", w.title, absolute(list[i], w.work), versus(list[i], w.work, w.variant), versus(list[i], loopback+w.work, w.variant))
+	}
+	return b.String()
+}
+
 // front is the generated part of the page.
 func front(list []*summary) string {
 	var b strings.Builder
-	b.WriteString("\n## What you get\n\n")
+	b.WriteString("\n× is the ratio to TCP of the same round: above 1 is better for rates, below 1 for times and processor time.\n")
+	b.WriteString(inProcess(list) + "\n## Steered\n\n")
 	for _, s := range list {
 		b.WriteString(sentence(s))
 	}
-	b.WriteString("\n× is the ratio to TCP of the same round: above 1 is better for rates, below 1 for times and processor time.\n")
 	for _, s := range list {
 		fmt.Fprintf(&b, "\n### With %s\n\n%s", s.congestion(), firstTable(s))
 	}
 	b.WriteString(costs(list) + memory(list))
-	b.WriteString("\n## Aims\n\n" + aimTable(list))
-	b.WriteString("\n## Charts\n\nMedians; the thin line is from the worst to the best round.\n")
-	for _, group := range []string{"bulk", "ping", "connections"} {
-		b.WriteString(chart(list, group))
-	}
 	b.WriteString("\n## Machines\n\n")
 	for _, s := range list {
-		fmt.Fprintf(&b, "- %s: %s ([everything](%s))\n", s.congestion(), strings.Join(s.Machine.Lines(), "; "), path.Join(records, s.Raw))
+		fmt.Fprintf(&b, "- %s: %s\n", s.congestion(), strings.Join(s.Machine.Lines(), "; "))
 	}
 	return b.String() + "\n"
 }
@@ -108,15 +137,4 @@ func versus(s *summary, work, variant string) string {
 		}
 	}
 	return "–"
-}
-
-// chart shows a group from the first summary that has a chart of it.
-func chart(list []*summary, group string) string {
-	for _, s := range list {
-		if slices.Contains(s.Charts, group) {
-			date := s.Machine.Time.UTC().Format("2006-01-02")
-			return fmt.Sprintf("\n![%s, %s](%s)\n", group, s.congestion(), path.Join(records, chartName(date, s.congestion(), group)))
-		}
-	}
-	return ""
 }

@@ -1,11 +1,9 @@
-// Command page writes what a comparison has measured: tables, charts and a summary
-// into docs/bench, by date, and from the newest summaries the generated part of
-// docs/BENCHMARKS.md, between its markers:
+// Command page writes what a comparison has measured: every table, chart and profile into a
+// directory of results, and the generated part of docs/BENCHMARKS.md, between its markers:
 //
-//	page DOCS [REPORT.json...]
+//	page BENCHMARKS.md RESULTS REPORT.json...
 //
 // Several reports of the same congestion control are one, in the order they are given.
-// Without reports the page is made from the summaries that are there.
 package main
 
 import (
@@ -13,58 +11,48 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 func main() {
-	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: page DOCS [REPORT.json...]")
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: page BENCHMARKS.md RESULTS REPORT.json...")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2:]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		os.Exit(1)
 	}
 }
 
-// The markers, the page that has them, and the directory of results by date.
+// The markers of the page.
 const (
-	page    = "BENCHMARKS.md"
-	begin   = "<!-- what follows is written by make bench -->\n"
-	end     = "<!-- what make bench writes ends here -->\n"
-	records = "bench"
+	begin = "<!-- what follows is written by make bench -->\n"
+	end   = "<!-- what make bench writes ends here -->\n"
 )
 
-func run(docs string, files []string) error {
+func run(page, dir string, files []string) error {
 	reports, err := read(files)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(docs, records), 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if len(reports) > 0 {
-		if err := results(docs, reports); err != nil {
-			return err
-		}
+	if err := results(dir, reports); err != nil {
+		return err
 	}
-	newest, err := summaries(docs)
+	old, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(docs, page)
-	old, err := os.ReadFile(name)
+	updated, err := between(string(old), front(summaries(reports)))
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", page, err)
 	}
-	updated, err := between(string(old), front(newest))
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return os.WriteFile(name, []byte(updated), 0o644)
+	return os.WriteFile(page, []byte(updated), 0o644)
 }
 
 // read joins the reports that have the same congestion control.

@@ -14,23 +14,19 @@ import (
 // most is how many items of a way are spoken of.
 const most = 3
 
-// profiles writes where processor time went, work by work, what the largest
-// items of each are, and what they are all.
+// profiles writes where processor time went, work by work, and what the largest items
+// of each are.
 func profiles(w *bytes.Buffer, r *paper.Report) error {
 	if len(r.Profiles) == 0 {
 		return nil
 	}
-	e := explain(explainText)
-	spoken := map[string]bool{}
 	fmt.Fprintf(w, `
 ### Where the processor time goes
 
 Each work once more, after the rounds, while perf looked at every processor about a thousand times a second: shares of the
-time of all processors, in percent, by what the stack of each sample says. "Busy" is all but idle, with what it comes to for
-a byte, request or connection of that run. The run is slower than a round, and more so before and after perf looks, so that
-this is some percent more than what a round measures. The largest three of each way, idle aside, are named with whose time
-they were; what they are, and what would remove them, is below. Idle connections, and those of one every tenth of a second,
-leave nothing to look at.
+time of all processors, in percent, by what the stack of each sample says (lab/bench/profile). "Busy" is all but idle, with what
+it comes to for a byte, request or connection of that run, which is slower than a round. The largest three of each way, idle
+aside, are named with whose time they were.
 `)
 	for _, work := range r.ProfiledWorks() {
 		list := r.ProfilesOf(work)
@@ -39,38 +35,17 @@ leave nothing to look at.
 			return err
 		}
 		fmt.Fprintln(w)
-		named := map[string]bool{}
 		for i := range list {
-			largest(w, &list[i], r.Machine.CPUs, named)
-		}
-		for _, item := range profile.Items {
-			name := string(item)
-			if !named[name] {
-				continue
-			}
-			spoken[name] = true
-			if words := e[work+": "+name]; words != "" {
-				fmt.Fprintf(w, "\n*%s* here: %s\n", name, words)
-			}
-		}
-	}
-	fmt.Fprintf(w, "\n### What the items are, and what would remove them\n\n")
-	if slices.ContainsFunc(r.Profiles, func(p paper.Profile) bool { return p.Share(paper.IdleItem) > 0 }) {
-		spoken[paper.IdleItem] = true
-	}
-	for _, item := range profile.Items {
-		if name := string(item); spoken[name] {
-			fmt.Fprintf(w, "- **%s.** %s\n", strings.ToUpper(name[:1])+name[1:], strings.ReplaceAll(e[name], "\n", "\n  "))
+			largest(w, &list[i], r.Machine.CPUs)
 		}
 	}
 	return nil
 }
 
 // largest writes a line about a way: its largest items, and whose time they are.
-func largest(w *bytes.Buffer, p *paper.Profile, cpus int, named map[string]bool) {
+func largest(w *bytes.Buffer, p *paper.Profile, cpus int) {
 	var items []string
 	for _, part := range p.Largest(most) {
-		named[part.Item] = true
 		text := fmt.Sprintf("%s %.1f %%", part.Item, part.Share*100)
 		if cost, unit := p.Cost(part.Share, cpus); unit != "" {
 			text += fmt.Sprintf(", %.3g %s", cost, unit)

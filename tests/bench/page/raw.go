@@ -22,37 +22,33 @@ var groups = []struct{ file, title, prefix string }{
 	{"past", "Not carried", "not carried"},
 	{"sizes", "Sizes of writes", "writes"},
 	{"idle", "Idle connections", "idle"},
+	{"loopback", "On one host", "loopback"},
 }
 
 // day is the date of a report, by which its files are named.
 func day(r *paper.Report) string { return r.Machine.Time.UTC().Format("2006-01-02") }
 
 // results writes everything that the reports say as the page of a day, with a chart
-// for each group of works, and a summary of each report beside it.
-func results(docs string, reports []*paper.Report) error {
+// for each group of works, and which aims are met.
+func results(dir string, reports []*paper.Report) error {
 	var text bytes.Buffer
-	page := day(reports[0]) + ".md"
 	fmt.Fprintf(&text, "# Results of %s\n\nWritten by `make bench`. docs/BENCHMARKS.md says what the works and ways are.\n", day(reports[0]))
 	for _, r := range reports {
-		charts, err := section(&text, docs, r)
-		if err != nil {
-			return err
-		}
-		if err := summarize(r, page, charts).save(docs); err != nil {
+		if err := section(&text, dir, r); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(docs, records, page), text.Bytes(), 0o644)
+	text.WriteString("\n## Aims\n\n" + aimTable(summaries(reports)))
+	return os.WriteFile(filepath.Join(dir, day(reports[0])+".md"), text.Bytes(), 0o644)
 }
 
-// section writes a report: a chart and the tables of each group. It returns the groups
-// that have a chart.
-func section(w *bytes.Buffer, docs string, r *paper.Report) (drawn []string, err error) {
+// section writes a report: a chart and the tables of each group, and the profiles.
+func section(w *bytes.Buffer, dir string, r *paper.Report) error {
 	fmt.Fprintf(w, "\n## With congestion control %s\n\n", r.Machine.CongestionControl)
 	head := *r
 	head.Series = nil
 	if err := head.Markdown(w); err != nil {
-		return nil, err
+		return err
 	}
 	for _, g := range groups {
 		part := paper.Report{Report: report.Report{Machine: r.Machine, Rounds: r.Rounds}}
@@ -66,20 +62,19 @@ func section(w *bytes.Buffer, docs string, r *paper.Report) (drawn []string, err
 		}
 		var svg bytes.Buffer
 		if err := part.SVG(&svg); err != nil {
-			return nil, err
+			return err
 		}
 		chart := chartName(day(r), r.Machine.CongestionControl, g.file)
-		if err := os.WriteFile(filepath.Join(docs, records, chart), svg.Bytes(), 0o644); err != nil {
-			return nil, err
+		if err := os.WriteFile(filepath.Join(dir, chart), svg.Bytes(), 0o644); err != nil {
+			return err
 		}
-		drawn = append(drawn, g.file)
 		fmt.Fprintf(w, "\n### %s, %s\n\n![%s](%s)\n", g.title, r.Machine.CongestionControl, g.title, chart)
 		tables := paper.Report{Report: report.Report{Series: part.Series}}
 		if err := tables.Markdown(w); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return drawn, profiles(w, r)
+	return profiles(w, r)
 }
 
 // chartName is the file of a chart.

@@ -2,10 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,39 +10,33 @@ import (
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
-// summary is what a report amounts to: enough for the page, and a hundredth of its
-// size.
+// summary is what a report amounts to.
 type summary struct {
-	Machine report.Machine `json:"machine"`
-	// Raw is the page with everything, Charts are the groups that have one.
-	Raw     string   `json:"raw"`
-	Charts  []string `json:"charts"`
-	Figures []figure `json:"figures"`
+	Machine report.Machine
+	Figures []figure
 }
 
 // figure is one work done one way. Ratios are to other ways of the same work, of
 // values of the same round.
 type figure struct {
-	Work    string            `json:"work"`
-	Variant string            `json:"variant"`
-	Unit    string            `json:"unit"`
-	Value   *spread           `json:"value,omitempty"`
-	Ratios  map[string]spread `json:"ratios,omitempty"`
+	Work    string
+	Variant string
+	Unit    string
+	Value   *spread
+	Ratios  map[string]spread
 }
 
 // spread is a median with the extremes of that many rounds.
 type spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-	Rounds int     `json:"rounds"`
+	Median, Min, Max float64
+	Rounds           int
 }
 
 // bases are the ways that others are compared with.
 var bases = []string{report.TCP, bench.TwoProxies, bench.TCP9000}
 
-func summarize(r *paper.Report, raw string, charts []string) *summary {
-	s := &summary{Machine: r.Machine, Raw: raw, Charts: charts}
+func summarize(r *paper.Report) *summary {
+	s := &summary{Machine: r.Machine}
 	for _, series := range r.Series {
 		f := figure{Work: series.Work, Variant: series.Variant, Unit: series.Unit, Ratios: map[string]spread{}}
 		if sp := series.Spread(); sp.N > 0 {
@@ -64,15 +54,6 @@ func summarize(r *paper.Report, raw string, charts []string) *summary {
 
 // congestion is what a summary is looked up by.
 func (s *summary) congestion() string { return s.Machine.CongestionControl }
-
-func (s *summary) save(docs string) error {
-	b, err := json.MarshalIndent(s, "", "\t")
-	if err != nil {
-		return fmt.Errorf("summary: %w", err)
-	}
-	name := s.Machine.Time.UTC().Format("2006-01-02") + "-" + s.congestion() + ".json"
-	return os.WriteFile(filepath.Join(docs, records, name), append(b, '\n'), 0o644)
-}
 
 // figure finds one; nil if it was not measured.
 func (s *summary) figure(work, variant string) *figure {
@@ -102,30 +83,13 @@ func rank(congestion string) int {
 	}
 }
 
-// summaries reads the newest one of each congestion control, that of most users first.
-func summaries(docs string) (list []*summary, err error) {
-	files, err := filepath.Glob(filepath.Join(docs, records, "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(files) // by date
-	newest := map[string]*summary{}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		var s summary
-		if err := json.Unmarshal(b, &s); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		newest[s.congestion()] = &s
-	}
-	for _, s := range newest {
-		list = append(list, s)
+// summaries are those of reports, that of the congestion control of most users first.
+func summaries(reports []*paper.Report) (list []*summary) {
+	for _, r := range reports {
+		list = append(list, summarize(r))
 	}
 	slices.SortFunc(list, func(a, b *summary) int {
 		return cmp.Or(cmp.Compare(rank(a.congestion()), rank(b.congestion())), strings.Compare(a.congestion(), b.congestion()))
 	})
-	return list, nil
+	return list
 }

@@ -1,0 +1,61 @@
+package suites
+
+import (
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// python are modules of CPython's own tests.
+var python = []suite{
+	unittests("test_ftplib", 90),
+}
+
+// unittests is a module of CPython's tests; without lists those that are left out.
+func unittests(module string, least int, without ...string) suite {
+	return suite{
+		name: "python/" + module, limit: 10 * time.Minute, least: least,
+		needs: []string{"/usr/bin/python3.11", "/usr/lib/python3.11/test/test_socket.py"},
+		run: func(r *round) results {
+			report := filepath.Join(r.dir, "report")
+			args := []string{"-m", "test", "--timeout", "120", "--verbose", "--junit-xml", report, module}
+			for _, w := range without {
+				args = append(args, "--ignore", w)
+			}
+			said, err := r.output(r.command("/usr/bin/python3.11", args...))
+			if err != nil {
+				r.Logf("%v: %s", err, tail(said))
+			}
+			return unittestResults(r, report)
+		},
+	}
+}
+
+// unittestResults reads a report in the form of JUnit.
+func unittestResults(r *round, report string) results {
+	text, err := os.ReadFile(report)
+	require.NoError(r, err, "it did not come to its end")
+	var read struct {
+		Cases []struct {
+			Name  string `xml:"name,attr"`
+			Kinds []struct {
+				XMLName xml.Name
+			} `xml:",any"`
+		} `xml:"testsuite>testcase"`
+	}
+	require.NoError(r, xml.Unmarshal(text, &read))
+	got := results{}
+	for _, c := range read.Cases {
+		result := "ok"
+		for _, k := range c.Kinds {
+			if k.XMLName.Local != "system-out" && k.XMLName.Local != "system-err" {
+				result = k.XMLName.Local // error, failure, skipped, output of one that is expected to fail
+			}
+		}
+		got[c.Name] = result
+	}
+	return got
+}

@@ -43,7 +43,7 @@ type suite struct {
 // round is one run of a suite, on a host of its own.
 type round struct {
 	*testing.T
-	suite suite
+	suite
 	host  *testnet.Host
 	dir   string   // it may write here; its temporary files and its home
 	env   []string // of its programs
@@ -171,14 +171,19 @@ func reasons(by broker.ByWhy) map[string]uint64 {
 	return n
 }
 
+func (s suite) user() int {
+	if s.root {
+		return 0
+	}
+	return nobody
+}
+
 func (s suite) directory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "suite") // short enough for sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	if !s.root {
-		require.NoError(t, os.Chown(dir, nobody, nobody))
-	}
+	require.NoError(t, os.Chown(dir, s.user(), s.user()))
 	return dir
 }
 
@@ -203,7 +208,7 @@ func (s suite) round(t *testing.T, dir string, env []string) results {
 func (r *round) command(name string, args ...string) *testnet.Cmd {
 	c := r.host.Command(r.ctx, name, args...)
 	c.Dir, c.Env = r.dir, slices.Clone(r.env)
-	if !r.suite.root {
+	if !r.root {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 	return c

@@ -3,6 +3,7 @@ package suites
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -138,7 +139,7 @@ func (s suite) promoted(t *testing.T) results {
 	require.NoError(t, err)
 	preload, socket := filepath.Join(dir, "libsmcgw.so"), filepath.Join(dir, "broker")
 	require.NoError(t, os.WriteFile(preload, text, 0o755))
-	b := broker.New(broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Scanner: scan.New()})
+	b := broker.New(broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Scanner: scan.New(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	l, err := broker.Listen(socket, 0o666)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

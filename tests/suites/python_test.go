@@ -11,7 +11,27 @@ import (
 
 // python are modules of CPython's own tests.
 var python = []suite{
+	unittests("test_socket", 500, "test.test_socket.ThreadedVSOCK*"), // hangs natively where there is vsock without a peer
+	unittests("test_selectors", 80),
+	unittests("test_ssl", 150),
+	unittests("test_asyncio", 2000),
 	unittests("test_ftplib", 90),
+	unittests("test_asyncore", 50),
+	unittests("test_asynchat", 20),
+	unittests("test_socketserver", 20),
+	unittests("test_httplib", 100),
+	unittests("test_httpservers", 50),
+	unittests("test_smtplib", 60),
+	unittests("test_poplib", 50),
+	unittests("test_imaplib", 90),
+	unittests("test_nntplib", 50),
+	unittests("test_telnetlib", 15),
+	unittests("test_xmlrpc", 50),
+	unittests("test_docxmlrpc", 4),
+	unittests("test_urllib2_localnet", 20),
+	unittests("test_logging", 150),
+	unittests("test_multiprocessing_fork", 200),
+	unittests("test_multiprocessing_spawn", 200),
 }
 
 // unittests is a module of CPython's tests; without lists those that are left out.

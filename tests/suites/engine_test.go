@@ -45,10 +45,10 @@ type suite struct {
 type round struct {
 	*testing.T
 	suite
-	host  *testnet.Host
-	dir   string   // it may write here; its temporary files and its home
-	env   []string // of its programs
-	ctx   context.Context
+	host *testnet.Host
+	dir  string   // it may write here; its temporary files and its home
+	env  []string // of its programs
+	ctx  context.Context
 }
 
 // library is built once.

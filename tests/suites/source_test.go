@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,20 +60,17 @@ func (r *round) unpack(name, at string) error {
 	if err := os.WriteFile(filepath.Join(dir, "parts", "debian.sources"), []byte(sources), 0o644); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"apt-get", "update"},
-		{"apt-get", "source", "--download-only", name},
-		{"sh", "-c", "exec dpkg-source --no-check -x *.dsc unpacked"}, // apt has verified it
+	apt := "apt-get -qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=$PWD/parts" +
+		" -o Dir::Etc::PreferencesParts=$PWD/preferences -o Dir::State::Lists=$PWD/lists "
+	for _, script := range []string{
+		apt + "update",
+		apt + "source --download-only " + name + " || " + apt + "source --download-only " + name + "/bookworm", // where mirrors lack security's
+		"dpkg-source --no-check -x *.dsc unpacked",                                                             // apt has verified it
 	} {
-		if args[0] == "apt-get" {
-			args = append([]string{"apt-get", "-qq", "-o", "APT::Sandbox::User=root", "-o", "Dir::Etc::SourceList=/dev/null",
-				"-o", "Dir::Etc::SourceParts=" + filepath.Join(dir, "parts"), "-o", "Dir::Etc::PreferencesParts=" + filepath.Join(dir, "preferences"),
-				"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists")}, args[1:]...)
-		}
-		c := exec.CommandContext(r.ctx, args[0], args[1:]...)
+		c := exec.CommandContext(r.ctx, "sh", "-c", script)
 		c.Dir = dir
 		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+			return fmt.Errorf("%s: %w: %s", script, err, out)
 		}
 	}
 	return os.Rename(filepath.Join(dir, "unpacked"), at)

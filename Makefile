@@ -56,6 +56,11 @@ bin/libsmcgw.so: $(LIB_FILES)
 	@mkdir -p $(@D)
 	$(CC) $(LIB_FLAGS) -o $@ $(LIB_GLIBC)
 
+# Suites have every connection promoted, so each process asks with its first call.
+bin/suites/libsmcgw.so: $(LIB_FILES)
+	@mkdir -p $(@D)
+	$(CC) $(LIB_FLAGS) -DFIRST_CALLS=1 -o $@ $(LIB_GLIBC)
+
 bin/arm64/libsmcgw.so: $(LIB_FILES)
 	@mkdir -p $(@D)
 	$(CC_ARM64) $(LIB_FLAGS) -o $@ $(LIB_GLIBC)

@@ -53,11 +53,11 @@ type round struct {
 
 // library is built once.
 var library = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("make", "-s", "-C", "../..", "bin/libsmcgw.so").CombinedOutput()
+	out, err := exec.Command("make", "-s", "-C", "../..", "bin/suites/libsmcgw.so").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("make bin/libsmcgw.so: %w: %s", err, out)
+		return "", fmt.Errorf("make bin/suites/libsmcgw.so: %w: %s", err, out)
 	}
-	return "../../bin/libsmcgw.so", nil
+	return "../../bin/suites/libsmcgw.so", nil
 })
 
 // compare runs a suite natively and with the library. Where a test differs the native run is repeated: the test may be

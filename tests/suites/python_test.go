@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,13 +13,12 @@ import (
 // python are modules of CPython's own tests.
 var python = []suite{
 	unittests("test_socket", 500, "test.test_socket.ThreadedVSOCK*"), // hangs natively where there is vsock without a peer
-	unittests("test_selectors", 80),
 	unittests("test_ssl", 150),
 	unittests("test_asyncio", 2000),
 	unittests("test_ftplib", 90),
-	unittests("test_asyncore", 50),
+	unittests("test_selectors test_asyncore", 150), // selectors alone have no TCP
 	unittests("test_asynchat", 20),
-	unittests("test_socketserver", 20),
+	unittests("-unetwork test_socketserver", 15),
 	unittests("test_httplib", 100),
 	unittests("test_httpservers", 50),
 	unittests("test_smtplib", 60),
@@ -34,17 +34,19 @@ var python = []suite{
 	unittests("test_multiprocessing_spawn", 200),
 }
 
-// unittests is a module of CPython's tests; without lists those that are left out.
-func unittests(module string, least int, without ...string) suite {
+// unittests are modules of CPython's tests, and options; the last names the row. without lists tests that are left out.
+func unittests(modules string, least int, without ...string) suite {
+	words := strings.Fields(modules)
 	return suite{
-		name: "python/" + module, limit: 10 * time.Minute, least: least,
+		name: "python/" + words[len(words)-1], limit: 15 * time.Minute, least: least,
 		needs: []string{"/usr/bin/python3.11", "/usr/lib/python3.11/test/test_socket.py"},
 		run: func(r *round) results {
 			report := filepath.Join(r.dir, "report")
-			args := []string{"-m", "test", "--timeout", "120", "--verbose", "--junit-xml", report, module}
+			args := []string{"-m", "test", "--timeout", "840", "--verbose", "--junit-xml", report}
 			for _, w := range without {
 				args = append(args, "--ignore", w)
 			}
+			args = append(args, words...)
 			said, err := r.output(r.command("/usr/bin/python3.11", args...))
 			if err != nil {
 				r.Logf("%v: %s", err, tail(said))

@@ -30,7 +30,7 @@ UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install install-lib install-docs package image test-packaging install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop suites demo man install install-lib install-docs package image test-packaging install-test-deps install-bench-deps install-suites-deps clean
 
 all: build build-hw lint test
 
@@ -55,6 +55,11 @@ lib: bin/libsmcgw.so ## bin/libsmcgw.so, which programs of this host are started
 bin/libsmcgw.so: $(LIB_FILES)
 	@mkdir -p $(@D)
 	$(CC) $(LIB_FLAGS) -o $@ $(LIB_GLIBC)
+
+# Suites have every connection promoted, so each process asks with its first call.
+bin/suites/libsmcgw.so: $(LIB_FILES)
+	@mkdir -p $(@D)
+	$(CC) $(LIB_FLAGS) -DFIRST_CALLS=1 -o $@ $(LIB_GLIBC)
 
 bin/arm64/libsmcgw.so: $(LIB_FILES)
 	@mkdir -p $(@D)
@@ -154,6 +159,13 @@ interop: ## byte formats against the vectors of other implementations, and all o
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...
 	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 180m ./tests/interop/...
 
+# What they need: a program or file = the Debian package that has it.
+SUITES_NEEDS = /usr/bin/python3.11=python3.11 /usr/lib/python3.11/test/test_socket.py=libpython3.11-testsuite gcc=gcc \
+  redis-server=redis-server redis-cli=redis-tools tclsh8.6=tcl8.6 dpkg-source=dpkg-dev
+
+suites: install-suites-deps ## suites of CPython, Redis, PostgreSQL and others with the library and natively: SUITES=python/; needs root
+	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 3h -run '/$(SUITES)' ./tests/suites
+
 demo: build ## programs of this host promoted, without root, too; then four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
 
@@ -219,6 +231,9 @@ install-test-deps: ## programs the tests run, from Debian's packages; needs root
 
 install-bench-deps: ## programs the comparisons run besides; needs root
 	@.ci/install-bench-deps
+
+install-suites-deps: ## programs and suites that `make suites` runs; needs root
+	@SMCGW_NEEDS='$(SUITES_NEEDS)' .ci/install-test-deps
 
 clean: ## results of builds
 	rm -rf bin dist

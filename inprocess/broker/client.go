@@ -124,7 +124,11 @@ func (c *client) read(ctx context.Context) error {
 		if err != nil {
 			return nil // it has ended, or never said anything
 		}
-		if err := c.take(body[:n], fds, cut); err != nil {
+		err = c.take(body[:n], fds, cut)
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			return nil // it has ended meanwhile
+		}
+		if err != nil {
 			c.broker.mu.Lock()
 			c.broker.core.counts.Misbehaved++
 			c.broker.mu.Unlock()

@@ -377,6 +377,20 @@ func TestKilledClients(t *testing.T) {
 	promotes(t, at)
 }
 
+// TestClientsThatDoNotWait: a process that ends before it has its answer has done nothing wrong.
+func TestClientsThatDoNotWait(t *testing.T) {
+	b, at := serve(t, Config{})
+	for range 200 {
+		l := dial(t, at)
+		l.slab = memory(t, 256*inprocess.EntrySize)
+		l.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: l.entries}, l.slab)
+		l.close()
+	}
+	eventually(t, func() bool { return b.Clients() == 0 }, "all have ended")
+	require.Zero(t, b.Counters().Misbehaved)
+	promotes(t, at)
+}
+
 const victimVariable = "BROKER_TEST_VICTIM"
 
 // victim promotes connections until it is killed.

@@ -40,6 +40,9 @@
 
 #define MAX_FD (1 << 20)
 #define MAX_ENDS 65536
+#ifndef FIRST_CALLS
+#define FIRST_CALLS 32 // of a connection before its process meets a broker, which says how many it wants
+#endif
 #define MAX_OWNERS 4
 
 // A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot.

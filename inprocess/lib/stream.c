@@ -175,7 +175,7 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 	if (s == SMCI_NATIVE) {
 		uint32_t ops = get(&e->ops) + 1; // two threads may count one call: it is a threshold
 		put(&e->ops, ops);
-		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : 32;
+		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : FIRST_CALLS;
 		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
 		if (unlikely(ops >= e->again && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
 	} else if (s == SMCI_ASKED) {

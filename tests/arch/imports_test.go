@@ -128,7 +128,7 @@ var allowed = map[string][]string{
 
 	// Programs that use the devices by themselves.
 	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
-	"tests/...":      {"inprocess", "inprocess/broker", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...":      {"inprocess", "inprocess/broker", "inprocess/scan", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

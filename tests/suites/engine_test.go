@@ -1,0 +1,253 @@
+package suites
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/inprocess/scan"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// nobody is who suites run as.
+const nobody = 65534
+
+// results are what the tests of a suite came to, by their names.
+type results map[string]string
+
+// suite is a row.
+type suite struct {
+	name    string
+	needs   []string          // programs by name, files by path; make install-suites-deps installs them
+	limit   time.Duration     // of one run; it has hung after that
+	least   int               // tests that a native run has at least
+	root    bool              // it runs as root, not as nobody
+	differs map[string]string // why tests may have another result with the library
+	run     func(*round) results
+}
+
+// round is one run of a suite, on a host of its own.
+type round struct {
+	*testing.T
+	suite
+	host *testnet.Host
+	dir  string   // it may write here; its temporary files and its home
+	env  []string // of its programs
+	ctx  context.Context
+}
+
+// library is built once.
+var library = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("make", "-s", "-C", "../..", "bin/suites/libsmcgw.so").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("make bin/suites/libsmcgw.so: %w: %s", err, out)
+	}
+	return "../../bin/suites/libsmcgw.so", nil
+})
+
+// compare runs a suite natively and with the library. Where a test differs the native run is repeated: the test may be
+// one that differs by itself.
+func (s suite) compare(t *testing.T) {
+	for _, need := range s.needs {
+		_, err := exec.LookPath(need)
+		if filepath.IsAbs(need) {
+			_, err = os.Stat(need)
+		}
+		require.NoError(t, err, "make install-suites-deps")
+	}
+	native := []results{s.native(t)}
+	require.GreaterOrEqual(t, len(native[0]), s.least, "tests of a native run")
+	got := s.promoted(t)
+	differ := differences(native, got)
+	for again := 0; again < 3 && len(s.unlisted(differ)) > 0; again++ {
+		t.Logf("natively again, for: %q", differ)
+		native = append(native, s.native(t))
+		differ = differences(native, got)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.differs)) {
+		said, is := differ[name]
+		t.Logf("listed: %s: %s; %s", name, s.differs[name], map[bool]string{true: said, false: "not this time"}[is])
+	}
+	t.Logf("%d tests, results natively: %v, with the library: %v", len(native[0]), native[0].count(), got.count())
+	require.Empty(t, s.unlisted(differ), "tests that differ")
+}
+
+func (s suite) unlisted(differ map[string]string) map[string]string {
+	left := maps.Clone(differ)
+	maps.DeleteFunc(left, func(name, _ string) bool { return s.differs[name] != "" })
+	return left
+}
+
+// differences are the tests whose result is none that they have had natively.
+func differences(native []results, got results) map[string]string {
+	differ := map[string]string{}
+	names := maps.Clone(got)
+	for _, n := range native {
+		maps.Copy(names, n)
+	}
+	for name := range names {
+		var had []string
+		same := false
+		for _, n := range native {
+			had = append(had, fmt.Sprintf("%q", n[name]))
+			same = same || n[name] == got[name]
+		}
+		if !same {
+			differ[name] = fmt.Sprintf("natively %s, with the library %q", strings.Join(slices.Compact(had), " or "), got[name])
+		}
+	}
+	return differ
+}
+
+// count counts results.
+func (r results) count() map[string]int {
+	n := map[string]int{}
+	for _, result := range r {
+		n[result]++
+	}
+	return n
+}
+
+func (s suite) native(t *testing.T) results {
+	t.Helper()
+	dir := s.directory(t)
+	return s.round(t, dir, nil)
+}
+
+// promoted runs the suite with the library, at a broker of its own. It fails if no ring has moved a byte.
+func (s suite) promoted(t *testing.T) results {
+	t.Helper()
+	dir := s.directory(t)
+	built, err := library()
+	require.NoError(t, err)
+	text, err := os.ReadFile(built)
+	require.NoError(t, err)
+	preload, socket := filepath.Join(dir, "libsmcgw.so"), filepath.Join(dir, "broker")
+	require.NoError(t, os.WriteFile(preload, text, 0o755))
+	b := broker.New(broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Scanner: scan.New(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	l, err := broker.Listen(socket, 0o666)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Serve(ctx, l) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-done)
+	}()
+	got := s.round(t, dir, []string{"LD_PRELOAD=" + preload, "SMCGW_SOCKET=" + socket})
+	for end := time.Now().Add(10 * time.Second); b.Clients() > 0; time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "processes are left")
+	}
+	c := b.Counters()
+	t.Logf("with the library: %d processes, %d connections promoted, %d bytes by rings; not promoted: %v; returned: %v",
+		c.ProcessesTotal, c.Promoted, c.MovedBytes, reasons(c.Denied), reasons(c.Returned))
+	require.NotZero(t, c.Promoted, "connections promoted")
+	require.NotZero(t, c.MovedBytes, "bytes by rings")
+	require.Zero(t, c.Misbehaved, "libraries that said what cannot be")
+	return got
+}
+
+func reasons(by broker.ByWhy) map[string]uint64 {
+	n := map[string]uint64{}
+	for why, count := range by {
+		if count > 0 {
+			n[inprocess.Why(why).String()] = count
+		}
+	}
+	return n
+}
+
+func (s suite) user() int {
+	if s.root {
+		return 0
+	}
+	return nobody
+}
+
+func (s suite) directory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "suite") // short enough for sockets
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chown(dir, s.user(), s.user()))
+	return dir
+}
+
+// round runs the suite once. Its processes end with its host.
+func (s suite) round(t *testing.T, dir string, env []string) results {
+	t.Helper()
+	n, err := testnet.New(testnet.Config{Hosts: []string{"h"}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), s.limit)
+	defer cancel()
+	r := &round{T: t, suite: s, host: n.Host("h"), dir: dir, ctx: ctx, env: append([]string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + dir, "TMPDIR=" + dir, "LANG=C.UTF-8",
+	}, env...)}
+	began := time.Now()
+	got := s.run(r)
+	t.Logf("%s: %d tests in %s", map[bool]string{true: "natively", false: "with the library"}[env == nil], len(got), time.Since(began).Round(time.Second))
+	return got
+}
+
+// command prepares a program of the suite.
+func (r *round) command(name string, args ...string) *testnet.Cmd {
+	c := r.host.Command(r.ctx, name, args...)
+	c.Dir, c.Env = r.dir, slices.Clone(r.env)
+	if !r.root {
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	return c
+}
+
+// output runs a prepared program to its end and returns what it has printed. A suite that hangs fails.
+func (r *round) output(c *testnet.Cmd) (string, error) {
+	r.Helper()
+	f, err := os.CreateTemp(r.dir, "said")
+	require.NoError(r, err)
+	defer f.Close()
+	c.Stdout, c.Stderr = f, f
+	ran := c.Run()
+	said, err := os.ReadFile(f.Name())
+	require.NoError(r, err)
+	require.NoError(r, r.ctx.Err(), "%q hung: %s", c.Args, tail(string(said)))
+	return string(said), ran
+}
+
+// start starts a prepared program that serves, and waits until it accepts connections at an address.
+func (r *round) start(c *testnet.Cmd, address string) *testnet.Proc {
+	r.Helper()
+	p, err := r.host.StartCmd(c)
+	require.NoError(r, err)
+	for {
+		var conn net.Conn
+		if conn, err = r.host.Dial(r.ctx, "tcp", address); err == nil {
+			require.NoError(r, conn.Close())
+			return p
+		}
+		select {
+		case <-p.Done():
+			require.FailNow(r, "ended: "+p.Name, tail(p.Output()))
+		case <-r.ctx.Done():
+			require.FailNow(r, "does not serve: "+p.Name, "%v: %s", err, tail(p.Output()))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func tail(text string) string { return text[max(0, len(text)-4000):] }

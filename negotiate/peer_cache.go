@@ -118,7 +118,7 @@ func (p CachePolicy) withDefaults() CachePolicy {
 // aboutPeer says whether a decision of this host tells something about the peer; our own limits and our own stop do not.
 func aboutPeer(r Reason) bool {
 	switch r {
-	case ReasonHandshakeTimeout, ReasonProtocolError, ReasonAuthFailed, ReasonVersion, ReasonNoCommonCarrier,
+	case ReasonHandshakeTimeout, ReasonProtocolError, ReasonAuthFailed, ReasonVersion, ReasonNoCommonCarrier, ReasonNAT,
 		ReasonAcceptLost:
 		return true
 	default:
@@ -140,7 +140,7 @@ func classOf(r Reason) cacheClass {
 		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError,
 		ReasonClientGone:
 		return classPassing
-	case ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,
+	case ReasonVersion, ReasonNoCommonCarrier, ReasonNAT, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,
 		ReasonMode, ReasonOff:
 		return classLasting
 	default:

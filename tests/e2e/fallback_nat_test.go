@@ -83,6 +83,25 @@ func TestFallbackTranslated(t *testing.T) {
 		})
 	})
 
+	// A machine behind a router without a gateway, which masquerades it: the offer arrives,
+	// and the queue pairs have addresses that mean nothing on the other side.
+	t.Run("router", func(t *testing.T) {
+		w.down(w.h1)
+		w.up(client, ports)
+		defer w.up(w.h1, ports)
+		defer w.down(client)
+		translate(t, w.h1, `post { type nat hook postrouting priority 100; `, `oifname "eth0" masquerade`)
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			before := w.totals()
+			e := w.mustApp(client, "ping", "-to", addr(w.h2, echoPort))
+			mine := netip.MustParseAddrPort(e.Local)
+			accepted(t, server, addr(w.h1, mine.Port()))
+			w.told(t, client, from(e), before, remote("nat"))
+			e.Local = addr(w.h1, mine.Port())
+			w.told(t, w.h2, at(e), before, local("nat"))
+		})
+	})
+
 	// The client's host changes the source.
 	t.Run("postrouting", func(t *testing.T) {
 		require.NoError(t, w.h1.AddAddress(prefix("10.77.0.91/24")))

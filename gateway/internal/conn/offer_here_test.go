@@ -42,6 +42,7 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 		{loop.ErrNoAnswer, negotiate.ReasonDeviceFailed, false},
 		{unix.EMFILE, negotiate.ReasonFlowLimit, false},
 		{carrier.ErrNotHere, negotiate.ReasonNoCommonCarrier, true},
+		{carrier.ErrTranslated, negotiate.ReasonNAT, true},
 		{carrier.ErrNoPath, negotiate.ReasonCarrierUnreachable, false},
 		{errors.Join(carrier.ErrNotHere, carrier.ErrNoPath), negotiate.ReasonCarrierUnreachable, false},
 	} {

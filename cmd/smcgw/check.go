@@ -30,12 +30,14 @@ type checkDoc struct {
 
 func newCheck(e *env) *cobra.Command {
 	var path string
+	var quiet bool
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration file and show what it means",
 		Long: `Check reads a configuration file. It prints every error with its line and exits
 with 4, or prints the effective configuration with the origin of every value,
-notes about what may not do what was meant, and the RDMA adapters of this host.`,
+notes about what may not do what was meant, and the RDMA adapters of this host.
+With --quiet it prints nothing but errors and notes.`,
 		RunE: func(*cobra.Command, []string) error {
 			f, err := config.Load(path)
 			errs := config.FieldErrors(err)
@@ -49,7 +51,7 @@ notes about what may not do what was meant, and the RDMA adapters of this host.`
 			if e.json {
 				err = e.checkJSON(path, f, errs, host)
 			} else {
-				err = e.checkText(path, f, errs, host)
+				err = e.checkText(path, f, errs, host, quiet)
 			}
 			if err == nil && len(errs) > 0 {
 				return &exitError{exitFindings, errSaid}
@@ -58,21 +60,27 @@ notes about what may not do what was meant, and the RDMA adapters of this host.`
 		},
 	}
 	addConfigFlag(c, &path, config.DefaultPath)
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print errors and notes alone")
 	return verb(e, c)
 }
 
-func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, host sysfs.Host) error {
+func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, host sysfs.Host, quiet bool) error {
 	if len(errs) > 0 {
 		printFieldErrors(e.stdout, path, errs)
 		return nil
 	}
-	text, err := f.YAML()
-	if err != nil {
-		return err
+	if !quiet {
+		text, err := f.YAML()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s", text)
 	}
-	fmt.Fprintf(e.stdout, "%s", text)
 	for _, n := range checkNotes(f, &host) {
 		fmt.Fprintf(e.stdout, "# note: %s\n", n)
+	}
+	if quiet {
+		return nil
 	}
 	for _, n := range adapterNotes(&f.Config, &host) {
 		fmt.Fprintf(e.stdout, "# adapter: %s\n", n)

@@ -15,7 +15,7 @@ func newPolicy(e *env) *cobra.Command {
 		Use:   "policy",
 		Short: "Show the rules and what they decided",
 		Long: `Policy lists the rules in force with the share of their connections that is carried
-now, how many they selected (CARRIED; with the mode observe: would have) and how many
+now, how many they selected (SELECTED; conns tells what became of them) and how many
 they left native (PASSED), and of the connections seen in the mode observe the bytes
 and the part of them that was bulk. SLOWER is the part of the connections of a rule that
 took longer than 95% of those that the rollout left native, where guard.slower compares
@@ -49,10 +49,10 @@ func (e *env) policy(cmd *cobra.Command) (admin.PolicyReport, error) {
 }
 
 func ruleRows(rules []admin.RuleReport) [][]string {
-	rows := [][]string{{"RULE", "ACTION", "PERCENT", "CARRIED", "PASSED", "BYTES", "BULK", "SLOWER"}}
+	rows := [][]string{{"RULE", "ACTION", "PERCENT", "SELECTED", "PASSED", "BYTES", "BULK", "SLOWER"}}
 	for i := range rules {
 		r := &rules[i]
-		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Carried, 10), strconv.FormatUint(r.Passed, 10), "", "", ""}
+		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Selected, 10), strconv.FormatUint(r.Passed, 10), "", "", ""}
 		if r.Percent != nil {
 			row[2] = strconv.FormatFloat(*r.Percent, 'f', -1, 64) + "%"
 		}

@@ -24,7 +24,7 @@ func TestFallbackTranslated(t *testing.T) {
 	require.NoError(t, err)
 	client, err := w.net.Behind(w.h1, "client")
 	require.NoError(t, err)
-	ports := settings{Ports: fmt.Sprintf("%d, %d", echoPort, translatedPort)}
+	ports := settings{Ports: fmt.Sprintf("%d, %d", echoPort, translatedPort), Carriers: "shm, soft"}
 	w.up(w.h1, ports)
 	w.up(w.h2, ports)
 
@@ -87,7 +87,9 @@ func TestFallbackTranslated(t *testing.T) {
 	// and the queue pairs have addresses that mean nothing on the other side.
 	t.Run("router", func(t *testing.T) {
 		w.down(w.h1)
-		w.up(client, ports)
+		alone := ports
+		alone.Carriers = "soft"
+		w.up(client, alone)
 		defer w.up(w.h1, ports)
 		defer w.down(client)
 		translate(t, w.h1, `post { type nat hook postrouting priority 100; `, `oifname "eth0" masquerade`)

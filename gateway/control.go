@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -28,7 +29,20 @@ func (g *gateway) Status() admin.Status {
 	snap := g.Snapshot()
 	st := snap.Status(g.started)
 	g.tellHealth(&st)
+	if !g.off.Load() {
+		live := g.live.Load()
+		rules := g.forecast.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
+		st.Notes = append(st.Notes, report.IdleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
+	}
+	if g.carries() {
+		st.Notes = append(st.Notes, g.failing().Notes(time.Now())...)
+	}
 	return st
+}
+
+// failing finds the services that stay native.
+func (g *gateway) failing() report.Failing {
+	return report.FindFailing(g.carriedConns(admin.ConnQuery{}), g.env.Closed.List(), g.env.Native.List())
 }
 
 // tellHealth adds what of the configuration is not done, and why.
@@ -144,7 +158,9 @@ func (g *gateway) Peers() []admin.PeerInfo {
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	return report.Peers(g.peers.Carriers(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
+	list := report.Peers(g.peers.Carriers(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
+	g.failing().Tell(list)
+	return list
 }
 
 // Devices implements admin.Control.

@@ -113,7 +113,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	}
 	g.feed = admin.NewFeed()
 	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
-	g.live.Store(&liveConfig{Config: cfg})
+	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
 	g.desk = arrivals.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
 	g.renewal = &renewal.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}

@@ -48,6 +48,6 @@ func (g *gateway) moveRules(change func() error) error {
 	if err := change(); err != nil {
 		return err
 	}
-	g.live.Store(&liveConfig{Config: now.Config, decided: book, ahead: g.trials.Ahead()})
+	g.live.Store(&liveConfig{Config: now.Config, since: now.since, decided: book, ahead: g.trials.Ahead()})
 	return nil
 }

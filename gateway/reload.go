@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -32,7 +33,7 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	if err := g.applyMode(next.Mode); err != nil {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
-	g.live.Store(&liveConfig{Config: next, decided: book, ahead: g.trials.Ahead()})
+	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
 	g.applyLog(next.Log)
 	g.rollout.Configure(next.Rollout)
 	g.guard.Configure(next.Guard, g.totals())
@@ -77,6 +78,7 @@ func (g *gateway) applyMode(m config.Mode) error {
 // liveConfig is the configuration in force. It is never changed, but replaced.
 type liveConfig struct {
 	config.Config
+	since   time.Time // when it came into force
 	decided policy.Decided
 	ahead   int // rules of opt-ins before those of the configuration
 }

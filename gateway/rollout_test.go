@@ -107,7 +107,7 @@ func TestPolicyReport(t *testing.T) {
 	got := g.Policy()
 	quarter := 25.0
 	require.Equal(t, []admin.RuleReport{
-		{Name: "bulk", Action: config.ActionAccelerate, Percent: &quarter, Carried: 5, Passed: 15, Bytes: 5 << 20, Bulk: 5 << 20},
+		{Name: "bulk", Action: config.ActionAccelerate, Percent: &quarter, Selected: 5, Passed: 15, Bytes: 5 << 20, Bulk: 5 << 20},
 		{Name: "never", Action: config.ActionPass, Passed: 3},
 		{Name: "default", Action: config.ActionPass, Passed: 2},
 	}, got.Rules)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -31,7 +32,7 @@ func (g *gateway) inherit(old *gateway) error {
 	}
 	before := old.live.Load()
 	g.past = &counts
-	g.live.Store(&liveConfig{Config: g.cfg, decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})
+	g.live.Store(&liveConfig{Config: g.cfg, since: time.Now(), decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
 	g.forecast, g.guard, g.feed, g.env.Feed, g.env.Lines = old.forecast, old.guard, old.feed, old.feed, old.env.Lines
 	old.lookLocked()

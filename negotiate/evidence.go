@@ -4,7 +4,7 @@ package negotiate
 // offered: it might use another one.
 func (r Reason) OfCarriers() bool {
 	switch r {
-	case ReasonNoCommonCarrier, ReasonDeviceFailed, ReasonCarrierUnreachable, ReasonFlowLimit, ReasonNoMemory, ReasonDrained:
+	case ReasonNoCommonCarrier, ReasonNAT, ReasonDeviceFailed, ReasonCarrierUnreachable, ReasonFlowLimit, ReasonNoMemory, ReasonDrained:
 		return true
 	default:
 		return false
@@ -20,7 +20,7 @@ func (p CachePolicy) Undone(r Reason, sameService bool) bool {
 	}
 	switch r {
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonDeviceFailed, ReasonWireReset,
-		ReasonDrained, ReasonInternalError, ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed,
+		ReasonDrained, ReasonInternalError, ReasonVersion, ReasonNoCommonCarrier, ReasonNAT, ReasonAuthFailed,
 		ReasonProtocolError, ReasonMode, ReasonOff:
 		return true
 	default:

@@ -132,7 +132,7 @@ func classOf(r Reason) cacheClass {
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonAppRefused, ReasonAppUnreachable,
 		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError:
 		return classPassing
-	case ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,
+	case ReasonVersion, ReasonNoCommonCarrier, ReasonNAT, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,
 		ReasonMode, ReasonOff:
 		return classLasting
 	default:

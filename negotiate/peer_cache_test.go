@@ -15,12 +15,12 @@ func TestCacheScope(t *testing.T) {
 	}
 	for _, r := range []Reason{
 		ReasonAppRefused, ReasonAppUnreachable, ReasonNoMemory, ReasonFlowLimit, ReasonVersion, ReasonPolicy,
-		ReasonNoCommonCarrier, ReasonHandshakeTimeout, ReasonAuthFailed, ReasonProtocolError, Reason(200),
+		ReasonNoCommonCarrier, ReasonNAT, ReasonHandshakeTimeout, ReasonAuthFailed, ReasonProtocolError, Reason(200),
 	} {
 		require.Equal(t, ScopeService, p.ScopeOf(r), r)
 	}
 	for _, r := range []Reason{
-		ReasonNone, ReasonNAT, ReasonSYNOptions, ReasonPeerNoOption, ReasonOptionBlackholed, ReasonLostBytes, ReasonGatewayStale,
+		ReasonNone, ReasonSYNOptions, ReasonPeerNoOption, ReasonOptionBlackholed, ReasonLostBytes, ReasonGatewayStale,
 	} {
 		require.Equal(t, ScopeNone, p.ScopeOf(r), r)
 		require.Zero(t, p.TTL(r, 1), r)

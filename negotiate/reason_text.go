@@ -22,7 +22,7 @@ var reasonTexts = [...]reasonText{
 		"Check that the daemon runs and gets CPU time: `smcgw status`.",
 	},
 	ReasonNAT: {
-		"nat", "The addresses are translated on this host: the packet's tuple is not the socket's.",
+		"nat", "The addresses are translated, on this host (the packet's tuple is not the socket's) or on the way (both ends know the connection by other addresses).",
 		"Connect to the untranslated address, or accept native TCP here.",
 	},
 	ReasonForwarded: {

@@ -347,7 +347,7 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 	return admin.PolicyReport{
 		Mode: config.ModeObserve, Rollout: admin.RolloutReport{Percent: 10},
 		Rules: []admin.RuleReport{
-			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Percent: &percent, Carried: 5, Passed: 45, Bytes: 5000},
+			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
 			{Name: "default", Action: config.ActionPass, Passed: 9},
 		},
 		Observed: []admin.ObservedService{

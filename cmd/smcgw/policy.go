@@ -52,7 +52,7 @@ func ruleRows(rules []admin.RuleReport) [][]string {
 	rows := [][]string{{"RULE", "ACTION", "PERCENT", "SELECTED", "PASSED", "BYTES", "BULK", "SLOWER"}}
 	for i := range rules {
 		r := &rules[i]
-		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Carried, 10), strconv.FormatUint(r.Passed, 10), "", "", ""}
+		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Selected, 10), strconv.FormatUint(r.Passed, 10), "", "", ""}
 		if r.Percent != nil {
 			row[2] = strconv.FormatFloat(*r.Percent, 'f', -1, 64) + "%"
 		}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +20,7 @@ import (
 
 func newStatus(e *env) *cobra.Command {
 	var brief, strict, web bool
+	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the gateway is doing",
@@ -28,7 +32,7 @@ func newStatus(e *env) *cobra.Command {
 				defer stop()
 				return e.showWeb(ctx, c)
 			}
-			st, err := c.Status(cmd.Context())
+			st, err := statusWithin(cmd.Context(), c, wait, strict)
 			if err != nil {
 				return err
 			}
@@ -44,10 +48,32 @@ func newStatus(e *env) *cobra.Command {
 	c.Flags().BoolVar(&brief, "brief", false, "print one line")
 	c.Flags().BoolVar(&web, "web", false, "serve the status page on a loopback port and print its address, until interrupted")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 5 if the gateway is degraded")
-	for _, other := range []string{"brief", "strict"} {
+	c.Flags().DurationVar(&wait, "wait", 0, "wait so long for the gateway to answer and, with --strict, not to be degraded")
+	for _, other := range []string{"brief", "strict", "wait"} {
 		c.MarkFlagsMutuallyExclusive("web", other)
 	}
 	return withSocket(e, noun(e, c))
+}
+
+// waitStep is how often statusWithin asks.
+const waitStep = 200 * time.Millisecond
+
+// statusWithin asks the daemon, again until it answers (well: and is not degraded) or the
+// time is over, whose last answer then counts.
+func statusWithin(ctx context.Context, c *admin.Client, wait time.Duration, well bool) (admin.Status, error) {
+	end := time.Now().Add(wait)
+	for {
+		st, err := c.Status(ctx)
+		done := err == nil && (!well || len(st.Degraded) == 0) || err != nil && !errors.Is(err, admin.ErrDaemonUnreachable)
+		if left := time.Until(end); done || left <= 0 {
+			return st, err
+		}
+		select {
+		case <-ctx.Done():
+			return st, ctx.Err()
+		case <-time.After(min(waitStep, time.Until(end))):
+		}
+	}
 }
 
 func (e *env) showStatus(st admin.Status, brief bool) error {

@@ -64,7 +64,8 @@ type Status struct {
 	// reason of negotiate (app_leg_blocked, device_failed), or [ConfigRefused]: Notes tells.
 	// Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
-	// Notes are sentences about devices that do not work as configured, or are not there.
+	// Notes are sentences about devices that do not work as configured, or are not there, and
+	// about rules and peers that connections stay native for.
 	Notes []string `json:"notes,omitempty"`
 	// BlockedLegs lists where the host drops what the gateway passes to applications.
 	BlockedLegs []BlockedLegs `json:"blocked_legs,omitempty"`
@@ -217,7 +218,7 @@ type PeerInfo struct {
 	// Port is set when the entry is about one service of the peer only.
 	Port  uint16    `json:"port,omitempty"`
 	State PeerState `json:"state"`
-	// Reason is why the peer is left native, empty for capable peers.
+	// Reason is why the peer is left native, or the latest connection with it was; empty: it was carried.
 	Reason string `json:"reason"`
 	// ExpiresSeconds is when an incapable or blackholed entry is forgotten.
 	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
@@ -247,11 +248,12 @@ type PeerUse struct {
 // PeerState is the summary of what is known of a peer.
 type PeerState string
 
-// The peer states: capable has answered as a gateway, incapable has declined
-// or failed for a while, blackholed lost SYNs with the option, unknown is
-// everything else that is remembered.
+// The peer states: capable has answered as a gateway, stopped had, and answers no more,
+// incapable has declined or failed for a while, blackholed lost SYNs with the option, unknown
+// is everything else that is remembered.
 const (
 	PeerCapable    PeerState = "capable"
+	PeerStopped    PeerState = "stopped"
 	PeerIncapable  PeerState = "incapable"
 	PeerBlackholed PeerState = "blackholed"
 	PeerUnknown    PeerState = "unknown"
@@ -259,7 +261,7 @@ const (
 
 // PeerStates lists every PeerState.
 func PeerStates() []PeerState {
-	return []PeerState{PeerCapable, PeerIncapable, PeerBlackholed, PeerUnknown}
+	return []PeerState{PeerCapable, PeerStopped, PeerIncapable, PeerBlackholed, PeerUnknown}
 }
 
 // PeerList is the document of peers.

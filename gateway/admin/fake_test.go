@@ -80,7 +80,7 @@ func samplePolicy() PolicyReport {
 	return PolicyReport{
 		Schema: policySchema, Mode: config.ModeObserve, Rollout: RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
 		Rules: []RuleReport{
-			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Direction: config.DirectionBoth, Percent: &ten, Carried: 7, Passed: 63, Bytes: 4000, Bulk: 0},
+			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Direction: config.DirectionBoth, Percent: &ten, Selected: 7, Passed: 63, Bytes: 4000, Bulk: 0},
 			{Name: "default", Action: config.ActionPass, Passed: 5},
 		},
 		Observed: []ObservedService{{

@@ -42,10 +42,10 @@ type RuleReport struct {
 	Direction config.Direction `json:"direction,omitempty"`
 	// Percent is the share that is carried now; absent of rules that pass.
 	Percent *float64 `json:"percent,omitempty"`
-	// Carried counts the connections that the rule was to carry, also in the mode
-	// observe, Passed those that it left native.
-	Carried uint64 `json:"carried"`
-	Passed  uint64 `json:"passed"`
+	// Selected counts the connections that the rule selected, also in the mode observe,
+	// whatever became of them; Passed those that it left native.
+	Selected uint64 `json:"selected"`
+	Passed   uint64 `json:"passed"`
 	// Bytes is what the carried ones of the mode observe moved, Bulk the part of it in
 	// connections of 1 MiB and more.
 	Bytes uint64 `json:"bytes"`

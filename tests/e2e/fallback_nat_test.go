@@ -24,7 +24,7 @@ func TestFallbackTranslated(t *testing.T) {
 	require.NoError(t, err)
 	client, err := w.net.Behind(w.h1, "client")
 	require.NoError(t, err)
-	ports := settings{Ports: fmt.Sprintf("%d, %d", echoPort, translatedPort)}
+	ports := settings{Ports: fmt.Sprintf("%d, %d", echoPort, translatedPort), Carriers: "shm, soft"}
 	w.up(w.h1, ports)
 	w.up(w.h2, ports)
 
@@ -80,6 +80,27 @@ func TestFallbackTranslated(t *testing.T) {
 			e.Local = addr(w.h1, mine.Port()) // as it leaves h1
 			w.told(t, w.h1, from(e), before, local("forwarded"))
 			w.told(t, w.h2, at(e), before, nothing)
+		})
+	})
+
+	// A machine behind a router without a gateway, which masquerades it: the offer arrives,
+	// and the queue pairs have addresses that mean nothing on the other side.
+	t.Run("router", func(t *testing.T) {
+		w.down(w.h1)
+		alone := ports
+		alone.Carriers = "soft"
+		w.up(client, alone)
+		defer w.up(w.h1, ports)
+		defer w.down(client)
+		translate(t, w.h1, `post { type nat hook postrouting priority 100; `, `oifname "eth0" masquerade`)
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			before := w.totals()
+			e := w.mustApp(client, "ping", "-to", addr(w.h2, echoPort))
+			mine := netip.MustParseAddrPort(e.Local)
+			accepted(t, server, addr(w.h1, mine.Port()))
+			w.told(t, client, from(e), before, remote("nat"))
+			e.Local = addr(w.h1, mine.Port())
+			w.told(t, w.h2, at(e), before, local("nat"))
 		})
 	})
 

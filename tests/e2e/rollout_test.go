@@ -54,7 +54,7 @@ func TestRolloutShare(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 50, p.Rollout.Percent, 0.01)
 	require.Equal(t, "test", p.Rules[0].Name)
-	require.Positive(t, p.Rules[0].Carried)
+	require.Positive(t, p.Rules[0].Selected)
 	require.Positive(t, p.Rules[0].Passed)
 }
 

@@ -27,6 +27,9 @@ var (
 	// ErrNoAdapter is an ErrNotHere that is no word about the peer: no adapter of this host
 	// has the connection's own address.
 	ErrNoAdapter = fmt.Errorf("no adapter on this address: %w", ErrNotHere)
+	// ErrTranslated is an ErrNotHere: the peer's soft device, which has the address that its
+	// connection has there, is not at the address that the connection has here.
+	ErrTranslated = fmt.Errorf("queue pair at another address: %w", ErrNotHere)
 	// ErrNoDevice means that this host has no device on the connection's own address, or
 	// not yet.
 	ErrNoDevice = errors.New("no RDMA device on this address")

@@ -205,7 +205,7 @@ func (sf *Soft) OffersAtOnce(r *Request) bool {
 // Answer implements Fabric. A device for an address that has none is opened beside the shard.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {
-		done(nil, negotiate.CarrierOffer{}, ErrNotHere)
+		done(nil, negotiate.CarrierOffer{}, ErrTranslated)
 		return
 	}
 	if port, err := sf.portOf(r.Local); !errors.Is(err, ErrNoDevice) {
@@ -262,7 +262,7 @@ func describeSoft(l *Link) negotiate.CarrierOffer {
 // connect implements path.
 func (sf *Soft) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	if !l.of.reachable(to) {
-		done(fmt.Errorf("queue pair at another address: %w", ErrNotHere))
+		done(ErrTranslated)
 		return
 	}
 	done(sf.join(l, to))

@@ -143,6 +143,8 @@ func carrierReason(err error) negotiate.Reason {
 		return negotiate.ReasonDrained
 	case errors.Is(err, carrier.ErrNoPath):
 		return negotiate.ReasonCarrierUnreachable
+	case errors.Is(err, carrier.ErrTranslated):
+		return negotiate.ReasonNAT
 	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
 		return negotiate.ReasonNoCommonCarrier
 	default:

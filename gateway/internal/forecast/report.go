@@ -49,7 +49,7 @@ func addCounts(p *admin.PolicyReport, decided []admin.DecisionCount) {
 		case d.Action == config.ActionPass:
 			r.Passed += d.Count
 		default:
-			r.Carried += d.Count
+			r.Selected += d.Count
 		}
 	}
 	for i := range p.Observed {

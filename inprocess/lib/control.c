@@ -28,6 +28,12 @@ __attribute__((constructor)) static void start(void) {
 		smcgw.disabled = true;
 		return;
 	}
+#ifdef __GLIBC__
+	if (!pthread_mutexattr_setrobust || !pthread_key_create) { // an older one without libpthread
+		smcgw.disabled = true;
+		return;
+	}
+#endif
 	if (p && strlen(p) < sizeof path) strcpy(path, p);
 	if (r) run = strtoull(r, 0, 10);
 }
@@ -296,6 +302,7 @@ void smcgw_ask(struct end *e, int fd) {
 	uint32_t ops = get(&e->ops);
 	if (state_of(e) != SMCI_NATIVE) goto out;
 	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
+	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	int family = 0, type = 0;
 	socklen_t l = sizeof family, m = sizeof type;
 	if (SYS(getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &l) < 0 || SYS(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &m) < 0) goto out;

@@ -77,6 +77,7 @@ struct smci_news {
 	_Atomic uint32_t calls;   // a connection asks after so many calls that moved bytes
 	_Atomic uint32_t spin;    // microseconds to look at the ring before sleeping; 0: none
 	_Atomic uint64_t bytes;   // or after so many bytes
+	_Atomic uint32_t policy;  // counts changes of policy and switch: what was refused is asked again
 };
 
 // One end's own state as the broker may read it, the first bytes of its entry in the process's slab.

@@ -23,14 +23,20 @@
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
 
-static size_t total(const struct iovec *v, int nv) {
-	size_t n = 0;
-	for (int i = 0; i < nv; i++) n += v[i].iov_len;
-	return n;
+// total adds up what v asks for: false for memory that no program has.
+static inline bool total(const struct iovec *v, int nv, size_t *n) {
+	*n = 0;
+	if (unlikely(nv > 1) && !smcgw_touch(v, (size_t)nv * sizeof *v)) return false;
+	for (int i = 0; i < nv; i++) {
+#ifdef __x86_64__
+		if (unlikely((intptr_t)v[i].iov_base < 0 || (intptr_t)((uintptr_t)v[i].iov_base + v[i].iov_len) < 0) && v[i].iov_len) return false;
+#endif
+		*n += v[i].iov_len;
+	}
+	return true;
 }
 
-// copy moves n bytes between the ring at offset at and v, of which skip bytes are done.
-static void copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
+static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	for (int i = 0; i < nv && n; i++) {
 		if (skip >= v[i].iov_len) {
 			skip -= v[i].iov_len;
@@ -51,6 +57,12 @@ static void copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, 
 		at += k;
 		n -= k;
 	}
+}
+
+// copy moves n bytes between the ring at offset at and v, of which skip bytes are done: false where the memory of v is not there.
+static bool __attribute__((noinline)) copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
+	GUARDED(v, nv, copy_bytes(ring, mask, at, v, nv, skip, n, out));
+	return true;
 }
 
 // part makes d the bytes [skip, skip+n) of v.
@@ -177,17 +189,18 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 		put(&e->ops, ops);
 		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : FIRST_CALLS;
 		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
-		if (unlikely(ops >= e->again && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
+		bool due = ops >= e->again || (smcgw.news && get(&smcgw.news->policy) != e->policy_seen); // what was refused may not be any more
+		if (unlikely(due && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
 	} else if (s == SMCI_ASKED) {
 		if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
 	} else {
 		attach(e, fd);
 	}
 	errno = err;
-	atomic_fetch_add(raw, 1); // sequentially consistent, before the state is read: see attach
+	smcgw_count_in(raw, e); // before the state is read: see attach
 	s = state_of(e);
 	if (s != SMCI_PROMOTED) return COUNTED;
-	atomic_fetch_sub(raw, 1);
+	smcgw_count_out(raw);
 	return LOCKED;
 }
 
@@ -369,17 +382,9 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	return n;
 }
 
-static void put_byte(const struct iovec *v, int nv, size_t at, char c) {
-	for (int i = 0; i < nv; i++) {
-		if (at < v[i].iov_len) {
-			((char *)v[i].iov_base)[at] = c;
-			return;
-		}
-		at -= v[i].iov_len;
-	}
-}
+#define FAULT (-3)
 
-// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error.
+// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error, FAULT.
 static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;
@@ -407,7 +412,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	}
 	long had = 0, n = 0;
 	if (e->stashed) { // and what came with it: a message that was sent at once is read at once
-		put_byte(v, nv, done, e->stash);
+		if (!copy(&e->stash, 0, 0, v, nv, done, 1, true)) return FAULT;
 		had = 1;
 		done++;
 		b--;
@@ -422,6 +427,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	h.msg_iovlen = (size_t)part(w, v, nv, done, b < want - done ? b : want - done);
 	n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	if (had && n <= 0) return had;
+	if (n == -EFAULT) return FAULT;
 	if (n > 0) {
 		if (flags & MSG_PEEK) return had + n;
 		put(&e->kr, kr + (uint64_t)n);
@@ -519,11 +525,13 @@ static bool asks_kernel(struct end *e, int fd) {
 }
 
 ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	size_t want = total(v, nv), done = 0;
+	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	unsigned rounds = 0;
+	bool bad = false;
 	ssize_t n;
+	if (unlikely(!total(v, nv, &want))) return fault();
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
 		errno = EAGAIN;
@@ -546,7 +554,10 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (have > want - done) have = want - done;
 				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
 				mask &= (1ull << reach(e)) - 1; // read again: still no further than the mapping
-				copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true);
+				if (unlikely(!copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true))) {
+					bad = true;
+					break;
+				}
 				done += have;
 				if (peek) break;
 				add(&e->report.rx_ring, have);
@@ -582,6 +593,10 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				done += (size_t)n;
 				if (peek || done == want) break;
 				continue;
+			}
+			if (unlikely(n == FAULT)) {
+				bad = true;
+				break;
 			}
 			if (n < 0) {
 				if (ended(e)) break;
@@ -633,7 +648,12 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	if (done == want && !peek && (get(&e->own->cx) & 1)) filled(e, fd);
 	n = (ssize_t)done;
 	int err = 0;
-	if (!done && e->rx_error) {
+	if (unlikely(bad)) {
+		if (!done) {
+			err = EFAULT;
+			n = -1;
+		}
+	} else if (!done && e->rx_error) {
 		err = e->rx_error;
 		n = -1;
 		if (err == ECONNRESET) { // once, then the end
@@ -1022,8 +1042,11 @@ static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	uint64_t mask = size_of(e) - 1, o = (get(&e->own->head) - get(&e->own->base)) & mask;
 	if (n > mask + 1 - o) n = mask + 1 - o;
 	char *p = e->tx_ring + o;
-	long k = at ? SYS(pread64, file, p, n, *at) : SYS(read, file, p, n);
-	if (k > 0 && at) *at += k;
+	off_t from = 0;
+	if (at && !smcgw_move(&from, at, sizeof from)) return fault();
+	long k = at ? SYS(pread64, file, p, n, from) : SYS(read, file, p, n);
+	from += k;
+	if (k > 0 && at) smcgw_move(at, &from, sizeof from);
 	return result(k);
 }
 
@@ -1072,7 +1095,10 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				uint64_t most = done ? PIECE : FIRST_PIECE;
 				if (n > most + most / 2) n = most;
 				if (v) {
-					copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false);
+					if (unlikely(!copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false))) {
+						err = EFAULT;
+						break;
+					}
 				} else {
 					ssize_t k = from_file(e, file, at, n);
 					if (k <= 0) {
@@ -1127,7 +1153,9 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 }
 
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	return send_any(e, fd, v, nv, total(v, nv), flags, -1, 0);
+	size_t n;
+	if (unlikely(!total(v, nv, &n))) return fault();
+	return send_any(e, fd, v, nv, n, flags, -1, 0);
 }
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { return send_any(e, fd, 0, 0, n, 0, from, at); }
 

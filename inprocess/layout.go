@@ -34,6 +34,7 @@ const (
 	Gone                 // reads no more
 	Frozen               // reads the ring no further than tail
 	Reset                // ends by a reset on purpose
+	Shut                 // its FIN is of shutdown(): it reads on
 )
 
 // ArmSelf in arm asks for a token with the next byte; smaller values name a slot.

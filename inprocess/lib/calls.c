@@ -53,7 +53,7 @@ CALLS(DEFINE)
 static bool tracked(int fd) { return look(fd) != 0; }
 
 // by_kernel has an end go by the kernel for good, before something that its rings cannot serve.
-static bool to_kernel(int fd, uint32_t why) {
+static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 	struct end *e = look(fd);
 	if (!e) return true;
 	uint32_t asked = SMCI_ASKED;
@@ -68,8 +68,9 @@ static bool to_kernel(int fd, uint32_t why) {
 	}
 	if (state_of(e) != SMCI_PROMOTED) return true;
 	put(&e->report.why, why);
-	return smcgw_demote(e, fd, now() + DEMOTE_WITHIN);
+	return smcgw_demote(e, fd, until ? until : now() + DEMOTE_WITHIN);
 }
+static bool to_kernel(int fd, uint32_t why) { return to_kernel_by(fd, why, 0); }
 
 // ---- reading
 
@@ -462,10 +463,11 @@ PUBLIC pid_t fork(void) {
 
 // leaving: the next program of this process has no memory of ours. What it inherits goes by the kernel.
 static void leaving(void) {
+	int64_t until = now() + DEMOTE_WITHIN; // for all together
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
-		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel(fd, SMCI_WHY_PASSED)) continue;
+		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel_by(fd, SMCI_WHY_PASSED, until)) continue;
 		if (fd > 2) SYS(fcntl, fd, F_SETFD, FD_CLOEXEC); // left open by accident, as a rule; read by that program it would be wrong bytes
 		else SYS(shutdown, fd, SHUT_RDWR);
 	}

@@ -201,13 +201,15 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	put(&e->report.id, r->id);
 	e->answered = e->arms = e->rung = 0;
-	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = false;
+	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = e->died = false;
 	e->rx_error = e->tx_error = 0;
 	put(&e->sleeper, 0);
 	put(&e->violated, false);
 	put(&e->reported, 0);
 	put(&e->tx_blocked, false);
 	e->path_head = 0;
+	e->fits = e->back = e->back_end = 0;
+	e->owed = 0;
 	put(&own->order, SMCI_ORDER_MIN);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		close_all(fd);

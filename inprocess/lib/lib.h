@@ -90,6 +90,7 @@ struct end {
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
 	uint32_t answered, arms;           // the want that was answered; armings so far
 	bool eof, stashed, ate;
+	bool died;                         // the peer, without a close
 	int rx_error;
 	char stash;                        // a byte of data that woke a sleeper
 	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
@@ -101,9 +102,12 @@ struct end {
 	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
 	uint32_t rung;                     // the arm that was last answered
 	bool first, grow, path_bad;
+	uint64_t fits;                     // the position in the kernel's stream up to which tokens have room for sure
+	uint32_t owed;                     // tokens that are counted, and that the kernel has refused
+	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet
 	bool touched;                      // more of the ring than the least was used: give_back
 	int tx_error;
-	_Atomic bool write_ended;          // shutdown()
+	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
 	bool listed;
@@ -273,6 +277,8 @@ void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset 
 void smcgw_ended(struct end *e, int fd, int how); // shutdown()
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
 void smcgw_give_back(struct end *e);
+extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent
+bool smcgw_pay(void);                     // sends it; true while there is more
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 
 // ---- wait.c

@@ -12,6 +12,7 @@
 
 #define LISTED 256
 #define KERNEL_EVERY 16 // returns without a look at the kernel, at most
+#define OWING_ROUND 10000000L // nanoseconds between attempts at what the kernel has refused
 #define TAG 0x534d4349ull // "SMCI", the high half of the data of a registration that is ours
 
 struct registration {
@@ -424,7 +425,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 	for (;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
-		bool shrink = false;
+		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		hold();
 		n = emit(s, v, max, 0);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
@@ -466,6 +467,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				ns = until - now();
 				if (ns < 0) ns = 0;
 			}
+			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
 			if (shrink && ns > 1000000000) ns = 1000000000;
 			else shrink = false;
 			if (ns != INT64_MAX) {
@@ -554,7 +556,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
 	for (;;) {
-		bool hot = false;
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (nfds_t i = 0; i < n; i++)
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
@@ -571,6 +573,10 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 		} else if (timeout) {
 			int64_t ns = until - now();
 			left = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : zero;
+			t = &left;
+		}
+		if (owing && (!t || t->tv_sec || t->tv_nsec > OWING_ROUND)) {
+			left = (struct timespec){0, OWING_ROUND};
 			t = &left;
 		}
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
@@ -592,7 +598,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			if (in && !(p[i].revents & in) && look_at(p[i].fd, false)) p[i].revents |= in;
 			r += (p[i].revents != 0) - (had != 0);
 		}
-		if (r || poll_only || (!dropped && !hot)) return r;
+		if (r || poll_only || (!dropped && !hot && !owing)) return r;
 		if (timeout && now() >= until) return 0;
 	}
 }
@@ -610,7 +616,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	if (w) w0 = *w;
 	if (x) x0 = *x;
 	for (;;) {
-		bool hot = false;
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (int fd = 0; fd < top; fd++)
 			if (FD_ISSET(fd, &r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
@@ -625,6 +631,10 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		} else if (timeout) {
 			int64_t ns = until - now();
 			if (ns > 0) left = (struct timespec){ns / 1000000000, ns % 1000000000};
+			t = &left;
+		}
+		if (owing && (!t || t->tv_sec || t->tv_nsec > OWING_ROUND)) {
+			left = (struct timespec){0, OWING_ROUND};
 			t = &left;
 		}
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
@@ -652,7 +662,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (!FD_ISSET(fd, r) && look_at(fd, false)) FD_SET(fd, r);
 			k += FD_ISSET(fd, r) - had;
 		}
-		if (k || poll_only || (!dropped && !hot)) return k;
+		if (k || poll_only || (!dropped && !hot && !owing)) return k;
 		if (timeout && now() >= until) return 0;
 		*r = r0;
 		if (w) *w = w0;

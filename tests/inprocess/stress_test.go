@@ -117,6 +117,20 @@ func TestPolicyThatChanges(t *testing.T) {
 	}
 }
 
+// TestPeersThatStall: no peer has a call wait that must not.
+func TestPeersThatStall(t *testing.T) {
+	program := file(t, "stall")
+	for _, how := range []string{"tokens", "frozen", "stopped"} {
+		t.Run(how, func(t *testing.T) {
+			for _, w := range []*world{nil, newWorld(t, broker.Thresholds{Calls: 1})} {
+				said, err := w.run(t, time.Minute, nil, program, how)
+				require.NoError(t, err, said)
+				require.Equal(t, "ok\n", said)
+			}
+		})
+	}
+}
+
 // TestForeignReader: a program that has read past the library stays native.
 func TestForeignReader(t *testing.T) {
 	for args, want := range map[string]string{"libc": "promoted\n", "raw": "native\n"} {

@@ -630,6 +630,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (ended(e)) break;
 				continue;
 			}
+			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
 		}
 		if (done && (!all || nowait)) break;
 		if (unlikely(get(&smcgw_owing)) && smcgw_pay() && !nowait) {
@@ -890,19 +891,20 @@ static bool fits(struct end *e, int fd) {
 	return true;
 }
 
-// token counts before it sends; a consumer that has frozen the ring meanwhile may not have seen the count, and gets none.
-static void token(struct end *e, int fd) {
+// token counts before it sends; a consumer that has frozen the ring meanwhile may not have seen the count, and gets none: false.
+static bool token(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	put_release(&e->own->ksent, ks + 1);
 	fence();
 	if (unlikely(peer_flags(e) & SMCI_FROZEN)) {
 		put_release(&e->own->ksent, ks);
-		return;
+		return false;
 	}
 	put(&e->ks, ks + 1);
 	add(&e->report.tokens_tx, 1);
 	e->owed++;
 	pay(e, fd);
+	return true;
 }
 
 static void take_back(struct end *e, int fd);
@@ -914,20 +916,17 @@ static inline void doorbell(struct end *e, int fd) {
 		return;
 	}
 	uint32_t a = get(&e->peer->arm), who = a & 0xff;
-	if (unlikely(e->first)) {
-		e->first = false;
-		if (who == SMCI_ARM_SELF) e->rung = a;
-		token(e, fd);
-	} else if (!a) {
-		return;
-	} else if (who == SMCI_ARM_SELF) {
-		if (a == e->rung) return;
-		e->rung = a;
-		token(e, fd);
-	} else if (who < SMCI_SLOTS && e->desk) {
+	bool rings = e->first;
+	if (who == SMCI_ARM_SELF) {
+		rings |= a != e->rung;
+		if (rings) e->rung = a;
+	} else if (a && !rings && who < SMCI_SLOTS && e->desk) {
 		uint32_t s = get(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
-		if (s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s)) token(e, fd);
+		rings = s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s);
 	}
+	if (!rings) return;
+	e->first = false;
+	if (!token(e, fd)) take_back(e, fd);
 }
 
 static inline void publish(struct end *e, int fd, uint64_t n) {
@@ -1310,8 +1309,9 @@ void smcgw_ended(struct end *e, int fd, int how) {
 		struct timespec ts = {0, 100000};
 		SYS(nanosleep, &ts, 0);
 	}
+	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
+	fence();
 	if (!last(e, fd)) reset_at_close(fd);
-	set_flag(e, SMCI_SHUT);
 	smcgw_unlock(e, &e->wl);
 }
 
@@ -1325,6 +1325,8 @@ void smcgw_finish(struct end *e, int fd) {
 		socklen_t n = sizeof l;
 		SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
 		bool reset = l.l_onoff && !l.l_linger;
+		set_flag(e, SMCI_SHUT);
+		fence();
 		if (!reset && !last(e, fd)) {
 			reset_at_close(fd);
 			reset = true;
@@ -1391,7 +1393,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 		} else {
 			set_flag(e, SMCI_FROZEN);
 			fence();
-			bool late = now() > until && !get(&e->violated) && !e->eof;
+			bool late = now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)); // who ends meanwhile takes nothing back
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);

@@ -1561,6 +1561,27 @@ static void inherits(void) {
 	reap(p);
 	say("%s", res(read(b, in, 10)));
 }
+static void writes_and_stops(int b) {
+	give(b, "01234567890123456789");
+	raise(SIGSTOP);
+	say("peer reads %zu", take(b, 2));
+}
+static void inherits_from_stopped(void) { // what it has sent comes, at the latest when it runs again
+	int a, status;
+	char number[100];
+	pid_t p = peer(&a, writes_and_stops);
+	snprintf(number, sizeof number, "head -c 20 <&%d; echo; echo x >&%d", a, a);
+	pid_t c = fork();
+	if (c == 0) {
+		execl("/bin/bash", "bash", "-c", number, (char *)0);
+		_exit(9);
+	}
+	waitpid(p, &status, WUNTRACED);
+	ms(2500);
+	kill(p, SIGCONT);
+	reap(c);
+	reap(p);
+}
 static void send_fd(int by, int fd) {
 	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
 	struct iovec v = {"f", 1};
@@ -1945,7 +1966,7 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(polls) X(selects) X(level) X(edge) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(writer_waits) X(bulk)      \
 	X(late_connect)
 

@@ -20,7 +20,7 @@
 #include "promoted.h"
 
 #define FOR 3.0
-#define SOON 0.09
+#define SOON 0.01
 #define SOON_CLOSED 0.5
 
 static double now(void) {

@@ -151,7 +151,7 @@ static void untune(struct end *e, int fd) {
 static void attach(struct end *e, int fd) {
 	struct tcp_info t;
 	bool done = false;
-	if (get(&e->raw_rx) || get(&e->raw_tx)) return;
+	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // later
 	smcgw_lock(e, &e->rl);
 	smcgw_lock(e, &e->wl);
 	if (state_of(e) == SMCI_MAPPED && smcgw_still(e, fd)) {
@@ -159,8 +159,8 @@ static void attach(struct end *e, int fd) {
 		fence();
 		if (get(&e->raw_rx) || get(&e->raw_tx)) {
 			put_release(&e->report.state, SMCI_MAPPED);
-		} else if (switched_off() || !smcgw_alone(e)) {
-			smcgw_leave(e, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_SHARED);
+		} else if (!smcgw_alone(e)) {
+			smcgw_leave(e, SMCI_WHY_SHARED);
 		} else if (!counts_equal(e, fd, &t)) {
 			smcgw_leave(e, SMCI_WHY_COUNTS);
 		} else {

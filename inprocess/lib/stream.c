@@ -305,6 +305,7 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 // settling that finds something leaves a token; so where two are due those before the last are taken first, and where they are
 // still on their way there is no arming for one more.
 static bool settle(struct end *e, int fd) {
+	if (unlikely(get(&e->own->flags) & SMCI_FROZEN)) return false; // what is counted may be taken back: see token
 	uint64_t old = get_acquire(&e->peer->ksent);
 	if (unlikely(old > get(&e->kr) + 1) && get_acquire(&e->peer->nx) == get(&e->own->cx)) {
 		eat(e, fd, old - 1);
@@ -530,7 +531,7 @@ static bool asks_kernel(struct end *e, int fd) {
 		return false;
 	}
 	e->skipped = false;
-	eat(e, fd, get_acquire(&e->peer->ksent));
+	if (likely(!(get(&e->own->flags) & SMCI_FROZEN))) eat(e, fd, get_acquire(&e->peer->ksent));
 	if (smcgw_hot(e) || e->eof || e->rx_error) return true;
 	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n == -EAGAIN) put(&e->kernel_news, false);
@@ -564,8 +565,10 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) violated(e);
 		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) violated(e); // what it says changes without an end
 		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
-		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1)) { // another thread is about to hand it over
+		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) { // it is being handed over
 			struct timespec ts = {0, 200000};
+			char c;
+			if (SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) e->eof = true;
 			smcgw_unlock(e, &e->rl);
 			if (done) return (ssize_t)done;
 			if (nowait) {
@@ -737,7 +740,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 	if (cx & 1) {
 		if (e->slot_of && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
 			uint64_t old = get_acquire(&e->peer->ksent);
-			if (get_acquire(&e->peer->nx) == cx) eat(e, fd, old);
+			if (get_acquire(&e->peer->nx) == cx && !(get(&e->own->flags) & SMCI_FROZEN)) eat(e, fd, old);
 			r = smcgw_hot(e);
 		} else {
 			r = smcgw_hot(e) || settle(e, fd);
@@ -1364,11 +1367,13 @@ static void heed_twin(const struct end *e) {
 // has published or counted before it saw the flag is seen here; afterwards it sees the flag, and takes it back.
 static bool empty(struct end *e, int fd) {
 	uint32_t cx = get(&e->own->cx);
+	int q = 0;
 	fence();
-	uint64_t old = get_acquire(&e->peer->ksent);
+	SYS(ioctl, fd, SIOCINQ, &q);
+	fence();
 	if (get_acquire(&e->peer->nx) != cx) return false;
-	eat(e, fd, old);
-	return get(&e->kr) == old && get_acquire(&e->peer->ksent) == old && get_acquire(&e->peer->nx) == cx;
+	eat(e, fd, get(&e->kr) + (unsigned)q); // what is there: what is only counted may be taken back
+	return get(&e->kr) == get_acquire(&e->peer->ksent) && get_acquire(&e->peer->nx) == cx;
 }
 
 // kernel_now reads on to where nothing but data comes by the kernel: true when it is there. Both locks are held, RECALL is said.
@@ -1444,8 +1449,8 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			smcgw_closed(e);
 			e->attached = false;
 			put_release(&e->report.state, SMCI_NEVER);
-		} else {
-			put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN);
+		} else if (e->eof || e->rx_error || !(get(&e->own->cx) & 1) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
+			put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN); // the producer has done its part, or does it no more
 		}
 	}
 	if (writes) smcgw_unlock(e, &e->wl);

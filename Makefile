@@ -44,9 +44,8 @@ build: ## bin/smcgw, static and without RDMA adapters (see build-hw), and bin/sm
 
 LIB_C = $(wildcard inprocess/lib/*.c)
 LIB_FILES = $(LIB_C) $(wildcard inprocess/lib/*.h) Makefile
-LIB_FLAGS = -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -pthread
-# glibc before 2.34 has these apart. Later ones keep their names, empty.
-LIB_GLIBC = -include inprocess/lib/glibc.h $(LIB_C) -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
+LIB_FLAGS = -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec
+LIB_GLIBC = -include inprocess/lib/glibc.h $(LIB_C)
 
 lib: bin/libsmcgw.so ## bin/libsmcgw.so, which programs of this host are started with; for musl, and for arm64, where there is a compiler
 	@if command -v $(MUSL_GCC) >/dev/null; then $(MAKE) --no-print-directory bin/libsmcgw-musl.so; else echo "NOT BUILT without $(MUSL_GCC): bin/libsmcgw-musl.so"; fi

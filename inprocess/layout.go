@@ -14,7 +14,7 @@ const (
 	OrderMax    = 22   // and of the largest
 	Slots       = 63   // epoll sets of a desk
 	DeskSize    = 4096
-	NewsSize    = 4096 // the file; its words are the first 32 bytes
+	NewsSize    = 4096 // the file; its words are the first 40 bytes
 	EntrySize   = 1024 // of an entry of the slab
 	ReportSize  = 120  // of the report that an entry begins with
 	IndexBits   = 17   // of a tag that are the index of the entry
@@ -34,6 +34,7 @@ const (
 	Gone                 // reads no more
 	Frozen               // reads the ring no further than tail
 	Reset                // ends by a reset on purpose
+	Shut                 // its FIN is of shutdown(): it reads on
 )
 
 // ArmSelf in arm asks for a token with the next byte; smaller values name a slot.
@@ -78,6 +79,7 @@ const (
 	NewsCalls   = 16
 	NewsSpin    = 20
 	NewsBytes   = 24
+	NewsPolicy  = 32
 )
 
 // Where the words of a report are (struct smci_report).

@@ -18,7 +18,7 @@ import (
 var numbers = map[string]uint64{
 	"SMCI_MAGIC": Magic, "SMCI_VERSION": Version, "SMCI_TRANSITIONS": Transitions, "SMCI_RING_AT": RingAt,
 	"SMCI_ORDER_MIN": OrderMin, "SMCI_ORDER_MAX": OrderMax, "SMCI_SLOTS": Slots, "SMCI_ENTRY": EntrySize, "SMCI_ARM_SELF": ArmSelf,
-	"SMCI_ATTACHED": Attached, "SMCI_RECALL": Recall, "SMCI_GONE": Gone, "SMCI_FROZEN": Frozen, "SMCI_RESET": Reset,
+	"SMCI_ATTACHED": Attached, "SMCI_RECALL": Recall, "SMCI_GONE": Gone, "SMCI_FROZEN": Frozen, "SMCI_RESET": Reset, "SMCI_SHUT": Shut,
 	"sizeof(struct smci_desk)": DeskSize, "sizeof(struct smci_report)": ReportSize, "sizeof(struct smci_record)": RecordSize,
 	"sizeof(struct smci_transition)": TransitionSize, "sizeof(struct smci_slot)": SlotSize,
 
@@ -31,7 +31,7 @@ var numbers = map[string]uint64{
 	"offsetof(struct smci_desk, magic)": DeskMagic, "offsetof(struct smci_desk, version)": DeskVersion, "offsetof(struct smci_desk, slot)": DeskSlot,
 	"offsetof(struct smci_news, magic)": NewsMagic, "offsetof(struct smci_news, version)": NewsVersion, "offsetof(struct smci_news, grants)": NewsGrants,
 	"offsetof(struct smci_news, off)": NewsOff, "offsetof(struct smci_news, calls)": NewsCalls, "offsetof(struct smci_news, spin)": NewsSpin,
-	"offsetof(struct smci_news, bytes)": NewsBytes,
+	"offsetof(struct smci_news, bytes)": NewsBytes, "offsetof(struct smci_news, policy)": NewsPolicy,
 
 	"offsetof(struct smci_report, state)": ReportState, "offsetof(struct smci_report, why)": ReportWhy, "offsetof(struct smci_report, id)": ReportID,
 	"offsetof(struct smci_report, rx_ring)": ReportRxRing, "offsetof(struct smci_report, tx_ring)": ReportTxRing,

@@ -48,7 +48,7 @@ func (n *news) word(off int) *atomic.Uint32 {
 // sent counts a message that is queued.
 func (n *news) sent() { n.word(inprocess.NewsGrants).Add(1) }
 
-// set tells the switch and the thresholds.
+// set tells the switch and the thresholds, and that policy or one of them may have changed.
 func (n *news) set(off bool, t Thresholds) {
 	var o uint32
 	if off {
@@ -58,6 +58,7 @@ func (n *news) set(off bool, t Thresholds) {
 	n.word(inprocess.NewsCalls).Store(t.Calls)
 	n.word(inprocess.NewsSpin).Store(uint32(t.Spin.Microseconds()))
 	(*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(n.page[inprocess.NewsBytes:][:8:8]))).Store(t.Bytes)
+	n.word(inprocess.NewsPolicy).Add(1)
 }
 
 // closeFile closes the descriptor for reading, which the process has by then.

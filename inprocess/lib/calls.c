@@ -53,7 +53,7 @@ CALLS(DEFINE)
 static bool tracked(int fd) { return look(fd) != 0; }
 
 // by_kernel has an end go by the kernel for good, before something that its rings cannot serve.
-static bool to_kernel(int fd, uint32_t why) {
+static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 	struct end *e = look(fd);
 	if (!e) return true;
 	uint32_t asked = SMCI_ASKED;
@@ -68,8 +68,9 @@ static bool to_kernel(int fd, uint32_t why) {
 	}
 	if (state_of(e) != SMCI_PROMOTED) return true;
 	put(&e->report.why, why);
-	return smcgw_demote(e, fd, now() + DEMOTE_WITHIN);
+	return smcgw_demote(e, fd, until ? until : now() + DEMOTE_WITHIN);
 }
+static bool to_kernel(int fd, uint32_t why) { return to_kernel_by(fd, why, 0); }
 
 // ---- reading
 
@@ -111,7 +112,7 @@ PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a
 		} else {
 			r = flags & MSG_TRUNC ? smcgw_discard(e, fd, n, flags) : smcgw_rx(e, fd, ONE(b, n), 1, flags);
 		}
-		if (r >= 0 && a && l) *l = 0;
+		if (r >= 0 && a && l) smcgw_move(l, &(socklen_t){0}, sizeof *l);
 		if (r != RETRY) return r;
 	}
 }
@@ -122,28 +123,33 @@ PUBLIC ssize_t recv(int fd, void *b, size_t n, int flags) {
 PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 	for (;;) {
 		struct end *e = look(fd);
-		if (likely(!e) || (flags & (MSG_OOB | MSG_ERRQUEUE)) || h->msg_iovlen > IOV_MAX) return REAL(recvmsg)(fd, h, flags);
+		if (likely(!e) || (flags & (MSG_OOB | MSG_ERRQUEUE))) return REAL(recvmsg)(fd, h, flags);
+		struct msghdr m;
+		if (unlikely(!smcgw_move(&m, h, sizeof m) || m.msg_iovlen > IOV_MAX)) return REAL(recvmsg)(fd, h, flags);
 		enum path path = smcgw_enter(e, fd, &e->raw_rx);
 		if (path == PLAIN) return REAL(recvmsg)(fd, h, flags);
 		if (path == COUNTED) return left_rx(e, REAL(recvmsg)(fd, h, flags), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = smcgw_rx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags);
+		ssize_t r = smcgw_rx(e, fd, m.msg_iov, (int)m.msg_iovlen, flags);
 		if (r == RETRY) continue;
 		if (r >= 0) {
-			h->msg_namelen = 0;
-			h->msg_controllen = 0;
-			h->msg_flags = flags & MSG_CMSG_CLOEXEC;
+			m.msg_namelen = 0;
+			m.msg_controllen = 0;
+			m.msg_flags = flags & MSG_CMSG_CLOEXEC;
+			if (unlikely(!smcgw_move(h, &m, sizeof m))) return fault();
 		}
 		return r;
 	}
 }
 PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, struct timespec *timeout) {
 	if (likely(!tracked(fd))) return REAL(recvmmsg)(fd, h, n, flags, timeout);
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : INT64_MAX;
+	struct timespec t = {0, 0};
+	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
+	int64_t until = timeout ? now() + t.tv_sec * 1000000000LL + t.tv_nsec : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
 		if (r < 0) return i ? (int)i : -1;
-		h[i].msg_len = (unsigned)r;
+		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
 		if (r == 0 || now() >= until) return (int)i + 1;
 	}
 	return (int)n;
@@ -175,7 +181,8 @@ PUBLIC ssize_t send(int fd, const void *b, size_t n, int flags) {
 
 // passes tells of descriptors in a message: a process without our memory is about to have them.
 static void passes(const struct msghdr *h) {
-	for (struct cmsghdr *c = h->msg_control && h->msg_controllen ? CMSG_FIRSTHDR(h) : 0; c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c)) {
+	if (!smcgw_touch(h->msg_control, h->msg_controllen)) return;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < n; i++) {
@@ -186,21 +193,24 @@ static void passes(const struct msghdr *h) {
 	}
 }
 PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
-	if (unlikely(h && h->msg_control && h->msg_controllen)) passes(h);
+	struct msghdr m;
+	if (!smcgw.slab || !smcgw_move(&m, h, sizeof m)) return REAL(sendmsg)(fd, h, flags);
+	if (unlikely(m.msg_control && m.msg_controllen)) passes(&m);
 	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
-	if (unlikely(!h || h->msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
-	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags));
+	if (unlikely(m.msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
+	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
 }
 PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	if (likely(!tracked(fd))) {
-		for (unsigned i = 0; i < n; i++)
-			if (h[i].msg_hdr.msg_controllen) passes(&h[i].msg_hdr);
+		struct msghdr m;
+		for (unsigned i = 0; smcgw.slab && i < n && smcgw_move(&m, &h[i].msg_hdr, sizeof m); i++)
+			if (m.msg_control && m.msg_controllen) passes(&m);
 		return REAL(sendmmsg)(fd, h, n, flags);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
 		if (r < 0) return i ? (int)i : -1;
-		h[i].msg_len = (unsigned)r;
+		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
 	}
 	return (int)n;
 }
@@ -320,9 +330,8 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	bool promoted = state_of(e) == SMCI_PROMOTED;
 	switch (request) {
 	case FIONREAD:
-		if (!promoted || !p) break;
-		*(int *)p = (int)smcgw_unread(e, fd);
-		return 0;
+		if (!promoted) break;
+		return smcgw_move(p, &(int){(int)smcgw_unread(e, fd)}, sizeof(int)) ? 0 : (int)fault();
 	case SIOCOUTQ: { // what the peer has not read counts as not acknowledged
 		int r = REAL(ioctl)(fd, request, p);
 		if (promoted && r == 0) *(int *)p += (int)smcgw_unsent(e);
@@ -390,7 +399,7 @@ PUBLIC int lio_listio(int mode, CONTROL_BLOCKS, int n, struct sigevent *restrict
 // unfit are options that the rings cannot serve.
 static bool unfit(int level, int option, const void *v, socklen_t n) {
 	int x = 0;
-	if (v && n >= sizeof x) memcpy(&x, v, sizeof x);
+	if (v && n >= sizeof x && !smcgw_move(&x, v, sizeof x)) return false;
 	if (level == SOL_SOCKET) {
 		switch (option) {
 		case SO_RCVLOWAT: return x > 1;
@@ -416,7 +425,7 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 	if (unlikely(e != 0)) {
 		int *at = kept(e, level, option);
 		if (at && v && n >= sizeof(int)) {
-			memcpy(at, v, sizeof(int));
+			if (!smcgw_move(at, v, sizeof(int))) return (int)fault();
 			if (option != TCP_WINDOW_CLAMP) *at = !!*at;
 			return 0;
 		}
@@ -427,12 +436,19 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look(fd);
 	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
-	if (at && *at >= 0 && v && n && *n >= sizeof(int)) {
-		memcpy(v, at, sizeof(int));
-		*n = sizeof(int);
-		return 0;
-	}
+	socklen_t l = sizeof(int), had;
+	if (at && *at >= 0 && smcgw_move(&had, n, sizeof had) && had >= l)
+		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();
 	return REAL(getsockopt)(fd, level, option, v, n);
+}
+
+// ---- signals
+
+PUBLIC int sigaction(int s, const struct sigaction *restrict a, struct sigaction *restrict old) { return smcgw_sigaction(s, a, old); }
+PUBLIC void (*signal(int s, void (*f)(int)))(int) {
+	struct sigaction a = {.sa_handler = f, .sa_flags = SA_RESTART}, old;
+	if (likely(s != SIGSEGV && s != SIGBUS)) return REAL(signal)(s, f);
+	return smcgw_sigaction(s, &a, &old) ? SIG_ERR : old.sa_handler;
 }
 
 // ---- processes
@@ -447,10 +463,11 @@ PUBLIC pid_t fork(void) {
 
 // leaving: the next program of this process has no memory of ours. What it inherits goes by the kernel.
 static void leaving(void) {
+	int64_t until = now() + DEMOTE_WITHIN; // for all together
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
-		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel(fd, SMCI_WHY_PASSED)) continue;
+		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel_by(fd, SMCI_WHY_PASSED, until)) continue;
 		if (fd > 2) SYS(fcntl, fd, F_SETFD, FD_CLOEXEC); // left open by accident, as a rule; read by that program it would be wrong bytes
 		else SYS(shutdown, fd, SHUT_RDWR);
 	}

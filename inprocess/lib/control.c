@@ -28,6 +28,12 @@ __attribute__((constructor)) static void start(void) {
 		smcgw.disabled = true;
 		return;
 	}
+#ifdef __GLIBC__
+	if (!pthread_mutexattr_setrobust || !pthread_key_create) { // an older one without libpthread
+		smcgw.disabled = true;
+		return;
+	}
+#endif
 	if (p && strlen(p) < sizeof path) strcpy(path, p);
 	if (r) run = strtoull(r, 0, 10);
 }
@@ -195,13 +201,15 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	put(&e->report.id, r->id);
 	e->answered = e->arms = e->rung = 0;
-	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = false;
+	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = e->died = false;
 	e->rx_error = e->tx_error = 0;
 	put(&e->sleeper, 0);
 	put(&e->violated, false);
 	put(&e->reported, 0);
 	put(&e->tx_blocked, false);
 	e->path_head = 0;
+	e->fits = e->back = e->back_end = 0;
+	e->owed = 0;
 	put(&own->order, SMCI_ORDER_MIN);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		close_all(fd);
@@ -296,6 +304,7 @@ void smcgw_ask(struct end *e, int fd) {
 	uint32_t ops = get(&e->ops);
 	if (state_of(e) != SMCI_NATIVE) goto out;
 	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
+	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	int family = 0, type = 0;
 	socklen_t l = sizeof family, m = sizeof type;
 	if (SYS(getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &l) < 0 || SYS(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &m) < 0) goto out;

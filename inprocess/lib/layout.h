@@ -28,6 +28,7 @@ struct smci_transition {
 #define SMCI_GONE 4u     // reads no more
 #define SMCI_FROZEN 8u   // reads the ring no further than tail: the producer takes back what is beyond it
 #define SMCI_RESET 16u   // ends by a reset on purpose: unread bytes, or SO_LINGER with no time
+#define SMCI_SHUT 32u    // its FIN is of shutdown(): it reads on
 
 // arm: 0 is disarmed. The low 8 bits say whom to wake, the others count, so that no two values follow each other.
 #define SMCI_ARM_SELF 0xffu // a token for the next byte; smaller values name a slot of the end's desk
@@ -77,6 +78,7 @@ struct smci_news {
 	_Atomic uint32_t calls;   // a connection asks after so many calls that moved bytes
 	_Atomic uint32_t spin;    // microseconds to look at the ring before sleeping; 0: none
 	_Atomic uint64_t bytes;   // or after so many bytes
+	_Atomic uint32_t policy;  // counts changes of policy and switch: what was refused is asked again
 };
 
 // One end's own state as the broker may read it, the first bytes of its entry in the process's slab.

@@ -5,6 +5,7 @@
 //   stream.c   the bytes of a promoted connection: extents, rings, tokens
 //   wait.c     epoll, poll and select
 //   control.c  the broker: asking, grants, the switch
+//   fault.c    memory of the program that is not there
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -72,6 +73,7 @@ struct end {
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
 	uint32_t tag, grants_seen, again;
+	uint32_t policy_seen;              // when it last asked
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
 	// From GRANT to close: both locks. What this end publishes is in its own memory, which only it writes, and read back there.
 	pthread_mutex_t rl, wl;            // robust and shared between processes
@@ -88,6 +90,7 @@ struct end {
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
 	uint32_t answered, arms;           // the want that was answered; armings so far
 	bool eof, stashed, ate;
+	bool died;                         // the peer, without a close
 	int rx_error;
 	char stash;                        // a byte of data that woke a sleeper
 	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
@@ -99,9 +102,12 @@ struct end {
 	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
 	uint32_t rung;                     // the arm that was last answered
 	bool first, grow, path_bad;
+	uint64_t fits;                     // the position in the kernel's stream up to which tokens have room for sure
+	uint32_t owed;                     // tokens that are counted, and that the kernel has refused
+	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet
 	bool touched;                      // more of the ring than the least was used: give_back
 	int tx_error;
-	_Atomic bool write_ended;          // shutdown()
+	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
 	bool listed;
@@ -144,6 +150,66 @@ static inline int64_t now(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+// ---- table.c: what a thread counts while it is in a call, so that it counts no longer after its end if it is cancelled there
+struct counted {
+	bool known;
+	int n;
+	struct {
+		_Atomic int *at;
+		struct end *of; // 0: none
+		uint32_t use;
+	} call[4]; // a signal handler may be in a call of its own
+};
+extern __thread struct counted smcgw_counted __attribute__((tls_model("initial-exec"), visibility("hidden")));
+void smcgw_thread(void);
+static inline void smcgw_count_in(_Atomic int *at, struct end *of) {
+	struct counted *c = &smcgw_counted;
+	if (unlikely(!c->known)) smcgw_thread();
+	if (likely(c->n < 4)) {
+		c->call[c->n].at = at;
+		c->call[c->n].of = of;
+		c->call[c->n].use = of ? get(&of->use) : 0;
+	}
+	c->n++;
+	atomic_fetch_add(at, 1); // sequentially consistent: see attach and smcgw_defer
+}
+static inline void smcgw_count_out(_Atomic int *at) {
+	smcgw_counted.n--;
+	atomic_fetch_sub(at, 1);
+}
+
+// ---- fault.c
+// GUARDED makes a call in a function that returns false where the call faults at the memory of v. The function is not inlined
+// and holds nothing that must be let go; the call is one, or the compiler sees nothing that may come back.
+struct guard {
+	void *at[5];
+	const struct iovec *v;
+	int nv;
+	struct guard *outer;
+};
+extern __thread struct guard *smcgw_guard __attribute__((tls_model("initial-exec"), visibility("hidden")));
+#define GUARDED(memory, n, call)                                                   \
+	do {                                                                       \
+		struct guard guard;                                                \
+		guard.v = memory;                                                  \
+		guard.nv = n;                                                      \
+		guard.outer = smcgw_guard;                                         \
+		if (unlikely(__builtin_setjmp(guard.at))) return false;            \
+		smcgw_guard = &guard;                                              \
+		__asm__ volatile("" ::: "memory");                                 \
+		call;                                                              \
+		__asm__ volatile("" ::: "memory");                                 \
+		smcgw_guard = guard.outer;                                         \
+	} while (0)
+void smcgw_catch(void);                   // from here on GUARDED is in force
+int smcgw_sigaction(int s, const struct sigaction *a, struct sigaction *old);
+bool smcgw_move(void *to, const void *from, size_t n); // memcpy(): false where the program's memory is not there
+bool smcgw_touch(const void *p, size_t n);             // can it be read?
+static inline long fault(void) {
+	errno = EFAULT;
+	return -1;
 }
 
 // ---- table.c
@@ -190,7 +256,7 @@ enum path { PLAIN, COUNTED, LOCKED };
 enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw);
 static inline ssize_t smcgw_left(_Atomic int *raw, _Atomic uint64_t *count, ssize_t n) {
 	if (n > 0) atomic_fetch_add_explicit(count, (uint64_t)n, memory_order_relaxed);
-	atomic_fetch_sub(raw, 1);
+	smcgw_count_out(raw);
 	return n;
 }
 // rx and tx are recvmsg and sendmsg of a promoted connection: -1 and errno for an error, RETRY when the descriptor is another's now.
@@ -211,6 +277,8 @@ void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset 
 void smcgw_ended(struct end *e, int fd, int how); // shutdown()
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
 void smcgw_give_back(struct end *e);
+extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent
+bool smcgw_pay(void);                     // sends it; true while there is more
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 
 // ---- wait.c

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +36,10 @@ CALLS(NEXT)
 static inline void *smcgw_next(void *_Atomic *at, const char *name) {
 	void *p = atomic_load_explicit(at, memory_order_relaxed);
 	if (__builtin_expect(!p, 0)) {
+#ifdef __GLIBC__
+		if (!dlsym) p = __libc_dlsym(__libc_dlopen_mode("libc.so.6", (int)(RTLD_LAZY | 0x80000000)), name);
+		else
+#endif
 		p = dlsym(RTLD_NEXT, name);
 		atomic_store_explicit(at, p, memory_order_relaxed);
 	}

@@ -22,15 +22,23 @@
 #define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
+#define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
+#define LAST_WITHIN 2000000000LL       // of bytes that were taken back, before a FIN
 
-static size_t total(const struct iovec *v, int nv) {
-	size_t n = 0;
-	for (int i = 0; i < nv; i++) n += v[i].iov_len;
-	return n;
+// total adds up what v asks for: false for memory that no program has.
+static inline bool total(const struct iovec *v, int nv, size_t *n) {
+	*n = 0;
+	if (unlikely(nv > 1) && !smcgw_touch(v, (size_t)nv * sizeof *v)) return false;
+	for (int i = 0; i < nv; i++) {
+#ifdef __x86_64__
+		if (unlikely((intptr_t)v[i].iov_base < 0 || (intptr_t)((uintptr_t)v[i].iov_base + v[i].iov_len) < 0) && v[i].iov_len) return false;
+#endif
+		*n += v[i].iov_len;
+	}
+	return true;
 }
 
-// copy moves n bytes between the ring at offset at and v, of which skip bytes are done.
-static void copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
+static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	for (int i = 0; i < nv && n; i++) {
 		if (skip >= v[i].iov_len) {
 			skip -= v[i].iov_len;
@@ -51,6 +59,12 @@ static void copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, 
 		at += k;
 		n -= k;
 	}
+}
+
+// copy moves n bytes between the ring at offset at and v, of which skip bytes are done: false where the memory of v is not there.
+static bool __attribute__((noinline)) copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
+	GUARDED(v, nv, copy_bytes(ring, mask, at, v, nv, skip, n, out));
+	return true;
 }
 
 // part makes d the bytes [skip, skip+n) of v.
@@ -137,7 +151,7 @@ static void untune(struct end *e, int fd) {
 static void attach(struct end *e, int fd) {
 	struct tcp_info t;
 	bool done = false;
-	if (get(&e->raw_rx) || get(&e->raw_tx)) return;
+	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // later
 	smcgw_lock(e, &e->rl);
 	smcgw_lock(e, &e->wl);
 	if (state_of(e) == SMCI_MAPPED && smcgw_still(e, fd)) {
@@ -145,8 +159,8 @@ static void attach(struct end *e, int fd) {
 		fence();
 		if (get(&e->raw_rx) || get(&e->raw_tx)) {
 			put_release(&e->report.state, SMCI_MAPPED);
-		} else if (switched_off() || !smcgw_alone(e)) {
-			smcgw_leave(e, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_SHARED);
+		} else if (!smcgw_alone(e)) {
+			smcgw_leave(e, SMCI_WHY_SHARED);
 		} else if (!counts_equal(e, fd, &t)) {
 			smcgw_leave(e, SMCI_WHY_COUNTS);
 		} else {
@@ -177,17 +191,18 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 		put(&e->ops, ops);
 		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : FIRST_CALLS;
 		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
-		if (unlikely(ops >= e->again && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
+		bool due = ops >= e->again || (smcgw.news && get(&smcgw.news->policy) != e->policy_seen); // what was refused may not be any more
+		if (unlikely(due && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
 	} else if (s == SMCI_ASKED) {
 		if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
 	} else {
 		attach(e, fd);
 	}
 	errno = err;
-	atomic_fetch_add(raw, 1); // sequentially consistent, before the state is read: see attach
+	smcgw_count_in(raw, e); // before the state is read: see attach
 	s = state_of(e);
 	if (s != SMCI_PROMOTED) return COUNTED;
-	atomic_fetch_sub(raw, 1);
+	smcgw_count_out(raw);
 	return LOCKED;
 }
 
@@ -290,6 +305,7 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 // settling that finds something leaves a token; so where two are due those before the last are taken first, and where they are
 // still on their way there is no arming for one more.
 static bool settle(struct end *e, int fd) {
+	if (unlikely(get(&e->own->flags) & SMCI_FROZEN)) return false; // what is counted may be taken back: see token
 	uint64_t old = get_acquire(&e->peer->ksent);
 	if (unlikely(old > get(&e->kr) + 1) && get_acquire(&e->peer->nx) == get(&e->own->cx)) {
 		eat(e, fd, old - 1);
@@ -334,6 +350,8 @@ static inline void freed(struct end *e, uint64_t tail) {
 	wake(e);
 }
 
+static bool interrupts(void);
+
 // recalled: the peer, as a consumer, asks to be sent to by the kernel. It has woken this process to have that done.
 static void heed_recall(struct end *e, int fd);
 
@@ -369,17 +387,9 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	return n;
 }
 
-static void put_byte(const struct iovec *v, int nv, size_t at, char c) {
-	for (int i = 0; i < nv; i++) {
-		if (at < v[i].iov_len) {
-			((char *)v[i].iov_base)[at] = c;
-			return;
-		}
-		at -= v[i].iov_len;
-	}
-}
+#define FAULT (-3)
 
-// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error.
+// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error, FAULT.
 static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;
@@ -407,7 +417,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	}
 	long had = 0, n = 0;
 	if (e->stashed) { // and what came with it: a message that was sent at once is read at once
-		put_byte(v, nv, done, e->stash);
+		if (!copy(&e->stash, 0, 0, v, nv, done, 1, true)) return FAULT;
 		had = 1;
 		done++;
 		b--;
@@ -422,6 +432,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	h.msg_iovlen = (size_t)part(w, v, nv, done, b < want - done ? b : want - done);
 	n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	if (had && n <= 0) return had;
+	if (n == -EFAULT) return FAULT;
 	if (n > 0) {
 		if (flags & MSG_PEEK) return had + n;
 		put(&e->kr, kr + (uint64_t)n);
@@ -433,6 +444,9 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
+// died: a FIN has come that nobody has said.
+static inline bool died(struct end *e) { return e->eof && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
+
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e) {
 	if (likely(!e->eof && !e->rx_error)) return false;
@@ -440,6 +454,15 @@ static bool ended(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	if ((cx & 1) && available(e)) return false;
 	if (get_acquire(&e->peer->nx) != cx) return !(cx & 1) && get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+	// It comes of a process that has ended. Natively bytes that it had not read make a reset of it.
+	if (!e->died && died(e)) {
+		e->died = true;
+		if (get(&e->peer->tail) != get(&e->own->head)) {
+			e->rx_error = ECONNRESET;
+			atomic_store(&e->write_ended, true);
+		}
+		return true;
+	}
 	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
 	// the peer's kernel had not sent, so it is an end only in a ring extent, where nothing of its stream was there.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
@@ -508,7 +531,7 @@ static bool asks_kernel(struct end *e, int fd) {
 		return false;
 	}
 	e->skipped = false;
-	eat(e, fd, get_acquire(&e->peer->ksent));
+	if (likely(!(get(&e->own->flags) & SMCI_FROZEN))) eat(e, fd, get_acquire(&e->peer->ksent));
 	if (smcgw_hot(e) || e->eof || e->rx_error) return true;
 	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n == -EAGAIN) put(&e->kernel_news, false);
@@ -519,11 +542,13 @@ static bool asks_kernel(struct end *e, int fd) {
 }
 
 ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	size_t want = total(v, nv), done = 0;
+	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	unsigned rounds = 0;
+	bool bad = false;
 	ssize_t n;
+	if (unlikely(!total(v, nv, &want))) return fault();
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
 		errno = EAGAIN;
@@ -540,13 +565,30 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) violated(e);
 		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) violated(e); // what it says changes without an end
 		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
+		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) { // it is being handed over
+			struct timespec ts = {0, 200000};
+			char c;
+			if (SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) e->eof = true;
+			smcgw_unlock(e, &e->rl);
+			if (done) return (ssize_t)done;
+			if (nowait) {
+				errno = EAGAIN;
+				return -1;
+			}
+			SYS(nanosleep, &ts, 0);
+			smcgw_lock(e, &e->rl);
+			continue;
+		}
 		if (cx & 1) {
 			uint64_t have = available(e), tail = get(&e->own->tail);
 			if (have) {
 				if (have > want - done) have = want - done;
 				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
 				mask &= (1ull << reach(e)) - 1; // read again: still no further than the mapping
-				copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true);
+				if (unlikely(!copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true))) {
+					bad = true;
+					break;
+				}
 				done += have;
 				if (peek) break;
 				add(&e->report.rx_ring, have);
@@ -583,12 +625,30 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (peek || done == want) break;
 				continue;
 			}
+			if (unlikely(n == FAULT)) {
+				bad = true;
+				break;
+			}
 			if (n < 0) {
 				if (ended(e)) break;
 				continue;
 			}
+			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
 		}
 		if (done && (!all || nowait)) break;
+		if (unlikely(get(&smcgw_owing)) && smcgw_pay() && !nowait) {
+			struct pollfd p = {fd, POLLIN, 0};
+			smcgw_unlock(e, &e->rl);
+			n = REAL(poll)(&p, 1, 10);
+			bool stop = n < 0 && interrupts();
+			smcgw_lock(e, &e->rl);
+			if (stop) {
+				smcgw_unlock(e, &e->rl);
+				errno = EINTR;
+				return done ? (ssize_t)done : -1;
+			}
+			if (n <= 0) continue;
+		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
 		int32_t who = get(&e->sleeper);
 		if (who && who == (int32_t)SYS(gettid)) put(&e->sleeper, who = 0); // left by longjmp
@@ -633,7 +693,12 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	if (done == want && !peek && (get(&e->own->cx) & 1)) filled(e, fd);
 	n = (ssize_t)done;
 	int err = 0;
-	if (!done && e->rx_error) {
+	if (unlikely(bad)) {
+		if (!done) {
+			err = EFAULT;
+			n = -1;
+		}
+	} else if (!done && e->rx_error) {
 		err = e->rx_error;
 		n = -1;
 		if (err == ECONNRESET) { // once, then the end
@@ -675,7 +740,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 	if (cx & 1) {
 		if (e->slot_of && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
 			uint64_t old = get_acquire(&e->peer->ksent);
-			if (get_acquire(&e->peer->nx) == cx) eat(e, fd, old);
+			if (get_acquire(&e->peer->nx) == cx && !(get(&e->own->flags) & SMCI_FROZEN)) eat(e, fd, old);
 			r = smcgw_hot(e);
 		} else {
 			r = smcgw_hot(e) || settle(e, fd);
@@ -776,44 +841,95 @@ static void transition(struct end *e) {
 	put_release(&e->own->nx, nx + 1);
 }
 
-static void token(struct end *e, int fd) {
-	uint64_t ks = get(&e->ks) + 1;
-	put(&e->ks, ks);
-	put_release(&e->own->ksent, ks);
-	add(&e->report.tokens_tx, 1);
-	for (int i = 0; i < 10;) {
-		long n = SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n > 0) return;
-		if (n == -EINTR) continue;
-		if (n != -EAGAIN) {
-			e->tx_error = (int)-n;
-			return;
+// pay sends what the kernel has refused so far: tokens that are counted, and then bytes that were taken back. False while it refuses.
+static bool pay(struct end *e, int fd) {
+	while (e->owed || e->back != e->back_end) {
+		uint64_t at = (e->back - get(&e->own->base)) & (size_of(e) - 1), n = size_of(e) - at;
+		if (n > e->back_end - e->back) n = e->back_end - e->back;
+		long k = e->owed ? SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) : SYS(sendto, fd, e->tx_ring + at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (k == -EINTR) continue;
+		if (k == -EAGAIN) {
+			put(&smcgw_owing, true);
+			return false;
 		}
-		struct pollfd p = {fd, POLLOUT, 0}; // sent and read, but not acknowledged yet: a round trip at most
-		struct timespec ts = {0, 100000000};
-		SYS(ppoll, &p, 1, &ts, 0, 8);
-		i++;
+		if (k < 0) { // nothing comes after this
+			if (!e->tx_error) e->tx_error = (int)-k;
+			e->owed = 0;
+			e->back = e->back_end;
+		} else if (e->owed) {
+			e->owed--;
+		} else {
+			e->back += (uint64_t)k;
+			add(&e->ks, (uint64_t)k);
+		}
 	}
-	e->tx_error = EPIPE; // a second without room for one byte
+	return true;
 }
+
+_Atomic bool smcgw_owing;
+bool smcgw_pay(void) {
+	bool owing = false;
+	put(&smcgw_owing, false);
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e || state_of(e) != SMCI_PROMOTED || !smcgw_try(e, &e->wl)) continue;
+		if (smcgw_still(e, fd) && !pay(e, fd)) owing = true;
+		smcgw_unlock(e, &e->wl);
+	}
+	if (owing) put(&smcgw_owing, true);
+	return owing;
+}
+
+// fits tells whether the kernel is sure to take the tokens of one call: what it would refuse must not go by the ring. Where it says
+// writable a third of its buffer is free.
+static bool fits(struct end *e, int fd) {
+	uint64_t ks = get(&e->ks);
+	if (likely(ks + 1 < e->fits && !e->owed)) return true;
+	if (!pay(e, fd)) return false;
+	struct pollfd p = {fd, POLLOUT, 0};
+	struct timespec zero = {0, 0};
+	if (SYS(ppoll, &p, 1, &zero, 0, 8) != 1) return false;
+	int n = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 3 / TOKEN_BYTES;
+	e->fits = ks + (n < 2 ? 2 : (uint64_t)n);
+	return true;
+}
+
+// token counts before it sends; a consumer that has frozen the ring meanwhile may not have seen the count, and gets none: false.
+static bool token(struct end *e, int fd) {
+	uint64_t ks = get(&e->ks);
+	put_release(&e->own->ksent, ks + 1);
+	fence();
+	if (unlikely(peer_flags(e) & SMCI_FROZEN)) {
+		put_release(&e->own->ksent, ks);
+		return false;
+	}
+	put(&e->ks, ks + 1);
+	add(&e->report.tokens_tx, 1);
+	e->owed++;
+	pay(e, fd);
+	return true;
+}
+
+static void take_back(struct end *e, int fd);
 
 static inline void doorbell(struct end *e, int fd) {
 	fence();
-	uint32_t a = get(&e->peer->arm), who = a & 0xff;
-	if (unlikely(e->first)) {
-		e->first = false;
-		if (who == SMCI_ARM_SELF) e->rung = a;
-		token(e, fd);
-	} else if (!a) {
+	if (unlikely(peer_flags(e) & SMCI_FROZEN)) { // it may have looked before these bytes were published
+		take_back(e, fd);
 		return;
-	} else if (who == SMCI_ARM_SELF) {
-		if (a == e->rung) return;
-		e->rung = a;
-		token(e, fd);
-	} else if (who < SMCI_SLOTS && e->desk) {
-		uint32_t s = get(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
-		if (s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s)) token(e, fd);
 	}
+	uint32_t a = get(&e->peer->arm), who = a & 0xff;
+	bool rings = e->first;
+	if (who == SMCI_ARM_SELF) {
+		rings |= a != e->rung;
+		if (rings) e->rung = a;
+	} else if (a && !rings && who < SMCI_SLOTS && e->desk) {
+		uint32_t s = get(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
+		rings = s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s);
+	}
+	if (!rings) return;
+	e->first = false;
+	if (!token(e, fd)) take_back(e, fd);
 }
 
 static inline void publish(struct end *e, int fd, uint64_t n) {
@@ -852,13 +968,13 @@ static bool path_good(struct end *e, int fd) {
 }
 
 static inline bool must_leave(struct end *e, int fd) {
-	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || switched_off() || get(&e->passed) || e->tx_error || !path_good(e, fd);
+	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || switched_off() || get(&e->passed) || e->tx_error || !path_good(e, fd);
 }
 
 static bool may_ring(struct end *e, int fd) {
 	if (e->tx_error || get(&e->passed) || switched_off()) return false;
 	if ((peer_flags(e) & (SMCI_ATTACHED | SMCI_GONE | SMCI_RECALL)) != SMCI_ATTACHED) return false;
-	if (get_acquire(&e->peer->cx) != get(&e->own->nx)) return false; // it reads from the kernel, and the ring is empty
+	if (get_acquire(&e->peer->cx) != get(&e->own->nx) || !fits(e, fd)) return false; // it reads from the kernel, and the ring is empty
 	if (e->path_bad) {
 		if (!acked(e, fd)) return false;
 		e->path_bad = false;
@@ -869,8 +985,6 @@ static bool may_ring(struct end *e, int fd) {
 	return true;
 }
 
-static bool take_back(struct end *e, int fd);
-
 static void heed_recall(struct end *e, int fd) {
 	if (!smcgw_try(e, &e->wl)) return; // a writer is inside and will see it
 	if (get(&e->own->nx) & 1) {
@@ -880,37 +994,19 @@ static void heed_recall(struct end *e, int fd) {
 	smcgw_unlock(e, &e->wl);
 }
 
-// take_back sends by the kernel what a frozen consumer has left in the ring.
-static bool take_back(struct end *e, int fd) {
-	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), base = get(&e->own->base), mask = size_of(e) - 1;
-	if (head - tail > mask + 1) {
+// take_back sends by the kernel what a frozen consumer has left in the ring. What the kernel has no room for follows.
+static void take_back(struct end *e, int fd) {
+	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail);
+	if (head - tail > size_of(e)) {
 		violated(e);
-		return false;
+		return;
 	}
 	put(&e->own->head, tail);
 	transition(e);
-	int64_t until = now() + 2000000000LL;
-	while (tail != head) {
-		uint64_t o = (tail - base) & mask, n = mask + 1 - o < head - tail ? mask + 1 - o : head - tail;
-		long k = SYS(sendto, fd, e->tx_ring + o, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (k > 0) {
-			tail += (uint64_t)k;
-			add(&e->ks, (uint64_t)k);
-			continue;
-		}
-		if (k == -EINTR) continue;
-		struct pollfd p = {fd, POLLOUT, 0};
-		struct timespec ts = {0, 100000000};
-		if (k != -EAGAIN || now() > until) { // bytes that were taken from the program cannot be sent: its connection is at an end
-			struct linger l = {1, 0};
-			e->tx_error = k == -EAGAIN ? ECONNRESET : (int)-k;
-			SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-			SYS(shutdown, fd, SHUT_RDWR);
-			return false;
-		}
-		SYS(ppoll, &p, 1, &ts, 0, 8);
-	}
-	return true;
+	e->back = tail;
+	e->back_end = head;
+	if (tail != head) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat); // as much as it takes
+	pay(e, fd);
 }
 
 // restart is called with the ring empty: it begins anew at the ring's first byte, larger where the stream has filled it.
@@ -983,12 +1079,37 @@ static void not_blocked(void *p) { // cancelled
 	smcgw_unlock(e, &e->wl);
 }
 
+// paid waits until the kernel has taken what it has refused. errno is set where it does not.
+static bool paid(struct end *e, int fd, bool nowait) {
+	volatile int64_t until = 0;
+	while (unlikely(!pay(e, fd))) {
+		if (!until) until = timeout_of(fd, SO_SNDTIMEO);
+		if (nowait || now() > until) {
+			errno = EAGAIN;
+			return false;
+		}
+		struct pollfd p = {fd, POLLOUT, 0};
+		bool stop;
+		atomic_store(&e->tx_blocked, true);
+		pthread_cleanup_push(not_blocked, e);
+		stop = REAL(poll)(&p, 1, 100) < 0 && interrupts();
+		pthread_cleanup_pop(0);
+		put(&e->tx_blocked, false);
+		if (stop) {
+			errno = EINTR;
+			return false;
+		}
+	}
+	return true;
+}
+
 // by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
 static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
                          int file, off_t *at, bool *stop) {
 	struct iovec w[PARTS];
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
+	if (!paid(e, fd, nowait)) return -1;
 	if (!v) {
 		atomic_store(&e->tx_blocked, !nowait);
 		pthread_cleanup_push(not_blocked, e);
@@ -1022,8 +1143,11 @@ static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	uint64_t mask = size_of(e) - 1, o = (get(&e->own->head) - get(&e->own->base)) & mask;
 	if (n > mask + 1 - o) n = mask + 1 - o;
 	char *p = e->tx_ring + o;
-	long k = at ? SYS(pread64, file, p, n, *at) : SYS(read, file, p, n);
-	if (k > 0 && at) *at += k;
+	off_t from = 0;
+	if (at && !smcgw_move(&from, at, sizeof from)) return fault();
+	long k = at ? SYS(pread64, file, p, n, from) : SYS(read, file, p, n);
+	from += k;
+	if (k > 0 && at) smcgw_move(at, &from, sizeof from);
 	return result(k);
 }
 
@@ -1061,7 +1185,12 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		}
 		if (get(&e->own->nx) & 1) {
 			if (unlikely(must_leave(e, fd))) {
-				if ((peer_flags(e) & SMCI_FROZEN) ? !take_back(e, fd) : (transition(e), false)) break;
+				if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
+				else transition(e);
+				continue;
+			}
+			if (unlikely(!fits(e, fd))) {
+				transition(e); // and the kernel says whether there is room
 				continue;
 			}
 			uint64_t head = get(&e->own->head), have, n;
@@ -1072,7 +1201,10 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				uint64_t most = done ? PIECE : FIRST_PIECE;
 				if (n > most + most / 2) n = most;
 				if (v) {
-					copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false);
+					if (unlikely(!copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false))) {
+						err = EFAULT;
+						break;
+					}
 				} else {
 					ssize_t k = from_file(e, file, at, n);
 					if (k <= 0) {
@@ -1127,14 +1259,16 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 }
 
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	return send_any(e, fd, v, nv, total(v, nv), flags, -1, 0);
+	size_t n;
+	if (unlikely(!total(v, nv, &n))) return fault();
+	return send_any(e, fd, v, nv, n, flags, -1, 0);
 }
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { return send_any(e, fd, 0, 0, n, 0, from, at); }
 
 // give_back returns the memory of a ring that has become large and is empty. It is called when its process waits.
 void smcgw_give_back(struct end *e) {
 	if (!smcgw_try(e, &e->wl)) return;
-	if (e->attached && e->touched && get(&e->own->head) == get_acquire(&e->peer->tail)) {
+	if (e->attached && e->touched && e->back == e->back_end && get(&e->own->head) == get_acquire(&e->peer->tail)) {
 		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
 		put(&e->own->base, get(&e->own->head));
 		put(&e->own->order, SMCI_ORDER_MIN);
@@ -1150,6 +1284,25 @@ void smcgw_give_back(struct end *e) {
 
 // ---- ends
 
+// last is before a FIN, and before somebody else sends: bytes that are to be taken back have a while yet.
+static bool last(struct end *e, int fd) {
+	int64_t until = now() + LAST_WITHIN;
+	if ((get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_FROZEN)) take_back(e, fd);
+	while (!pay(e, fd)) {
+		struct pollfd p = {fd, POLLOUT, 0};
+		struct timespec ts = {0, 10000000};
+		if (e->back == e->back_end) return true; // tokens tell nothing that the FIN does not
+		if (now() > until) return false;
+		SYS(ppoll, &p, 1, &ts, 0, 8);
+	}
+	return true;
+}
+
+static void reset_at_close(int fd) {
+	struct linger l = {1, 0};
+	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+}
+
 void smcgw_ended(struct end *e, int fd, int how) {
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return;
 	atomic_store(&e->write_ended, true);
@@ -1159,6 +1312,9 @@ void smcgw_ended(struct end *e, int fd, int how) {
 		struct timespec ts = {0, 100000};
 		SYS(nanosleep, &ts, 0);
 	}
+	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
+	fence();
+	if (!last(e, fd)) reset_at_close(fd);
 	smcgw_unlock(e, &e->wl);
 }
 
@@ -1172,16 +1328,22 @@ void smcgw_finish(struct end *e, int fd) {
 		socklen_t n = sizeof l;
 		SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
 		bool reset = l.l_onoff && !l.l_linger;
-		for (int i = 0; !reset && (get(&e->own->cx) & 1) && i < 50 && !e->eof && !e->rx_error; i++) {
+		set_flag(e, SMCI_SHUT);
+		fence();
+		if (!reset && !last(e, fd)) {
+			reset_at_close(fd);
+			reset = true;
+		}
+		int rounds = get(&e->nonblock) ? 5 : 500; // on one host they are there at once, unless the peer lies or was stopped just then
+		for (int i = 0; !reset && (get(&e->own->cx) & 1) && i < rounds && !e->eof && !e->rx_error; i++) {
 			if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
 			struct pollfd p = {fd, POLLIN, 0};
-			struct timespec ts = {0, 10000000};
+			struct timespec ts = {0, 1000000};
 			SYS(ppoll, &p, 1, &ts, 0, 8);
 		}
 		uint32_t cx = get(&e->own->cx);
 		if (!reset && (((cx & 1) && available(e)) || get_acquire(&e->peer->nx) - cx > 1)) {
-			l = (struct linger){1, 0};
-			SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+			reset_at_close(fd);
 			reset = true;
 		}
 		set_flag(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
@@ -1201,10 +1363,24 @@ static void heed_twin(const struct end *e) {
 	}
 }
 
+// empty is asked after the ring was frozen, with its end read: does nothing but data come by the kernel from here on? What the producer
+// has published or counted before it saw the flag is seen here; afterwards it sees the flag, and takes it back.
+static bool empty(struct end *e, int fd) {
+	uint32_t cx = get(&e->own->cx);
+	int q = 0;
+	fence();
+	SYS(ioctl, fd, SIOCINQ, &q);
+	fence();
+	if (get_acquire(&e->peer->nx) != cx) return false;
+	eat(e, fd, get(&e->kr) + (unsigned)q); // what is there: what is only counted may be taken back
+	return get(&e->kr) == get_acquire(&e->peer->ksent) && get_acquire(&e->peer->nx) == cx;
+}
+
 // kernel_now reads on to where nothing but data comes by the kernel: true when it is there. Both locks are held, RECALL is said.
-// A consumer in the ring freezes, so that the producer takes back what it has not read; one that has unread data of the kernel
-// before the ring, or ring bytes before data of the kernel, cannot be helped: what it was sent is in two places.
-static bool kernel_now(struct end *e, int fd, int64_t until) {
+// A consumer in the ring freezes, so that the producer takes back what it has not read. If that takes long it is left to the
+// producer's next call: until then nothing comes. One that has unread data of the kernel before the ring, or ring bytes before data
+// of the kernel, cannot be helped: what it was sent is in two places.
+static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 	bool woken = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
@@ -1221,49 +1397,63 @@ static bool kernel_now(struct end *e, int fd, int64_t until) {
 			return false;
 		} else {
 			set_flag(e, SMCI_FROZEN);
+			fence();
+			bool late = now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)); // who ends meanwhile takes nothing back
+			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
-		if (!woken) { // its process wakes for a token, and sees the flags
+		if (!woken && writes) { // its process wakes for a token, and sees the flags
 			woken = true;
-			fence();
 			wake(e);
 			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_ATTACHED) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
 			if (get(&e->own->nx) & 1) token(e, fd);
 		}
 		heed_twin(e);
-		if (now() > until) return false;
+		if (now() > until + 100000000) return false;
 		struct timespec ts = {0, 200000};
+		if (writes) smcgw_unlock(e, &e->wl); // for a process that closes it
+		smcgw_unlock(e, &e->rl);
 		SYS(nanosleep, &ts, 0);
+		smcgw_lock(e, &e->rl);
+		if (writes) smcgw_lock(e, &e->wl);
+		if (!smcgw_still(e, fd)) return true;
 	}
 }
 
 // demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
 bool smcgw_demote(struct end *e, int fd, int64_t until) {
-	bool done = true;
+	bool done = true, writes;
 	put(&e->passed, true);
 	if (!smcgw_lock_until(e, &e->rl, until)) return false;
-	if (!smcgw_lock_until(e, &e->wl, until)) { // a writer sleeps in the kernel
+	while (!(writes = smcgw_try(e, &e->wl)) && !atomic_load(&e->tx_blocked)) { // one that sleeps in the kernel has left the ring
+		struct timespec ts = {0, 200000};
+		SYS(nanosleep, &ts, 0);
+		if (now() < until) continue;
 		smcgw_unlock(e, &e->rl);
 		return false;
 	}
 	if (smcgw_still(e, fd)) {
 		set_flag(e, SMCI_RECALL);
 		fence();
-		done = kernel_now(e, fd, until);
-		put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN);
-		if (get(&e->own->nx) & 1) {
+		done = kernel_now(e, fd, until, writes);
+	}
+	if (smcgw_still(e, fd)) {
+		if (writes && (get(&e->own->nx) & 1)) {
 			if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 			else transition(e);
 		}
 		untune(e, fd);
+		if (writes && !last(e, fd)) done = false;
 		if (done && !e->eof && !e->rx_error && !e->tx_error && !get(&e->sleeper)) { // from here on it is like any other
 			smcgw_forget(e);
 			smcgw_closed(e);
 			e->attached = false;
 			put_release(&e->report.state, SMCI_NEVER);
+		} else if (e->eof || e->rx_error || !(get(&e->own->cx) & 1) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
+			put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN); // the producer has done its part, or does it no more
 		}
 	}
-	smcgw_unlock(e, &e->wl);
+	if (writes) smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);
 	return done;
 }

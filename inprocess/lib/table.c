@@ -15,6 +15,20 @@ static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int highest; // descriptor in the table
 static _Atomic uint32_t hint;
 
+__thread struct counted smcgw_counted;
+static pthread_key_t at_end;
+
+static void thread_ended(void *p) {
+	struct counted *c = p;
+	for (int i = 0; i < c->n && i < 4; i++)
+		if (!c->call[i].of || get(&c->call[i].of->use) == c->call[i].use) atomic_fetch_sub(c->call[i].at, 1);
+	c->n = 0;
+}
+void smcgw_thread(void) {
+	smcgw_counted.known = true;
+	if (smcgw.slab) pthread_setspecific(at_end, &smcgw_counted);
+}
+
 int smcgw_top(void) { return get(&highest); }
 bool smcgw_ours(void) { return (int)SYS(getpid) == smcgw.pid; }
 
@@ -23,7 +37,7 @@ static bool make_slab(void) {
 	pthread_mutex_lock(&smcgw.control);
 	if (smcgw.slab) {
 		ok = true;
-	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there()) {
+	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there() && !pthread_key_create(&at_end, thread_ended)) {
 		long fd = SYS(memfd_create, "smcgw", MFD_CLOEXEC);
 		if (fd >= 0 && SYS(ftruncate, fd, (long)MAX_ENDS * SMCI_ENTRY) == 0) {
 			void *p = mmap(0, (size_t)MAX_ENDS * SMCI_ENTRY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, (int)fd, 0);
@@ -38,6 +52,7 @@ static bool make_slab(void) {
 		if (fd >= 0) SYS(close, fd);
 	}
 	pthread_mutex_unlock(&smcgw.control);
+	if (ok) smcgw_catch();
 	return ok;
 }
 

@@ -12,6 +12,7 @@
 
 #define LISTED 256
 #define KERNEL_EVERY 16 // returns without a look at the kernel, at most
+#define OWING_ROUND 10000000L // nanoseconds between attempts at what the kernel has refused
 #define TAG 0x534d4349ull // "SMCI", the high half of the data of a registration that is ours
 
 struct registration {
@@ -37,25 +38,32 @@ struct set {
 	struct list list;
 };
 
-static pthread_mutex_t mu; // of all below; recursive: settling an end may unlist it
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // of all below
+static _Atomic uintptr_t holder;                       // the thread that has it, which may take it again: settling an end may unlist it
+static int again;
 static struct set *_Atomic sets[MAX_FD];
 static int set_fds[64], nsets; // the first of them, for attaching
 static struct list pollers;
 static _Atomic int polling;    // threads that are about to wait in poll or select, or do
 static uint64_t slots;
 
-static void make_mu(void) {
-	pthread_mutexattr_t a;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
-	pthread_mutex_init(&mu, &a);
-}
 static void hold(void) {
-	pthread_once(&once, make_mu);
+	uintptr_t me = (uintptr_t)&errno;
+	if (get(&holder) == me) {
+		again++;
+		return;
+	}
 	pthread_mutex_lock(&mu);
+	put(&holder, me);
 }
-static void let_go(void) { pthread_mutex_unlock(&mu); }
+static void let_go(void) {
+	if (again) {
+		again--;
+		return;
+	}
+	put(&holder, 0);
+	pthread_mutex_unlock(&mu);
+}
 
 static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&sets[ep]) : 0; }
 
@@ -207,6 +215,8 @@ static long tagged(int ep, int op, int fd, uint32_t events) {
 
 int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	struct set *s = set_of(ep), *inner;
+	struct epoll_event copy;
+	if (s && op != EPOLL_CTL_DEL && ev) ev = smcgw_move(&copy, ev, sizeof copy) ? &copy : 0;
 	if (!s || (unsigned)fd >= MAX_FD || (op != EPOLL_CTL_DEL && !ev)) return (int)result(SYS(epoll_ctl, ep, op, fd, ev));
 	hold();
 	struct end *e = look(fd);
@@ -338,9 +348,10 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 		struct registration *r = wants(s, e->list_fd);
 		if (!r || !fresh(e, r)) continue;
 		if (r->events & EPOLLET) put(&e->reported, get_acquire(&e->peer->head));
-		v[n].events = EPOLLIN | (r->events & EPOLLRDNORM);
-		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) v[n].events |= EPOLLOUT;
-		v[n++].data = r->data;
+		struct epoll_event ev = {EPOLLIN | (r->events & EPOLLRDNORM), r->data};
+		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) ev.events |= EPOLLOUT;
+		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
+		n++;
 	}
 	return n;
 }
@@ -414,10 +425,14 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 	for (;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
-		bool shrink = false;
+		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		hold();
 		n = emit(s, v, max, 0);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
+		if (unlikely(n < 0)) {
+			let_go();
+			return n;
+		}
 		if (n) {
 			bool look_too = ++s->returns % KERNEL_EVERY == 0 && n < max;
 			if (n == max) pass_on(s, v, n);
@@ -452,6 +467,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				ns = until - now();
 				if (ns < 0) ns = 0;
 			}
+			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
 			if (shrink && ns > 1000000000) ns = 1000000000;
 			else shrink = false;
 			if (ns != INT64_MAX) {
@@ -478,7 +494,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 		if (n > 0) {
 			n = translate(s, ep, v, 0, n);
-			if (s->waiting && n < max) n = emit(s, v, max, n);
+			if (s->waiting && n < max && (n = emit(s, v, max, n)) < 0) err = errno;
 			if (n > 0) pass_on(s, v, n);
 		}
 		if (n == 0 && shrink) give_back(s);
@@ -535,20 +551,20 @@ static bool any_polled(void *of) {
 }
 
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask) {
-	if (!promoted_any()) return smcgw_kernel_poll(p, n, timeout, mask);
+	if (!promoted_any() || !smcgw_touch(p, n * sizeof *p)) return smcgw_kernel_poll(p, n, timeout, mask);
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
 	for (;;) {
-		bool hot = false;
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (nfds_t i = 0; i < n; i++)
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
 		if (!hot && !poll_only) {
-			atomic_fetch_add(&polling, 1);
+			smcgw_count_in(&polling, 0);
 			for (nfds_t i = 0; i < n; i++)
 				if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, true)) hot = true;
-			if (hot) atomic_fetch_sub(&polling, 1);
+			if (hot) smcgw_count_out(&polling);
 		}
 		struct timespec left, *t = 0;
 		if (hot || poll_only) {
@@ -559,8 +575,12 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			left = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : zero;
 			t = &left;
 		}
+		if (owing && (!t || t->tv_sec || t->tv_nsec > OWING_ROUND)) {
+			left = (struct timespec){0, OWING_ROUND};
+			t = &left;
+		}
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
-		if (!hot && !poll_only) atomic_fetch_sub(&polling, 1);
+		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (r < 0) {
 			errno = err;
 			return r;
@@ -578,13 +598,13 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			if (in && !(p[i].revents & in) && look_at(p[i].fd, false)) p[i].revents |= in;
 			r += (p[i].revents != 0) - (had != 0);
 		}
-		if (r || poll_only || (!dropped && !hot)) return r;
+		if (r || poll_only || (!dropped && !hot && !owing)) return r;
 		if (timeout && now() >= until) return 0;
 	}
 }
 
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	if (!promoted_any() || !r) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!promoted_any() || !r || n < 0 || !smcgw_touch(r, ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
 	size_t bytes = ((size_t)n + 63) / 64 * 8;
@@ -596,14 +616,14 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	if (w) w0 = *w;
 	if (x) x0 = *x;
 	for (;;) {
-		bool hot = false;
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (int fd = 0; fd < top; fd++)
 			if (FD_ISSET(fd, &r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
-			atomic_fetch_add(&polling, 1);
+			smcgw_count_in(&polling, 0);
 			for (int fd = 0; fd < top; fd++)
 				if (FD_ISSET(fd, &r0) && look_at(fd, true)) hot = true;
-			if (hot) atomic_fetch_sub(&polling, 1);
+			if (hot) smcgw_count_out(&polling);
 		}
 		struct timespec left = {0, 0}, *t = 0;
 		if (hot || poll_only) {
@@ -613,8 +633,12 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (ns > 0) left = (struct timespec){ns / 1000000000, ns % 1000000000};
 			t = &left;
 		}
+		if (owing && (!t || t->tv_sec || t->tv_nsec > OWING_ROUND)) {
+			left = (struct timespec){0, OWING_ROUND};
+			t = &left;
+		}
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
-		if (!hot && !poll_only) atomic_fetch_sub(&polling, 1);
+		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (timeout) {
 			int64_t ns = until - now();
 			*timeout = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : (struct timespec){0, 0};
@@ -638,7 +662,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (!FD_ISSET(fd, r) && look_at(fd, false)) FD_SET(fd, r);
 			k += FD_ISSET(fd, r) - had;
 		}
-		if (k || poll_only || (!dropped && !hot)) return k;
+		if (k || poll_only || (!dropped && !hot && !owing)) return k;
 		if (timeout && now() >= until) return 0;
 		*r = r0;
 		if (w) *w = w0;
@@ -647,8 +671,9 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 }
 
 void smcgw_wait_forked(void) {
-	make_mu();
-	once = (pthread_once_t)PTHREAD_ONCE_INIT;
+	mu = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	put(&holder, 0);
+	again = 0;
 	atomic_store(&polling, 0);
 	pollers.n = 0;
 	for (int i = 0; i < nsets; i++) {

@@ -27,7 +27,7 @@ func Library(tb TB) string {
 	}
 	file := filepath.Join(dir, "libsmcgw.so")
 	args := append([]string{
-		"-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-include", filepath.Join(source, "glibc.h"), "-o", file,
+		"-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-include", filepath.Join(source, "glibc.h"), "-o", file,
 	}, files...)
 	if out, err := exec.Command("gcc", append(args, "-ldl")...).CombinedOutput(); err != nil {
 		tb.Fatalf("library: %v: %s", err, out)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	inproc "github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/matrix"
 )
@@ -91,6 +92,43 @@ func TestHostilePeers(t *testing.T) {
 	said, err := w.run(t, 5*time.Minute, nil, file(t, "hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
 	require.NoError(t, err, said)
 	require.NotContains(t, said, "promoted 0", "no peer was promoted, so none was hostile")
+}
+
+// refuses is a policy that selects nothing.
+type refuses struct{}
+
+func (refuses) Select(broker.Question) inproc.Why { return inproc.WhyPolicy }
+
+// TestPolicyThatChanges: what was refused is asked again at its next call, however many calls it has made before.
+func TestPolicyThatChanges(t *testing.T) {
+	program := file(t, "stress")
+	for name, change := range map[string][2]func(w *world){
+		"policy": {func(w *world) { w.SetPolicy(refuses{}, broker.Thresholds{Calls: 1}) }, func(w *world) { w.SetPolicy(nil, broker.Thresholds{Calls: 1}) }},
+		"switch": {func(w *world) { w.SetOff(true) }, func(w *world) { w.SetOff(false) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, broker.Thresholds{Calls: 1})
+			change[0](w)
+			time.AfterFunc(2300*time.Millisecond, func() { change[1](w) })
+			said, err := w.run(t, time.Minute, nil, program, "bb", "4", "2.6", "1")
+			require.NoError(t, err, said)
+			require.NotZero(t, w.moved())
+		})
+	}
+}
+
+// TestPeersThatStall: no peer has a call wait that must not.
+func TestPeersThatStall(t *testing.T) {
+	program := file(t, "stall")
+	for _, how := range []string{"tokens", "frozen", "stopped"} {
+		t.Run(how, func(t *testing.T) {
+			for _, w := range []*world{nil, newWorld(t, broker.Thresholds{Calls: 1})} {
+				said, err := w.run(t, time.Minute, nil, program, how)
+				require.NoError(t, err, said)
+				require.Equal(t, "ok\n", said)
+			}
+		})
+	}
 }
 
 // TestForeignReader: a program that has read past the library stays native.

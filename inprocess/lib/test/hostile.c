@@ -20,9 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <linux/tcp.h>
-
-#include "../layout.h"
+#include "promoted.h"
 
 #define END_WITHIN 10.0
 
@@ -126,28 +124,6 @@ static void run_honest(uint64_t x) {
 	close(fd);
 }
 
-static uint64_t received(int fd) {
-	struct tcp_info t;
-	socklen_t l = sizeof t;
-	memset(&t, 0, sizeof t);
-	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
-	return t.tcpi_bytes_received;
-}
-// own finds the memory that this process writes, if the connection is promoted.
-static struct smci_end *own(void) {
-	char line[500];
-	struct smci_end *found = 0;
-	FILE *f = fopen("/proc/self/maps", "r");
-	while (f && fgets(line, sizeof line, f)) {
-		unsigned long from, to;
-		char perms[8];
-		if (sscanf(line, "%lx-%lx %7s", &from, &to, perms) != 3 || strcmp(perms, "rw-s") || !strstr(line, "memfd:") || strstr(line, "desk")) continue;
-		struct smci_end *e = (struct smci_end *)from;
-		if (to - from >= 4096 && e->magic == SMCI_MAGIC && e->version == SMCI_VERSION && e->order_max >= SMCI_ORDER_MIN && e->order_max <= SMCI_ORDER_MAX) found = e;
-	}
-	if (f) fclose(f);
-	return found;
-}
 static uint64_t nonsense(uint64_t *x, uint64_t was) {
 	uint64_t r = draw(x);
 	switch (r >> 60 & 7) {

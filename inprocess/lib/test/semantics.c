@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -1109,17 +1110,25 @@ static void killed_after_writing(void) {
 	reap(p);
 	say("%s %s %s", res(read(a, in, 7)), res(read(a, in, 100)), res(read(a, in, 100)));
 }
-static void killed_with_unread(void) {
-	int a;
-	pid_t p = peer(&a, writes_and_waits);
-	give(a, "never read");
-	ms(50);
-	kill(p, SIGKILL);
-	reap(p);
-	// An end that is killed has no time for a reset where nothing but ring bytes is unread.
-	say("%s", res(read(a, in, 100)));
-	ssize_t k = read(a, in, 100);
-	say("ended %d", k == 0 || errno == ECONNRESET);
+static void killed_with_unread(void) { // in its own memory, in the other's, in both, in neither
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < 4; i++) {
+		int a, ep = epoll_create1(0);
+		pid_t p = peer(&a, i & 1 ? writes_and_waits : waits);
+		if (i & 2) give(a, "never read");
+		ms(50);
+		add(ep, a, EPOLLIN);
+		kill(p, SIGKILL);
+		reap(p);
+		say("%d epoll %d", i, strstr(happens(ep, 1000), "in") != 0);
+		if (i & 1) say("%d %s", i, res(read(a, in, 7)));
+		say("%d %s %s", i, res(read(a, in, 100)), res(read(a, in, 100)));
+		say("%d %s", i, res(read(a, in, 100)));
+		say("%d write %s", i, res(write(a, "x", 1)));
+		ms(50);
+		say("%d write %s", i, res(write(a, "x", 1)));
+		close(a);
+	}
 }
 static void killed_blocks(void) {
 	int a;
@@ -1312,6 +1321,26 @@ static void cancelled(void) {
 	say("some %d", drain(b) > 0);
 	give(a, "abc");
 	say("%s", res(read(b, in, 10)));
+}
+
+static void cancelled_before(void) { // it is promoted: what a thread has left counted counts no longer
+	struct sockaddr_storage s;
+	socklen_t l;
+	pthread_t t;
+	void *r;
+	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0);
+	if (connect(a, (struct sockaddr *)&s, l) < 0) die("connect");
+	int b = accept(from, 0, 0);
+	CANCEL(cancel_read, b);
+	warm(a, b);
+	CANCEL(cancel_poll, b);
+	uint64_t had = received(b);
+	for (int i = 0; i < 100; i++) {
+		give(a, "abc");
+		revents(b, POLLIN, 0);
+		if (take(b, 3) != 3) die("read");
+	}
+	say("without tokens %d", !getenv("SEMANTICS_PROMOTED") || received(b) - had < 20);
 }
 
 // ---- sharing
@@ -1531,6 +1560,27 @@ static void inherits(void) {
 	say("%zu %.8s", take(b, 9), in);
 	reap(p);
 	say("%s", res(read(b, in, 10)));
+}
+static void writes_and_stops(int b) {
+	give(b, "01234567890123456789");
+	raise(SIGSTOP);
+	if (take(b, 2) != 2) _exit(3);
+}
+static void inherits_from_stopped(void) { // what it has sent comes, at the latest when it runs again
+	int a, status;
+	char number[100];
+	pid_t p = peer(&a, writes_and_stops);
+	snprintf(number, sizeof number, "head -c 20 <&%d; echo; echo x >&%d", a, a);
+	pid_t c = fork();
+	if (c == 0) {
+		execl("/bin/bash", "bash", "-c", number, (char *)0);
+		_exit(9);
+	}
+	waitpid(p, &status, WUNTRACED);
+	ms(2500);
+	kill(p, SIGCONT);
+	reap(c);
+	reap(p);
 }
 static void send_fd(int by, int fd) {
 	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
@@ -1758,6 +1808,79 @@ static void async(void) {
 	}
 }
 
+// ---- memory that is not there
+
+static sigjmp_buf after_fault;
+static void on_fault(int s, siginfo_t *i, void *context) {
+	(void)context;
+	pipes += s == SIGSEGV && i->si_code > 0;
+	siglongjmp(after_fault, 1);
+}
+static void bad_memory(void) {
+	long page = sysconf(_SC_PAGESIZE);
+	char *volatile edge = mmap(0, 2 * (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (edge == MAP_FAILED || mprotect(edge + page, (size_t)page, PROT_NONE)) die("mmap");
+	void *bad[] = {0, (void *)8, edge + page, (void *)-1, (void *)(1ul << 60)};
+	int a, b;
+	pair(&a, &b);
+	nonblocking(a);
+	nonblocking(b);
+	setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+	edge += page;
+	for (int i = 0; i < 5; i++) {
+		struct iovec v[2] = {{in, 2}, {bad[i], 9}};
+		struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
+		give(a, "abc");
+		say("%d read %s %s", i, res(read(b, bad[i], 10)), res(recv(b, bad[i], 10, MSG_PEEK)));
+		say("%d readv %s", i, res(readv(b, v + 1, 1)));
+		say("%d write %s %s", i, res(write(a, bad[i], 10)), res(send(a, bad[i], 100000, MSG_NOSIGNAL)));
+		say("%d writev %s %s", i, res(writev(a, v + 1, 1)), res(sendmsg(a, bad[i], 0)));
+		say("%d recvmsg %s", i, res(recvmsg(b, bad[i], 0)));
+		say("%d iov %s %s", i, res(readv(b, bad[i], 2)), res(writev(a, bad[i], 2)));
+		say("%d poll %s", i, res(poll(bad[i], 1, 0)));
+		if (i < 3) say("%d FIONREAD %s", i, res(ioctl(b, FIONREAD, bad[i])));
+		say("%d option %s", i, res(setsockopt(b, IPPROTO_TCP, TCP_NODELAY, bad[i], 4)));
+		h.msg_iovlen = 1;
+		say("%d all is there: %s %.3s", i, res(recvmsg(b, &h, MSG_PEEK)), in);
+		say("%d %s %.3s", i, res(read(b, in, 10)), in);
+	}
+	give(a, "abc"); // and where a part is there
+	say("part %s", res(read(b, edge - 2, 10)));
+	say("%s", res(read(b, in, 10)));
+	say("part %s", res(write(a, edge - 2, 10)));
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+	int ep = epoll_create1(0);
+	add(ep, b, EPOLLIN);
+	give(a, "x");
+	say("epoll_ctl %s", res(epoll_ctl(ep, EPOLL_CTL_MOD, b, bad[2])));
+	say("epoll_wait %s", res(epoll_wait(ep, bad[2], 4, 1000)));
+	say("%s", res(read(b, in, 10)));
+	// The program's own handlers are as it has set them.
+	struct sigaction act = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, was;
+	sigaction(SIGSEGV, &act, &was);
+	say("default %d", was.sa_handler == SIG_DFL);
+	sigaction(SIGSEGV, 0, &was);
+	say("own %d flags %d", was.sa_sigaction == on_fault, was.sa_flags & SA_SIGINFO);
+	give(a, "abc");
+	say("read %s write %s", res(read(b, edge, 10)), res(write(a, edge, 10)));
+	for (volatile int i = 0; i < 2; i++)
+		if (!sigsetjmp(after_fault, 1)) *edge = 1;
+	say("handled %d", pipes);
+	say("read %s write %s %s", res(read(b, edge, 10)), res(write(a, edge, 10)), res(read(b, in, 10)));
+	say("signal %d %d", (void *)signal(SIGSEGV, SIG_DFL) == (void *)on_fault, signal(SIGSEGV, SIG_DFL) == SIG_DFL);
+	for (int i = 0; i < 2; i++) { // and without one the program ends
+		pid_t p = fork();
+		if (p == 0) {
+			setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+			if (i) kill(getpid(), SIGSEGV);
+			*edge = 1;
+			_exit(0);
+		}
+		reap(p);
+	}
+}
+
 // ---- room
 
 static void full(void) {
@@ -1842,9 +1965,9 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(level) X(edge) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) \
-	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(low) X(oob) X(async) X(full) X(writer_waits) X(bulk)      \
+	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
+	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

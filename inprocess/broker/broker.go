@@ -27,7 +27,8 @@ type Broker struct {
 	thresholds Thresholds
 	clients    map[*client]struct{}
 	slabs      map[slabKey]int // clients that have it
-	kept       int             // connections whose memories are kept open
+	sentBack   map[slabKey]sentBack
+	kept       int // connections whose memories are kept open
 	timer      *time.Timer
 	closed     bool
 }
@@ -190,7 +191,7 @@ func (b *Broker) SetOff(off bool) {
 func (b *Broker) publish() {
 	for c := range b.clients {
 		if c.news != nil {
-			c.news.set(b.core.off, b.thresholds)
+			c.news.set(b.core.off, b.sentBack[c.slab.key], b.thresholds)
 		}
 	}
 }

@@ -101,6 +101,7 @@ func (b *Broker) leave(c *client) {
 		if c.news != nil {
 			if b.slabs[c.slab.key]--; b.slabs[c.slab.key] == 0 {
 				delete(b.slabs, c.slab.key)
+				delete(b.sentBack, c.slab.key)
 			}
 			c.news.close()
 			c.news = nil
@@ -214,7 +215,7 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
 	b := c.broker
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n.set(b.core.off, b.thresholds)
+	n.set(b.core.off, b.sentBack[c.slab.key], b.thresholds)
 	c.news, c.desk = n, d.read
 	b.slabs[c.slab.key]++
 	c.member.entries = uint32(r.B)

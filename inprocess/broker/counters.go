@@ -18,7 +18,7 @@ type Counters struct {
 	Undone           uint64 // matched, but not to be granted to both
 	Expired          uint64 // of Denied, those that waited in vain
 	Denied           ByWhy
-	Returned         ByWhy  // ends whose library says why they went back, or will never ask
+	Returned         ByWhy  // ends whose library says why they went back, or will never ask, and those that Review sent back
 	Strays           uint64 // closed ends that were not known
 	Misbehaved       uint64 // clients that said what cannot be
 	QueueFull        uint64 // answers that a client had no room for

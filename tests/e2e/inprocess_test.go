@@ -42,8 +42,9 @@ var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 // inProcessWorld is a network whose host h3 has a daemon that serves programs of all three.
 type inProcessWorld struct {
 	*world
-	g   *gw
-	dir string // of the programs
+	g       *gw
+	dir     string // of the programs
+	library bool   // programs are started with it
 }
 
 func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
@@ -51,17 +52,19 @@ func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
 	testnet.Require(t, "root", "bpf", "gcc")
 	dir, err := inProcessPrograms()
 	require.NoError(t, err)
-	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir}
+	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir, library: true}
 	s.Extra += "steering: off\n"
 	w.g = w.up(w.h3, s)
 	return w
 }
 
-// start starts a program with the library.
+// start starts a program, with the library.
 func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *testnet.Proc {
 	w.t.Helper()
 	cmd := h.Command(context.Background(), name, args...)
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(w.h3))
+	if w.library {
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(w.h3))
+	}
 	p, err := h.StartCmd(cmd)
 	require.NoError(w.t, err)
 	return p
@@ -179,22 +182,14 @@ func TestInProcess(t *testing.T) {
 	out, err = w.g.cli("off")
 	require.NoError(t, err, out)
 	w.g.eventually("off", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
-	ring := func() (n uint64) {
-		for _, c := range w.g.conns("--all") {
-			if c.InProcess != nil {
-				n += c.InProcess.TxRing
-			}
-		}
-		return n
-	}
-	was := ring()
+	was := w.g.ringBytes()
 	require.NotZero(t, was)
 	f.goesOn(time.Second)
-	require.Equal(t, was, ring(), "by the kernel")
+	require.Equal(t, was, w.g.ringBytes(), "by the kernel")
 	out, err = w.g.cli("on")
 	require.NoError(t, err, out)
 	w.g.promoted()
-	w.g.eventually("in rings again", 5*time.Second, func() bool { return ring() > was+1<<18 })
+	w.g.eventually("in rings again", 5*time.Second, func() bool { return w.g.ringBytes() > was+1<<18 })
 
 	// Another connection, while the daemon is replaced and killed.
 	require.NoError(t, f.client.Kill())
@@ -253,6 +248,103 @@ func TestInProcessFirewall(t *testing.T) {
 	defer cancel()
 	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
 	require.NoError(t, f.client.WaitOutput(ctx, "error"))
+}
+
+// rate is how many bytes a second a stream moves.
+func (f *flow) rate(span time.Duration) float64 {
+	was, since := f.at(), time.Now()
+	time.Sleep(span)
+	return float64(f.at()-was) / time.Since(since).Seconds()
+}
+
+// ringBytes is what ends that have their memory have moved by rings.
+func (g *gw) ringBytes() (n uint64) {
+	for _, c := range g.conns("--all") {
+		if c.InProcess != nil {
+			n += c.InProcess.TxRing
+		}
+	}
+	return n
+}
+
+// TestInProcessShaped: a discipline that is added to the path of a promoted connection holds for it within two seconds, as
+// for a native one, and it is in rings again after that has gone; unless the policy wants it otherwise.
+func TestInProcessShaped(t *testing.T) {
+	t.Parallel()
+	const bytesPerSecond = 2 << 20
+	shape := func(h *testnet.Host) {
+		_, err := h.Run(t.Context(), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", fmt.Sprint(8*bytesPerSecond), "burst", "64kb", "latency", "50ms")
+		require.NoError(t, err)
+	}
+	for _, of := range []struct {
+		name string
+		at   func(w *inProcessWorld) *testnet.Host // whose device shapes: that of the program that sends, or that receives
+	}{
+		{"sender", func(w *inProcessWorld) *testnet.Host { return w.h2 }},
+		{"receiver", func(w *inProcessWorld) *testnet.Host { return w.h1 }},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			w := newInProcessWorld(t, settings{})
+			at := of.at(w)
+			f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+			w.g.promoted()
+			for range 2 {
+				shape(at)
+				time.Sleep(slowed(2 * time.Second))
+				require.Empty(t, w.g.inProcess())
+				was := w.g.ringBytes()
+				rate := f.rate(2 * time.Second)
+				if at == w.h2 {
+					require.Less(t, rate, 1.5*bytesPerSecond)
+				}
+				require.NotZero(t, rate)
+				require.Equal(t, was, w.g.ringBytes(), "by the kernel")
+				for _, c := range w.g.conns("--all") {
+					require.Equal(t, config.WayNative, c.Way)
+					require.Equal(t, "path", c.Reason)
+				}
+				_, err := at.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
+				require.NoError(t, err)
+				w.g.eventually("promoted again", 5*time.Second, func() bool { return len(w.g.inProcess()) == 2 && w.g.ringBytes() > was+1<<20 })
+			}
+			require.NotZero(t, w.g.status().InProcess.Native["path"])
+		})
+	}
+	t.Run("native", func(t *testing.T) { // the same discipline, and what it does to a connection that nothing has touched
+		w := newInProcessWorld(t, settings{})
+		w.library = false
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		f.goesOn(5 * time.Second)
+		shape(w.h2)
+		time.Sleep(slowed(2 * time.Second))
+		rate := f.rate(2 * time.Second)
+		require.NotZero(t, rate)
+		require.Less(t, rate, 1.5*bytesPerSecond)
+	})
+	t.Run("wanted", func(t *testing.T) {
+		w := newInProcessWorld(t, settings{InProcess: ", shaped: on"})
+		w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		w.g.promoted()
+		shape(w.h2)
+		time.Sleep(slowed(3 * time.Second))
+		require.Len(t, w.g.inProcess(), 2)
+	})
+	t.Run("another daemon", func(t *testing.T) { // knows the connection from what its programs say
+		w := newInProcessWorld(t, settings{})
+		w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		w.g.promoted()
+		shape(w.h2)
+		w.g.eventually("sent back", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
+		next := w.g.upgrade()
+		next.eventually("known to the successor, and what is sent by that path sent back", 15*time.Second, func() bool {
+			return slices.ContainsFunc(next.conns("--all"), func(c admin.ConnInfo) bool {
+				return c.Local.Addr() == w.h2.Addr4 && c.Way == config.WayNative && c.Reason == "path"
+			})
+		})
+		_, err := w.h2.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
+		require.NoError(t, err)
+		next.eventually("promoted again", 10*time.Second, func() bool { return len(next.inProcess()) == 2 })
+	})
 }
 
 // TestInProcessRefused: paths that shape, and what no rule selects, are native; in the mode observe it is counted what

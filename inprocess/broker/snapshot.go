@@ -152,6 +152,9 @@ func (e *end) info() End {
 	}
 	if p := e.conn; p != nil {
 		i.ID, i.Report.State = p.id, inprocess.StateMapped
+		if e.state == endGone {
+			i.Report = e.said
+		}
 	}
 	return i
 }

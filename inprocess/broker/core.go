@@ -362,6 +362,9 @@ func (c *core) deny(e *end, why inprocess.Why) denial {
 func (c *core) end(e *end, ev endEvent) {
 	c.unwait(e)
 	if e.state == endPromoted {
+		if e.why == inprocess.WhyNone && e.said.Why == inprocess.WhyProtocol { // of a process that ended without a word
+			e.why = e.said.Why
+		}
 		c.ended = append(c.ended, e)
 	}
 	e.state = e.state.next(ev)
@@ -404,5 +407,8 @@ func (c *core) release(p *conn) {
 	}
 	c.releasedRun(p)
 	c.counts.MovedBytes += max(p.ends[0].moved, p.ends[1].moved)
+	if p.ends[0].why == inprocess.WhyProtocol || p.ends[1].why == inprocess.WhyProtocol {
+		c.counts.Broken++
+	}
 	c.released = append(c.released, p)
 }

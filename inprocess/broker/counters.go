@@ -15,6 +15,7 @@ type Counters struct {
 	ProcessesRefused uint64 // by a limit
 	Asks             uint64
 	Promoted         uint64 // connections granted to both ends
+	Broken           uint64 // of Promoted, those that have ended because an end said what cannot be
 	Undone           uint64 // matched, but not to be granted to both
 	Expired          uint64 // of Denied, those that waited in vain
 	Denied           ByWhy

@@ -17,6 +17,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -93,6 +94,15 @@ func (w *inProcessWorld) stream(server, client *testnet.Host, address string, po
 		_ = f.server.Kill()
 	})
 	return f
+}
+
+// kill ends both programs; another server can have the port then.
+func (f *flow) kill() {
+	f.w.t.Helper()
+	for _, p := range []*testnet.Proc{f.client, f.server} {
+		require.NoError(f.w.t, p.Kill())
+		_ = p.Wait()
+	}
 }
 
 // at is how many bytes the server has.
@@ -192,8 +202,7 @@ func TestInProcess(t *testing.T) {
 	w.g.eventually("in rings again", 5*time.Second, func() bool { return w.g.ringBytes() > was+1<<18 })
 
 	// Another connection, while the daemon is replaced and killed.
-	require.NoError(t, f.client.Kill())
-	require.NoError(t, f.server.Kill())
+	f.kill()
 	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
 	next := w.g.upgrade()
@@ -373,6 +382,113 @@ func TestInProcessRefused(t *testing.T) {
 		w.g.eventually("predicted", 5*time.Second, func() bool { return w.g.status().InProcess.Predicted == 1 })
 		f.whole(bytes)
 	})
+}
+
+// TestInProcessViews: what an operator looks at tells of promoted connections, while they are there and of what became of
+// them.
+func TestInProcessViews(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{})
+	says := func(want string, args ...string) {
+		t.Helper()
+		out, err := w.g.cli(args...)
+		require.NoError(t, err, out)
+		require.Regexp(t, want, out)
+	}
+	says(`0 connections carried\n`, "status", "--brief")
+	var events sync.WaitGroup
+	var watched string
+	var errWatch error
+	events.Go(func() { watched, errWatch = w.g.cli("watch", "-n", "4", "--for", "30s") })
+	time.Sleep(slowed(500 * time.Millisecond)) // until it watches
+	const bytes = 32 << 20
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	w.g.promoted()
+	says(`carried, 1 in process`, "status", "--brief")
+	says(`in-process 1 connection, 1 since the start`, "status")
+	says(`in-process 1 connection`, "stats")
+	says(`(?s)1 in process.*in-process 1 connection.*in-process .*stream `, "top")
+	says(`test +accelerate +100% +0 +1 `, "policy")
+	says(`ACTIVE `, "conns", "--smcss")
+	page, _, err := w.g.client().Page(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `In process now</h2><p class="value">1<`, string(page))
+	require.Contains(t, string(page), `data-is="carrier">in process<`, "among the busiest")
+	archive := filepath.Join(w.dir, "report.tar.gz")
+	says("No key is in it", "bugreport", "--output", archive)
+	all, err := exec.Command("tar", "-xzOf", archive).Output()
+	require.NoError(t, err)
+	require.Contains(t, string(all), `"way":"in-process"`)
+	require.Contains(t, string(all), "smcgw_in_process_connections 1\n")
+	f.whole(bytes)
+	events.Wait()
+	require.NoError(t, errWatch, watched)
+	require.Regexp(t, `(?s)promoted.*promoted.*ended.*ended`, watched)
+	var past admin.ConnList
+	w.g.cliJSON(&past, "conns", "--closed")
+	require.Len(t, past.Conns, 2)
+	for _, c := range past.Conns {
+		require.Equal(t, config.WayInProcess, c.Way)
+		require.Equal(t, admin.EndClosed, c.End)
+		require.NotZero(t, c.InProcess.TxRing)
+		require.NotZero(t, c.EndedAt)
+	}
+}
+
+// TestInProcessGuard: connections that end because a program's memory says what cannot be trip the guard, as those that
+// gateways reset; it ends promotion, and smcgw on begins it again.
+func TestInProcessGuard(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{Extra: "guard: { aborted: 10%, window: 1h, minimum: 1 }\n"})
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	ends := w.g.promoted()
+	i := slices.IndexFunc(ends, func(c admin.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
+	require.NoError(t, spoil(ends[i].InProcess.PID))
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
+	defer cancel()
+	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
+	w.g.eventually("tripped", 10*time.Second, func() bool { return slices.Contains(w.g.status().Degraded, admin.GuardTripped) })
+	st := w.g.status()
+	require.Contains(t, fmt.Sprint(st.Notes), "1 of 1 connections that ended")
+	require.EqualValues(t, 1, st.InProcess.Broken)
+
+	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.g.eventually("native", 10*time.Second, func() bool { return w.g.status().InProcess.Native["off"] > 0 })
+	f.goesOn(2 * time.Second)
+	require.Empty(t, w.g.inProcess())
+	out, err := w.g.cli("on")
+	require.NoError(t, err, out)
+	require.NotContains(t, w.g.status().Degraded, admin.GuardTripped)
+	f.kill()
+	w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.g.promoted()
+}
+
+// spoil makes the memory of a program's only end say that more bytes are there than a ring can have.
+func spoil(pid int) error {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(maps)) {
+		var from, to uintptr
+		var mode string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || mode != "rw-s" || !strings.Contains(line, "smcgw-end") {
+			continue
+		}
+		mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = mem.Close() }()
+		for range 100 { // the program goes on writing what is so
+			if _, err := mem.WriteAt([]byte{7: 1}, int64(from)+inprocess.EndHead); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("process %d has no memory of an end", pid)
 }
 
 // TestInProcessPrograms: of redis and iperf3, which know nothing of it.

@@ -52,6 +52,8 @@ type Service struct {
 	past   broker.Counters
 	failed error // why the socket could not be made the last time
 	closed bool
+
+	told telling
 }
 
 // New makes a service that does not serve yet, in the network namespace of the calling thread. Nil: it is configured away.
@@ -147,7 +149,7 @@ func (s *Service) serve(ctx context.Context) error {
 		Limits: broker.Limits{
 			Conns: s.config.MaxConnections, ConnsPerUser: s.config.PerUser, ConnsPerCgroup: s.config.PerCgroup, Memory: int64(s.config.Memory),
 		},
-		Scanner: s.scanner, Log: s.log,
+		Scanner: s.scanner, Log: s.log, Tell: s.tell,
 	}
 	if s.program != nil {
 		c.Namer = namer{s.program}
@@ -221,6 +223,7 @@ func sum(past, now broker.Counters) broker.Counters {
 	now.ProcessesRefused += past.ProcessesRefused
 	now.Asks += past.Asks
 	now.Promoted += past.Promoted
+	now.Broken += past.Broken
 	now.Undone += past.Undone
 	now.Expired += past.Expired
 	now.Strays += past.Strays
@@ -269,6 +272,7 @@ func (s *Service) applyLocked() {
 		s.log.Error("rules of the in-process way", "error", err) // those of the steering are checked before
 		return
 	}
+	s.told.rules.Store(&r)
 	p := s.live.InProcess
 	sel := &selection{service: s, rules: r, observes: s.mode != config.ModeEnforce, shaped: p.Shaped == config.SwitchOn}
 	s.now.SetPolicy(sel, broker.Thresholds{Calls: uint32(p.Calls), Bytes: uint64(p.Bytes), Spin: p.Spin.Duration()})
@@ -294,7 +298,9 @@ func (p *selection) Select(q broker.Question) inprocess.Why {
 		if raw, err := p.service.scanner.RawCalls(q.Process.PID); err != nil || raw {
 			return inprocess.WhyRawCalls
 		}
-		p.service.seen.note(q.Socket)
+		if p.service.seen.note(q.Socket) {
+			p.service.told.count(p.rules.name(q))
+		}
 		return inprocess.WhyOff
 	}
 	return inprocess.WhyNone

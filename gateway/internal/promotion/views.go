@@ -22,6 +22,11 @@ func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		return nil
 	}
 	var list []admin.ConnInfo
+	if past := s.told.past.Load(); past != nil {
+		for _, h := range past.asked(q) {
+			list = append(list, slices.DeleteFunc(h.List(), func(i admin.ConnInfo) bool { return !q.Filter.Matches(&i) })...)
+		}
+	}
 	now := time.Now()
 	for _, e := range b.Snapshot().Ends {
 		promoted := e.Report.State == inprocess.StatePromoted && !off && e.SentBack == inprocess.WhyNone
@@ -33,6 +38,17 @@ func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		}
 	}
 	slices.SortFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	return list
+}
+
+// asked are the histories that are asked for.
+func (p *pastConns) asked(q admin.ConnQuery) (list []*admin.History) {
+	if q.Ended() {
+		list = append(list, p.closed)
+	}
+	if q.Natives() {
+		list = append(list, p.native)
+	}
 	return list
 }
 
@@ -126,7 +142,7 @@ func (s *Service) Totals(whole bool) admin.InProcess {
 		c = sum(past, b.Counters())
 	}
 	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, uint64(c.Memory)
-	out.Asked, out.Misbehaved, out.RingBytesTotal = c.Asks, c.Misbehaved, c.MovedBytes
+	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes
 	for _, n := range live {
 		out.RingBytesTotal += n
 	}

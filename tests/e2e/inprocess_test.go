@@ -98,9 +98,8 @@ func (w *inProcessWorld) stream(server, client *testnet.Host, address string, po
 
 // kill ends both programs; another server can have the port then.
 func (f *flow) kill() {
-	f.w.t.Helper()
 	for _, p := range []*testnet.Proc{f.client, f.server} {
-		require.NoError(f.w.t, p.Kill())
+		_ = p.Kill() // it may have ended
 		_ = p.Wait()
 	}
 }
@@ -452,6 +451,7 @@ func TestInProcessGuard(t *testing.T) {
 	require.Contains(t, fmt.Sprint(st.Notes), "1 of 1 connections that ended")
 	require.EqualValues(t, 1, st.InProcess.Broken)
 
+	f.kill()
 	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.eventually("native", 10*time.Second, func() bool { return w.g.status().InProcess.Native["off"] > 0 })
 	f.goesOn(2 * time.Second)

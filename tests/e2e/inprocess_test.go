@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -24,6 +25,9 @@ import (
 // inProcessPrograms are the library and the program stream, built once.
 var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Dir(built)
+	if os.Getenv(ProgramsVariable) != "" {
+		return dir, nil
+	}
 	sources, err := filepath.Glob("../../inprocess/lib/*.c")
 	if err != nil {
 		return "", err
@@ -50,11 +54,16 @@ type inProcessWorld struct {
 
 func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
 	t.Helper()
-	testnet.Require(t, "root", "bpf", "gcc")
+	testnet.Require(t, "root", "bpf")
+	if os.Getenv(ProgramsVariable) == "" {
+		testnet.Require(t, "gcc")
+	}
 	dir, err := inProcessPrograms()
 	require.NoError(t, err)
 	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir, library: true}
-	s.Extra += "steering: off\n"
+	if !strings.Contains(s.Extra, "steering:") {
+		s.Extra += "steering: off\n"
+	}
 	w.g = w.up(w.h3, s)
 	return w
 }
@@ -213,6 +222,28 @@ func TestInProcess(t *testing.T) {
 	for range 5 {
 		f.goesOn(time.Second)
 	}
+}
+
+// TestInProcessUnsteered: where steering is wanted and the kernel is older than tcx (Linux 6.6) the daemon serves programs
+// all the same, and says that it does nothing else; between namespaces, too.
+func TestInProcessUnsteered(t *testing.T) {
+	t.Parallel()
+	var u unix.Utsname
+	require.NoError(t, unix.Uname(&u))
+	var major, minor int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	require.NoError(t, err)
+	w := newInProcessWorld(t, settings{Extra: "steering: on\n"})
+	old := major < 6 || major == 6 && minor < 6
+	st := w.g.status()
+	require.Equal(t, old, slices.Contains(st.Degraded, admin.NoSteering), "Linux %d.%d: %v", major, minor, st.Degraded)
+	require.Equal(t, old, strings.Contains(w.g.proc.Output(), "cannot steer connections"), w.g.proc.Output())
+	require.True(t, st.InProcess.Serving)
+	const bytes = 32 << 20
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	w.g.promoted()
+	f.whole(bytes)
+	require.EqualValues(t, 1, w.g.status().InProcess.ConnectionsTotal)
 }
 
 // TestInProcessTranslated: addresses are translated twice between the two programs.

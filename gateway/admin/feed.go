@@ -12,15 +12,16 @@ const eventSchema = "smcgw.event/v1"
 // EventKind says what happened to a connection.
 type EventKind string
 
-// The kinds: a connection began to be carried, left its carrier for the relay, ended, or
-// stayed native. Lost stands for events that came too fast for the reader, or for the
+// The kinds: a connection began to be carried, left its carrier for the relay, was promoted,
+// ended, or stayed native; of one that is promoted each end is told of. Lost stands for events that came too fast for the reader, or for the
 // programs to tell of. Of UDP there are ends and native ones.
 const (
-	EventCarried EventKind = "carried"
-	EventDemoted EventKind = "demoted"
-	EventEnded   EventKind = "ended"
-	EventNative  EventKind = "native"
-	EventLost    EventKind = "lost"
+	EventCarried  EventKind = "carried"
+	EventDemoted  EventKind = "demoted"
+	EventPromoted EventKind = "promoted"
+	EventEnded    EventKind = "ended"
+	EventNative   EventKind = "native"
+	EventLost     EventKind = "lost"
 )
 
 // Event is a line of watch.

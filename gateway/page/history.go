@@ -27,6 +27,8 @@ type sample struct {
 	native map[string]uint64
 	ended  map[endKey]uint64
 	memory uint64 // reserved
+
+	inProcess int // connections
 }
 
 // endKey is what ends are counted by on the page.
@@ -36,6 +38,12 @@ type endKey struct{ reason, decidedBy string }
 func newSample(t *admin.Snapshot, at time.Time) sample {
 	s := sample{
 		at: at, bytes: maps.Clone(t.BytesTotal), native: map[string]uint64{}, ended: map[endKey]uint64{}, memory: t.Memory["reserved"],
+	}
+	s.inProcess = t.InProcess.Connections
+	for reason, n := range t.InProcess.Native {
+		if n > 0 {
+			s.native[reason] += n
+		}
 	}
 	for _, n := range t.Flows {
 		s.flows += n

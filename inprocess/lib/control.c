@@ -146,7 +146,8 @@ void smcgw_desk_put(struct peer_desk *d) {
 
 static void welcomed(int fd[3]) {
 	struct smci_desk *d = map(fd[0], sizeof *d, PROT_READ | PROT_WRITE);
-	struct smci_news *n = map(fd[1], sizeof *n, PROT_READ);
+	bool whole = SYS(lseek, fd[1], 0, SEEK_END) >= (long)sizeof(struct smci_news);
+	struct smci_news *n = whole ? map(fd[1], sizeof *n, PROT_READ) : 0;
 	close_all(fd);
 	if (smcgw.nudge < 0) {
 		long r = SYS(eventfd2, 1, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -312,7 +313,7 @@ void smcgw_ask(struct end *e, int fd) {
 		smcgw_never(e, SMCI_WHY_OPTION);
 		goto out;
 	}
-	if (!smcgw_alone(e) || !connected() || get(&smcgw.news->off)) goto out;
+	if (!smcgw_alone(e) || !connected() || switched_off()) goto out;
 	smcgw_describe(e, fd);
 	if (!(++tags & 0x7fff)) tags++;
 	e->tag = (tags & 0x7fff) << 17 | index_of(e);

@@ -99,6 +99,7 @@ struct end {
 	_Atomic uint64_t reported;         // head when an edge was last reported
 	// As the producer: wl.
 	int64_t path_at;                   // when the path was last looked at
+	int64_t heeded_at;                 // when the broker was last looked for that sends it back
 	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
 	uint32_t rung;                     // the arm that was last answered
 	bool first, grow, path_bad;
@@ -248,7 +249,14 @@ int smcgw_move_away(int fd);              // to a number that a program will not
 void smcgw_desk_put(struct peer_desk *d);
 void smcgw_describe(struct end *e, int fd); // for the broker's views
 void smcgw_heed(void);                    // once in a while: is the broker there?
-static inline bool switched_off(void) { return smcgw.news && get(&smcgw.news->off); }
+static inline bool switched_off(void) { return smcgw.news && (get(&smcgw.news->off) & SMCI_OFF_ALL); }
+// sent_back: the broker has what this end sends go by the kernel.
+static inline bool sent_back(const struct end *e) {
+	uint32_t off = smcgw.news ? get(&smcgw.news->off) : 0, i;
+	if (likely(!off)) return false;
+	i = index_of(e);
+	return (off & SMCI_OFF_ALL) || (get(&smcgw.news->kernel[i / 32]) >> i % 32 & 1);
+}
 
 // ---- stream.c
 // enter says how a call that moves bytes goes: by libc alone, by libc and counted (smcgw_left follows), or by rx and tx.

@@ -968,11 +968,19 @@ static bool path_good(struct end *e, int fd) {
 }
 
 static inline bool must_leave(struct end *e, int fd) {
-	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || switched_off() || get(&e->passed) || e->tx_error || !path_good(e, fd);
+	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || sent_back(e) || get(&e->passed) || e->tx_error || !path_good(e, fd);
 }
 
 static bool may_ring(struct end *e, int fd) {
-	if (e->tx_error || get(&e->passed) || switched_off()) return false;
+	if (e->tx_error || get(&e->passed)) return false;
+	if (unlikely(sent_back(e))) { // by a broker that may have gone
+		int64_t t = now_coarse();
+		if (t - e->heeded_at >= PATH_EVERY) {
+			e->heeded_at = t;
+			smcgw_heed();
+		}
+		return false;
+	}
 	if ((peer_flags(e) & (SMCI_ATTACHED | SMCI_GONE | SMCI_RECALL)) != SMCI_ATTACHED) return false;
 	if (get_acquire(&e->peer->cx) != get(&e->own->nx) || !fits(e, fd)) return false; // it reads from the kernel, and the ring is empty
 	if (e->path_bad) {

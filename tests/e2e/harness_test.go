@@ -93,6 +93,7 @@ type settings struct {
 	Devices       string
 	ShmDir        string // below the test's directory
 	Extra         string
+	InProcess     string // after the path of the socket
 	Log           string
 	Env           []string // of the gateway, NAME=value
 }
@@ -185,7 +186,7 @@ func (w *world) write(g *gw, s settings) {
 	var b bytes.Buffer
 	inProcess := ""
 	if g.h.Name != w.older && !strings.Contains(s.Extra, "in_process:") {
-		inProcess = fmt.Sprintf("in_process: { socket: %s }\n", w.inProcess(g.h))
+		inProcess = fmt.Sprintf("in_process: { socket: %s%s }\n", w.inProcess(g.h), s.InProcess)
 	}
 	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": g.h.Name, "InProcess": inProcess}))
 	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))

@@ -53,7 +53,7 @@ func newMeasuring(t Token, nonce [nonceSize]byte, version uint8) (*control, []by
 
 // receive takes bytes of the other end and calls got for each message that is
 // not settled here; what it returns is to be sent. An error closes the
-// connection, behind what is to be sent.
+// connection, after what is to be sent.
 func (c *control) receive(b []byte, got func(message)) (out []byte, err error) {
 	c.in = append(c.in, b...)
 	for c.state != stateClosed {

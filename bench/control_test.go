@@ -65,8 +65,8 @@ func TestControlWrongToken(t *testing.T) {
 	require.ErrorIs(t, err, ErrProtocol)
 }
 
-// TestControlModel feeds both ends any messages: they are open only behind the
-// right proof, closed behind the first message that is out of place, and then
+// TestControlModel feeds both ends any messages: they are open only after the
+// right proof, closed after the first message that is out of place, and then
 // silent.
 func TestControlModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

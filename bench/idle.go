@@ -39,7 +39,7 @@ func openFiles() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// hold opens connections that idle, each behind a message there and back, and weighs the
+// hold opens connections that idle, each after a message there and back, and weighs the
 // gateways before and with them.
 func (s *session) hold(ctx context.Context, d time.Duration) (measured, error) {
 	m := measured{began: time.Now()}

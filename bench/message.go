@@ -99,7 +99,7 @@ type sample struct{ id uint32 }
 type reading struct {
 	id uint32
 	// ownCPU and gatewayCPU are processor nanoseconds of the serving program
-	// and of the daemon beside it: 0 if there is none, unknownCPU if it cannot be
+	// and of the daemon beside it: 0 if none, unknownCPU if it cannot be
 	// seen.
 	ownCPU, gatewayCPU uint64
 	// received and sent count bytes of the works, conns their connections.

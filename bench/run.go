@@ -28,7 +28,7 @@ type Options struct {
 	// Idle is how many connections are held for the memory of each. Default: 200. At most
 	// 4096. Fewer are held where a quarter of what a gateway may have is in use.
 	Idle int
-	// Gateway is the one beside us. nil: there is none, and only plain TCP is
+	// Gateway is the one beside us. nil if none, and only plain TCP is
 	// measured.
 	Gateway Gateway
 	// Log receives a line before every round. Default: discards.

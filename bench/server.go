@@ -33,7 +33,7 @@ const (
 type ServeOptions struct {
 	// Token is what clients must know.
 	Token Token
-	// Gateway is the one beside the server. nil: there is none, and connections
+	// Gateway is the one beside the server. nil if none, and connections
 	// are carried if something else carries them.
 	Gateway Gateway
 	// Log receives what happens. Default: discards.

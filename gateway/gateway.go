@@ -77,7 +77,7 @@ type gateway struct {
 	started       time.Time
 	pulse         loop.Pulse
 	heart         loop.Heart
-	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
+	live          atomic.Pointer[liveConfig] // cfg, or what came after it: what reload can change is asked here
 	reloads       *renewal.Reloads
 	renewal       *renewal.Renewal
 	rollout       *policy.Progress
@@ -236,7 +236,7 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
-	g.opening.Lock() // behind a chore that opens it; later ones see that the gateway stops
+	g.opening.Lock() // after a chore that opens it; later ones see that the gateway stops
 	g.dgrams.Load().Close()
 	g.opening.Unlock()
 	close(g.draining)

@@ -44,7 +44,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flo
 }
 
 // hold keeps close from finishing until g.wg.Done; false means that the gateway
-// is going down: then the last Wait has begun. A handshake begins behind it.
+// is going down: then the last Wait has begun. A handshake begins after it.
 func (g *gateway) hold() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

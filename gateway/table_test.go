@@ -44,7 +44,7 @@ func gone(t *testing.T, g *gateway, f *conn.Flow) {
 	require.True(t, f.Ended())
 }
 
-// TestNewerFlowComesBehind: what happens to a connection happens behind the end of the
+// TestNewerFlowComesBehind: what happens to a connection happens after the end of the
 // one that had its tuple, and a reset of all ends each.
 func TestNewerFlowComesBehind(t *testing.T) {
 	p := newGatewayPair(t)

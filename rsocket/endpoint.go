@@ -112,14 +112,14 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	nextRing, oldRing   *rmb.Region    // of an exchange: granted behind ring; retired and not taken
+	nextRing, oldRing   *rmb.Region    // of an exchange: granted after ring; retired and not taken
 	sndbuf              *sendring.Ring // over send; nil where the peer's ring is mapped
 	direct              *directBuffer  // nil until the first direct write
 
 	seed     uint64    // of the probe under way
 	small    [2]uint64 // the last two small messages, by their number among the works; the older first
 	unpushed int       // bytes since the doorbell was last asked to ring at once
-	ending   ending    // behind what was produced
+	ending   ending    // after what was produced
 	starved  bool      // the owner saw an empty WriteSpan and waits for EventWritable
 	unbound  bool      // the peer's memory cannot be seen yet; a send completion ends it
 	reported bool      // EventFailed was delivered
@@ -267,7 +267,7 @@ func (e *Endpoint) PeerShut() bool { return e.stream.PeerShut() }
 func (e *Endpoint) Settled() bool { return e.stream.Settled() }
 
 // Placed reports whether every byte committed is known to be in the peer's memory. It comes to be known by a completion
-// behind it, that of [Endpoint.Keepalive] at the latest.
+// after it, that of [Endpoint.Keepalive] at the latest.
 func (e *Endpoint) Placed() bool { return e.stream.placed() }
 
 // Close gives up the endpoint, with its queue pair closed or in ERR and flushed before. Its memory is free at once if

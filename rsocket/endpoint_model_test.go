@@ -23,7 +23,7 @@ type owner struct {
 	seen  Events
 	space bool // may write as far as it was told
 	wants bool // the producer said that the owner has to pump
-	pumps bool // the owner pumps behind its completions
+	pumps bool // the owner pumps after its completions
 }
 
 type world struct {
@@ -230,7 +230,7 @@ func TestEndpointModel(t *testing.T) {
 	})
 }
 
-// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps behind
+// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps after
 // its completions, and a producer that found the buffer full is woken.
 func TestPumpModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -64,7 +64,7 @@ func TestDamagedProbe(t *testing.T) {
 	w.close(t, a, b)
 }
 
-// TestPlaced: bytes are known to have arrived when a completion behind them says
+// TestPlaced: bytes are known to have arrived when a completion after them says
 // so; a keepalive is one.
 func TestPlaced(t *testing.T) {
 	a, b, w := gatewayEndpoints(t, true, true)

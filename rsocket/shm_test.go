@@ -43,7 +43,7 @@ type pump struct {
 	apart   chan struct{} // a producer of its own: writable
 	chunk   int
 	total   uint64 // bytes to send
-	open    bool   // no shutdown behind them
+	open    bool   // no shutdown after them
 	seen    Events
 	wrong   bool
 	done    chan struct{} // closed when the stream is over

@@ -53,7 +53,7 @@ standard output is no terminal it prints one picture, or as many as -n says.`,
 			case f.frames < 0:
 				return usagef("--count %d: a number below 0", f.frames)
 			case !slices.Contains(orders, f.sort):
-				return usagef("--sort: %q is none of %s%s", f.sort, strings.Join(orders, ", "), meant(f.sort, orders))
+				return usagef("--sort: %q is not one of %s%s", f.sort, strings.Join(orders, ", "), meant(f.sort, orders))
 			}
 			filter, err := f.filter.parse()
 			if err != nil {

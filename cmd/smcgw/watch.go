@@ -140,7 +140,7 @@ func columnsWithin(terminal int) []eventColumn {
 	return columns
 }
 
-// showEvent returns what prints events; the first is behind a header.
+// showEvent returns what prints events; the first is after a header.
 func (e *env) showEvent() func(admin.Event) error {
 	header, width := e.noHeader, 0
 	if s := e.screen(e.stdout); s.Terminal() && e.output != outputWide {

@@ -54,7 +54,7 @@ type Feed struct {
 type feedReader struct {
 	of     *Feed
 	events chan Event
-	lost   uint64 // behind the last one of events; guarded by the feed
+	lost   uint64 // after the last one of events; guarded by the feed
 }
 
 // NewFeed returns a feed without readers.
@@ -112,7 +112,7 @@ func (r *feedReader) offer(e Event) bool {
 	}
 }
 
-// drained says what is lost behind the last event, if nothing else comes.
+// drained says what is lost after the last event, if nothing else comes.
 func (r *feedReader) drained() {
 	if len(r.events) == 0 {
 		r.of.mu.Lock()

@@ -58,7 +58,7 @@ type takeoverAnswer struct {
 }
 
 // postTakeover begins a takeover and holds it while the request lasts: when the
-// successor goes before the last step, whatever the way, all is taken back. Behind it
+// successor goes before the last step, whatever the way, all is taken back. After it
 // the successor ends the request when it lets new connections in.
 func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
 	if err := readRequest(r, &struct{}{}); err != nil {

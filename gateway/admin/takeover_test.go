@@ -113,7 +113,7 @@ func serveAdmin(t *testing.T, s *Server, ctl *fakeControl) (stop func()) {
 }
 
 // A gateway that comes to leave after its successor has lost patience goes on: it has no other
-// sign of that, since the end of a connection comes behind what was sent. The successor waits
+// sign of that, since the end of a connection comes after what was sent. The successor waits
 // for what it says.
 func TestTakeoverThatIsLate(t *testing.T) {
 	a, held := startYielded(t)
@@ -126,7 +126,7 @@ func TestTakeoverThatIsLate(t *testing.T) {
 	require.Empty(t, a.ctl.drained)
 }
 
-// A drain ends a takeover that is under way, and begins behind it. The successor is told: it is
+// A drain ends a takeover that is under way, and begins after it. The successor is told: it is
 // not to go on as if the other gateway had died.
 func TestDrainWithinATakeover(t *testing.T) {
 	for _, yield := range []bool{false, true} {

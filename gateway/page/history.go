@@ -123,7 +123,7 @@ func values(past []sample, of func(sample) float64) []float64 {
 	return list
 }
 
-// last returns the newest of some values, 0: there is none.
+// last returns the newest of some values, 0 if none.
 func last(list []float64) float64 {
 	if len(list) == 0 {
 		return 0

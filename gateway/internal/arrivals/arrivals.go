@@ -104,7 +104,7 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 }
 
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
-// connection: the client has begun anew. It never wants it. On the tuple of a client here it is forged.
+// connection: the client has begun again. It never wants it. On the tuple of a client here it is forged.
 func (d *Desk) OfferedSYN(syn netstack.SYN) bool {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
@@ -145,7 +145,7 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 }
 
 // turnAway leaves a connection to the kernel that there is no room for: the SYN, or
-// what behind it proved the client's address, which it resets.
+// what after it proved the client's address, which it resets.
 func (d *Desk) turnAway(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
 	if !syn.Proved {

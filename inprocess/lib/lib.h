@@ -221,6 +221,8 @@ int smcgw_top(void);                      // the highest descriptor that was eve
 void smcgw_same(int from, int to);        // to is a duplicate of from
 void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // no other process has it
+bool smcgw_hold(struct end *e, uint64_t *mask);
+void smcgw_let(uint64_t mask);
 bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
 long smcgw_forked(long (*make)(void));    // fork() with the ends
 void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now

@@ -160,7 +160,9 @@ interop: ## byte formats against the vectors of other implementations, and all o
 
 # What they need: a program or file = the Debian package that has it.
 SUITES_NEEDS = /usr/bin/python3.11=python3.11 /usr/lib/python3.11/test/test_socket.py=libpython3.11-testsuite gcc=gcc \
-  redis-server=redis-server redis-cli=redis-tools tclsh8.6=tcl8.6 dpkg-source=dpkg-dev
+  redis-server=redis-server redis-cli=redis-tools tclsh8.6=tcl8.6 dpkg-source=dpkg-dev \
+  /usr/lib/postgresql/15/bin/postgres=postgresql-15 /usr/lib/postgresql/15/lib/pgxs/src/test/regress/pg_regress=postgresql-client-15 \
+  /usr/include/postgresql/15/server/postgres.h=postgresql-server-dev-15
 
 suites: install-suites-deps ## suites of CPython, Redis, PostgreSQL and others with the library and natively: SUITES=python/; needs root
 	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 3h -run '/$(SUITES)' ./tests/suites

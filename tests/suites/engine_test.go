@@ -37,6 +37,7 @@ type suite struct {
 	limit   time.Duration     // of one run; it has hung after that
 	least   int               // tests that a native run has at least
 	root    bool              // it runs as root, not as nobody
+	short   bool              // its connections end before their rings are used
 	differs map[string]string // why tests may have another result with the library
 	run     func(*round) results
 }
@@ -129,7 +130,7 @@ func (s suite) native(t *testing.T) results {
 	return s.round(t, dir, nil)
 }
 
-// promoted runs the suite with the library, at a broker of its own. It fails if no ring has moved a byte.
+// promoted runs the suite with the library, at a broker of its own. It fails if no connection was promoted, or no ring has moved a byte.
 func (s suite) promoted(t *testing.T) results {
 	t.Helper()
 	dir := s.directory(t)
@@ -157,7 +158,7 @@ func (s suite) promoted(t *testing.T) results {
 	t.Logf("with the library: %d processes, %d connections promoted, %d bytes by rings; not promoted: %v; returned: %v",
 		c.ProcessesTotal, c.Promoted, c.MovedBytes, reasons(c.Denied), reasons(c.Returned))
 	require.NotZero(t, c.Promoted, "connections promoted")
-	require.NotZero(t, c.MovedBytes, "bytes by rings")
+	require.True(t, s.short || c.MovedBytes > 0, "bytes by rings")
 	require.Zero(t, c.Misbehaved, "libraries that said what cannot be")
 	return got
 }

@@ -545,6 +545,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
 	unsigned rounds = 0;
 	bool bad = false;
 	ssize_t n;
@@ -617,7 +618,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			smcgw_forget(e);
 			if (e->eof || e->rx_error) continue;
 		} else {
-			if (done && !all) break;
+			if (done && !all && !drains) break;
 			smcgw_forget(e);
 			n = from_kernel(e, fd, v, nv, done, want, flags);
 			if (n > 0) {
@@ -764,26 +765,31 @@ out:
 	return r;
 }
 
+// unread counts what can be read at once, in all extents. An edge follows for what comes later, so nothing that is there may be left out.
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
-		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
+		const struct smci_end *p = e->peer;
+		uint64_t head = get_acquire(&p->head), r = get(&e->own->tail), kr = get(&e->kr), k = kr < e->kbase ? e->kbase : kr, end;
+		uint32_t i = get(&e->own->cx), nx = get_acquire(&p->nx);
 		SYS(ioctl, fd, SIOCINQ, &q);
-		uint64_t kr = get(&e->kr);
-		if (cx & 1) {
-			n = available(e);
-			if (nx - cx == 1 && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) - get(&e->own->tail) == n) { // and what the kernel has after its tokens
-				uint64_t k = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-				if (kr + (unsigned)q > k) n += kr + (unsigned)q - k;
+		end = kr + e->stashed + (unsigned)q;
+		if (nx - i > SMCI_TRANSITIONS) nx = i; // see smcgw_rx
+		for (;; i++) {
+			const struct smci_transition *x = &p->x[i % SMCI_TRANSITIONS];
+			uint64_t to = i & 1 ? i == nx ? head : get(&x->r) : i == nx || get(&x->k) > end ? end : get(&x->k);
+			uint64_t *at = i & 1 ? &r : &k;
+			if (to > *at) {
+				n += to - *at;
+				*at = to;
 			}
-		} else {
-			uint64_t from = kr < e->kbase ? e->kbase : kr, to = kr + (unsigned)q;
-			if (nx != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].k) < to) to = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-			n = (to > from ? to - from : 0) + e->stashed;
-			if (nx != cx) n += get_acquire(&e->peer->head) - get(&e->own->tail);
+			if (i == nx) break;
+			if (i & 1) k = get(&x->k); // after the tokens
+			else if (get(&x->k) > end) break;
 		}
+		if (n > INT_MAX) n = INT_MAX;
 	} else {
 		SYS(ioctl, fd, SIOCINQ, &q);
 		n = (size_t)q;
@@ -971,6 +977,13 @@ static inline bool must_leave(struct end *e, int fd) {
 	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || switched_off() || get(&e->passed) || e->tx_error || !path_good(e, fd);
 }
 
+// takes tells whether the kernel has room for the tokens of a ring extent, now: the peer's thread may be this one.
+static bool takes(int fd) {
+	struct pollfd p = {fd, POLLOUT, 0};
+	struct timespec zero = {0, 0};
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents == POLLOUT;
+}
+
 static bool may_ring(struct end *e, int fd) {
 	if (e->tx_error || get(&e->passed) || switched_off()) return false;
 	if ((peer_flags(e) & (SMCI_ATTACHED | SMCI_GONE | SMCI_RECALL)) != SMCI_ATTACHED) return false;
@@ -982,7 +995,7 @@ static bool may_ring(struct end *e, int fd) {
 		e->path_at = now_coarse();
 		e->path_head = get(&e->own->head);
 	}
-	return true;
+	return takes(fd);
 }
 
 static void heed_recall(struct end *e, int fd) {
@@ -1218,7 +1231,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				continue;
 			}
 			if (e->tx_error) continue;
-			if (nowait && done) break;
+			if (nowait && done && !get(&e->edge)) break; // for an edge the kernel's buffer has to be full
 			if (nowait) {
 				e->grow = true;
 				transition(e);

@@ -447,6 +447,12 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 // died: a FIN has come that nobody has said.
 static inline bool died(struct end *e) { return e->eof && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
+// nothing_but_tokens: has the kernel, of what this end sent since the peer's last transition, no data?
+static bool nothing_but_tokens(const struct end *e) {
+	uint32_t nx = get(&e->own->nx);
+	return (nx & 1) || (nx && get(&e->own->x[(nx - 1) % SMCI_TRANSITIONS].k) == get(&e->ks));
+}
+
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e) {
 	if (likely(!e->eof && !e->rx_error)) return false;
@@ -467,7 +473,7 @@ static bool ended(struct end *e) {
 	// the peer's kernel had not sent, so it is an end only in a ring extent, where nothing of its stream was there.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
-	    (cx & 1)) {
+	    (cx & 1) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;
 	}

@@ -760,6 +760,44 @@ static void edge_drained(void) { // a count below what was asked for says that t
 	}
 	say("same %d", m == n);
 }
+static void closed_early(void) { // a set says nothing of a descriptor that was closed while the broker looks at it
+	int ep = epoll_create1(0), a, b, n = 0;
+	pair(&a, &b);
+	for (int i = 0; i < 500; i++) {
+		cold(&a, &b);
+		add(ep, b, EPOLLIN | EPOLLRDHUP | (i & 1 ? EPOLLET : 0));
+		for (int k = 0; k < 1 + i % 3; k++) {
+			give(a, "x");
+			take(b, 1);
+		}
+		close(b);
+		close(a);
+		struct epoll_event v;
+		n += epoll_wait(ep, &v, 1, i % 50 ? 0 : 2) != 0;
+	}
+	say("events %d", n);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	close(b);
+	say("%s", happens(ep, 0));
+}
+static void answered_by_reset(void) { // what it sent was not read
+	int a, b;
+	pair(&a, &b);
+	for (int i = 0; i < 2; i++) { // sent before it is promoted, and by the ring
+		if (i) pair(&a, &b);
+		else cold(&a, &b);
+		give(a, "unread");
+		for (int k = 0; k < 200; k++) {
+			give(b, "x");
+			take(a, 1);
+		}
+		close(b);
+		ms(20);
+		say("%s then %s", res(read(a, in, 10)), res(read(a, in, 10)));
+		close(a);
+	}
+}
 static void oneshot(void) {
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
@@ -2025,8 +2063,8 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(unread) X(killed) X(killed_after_writing)            \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \

@@ -14,12 +14,12 @@ import (
 // system calls of their own, so a daemon leaves them native; the rows "unscanned" show what the library does all the same.
 var programs = []suite{
 	{
-		name: "memcached", limit: 10 * time.Minute, least: 50, needs: []string{"memcached", "/usr/bin/memcapable", "/usr/bin/python3.11"},
+		name: "memcached", limit: 10 * time.Minute, least: 50, needs: []string{"memcached", "/usr/bin/memccapable", "/usr/bin/python3.11"},
 		run: func(r *round) results {
 			r.start(r.command("memcached", "-l", "127.0.0.1", "-p", "11311", "-m", "512", "-I", "2m", "-t", "4"), "127.0.0.1:11311")
 			got := results{}
 			r.check(got, r.command("/usr/bin/python3.11", r.script("memcached.py"), "11311"))
-			said, _ := r.output(r.command("/usr/bin/memcapable", "-h", "127.0.0.1", "-p", "11311", "-t", "20"))
+			said, _ := r.output(r.command("/usr/bin/memccapable", "-h", "127.0.0.1", "-p", "11311", "-t", "20"))
 			for _, m := range memcapableLine.FindAllStringSubmatch(said, -1) {
 				got[m[1]] = m[2]
 			}

@@ -14,7 +14,7 @@ import (
 // system calls of their own, so a daemon leaves them native; the rows "unscanned" show what the library does all the same.
 var programs = []suite{
 	{
-		name: "memcached", limit: 10 * time.Minute, least: 50, needs: []string{"memcached", "/usr/bin/memccapable", "/usr/bin/python3.11"},
+		name: "memcached", limit: 20 * time.Minute, least: 50, needs: []string{"memcached", "/usr/bin/memccapable", "/usr/bin/python3.11"},
 		run: func(r *round) results {
 			r.start(r.command("memcached", "-l", "127.0.0.1", "-p", "11311", "-m", "512", "-I", "2m", "-t", "4"), "127.0.0.1:11311")
 			got := results{}
@@ -26,24 +26,24 @@ var programs = []suite{
 			return got
 		},
 	}, {
-		name: "java", limit: 10 * time.Minute, least: 4, needs: []string{"java", "javac"},
+		name: "java", limit: 20 * time.Minute, least: 4, needs: []string{"java", "javac"},
 		run: func(r *round) results {
 			got := results{}
 			r.check(got, r.command("java", r.script("Java.java")))
 			return got
 		},
 	}, {
-		name: "node", limit: 10 * time.Minute, least: 4, needs: []string{"node"},
+		name: "node", limit: 20 * time.Minute, least: 4, needs: []string{"node"},
 		run: func(r *round) results {
 			got := results{}
 			r.check(got, r.command("node", r.script("node.js")))
 			return got
 		},
 	},
-	{name: "mariadb/unscanned", limit: 10 * time.Minute, least: 8, needs: mariadbNeeds, unscanned: true, run: mariadb},
-	{name: "mariadb/native", limit: 10 * time.Minute, least: 8, needs: mariadbNeeds, stays: inprocess.WhyRawCalls, run: mariadb},
-	{name: "stress-ng/unscanned", limit: 10 * time.Minute, least: 9, needs: []string{"stress-ng"}, unscanned: true, run: stressNG},
-	{name: "stress-ng/native", limit: 10 * time.Minute, least: 9, needs: []string{"stress-ng"}, stays: inprocess.WhyRawCalls, run: stressNG},
+	{name: "mariadb/unscanned", limit: 20 * time.Minute, least: 8, needs: mariadbNeeds, unscanned: true, run: mariadb},
+	{name: "mariadb/native", limit: 20 * time.Minute, least: 8, needs: mariadbNeeds, stays: inprocess.WhyRawCalls, run: mariadb},
+	{name: "stress-ng/unscanned", limit: 20 * time.Minute, least: 9, needs: []string{"stress-ng"}, unscanned: true, run: stressNG},
+	{name: "stress-ng/native", limit: 20 * time.Minute, least: 9, needs: []string{"stress-ng"}, stays: inprocess.WhyRawCalls, run: stressNG},
 }
 
 var memcapableLine = regexp.MustCompile(`(?m)^((?:ascii|binary) [\w ]+?)\s+\[(\w+)\]`)

@@ -16,7 +16,7 @@ import (
 // executes, or, told to fork alone (-r), has it in two processes. What is forwarded through it is promoted at both of its ends.
 var remote = []suite{
 	{
-		name: "ssh", limit: 15 * time.Minute, least: 56, root: true, // whoever logs in needs a shell
+		name: "ssh", limit: 30 * time.Minute, least: 56, root: true, // whoever logs in needs a shell
 		needs: []string{"/usr/sbin/sshd", "ssh", "scp", "sftp", "/usr/lib/openssh/sftp-server", "rsync", "curl", "nginx", "openssl"},
 		run: func(r *round) results {
 			r.site()
@@ -50,7 +50,7 @@ var remote = []suite{
 			return got
 		},
 	}, {
-		name: "rsync", limit: 5 * time.Minute, least: 20, needs: []string{"rsync"},
+		name: "rsync", limit: 15 * time.Minute, least: 20, needs: []string{"rsync"},
 		run: func(r *round) results {
 			r.file("rsyncd.conf", fmt.Sprintf("port = 8730\naddress = 127.0.0.1\nuse chroot = no\n[in]\npath = %s/in\nread only = no\n", r.dir))
 			r.start(r.command("rsync", "--daemon", "--no-detach", "--config=rsyncd.conf"), "127.0.0.1:8730")

@@ -55,7 +55,7 @@ var web = []suite{
 			return got
 		},
 	}, {
-		name: "curl", limit: 5 * time.Minute, least: 10, needs: []string{"curl", "/usr/sbin/apache2"},
+		name: "curl", limit: 15 * time.Minute, least: 10, needs: []string{"curl", "/usr/sbin/apache2"},
 		run: func(r *round) results {
 			r.site()
 			r.apache()

@@ -16,9 +16,9 @@ try dump mysqldump "${at[@]}" --max-allowed-packet=64M --skip-comments --hex-blo
 say dumped "$(sha256sum <d.sql | cut -c1-16)"
 try restore bash -c 'mariadb "$@" --max-allowed-packet=64M copy <d.sql' - "${at[@]}"
 say restored "$(sql copy -e 'CHECKSUM TABLE t')"
-try slap mysqlslap "${at[@]}" --concurrency=20 --iterations=2 --auto-generate-sql --auto-generate-sql-load-type=mixed --number-of-queries=4000
+try slap mysqlslap "${at[@]}" --concurrency=20 --iterations=2 --auto-generate-sql --auto-generate-sql-load-type=mixed --number-of-queries=2000
 for i in $(seq 10); do
-  for k in $(seq 100); do echo "UPDATE t SET k = k + 1 WHERE id % 10 = $((i % 10)) AND id < $((k * 10)); SELECT $i, $k, SUM(k), MAX(s) FROM t WHERE id % 10 = $((i % 10));"; done |
+  for k in $(seq 100); do echo "UPDATE t SET k = k + 1 WHERE id BETWEEN $((i * 1000)) AND $((i * 1000 + k * 10 - 1)); SELECT $i, $k, SUM(k), MAX(s) FROM t WHERE id BETWEEN $((i * 1000)) AND $((i * 1000 + 999));"; done |
     mariadb "${at[@]}" -N d >"clients.$i" 2>&1 &
 done
 wait

@@ -7,14 +7,14 @@ same() { local a b; a=$(of "$2") b=$(of "$3"); [[ $a == "$b" ]] && say "$1" same
 try() { local n=$1 s; shift; "$@" >"out.$n" 2>&1; s=$?; say "$n" "exit $s $(sed -n 's/^Number of regular files transferred: //p; s/^Number of deleted files: \([0-9]*\).*/deleted \1/p' "out.$n" | xargs)"; }
 
 head -c 20000000 /dev/urandom >seed
-mkdir -p tree in
-for i in $(seq 2000); do
-  mkdir -p tree/$((i % 40))
-  tail -c +$((i * 5000)) seed | head -c $((i * 7919 % 60000)) >tree/$((i % 40))/$i
-done
+mkdir -p tree/{1,2,3,7} in
+split -a 4 -b 31234 seed tree/1/
+split -a 4 -b 40000 seed tree/2/
+split -a 4 -b 100001 seed tree/3/
+head -c 3000000 seed | split -a 4 -b 4096 - tree/7/
 cp seed tree/big
 cp -r tree changed
-for i in $(seq 1 20 2000); do echo more >>changed/$((i % 40))/$i; done
+for f in changed/[12]/*[5e]; do echo more >>"$f"; done
 printf 'x' | dd of=changed/big bs=1 seek=10000000 conv=notrunc status=none
 rm -r changed/7
 at=rsync://127.0.0.1:8730/in

@@ -10,11 +10,10 @@ head -c 100000000 /dev/urandom >big
 s=$(sum <big)
 head -c 20000000 big >mid
 m=$(sum <mid)
-mkdir -p tree
-for i in $(seq 2000); do
-  mkdir -p tree/$((i % 40))
-  head -c $((i * 7919 % 30000)) big | tail -c $((i * 7919 % 29000)) >tree/$((i % 40))/$i
-done
+mkdir -p tree/{1,2,3}
+split -a 4 -b 20000 mid tree/1/
+split -a 4 -b 41234 mid tree/2/
+head -c 3000000 mid | split -a 4 -b 4096 - tree/3/
 of() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum | sum); }
 t=$(of tree)
 

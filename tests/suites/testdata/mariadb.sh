@@ -25,4 +25,4 @@ wait
 say clients "$(cat clients.* | sha256sum | cut -c1-16)"
 say compressed "$(mariadb "${at[@]}" --compress --max-allowed-packet=64M -N d -e 'SELECT b FROM t ORDER BY id' | sha256sum | cut -c1-16)"
 sql -e 'KILL CONNECTION_ID()' >killed
-say killed "$(cut -c1-11 killed)"
+say killed "$(grep -o 'ERROR [0-9]*' killed)"

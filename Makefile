@@ -162,7 +162,10 @@ interop: ## byte formats against the vectors of other implementations, and all o
 SUITES_NEEDS = /usr/bin/python3.11=python3.11 /usr/lib/python3.11/test/test_socket.py=libpython3.11-testsuite gcc=gcc \
   redis-server=redis-server redis-cli=redis-tools tclsh8.6=tcl8.6 dpkg-source=dpkg-dev \
   /usr/lib/postgresql/15/bin/postgres=postgresql-15 /usr/lib/postgresql/15/lib/pgxs/src/test/regress/pg_regress=postgresql-client-15 \
-  /usr/include/postgresql/15/server/postgres.h=postgresql-server-dev-15
+  /usr/include/postgresql/15/server/postgres.h=postgresql-server-dev-15 \
+  nginx=nginx-light /usr/sbin/apache2=apache2-bin curl=curl openssl=openssl sshd=openssh-server /usr/lib/openssh/sftp-server=openssh-sftp-server \
+  ssh=openssh-client rsync=rsync memcached=memcached memccapable=libmemcached-tools mariadbd=mariadb-server mysqlslap=mariadb-client \
+  javac=openjdk-17-jdk-headless node=nodejs stress-ng=stress-ng
 
 suites: install-suites-deps ## suites of CPython, Redis, PostgreSQL and others with the library and natively: SUITES=python/; needs root
 	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 3h -run '/$(SUITES)' ./tests/suites

@@ -447,6 +447,12 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 // died: a FIN has come that nobody has said.
 static inline bool died(struct end *e) { return e->eof && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
+// nothing_but_tokens: has the kernel, of what this end sent since the peer's last transition, no data?
+static bool nothing_but_tokens(const struct end *e) {
+	uint32_t nx = get(&e->own->nx);
+	return (nx & 1) || (nx && get(&e->own->x[(nx - 1) % SMCI_TRANSITIONS].k) == get(&e->ks));
+}
+
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e) {
 	if (likely(!e->eof && !e->rx_error)) return false;
@@ -467,7 +473,7 @@ static bool ended(struct end *e) {
 	// the peer's kernel had not sent, so it is an end only in a ring extent, where nothing of its stream was there.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
-	    (cx & 1)) {
+	    (cx & 1) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;
 	}
@@ -545,6 +551,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
 	unsigned rounds = 0;
 	bool bad = false;
 	ssize_t n;
@@ -617,7 +624,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			smcgw_forget(e);
 			if (e->eof || e->rx_error) continue;
 		} else {
-			if (done && !all) break;
+			if (done && !all && !drains) break;
 			smcgw_forget(e);
 			n = from_kernel(e, fd, v, nv, done, want, flags);
 			if (n > 0) {
@@ -764,26 +771,31 @@ out:
 	return r;
 }
 
+// unread counts what can be read at once, in all extents. An edge follows for what comes later, so nothing that is there may be left out.
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
-		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
+		const struct smci_end *p = e->peer;
+		uint64_t head = get_acquire(&p->head), r = get(&e->own->tail), kr = get(&e->kr), k = kr < e->kbase ? e->kbase : kr, end;
+		uint32_t i = get(&e->own->cx), nx = get_acquire(&p->nx);
 		SYS(ioctl, fd, SIOCINQ, &q);
-		uint64_t kr = get(&e->kr);
-		if (cx & 1) {
-			n = available(e);
-			if (nx - cx == 1 && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) - get(&e->own->tail) == n) { // and what the kernel has after its tokens
-				uint64_t k = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-				if (kr + (unsigned)q > k) n += kr + (unsigned)q - k;
+		end = kr + e->stashed + (unsigned)q;
+		if (nx - i > SMCI_TRANSITIONS) nx = i; // see smcgw_rx
+		for (;; i++) {
+			const struct smci_transition *x = &p->x[i % SMCI_TRANSITIONS];
+			uint64_t to = i & 1 ? i == nx ? head : get(&x->r) : i == nx || get(&x->k) > end ? end : get(&x->k);
+			uint64_t *at = i & 1 ? &r : &k;
+			if (to > *at) {
+				n += to - *at;
+				*at = to;
 			}
-		} else {
-			uint64_t from = kr < e->kbase ? e->kbase : kr, to = kr + (unsigned)q;
-			if (nx != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].k) < to) to = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-			n = (to > from ? to - from : 0) + e->stashed;
-			if (nx != cx) n += get_acquire(&e->peer->head) - get(&e->own->tail);
+			if (i == nx) break;
+			if (i & 1) k = get(&x->k); // after the tokens
+			else if (get(&x->k) > end) break;
 		}
+		if (n > INT_MAX) n = INT_MAX;
 	} else {
 		SYS(ioctl, fd, SIOCINQ, &q);
 		n = (size_t)q;
@@ -971,6 +983,13 @@ static inline bool must_leave(struct end *e, int fd) {
 	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || sent_back(e) || get(&e->passed) || e->tx_error || !path_good(e, fd);
 }
 
+// takes tells whether the kernel has room for the tokens of a ring extent, now: the peer's thread may be this one.
+static bool takes(int fd) {
+	struct pollfd p = {fd, POLLOUT, 0};
+	struct timespec zero = {0, 0};
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents == POLLOUT;
+}
+
 static bool may_ring(struct end *e, int fd) {
 	if (e->tx_error || get(&e->passed)) return false;
 	if (unlikely(sent_back(e))) { // by a broker that may have gone
@@ -990,7 +1009,7 @@ static bool may_ring(struct end *e, int fd) {
 		e->path_at = now_coarse();
 		e->path_head = get(&e->own->head);
 	}
-	return true;
+	return takes(fd);
 }
 
 static void heed_recall(struct end *e, int fd) {
@@ -1226,7 +1245,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				continue;
 			}
 			if (e->tx_error) continue;
-			if (nowait && done) break;
+			if (nowait && done && !get(&e->edge)) break; // for an edge the kernel's buffer has to be full
 			if (nowait) {
 				e->grow = true;
 				transition(e);

@@ -266,6 +266,9 @@ func (l *HostListener) expire(wq *waiter.Queue, stop chan struct{}) {
 	}
 }
 
+// wakeAgain is how often the handshakes of a listener that has ended are woken.
+const wakeAgain = 20 * time.Millisecond
+
 // Stats counts segments the host sent again and those it dropped for a wrong
 // checksum.
 func (h *Host) Stats() (retransmits, checksumErrors uint64) {

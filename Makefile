@@ -30,7 +30,7 @@ UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint deadcode cover bench bench-quick gobench faults repeat compat soak interop suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
 
 all: build build-hw lint test
 
@@ -117,6 +117,9 @@ lint: ## golangci-lint as in .golangci.yml
 	$(GO) vet $(HW_TAGS) ./verbs/hw/...
 	if command -v golangci-lint >/dev/null; then golangci-lint run; \
 	else $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run; fi
+
+deadcode: ## functions that no program reaches, but for those in .ci/deadcode.doors
+	GO='$(GO)' .ci/deadcode
 
 cover: ## dist/cover.html
 	mkdir -p dist

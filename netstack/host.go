@@ -293,3 +293,9 @@ func (h *Host) Close() error {
 	h.link.Stop()
 	return nil
 }
+
+// addrPort converts from gVisor's address type.
+func addrPort(a tcpip.FullAddress) netip.AddrPort {
+	ip, _ := netip.AddrFromSlice(a.Addr.AsSlice())
+	return netip.AddrPortFrom(ip.Unmap(), a.Port)
+}

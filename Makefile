@@ -30,7 +30,7 @@ UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint deadcode cover bench bench-quick gobench faults repeat compat soak interop suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint deadcode cover bench bench-quick gobench faults repeat soak interop suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
 
 all: build build-hw lint test
 
@@ -152,9 +152,6 @@ faults: build install-test-deps ## the whole matrix of faults; all of what it sa
 repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
-
-compat: build install-test-deps ## gateways of this tree beside older ones, built from the history of the repository; needs root
-	$(SEEDED) SMCGW_FAULTS=all $(GO) test -count=1 -v -timeout 0 -tags smcgw_older -run '^TestOlder' ./tests/e2e
 
 soak: build install-test-deps ## applications and faults from a seed for ten minutes, every byte checked: SOAK=60s SEED=7; needs root
 	@$(GO) build -o bin/soak ./tests/soak

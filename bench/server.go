@@ -151,7 +151,7 @@ func (s *server) handle(ctx context.Context, c net.Conn, free func()) error {
 		return err
 	}
 	switch {
-	case string(b[:4]) == controlMagic && (b[4] < oldestControl || b[4] > controlVersion):
+	case string(b[:4]) == controlMagic && b[4] != controlVersion:
 		err := finish(c, appendMessage(nil, refusal{refusedVersion, fmt.Sprintf("the serving host speaks version %d", controlVersion)}))
 		return errors.Join(err, malformed("version %d", b[4]))
 	case string(b[:4]) == controlMagic:

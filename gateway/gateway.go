@@ -189,7 +189,7 @@ func (g *gateway) build(h Host) error {
 
 // wireLimits are those of the wire TCP for so many flows, which may all end at once and linger.
 func wireLimits(maxFlows int) netstack.Limits {
-	return netstack.Limits{Flows: 2 * maxFlows, HalfOpen: peers.HandshakeLimit, Dead: max(8192, maxFlows)}
+	return netstack.Limits{Flows: 2 * maxFlows, Dead: max(8192, maxFlows)}
 }
 
 // startShards makes the event loops. By default they have half of the cores:

@@ -33,8 +33,6 @@ type EndpointConfig struct {
 	// SendBuffer is the size of the send buffer; 0 = as large as the ring it feeds, at most 4 MiB. Between gateways it
 	// must be a quarter of the peer's ring. No send buffer is used where the peer's ring can be mapped.
 	SendBuffer int
-	// Copy makes the endpoint use a send buffer although the peer's ring can be mapped.
-	Copy bool
 	// Targets is the number of grants the peer may have outstanding; 0 = 16.
 	Targets int
 	// Credits and SendDepth are as in [Config].
@@ -52,6 +50,8 @@ type EndpointConfig struct {
 	SRQ verbs.SRQ
 	// Works is what the endpoints of one owner loop post with; nil: the endpoint has its own.
 	Works *Works
+
+	copies bool // tests only: a send buffer although the peer's ring can be mapped
 }
 
 // Works are the work requests that an endpoint fills in and posts. Devices copy them, so endpoints of one loop can share
@@ -131,7 +131,7 @@ type Endpoint struct {
 // queue pair does; then nothing is kept.
 func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults()}
-	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.Copy {
+	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.copies {
 		e.mapper = mapper
 	} else {
 		e.sndbuf = new(sendring.Ring)

@@ -274,7 +274,7 @@ func TestNewEndpointErrors(t *testing.T) {
 	require.ErrorIs(t, err, rmb.ErrNoMemory)
 	require.Zero(t, pool.Stats().Used, "nothing is left behind")
 
-	cfg := EndpointConfig{Dialect: Gateway, Copy: true, SendBuffer: 4096}
+	cfg := EndpointConfig{Dialect: Gateway, copies: true, SendBuffer: 4096}
 	qp, _ = newQPs(f, cfg.QPCap(), cfg.QPCap())
 	e, err := NewEndpoint(qp, arena, cfg)
 	require.NoError(t, err)

@@ -183,15 +183,6 @@ func TestTakeoverHandsTheKillSwitchOver(t *testing.T) {
 	require.True(t, off)
 }
 
-// A successor of an earlier version does not tell how long it waits.
-func TestTakeoverByAnEarlierVersion(t *testing.T) {
-	a, held := startYielded(t)
-	defer held.Close()
-	_, err := held.step(t.Context(), testPatience, a.cfg.Admin, "/v1/takeover/leave?main=4711", takeoverStep{Token: held.Offer.Token})
-	require.NoError(t, err)
-	require.Equal(t, 4711, a.ctl.mainProcess())
-}
-
 // A successor that goes at any step leaves everything as it was.
 func TestTakeoverThatIsGivenUp(t *testing.T) {
 	for _, yield := range []bool{false, true} {

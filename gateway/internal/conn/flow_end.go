@@ -196,9 +196,6 @@ func (f *Flow) entryDead() {
 	_ = f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateDead, ownedStates[:]...)
 }
 
-// entryGone removes the entry: what comes now is for the kernel.
-func (f *Flow) entryGone() { _ = f.env.Steering.Delete(ebpf.Tuple(f.Tuple), f.ISN) }
-
 // entryReleased opens the way for the bare SYN and sends it.
 func (f *Flow) entryReleased() {
 	t := ebpf.Tuple(f.Tuple)

@@ -33,8 +33,6 @@ func (f *Flow) NotAccepted(err error) {
 	switch {
 	case errors.Is(err, netstack.ErrOverload):
 		reason = negotiate.ReasonRateLimit
-	case errors.Is(err, netstack.ErrHandshakeTimeout):
-		f.entryGone()
 	default: // the client fell back: its SYN may be on its way to ReturnSYN
 		f.entryDead()
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/bench"
-	"github.com/smcgw/smcgw/cmd/smcgw/internal/pinged"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -77,7 +76,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	defer c.Close()
 	o.Gateway = bench.Beside(c)
 	if !e.json {
-		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pinged.Line(t)) }
+		o.Each = func(t bench.PingTry) { fmt.Fprintln(e.stdout, pingLine(t)) }
 	}
 	r, err := bench.Ping(ctx, o)
 	if r == nil || err != nil && len(r.Tries) == 0 {
@@ -92,7 +91,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	if e.json {
 		err = errors.Join(err, e.printJSON(r))
 	} else {
-		_, errPrint := fmt.Fprint(e.stdout, pinged.Summary(e.screen(e.stdout), r))
+		_, errPrint := fmt.Fprint(e.stdout, pingSummary(e.screen(e.stdout), r))
 		err = errors.Join(err, printed(errPrint))
 	}
 	switch {

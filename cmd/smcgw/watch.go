@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/cmd/smcgw/internal/replay"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
@@ -55,7 +54,7 @@ With --json it prints one JSON document a line. --from reads such lines from a f
 			}
 			show := counted(count, e.showEvent())
 			if from != "" {
-				return ignoreEnough(replay.Events(ctx, cmd.InOrStdin(), from, f, show))
+				return ignoreEnough(replayed(ctx, cmd.InOrStdin(), from, f, show))
 			}
 			c := e.reach()
 			defer c.Close()

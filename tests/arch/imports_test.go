@@ -13,9 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
-	"cmd/smcgw/internal/pinged":   {"bench", "cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
 	"cmd/smcgw/internal/suggest":  {"cmd/smcgw/internal/screen", "gateway/admin", "gateway/config"},
-	"cmd/smcgw/internal/replay":   {"gateway/admin"},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/internal/claim":      {},

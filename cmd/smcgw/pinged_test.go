@@ -1,21 +1,18 @@
-package pinged
+package main
 
 import (
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // Each reason is explained once, and a service without an answer has a remedy, within the
 // lines of a terminal.
-func TestSummary(t *testing.T) {
+func TestPingSummary(t *testing.T) {
 	at := netip.MustParseAddrPort("10.0.0.2:6379")
 	r := &bench.PingReport{Native: 2, Failed: 2, Minimum: 0.0001, Median: 0.0002, Maximum: 0.0003, Tries: []bench.PingTry{
 		{Service: at, Reason: "policy", DecidedBy: "local"},
@@ -33,7 +30,7 @@ func TestSummary(t *testing.T) {
 		"no answer: Nothing came back, although the SYN is sent again without the offer.\n"+
 		"  > Look at the service, the firewall of its host and the way there. smcgw off\n"+
 		"    and another try show that it is the same without smcgw.\n",
-		Summary(screen.New(nil, 80, false), r))
+		pingSummary(screen.New(nil, 80, false), r))
 	require.Equal(t, "10.0.0.2:6379  3  1.5ms  no connection: connection refused",
-		Line(bench.PingTry{Service: at, Sequence: 3, ConnectSeconds: 0.0015, Error: "connection refused"}))
+		pingLine(bench.PingTry{Service: at, Sequence: 3, ConnectSeconds: 0.0015, Error: "connection refused"}))
 }

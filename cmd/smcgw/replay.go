@@ -1,4 +1,4 @@
-package replay
+package main
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// Events reads a stream of events from a file until the context ends. A read that waits
+// replayed reads a stream of events from a file until the context ends. A read that waits
 // for more ends with the program.
-func Events(ctx context.Context, stdin io.Reader, name string, f admin.ConnFilter, fn func(admin.Event) error) error {
+func replayed(ctx context.Context, stdin io.Reader, name string, f admin.ConnFilter, fn func(admin.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	came, ended := make(chan admin.Event), make(chan error, 1)

@@ -1,4 +1,4 @@
-package pinged
+package main
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// Line is what became of a connection.
-func Line(t bench.PingTry) string {
+// pingLine is what became of a connection.
+func pingLine(t bench.PingTry) string {
 	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, screen.RoundTrip(t.ConnectSeconds))
 	if t.Error != "" {
 		return line + "no connection: " + t.Error
@@ -32,8 +32,8 @@ func Line(t bench.PingTry) string {
 	return line
 }
 
-// Summary counts, and explains each reason once.
-func Summary(s *screen.Screen, r *bench.PingReport) string {
+// pingSummary counts, and explains each reason once.
+func pingSummary(s *screen.Screen, r *bench.PingReport) string {
 	var b strings.Builder
 	line := fmt.Sprintf("%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
 	if r.Failed < len(r.Tries) {

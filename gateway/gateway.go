@@ -21,7 +21,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/admission"
-	"github.com/smcgw/smcgw/gateway/internal/arrivals"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
@@ -61,7 +60,7 @@ type gateway struct {
 
 	udp           pastDatagrams
 	feed          *admin.Feed
-	desk          arrivals.Desk
+	desk          conn.Desk
 	room          admission.Room
 	limits        admission.Limits
 	peers         *peers.Table
@@ -114,7 +113,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.feed = admin.NewFeed()
 	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
-	g.desk = arrivals.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
+	g.desk = conn.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
 	g.renewal = &renewal.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}

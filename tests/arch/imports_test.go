@@ -25,7 +25,6 @@ var allowed = map[string][]string{
 	"gateway/process":             {"ebpf/legs"},
 	"gateway/internal/loop":       {"verbs"},
 	"gateway/internal/admission":  {"gateway/config", "gateway/internal/peers", "gateway/process", "negotiate"},
-	"gateway/internal/arrivals":   {"ebpf", "gateway/config", "gateway/host", "gateway/internal/conn", "negotiate", "netstack"},
 	"gateway/internal/promotion":  {"ebpf", "ebpf/sequence", "ebpf/shapers", "gateway/admin", "gateway/config", "gateway/internal/policy", "inprocess", "inprocess/broker", "inprocess/scan"},
 	"gateway/internal/unsteered":  {"ebpf", "gateway/host"},
 	"gateway/internal/renewal":    {"gateway/admin", "gateway/config", "gateway/process"},

@@ -11,6 +11,10 @@
 // and says what happens to them: [Flow] has a method for each, which posts to the shard of
 // the connection. What follows is decided by the core and done by Flow.do.
 //
+// A [Desk] takes what netstack and the programs say of connections that begin: it begins
+// one, or gives what has arrived to the one of its tuple, or leaves it to the kernel. It
+// does not wait.
+//
 // The one trap: everything in a Flow but the fields of [Opening] and what operators see
 // belongs to its shard. A callback of the wire TCP is called with locks of that held, and
 // must do nothing but post.

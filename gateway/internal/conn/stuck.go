@@ -1,4 +1,4 @@
-package arrivals
+package conn
 
 import (
 	"github.com/smcgw/smcgw/ebpf"

@@ -1,4 +1,4 @@
-package arrivals
+package conn
 
 import (
 	"errors"
@@ -7,24 +7,23 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // Desk is where connections arrive. Its fields are set before the first one.
 type Desk struct {
-	Env *conn.Env
+	Env *Env
 	// Find returns the live connection of a tuple, or nil.
-	Find func(t host.Tuple) *conn.Flow
+	Find func(t host.Tuple) *Flow
 	// Begin enters a connection into the table; false when it is there already, or, with
 	// nil, when the gateway is going down.
-	Begin func(side config.Side, t host.Tuple, isn uint32) (f *conn.Flow, fresh bool)
+	Begin func(side config.Side, t host.Tuple, isn uint32) (f *Flow, fresh bool)
 	// Hold keeps the gateway from ending until Env.Work is done; false: it is going down.
 	Hold func() bool
 	// Admit decides whether there is room for a connection that is in the table. If there
 	// is none (shed says why), declines says whether there is for telling its client so.
-	Admit func(f *conn.Flow) (shed negotiate.Reason, declines bool)
+	Admit func(f *Flow) (shed negotiate.Reason, declines bool)
 	// Learns reports whether connections of the rule with this number are learned from.
 	Learns func(rule int) bool
 }
@@ -58,7 +57,7 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 func (d *Desk) AppAccepted(fd int, t host.Tuple) {
 	f := d.Find(t)
 	if f == nil || f.Side != config.SideClient {
-		conn.ResetLeg(fd)
+		ResetLeg(fd)
 		return
 	}
 	f.AppAccepted(fd)

@@ -1,4 +1,4 @@
-package arrivals
+package conn
 
 import (
 	"testing"
@@ -6,13 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/conn"
 )
 
 // TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
 func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
 	require.Panics(t, func() {
-		d := Desk{Find: func(host.Tuple) *conn.Flow { return nil }}
+		d := Desk{Find: func(host.Tuple) *Flow { return nil }}
 		defer d.containAbout(host.Tuple{})
 		panic("test")
 	})

@@ -13,9 +13,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
-	"github.com/smcgw/smcgw/gateway/internal/renewal"
-	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/metrics"
 	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -33,9 +32,9 @@ type daemon struct {
 	opts      RunOptions
 	log       *slog.Logger
 	admin     *admin.Server
-	before    *upgrade.Predecessor // nil: none
-	ground    *ground              // nil: the gateway stays what it is
-	promotion *promotion.Service   // nil: programs with the library are not served
+	before    *handover.Predecessor // nil: none
+	ground    *ground               // nil: the gateway stays what it is
+	promotion *promotion.Service    // nil: programs with the library are not served
 
 	now      admin.Board
 	serving  atomic.Pointer[gateway] // the one on the board
@@ -234,7 +233,7 @@ func (d *daemon) serve(ctx context.Context, p *posting) (next *posting, err erro
 }
 
 // beginAdmin has the admin server answer, and signals ask for reloads, if they do not yet.
-func (d *daemon) beginAdmin(r *renewal.Renewal) {
+func (d *daemon) beginAdmin(r *handover.Renewal) {
 	if d.adminOver != nil {
 		return
 	}
@@ -329,7 +328,7 @@ const idleEvery = 200 * time.Millisecond
 func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 	idle := time.NewTicker(idleEvery)
 	defer idle.Stop()
-	var rest renewal.Backoff
+	var rest handover.Backoff
 	for {
 		select {
 		case <-ctx.Done():
@@ -346,7 +345,7 @@ func (d *daemon) modeLoop(ctx context.Context, g *gateway) *posting {
 				d.log.Warn("devices and ports stay although nothing is carried", "error", err)
 			}
 		case r := <-d.requests:
-			rest = renewal.Backoff{}
+			rest = handover.Backoff{}
 			if next := d.reload(g, r); next != nil {
 				return next
 			}

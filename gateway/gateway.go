@@ -27,12 +27,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/forecast"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/renewal"
 	"github.com/smcgw/smcgw/gateway/internal/tally"
-	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -77,8 +76,8 @@ type gateway struct {
 	pulse         loop.Pulse
 	heart         loop.Heart
 	live          atomic.Pointer[liveConfig] // cfg, or what came after it: what reload can change is asked here
-	reloads       *renewal.Reloads
-	renewal       *renewal.Renewal
+	reloads       *handover.Reloads
+	renewal       *handover.Renewal
 	rollout       *policy.Progress
 	guard         *guard.Keeper
 	forecast      *forecast.Book
@@ -92,7 +91,7 @@ type gateway struct {
 
 	cancel   context.CancelFunc // of env.Context
 	draining chan struct{}
-	drainer  *upgrade.Drainer
+	drainer  *handover.Drainer
 	wg       sync.WaitGroup // goroutines of flows
 
 	mu     sync.Mutex // guards everything below
@@ -106,15 +105,15 @@ type gateway struct {
 func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
-		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, reloads: new(renewal.Reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 }, tally: new(tally.Tally), times: new(loop.Times),
+		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: handover.NewDrainer(),
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(handover.Reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 }, tally: new(tally.Tally), times: new(loop.Times),
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.feed = admin.NewFeed()
 	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
 	g.desk = conn.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
-	g.renewal = &renewal.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
+	g.renewal = &handover.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}
 	g.room = admission.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}

@@ -7,10 +7,10 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/unsteered"
-	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -18,8 +18,8 @@ import (
 
 // ground is the network namespace of a gateway, where datapaths are opened.
 type ground struct {
-	legs   *sockets.Namespace   // nil: nothing is steered
-	before *upgrade.Predecessor // nil: none
+	legs   *sockets.Namespace    // nil: nothing is steered
+	before *handover.Predecessor // nil: none
 	opts   RunOptions
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/admission"
+	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
-	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/negotiate"
@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	if err := admission.RequireDescriptors(); err != nil {
 		return err
 	}
-	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
+	before, server, err := handover.Begin(ctx, cfg, handover.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout, Main: mainProcess(opts.Supervisor),
 		BeatEvery: loop.BeatInterval, Faults: opts.Faults, Die: crash,
 	})

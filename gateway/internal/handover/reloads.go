@@ -1,4 +1,4 @@
-package renewal
+package handover
 
 import (
 	"errors"

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
@@ -86,7 +86,7 @@ func (g *gateway) watchLegs() {
 	} else {
 		g.log.Info("keeper of the legs' namespace answers again")
 	}
-	if err := g.refusals.Change(func(r *admission.Refusal) { r.Legless = missing }); err != nil {
+	if err := g.refusals.Change(func(r *peers.Refusal) { r.Legless = missing }); err != nil {
 		g.log.Warn("refuse new connections", "error", err)
 	}
 }

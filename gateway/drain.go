@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/internal/admission"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -66,7 +66,7 @@ func (g *gateway) drain(timeout time.Duration) (<-chan struct{}, error) {
 
 // refuseDrained leaves new connections and datagrams native.
 func (g *gateway) refuseDrained() error {
-	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
+	if err := g.refusals.Change(func(r *peers.Refusal) { r.Drained = true }); err != nil {
 		return err
 	}
 	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)

@@ -20,7 +20,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
@@ -60,8 +59,8 @@ type gateway struct {
 	udp           pastDatagrams
 	feed          *admin.Feed
 	desk          conn.Desk
-	room          admission.Room
-	limits        admission.Limits
+	room          peers.Room
+	limits        peers.Limits
 	peers         *peers.Table
 	trials        *policy.Trials
 	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
@@ -71,7 +70,7 @@ type gateway struct {
 	off, stopping atomic.Bool
 	legless       atomic.Bool // sockets for legs cannot be made
 	blind         atomic.Bool // which of them linger is not known
-	refusals      admission.Refusals
+	refusals      peers.Refusals
 	started       time.Time
 	pulse         loop.Pulse
 	heart         loop.Heart
@@ -115,9 +114,9 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.desk = conn.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
 	g.renewal = &handover.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
-	g.limits = admission.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}
-	g.room = admission.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}
-	g.refusals = admission.Refusals{Tell: g.steer.Refuse}
+	g.limits = peers.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}
+	g.room = peers.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}
+	g.refusals = peers.Refusals{Tell: g.steer.Refuse}
 	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
 	g.trials = policy.NewTrials(cfg, g.steer)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/internal/admission"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -34,7 +34,7 @@ func TestLegsComeBack(t *testing.T) {
 	look(true, negotiate.ReasonAppLegBlocked)
 	look(false, negotiate.ReasonNone)
 	look(true, negotiate.ReasonAppLegBlocked)
-	require.NoError(t, g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }))
+	require.NoError(t, g.refusals.Change(func(r *peers.Refusal) { r.Drained = true }))
 	require.Equal(t, uint8(negotiate.ReasonDrained), steer.refused)
 	look(false, negotiate.ReasonDrained)
 }

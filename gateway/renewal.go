@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/internal/admission"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 )
 
 // Reload implements admin.Control.
@@ -28,7 +28,7 @@ func (g *gateway) Leave(still func() error, timeout time.Duration, main int) (of
 	if err := still(); err != nil {
 		return false, fmt.Errorf("leave: %w", err)
 	}
-	if err := g.refusals.Change(func(r *admission.Refusal) { r.Drained = true }); err != nil {
+	if err := g.refusals.Change(func(r *peers.Refusal) { r.Drained = true }); err != nil {
 		return false, err
 	}
 	g.renewal.Manager.HandOver(main) // before the end of the drain, which may come at once

@@ -11,9 +11,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/internal/admission"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
@@ -72,7 +72,7 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	if err := admission.RequireDescriptors(); err != nil {
+	if err := peers.RequireDescriptors(); err != nil {
 		return err
 	}
 	before, server, err := handover.Begin(ctx, cfg, handover.Options{

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket/internal/deadline"
 	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rsocket"
@@ -140,7 +139,7 @@ type half struct {
 	mu       sync.Mutex // one operation at a time; its holder waits in await alone, which deadline, end and loss end
 	waiting  atomic.Bool
 	wake     chan struct{}
-	deadline deadline.Deadline
+	deadline Deadline
 	shut     atomic.Bool // ended by this side
 }
 

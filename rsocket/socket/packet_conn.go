@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket/internal/deadline"
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
 	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
@@ -29,7 +28,7 @@ type PacketConn struct {
 	limit4     int // of payloads to rsockets
 	limit6     int
 	queue      *packetQueue
-	writeLimit deadline.Deadline
+	writeLimit Deadline
 	counters   packetCounters
 	reader     sync.WaitGroup
 	wants      chan *resolution.Want // handles to make; the reader's to fill

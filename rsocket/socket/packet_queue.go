@@ -5,8 +5,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-
-	"github.com/smcgw/smcgw/rsocket/internal/deadline"
 )
 
 // packetRecord is what a datagram costs in the receive buffer besides its bytes, so that empty ones are bounded too.
@@ -15,7 +13,7 @@ const packetRecord = 32
 // packetQueue holds received datagrams until they are read, in the order they came. It is bounded by bytes and never
 // waits for a reader.
 type packetQueue struct {
-	limit    deadline.Deadline
+	limit    Deadline
 	mu       sync.Mutex // guards everything below
 	nonempty sync.Cond
 	buf      []byte // ring of the bytes of all datagrams

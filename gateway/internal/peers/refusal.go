@@ -1,4 +1,4 @@
-package admission
+package peers
 
 import (
 	"sync"

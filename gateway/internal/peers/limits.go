@@ -1,4 +1,4 @@
-package admission
+package peers
 
 import (
 	"net/netip"
@@ -7,7 +7,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -16,7 +15,7 @@ type Limits struct {
 	Max   func() int // flows, by the configuration in force
 	Flows func() int // that there are
 	Rate  *rate.Limiter
-	Peers *peers.Table
+	Peers *Table
 	Note  func() // is called when there may be room again
 }
 
@@ -31,7 +30,7 @@ func (l *Limits) Lacking() negotiate.Reason {
 	switch {
 	case l.flows() >= l.MaxFlows():
 		return negotiate.ReasonFlowLimit
-	case l.Peers.InHandshake() >= peers.HandshakeLimit:
+	case l.Peers.InHandshake() >= HandshakeLimit:
 		return negotiate.ReasonRateLimit
 	default:
 		return negotiate.ReasonNone
@@ -42,7 +41,7 @@ func (l *Limits) Lacking() negotiate.Reason {
 // side its peer has begun it, and share is what it counts for. A flow that there is none
 // for (shed says why) takes none from here on; declines says whether it can wait until its
 // client is told so. A client's flow does not wait: it counts until its end, which comes now.
-func (l *Limits) Admit(side config.Side, peer netip.Addr, share *peers.Share) (shed negotiate.Reason, declines bool) {
+func (l *Limits) Admit(side config.Side, peer netip.Addr, share *Share) (shed negotiate.Reason, declines bool) {
 	if shed = l.lacks(side, peer); shed == negotiate.ReasonNone {
 		return shed, true
 	}

@@ -1,4 +1,4 @@
-package admission
+package peers
 
 import (
 	"errors"
@@ -13,18 +13,17 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-var peer = netip.MustParseAddr("10.0.0.1")
+var remote = netip.MustParseAddr("10.0.0.1")
 
 // limits are those of a gateway with so many flows, one tenth of which a peer may begin.
 func limits(perSecond, flows int) *Limits {
 	return &Limits{
 		Max: func() int { return 20 }, Flows: func() int { return flows },
 		Rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), Note: func() {},
-		Peers: peers.NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: perSecond, PeerShare: 10}),
+		Peers: NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: perSecond, PeerShare: 10}),
 	}
 }
 
@@ -32,8 +31,8 @@ func limits(perSecond, flows int) *Limits {
 // Lacking says beforehand that there is room for no other.
 func TestFlowLimit(t *testing.T) {
 	for _, side := range []config.Side{config.SideClient, config.SideServer} {
-		require.Equal(t, negotiate.ReasonNone, limits(10, 20).lacks(side, peer))
-		require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 21).lacks(side, peer))
+		require.Equal(t, negotiate.ReasonNone, limits(10, 20).lacks(side, remote))
+		require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 21).lacks(side, remote))
 	}
 	require.Equal(t, negotiate.ReasonNone, limits(10, 19).Lacking())
 	require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 20).Lacking())
@@ -42,10 +41,10 @@ func TestFlowLimit(t *testing.T) {
 // Handshakes without an end leave no room for others.
 func TestHandshakeLimit(t *testing.T) {
 	l := limits(10, 0)
-	shares := make([]peers.Share, peers.HandshakeLimit)
+	shares := make([]Share, HandshakeLimit)
 	for i := range shares {
 		require.Equal(t, negotiate.ReasonNone, l.Lacking())
-		shares[i].Begin(l.Peers, peer, time.Now())
+		shares[i].Begin(l.Peers, remote, time.Now())
 	}
 	require.Equal(t, negotiate.ReasonRateLimit, l.Lacking())
 	shares[0].End()
@@ -55,14 +54,14 @@ func TestHandshakeLimit(t *testing.T) {
 // One address that is refused again and again leaves room for the others.
 func TestRefusedTakeNoRoom(t *testing.T) {
 	n := 0
-	l := limits(peers.HandshakeLimit, 0)
+	l := limits(HandshakeLimit, 0)
 	l.Flows = func() int { return n }
 	admitted, heard := 0, 0
-	shares := make([]peers.Share, peers.HandshakeLimit)
+	shares := make([]Share, HandshakeLimit)
 	for i := range shares {
-		shares[i].Begin(l.Peers, peer, time.Now())
+		shares[i].Begin(l.Peers, remote, time.Now())
 		n++
-		switch shed, declines := l.Admit(config.SideServer, peer, &shares[i]); {
+		switch shed, declines := l.Admit(config.SideServer, remote, &shares[i]); {
 		case shed == negotiate.ReasonNone:
 			admitted++
 		case declines:
@@ -74,7 +73,7 @@ func TestRefusedTakeNoRoom(t *testing.T) {
 	}
 	require.Equal(t, 2, admitted)
 	require.Equal(t, heard, l.Peers.Declines())
-	require.Less(t, heard, peers.HandshakeLimit/8)
+	require.Less(t, heard, HandshakeLimit/8)
 	for i := range shares {
 		shares[i].End()
 	}
@@ -88,23 +87,23 @@ func TestRate(t *testing.T) {
 	l := limits(burst, 0)
 	l.Rate.SetLimit(0) // nothing comes back while the test runs
 	for range burst {
-		require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, peer))
+		require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, remote))
 	}
-	require.Equal(t, negotiate.ReasonRateLimit, l.lacks(config.SideClient, peer))
+	require.Equal(t, negotiate.ReasonRateLimit, l.lacks(config.SideClient, remote))
 
 	l = limits(burst, 0)
 	l.Rate.SetLimit(0)
-	var share peers.Share
-	share.Begin(l.Peers, peer, time.Now())
+	var share Share
+	share.Begin(l.Peers, remote, time.Now())
 	admitted := 0
 	for range burst {
-		if l.lacks(config.SideServer, peer) == negotiate.ReasonNone {
+		if l.lacks(config.SideServer, remote) == negotiate.ReasonNone {
 			admitted++
 		}
 	}
 	require.Less(t, admitted, burst)
-	require.Positive(t, l.Peers.Refusals()[peers.ResourceRate])
-	require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, peer), "the peer left the rest to others")
+	require.Positive(t, l.Peers.Refusals()[ResourceRate])
+	require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, remote), "the peer left the rest to others")
 }
 
 // The programs learn each change of the room once, also by many at a time, and what they

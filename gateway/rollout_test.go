@@ -81,7 +81,7 @@ func TestGuard(t *testing.T) {
 		st := g.Status()
 		require.Equal(t, config.ModeObserve, st.Mode)
 		require.Contains(t, st.Degraded, admin.GuardTripped)
-		require.Contains(t, st.Notes[len(st.Notes)-1], "10 of 20 carried connections")
+		require.Contains(t, st.Notes[len(st.Notes)-1], "reset 10 of 20 connections that ended, carried or in process")
 		require.True(t, g.Snapshot().GuardTripped)
 		require.Equal(t, trips["aborted"]+1, g.Snapshot().GuardTrips["aborted"])
 		require.NoError(t, reset())

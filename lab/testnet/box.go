@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Box is what the middlebox does to the packets that a host sends. The zero
@@ -183,7 +185,7 @@ func attachMiddlebox(n *Network) (*middlebox, error) {
 		return nil, err
 	}
 	err := doIn(n.sw.ns, func() error {
-		if err := m.attach(n.hop.ifindex, m.obj.TestnetHop); err != nil {
+		if err := m.attach(n.sw.nl, n.hop.ifindex, m.obj.TestnetHop); err != nil {
 			return err
 		}
 		for _, h := range n.hosts {
@@ -213,13 +215,32 @@ func (m *middlebox) load(hopIndex int) error {
 	return nil
 }
 
-func (m *middlebox) attach(ifindex int, prog *ebpf.Program) error {
+// attach has a program see what a device receives. A kernel before Linux 6.6 does it by a
+// filter, which ends with the device; what programs return means the same there.
+func (m *middlebox) attach(nl *netlink.Handle, ifindex int, prog *ebpf.Program) error {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, link.ErrNotSupported) {
+		err = attachFilter(nl, ifindex, prog)
+		if err == nil {
+			return nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("attach to device %d: %w", ifindex, err)
 	}
 	m.links = append(m.links, l)
 	return nil
+}
+
+func attachFilter(nl *netlink.Handle, ifindex int, prog *ebpf.Program) error {
+	queue := netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	if err := nl.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: queue, QdiscType: "clsact"}); err != nil {
+		return fmt.Errorf("clsact: %w", err)
+	}
+	return nl.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
+		Fd:          prog.FD(), Name: "testnet", DirectAction: true,
+	})
 }
 
 // addPort attaches the program to the port of a host; the caller is in the
@@ -237,7 +258,7 @@ func (m *middlebox) addPort(sw *node, h *Host) error {
 	if err := m.obj.Ports.Put(macKey(hostMAC(h.number)), index); err != nil {
 		return fmt.Errorf("port map: %w", err)
 	}
-	return m.attach(int(index), m.obj.TestnetBox)
+	return m.attach(sw.nl, int(index), m.obj.TestnetBox)
 }
 
 func macKey(addr net.HardwareAddr) boxMac {

@@ -1,5 +1,5 @@
-// Package kubernetes tests the chart: what it renders is what the API of Kubernetes
-// takes, field by field, and what the gateway needs.
+// Package kubernetes tests the chart and the examples: they are what the API of Kubernetes
+// takes, field by field, and what the gateway and programs need.
 package kubernetes
 
 import (
@@ -30,6 +30,15 @@ type rendered struct {
 	accounts corev1.ServiceAccount
 }
 
+// strictly decodes what the API takes, and no other field.
+func strictly(t *testing.T) runtime.Decoder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	require.NoError(t, appsv1.AddToScheme(scheme))
+	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
+}
+
 func render(t *testing.T, values string) rendered {
 	t.Helper()
 	c, err := loader.Load("chart")
@@ -42,10 +51,7 @@ func render(t *testing.T, values string) rendered {
 	files, err := engine.Engine{Strict: true}.Render(c, all)
 	require.NoError(t, err)
 
-	scheme := runtime.NewScheme()
-	require.NoError(t, corev1.AddToScheme(scheme))
-	require.NoError(t, appsv1.AddToScheme(scheme))
-	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
+	strict := strictly(t)
 	var r rendered
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		text := []byte(files[name])
@@ -139,9 +145,54 @@ config:
 
 // TestChartIsStrict: the check finds a field that the API does not have.
 func TestChartIsStrict(t *testing.T) {
-	scheme := runtime.NewScheme()
-	require.NoError(t, appsv1.AddToScheme(scheme))
-	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
-	_, _, err := strict.Decode([]byte("apiVersion: apps/v1\nkind: DaemonSet\nspec: { template: { spec: { hostNetwrok: true } } }\n"), nil, nil)
+	_, _, err := strictly(t).Decode([]byte("apiVersion: apps/v1\nkind: DaemonSet\nspec: { template: { spec: { hostNetwrok: true } } }\n"), nil, nil)
 	require.ErrorContains(t, err, "hostNetwrok")
+}
+
+// TestExamples: the examples are objects of the API, and a pod of them gets what the device of packages gives a container.
+func TestExamples(t *testing.T) {
+	text, err := os.ReadFile("../cdi/smcgw.json")
+	require.NoError(t, err)
+	var device struct {
+		Devices []struct {
+			ContainerEdits struct {
+				Env    []string
+				Mounts []struct{ HostPath, ContainerPath string }
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &device))
+	require.Len(t, device.Devices, 1)
+	want := device.Devices[0].ContainerEdits
+	require.NotEmpty(t, want.Env)
+	require.NotEmpty(t, want.Mounts)
+
+	files, err := filepath.Glob("examples/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		object, _, err := strictly(t).Decode(text, nil, nil)
+		require.NoError(t, err, file)
+		pod, ok := object.(*corev1.Pod)
+		require.True(t, ok, "%s: %T", file, object)
+		paths := map[string]string{} // of the node, by volume
+		for _, v := range pod.Spec.Volumes {
+			require.NotNil(t, v.HostPath, v.Name)
+			paths[v.Name] = v.HostPath.Path
+		}
+		for _, c := range pod.Spec.Containers {
+			var env []string
+			for _, e := range c.Env {
+				env = append(env, e.Name+"="+e.Value)
+			}
+			require.ElementsMatch(t, want.Env, env, file)
+			require.Len(t, c.VolumeMounts, len(want.Mounts), file)
+			for i, m := range want.Mounts {
+				require.Equal(t, m.HostPath, paths[c.VolumeMounts[i].Name], file)
+				require.Equal(t, m.ContainerPath, c.VolumeMounts[i].MountPath, file)
+			}
+		}
+	}
 }

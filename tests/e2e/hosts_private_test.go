@@ -74,8 +74,8 @@ func private(what string) error {
 }
 
 // privately starts a script as the first process of namespaces of its own on a
-// host, and returns when it has printed "ready".
-func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script string, private ...string) {
+// host, and returns it when it has printed "ready".
+func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script string, private ...string) *testnet.Proc {
 	t.Helper()
 	cmd := h.AppCommand(context.Background(), append(append([]string{privateApp.Name}, private...), script)...)
 	cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
@@ -91,6 +91,7 @@ func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script stri
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, p.WaitOutput(ctx, "ready\n"))
+	return p
 }
 
 // scratch is a directory that goes with the test. Its path is short enough for

@@ -285,12 +285,23 @@ func TestPackage(t *testing.T) {
 
 	t.Run("purge", func(t *testing.T) {
 		s.sh(t, "smcgw off")
+		s.preload(t)
 		out := s.sh(t, "apt-get purge -y smcgw 2>&1")
 		require.NotContains(t, out, "not empty")
+		require.NotContains(t, out, "ld.so")
 		require.Equal(t, before, s.sh(t, traces), "nothing is left")
 		s.sh(t, "! pgrep smcgw")
 	})
 	t.Run("rpm", s.lifeOfRPM)
+}
+
+// preload has every program start with the library. A package that is removed takes the line
+// of the loader's list away before the library: traces would show it.
+func (s *system) preload(t *testing.T) {
+	t.Helper()
+	s.sh(t, "smcgw preload enable --host")
+	require.Contains(t, s.sh(t, "cat /etc/ld.so.preload"), "/usr/lib/smcgw/")
+	require.Contains(t, s.sh(t, "cat /proc/self/maps"), "libsmcgw.so")
 }
 
 // lifeOfRPM is the same by the rpm, with rpm's own scripts and counts. Debian has no other
@@ -317,7 +328,10 @@ func (s *system) lifeOfRPM(t *testing.T) {
 	e := s.ended(t, hold)
 	require.Equal(t, 200, e.OK, "%+v", e)
 
-	require.Contains(t, s.sh(t, "rpm -e smcgw 2>&1"), "/etc/smcgw/smcgw.yaml.rpmsave")
+	s.preload(t)
+	out := s.sh(t, "rpm -e smcgw 2>&1")
+	require.Contains(t, out, "/etc/smcgw/smcgw.yaml.rpmsave")
+	require.NotContains(t, out, "ld.so")
 	s.sh(t, "! pgrep smcgw; ! rpm -q smcgw >/dev/null")
 	// What docs/operations/install.md "Uninstall" says is left, and nothing else.
 	s.sh(t, "rm /etc/smcgw/smcgw.yaml.rpmsave; rmdir /etc/smcgw; rm -r /var/lib/smcgw; userdel smcgw; ! getent group smcgw >/dev/null")

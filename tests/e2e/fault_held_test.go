@@ -25,6 +25,7 @@ type heldStep struct {
 	state     string // what conns says there
 	port      uint16
 	connected bool // the applications are connected: they get a reset
+	spoken    bool // PROPOSAL has left: the server's program may have accepted
 }
 
 // heldAt lists the steps of the client's and of the server's gateway.
@@ -32,19 +33,19 @@ func heldAt(host string) []heldStep {
 	const first = ownPort + 10
 	if host == "h1" {
 		return []heldStep{
-			{"accepted", "accepted", first, false},
-			{"negotiating", "negotiating", first + 1, false},
-			{"handover", "completing", first + 2, false},
-			{"completing", "completing", first + 3, true},
-			{"", "", first + 4, false},
+			{step: "accepted", state: "accepted", port: first},
+			{step: "negotiating", state: "negotiating", port: first + 1, spoken: true},
+			{step: "handover", state: "completing", port: first + 2, spoken: true},
+			{step: "completing", state: "completing", port: first + 3, connected: true},
+			{port: first + 4},
 		}
 	}
 	return []heldStep{
-		{"offered", "accepted", first, false},
-		{"accepted", "accepted", first + 1, false},
-		{"negotiating", "negotiating", first + 2, false},
-		{"completing", "completing", first + 3, true},
-		{"", "", first + 4, false},
+		{step: "offered", state: "accepted", port: first},
+		{step: "accepted", state: "accepted", port: first + 1},
+		{step: "negotiating", state: "negotiating", port: first + 2},
+		{step: "completing", state: "completing", port: first + 3, connected: true},
+		{port: first + 4},
 	}
 }
 
@@ -238,12 +239,37 @@ func (f *faultWorld) established(t *testing.T, h *heldConn) {
 	}
 }
 
+// handedOver: what the server's program may have accepted the application gets, and it ends
+// with the gateway: in connect() already where the application looks late.
+func (f *faultWorld) handedOver(t *testing.T, h *heldConn) {
+	t.Helper()
+	select {
+	case a := <-h.attempt:
+		err := a.err
+		if err == nil {
+			_ = h.conn.SetDeadline(time.Now().Add(socketPatience))
+			err = ask(h.conn, 200_000)
+		}
+		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, errno(err), "held at %s: %v", h.at.step, err)
+		t.Logf("%s: held at %q: %v, %v after the fault", f.c, h.at.step, err, a.begun.Add(a.took).Sub(f.hit))
+	case <-time.After(socketPatience):
+		require.FailNow(t, "not connected", "held at %s", h.at.step)
+	}
+}
+
 // connected: the connections that were being made are made, at the latest by the
 // second retransmission of their SYN behind the fault, and work.
 func (f *faultWorld) connected(t *testing.T, held []*heldConn) {
 	t.Helper()
 	for _, h := range held {
-		if h.at.connected {
+		switch {
+		case h.at.connected:
+			continue
+		case h.at.spoken && f.c.name == "clean_stop":
+			f.handedOver(t, h)
+			continue
+		case h.at.spoken && f.c.resets == 0: // the gateway may go on
+			require.Empty(t, h.attempt, "held at %s", h.at.step)
 			continue
 		}
 		noticed := f.hit.Add(max(stale, f.c.resets))

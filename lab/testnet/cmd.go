@@ -37,8 +37,9 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 func (nd *node) command(ctx context.Context, name string, args ...string) *Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// A grandchild may keep our pipe open: do not wait for it for ever.
-	c.WaitDelay = 2 * time.Second
+	// A grandchild may keep our pipe open: do not wait for it for ever. A reader without a
+	// processor needs its time.
+	c.WaitDelay = 10 * time.Second
 	return &Cmd{Cmd: c, node: nd}
 }
 

@@ -42,6 +42,36 @@ func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
 	return u
 }
 
+// carriedUnseen makes one that is carried. One that finds a gateway late is native: then
+// another takes its place.
+func (w *world) carriedUnseen(t *testing.T, to netip.AddrPort) unseen {
+	t.Helper()
+	for try := 0; ; try++ {
+		u := w.dialUnseen(t, to)
+		u.await(t, tcpEstablished)
+		c := w.gateways[w.h1].awaitConn("known", func(c admin.ConnInfo) bool {
+			return c.Remote == to && c.Local.Port() == u.port(t) && (c.State == "carrying" || c.End == admin.EndNative)
+		}, "--all")
+		if c.End != admin.EndNative {
+			return u
+		}
+		require.Less(t, try, lateTries, "%+v", c)
+		require.NoError(t, u.Close())
+		w.flush()
+	}
+}
+
+// port is that of this host.
+func (u unseen) port(t *testing.T) uint16 {
+	t.Helper()
+	name, err := unix.Getsockname(int(u.Fd()))
+	require.NoError(t, err)
+	if v4, ok := name.(*unix.SockaddrInet4); ok {
+		return uint16(v4.Port)
+	}
+	return uint16(name.(*unix.SockaddrInet6).Port)
+}
+
 // await waits for a state of the kernel's socket without asking it for its error.
 func (u unseen) await(t *testing.T, state uint8) {
 	t.Helper()
@@ -89,9 +119,7 @@ func diesUnseen(t *testing.T, v6 bool, host string) {
 	ln, err := w.h2.Listen("tcp", to.String())
 	require.NoError(t, err)
 	defer ln.Close()
-	u := w.dialUnseen(t, to)
-	u.await(t, tcpEstablished)
-	w.gateways[w.h1].awaitConn("carried", func(c admin.ConnInfo) bool { return c.State == "carrying" && c.Remote == to }, "--all")
+	u := w.carriedUnseen(t, to)
 	deaths[1].do(w.gateways[w.net.Host(host)])
 	u.await(t, tcpClose)
 	require.ErrorIs(t, u.result(t), syscall.ECONNRESET)

@@ -323,7 +323,7 @@ func (g *gw) peer(a netip.Addr, port uint16) (admin.PeerInfo, bool) {
 	var l admin.PeerList
 	g.cliJSON(&l, "peers")
 	for _, p := range l.Peers {
-		if p.Address == a && p.Port == port && p.Reason != "" {
+		if p.Address == a && p.Port == port && (p.State == admin.PeerIncapable || p.State == admin.PeerBlackholed) {
 			return p, true
 		}
 	}

@@ -85,10 +85,14 @@ func (s *site) learnHost() {
 	s.self.HostID = a.HostID
 }
 
-// dial connects a wire to a port of h2.
+// dial connects a wire to a port of h2. A gateway that is late accepts no offer.
 func (s *site) dial(port uint16) *rogue.Wire {
 	s.t.Helper()
 	w, err := s.tryDial(port)
+	for try := 0; try < lateTries && errors.Is(err, rogue.ErrNative); try++ {
+		time.Sleep(250 * time.Millisecond)
+		w, err = s.tryDial(port)
+	}
 	require.NoError(s.t, err)
 	return w
 }

@@ -108,11 +108,23 @@ func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*car
 	c := f.newClient(hs)
 	f.env.Work.Add(1) // of the handshake
 	f.setNegotiator(&c.negotiator)
-	if len(p.Carriers) == 0 {
-		c.begin(hs.Cancel(time.Now(), reason))
-		return
+	if len(p.Carriers) > 0 {
+		reason = negotiate.ReasonNone
 	}
-	c.begin(hs.Start(time.Now(), f.rtt))
+	c.begin(f.firstWord(hs, reason))
+}
+
+// firstWord begins a handshake, unless there is a reason not to: then the server dials nothing.
+func (f *Flow) firstWord(hs *negotiate.Client, reason negotiate.Reason) []negotiate.Action {
+	select {
+	case <-f.env.Draining: // drain has passed it by
+		reason = negotiate.ReasonDrained
+	default:
+	}
+	if reason != negotiate.ReasonNone {
+		return hs.Cancel(time.Now(), reason)
+	}
+	return hs.Start(time.Now(), f.rtt)
 }
 
 // adoptionReason is why a wire leg could not be had.

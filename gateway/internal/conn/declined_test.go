@@ -3,6 +3,7 @@ package conn
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,5 +71,41 @@ func TestDeclineOfOneCarrier(t *testing.T) {
 				check("soft works still", 1, true, nothing)
 			}
 		})
+	}
+}
+
+// TestNothingProposedByAGatewayThatEnds: what it would have to wait for is not begun. The
+// application goes on natively, and the server's program is not dialled.
+func TestNothingProposedByAGatewayThatEnds(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		p := newPair(t)
+		p.port++
+		f := p.g[0].open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+		t.Cleanup(func() { p.g[0].unlink(f) })
+		var offer negotiate.Proposal
+		carries, _ := f.makeOffers(&offer)
+		t.Cleanup(func() { f.call(func() { closeAll(carries) }) })
+		if ends {
+			p.g[0].drained.Do(func() { close(p.g[0].draining) })
+		}
+		client := negotiate.NewClient(negotiate.ClientConfig{}, offer)
+		server := negotiate.NewServer(negotiate.ServerConfig{}, 0)
+		require.Empty(t, server.Start(time.Now(), 0, negotiate.ConfirmedYes))
+		served := false
+		for _, a := range f.firstWord(client, negotiate.ReasonNone) {
+			if said, ok := a.(negotiate.Send); ok {
+				for _, a := range server.Receive(time.Now(), said.Bytes) {
+					_, serves := a.(negotiate.Serve)
+					served = served || serves
+				}
+			}
+		}
+		require.Equal(t, !ends, served)
+		v, decided := client.Verdict()
+		require.Equal(t, ends, decided)
+		if ends {
+			require.Equal(t, negotiate.OutcomeReleased, v.Outcome)
+			require.Equal(t, negotiate.ReasonDrained, v.Reason)
+		}
 	}
 }

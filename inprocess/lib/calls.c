@@ -201,6 +201,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
 		if (r < 0) return i ? (int)i : -1;
 		h[i].msg_len = (unsigned)r;
+		if ((size_t)r < total(h[i].msg_hdr.msg_iov, h[i].msg_hdr.msg_iovlen)) return (int)i + 1; // nothing may follow a part
 	}
 	return (int)n;
 }

@@ -228,6 +228,12 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask);
 
+static inline size_t total(const struct iovec *v, size_t nv) {
+	size_t n = 0;
+	for (size_t i = 0; i < nv; i++) n += v[i].iov_len;
+	return n;
+}
+
 // result turns the kernel's answer into libc's.
 static inline long result(long r) {
 	if (unlikely((unsigned long)r > -4096UL)) {

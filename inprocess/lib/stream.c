@@ -23,12 +23,6 @@
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
 
-static size_t total(const struct iovec *v, int nv) {
-	size_t n = 0;
-	for (int i = 0; i < nv; i++) n += v[i].iov_len;
-	return n;
-}
-
 // copy moves n bytes between the ring at offset at and v, of which skip bytes are done.
 static void copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	for (int i = 0; i < nv && n; i++) {
@@ -519,7 +513,7 @@ static bool asks_kernel(struct end *e, int fd) {
 }
 
 ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	size_t want = total(v, nv), done = 0;
+	size_t want = total(v, (size_t)nv), done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	unsigned rounds = 0;
@@ -1127,7 +1121,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 }
 
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	return send_any(e, fd, v, nv, total(v, nv), flags, -1, 0);
+	return send_any(e, fd, v, nv, total(v, (size_t)nv), flags, -1, 0);
 }
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { return send_any(e, fd, 0, 0, n, 0, from, at); }
 

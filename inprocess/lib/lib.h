@@ -49,7 +49,7 @@
 struct peer_desk {
 	uint64_t number;
 	const struct smci_desk *desk;
-	int uses;
+	_Atomic int uses;
 	_Atomic uint32_t rung[SMCI_SLOTS];
 };
 
@@ -71,7 +71,8 @@ struct end {
 	_Atomic uint64_t kr, ks;           // the kernel's stream, tokens included: read, written
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
-	uint32_t tag, grants_seen, again;
+	uint32_t tag;
+	_Atomic uint32_t grants_seen, again;
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
 	// From GRANT to close: both locks. What this end publishes is in its own memory, which only it writes, and read back there.
 	pthread_mutex_t rl, wl;            // robust and shared between processes
@@ -111,14 +112,14 @@ struct end {
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
 struct smcgw_state {
-	pthread_mutex_t control;           // the socket to the broker and what it gives
-	int socket;                        // -1: none
-	struct smci_desk *desk;
-	const struct smci_news *news;
+	pthread_mutex_t control;           // the socket to the broker and what it gives; read without it, too
+	_Atomic int socket;                // -1: none
+	struct smci_desk *_Atomic desk;
+	const struct smci_news *_Atomic news;
 	int64_t retry_at;
 	char *slab;
-	int slab_fd;
-	int nudge;                         // an eventfd that is always readable: wakes one thread of an epoll set
+	_Atomic int slab_fd;
+	_Atomic int nudge;                         // an eventfd that is always readable: wakes one thread of an epoll set
 	int pid;
 	bool disabled;
 };

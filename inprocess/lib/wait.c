@@ -40,7 +40,8 @@ struct set {
 static pthread_mutex_t mu; // of all below; recursive: settling an end may unlist it
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct set *_Atomic sets[MAX_FD];
-static int set_fds[64], nsets; // the first of them, for attaching
+static int set_fds[64];
+static _Atomic int nsets; // the first of them, for attaching
 static struct list pollers;
 static _Atomic int polling;    // threads that are about to wait in poll or select, or do
 static uint64_t slots;

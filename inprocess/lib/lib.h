@@ -105,7 +105,7 @@ struct end {
 	_Atomic bool write_ended;          // shutdown()
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
-	bool listed;
+	_Atomic bool listed;
 	int list_fd;
 	struct set *slot_of;
 };

@@ -373,8 +373,9 @@ static void put_byte(const struct iovec *v, int nv, size_t at, char c) {
 	}
 }
 
-// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error.
-static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
+// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error. seen: a
+// byte is there, which SIOCINQ may not count: before an urgent byte it counts up to that.
+static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool seen) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;
 	if (get(&e->kr) < e->kbase) { // tokens of the last ring extent come first
@@ -394,6 +395,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	} else {
 		int q = 0;
 		SYS(ioctl, fd, SIOCINQ, &q);
+		if (unlikely(seen && !q)) q = 1;
 		fence();
 		if (get_acquire(&e->peer->nx) != cx) return -1;
 		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
@@ -516,6 +518,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	size_t want = total(v, (size_t)nv), done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	bool seen = false; // by a look at the kernel since the last read of it
 	unsigned rounds = 0;
 	ssize_t n;
 	if (!want) return 0;
@@ -571,7 +574,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		} else {
 			if (done && !all) break;
 			smcgw_forget(e);
-			n = from_kernel(e, fd, v, nv, done, want, flags);
+			n = from_kernel(e, fd, v, nv, done, want, flags, seen);
+			seen = false;
 			if (n > 0) {
 				done += (size_t)n;
 				if (peek || done == want) break;
@@ -590,11 +594,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0);
 		} else {
 			char c;
+			uint64_t kr = get(&e->kr);
 			smcgw_unlock(e, &e->rl);
 			n = REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
+			seen = n > 0 && !who && !get(&e->sleeper) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
 			if (n > 0) unannounced(e, fd);
 			errno = err;
 		}

@@ -69,7 +69,7 @@ static void unlist(struct end *e) {
 			l->e[i] = l->e[--l->n];
 			break;
 		}
-	e->listed = false;
+	put(&e->listed, false);
 	e->slot_of = 0;
 }
 
@@ -109,7 +109,7 @@ bool smcgw_defer(struct end *e, int fd) {
 	if (ok) {
 		e->slot_of = set;
 		e->list_fd = fd;
-		e->listed = true;
+		put(&e->listed, true);
 		l->e[l->n++] = e;
 		if (set) {
 			smcgw_arm(e, (uint32_t)set->slot);
@@ -156,7 +156,7 @@ static void set_closed(int fd) {
 			if (smcgw_settled(e, e->list_fd) || e->listed) { // bytes are there: the poll list keeps them
 				unlist(e);
 				if (pollers.n < LISTED) {
-					e->listed = true;
+					put(&e->listed, true);
 					pollers.e[pollers.n++] = e;
 				}
 			}

@@ -173,28 +173,35 @@ PUBLIC ssize_t send(int fd, const void *b, size_t n, int flags) {
 	return sendto(fd, b, n, flags, 0, 0);
 }
 
-// passes tells of descriptors in a message: a process without our memory is about to have them.
-static void passes(const struct msghdr *h) {
+// passes tells of descriptors in a message: a process without our memory is about to have them. It is false for one that it would
+// read wrong bytes from: what was sent is in two places.
+static bool passes(const struct msghdr *h) {
+	bool ok = true;
 	for (struct cmsghdr *c = h->msg_control && h->msg_controllen ? CMSG_FIRSTHDR(h) : 0; c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < n; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			if (tracked(fd)) to_kernel(fd, SMCI_WHY_PASSED);
+			if (tracked(fd) && !to_kernel(fd, SMCI_WHY_PASSED)) ok = false;
 		}
 	}
+	if (!ok) errno = EIO;
+	return ok;
 }
 PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
-	if (unlikely(h && h->msg_control && h->msg_controllen)) passes(h);
+	if (unlikely(h && h->msg_control && h->msg_controllen) && !passes(h)) return -1;
 	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
 	if (unlikely(!h || h->msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
 	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, h->msg_iov, (int)h->msg_iovlen, flags));
 }
 PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	if (likely(!tracked(fd))) {
-		for (unsigned i = 0; i < n; i++)
-			if (h[i].msg_hdr.msg_controllen) passes(&h[i].msg_hdr);
+		for (unsigned i = 0; i < n; i++) {
+			if (!h[i].msg_hdr.msg_controllen || passes(&h[i].msg_hdr)) continue;
+			if (!i) return -1;
+			n = i;
+		}
 		return REAL(sendmmsg)(fd, h, n, flags);
 	}
 	for (unsigned i = 0; i < n; i++) {

@@ -72,6 +72,7 @@ struct end {
 	struct act act[ACTS];
 	int acts;               // done
 	bool signals, urgent;   // urgent: the other end sends such a byte
+	bool lowat;             // a look that waits for so many bytes may fill the window and wait for ever
 	bool part;              // reads or writes only; the process reader reads for it
 	int pipe_reads, pipe_writes, number; // number: of what may have descriptors of its own
 	pid_t reader;
@@ -80,6 +81,7 @@ static struct shared {
 	_Atomic uint64_t urgent[2]; // where each end's urgent byte is, from 1
 	_Atomic bool urgent_seen[2];
 	_Atomic uint64_t begun[2], sent[2], got[2], spurious[2], again[2], peeks[2];
+	_Atomic uint64_t refused; // descriptors that were not handed over, see act()
 	uint64_t inside; // kills at an instruction of the library or soon after
 	_Atomic bool begins[2], done[2], reset[2], left[2], failed;
 	bool one;  // both ends are of one process
@@ -92,7 +94,7 @@ static struct shared {
 } *shared;
 #define FILES 400 // descriptors of files: what each end sends, and shared
 static int file[2];
-static uint64_t moved[3]; // in all rounds: bytes, kills, those at instructions
+static uint64_t moved[4]; // in all rounds: bytes, kills, those at instructions, descriptors that were not handed over
 #if defined(__x86_64__)
 #define PC(regs) (regs).rip
 #else
@@ -112,7 +114,8 @@ static uint64_t draw(uint64_t *x) {
 	return *x * 0x2545f4914f6cdd1dull;
 }
 static void end_round(const pid_t pid[2]) {
-	for (int i = 0; i < 2; i++) kill(-pid[i], SIGKILL);
+	for (int i = 0; i < 2; i++)
+		if (pid[i]) kill(-pid[i], SIGKILL);
 	while (waitpid(-1, 0, 0) > 0) {} // also what they have left
 }
 static void fail(const char *what, int side, uint64_t at, long n) {
@@ -192,7 +195,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	rest(&e->reads);
 	switch (r >> 8 & 15) {
 	case 0:
-		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 ? MSG_DONTWAIT : 0));
+		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 || e->lowat ? MSG_DONTWAIT : 0));
 		if (k < 0 && errno == ECONNRESET) shared->reset[e->side] = true; // the kernel says it once
 		if (k > 0) {
 			check(e, b, (size_t)k, "peek", false);
@@ -226,7 +229,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 			k = read(e->fd, b, n);
 			break;
 		}
-		k = recv(e->fd, 0, n, MSG_TRUNC);
+		k = recv(e->fd, b, n, MSG_TRUNC);
 		if (k > 0) shared->got[e->side] += (uint64_t)k;
 		return k;
 	case 9: {
@@ -323,12 +326,13 @@ static void child(struct end *e) {
 	dies_with_parent();
 	signals(e, true);
 }
-static void hand(int to, int fd) {
+static bool hand(int to, int fd) {
 	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c = {.h = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))}};
 	struct iovec v = {"", 1};
 	memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
 	while (sendmsg(to, &(struct msghdr){.msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.b}, 0) < 0)
-		if (errno != EINTR) fail("pass", 0, 0, fd);
+		if (errno != EINTR) return false;
+	return true;
 }
 static int handed(int from) {
 	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
@@ -365,6 +369,7 @@ static void act(struct end *e, char what, uint64_t r) {
 		break;
 	case 'l':
 		setsockopt(e->fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n);
+		e->lowat = true;
 		break;
 	case 't':
 		setsockopt(e->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
@@ -414,6 +419,7 @@ static void act(struct end *e, char what, uint64_t r) {
 		snprintf(fd, sizeof fd, "%d", e->fd);
 		close_set(e);
 		shared->end[e->side] = *e;
+		shared->left[e->side] = true; // where what it was sent is in two places the new program has no such descriptor
 		signals(e, false);
 		fcntl(e->fd, F_SETFD, 0);
 		if (what == 'e') {
@@ -426,11 +432,11 @@ static void act(struct end *e, char what, uint64_t r) {
 		break;
 	case 'g': // handed over in a message
 		if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0) fail("socketpair", e->side, 0, -1);
-		if (r & 1) {
-			hand(sv[0], e->fd);
+		if (!hand(sv[0], e->fd)) { // refused: what this end was sent is in two places
+			shared->refused++;
+		} else if (r & 1) {
 			replace(e, handed(sv[1]));
 		} else if ((p = fork())) {
-			hand(sv[0], e->fd);
 			close_set(e);
 			close(e->fd);
 			await_other(e, p);
@@ -652,11 +658,11 @@ static bool stopped(pid_t tid, int *status) {
 	}
 	return false;
 }
-// kill_at_instruction has a thread go on by single instructions to one of the library, and some more, and kills it there.
-static void kill_at_instruction(pid_t pid, uint64_t r) {
+// kill_at_instruction is false where the process has ended by itself meanwhile, and is waited for. It has a thread go on by single instructions to one of the library, and some more, and kills it there.
+static bool kill_at_instruction(pid_t pid, uint64_t r) {
 	uint64_t at[2];
 	pid_t tid = thread_of(pid, r >> 60 & 1);
-	int status, more = (int)(r % (1u << (r >> 32 & 7) << 2)), signal = 0;
+	int status = -1, more = (int)(r % (1u << (r >> 32 & 7) << 2)), signal = 0;
 	text(pid, at);
 	if (ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && stopped(tid, &status)) {
 		bool inside = false;
@@ -668,11 +674,13 @@ static void kill_at_instruction(pid_t pid, uint64_t r) {
 			if (ptrace(PTRACE_SINGLESTEP, tid, 0, signal) < 0 || !stopped(tid, &status)) break;
 			signal = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
 		}
-		if (inside) shared->inside++;
+		if (inside && WIFSTOPPED(status)) shared->inside++;
 	}
+	if (status >= 0 && !WIFSTOPPED(status) && tid == pid) return false;
 	shared->left[shared->victim] = true;
 	kill(pid, SIGKILL);
 	while (tid != pid && waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status)) {} // its process does not end before it is waited for
+	return true;
 }
 
 // plan draws what a round is from its seed.
@@ -711,7 +719,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 		e->signals = !one && !(draw(&x) & 7);
 		int acts = (int)(draw(&x) % (ACTS + 1));
 		uint64_t at = 0;
-		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttoupP" : ANY "dtffhg";
+		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttopP" : ANY "dtffhg";
 		n += snprintf(shared->plan + n, sizeof shared->plan - (size_t)n, ", %d:%s", i, e->signals ? " signals" : "");
 		for (int k = 0; k < acts; k++) {
 			at += draw(&x) % (1u << (draw(&x) % 12));
@@ -773,7 +781,7 @@ static void connection(const struct plan *plan) {
 		if (due && now() >= when) {
 			when = 0;
 			if (how == 'i') {
-				kill_at_instruction(pid[victim], draw(&x));
+				if (!kill_at_instruction(pid[victim], draw(&x))) pid[victim] = 0;
 			} else if (how == 'k') {
 				shared->left[victim] = true;
 				kill(-pid[victim], SIGKILL);
@@ -784,11 +792,13 @@ static void connection(const struct plan *plan) {
 				if (--stops) when = now() + (double)(draw(&x) % 1000000) / 1e7;
 			}
 		}
-		if (shared->left[victim]) {
-			if (shared->done[!victim]) break;
+		int left_by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
+		if (left_by < 0) gone_at = 0;
+		if (left_by >= 0) {
+			if (shared->done[!left_by]) break;
 			if (!gone_at) gone_at = now();
 			errno = 0;
-			if (now() - gone_at > END_WITHIN) fail("no end after the other's", !victim, shared->got[!victim], pid[!victim]);
+			if (now() - gone_at > END_WITHIN) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
 		}
 		uint64_t sum = shared->got[0] + shared->got[1] + shared->sent[0] + shared->sent[1];
 		if (sum != last) {
@@ -801,20 +811,22 @@ static void connection(const struct plan *plan) {
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
 		fail("stall", 0, last, 0);
 	}
-	bool early = shared->left[victim] && !shared->done[victim];
+	int by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
 	for (int i = 0; i < 2; i++) {
 		int status = 0;
 		if (one) pthread_join(thread[i], 0);
-		else if (waitpid(pid[i], &status, 0) != pid[i] || (status && !(early && i == victim && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))) shared->failed = true;
+		else if (pid[i] && (waitpid(pid[i], &status, 0) != pid[i] || (status && !(i == victim && by == i && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))))
+			fail("the status of a process", i, (uint64_t)by, status);
 	}
 	errno = 0;
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
-	if (early) judge(victim);
+	if (by >= 0) judge(by);
 	else if (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0]) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
 	moved[0] += shared->got[0] + shared->got[1];
-	moved[1] += early && strchr("ki", how);
+	moved[1] += by == victim && strchr("ki", how);
 	moved[2] += shared->inside;
+	moved[3] += shared->refused;
 	if (!one) end_round(pid);
 	if (getenv("STRESS_SHOW")) printf("ok: sent %lu %lu, peeks %lu %lu, spurious %lu %lu of %lu %lu, longest gap %.3f s\n", shared->sent[0], shared->sent[1], shared->peeks[0], shared->peeks[1],
 	       shared->spurious[0], shared->spurious[1], shared->again[0], shared->again[1], gap);
@@ -849,6 +861,11 @@ int main(int argc, char **argv) {
 		signal(SIGPIPE, SIG_IGN);
 		dies_with_parent();
 		e.fd = atoi(argv[2]);
+		if (fcntl(e.fd, F_GETFD) < 0) {
+			shared->refused++;
+			return 0;
+		}
+		shared->left[e.side] = false;
 		run(&e);
 		return 0;
 	}
@@ -865,6 +882,6 @@ int main(int argc, char **argv) {
 		if (getenv("STRESS_SHOW")) printf("%s\n", shared->plan);
 		connection(&p);
 	}
-	printf("ok: rounds %lu bytes %lu kills %lu at instructions %lu\n", r, moved[0], moved[1], moved[2]);
+	printf("ok: rounds %lu bytes %lu kills %lu at instructions %lu refused %lu\n", r, moved[0], moved[1], moved[2], moved[3]);
 	return 0;
 }

@@ -138,11 +138,24 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 	}
 }
 PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, struct timespec *timeout) {
-	if (likely(!tracked(fd))) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	struct end *e = look(fd);
+	if (likely(!e)) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	enum path path = smcgw_enter(e, fd, &e->raw_rx);
+	if (path == PLAIN) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	if (path == COUNTED) {
+		int r = REAL(recvmmsg)(fd, h, n, flags, timeout);
+		ssize_t sum = 0;
+		for (int i = 0; i < r; i++) sum += h[i].msg_len;
+		left_rx(e, sum, (int)flags);
+		return r;
+	}
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
-		if (r < 0) return i ? (int)i : -1;
+		if (r < 0) {
+			if (i && (e = look(fd))) smcgw_later(e, errno);
+			return i ? (int)i : -1;
+		}
 		h[i].msg_len = (unsigned)r;
 		if (r == 0 || now() >= until) return (int)i + 1;
 	}

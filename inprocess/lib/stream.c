@@ -727,11 +727,22 @@ size_t smcgw_unread(struct end *e, int fd) {
 	return n;
 }
 
+void smcgw_later(struct end *e, int err) {
+	if (err != ECONNRESET) return; // others are not said once
+	smcgw_lock(e, &e->rl);
+	if (e->attached && e->eof) {
+		e->rx_error = err;
+		e->eof = false;
+	}
+	smcgw_unlock(e, &e->rl);
+}
+
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	char b[4096];
 	size_t done = 0;
 	while (done < n) {
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, n - done < sizeof b ? n - done : sizeof b}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
+		if (k < 0 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
 		if (flags & MSG_PEEK) break;

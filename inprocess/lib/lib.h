@@ -101,7 +101,7 @@ struct end {
 	uint32_t rung;                     // the arm that was last answered
 	bool first, grow, path_bad;
 	bool touched;                      // more of the ring than the least was used: give_back
-	int tx_error;
+	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool write_ended;          // shutdown()
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.

@@ -429,9 +429,22 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
+// told: the kernel says a reset once, and has said it to a token, or after bytes of the same write. The program's next call is told of
+// it, be it a read. Without it data that the reset has thrown away would be missing before an end.
+static void told(struct end *e) {
+	if (get(&e->violated) || atomic_load(&e->tx_blocked)) return;
+	if (!get(&e->tx_error)) { // a writer that the kernel has just told is inside
+		if (!smcgw_lock_until(e, &e->wl, now() + 10000000)) return;
+		smcgw_unlock(e, &e->wl);
+	}
+	int reset = ECONNRESET;
+	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0)) e->rx_error = ECONNRESET;
+}
+
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e) {
 	if (likely(!e->eof && !e->rx_error)) return false;
+	if (e->eof && !e->rx_error) told(e);
 	fence();
 	uint32_t cx = get(&e->own->cx);
 	if ((cx & 1) && available(e)) return false;
@@ -1125,6 +1138,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
+			if (done && err == ECONNRESET) e->tx_error = err;
 			break;
 		}
 		done += (size_t)n;

@@ -210,7 +210,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	}
 	struct iovec v[3] = {{b, 1}, {b + 1, n / 2}, {b + 1 + n / 2, n - 1 - n / 2}};
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 3};
-	if (e->pipe_reads) {
+	if (e->pipe_reads && !e->urgent) { // at an urgent byte the kernel's splice() says the end
 		e->pipe_reads--;
 		k = by_pipe(e, b, 0, n);
 		taken(e, b, k, "splice");

@@ -29,8 +29,8 @@ type Build struct {
 	sanitized map[string]error
 }
 
-// New builds them from the sources around the working directory.
-func New() (_ *Build, err error) {
+// New builds the library and programs of inprocess/lib/test, from the sources around the working directory.
+func New(programs ...string) (_ *Build, err error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -52,14 +52,17 @@ func New() (_ *Build, err error) {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	err = b.compile(append([]string{"-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-include", filepath.Join(b.sources, "glibc.h"), "-o", b.Library()}, b.library()...))
-	if err != nil {
-		return nil, err
+	errs := make([]error, 1+len(programs))
+	var all sync.WaitGroup
+	all.Go(func() {
+		errs[0] = b.compile(append([]string{"-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-include", filepath.Join(b.sources, "glibc.h"), "-o", b.Library()}, b.library()...))
+	})
+	for i, name := range programs {
+		all.Go(func() { errs[1+i] = b.compile([]string{"-O1", "-o", b.Program(name), b.test(name)}) })
 	}
-	for _, name := range []string{"foreign", "hostile", "semantics", "stress"} {
-		if err := b.compile([]string{"-O1", "-o", b.Program(name), b.test(name)}); err != nil {
-			return nil, err
-		}
+	all.Wait()
+	if err = errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return b, nil
 }

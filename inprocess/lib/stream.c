@@ -904,15 +904,21 @@ static void heed_recall(struct end *e, int fd) {
 	smcgw_unlock(e, &e->wl);
 }
 
-// take_back sends by the kernel what a frozen consumer has left in the ring.
-static bool take_back(struct end *e, int fd) {
-	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), base = get(&e->own->base), mask = size_of(e) - 1;
-	if (head - tail > mask + 1) {
+// give_up has a frozen consumer go on by the kernel: the ring's bytes from its tail to head are to be sent there, before any others.
+static bool give_up(struct end *e, uint64_t *head) {
+	uint64_t tail = get_acquire(&e->peer->tail);
+	*head = get(&e->own->head);
+	if (*head - tail > size_of(e)) {
 		violated(e);
 		return false;
 	}
 	put(&e->own->head, tail);
 	transition(e);
+	return true;
+}
+
+static bool send_back(struct end *e, int fd, uint64_t head) {
+	uint64_t tail = get(&e->own->head), base = get(&e->own->base), mask = size_of(e) - 1;
 	int64_t until = now() + 2000000000LL;
 	while (tail != head) {
 		uint64_t o = (tail - base) & mask, n = mask + 1 - o < head - tail ? mask + 1 - o : head - tail;
@@ -935,6 +941,12 @@ static bool take_back(struct end *e, int fd) {
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
 	return true;
+}
+
+// take_back sends by the kernel what a frozen consumer has left in the ring.
+static bool take_back(struct end *e, int fd) {
+	uint64_t head;
+	return give_up(e, &head) && send_back(e, fd, head);
 }
 
 // restart is called with the ring empty: it begins anew at the ring's first byte, larger where the stream has filled it.
@@ -1216,12 +1228,28 @@ void smcgw_finish(struct end *e, int fd) {
 	smcgw_unlock(e, &e->rl);
 }
 
-// heed_twin does for the other end, where this process has it, what its next call would: it may be this thread's.
-static void heed_twin(const struct end *e) {
-	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+// heed_twin does for the other end, where this process has it, what its next call would: it may be this thread's. What that has to
+// send is sent once this end's readers may take it: its lock stays with this thread.
+struct twin {
+	struct end *e; // 0: nothing to send
+	int fd;
+	uint64_t head;
+};
+static void heed_twin(const struct end *e, struct twin *w) {
+	for (int fd = 0, top = smcgw_top(); fd <= top && !w->e; fd++) {
 		struct end *t = look(fd);
 		if (!t || t == e || !t->attached || get(&t->report.id) != get(&e->report.id)) continue;
-		heed_recall(t, fd);
+		if (!smcgw_try(t, &t->wl)) return; // a writer is inside and will see it
+		if (get(&t->own->nx) & 1) {
+			if (!(peer_flags(t) & SMCI_FROZEN)) {
+				transition(t);
+			} else if (give_up(t, &w->head)) {
+				w->e = t;
+				w->fd = fd;
+				return;
+			}
+		}
+		smcgw_unlock(t, &t->wl);
 		return;
 	}
 }
@@ -1229,7 +1257,7 @@ static void heed_twin(const struct end *e) {
 // kernel_now reads on to where nothing but data comes by the kernel: true when it is there. Both locks are held, RECALL is said.
 // A consumer in the ring freezes, so that the producer takes back what it has not read; one that has unread data of the kernel
 // before the ring, or ring bytes before data of the kernel, cannot be helped: what it was sent is in two places.
-static bool kernel_now(struct end *e, int fd, int64_t until) {
+static bool kernel_now(struct end *e, int fd, int64_t until, struct twin *w) {
 	bool woken = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
@@ -1255,7 +1283,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until) {
 			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_ATTACHED) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
 			if (get(&e->own->nx) & 1) token(e, fd);
 		}
-		heed_twin(e);
+		heed_twin(e, w);
 		if (now() > until) return false;
 		struct timespec ts = {0, 200000};
 		SYS(nanosleep, &ts, 0);
@@ -1264,6 +1292,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until) {
 
 // demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
 bool smcgw_demote(struct end *e, int fd, int64_t until) {
+	struct twin w = {0, -1, 0};
 	bool done = true;
 	put(&e->passed, true);
 	if (!smcgw_lock_until(e, &e->rl, until)) return false;
@@ -1274,7 +1303,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	if (smcgw_still(e, fd)) {
 		set_flag(e, SMCI_RECALL);
 		fence();
-		done = kernel_now(e, fd, until);
+		done = kernel_now(e, fd, until, &w);
 		put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN);
 		if (get(&e->own->nx) & 1) {
 			if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
@@ -1290,5 +1319,9 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	}
 	smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);
+	if (w.e) {
+		send_back(w.e, w.fd, w.head);
+		smcgw_unlock(w.e, &w.e->wl);
+	}
 	return done;
 }

@@ -719,7 +719,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 		e->signals = !one && !(draw(&x) & 7);
 		int acts = (int)(draw(&x) % (ACTS + 1));
 		uint64_t at = 0;
-		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttopP" : ANY "dtffhg";
+		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttoupP" : ANY "dtffhg";
 		n += snprintf(shared->plan + n, sizeof shared->plan - (size_t)n, ", %d:%s", i, e->signals ? " signals" : "");
 		for (int k = 0; k < acts; k++) {
 			at += draw(&x) % (1u << (draw(&x) % 12));

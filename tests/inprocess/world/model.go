@@ -108,6 +108,7 @@ func (r *Result) add(o Result) {
 	r.Refused += o.Refused
 }
 
+// String is for a log: every number with its name.
 func (r Result) String() string {
 	return fmt.Sprintf("rounds=%d bytes=%d promoted=%d kills=%d at_instructions=%d brokers_killed=%d switched=%d refused=%d",
 		r.Rounds, r.Bytes, r.Promoted, r.Kills, r.Inside, r.Brokers, r.Toggles, r.Refused)

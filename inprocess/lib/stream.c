@@ -919,6 +919,10 @@ static bool give_up(struct end *e, uint64_t *head) {
 
 static bool send_back(struct end *e, int fd, uint64_t head) {
 	uint64_t tail = get(&e->own->head), base = get(&e->own->base), mask = size_of(e) - 1;
+	struct linger l = {1, 0}, had = {0, 0}; // a process that is killed on the way ends by a reset: these bytes were taken from the program
+	socklen_t n_had = sizeof had;
+	SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &had, &n_had);
+	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 	int64_t until = now() + 2000000000LL;
 	while (tail != head) {
 		uint64_t o = (tail - base) & mask, n = mask + 1 - o < head - tail ? mask + 1 - o : head - tail;
@@ -932,14 +936,13 @@ static bool send_back(struct end *e, int fd, uint64_t head) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 100000000};
 		if (k != -EAGAIN || now() > until) { // bytes that were taken from the program cannot be sent: its connection is at an end
-			struct linger l = {1, 0};
 			e->tx_error = k == -EAGAIN ? ECONNRESET : (int)-k;
-			SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 			SYS(shutdown, fd, SHUT_RDWR);
 			return false;
 		}
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
+	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &had, sizeof had);
 	return true;
 }
 

@@ -75,6 +75,7 @@ func TestSanitizers(t *testing.T) {
 		{"threads mixed", world.Threads, "BP", []string{"4096", "-+"}, smallest()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			program, err := b.Sanitized(c.with, "stress")
 			require.NoError(t, err)
 			w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Limits: c.rings})

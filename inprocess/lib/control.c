@@ -28,7 +28,7 @@ __attribute__((constructor)) static void start(void) {
 		smcgw.disabled = true;
 		return;
 	}
-#ifdef __GLIBC__
+#ifdef SMCI_VERSION_OF // glibc.h
 	if (!pthread_mutexattr_setrobust || !pthread_key_create) { // an older one without libpthread
 		smcgw.disabled = true;
 		return;

@@ -85,7 +85,8 @@ struct end {
 	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
 	uint32_t order_max;
 	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
-	bool attached, locks, repair;      // repair: a process died inside a lock
+	_Atomic bool attached;             // until a demotion, which may not have wl
+	bool locks, repair;                // repair: a process died inside a lock
 	int64_t pruned_at;
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read

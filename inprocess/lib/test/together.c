@@ -24,6 +24,11 @@ static struct {
 	int prot;
 } mapped[MOST];
 
+// A child of fork() has the lock to itself, whichever thread had it.
+static void hold(void) { pthread_mutex_lock(&mu); }
+static void let_go(void) { pthread_mutex_unlock(&mu); }
+__attribute__((constructor)) static void forks(void) { pthread_atfork(hold, let_go, let_go); }
+
 void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t from) {
 	struct stat s;
 	void *p = 0;

@@ -36,9 +36,6 @@ const (
 // ErrRefused is wrapped by the error that says why the server refused.
 var ErrRefused = errors.New("refused by the serving host")
 
-// errVersion is wrapped, besides ErrRefused, where the server does not know the version.
-var errVersion = errors.New("version not known")
-
 // newServing returns the serving end and its challenge, to be used once the
 // opening has come.
 func newServing(t Token, nonce [nonceSize]byte, session [sessionSize]byte) (*control, []byte) {
@@ -47,13 +44,13 @@ func newServing(t Token, nonce [nonceSize]byte, session [sessionSize]byte) (*con
 }
 
 // newMeasuring returns the measuring end and its opening.
-func newMeasuring(t Token, nonce [nonceSize]byte, version uint8) (*control, []byte) {
-	return &control{token: t, state: stateGreeting, nonce: nonce}, opening(version)
+func newMeasuring(t Token, nonce [nonceSize]byte) (*control, []byte) {
+	return &control{token: t, state: stateGreeting, nonce: nonce}, opening(controlVersion)
 }
 
 // receive takes bytes of the other end and calls got for each message that is
 // not settled here; what it returns is to be sent. An error closes the
-// connection, behind what is to be sent.
+// connection, after what is to be sent.
 func (c *control) receive(b []byte, got func(message)) (out []byte, err error) {
 	c.in = append(c.in, b...)
 	for c.state != stateClosed {
@@ -103,11 +100,7 @@ func (c *control) step(out []byte, m message, got func(message)) ([]byte, error)
 		return out, nil
 	case refusal:
 		if c.state != stateChallenged {
-			err := fmt.Errorf("%w: %q", ErrRefused, m.text)
-			if m.code == refusedVersion {
-				err = fmt.Errorf("%w: %w", err, errVersion)
-			}
-			return out, err
+			return out, fmt.Errorf("%w: %q", ErrRefused, m.text)
 		}
 	case sample, reading, weigh, weight:
 		if c.state == stateOpen {

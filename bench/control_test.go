@@ -10,7 +10,7 @@ import (
 // TestControl joins both ends, a byte at a time.
 func TestControl(t *testing.T) {
 	token, session := NewToken(), filled[[16]byte](0x60)
-	client, first := newMeasuring(token, filled[[16]byte](1), controlVersion)
+	client, first := newMeasuring(token, filled[[16]byte](1))
 	require.Len(t, first, openingSize)
 	server, toClient := newServing(token, filled[[16]byte](2), session)
 	var atServer, atClient []message
@@ -46,7 +46,7 @@ func TestControl(t *testing.T) {
 }
 
 func TestControlWrongToken(t *testing.T) {
-	client, _ := newMeasuring(NewToken(), filled[[16]byte](1), controlVersion)
+	client, _ := newMeasuring(NewToken(), filled[[16]byte](1))
 	server, out := newServing(NewToken(), filled[[16]byte](2), [16]byte{})
 	none := func(m message) { t.Errorf("got %T", m) }
 	out, err := client.receive(out, none)
@@ -58,15 +58,15 @@ func TestControlWrongToken(t *testing.T) {
 	require.ErrorContains(t, err, "smcgw bench --serve")
 
 	// A server that knows it as little is not believed.
-	client, _ = newMeasuring(NewToken(), filled[[16]byte](1), controlVersion)
+	client, _ = newMeasuring(NewToken(), filled[[16]byte](1))
 	_, err = client.receive(appendMessage(nil, challenge{}), none)
 	require.NoError(t, err)
 	_, err = client.receive(appendMessage(nil, welcome{}), none)
 	require.ErrorIs(t, err, ErrProtocol)
 }
 
-// TestControlModel feeds both ends any messages: they are open only behind the
-// right proof, closed behind the first message that is out of place, and then
+// TestControlModel feeds both ends any messages: they are open only after the
+// right proof, closed after the first message that is out of place, and then
 // silent.
 func TestControlModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -78,7 +78,7 @@ func TestControlModel(t *testing.T) {
 			c, _ = newServing(token, nonce, [16]byte{4})
 			state = stateChallenged
 		} else {
-			c, _ = newMeasuring(token, nonce, controlVersion)
+			c, _ = newMeasuring(token, nonce)
 		}
 		for range rapid.IntRange(1, 12).Draw(t, "messages") {
 			right := rapid.Bool().Draw(t, "right")

@@ -16,8 +16,6 @@ import (
 const (
 	idleDefault = 200
 	maxIdle     = 4096
-	// olderIdle is what a server without room for more holds.
-	olderIdle = 100
 	// idleStep is how many are opened between two looks at the gateways.
 	idleStep = 64
 	// spareFiles is how many files a program may have open besides.
@@ -39,7 +37,7 @@ func openFiles() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// hold opens connections that idle, each behind a message there and back, and weighs the
+// hold opens connections that idle, each after a message there and back, and weighs the
 // gateways before and with them.
 func (s *session) hold(ctx context.Context, d time.Duration) (measured, error) {
 	m := measured{began: time.Now()}
@@ -56,9 +54,6 @@ func (s *session) hold(ctx context.Context, d time.Duration) (measured, error) {
 		}
 	}()
 	want := s.idle
-	if s.older {
-		want = min(want, olderIdle)
-	}
 	for why := ""; m.count < want; {
 		if why, err = s.full(ctx, m.count); err != nil {
 			return m, err

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -74,24 +73,22 @@ func (r *recorder) weighing(limit, each int) func() string {
 	}
 }
 
-// shmOnly is a gateway with memory to share, beside a server of older or of this version.
-func shmOnly(t *testing.T, over func(net.Listener) net.Listener) (Options, *fakeGateway) {
+// shmOnly is a gateway with memory to share.
+func shmOnly(t *testing.T) (Options, *fakeGateway) {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive}}}
-	book := &recorder{Listener: over(ln), g: g}
+	book := &recorder{Listener: ln, g: g}
 	g.conns, g.metrics = book.conns, book.weighing(1<<40, 5000)
 	to, token := serveOn(t, book, &fakeGateway{pid: os.Getpid(), metrics: book.weighing(1<<40, 7000)})
 	return Options{To: to, Token: token, Duration: 10 * time.Millisecond, Rounds: 1, Idle: 150, Gateway: g}, g
 }
 
-func same(ln net.Listener) net.Listener { return ln }
-
 // TestRunWeighsIdleConnections: more are held than a server takes of others, and both
 // gateways say what each costs.
 func TestRunWeighsIdleConnections(t *testing.T) {
-	o, g := shmOnly(t, same)
+	o, g := shmOnly(t)
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	for part, want := range map[string]float64{
@@ -127,59 +124,6 @@ idle connection, rings (B, less is better)
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer", v).Spread().N)
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer, p50", v).Spread().N)
 	}
-}
-
-// olderServer is a bench --serve that speaks the first version only.
-type olderServer struct{ net.Listener }
-
-type readAhead struct {
-	*net.TCPConn
-	first io.Reader
-}
-
-func (c readAhead) Read(b []byte) (int, error) { return c.first.Read(b) }
-
-func (l olderServer) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		first := make([]byte, openingSize)
-		n, _ := io.ReadFull(c, first)
-		if string(first[:4]) != controlMagic || first[4] == 1 {
-			return readAhead{c.(*net.TCPConn), io.MultiReader(strings.NewReader(string(first[:n])), c)}, nil
-		}
-		_, _ = c.Write(appendMessage(nil, refusal{refusedVersion, "the serving host speaks version 1"}))
-		_ = c.Close()
-	}
-}
-
-// TestRunWithOlderServer: what it does not know is said, and the rest is measured.
-func TestRunWithOlderServer(t *testing.T) {
-	o, _ := shmOnly(t, func(ln net.Listener) net.Listener { return olderServer{ln} })
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Contains(t, strings.Join(r.Notes, "\n"), "smcgw bench --serve is of an older version")
-	require.Equal(t, 1, series(t, r, "upload, 1 stream", "shm").Spread().N)
-	require.Equal(t, 1, series(t, r, "connect, request, close, cold peer", "shm").Spread().N)
-	require.Equal(t, []float64{5000}, series(t, r, "idle connection, rings", "shm").Values)
-	s := series(t, r, "idle connection, rings, serving host", "shm")
-	require.Zero(t, s.Spread().N)
-	require.Equal(t, "the gateway on the serving host does not tell its memory", s.Note)
-}
-
-// TestRunWithOlderGateway: one that refuses cold trials measures the rest.
-func TestRunWithOlderGateway(t *testing.T) {
-	o, g := shmOnly(t, same)
-	g.older = true
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	s := series(t, r, "connect, request, close, cold peer", "shm")
-	require.Zero(t, s.Spread().N)
-	require.Equal(t, "the gateway on this host is of an older version: it knows no cold connections", s.Note)
-	require.Equal(t, 1, series(t, r, "connect, request, close, cold peer", report.TCP).Spread().N)
-	require.Equal(t, []float64{5000}, series(t, r, "idle connection, rings", "shm").Values)
 }
 
 // TestIdleConnectionsLeaveRoom: a gateway that has a quarter in use gets no more, and one
@@ -218,17 +162,4 @@ func TestServerBoundsWork(t *testing.T) {
 	require.True(t, s.begin(nil, id))
 	require.False(t, s.begin(nil, id))
 	require.GreaterOrEqual(t, maxWork, maxIdle)
-}
-
-// TestOlderClient: a measuring host of the first version is served.
-func TestOlderClient(t *testing.T) {
-	to, token := serveHere(t, nil)
-	s, err := openAs(t.Context(), to, token, oldestControl)
-	require.NoError(t, err)
-	defer s.close()
-	_, err = s.sample()
-	require.NoError(t, err)
-	_, err = openAs(t.Context(), to, token, controlVersion+1)
-	require.ErrorIs(t, err, errVersion)
-	require.ErrorIs(t, err, ErrRefused)
 }

@@ -18,18 +18,16 @@ import (
 //	◄─────────────────────── welcome{proof, session, note}   or refusal{code, text}
 //	sample{id} ────────────►                                 as often as wanted
 //	◄─────────────────────── reading{id, meters}
-//	weigh{id} ─────────────►                                 from version 2 on
+//	weigh{id} ─────────────►
 //	◄─────────────────────── weight{id, memory}
 //
 // A message that is not expected, or is malformed, ends the connection. A server
-// refuses a version that it does not know; the measuring host then opens with the
-// one before.
+// refuses a version that it does not know.
 const (
 	controlMagic   = "SMGC"
 	dataMagic      = "SMGB"
 	dataVersion    = 1
 	controlVersion = 2
-	oldestControl  = 1
 
 	openingSize = 8
 	headerSize  = 4
@@ -99,7 +97,7 @@ type sample struct{ id uint32 }
 type reading struct {
 	id uint32
 	// ownCPU and gatewayCPU are processor nanoseconds of the serving program
-	// and of the daemon beside it: 0 if there is none, unknownCPU if it cannot be
+	// and of the daemon beside it: 0 if none, unknownCPU if it cannot be
 	// seen.
 	ownCPU, gatewayCPU uint64
 	// received and sent count bytes of the works, conns their connections.

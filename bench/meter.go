@@ -43,7 +43,7 @@ func statCPU(stat []byte) uint64 {
 		return unknownCPU
 	}
 	fields := bytes.Fields(stat[i+1:])
-	const utime = 14 - 3 // the third field is the first behind the name
+	const utime = 14 - 3 // the third field is the first after the name
 	if len(fields) < utime+2 {
 		return unknownCPU
 	}

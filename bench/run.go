@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/smcgw/smcgw/bench/report"
@@ -28,7 +27,7 @@ type Options struct {
 	// Idle is how many connections are held for the memory of each. Default: 200. At most
 	// 4096. Fewer are held where a quarter of what a gateway may have is in use.
 	Idle int
-	// Gateway is the one beside us. nil: there is none, and only plain TCP is
+	// Gateway is the one beside us. nil if none, and only plain TCP is
 	// measured.
 	Gateway Gateway
 	// Log receives a line before every round. Default: discards.
@@ -142,9 +141,6 @@ func (c *comparison) prepare(ctx context.Context) error {
 		return err
 	}
 	c.s.own, c.s.idle = c.o.Gateway, c.o.Idle
-	if c.s.older {
-		c.rep.Notes = append(c.rep.Notes, fmt.Sprintf("smcgw bench --serve is of an older version: it does not tell the memory of its gateway, and %d connections are held at most", olderIdle))
-	}
 	if c.s.note != "" {
 		c.rep.Notes = append(c.rep.Notes, c.s.note)
 	}
@@ -293,11 +289,7 @@ func (c *comparison) rounds(ctx context.Context) error {
 // comparison is an error.
 func (c *comparison) one(ctx context.Context, round int, t task, v *variant) error {
 	if err := c.arm(ctx, v, t.cold); err != nil {
-		if !t.cold || !refusesCold(err) {
-			return err
-		}
-		c.remarksOn(t, v).failure = "the gateway on this host is of an older version: it knows no cold connections"
-		return nil
+		return err
 	}
 	settle(ctx, c.o.Duration)
 	before, err := c.meters()
@@ -327,9 +319,6 @@ func (c *comparison) one(ctx context.Context, round int, t task, v *variant) err
 	}
 	return nil
 }
-
-// refusesCold: a gateway refuses documents with a field that it does not know.
-func refusesCold(err error) bool { return strings.Contains(err.Error(), `unknown field "cold"`) }
 
 // interrupted prefers the cause of an error to what followed from it.
 func interrupted(ctx context.Context, err error) error {

@@ -33,7 +33,7 @@ const (
 type ServeOptions struct {
 	// Token is what clients must know.
 	Token Token
-	// Gateway is the one beside the server. nil: there is none, and connections
+	// Gateway is the one beside the server. nil if none, and connections
 	// are carried if something else carries them.
 	Gateway Gateway
 	// Log receives what happens. Default: discards.
@@ -151,7 +151,7 @@ func (s *server) handle(ctx context.Context, c net.Conn, free func()) error {
 		return err
 	}
 	switch {
-	case string(b[:4]) == controlMagic && (b[4] < oldestControl || b[4] > controlVersion):
+	case string(b[:4]) == controlMagic && b[4] != controlVersion:
 		err := finish(c, appendMessage(nil, refusal{refusedVersion, fmt.Sprintf("the serving host speaks version %d", controlVersion)}))
 		return errors.Join(err, malformed("version %d", b[4]))
 	case string(b[:4]) == controlMagic:

@@ -19,7 +19,6 @@ type session struct {
 	to    netip.AddrPort
 	ports portRange // of the next connections
 	note  string    // what the serving host's gateway will not do
-	older bool      // the server does not know weigh, nor room for many idle connections
 	own   Gateway   // the one beside us; nil: none
 	idle  int       // connections to hold
 	next  uint32
@@ -43,25 +42,15 @@ func dial(ctx context.Context, to netip.AddrPort, ports portRange) (*net.TCPConn
 	return c.(*net.TCPConn), nil
 }
 
-// open connects and proves to know the token, in the version of the server. The end of
-// ctx ends the session.
+// open connects and proves to know the token. The end of ctx ends the session.
 func open(ctx context.Context, to netip.AddrPort, token Token) (*session, error) {
-	for version := uint8(controlVersion); ; version-- {
-		s, err := openAs(ctx, to, token, version)
-		if version == oldestControl || !errors.Is(err, errVersion) {
-			return s, err
-		}
-	}
-}
-
-func openAs(ctx context.Context, to netip.AddrPort, token Token, version uint8) (*session, error) {
 	c, err := dial(ctx, to, portRange{})
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: c, to: to, older: version < controlVersion, stop: context.AfterFunc(ctx, func() { _ = c.Close() })}
+	s := &session{conn: c, to: to, stop: context.AfterFunc(ctx, func() { _ = c.Close() })}
 	var first []byte
-	s.ctl, first = newMeasuring(token, random[[nonceSize]byte](), version)
+	s.ctl, first = newMeasuring(token, random[[nonceSize]byte]())
 	m, err := s.exchange(first)
 	if err == nil {
 		if w, ok := m.(welcome); ok {
@@ -113,12 +102,8 @@ func (s *session) sample() (reading, error) {
 	return r, nil
 }
 
-// weigh asks for the memory of the gateway beside the server; none of it is known where
-// the server is older.
+// weigh asks for the memory of the gateway beside the server.
 func (s *session) weigh() (Memory, error) {
-	if s.older {
-		return unknownMemory(), nil
-	}
 	s.next++
 	m, err := s.exchange(appendMessage(nil, weigh{s.next}))
 	if err != nil {

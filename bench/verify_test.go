@@ -25,7 +25,6 @@ type fakeGateway struct {
 	devices []admin.DeviceInfo
 	conns   func(q admin.ConnQuery) []admin.ConnInfo
 	pid     int
-	older   bool // knows no cold trials
 	metrics func() string
 	held    *fakeHeld // the last
 }
@@ -56,9 +55,6 @@ func (g *fakeGateway) Try(_ context.Context, t admin.Trial) (Held, error) {
 	}
 	if g.tryErr != nil {
 		return nil, g.tryErr
-	}
-	if t.Cold && g.older {
-		return nil, errors.New(`answer of the daemon: trial: json: unknown field "cold"`)
 	}
 	if g.trial != nil {
 		return nil, errors.New("the trial before was not closed")

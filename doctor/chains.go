@@ -40,7 +40,7 @@ func (this) Chains() ([]Chain, error) {
 // errChain means that a message of nftables is cut short.
 var errChain = errors.New("nftables: a message that is cut short")
 
-// parseChain reads struct nfgenmsg and the attributes behind it (netlink(7)).
+// parseChain reads struct nfgenmsg and the attributes after it (netlink(7)).
 func parseChain(m []byte) (c Chain, err error) {
 	const generic, head = 4, 4
 	if len(m) < generic {

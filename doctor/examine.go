@@ -38,7 +38,7 @@ type Device struct {
 	Name string
 	MTU  int
 	Up   bool
-	// Unoffering says why no offer can leave by it, and behind a colon what to do; empty: it can.
+	// Unoffering says why no offer can leave by it, and after a colon what to do; empty: it can.
 	Unoffering string
 	// Hardware: it is no device that the kernel makes by itself.
 	Hardware bool

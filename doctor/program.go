@@ -22,7 +22,7 @@ type Program struct {
 	Schema string `json:"schema"`
 	// Answer is Promotable or Native; all else explains it.
 	Answer string `json:"answer"`
-	// Library is the file that would be loaded, empty: there is none for it here.
+	// Library is the file that would be loaded, empty if none for it here.
 	Library string `json:"library,omitempty"`
 	// Path is the program that was asked for; the result names another if it is a script.
 	Path string `json:"path"`
@@ -38,7 +38,7 @@ type Explained struct {
 }
 
 // ExamineProgram explains what a scan of the program at path has found. library is the file for the program's libc,
-// empty if there is none.
+// empty if none.
 func ExamineProgram(path string, r *scan.Result, library string) Program {
 	p := Program{Schema: ProgramSchema, Answer: Promotable, Path: path, Result: *r, Why: []Explained{}, Hints: []string{}}
 	if !r.Promotable() {

@@ -149,7 +149,7 @@ func TestMalformedOptions(t *testing.T) {
 		syn, tuple := c.offered(ghost4 + ":6379")
 		_, nonce, _ := syn.offer()
 		if len(broken) > 2 {
-			nonce++ // a wrong length hides nothing; the option behind it is another's
+			nonce++ // a wrong length hides nothing; the option after it is another's
 		}
 		c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(broken, smgw(roleAccept, nonce))).bytes(t))
 		require.True(t, c.kernelAnswered(syn))

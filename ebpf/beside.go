@@ -21,7 +21,7 @@ type Neighbour struct {
 	Generation int `json:"generation"`
 	// AppIndex is the interface of its A; 0: it carries nothing.
 	AppIndex int `json:"app_ifindex"`
-	// Programs are the ids of its wire programs. Ours come behind them.
+	// Programs are the ids of its wire programs. Ours come after them.
 	Programs WirePrograms `json:"programs"`
 }
 
@@ -117,7 +117,7 @@ func (d *Datapath) Refuse(reason uint8) error {
 	return d.setControl(func(c *smcgwControl) { c.NativeReason = uint32(reason) })
 }
 
-// attachWire attaches a wire program: before those of others, but behind the
+// attachWire attaches a wire program: before those of others, but after the
 // neighbour's, which decides about what it knows.
 func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
 	var neighbours uint32

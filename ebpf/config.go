@@ -38,7 +38,7 @@ type Config struct {
 	// the caller's, which closes it after the datapath.
 	Legs *legs.Namespace
 	// Beside is the gateway whose connections go on in the same namespace, as
-	// [Datapath.Neighbour] of another generation describes it; nil: there is none.
+	// [Datapath.Neighbour] of another generation describes it; nil if none.
 	// The datapath then begins retired, until [Datapath.Activate].
 	Beside *Neighbour
 	// Counting is for a gateway that carries nothing: there are neither devices nor legs.

@@ -116,7 +116,7 @@ func (d *Datapath) generation() uint32 {
 	return d.control.now.Policy
 }
 
-// nextEpoch has tuples of datagrams decided anew.
+// nextEpoch has tuples of datagrams decided again.
 func (c *smcgwControl) nextEpoch() uint32 {
 	c.Epoch = max(c.Epoch+1, 1)
 	return c.Epoch

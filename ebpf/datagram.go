@@ -99,7 +99,7 @@ func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 }
 
 // CloseDatagram ends the carrying of a tuple's datagrams, whichever side began
-// it: they are native for reason and ttl, then decided anew. Without a ttl the
+// it: they are native for reason and ttl, then decided again. Without a ttl the
 // entry is deleted; nothing can then be written to A for the tuple.
 func (d *Datapath) CloseDatagram(t Tuple, reason uint8, ttl time.Duration) error {
 	k, err := t.key()

@@ -60,7 +60,7 @@ type Datapath struct {
 	monitor             *monitor
 	wireMTU             atomic.Int64
 	eventLock           sync.Mutex // one reader of events
-	drain               sync.Mutex // guards drained: the buffer is unmapped behind it
+	drain               sync.Mutex // guards drained: the buffer is unmapped after it
 	drained             bool
 	beat                *bpf.Memory // of the heartbeat map: to beat takes no system call
 	loaded              time.Time   // when it was mapped

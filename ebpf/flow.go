@@ -262,7 +262,7 @@ type SweepLimits struct {
 	Offered time.Duration
 	// Released, Returned, Dead: since they got there. Default: 5s.
 	Released, Returned, Dead time.Duration
-	// Waiting is the age from which Stuck is called, behind the sweep, with the
+	// Waiting is the age from which Stuck is called, after the sweep, with the
 	// entries whose connection waits for user space to do the next step: those in
 	// negotiating, completing and wire. If the segment was lost on the way to user
 	// space, only Stuck tells user space of the entry. Default: 30s.

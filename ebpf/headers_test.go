@@ -107,7 +107,7 @@ func TestPriorityTagStays(t *testing.T) {
 	s.answered(syn)
 }
 
-// behind counts packets with a tag that the server's programs pass on.
+// after counts packets with a tag that the server's programs pass on.
 func (s *server) behind(device string) func() uint64 {
 	s.t.Helper()
 	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})

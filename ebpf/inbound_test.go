@@ -99,7 +99,7 @@ func TestInboundSYN(t *testing.T) {
 		require.True(t, s.kernelAnswers(syn, patience))
 		require.Equal(t, StateNone, s.state(syn))
 
-		// Behind the third segment any SYN goes to the wire endpoint.
+		// After the third segment any SYN goes to the wire endpoint.
 		next := s.syn(v6, 5000)
 		s.begin(next)
 		syn = next

@@ -17,7 +17,7 @@ import (
 const (
 	skbTag     = 44
 	tagLegSYN  = 0x5313
-	seenTagged = 1 // slots of what a look behind our program sees
+	seenTagged = 1 // slots of what a look after our program sees
 	seenBare   = 0
 )
 

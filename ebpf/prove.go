@@ -163,7 +163,7 @@ func (d *Datapath) BlockedLegs() (list []BlockedLegs) {
 	return list
 }
 
-// unproved reports whether a device that carries offers has come behind the last proof.
+// unproved reports whether a device that carries offers has come after the last proof.
 func (d *Datapath) unproved() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -121,7 +121,7 @@ func (d *dialled) offers() bool {
 	return has
 }
 
-// refuse answers the offered SYN by a refusal and returns the bare one behind it.
+// refuse answers the offered SYN by a refusal and returns the bare one after it.
 func (d *dialled) refuse(r refusal) segment {
 	d.c.t.Helper()
 	require.True(d.c.t, d.offers())

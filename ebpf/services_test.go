@@ -183,7 +183,7 @@ func TestServicesAreWatched(t *testing.T) {
 	ended := func(n int) Service {
 		t.Helper()
 		require.Eventually(t, func() bool { return serviceOf(t, d, to).Watched >= uint64(n) }, 10*time.Second, 5*time.Millisecond)
-		return serviceOf(t, d, to) // bytes and time are added behind the connection
+		return serviceOf(t, d, to) // bytes and time are added after the connection
 	}
 	setTo(ServiceSampling, 0)
 	send(3 << 20)

@@ -9,7 +9,7 @@ import "fmt"
 //	                 └────────────────┴─► released (─► native)
 //	server: wire ─┬─► serving ─► dead
 //	              ├─► raw ─► dead
-//	              └─► returned (─► native), also from serving, raw and dead: the client has begun anew
+//	              └─► returned (─► native), also from serving, raw and dead: the client has begun again
 //
 // The programs make the first step (offered, wire, negotiating) and delete
 // entries that ended natively; user space makes all others by

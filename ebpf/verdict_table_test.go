@@ -14,7 +14,7 @@ import (
 // The states of the table: those of [State], and that of a proof of legs.
 var tableStates = append(append([]string(nil), stateNames[:]...), "proof")
 
-// lives are the values of enum liveness behind ANY.
+// lives are the values of enum liveness after ANY.
 var lives = []string{"alive", "late", "gone"}
 
 const tableWidth = 16 // STATES of verdict.h

@@ -57,7 +57,7 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 	require.Positive(t, st.Memory.UsedBytes)
 	require.Equal(t, 1, st.Peers)
 	require.Empty(t, st.Degraded)
-	require.Eventually(t, func() bool { // counted behind the write that the application has read
+	require.Eventually(t, func() bool { // counted after the write that the application has read
 		list, err := clients[1].Conns(t.Context(), admin.ConnQuery{})
 		return err == nil && len(list.Conns) == 1 && list.Conns[0].State == "carrying" &&
 			list.Conns[0].Side == config.SideServer && list.Conns[0].RxBytes == size

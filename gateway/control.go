@@ -328,7 +328,7 @@ func (g *gateway) Totals() admin.Snapshot {
 	return s
 }
 
-// parts sets the counters that a gateway in the place of this one begins anew.
+// parts sets the counters that a gateway in the place of this one begins again.
 func (g *gateway) parts(s *admin.Snapshot) {
 	g.dgrams.Load().Snapshot(s)
 	s.Panics, s.SharesRefused = g.env.Panics(), report.SharesRefused(g.peers, g.pool)

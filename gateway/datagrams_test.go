@@ -283,7 +283,7 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		p.meet(t)
 		p.pass(t, 0, "carried")
 		p.g[1].host.Beside = activated{}
-		require.Eventually(t, func() bool { // counted behind the write that the test has read
+		require.Eventually(t, func() bool { // counted after the write that the test has read
 			return p.g[1].Totals().Datagrams.Delivered > 0
 		}, patience, time.Millisecond)
 		before := p.g[1].Snapshot()

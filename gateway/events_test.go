@@ -14,7 +14,7 @@ import (
 )
 
 // TestMissedNatives: events that the programs had no room for are told while native
-// connections are, each once, also behind a gateway that ends.
+// connections are, each once, also after a gateway that ends.
 func TestMissedNatives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config.Config{Mode: config.ModeObserve, Log: config.Log{Access: config.AccessAll}}.WithDefaults()

@@ -77,7 +77,7 @@ type gateway struct {
 	started       time.Time
 	pulse         loop.Pulse
 	heart         loop.Heart
-	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
+	live          atomic.Pointer[liveConfig] // cfg, or what came after it: what reload can change is asked here
 	reloads       *renewal.Reloads
 	renewal       *renewal.Renewal
 	rollout       *policy.Progress
@@ -189,7 +189,7 @@ func (g *gateway) build(h Host) error {
 
 // wireLimits are those of the wire TCP for so many flows, which may all end at once and linger.
 func wireLimits(maxFlows int) netstack.Limits {
-	return netstack.Limits{Flows: 2 * maxFlows, HalfOpen: peers.HandshakeLimit, Dead: max(8192, maxFlows)}
+	return netstack.Limits{Flows: 2 * maxFlows, Dead: max(8192, maxFlows)}
 }
 
 // startShards makes the event loops. By default they have half of the cores:
@@ -236,7 +236,7 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
-	g.opening.Lock() // behind a chore that opens it; later ones see that the gateway stops
+	g.opening.Lock() // after a chore that opens it; later ones see that the gateway stops
 	g.dgrams.Load().Close()
 	g.opening.Unlock()
 	close(g.draining)

@@ -9,11 +9,15 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 )
 
-// totals are the ends of carried connections.
+// totals are the ends of carried connections, and of promoted ones.
 func (g *gateway) totals() guard.Totals {
 	var s admin.Snapshot
 	g.env.Counters.AddEnds(&s)
-	return guard.TotalsOf(s.Ends)
+	t := guard.TotalsOf(s.Ends)
+	p := g.host.promotion.Totals(false)
+	t.Ended += p.ConnectionsTotal - min(p.ConnectionsTotal, uint64(p.Connections))
+	t.Aborted += p.Broken
+	return t
 }
 
 // compared are connections that have ended since the last look, while they are compared.
@@ -31,7 +35,7 @@ func (g *gateway) compared(live *liveConfig) []ebpf.Compared {
 // watchOver has the guard look at the ends of connections. When it trips, new ones are
 // native.
 func (g *gateway) watchOver(now time.Time) {
-	if !g.carries() {
+	if !g.carries() && g.host.promotion == nil {
 		return
 	}
 	g.reloading.Lock() // which changes the mode, too

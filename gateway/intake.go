@@ -13,7 +13,7 @@ import (
 type intake struct {
 	on   *loop.Shard
 	link link.Polled
-	due  bool // Service comes by itself, in the next turn or behind intakePause; else an edge calls it
+	due  bool // Service comes by itself, in the next turn or after intakePause; else an edge calls it
 }
 
 // intakePause is the time until a device that is down is looked at again.

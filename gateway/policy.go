@@ -36,8 +36,9 @@ func (g *gateway) Policy() admin.PolicyReport {
 	live.addDecisions(&s, c.Decided)
 	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
 	p.Mode = g.mode()
-	compared := g.guard.Compared()
+	compared, promoted := g.guard.Compared(), g.host.promotion.Promoted()
 	for i := range p.Rules {
+		p.Rules[i].Promoted = promoted[p.Rules[i].Name]
 		if c, ok := compared[p.Rules[i].Name]; ok {
 			p.Rules[i].Compared = &c
 		}

@@ -4,6 +4,7 @@ import "github.com/smcgw/smcgw/ebpf"
 
 // settlePromotion puts rules and mode in force for programs with the library.
 func (g *gateway) settlePromotion() {
+	g.host.promotion.Report(g.feed)
 	g.host.promotion.Set(g.live.Load().Config, g.mode(), g.shareNow())
 }
 

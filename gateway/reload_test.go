@@ -125,7 +125,7 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, set("log.access", "carried"))
 	require.Equal(t, slog.LevelDebug, level.Level())
 	require.Equal(t, config.AccessCarried, g.live.Load().Log.Access)
-	require.ErrorContains(t, set("log.level", "loud"), `log.level: "loud" is none of debug, info, warn or error`)
+	require.ErrorContains(t, set("log.level", "loud"), `log.level: "loud" is not one of debug, info, warn or error`)
 	require.ErrorContains(t, set("mode", "off"), "mode: takes a restart; at once can be changed: log.level")
 	next := g.cfg
 	next.Log.Level = config.LogWarn

@@ -21,7 +21,7 @@ func (s *fakeSteering) share() ebpf.Share {
 }
 
 // The share grows from when the rollout came into force. A reload that changes something
-// else does not begin it anew; one that follows a share set by an operator does.
+// else does not begin it again; one that follows a share set by an operator does.
 func TestRolloutInForce(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]

@@ -49,7 +49,7 @@ type RunOptions struct {
 	// Supervisor keeps the steering alive a little longer than this process;
 	// nil: nothing does.
 	Supervisor Supervisor
-	// Manager is told once connections are looked at, and what follows; nil: there is none.
+	// Manager is told once connections are looked at, and what follows; nil if none.
 	Manager *process.ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused
@@ -67,7 +67,7 @@ type RunOptions struct {
 	Faults faults.Injector
 }
 
-// Run is the daemon on a real host, behind Confine: it opens the datapath in the
+// Run is the daemon on a real host, after Confine: it opens the datapath in the
 // calling thread's network namespace, carries until ctx ends or it has drained, and leaves
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {

@@ -69,7 +69,7 @@ func TestInheritOptIns(t *testing.T) {
 	require.ElementsMatch(t, counts, next.Snapshot().Decisions)
 }
 
-// A drain that is asked for while another gateway takes the place of one, before or behind
+// A drain that is asked for while another gateway takes the place of one, before or after
 // the moment it inherits, is that one's.
 func TestDrainWhileReplaced(t *testing.T) {
 	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()

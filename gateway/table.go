@@ -16,15 +16,19 @@ func (g *gateway) shardFor(t host.Tuple) *loop.Shard {
 }
 
 // newFlow enters a flow into the table; false when the same connection is
-// there already or the gateway is going down. A flow of an older connection on
+// there already or, with nil, the gateway is going down. A flow of an older connection on
 // the tuple is ended first.
 func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flow, bool) {
 	for {
 		g.mu.Lock()
 		old := g.flows[t]
-		if g.down || old != nil && old.ISN == isn {
+		switch {
+		case old != nil && old.ISN == isn:
 			g.mu.Unlock()
 			return old, false
+		case g.down:
+			g.mu.Unlock()
+			return nil, false
 		}
 		if old == nil {
 			g.nextID++
@@ -44,7 +48,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flo
 }
 
 // hold keeps close from finishing until g.wg.Done; false means that the gateway
-// is going down: then the last Wait has begun. A handshake begins behind it.
+// is going down: then the last Wait has begun. A handshake begins after it.
 func (g *gateway) hold() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

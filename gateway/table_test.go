@@ -44,7 +44,7 @@ func gone(t *testing.T, g *gateway, f *conn.Flow) {
 	require.True(t, f.Ended())
 }
 
-// TestNewerFlowComesBehind: what happens to a connection happens behind the end of the
+// TestNewerFlowComesBehind: what happens to a connection happens after the end of the
 // one that had its tuple, and a reset of all ends each.
 func TestNewerFlowComesBehind(t *testing.T) {
 	p := newGatewayPair(t)
@@ -99,8 +99,15 @@ func TestCloseTakesNothingNew(t *testing.T) {
 	require.True(t, f.Ended())
 	require.Empty(t, g.all())
 	require.False(t, g.hold())
-	_, fresh := g.newFlow(config.SideClient, f.Tuple, 9)
+	g.mu.Lock()
+	g.flows[f.Tuple] = f // one that has not left yet
+	g.mu.Unlock()
+	other, fresh := g.newFlow(config.SideClient, f.Tuple, f.ISN+1)
 	require.False(t, fresh)
+	require.Nil(t, other, "it is another connection")
+	g.mu.Lock()
+	delete(g.flows, f.Tuple)
+	g.mu.Unlock()
 	g.close() // again
 }
 

@@ -14,10 +14,10 @@ const (
 	OrderMax    = 22   // and of the largest
 	Slots       = 63   // epoll sets of a desk
 	DeskSize    = 4096
-	NewsSize    = 4096 // the file; its words are the first 40 bytes
-	EntrySize   = 1024 // of an entry of the slab
-	ReportSize  = 120  // of the report that an entry begins with
-	IndexBits   = 17   // of a tag that are the index of the entry
+	NewsSize    = 4096 + EntriesMax/8 // the file; its words are the first 40 bytes and, from NewsKernel on, a bit for each entry
+	EntrySize   = 1024                // of an entry of the slab
+	ReportSize  = 120                 // of the report that an entry begins with
+	IndexBits   = 17                  // of a tag that are the index of the entry
 	EntriesMax  = 1 << IndexBits
 )
 
@@ -80,6 +80,13 @@ const (
 	NewsSpin    = 20
 	NewsBytes   = 24
 	NewsPolicy  = 32
+	NewsKernel  = 4096 // a bit for each entry of the slab, in words of 32 bits: its end sends by the kernel
+)
+
+// Bits of the news' off: what goes back to the kernel.
+const (
+	OffAll  = 1 << iota // everything, and nothing is promoted
+	OffSome             // the ends whose bits are set
 )
 
 // Where the words of a report are (struct smci_report).

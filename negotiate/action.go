@@ -67,7 +67,7 @@ type (
 	// Records hands the receiving side of the wire leg to the record reader; Rest are the next bytes for it.
 	Records struct{ Rest []byte }
 
-	// Release (client) resets the wire leg and, behind the RST in the same queue, sends the application's SYN out again,
+	// Release (client) resets the wire leg and, after the RST in the same queue, sends the application's SYN out again,
 	// bare: the kernel, the network and the peer's application give the true answer.
 	Release struct{ Verdict Verdict }
 

@@ -48,7 +48,7 @@ type Binding struct {
 type Chain struct {
 	Binding Binding
 	From    Speaker
-	// Prev is the MAC of the message before (docs/PROTOCOL.md "Authentication"); zero if there is none.
+	// Prev is the MAC of the message before (docs/PROTOCOL.md "Authentication"); zero if none.
 	Prev MAC
 }
 

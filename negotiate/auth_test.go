@@ -70,7 +70,7 @@ func TestVerifyEveryBitCounts(t *testing.T) {
 	require.ErrorIs(t, err, ErrAuth, "no mac")
 }
 
-// A recorded message is worth nothing on any other connection, from the other side, or behind another message.
+// A recorded message is worth nothing on any other connection, from the other side, or after another message.
 func TestVerifyBinding(t *testing.T) {
 	good := vector(t, "confirm-mac")
 	for name, spoil := range map[string]func(c *Chain){

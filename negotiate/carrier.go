@@ -81,7 +81,7 @@ type RoCEEndpoint struct {
 	QPN uint32
 	PSN uint32
 	// PKey is the partition key that packets to a CarrierSoft queue pair must have, random for each: with bit 15, and the
-	// rest neither 0 nor 0x7fff. 0: packets are of the default partition. It travels in a TLV of its own behind the
+	// rest neither 0 nor 0x7fff. 0: packets are of the default partition. It travels in a TLV of its own after the
 	// carrier, which gateways before it was thought of skip.
 	PKey uint16
 }

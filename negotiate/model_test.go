@@ -161,7 +161,7 @@ func (w *world) prove(k CarrierKind) {
 	})
 }
 
-// clientCarries sends a record behind CONFIRM, and data on the queue pair, which may overtake it.
+// clientCarries sends a record after CONFIRM, and data on the queue pair, which may overtake it.
 func (w *world) clientCarries(k CarrierKind) {
 	require.True(w.t, w.appAccepted, "carrying without an application")
 	require.Equal(w.t, k != CarrierRelay, w.proven[k], "carrying by %s", k)

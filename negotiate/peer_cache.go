@@ -77,7 +77,7 @@ func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 }
 
 // Next returns the entry after r happened at now. A key that has been good for as long as it had been left alone starts
-// anew. What happens while it is left alone began before that, and adds nothing.
+// again. What happens while it is left alone began before that, and adds nothing.
 func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
 	if prev.Reason == r && prev.Active(now) {
 		return prev

@@ -45,7 +45,6 @@ const (
 	ReasonProtocolError      Reason = 39
 	ReasonCarrierUnreachable Reason = 40
 	ReasonDeviceFailed       Reason = 41
-	ReasonRPFilter           Reason = 42
 	ReasonMode               Reason = 43
 	ReasonProposalLate       Reason = 44
 

@@ -133,10 +133,6 @@ var reasonTexts = [...]reasonText{
 		"device_failed", "A device, queue pair or port of the gateway failed on this host, or does not answer.",
 		"`smcgw status` has a note that names it, `smcgw devices` and the log have the error.",
 	},
-	ReasonRPFilter: {
-		"rp_filter", "Reverse path filtering of the peer's host drops what its gateway, of an older version, passes to applications.",
-		"Upgrade the peer's gateway: it depends on that setting no more.",
-	},
 	ReasonMode: {
 		"mode", "The mode is observe: the connection would have been offered.",
 		"Set mode: enforce; where the guard has tripped (smcgw status): smcgw on.",

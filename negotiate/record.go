@@ -70,7 +70,7 @@ type Record struct {
 }
 
 // AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to 256 KiB) follow; the
-// payload need not be copied behind it, it may be written separately.
+// payload need not be copied after it, it may be written separately.
 func AppendDataHeader(b []byte, offset uint64, n int) []byte {
 	b = appendRecordHeader(b, RecordData, offsetLen+n)
 	return binary.BigEndian.AppendUint64(b, offset)

@@ -33,7 +33,7 @@ type ServerConfig struct {
 // it is known not to have been accepted (Undial), and else has succeeded.
 //
 // A server that has accepted an offer must not reset before it has read something of the client: to the application's
-// socket behind a dead gateway that RST would be ECONNREFUSED. Until then it aborts silently.
+// socket after a dead gateway that RST would be ECONNREFUSED. Until then it aborts silently.
 //
 // It is not safe for concurrent use. Every input returns the actions to execute, in order; after each input the owner
 // arms its timer at Deadline and calls Tick when that has come (bytes that have arrived are delivered before Tick), and

@@ -95,7 +95,7 @@ func (s *Server) onProposal(now time.Time, msg []byte) []Action {
 	return []Action{Serve{Proposal: &s.proposal}}
 }
 
-// nothingOffered: a client without anything to offer says why right behind its PROPOSAL.
+// nothingOffered: a client without anything to offer says why right after its PROPOSAL.
 func (s *Server) nothingOffered(now time.Time) []Action {
 	if h, msg, err := s.in.next(); err == nil && h.Type == TypeDecline {
 		s.in.take(len(msg))

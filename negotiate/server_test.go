@@ -195,7 +195,7 @@ func TestServerClientGivesUp(t *testing.T) {
 	require.Equal(t, aborted(ReasonClientGone, true, false), s.Tick(s.Deadline()), "no last word")
 }
 
-// A RST before anything was read would be ECONNREFUSED for the application behind a dead gateway.
+// A RST before anything was read would be ECONNREFUSED for the application after a dead gateway.
 func TestServerNeverResetsUnheard(t *testing.T) {
 	s := waiting(ConfirmedYes)
 	require.Equal(t, at(240*time.Millisecond), s.Deadline())

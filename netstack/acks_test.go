@@ -78,23 +78,20 @@ func TestHeldACK(t *testing.T) {
 	require.Nil(t, a.pkt)
 }
 
-// A flow keeps no packet beyond its end, be it in the handshake or open.
+// A flow keeps no packet beyond its end.
 func TestBuriedFlowHoldsNothing(t *testing.T) {
 	w := newWorld(t, worldOptions{})
-	for i, state := range []flowState{flowHandshake, flowOpen} {
-		key := keyOf(Tuple{Local: netip.AddrPortFrom(server4, testPort), Remote: netip.AddrPortFrom(client4, uint16(1000+i))})
-		f := &flow{key: key, server: true, serve: &serving{done: make(chan struct{})}}
-		require.NoError(t, w.srv.flows.put(f, w.srv.cfg.Limits))
-		f.state.Store(state)
-		p := outboundPacket(0)
-		g := &grown{}
-		f.grow(g)
-		held, _ := g.acks.hold(p, tcpHeader(packet.FlagACK, 100), false)
-		p.DecRef()
-		require.True(t, held)
-		require.True(t, w.srv.bury(f, state))
-		require.False(t, w.srv.bury(f, state))
-		require.Nil(t, g.acks.pkt)
-		require.False(t, f.alive())
-	}
+	key := keyOf(Tuple{Local: netip.AddrPortFrom(server4, testPort), Remote: netip.AddrPortFrom(client4, 1000)})
+	f := &flow{key: key, server: true, serve: &serving{}}
+	require.NoError(t, w.srv.flows.put(f, w.srv.cfg.Limits))
+	p := outboundPacket(0)
+	g := &grown{}
+	f.grow(g)
+	held, _ := g.acks.hold(p, tcpHeader(packet.FlagACK, 100), false)
+	p.DecRef()
+	require.True(t, held)
+	require.True(t, w.srv.bury(f))
+	require.False(t, w.srv.bury(f))
+	require.Nil(t, g.acks.pkt)
+	require.False(t, f.alive())
 }

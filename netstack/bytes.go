@@ -64,7 +64,7 @@ func (c *Conn) Vitals() (written, heard uint64) {
 func (c *Conn) Acknowledged(written uint64) bool {
 	first := c.f.isn + 1
 	if c.f.server {
-		first = c.f.serve.iss.Load() + 1
+		first = c.f.serve.proof.ISS + 1
 	}
 	return !packet.After(first+uint32(written), c.f.una.Load())
 }

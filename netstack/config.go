@@ -16,24 +16,18 @@ import (
 // not call Stack.Close. Calling methods of Conn and Stack.Adopt's relatives
 // that do not wait (Abort, Forget, MarkCarrying, Read, Write) is allowed.
 type Handler interface {
-	// OfferedSYN asks whether to answer a steered SYN that carries an offer.
-	// False: the stack forgets it and sends nothing; the owner gives the SYN back
-	// to the kernel. True: the stack answers with the accept and reports the end of
-	// the handshake by Accepted or NotAccepted. A SYN that repeats a flow in
-	// handshake is answered without asking; one with another ISN on a tuple that
-	// is neither carrying nor raw asks again, and an answer of true ends the old
-	// flow without a packet.
-	OfferedSYN(syn SYN) bool
+	// OfferedSYN reports a steered SYN that carries an offer, of a tuple without a live
+	// connection: the client has begun anew. The stack does not answer it; the owner may give it
+	// back to the kernel.
+	OfferedSYN(syn SYN)
 	// Proved asks whether to serve the connection of which syn, of a tuple the
 	// stack does not know, has been answered by the program that steers packets to
 	// it. rtt is the time that the client took to answer that SYN-ACK. A late segment
 	// of an ended connection may look like such an answer: the owner compares the ISN
-	// with what the program has noted. The rest is as with OfferedSYN.
+	// with what the program has noted. The end is reported by Accepted or NotAccepted.
 	Proved(syn SYN) (rtt time.Duration, ok bool)
-	// NotAccepted reports an offered SYN that came to nothing: ErrOverload (the
-	// stack's own bound; nothing was sent, OfferedSYN was not asked),
-	// ErrHandshakeTimeout, ErrReplaced, syscall.ECONNREFUSED (reset by the
-	// client) and others. SYN.Raw is set with ErrOverload only.
+	// NotAccepted reports a proved connection that has not begun: ErrOverload (the stack's own bound),
+	// ErrReplaced or net.ErrClosed. SYN.Raw is not set.
 	NotAccepted(syn SYN, err error)
 	// Accepted hands over a connection whose third ACK arrived; the owner must
 	// end it by Close, Abort or Forget.
@@ -41,20 +35,16 @@ type Handler interface {
 	// SYNACK reports a SYN-ACK of a tuple the stack does not know: the owner
 	// calls Adopt. It may be called again for duplicates until Adopt was called.
 	SYNACK(sa SYNACK)
-	// BareSYN reports a SYN without offer on a tuple that is unknown, in
-	// handshake or negotiating. (On a carrying, raw or adopted connection it goes
+	// BareSYN reports a SYN without offer on a tuple that is unknown or negotiating. (On a carrying, raw or adopted connection it goes
 	// to the connection, which answers a challenge ACK.)
 	BareSYN(syn SYN)
 }
 
 // Limits bounds what peers can make the stack hold. Zero means the default.
 type Limits struct {
-	// Flows bounds adopted plus accepted connections, handshakes included.
+	// Flows bounds adopted plus accepted connections.
 	// Default 65536.
 	Flows int
-	// HalfOpen bounds server handshakes that wait for their third ACK; each
-	// costs a goroutine and about 10 KiB. Those that a program has answered are none. Default 4096.
-	HalfOpen int
 	// Dead bounds the lingering table of ended flows; the oldest leaves first.
 	// Default 8192.
 	Dead int
@@ -70,8 +60,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Limits bounds the tables.
 	Limits Limits
-	// HandshakeTimeout bounds the wait for the third ACK. gVisor alone would
-	// wait 127 s. Default 3 s.
+	// HandshakeTimeout bounds what has to happen on this host before a connection can go on: that
+	// gVisor takes it over, or has let go of the one before on its tuple. Default 3 s.
 	HandshakeTimeout time.Duration
 	// Linger is how long an ended flow still swallows what comes late and
 	// answers challenge ACKs by an exact reset. Default 5 s.
@@ -98,7 +88,6 @@ func (c Config) withDefaults() Config {
 		c.clock = tcpip.NewStdClock()
 	}
 	setDefault(&c.Limits.Flows, 65536)
-	setDefault(&c.Limits.HalfOpen, 4096)
 	setDefault(&c.Limits.Dead, 8192)
 	setDefault(&c.HandshakeTimeout, 3*time.Second)
 	setDefault(&c.Linger, 5*time.Second)
@@ -126,7 +115,7 @@ func (c Config) validate() error {
 		errs = append(errs, errors.New("handler: missing"))
 	}
 	for name, v := range map[string]int{
-		"limits.flows": c.Limits.Flows, "limits.half_open": c.Limits.HalfOpen, "limits.dead": c.Limits.Dead,
+		"limits.flows": c.Limits.Flows, "limits.dead": c.Limits.Dead,
 		"receive_buffer": c.ReceiveBuffer, "send_buffer": c.SendBuffer,
 		"handshake_timeout": int(c.HandshakeTimeout), "linger": int(c.Linger),
 		"close_timeout": int(c.CloseTimeout), "min_rto": int(c.MinRTO),

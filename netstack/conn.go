@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
@@ -27,15 +26,9 @@ type Conn struct {
 	ended   atomic.Bool
 }
 
-// newConn makes the connection of f, with the endpoint that moves its bytes, if there is one.
-func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
+// newConn makes the connection of f.
+func newConn(s *Stack, f *flow) *Conn {
 	c := &Conn{s: s, f: f}
-	if ep != nil {
-		c.whole = &stream{ep: ep, wq: f.wq}
-		ep.SocketOptions().SetDelayOption(false)
-		c.mini.phase.Store(legWhole)
-		c.mini.plain.Store(true)
-	}
 	c.notify.entry = waiter.NewFunctionEntry(
 		waiter.ReadableEvents|waiter.WritableEvents|waiter.EventHUp|waiter.EventErr, c.event)
 	c.f.wq.EventRegister(&c.notify.entry)
@@ -78,13 +71,12 @@ func (c *Conn) ISN() uint32 { return c.f.isn }
 // ServerISN is the sequence number of the SYN-ACK on the wire, on both sides.
 func (c *Conn) ServerISN() uint32 {
 	if c.f.server {
-		return c.f.serve.iss.Load()
+		return c.f.serve.proof.ISS
 	}
 	return c.f.adopt.iss
 }
 
-// SYNRTT is the round trip of the handshake: on the server from the last
-// SYN-ACK to the third ACK, on the client what Adopt was told.
+// SYNRTT is the round trip of the handshake, as Handler.Proved or the caller of Adopt has told it.
 func (c *Conn) SYNRTT() time.Duration { return c.synRTT }
 
 // Confirmed tells whether the client is a gateway. The answer can change from

@@ -79,25 +79,32 @@ func TestGrowIsNoSignOfLife(t *testing.T) {
 
 // A connection without timestamps has none in any of its segments.
 func TestNoTimestampsUnasked(t *testing.T) {
-	w := newWorld(t, worldOptions{editSYN: func(b []byte) []byte { return without(b, packet.KindTimestamps) }})
-	out := w.tap(w.wire.A())
-	c, s := w.connect(false)
-	transfer(t, c, s, 1000)
-	transfer(t, s, c, 1000)
-	seen := 0
-	for {
-		select {
-		case p := <-out:
-			_, tcp, ok := parseTCP(p)
-			require.True(t, ok)
-			require.False(t, packet.ParseTCPOptions(tcp.Options()).TS, "%x", p)
-			seen++
-			continue
-		default:
-		}
-		break
+	b := newBench(t, Config{})
+	syn := makeSYN(false, 1, 100, packet.RoleOffer)
+	synack := without(makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101), packet.KindTimestamps)
+	c, err := adopt(b.s, syn, synack, time.Millisecond)
+	require.NoError(t, err)
+	defer c.Forget()
+	from := func(seq, ack uint32, payload string) {
+		tup := c.Tuple()
+		b.link.Inject(segmentOf(tup.Remote, tup.Local, seq, ack, packet.FlagACK, nil, []byte(payload)))
 	}
-	require.Greater(t, seen, 2)
+	require.NoError(t, writeAll(c, "hello"))
+	for end := uint32(101); end < 106; {
+		_, seg := b.next()
+		require.False(t, packet.ParseTCPOptions(seg.Options()).TS)
+		end = max(end, c.f.sent.Load())
+	}
+	from(5001, 106, "world")
+	got := make([]byte, 5)
+	readFull(t, c, got)
+	require.Equal(t, "world", string(got))
+	_, seg := b.next()
+	for seg.Ack() != 5006 {
+		require.False(t, packet.ParseTCPOptions(seg.Options()).TS)
+		_, seg = b.next()
+	}
+	require.False(t, packet.ParseTCPOptions(seg.Options()).TS)
 }
 
 // A packet that came in pieces is read where its bytes are joined: the pieces are another packet's
@@ -150,7 +157,6 @@ func TestMiniReadsJoinedPieces(t *testing.T) {
 // A peer that wants segments of one byte gets larger ones: it would have a packet of each byte sent.
 func TestMiniTinySegments(t *testing.T) {
 	w := newWorld(t, worldOptions{})
-	w.cookies()
 	w.answer = func(syn []byte) {
 		go w.fromWire(rebuild(cookieAnswer(syn), func(t packet.TCP) []byte {
 			o := t[packet.TCPMinLen:]

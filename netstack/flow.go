@@ -17,17 +17,13 @@ import (
 
 // flowState is the life of a flow in the table:
 //
-//	handshake ──► open ──► dead ──► (gone after Linger)
-//	    └──────────────────┘
+//	open ──► dead ──► (gone after Linger)
 //
-// A flow is in handshake while gVisor waits for the third ACK of a SYN that it has answered; one
-// that the stack adopts, or serves for a program, begins open. Only the goroutine whose compare-and-swap
-// succeeds performs the work of a transition.
+// Only the goroutine whose compare-and-swap succeeds performs the work of the transition.
 type flowState = uint32
 
 const (
-	flowHandshake flowState = iota
-	flowOpen
+	flowOpen flowState = iota
 	flowDead
 )
 
@@ -105,20 +101,8 @@ type adoption struct {
 
 // serving is the server's part of a flow.
 type serving struct {
-	syn     SYN           // without Raw
-	iss     atomic.Uint32 // ours
-	sent    atomic.Bool   // a SYN-ACK left: iss is valid
 	confirm atomic.Uint32 // Confirmation
-	claimed bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
-	proof   *cookie.Proof // nil: the SYN-ACK is gVisor's own
-	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
-
-	mu sync.Mutex // guards everything below
-	// synack is the last SYN-ACK, kept to repeat it until the third ACK.
-	synack []byte
-	sentAt tcpip.MonotonicTime
-	cause  error // why the handshake was given up
-	timer  tcpip.Timer
+	proof   *cookie.Proof
 }
 
 // roundTrip is what the handshake took, or a guess.
@@ -154,15 +138,14 @@ func (f *flow) noteAcked(ack uint32) {
 // flowTable holds live and dead flows under their tuple. Its lock is a leaf:
 // no call out of the table is made under it.
 type flowTable struct {
-	mu       sync.RWMutex // guards everything below
-	m        map[tupleKey]*flow
-	live     int
-	halfOpen int
-	closed   bool
-	graves   []grave // dead flows, oldest first
-	deadMax  int
-	evicted  uint64
-	timer    tcpip.Timer
+	mu      sync.RWMutex // guards everything below
+	m       map[tupleKey]*flow
+	live    int
+	closed  bool
+	graves  []grave // dead flows, oldest first
+	deadMax int
+	evicted uint64
+	timer   tcpip.Timer
 
 	linger time.Duration
 	clock  tcpip.Clock
@@ -196,29 +179,19 @@ func (t *flowTable) put(f *flow, lim Limits) error {
 			return errRepeated
 		}
 		return ErrAdopted
-	case t.live >= lim.Flows, f.server && t.halfOpen >= lim.HalfOpen:
+	case t.live >= lim.Flows:
 		return ErrOverload
 	}
 	t.live++
-	if f.server {
-		t.halfOpen++
-	}
 	t.m[f.key] = f
 	return nil
 }
 
-// full reports whether another handshake would exceed a bound.
+// full reports whether another connection would exceed a bound.
 func (t *flowTable) full(lim Limits) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.live >= lim.Flows || t.halfOpen >= lim.HalfOpen
-}
-
-// handshakeOver takes one server handshake off the count.
-func (t *flowTable) handshakeOver() {
-	t.mu.Lock()
-	t.halfOpen--
-	t.mu.Unlock()
+	return t.live >= lim.Flows
 }
 
 // bury keeps the flow f, just dead, for the linger time. It is called once per
@@ -285,8 +258,8 @@ func (t *flowTable) close() []*flow {
 	return live
 }
 
-func (t *flowTable) sizes() (live, halfOpen, dead int, evicted uint64) {
+func (t *flowTable) sizes() (live, dead int, evicted uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.live, t.halfOpen, len(t.graves), t.evicted
+	return t.live, len(t.graves), t.evicted
 }

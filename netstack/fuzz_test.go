@@ -81,7 +81,6 @@ func FuzzDeliver(f *testing.F) {
 		}
 		bench.link = link.NewPipe(testMTU, func([]byte) {})
 		h := newRecorder()
-		h.proves = true
 		s, err := New(Config{Link: bench.link, Handler: h})
 		require.NoError(t, err)
 		defer s.Close()

@@ -6,11 +6,11 @@ import (
 	"github.com/smcgw/smcgw/netstack/internal/seqmap"
 )
 
-// grown is what a flow needs whose bytes gVisor moves: from its SYN on if that goes to gVisor, else from Conn.lead on, and
-// before gVisor knows of it. Most wire legs never do.
+// grown is what a flow needs whose bytes gVisor moves, from Conn.lead on, before gVisor knows of it. Most wire
+// legs never do.
 type grown struct {
-	origin  seqmap.Origin // of the endpoint, if the flow has begun without
-	numbers seqmap.Map    // likewise: between the wire and the endpoint
+	origin  seqmap.Origin // of the endpoint
+	numbers seqmap.Map    // between the wire and the endpoint
 	acks    heldACK
 	ahead   reorder.Queue // what gVisor keeps behind a gap
 	stamps  paws.Guard    // of the peer

@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -55,11 +56,13 @@ var (
 // recorder is a Handler that takes notes.
 type recorder struct {
 	refuse   bool
-	proves   bool // Proved may be answered yes
+	rtt      time.Duration  // of proofs; 0: provedRTT
+	steered  func(SYN) bool // whether the program has answered the SYN of a proof; nil: it has
 	onSYNACK func(SYNACK)
 
 	mu          sync.Mutex
 	offered     []SYN
+	proved      []SYN
 	bare        []SYN
 	synacks     []SYNACK
 	notAccepted []error
@@ -68,15 +71,17 @@ type recorder struct {
 
 func newRecorder() *recorder { return &recorder{accepted: make(chan *Conn, 100)} }
 
-func (r *recorder) OfferedSYN(s SYN) bool {
+func (r *recorder) OfferedSYN(s SYN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.offered = append(r.offered, s)
-	return !r.refuse
 }
 
 func (r *recorder) Proved(s SYN) (time.Duration, bool) {
-	return provedRTT, r.proves && r.OfferedSYN(s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.proved = append(r.proved, s)
+	return cmp.Or(r.rtt, provedRTT), !r.refuse && (r.steered == nil || r.steered(s))
 }
 
 func (r *recorder) NotAccepted(_ SYN, err error) {
@@ -121,6 +126,12 @@ func (r *recorder) offers() int {
 	return len(r.offered)
 }
 
+func (r *recorder) proofs() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.proved)
+}
+
 // world is a client host (application's kernel, steering, wire stack) and a
 // server's wire stack, joined by a wire.
 type world struct {
@@ -141,7 +152,7 @@ type world struct {
 	owned   map[tupleKey]bool // accept seen: the wire leg belongs to the stack
 	editSYN func([]byte) []byte
 	late    bool
-	answer  func(syn []byte) // an offered SYN goes nowhere else
+	answer  func(syn []byte) // answers an offered SYN in the server's name
 }
 
 type adopted struct {
@@ -169,6 +180,15 @@ func newWorld(t *testing.T, o worldOptions) *world {
 	var handshake time.Duration
 	if o.late {
 		handshake = patience
+	}
+	w.answer = func(syn []byte) { go w.wire.B().Send(cookieAnswer(syn)) }
+	w.client.refuse = true
+	w.server.steered = func(syn SYN) bool { // as the owner compares
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		raw := w.syns[keyOf(Tuple{Local: syn.Tuple.Remote, Remote: syn.Tuple.Local})]
+		_, tcp, ok := parseTCP(raw)
+		return ok && tcp.Seq() == syn.ISN
 	}
 	w.appIn = link.NewPipe(testMTU, w.fromApp)
 	w.gwIn = link.NewPipe(testMTU, w.wire.A().Send)

@@ -266,6 +266,9 @@ func (l *HostListener) expire(wq *waiter.Queue, stop chan struct{}) {
 	}
 }
 
+// wakeAgain is how often the handshakes of a listener that has ended are woken.
+const wakeAgain = 20 * time.Millisecond
+
 // Stats counts segments the host sent again and those it dropped for a wrong
 // checksum.
 func (h *Host) Stats() (retransmits, checksumErrors uint64) {
@@ -289,4 +292,10 @@ func (h *Host) Close() error {
 	h.stack.Destroy()
 	h.link.Stop()
 	return nil
+}
+
+// addrPort converts from gVisor's address type.
+func addrPort(a tcpip.FullAddress) netip.AddrPort {
+	ip, _ := netip.AddrFromSlice(a.Addr.AsSlice())
+	return netip.AddrPortFrom(ip.Unmap(), a.Port)
 }

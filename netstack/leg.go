@@ -67,10 +67,9 @@ func (s *Stack) begin(f *flow, c minisock.Config) (*Conn, error) {
 	}
 	c.Now = sinceStart(s.clock)
 	c.Timeout = max(2*s.cfg.MinRTO, 2*f.roundTrip()+4*ackTick)
-	conn := newConn(s, f, nil)
+	conn := newConn(s, f)
 	conn.mini.header, conn.mini.sock, conn.synRTT = f.networkHeader(), minisock.New(c), f.rtt
 	f.conn.Store(conn)
-	f.state.Store(flowOpen)
 	if err := s.flows.put(f, s.cfg.Limits); err != nil {
 		f.state.Store(flowDead)
 		return nil, err

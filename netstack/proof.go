@@ -61,16 +61,12 @@ func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, pkt *st
 		return false
 	}
 	defer s.release()
-	f := s.newServerFlow(k, syn, syn.Raw, pr.Ask)
-	f.serve.proof, f.rtt = &pr, rtt
-	f.serve.iss.Store(pr.ISS)
-	f.serve.sent.Store(true)
-	f.una.Store(pr.ISS + 1)
-	f.sent.Store(pr.ISS + 1)
+	f := s.newServerFlow(k, syn, &pr)
+	f.rtt, syn.Raw = rtt, nil
 	if done := s.replace(old); done != nil {
 		s.busy.Add(1)
 		pkt.IncRef()
-		go func() { // bounded by the flows that are half open
+		go func() { // bounded by the flows that are about to end
 			defer s.release()
 			defer pkt.DecRef()
 			<-done
@@ -92,5 +88,6 @@ func (s *Stack) stand(f *flow, syn SYN, p packet.IP, t packet.TCP, pkt *stack.Pa
 		return
 	}
 	s.shim.inServer(f, p, t, pkt)
-	s.handshakeOver(f, c, nil)
+	s.count.accepted.Add(1)
+	s.cfg.Handler.Accepted(c)
 }

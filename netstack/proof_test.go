@@ -51,11 +51,10 @@ func cookieAnswer(syn []byte) []byte {
 	return segmentOf(tuple.Local, tuple.Remote, cookieISS, t.Seq()+1, packet.FlagSYN|packet.FlagACK, opts, nil)
 }
 
-// cookies lets the SYNs of a world be answered in the server's name, without it.
-func (w *world) cookies() {
+// surely has the SYNs of a world answered whatever its wire loses.
+func (w *world) surely() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.server.proves = true
 	w.answer = func(syn []byte) { go w.fromWire(cookieAnswer(syn)) }
 }
 
@@ -73,7 +72,7 @@ func TestProvedTransfers(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d %v", i, v6), func(t *testing.T) {
 				w := newWorld(t, worldOptions{seed: uint64(i), editSYN: edit})
-				w.cookies()
+				w.surely()
 				bad := link.Impairment{Loss: 0.02, Dup: 0.02, Reorder: 0.05, Delay: time.Millisecond}
 				w.wire.A().Impair(bad)
 				w.wire.B().Impair(bad)
@@ -83,7 +82,7 @@ func TestProvedTransfers(t *testing.T) {
 				require.Equal(t, c.ISN(), s.ISN())
 				require.EqualValues(t, testNonce, s.f.nonce)
 				require.Equal(t, provedRTT, s.SYNRTT())
-				require.Zero(t, w.server.offers()-1)
+				require.Zero(t, w.server.proofs()-1)
 				transfer(t, c, s, 300_000)
 				transfer(t, s, c, 300_000)
 				require.Equal(t, ConfirmYes, s.Confirmed())
@@ -121,16 +120,26 @@ func TestCookieStamp(t *testing.T) {
 
 // prove sends the first segment of a connection whose SYN-ACK has cookieISS.
 func (b *bench) prove(port uint16, isn uint32, role packet.Role, payload string) {
-	b.proveAt(port, isn, isn+1, role, payload)
+	b.isn[clientAddr(port)] = isn
+	b.proveAt(port, isn+1, role, payload)
 }
 
-func (b *bench) proveAt(port uint16, isn, seq uint32, role packet.Role, payload string) {
-	opts := []byte{packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10, 0, 0, 0, 9}
-	opts = binary.BigEndian.AppendUint32(opts, cookieStamp(packet.TCPOptions{MSS: 1460, WS: 7, SACK: true, Option: packet.Option{Nonce: testNonce}}))
+func (b *bench) proveAt(port uint16, seq uint32, role packet.Role, payload string) {
+	opts := provingStamps()
 	if role != 0 {
 		opts = appendOption(opts, role, testNonce)
 	}
+	b.proveWith(port, seq, opts, payload)
+}
+
+func (b *bench) proveWith(port uint16, seq uint32, opts []byte, payload string) {
 	b.link.Inject(segmentOf(clientAddr(port), serverAddr(false), seq, cookieISS+1, packet.FlagACK, opts, []byte(payload)))
+}
+
+// provingStamps are the timestamps of a client whose SYN was answered with a cookie.
+func provingStamps() []byte {
+	opts := []byte{packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10, 0, 0, 0, 9}
+	return binary.BigEndian.AppendUint32(opts, cookieStamp(packet.TCPOptions{MSS: 1460, WS: 7, SACK: true, Option: packet.Option{Nonce: testNonce}}))
 }
 
 // provedConn waits for the connection of a proved handshake.
@@ -151,9 +160,8 @@ func (b *bench) provedConn() *Conn {
 func TestProved(t *testing.T) {
 	for _, role := range []packet.Role{0, packet.RoleConfirm} {
 		b := newBench(t, Config{})
-		b.h.proves = true
 		b.prove(1, 100, role, "hello")
-		b.proveAt(1, 100, 106, 0, " world")
+		b.proveAt(1, 106, 0, " world")
 		c := b.provedConn()
 		want := ConfirmYes
 		if role == 0 {
@@ -187,11 +195,10 @@ func TestProved(t *testing.T) {
 
 // A proof that is not wanted, or has no timestamps, leaves nothing.
 func TestProvedRefused(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{HalfOpen: 1, Flows: 1}})
-	b.h.proves = true
+	b := newBench(t, Config{Limits: Limits{Flows: 1}})
 	b.h.refuse = true
 	b.prove(1, 100, packet.RoleConfirm, "")
-	require.Equal(t, 1, b.h.offers())
+	require.Equal(t, 1, b.h.proofs())
 	b.link.Inject(segmentOf(clientAddr(2), serverAddr(false), 101, cookieISS+1, packet.FlagACK, nil, nil))
 	b.silent()
 	require.Zero(t, b.s.Stats().Flows)
@@ -208,7 +215,6 @@ func TestProvedRefused(t *testing.T) {
 // client, without an offer, is told.
 func TestProvedBlindSYN(t *testing.T) {
 	b := newBench(t, Config{})
-	b.h.proves = true
 	b.prove(1, 100, packet.RoleConfirm, "")
 	b.link.Inject(makeSYN(false, 1, 7777, packet.RoleOffer))
 	c := b.provedConn()
@@ -220,7 +226,7 @@ func TestProvedBlindSYN(t *testing.T) {
 		require.EqualValues(t, 101, seg.Ack())
 		time.Sleep(600 * time.Millisecond) // gVisor limits them
 	}
-	require.Equal(t, 1, b.h.offers())
+	require.Equal(t, 1, b.h.proofs())
 	require.Zero(t, b.h.bareSYNs())
 	b.link.Inject(makeSYN(false, 1, 100, 0))
 	require.Equal(t, 1, b.h.bareSYNs())
@@ -230,7 +236,6 @@ func TestProvedBlindSYN(t *testing.T) {
 // A client may take a tuple again at once, whatever is left of its last connection here.
 func TestProvedAgain(t *testing.T) {
 	b := newBench(t, Config{})
-	b.h.proves = true
 	b.prove(1, 100, packet.RoleConfirm, "first")
 	c := b.provedConn()
 	b.prove(1, 50_000, packet.RoleConfirm, "second")
@@ -250,7 +255,7 @@ func TestProvedAgain(t *testing.T) {
 		require.Equal(t, isn, last.ISN())
 		last.Forget()
 	}
-	b.h.proves = false
+	b.h.refuse = true
 	b.prove(1, 7, packet.RoleConfirm, "late")
 	require.Empty(t, b.h.accepted)
 }
@@ -259,7 +264,6 @@ func TestProvedAgain(t *testing.T) {
 // than what is left to do about that: it is waited for.
 func TestProvedBehindReset(t *testing.T) {
 	b := newBench(t, Config{})
-	b.h.proves = true
 	b.prove(1, 100, packet.RoleConfirm, "first")
 	c := b.provedConn()
 	// An Abort whose reset has left, and no more.
@@ -280,7 +284,6 @@ func TestProvedBehindReset(t *testing.T) {
 // knows it, leave nothing either.
 func TestProvedGone(t *testing.T) {
 	b := newBench(t, Config{})
-	b.h.proves = true
 	for i := range uint16(50) {
 		b.prove(i+1, 100, packet.RoleConfirm, "")
 		if i%2 == 0 {
@@ -289,7 +292,7 @@ func TestProvedGone(t *testing.T) {
 			b.s.Forget(Tuple{Local: serverAddr(false), Remote: clientAddr(i + 1)})
 		}
 	}
-	for b.s.Stats().HalfOpen > 0 || len(b.h.accepted) > 0 {
+	for len(b.h.accepted) > 0 {
 		select {
 		case c := <-b.h.accepted:
 			c.Forget()

@@ -109,7 +109,7 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 	}
 	sent := f.sent.Load()
 	if f.server {
-		repl, keep = m.outServer(f, g, p, ip, t)
+		keep = m.outServer(f, g, p, t)
 	} else {
 		repl, keep = m.outClient(f, g, p, ip, t)
 	}
@@ -136,39 +136,26 @@ func (m *shim) held(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) bool
 	return held
 }
 
-// outServer adds the accept to the SYN-ACK, or swallows it where one was sent for us;
-// then the rest is translated, else it is plain.
-func (m *shim) outServer(f *flow, g *grown, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
-	if t.Flags()&packet.FlagSYN == 0 {
-		if f.refuses(t) {
-			m.s.count.swallowed.Add(1)
-			return nil, false
-		}
-		if f.serve.proof != nil {
-			if !g.numbers.Ready() {
-				m.s.count.swallowed.Add(1)
-				return nil, false
-			}
-			g.numbers.Out(t, !link.Offloaded(p))
-			g.numbers.Sent(sequenceEnd(p, t))
-		}
-		f.noteSent(sequenceEnd(p, t))
-		m.told(f, g, t)
-		return nil, true
-	}
-	if v := f.serve; v.proof != nil {
+// outServer swallows gVisor's own SYN and translates everything else.
+func (m *shim) outServer(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) (keep bool) {
+	if t.Flags()&packet.FlagSYN != 0 {
 		g.numbers.Begin(t, g.origin, f.scale())
-		return nil, false
+		return false
 	}
-	f.una.Store(t.Seq())
-	f.sent.Store(t.Seq() + 1)
-	opts := appendOption(append(make([]byte, 0, packet.TCPMaxLen), t[packet.TCPMinLen:]...), packet.RoleAccept, f.nonce)
-	if len(opts) > packet.TCPMaxLen-packet.TCPMinLen { // cannot be: gVisor uses 20 bytes
-		return nil, true
+	if f.refuses(t) || !g.numbers.Ready() {
+		m.s.count.swallowed.Add(1)
+		return false
 	}
-	q := buildTCP(ip, t, opts, nil)
-	f.serve.noteSYNACK(t.Seq(), q, m.s.clock.NowMonotonic())
-	return []*stack.PacketBuffer{q}, false
+	m.translate(f, g, p, t)
+	return true
+}
+
+// translate puts a segment of gVisor into the numbers of the wire.
+func (m *shim) translate(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) {
+	g.numbers.Out(t, !link.Offloaded(p))
+	g.numbers.Sent(sequenceEnd(p, t))
+	f.noteSent(sequenceEnd(p, t))
+	m.told(f, g, t)
 }
 
 // outClient swallows gVisor's own SYN and translates everything else.
@@ -181,10 +168,7 @@ func (m *shim) outClient(f *flow, g *grown, p *stack.PacketBuffer, ip []byte, t 
 	if !g.numbers.Ready() {
 		return nil, false
 	}
-	g.numbers.Out(t, !link.Offloaded(p))
-	g.numbers.Sent(sequenceEnd(p, t))
-	f.noteSent(sequenceEnd(p, t))
-	m.told(f, g, t)
+	m.translate(f, g, p, t)
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {
 		return nil, true
 	}
@@ -292,8 +276,8 @@ func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	c := f.conn.Load()
 	switch {
-	case c == nil && f.state.Load() != flowHandshake: // it has just ended
-	case c != nil && c.takes(p, t, pkt):
+	case c == nil: // it has just ended
+	case c.takes(p, t, pkt):
 	default:
 		m.translated(f, p, t, pkt)
 	}
@@ -343,7 +327,7 @@ func (m *shim) resume(f *flow, pkt *stack.PacketBuffer) {
 // replacedPeer turns the answer of a host that has taken the peer's place into a reset.
 func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST
-	if t.Flags()&flags != packet.FlagACK || f.server && f.state.Load() == flowHandshake {
+	if t.Flags()&flags != packet.FlagACK {
 		return
 	}
 	if f.plausible(t.Ack()) {
@@ -364,12 +348,8 @@ func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.Packe
 	}
 }
 
-// inServer guards the handshake and watches for the confirm option.
+// inServer gives a segment to an accepted flow, and watches for the confirm option.
 func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
-	if f.state.Load() == flowHandshake && !f.serve.acceptable(f.isn, t) {
-		m.s.count.badHandshakeACK.Add(1)
-		return
-	}
 	m.replacedPeer(f, p, t, pkt)
 	if !f.possible(t) {
 		m.s.count.impossible.Add(1)
@@ -386,45 +366,37 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 // inSYN decides about a SYN without ACK.
 func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
-	offer := o.Option.Role == packet.RoleOffer
 	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may open it anew
 		m.s.Forget(k.tuple())
 	}
 	if f != nil && f.alive() {
-		if !f.server || f.carrying.Load() || f.serve.proof != nil && f.isn != t.Seq() {
+		if !f.server || f.carrying.Load() || f.isn != t.Seq() {
 			m.challenge(f, p, t, pkt) // RFC 5961 4: any host can have sent it
 			return
 		}
-		if offer && f.isn == t.Seq() && f.nonce == o.Option.Nonce {
-			m.repeated(f, p, pkt)
-			return
+		if o.Option.Role == packet.RoleOffer && f.nonce == o.Option.Nonce {
+			return // a late copy of the SYN that was answered
 		}
 	}
-	m.newSYN(k, f, t, o, rawBytes(pkt))
+	m.newSYN(k, t, o, rawBytes(pkt))
 }
 
-// newSYN is a SYN that belongs to no live flow as it is. f is the flow of its
-// tuple, if any.
-func (m *shim) newSYN(k tupleKey, f *flow, t packet.TCP, o packet.TCPOptions, raw []byte) {
+// newSYN reports a SYN that belongs to no live flow as it is.
+func (m *shim) newSYN(k tupleKey, t packet.TCP, o packet.TCPOptions, raw []byte) {
 	syn := SYN{Tuple: k.tuple(), ISN: t.Seq(), Offer: o.Option.Role == packet.RoleOffer, Nonce: o.Option.Nonce, Raw: raw}
 	if !syn.Offer {
 		syn.Nonce = 0
-		if f != nil && f.server && f.isn == syn.ISN {
-			m.s.giveUp(f, ErrReplaced) // the client fell back before its third ACK
-		}
 		m.s.cfg.Handler.BareSYN(syn)
 		return
 	}
-	m.s.offered(k, f, syn, o)
+	m.s.cfg.Handler.OfferedSYN(syn)
 }
 
 // challenge gives a SYN to an endpoint that answers it by an ACK. It is kept for
 // a while: an endpoint that was about to end may not have answered.
 func (m *shim) challenge(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	f.challenged.Store(&challenged{isn: t.Seq(), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
-	if f.state.Load() != flowHandshake {
-		m.to(f, p, t, pkt)
-	}
+	m.to(f, p, t, pkt)
 }
 
 // again looks once more at a SYN that met the flow f when it was about to end:
@@ -440,23 +412,7 @@ func (m *shim) again(f *flow, raw []byte) {
 	if m.s.flows.get(k) != f {
 		return // the tuple is another connection's by now
 	}
-	m.newSYN(k, f, t, packet.ParseTCPOptions(t.Options()), raw)
-}
-
-// repeated answers the repeated SYN of a flow. gVisor would answer it with a bare
-// ACK during the handshake, which does not help the client.
-func (m *shim) repeated(f *flow, p packet.IP, pkt *stack.PacketBuffer) {
-	if f.state.Load() != flowHandshake {
-		m.up(p, pkt)
-		return
-	}
-	if f.serve.proof != nil {
-		return // the client has its answer
-	}
-	if raw := f.serve.repeat(m.s.clock.NowMonotonic()); raw != nil {
-		m.s.count.synackResent.Add(1)
-		m.send(link.Buffer(raw))
-	}
+	m.newSYN(k, t, packet.ParseTCPOptions(t.Options()), raw)
 }
 
 // inSYNACK reports a SYN-ACK of a tuple that the stack does not know yet.

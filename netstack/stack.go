@@ -3,7 +3,6 @@ package netstack
 import (
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -46,13 +45,9 @@ type Stack struct {
 
 	reorder reorder.Budget
 
-	// starting holds server flows by tuple from the SYN's way into gVisor until
-	// the goroutine of their handshake runs.
-	starting sync.Map
-
 	mu      sync.Mutex // guards closing
 	closing bool
-	busy    sync.WaitGroup // handshakes, and what else must not outlive the stack
+	busy    sync.WaitGroup // what must not outlive the stack
 	closed  chan struct{}
 }
 
@@ -72,9 +67,7 @@ func New(cfg Config) (*Stack, error) {
 		return nil, fmt.Errorf("netstack: %w", err)
 	}
 	s.stack = gs
-	// The forwarder's own limit must never decide: it drops in silence.
-	fw := tcp.NewForwarder(gs, 0, 2*cfg.Limits.HalfOpen, s.passive)
-	gs.SetTransportProtocolHandler(tcp.ProtocolNumber, s.forward(fw))
+	gs.SetTransportProtocolHandler(tcp.ProtocolNumber, withoutEndpoint)
 	gs.SetPromiscuousMode(nicID, true)
 	gs.SetSpoofing(nicID, true)
 	s.shim.open.Store(true)
@@ -156,17 +149,17 @@ func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
 }
 
 // Forget ends whatever lives on tuple without a packet, and reports whether
-// something did. A handshake it ends is reported by NotAccepted, or to the caller of Adopt.
+// something did.
 func (s *Stack) Forget(t Tuple) bool {
 	f := s.flows.get(keyOf(t))
-	if f == nil || !f.alive() {
+	if f == nil {
 		return false
 	}
-	if c := f.conn.Load(); c != nil {
-		c.Forget()
-		return true
+	c := f.conn.Load()
+	if c == nil {
+		return false
 	}
-	s.giveUp(f, ErrReplaced)
+	c.Forget()
 	return true
 }
 
@@ -183,10 +176,10 @@ func (s *Stack) hold() bool {
 
 func (s *Stack) release() { s.busy.Done() }
 
-// bury makes a flow in state from a dead one, which holds no packet and whose
-// tuple lingers. It reports whether the flow was in that state.
-func (s *Stack) bury(f *flow, from flowState) bool {
-	if !f.state.CompareAndSwap(from, flowDead) {
+// bury makes an open flow a dead one, which holds no packet and whose
+// tuple lingers. It reports whether the flow was open.
+func (s *Stack) bury(f *flow) bool {
+	if !f.state.CompareAndSwap(flowOpen, flowDead) {
 		return false
 	}
 	f.conn.Store(nil)
@@ -198,9 +191,9 @@ func (s *Stack) bury(f *flow, from flowState) bool {
 	return true
 }
 
-// retire buries f, whose handshake is over.
+// retire buries f, and looks again at a SYN that met it when it was about to end.
 func (s *Stack) retire(f *flow) {
-	if !s.bury(f, flowOpen) {
+	if !s.bury(f) {
 		return
 	}
 	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
@@ -247,7 +240,5 @@ func (s *Stack) end(f *flow) {
 		c.Abort()
 	case c != nil:
 		c.Forget()
-	default:
-		s.giveUp(f, net.ErrClosed)
 	}
 }

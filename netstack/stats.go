@@ -4,16 +4,12 @@ import "sync/atomic"
 
 // Stats is a snapshot of the counters and table sizes of a Stack.
 type Stats struct {
-	// Flows counts live flows, HalfOpen those of them in a server handshake,
-	// Dead the lingering ones.
-	Flows, HalfOpen, Dead int
+	// Flows counts live flows, Dead the lingering ones.
+	Flows, Dead int
 	// Adopted and Accepted count connections since the start.
 	Adopted, Accepted uint64
-	// Shed counts offered SYNs refused by Limits, HandshakeFailed those that
-	// were answered and came to nothing.
-	Shed, HandshakeFailed uint64
-	// SYNACKResent counts SYN-ACKs repeated for a repeated SYN.
-	SYNACKResent uint64
+	// Shed counts proved connections refused by Limits.
+	Shed uint64
 	// Confirmed and Unconfirmed count first segments of accepted connections
 	// with and without the confirm option.
 	Confirmed, Unconfirmed uint64
@@ -23,9 +19,6 @@ type Stats struct {
 	// Unknown counts inbound segments of tuples the stack does not know; they
 	// are dropped.
 	Unknown uint64
-	// BadHandshakeACK counts segments dropped because they acknowledged another
-	// SYN-ACK than ours before the handshake was complete.
-	BadHandshakeACK uint64
 	// Impossible counts segments dropped because they acknowledged what the peer cannot
 	// have been sent.
 	Impossible uint64
@@ -64,11 +57,10 @@ type Stats struct {
 // counters are the atomic ones behind Stats.
 type counters struct {
 	adopted, accepted         atomic.Uint64
-	shed, handshakeFailed     atomic.Uint64
-	synackResent              atomic.Uint64
+	shed                      atomic.Uint64
 	confirmed, unconfirmed    atomic.Uint64
 	checksumErrors, malformed atomic.Uint64
-	unknown, badHandshakeACK  atomic.Uint64
+	unknown                   atomic.Uint64
 	impossible, swallowed     atomic.Uint64
 	lateSegments, lateResets  atomic.Uint64
 	strangers                 atomic.Uint64
@@ -86,11 +78,10 @@ func (s *Stack) Stats() Stats {
 	c := &s.count
 	st := Stats{
 		Adopted: c.adopted.Load(), Accepted: c.accepted.Load(),
-		Shed: c.shed.Load(), HandshakeFailed: c.handshakeFailed.Load(),
-		SYNACKResent: c.synackResent.Load(),
-		Confirmed:    c.confirmed.Load(), Unconfirmed: c.unconfirmed.Load(),
+		Shed:      c.shed.Load(),
+		Confirmed: c.confirmed.Load(), Unconfirmed: c.unconfirmed.Load(),
 		ChecksumErrors: c.checksumErrors.Load(), Malformed: c.malformed.Load(),
-		Unknown: c.unknown.Load(), BadHandshakeACK: c.badHandshakeACK.Load(),
+		Unknown:    c.unknown.Load(),
 		Impossible: c.impossible.Load(), Swallowed: c.swallowed.Load(),
 		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(), Strangers: c.strangers.Load(),
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
@@ -99,7 +90,7 @@ func (s *Stack) Stats() Stats {
 		BlackHoles: c.blackHoles.Load(), ReorderDropped: c.reorderDropped.Load(), OldStamps: c.oldStamps.Load(),
 		LinkDrops: s.link.Drops(), LinkRefused: s.link.Refused(),
 	}
-	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()
+	st.Flows, st.Dead, st.DeadEvicted = s.flows.sizes()
 	t := s.stack.Stats().TCP
 	st.Retransmits, st.Timeouts = t.Retransmits.Value()+st.Repeats, t.Timeouts.Value()
 	st.SegmentsSent, st.SegmentsReceived = t.SegmentsSent.Value()+c.miniSent.Load(), t.ValidSegmentsReceived.Value()+c.miniReceived.Load()

@@ -19,7 +19,7 @@ func (s *Stack) askAbout(f *flow) {
 // possible reports whether t may be the peer's, by what it acknowledges.
 func (f *flow) possible(t packet.TCP) bool {
 	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST
-	return t.Flags()&flags != packet.FlagACK || f.state.Load() == flowHandshake || f.plausible(t.Ack())
+	return t.Flags()&flags != packet.FlagACK || f.plausible(t.Ack())
 }
 
 // plausible reports whether the peer can acknowledge that.

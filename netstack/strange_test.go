@@ -69,7 +69,7 @@ func TestStrangersBesideThePeer(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(w *world) (c, s *Conn){
 		"mini sockets": (*world).minis,
-		"endpoints":    func(w *world) (c, s *Conn) { return w.connect(false) },
+		"endpoints":    (*world).endpoints,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestStrangersBesideATalker(t *testing.T) {
 func TestImpossibleAcknowledgements(t *testing.T) {
 	for name, connect := range map[string]func(w *world) (c, s *Conn){
 		"mini sockets": (*world).minis,
-		"endpoints":    func(w *world) (c, s *Conn) { return w.connect(false) },
+		"endpoints":    (*world).endpoints,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, worldOptions{})
@@ -164,7 +164,7 @@ func TestImpossibleAcknowledgements(t *testing.T) {
 func TestForgedSegments(t *testing.T) {
 	for name, connect := range map[string]func(w *world) (c, s *Conn){
 		"mini sockets": (*world).minis,
-		"endpoints":    func(w *world) (c, s *Conn) { return w.connect(false) },
+		"endpoints":    (*world).endpoints,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, worldOptions{})

@@ -6,7 +6,6 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -71,19 +70,6 @@ func mapped(v4 []byte) (a [16]byte) {
 	return a
 }
 
-// endpointKey is the key of a gVisor endpoint.
-func endpointKey(id stack.TransportEndpointID) tupleKey {
-	k := tupleKey{lport: id.LocalPort, rport: id.RemotePort}
-	if id.LocalAddress.Len() == header.IPv4AddressSize {
-		l, r := id.LocalAddress.As4(), id.RemoteAddress.As4()
-		k.local, k.remote = mapped(l[:]), mapped(r[:])
-		return k
-	}
-	k.v6 = true
-	k.local, k.remote = id.LocalAddress.As16(), id.RemoteAddress.As16()
-	return k
-}
-
 // fullAddress converts to gVisor's address type and names the network protocol.
 func fullAddress(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {
 	proto := header.IPv4ProtocolNumber
@@ -91,12 +77,6 @@ func fullAddress(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumb
 		proto = header.IPv6ProtocolNumber
 	}
 	return tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}, proto
-}
-
-// addrPort converts from gVisor's address type.
-func addrPort(a tcpip.FullAddress) netip.AddrPort {
-	ip, _ := netip.AddrFromSlice(a.Addr.AsSlice())
-	return netip.AddrPortFrom(ip.Unmap(), a.Port)
 }
 
 // keyOf converts a tuple of the API.

@@ -58,7 +58,7 @@ func fold(sum uint64) uint16 {
 	return uint16(sum>>16 + sum)
 }
 
-// PseudoSum is the partial sum of the pseudo header (RFC 9293, 3.1; RFC 8200, 8.1) of n bytes of a protocol behind a
+// PseudoSum is the partial sum of the pseudo header (RFC 9293, 3.1; RFC 8200, 8.1) of n bytes of a protocol after a
 // network header.
 func PseudoSum(header []byte, proto uint8, n int) uint16 {
 	return Sum(addresses(header), fold(uint64(proto)+uint64(n)))

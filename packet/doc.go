@@ -6,6 +6,6 @@
 //
 // Nothing here allocates, keeps a reference to the bytes it was given longer than its result lives, or does I/O.
 //
-// The trap: setters leave checksums alone. Call SetTCPChecksum behind them, or change the header through an Editor,
+// The trap: setters leave checksums alone. Call SetTCPChecksum after them, or change the header through an Editor,
 // which carries the checksum along (RFC 1624).
 package packet

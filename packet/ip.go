@@ -24,7 +24,7 @@ const (
 type IP struct {
 	// Header is the network header with its IPv4 options or IPv6 extension headers.
 	Header []byte
-	// Payload is what the packet carries, as far as it is at hand, without padding behind the packet.
+	// Payload is what the packet carries, as far as it is at hand, without padding after the packet.
 	Payload []byte
 	// Total is the length of the packet by its own account. It may be more than the bytes at hand.
 	Total int
@@ -190,7 +190,7 @@ func (p *IP) TOS() uint8 {
 	return p.Header[1]
 }
 
-// SetPayloadLen writes the length of a packet of n bytes behind the header, and the checksum of an IPv4 header.
+// SetPayloadLen writes the length of a packet of n bytes after the header, and the checksum of an IPv4 header.
 func SetPayloadLen(header []byte, n int) {
 	if header[0]>>4 == 6 {
 		binary.BigEndian.PutUint16(header[4:], uint16(len(header)-IPv6Len+n))
@@ -216,7 +216,7 @@ func (h Header) Len() int {
 	return IPv6Len
 }
 
-// Put writes the header of a packet of n bytes behind it to the start of b, and returns its length. An IPv4 packet is
+// Put writes the header of a packet of n bytes after it to the start of b, and returns its length. An IPv4 packet is
 // never to be fragmented, so it needs no identification (RFC 6864, 4).
 func (h Header) Put(b []byte, n int) int {
 	b = b[:h.Len()]

@@ -38,7 +38,7 @@ const (
 	maxWindowScale = 14
 )
 
-// OptionList is the options area of a TCP header: the bytes behind the first twenty.
+// OptionList is the options area of a TCP header: the bytes after the first twenty.
 type OptionList []byte
 
 // TCPOption is one option of an OptionList: kind, length, value.
@@ -64,7 +64,7 @@ func (l OptionList) All() iter.Seq2[int, TCPOption] {
 	}
 }
 
-// next returns where the first option at or behind i begins and ends; an end of 0: there is none.
+// next returns where the first option at or after i begins and ends; an end of 0 if none.
 func (l OptionList) next(i int) (at, end int) {
 	for i < len(l) && l[i] == KindNOP {
 		i++
@@ -90,7 +90,7 @@ type TCPOptions struct {
 	TFO          bool // Fast Open option, either kind
 	MD5, AO      bool
 
-	// Option is ours; OptionAt is its place in the TCP header, 0 when there is none.
+	// Option is ours; OptionAt is its place in the TCP header, 0 if none.
 	Option   Option
 	OptionAt int
 }

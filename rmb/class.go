@@ -16,7 +16,7 @@ const (
 	classes        = 16 // 512 B … 16 MiB
 )
 
-// classOf returns the class of the smallest region with room for n bytes; false when there is none.
+// classOf returns the class of the smallest region with room for n bytes; false if none.
 func classOf(n int) (int, bool) {
 	if n <= 0 || n > MaxRegion {
 		return 0, false

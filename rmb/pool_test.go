@@ -360,7 +360,7 @@ func TestPoolConcurrent(t *testing.T) {
 }
 
 // An arena that is closed while Trim, or an arena that needs room, deregisters memory of it is
-// closed behind that: its domain has no memory then.
+// closed after that: its domain has no memory then.
 func TestCloseBehindTrim(t *testing.T) {
 	const size = 2 << 20
 	for name, trim := range map[string]func(p *Pool) error{

@@ -98,7 +98,7 @@ func (r *Ring) span(c Cursor, n int) []byte {
 	return r.buf[start:end:end]
 }
 
-// Produce records that n bytes were put behind the data. More than [Ring.Free] is [ErrOverrun].
+// Produce records that n bytes were put after the data. More than [Ring.Free] is [ErrOverrun].
 func (r *Ring) Produce(n int) error {
 	if n < 0 || n > r.Free() {
 		return ErrOverrun

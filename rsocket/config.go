@@ -54,7 +54,7 @@ type Config struct {
 	Targets     []byte
 	TargetsAddr uint64
 	TargetsKey  uint32
-	// IOMaps is the slots for the peer's mappings, 24 bytes each, in the memory right behind Targets; a number that a
+	// IOMaps is the slots for the peer's mappings, 24 bytes each, in the memory right after Targets; a number that a
 	// scaled byte can say, see [IOMapSlots]. None refuses direct placement by us; gateways have none.
 	IOMaps []byte
 	// Credits is the number of data messages the peer may have outstanding; 0 = 256.

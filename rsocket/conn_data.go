@@ -28,7 +28,7 @@ type ConnData struct {
 	Rings bool
 	// Credits is the number of data messages the peer may send before credits are returned.
 	Credits uint16
-	// IomapSlots is the number of direct-placement slots behind the target list, in the resolution of one scaled byte.
+	// IomapSlots is the number of direct-placement slots after the target list, in the resolution of one scaled byte.
 	IomapSlots uint16
 	// TargetSGL is where the peer writes its grants; its Length counts entries of 16 bytes, not bytes.
 	TargetSGL SGE
@@ -55,7 +55,7 @@ func (d ConnData) Append(b []byte) []byte {
 	return d.DataBuf.appendConn(b)
 }
 
-// ParseConnData parses the first 40 bytes of b. Bytes behind them are padding of the carrying message. Fewer bytes are
+// ParseConnData parses the first 40 bytes of b. Bytes after them are padding of the carrying message. Fewer bytes are
 // [ErrConnData], another version is [ErrVersion]; values are not judged before [Stream.Connect].
 func ParseConnData(b []byte) (ConnData, error) {
 	if len(b) < connDataSize {

@@ -44,7 +44,7 @@ type Control struct {
 
 // NextControl returns the next control message that is due and has a slot. Call it until it returns false after
 // anything that can make one due: receiving, consuming, completing, shutting down. Messages returned must be posted, in
-// order and behind all data sent so far.
+// order and after all data sent so far.
 func (s *Stream) NextControl() (Control, bool) {
 	if !s.connected || s.err != nil || s.down || !s.ctrl.available() {
 		return Control{}, false
@@ -134,7 +134,7 @@ func (s *Stream) announced() {
 // Keepalive asks for a zero-length write without immediate: the peer's software sees nothing, its transport answers.
 func (s *Stream) Keepalive() { s.ctrl.keepalive = true }
 
-// Settled reports whether the queue pair may go: the stream is over and nothing of ours is waiting or under way. Behind
+// Settled reports whether the queue pair may go: the stream is over and nothing of ours is waiting or under way. After
 // the peer's DISCONNECT, or after a failure, or when it is gone already, there is nothing to wait for.
 func (s *Stream) Settled() bool {
 	if s.err != nil || s.down || s.peerGone {

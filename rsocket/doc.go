@@ -40,7 +40,7 @@
 //	-   keepalive   (no immediate)             0                             control slot
 //	-   riowrite    (no immediate)             any, into mapped memory       -
 //
-// The stream rsockets speak over iWARP puts the immediate into a SEND behind each write. It is refused with
+// The stream rsockets speak over iWARP puts the immediate into a SEND after each write. It is refused with
 // [ErrMessageMode], by device ([CheckDevice]) or at the first SEND that arrives.
 //
 // # Connection data
@@ -71,12 +71,12 @@
 //
 // # Direct placement
 //
-// Behind its target list a side may have slots for mappings, 24 bytes each: {offset (8), address (8), key (4), length
+// After its target list a side may have slots for mappings, 24 bytes each: {offset (8), address (8), key (4), length
 // (4)}, in the byte order of the list's owner as grants are. The peer fills them with memory of its own to be written
 // to, by offsets of its own making; an entry is read only after its IOMAP_SGL completion, and then once. The owner gets
 // no completion for what is written there. It is in order with data: bytes sent after a direct write arrive after it.
 //
-//   - A mapping is announced in front of the data behind it, and takes one credit for good where the peer is a stock
+//   - A mapping is announced in front of the data after it, and takes one credit for good where the peer is a stock
 //     one: so only half of the credits can be spent that way ([ErrIOMapCredits]).
 //   - Taking a mapping back is not announced. Its slot is used again; the end of its key ends the connection of a peer
 //     that writes there nevertheless.

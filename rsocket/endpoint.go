@@ -33,8 +33,6 @@ type EndpointConfig struct {
 	// SendBuffer is the size of the send buffer; 0 = as large as the ring it feeds, at most 4 MiB. Between gateways it
 	// must be a quarter of the peer's ring. No send buffer is used where the peer's ring can be mapped.
 	SendBuffer int
-	// Copy makes the endpoint use a send buffer although the peer's ring can be mapped.
-	Copy bool
 	// Targets is the number of grants the peer may have outstanding; 0 = 16.
 	Targets int
 	// Credits and SendDepth are as in [Config].
@@ -52,6 +50,8 @@ type EndpointConfig struct {
 	SRQ verbs.SRQ
 	// Works is what the endpoints of one owner loop post with; nil: the endpoint has its own.
 	Works *Works
+
+	copies bool // tests only: a send buffer although the peer's ring can be mapped
 }
 
 // Works are the work requests that an endpoint fills in and posts. Devices copy them, so endpoints of one loop can share
@@ -112,14 +112,14 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	nextRing, oldRing   *rmb.Region    // of an exchange: granted behind ring; retired and not taken
+	nextRing, oldRing   *rmb.Region    // of an exchange: granted after ring; retired and not taken
 	sndbuf              *sendring.Ring // over send; nil where the peer's ring is mapped
 	direct              *directBuffer  // nil until the first direct write
 
 	seed     uint64    // of the probe under way
 	small    [2]uint64 // the last two small messages, by their number among the works; the older first
 	unpushed int       // bytes since the doorbell was last asked to ring at once
-	ending   ending    // behind what was produced
+	ending   ending    // after what was produced
 	starved  bool      // the owner saw an empty WriteSpan and waits for EventWritable
 	unbound  bool      // the peer's memory cannot be seen yet; a send completion ends it
 	reported bool      // EventFailed was delivered
@@ -131,7 +131,7 @@ type Endpoint struct {
 // queue pair does; then nothing is kept.
 func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults()}
-	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.Copy {
+	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.copies {
 		e.mapper = mapper
 	} else {
 		e.sndbuf = new(sendring.Ring)
@@ -267,7 +267,7 @@ func (e *Endpoint) PeerShut() bool { return e.stream.PeerShut() }
 func (e *Endpoint) Settled() bool { return e.stream.Settled() }
 
 // Placed reports whether every byte committed is known to be in the peer's memory. It comes to be known by a completion
-// behind it, that of [Endpoint.Keepalive] at the latest.
+// after it, that of [Endpoint.Keepalive] at the latest.
 func (e *Endpoint) Placed() bool { return e.stream.placed() }
 
 // Close gives up the endpoint, with its queue pair closed or in ERR and flushed before. Its memory is free at once if

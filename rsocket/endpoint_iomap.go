@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxDirect is the longest message of a direct write: longer ones would only delay what comes behind them
+	// maxDirect is the longest message of a direct write: longer ones would only delay what comes after them
 	// (RS_MAX_TRANSFER).
 	maxDirect = 64 << 10
 	// directSize is the memory direct writes are sent from.
@@ -42,7 +42,7 @@ func (e *Endpoint) RemoteMap(offset uint64) (addr uint64, key uint32, n int, ok 
 	return to.Addr, to.Key, int(to.Length), ok
 }
 
-// WriteDirect places p into the peer's mappings at the offset, behind everything committed or produced so far and in
+// WriteDirect places p into the peer's mappings at the offset, after everything committed or produced so far and in
 // front of what follows. The peer's program is told nothing. All of p is copied, so it is the caller's again at once. A
 // short count without an error means that there is no room now: the rest can go after [EventWritable]. With
 // [ErrNotMapped] the rest is at an offset the peer has not mapped.

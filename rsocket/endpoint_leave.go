@@ -13,7 +13,7 @@ import (
 //	Leave ──► Tail, ReleaseSent: what the peer has not consumed goes another way
 //	     └──► ReleaseRings: the peer writes to the rings no more
 
-// Leave ends the use of the queue pair, which its owner moves to ERR or closes right behind it. What the peer sent and was
+// Leave ends the use of the queue pair, which its owner moves to ERR or closes right after it. What the peer sent and was
 // not consumed is dropped here: it has to be sent again. Offsets stay as they are. Rings and lists are quarantined until
 // [Endpoint.ReleaseRings].
 func (e *Endpoint) Leave() {

@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// TestLeave: behind it nothing that completes counts, what the peer may write to is quarantined, and the bytes it has not
+// TestLeave: after it nothing that completes counts, what the peer may write to is quarantined, and the bytes it has not
 // consumed are still there, wherever they lie.
 func TestLeave(t *testing.T) {
 	for _, copies := range []bool{false, true} {

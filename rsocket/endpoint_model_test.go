@@ -23,7 +23,7 @@ type owner struct {
 	seen  Events
 	space bool // may write as far as it was told
 	wants bool // the producer said that the owner has to pump
-	pumps bool // the owner pumps behind its completions
+	pumps bool // the owner pumps after its completions
 }
 
 type world struct {
@@ -184,7 +184,7 @@ func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig) {
 			Dialect:    dialect,
 			RingSize:   rapid.IntRange(2, 9000).Draw(t, "ring"),
 			SendBuffer: rapid.SampledFrom([]int{0, 5000}).Draw(t, "sndbuf"),
-			Copy:       rapid.Bool().Draw(t, "copy"),
+			copies:     rapid.Bool().Draw(t, "copy"),
 			Targets:    rapid.IntRange(2, 16).Draw(t, "targets"),
 			Credits:    rapid.IntRange(2, 20).Draw(t, "credits"),
 			SendDepth:  rapid.IntRange(8, 20).Draw(t, "depth"),
@@ -230,12 +230,12 @@ func TestEndpointModel(t *testing.T) {
 	})
 }
 
-// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps behind
+// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps after
 // its completions, and a producer that found the buffer full is woken.
 func TestPumpModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfgs := drawEndpoints(t)
-		cfgs[0].Copy, cfgs[1].Copy = true, true
+		cfgs[0].copies, cfgs[1].copies = true, true
 		a, b, w := connectEndpoints(t, cfgs)
 		a.pumps, b.pumps = true, true
 		pick := func(t *rapid.T) *owner { return rapid.SampledFrom([]*owner{a, b}).Draw(t, "side") }
@@ -311,6 +311,6 @@ func checkTail(t require.TestingT, o *owner) {
 func gatewayEndpoints(t require.TestingT, copyA, copyB bool) (*owner, *owner, *world) {
 	cfg := EndpointConfig{Dialect: Gateway}
 	a, b := cfg, cfg
-	a.Copy, b.Copy = copyA, copyB
+	a.copies, b.copies = copyA, copyB
 	return connectEndpoints(t, [2]EndpointConfig{a, b})
 }

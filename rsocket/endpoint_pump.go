@@ -2,7 +2,7 @@ package rsocket
 
 import "github.com/smcgw/smcgw/rsocket/internal/sendring"
 
-// ending is what to do behind the bytes that were produced and not posted yet.
+// ending is what to do after the bytes that were produced and not posted yet.
 type ending uint8
 
 const (
@@ -93,12 +93,12 @@ func (e *Endpoint) pump(gather bool) (posted int, err error) {
 	return posted, e.finish()
 }
 
-// gathering: the last two small messages are both under way, and a completion behind them will come.
+// gathering: the last two small messages are both under way, and a completion after them will come.
 func (e *Endpoint) gathering() bool {
 	return e.ending == endNone && e.sndbuf.Unposted() < sendring.BatchBytes && e.small[0] > e.stream.send.doneWorks
 }
 
-// postPending sends the first n pending bytes as one message. A message behind which nothing waits is signaled, so that
+// postPending sends the first n pending bytes as one message. A message after which nothing waits is signaled, so that
 // something is known to happen when it is through.
 func (e *Endpoint) postPending(n int) error {
 	last := e.sndbuf.Unposted() == n

@@ -73,7 +73,7 @@ func (e *Endpoint) repost(wc *verbs.WC) error {
 	return nil
 }
 
-// received handles a message and posts the next receive at once, except behind the peer's last message: the queue pair
+// received handles a message and posts the next receive at once, except after the peer's last message: the queue pair
 // may be in ERR by then.
 func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 	if wc.Opcode != verbs.WCRecvRDMAWithImm {

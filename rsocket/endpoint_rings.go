@@ -15,7 +15,7 @@ func (e *Endpoint) CanSwitchRing() bool {
 	return !e.closed && e.nextRing == nil && e.oldRing == nil && e.stream.CanSwitchRing()
 }
 
-// SwitchRing grants the peer another ring behind what has been granted of the present one. r is of the endpoint's arena and
+// SwitchRing grants the peer another ring after what has been granted of the present one. r is of the endpoint's arena and
 // the endpoint's from here on; where there is an error, as of [Stream.SwitchRing], it stays the caller's.
 func (e *Endpoint) SwitchRing(r *rmb.Region) error {
 	if !e.CanSwitchRing() {

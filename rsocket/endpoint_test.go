@@ -64,7 +64,7 @@ func TestDamagedProbe(t *testing.T) {
 	w.close(t, a, b)
 }
 
-// TestPlaced: bytes are known to have arrived when a completion behind them says
+// TestPlaced: bytes are known to have arrived when a completion after them says
 // so; a keepalive is one.
 func TestPlaced(t *testing.T) {
 	a, b, w := gatewayEndpoints(t, true, true)
@@ -274,7 +274,7 @@ func TestNewEndpointErrors(t *testing.T) {
 	require.ErrorIs(t, err, rmb.ErrNoMemory)
 	require.Zero(t, pool.Stats().Used, "nothing is left behind")
 
-	cfg := EndpointConfig{Dialect: Gateway, Copy: true, SendBuffer: 4096}
+	cfg := EndpointConfig{Dialect: Gateway, copies: true, SendBuffer: 4096}
 	qp, _ = newQPs(f, cfg.QPCap(), cfg.QPCap())
 	e, err := NewEndpoint(qp, arena, cfg)
 	require.NoError(t, err)

@@ -197,7 +197,7 @@ func regionSGE(r *rmb.Region, start, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.Addr() + uint64(start), Length: uint32(n), LKey: r.LKey()}
 }
 
-// Shutdown ends the own direction behind everything committed or produced.
+// Shutdown ends the own direction after everything committed or produced.
 func (e *Endpoint) Shutdown() error {
 	if e.ending == endNone {
 		e.ending = endShutdown
@@ -205,7 +205,7 @@ func (e *Endpoint) Shutdown() error {
 	return e.end()
 }
 
-// Disconnect ends both directions behind everything committed or produced. EventDisconnected tells when it is done.
+// Disconnect ends both directions after everything committed or produced. EventDisconnected tells when it is done.
 func (e *Endpoint) Disconnect() error {
 	e.ending = endDisconnect
 	return e.end()

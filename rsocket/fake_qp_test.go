@@ -168,7 +168,7 @@ func (q *fakeQP) PostSend(wr *verbs.SendWR) error {
 	return nil
 }
 
-// transfer executes the oldest send; false when there is none or the peer has no receive posted.
+// transfer executes the oldest send; false if none or the peer has no receive posted.
 func (q *fakeQP) transfer() bool {
 	if len(q.sends) == 0 || q.unbound {
 		return false
@@ -243,7 +243,7 @@ func (q *fakeQP) poll() (verbs.WC, bool) {
 	q.cq = slices.Delete(q.cq, 0, 1)
 	if wc.WRID&RecvID == 0 {
 		q.executed = 0
-		for _, later := range q.cq { // those behind it still wait
+		for _, later := range q.cq { // those after it still wait
 			if later.WRID&RecvID == 0 {
 				q.executed++
 			}

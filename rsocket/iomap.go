@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// iomapSize is the size of an rs_iomap, an entry behind a target list.
+// iomapSize is the size of an rs_iomap, an entry after a target list.
 const iomapSize = 8 + sgeSize
 
 // announceSlots is how many announcements may be under way: each is sent from a scratch buffer of its own.
@@ -224,7 +224,7 @@ func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
 	return SGE{}, false
 }
 
-// SendDirect records a write of n bytes, at most MaxRing, to the offset, behind everything sent so far; buffered says
+// SendDirect records a write of n bytes, at most MaxRing, to the offset, after everything sent so far; buffered says
 // that it is sent from the buffer for direct writes and not inline. The conditions are those of data, although it takes
 // neither credit nor grant (riowrite).
 func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write, error) {

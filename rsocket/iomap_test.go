@@ -117,7 +117,7 @@ func TestDirectPlacement(t *testing.T) {
 	}
 }
 
-// A direct write goes behind the bytes produced before it and in front of those after it, and lets nothing gather.
+// A direct write goes after the bytes produced before it and in front of those after it, and lets nothing gather.
 func TestDirectWriteKeepsOrder(t *testing.T) {
 	w := newStockWorld(t, EndpointConfig{IOMaps: 8}, mapped(8), false)
 	m := w.newMemory(0, 100)
@@ -140,7 +140,7 @@ func TestDirectWriteKeepsOrder(t *testing.T) {
 	require.EqualValues(t, 6, w.stock.received)
 }
 
-// Announcements go in front of the data produced behind them, even if they have to wait for a slot or a credit.
+// Announcements go in front of the data produced after them, even if they have to wait for a slot or a credit.
 func TestAnnouncementsGoFirst(t *testing.T) {
 	w := newStockWorld(t, EndpointConfig{}, mapped(16), false)
 	w.settle()
@@ -357,7 +357,7 @@ func TestMessageModeIsRefused(t *testing.T) {
 	require.NotErrorIs(t, &ProtocolError{Violation: ViolationData}, ErrMessageMode)
 }
 
-// An error completion is only the end of what can be sent: the peer's data and last words behind it still count.
+// An error completion is only the end of what can be sent: the peer's data and last words after it still count.
 func TestLastWordsBehindAnError(t *testing.T) {
 	a, b, w := stockEndpoints(t, EndpointConfig{})
 	b.write(10)

@@ -51,7 +51,7 @@ func TestSmallMessagesGather(t *testing.T) {
 	w.close(t, a, b)
 }
 
-// The end waits behind what was produced, and lets nothing gather any more.
+// The end waits after what was produced, and lets nothing gather any more.
 func TestShutdownBehindProduced(t *testing.T) {
 	for _, disconnect := range []bool{false, true} {
 		a, b, w := stockEndpoints(t, EndpointConfig{RingSize: 4096, SendBuffer: 16 << 10})

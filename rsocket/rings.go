@@ -17,7 +17,7 @@ import (
 // The old ring is retired when everything that was ever granted of it has been received and consumed: the peer has no
 // grant on it any more.
 
-// nextRing is the ring behind the current one.
+// nextRing is the ring after the current one.
 type nextRing struct {
 	announced bool
 	ring      rmb.Ring
@@ -38,7 +38,7 @@ func (s *Stream) CanSwitchRing() bool {
 	return s.set.rings && s.peer.rings && s.live() && s.recv.next == nil
 }
 
-// SwitchRing grants buf, which the peer knows by addr and key, behind what has been granted of the present ring. A grant
+// SwitchRing grants buf, which the peer knows by addr and key, after what has been granted of the present ring. A grant
 // is due afterwards: see [Stream.NextControl]. [Stream.RingRetired] tells when the present ring is free. Without
 // [Stream.CanSwitchRing] the error is [ErrState], for a ring of fewer than 2 bytes or more than [MaxRing] it is [ErrConfig].
 func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
@@ -106,7 +106,7 @@ func (d *recvSide) filling() *rmb.Ring {
 	return &d.ring
 }
 
-// otherRing takes a grant that begins another ring: all of it, apart from the present one, and only one behind which
+// otherRing takes a grant that begins another ring: all of it, apart from the present one, and only one after which
 // nothing is granted that is not used.
 func (d *sendSide) otherRing(g SGE) bool {
 	if d.sent < d.ringAt || g.Length > MaxRing || g.Key == d.ring.Key &&
@@ -118,7 +118,7 @@ func (d *sendSide) otherRing(g SGE) bool {
 	return true
 }
 
-// placement returns where in the peer's memory the byte at an absolute offset was put, and how many behind it lie next to
+// placement returns where in the peer's memory the byte at an absolute offset was put, and how many after it lie next to
 // it. It is about bytes between gateways that were sent and may not have been consumed: a ring before the last two is used
 // up, since an exchange begins only when the one before has ended.
 func (d *sendSide) placement(offset uint64) (addr uint64, key uint32, n int) {

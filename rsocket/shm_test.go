@@ -43,7 +43,7 @@ type pump struct {
 	apart   chan struct{} // a producer of its own: writable
 	chunk   int
 	total   uint64 // bytes to send
-	open    bool   // no shutdown behind them
+	open    bool   // no shutdown after them
 	seen    Events
 	wrong   bool
 	done    chan struct{} // closed when the stream is over
@@ -118,7 +118,7 @@ func (p *pump) create(pool *rmb.Pool, cfg EndpointConfig) {
 	p.arena = pool.Arena(p.peer.PD())
 	p.ep, err = NewEndpoint(p.qp, p.arena, cfg)
 	require.NoError(p.t, err)
-	require.Equal(p.t, !cfg.Copy && cfg.Dialect == Gateway, p.ep.Mapped())
+	require.Equal(p.t, !cfg.copies && cfg.Dialect == Gateway, p.ep.Mapped())
 }
 
 func (p *pump) close() {
@@ -245,7 +245,7 @@ func TestOverSharedMemory(t *testing.T) {
 		total uint64
 	}{
 		"mapped":      {EndpointConfig{}, 1 << 20, 64 << 20},
-		"copied":      {EndpointConfig{Copy: true}, 1 << 20, 32 << 20},
+		"copied":      {EndpointConfig{copies: true}, 1 << 20, 32 << 20},
 		"small ring":  {EndpointConfig{RingSize: 64 << 10}, 1 << 20, 16 << 20},
 		"odd ring":    {EndpointConfig{RingSize: 10_007, Targets: 3}, 5000, 4 << 20},
 		"tiny writes": {EndpointConfig{}, 7, 200_000},

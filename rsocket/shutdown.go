@@ -1,6 +1,6 @@
 package rsocket
 
-// Shutdown ends the own direction behind all data sent so far. If the peer's direction has ended too, the message is
+// Shutdown ends the own direction after all data sent so far. If the peer's direction has ended too, the message is
 // DISCONNECT, as rshutdown does it.
 func (s *Stream) Shutdown() {
 	if !s.live() || !s.writable {
@@ -14,7 +14,7 @@ func (s *Stream) Shutdown() {
 	}
 }
 
-// Disconnect ends both directions behind all data sent so far. What the peer still has under way is received until the
+// Disconnect ends both directions after all data sent so far. What the peer still has under way is received until the
 // message completes.
 func (s *Stream) Disconnect() {
 	if !s.live() || !s.readable && !s.writable {

@@ -155,15 +155,15 @@ func (s *Stream) ConsumedOffset() uint64 { return s.recv.ring.Consumed() }
 // PeerShut reports whether the peer announced that it sends no more data.
 func (s *Stream) PeerShut() bool { return s.peerShut }
 
-// PeerGone reports whether the peer sent DISCONNECT, behind which it posts nothing any more.
+// PeerGone reports whether the peer sent DISCONNECT, after which it posts nothing any more.
 func (s *Stream) PeerGone() bool { return s.peerGone }
 
 // Fail breaks the stream with a reason from outside, such as a failed queue pair. The first reason stays.
 func (s *Stream) Fail(err error) { _ = s.fail(err) }
 
 // Lose breaks the stream because its queue pair is gone: nothing more is sent, but what had arrived before, the peer's
-// last words among it, may still be waiting in the completion queue and is received. Behind the end of a stream the queue
-// pair may go down as it likes; between gateways, where the peer keeps it until it has everything, only behind the last
+// last words among it, may still be waiting in the completion queue and is received. After the end of a stream the queue
+// pair may go down as it likes; between gateways, where the peer keeps it until it has everything, only after the last
 // byte of ours.
 func (s *Stream) Lose(err error) {
 	s.down = true

@@ -30,7 +30,7 @@ func ThisMachine(congestionControl string) Machine {
 	return m
 }
 
-// text reads a file of the kernel; empty if there is none.
+// text reads a file of the kernel; empty if none.
 func text(file string) string {
 	b, err := os.ReadFile(file)
 	if err != nil {

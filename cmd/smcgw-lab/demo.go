@@ -19,7 +19,7 @@ func (l *laboratory) demo() *cobra.Command {
 loopback to shared memory, beside plain TCP, without any privilege. Then it makes four hosts out of network namespaces, runs gateways on three of them
 and ordinary programs on all, and prints a table of what was carried, what stayed
 native and why, with direct TCP beside it. It kills a gateway in the middle. The
-exit status is 1 if anything is not as it should be. It cleans up behind itself.
+exit status is 1 if anything is not as it should be. It cleans up after itself.
 Without root it runs the same gateway on hosts in memory.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

@@ -70,7 +70,7 @@ func (l *laboratory) root() *cobra.Command {
 		Use:   "smcgw-lab",
 		Short: "Show and measure smcgw on hosts made for the purpose",
 		Long: `smcgw-lab makes hosts out of network namespaces, runs smcgw and ordinary
-programs on them, and cleans up behind itself.
+programs on them, and cleans up after itself.
 
 Exit status: 0 done, 1 failed, 2 usage.`,
 		SilenceErrors:    true,

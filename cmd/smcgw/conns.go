@@ -282,7 +282,7 @@ func smcssState(c *admin.ConnInfo) string {
 		return "CLOSED"
 	case c.State == "closing":
 		return "PEERCLW1"
-	case c.State == "carrying", c.State == "native":
+	case c.State == "carrying", c.State == "native", c.State == "promoted":
 		return "ACTIVE"
 	default:
 		return "INIT"

@@ -23,7 +23,7 @@ func TestDocumentedCommands(t *testing.T) {
 		require.NotEmpty(t, found, pattern)
 		files = append(files, found...)
 	}
-	// In the middle of a line, or a line of its own behind a prompt; a place for what the reader
+	// In the middle of a line, or a line of its own after a prompt; a place for what the reader
 	// fills in is in capitals.
 	line := regexp.MustCompile("(?m)`smcgw ([^`|]+)`|^(?:[ab]?# |\\$ | {4})smcgw (.+)$|/usr/bin/smcgw (.+)$")
 	rest := regexp.MustCompile(`\s+(#|\||>).*$`) // a comment, or of the shell

@@ -72,7 +72,7 @@ func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
 			if name != "reason" {
 				list = " of " + strings.Join(known[name], ", ")
 			}
-			return out, usagef("--%s: %q is none%s%s", name, given, list, meant(given, known[name]))
+			return out, usagef("--%s: %q is not one%s%s", name, given, list, meant(given, known[name]))
 		}
 	}
 	out = admin.ConnFilter{

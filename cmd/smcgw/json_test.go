@@ -91,7 +91,7 @@ func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 		"bugreport":      {args: []string{"-o", filepath.Join(dir, "report.tar.gz")}},
 		"run":            {args: []string{"--", "true"}},
 		"preload enable": {args: []string{"redis", "--root", dir}}, "preload disable": {args: []string{"redis", "--root", dir}}, "preload": {args: []string{"--root", dir}}, "preload status": {args: []string{"--root", dir}},
-		"drain": {}, // the last one: there is no daemon behind it
+		"drain": {}, // the last one: there is no daemon after it
 	}
 }
 

@@ -96,7 +96,7 @@ func withList(e *env, c *cobra.Command) *cobra.Command {
 func (e *env) checkOutput() error {
 	known := []string{outputTable, outputWide, outputJSON}
 	if e.output != "" && !slices.Contains(known, e.output) {
-		return usagef("--output: %q is none of %s%s", e.output, strings.Join(known, ", "), meant(e.output, known))
+		return usagef("--output: %q is not one of %s%s", e.output, strings.Join(known, ", "), meant(e.output, known))
 	}
 	e.json = e.json || e.output == outputJSON
 	return nil

@@ -49,18 +49,18 @@ func (e *env) policy(cmd *cobra.Command) (admin.PolicyReport, error) {
 }
 
 func ruleRows(rules []admin.RuleReport) [][]string {
-	rows := [][]string{{"RULE", "ACTION", "PERCENT", "SELECTED", "PASSED", "BYTES", "BULK", "SLOWER"}}
+	rows := [][]string{{"RULE", "ACTION", "PERCENT", "SELECTED", "PROMOTED", "PASSED", "BYTES", "BULK", "SLOWER"}}
 	for i := range rules {
 		r := &rules[i]
-		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Selected, 10), strconv.FormatUint(r.Passed, 10), "", "", ""}
+		row := []string{r.Name, string(r.Action), "", strconv.FormatUint(r.Selected, 10), strconv.FormatUint(r.Promoted, 10), strconv.FormatUint(r.Passed, 10), "", "", ""}
 		if r.Percent != nil {
 			row[2] = strconv.FormatFloat(*r.Percent, 'f', -1, 64) + "%"
 		}
 		if r.Bytes > 0 {
-			row[5], row[6] = screen.Size(r.Bytes), screen.Part(r.Bulk, r.Bytes)
+			row[6], row[7] = screen.Size(r.Bytes), screen.Part(r.Bulk, r.Bytes)
 		}
 		if r.Compared != nil {
-			row[7] = screen.Part(r.Compared.Slower, r.Compared.Offered)
+			row[8] = screen.Part(r.Compared.Slower, r.Compared.Offered)
 		}
 		rows = append(rows, row)
 	}

@@ -34,7 +34,7 @@ found errors, or ping a native connection, 5 degraded (status --strict).`,
 		Args:          noArgs,
 		Version:       buildVersion(),
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if err := c.ValidateFlagGroups(); err != nil { // the library does so behind this
+			if err := c.ValidateFlagGroups(); err != nil { // the library does so after this
 				return flagError(c, err)
 			}
 			e.started = true

@@ -28,7 +28,7 @@ import (
 const (
 	// runSchema versions the document of run.
 	runSchema = "smcgw.run/v1"
-	// runSettle is how long run waits for the last events behind the end of its command.
+	// runSettle is how long run waits for the last events after the end of its command.
 	runSettle = time.Second
 	// Exit statuses of a command that could not be started, as of a shell.
 	exitNotExecutable = 126

@@ -96,6 +96,9 @@ func (e *env) showStatus(st admin.Status, brief bool) error {
 // headline is the status in one line.
 func headline(st admin.Status) string {
 	line := fmt.Sprintf("smcgw %s up %s, mode %s, %s carried", st.Version, age(st.UptimeSeconds), st.Mode, carriedText(carriedNow(st)))
+	if n := st.InProcess.Connections; n > 0 {
+		line += fmt.Sprintf(", %d in process", n)
+	}
 	if len(st.Degraded) > 0 {
 		line += ", degraded: " + strings.Join(st.Degraded, ", ")
 	}

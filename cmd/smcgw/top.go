@@ -41,10 +41,10 @@ func newTop(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch the busiest connections",
-		Long: `Top shows what the gateway carries and the busiest connections, again and again: what
-each moves a second, its round trip and the packets that were sent again (soft). Keys:
-r, b and a sort by rate, bytes and age, q ends. Where standard output is no terminal it
-prints one picture, or as many as -n says.`,
+		Long: `Top shows what the gateway carries and the busiest connections, those in process among
+them, again and again: what each moves a second, its round trip and the packets that
+were sent again (soft). Keys: r, b and a sort by rate, bytes and age, q ends. Where
+standard output is no terminal it prints one picture, or as many as -n says.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			orders := slices.Sorted(maps.Keys(topOrders()))
 			switch {
@@ -53,7 +53,7 @@ prints one picture, or as many as -n says.`,
 			case f.frames < 0:
 				return usagef("--count %d: a number below 0", f.frames)
 			case !slices.Contains(orders, f.sort):
-				return usagef("--sort: %q is none of %s%s", f.sort, strings.Join(orders, ", "), meant(f.sort, orders))
+				return usagef("--sort: %q is not one of %s%s", f.sort, strings.Join(orders, ", "), meant(f.sort, orders))
 			}
 			filter, err := f.filter.parse()
 			if err != nil {
@@ -198,6 +198,7 @@ func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	s := to.screen(&b)
 	b.WriteString(s.Paint(screen.Title, headline(v.status)) + "\n")
 	b.WriteString(s.Field("memory", fmt.Sprintf("%s used, %s reserved of %s", screen.Size(v.status.Memory.UsedBytes), screen.Size(v.status.Memory.ReservedBytes), screen.Size(v.status.Memory.LimitBytes))))
+	inProcessLine(func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }, v.status.InProcess)
 	b.WriteString(s.Field("native", listed(v.status.FallbacksTotal)))
 	if err := to.list(screen.Listing{
 		Rows: connRows(v.list.Conns, false, true), Wide: append(wideOfEnds(), "PROTO", "SIDE", "STATE", "REASON", "TX", "RX"), Spare: []string{"RETRANS", "AGE", "ID"},

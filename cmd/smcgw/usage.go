@@ -40,7 +40,7 @@ func oneOfArgs(c *cobra.Command, args []string) error {
 	case len(args) != 1:
 		return usagef("%s takes one argument: %s", path(c), known)
 	case cobra.OnlyValidArgs(c, args) != nil:
-		return usagef("%q is none of %s%s", args[0], known, meant(args[0], c.ValidArgs))
+		return usagef("%q is not one of %s%s", args[0], known, meant(args[0], c.ValidArgs))
 	}
 	return nil
 }

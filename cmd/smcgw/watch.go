@@ -32,8 +32,9 @@ func newWatch(e *env) *cobra.Command {
 		Use:   "watch",
 		Short: "Show what happens to connections, as it happens",
 		Long: `Watch prints a line when a connection begins to be carried, leaves its carrier for the
-relay (demoted), ends, or stays native, with its reason, until it is interrupted. It
-costs the gateway nothing while nobody watches. Of UDP it shows ends and native ones.
+relay (demoted), is promoted, ends, or stays native, with its reason, until it is
+interrupted. It costs the gateway nothing while nobody watches. Of UDP it shows ends and
+native ones; of connections in process each of both ends.
 
 With --json it prints one JSON document a line. --from reads such lines from a file,
 "-" for standard input, instead of asking the daemon, and prints those that match.`,
@@ -112,7 +113,7 @@ func eventColumns() []eventColumn {
 	return []eventColumn{
 		{"TIME", 12, func(ev *admin.Event, _ *admin.ConnInfo) string { return eventTime(ev) }},
 		{"EVENT", 8, func(ev *admin.Event, _ *admin.ConnInfo) string { return string(ev.Event) }},
-		{"ID", 7, func(_ *admin.Event, c *admin.ConnInfo) string { return strconv.FormatUint(c.ID, 10) }},
+		{"ID", 13, func(_ *admin.Event, c *admin.ConnInfo) string { return strconv.FormatUint(c.ID, 10) }},
 		{"SIDE", 6, func(_ *admin.Event, c *admin.ConnInfo) string { return string(c.Side) }},
 		{"LOCAL", 21, func(_ *admin.Event, c *admin.ConnInfo) string { return c.Local.String() }},
 		{"REMOTE", 21, func(_ *admin.Event, c *admin.ConnInfo) string { return c.Remote.String() }},
@@ -139,7 +140,7 @@ func columnsWithin(terminal int) []eventColumn {
 	return columns
 }
 
-// showEvent returns what prints events; the first is behind a header.
+// showEvent returns what prints events; the first is after a header.
 func (e *env) showEvent() func(admin.Event) error {
 	header, width := e.noHeader, 0
 	if s := e.screen(e.stdout); s.Terminal() && e.output != outputWide {

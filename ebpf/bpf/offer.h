@@ -338,7 +338,7 @@ global int established(const struct flow_key *k, u8 phase, u8 answer, u8 state, 
 		native(k, 0, SIDE_CLIENT, REASON_OPTION_REJECTED, rule, FLOW_NONE);
 	} else if (answer != ANSWERS_BARE || phase == PHASE_ANSWERED) {
 		discard(option_passed(k));
-		if (answer == ANSWERS_LATE && state == FLOW_NONE)
+		if (answer == ANSWERS_LATE && phase == PHASE_WRITTEN && state == FLOW_NONE) /* no gateway has answered */
 			native(k, 0, SIDE_CLIENT, REASON_PEER_NO_OPTION, rule, FLOW_NONE);
 	} else if (state == FLOW_NONE) {
 		native(k, 0, SIDE_CLIENT, option_eaten(k, c), rule, FLOW_NONE);

@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// Unoffering says by name which devices no offer can leave by: why, and behind a colon what
+// Unoffering says by name which devices no offer can leave by: why, and after a colon what
 // to do. infiniBand: IPoIB may carry.
 func Unoffering(links []netlink.Link, infiniBand bool) map[string]string {
 	reasons := map[string]string{}

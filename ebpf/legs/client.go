@@ -30,7 +30,7 @@ type client struct {
 
 	mu    sync.Mutex   // one request at a time; guards owed
 	owed  int          // answers to come: each request has one, in order, also one that was given up
-	since atomic.Int64 // of the last of them the time after opened; 0: there is none
+	since atomic.Int64 // of the last of them the time after opened; 0 if none
 }
 
 // newClient makes a client of a connection, whose file it closes.
@@ -92,7 +92,7 @@ func (k *client) poll() (events int16) {
 }
 
 // ask sends a request and waits for its answer; the descriptors are the caller's. A
-// request behind one that was given up waits for the answers of both.
+// request after one that was given up waits for the answers of both.
 func (k *client) ask(req message) (message, []int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

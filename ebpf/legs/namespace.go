@@ -17,7 +17,7 @@ import (
 type Namespace struct {
 	mu     sync.Mutex // guards what follows
 	keeper *client
-	spare  *client // nil: there is none
+	spare  *client // nil if none
 	tend   *tending
 	deaths int // of keepers that a spare has replaced, and the last
 	died   time.Time

@@ -16,7 +16,7 @@ func TestRoom(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		in    time.Duration // 32 MiB are read
-		every int           // a pause of 3 s behind each so many bytes
+		every int           // a pause of 3 s after each so many bytes
 		wide  bool
 	}{
 		{"burst", 100 * time.Millisecond, 0, true},

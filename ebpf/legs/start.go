@@ -15,7 +15,7 @@ import (
 // connFD is the keeper's end of the connection.
 const connFD = 3
 
-// Start makes a network namespace and a keeper in it: this program, started anew
+// Start makes a network namespace and a keeper in it: this program, started again
 // with args, whose first is the program's name; it has to call [Serve]. The file
 // is the gateway's end of the connection for [Open]; the keeper ends when its last
 // duplicate is closed.
@@ -40,7 +40,7 @@ func Start(args []string) (*os.File, error) {
 }
 
 // Possible tells whether [Start] gets a namespace. It starts nothing: the file of the
-// program is missing, which shows behind the namespace. The process is copied for it, which
+// program is missing, which shows after the namespace. The process is copied for it, which
 // takes long where it has much memory.
 func Possible() (err error) {
 	for _, attr := range []*syscall.SysProcAttr{{Cloneflags: unix.CLONE_NEWNET}, inUserNamespace()} {

@@ -5,34 +5,43 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// pathFresh is how long an answer about a path holds, pathsKept how many are kept.
-	pathFresh = time.Second
-	pathsKept = 4096
+	// fresh is how long an answer holds, pathsKept and namespacesKept how many are kept.
+	fresh          = time.Second / 2
+	pathsKept      = 4096
+	namespacesKept = 1024
+	// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
+	skipStats = 1 << 3
 )
 
-// Paths looks at the devices of its own network namespace, and at those of the namespaces of programs that it may look
-// into. Its methods may be called by several goroutines.
+// Paths looks at the devices of its own network namespace, and at those of the namespaces of programs. Its methods may be called by several goroutines.
 type Paths struct {
-	own    *netlink.Handle
-	cookie uint64 // of the own namespace
+	own      *netlink.Handle
+	requests map[int]*nl.SocketHandle
+	cookie   uint64 // of the own namespace
+	inode    uint64
 
-	mu   sync.Mutex // guards everything below
-	seen map[Path]pathSeen
+	mu         sync.Mutex // guards everything below
+	here       devices
+	namespaces map[uint64]within // by inode
+	paths      map[Path]pathSeen
 }
 
 // Path is that of a connection, as one of its ends has it.
 type Path struct {
-	Netns         uint64 // its cookie
+	Netns         uint64 // its cookie; 0: that of its process
 	Local, Remote netip.Addr
 }
 
@@ -41,147 +50,246 @@ type pathSeen struct {
 	at     time.Time
 }
 
+// devices are those of a namespace.
+type devices struct {
+	links   []netlink.Link
+	shaping map[int]bool // by index
+	at      time.Time
+}
+
+// within is what is known of another namespace.
+type within struct {
+	at                        time.Time
+	outward, loopback, behind bool // a device in it shapes; its loopback device; one here that leads into it, or its bridge
+}
+
+// shapes reports whether a path in it shapes. Which of several devices it takes is not known.
+func (n within) shapes(k Path) bool {
+	if k.Remote == k.Local || k.Remote.IsLoopback() {
+		return n.loopback
+	}
+	return n.outward || n.behind
+}
+
 // Open looks from the network namespace of the calling thread.
 func Open() (*Paths, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	p := &Paths{own: h, seen: map[Path]pathSeen{}}
+	socket, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	p := &Paths{own: h, requests: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}, namespaces: map[uint64]within{}, paths: map[Path]pathSeen{}}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		p.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		_ = unix.Close(fd)
 	}
+	if err == nil {
+		p.inode, err = inodeOf("/proc/thread-self/ns/net")
+	}
 	if err != nil {
-		h.Close()
+		p.Close()
 		return nil, fmt.Errorf("network namespace: %w", err)
 	}
 	return p, nil
 }
 
 // Close ends it. Nothing is asked any more.
-func (p *Paths) Close() { p.own.Close() }
+func (p *Paths) Close() {
+	p.own.Close()
+	p.requests[unix.NETLINK_ROUTE].Close()
+}
 
 // Shaped reports whether a path that begins at a process shapes, as far as that can be seen. pid may be 0: it is not known.
 func (p *Paths) Shaped(key Path, pid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock() // held while the kernel is asked: one at a time
+	inode := p.inode
+	if key.Netns != p.cookie {
+		inode = inodeOfProcess(pid)
+	}
 	now := time.Now()
-	if s, ok := p.seen[key]; ok && now.Sub(s.at) < pathFresh {
+	p.renew(now)
+	if inode == p.inode {
+		return len(p.here.shaping) > 0 && p.path(key, now)
+	}
+	return p.namespace(inode, pid, now).shapes(key)
+}
+
+// Any reports whether anything at all shapes that a process's connections could meet, as far as that can be seen.
+func (p *Paths) Any(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.renew(now)
+	if len(p.here.shaping) > 0 {
+		return true
+	}
+	inode := inodeOfProcess(pid)
+	if inode == p.inode {
+		return false
+	}
+	n := p.namespace(inode, pid, now)
+	return n.outward || n.loopback // what is behind is here
+}
+
+// path looks at one that begins here.
+func (p *Paths) path(key Path, now time.Time) bool {
+	if s, ok := p.paths[key]; ok && now.Sub(s.at) < fresh {
 		return s.shaped
 	}
-	s := pathSeen{p.look(key, pid), now}
-	if len(p.seen) >= pathsKept {
-		clear(p.seen)
+	if len(p.paths) >= pathsKept {
+		clear(p.paths)
 	}
-	p.seen[key] = s
+	s := pathSeen{p.leadsThroughShaper(key), now}
+	p.paths[key] = s
 	return s.shaped
 }
 
-func (p *Paths) look(k Path, pid int) bool {
-	if k.Netns == p.cookie {
-		return leadsThroughShaper(p.own, k.Local, k.Remote)
+func (p *Paths) renew(now time.Time) {
+	if now.Sub(p.here.at) >= fresh {
+		p.here = devicesOf(p.own, now)
 	}
-	if pid > 0 && p.pairsShape(pid) {
-		return true
-	}
-	h := within(pid)
-	if h == nil {
-		return false
-	}
-	defer h.Close()
-	return leadsThroughShaper(h, k.Local, k.Remote)
 }
 
-// pairsShape looks at the devices here whose other halves are in the namespace of a process, and at their bridges.
-func (p *Paths) pairsShape(pid int) bool {
-	id, err := netlink.GetNetNsIdByPid(pid)
+// namespace is what is known of that of a process; inode 0: nothing.
+func (p *Paths) namespace(inode uint64, pid int, now time.Time) within {
+	if inode == 0 {
+		return within{}
+	}
+	if n, ok := p.namespaces[inode]; ok && now.Sub(n.at) < fresh {
+		return n
+	}
+	if len(p.namespaces) >= namespacesKept {
+		clear(p.namespaces)
+	}
+	n := p.links(pid, now)
+	p.namespaces[inode] = n
+	return n
+}
+
+// links looks at the devices in the namespace of a process, which takes no privilege there: of each its own discipline is
+// told, and not those below it. The namespace gets a number here for that, as it does when a device leads into it.
+func (p *Paths) links(pid int, now time.Time) within {
+	n := within{at: now}
+	id, err := p.own.GetNetNsIdByPid(pid)
+	if err == nil && id < 0 {
+		if err = p.own.SetNetNsIdByPid(pid, -1); err == nil {
+			id, err = p.own.GetNetNsIdByPid(pid)
+		}
+	}
 	if err != nil || id < 0 {
-		return false
+		return n
 	}
-	links, err := again(p.own.LinkList)
+	n.behind = p.pairsShape(id)
+	list, err := again(func() ([][]byte, error) {
+		q := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+		q.Sockets = p.requests
+		q.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		q.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(id))))
+		q.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
+		return q.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
 	if err != nil {
-		return false
+		return n
 	}
-	at := map[int]bool{}
-	for _, l := range links {
-		if l.Type() == "veth" && l.Attrs().NetNsID == id {
-			at[l.Attrs().Index] = true
-			at[l.Attrs().MasterIndex] = true
-		}
-	}
-	return slices.ContainsFunc(links, func(l netlink.Link) bool { return at[l.Attrs().Index] && shapes(p.own, l, links) })
-}
-
-// within looks from the namespace of a process, if that may be entered; else nil.
-func within(pid int) *netlink.Handle {
-	if pid <= 0 {
-		return nil
-	}
-	ns, err := netns.GetFromPid(pid)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = ns.Close() }()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil
-	}
-	return h
-}
-
-// leadsThroughShaper looks at the device by which a namespace sends from one address to another.
-func leadsThroughShaper(h *netlink.Handle, from, to netip.Addr) bool {
-	routes, err := h.RouteGetWithOptions(to.WithZone("").AsSlice(), &netlink.RouteGetOptions{SrcAddr: from.WithZone("").AsSlice()})
-	if err != nil || len(routes) == 0 {
-		return false
-	}
-	links, err := again(h.LinkList)
-	if err != nil {
-		return false
-	}
-	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == routes[0].LinkIndex })
-	return i >= 0 && shapes(h, links[i], links)
-}
-
-// shapes reports whether a device has a queueing discipline that shapes. What comes in may be sent to an intermediate
-// device, which shapes it.
-func shapes(h *netlink.Handle, l netlink.Link, links []netlink.Link) bool {
-	list, err := again(func() ([]netlink.Qdisc, error) { return h.QdiscList(l) })
-	if err != nil {
-		return false
-	}
-	for _, q := range list {
-		if isShaper(q) {
-			return true
-		}
-		if q.Type() != "ingress" {
+	for _, m := range list {
+		if len(m) < unix.SizeofIfInfomsg {
 			continue
 		}
-		for _, ifb := range links {
-			if ifb.Type() != "ifb" {
-				continue
-			}
-			inner, err := again(func() ([]netlink.Qdisc, error) { return h.QdiscList(ifb) })
-			if err == nil && slices.ContainsFunc(inner, isShaper) {
-				return true
+		attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfInfomsg:])
+		if err != nil {
+			continue
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == unix.IFLA_QDISC && shapesByName(unix.ByteSliceToString(a.Value)) {
+				if nl.DeserializeIfInfomsg(m).Flags&unix.IFF_LOOPBACK != 0 {
+					n.loopback = true
+				} else {
+					n.outward = true
+				}
 			}
 		}
 	}
-	return false
+	return n
+}
+
+// pairsShape looks at the devices here whose other halves are in a namespace, and at their bridges.
+func (p *Paths) pairsShape(id int) bool {
+	return slices.ContainsFunc(p.here.links, func(l netlink.Link) bool {
+		a := l.Attrs()
+		return l.Type() == "veth" && a.NetNsID == id && (p.here.shaping[a.Index] || p.here.shaping[a.MasterIndex])
+	})
+}
+
+func inodeOfProcess(pid int) uint64 {
+	if pid <= 0 {
+		return 0
+	}
+	n, err := inodeOf("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func inodeOf(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return st.Ino, nil
+}
+
+// leadsThroughShaper looks at the device by which this namespace sends from one address to another.
+func (p *Paths) leadsThroughShaper(k Path) bool {
+	routes, err := p.own.RouteGetWithOptions(k.Remote.WithZone("").AsSlice(), &netlink.RouteGetOptions{SrcAddr: k.Local.WithZone("").AsSlice()})
+	return err == nil && len(routes) > 0 && p.here.shaping[routes[0].LinkIndex]
+}
+
+// devicesOf looks at all devices of a namespace. What comes in may be sent to an intermediate device, which shapes it: so
+// while one does, all whose input can be sent somewhere do.
+func devicesOf(h *netlink.Handle, now time.Time) devices {
+	d := devices{at: now, shaping: map[int]bool{}}
+	list, err := again(func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
+	if err != nil {
+		return d
+	}
+	var inputs []int
+	for _, q := range list {
+		switch {
+		case isShaper(q):
+			d.shaping[q.Attrs().LinkIndex] = true
+		case q.Type() == "ingress", q.Type() == "clsact":
+			inputs = append(inputs, q.Attrs().LinkIndex)
+		}
+	}
+	if len(d.shaping) == 0 {
+		return d
+	}
+	if d.links, err = again(h.LinkList); err != nil {
+		return d
+	}
+	if slices.ContainsFunc(d.links, func(l netlink.Link) bool { return l.Type() == "ifb" && d.shaping[l.Attrs().Index] }) {
+		for _, i := range inputs {
+			d.shaping[i] = true
+		}
+	}
+	return d
 }
 
 // isShaper reports whether a queueing discipline delays, drops or bounds on purpose.
 func isShaper(q netlink.Qdisc) bool {
-	switch q.Type() {
-	case "tbf", "htb", "hfsc", "cbq", "netem", "cake":
-		return true
-	case "fq":
-		f, ok := q.(*netlink.Fq)
-		return ok && f.FlowMaxRate != 0 && f.FlowMaxRate != math.MaxUint32
-	}
-	return false
+	f, ok := q.(*netlink.Fq)
+	return shapesByName(q.Type()) || ok && f.FlowMaxRate != 0 && f.FlowMaxRate != math.MaxUint32
+}
+
+func shapesByName(kind string) bool {
+	return slices.Contains([]string{"tbf", "htb", "hfsc", "cbq", "netem", "cake"}, kind)
 }
 
 // attempts is how often a list is read that changes under the reader.

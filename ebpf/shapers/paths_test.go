@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -15,18 +16,18 @@ import (
 func TestPaths(t *testing.T) {
 	testnet.Require(t, "root", "tc", "ip")
 	for _, c := range []struct {
-		tc     string // arguments of tc qdisc; empty: none
-		shaped bool
+		tc          string // arguments of tc qdisc; empty: none
+		shaped, any bool
 	}{
-		{"", false},
-		{"add dev v0 root fq_codel", false},
-		{"add dev v0 root pfifo", false},
-		{"add dev v1 root tbf rate 1mbit burst 10kb latency 50ms", false}, // the other device
-		{"add dev v0 root tbf rate 1mbit burst 10kb latency 50ms", true},
-		{"add dev v0 root handle 1: htb default 1", true},
-		{"add dev v0 root netem delay 1ms", true},
-		{"add dev v0 root fq maxrate 1mbit", true},
-		{"add dev v0 root fq", false},
+		{"", false, false},
+		{"add dev v0 root fq_codel", false, false},
+		{"add dev v0 root pfifo", false, false},
+		{"add dev v1 root tbf rate 1mbit burst 10kb latency 50ms", false, true}, // the other device
+		{"add dev v0 root tbf rate 1mbit burst 10kb latency 50ms", true, true},
+		{"add dev v0 root handle 1: htb default 1", true, true},
+		{"add dev v0 root netem delay 1ms", true, true},
+		{"add dev v0 root fq maxrate 1mbit", true, true},
+		{"add dev v0 root fq", false, false},
 	} {
 		testnet.InNamespace(t, func() {
 			for _, args := range []string{
@@ -49,9 +50,54 @@ func TestPaths(t *testing.T) {
 			q := Path{Netns: p.cookie, Local: netip.MustParseAddr("10.9.0.1"), Remote: netip.MustParseAddr("10.9.0.2")}
 			require.Equal(t, c.shaped, p.Shaped(q, 0), c.tc)
 			require.Equal(t, c.shaped, p.Shaped(q, 0), "remembered")
+			require.Equal(t, c.any, p.Any(0), c.tc)
+			of := Path{Local: q.Local, Remote: q.Remote} // whose namespace is that of its process
+			require.Equal(t, c.shaped, p.Shaped(of, unix.Gettid()))
+			require.False(t, p.Shaped(of, 0), "nothing is known of it")
 			q.Remote = q.Local // by lo
 			require.False(t, p.Shaped(q, 0))
-			require.Len(t, p.seen, 2)
 		})
 	}
+}
+
+// TestPathsOfOthers: the devices of another namespace are looked at from here, and where both of its ends are in it those of
+// the loopback alone.
+func TestPathsOfOthers(t *testing.T) {
+	testnet.Require(t, "root", "tc", "ip")
+	p, err := Open()
+	require.NoError(t, err)
+	defer p.Close()
+	testnet.InNamespace(t, func() {
+		run := func(name, args string) {
+			t.Helper()
+			out, err := exec.Command(name, strings.Fields(args)...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+		run("ip", "link set lo up")
+		run("ip", "link add d0 type veth peer name d1")
+		run("ip", "addr add 10.9.0.1/24 dev d0")
+		run("ip", "link set d0 up")
+		out := Path{Local: netip.MustParseAddr("10.9.0.1"), Remote: netip.MustParseAddr("10.9.0.2")}
+		lo := Path{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.1")}
+		const tbf = " root tbf rate 1mbit burst 10kb latency 50ms"
+		for _, c := range []struct {
+			tc      string
+			out, lo bool
+		}{
+			{"", false, false},
+			{"qdisc add dev d0" + tbf, true, false},
+			{"qdisc add dev lo" + tbf, true, true},
+			{"qdisc del dev d0 root", false, true},
+			{"qdisc del dev lo root", false, false},
+		} {
+			if c.tc != "" {
+				run("tc", c.tc)
+			}
+			clear(p.namespaces) // not what was seen before
+			require.Equal(t, c.out, p.Shaped(out, unix.Gettid()), c.tc)
+			require.Equal(t, c.lo, p.Shaped(lo, unix.Gettid()), c.tc)
+			require.Equal(t, c.out || c.lo || len(p.here.shaping) > 0, p.Any(unix.Gettid()), c.tc)
+			require.Len(t, p.namespaces, 1)
+		}
+	})
 }

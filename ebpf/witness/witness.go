@@ -29,7 +29,7 @@ const (
 	// left.
 	connecting = 3
 	// In struct bpf_sock_ops: family, remote_ip4, local_ip4, remote_ip6, local_ip6,
-	// remote_port and local_port, one behind the other.
+	// remote_port and local_port, one after the other.
 	first = 20
 	words = 13
 	size  = (words + 1) * 4

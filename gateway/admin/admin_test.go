@@ -362,7 +362,7 @@ func TestAccess(t *testing.T) {
 func TestOffWithoutRoomForTheFlag(t *testing.T) {
 	a := startAdmin(t, func(c *config.Config) { c.StateDir = "/proc/none" })
 	_, err := a.client.SetOff(t.Context(), true)
-	require.ErrorContains(t, err, "new connections are native from now on, but not behind a restart of the gateway: make state directory")
+	require.ErrorContains(t, err, "new connections are native from now on, but not after a restart of the gateway: make state directory")
 	switched := a.ctl.switched()
 	require.True(t, switched[len(switched)-1])
 }
@@ -444,7 +444,7 @@ func TestOffWhileTheFlagIsNotAnswered(t *testing.T) {
 		synctest.Wait()
 		w := httptest.NewRecorder()
 		s.postOff(w, true, false)
-		require.Contains(t, w.Body.String(), "not behind a restart of the gateway: "+errFlagLate.Error())
+		require.Contains(t, w.Body.String(), "not after a restart of the gateway: "+errFlagLate.Error())
 		require.Equal(t, []bool{true}, ctl.switched())
 		w = httptest.NewRecorder()
 		s.postOff(w, false, false)

@@ -70,7 +70,7 @@ type drains interface {
 	// channel is closed when that is so and the gateway is about to stop. Called
 	// again, the earlier end holds.
 	Drain(timeout time.Duration) (over <-chan struct{}, err error)
-	// Draining tells how far a drain is; nil: there is none.
+	// Draining tells how far a drain is; nil if none.
 	Draining() *DrainInfo
 }
 

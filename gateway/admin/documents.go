@@ -70,7 +70,7 @@ type Status struct {
 	// BlockedLegs lists where the host drops what the gateway passes to applications.
 	BlockedLegs []BlockedLegs `json:"blocked_legs,omitempty"`
 	// Draining tells how far this gateway's drain is, Predecessor that of the one it
-	// has taken over from; absent: there is none.
+	// has taken over from; absent if none.
 	Draining    *DrainInfo `json:"draining,omitempty"`
 	Predecessor *DrainInfo `json:"predecessor,omitempty"`
 }

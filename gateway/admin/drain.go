@@ -38,7 +38,7 @@ func readRequest(r *http.Request, into any) error {
 	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	// The end of the connection is noticed only behind the end of the body.
+	// The end of the connection is noticed only after the end of the body.
 	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
 		return errors.New("more than one document")
 	}

@@ -12,15 +12,16 @@ const eventSchema = "smcgw.event/v1"
 // EventKind says what happened to a connection.
 type EventKind string
 
-// The kinds: a connection began to be carried, left its carrier for the relay, ended, or
-// stayed native. Lost stands for events that came too fast for the reader, or for the
+// The kinds: a connection began to be carried, left its carrier for the relay, was promoted,
+// ended, or stayed native; of one that is promoted each end is told of. Lost stands for events that came too fast for the reader, or for the
 // programs to tell of. Of UDP there are ends and native ones.
 const (
-	EventCarried EventKind = "carried"
-	EventDemoted EventKind = "demoted"
-	EventEnded   EventKind = "ended"
-	EventNative  EventKind = "native"
-	EventLost    EventKind = "lost"
+	EventCarried  EventKind = "carried"
+	EventDemoted  EventKind = "demoted"
+	EventPromoted EventKind = "promoted"
+	EventEnded    EventKind = "ended"
+	EventNative   EventKind = "native"
+	EventLost     EventKind = "lost"
 )
 
 // Event is a line of watch.
@@ -53,7 +54,7 @@ type Feed struct {
 type feedReader struct {
 	of     *Feed
 	events chan Event
-	lost   uint64 // behind the last one of events; guarded by the feed
+	lost   uint64 // after the last one of events; guarded by the feed
 }
 
 // NewFeed returns a feed without readers.
@@ -111,7 +112,7 @@ func (r *feedReader) offer(e Event) bool {
 	}
 }
 
-// drained says what is lost behind the last event, if nothing else comes.
+// drained says what is lost after the last event, if nothing else comes.
 func (r *feedReader) drained() {
 	if len(r.events) == 0 {
 		r.of.mu.Lock()

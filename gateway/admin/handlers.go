@@ -190,7 +190,7 @@ func (s *Server) postOff(w http.ResponseWriter, off, now bool) {
 	case errCtl != nil:
 		problem = errors.Join(errFlag, fmt.Errorf("switch datapath: %w", errCtl)).Error()
 	case errFlag != nil && off:
-		problem = "new connections are native from now on, but not behind a restart of the gateway: " + errFlag.Error()
+		problem = "new connections are native from now on, but not after a restart of the gateway: " + errFlag.Error()
 	case errFlag != nil:
 		problem = errFlag.Error()
 	case inForce && !off:

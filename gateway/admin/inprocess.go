@@ -23,6 +23,8 @@ type InProcess struct {
 	// the mode observe.
 	Asked     uint64 `json:"asked_total"`
 	Predicted uint64 `json:"predicted_total"`
+	// Broken are connections that were reset because a program's memory said what cannot be.
+	Broken uint64 `json:"broken_total"`
 	// Misbehaved are programs that were let go because they said what cannot be.
 	Misbehaved uint64 `json:"misbehaved_total"`
 	// Native counts answers and ends by the reason for which they are native.
@@ -34,7 +36,7 @@ func (s InProcess) since(earlier InProcess) InProcess {
 	d.ConnectionsTotal = minus(s.ConnectionsTotal, earlier.ConnectionsTotal)
 	d.RingBytesTotal = minus(s.RingBytesTotal, earlier.RingBytesTotal)
 	d.Asked, d.Predicted = minus(s.Asked, earlier.Asked), minus(s.Predicted, earlier.Predicted)
-	d.Misbehaved = minus(s.Misbehaved, earlier.Misbehaved)
+	d.Misbehaved, d.Broken = minus(s.Misbehaved, earlier.Misbehaved), minus(s.Broken, earlier.Broken)
 	if s.Native != nil {
 		d.Native = less(s.Native, earlier.Native)
 	}

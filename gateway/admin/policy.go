@@ -46,6 +46,9 @@ type RuleReport struct {
 	// whatever became of them; Passed those that it left native.
 	Selected uint64 `json:"selected"`
 	Passed   uint64 `json:"passed"`
+	// Promoted counts the connections that the rule had promoted, or would have in the mode
+	// observe.
+	Promoted uint64 `json:"promoted"`
 	// Bytes is what the carried ones of the mode observe moved, Bulk the part of it in
 	// connections of 1 MiB and more.
 	Bytes uint64 `json:"bytes"`

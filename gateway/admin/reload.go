@@ -33,7 +33,7 @@ type Successor interface {
 const successorLimit = TakeoverLimit + 30*time.Second
 
 // leftPatience is for the last step of a takeover, which may end this gateway at once, before
-// the step has come to its own end, and for the successor to let new connections in behind it.
+// the step has come to its own end, and for the successor to let new connections in after it.
 const leftPatience = adminStopTimeout / 3
 
 var (

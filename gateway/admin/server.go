@@ -52,7 +52,7 @@ type Server struct {
 	lists      *limit.Gate   // of documents that name connections, peers or services
 	totals     *limit.Gate   // of those with sums over them
 
-	// Page shows the gateway to people; nil: there is none. It is set before Serve.
+	// Page shows the gateway to people; nil if none. It is set before Serve.
 	Page http.Handler
 
 	// Metrics answers scrapers; nil: nothing does. It is set before Serve.
@@ -61,7 +61,7 @@ type Server struct {
 	ctl  Control
 	src  MetricsSource
 	over <-chan struct{} // closed when Serve is to end
-	told chan struct{}   // closed behind the first look at the off flag
+	told chan struct{}   // closed after the first look at the off flag
 
 	close sync.Once
 }

@@ -142,7 +142,7 @@ type Bounds struct {
 	// Flows is how many connections may be carried now: limits.max_flows, or less
 	// where the process may not have as many descriptors. FlowsConfigured is that limit.
 	Flows, FlowsConfigured int
-	// WireLegs counts connections of the wire TCP by state: open, half_open, dead.
+	// WireLegs counts connections of the wire TCP by state: open, dead.
 	WireLegs map[string]int
 	// Wire counts what happened in the wire TCP, Datapath what did in the programs
 	// and the queues of the TUN devices, by name.

@@ -114,7 +114,7 @@ const (
 	successorPatience = 5 * time.Second
 )
 
-// awaitLock is lockFile behind a process that dies.
+// awaitLock is lockFile after a process that dies.
 func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if f, err = lockFile(path); !errors.Is(err, errAdminInUse) || time.Now().After(deadline) {
@@ -123,7 +123,7 @@ func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 	}
 }
 
-// moveBack undoes moveAside behind a process that dies. It can be repeated.
+// moveBack undoes moveAside after a process that dies. It can be repeated.
 func (s *adminSocket) moveBack(patience time.Duration) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,7 @@ type takeoverAnswer struct {
 }
 
 // postTakeover begins a takeover and holds it while the request lasts: when the
-// successor goes before the last step, whatever the way, all is taken back. Behind it
+// successor goes before the last step, whatever the way, all is taken back. After it
 // the successor ends the request when it lets new connections in.
 func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
 	if err := readRequest(r, &struct{}{}); err != nil {
@@ -215,19 +215,19 @@ func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
 // errLate is returned for a last step that its successor does not wait for any more.
 var errLate = errors.New("too late: the new gateway has given up")
 
-// awaited returns an error when a successor may have given up waiting for an answer. That
-// of a version before this one tells no time; the end of its connection comes later than
-// what it has sent.
+// awaited returns an error when a successor may have given up waiting for an answer.
 func awaited(r *http.Request) error {
 	until, err := strconv.ParseUint(r.URL.Query().Get("until"), 10, 64)
-	if err == nil && ktime.Now() > until {
+	switch {
+	case err != nil:
+		return fmt.Errorf("until: %w", err)
+	case ktime.Now() > until:
 		return errLate
 	}
 	return r.Context().Err()
 }
 
-// mainOf is the process by which a service manager knows the successor. Successors of
-// earlier versions tell none.
+// mainOf is the process by which a service manager knows the successor; 0: none.
 func mainOf(r *http.Request) int {
 	pid, err := strconv.Atoi(r.URL.Query().Get("main"))
 	if err != nil || pid < 2 {

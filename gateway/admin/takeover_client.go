@@ -21,7 +21,7 @@ import (
 var errRefused = errors.New("refused by the daemon")
 
 // takeoverPatience bounds a step of a takeover; the longest moves connections to
-// another carrier. Behind that the old gateway does not begin its last step any more.
+// another carrier. After that the old gateway does not begin its last step any more.
 const takeoverPatience = 30 * time.Second
 
 // commitPatience is for the answer of a gateway that has begun to leave in time.
@@ -35,7 +35,7 @@ type Takeover struct {
 	lease  time.Duration // how long the old gateway may wait before it leaves
 	cancel context.CancelFunc
 	once   sync.Once
-	Word   string        // of the old gateway, why it has ended the takeover; read behind Done
+	Word   string        // of the old gateway, why it has ended the takeover; read after Done
 	Done   chan struct{} // closed when the old gateway has ended the takeover, or itself
 }
 

@@ -27,7 +27,7 @@ func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "trial: "+err.Error())
 		return
 	}
-	// The end of the connection is noticed only behind the end of the body, where
+	// The end of the connection is noticed only after the end of the body, where
 	// the time limit for requests ends, too.
 	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
 		writeError(w, http.StatusBadRequest, "trial: more than one document")
@@ -86,7 +86,7 @@ func (c *Client) Try(ctx context.Context, t Trial) (*Held, error) {
 	return h, err
 }
 
-// hold posts a document and holds the request open, behind the daemon's word that it counts.
+// hold posts a document and holds the request open, after the daemon's word that it counts.
 func (c *Client) hold(ctx context.Context, path string, doc any) (*Held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

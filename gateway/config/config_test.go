@@ -173,7 +173,7 @@ limits.retry: { a: b }
 		got = append(got, fe.Error())
 	}
 	require.Equal(t, []string{
-		`line 1: mode: "enfroce" is none of off, observe or enforce (did you mean enforce?)`,
+		`line 1: mode: "enfroce" is not one of off, observe or enforce (did you mean enforce?)`,
 		`line 2: polcy: unknown field (did you mean policy?)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
@@ -183,7 +183,7 @@ limits.retry: { a: b }
 		`line 9: policy[0].match.peers[1]: "nowhere" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
 		`line 9: policy[0].match.users[0]: user "nobody-knows" is not known on this host`,
 		`line 10: policy[1].name: "a" names two rules`,
-		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
+		`line 11: policy[1].action: "drop" is not one of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 14: fallback: must be a set of fields, not a list`,
 		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
@@ -207,7 +207,7 @@ func TestSingleErrors(t *testing.T) {
 		"in_process: {socket: a}":                          `line 1: in_process.socket: "a" is not an absolute path`,
 		"in_process: {calls: 0, per_user: -1}":             "line 1: in_process.per_user: -1 is not between 1 and 1000000",
 		"steering: off\nin_process: {enabled: off}":        "line 1: steering: off, and in_process.enabled too: nothing is left to do",
-		"policy: [{way: native}]":                          `line 1: policy[0].way: "native" is none of any, in-process or steered`,
+		"policy: [{way: native}]":                          `line 1: policy[0].way: "native" is not one of any, in-process or steered`,
 		"policy: [{match: {proto: udp}, way: in-process}]": "line 1: policy[0].way: datagrams do not go in process",
 		"shards: 1.5":                                      `line 1: shards: "1.5" is not a whole number`,
 		"shards: '2'":                                      `line 1: shards: "2" is not a whole number`,
@@ -239,7 +239,7 @@ func TestSingleErrors(t *testing.T) {
 		"metrics: {listen: ':0'}":                                   `metrics.listen: ":0": the port is not a number from 1 to 65535`,
 		"metrics: {listen: 'localhost:9469'}":                       "metrics.listen: \"localhost:9469\": localhost is not an address; names are not looked up",
 		"limits: {memroy: 1GiB}":                                    "line 1: limits.memroy: unknown field (did you mean memory?)",
-		"carriers: [smh]":                                           `"smh" is none of shm, soft, hw or ib (did you mean shm?)`,
+		"carriers: [smh]":                                           `"smh" is not one of shm, soft, hw or ib (did you mean shm?)`,
 		"schema: smcgw/v2":                                          `line 1: schema: "smcgw/v2" is not smcgw/v1`,
 		"mode: off\n---\nmode: off":                                 "a second document",
 		"mode: [":                                                   "line 1: not YAML: ",
@@ -249,18 +249,18 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{match: {cgroups: ['/[']}}]":                      "is not a cgroup path",
 		"policy:\n- match: {proto: udp}\n  action: auto":            "line 3: policy[0].action: auto is about connections (tcp)",
 		"carriers: [shm, shm]":                                      `line 1: carriers[1]: "shm" is listed twice`,
-		"policy: [{match: {proto: sctp}}]":                          `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
+		"policy: [{match: {proto: sctp}}]":                          `line 1: policy[0].match.proto: "sctp" is not one of tcp or udp`,
 		"datagram_port: -1":                                         `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
 		"datagram_port: 50000":                                      `line 1: datagram_port: 50000 is not between 1 and 49151`,
 		"datagram_port: 4791":                                       `line 1: datagram_port: 4791 is the port of the soft device`,
-		"carriers: [tcp]":                                           `line 1: carriers[0]: "tcp" is none of shm, soft, hw or ib`,
+		"carriers: [tcp]":                                           `line 1: carriers[0]: "tcp" is not one of shm, soft, hw or ib`,
 		"[1, 2]":                                                    "line 1: must be a set of fields, not a list",
 		"? [a]\n: b":                                                "line 1: cannot unmarshal !!seq into string",
 		"policy: [{match: {ports: [7000-6000]}}]":                   `line 1: policy[0].match.ports[0]: "7000-6000" is neither a port`,
 		"policy: [{match: {ports: [1-70000]}}]":                     `"1-70000" is neither a port`,
 		"policy: [{match: {ports: [0]}}]":                           "line 1: policy[0].match.ports[0]: 0 is not a port",
 		"policy: [{match: {ports: [0-9]}}]":                         "line 1: policy[0].match.ports[0]: 0 is not a port",
-		"policy: [{match: {direction: in}}]":                        `line 1: policy[0].match.direction: "in" is none of both, client or server`,
+		"policy: [{match: {direction: in}}]":                        `line 1: policy[0].match.direction: "in" is not one of both, client or server`,
 		"policy: [{match: {direction: server, uids: [1]}}]":         "line 1: policy[0].match.direction: cgroups, users and uids are known of outbound connections only",
 		"policy: [{percent: 10}]":                                   "line 1: policy[0].percent: is about rules that carry",
 		"policy: [{action: accelerate, percent: 0}]":                "line 1: policy[0].percent: 0% is written as action: pass",
@@ -278,7 +278,7 @@ func TestSingleErrors(t *testing.T) {
 		"metrics: {listen: '[::]:9469'}\npage: {listen: '127.0.0.1:9469'}":      `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
 		"metrics: {listen: '[::1]:9469'}\npage: {listen: '[0:0::1]:9469'}":      `line 2: page.listen: "[0:0::1]:9469" is taken by metrics.listen`,
 		"datagram_port: 4800\nsoft: {alternate_port: 4800}":                     "line 1: datagram_port: 4800 is the alternate port of the soft device",
-		"log: {level: loud}": `line 1: log.level: "loud" is none of debug, info, warn or error`,
+		"log: {level: loud}": `line 1: log.level: "loud" is not one of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want, "%q", text)
@@ -406,7 +406,7 @@ func TestValidateOfABuiltConfig(t *testing.T) {
 	c := Config{Mode: "x"}.WithDefaults()
 	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Proto: ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
 	err := validated(c)
-	require.EqualError(t, err, "mode: \"x\" is none of off, observe or enforce\n"+
+	require.EqualError(t, err, "mode: \"x\" is not one of off, observe or enforce\n"+
 		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+
 		"policy[0].match.peers[1]: invalid Prefix is not a masked prefix")
 	require.Len(t, FieldErrors(errors.Join(err, nil)), 3)

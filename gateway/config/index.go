@@ -114,7 +114,7 @@ func (x *index) lineOf(path string) int {
 }
 
 // unusable reports whether the value at path could not be read, or is in a list with
-// such a one: the library leaves it out and those behind it move up.
+// such a one: the library leaves it out and those after it move up.
 func (x *index) unusable(path string) bool {
 	return slices.ContainsFunc(x.places, func(p *place) bool {
 		element := strings.HasSuffix(p.path, "]") && strings.HasPrefix(path, p.path[:strings.LastIndexByte(p.path, '[')+1])

@@ -66,7 +66,7 @@ func TestPageStaysOnTheHost(t *testing.T) {
 		`page: { listen: "10.0.0.1:9470" }`: "is not a loopback address",
 		`page: { listen: "127.0.0.1" }`:     "is not an address and a port",
 		`page: { listen: "127.0.0.1:0" }`:   "the port is not a number from 1 to 65535",
-		`log: { access: some }`:             `"some" is none of off, carried or all`,
+		`log: { access: some }`:             `"some" is not one of off, carried or all`,
 		`log: { access_limit: 0 }`:          "must not be 0",
 		`log: { access_limit: 100001 }`:     "is not between 1 and 100000",
 		`log: { access: off }`:              "", // no boolean

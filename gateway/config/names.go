@@ -252,9 +252,9 @@ func readName[T ~string](n *yaml.Node, dst *T, all []T) error {
 func pick[T ~string](dst *T, name string, all []T) error {
 	if !slices.Contains(all, T(name)) {
 		if meant := nearest.Name(name, texts(all)); meant != "" {
-			return fmt.Errorf("%q is none of %s (did you mean %s?)", name, orList(all), meant)
+			return fmt.Errorf("%q is not one of %s (did you mean %s?)", name, orList(all), meant)
 		}
-		return fmt.Errorf("%q is none of %s", name, orList(all))
+		return fmt.Errorf("%q is not one of %s", name, orList(all))
 	}
 	*dst = T(name)
 	return nil

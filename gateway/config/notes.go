@@ -58,7 +58,7 @@ func (x *index) notes(c Config) (notes []string) {
 			notes = append(notes, fmt.Sprintf("%s: %d is soft.udp_port too: soft is left out where that is taken, as with 0: name another one", p.path, c.Soft.UDPPort))
 		case strings.Contains(p.path, ".peers["):
 			if given, err := netip.ParsePrefix(p.value.Value); err == nil && given != given.Masked() {
-				notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits behind the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))
+				notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits after the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func TestLoopErrorsNameTheLine(t *testing.T) {
 		got = append(got, fe.Error())
 	}
 	require.Equal(t, []string{
-		`line 1: profile: "fast" is none of balanced, latency, throughput or memory`,
+		`line 1: profile: "fast" is not one of balanced, latency, throughput or memory`,
 		`line 2: spin: 101us is longer than 100us`,
 		`line 5: cpus[1]: 8192 is not between 0 and 8191`,
 		`line 6: cpus[2]: 1 is listed twice`,

@@ -69,7 +69,7 @@ func (c Config) CheckReplace(next Config) error {
 	return nil
 }
 
-// CheckReload reports everything that keeps next from coming into force behind c,
+// CheckReload reports everything that keeps next from coming into force after c,
 // the configuration of the start. datagrams and auto: what rules for those need is there.
 func (c Config) CheckReload(next Config, datagrams, auto bool) error {
 	errs := []error{c.CheckReplace(next)}

@@ -19,7 +19,7 @@ func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
 			continue
 		}
 		if r.Action == ActionPass && len(r.Match.Ports) == 0 && !r.outboundOnly() {
-			return list // the rules behind it are not about the host
+			return list // the rules after it are not about the host
 		}
 		for _, port := range r.Match.Ports {
 			is := func(d PortRange) bool { return d.Has(port.First()) }

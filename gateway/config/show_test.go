@@ -123,7 +123,7 @@ policy:
 func TestNotesAboutTheText(t *testing.T) {
 	require.Equal(t, []string{
 		"mark_mask: has no effect any more: remove it",
-		"policy[0].match.peers[0]: 10.77.0.2/24 means all of 10.77.0.0/24: the bits behind the prefix do not count; one host is 10.77.0.2",
+		"policy[0].match.peers[0]: 10.77.0.2/24 means all of 10.77.0.0/24: the bits after the prefix do not count; one host is 10.77.0.2",
 	}, parseString(t, `
 mode: enforce
 mark_mask: 7
@@ -162,7 +162,7 @@ func TestUnreachableRules(t *testing.T) {
 	}
 }
 
-// A rule that names a port of the never-list is reached behind those that carry without a
+// A rule that names a port of the never-list is reached after those that carry without a
 // name of it, and by no other action.
 func TestReachableNeverPorts(t *testing.T) {
 	const note = "policy[1] (b): is never reached: policy[0] (a) matches all that it does: put it before that"
@@ -192,7 +192,7 @@ func TestParseCarrier(t *testing.T) {
 		require.Equal(t, want, c)
 	}
 	_, err := ParseCarrier("rdma-sotf")
-	require.EqualError(t, err, `"rdma-sotf" is none of shm, soft, hw, ib, rdma-shm, rdma-soft, rdma-hw, rdma-ib or relay (did you mean rdma-soft?)`)
+	require.EqualError(t, err, `"rdma-sotf" is not one of shm, soft, hw, ib, rdma-shm, rdma-soft, rdma-hw, rdma-ib or relay (did you mean rdma-soft?)`)
 	require.Equal(t, []DeviceKind{DeviceSoft, DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
 }
 

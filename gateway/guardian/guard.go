@@ -107,7 +107,7 @@ func notifySignals() chan os.Signal {
 	return ch
 }
 
-// panicStatus is that with which Go's runtime ends a program: behind a panic, a fatal
+// panicStatus is that with which Go's runtime ends a program: after a panic, a fatal
 // error or SIGQUIT.
 const panicStatus = 2
 

@@ -89,7 +89,7 @@ func threadState(dir string) string {
 	return "?"
 }
 
-// stat are the fields of proc_pid_stat(5) behind the name, which stands in parentheses: the third and those that follow.
+// stat are the fields of proc_pid_stat(5) after the name, which stands in parentheses: the third and those that follow.
 func stat(dir string) []string {
 	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
 	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))

@@ -173,6 +173,7 @@ func metricTable(build admin.VersionInfo) []metric {
 				e.value(float64(s.InProcess.Native[w.String()]), w.String())
 			}
 		}},
+		{desc("in_process_broken_total", "Connections that were reset because a program's memory said what cannot be."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Broken)) }},
 		{desc("in_process_misbehaved_total", "Programs that were let go because they said what cannot be."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.InProcess.Misbehaved)) }},
 		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *admin.Snapshot, e emitter) { e.value(float64(s.Panics)) }},
 		// An age, not the time of the beat: by the clock of Prometheus it would have the age of the

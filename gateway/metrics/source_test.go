@@ -58,7 +58,7 @@ func (sampleSource) Snapshot() admin.Snapshot {
 			Resolution: admin.ResolutionStats{Queries: 4, Answers: 3, Refusals: 1, Asked: 5, Answered: 4, Refused: 1, Ignored: 6},
 		},
 		Bounds: admin.Bounds{
-			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4, AccessLeftOut: 9,
+			Flows: 900, WireLegs: map[string]int{"open": 3, "dead": 2}, LogDropped: 4, AccessLeftOut: 9,
 			Wire: map[string]uint64{"shed": 5}, Datapath: map[string]uint64{"wire_queue_drop": 6},
 		},
 	}

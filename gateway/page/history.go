@@ -27,6 +27,8 @@ type sample struct {
 	native map[string]uint64
 	ended  map[endKey]uint64
 	memory uint64 // reserved
+
+	inProcess int // connections
 }
 
 // endKey is what ends are counted by on the page.
@@ -36,6 +38,12 @@ type endKey struct{ reason, decidedBy string }
 func newSample(t *admin.Snapshot, at time.Time) sample {
 	s := sample{
 		at: at, bytes: maps.Clone(t.BytesTotal), native: map[string]uint64{}, ended: map[endKey]uint64{}, memory: t.Memory["reserved"],
+	}
+	s.inProcess = t.InProcess.Connections
+	for reason, n := range t.InProcess.Native {
+		if n > 0 {
+			s.native[reason] += n
+		}
 	}
 	for _, n := range t.Flows {
 		s.flows += n
@@ -115,7 +123,7 @@ func values(past []sample, of func(sample) float64) []float64 {
 	return list
 }
 
-// last returns the newest of some values, 0: there is none.
+// last returns the newest of some values, 0 if none.
 func last(list []float64) float64 {
 	if len(list) == 0 {
 		return 0

@@ -125,14 +125,22 @@ func TestPageShows(t *testing.T) {
 		{Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:999"), Carrier: config.CarrierSoft, TxBytes: 2048, AgeSeconds: 2},
 		{Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:81"), State: "negotiating"},
 	}
+	for _, side := range []config.Side{config.SideClient, config.SideServer} { // one connection
+		f.conns = append(f.conns, admin.ConnInfo{
+			Side: side, Local: netip.MustParseAddrPort("127.0.0.1:5000"), Remote: netip.MustParseAddrPort("127.0.0.1:5000"), Way: config.WayInProcess,
+			State: "promoted", TxBytes: 4096, InProcess: &admin.InProcessEnd{Conn: 77},
+		})
+	}
+	f.snapshot.InProcess = admin.InProcess{Enabled: true, Serving: true, Connections: 1, ConnectionsTotal: 12, RingBytesTotal: 3 << 20}
 	p := newTestPage(f)
 	p.past.add(newSample(&f.snapshot, time.Now().Add(-time.Minute)))
 	f.change(func(s *admin.Snapshot) {
 		s.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 160}}
+		s.InProcess.Native = map[string]uint64{"no_peer": 5, "shared": 0}
 		s.BytesTotal = map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 60 << 20}}
 	})
 	v := p.view(time.Now())
-	require.Equal(t, []ReasonRow{newReason("peer_no_option", "", 160, 100)}, v.Native)
+	require.Equal(t, []ReasonRow{newReason("peer_no_option", "", 160, 100), newReason("no_peer", "", 5, 0)}, v.Native)
 	require.EqualValues(t, 60, v.Native[0].Recent)
 	require.Len(t, v.Ends, 2)
 	require.Equal(t, "bad", v.Ends[1].Class)
@@ -141,11 +149,12 @@ func TestPageShows(t *testing.T) {
 	require.Equal(t, config.CarrierSoft, v.Carriers[0].Name)
 	require.Equal(t, []string{"bad", "", "warn", ""}, []string{v.Memory[0].Class, v.Memory[1].Class, v.Memory[2].Class, v.Memory[3].Class})
 	require.Equal(t, "16\u202f384", v.Memory[3].Text)
-	require.Len(t, v.Busy, 1)
-	require.Equal(t, []string{"10.0.0.1:999", "10.0.0.2:80"}, []string{v.Busy[0].From, v.Busy[0].To})
-	require.InDelta(t, 1024, v.Busy[0].Rate, 1e-9)
+	require.Len(t, v.Busy, 2)
+	require.Equal(t, []string{"127.0.0.1:5000", "in process"}, []string{v.Busy[0].From, v.Busy[0].How})
+	require.Equal(t, []string{"10.0.0.1:999", "10.0.0.2:80", "rdma-soft"}, []string{v.Busy[1].From, v.Busy[1].To, v.Busy[1].How})
+	require.InDelta(t, 1024, v.Busy[1].Rate, 1e-9)
 	page := text(t, p)
-	for _, want := range []string{"soft0", "port taken", "4791", "fd00::2", "port 80", "app_refused", "for 9m", "3 rules", "1\u00a0MiB/s", "no device", "map flows"} {
+	for _, want := range []string{"soft0", "port taken", "4791", "fd00::2", "port 80", "app_refused", "for 9m", "3 rules", "1\u00a0MiB/s", "no device", "map flows", "In process now", "12 since the start, 3\u00a0MiB by rings"} {
 		require.Contains(t, page, want)
 	}
 	require.NotContains(t, page, "NaN")

@@ -89,6 +89,7 @@ type Meter struct {
 type ConnRow struct {
 	admin.ConnInfo
 	From, To string
+	How      string // its carrier, or that it is in process; empty: neither
 	Bytes    uint64
 	Rate     float64
 }
@@ -113,7 +114,7 @@ func (p *Page) view(now time.Time) View {
 	v.Peers, v.MorePeers = most(v.Peers, mostPeers)
 	v.Devices = snap.Devices
 	v.Memory = meters(&snap)
-	live := slices.DeleteFunc(connRows(p.src.Conns(admin.ConnQuery{})), func(c ConnRow) bool { return c.Carrier == config.CarrierNone })
+	live := slices.DeleteFunc(connRows(p.src.Conns(admin.ConnQuery{})), func(c ConnRow) bool { return c.How == "" })
 	slices.SortStableFunc(live, func(a, b ConnRow) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	v.Busy, v.MoreConns = most(live, mostConns)
 	v.Ended, _ = most(connRows(p.src.Conns(admin.ConnQuery{Closed: true})), mostConns)
@@ -157,7 +158,7 @@ func health(s *admin.Snapshot, st admin.Status, now time.Time) (State, []Problem
 	}
 	switch s.Mode {
 	case config.ModeOff:
-		add("off", "off", Problem{Title: "Switched off", Text: "New connections are native; carried ones go on.", Fix: "smcgw on"})
+		add("off", "off", Problem{Title: "Switched off", Text: "New connections are native; carried ones go on, those in process by the kernel.", Fix: "smcgw on"})
 	case config.ModeObserve:
 		add("off", "observing", Problem{Title: "Mode observe", Text: "Rules are evaluated and counted; nothing is carried.", Fix: "mode: enforce"})
 	case config.ModeEnforce:
@@ -229,7 +230,7 @@ func tiles(s *admin.Snapshot, past []sample) []Tile {
 	if datagrams > 0 {
 		note += ", and " + count(datagrams) + " UDP pairs"
 	}
-	return []Tile{
+	list := []Tile{
 		tile("Carried now", count(now.flows), note, "main", flows, number),
 		tile("Throughput", rate(last(bytes)), "application bytes, both directions", "main", bytes, rate),
 		tile("New, carried", count(last(begun))+"/s", count(now.begun)+" since the start", "main", begun, perSecond),
@@ -237,6 +238,16 @@ func tiles(s *admin.Snapshot, past []sample) []Tile {
 		tile("Reset", count(reset), "not by applications, in the last "+age(now.at.Sub(first.at).Seconds()), "bad", resets, perSecond),
 		tile("Memory", size(now.memory), "of "+size(s.MemoryLimit), "quiet", memory, sizeOf),
 	}
+	if p := s.InProcess; p.Enabled {
+		note := count(p.ConnectionsTotal) + " since the start, " + size(p.RingBytesTotal) + " by rings"
+		if !p.Serving {
+			note = "not served: " + p.Note
+		} else if p.Predicted > 0 {
+			note += ", " + count(p.Predicted) + " would have been"
+		}
+		list = append(list, tile("In process now", count(p.Connections), note, "main", values(past, func(s sample) float64 { return float64(s.inProcess) }), number))
+	}
+	return list
 }
 
 func carriers(s *admin.Snapshot, past []sample) (rows []CarrierRow) {
@@ -333,11 +344,18 @@ func meters(s *admin.Snapshot) []Meter {
 	return list
 }
 
-// connRows are connections in the direction in which they began.
+// connRows are connections in the direction in which they began; of those in process, of which each end is listed, one.
 func connRows(list []admin.ConnInfo) []ConnRow {
 	var rows []ConnRow
+	seen := map[uint64]bool{}
 	for _, c := range list {
-		row := ConnRow{ConnInfo: c, From: c.Local.String(), To: c.Remote.String(), Bytes: c.TxBytes + c.RxBytes}
+		row := ConnRow{ConnInfo: c, From: c.Local.String(), To: c.Remote.String(), How: string(c.Carrier), Bytes: c.TxBytes + c.RxBytes}
+		if c.InProcess != nil {
+			if c.Way != config.WayInProcess || seen[c.InProcess.Conn] {
+				continue
+			}
+			row.How, seen[c.InProcess.Conn] = "in process", true
+		}
 		if c.Side == config.SideServer {
 			row.From, row.To = row.To, row.From
 		}

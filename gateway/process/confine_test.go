@@ -43,7 +43,7 @@ func confined() int {
 	return 0
 }
 
-// settled is the child of TestSettleBeginsAnew: it confines itself and begins anew.
+// settled is the child of TestSettleBeginsAnew: it confines itself and begins again.
 func settled() int {
 	if os.Getenv(LegsEnv) == "" {
 		r, _, err := os.Pipe()
@@ -66,7 +66,7 @@ func settled() int {
 	return 0
 }
 
-// TestSettleBeginsAnew: a process that has confined itself begins anew once, confined, and
+// TestSettleBeginsAnew: a process that has confined itself begins again once, confined, and
 // with its keeper.
 func TestSettleBeginsAnew(t *testing.T) {
 	testnet.Require(t, "root")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endPatience is how long the processes of a gateway may take to end behind its drain.
+// endPatience is how long the processes of a gateway may take to end after its drain.
 const endPatience = 20 * time.Second
 
 // Ending are the processes of a gateway, to wait for their end.

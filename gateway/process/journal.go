@@ -75,7 +75,7 @@ func (h journalHandler) each(fn func(slog.Handler) slog.Handler) slog.Handler {
 	return out
 }
 
-// prefixWriter writes each line, which arrives in one call, behind a prefix.
+// prefixWriter writes each line, which arrives in one call, after a prefix.
 type prefixWriter struct {
 	w      io.Writer
 	prefix string

@@ -44,10 +44,10 @@ func startLegs() error {
 	return os.Setenv(LegsEnv, strconv.Itoa(fd))
 }
 
-// Settle has the program of a gateway without a guardian begin anew in this process
-// behind Confine, with the keeper that it has started: only then have all threads the same
+// Settle has the program of a gateway without a guardian begin again in this process
+// after Confine, with the keeper that it has started: only then have all threads the same
 // credentials, as those of a daemon have that a guardian starts (see alreadyConfined). It
-// returns where the program has begun anew.
+// returns where the program has begun again.
 func Settle() error {
 	fd, err := strconv.Atoi(os.Getenv(LegsEnv))
 	if err != nil {

@@ -13,7 +13,7 @@ type Lane struct {
 }
 
 // Through returns what work returns, or the cause of the end of ctx if that comes first. Then work that has begun
-// goes on alone, and what comes behind it waits until it has returned.
+// goes on alone, and what comes after it waits until it has returned.
 func Through[T any](ctx context.Context, l *Lane, work func() (T, error)) (out T, err error) {
 	l.made.Do(func() { l.work = make(chan struct{}, 1) })
 	select {

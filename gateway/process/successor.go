@@ -60,7 +60,7 @@ var errSuccessorEnded = errors.New("the new gateway has ended; its log says why"
 
 // errContainer and errNoNamespace mean that no gateway can take over from this one: a
 // container ends with its first process, and the right to make a namespace is given up
-// behind a start (Confine).
+// after a start (Confine).
 var (
 	errContainer   = errors.New("this gateway is the first process of its container, which ends with it: no other one can take over; restart the container, which resets what is carried")
 	errNoNamespace = errors.New("this host has no network namespace for another gateway, and none can take over; a restart (systemctl restart smcgw) resets what is carried")

@@ -130,3 +130,51 @@ done
 	require.Contains(t, with, "/usr/lib/smcgw/"+Name)
 	require.NotContains(t, stderr.String(), "ld.so")
 }
+
+// TestSetUserID: the list of the loader counts for set-user-ID programs, too, and the library does nothing in them; in others
+// it tracks connections, for which it makes a slab.
+func TestSetUserID(t *testing.T) {
+	testnet.Require(t, "root", "gcc", "unshare", "setpriv", "/usr/bin/python3")
+	dir := t.TempDir()
+	install(t, filepath.Join(dir, Installed))
+	script := filepath.Join(dir, "script")
+	require.NoError(t, os.WriteFile(script, []byte(`set -eu
+mount --make-rprivate /
+chmod 755 .. . && mount -t tmpfs -o mode=755 none /mnt && cp usr/lib/smcgw/libsmcgw.so /mnt/ && cp "$(realpath /usr/bin/python3)" /mnt/python3
+program=/mnt/python3
+mount -t tmpfs -o mode=755 none /run && mkdir -p /run/smcgw/in-process
+mount -t overlay -o lowerdir=/etc,upperdir="$PWD/upper",workdir="$PWD/work" none /etc
+/usr/bin/python3 -c 'import socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind("/run/smcgw/in-process/broker.sock"); s.listen(); time.sleep(60)' &
+broker=$!
+while ! [ -S /run/smcgw/in-process/broker.sock ]; do sleep 0.01; done
+chmod 666 /run/smcgw/in-process/broker.sock
+echo /mnt/libsmcgw.so >/etc/ld.so.preload
+for mode in 755 4755; do
+	chmod $mode $program
+	setpriv --reuid 65534 --regid 65534 --clear-groups env PYTHONHOME=/usr $program -c 'import socket
+l = socket.socket(); l.bind(("127.0.0.1", 0)); l.listen()
+a = socket.create_connection(l.getsockname()); b, _ = l.accept()
+for i in range(100): a.sendall(b"x" * 100); b.recv(100)
+print(open("/proc/self/maps").read())'
+	echo "end"
+done
+kill $broker
+`), 0o600))
+	for _, name := range []string{"upper", "work"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+	c := exec.Command("unshare", "-mn", "bash", "-c", "ip link set lo up && exec bash "+script)
+	c.Dir = dir
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	out, err := c.Output()
+	require.NoError(t, err, "%s", stderr.String())
+	plain, secure, _ := strings.Cut(string(out), "end\n")
+	for _, maps := range []string{plain, secure} {
+		require.Contains(t, maps, "/mnt/"+Name)
+	}
+	require.Contains(t, plain, "memfd:smcgw")
+	require.NotContains(t, secure, "memfd:smcgw")
+	require.NotContains(t, stderr.String(), "ld.so")
+}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
 )
 
 // Broker serves processes that have the library.
@@ -27,7 +29,8 @@ type Broker struct {
 	thresholds Thresholds
 	clients    map[*client]struct{}
 	slabs      map[slabKey]int // clients that have it
-	kept       int             // connections whose memories are kept open
+	sentBack   map[slabKey]sentBack
+	kept       int // connections whose memories are kept open
 	timer      *time.Timer
 	closed     bool
 }
@@ -147,6 +150,11 @@ func (b *Broker) settle() (done []*memories) {
 		}
 	}
 	b.core.released = b.core.released[:0]
+	for _, e := range b.core.ended {
+		b.told(ToldEnded, e, e.why)
+	}
+	clear(b.core.ended)
+	b.core.ended = b.core.ended[:0]
 	at, ok := b.core.deadline()
 	switch {
 	case !ok || b.closed:
@@ -165,7 +173,15 @@ func (b *Broker) expire() {
 // tell says no. The caller holds the lock.
 func (b *Broker) tell(no []denial) {
 	for _, d := range no {
-		b.deny(d)
+		b.queue(d.of.of.client, inprocess.Record{What: inprocess.Deny, Tag: d.of.tag, Why: d.why})
+		b.told(ToldDenied, d.of, d.why)
+	}
+}
+
+// told tells who listens. The caller holds the lock.
+func (b *Broker) told(kind Told, e *end, why inprocess.Why) {
+	if b.config.Tell != nil {
+		b.config.Tell(kind, e.info(), why)
 	}
 }
 
@@ -190,7 +206,7 @@ func (b *Broker) SetOff(off bool) {
 func (b *Broker) publish() {
 	for c := range b.clients {
 		if c.news != nil {
-			c.news.set(b.core.off, b.thresholds)
+			c.news.set(b.core.off, b.sentBack[c.slab.key], b.thresholds)
 		}
 	}
 }

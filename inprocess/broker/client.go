@@ -93,7 +93,7 @@ func (b *Broker) leave(c *client) {
 	}
 	b.do(func(core *core) []denial {
 		for i, tag := range tags {
-			core.note(c.member, tag, said[i].ID, said[i].RxRing+said[i].TxRing)
+			core.note(c.member, tag, said[i])
 		}
 		c.member.run.also(never)
 		core.leave(c.member)
@@ -101,6 +101,7 @@ func (b *Broker) leave(c *client) {
 		if c.news != nil {
 			if b.slabs[c.slab.key]--; b.slabs[c.slab.key] == 0 {
 				delete(b.slabs, c.slab.key)
+				delete(b.sentBack, c.slab.key)
 			}
 			c.news.close()
 			c.news = nil
@@ -154,7 +155,7 @@ func (c *client) take(body []byte, fds []int, cut error) error {
 	case err != nil:
 	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // ours ran out
 		fdpass.CloseFDs(fds)
-		c.refuse(r.Tag, inprocess.WhyLimit)
+		c.refuse(r.Tag, Socket{}, inprocess.WhyLimit)
 		return nil
 	case cut != nil:
 		err = cut
@@ -214,7 +215,7 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
 	b := c.broker
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n.set(b.core.off, b.thresholds)
+	n.set(b.core.off, b.sentBack[c.slab.key], b.thresholds)
 	c.news, c.desk = n, d.read
 	b.slabs[c.slab.key]++
 	c.member.entries = uint32(r.B)
@@ -249,7 +250,7 @@ func (c *client) ask(r inprocess.Record, fd int) error {
 		return err
 	}
 	if why != inprocess.WhyNone {
-		c.refuse(r.Tag, why)
+		c.refuse(r.Tag, s, why)
 		return nil
 	}
 	c.broker.ask(c.member, r.Tag, s)
@@ -275,8 +276,8 @@ func (b *Broker) selects(q Question) inprocess.Why {
 }
 
 // refuse says no to a question that did not reach the core's table.
-func (c *client) refuse(tag uint32, why inprocess.Why) {
-	c.broker.do(func(core *core) []denial { return core.refuseTag(c.member, tag, why) })
+func (c *client) refuse(tag uint32, s Socket, why inprocess.Why) {
+	c.broker.do(func(core *core) []denial { return core.refuseTag(c.member, tag, s, why) })
 }
 
 // ask puts a question to the core.
@@ -305,6 +306,9 @@ func (b *Broker) grant(p *conn) {
 			return c.undo(p, inprocess.WhyLimit)
 		}
 		c.granted(p)
+		for _, e := range p.ends {
+			b.told(ToldPromoted, e, inprocess.WhyNone)
+		}
 		for i := range mem {
 			_ = unix.Close(mem[i].write)
 			mem[i].write = -1
@@ -326,11 +330,6 @@ func (b *Broker) hand(p *conn, mem *memories, side int) bool {
 	return b.queue(e.of.client, inprocess.Record{
 		What: inprocess.Grant, Tag: e.tag, Side: uint32(side), ID: p.id, A: peer.of.number,
 	}, mem[side].write, mem[1-side].read, peer.of.client.desk)
-}
-
-// deny says no. The caller holds the lock.
-func (b *Broker) deny(d denial) {
-	b.queue(d.to.client, inprocess.Record{What: inprocess.Deny, Tag: d.tag, Why: d.why})
 }
 
 // queue sends a record without waiting, and counts it in the news. The caller holds the lock.
@@ -367,12 +366,13 @@ func (c *client) post(r inprocess.Record, fds ...int) error {
 
 // closed takes in the end of an end.
 func (c *client) closed(r inprocess.Record) error {
-	moved := r.A + r.B
-	if said, ok := c.slab.report(r.Tag); ok && said.ID == r.ID {
-		moved = max(moved, said.RxRing+said.TxRing)
+	said, ok := c.slab.report(r.Tag)
+	if !ok || said.ID != r.ID { // its entry is another's now
+		said = inprocess.Report{ID: r.ID}
 	}
+	said.RxRing, said.TxRing = max(said.RxRing, r.A), max(said.TxRing, r.B)
 	c.broker.do(func(core *core) []denial {
-		core.note(c.member, r.Tag, r.ID, moved)
+		core.note(c.member, r.Tag, said)
 		core.closed(c.member, r.Tag, r.Why)
 		return nil
 	})
@@ -396,7 +396,7 @@ func (c *client) count(r inprocess.Record) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range ends {
-		b.core.note(e.of, e.tag, said[i].ID, said[i].RxRing+said[i].TxRing)
+		b.core.note(e.of, e.tag, said[i])
 	}
 	return c.post(b.core.count(c.member, r.Why))
 }

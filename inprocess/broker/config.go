@@ -15,7 +15,20 @@ type Config struct {
 	Scanner    Scanner    // nil: no program has system calls of its own
 	Namer      Namer      // nil: addresses name connections
 	Log        *slog.Logger
+	// Tell, if there is one, is called for each end when something becomes of it, with the broker's lock held: it waits for
+	// nothing and calls no method of the broker.
+	Tell func(what Told, of End, why inprocess.Why)
 }
+
+// Told is what has become of an end.
+type Told uint8
+
+// An end was promoted; has ended, or went back to the kernel for good if there is a reason; may not be promoted now.
+const (
+	ToldPromoted Told = iota
+	ToldEnded
+	ToldDenied
+)
 
 // Thresholds say when a connection is worth asking for. They reach all processes by their news pages.
 type Thresholds struct {

@@ -24,7 +24,8 @@ type core struct {
 	memory  int64 // reserved
 	counts  Counters
 
-	released []*conn // for the shell, which empties it
+	released []*conn // for the shell, which empties both
+	ended    []*end  // that were promoted
 }
 
 // usage is what one user has.
@@ -51,8 +52,10 @@ type end struct {
 	socket Socket
 	state  endState
 	since  time.Time
-	conn   *conn  // from pairing on
-	moved  uint64 // ring bytes of both directions, as its library last said
+	conn   *conn            // from pairing on
+	said   inprocess.Report // as its library last did, of this connection
+	moved  uint64           // ring bytes of both directions, the most of what it said
+	why    inprocess.Why    // at its end
 	side   uint32
 	at     *list.Element // while waiting
 }
@@ -68,10 +71,9 @@ type conn struct {
 	mem      *memories // of the shell
 }
 
-// denial is said to a client about one of its tags.
+// denial is said to a client about one of its ends.
 type denial struct {
-	to  *member
-	tag uint32
+	of  *end
 	why inprocess.Why
 }
 
@@ -266,10 +268,10 @@ func (c *core) undo(p *conn, why inprocess.Why) (no []denial) {
 	return no
 }
 
-// note keeps what a library says that an end has moved by the ring.
-func (c *core) note(m *member, tag uint32, id, moved uint64) {
-	if e := m.ends[inprocess.Index(tag)]; e != nil && e.tag == tag && e.conn != nil && e.conn.id == id {
-		e.moved = max(e.moved, moved)
+// note keeps what a library says of an end.
+func (c *core) note(m *member, tag uint32, said inprocess.Report) {
+	if e := m.ends[inprocess.Index(tag)]; e != nil && e.tag == tag && e.conn != nil && e.conn.id == said.ID {
+		e.said, e.moved = said, max(e.moved, said.RxRing+said.TxRing)
 	}
 }
 
@@ -284,6 +286,7 @@ func (c *core) closed(m *member, tag uint32, why inprocess.Why) {
 		c.counts.Returned[why]++
 		m.run.reason(why)
 	}
+	e.why = why
 	c.end(e, evClosed)
 }
 
@@ -318,9 +321,9 @@ func (c *core) setOff(off bool) (no []denial) {
 }
 
 // refuseTag says no to a question that was refused before the table was asked.
-func (c *core) refuseTag(m *member, tag uint32, why inprocess.Why) []denial {
+func (c *core) refuseTag(m *member, tag uint32, s Socket, why inprocess.Why) []denial {
 	c.counts.Asks++
-	return []denial{c.deny(&end{of: m, tag: tag}, why)}
+	return []denial{c.deny(&end{of: m, tag: tag, socket: s}, why)}
 }
 
 // hello notes that a client has a slab.
@@ -352,12 +355,18 @@ func (c *core) refuse(e *end, why inprocess.Why) denial {
 func (c *core) deny(e *end, why inprocess.Why) denial {
 	c.counts.Denied[why]++
 	e.of.run.reason(why)
-	return denial{e.of, e.tag, why}
+	return denial{e, why}
 }
 
 // end moves an end to its last state, and its connection's resources with the second of its ends.
 func (c *core) end(e *end, ev endEvent) {
 	c.unwait(e)
+	if e.state == endPromoted {
+		if e.why == inprocess.WhyNone && e.said.Why == inprocess.WhyProtocol { // of a process that ended without a word
+			e.why = e.said.Why
+		}
+		c.ended = append(c.ended, e)
+	}
 	e.state = e.state.next(ev)
 	if at := inprocess.Index(e.tag); e.of.ends[at] == e {
 		delete(e.of.ends, at)
@@ -398,5 +407,8 @@ func (c *core) release(p *conn) {
 	}
 	c.releasedRun(p)
 	c.counts.MovedBytes += max(p.ends[0].moved, p.ends[1].moved)
+	if p.ends[0].why == inprocess.WhyProtocol || p.ends[1].why == inprocess.WhyProtocol {
+		c.counts.Broken++
+	}
 	c.released = append(c.released, p)
 }

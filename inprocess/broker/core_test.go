@@ -137,7 +137,7 @@ func (m *model) gone(e *modelEnd) {
 func (m *model) said(t *rapid.T, no []denial) {
 	for _, d := range no {
 		for _, e := range append([]*modelEnd{}, m.ends...) {
-			if e.m == d.to && e.tag == d.tag {
+			if e.m == d.of.of && e.tag == d.of.tag {
 				if e.state == endPromoted {
 					t.Fatalf("denied a promoted end: %v", d.why)
 				}
@@ -272,7 +272,7 @@ func (m *model) ask(t *rapid.T, p *member, tag uint32, s Socket) {
 	m.said(t, no)
 	denied := false
 	for _, d := range no {
-		if d.to == p && d.tag == tag {
+		if d.of.of == p && d.of.tag == tag {
 			denied = true
 			if d.why != why {
 				t.Fatalf("denied for %s, not %s", d.why, why)
@@ -331,7 +331,7 @@ func (m *model) Grant(t *rapid.T) {
 			if e.state == endPairing {
 				found := false
 				for _, d := range no {
-					found = found || d.to == e.m && d.tag == e.tag
+					found = found || d.of.of == e.m && d.of.tag == e.tag
 				}
 				if !found {
 					t.Fatal("undone and not told")
@@ -349,7 +349,7 @@ func (m *model) Close(t *rapid.T) {
 		t.Skip("no end")
 	}
 	e := rapid.SampledFrom(m.ends).Draw(t, "end")
-	m.core.note(e.m, e.tag, rapid.Uint64Range(0, 9).Draw(t, "id"), rapid.Uint64().Draw(t, "moved"))
+	m.core.note(e.m, e.tag, inprocess.Report{ID: rapid.Uint64Range(0, 9).Draw(t, "id"), RxRing: rapid.Uint64().Draw(t, "moved")})
 	m.core.closed(e.m, e.tag, inprocess.Why(rapid.IntRange(0, inprocess.WhyCount-1).Draw(t, "why")))
 	m.gone(e)
 }
@@ -476,6 +476,7 @@ func (m *model) Check(t *rapid.T) {
 		t.Fatal("deadline", at, ok)
 	}
 	m.core.released = m.core.released[:0]
+	m.core.ended = m.core.ended[:0]
 }
 
 func TestModel(t *testing.T) {

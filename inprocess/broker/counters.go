@@ -15,10 +15,11 @@ type Counters struct {
 	ProcessesRefused uint64 // by a limit
 	Asks             uint64
 	Promoted         uint64 // connections granted to both ends
+	Broken           uint64 // of Promoted, those that have ended because an end said what cannot be
 	Undone           uint64 // matched, but not to be granted to both
 	Expired          uint64 // of Denied, those that waited in vain
 	Denied           ByWhy
-	Returned         ByWhy  // ends whose library says why they went back, or will never ask
+	Returned         ByWhy  // ends whose library says why they went back, or will never ask, and those that Review sent back
 	Strays           uint64 // closed ends that were not known
 	Misbehaved       uint64 // clients that said what cannot be
 	QueueFull        uint64 // answers that a client had no room for

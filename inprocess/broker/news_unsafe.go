@@ -12,8 +12,9 @@ import (
 
 // news is the page of a process that the broker alone writes. Not for two goroutines at once.
 type news struct {
-	page []byte
-	file int // for reading
+	page   []byte
+	file   int      // for reading
+	kernel sentBack // as the page has it
 }
 
 // newNews makes a page. Once it is mapped here nobody can map it for writing.
@@ -40,19 +41,39 @@ func newNews() (*news, error) {
 	return n, nil
 }
 
-// word is the one at off, which is a constant of the layout.
+// word is the one at off, which is of the layout.
 func (n *news) word(off int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(n.page[off:][:4:4])))
 }
 
+// kernelWord has the bit of an entry, which is below inprocess.EntriesMax.
+func (n *news) kernelWord(index uint32) *atomic.Uint32 {
+	return n.word(inprocess.NewsKernel + int(index/32)*4)
+}
+
+func bitOf(index uint32) uint32 { return 1 << (index % 32) }
+
 // sent counts a message that is queued.
 func (n *news) sent() { n.word(inprocess.NewsGrants).Add(1) }
 
-// set tells the switch and the thresholds, and that policy or one of them may have changed.
-func (n *news) set(off bool, t Thresholds) {
+// set tells the switch, the entries of the slab whose ends send by the kernel, the
+// thresholds, and that policy or one of them may have changed.
+func (n *news) set(off bool, kernel sentBack, t Thresholds) {
+	for index := range n.kernel {
+		if _, stays := kernel[index]; !stays {
+			n.kernelWord(index).And(^bitOf(index))
+		}
+	}
+	for index := range kernel {
+		n.kernelWord(index).Or(bitOf(index))
+	}
+	n.kernel = kernel
 	var o uint32
 	if off {
-		o = 1
+		o |= inprocess.OffAll
+	}
+	if len(kernel) > 0 {
+		o |= inprocess.OffSome
 	}
 	n.word(inprocess.NewsOff).Store(o)
 	n.word(inprocess.NewsCalls).Store(t.Calls)

@@ -21,6 +21,10 @@ type End struct {
 	Report inprocess.Report
 	// Resident is what both memories of the connection hold, -1 if that is not known.
 	Resident int64
+	// SentBack is why Review has it send by the kernel.
+	SentBack inprocess.Why
+
+	slab slabKey
 }
 
 // Snapshot lists ends that asked, are promoted or native for good, and the counters of one moment.
@@ -35,6 +39,19 @@ func (b *Broker) Counters() Counters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.counters()
+}
+
+// Processes are those that have said hello.
+func (b *Broker) Processes() []Process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]Process, 0, len(b.clients))
+	for c := range b.clients {
+		if c.news != nil {
+			list = append(list, c.process)
+		}
+	}
+	return list
 }
 
 func (b *Broker) counters() Counters {
@@ -52,12 +69,20 @@ type slabEnds struct {
 	slab    slab
 	process Process
 	known   map[uint32]int // places in the snapshot
+
+	sentBack sentBack
 }
 
 // Snapshot looks at all ends. What the libraries say is read after, and not for one moment.
 func (b *Broker) Snapshot() Snapshot {
 	s, ends, slabs := b.known()
 	b.resident(s.Ends, ends)
+	s.readSlabs(slabs)
+	return s
+}
+
+// readSlabs adds what the libraries say.
+func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 	left := snapshotEntries
 	for _, of := range slabs {
 		if left -= int(of.slab.entries); left < 0 {
@@ -71,12 +96,11 @@ func (b *Broker) Snapshot() Snapshot {
 			case !known && r.State >= inprocess.StateMapped:
 				s.Ends = append(s.Ends, End{
 					Process: of.process, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie},
-					Tag: index, ID: r.ID, Report: r, Resident: -1,
+					Tag: index, ID: r.ID, Report: r, Resident: -1, SentBack: of.sentBack[index], slab: of.slab.key,
 				})
 			}
 		})
 	}
-	return s
 }
 
 // known is what the broker itself knows, and where to read the rest.
@@ -91,12 +115,14 @@ func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) 
 		s.Processes = append(s.Processes, c.process)
 		of := slabs[c.slab.key]
 		if of == nil {
-			of = &slabEnds{slab: c.slab, process: c.process, known: map[uint32]int{}}
+			of = &slabEnds{slab: c.slab, process: c.process, known: map[uint32]int{}, sentBack: b.sentBack[c.slab.key]}
 			slabs[c.slab.key] = of
 		}
 		for index, e := range c.member.ends {
 			of.known[index] = len(s.Ends)
-			s.Ends, ends = append(s.Ends, e.info()), append(ends, e)
+			i := e.info()
+			i.SentBack, i.slab = of.sentBack[index], of.slab.key
+			s.Ends, ends = append(s.Ends, i), append(ends, e)
 		}
 	}
 	return s, ends, slabs
@@ -126,6 +152,9 @@ func (e *end) info() End {
 	}
 	if p := e.conn; p != nil {
 		i.ID, i.Report.State = p.id, inprocess.StateMapped
+		if e.state == endGone {
+			i.Report = e.said
+		}
 	}
 	return i
 }

@@ -146,7 +146,8 @@ void smcgw_desk_put(struct peer_desk *d) {
 
 static void welcomed(int fd[3]) {
 	struct smci_desk *d = map(fd[0], sizeof *d, PROT_READ | PROT_WRITE);
-	struct smci_news *n = map(fd[1], sizeof *n, PROT_READ);
+	bool whole = SYS(lseek, fd[1], 0, SEEK_END) >= (long)sizeof(struct smci_news);
+	struct smci_news *n = whole ? map(fd[1], sizeof *n, PROT_READ) : 0;
 	close_all(fd);
 	if (smcgw.nudge < 0) {
 		long r = SYS(eventfd2, 1, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -166,12 +167,18 @@ static void welcomed(int fd[3]) {
 }
 
 static void granted(const struct smci_record *r, int fd[3]) {
-	uint32_t i = r->tag & 0x1ffff, asked = SMCI_ASKED;
+	uint32_t i = r->tag & 0x1ffff, asked = SMCI_ASKED, why = SMCI_WHY_NO_MEMORY;
 	struct end *e = i < MAX_ENDS ? entry(i) : 0;
+	uint64_t mask;
+	bool held = false;
+	if (e && e->tag == r->tag && get(&e->report.why)) why = get(&e->report.why); // it has left since it asked
 	struct smci_end *own = 0;
 	const struct smci_end *peer = 0;
 	size_t n = 0;
 	if (!e || e->tag != r->tag || state_of(e) != SMCI_ASKED || r->side > 1) goto refuse;
+	why = SMCI_WHY_SHARED; // a child that was made since would find the state of an end that it has no memory of
+	if (!(held = smcgw_hold(e, &mask))) goto refuse;
+	why = SMCI_WHY_NO_MEMORY;
 	own = map(fd[0], SMCI_RING_AT, PROT_READ | PROT_WRITE);
 	if (!own || own->magic != SMCI_MAGIC || own->version != SMCI_VERSION || own->order_max < SMCI_ORDER_MIN || own->order_max > SMCI_ORDER_MAX)
 		goto refuse;
@@ -212,6 +219,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->owed = 0;
 	put(&own->order, SMCI_ORDER_MIN);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
+		smcgw_let(mask);
 		close_all(fd);
 		return;
 	}
@@ -220,12 +228,13 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->peer = 0;
 	e->desk = 0;
 refuse:
+	if (held) smcgw_let(mask);
 	if (own) munmap(own, n ? n : SMCI_RING_AT);
 	if (peer) munmap((void *)(uintptr_t)peer, n);
 	close_all(fd);
 	asked = SMCI_ASKED;
-	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, SMCI_WHY_NO_MEMORY);
-	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = SMCI_WHY_NO_MEMORY};
+	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, why);
+	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = why};
 	put_record(&no, -1);
 }
 
@@ -312,7 +321,7 @@ void smcgw_ask(struct end *e, int fd) {
 		smcgw_never(e, SMCI_WHY_OPTION);
 		goto out;
 	}
-	if (!smcgw_alone(e) || !connected() || get(&smcgw.news->off)) goto out;
+	if (!smcgw_alone(e) || !connected() || switched_off()) goto out;
 	smcgw_describe(e, fd);
 	if (!(++tags & 0x7fff)) tags++;
 	e->tag = (tags & 0x7fff) << 17 | index_of(e);

@@ -70,15 +70,22 @@ struct smci_desk {
 };
 _Static_assert(sizeof(struct smci_desk) == 4096, "layout");
 
+// What goes back to the kernel.
+#define SMCI_OFF_ALL 1u  // everything, and nothing is promoted
+#define SMCI_OFF_SOME 2u // the ends whose bit in kernel is set
+
+#define SMCI_ENTRIES (1u << 17) // of a slab, at most
+
 // What the broker tells a process without a message. The broker writes it.
 struct smci_news {
 	uint32_t magic, version;
 	_Atomic uint32_t grants;  // messages sent to this process since its HELLO
-	_Atomic uint32_t off;     // not 0: nothing is promoted, and what is goes back to the kernel
+	_Atomic uint32_t off;     // 0, SMCI_OFF_ALL, SMCI_OFF_SOME or both
 	_Atomic uint32_t calls;   // a connection asks after so many calls that moved bytes
 	_Atomic uint32_t spin;    // microseconds to look at the ring before sleeping; 0: none
 	_Atomic uint64_t bytes;   // or after so many bytes
 	_Atomic uint32_t policy;  // counts changes of policy and switch: what was refused is asked again
+	_Alignas(4096) _Atomic uint32_t kernel[SMCI_ENTRIES / 32]; // of entry i of the slab bit i % 32 of word i / 32: its end sends by the kernel
 };
 
 // One end's own state as the broker may read it, the first bytes of its entry in the process's slab.

@@ -101,6 +101,7 @@ struct end {
 	_Atomic uint64_t reported;         // head when an edge was last reported
 	// As the producer: wl.
 	int64_t path_at;                   // when the path was last looked at
+	int64_t heeded_at;                 // when the broker was last looked for that sends it back
 	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
 	uint32_t rung;                     // the arm that was last answered
 	bool first, grow, path_bad;
@@ -224,6 +225,8 @@ int smcgw_top(void);                      // the highest descriptor that was eve
 void smcgw_same(int from, int to);        // to is a duplicate of from
 void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // no other process has it
+bool smcgw_hold(struct end *e, uint64_t *mask);
+void smcgw_let(uint64_t mask);
 bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
 long smcgw_forked(long (*make)(void));    // fork() with the ends
 void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now
@@ -252,7 +255,14 @@ int smcgw_move_away(int fd);              // to a number that a program will not
 void smcgw_desk_put(struct peer_desk *d);
 void smcgw_describe(struct end *e, int fd); // for the broker's views
 void smcgw_heed(void);                    // once in a while: is the broker there?
-static inline bool switched_off(void) { return smcgw.news && get(&smcgw.news->off); }
+static inline bool switched_off(void) { return smcgw.news && (get(&smcgw.news->off) & SMCI_OFF_ALL); }
+// sent_back: the broker has what this end sends go by the kernel.
+static inline bool sent_back(const struct end *e) {
+	uint32_t off = smcgw.news ? get(&smcgw.news->off) : 0, i;
+	if (likely(!off)) return false;
+	i = index_of(e);
+	return (off & SMCI_OFF_ALL) || (get(&smcgw.news->kernel[i / 32]) >> i % 32 & 1);
+}
 
 // ---- stream.c
 // enter says how a call that moves bytes goes: by libc alone, by libc and counted (smcgw_left follows), or by rx and tx.

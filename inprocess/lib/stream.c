@@ -23,7 +23,7 @@
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
-#define LAST_WITHIN 2000000000LL       // of bytes that were taken back, before a FIN
+#define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	for (int i = 0; i < nv && n; i++) {
@@ -452,6 +452,12 @@ static void told(struct end *e) {
 	}
 }
 
+// nothing_but_tokens: has the kernel, of what this end sent since the peer's last transition, no data?
+static bool nothing_but_tokens(const struct end *e) {
+	uint32_t nx = get(&e->own->nx);
+	return (nx & 1) || (nx && get(&e->own->x[(nx - 1) % SMCI_TRANSITIONS].k) == get(&e->ks));
+}
+
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e) {
 	if (likely(!e->eof && !e->rx_error)) return false;
@@ -473,7 +479,7 @@ static bool ended(struct end *e) {
 	// the peer's kernel had not sent, so it is an end only in a ring extent, where nothing of its stream was there.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
-	    (cx & 1)) {
+	    (cx & 1) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;
 	}
@@ -552,6 +558,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	bool seen = false; // by a look at the kernel since the last read of it
+	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
 	unsigned rounds = 0;
 	bool bad = false;
 	ssize_t n;
@@ -624,7 +631,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			smcgw_forget(e);
 			if (e->eof || e->rx_error) continue;
 		} else {
-			if (done && !all) break;
+			if (done && !all && !drains) break;
 			smcgw_forget(e);
 			n = from_kernel(e, fd, v, nv, done, want, flags, seen);
 			seen = false;
@@ -774,26 +781,31 @@ out:
 	return r;
 }
 
+// unread counts what can be read at once, in all extents. An edge follows for what comes later, so nothing that is there may be left out.
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
-		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
+		const struct smci_end *p = e->peer;
+		uint64_t head = get_acquire(&p->head), r = get(&e->own->tail), kr = get(&e->kr), k = kr < e->kbase ? e->kbase : kr, end;
+		uint32_t i = get(&e->own->cx), nx = get_acquire(&p->nx);
 		SYS(ioctl, fd, SIOCINQ, &q);
-		uint64_t kr = get(&e->kr);
-		if (cx & 1) {
-			n = available(e);
-			if (nx - cx == 1 && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) - get(&e->own->tail) == n) { // and what the kernel has after its tokens
-				uint64_t k = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-				if (kr + (unsigned)q > k) n += kr + (unsigned)q - k;
+		end = kr + e->stashed + (unsigned)q;
+		if (nx - i > SMCI_TRANSITIONS) nx = i; // see smcgw_rx
+		for (;; i++) {
+			const struct smci_transition *x = &p->x[i % SMCI_TRANSITIONS];
+			uint64_t to = i & 1 ? i == nx ? head : get(&x->r) : i == nx || get(&x->k) > end ? end : get(&x->k);
+			uint64_t *at = i & 1 ? &r : &k;
+			if (to > *at) {
+				n += to - *at;
+				*at = to;
 			}
-		} else {
-			uint64_t from = kr < e->kbase ? e->kbase : kr, to = kr + (unsigned)q;
-			if (nx != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].k) < to) to = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-			n = (to > from ? to - from : 0) + e->stashed;
-			if (nx != cx) n += get_acquire(&e->peer->head) - get(&e->own->tail);
+			if (i == nx) break;
+			if (i & 1) k = get(&x->k); // after the tokens
+			else if (get(&x->k) > end) break;
 		}
+		if (n > INT_MAX) n = INT_MAX;
 	} else {
 		SYS(ioctl, fd, SIOCINQ, &q);
 		n = (size_t)q;
@@ -1003,11 +1015,26 @@ static bool path_good(struct end *e, int fd) {
 }
 
 static inline bool must_leave(struct end *e, int fd) {
-	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || switched_off() || get(&e->passed) || e->tx_error || !path_good(e, fd);
+	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || sent_back(e) || get(&e->passed) || e->tx_error || !path_good(e, fd);
+}
+
+// takes tells whether the kernel has room for the tokens of a ring extent, now: the peer's thread may be this one.
+static bool takes(int fd) {
+	struct pollfd p = {fd, POLLOUT, 0};
+	struct timespec zero = {0, 0};
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents == POLLOUT;
 }
 
 static bool may_ring(struct end *e, int fd) {
-	if (e->tx_error || get(&e->passed) || switched_off()) return false;
+	if (e->tx_error || get(&e->passed)) return false;
+	if (unlikely(sent_back(e))) { // by a broker that may have gone
+		int64_t t = now_coarse();
+		if (t - e->heeded_at >= PATH_EVERY) {
+			e->heeded_at = t;
+			smcgw_heed();
+		}
+		return false;
+	}
 	if ((peer_flags(e) & (SMCI_ATTACHED | SMCI_GONE | SMCI_RECALL)) != SMCI_ATTACHED) return false;
 	if (get_acquire(&e->peer->cx) != get(&e->own->nx) || !fits(e, fd)) return false; // it reads from the kernel, and the ring is empty
 	if (e->path_bad) {
@@ -1017,7 +1044,7 @@ static bool may_ring(struct end *e, int fd) {
 		e->path_at = now_coarse();
 		e->path_head = get(&e->own->head);
 	}
-	return true;
+	return takes(fd);
 }
 
 static void heed_recall(struct end *e, int fd) {
@@ -1254,7 +1281,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				continue;
 			}
 			if (e->tx_error) continue;
-			if (nowait && done) break;
+			if (nowait && done && !get(&e->edge)) break; // for an edge the kernel's buffer has to be full
 			if (nowait) {
 				e->grow = true;
 				transition(e);
@@ -1321,14 +1348,19 @@ void smcgw_give_back(struct end *e) {
 
 // ---- ends
 
-// last is before a FIN, and before somebody else sends: bytes that are to be taken back have a while yet.
+// last is before a FIN, and before somebody else sends: what was taken back goes at the pace of the peer, as long as that takes any.
 static bool last(struct end *e, int fd) {
 	int64_t until = now() + LAST_WITHIN;
+	uint64_t had = 0;
 	if ((get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_FROZEN)) take_back(e, fd);
 	while (!pay(e, fd)) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};
+		int q = 0;
 		if (e->back == e->back_end) return true; // tokens tell nothing that the FIN does not
+		SYS(ioctl, fd, SIOCOUTQ, &q);
+		if (get(&e->ks) - (unsigned)q != had) until = now() + LAST_WITHIN; // the peer's kernel has taken more
+		had = get(&e->ks) - (unsigned)q;
 		if (now() > until) return false;
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
@@ -1442,7 +1474,13 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 		if (!woken && writes) { // its process wakes for a token, and sees the flags
 			woken = true;
 			wake(e);
-			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_ATTACHED) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
+			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
+			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED &&
+			    get_acquire(&e->peer->cx) == get(&e->own->nx)) {
+				transition(e);
+				fence();
+				if (peer_flags(e) & SMCI_RECALL) transition(e); // as in send_any
+			}
 			if (get(&e->own->nx) & 1) token(e, fd);
 		}
 		heed_twin(e);

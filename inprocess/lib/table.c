@@ -88,6 +88,21 @@ bool smcgw_alone(struct end *e) {
 	return n == 1;
 }
 
+// hold tells whether this process alone has an end, and has no child come to it until let: what is mapped meanwhile a child has, too.
+// No signal handler forks between.
+bool smcgw_hold(struct end *e, uint64_t *mask) {
+	const uint64_t all = ~0ull;
+	SYS(rt_sigprocmask, SIG_SETMASK, &all, mask, 8);
+	pthread_mutex_lock(&forking);
+	if (owner_at(e, smcgw.pid, false) >= 0 && smcgw_alone(e)) return true;
+	smcgw_let(*mask);
+	return false;
+}
+void smcgw_let(uint64_t mask) {
+	pthread_mutex_unlock(&forking);
+	SYS(rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+}
+
 // reclaim frees entries whose processes have all died without close().
 static void reclaim(void) {
 	for (uint32_t i = 0; i < MAX_ENDS; i++) {
@@ -269,14 +284,14 @@ void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of) {
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of) {
 	char *least = (char *)(uintptr_t)of + SMCI_RING_AT;
 	if (*ring != least) return true;
-	if (!smcgw_alone(e)) return false; // another process would not have it
+	uint64_t mask;
+	if (!smcgw_hold(e, &mask)) return false; // another process would not have it
 	long p = SYS(mremap, of, 0, e->whole, MREMAP_MAYMOVE, 0);
-	if ((unsigned long)p > -4096UL) {
-		e->order_max = SMCI_ORDER_MIN; // it is not tried again
-		return false;
-	}
-	*ring = (char *)p + SMCI_RING_AT;
-	return true;
+	bool ok = (unsigned long)p <= -4096UL;
+	if (ok) *ring = (char *)p + SMCI_RING_AT;
+	else e->order_max = SMCI_ORDER_MIN; // it is not tried again
+	smcgw_let(mask);
+	return ok;
 }
 
 // unmap takes what this process has of it. Both locks are held, or it was never shown to another thread.

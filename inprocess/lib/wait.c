@@ -182,14 +182,19 @@ static void set_closed(int fd) {
 }
 
 void smcgw_wait_closed(int fd) {
-	if ((unsigned)fd >= MAX_FD) return;
+	if ((unsigned)fd >= MAX_FD || !smcgw_ours()) return;
 	if (get(&sets[fd])) set_closed(fd);
-	if (!nsets || !look(fd)) return;
+	struct end *e = look(fd);
+	if (!nsets || !e) return;
+	// The broker may have a duplicate still, for which the kernel would go on to report a number that is another file's soon.
+	uint32_t state = state_of(e);
+	bool lent = state != SMCI_NATIVE && state != SMCI_PROMOTED && get(&e->refs) == 1;
 	hold();
 	for (int i = 0; i < nsets; i++) {
 		struct set *s = set_of(set_fds[i]);
 		struct registration *r = s ? registered(s, fd) : 0;
 		if (r) {
+			if (lent) SYS(epoll_ctl, set_fds[i], EPOLL_CTL_DEL, fd, 0);
 			s->promoted -= r->tagged;
 			r->on = r->tagged = false;
 		}

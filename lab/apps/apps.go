@@ -58,7 +58,7 @@ type Event struct {
 	// the name of the device they came by, as the kernel tells the server.
 	GapMicros int64  `json:"gap_micros,omitempty"`
 	Device    string `json:"device,omitempty"`
-	// Lost counts datagrams without an answer in time, Late answers behind
+	// Lost counts datagrams without an answer in time, Late answers after
 	// their time and repeated ones.
 	Lost int `json:"lost,omitempty"`
 	Late int `json:"late,omitempty"`

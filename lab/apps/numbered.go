@@ -45,7 +45,7 @@ func (d numbered) append(b []byte) []byte {
 	return b
 }
 
-// errAlien says that a datagram is none of ours, or not as it was sent.
+// errAlien says that a datagram is not ours, or not as it was sent.
 var errAlien = errors.New("no datagram of an app")
 
 // parseNumbered checks a datagram to its last byte. One without a number has

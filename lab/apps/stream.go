@@ -34,7 +34,7 @@ func (s stream) fill(p []byte, off int64) {
 }
 
 // check returns the index of the first byte in p that is not the one at that
-// place behind offset off, or -1.
+// place after offset off, or -1.
 func (s stream) check(p []byte, off int64) int {
 	i := 0
 	for ; i < len(p) && (off+int64(i))%8 != 0; i++ {

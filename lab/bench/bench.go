@@ -159,7 +159,7 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 const quickBudget = 520 * time.Second
 
 // Quick does what [Ratios] need: once with the congestion control that most
-// hosts have, on all hosts, and then, on hosts and gateways made anew, with one
+// hosts have, on all hosts, and then, on hosts and gateways made again, with one
 // that paces. It returns the report of each. A congestion control in the options
 // is the only one.
 func Quick(ctx context.Context, o Options) (list []*paper.Report, err error) {

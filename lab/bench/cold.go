@@ -70,7 +70,7 @@ func (w way) coldTrial(ctx context.Context, carrier config.Carrier) (end func(),
 	return func() { client.Close(); server.Close() }, nil
 }
 
-// try begins a trial, behind the end of the one before, which the gateway may not have
+// try begins a trial, after the end of the one before, which the gateway may not have
 // noticed yet.
 func (h *host) try(ctx context.Context, t admin.Trial) (*admin.Held, error) {
 	for {

@@ -19,6 +19,6 @@
 //
 // The programs are well-known ones (iperf3, sockperf, redis-benchmark), and
 // those of package programs where none measures the thing. The trap: they and
-// the processes of package apps are this binary itself, started anew; its main
+// the processes of package apps are this binary itself, started again; its main
 // must call apps.Init with [programs.Apps] first.
 package bench

@@ -190,7 +190,7 @@ func (w way) gatewayCPU() (float64, error) {
 }
 
 // parseProcessCPU reads fields 14 and 15 of a process's stat (proc(5)), which
-// count from behind the command's name.
+// count from after the command's name.
 func parseProcessCPU(text string) (float64, error) {
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(f) < 14 {

@@ -146,7 +146,7 @@ type builder struct {
 	errs []error
 
 	wanted  []string // names of ways
-	library string   // empty: there is none
+	library string   // empty if none
 	// The gateways' program, and what begins the names of its hosts and ways.
 	executable, hosts, variants string
 }

@@ -214,7 +214,7 @@ func writes(size int) run {
 	}
 }
 
-// web is wrk and nginx: a path over so many connections, which are kept, or made anew
+// web is wrk and nginx: a path over so many connections, which are kept, or made again
 // for every request.
 func web(path string, connections int, closing bool) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {

@@ -11,6 +11,6 @@
 //
 // It is no benchmark: few short rounds on a machine that also runs both ends.
 //
-// The trap: the programs are this binary itself, started anew; its main must
+// The trap: the programs are this binary itself, started again; its main must
 // call apps.Init first.
 package demo

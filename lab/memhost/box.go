@@ -35,7 +35,7 @@ type Faults struct {
 	// host's gateway sends, so that no proof of a carrier comes back.
 	Misdirect bool
 	// Lose drops a TCP segment that leaves the host if it says so: of these flags, that
-	// begins so far behind its connection's SYN. It may be called concurrently.
+	// begins so long after its connection's SYN. It may be called concurrently.
 	Lose func(flags byte, offset uint32) bool
 }
 

@@ -58,7 +58,7 @@ type Model struct {
 	services map[netip.AddrPort]*ebpf.Service // TTL is a point of time
 
 	counts ebpf.Counters
-	again  []byte // a SYN that leaves behind the packet that is decided
+	again  []byte // a SYN that leaves after the packet that is decided
 
 	decisions map[int]decided // by rule
 }
@@ -226,7 +226,7 @@ func (*Model) Lingering() (int, error) { return 0, nil }
 func (m *Model) Stall(stalled bool) error { return m.change(func() { m.stalled = stalled }) }
 
 // InjectApp implements host.Steering: our option is taken out of the SYN. It
-// stands in one queue with what netstack sends, so that a bare SYN leaves behind
+// stands in one queue with what netstack sends, so that a bare SYN leaves after
 // the reset before it.
 func (m *Model) InjectApp(pkt []byte) error {
 	p := append([]byte{injected}, pkt...)

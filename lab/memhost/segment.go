@@ -69,7 +69,7 @@ func (s *segment) synACK() bool {
 	return s.flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK
 }
 
-// option returns our option; false when there is none.
+// option returns our option; false if none.
 func (s *segment) option() (packet.Option, bool) {
 	o, _, err := packet.ParseOption(s.options())
 	return o, err == nil
@@ -109,7 +109,7 @@ func (s *segment) addOption(o packet.Option) bool {
 // stripOption overwrites our option, if there is one, by NOPs.
 func (s *segment) stripOption() { s.overwrite(bytes.Repeat([]byte{packet.KindNOP}, packet.OptionLen)) }
 
-// overwrite puts other bytes in place of our option; false when there is none.
+// overwrite puts other bytes in place of our option; false if none.
 func (s *segment) overwrite(with []byte) bool {
 	_, at, err := packet.ParseOption(s.options())
 	if err != nil {

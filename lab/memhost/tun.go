@@ -75,8 +75,8 @@ func (m *Model) legIngress(s *segment) verdict {
 }
 
 // wireSide is tcx ingress of W: netstack's segments. Of a released flow only the
-// reset that closes the old wire leg, and a bare SYN behind it, may leave; on a
-// tuple where the application has begun anew, only the reset of its old one.
+// reset that closes the old wire leg, and a bare SYN after it, may leave; on a
+// tuple where the application has begun again, only the reset of its old one.
 func (m *Model) wireSide(s *segment) verdict {
 	f := m.flows[s.tuple]
 	state := stateOf(f)

@@ -86,7 +86,7 @@ func NewEar(within func(func() error) error, port uint16) (*Ear, error) {
 	return e, unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20)
 }
 
-// Heard returns the next packet, false if there is none now. Of a train it is the
+// Heard returns the next packet, false if none now. Of a train it is the
 // first one.
 func (e *Ear) Heard() (o Overheard, ok bool) {
 	for {

@@ -35,7 +35,7 @@ func timestamps(ts, echo uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, echo)
 }
 
-// bytes makes the bytes behind the IP header.
+// bytes makes the bytes after the IP header.
 func (s segment) bytes(from, to netip.AddrPort) []byte {
 	pkt := packet.Segment{
 		Src: from, Dst: to, Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 0xffff, Options: s.options, Payload: s.payload,

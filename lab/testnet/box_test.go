@@ -163,7 +163,7 @@ func TestBoxIgnoresOthers(t *testing.T) {
 	in, out := sniff(t, h1), sniff(t, h2)
 	for i, options := range [][]byte{
 		nil,
-		append([]byte{0}, testOption(1)...),                    // behind the end of the list
+		append([]byte{0}, testOption(1)...),                    // after the end of the list
 		append([]byte{254, 0}, testOption(1)...),               // length 0
 		append([]byte{254, 1}, testOption(1)...),               // length 1
 		{254, 10, 'S', 'M', 'G', 'X', 0x11, 0, 0, 0},           // another protocol's

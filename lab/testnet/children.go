@@ -30,7 +30,7 @@ func ChildrenAnywhere(parent int) (pids []int) {
 	return pids
 }
 
-// parentOf reads the fourth field of /proc/PID/stat, behind the name in
+// parentOf reads the fourth field of /proc/PID/stat, after the name in
 // brackets; 0 if the process is gone.
 func parentOf(pid int) (ppid int) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

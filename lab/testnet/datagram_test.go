@@ -88,7 +88,7 @@ func TestBoxDatagrams(t *testing.T) {
 	box := Box{UDP: Datagrams{Port: 4791, Loss: 100, Dup: 50, Reorder: 50, Seed: 7}}
 	var runs [2][]uint32
 	for i := range runs {
-		require.NoError(t, n.SetBox(box)) // the luck begins anew
+		require.NoError(t, n.SetBox(box)) // the luck begins again
 		runs[i] = datagrams(t, h1, h2, 4791, count)
 	}
 	seen := func(got []uint32) (times map[uint32]int) {

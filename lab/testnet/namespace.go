@@ -40,7 +40,7 @@ func startTime(pid int) (string, error) {
 		return "", fmt.Errorf("start time of process %d: %w", pid, err)
 	}
 	// The command name may contain spaces and parentheses; fields count from
-	// behind its last one.
+	// after its last one.
 	rest := string(b[strings.LastIndexByte(string(b), ')')+1:])
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {

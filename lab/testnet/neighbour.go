@@ -30,7 +30,7 @@ const (
 var NeighbourOption = [4]byte{253, 4, 0xab, 0xcd}
 
 // NewNeighbours attaches them to the host's device in front of what is there and
-// behind it, both ways, and to the root of the control groups. Close detaches
+// after it, both ways, and to the root of the control groups. Close detaches
 // them.
 func NewNeighbours(h *Host) (*Neighbours, error) {
 	n := &Neighbours{}

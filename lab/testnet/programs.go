@@ -37,7 +37,7 @@ func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
 }
 
 // Through makes the apps of the host, from now on, run by a program that takes them
-// and their arguments behind its own, such as ip vrf exec.
+// and their arguments after its own, such as ip vrf exec.
 func (h *Host) Through(program ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

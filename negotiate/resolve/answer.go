@@ -102,7 +102,7 @@ func (r *Resolver) fromGateway(from netip.AddrPort) bool {
 	return from.Port() == r.cfg.PeerPort
 }
 
-// sealing is how an answer is authenticated: with the asker's key, behind its query.
+// sealing is how an answer is authenticated: with the asker's key, after its query.
 type sealing struct {
 	key   []byte // nil: not at all
 	query negotiate.MAC

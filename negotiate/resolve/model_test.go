@@ -15,7 +15,7 @@ import (
 )
 
 // TestResolverModel lets two resolvers find each other over a network that loses, delays, repeats and reorders, with
-// carriers that fail and gateways that start anew, and checks after every step what must always hold; then everything
+// carriers that fail and gateways that start again, and checks after every step what must always hold; then everything
 // heals, and both must be capable in bounded time.
 func TestResolverModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -116,7 +116,7 @@ func (h *resolverHost) start() {
 	})
 }
 
-// after lets something happen later, at a host whose gateway does not start anew before.
+// after lets something happen later, at a host whose gateway does not start again before.
 func (h *resolverHost) after(d time.Duration, do func()) {
 	life := h.life
 	h.w.events = append(h.w.events, event{at: h.w.now.Add(d), order: len(h.w.events), do: func() {

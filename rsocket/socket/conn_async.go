@@ -44,7 +44,7 @@ type asyncWrite struct {
 
 // WriteAsync writes p without waiting for room. p belongs to the connection until done is called, once, with what Write
 // would have returned. done runs in a goroutine of the connection, one after the other and in order; it may use the
-// connection. What is written afterwards, by whatever method, goes behind p. Close ends what has not been written by
+// connection. What is written afterwards, by whatever method, goes after p. Close ends what has not been written by
 // then.
 func (c *Conn) WriteAsync(p []byte, done func(n int, err error)) error {
 	if c.closed.Load() {
@@ -64,7 +64,7 @@ func (c *Conn) WriteAsync(p []byte, done func(n int, err error)) error {
 	return nil
 }
 
-// end puts the end of the direction behind the asynchronous writes, false if there are none.
+// end puts the end of the direction after the asynchronous writes, false if there are none.
 func (a *asyncWrites) end() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *Conn) writeNext() {
 	a.mu.Unlock()
 }
 
-// lockWrite begins a write, behind all asynchronous ones that there are.
+// lockWrite begins a write, after all asynchronous ones that there are.
 func (c *Conn) lockWrite() {
 	c.tx.mu.Lock()
 	if !c.async.busy.Load() {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Asynchronous writes arrive in order, with what is written otherwise behind them.
+// Asynchronous writes arrive in order, with what is written otherwise after them.
 func TestWriteAsync(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {
 		a, b := d.pair(ConnConfig{})
@@ -126,7 +126,7 @@ func TestWriteAsyncNothing(t *testing.T) {
 	}
 }
 
-// CloseWrite returns while asynchronous writes wait for the peer to read, and ends writing behind them.
+// CloseWrite returns while asynchronous writes wait for the peer to read, and ends writing after them.
 func TestCloseWriteBehindAsync(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {
 		a, b := d.pair(ConnConfig{RecvBuffer: 64 << 10, SendBuffer: 64 << 10})

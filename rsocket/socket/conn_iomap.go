@@ -13,7 +13,7 @@ import (
 )
 
 // IOMap is memory of ours that the peer places bytes into with [Conn.WriteAt] (riomap, riowrite of rdma-core). Nothing
-// tells when it did: that is for the program to arrange, for instance by a message behind it.
+// tells when it did: that is for the program to arrange, for instance by a message after it.
 type IOMap struct {
 	conn    *Conn
 	region  *rmb.Region
@@ -117,7 +117,7 @@ func (c *Conn) freeMaps() {
 	c.dom.keepMaps(c.maps)
 }
 
-// WriteAt places p into the memory that the peer has mapped at the offset, behind everything written so far. The peer's
+// WriteAt places p into the memory that the peer has mapped at the offset, after everything written so far. The peer's
 // program is told nothing. With ErrNotMapped the rest is at an offset the peer has not mapped.
 func (c *Conn) WriteAt(p []byte, off int64) (int, error) {
 	c.lockWrite()

@@ -166,7 +166,7 @@ func TestReadWhatWriterLeaves(t *testing.T) {
 	})
 }
 
-// Whatever waits, and behind whatever, ends with the deadline, with Close, and with the end of its direction.
+// Whatever waits, and after whatever, ends with the deadline, with Close, and with the end of its direction.
 func TestEndsOfWaiting(t *testing.T) {
 	calls := []func(c stream) error{
 		func(c stream) error { _, err := c.Read(make([]byte, 1)); return err },

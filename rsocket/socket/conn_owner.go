@@ -127,7 +127,7 @@ func (c *Conn) spill() bool {
 	return r.Unposted() == 0
 }
 
-// finale sends the end behind the last byte.
+// finale sends the end after the last byte.
 func (c *Conn) finale() {
 	if c.cfg.Linger < 0 && c.closed.Load() {
 		return // the peer is to take it for a loss

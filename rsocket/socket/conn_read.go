@@ -95,7 +95,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.rx.take(p, span), nil
 }
 
-// take copies what span returned to p, and what the ring has behind its end.
+// take copies what span returned to p, and what the ring has after its end.
 func (r *readHalf) take(p, span []byte) int {
 	if b := r.back.Swap(nil); b != nil {
 		n := copy(p, *b)

@@ -51,7 +51,7 @@ func TestConnHello(t *testing.T) {
 	})
 }
 
-// The peer writes into memory that was mapped for it, behind what it wrote before and in front of what it writes after.
+// The peer writes into memory that was mapped for it, after what it wrote before and in front of what it writes after.
 func TestConnIOMap(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {
 		a, b := d.pair(ConnConfig{IOMaps: 4})

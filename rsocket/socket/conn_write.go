@@ -36,7 +36,7 @@ type writeHalf struct {
 	size   int           // of spare, which is made when it is needed
 
 	direct   atomic.Bool   // the writer waits for the peer's ring, not for its own
-	sealed   atomic.Bool   // writing has ended: the end can be sent behind what was filled
+	sealed   atomic.Bool   // writing has ended: the end can be sent after what was filled
 	straight atomic.Uint64 // bytes that went past the ring; written by the writer
 
 	wide atomic.Bool // mapped: the peer's ring has room, as far as is known; written by the holder of the token
@@ -192,7 +192,7 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (total int64, err error) {
 	return total, c.fault("write", err)
 }
 
-// CloseWrite ends writing behind everything written: the peer reads io.EOF. It does not block. A program of rdma-core
+// CloseWrite ends writing after everything written: the peer reads io.EOF. It does not block. A program of rdma-core
 // that shuts down both directions in the moment the end arrives there drops its own last data and DISCONNECT; reads here
 // then end with ECONNRESET instead of io.EOF.
 func (c *Conn) CloseWrite() error {

@@ -34,7 +34,7 @@ func TestWriteSleepsForTheSendRing(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// Whenever the holder of the token looks, the end of a direction goes behind the last bytes. The connection has no peer yet:
+// Whenever the holder of the token looks, the end of a direction goes after the last bytes. The connection has no peer yet:
 // what was written stays, and so must the end.
 func TestEndStaysBehindTheBytes(t *testing.T) {
 	d := shmDuo(t, 1, StackConfig{})

@@ -12,8 +12,8 @@
 // # Datagrams
 //
 // A [PacketConn] is a UDP socket and a UD queue pair per device. A socket that knows no queue pair of the peer yet
-// sends datagrams over UDP behind a header that asks for it ([rsocket.ResolveHeader]); nothing waits, and a peer that
-// never answers is reached that way for good. On the queue pair each datagram is behind a header that says whose it is
+// sends datagrams over UDP after a header that asks for it ([rsocket.ResolveHeader]); nothing waits, and a peer that
+// never answers is reached that way for good. On the queue pair each datagram is after a header that says whose it is
 // ([rsocket.DatagramHeader]).
 //
 //	     one socket                               another

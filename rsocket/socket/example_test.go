@@ -99,7 +99,7 @@ func ExampleStack_Client() {
 	// Output: out of band <nil>
 }
 
-// The peer's memory is written to at an offset, behind everything written before and in front of what follows.
+// The peer's memory is written to at an offset, after everything written before and in front of what follows.
 func ExampleConn_WriteAt() {
 	stack, closeStack, err := openStack()
 	if err != nil {
@@ -123,7 +123,7 @@ func ExampleConn_WriteAt() {
 			return
 		}
 		defer m.Close()
-		fmt.Fprint(c, ".") // behind the announcement
+		fmt.Fprint(c, ".") // after the announcement
 		_, _ = io.ReadFull(c, make([]byte, 1))
 		result <- strings.TrimRight(string(m.Bytes()), "\x00")
 	}()

@@ -21,7 +21,7 @@ const (
 // flagMapped: the sender's device writes into the peer's memory in place, so the streams may be those of gateways.
 const flagMapped = 1 << 0
 
-// ErrHello is an out-of-band message that is none of ours.
+// ErrHello is an out-of-band message that is not ours.
 var ErrHello = errors.New("malformed out-of-band message")
 
 // hello is what two ends tell each other about their queue pairs over a byte stream. Integers are big-endian:

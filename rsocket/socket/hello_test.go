@@ -92,7 +92,7 @@ func TestOutOfBandFails(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				c, err := meet(ctx, x, ConnConfig{})
-				if err == nil { // the byte stream was cut behind the exchange
+				if err == nil { // the byte stream was cut after the exchange
 					soon(t, c)
 					_, err = c.Read(make([]byte, 1))
 					require.ErrorIs(t, err, syscall.ECONNRESET)

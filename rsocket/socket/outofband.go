@@ -20,7 +20,7 @@ import (
 const (
 	// helloTimeout bounds the exchange where the context does not.
 	helloTimeout = 10 * time.Second
-	// oobReady and oobBye are single bytes behind the hello: the client's queue pair is connected; the sender's queue
+	// oobReady and oobBye are single bytes after the hello: the client's queue pair is connected; the sender's queue
 	// pair is down and it writes no more.
 	oobReady byte = 1
 	oobBye   byte = 2

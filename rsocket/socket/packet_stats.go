@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // PacketStats is a snapshot of a datagram socket.
 type PacketStats struct {
-	// SentUD, SentUDP and SentPlain count datagrams by the way they went: by queue pair, over UDP behind a header,
+	// SentUD, SentUDP and SentPlain count datagrams by the way they went: by queue pair, over UDP after a header,
 	// over UDP as they are.
 	SentUD, SentUDP, SentPlain uint64
 	// ReceivedUD, ReceivedUDP and ReceivedPlain count likewise what was put into the receive buffer.

@@ -111,9 +111,9 @@ type Stack struct {
 	polling   time.Duration
 	vectors   []*vector.Vector
 	pool      *rmb.Pool
-	manager   manager.Manager // nil: there is none
+	manager   manager.Manager // nil if none
 	noManager error           // why, where there ought to be one
-	home      *domain         // of connections that name none; nil: there is none
+	home      *domain         // of connections that name none; nil if none
 	tasks     sync.WaitGroup  // connections until nothing is left of them
 	watching  sync.WaitGroup
 	life      context.Context

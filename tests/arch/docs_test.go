@@ -35,10 +35,6 @@ func packageComment(tr *tree, dir string) []string {
 	return []string{dir + ": no package comment in doc.go"}
 }
 
-func (tr *tree) isGenerated(name string) bool {
-	return slices.ContainsFunc(tr.files, func(f source) bool { return f.path == name && f.generated })
-}
-
 func exportedDocs(tr *tree) (problems []string) {
 	for _, f := range tr.files {
 		if f.test || f.generated || f.syntax.Name.Name == "main" {

@@ -55,9 +55,6 @@ func ownModule(root, dir string) bool {
 // of failed model tests.
 var skipped = []string{".git", "bin", "dist", "rapid"}
 
-// vendored is what others wrote and is kept as it came.
-const vendored = "verbs/hw/ibv/include/infiniband"
-
 // load reads the tree below root.
 func load(t *testing.T, root string) *tree {
 	t.Helper()
@@ -67,7 +64,7 @@ func load(t *testing.T, root string) *tree {
 			return err
 		}
 		if d.IsDir() {
-			if slices.Contains(skipped, d.Name()) || ownModule(root, name) || strings.HasSuffix(filepath.ToSlash(name), vendored) {
+			if slices.Contains(skipped, d.Name()) || ownModule(root, name) {
 				return fs.SkipDir
 			}
 			return nil

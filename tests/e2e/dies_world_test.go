@@ -27,7 +27,7 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(w.t, err)
 	defer log.Close()
-	cmd := h.Command(context.Background(), w.program(h, s.Env), "up", "-c", g.config)
+	cmd := h.Command(context.Background(), w.current(s.Env), "up", "-c", g.config)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), s.Env...)
 	g.proc, err = h.StartCmd(cmd)
@@ -46,19 +46,7 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	return g
 }
 
-// program is the smcgw for the gateway of a host with that environment: one with fault
-// knobs if there is any, an older one if the variant says so.
-func (w *world) program(h *testnet.Host, env []string) string {
-	w.t.Helper()
-	if h.Name == w.older {
-		file, err := older()
-		require.NoError(w.t, err)
-		return file
-	}
-	return w.current(env)
-}
-
-// current is the smcgw of this tree for a gateway with that environment.
+// current is the smcgw for a gateway with that environment: one with fault knobs if there is any.
 func (w *world) current(env []string) string {
 	w.t.Helper()
 	if len(env) == 0 {

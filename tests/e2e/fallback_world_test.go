@@ -135,9 +135,6 @@ func (f fallback) took(e apps.Event) {
 func (f fallback) check(e apps.Event, before map[*testnet.Host]admin.Status) {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
-		if h.Name == f.w.older {
-			continue // its lists are others
-		}
 		want, match, raw := f.server, at(e), f.raw
 		if h == f.from {
 			want, match, raw = f.client, from(e), false

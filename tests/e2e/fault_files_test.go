@@ -71,7 +71,7 @@ func TestFaultStateNotRead(t *testing.T) {
 	require.Zero(t, g.status().FlowsTotal[w.via])
 	out, err := g.cli("off")
 	require.Error(t, err)
-	require.Contains(t, out, "new connections are native from now on, but not behind a restart of the gateway: the server of state_dir does not answer")
+	require.Contains(t, out, "new connections are native from now on, but not after a restart of the gateway: the server of state_dir does not answer")
 	out, err = g.cli("on")
 	require.Error(t, err)
 	require.Contains(t, out, "the server of state_dir does not answer")

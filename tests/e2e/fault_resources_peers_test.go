@@ -177,13 +177,13 @@ func faultFlood(t *testing.T, c *tally) {
 		e, err := w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", "10", "-size", "20000",
 			"-limit", "60s", "-to", w.h2.AddrPort4(transferPort).String())
 		c.tried(t, e, err, conns)
-		most = max(most, g2.metrics(t)[`smcgw_wire_legs{state="half_open"}`])
+		most = max(most, g2.metrics(t)[`smcgw_wire_legs{state="open"}`])
 	}
 	sent := f.end()
 	c.faults(sent)
 	idle()
 	m := g2.metrics(t)
-	t.Logf("%d forged SYNs, at most %.0f half open at the times we looked; shed %.0f, rate_limit %.0f, flow_limit %.0f",
+	t.Logf("%d forged SYNs, at most %.0f wire legs at the times we looked; shed %.0f, rate_limit %.0f, flow_limit %.0f",
 		sent, most, m[`smcgw_wire_events_total{event="shed"}`],
 		m[`smcgw_fallbacks_total{reason="rate_limit",side="server"}`], m[`smcgw_fallbacks_total{reason="flow_limit",side="server"}`])
 	require.Greater(t, m[`smcgw_datapath_events_total{event="answered"}`], float64(sent)/2, "it hit the programs: %v", g2.counters(t))

@@ -186,7 +186,7 @@ func TestFaultUpgradeOff(t *testing.T) {
 			w.old.aside()
 			out, err := w.old.cli("off")
 			require.Error(t, err)
-			require.Contains(t, out, "new connections are native from now on, but not behind a restart of the gateway")
+			require.Contains(t, out, "new connections are native from now on, but not after a restart of the gateway")
 			require.Nil(t, w.old.status().Draining, "the takeover has not come to its end")
 			w.tally.faults(1)
 			for _, pid := range processes {

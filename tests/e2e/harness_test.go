@@ -31,7 +31,6 @@ type world struct {
 	dir        string
 	gateways   map[*testnet.Host]*gw
 	via        config.Carrier // what carries in this test
-	older      string         // the host whose gateway is an older one, if any
 }
 
 // newWorld builds the network; every test has its own.
@@ -42,7 +41,7 @@ func newWorld(t *testing.T, cfg testnet.Config) *world {
 	n := testnet.Start(t, cfg)
 	w := &world{
 		t: t, net: n, h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3"),
-		dir: dir, gateways: map[*testnet.Host]*gw{}, via: v.via, older: v.older,
+		dir: dir, gateways: map[*testnet.Host]*gw{}, via: v.via,
 	}
 	require.NoError(t, n.SetBox(v.box))
 	return w
@@ -93,6 +92,7 @@ type settings struct {
 	Devices       string
 	ShmDir        string // below the test's directory
 	Extra         string
+	InProcess     string // after the path of the socket
 	Log           string
 	Env           []string // of the gateway, NAME=value
 }
@@ -184,8 +184,8 @@ func (w *world) write(g *gw, s settings) {
 	w.t.Helper()
 	var b bytes.Buffer
 	inProcess := ""
-	if g.h.Name != w.older && !strings.Contains(s.Extra, "in_process:") {
-		inProcess = fmt.Sprintf("in_process: { socket: %s }\n", w.inProcess(g.h))
+	if !strings.Contains(s.Extra, "in_process:") {
+		inProcess = fmt.Sprintf("in_process: { socket: %s%s }\n", w.inProcess(g.h), s.InProcess)
 	}
 	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": g.h.Name, "InProcess": inProcess}))
 	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
@@ -204,7 +204,7 @@ func (w *world) configure(h *testnet.Host, s settings) *gw {
 func (w *world) launch(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := w.configure(h, s)
-	p, err := h.Start(w.program(h, nil), "up", "-c", g.config)
+	p, err := h.Start(w.current(nil), "up", "-c", g.config)
 	require.NoError(w.t, err)
 	g.proc = p
 	w.t.Cleanup(func() {
@@ -237,11 +237,6 @@ func (g *gw) ready() {
 		return err == nil
 	}, slowed(30*time.Second), 10*time.Millisecond)
 	time.Sleep(100 * time.Millisecond)
-	if g.h.Name == g.w.older {
-		version, err := g.client().Version(ctx)
-		require.NoError(g.w.t, err)
-		require.Equal(g.w.t, olderVersion, version.Version)
-	}
 }
 
 // stop ends the gateway in order.

@@ -14,15 +14,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // inProcessPrograms are the library and the program stream, built once.
 var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Dir(built)
+	if os.Getenv(ProgramsVariable) != "" {
+		return dir, nil
+	}
 	sources, err := filepath.Glob("../../inprocess/lib/*.c")
 	if err != nil {
 		return "", err
@@ -42,26 +47,34 @@ var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 // inProcessWorld is a network whose host h3 has a daemon that serves programs of all three.
 type inProcessWorld struct {
 	*world
-	g   *gw
-	dir string // of the programs
+	g       *gw
+	dir     string // of the programs
+	library bool   // programs are started with it
 }
 
 func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
 	t.Helper()
-	testnet.Require(t, "root", "bpf", "gcc")
+	testnet.Require(t, "root", "bpf")
+	if os.Getenv(ProgramsVariable) == "" {
+		testnet.Require(t, "gcc")
+	}
 	dir, err := inProcessPrograms()
 	require.NoError(t, err)
-	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir}
-	s.Extra += "steering: off\n"
+	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir, library: true}
+	if !strings.Contains(s.Extra, "steering:") {
+		s.Extra += "steering: off\n"
+	}
 	w.g = w.up(w.h3, s)
 	return w
 }
 
-// start starts a program with the library.
+// start starts a program, with the library.
 func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *testnet.Proc {
 	w.t.Helper()
 	cmd := h.Command(context.Background(), name, args...)
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(w.h3))
+	if w.library {
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(w.h3))
+	}
 	p, err := h.StartCmd(cmd)
 	require.NoError(w.t, err)
 	return p
@@ -90,6 +103,14 @@ func (w *inProcessWorld) stream(server, client *testnet.Host, address string, po
 		_ = f.server.Kill()
 	})
 	return f
+}
+
+// kill ends both programs; another server can have the port then.
+func (f *flow) kill() {
+	for _, p := range []*testnet.Proc{f.client, f.server} {
+		_ = p.Kill() // it may have ended
+		_ = p.Wait()
+	}
 }
 
 // at is how many bytes the server has.
@@ -179,26 +200,17 @@ func TestInProcess(t *testing.T) {
 	out, err = w.g.cli("off")
 	require.NoError(t, err, out)
 	w.g.eventually("off", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
-	ring := func() (n uint64) {
-		for _, c := range w.g.conns("--all") {
-			if c.InProcess != nil {
-				n += c.InProcess.TxRing
-			}
-		}
-		return n
-	}
-	was := ring()
+	was := w.g.ringBytes()
 	require.NotZero(t, was)
 	f.goesOn(time.Second)
-	require.Equal(t, was, ring(), "by the kernel")
+	require.Equal(t, was, w.g.ringBytes(), "by the kernel")
 	out, err = w.g.cli("on")
 	require.NoError(t, err, out)
 	w.g.promoted()
-	w.g.eventually("in rings again", 5*time.Second, func() bool { return ring() > was+1<<18 })
+	w.g.eventually("in rings again", 5*time.Second, func() bool { return w.g.ringBytes() > was+1<<18 })
 
 	// Another connection, while the daemon is replaced and killed.
-	require.NoError(t, f.client.Kill())
-	require.NoError(t, f.server.Kill())
+	f.kill()
 	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
 	next := w.g.upgrade()
@@ -210,6 +222,28 @@ func TestInProcess(t *testing.T) {
 	for range 5 {
 		f.goesOn(time.Second)
 	}
+}
+
+// TestInProcessUnsteered: where steering is wanted and the kernel is older than tcx (Linux 6.6) the daemon serves programs
+// all the same, and says that it does nothing else; between namespaces, too.
+func TestInProcessUnsteered(t *testing.T) {
+	t.Parallel()
+	var u unix.Utsname
+	require.NoError(t, unix.Uname(&u))
+	var major, minor int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	require.NoError(t, err)
+	w := newInProcessWorld(t, settings{Extra: "steering: on\n"})
+	old := major < 6 || major == 6 && minor < 6
+	st := w.g.status()
+	require.Equal(t, old, slices.Contains(st.Degraded, admin.NoSteering), "Linux %d.%d: %v", major, minor, st.Degraded)
+	require.Equal(t, old, strings.Contains(w.g.proc.Output(), "cannot steer connections"), w.g.proc.Output())
+	require.True(t, st.InProcess.Serving)
+	const bytes = 32 << 20
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	w.g.promoted()
+	f.whole(bytes)
+	require.EqualValues(t, 1, w.g.status().InProcess.ConnectionsTotal)
 }
 
 // TestInProcessTranslated: addresses are translated twice between the two programs.
@@ -255,6 +289,103 @@ func TestInProcessFirewall(t *testing.T) {
 	require.NoError(t, f.client.WaitOutput(ctx, "error"))
 }
 
+// rate is how many bytes a second a stream moves.
+func (f *flow) rate(span time.Duration) float64 {
+	was, since := f.at(), time.Now()
+	time.Sleep(span)
+	return float64(f.at()-was) / time.Since(since).Seconds()
+}
+
+// ringBytes is what ends that have their memory have moved by rings.
+func (g *gw) ringBytes() (n uint64) {
+	for _, c := range g.conns("--all") {
+		if c.InProcess != nil {
+			n += c.InProcess.TxRing
+		}
+	}
+	return n
+}
+
+// TestInProcessShaped: a discipline that is added to the path of a promoted connection holds for it within two seconds, as
+// for a native one, and it is in rings again after that has gone; unless the policy wants it otherwise.
+func TestInProcessShaped(t *testing.T) {
+	t.Parallel()
+	const bytesPerSecond = 2 << 20
+	shape := func(h *testnet.Host) {
+		_, err := h.Run(t.Context(), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", fmt.Sprint(8*bytesPerSecond), "burst", "64kb", "latency", "50ms")
+		require.NoError(t, err)
+	}
+	for _, of := range []struct {
+		name string
+		at   func(w *inProcessWorld) *testnet.Host // whose device shapes: that of the program that sends, or that receives
+	}{
+		{"sender", func(w *inProcessWorld) *testnet.Host { return w.h2 }},
+		{"receiver", func(w *inProcessWorld) *testnet.Host { return w.h1 }},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			w := newInProcessWorld(t, settings{})
+			at := of.at(w)
+			f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+			w.g.promoted()
+			for range 2 {
+				shape(at)
+				time.Sleep(slowed(2 * time.Second))
+				require.Empty(t, w.g.inProcess())
+				was := w.g.ringBytes()
+				rate := f.rate(2 * time.Second)
+				if at == w.h2 {
+					require.Less(t, rate, 1.5*bytesPerSecond)
+				}
+				require.NotZero(t, rate)
+				require.Equal(t, was, w.g.ringBytes(), "by the kernel")
+				for _, c := range w.g.conns("--all") {
+					require.Equal(t, config.WayNative, c.Way)
+					require.Equal(t, "path", c.Reason)
+				}
+				_, err := at.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
+				require.NoError(t, err)
+				w.g.eventually("promoted again", 5*time.Second, func() bool { return len(w.g.inProcess()) == 2 && w.g.ringBytes() > was+1<<20 })
+			}
+			require.NotZero(t, w.g.status().InProcess.Native["path"])
+		})
+	}
+	t.Run("native", func(t *testing.T) { // the same discipline, and what it does to a connection that nothing has touched
+		w := newInProcessWorld(t, settings{})
+		w.library = false
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		f.goesOn(5 * time.Second)
+		shape(w.h2)
+		time.Sleep(slowed(2 * time.Second))
+		rate := f.rate(2 * time.Second)
+		require.NotZero(t, rate)
+		require.Less(t, rate, 1.5*bytesPerSecond)
+	})
+	t.Run("wanted", func(t *testing.T) {
+		w := newInProcessWorld(t, settings{InProcess: ", shaped: on"})
+		w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		w.g.promoted()
+		shape(w.h2)
+		time.Sleep(slowed(3 * time.Second))
+		require.Len(t, w.g.inProcess(), 2)
+	})
+	t.Run("another daemon", func(t *testing.T) { // knows the connection from what its programs say
+		w := newInProcessWorld(t, settings{})
+		w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		w.g.promoted()
+		shape(w.h2)
+		w.g.eventually("sent back", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
+		next := w.g.upgrade()
+		next.eventually("known to the successor, and what is sent by that path sent back", 15*time.Second, func() bool {
+			return slices.ContainsFunc(next.conns("--all"), func(c admin.ConnInfo) bool {
+				return c.Local.Addr() == w.h2.Addr4 && c.Way == config.WayNative && c.Reason == "path"
+			})
+		})
+		_, err := w.h2.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
+		require.NoError(t, err)
+		next.eventually("promoted again", 10*time.Second, func() bool { return len(next.inProcess()) == 2 })
+	})
+}
+
 // TestInProcessRefused: paths that shape, and what no rule selects, are native; in the mode observe it is counted what
 // would be promoted.
 func TestInProcessRefused(t *testing.T) {
@@ -281,6 +412,114 @@ func TestInProcessRefused(t *testing.T) {
 		w.g.eventually("predicted", 5*time.Second, func() bool { return w.g.status().InProcess.Predicted == 1 })
 		f.whole(bytes)
 	})
+}
+
+// TestInProcessViews: what an operator looks at tells of promoted connections, while they are there and of what became of
+// them.
+func TestInProcessViews(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{})
+	says := func(want string, args ...string) {
+		t.Helper()
+		out, err := w.g.cli(args...)
+		require.NoError(t, err, out)
+		require.Regexp(t, want, out)
+	}
+	says(`0 connections carried\n`, "status", "--brief")
+	var events sync.WaitGroup
+	var watched string
+	var errWatch error
+	events.Go(func() { watched, errWatch = w.g.cli("watch", "-n", "4", "--for", "30s") })
+	time.Sleep(slowed(500 * time.Millisecond)) // until it watches
+	const bytes = 32 << 20
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	w.g.promoted()
+	says(`carried, 1 in process`, "status", "--brief")
+	says(`in-process 1 connection, 1 since the start`, "status")
+	says(`in-process 1 connection`, "stats")
+	says(`(?s)1 in process.*in-process 1 connection.*in-process .*stream `, "top")
+	says(`test +accelerate +100% +0 +1 `, "policy")
+	says(`ACTIVE `, "conns", "--smcss")
+	page, _, err := w.g.client().Page(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `In process now</h2><p class="value">1<`, string(page))
+	require.Contains(t, string(page), `data-is="carrier">in process<`, "among the busiest")
+	archive := filepath.Join(w.dir, "report.tar.gz")
+	says("No key is in it", "bugreport", "--output", archive)
+	all, err := exec.Command("tar", "-xzOf", archive).Output()
+	require.NoError(t, err)
+	require.Contains(t, string(all), `"way":"in-process"`)
+	require.Contains(t, string(all), "smcgw_in_process_connections 1\n")
+	f.whole(bytes)
+	events.Wait()
+	require.NoError(t, errWatch, watched)
+	require.Regexp(t, `(?s)promoted.*promoted.*ended.*ended`, watched)
+	var past admin.ConnList
+	w.g.cliJSON(&past, "conns", "--closed")
+	require.Len(t, past.Conns, 2)
+	for _, c := range past.Conns {
+		require.Equal(t, config.WayInProcess, c.Way)
+		require.Equal(t, admin.EndClosed, c.End)
+		require.NotZero(t, c.InProcess.TxRing)
+		require.NotZero(t, c.EndedAt)
+	}
+}
+
+// TestInProcessGuard: connections that end because a program's memory says what cannot be trip the guard, as those that
+// gateways reset; it ends promotion, and smcgw on begins it again.
+func TestInProcessGuard(t *testing.T) {
+	t.Parallel()
+	w := newInProcessWorld(t, settings{Extra: "guard: { aborted: 10%, window: 1h, minimum: 1 }\n"})
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	ends := w.g.promoted()
+	i := slices.IndexFunc(ends, func(c admin.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
+	require.NoError(t, spoil(ends[i].InProcess.PID))
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
+	defer cancel()
+	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
+	w.g.eventually("tripped", 10*time.Second, func() bool { return slices.Contains(w.g.status().Degraded, admin.GuardTripped) })
+	st := w.g.status()
+	require.Contains(t, fmt.Sprint(st.Notes), "1 of 1 connections that ended")
+	require.EqualValues(t, 1, st.InProcess.Broken)
+
+	f.kill()
+	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.g.eventually("native", 10*time.Second, func() bool { return w.g.status().InProcess.Native["off"] > 0 })
+	f.goesOn(2 * time.Second)
+	require.Empty(t, w.g.inProcess())
+	out, err := w.g.cli("on")
+	require.NoError(t, err, out)
+	require.NotContains(t, w.g.status().Degraded, admin.GuardTripped)
+	f.kill()
+	w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.g.promoted()
+}
+
+// spoil makes the memory of a program's only end say that more bytes are there than a ring can have.
+func spoil(pid int) error {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(maps)) {
+		var from, to uintptr
+		var mode string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || mode != "rw-s" || !strings.Contains(line, "smcgw-end") {
+			continue
+		}
+		mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = mem.Close() }()
+		for range 100 { // the program goes on writing what is so
+			if _, err := mem.WriteAt([]byte{7: 1}, int64(from)+inprocess.EndHead); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("process %d has no memory of an end", pid)
 }
 
 // TestInProcessPrograms: of redis and iperf3, which know nothing of it.

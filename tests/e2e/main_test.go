@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 }
 
 // ProgramsVariable names the environment variable with the directory where the
-// programs under test are, for machines without Go: smcgw, visit, and smcgw-faulty
-// for the tests that want it.
+// programs under test are, for machines without Go: smcgw, visit, and for the tests
+// that want them smcgw-faulty, libsmcgw.so and stream.
 const ProgramsVariable = "SMCGW_PROGRAMS"
 
 // buildBinary builds smcgw into a directory the caller removes. SMCGW_RACE=1

@@ -14,11 +14,10 @@ import (
 )
 
 // variant is how the tests of this package are run once more: by another
-// carrier, over another network, beside an older gateway. SMCGW_CARRIER=soft runs all of them over soft.
+// carrier, over another network. SMCGW_CARRIER=soft runs all of them over soft.
 type variant struct {
-	via   config.Carrier
-	box   testnet.Box
-	older string // the host whose gateway is of olderCommit
+	via config.Carrier
+	box testnet.Box
 }
 
 // lossySeed decides which datagrams the lossy network loses.
@@ -50,10 +49,6 @@ var variants = map[string]variant{
 	"TestLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
-	"TestOlderClient":           {via: config.CarrierShm, older: "h1"},
-	"TestOlderServer":           {via: config.CarrierShm, older: "h2"},
-	"TestOlderClientSoft":       {via: config.CarrierSoft, older: "h1"},
-	"TestOlderServerSoft":       {via: config.CarrierSoft, older: "h2"},
 	"TestDatagramsAllPortsSoft": {via: config.CarrierSoft},
 	"TestDatagramsPathLostSoft": {via: config.CarrierSoft},
 	"TestDatagramsOverLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{

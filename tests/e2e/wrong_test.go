@@ -221,7 +221,7 @@ func wrongFull(t *testing.T, w *world) {
 	g := w.upWithState(t, "nr_inodes=1")
 	out, err := g.cli("off")
 	requireStatus(t, 1, err, out)
-	require.Contains(t, out, "new connections are native from now on, but not behind a restart of the gateway: write off flag: open "+w.dir+"/h1.state/off: no space left on device")
+	require.Contains(t, out, "new connections are native from now on, but not after a restart of the gateway: write off flag: open "+w.dir+"/h1.state/off: no space left on device")
 	require.EqualValues(t, "off", g.status().Mode)
 }
 

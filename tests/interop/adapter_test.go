@@ -79,7 +79,7 @@ func adapterGuest(ctx context.Context, t *testing.T) *guest.Guest {
 	img, err := guest.Build(ctx, guest.Linux612)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "adapter.test")
-	build(ctx, t, "1", "test", "-c", "-tags", "netgo,osusergo", "-o", file, "github.com/smcgw/smcgw/tests/interop/adapter")
+	build(ctx, t, "1", "test", "-c", "-tags", "hw,netgo,osusergo", "-o", file, "github.com/smcgw/smcgw/tests/interop/adapter")
 	host, err := testnet.NewTapped(1500)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, host.Close()) })
@@ -125,7 +125,7 @@ func TestLibraries(t *testing.T) {
 		want      []string
 	}{
 		{"smcgw", "0", []string{"build"}, nil},
-		{"smcgw-hw", "1", []string{"build", "-tags", "netgo,osusergo"}, []string{"libc.so.6"}},
+		{"smcgw-hw", "1", []string{"build", "-tags", "hw,netgo,osusergo"}, []string{"libc.so.6"}},
 	} {
 		file := filepath.Join(dir, c.name)
 		build(ctx, t, c.cgo, append(c.args, "-o", file, "github.com/smcgw/smcgw/cmd/smcgw")...)

@@ -38,18 +38,24 @@ var hostCases = []struct {
 // Nothing of them may be skipped. Each has a time limit of its own, and a guest whose
 // kernel crashes costs the case that it crashes in.
 func TestHosts(t *testing.T) {
-	g := bootHosts(t)
+	g := bootHosts(t, guest.Linux612)
 	for _, c := range hostCases {
 		if c.sample == thorough() {
 			continue
 		}
 		for _, name := range g.parts(t, c.name) {
 			if g.Ended() {
-				g = bootHosts(t)
+				g = bootHosts(t, guest.Linux612)
 			}
 			t.Run(name, func(t *testing.T) { g.test(t, name) })
 		}
 	}
+}
+
+// TestHostsWithoutTCX: with the kernel of Debian 12, which is older than tcx, programs that have the library are served.
+func TestHostsWithoutTCX(t *testing.T) {
+	g := bootHosts(t, guest.Linux61)
+	g.test(t, "TestInProcessUnsteered")
 }
 
 // hostsGuest is a guest in which namespaces play hosts.
@@ -58,10 +64,10 @@ type hostsGuest struct{ *guest.Guest }
 // hostPrograms is where the programs under test are in the guest.
 const hostPrograms = "/programs"
 
-func bootHosts(t *testing.T) hostsGuest {
+func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	ctx := patience(t, 10*time.Minute)
-	img, err := guest.Build(ctx, guest.Linux612)
+	img, err := guest.Build(ctx, series)
 	require.NoError(t, err)
 	host, err := testnet.NewTapped(1500)
 	require.NoError(t, err)
@@ -79,6 +85,14 @@ func bootHosts(t *testing.T) hostsGuest {
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s: %s", name, out)
 		files[hostPrograms+"/"+name] = file
+	}
+	dir := t.TempDir()
+	library := exec.CommandContext(ctx, "sh", "-c", "gcc -std=gnu11 -O2 -fPIC -fvisibility=hidden -pthread -shared -o $0/libsmcgw.so ../../inprocess/lib/*.c && "+
+		"gcc -O1 -pthread -o $0/stream ../e2e/testdata/inprocess/stream.c", dir)
+	out, err := library.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, name := range []string{"libsmcgw.so", "stream"} {
+		files[hostPrograms+"/"+name] = filepath.Join(dir, name)
 	}
 	g, err := guest.Boot(ctx, host, img, guest.Config{Files: files, Hosts: true, Memory: 2048})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ var redis = []suite{
 // redisUnits are units of one run. Servers are Debian's.
 func redisUnits(name string, least int, units ...string) suite {
 	return suite{
-		name: "redis/" + name, limit: 15 * time.Minute, least: least,
+		name: "redis/" + name, limit: 30 * time.Minute, least: least,
 		needs: []string{"redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "tclsh8.6", "dpkg-source"},
 		run: func(r *round) results {
 			r.source("redis", "tests", "tests")

@@ -18,7 +18,7 @@ func TestSuites(t *testing.T) {
 		t.Skip("make suites runs it")
 	}
 	require.Zero(t, os.Geteuid(), "needs root, for namespaces")
-	for _, s := range slices.Concat(python, redis, postgresql) {
+	for _, s := range slices.Concat(python, redis, postgresql, web, remote, programs) {
 		t.Run(s.name, s.compare)
 	}
 }

@@ -28,7 +28,7 @@ type UDInfo struct {
 	PrivateData []byte       // the whole field of the answer, padded with zeros
 }
 
-// ResolveUD asks a peer for the queue pair behind a datagram service. A refusal
+// ResolveUD asks a peer for the queue pair of a datagram service. A refusal
 // is a *SIDRError. ctx bounds the waiting; without a deadline the peer's
 // silence ends it after Config.Retries.
 func (m *Manager) ResolveUD(ctx context.Context, p ResolveParams) (UDInfo, error) {

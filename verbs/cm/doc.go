@@ -1,5 +1,5 @@
 // Package cm is the communication manager of RDMA: it connects queue pairs by
-// management datagrams, and finds the queue pair behind a datagram service. It
+// management datagrams, and finds the queue pair of a datagram service. It
 // speaks with the Linux kernel's ib_cm and rdma_cm, and so with everything that
 // uses librdmacm.
 //

@@ -18,7 +18,7 @@ type query struct {
 	changed chan struct{}
 }
 
-// resolve asks for the queue pair behind a service.
+// resolve asks for the queue pair of a service.
 func (c *core) resolve(now time.Time, to route, req *SIDRREQ) (*query, error) {
 	if c.full() {
 		return nil, ErrNoResources

@@ -6,7 +6,7 @@ import "errors"
 // port space PortSpaceUDP (RDMA_UDP_QKEY).
 const UDQKey = 0x01234567
 
-// SIDRREQ asks for the queue pair behind a service (IBTA vol. 1, 12.11.1).
+// SIDRREQ asks for the queue pair of a service (IBTA vol. 1, 12.11.1).
 type SIDRREQ struct {
 	RequestID   uint32
 	PKey        uint16

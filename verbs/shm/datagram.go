@@ -189,7 +189,7 @@ func (q *qp) acceptsDatagram(qkey uint32) bool {
 	return !q.rq.Empty()
 }
 
-// receiveDatagram fills the oldest receive behind the place of the GRH, whose
+// receiveDatagram fills the oldest receive after the place of the GRH, whose
 // bytes are left alone.
 func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
 	room := uint64(0)

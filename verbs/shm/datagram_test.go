@@ -27,7 +27,7 @@ func (s *side) post(q *qp, off, n int) {
 func (s *side) dropped() uint64 { return s.d.Stats().Dropped }
 
 // Any queue pair reaches any other of the peer, and what arrives is what was
-// sent, behind the place of the GRH.
+// sent, after the place of the GRH.
 func TestDatagram(t *testing.T) {
 	a, b := newSides(t)
 	from := []*qp{a.ud(nil), a.ud(nil)}

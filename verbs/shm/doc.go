@@ -50,7 +50,7 @@
 // shared receive queue cannot announce its receives per queue pair: the
 // requester publishes entries without, and they complete when they were taken;
 // srq.go has the rules. The data of a WRITE_WITH_IMM may then be in place before
-// its turn; WRITE, READ and atomics behind a waiting message wait too.
+// its turn; WRITE, READ and atomics after a waiting message wait too.
 //
 // UC drops what finds no receive and everything the peer may not do, silently.
 // UD and its datagrams (datagram.go) reach any UD queue pair of the same peer:

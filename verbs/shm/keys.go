@@ -13,7 +13,7 @@ type keyTable struct {
 
 const keyPage = 256
 
-// find returns the region with that key, nil if there is none.
+// find returns the region with that key, nil if none.
 func (t *keyTable) find(key uint32) *mr {
 	page := t.pages[key>>16/keyPage].Load()
 	if page == nil {

@@ -96,7 +96,7 @@ func Sweep(path string) error {
 		return err
 	}
 	defer dir.close()
-	if os.Geteuid() != 0 { // root cleans up behind gateways of any user
+	if os.Geteuid() != 0 { // root cleans up after gateways of any user
 		if err := dir.check(); err != nil {
 			return fmt.Errorf("rendezvous directory %s: %w", path, err)
 		}

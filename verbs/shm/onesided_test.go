@@ -58,7 +58,7 @@ func TestReadAfterSend(t *testing.T) {
 	a.Equal("news", string(a.mr.Bytes()[200:204]))
 }
 
-// If the SEND fails, the READ behind it is flushed, in this order.
+// If the SEND fails, the READ after it is flushed, in this order.
 func TestReadAfterFailedSend(t *testing.T) {
 	a, b := newSides(t)
 	q, d := rc(a, b, nil)

@@ -216,7 +216,7 @@ func (p *Peer) refLocked() error {
 	return nil
 }
 
-// unref has the memory unmapped behind the last reference.
+// unref has the memory unmapped after the last reference.
 func (p *Peer) unref() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

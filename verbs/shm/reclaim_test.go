@@ -130,7 +130,7 @@ func referred(p *Peer) bool {
 	return p.refs > 0
 }
 
-// What is closed behind the device is unmapped by the caller, with the last of it.
+// What is closed after the device is unmapped by the caller, with the last of it.
 func TestUnmappedBehindDevice(t *testing.T) {
 	d, _ := listening(t)
 	p := offer(t, d)

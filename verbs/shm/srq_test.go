@@ -95,7 +95,7 @@ func TestSRQRetriesExceeded(t *testing.T) {
 	a.Equal(verbs.WCSuccess, a.send[3].Status)
 }
 
-// Progress starts the clock anew.
+// Progress starts the clock again.
 func TestSRQClockRestarts(t *testing.T) {
 	a, b := newSides(t)
 	r := b.srq(8)

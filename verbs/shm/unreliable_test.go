@@ -114,7 +114,7 @@ func TestTransports(t *testing.T) {
 }
 
 // LOCAL_INV completes when the peer cannot be using the region any more, and
-// what is posted behind it waits.
+// what is posted after it waits.
 func TestLocalInvWaitsForPeer(t *testing.T) {
 	a, b := newSides(t)
 	q, d := rc(a, b, nil)

@@ -64,7 +64,7 @@ func (c *countTrains) send(t []train) {
 }
 
 // What a message needs beyond full trains: one for its first packet, which is
-// longer than those behind it, and its end. Where the last packet is not a whole
+// longer than those after it, and its end. Where the last packet is not a whole
 // MTU it ends the train of the others, although it carries an immediate.
 func TestMessageFillsTrains(t *testing.T) {
 	const mtu = 1024

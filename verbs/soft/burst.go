@@ -23,9 +23,9 @@ func (q *qp) burst(w *sendWQE, psn uint32, budget, room int) int {
 	return n
 }
 
-// more tells whether what is posted behind the work request at idx goes out right
-// behind it, so that its packets ask for the acknowledgement of both. A sender that
-// has reason to look for congestion asks behind every message: its window grows
+// more tells whether what is posted after the work request at idx goes out right
+// after it, so that its packets ask for the acknowledgement of both. A sender that
+// has reason to look for congestion asks after every message: its window grows
 // by what it hears.
 func (q *qp) more() bool {
 	r := &q.req

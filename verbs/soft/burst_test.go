@@ -128,7 +128,7 @@ func TestBurstAsksWhereTheWindowEnds(t *testing.T) {
 	require.Equal(t, []int{5}, q.asked())
 }
 
-// Of messages that go out one right behind the other the last asks for the
+// Of messages that go out one right after the other the last asks for the
 // acknowledgement of all. Where the next one may have to wait, the one before asks.
 func TestMessagesAskTogether(t *testing.T) {
 	write := verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: make([]byte, 8), RemoteAddr: 0x1000, RKey: 7}

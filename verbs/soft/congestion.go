@@ -10,7 +10,7 @@ package soft
 //	    └── loss, timeout: window = the initial one or less
 //
 // A loss ends in slow start because go-back-N has no acknowledgements to be
-// clocked by: what was under way behind the gap is dropped by the receiver, but
+// clocked by: what was under way after the gap is dropped by the receiver, but
 // fills the queue all the same. A whole window on top of it would be lost, and
 // push out the packets of others.
 type congestion struct {

@@ -111,7 +111,7 @@ func TestFailTogether(t *testing.T) {
 	}
 	drv.Flush()
 	bystander.takeRecv()
-	bystander.received(&verbs.WC{Opcode: verbs.WCRecvRDMAWithImm}, false) // a message comes behind them
+	bystander.received(&verbs.WC{Opcode: verbs.WCRecvRDMAWithImm}, false) // a message comes after them
 	require.Equal(t, verbs.QPSRTS, bystander.State())
 	all := polled(t, cq, drv)
 	require.Equal(t, verbs.QPSRTS, bystander.State())

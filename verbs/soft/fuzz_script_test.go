@@ -35,7 +35,7 @@ func (s *script) uint(n int) (v uint64) {
 }
 
 // hostileSteps bounds a script; stepLen is the size of a step, so that a fuzzer
-// can change one without changing the meaning of those behind it.
+// can change one without changing the meaning of those after it.
 const (
 	hostileSteps = 64
 	stepLen      = 12

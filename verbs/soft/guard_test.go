@@ -107,7 +107,7 @@ func TestGuardBits(t *testing.T) {
 	require.GreaterOrEqual(t, qpn+partition+signedBits(&qp{mtu: 256}), 60.0)
 }
 
-// Of an older peer nothing is known but its port.
+// Of a peer that has told nothing of itself only its port is known.
 func TestGuardAlone(t *testing.T) {
 	g := newGuarded(t, false)
 	g.talk()
@@ -131,7 +131,7 @@ func TestGuardAlone(t *testing.T) {
 	f.ce = true
 	g.send(f)
 	g.run(10*time.Microsecond, nil)
-	require.Zero(t, g.nodes[0].dev.Stats().SentCNPs, "older gateways never ask for them")
+	require.Zero(t, g.nodes[0].dev.Stats().SentCNPs, "it has not asked for them")
 	require.EqualValues(t, 0xee, g.mrs[0].Bytes()[0])
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 // Impairment is a bad network, for tests of what is built on a device: of so many per thousand datagrams that leave, some
-// are lost, some leave twice and some leave behind later ones. The zero value is a good network.
+// are lost, some leave twice and some leave after later ones. The zero value is a good network.
 type Impairment struct {
 	Seed                uint64
 	Loss, Repeat, Delay int // per thousand

@@ -30,7 +30,7 @@ type keyTable struct {
 	mu sync.Mutex // guards writing chunks
 }
 
-// find returns the region of a key, nil if there is none.
+// find returns the region of a key, nil if none.
 func (t *keyTable) find(key uint32) *mr {
 	if m := t.at(key); m != nil && m.key == key {
 		return m

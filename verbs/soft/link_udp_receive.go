@@ -127,7 +127,7 @@ func (l *udpLink) drain(local, budget int, to receiver) (used int, more bool) {
 }
 
 // hand delivers the datagrams of the first n messages and counts them. What did
-// not fit its buffer is none of ours.
+// not fit its buffer is not ours.
 func (l *udpLink) hand(local, n int, to receiver) int {
 	in := &l.in
 	datagrams, bytes := 0, 0

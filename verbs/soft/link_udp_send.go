@@ -178,7 +178,7 @@ func (l *udpLink) flush(fd int, trains []train) {
 // sender down. To wait would stop every queue pair of the vector, among them
 // those of other networks, and the reception of the very acknowledgements that
 // would end the wait; to keep the train would need a queue, which is what the
-// buffer was. The trains behind it are tried all the same: one that gets through
+// buffer was. The trains after it are tried all the same: one that gets through
 // shows the receiver the gap at once, so that the sender need not wait for a
 // timer.
 func (l *udpLink) refused(fd int, t *train, errno unix.Errno) {

@@ -220,7 +220,7 @@ func TestUDPLinkBudget(t *testing.T) {
 			total += len(got.data)
 			worst = max(worst, len(got.data))
 			portions++
-			if !more && total < 1000 { // the kernel is behind with its deliveries
+			if !more && total < 1000 { // the kernel is after with its deliveries
 				waitReadable(to, 100)
 			}
 		}

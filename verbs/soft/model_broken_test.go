@@ -11,7 +11,7 @@ import (
 )
 
 // modelBreak is the end of a connection that cannot go on: the first work
-// request that fails says why, everything behind it is flushed.
+// request that fails says why, everything after it is flushed.
 type modelBreak struct {
 	why      verbs.WCStatus // the status that is expected
 	orSilent bool           // RETRY_EXC will do too

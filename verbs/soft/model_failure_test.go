@@ -47,7 +47,7 @@ var wrongs = []wrong{
 }
 
 // What was posted before a request that is refused is done, exactly once; the
-// request fails with the right status, and what was posted behind it never
+// request fails with the right status, and what was posted after it never
 // happens, whatever the network does. Only the refusal itself may get lost, or
 // overtake the answer to an earlier READ: then the peer is silent.
 func TestModelRefused(t *testing.T) {

@@ -216,7 +216,7 @@ func (e *modelEnd) deliver(s *modelSend, o modelOp, wr *verbs.SendWR, data []byt
 	p.expect = append(p.expect, m)
 }
 
-// store changes what the peer's memory must be, behind a fence if a READ has
+// store changes what the peer's memory must be, after a fence if a READ has
 // still to see what was there.
 func (e *modelEnd) store(wr *verbs.SendWR, off int, data []byte) {
 	for _, h := range e.hazards {

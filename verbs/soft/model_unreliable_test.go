@@ -15,7 +15,7 @@ import (
 
 // modelLossy is one direction of unreliable messages: what was sent, and what
 // may therefore arrive. Each message begins with its number and is
-// pseudo-random behind it.
+// pseudo-random after it.
 type modelLossy struct {
 	t      simTB
 	w      *simWorld

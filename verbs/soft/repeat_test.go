@@ -65,7 +65,7 @@ func TestRepeatedMessageIsAcknowledgedInStep(t *testing.T) {
 	require.Equal(t, []uint32{wire.PSNAdd(hostilePSN, 1), last}, play(true))
 }
 
-// What asks for an acknowledgement is acknowledged, not what came behind it.
+// What asks for an acknowledgement is acknowledged, not what came after it.
 func TestAcknowledgementIsOfWhatAsked(t *testing.T) {
 	h := newHostile(t, 1)
 	h.m.w.net.scatter = 0 // all in one turn, in order

@@ -201,7 +201,7 @@ func (q *qp) answer() {
 }
 
 // lastWord is for a queue pair that answers no more from here on. What it has received is completed, so the peer is told:
-// it would repeat that for as long as its patience lasts, which may be for ever. Behind a READ there is nothing to say.
+// it would repeat that for as long as its patience lasts, which may be for ever. After a READ there is nothing to say.
 func (q *qp) lastWord() {
 	if q.kind == verbs.QPTRC && q.state >= verbs.QPSRTR && q.state != verbs.QPSErr && len(q.resp.jobs) == 0 {
 		q.answer()

@@ -215,7 +215,7 @@ func (q *qp) begin(w *sendWQE) bool {
 
 // apartPackets is up to how many packets a WRITE is sent as that many WRITEs,
 // which the peer cannot tell from it. FIRST has a RETH and MIDDLE has none, so
-// that a train ends behind it and every message would take two more; packets with
+// that a train ends after it and every message would take two more; packets with
 // a RETH each have one size, and the trains go on from message to message. In a
 // longer one the trains cost less than 16 bytes more in every packet.
 const apartPackets = 32

@@ -162,7 +162,7 @@ func (q *qp) execute(h *wire.Header, payload []byte) {
 	}
 	r.psn = wire.PSNAdd(r.psn, 1)
 	if h.AckReq {
-		// Not what came behind it, too: the timer of the kernel's rxe does nothing
+		// Not what came after it, too: the timer of the kernel's rxe does nothing
 		// once all it sent is acknowledged, but is what gets it going again when
 		// it has stopped in the middle of a message (rxe_comp, need_req_skb).
 		r.ack, r.ackAt = true, h.PSN

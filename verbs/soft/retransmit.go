@@ -117,7 +117,7 @@ func (q *qp) plain() bool {
 // again next. A peer that is further has what was sent before. Nothing was lost,
 // it was only slow, as any process of a busy machine is at times, and neither the
 // rate nor the packets under way are to blame (as in F-RTO, RFC 5682, and Eifel,
-// RFC 4015). It tells whether to go on behind those. How long the peer was away
+// RFC 4015). It tells whether to go on after those. How long the peer was away
 // says nothing about the round trip, by which sending is paced.
 func (q *qp) doubt(una, next uint32) (forward bool) {
 	r := &q.req

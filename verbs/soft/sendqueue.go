@@ -141,7 +141,7 @@ func (q *qp) finish(status verbs.WCStatus) {
 }
 
 // flushSends completes everything that is posted, as far as there is room: the work request
-// that failed with its error, those behind it as flushed.
+// that failed with its error, those after it as flushed.
 func (q *qp) flushSends() {
 	for !q.sq.Idle() && q.scq.room(q) {
 		status := verbs.WCWRFlushErr

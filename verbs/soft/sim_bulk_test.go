@@ -122,7 +122,7 @@ func newDumbbell(t simTB, seed uint64, n int, line simLine, change ...func(*Conf
 	return d
 }
 
-// wire leads a route through the line, behind an adapter ten times as fast
+// wire leads a route through the line, after an adapter ten times as fast
 // that belongs to its sender alone, and gives the way back plenty.
 func (d *simDumbbell) wire(way, back *simRoute, rtt time.Duration) {
 	way.hops = []*simPipe{{rate: 10 * d.line.rate, limit: 16 << 20}, d.line}

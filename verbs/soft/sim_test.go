@@ -24,7 +24,7 @@ func (e *simEar) deliver(d *datagram) {
 	}
 }
 
-// simWire is two links with nothing behind them.
+// simWire is two links with nothing after them.
 type simWire struct {
 	*simNet
 	a, b link

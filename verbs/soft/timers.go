@@ -22,7 +22,7 @@ func (h *timerHeap) set(q *qp) {
 	h.up(len(h.items) - 1)
 }
 
-// next is the earliest time, 0 if there is none.
+// next is the earliest time, 0 if none.
 func (h *timerHeap) next() int64 {
 	if len(h.items) == 0 {
 		return 0
@@ -30,7 +30,7 @@ func (h *timerHeap) next() int64 {
 	return h.items[0].at
 }
 
-// pop returns a queue pair whose time has come, nil if there is none. An item
+// pop returns a queue pair whose time has come, nil if none. An item
 // that a later set has replaced is passed over.
 func (h *timerHeap) pop(now int64) *qp {
 	for len(h.items) > 0 && h.items[0].at <= now {

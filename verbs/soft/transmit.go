@@ -11,7 +11,7 @@ const (
 	// arena of whole trains, as many as go out in one call.
 	batchTrains = 32
 	batchArena  = outBytes + 32<<10
-	// copyBelow: smaller payloads are copied behind their header, which costs
+	// copyBelow: smaller payloads are copied after their header, which costs
 	// less than one more element of the gather list.
 	copyBelow = 192
 	// copyRunBelow: runs of smaller packets are copied, too, in the same pass as

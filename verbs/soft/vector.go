@@ -141,7 +141,7 @@ func (v *vector) setNow(now time.Time) {
 }
 
 // Flush implements verbs.Driver. Everything of a turn leaves here, in as few
-// trains as it fits in: an acknowledgement goes behind the message that the loop
+// trains as it fits in: an acknowledgement goes after the message that the loop
 // has answered the request with, and is nothing more than the end of its train.
 func (d *driver) Flush() {
 	v := d.v

@@ -27,7 +27,7 @@ func (d *end) smallCQ(recv bool) {
 }
 
 // unpolled drives without polling anything, until all that was posted has completed on any device: a
-// completion that finds room again behind one that found none would hide the gap.
+// completion that finds room again after one that found none would hide the gap.
 func (e *env) unpolled() {
 	for start := time.Now(); time.Since(start) < 50*quietTime; pause() {
 		for _, d := range e.ends() {

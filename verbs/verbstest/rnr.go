@@ -30,7 +30,7 @@ func testRNRWaits(e *env) {
 	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
 }
 
-// What is posted behind a waiting message waits too, WRITEs included.
+// What is posted after a waiting message waits too, WRITEs included.
 func testRNROrder(e *env) {
 	e.connect()
 	fill(e.a.mr.Bytes()[:64], 1)
@@ -95,7 +95,7 @@ func testRNRSend(e *env) {
 }
 
 // A fence is about what is before it (IBTA vol. 1, 10.8.3.3): a fenced message that has to be
-// sent again does not wait for an atomic or a READ behind it, which come once it has been
+// sent again does not wait for an atomic or a READ after it, which come once it has been
 // taken.
 func testRNRFence(e *env) {
 	if !e.canAtomic() || !e.a.has(verbs.OpRDMARead) {
@@ -118,7 +118,7 @@ func testRNRFence(e *env) {
 	}
 }
 
-// The clock starts anew when sending is resumed after SQD.
+// The clock starts again when sending is resumed after SQD.
 func testRNRAcrossSQD(e *env) {
 	if !e.a.has(verbs.OpSQD) {
 		return // as the tests of draining check

@@ -49,7 +49,7 @@ func testPostInState(e *env) {
 	e.NoError(e.a.qp.PostRecv(recv))
 }
 
-// IBTA vol. 1, 10.3.1.1: RESET discards all work; the queue pair starts anew.
+// IBTA vol. 1, 10.3.1.1: RESET discards all work; the queue pair starts again.
 func testResetAndReconnect(e *env) {
 	e.connect()
 	e.b.recv(1)

@@ -121,7 +121,7 @@ func testUCRemoteErrors(e *env) {
 	e.same(e.a.bytes(0, 10_000), e.b.bytes(0, 10_000))
 }
 
-// A message longer than the receive does not succeed and writes nothing behind it.
+// A message longer than the receive does not succeed and writes nothing after it.
 func testUCTooLong(e *env) {
 	if !e.use(verbs.QPTUC) {
 		return

@@ -228,7 +228,7 @@ func testUDNoReceive(e *env) {
 }
 
 // A receive that is too small, for the room included, gets nothing that looks
-// like success, and nothing is written behind it.
+// like success, and nothing is written after it.
 func testUDTooSmall(e *env) {
 	if !e.use(verbs.QPTUD) {
 		return

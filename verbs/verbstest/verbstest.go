@@ -29,9 +29,9 @@ type Pair struct {
 	Patience time.Duration
 }
 
-// FenceRepeated is the rule that a fenced message may be repeated whatever is behind it, and
-// what is behind it gets its result. When a device that breaks it fails is a matter of time in
-// mixed work: that has no atomics then, and no READ behind a fence that is under way.
+// FenceRepeated is the rule that a fenced message may be repeated whatever is after it, and
+// what is after it gets its result. When a device that breaks it fails is a matter of time in
+// mixed work: that has no atomics then, and no READ after a fence that is under way.
 const FenceRepeated = "RNR/FenceRepeated"
 
 // badFence reports whether the device is known to break FenceRepeated.

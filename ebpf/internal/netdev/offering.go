@@ -22,11 +22,11 @@ type Offering struct {
 	names  map[string]bool // nil: not looked yet
 	policy any
 	due    bool
-	early  bool // a change came too soon behind the last look, and Waits has not told yet
+	early  bool // a change came too soon after the last look, and Waits has not told yet
 	pace   Pace
 }
 
-// routesAge is when routes are listed anew without a message of a change.
+// routesAge is when routes are listed again without a message of a change.
 const routesAge = time.Minute
 
 // Changed says that devices, addresses or routes may have changed.
@@ -37,7 +37,7 @@ func (o *Offering) Changed() {
 }
 
 // Waits returns, once, how long it takes until a change is looked at that Names found too soon
-// behind the last look; 0: there is none.
+// after the last look; 0 if none.
 func (o *Offering) Waits() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

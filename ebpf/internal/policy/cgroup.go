@@ -23,7 +23,7 @@ func CgroupMount() (string, error) {
 }
 
 // CgroupIn returns the first cgroup2 mount of a mountinfo (proc(5): fields
-// behind the separator " - " are type, source, options).
+// after the separator " - " are type, source, options).
 func CgroupIn(mountinfo io.Reader) (string, error) {
 	sc := bufio.NewScanner(mountinfo)
 	for sc.Scan() {

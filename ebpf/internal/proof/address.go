@@ -77,7 +77,7 @@ func usable(a *netlink.Addr) (netip.Addr, netip.Prefix, bool) {
 // absentTries is how many addresses of a network are tried.
 const absentTries = 16
 
-// absentHost returns an address of a network that is none of ours and of no
+// absentHost returns an address of a network that is not ours and of no
 // known neighbour; none where there is no room.
 func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
 	if own.BitLen()-prefix.Bits() < 2 {

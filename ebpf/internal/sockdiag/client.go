@@ -154,7 +154,7 @@ func (c *Client) receive(buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// errorIn is the error that an answer begins with behind its header; nil: it begins with 0.
+// errorIn is the error that an answer begins with after its header; nil: it begins with 0.
 func errorIn(b []byte) error {
 	if len(b) < errorLen-headerLen {
 		return fmt.Errorf("sock_diag error of %d bytes", len(b))

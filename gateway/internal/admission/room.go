@@ -9,7 +9,7 @@ import (
 )
 
 // Room tells the programs whether peers may begin connections. An offer they leave to the
-// kernel costs its client nothing, while one for which there is no room behind its
+// kernel costs its client nothing, while one for which there is no room after its
 // proof has to be declined.
 type Room struct {
 	Tell    func(reason uint8) error // the programs

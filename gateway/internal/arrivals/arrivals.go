@@ -104,13 +104,13 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 }
 
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
-// connection: the client has begun anew. It never wants it. On the tuple of a client here it is forged.
-func (d *Desk) OfferedSYN(syn netstack.SYN) bool {
+// connection: the client has begun again. On the tuple of a client here it is forged.
+func (d *Desk) OfferedSYN(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
 	e, err := d.Env.Steering.Flow(ebpf.Tuple(t))
 	if err == nil && e.ISN == syn.ISN {
-		return false // a late copy of the SYN that was answered
+		return // a late copy of the SYN that was answered
 	}
 	raw := append([]byte(nil), syn.Raw...)
 	give := func() { d.Env.ReturnSYN(t, e.ISN, raw) }
@@ -120,7 +120,6 @@ func (d *Desk) OfferedSYN(syn netstack.SYN) bool {
 	case old.Side == config.SideServer:
 		old.BeganAnew(give)
 	}
-	return false
 }
 
 // BareSYN is called by netstack for a SYN without offer on a tuple that was
@@ -144,20 +143,16 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 	f.BareSYN(func() { d.Env.ReturnSYN(t, f.ISN, raw) })
 }
 
-// turnAway leaves a connection to the kernel that there is no room for: the SYN, or
-// what behind it proved the client's address, which it resets.
+// turnAway leaves a proved connection to the kernel that there is no room for: its SYN is gone, and the
+// kernel resets what comes next.
 func (d *Desk) turnAway(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
-	if !syn.Proved {
-		d.Env.ReturnSYN(t, syn.ISN, syn.Raw)
-		return
-	}
 	if err := d.Env.Steering.Delete(ebpf.Tuple(t), syn.ISN, ebpf.StateWire); err != nil {
 		d.Env.Log.Debug("connection that was turned away", "tuple", t, "error", err)
 	}
 }
 
-// NotAccepted is called by netstack for an offered SYN that came to nothing.
+// NotAccepted is called by netstack for a proved connection that has not begun.
 func (d *Desk) NotAccepted(syn netstack.SYN, err error) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
@@ -175,8 +170,7 @@ func (d *Desk) NotAccepted(syn netstack.SYN, err error) {
 	}
 }
 
-// Accepted is called by netstack when the third ACK of an offered connection
-// has arrived.
+// Accepted is called by netstack when a proved connection has begun.
 func (d *Desk) Accepted(wire *netstack.Conn) {
 	t := host.Tuple(wire.Tuple())
 	defer d.containAbout(t)

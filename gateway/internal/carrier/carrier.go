@@ -62,7 +62,7 @@ type Env struct {
 	Addrs func() ([]netip.Addr, error)
 	// Route returns the number of the network device by which the host sends from one
 	// address to another; nil: it is not known. An errno says that the host does not tell,
-	// another error that the device is none of the gateway's.
+	// another error that the device is not the gateway's.
 	Route func(from, to netip.Addr) (ifindex int, err error)
 	// RoCE returns the addresses for which RDMA adapters of this host speak RoCE v2; nil:
 	// it has none.

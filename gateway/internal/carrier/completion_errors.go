@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// completionErrors counts completions that end queue pairs. The flushes behind the first
+// completionErrors counts completions that end queue pairs. The flushes after the first
 // error say nothing more, and every queue pair ends with some. The zero value is ready to
 // use.
 type completionErrors struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Only what ends a queue pair is counted: no success, and no flush behind the error.
+// Only what ends a queue pair is counted: no success, and no flush after the error.
 func TestCompletionErrors(t *testing.T) {
 	e := &Env{}
 	require.Empty(t, e.CQErrors())

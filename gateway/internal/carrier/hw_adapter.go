@@ -256,7 +256,7 @@ func (a *adapter) dropTail(l *Link) {
 	})
 }
 
-// freeSent frees the send buffer of a link. The reaper calls it, behind the close of the
+// freeSent frees the send buffer of a link. The reaper calls it, after the close of the
 // queue pair.
 func (a *adapter) freeSent(l *Link) {
 	if l.peer.(*hwLink).stuck {

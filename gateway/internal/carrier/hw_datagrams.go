@@ -29,7 +29,7 @@ func (h *Hardware) DatagramsAt(local, remote netip.Addr) (at DatagramPort, err e
 }
 
 // Hold takes room for the work requests of one queue pair, in a completion queue on a shard. The
-// adapter is not closed before leave is called, behind the close of the queue pair and its domain.
+// adapter is not closed before leave is called, after the close of the queue pair and its domain.
 // It may block.
 func (p DatagramPort) Hold(s *loop.Shard, need int) (q *loop.Queue, leave func(), err error) {
 	a := p.a

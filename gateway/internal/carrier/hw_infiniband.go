@@ -14,7 +14,7 @@ import (
 
 const (
 	// pathPart is the part of the handshake's time that the path to a peer may take: the
-	// carriers behind this one need the rest.
+	// carriers after this one need the rest.
 	pathPart = 4
 	// reroutePatience is how long the path of a connection that carries may take. Where a
 	// subnet has a new administrator, that comes to every host at once.

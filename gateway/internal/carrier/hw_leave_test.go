@@ -40,7 +40,7 @@ func (s *side) replace(l *Link, qp verbs.QP) {
 }
 
 // TestHWSendBufferOutlivesQueuePair: when a connection leaves an adapter that goes, the
-// next one of the peer gets its send buffer behind the close of the queue pair, which may
+// next one of the peer gets its send buffer after the close of the queue pair, which may
 // send from it until then.
 func TestHWSendBufferOutlivesQueuePair(t *testing.T) {
 	sides := newSides(t, 100)
@@ -72,13 +72,13 @@ func TestHWSendBufferOutlivesQueuePair(t *testing.T) {
 }
 
 // TestHWClosesBehindACallThatHangs: an adapter that has failed may keep a call for longer
-// than connections may take to leave. What the call made is closed behind it, and the
-// adapter behind that, or with the carrier.
+// than connections may take to leave. What the call made is closed after it, and the
+// adapter after that, or with the carrier.
 func TestHWClosesBehindACallThatHangs(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the carrier ends %v", ends), func(t *testing.T) {
 			var s *side
-			t.Cleanup(func() { // behind the end of the carrier
+			t.Cleanup(func() { // after the end of the carrier
 				require.True(t, s.host.last().isClosed())
 				require.Zero(t, s.Pool.Stats().Reserved, "the memory is back")
 			})
@@ -158,7 +158,7 @@ func TestHWGoesWithoutAnEvent(t *testing.T) {
 	eventually(t, s.isEmpty, "the memory is back")
 }
 
-// TestHWFailsWhileTheCarrierEnds: an adapter that fails behind the beginning of Close is closed
+// TestHWFailsWhileTheCarrierEnds: an adapter that fails after the beginning of Close is closed
 // by that alone.
 func TestHWFailsWhileTheCarrierEnds(t *testing.T) {
 	s := newSides(t, 100)[0]

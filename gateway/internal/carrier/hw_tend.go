@@ -136,7 +136,7 @@ func (h *Hardware) attend(a *adapter) {
 	}
 }
 
-// kick has the network look around the port, behind what it does already.
+// kick has the network look around the port, after what it does already.
 func (a *adapter) kick() {
 	select {
 	case a.moved <- struct{}{}:
@@ -291,7 +291,7 @@ func (h *Hardware) vacate(a *adapter, hard bool) {
 }
 
 // overdue takes an adapter out of use that connections have not left in time. It is
-// closed behind them: what a call makes that hangs is closed when that returns.
+// closed after them: what a call makes that hangs is closed when that returns.
 func (h *Hardware) overdue(a *adapter) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,7 +301,7 @@ func (h *Hardware) overdue(a *adapter) error {
 	return fmt.Errorf("connections or datagrams have not left in %v: %w", withdrawMost, verbs.ErrBusy)
 }
 
-// untilShut does what closes an adapter in a goroutine for which Close waits. Behind the
+// untilShut does what closes an adapter in a goroutine for which Close waits. After the
 // beginning of Close it does nothing: what is open then, Close closes. The caller holds h.mu.
 func (h *Hardware) untilShut(work func()) {
 	if !h.shut {
@@ -309,7 +309,7 @@ func (h *Hardware) untilShut(work func()) {
 	}
 }
 
-// drop takes an adapter from those that are open. What it counts behind that is nothing. The
+// drop takes an adapter from those that are open. What it counts after that is nothing. The
 // caller holds h.mu.
 func (h *Hardware) drop(a *adapter) {
 	h.adapters = slices.DeleteFunc(h.adapters, is(a))

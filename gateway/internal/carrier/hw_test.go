@@ -150,7 +150,7 @@ func late(t *testing.T, s *side, idle *loop.Shard) (busy, rest time.Duration) {
 	}
 }
 
-// TestHWPoolsServe: behind the first connection with a peer there is a pair for the next.
+// TestHWPoolsServe: after the first connection with a peer there is a pair for the next.
 func TestHWPoolsServe(t *testing.T) {
 	sides := newSides(t, 100)
 	for range 20 {
@@ -237,7 +237,7 @@ func TestHWSendsToThePeerOnly(t *testing.T) {
 	eventually(t, s.isEmpty, "the memory is back")
 }
 
-// TestHWLinkEndsWhileItIsConnected: the queue pair is closed behind that.
+// TestHWLinkEndsWhileItIsConnected: the queue pair is closed after that.
 func TestHWLinkEndsWhileItIsConnected(t *testing.T) {
 	sides := newSides(t, 100)
 	c := meet(t, sides, hwOf)

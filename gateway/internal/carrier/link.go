@@ -22,7 +22,7 @@ const (
 )
 
 // The wire legs of connections that have links are asked as often as a peer, and given up
-// behind as long a silence.
+// after as long a silence.
 const (
 	KeepaliveTurn = farpeer.KeepaliveTurn
 	LegPatience   = farpeer.LegPatience
@@ -109,7 +109,7 @@ type Link struct {
 	Arena *rmb.Arena        // has the memory of EP
 	Lossy bool              // packets can be lost on the way
 
-	// Halfway is set while bytes of EP change hands. Behind a panic it stays set: what EP says
+	// Halfway is set while bytes of EP change hands. After a panic it stays set: what EP says
 	// of them cannot be trusted.
 	Halfway bool
 

@@ -26,7 +26,7 @@ func (c *linked) prove(t *testing.T, sides [2]*side) {
 	eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
 }
 
-// proveBehind proves the client's link behind so many others to its peer, of which the first
+// proveBehind proves the client's link after so many others to its peer, of which the first
 // has made it warm.
 func (c *linked) proveBehind(t *testing.T, sides [2]*side, others int) {
 	t.Helper()
@@ -200,7 +200,7 @@ func TestLinkFails(t *testing.T) {
 	}
 }
 
-// TestRingIsExchanged: for one of another size, once at a time, and not behind the end.
+// TestRingIsExchanged: for one of another size, once at a time, and not after the end.
 func TestRingIsExchanged(t *testing.T) {
 	sides := newSides(t, 100)
 	c := meet(t, sides, fabrics["shm"])

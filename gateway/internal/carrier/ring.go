@@ -167,7 +167,7 @@ func (l *Link) fitted(r *rmb.Region, err error) {
 }
 
 // FreeRetired frees the ring that the endpoint has done with, if there is one: seldom
-// behind the last byte of it, and then the connection may be idle.
+// after the last byte of it, and then the connection may be idle.
 func (l *Link) FreeRetired() {
 	if r := l.EP.RetiredRing(); r != nil {
 		l.free(r)

@@ -341,7 +341,7 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 }
 
 // Hold counts a queue pair for datagrams and returns its queue. The unit is not closed before
-// leave is called, behind the close of the queue pair and its domain.
+// leave is called, after the close of the queue pair and its domain.
 func (sf *Soft) Hold(u *SoftUnit, s *loop.Shard) (q *loop.Queue, leave func(), err error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -435,7 +435,7 @@ func (sf *Soft) known() []*farpeer.Peer {
 // had no answer, and leaves the queue pair: the wire leg says so.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
-// Devices implements Fabric: those that are open, and behind them the places of others, which keep
+// Devices implements Fabric: those that are open, and after them the places of others, which keep
 // what they have counted.
 func (sf *Soft) Devices() (list []admin.DeviceInfo) {
 	sf.mu.Lock() // until the end: a device that is closed meanwhile counts once

@@ -75,7 +75,7 @@ func TestSoftFollowsEveryChange(t *testing.T) {
 }
 
 // TestSoftMakesRoom: an address that came when all places were taken has a device at the next try
-// behind one that has left.
+// after one that has left.
 func TestSoftMakesRoom(t *testing.T) {
 	host, sides := newMovingHost(t, loopback.Addr(3))
 	sf := sides[0].soft

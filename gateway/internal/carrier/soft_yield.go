@@ -96,7 +96,7 @@ func (sf *Soft) spent() ([]*SoftUnit, error) {
 	return units, nil
 }
 
-// drop takes units that nothing uses from those that are open. What they count behind that is
+// drop takes units that nothing uses from those that are open. What they count after that is
 // nothing. The caller holds opening and mu, and ends them without.
 func (sf *Soft) drop(units []*SoftUnit) error {
 	var errs []error

@@ -46,7 +46,7 @@ const (
 )
 
 // Claims are those to a gateway: they decide which step may come next. Methods that do
-// something hold mu, so that a successor that dies is dealt with behind it.
+// something hold mu, so that a successor that dies is dealt with after it.
 type Claims struct {
 	at     atomic.Uint32          // a State; written under mu, read without: what is done may take seconds
 	holder atomic.Pointer[holder] // of a takeover; as at
@@ -54,7 +54,7 @@ type Claims struct {
 	mu      sync.Mutex    // guards everything below
 	changed chan struct{} // closed at the end of a change
 	left    chan struct{} // closed when state becomes left
-	heir    chan struct{} // closed behind left, when the successor lets new connections in
+	heir    chan struct{} // closed after left, when the successor lets new connections in
 }
 
 // holder is the process that takes over.
@@ -89,10 +89,10 @@ func (s *Claims) Left() <-chan struct{} { return s.left }
 // Heir returns a channel that Followed closes.
 func (s *Claims) Heir() <-chan struct{} { return s.heir }
 
-// Followed says that the successor lets new connections in. It is called once, behind Left.
+// Followed says that the successor lets new connections in. It is called once, after Left.
 func (s *Claims) Followed() { close(s.heir) }
 
-// Claim begins a takeover for the holder of token, until revoked is closed: behind a change
+// Claim begins a takeover for the holder of token, until revoked is closed: after a change
 // that is under way. describe tells the holder what the gateway is, which stays so.
 func (s *Claims) Claim(ctx context.Context, token string, describe func() error) (revoked <-chan struct{}, err error) {
 	for {

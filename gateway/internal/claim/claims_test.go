@@ -43,7 +43,7 @@ func TestModel(t *testing.T) {
 				token := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "token")
 				m.fails = rapid.Bool().Draw(t, "fails")
 				now, cancel := context.WithCancel(t.Context())
-				cancel() // a claim behind a change waits
+				cancel() // a claim after a change waits
 				revoked, err := m.s.Claim(now, token, m.do)
 				switch m.state {
 				case alone:
@@ -144,7 +144,7 @@ func (m *model) lost(t *rapid.T, before int) {
 	m.state, m.holder = alone, ""
 }
 
-// TestClaimBehindAChange: a takeover that comes in the midst of a change begins behind it, and
+// TestClaimBehindAChange: a takeover that comes in the midst of a change begins after it, and
 // with what the gateway is then.
 func TestClaimBehindAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 	}
 }
 
-// TestResetWhoseErrorIsSpent: the end that reads find behind a write that has taken
+// TestResetWhoseErrorIsSpent: the end that reads find after a write that has taken
 // the error is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {
 	fresh := legEdges{readable: true, writable: true}

@@ -196,5 +196,5 @@ func (f *Flow) records(rest []byte) {
 		return
 	}
 	rest = append([]byte(nil), rest...)     // the caller's buffer
-	f.post(func() { ctl.begin(leg, rest) }) // behind the start of a queue pair
+	f.post(func() { ctl.begin(leg, rest) }) // after the start of a queue pair
 }

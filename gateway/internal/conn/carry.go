@@ -64,7 +64,7 @@ func (c *carry) Completed(ev rsocket.Events, ok bool) {
 	case !ok:
 		c.broken()
 	default:
-		c.later() // in this turn, behind its other completions: what they brought is written in one piece
+		c.later() // in this turn, after its other completions: what they brought is written in one piece
 	}
 }
 
@@ -228,7 +228,7 @@ func (c *carry) placed() bool {
 	}
 	if c.lastBytes == notAwaited {
 		c.lastBytes = awaited
-		if c.EP.Keepalive() != nil { // its completion is behind all others
+		if c.EP.Keepalive() != nil { // its completion is after all others
 			return true
 		}
 		c.Shard.After(resetPatience, func() {
@@ -274,7 +274,7 @@ func (c *carry) endRx() {
 	c.f.do(c.f.core.LegShut())
 }
 
-// wireLost: the peer has left the wire leg. Behind END both ways it does so when all
+// wireLost: the peer has left the wire leg. After END both ways it does so when all
 // its bytes are here, which is how many there are; others will not come any more.
 func (c *carry) wireLost(silent bool) (received uint64) {
 	if !c.f.core.BothEnd() {

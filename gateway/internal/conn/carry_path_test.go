@@ -65,7 +65,7 @@ func newPathPair(t testing.TB) (a, b *pathSide) {
 	t.Cleanup(func() {
 		for deadline := time.Now().Add(5 * time.Second); a.pool.Stats().Used+b.pool.Stats().Used > 0; time.Sleep(time.Millisecond) {
 			require.True(t, time.Now().Before(deadline))
-			a.turn() // a ring that was asked for may still come, and all is freed behind a turn of the peer
+			a.turn() // a ring that was asked for may still come, and all is freed after a turn of the peer
 			b.turn()
 		}
 	})

@@ -29,7 +29,7 @@ func sendAround(t require.TestingT, c *net.TCPConn) {
 }
 
 // TestUrgentBytesStopNothing: a read ends in front of an urgent byte although more
-// has arrived, and nothing else tells of what is behind it.
+// has arrived, and nothing else tells of what is after it.
 func TestUrgentBytesStopNothing(t *testing.T) {
 	p := newPair(t)
 	for _, kind := range allCarriers {

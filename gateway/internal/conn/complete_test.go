@@ -120,7 +120,7 @@ func TestCancelBesideAnEnd(t *testing.T) {
 				beside(f)
 			})
 			waitBuried(t, f)
-			f.call(func() {}) // behind what was posted
+			f.call(func() {}) // after what was posted
 			require.Zero(t, c.p.g[0].Panics())
 			c.flow[1].call(c.flow[1].replaced)
 			c.over(t)

@@ -19,7 +19,7 @@ func (c *carry) broken() {
 	}
 	err := c.EP.Err()
 	if err == nil {
-		err = rsocket.ErrConnection // behind the end of the stream, with bytes still under way
+		err = rsocket.ErrConnection // after the end of the stream, with bytes still under way
 	}
 	c.failure = err
 	reason := c.Reason(err)

@@ -73,7 +73,7 @@ func (f *Flow) abort(r negotiate.Reason, remote bool) { f.do(f.core.Aborts(r, re
 func (f *Flow) abortVerdict(a negotiate.Abort) { f.do(f.core.HandshakeAborts(a.Verdict, a.Silent)) }
 
 // release gives a client's connection back to its kernel: the wire leg is
-// reset and, behind the RST, the application's SYN goes out again, bare.
+// reset and, after the RST, the application's SYN goes out again, bare.
 func (f *Flow) release(v negotiate.Verdict) { f.do(f.core.Releases(v)) }
 
 // replaced ends a flow whose tuple belongs to a newer connection: not a packet

@@ -12,14 +12,14 @@ import (
 
 // end ends the flow. The app leg goes before the entry, since its reset
 // still needs the steering; a dead entry still steers it. It also goes before
-// the wire leg in handshakes: the client's bare SYN comes right behind the end
+// the wire leg in handshakes: the client's bare SYN comes right after the end
 // of that, and must not meet an application that is still connected to us. So a
-// dial under way ends first. The parts end behind what is being done with them.
+// dial under way ends first. The parts end after what is being done with them.
 func (f *Flow) end(a *life.Action) {
 	f.env.Work.Add(1)
 	p := parts{f.hs, f.leg, f.ctl, f.carries, f.relay, f.raw}
 	e, word := a.Ending, a.Word
-	defer f.post(func() { // even behind a panic
+	defer f.post(func() { // even after a panic
 		defer f.finish(e)
 		p.end(word)
 	})
@@ -58,11 +58,11 @@ func (p *parts) end(word negotiate.Reason) {
 	}
 }
 
-// finish ends what the flow has of the host, behind its parts.
+// finish ends what the flow has of the host, after its parts.
 func (f *Flow) finish(e *life.Ending) {
 	defer f.env.Work.Done()
 	leg := f.leg
-	// The client begins anew on the tuple: all of the rest comes before it can know
+	// The client begins again on the tuple: all of the rest comes before it can know
 	// that the tuple is free. A server's client knows by the wire leg, and its SYN
 	// must not meet an application that is still connected to us.
 	wireFirst := e.Anew && f.Side == config.SideClient
@@ -196,15 +196,12 @@ func (f *Flow) entryDead() {
 	_ = f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateDead, ownedStates[:]...)
 }
 
-// entryGone removes the entry: what comes now is for the kernel.
-func (f *Flow) entryGone() { _ = f.env.Steering.Delete(ebpf.Tuple(f.Tuple), f.ISN) }
-
 // entryReleased opens the way for the bare SYN and sends it.
 func (f *Flow) entryReleased() {
 	t := ebpf.Tuple(f.Tuple)
 	err := f.env.Steering.Transition(t, f.ISN, ebpf.StateReleased, ebpf.StateNegotiating, ebpf.StateCompleting)
 	if err != nil {
-		return // the application has given up or begun anew, or its kernel goes on by itself
+		return // the application has given up or begun again, or its kernel goes on by itself
 	}
 	if err := f.env.Steering.InjectApp(f.syn); err != nil {
 		f.debug("bare SYN; the kernel's own will do", "error", err)

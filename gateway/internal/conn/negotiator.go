@@ -48,7 +48,7 @@ type negotiator struct {
 	leaving func()                                 // ends what was begun and is wanted no more; may be nil
 }
 
-// input queues something that happened. Behind the end of the handshake it is ignored;
+// input queues something that happened. After the end of the handshake it is ignored;
 // where the handshake ends with the queue not empty, the machine takes no notice, and fn
 // itself has to undo what came late. Safe for concurrent use.
 func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) {
@@ -70,7 +70,7 @@ func (n *negotiator) look() {
 
 func (n *negotiator) looked() {
 	n.s.WorksFor(n.f)
-	n.looking.Store(false) // before the reads: what comes behind them is another look's
+	n.looking.Store(false) // before the reads: what comes after them is another look's
 	n.settle()
 }
 
@@ -111,7 +111,7 @@ func (n *negotiator) expired() {
 	}
 	n.readWire() // what has arrived counts before the deadline
 	if n.f.Side == config.SideClient && n.f.core.Phase() == life.Completing && !n.done {
-		// On a busy machine the application's connection waits to be accepted, behind this
+		// On a busy machine the application's connection waits to be accepted, after this
 		// very timer.
 		n.f.env.Accepting.Arrived(func() { n.s.Post(n.overdue) })
 		return

@@ -14,7 +14,7 @@ import (
 // A panic in code that works for one connection ends that connection: it is
 // aborted, or falls back where its application is not connected
 // yet, with reason internal_error. Shards say by WorksFor which connection they work for
-// and go on behind it; goroutines of a connection end by flow.contain. What
+// and go on after it; goroutines of a connection end by flow.contain. What
 // works for none (a device, the datagram engine, the loop itself) has no such
 // bound: there the daemon dies, and the guardian sees to the rest. So it does
 // where panics become frequent: something that all share is broken.

@@ -101,7 +101,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 	p.empty(t)
 }
 
-// TestPanicStopsThePump: what would move bytes of a link, behind a panic in the midst of that
+// TestPanicStopsThePump: what would move bytes of a link, after a panic in the midst of that
 // and before the flow ends, moves none.
 func TestPanicStopsThePump(t *testing.T) {
 	p := newPair(t)
@@ -149,7 +149,7 @@ func TestAShardGoesOnBehindAPanic(t *testing.T) {
 	c := p.dial(t, negotiate.CarrierSHM)
 	f, s := c.flow[0], c.p.g[0].shards[0]
 	var ran atomic.Int64
-	s.Post(func() { // so that those behind it are done in one turn
+	s.Post(func() { // so that those after it are done in one turn
 		for i := range 9 {
 			s.Post(func() {
 				if s.WorksFor(f); i == 4 {

@@ -102,7 +102,7 @@ func TestSlowCarrierIsNotTheApplications(t *testing.T) {
 
 // A path is taken for a narrow one when full packets were sent on it and none came back:
 // not when the proof could not be sent, when the gateway was too late to look, nor when
-// another connection's proof holds, though one of a cold trial proves the path anew.
+// another connection's proof holds, though one of a cold trial proves the path again.
 func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	p := newPair(t)
 	g := p.g[0]

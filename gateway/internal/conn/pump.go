@@ -123,7 +123,7 @@ const backlogKeep = 4 << 10
 func (q *backlog) len() int      { return len(q.buf) - q.head }
 func (q *backlog) bytes() []byte { return q.buf[q.head:] }
 
-// put adds b behind what waits.
+// put adds b after what waits.
 func (q *backlog) put(b []byte) {
 	if q.head > 0 && len(q.buf)+len(b) > cap(q.buf) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]

@@ -210,8 +210,8 @@ func (r *rawRelay) fromApp() (moved int) {
 }
 
 // settle ends the flow after FIN both ways, when both stacks have delivered
-// everything, or behind a reset. An application's does not wait for a client that
-// takes nothing, and a client's not for an application that does not read: behind
+// everything, or after a reset. An application's does not wait for a client that
+// takes nothing, and a client's not for an application that does not read: after
 // its FIN, or in front of bytes that wait, nothing else would tell of it. Where the
 // application has ended its direction a wire leg may be over in order, with bytes
 // that are still to be read.

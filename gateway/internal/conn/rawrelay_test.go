@@ -242,7 +242,7 @@ func TestRawEndsInOrder(t *testing.T) {
 	require.True(t, f.wire.Over())
 	f.raw.notify()
 	f.Shard.Call(func() {})
-	f.Shard.Call(func() { require.False(t, f.core.Ended()) }) // behind the turn that looked
+	f.Shard.Call(func() { require.False(t, f.core.Ended()) }) // after the turn that looked
 	require.Equal(t, life.Closing, f.state())
 	n, err := io.Copy(io.Discard, c.app[1])
 	require.NoError(t, err)
@@ -292,9 +292,9 @@ func TestRawHasNoGoroutine(t *testing.T) {
 	c.ended(t)
 }
 
-// TestBegunAnewReturnsTheEntry: a client that begins anew on the tuple of a flow that lingers
+// TestBegunAnewReturnsTheEntry: a client that begins again on the tuple of a flow that lingers
 // has its SYN handed to the kernel, whatever the flow was; an entry of no flow would drop it
-// and every one behind it.
+// and every one after it.
 func TestBegunAnewReturnsTheEntry(t *testing.T) {
 	for by, state := range map[life.By]ebpf.State{life.ByRelay: ebpf.StateServing, life.ByRaw: ebpf.StateRaw} {
 		t.Run(state.String(), func(t *testing.T) {

@@ -20,7 +20,7 @@ const relayChunk = loop.BulkTurn
 //	rx  read wire leg ─► records ─► app leg, or the ring, which the window bounds
 //
 // The wire leg is read whatever the application does, so HAVE, END and KEEPALIVE
-// never queue behind it (docs/PROTOCOL.md "Records").
+// never queue after it (docs/PROTOCOL.md "Records").
 type relay struct {
 	bulk
 	ctl  *wireControl
@@ -104,7 +104,7 @@ func (r *relay) fromWire() (n int) {
 	return n
 }
 
-// deliver gives bytes to the application, behind those that wait for it.
+// deliver gives bytes to the application, after those that wait for it.
 func (r *relay) deliver(b []byte) {
 	if r.ring.len() == 0 {
 		b = b[r.give(b):]
@@ -218,7 +218,7 @@ func (r *relay) forward(most int) int {
 	return n
 }
 
-// sendData sends n bytes of payload, which are in buf behind the room for a header.
+// sendData sends n bytes of payload, which are in buf after the room for a header.
 func (r *relay) sendData(buf []byte, n int) {
 	negotiate.AppendDataHeader(buf[:0], r.f.core.Send(n), n)
 	r.ctl.send(buf[:negotiate.DataHeaderLen+n])

@@ -33,8 +33,6 @@ func (f *Flow) NotAccepted(err error) {
 	switch {
 	case errors.Is(err, netstack.ErrOverload):
 		reason = negotiate.ReasonRateLimit
-	case errors.Is(err, netstack.ErrHandshakeTimeout):
-		f.entryGone()
 	default: // the client fell back: its SYN may be on its way to ReturnSYN
 		f.entryDead()
 	}
@@ -55,7 +53,7 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 	return s, ok
 }
 
-// serve begins the handshake behind the third ACK.
+// serve begins the handshake after the third ACK.
 func (f *Flow) serve(conn *netstack.Conn) {
 	began := false // from then on the handshake has what the caller of Serve holds
 	defer func() {
@@ -243,7 +241,7 @@ func (s *server) early(c *carry) func(rsocket.Events) {
 }
 
 // takeIn tells the machine about stream data that no completion has told of yet: the end
-// of the wire leg behind them comes by another way.
+// of the wire leg after them comes by another way.
 func (s *server) takeIn(now time.Time) {
 	for _, c := range s.f.carries {
 		if c.Shard.Collect(); c.EP.ReceivedOffset() > 0 {

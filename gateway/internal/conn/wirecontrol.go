@@ -74,7 +74,7 @@ func (c *wireControl) notify() {
 
 func (c *wireControl) noticed() {
 	c.s.WorksFor(c.f)
-	c.posted.Store(false) // before the reads: what comes behind them is another look's
+	c.posted.Store(false) // before the reads: what comes after them is another look's
 	c.hears = true
 	if c.relayed() {
 		c.f.relay.later()
@@ -175,7 +175,7 @@ func (c *wireControl) act(rec negotiate.Record) {
 	}
 }
 
-// queue puts a record behind those that wait.
+// queue puts a record after those that wait.
 func (c *wireControl) queue(rec negotiate.Record) {
 	switch rec.Type {
 	case negotiate.RecordEnd:
@@ -190,14 +190,14 @@ func (c *wireControl) queue(rec negotiate.Record) {
 	}
 }
 
-// put puts b behind what waits.
+// put puts b after what waits.
 func (c *wireControl) put(b []byte) {
 	if !c.cut && !c.f.core.Gone() && !c.f.core.Silent() {
 		c.out.put(b)
 	}
 }
 
-// send gives a record to the wire leg, behind those that wait for it.
+// send gives a record to the wire leg, after those that wait for it.
 func (c *wireControl) send(b []byte) {
 	if c.out.len() == 0 {
 		b = b[c.push(b):]
@@ -222,7 +222,7 @@ func (c *wireControl) push(b []byte) (done int) {
 	if c.cut || c.f.core.Gone() || c.f.core.Silent() {
 		return 0
 	}
-	c.cut = true // behind a panic: a record may have been taken in part
+	c.cut = true // after a panic: a record may have been taken in part
 	for done < len(b) {
 		n, err := c.f.wire.Write(b[done:])
 		done += n
@@ -240,7 +240,7 @@ func (c *wireControl) push(b []byte) (done int) {
 }
 
 // close ends the control of a flow that has ended. With a reason the peer is
-// told; behind records that the wire leg has not taken the reset alone must do.
+// told; after records that the wire leg has not taken the reset alone must do.
 func (c *wireControl) close(why negotiate.Reason) {
 	c.s.SetTimer(&c.timer, time.Time{})
 	if why != negotiate.ReasonNone && c.out.len() == 0 && !c.cut && !c.f.core.Gone() {

@@ -231,7 +231,7 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 	p.empty(t)
 }
 
-// TestLinkStaysBehindTheWire: what would have a link left whose wire leg is lost behind the
+// TestLinkStaysBehindTheWire: what would have a link left whose wire leg is lost after the
 // ENDs, with bytes in its ring that no peer sends again, leaves it where it is.
 func TestLinkStaysBehindTheWire(t *testing.T) {
 	p := newPair(t)
@@ -276,7 +276,7 @@ func TestLinkStaysBehindTheWire(t *testing.T) {
 	p.empty(t)
 }
 
-// TestWireLostWhileTailIsSent: a wire leg that is lost behind both ENDs ends the flow,
+// TestWireLostWhileTailIsSent: a wire leg that is lost after both ENDs ends the flow,
 // although the bytes that the queue pair left are still being sent again.
 func TestWireLostWhileTailIsSent(t *testing.T) {
 	p := newPair(t)
@@ -310,7 +310,7 @@ func TestWireLostWhileTailIsSent(t *testing.T) {
 }
 
 // TestWireLostWhileHaveIsSent: the application gets what is here and its end also
-// where the wire leg, lost behind both ENDs, has not taken a HAVE.
+// where the wire leg, lost after both ENDs, has not taken a HAVE.
 func TestWireLostWhileHaveIsSent(t *testing.T) {
 	p := newPair(t)
 	end := negotiate.AppendEnd(nil, 0)
@@ -353,7 +353,7 @@ func (f *Flow) relayed() (st relayStand, ok bool) {
 	return st, ok
 }
 
-// TestHaveGoesWithEnd: a server says that it has everything behind its own end; a
+// TestHaveGoesWithEnd: a server says that it has everything after its own end; a
 // client that resets the wire leg says nothing any more.
 func TestHaveGoesWithEnd(t *testing.T) {
 	p := newPair(t)

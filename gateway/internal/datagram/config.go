@@ -100,7 +100,7 @@ type Device struct {
 	// Queue takes the completions on the shard of the engine, where memory is shared.
 	Queue *loop.Queue
 	// Hold returns the queue for one more queue pair on a network. The device stays open, and the
-	// queue has room, until leave is called: behind the close of the queue pair and its domain.
+	// queue has room, until leave is called: after the close of the queue pair and its domain.
 	Hold func() (q *loop.Queue, leave func(), err error)
 	// Port is the port of the device.
 	Port verbs.PortAttr
@@ -122,7 +122,7 @@ type Memory interface {
 	// Offered returns the peer that memory is offered to at an address, and makes the
 	// offer if there is none. A zero peer: the host of the address cannot take it.
 	Offered(to netip.Addr) (MemoryPeer, error)
-	// Known returns the live peer of a key; zero: there is none.
+	// Known returns the live peer of a key; zero if none.
 	Known(key [16]byte) MemoryPeer
 	// Attach becomes the peer of an offer that came from an address. Goroutines of their
 	// own call it, one per gateway.

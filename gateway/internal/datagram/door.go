@@ -142,7 +142,7 @@ func (d *Engine) Close() {
 // and before the devices are closed.
 func (d *Engine) Release() {
 	if d != nil {
-		d.core.s.Call(d.core.closePorts) // behind answers that were posted meanwhile
+		d.core.s.Call(d.core.closePorts) // after answers that were posted meanwhile
 		d.core.closing.Wait()
 	}
 }

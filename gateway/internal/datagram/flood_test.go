@@ -33,7 +33,7 @@ func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string,
 	return MemoryPeer{}, errNotHere
 }
 
-// besideStopped starts host 1 anew, beside a stopped gateway.
+// besideStopped starts host 1 again, beside a stopped gateway.
 func (h *hosts) besideStopped() stoppedMemory {
 	s := stoppedMemory{calls: new(atomic.Int64), release: make(chan struct{})}
 	h.t.Cleanup(func() { close(s.release) })

@@ -95,7 +95,7 @@ func (e *engine) touch(f *flow) {
 }
 
 // newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
-// one that has been quiet for longest makes room: it begins anew when it speaks.
+// one that has been quiet for longest makes room: it begins again when it speaks.
 func (e *engine) newFlow(l *link, t ebpf.Tuple, side config.Side) *flow {
 	p := l.peer
 	limit := e.gateway.MaxFlows()
@@ -121,7 +121,7 @@ func (e *engine) quietest() (oldest *flow) {
 }
 
 // endFlow takes a flow out of the table. The programs decide about its tuple
-// anew.
+// again.
 func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
 	p := f.peer
 	p.flows.remove(f)

@@ -155,7 +155,7 @@ func TestProofWaitsForTheHandle(t *testing.T) {
 	h.pass(0, h.ends(0, 4000, 53), []byte("carried"))
 }
 
-// TestProbedLinkIsValidByItsEcho: a link that only a query has made takes datagrams behind the first probe of its
+// TestProbedLinkIsValidByItsEcho: a link that only a query has made takes datagrams after the first probe of its
 // peer, which has echoed ours by then.
 func TestProbedLinkIsValidByItsEcho(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {

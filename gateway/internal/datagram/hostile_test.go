@@ -93,7 +93,7 @@ func TestDatagramsOfAStranger(t *testing.T) {
 }
 
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
-// if it was the peer, started anew, its probes are echoed to it all the same.
+// if it was the peer, started again, its probes are echoed to it all the same.
 func TestDatagramKeyOfAnother(t *testing.T) {
 	h := newHosts(t, config.DeviceSoft)
 	h.meet()

@@ -308,7 +308,7 @@ func (e *engine) peerDown(peer *shm.Peer) {
 }
 
 // peerGone follows the end of a port's peer, or of its offer. A queue pair that has begun says so
-// itself, behind what the peer had sent: perhaps why it went.
+// itself, after what the peer had sent: perhaps why it went.
 func (e *engine) peerGone(p *port) {
 	if p.is(portMade) {
 		e.portLost(p)

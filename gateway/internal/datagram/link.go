@@ -105,7 +105,7 @@ func (l *link) control(kind uint8, msg []byte, n int) bool {
 const askEvery = 100 * time.Millisecond
 
 // answer answers a probe, or has it wait for the handle. A link that is not valid asks before
-// it echoes: what the peer sends behind the echo comes behind its answer.
+// it echoes: what the peer sends after the echo comes after its answer.
 func (l *link) answer(msg []byte) {
 	if !l.handle() {
 		if l.job != nil {
@@ -120,7 +120,7 @@ func (l *link) answer(msg []byte) {
 	l.echo(msg)
 }
 
-// echo sends a probe back. A gateway that was started anew can have a queue pair
+// echo sends a probe back. A gateway that was started again can have a queue pair
 // with the same number: one of two answers has its key then.
 func (l *link) echo(msg []byte) {
 	l.control(controlEcho, msg, 0)

@@ -85,7 +85,7 @@ func TestMemoryIsOfferedWithAQueryOnly(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return h.d[0].peer(noGateway(2), 0).Reason != 0 }, patience, time.Millisecond)
 	offers := 0
-	h.fabrics(0, func([]Fabric) { offers = len(h.memory(0).offers) }) // behind all jobs of the keeper
+	h.fabrics(0, func([]Fabric) { offers = len(h.memory(0).offers) }) // after all jobs of the keeper
 	require.Zero(t, offers)
 	require.Empty(t, h.ports(0))
 	require.Zero(t, h.stats(0).Resolution.Queries)

@@ -215,7 +215,7 @@ func (e *engine) capable(l *link, ttl time.Duration) {
 		p.sent, p.heard, p.echoed, p.alive = time.Time{}, e.now, e.now, e.now
 	}
 	p.cur = l
-	for i := 0; i < len(p.links); { // a gateway that has been started anew leaves old ones behind
+	for i := 0; i < len(p.links); { // a gateway that has been started again leaves old ones behind
 		if o := p.links[i]; o.gateway != l.gateway && o.valid {
 			e.unlink(o)
 			continue
@@ -251,7 +251,7 @@ func (e *engine) setPeer(d ebpf.DatagramPeer) {
 }
 
 // portLost is the end of a port: the device failed, or its shm peer hung up.
-// Datagrams to those behind it go natively from here on.
+// Datagrams to those after it go natively from here on.
 func (e *engine) portLost(p *port) {
 	if portState(p.at.Swap(uint32(portGone))) == portGone {
 		return

@@ -60,7 +60,7 @@ type partial struct {
 	buf     []byte // headroom, then the payload; the last piece at the very end until size is known
 }
 
-// asmBuffer is what holds any payload behind its headroom.
+// asmBuffer is what holds any payload after its headroom.
 const asmBuffer = headroom + maxPayload + 1
 
 // asmPool is the memory of all reassembly, bounded by asmTotal.
@@ -156,7 +156,7 @@ func (r *reassembly) find(now time.Time, id uint16) *partial {
 	switch {
 	case len(r.parts) == 0, ahead < idMask/2:
 		r.newest = id
-	case idMask+1-ahead > asmWindow: // not late but from elsewhere: begin anew
+	case idMask+1-ahead > asmWindow: // not late but from elsewhere: begin again
 		r.clear()
 		r.newest = id
 	}
@@ -233,7 +233,7 @@ func (t *partial) place(imm immediate, piece []byte) bool {
 	return true
 }
 
-// above tells whether there is a piece behind the last one.
+// above tells whether there is a piece after the last one.
 func (t *partial) above(last int) bool {
 	for i := last + 1; i < maxPieces; i++ {
 		if t.got[i/64]>>(i%64)&1 != 0 {

@@ -236,7 +236,7 @@ func (e *engine) prove(a resolve.ProvePeer) {
 }
 
 // peerCapable: the resolver says by which link datagrams go. If that link is gone, the
-// peer is asked anew; a link that carried nothing can go without a word.
+// peer is asked again; a link that carried nothing can go without a word.
 func (e *engine) peerCapable(a resolve.PeerCapable) {
 	if p := e.peers[a.Peer]; p != nil {
 		for _, l := range p.links {

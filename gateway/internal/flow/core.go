@@ -23,7 +23,7 @@ type Act uint8
 
 // What a connection wants done.
 const (
-	Queue           Act = iota // Record goes behind the records that wait for the wire leg
+	Queue           Act = iota // Record goes after the records that wait for the wire leg
 	Flush                      // what waits is given to the wire leg now
 	Look                       // the wire leg is looked at, in this turn: what it is owed is written
 	Pump                       // the link's pump moves what it can

@@ -147,7 +147,7 @@ func TestLinkFails(t *testing.T) {
 	require.Equal(t, negotiate.ReasonProtocolError, a.Word)
 }
 
-// TestAsks: only for something, and not behind what has to be acknowledged anyway.
+// TestAsks: only for something, and not after what has to be acknowledged anyway.
 func TestAsks(t *testing.T) {
 	c := carriedCore(t, config.SideServer, ByLink)
 	require.Len(t, c.Ask(false), 2)

@@ -221,7 +221,7 @@ func (l *Ledger) Report() (consumed uint64) {
 }
 
 // tell reports whether HAVE{final} is to be sent now, and counts it as sent. While a
-// queue pair carries, it goes behind the own END: the peer can do nothing with it
+// queue pair carries, it goes after the own END: the peer can do nothing with it
 // before that, and a program that answers the end of a connection with its own makes
 // both one segment. A client that resets the wire leg now has no need to say it.
 func (l *Ledger) tell(client bool) bool {

@@ -25,11 +25,11 @@ type modelSide struct {
 	begun   bool // records are exchanged, or were
 	out     []negotiate.Record
 	wire    []negotiate.Record // under way to the peer
-	reset   bool               // behind them: the wire leg was reset
-	syn     bool               // behind all: a SYN of the next connection
+	reset   bool               // after them: the wire leg was reset
+	syn     bool               // after all: a SYN of the next connection
 	forgot  bool               // nothing leaves any more
 	gone    bool               // the peer's reset was read
-	owed    bool               // behind that everything of the peer is here: its application gets it
+	owed    bool               // after that everything of the peer is here: its application gets it
 	look    bool               // a look at the wire leg is due
 	done    bool               // DEMOTE-DONE was sent
 	unused  bool               // the peer has left its link
@@ -396,7 +396,7 @@ func (m *model) panics(i int) {
 	}
 }
 
-// deliver gives a side the oldest record of the other, or the reset behind all.
+// deliver gives a side the oldest record of the other, or the reset after all.
 func (m *model) deliver(i int) {
 	s, peer := m.sides[i], m.sides[1-i]
 	switch {
@@ -507,7 +507,7 @@ func (m *model) finish() {
 // check: both sides have ended, once. Where nothing has torn the connection every byte
 // was taken once and in order, both ends were told, and the end is an orderly one. A
 // client that has ended in order by itself knows that of both sides, whatever came later. A
-// side that lost the wire leg behind everything still ends in order.
+// side that lost the wire leg after everything still ends in order.
 func (m *model) check() {
 	for i, s := range m.sides {
 		peer := m.sides[1-i]
@@ -543,7 +543,7 @@ func phaseOf(e *Ending, p Phase) Phase {
 	return p + 1
 }
 
-// TestModel: whichever side ends, leaves the link or begins anew, with whatever under
+// TestModel: whichever side ends, leaves the link or begins again, with whatever under
 // way, both sides come to an end, and to the same one where nothing tears the
 // connection.
 func TestModel(t *testing.T) {
@@ -570,7 +570,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestLostBehindTheEnds: the wire leg is lost behind both ENDs with every byte of the peer in
+// TestLostBehindTheEnds: the wire leg is lost after both ENDs with every byte of the peer in
 // the link's ring. Whatever would have the link left then, or has failed before, the
 // application gets all of it.
 func TestLostBehindTheEnds(t *testing.T) {

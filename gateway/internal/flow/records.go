@@ -223,7 +223,7 @@ func (c *Core) Patience() []Action { return c.Leave(c.failed) }
 
 // Leave moves the connection from its link to the relay, at the byte where it stands:
 // final for it. Where no records are exchanged yet that waits, and the peer is asked
-// whether it lives: no link tells of its end. Behind the end of the wire leg the link is
+// whether it lives: no link tells of its end. After the end of the wire leg the link is
 // not left: it has every byte of the peer, and what it has not delivered is not sent again.
 func (c *Core) Leave(cause string) []Action {
 	switch {

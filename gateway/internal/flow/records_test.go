@@ -87,7 +87,7 @@ func TestServerLingers(t *testing.T) {
 	require.Equal(t, Closed, c.Phase())
 }
 
-// TestWireEnds: before END from both sides it is an abort, and behind them the goodbye of
+// TestWireEnds: before END from both sides it is an abort, and after them the goodbye of
 // the client, if all bytes are here.
 func TestWireEnds(t *testing.T) {
 	c := carriedCore(t, config.SideServer, ByLink)

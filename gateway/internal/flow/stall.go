@@ -14,7 +14,7 @@ const StallLooks = 4
 //	        stuck
 //	clear ─────────► suspected ──── held for the timeout ───► stalled
 //	  ▲                 │  ▲
-//	  │   not stuck     │  │ another offset: begins anew
+//	  │   not stuck     │  │ another offset: begins again
 //	  └─────────────────┘──┘
 //
 // Time is held only between looks in which the peer was heard: in a partition

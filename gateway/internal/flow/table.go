@@ -73,7 +73,7 @@ type AppEnd uint8
 const (
 	AppClean   AppEnd = iota // as what was planned
 	AppReset                 // as a reset
-	AppDrained               // as a reset behind what has arrived for it
+	AppDrained               // as a reset after what has arrived for it
 )
 
 // WireEnd is the last thing done to the wire leg.
@@ -113,7 +113,7 @@ func (b FallbackOf) counts(side config.Side) bool {
 
 // transitions are all there are: what is not here does not happen.
 //
-// The entry of a refused connection stays as dead: a bare SYN behind the reset may
+// The entry of a refused connection stays as dead: a bare SYN after the reset may
 // be on its way to netstack already, and needs the entry to fall back.
 var transitions = [...]Transition{
 	{On: Negotiates, From: in(Accepted), To: Negotiating},

@@ -24,9 +24,9 @@ const (
 	Tripped
 )
 
-// Totals count carried connections since the start.
+// Totals count carried and promoted connections since the start.
 type Totals struct {
-	// Ended are all that have ended, Aborted those of them that a gateway has reset.
+	// Ended are all that have ended, Aborted those of them that a gateway or a library has reset.
 	Ended, Aborted uint64
 }
 
@@ -81,7 +81,7 @@ func (t Trip) String() string {
 		return fmt.Sprintf("%d of %d connections of rule %s that were offered took longer than 95%% of %d native ones of their size",
 			t.Compared.Slower, t.Compared.Offered, t.Rule, t.Compared.Native)
 	}
-	return fmt.Sprintf("gateways reset %d of %d carried connections that ended", t.Aborted, t.Ended)
+	return fmt.Sprintf("smcgw reset %d of %d connections that ended, carried or in process", t.Aborted, t.Ended)
 }
 
 // Guard watches the totals and the comparison. The zero value is off.

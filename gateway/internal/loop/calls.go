@@ -46,7 +46,7 @@ func (c *Calls) Do(call func() error) error {
 }
 
 // Make returns what a call makes in its turn. It does not wait for an adapter that does not answer: what the
-// call makes behind that is for undo, in the same turn.
+// call makes after that is for undo, in the same turn.
 func Make[T any](c *Calls, call func() (T, error), undo func(T)) (made T, err error) {
 	end, silent, err := c.begin()
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Calls) Silent() bool {
 // Busy reports whether a call is under way.
 func (c *Calls) Busy() bool { return len(c.turns) > 0 }
 
-// Close waits for what is under way. Nothing is begun behind it.
+// Close waits for what is under way. Nothing is begun after it.
 func (c *Calls) Close() {
 	c.count(1)
 	for range cap(c.turns) {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A call that hangs keeps what waits for it, or behind it, no longer than a call may take. Behind it
+// A call that hangs keeps what waits for it, or after it, no longer than a call may take. After it
 // what it made is undone, and the next is done.
 func TestCallHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

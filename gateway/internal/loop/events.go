@@ -24,7 +24,7 @@ func (s *Shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 	return next
 }
 
-// bothWays are the edges of a socket's two directions. Every edge behind the arrival of
+// bothWays are the edges of a socket's two directions. Every edge after the arrival of
 // an urgent byte says so until that byte has been read.
 const bothWays = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP
 

@@ -25,7 +25,7 @@ func (c *floodedCQ) Poll(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// floodedShard is a shard that does not run, with a flood and a queue with one completion behind it.
+// floodedShard is a shard that does not run, with a flood and a queue with one completion after it.
 func floodedShard(t *testing.T, left int) (s *Shard, flood, other *floodedCQ) {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func (c *collector) Complete(*verbs.WC) {
 	}
 }
 
-// TestCollectInComplete: the owner of such a completion ends, and those behind it are still handed over,
+// TestCollectInComplete: the owner of such a completion ends, and those after it are still handed over,
 // once. The shard collects for others.
 func TestCollectInComplete(t *testing.T) {
 	s, flood, other := floodedShard(t, 5)
@@ -121,7 +121,7 @@ func TestLaneLeavesBehindItsCompletions(t *testing.T) {
 			s.turn(time.Now())
 			flood.left = c.left
 			ln.Leave(s, 7)
-			s.runPosted() // behind the poll of its turn
+			s.runPosted() // after the poll of its turn
 			turns := 1
 			for ; ln.Used() > 0; turns++ {
 				s.turn(time.Now())

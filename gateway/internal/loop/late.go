@@ -15,7 +15,7 @@ func (s *Shard) Late(now time.Time) time.Duration {
 
 // expect says that the loop has a reason to turn now. A loop that is about to
 // sleep says first until when, and then looks for posts: either it sees the post
-// behind which this is called, or this sees the sleep.
+// after which this is called, or this sees the sleep.
 func (s *Shard) expect(now time.Time) {
 	at := int64(now.Sub(s.made))
 	for {

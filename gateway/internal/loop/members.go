@@ -52,7 +52,7 @@ func (s *Shard) WorksFor(o Owner) {
 }
 
 // contain is deferred by the loops of a shard that work for one flow after the
-// other: behind a panic of the one at *next they go on with the one after it.
+// other: after a panic of the one at *next they go on with the one after it.
 func (s *Shard) contain(next *int) {
 	r := recover()
 	o := s.about

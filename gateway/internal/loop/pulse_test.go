@@ -9,7 +9,7 @@ import (
 )
 
 // What began before the gateway stood still is late by its own fault, also right
-// behind that, before the gateway has noticed; what began later is not.
+// after that, before the gateway has noticed; what began later is not.
 func TestWasLate(t *testing.T) {
 	const long = time.Minute
 	var p Pulse

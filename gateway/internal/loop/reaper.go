@@ -20,7 +20,7 @@ func NewReaper() *Reaper {
 	return r
 }
 
-// Put has a job done behind those before it. It does not block.
+// Put has a job done after those before it. It does not block.
 func (r *Reaper) Put(job func()) {
 	r.mu.Lock()
 	r.jobs = append(r.jobs, job)
@@ -54,7 +54,7 @@ func (r *Reaper) run() {
 	}
 }
 
-// Close ends the goroutine behind what was put.
+// Close ends the goroutine after what was put.
 func (r *Reaper) Close() {
 	r.mu.Lock()
 	r.ended = true

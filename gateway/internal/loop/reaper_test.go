@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReaperKeepsOrder: what a job puts is done behind what was put before, and Close waits
+// TestReaperKeepsOrder: what a job puts is done after what was put before, and Close waits
 // for all.
 func TestReaperKeepsOrder(t *testing.T) {
 	r := NewReaper()

@@ -76,7 +76,7 @@ type Shard struct {
 	stop  atomic.Bool
 	left  atomic.Bool // the loop has ended
 	done  chan struct{}
-	// behind is that of the goroutine that runs what is posted when the loop has ended.
+	// after is that of the goroutine that runs what is posted when the loop has ended.
 	behind sync.Mutex
 }
 
@@ -376,7 +376,7 @@ func (s *Shard) complete(q *Queue, i, n int) (next int) {
 }
 
 // Collect takes in what the devices have now, in the work for one flow. It panics in
-// [Completer.Complete]: the completions behind that one would be overwritten.
+// [Completer.Complete]: the completions after that one would be overwritten.
 func (s *Shard) Collect() {
 	if s.hands {
 		panic("loop: Collect in Complete")
@@ -388,7 +388,7 @@ func (s *Shard) Collect() {
 	}
 	for _, q := range s.cqs {
 		most := math.MaxInt
-		if q.depth > 0 { // behind as many as fit there is what has come since
+		if q.depth > 0 { // after as many as fit there is what has come since
 			most = q.depth
 		}
 		s.pollCQ(q, most)
@@ -412,7 +412,7 @@ func (s *Shard) runPosted() {
 	s.mu.Unlock()
 }
 
-// finishPosted runs what is posted behind the loop, after other callers.
+// finishPosted runs what is posted after the loop, after other callers.
 func (s *Shard) finishPosted() {
 	s.behind.Lock()
 	s.runBehind()

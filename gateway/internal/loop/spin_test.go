@@ -106,7 +106,7 @@ func TestSpinScore(t *testing.T) {
 	require.False(t, off.wanted(now))
 }
 
-// TestSpinIsEagerNowAndThen: behind a number of short sleeps one spin is longer.
+// TestSpinIsEagerNowAndThen: after a number of short sleeps one spin is longer.
 func TestSpinIsEagerNowAndThen(t *testing.T) {
 	s := idleShard(t, &peekDriver{})
 	s.spinner.limit = 10 * time.Microsecond

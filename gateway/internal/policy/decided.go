@@ -21,7 +21,7 @@ type Decided struct {
 }
 
 // RuleOf names the rule with a number of the programs, and its action: ahead of those of the
-// configuration are the rules of opt-ins, behind them those of trials.
+// configuration are the rules of opt-ins, after them those of trials.
 func RuleOf(rules []config.Rule, ahead, number int) (name string, action config.Action) {
 	switch i := number - ahead; {
 	case number < 0:
@@ -57,7 +57,7 @@ func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list 
 	}
 }
 
-// Close is the book for the rules behind these. anew: the programs count from 0, too.
+// Close is the book for the rules after these. anew: the programs count from 0, too.
 func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided, anew bool) Decided {
 	var s admin.Snapshot
 	b.AddTo(&s, rules, ahead, list)

@@ -24,7 +24,7 @@ type Steering interface {
 }
 
 // Trials are those of a gateway. The rules of the configuration keep their
-// numbers, by which decisions are counted: trials come behind them.
+// numbers, by which decisions are counted: trials come after them.
 type Trials struct {
 	steer Steering
 
@@ -72,7 +72,7 @@ func (ts *Trials) Move(to Steering, cfg config.Config) error {
 }
 
 // Configure puts the rules of a configuration in force, with those of the trials
-// under way behind them. Where that fails those before stay.
+// under way after them. Where that fails those before stay.
 func (ts *Trials) Configure(cfg config.Config) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

@@ -37,21 +37,23 @@ func (n endName) mirror() endName {
 	return endName{broker.Sequences{Mine: n.sequences.Peer, Peer: n.sequences.Mine}, n.netns, n.remote, n.local}
 }
 
-// note takes in that an end would be promoted.
-func (f *forecast) note(s broker.Socket) {
+// note takes in that an end would be promoted; true: so would the other end, and the connection counts.
+func (f *forecast) note(s broker.Socket) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := nameOf(s)
 	if f.now[n] || f.old[n] {
-		return
+		return false
 	}
 	if f.now == nil || len(f.now) >= forecastSize {
 		f.old, f.now = f.now, map[endName]bool{}
 	}
 	f.now[n] = true
-	if m := n.mirror(); f.now[m] || f.old[m] {
-		f.pairs++
+	if m := n.mirror(); !f.now[m] && !f.old[m] {
+		return false
 	}
+	f.pairs++
+	return true
 }
 
 func (f *forecast) count() uint64 {

@@ -14,13 +14,15 @@ import (
 // one direction that accelerates is asked at its own end and lets the other one pass, and what is known of callers only
 // (cgroups, users) is asked at the client's.
 type rules struct {
-	client, server *ebpf.Policy
+	client, server           *ebpf.Policy
+	clientNames, serverNames []string // of their rules
 }
 
 // newRules compiles the rules, with the share that holds now.
 func newRules(c config.Config, share ebpf.Share) (rules, error) {
 	all := policy.Translate(c, slog.New(slog.DiscardHandler))
 	var client, server []ebpf.Rule
+	var out rules
 	for i, r := range all.Policy { // as the steering has them
 		given := c.Policy[i]
 		r.Action = ebpf.ActionPass
@@ -31,19 +33,18 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 		if r.Action != ebpf.ActionPass {
 			at := r
 			at.Direction = ebpf.DirectionBoth
-			client = append(client, at)
+			client, out.clientNames = append(client, at), append(out.clientNames, given.Name)
 			at.Cgroups, at.UIDs = nil, nil
-			server = append(server, at)
+			server, out.serverNames = append(server, at), append(out.serverNames, given.Name)
 			continue
 		}
 		if r.Direction != ebpf.DirectionServer {
-			client = append(client, r)
+			client, out.clientNames = append(client, r), append(out.clientNames, given.Name)
 		}
 		if r.Direction != ebpf.DirectionClient && !asksCaller {
-			server = append(server, r)
+			server, out.serverNames = append(server, r), append(out.serverNames, given.Name)
 		}
 	}
-	var out rules
 	var err error
 	if out.client, err = ebpf.CompilePolicy(client, all.NeverPorts); err != nil {
 		return out, fmt.Errorf("rules of the in-process way: %w", err)
@@ -55,25 +56,41 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 	return out, nil
 }
 
+// outbound is what the rules say of a client's end, inbound of a server's.
+func (r rules) outbound(q broker.Question) ebpf.Verdict {
+	return r.client.Decide(ebpf.Query{
+		Proto: ebpf.ProtoTCP, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Remote.Port(), UID: q.Process.UID, Cgroup: q.Process.Cgroup,
+		Local: q.Socket.Local, Remote: q.Socket.Remote,
+	})
+}
+
+func (r rules) inbound(q broker.Question) ebpf.Verdict {
+	return r.server.Decide(ebpf.Query{Proto: ebpf.ProtoTCP, Inbound: true, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Local.Port()})
+}
+
 // wants reports whether the rules want an end to be promoted. An end whose side is not known is asked as both.
 func (r rules) wants(q broker.Question) bool {
-	outbound := func() bool {
-		return r.client.Decide(ebpf.Query{
-			Proto: ebpf.ProtoTCP, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Remote.Port(), UID: q.Process.UID, Cgroup: q.Process.Cgroup,
-			Local: q.Socket.Local, Remote: q.Socket.Remote,
-		}).Action != ebpf.ActionPass
-	}
-	inbound := func() bool {
-		return r.server.Decide(ebpf.Query{
-			Proto: ebpf.ProtoTCP, Inbound: true, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Local.Port(),
-		}).Action != ebpf.ActionPass
-	}
 	switch q.Socket.Role {
 	case broker.RoleClient:
-		return outbound()
+		return r.outbound(q).Action != ebpf.ActionPass
 	case broker.RoleServer:
-		return inbound()
+		return r.inbound(q).Action != ebpf.ActionPass
 	default:
-		return outbound() || inbound()
+		return r.outbound(q).Action != ebpf.ActionPass || r.inbound(q).Action != ebpf.ActionPass
 	}
+}
+
+// name is the rule that decides about an end.
+func (r rules) name(q broker.Question) string {
+	if q.Socket.Role == broker.RoleServer {
+		return nameAt(r.serverNames, r.inbound(q).Rule)
+	}
+	return nameAt(r.clientNames, r.outbound(q).Rule)
+}
+
+func nameAt(names []string, i int) string {
+	if i < 0 || i >= len(names) {
+		return policy.NoRule
+	}
+	return names[i]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,8 @@ type Service struct {
 	past   broker.Counters
 	failed error // why the socket could not be made the last time
 	closed bool
+
+	told telling
 }
 
 // New makes a service that does not serve yet, in the network namespace of the calling thread. Nil: it is configured away.
@@ -146,7 +149,7 @@ func (s *Service) serve(ctx context.Context) error {
 		Limits: broker.Limits{
 			Conns: s.config.MaxConnections, ConnsPerUser: s.config.PerUser, ConnsPerCgroup: s.config.PerCgroup, Memory: int64(s.config.Memory),
 		},
-		Scanner: s.scanner, Log: s.log,
+		Scanner: s.scanner, Log: s.log, Tell: s.tell,
 	}
 	if s.program != nil {
 		c.Namer = namer{s.program}
@@ -157,6 +160,11 @@ func (s *Service) serve(ctx context.Context) error {
 	s.applyLocked()
 	s.mu.Unlock()
 	s.log.Info("programs with the library are served", "socket", s.config.Socket, "across_namespaces", s.program != nil)
+	var reviews sync.WaitGroup
+	defer reviews.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reviews.Go(func() { s.reviewLoop(ctx, b) })
 	err = b.Serve(ctx, l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,12 +173,57 @@ func (s *Service) serve(ctx context.Context) error {
 	return err
 }
 
+// reviewEvery is how often it is looked whether the paths of promoted connections shape now.
+const reviewEvery = time.Second
+
+// reviewLoop has connections go by the kernel whose paths shape since they were promoted, until ctx ends.
+func (s *Service) reviewLoop(ctx context.Context, b *broker.Broker) {
+	if s.paths == nil {
+		return
+	}
+	tick := time.NewTicker(reviewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.review(b)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Service) review(b *broker.Broker) {
+	s.mu.Lock()
+	shaped := s.live.InProcess.Shaped == config.SwitchOn
+	s.mu.Unlock()
+	if shaped || !slices.ContainsFunc(b.Processes(), func(p broker.Process) bool { return s.paths.Any(p.PID) }) {
+		b.Review(nil)
+		return
+	}
+	n := b.Review(func(e broker.End) inprocess.Why {
+		if s.shapes(e.Socket, e.Process) {
+			return inprocess.WhyPath
+		}
+		return inprocess.WhyNone
+	})
+	if n > 0 {
+		s.log.Info("connections in process go by the kernel: their paths shape now", "ends", n)
+	}
+}
+
+// shapes reports whether the path of an end shapes, as far as that can be seen.
+func (s *Service) shapes(at broker.Socket, of broker.Process) bool {
+	return s.paths != nil && s.paths.Shaped(shapers.Path{Netns: at.Netns, Local: at.Local.Addr(), Remote: at.Remote.Addr()}, of.PID)
+}
+
 // sum adds the totals of a broker to those of the ones before. What is as of now is that of the later one.
 func sum(past, now broker.Counters) broker.Counters {
 	now.ProcessesTotal += past.ProcessesTotal
 	now.ProcessesRefused += past.ProcessesRefused
 	now.Asks += past.Asks
 	now.Promoted += past.Promoted
+	now.Broken += past.Broken
 	now.Undone += past.Undone
 	now.Expired += past.Expired
 	now.Strays += past.Strays
@@ -219,6 +272,7 @@ func (s *Service) applyLocked() {
 		s.log.Error("rules of the in-process way", "error", err) // those of the steering are checked before
 		return
 	}
+	s.told.rules.Store(&r)
 	p := s.live.InProcess
 	sel := &selection{service: s, rules: r, observes: s.mode != config.ModeEnforce, shaped: p.Shaped == config.SwitchOn}
 	s.now.SetPolicy(sel, broker.Thresholds{Calls: uint32(p.Calls), Bytes: uint64(p.Bytes), Spin: p.Spin.Duration()})
@@ -238,10 +292,15 @@ func (p *selection) Select(q broker.Question) inprocess.Why {
 	switch {
 	case !p.rules.wants(q):
 		return inprocess.WhyPolicy
-	case !p.shaped && p.service.paths != nil && p.service.paths.Shaped(shapers.Path{Netns: q.Socket.Netns, Local: q.Socket.Local.Addr(), Remote: q.Socket.Remote.Addr()}, q.Process.PID):
+	case !p.shaped && p.service.shapes(q.Socket, q.Process):
 		return inprocess.WhyPath
 	case p.observes:
-		p.service.seen.note(q.Socket)
+		if raw, err := p.service.scanner.RawCalls(q.Process.PID); err != nil || raw {
+			return inprocess.WhyRawCalls
+		}
+		if p.service.seen.note(q.Socket) {
+			p.service.told.count(p.rules.name(q))
+		}
 		return inprocess.WhyOff
 	}
 	return inprocess.WhyNone

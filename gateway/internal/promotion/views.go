@@ -22,17 +22,33 @@ func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		return nil
 	}
 	var list []admin.ConnInfo
+	if past := s.told.past.Load(); past != nil {
+		for _, h := range past.asked(q) {
+			list = append(list, slices.DeleteFunc(h.List(), func(i admin.ConnInfo) bool { return !q.Filter.Matches(&i) })...)
+		}
+	}
 	now := time.Now()
 	for _, e := range b.Snapshot().Ends {
-		promoted := e.Report.State == inprocess.StatePromoted && !off
+		promoted := e.Report.State == inprocess.StatePromoted && !off && e.SentBack == inprocess.WhyNone
 		if promoted && !q.Live() || !promoted && !q.Natives() {
 			continue
 		}
-		if i := describe(&e, promoted, now); q.Filter.Matches(&i) {
+		if i := describe(&e, promoted, off, now); q.Filter.Matches(&i) {
 			list = append(list, i)
 		}
 	}
 	slices.SortFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	return list
+}
+
+// asked are the histories that are asked for.
+func (p *pastConns) asked(q admin.ConnQuery) (list []*admin.History) {
+	if q.Ended() {
+		list = append(list, p.closed)
+	}
+	if q.Natives() {
+		list = append(list, p.native)
+	}
 	return list
 }
 
@@ -46,8 +62,9 @@ func (s *Service) broker() (b *broker.Broker, off bool) {
 	return s.now, s.mode == config.ModeOff
 }
 
-// describe makes the document of an end. One that has its memory while the switch is off is promoted again when it is on.
-func describe(e *broker.End, promoted bool, now time.Time) admin.ConnInfo {
+// describe makes the document of an end. One that has its memory and sends by the kernel, because of the switch or the path,
+// is promoted again after that.
+func describe(e *broker.End, promoted, off bool, now time.Time) admin.ConnInfo {
 	r := &e.Report
 	i := admin.ConnInfo{
 		ID: idBase | e.Socket.Cookie, Proto: string(config.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
@@ -61,8 +78,10 @@ func describe(e *broker.End, promoted bool, now time.Time) admin.ConnInfo {
 	switch {
 	case promoted:
 		i.Way = config.WayInProcess
-	case r.State == inprocess.StatePromoted:
+	case r.State == inprocess.StatePromoted && off:
 		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), admin.DecidedLocal
+	case r.State == inprocess.StatePromoted:
+		i.Reason, i.DecidedBy = e.SentBack.String(), admin.DecidedLocal
 	case r.Why != inprocess.WhyNone:
 		i.Reason, i.DecidedBy = r.Why.String(), admin.DecidedLocal
 	}
@@ -123,7 +142,7 @@ func (s *Service) Totals(whole bool) admin.InProcess {
 		c = sum(past, b.Counters())
 	}
 	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, uint64(c.Memory)
-	out.Asked, out.Misbehaved, out.RingBytesTotal = c.Asks, c.Misbehaved, c.MovedBytes
+	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes
 	for _, n := range live {
 		out.RingBytesTotal += n
 	}

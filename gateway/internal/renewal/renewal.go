@@ -43,7 +43,7 @@ func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 }
 
 // Again reads the configuration and its keys, and puts them in force, whole or not at all. It
-// goes on behind the end of ctx, which a file on a server that does not answer may outlast.
+// goes on after the end of ctx, which a file on a server that does not answer may outlast.
 func (r *Renewal) Again(ctx context.Context) error {
 	if r.Load == nil {
 		return errNoFile

@@ -7,11 +7,11 @@ import (
 
 // WireBounds reads the part of the wire TCP.
 func WireBounds(b *admin.Bounds, st netstack.Stats) {
-	b.WireLegs = map[string]int{"open": st.Flows - st.HalfOpen, "half_open": st.HalfOpen, "dead": st.Dead}
+	b.WireLegs = map[string]int{"open": st.Flows, "dead": st.Dead}
 	b.Wire = map[string]uint64{
-		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed, "handshake_failed": st.HandshakeFailed,
-		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
-		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
+		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed,
+		"checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
+		"unknown": st.Unknown, "late_segment": st.LateSegments,
 		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "link_refused": st.LinkRefused, "retransmit": st.Retransmits, "timeout": st.Timeouts,
 		"stranger": st.Strangers, "impossible_ack": st.Impossible, "black_hole": st.BlackHoles,
 		"reorder_drop": st.ReorderDropped, "old_timestamp": st.OldStamps,

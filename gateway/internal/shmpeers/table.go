@@ -57,7 +57,7 @@ type Table struct {
 }
 
 // Open opens the device, and returns it with the table of its peers. The caller closes the
-// device, and the table behind it.
+// device, and the table after it.
 func Open(env Env) (*Table, *shm.Device, error) {
 	t := &Table{
 		env: env, offers: map[netip.Addr]*Peer{}, peers: map[*shm.Peer]*Peer{}, calls: map[[16]byte]*call{},

@@ -244,7 +244,7 @@ func TestCallsShared(t *testing.T) {
 	require.Empty(t, s.calls)
 }
 
-// Connections that come with one offer attach one behind the other: the second needs no room,
+// Connections that come with one offer attach one after the other: the second needs no room,
 // and does not make any by the peer that the first is about to use.
 func TestAttachedPeerStays(t *testing.T) {
 	s := newSides(t, 1)[1] // 2 of 256

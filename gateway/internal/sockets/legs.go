@@ -208,7 +208,7 @@ type kernelListener struct {
 	on     host.Loop
 	accept func(fd int, t host.Tuple)
 	fds    []int
-	rests  bool // take is due again, behind acceptPause
+	rests  bool // take is due again, after acceptPause
 	closed bool
 }
 
@@ -266,7 +266,7 @@ func (l *kernelListener) takeAll() {
 	}
 }
 
-// rest has takeAll run behind acceptPause, once for all that wait by then.
+// rest has takeAll run after acceptPause, once for all that wait by then.
 func (l *kernelListener) rest() {
 	if l.rests {
 		return

@@ -24,7 +24,7 @@ func (t *Devices) Sum(d *admin.DeviceInfo) {
 	d.Counters = sum(d.Counters, t.past[d.Name])
 }
 
-// End takes in the counters of a device. Sum must not be called for it behind that.
+// End takes in the counters of a device. Sum must not be called for it after that.
 func (t *Devices) End(d admin.DeviceInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

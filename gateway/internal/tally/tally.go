@@ -23,7 +23,7 @@ func (t *Tally) Sum(s *admin.Snapshot, live func(*admin.Snapshot)) {
 	add(s, &t.past)
 }
 
-// End takes in the counters of a part, which last sets; live of Sum must not set them behind
+// End takes in the counters of a part, which last sets; live of Sum must not set them after
 // it.
 func (t *Tally) End(last func(*admin.Snapshot)) {
 	t.mu.Lock()

@@ -200,9 +200,9 @@ func (p *Predecessor) keepBeating(beat func() error) {
 	}
 }
 
-// TakeOver has the predecessor leave new connections to this gateway, and lets them in behind
+// TakeOver has the predecessor leave new connections to this gateway, and lets them in after
 // that: none is this gateway's when it is refused. Then it must go: the predecessor takes
-// everything back behind Close.
+// everything back after Close.
 func (p *Predecessor) TakeOver(ctx context.Context, h Heir) error {
 	if p == nil {
 		return nil

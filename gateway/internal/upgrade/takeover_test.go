@@ -255,7 +255,7 @@ func TestTakeOverGivenUp(t *testing.T) {
 		t.Fatal("the other gateway takes back what is not free")
 	default:
 	}
-	p.Close() // behind the ports
+	p.Close() // after the ports
 	<-old.back
 }
 

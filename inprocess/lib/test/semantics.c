@@ -144,7 +144,7 @@ static void warm(int a, int b) {
 		if (must && i > 20) usleep(1000);
 	}
 }
-static void pair(int *a, int *b) {
+static void cold(int *a, int *b) {
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l);
@@ -152,6 +152,9 @@ static void pair(int *a, int *b) {
 	if (connect(*a, (struct sockaddr *)&s, l) < 0) die("connect");
 	*b = accept(from, 0, 0);
 	close(from);
+}
+static void pair(int *a, int *b) {
+	cold(a, b);
 	warm(*a, *b);
 }
 // peer is a process at the other end, which runs f after both ends have been warmed.
@@ -727,6 +730,73 @@ static void edge(void) {
 	say("same %d", n == m + drain(b));
 	shutdown(a, SHUT_WR);
 	say("end %s again %s", happens(ep, 1000), happens(ep, 50));
+}
+static void edge_drained(void) { // a count below what was asked for says that there is no more, or no more room, until the next edge
+	int a, b, ep = epoll_create1(0), out = epoll_create1(0);
+	pair(&a, &b);
+	nonblocking(a);
+	nonblocking(b);
+	add(ep, b, EPOLLIN | EPOLLET);
+	for (int round = 0; round < 30; round++) {
+		bool told = round % 3 == 2; // by FIONREAD
+		size_t n = round & 1 ? fill(a) : 0, m = 0;
+		for (ssize_t k; !(round & 1) && n < 66000 + (size_t)round * 1000 && (k = write(a, big, 1000)) > 0;) n += (size_t)k;
+		while (m < n && !strncmp(happens(ep, 1000), "1 in", 4))
+			for (;;) {
+				size_t q = told ? (size_t)queued(b) : 30000 + (size_t)round * 1000, want = q < sizeof in ? q : sizeof in;
+				ssize_t k = want ? read(b, in, want) : 0;
+				if (k > 0) m += (size_t)k;
+				if (k < (ssize_t)want || !want) break;
+			}
+		if (m != n) say("round %d stalls at %zu of %zu", round, m, n);
+	}
+	happens(ep, 0);
+	add(out, a, EPOLLOUT | EPOLLET);
+	size_t n = 0, m = 0;
+	for (int round = 0; round < 30; round++) {
+		if (strcmp(happens(out, 1000), "1 out")) say("round %d: no edge for a writer after %zu", round, n);
+		for (ssize_t k = 20000, had; k == 20000 && (had = (k = write(a, big, 20000))) > 0;) n += (size_t)had;
+		for (ssize_t k; (k = read(b, in, sizeof in)) > 0 || (m < n && poll(&(struct pollfd){b, POLLIN, 0}, 1, 1000) == 1);) m += k > 0 ? (size_t)k : 0;
+	}
+	say("same %d", m == n);
+}
+static void closed_early(void) { // a set says nothing of a descriptor that was closed while the broker looks at it
+	int ep = epoll_create1(0), a, b, n = 0;
+	pair(&a, &b);
+	for (int i = 0; i < 500; i++) {
+		cold(&a, &b);
+		add(ep, b, EPOLLIN | EPOLLRDHUP | (i & 1 ? EPOLLET : 0));
+		for (int k = 0; k < 1 + i % 3; k++) {
+			give(a, "x");
+			take(b, 1);
+		}
+		close(b);
+		close(a);
+		struct epoll_event v;
+		n += epoll_wait(ep, &v, 1, i % 50 ? 0 : 2) != 0;
+	}
+	say("events %d", n);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	close(b);
+	say("%s", happens(ep, 0));
+}
+static void answered_by_reset(void) { // what it sent was not read
+	int a, b;
+	pair(&a, &b);
+	for (int i = 0; i < 2; i++) { // sent before it is promoted, and by the ring
+		if (i) pair(&a, &b);
+		else cold(&a, &b);
+		give(a, "unread");
+		for (int k = 0; k < 200; k++) {
+			give(b, "x");
+			take(a, 1);
+		}
+		close(b);
+		ms(20);
+		say("%s then %s", res(read(a, in, 10)), res(read(a, in, 10)));
+		close(a);
+	}
 }
 static void oneshot(void) {
 	int a, b, ep = epoll_create1(0);
@@ -1904,6 +1974,36 @@ static void full(void) {
 		say("same %d", m == n);
 	}
 }
+static void refill(void) { // promoted while the buffers are full; both ends are one thread's, and files are sent
+	int file = memfd_create("file", 0);
+	if (write(file, big, sizeof big) != sizeof big) die("file");
+	for (int round = 0; round < 4; round++) {
+		double began = now();
+		int a, b;
+		cold(&a, &b);
+		nonblocking(a);
+		nonblocking(b);
+		uint64_t w = 0, r = 0;
+		bool right = true;
+		for (int i = 0; right && (i < 3000 || r < w); i++) {
+			size_t at = w % sizeof big, n = sizeof big - at < 70000 ? sizeof big - at : 70000;
+			ssize_t k = i < 3000 ? sendfile(a, file, &(off_t){(off_t)at}, n) : 0;
+			if (k > 0) w += (size_t)k;
+			if (i >= 3000 && poll(&(struct pollfd){b, POLLIN, 0}, 1, 1000) != 1) break;
+			if (i < 100) continue;
+			at = r % sizeof big;
+			n = sizeof big - at < 3000 + (size_t)i % 777 ? sizeof big - at : 3000 + (size_t)i % 777;
+			k = read(b, in, n);
+			if (k <= 0) continue;
+			right = !memcmp(in, big + at, (size_t)k);
+			r += (size_t)k;
+		}
+		say("right %d all %d %s", right, r == w, about(began, 0));
+		fcntl(a, F_SETFL, 0);
+		fcntl(b, F_SETFL, 0);
+		warm(a, b);
+	}
+}
 static void writer_waits(void) {
 	int a, b;
 	pair(&a, &b);
@@ -1963,11 +2063,11 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(unread) X(killed) X(killed_after_writing)            \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(writer_waits) X(bulk)      \
+	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

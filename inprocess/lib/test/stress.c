@@ -698,8 +698,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	if (p->family == '?') p->family = "4446m"[r % 5];
 	for (int i = 0; i < 2; i++)
 		if (p->modes[i] == '?') p->modes[i] = "bqleops"[draw(&x) % 7];
-	// With a window of 4096 bytes going back, with a full ring, may take longer than the two seconds after which the library gives up.
-	if (argv[5]) p->window = argv[5][0] == '?' ? (int[]){0, 0, wild ? 16384 : 4096, 65536}[draw(&x) & 3] : atoi(argv[5]);
+	if (argv[5]) p->window = argv[5][0] == '?' ? (int[]){0, 0, 4096, 65536}[draw(&x) & 3] : atoi(argv[5]);
 	if (argv[5] && argv[6]) p->fate = argv[6][0] == 'a' ? "---kkiiissscrx"[draw(&x) % 14] : argv[6][0];
 	if (wild && !(draw(&x) & 7) && p->fate == '-')
 		for (int i = 0; i < 2; i++) p->modes[i] = (char)toupper(p->modes[i]);

@@ -70,7 +70,7 @@ func head(line string) (s Sample, err error) {
 	return s, nil
 }
 
-// gone is behind the name of a file that has none any more.
+// gone is after the name of a file that has none any more.
 const gone = " (deleted)"
 
 // frame reads a line of a stack. Names of functions may have spaces and

@@ -29,8 +29,8 @@ type Way uint8
 
 const (
 	Plain Way = iota // over UDP as it is
-	Data             // over UDP behind a ds_udp_header, which asks for the peer's queue pair
-	UD               // over a UD queue pair behind a ds_header
+	Data             // over UDP after a ds_udp_header, which asks for the peer's queue pair
+	UD               // over a UD queue pair after a ds_header
 )
 
 // Path is our end of the way to a destination.

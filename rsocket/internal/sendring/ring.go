@@ -23,7 +23,7 @@ type Ring struct {
 
 	// Written by the owner alone.
 	freed atomic.Uint64
-	// Posted is the offset behind what was posted.
+	// Posted is the offset after what was posted.
 	Posted uint64
 	next   int // where the next byte to post is
 
@@ -47,10 +47,10 @@ const (
 // Size returns the length of the ring.
 func (r *Ring) Size() int { return len(r.buf) }
 
-// ProducedTo returns the offset behind what was produced.
+// ProducedTo returns the offset after what was produced.
 func (r *Ring) ProducedTo() uint64 { return r.produced.Load() }
 
-// FreedTo returns the offset behind what was freed.
+// FreedTo returns the offset after what was freed.
 func (r *Ring) FreedTo() uint64 { return r.freed.Load() }
 
 // Init makes an empty ring over buf.

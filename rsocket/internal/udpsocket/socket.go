@@ -61,7 +61,7 @@ func (s *Socket) Open(udp *net.UDPConn) error {
 	return nil
 }
 
-// Receive waits for a datagram. to is the address it was sent to, the zero Addr if that is none of ours alone.
+// Receive waits for a datagram. to is the address it was sent to, the zero Addr if that is not ours alone.
 func (s *Socket) Receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
 	n, oob, _, from, err := s.UDP.ReadMsgUDPAddrPort(b, s.oob[:])
 	to = s.control(s.oob[:oob])
@@ -108,7 +108,7 @@ func (s *Socket) From(source netip.Addr) []byte {
 	return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: source.As16()})
 }
 
-// Send sends a datagram, behind a header if there is one.
+// Send sends a datagram, after a header if there is one.
 func (s *Socket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to netip.AddrPort) error {
 	if h != nil {
 		s.mu.Lock()

@@ -17,7 +17,7 @@ func (v *Vector) Do(f func()) error {
 		return verbs.ErrClosed
 	}
 	v.jobs = append(v.jobs, j)
-	v.hasJobs.Store(true) // with mu held: end looks behind closed
+	v.hasJobs.Store(true) // with mu held: end looks after closed
 	v.mu.Unlock()
 	v.Kick()
 	<-j.done

@@ -80,7 +80,7 @@ type Vector struct {
 	mu     sync.Mutex // guards jobs and closed
 	jobs   []job
 	closed bool
-	gone   chan struct{} // closed behind the last turn
+	gone   chan struct{} // closed after the last turn
 }
 
 // Config is what the vectors of a device have in common.

@@ -4,7 +4,8 @@
 //
 // It exists to be the only package of the module with cgo. The library is
 // loaded with dlopen, so that a program with this package needs libc only and
-// runs on hosts without rdma-core. Without cgo Load returns
+// runs on hosts without rdma-core. The headers of libibverbs-dev are needed where it is built,
+// with cgo and the tag hw. Without those Load returns
 // [verbs.ErrNotSupported]. It holds no state of its own: what has to be counted
 // is counted in verbs/hw, which tests drive with a fake of [Library].
 //

@@ -1,4 +1,4 @@
-//go:build !cgo
+//go:build !(cgo && hw)
 
 package ibv
 
@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Load reports that the program was built without cgo.
+// Load reports that the program was built without libibverbs.
 func Load() (Library, error) {
 	return nil, fmt.Errorf("this build drives no RDMA adapters, smcgw-hw does: %w", verbs.ErrNotSupported)
 }

@@ -1,7 +1,9 @@
+//go:build cgo && hw
+
 package ibv
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/include -O2 -Wall -Wextra
+#cgo CFLAGS: -O2 -Wall -Wextra
 #cgo LDFLAGS: -ldl
 #include "shim.h"
 */

@@ -22,7 +22,7 @@ type Queue struct {
 // Queue returns an empty queue of the group.
 func (g *Group) Queue() *Queue { return &Queue{group: g} }
 
-// Put has job done behind those before it, and does not block. It is false, and the job
+// Put has job done after those before it, and does not block. It is false, and the job
 // the caller's, once the group is closed.
 func (q *Queue) Put(job func()) bool {
 	g := q.group

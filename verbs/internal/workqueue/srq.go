@@ -67,7 +67,7 @@ func (s *Shared) Post(wr *verbs.RecvWR) error {
 	return nil
 }
 
-// Oldest is the receive that Take removes; nil if there is none.
+// Oldest is the receive that Take removes; nil if none.
 func (s *Shared) Oldest() *Receives {
 	if s.rq.Empty() {
 		return nil

@@ -192,13 +192,13 @@ func TestVerifyFindsEverySingleBit(t *testing.T) {
 	}
 }
 
-// The same for all sizes between: no single bit, so many bytes behind the
+// The same for all sizes between: no single bit, so many bytes after the
 // identification, does to the register what a change of the identification does.
 func TestNoSingleBitIsAnIdentification(t *testing.T) {
 	for bit := range 32 {
 		s := uint32(1) << bit
 		for n := range idToPayload + MaxLen + 1 {
-			if n >= 4 { // where the bits of s lie behind the identification
+			if n >= 4 { // where the bits of s lie after the identification
 				require.NotZero(t, s>>16, "bit %d, %d bytes on", bit, n)
 			}
 			s = stepBack(s)

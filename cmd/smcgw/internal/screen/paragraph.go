@@ -9,7 +9,7 @@ import (
 // leastText is the least width that text is wrapped to.
 const leastText = 30
 
-// Field is a line with a name of ten columns and a text, which is wrapped behind it.
+// Field is a line with a name of ten columns and a text, which is wrapped after it.
 func (s *Screen) Field(name, text string) string {
 	const indent = 11
 	padded := name + strings.Repeat(" ", max(1, indent-utf8.RuneCountInString(name)))

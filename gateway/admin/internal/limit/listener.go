@@ -54,7 +54,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// passing has a server go on behind an error that is not the end of its listener: the kernel
+// passing has a server go on after an error that is not the end of its listener: the kernel
 // lacks memory, or a watch (ENOSPC of epoll_ctl(2)), for one connection.
 func passing(err error) error {
 	if errors.Is(err, net.ErrClosed) {
@@ -63,7 +63,7 @@ func passing(err error) error {
 	return temporary{err}
 }
 
-// temporary is an error behind which net/http pauses and accepts again.
+// temporary is an error after which net/http pauses and accepts again.
 type temporary struct{ error }
 
 // Temporary implements [net.Error].

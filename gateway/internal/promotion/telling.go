@@ -1,0 +1,103 @@
+package promotion
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// telling is what is told of connections as it happens, and what is kept of those that have ended.
+type telling struct {
+	rules atomic.Pointer[rules]     // in force
+	past  atomic.Pointer[pastConns] // nil: nobody is told
+
+	mu       sync.Mutex // guards everything below
+	promoted map[string]uint64
+}
+
+// pastConns are the last ends that were promoted and have ended, or went back for good.
+type pastConns struct {
+	feed           *admin.Feed
+	closed, native *admin.History
+}
+
+// Report has a feed told of what becomes of connections from now on.
+func (s *Service) Report(f *admin.Feed) {
+	if s == nil {
+		return
+	}
+	s.told.past.CompareAndSwap(nil, &pastConns{f, admin.NewHistory(admin.HistorySize, f), admin.NewHistory(admin.HistorySize, f)})
+}
+
+// Promoted counts by the name of the rule the connections that were promoted, or would have been in the mode observe.
+func (s *Service) Promoted() map[string]uint64 {
+	if s == nil {
+		return nil
+	}
+	s.told.mu.Lock()
+	defer s.told.mu.Unlock()
+	return maps.Clone(s.told.promoted)
+}
+
+func (t *telling) count(rule string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.promoted == nil {
+		t.promoted = map[string]uint64{}
+	}
+	t.promoted[rule]++
+}
+
+// tell is called by the broker when something becomes of an end. It waits for nothing.
+func (s *Service) tell(what broker.Told, e broker.End, why inprocess.Why) {
+	if r := s.told.rules.Load(); r != nil && what == broker.ToldPromoted && e.Side == 0 { // of its two ends one
+		s.told.count(r.name(broker.Question{Process: e.Process, Socket: e.Socket}))
+	}
+	past := s.told.past.Load()
+	if past == nil {
+		return
+	}
+	switch what {
+	case broker.ToldPromoted:
+		if past.feed.Watched() {
+			e.Report.State = inprocess.StatePromoted
+			past.feed.Tell(admin.EventPromoted, describe(&e, true, false, time.Now()))
+		}
+	case broker.ToldEnded:
+		past.ended(&e, why)
+	case broker.ToldDenied:
+		if past.feed.Watched() && e.Socket.Local.IsValid() {
+			past.feed.Tell(admin.EventNative, describeNative(&e, why, time.Now()))
+		}
+	}
+}
+
+// ended keeps an end that was promoted.
+func (p *pastConns) ended(e *broker.End, why inprocess.Why) {
+	now := time.Now()
+	switch why {
+	case inprocess.WhyNone, inprocess.WhyProtocol:
+	default: // its connection goes on
+		p.native.Add(describeNative(e, why, now))
+		return
+	}
+	e.Report.State, e.Report.Why = inprocess.StatePromoted, inprocess.WhyNone
+	i := describe(e, true, false, now)
+	i.State, i.End, i.EndedAt = "closed", admin.EndClosed, now.UTC()
+	if why != inprocess.WhyNone {
+		i.End, i.Reason, i.DecidedBy = admin.EndAborted, why.String(), admin.DecidedLocal
+	}
+	p.closed.Add(i)
+}
+
+func describeNative(e *broker.End, why inprocess.Why, now time.Time) admin.ConnInfo {
+	e.Report.State, e.Report.Why = inprocess.StateNever, why
+	i := describe(e, false, false, now)
+	i.EndedAt = now.UTC()
+	return i
+}

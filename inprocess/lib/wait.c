@@ -135,9 +135,12 @@ bool smcgw_defer(struct end *e, int fd) {
 
 // ---- epoll
 
+static void set_closed(int fd);
+
 int smcgw_epoll_create(int fd) {
 	if (fd < 0 || fd >= MAX_FD) return fd;
-	struct set *s = calloc(1, sizeof *s), *old;
+	if (get(&sets[fd])) set_closed(fd); // past us
+	struct set *s = calloc(1, sizeof *s);
 	if (!s) return fd; // served by the kernel alone
 	hold();
 	s->slot = -1;
@@ -147,8 +150,7 @@ int smcgw_epoll_create(int fd) {
 			slots |= 1ull << i;
 			s->slot = i;
 		}
-	old = atomic_exchange(&sets[fd], s);
-	(void)old;
+	atomic_store(&sets[fd], s);
 	if (nsets < 64) set_fds[nsets++] = fd;
 	else s->shared = true;
 	let_go();

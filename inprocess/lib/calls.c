@@ -142,13 +142,26 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 	}
 }
 PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, struct timespec *timeout) {
-	if (likely(!tracked(fd))) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	struct end *e = look(fd);
+	if (likely(!e)) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	enum path path = smcgw_enter(e, fd, &e->raw_rx);
+	if (path == PLAIN) return REAL(recvmmsg)(fd, h, n, flags, timeout);
+	if (path == COUNTED) {
+		int r = REAL(recvmmsg)(fd, h, n, flags, timeout);
+		ssize_t sum = 0;
+		for (int i = 0; i < r; i++) sum += h[i].msg_len;
+		left_rx(e, sum, (int)flags);
+		return r;
+	}
 	struct timespec t = {0, 0};
 	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
 	int64_t until = timeout ? now() + t.tv_sec * 1000000000LL + t.tv_nsec : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
-		if (r < 0) return i ? (int)i : -1;
+		if (r < 0) {
+			if (i && (e = look(fd))) smcgw_later(e, errno);
+			return i ? (int)i : -1;
+		}
 		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
 		if (r == 0 || now() >= until) return (int)i + 1;
 	}
@@ -179,23 +192,27 @@ PUBLIC ssize_t send(int fd, const void *b, size_t n, int flags) {
 	return sendto(fd, b, n, flags, 0, 0);
 }
 
-// passes tells of descriptors in a message: a process without our memory is about to have them.
-static void passes(const struct msghdr *h) {
-	if (!smcgw_touch(h->msg_control, h->msg_controllen)) return;
+// passes tells of descriptors in a message: a process without our memory is about to have them. It is false for one that it would
+// read wrong bytes from: what was sent is in two places.
+static bool passes(const struct msghdr *h) {
+	bool ok = true;
+	if (!smcgw_touch(h->msg_control, h->msg_controllen)) return true; // the kernel says so
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < n; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			if (tracked(fd)) to_kernel(fd, SMCI_WHY_PASSED);
+			if (tracked(fd) && !to_kernel(fd, SMCI_WHY_PASSED)) ok = false;
 		}
 	}
+	if (!ok) errno = EIO;
+	return ok;
 }
 PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
 	struct msghdr m;
 	if (!smcgw.slab || !smcgw_move(&m, h, sizeof m)) return REAL(sendmsg)(fd, h, flags);
-	if (unlikely(m.msg_control && m.msg_controllen)) passes(&m);
+	if (unlikely(m.msg_control && m.msg_controllen) && !passes(&m)) return -1;
 	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
 	if (unlikely(m.msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
 	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
@@ -203,14 +220,21 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
 PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	if (likely(!tracked(fd))) {
 		struct msghdr m;
-		for (unsigned i = 0; smcgw.slab && i < n && smcgw_move(&m, &h[i].msg_hdr, sizeof m); i++)
-			if (m.msg_control && m.msg_controllen) passes(&m);
+		for (unsigned i = 0; smcgw.slab && i < n && smcgw_move(&m, &h[i].msg_hdr, sizeof m); i++) {
+			if (!m.msg_control || !m.msg_controllen || passes(&m)) continue;
+			if (!i) return -1;
+			n = i;
+		}
 		return REAL(sendmmsg)(fd, h, n, flags);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
 		if (r < 0) return i ? (int)i : -1;
 		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
+		struct msghdr m;
+		size_t asked;
+		if (!smcgw_move(&m, &h[i].msg_hdr, sizeof m) || !total(m.msg_iov, (int)m.msg_iovlen, &asked) || (size_t)r < asked)
+			return (int)i + 1; // nothing may follow a part
 	}
 	return (int)n;
 }

@@ -28,7 +28,7 @@ __attribute__((constructor)) static void start(void) {
 		smcgw.disabled = true;
 		return;
 	}
-#ifdef __GLIBC__
+#ifdef SMCI_VERSION_OF // glibc.h
 	if (!pthread_mutexattr_setrobust || !pthread_key_create) { // an older one without libpthread
 		smcgw.disabled = true;
 		return;
@@ -58,7 +58,7 @@ int smcgw_move_away(int fd) {
 
 void smcgw_hide_from(int fd) {
 	if (!smcgw_hidden(fd)) return;
-	int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
+	_Atomic int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 	long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
 	*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
 }
@@ -141,7 +141,7 @@ static struct peer_desk *desk_get(uint64_t number, int fd) {
 
 // The mapping stays until its place is needed: a doorbell may be looking.
 void smcgw_desk_put(struct peer_desk *d) {
-	if (d->uses > 0) d->uses--;
+	atomic_fetch_sub(&d->uses, 1);
 }
 
 static void welcomed(int fd[3]) {

@@ -50,7 +50,7 @@
 struct peer_desk {
 	uint64_t number;
 	const struct smci_desk *desk;
-	int uses;
+	_Atomic int uses;
 	_Atomic uint32_t rung[SMCI_SLOTS];
 };
 
@@ -72,8 +72,9 @@ struct end {
 	_Atomic uint64_t kr, ks;           // the kernel's stream, tokens included: read, written
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
-	uint32_t tag, grants_seen, again;
-	uint32_t policy_seen;              // when it last asked
+	uint32_t tag;
+	_Atomic uint32_t grants_seen, again;
+	_Atomic uint32_t policy_seen;      // when it last asked
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
 	// From GRANT to close: both locks. What this end publishes is in its own memory, which only it writes, and read back there.
 	pthread_mutex_t rl, wl;            // robust and shared between processes
@@ -84,7 +85,8 @@ struct end {
 	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
 	uint32_t order_max;
 	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
-	bool attached, locks, repair;      // repair: a process died inside a lock
+	_Atomic bool attached;             // until a demotion, which may not have wl
+	bool locks, repair;                // repair: a process died inside a lock
 	int64_t pruned_at;
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
@@ -106,26 +108,28 @@ struct end {
 	uint64_t fits;                     // the position in the kernel's stream up to which tokens have room for sure
 	uint32_t owed;                     // tokens that are counted, and that the kernel has refused
 	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet
+	_Atomic bool at_risk;              // while there are such, SO_LINGER resets; linger is the program's
+	struct linger linger;
 	bool touched;                      // more of the ring than the least was used: give_back
-	int tx_error;
+	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
-	bool listed;
+	_Atomic bool listed;
 	int list_fd;
 	struct set *slot_of;
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
 struct smcgw_state {
-	pthread_mutex_t control;           // the socket to the broker and what it gives
-	int socket;                        // -1: none
-	struct smci_desk *desk;
-	const struct smci_news *news;
+	pthread_mutex_t control;           // the socket to the broker and what it gives; read without it, too
+	_Atomic int socket;                // -1: none
+	struct smci_desk *_Atomic desk;
+	const struct smci_news *_Atomic news;
 	int64_t retry_at;
 	char *slab;
-	int slab_fd;
-	int nudge;                         // an eventfd that is always readable: wakes one thread of an epoll set
+	_Atomic int slab_fd;
+	_Atomic int nudge;                 // an eventfd that is always readable: wakes one thread of an epoll set
 	int pid;
 	bool disabled;
 };
@@ -283,6 +287,7 @@ bool smcgw_room(struct end *e);
 size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the peer
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
+void smcgw_later(struct end *e, int err); // an error that the caller was not told of: the next call is
 void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset for unread ones
 void smcgw_ended(struct end *e, int fd, int how); // shutdown()
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
@@ -305,6 +310,19 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev);
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask);
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask);
+
+// total adds up what v asks for: false for memory that no program has.
+static inline bool total(const struct iovec *v, int nv, size_t *n) {
+	*n = 0;
+	if (unlikely(nv > 1) && !smcgw_touch(v, (size_t)nv * sizeof *v)) return false;
+	for (int i = 0; i < nv; i++) {
+#ifdef __x86_64__
+		if (unlikely((intptr_t)v[i].iov_base < 0 || (intptr_t)((uintptr_t)v[i].iov_base + v[i].iov_len) < 0) && v[i].iov_len) return false;
+#endif
+		*n += v[i].iov_len;
+	}
+	return true;
+}
 
 // result turns the kernel's answer into libc's.
 static inline long result(long r) {

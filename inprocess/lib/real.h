@@ -36,7 +36,7 @@ CALLS(NEXT)
 static inline void *smcgw_next(void *_Atomic *at, const char *name) {
 	void *p = atomic_load_explicit(at, memory_order_relaxed);
 	if (__builtin_expect(!p, 0)) {
-#ifdef __GLIBC__
+#ifdef SMCI_VERSION_OF // glibc.h
 		if (!dlsym) p = __libc_dlsym(__libc_dlopen_mode("libc.so.6", (int)(RTLD_LAZY | 0x80000000)), name);
 		else
 #endif

@@ -23,20 +23,7 @@
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
-#define LAST_WITHIN 2000000000LL       // of bytes that were taken back, before a FIN
-
-// total adds up what v asks for: false for memory that no program has.
-static inline bool total(const struct iovec *v, int nv, size_t *n) {
-	*n = 0;
-	if (unlikely(nv > 1) && !smcgw_touch(v, (size_t)nv * sizeof *v)) return false;
-	for (int i = 0; i < nv; i++) {
-#ifdef __x86_64__
-		if (unlikely((intptr_t)v[i].iov_base < 0 || (intptr_t)((uintptr_t)v[i].iov_base + v[i].iov_len) < 0) && v[i].iov_len) return false;
-#endif
-		*n += v[i].iov_len;
-	}
-	return true;
-}
+#define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	for (int i = 0; i < nv && n; i++) {
@@ -389,8 +376,10 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 
 #define FAULT (-3)
 
-// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error, FAULT.
-static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
+// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error,
+// FAULT. seen: a
+// byte is there, which SIOCINQ may not count: before an urgent byte it counts up to that.
+static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool seen) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;
 	if (get(&e->kr) < e->kbase) { // tokens of the last ring extent come first
@@ -410,6 +399,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	} else {
 		int q = 0;
 		SYS(ioctl, fd, SIOCINQ, &q);
+		if (unlikely(seen && !q)) q = 1;
 		fence();
 		if (get_acquire(&e->peer->nx) != cx) return -1;
 		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
@@ -447,6 +437,21 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 // died: a FIN has come that nobody has said.
 static inline bool died(struct end *e) { return e->eof && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
+// told: the kernel says a reset once, and has said it to a token, or after bytes of the same write. The program's next call is told of
+// it, be it a read. Without it data that the reset has thrown away would be missing before an end.
+static void told(struct end *e) {
+	if (get(&e->violated) || atomic_load(&e->tx_blocked)) return;
+	if (!get(&e->tx_error)) { // a writer that the kernel has just told is inside
+		if (!smcgw_lock_until(e, &e->wl, now() + 10000000)) return;
+		smcgw_unlock(e, &e->wl);
+	}
+	int reset = ECONNRESET;
+	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0)) {
+		e->rx_error = ECONNRESET;
+		e->eof = false;
+	}
+}
+
 // nothing_but_tokens: has the kernel, of what this end sent since the peer's last transition, no data?
 static bool nothing_but_tokens(const struct end *e) {
 	uint32_t nx = get(&e->own->nx);
@@ -456,6 +461,7 @@ static bool nothing_but_tokens(const struct end *e) {
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e) {
 	if (likely(!e->eof && !e->rx_error)) return false;
+	if (e->eof && !e->rx_error) told(e);
 	fence();
 	uint32_t cx = get(&e->own->cx);
 	if ((cx & 1) && available(e)) return false;
@@ -551,6 +557,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	bool seen = false; // by a look at the kernel since the last read of it
 	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
 	unsigned rounds = 0;
 	bool bad = false;
@@ -626,7 +633,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		} else {
 			if (done && !all && !drains) break;
 			smcgw_forget(e);
-			n = from_kernel(e, fd, v, nv, done, want, flags);
+			n = from_kernel(e, fd, v, nv, done, want, flags, seen);
+			seen = false;
 			if (n > 0) {
 				done += (size_t)n;
 				if (peek || done == want) break;
@@ -663,11 +671,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0);
 		} else {
 			char c;
+			uint64_t kr = get(&e->kr);
 			smcgw_unlock(e, &e->rl);
 			n = REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
+			seen = n > 0 && !who && !get(&e->sleeper) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
 			if (n > 0) unannounced(e, fd);
 			errno = err;
 		}
@@ -710,7 +720,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		n = -1;
 		if (err == ECONNRESET) { // once, then the end
 			e->rx_error = 0;
-			e->eof = true;
+			e->eof = e->died = true;
 		}
 	}
 	smcgw_unlock(e, &e->rl);
@@ -804,11 +814,22 @@ size_t smcgw_unread(struct end *e, int fd) {
 	return n;
 }
 
+void smcgw_later(struct end *e, int err) {
+	if (err != ECONNRESET) return; // others are not said once
+	smcgw_lock(e, &e->rl);
+	if (e->attached && e->eof) {
+		e->rx_error = err;
+		e->eof = false;
+	}
+	smcgw_unlock(e, &e->rl);
+}
+
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	char b[4096];
 	size_t done = 0;
 	while (done < n) {
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, n - done < sizeof b ? n - done : sizeof b}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
+		if (k < 0 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
 		if (flags & MSG_PEEK) break;
@@ -853,6 +874,16 @@ static void transition(struct end *e) {
 	put_release(&e->own->nx, nx + 1);
 }
 
+// at_risk has a process that is killed end its connection by a reset, until the kernel has taken what was taken back: those bytes were
+// taken from the program.
+static void at_risk(struct end *e, int fd) {
+	struct linger l = {1, 0};
+	socklen_t n = sizeof e->linger;
+	if (get(&e->at_risk) || SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &e->linger, &n) < 0) return;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	put(&e->at_risk, true);
+}
+
 // pay sends what the kernel has refused so far: tokens that are counted, and then bytes that were taken back. False while it refuses.
 static bool pay(struct end *e, int fd) {
 	while (e->owed || e->back != e->back_end) {
@@ -873,6 +904,10 @@ static bool pay(struct end *e, int fd) {
 		} else {
 			e->back += (uint64_t)k;
 			add(&e->ks, (uint64_t)k);
+			if (e->back == e->back_end && get(&e->at_risk)) {
+				SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &e->linger, sizeof e->linger);
+				put(&e->at_risk, false);
+			}
 		}
 	}
 	return true;
@@ -1028,6 +1063,7 @@ static void take_back(struct end *e, int fd) {
 		violated(e);
 		return;
 	}
+	if (tail != head) at_risk(e, fd);
 	put(&e->own->head, tail);
 	transition(e);
 	e->back = tail;
@@ -1273,6 +1309,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
+			if (done && err == ECONNRESET) e->tx_error = err;
 			break;
 		}
 		done += (size_t)n;
@@ -1311,14 +1348,19 @@ void smcgw_give_back(struct end *e) {
 
 // ---- ends
 
-// last is before a FIN, and before somebody else sends: bytes that are to be taken back have a while yet.
+// last is before a FIN, and before somebody else sends: what was taken back goes at the pace of the peer, as long as that takes any.
 static bool last(struct end *e, int fd) {
 	int64_t until = now() + LAST_WITHIN;
+	uint64_t had = 0;
 	if ((get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_FROZEN)) take_back(e, fd);
 	while (!pay(e, fd)) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};
+		int q = 0;
 		if (e->back == e->back_end) return true; // tokens tell nothing that the FIN does not
+		SYS(ioctl, fd, SIOCOUTQ, &q);
+		if (get(&e->ks) - (unsigned)q != had) until = now() + LAST_WITHIN; // the peer's kernel has taken more
+		had = get(&e->ks) - (unsigned)q;
 		if (now() > until) return false;
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
@@ -1432,7 +1474,13 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 		if (!woken && writes) { // its process wakes for a token, and sees the flags
 			woken = true;
 			wake(e);
-			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_ATTACHED) && get_acquire(&e->peer->cx) == get(&e->own->nx)) transition(e);
+			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
+			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED &&
+			    get_acquire(&e->peer->cx) == get(&e->own->nx)) {
+				transition(e);
+				fence();
+				if (peer_flags(e) & SMCI_RECALL) transition(e); // as in send_any
+			}
 			if (get(&e->own->nx) & 1) token(e, fd);
 		}
 		heed_twin(e);

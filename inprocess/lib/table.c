@@ -172,7 +172,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
-	e->listed = false;
+	put(&e->listed, false);
 	e->slot_of = 0;
 	put_release(&e->report.state, SMCI_NATIVE);
 	put_release(&smcgw_table[fd], index_of(e) + 1);

@@ -42,7 +42,8 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // of all below
 static _Atomic uintptr_t holder;                       // the thread that has it, which may take it again: settling an end may unlist it
 static int again;
 static struct set *_Atomic sets[MAX_FD];
-static int set_fds[64], nsets; // the first of them, for attaching
+static int set_fds[64];
+static _Atomic int nsets; // the first of them, for attaching
 static struct list pollers;
 static _Atomic int polling;    // threads that are about to wait in poll or select, or do
 static uint64_t slots;
@@ -76,7 +77,7 @@ static void unlist(struct end *e) {
 			l->e[i] = l->e[--l->n];
 			break;
 		}
-	e->listed = false;
+	put(&e->listed, false);
 	e->slot_of = 0;
 }
 
@@ -116,7 +117,7 @@ bool smcgw_defer(struct end *e, int fd) {
 	if (ok) {
 		e->slot_of = set;
 		e->list_fd = fd;
-		e->listed = true;
+		put(&e->listed, true);
 		l->e[l->n++] = e;
 		if (set) {
 			smcgw_arm(e, (uint32_t)set->slot);
@@ -134,9 +135,12 @@ bool smcgw_defer(struct end *e, int fd) {
 
 // ---- epoll
 
+static void set_closed(int fd);
+
 int smcgw_epoll_create(int fd) {
 	if (fd < 0 || fd >= MAX_FD) return fd;
-	struct set *s = calloc(1, sizeof *s), *old;
+	if (get(&sets[fd])) set_closed(fd); // past us
+	struct set *s = calloc(1, sizeof *s);
 	if (!s) return fd; // served by the kernel alone
 	hold();
 	s->slot = -1;
@@ -146,8 +150,7 @@ int smcgw_epoll_create(int fd) {
 			slots |= 1ull << i;
 			s->slot = i;
 		}
-	old = atomic_exchange(&sets[fd], s);
-	(void)old;
+	atomic_store(&sets[fd], s);
 	if (nsets < 64) set_fds[nsets++] = fd;
 	else s->shared = true;
 	let_go();
@@ -163,7 +166,7 @@ static void set_closed(int fd) {
 			if (smcgw_settled(e, e->list_fd) || e->listed) { // bytes are there: the poll list keeps them
 				unlist(e);
 				if (pollers.n < LISTED) {
-					e->listed = true;
+					put(&e->listed, true);
 					pollers.e[pollers.n++] = e;
 				}
 			}

@@ -11,14 +11,14 @@ import (
 
 // TestChildBetweenQuestionAndAnswer: it has the end without its memory, and goes on by the kernel.
 func TestChildBetweenQuestionAndAnswer(t *testing.T) {
-	program := file(t, "forked")
+	program := build(t).Program("forked")
 	for _, how := range []string{"write", "exec"} {
 		t.Run(how, func(t *testing.T) {
-			want, err := (*world)(nil).run(t, time.Minute, nil, program, how)
+			want, err := run(nil, time.Minute, nil, program, how)
 			require.NoError(t, err, want)
 			require.Equal(t, "0 ok\n", want)
 			w := newWorld(t, broker.Thresholds{Calls: 40, Bytes: 1 << 30})
-			got, err := w.run(t, time.Minute, nil, program, how)
+			got, err := run(w, time.Minute, nil, program, how)
 			require.NoError(t, err, got)
 			require.Equal(t, want, got)
 			require.GreaterOrEqual(t, w.Counters().Promoted, uint64(2), "the answer was yes")

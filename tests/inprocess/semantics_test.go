@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 const caseTime = 60 * time.Second
@@ -16,8 +17,8 @@ const caseTime = 60 * time.Second
 // TestCallsDoWhatTheyDoNatively compares what a program sees, case by case. A case begins with connections that are
 // promoted: the program itself looks whether the kernel still counts their bytes.
 func TestCallsDoWhatTheyDoNatively(t *testing.T) {
-	program := file(t, "semantics")
-	list, err := (*world)(nil).run(t, caseTime, nil, program, "list")
+	program := build(t).Program("semantics")
+	list, err := run(nil, caseTime, nil, program, "list")
 	require.NoError(t, err, list)
 	worlds := map[string]broker.Thresholds{"4": {Calls: 1}}
 	if matrix.Whole() {
@@ -29,24 +30,26 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 			for _, name := range strings.Fields(list) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					compare(t, w, program, family, name)
+					compare(t, w, program, program, family, name)
 				})
 			}
 		})
-		require.NotZero(t, w.moved(), "rings have moved bytes")
+		require.NotZero(t, w.Moved(), "rings have moved bytes")
 	}
 }
 
-func compare(t *testing.T, w *world, program, family, name string) {
+// compare runs a case by program in w, and natively by native.
+func compare(t *testing.T, w *world.World, program, native, family, name string) {
+	t.Helper()
 	env := []string{"SEMANTICS_PROMOTED=1"}
 	if name == "few" {
 		env = nil // it makes its own connection, with few descriptors
 	}
-	got, err := w.run(t, caseTime, env, program, family, name)
+	got, err := run(w, caseTime, env, program, family, name)
 	require.NoError(t, err, got)
 	want := ""
 	for range 4 { // where the kernel's own answer depends on how busy the machine is, one of its answers is right
-		want, err = (*world)(nil).run(t, caseTime, nil, program, family, name)
+		want, err = run(nil, caseTime, nil, native, family, name)
 		if err == nil && want == got {
 			return
 		}

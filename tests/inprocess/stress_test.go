@@ -13,6 +13,7 @@ import (
 	inproc "github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 // seconds is d, or ten times as long where all is to be run.
@@ -23,31 +24,10 @@ func seconds(d float64) float64 {
 	return d
 }
 
-// toggle throws the broker's switch at random until ctx ends, from the first promotion on: where it is off at the
-// beginning, the next question comes late.
-func (w *world) toggle(ctx context.Context, r *rand.Rand) {
-	for w.Counters().Promoted == 0 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	for off := true; ; off = !off {
-		most := 20 * time.Millisecond
-		if !off {
-			most = 2 * time.Millisecond
-		}
-		select {
-		case <-ctx.Done():
-			w.SetOff(false)
-			return
-		case <-time.After(time.Duration(r.Int64N(int64(most)))):
-			w.SetOff(off)
-		}
-	}
-}
-
 // TestEveryByte: both directions at once, all ways of waiting at each end, over all families, with windows that are
 // small, too, and with the switch thrown at random.
 func TestEveryByte(t *testing.T) {
-	program := file(t, "stress")
+	program := build(t).Program("stress")
 	seed := matrix.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for i, modes := range []string{"bb", "ll", "ee", "oo", "pp", "ss", "qq", "LL", "BB", "bl", "eb", "pe", "so", "OQ"} {
@@ -60,28 +40,28 @@ func TestEveryByte(t *testing.T) {
 			defer cancel()
 			if switches {
 				q := rand.New(rand.NewPCG(seed, uint64(i)))
-				toggles.Go(func() { w.toggle(ctx, q) })
+				toggles.Go(func() { w.Toggle(ctx, q, 20*time.Millisecond) })
 			}
-			said, err := w.run(t, 2*time.Minute, nil, program, modes, family, strconv.FormatFloat(seconds(0.7), 'f', 2, 64), strconv.FormatUint(r.Uint64N(1<<32), 10), window)
+			said, err := run(w, 2*time.Minute, nil, program, modes, family, strconv.FormatFloat(seconds(0.7), 'f', 2, 64), strconv.FormatUint(r.Uint64N(1<<32), 10), window)
 			require.NoError(t, err, said)
-			require.NotZero(t, w.moved(), "native: %s", said)
+			require.NotZero(t, w.Moved(), "native: %s", said)
 		})
 	}
 }
 
 // TestEndsThatAreKilled: what the other end has read is a beginning of what was sent, and it comes to its end.
 func TestEndsThatAreKilled(t *testing.T) {
-	program := file(t, "stress")
+	program := build(t).Program("stress")
 	for _, how := range []string{"k", "s"} {
 		t.Run(how, func(t *testing.T) {
 			rounds, seed := strconv.Itoa(int(seconds(30))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10)
 			args := []string{"??", "4", "0.1", seed, "0", how, rounds}
-			said, err := (*world)(nil).run(t, 5*time.Minute, nil, program, args...)
+			said, err := run(nil, 5*time.Minute, nil, program, args...)
 			require.NoError(t, err, "natively: %s", said)
 			w := newWorld(t, broker.Thresholds{Calls: 1})
-			said, err = w.run(t, 5*time.Minute, []string{"STRESS_SHOW=1"}, program, args...)
+			said, err = run(w, 5*time.Minute, []string{"STRESS_SHOW=1"}, program, args...)
 			require.NoError(t, err, said)
-			require.NotZero(t, w.moved())
+			require.NotZero(t, w.Moved())
 		})
 	}
 }
@@ -89,7 +69,7 @@ func TestEndsThatAreKilled(t *testing.T) {
 // TestHostilePeers: a peer that writes nonsense into the shared memory ends its own connection and no other.
 func TestHostilePeers(t *testing.T) {
 	w := newWorld(t, broker.Thresholds{Calls: 1})
-	said, err := w.run(t, 5*time.Minute, nil, file(t, "hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
+	said, err := run(w, 5*time.Minute, nil, build(t).Program("hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
 	require.NoError(t, err, said)
 	require.NotContains(t, said, "promoted 0", "no peer was promoted, so none was hostile")
 }
@@ -101,29 +81,29 @@ func (refuses) Select(broker.Question) inproc.Why { return inproc.WhyPolicy }
 
 // TestPolicyThatChanges: what was refused is asked again at its next call, however many calls it has made before.
 func TestPolicyThatChanges(t *testing.T) {
-	program := file(t, "stress")
-	for name, change := range map[string][2]func(w *world){
-		"policy": {func(w *world) { w.SetPolicy(refuses{}, broker.Thresholds{Calls: 1}) }, func(w *world) { w.SetPolicy(nil, broker.Thresholds{Calls: 1}) }},
-		"switch": {func(w *world) { w.SetOff(true) }, func(w *world) { w.SetOff(false) }},
+	program := build(t).Program("stress")
+	for name, change := range map[string][2]func(w *world.World){
+		"policy": {func(w *world.World) { w.SetPolicy(refuses{}, broker.Thresholds{Calls: 1}) }, func(w *world.World) { w.SetPolicy(nil, broker.Thresholds{Calls: 1}) }},
+		"switch": {func(w *world.World) { w.SetOff(true) }, func(w *world.World) { w.SetOff(false) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, broker.Thresholds{Calls: 1})
 			change[0](w)
 			time.AfterFunc(2300*time.Millisecond, func() { change[1](w) })
-			said, err := w.run(t, time.Minute, nil, program, "bb", "4", "2.6", "1")
+			said, err := run(w, time.Minute, nil, program, "bb", "4", "2.6", "1")
 			require.NoError(t, err, said)
-			require.NotZero(t, w.moved())
+			require.NotZero(t, w.Moved())
 		})
 	}
 }
 
 // TestPeersThatStall: no peer has a call wait that must not.
 func TestPeersThatStall(t *testing.T) {
-	program := file(t, "stall")
+	program := build(t).Program("stall")
 	for _, how := range []string{"tokens", "frozen", "stopped"} {
 		t.Run(how, func(t *testing.T) {
-			for _, w := range []*world{nil, newWorld(t, broker.Thresholds{Calls: 1})} {
-				said, err := w.run(t, time.Minute, nil, program, how)
+			for _, w := range []*world.World{nil, newWorld(t, broker.Thresholds{Calls: 1})} {
+				said, err := run(w, time.Minute, nil, program, how)
 				require.NoError(t, err, said)
 				require.Equal(t, "ok\n", said)
 			}
@@ -135,9 +115,9 @@ func TestPeersThatStall(t *testing.T) {
 func TestForeignReader(t *testing.T) {
 	for args, want := range map[string]string{"libc": "promoted\n", "raw": "native\n"} {
 		w := newWorld(t, broker.Thresholds{Calls: 1})
-		said, err := w.run(t, time.Minute, nil, file(t, "foreign"), args)
+		said, err := run(w, time.Minute, nil, build(t).Program("foreign"), args)
 		require.NoError(t, err, said)
 		require.Equal(t, want, said)
-		require.Equal(t, args == "libc", w.moved() > 0)
+		require.Equal(t, args == "libc", w.Moved() > 0)
 	}
 }

@@ -19,6 +19,9 @@
 //
 //	build ─► warm up ─► settle ─► measure ─► load and faults ─► settle ─► measure ─► end
 //
+// Beside load and faults runs the random test of libsmcgw (tests/inprocess/world), for as long and at a lower
+// priority: connections within this host, which no gateway sees. A line says what it has done.
+//
 // Both measurements are of gateways that have nothing to do. What has grown in
 // between by more than its tolerance (goroutines, descriptors, heap, resident
 // memory, entries of maps, memory of the pool, quarantine) is an error. So are:

@@ -75,6 +75,13 @@ func (l *ledger) begin(what string) (end func()) {
 	}
 }
 
+// faulted counts faults that are over.
+func (l *ledger) faulted(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total.faults += n
+}
+
 // before is how long a fault that is over may still matter: the kernel's TCP and
 // the wire leg's wait twice as long after each loss.
 const before = 10 * time.Second

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 func main() {
 	apps.Init()
+	world.Init()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	os.Exit(command(ctx, os.Args[1:]))
@@ -31,6 +33,7 @@ func command(ctx context.Context, args []string) int {
 	fs.IntVar(&o.workers, "workers", 8, "programs at a time")
 	fs.IntVar(&o.programs, "programs", 0, "how many each worker runs at most, after the warm-up; 0: what the time allows")
 	fs.BoolVar(&o.faultless, "calm", false, "no faults")
+	fs.BoolVar(&o.library, "library", true, "programs of one host with libsmcgw beside it")
 	fs.StringVar(&o.executable, "smcgw", os.Getenv("SMCGW_BINARY"), "the gateway; built if not given")
 	if err := fs.Parse(args); err != nil {
 		return 2

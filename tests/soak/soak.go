@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 // options say what a soak is to be.
@@ -23,6 +24,7 @@ type options struct {
 	workers    int
 	programs   int // that each worker runs after the warm-up; 0: as many as the time allows
 	faultless  bool
+	library    bool   // the random test of the library runs beside the load
 	executable string // the gateway; empty: to be built
 	dir        string // for configurations, sockets and logs; the caller's to remove
 }
@@ -33,11 +35,12 @@ type soak struct {
 	ledger *ledger
 	life   context.Context // ends when the soak is interrupted
 
-	net     *testnet.Network
-	capable []*site // with gateways
-	plain   *site
-	running atomic.Int64
-	largest int64 // bytes of one direction of one flow
+	net       *testnet.Network
+	capable   []*site // with gateways
+	plain     *site
+	inprocess *world.Build // nil: not asked for
+	running   atomic.Int64
+	largest   int64 // bytes of one direction of one flow
 
 	calm sync.Mutex // held while the network does something to packets
 }
@@ -136,6 +139,14 @@ func (s *soak) each(do func(*site)) {
 
 // phases is the soak itself.
 func (s *soak) phases() error {
+	if s.library {
+		b, err := world.New("stress")
+		if err != nil {
+			return err
+		}
+		s.inprocess = b
+		defer func() { _ = b.Close() }()
+	}
 	warm := min(max(s.length/8, 3*time.Second), 30*time.Second)
 	s.ledger.say("warm-up, %v", warm)
 	s.load(warm, true)
@@ -147,6 +158,9 @@ func (s *soak) phases() error {
 		if !s.faultless {
 			lanes.Go(func() { lane(faults) })
 		}
+	}
+	if s.library {
+		lanes.Go(func() { s.inProcess(s.length - warm) })
 	}
 	s.load(s.length-warm, false)
 	stop()

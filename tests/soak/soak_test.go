@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"regexp"
 	"testing"
 	"time"
@@ -14,10 +15,12 @@ import (
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 func TestMain(m *testing.M) {
 	apps.Init()
+	world.Init()
 	os.Exit(leak.Main(m))
 }
 
@@ -45,4 +48,22 @@ func TestSoak(t *testing.T) {
 	for _, host := range []string{"a1", "a2", "b1"} {
 		require.NotEmpty(t, ends.Hosts[host], "how connections ended at %s", host)
 	}
+}
+
+// TestInProcess is what a soak runs beside its load, for two seconds. TestSoak is without it: tests/inprocess has a minute.
+func TestInProcess(t *testing.T) {
+	if _, err := exec.LookPath(world.Compiler); err != nil {
+		t.Skip("no " + world.Compiler)
+	}
+	b, err := world.New("stress")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	var out bytes.Buffer
+	s := &soak{inprocess: b, options: options{out: &out, seed: matrix.Seed(t)}, ledger: &ledger{out: &out, start: time.Now()}, life: t.Context()}
+	s.inProcess(2 * time.Second)
+	total := s.ledger.sum()
+	require.Zero(t, total.errors, out.String())
+	require.Positive(t, total.flows)
+	require.Positive(t, total.bytes)
+	require.Positive(t, total.faults)
 }

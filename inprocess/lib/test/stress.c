@@ -1,13 +1,21 @@
-// stress MODES FAMILY SECONDS SEED [WINDOW]: one connection, both directions at once, every byte checked.
+// stress MODES FAMILY SECONDS SEED [WINDOW [HOW ROUNDS [WITHIN]]]: connections one after the other, both directions at once, every byte checked.
 //
 // MODES has one letter for each end: b threads that block, q the same with poll() before each call, l e o epoll (level, edge, one shot),
 // p poll, s select. In upper case both ends are threads of one process. FAMILY is 4, 6 or m (IPv4 mapped into IPv6).
-// WINDOW is SO_SNDBUF and SO_RCVBUF. With HOW and ROUNDS there are so many connections, of which one end is killed (k) or stopped for a
-// while (s) at some moment; a ? in MODES is another mode in each round. What the other end has read must be a beginning of what was
-// sent, all of it unless it was reset, and it must come to its end in time.
+// WINDOW is SO_SNDBUF and SO_RCVBUF, 0 the system's.
+//
+// HOW is what happens to one end at some moment: - nothing, k killed, i killed at an instruction of the library or near one, s stopped
+// for a while, c closes early, r by a reset, x exits; a one of these, and on the way both ends do what programs do with descriptors:
+// duplicate, fork, hand over, exec, set options (struct act). A ? in MODES, FAMILY, WINDOW or HOW is drawn anew in each round. A
+// round's plan follows from its seed, SEED + its number, alone. What the other end has read must be a beginning of what was sent, all of
+// it unless it was reset, and it must come to its end in time.
+//
+// stress resume DESCRIPTOR SIDE goes on after exec.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <dirent.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -15,6 +23,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,9 +33,15 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,19 +51,56 @@
 #define STALL 20.0 // seconds without a byte
 #define END_WITHIN 5.0 // after the other end was killed; natively at once, but the machine may be busy
 
+#define ACTS 4
+#define STEPS 20000 // instructions on the way to the library, at most
+
+// What an end does after so many calls that moved bytes, or wanted to.
+struct act {
+	uint64_t at;
+	char what; // see act()
+	uint64_t r;
+};
 static unsigned char stream[2][PERIOD + LARGEST]; // what each end sends, over and over
 struct end {
 	int side, fd;
 	char mode;
 	uint64_t reads, writes; // states of random numbers
 	int kind;               // of sizes, for a while
+	short want, set;        // directions that have not ended; what the epoll set waits for
+	int ep;
+	uint64_t calls, leave;  // leave: after so many calls, 0: never
+	struct act act[ACTS];
+	int acts;               // done
+	bool signals, urgent;   // urgent: the other end sends such a byte
+	bool lowat;             // a look that waits for so many bytes may fill the window and wait for ever
+	bool part;              // reads or writes only; the process reader reads for it
+	int pipe_reads, pipe_writes, number; // number: of what may have descriptors of its own
+	pid_t reader;
 };
 static struct shared {
+	_Atomic uint64_t urgent[2]; // where each end's urgent byte is, from 1
+	_Atomic bool urgent_seen[2];
 	_Atomic uint64_t begun[2], sent[2], got[2], spurious[2], again[2], peeks[2];
-	_Atomic bool begins[2], done[2], reset[2], failed;
-	bool kills;
+	_Atomic uint64_t refused; // descriptors that were not handed over, see act()
+	uint64_t inside; // kills at an instruction of the library or soon after
+	_Atomic bool begins[2], done[2], reset[2], left[2], failed;
+	bool one;  // both ends are of one process
+	char fate; // HOW of this round
+	int victim;
+	double until;
+	pid_t main, pid[2];
+	struct end end[2]; // at the beginning, and for exec
+	char plan[512];
 } *shared;
-static double until;
+#define FILES 400 // descriptors of files: what each end sends, and shared
+static int file[2];
+static uint64_t moved[4]; // in all rounds: bytes, kills, those at instructions, descriptors that were not handed over
+#if defined(__x86_64__)
+#define PC(regs) (regs).rip
+#else
+#define PC(regs) (regs).pc
+#endif
+extern char **environ;
 
 static double now(void) {
 	struct timespec t;
@@ -61,23 +113,44 @@ static uint64_t draw(uint64_t *x) {
 	*x ^= *x << 17;
 	return *x * 0x2545f4914f6cdd1dull;
 }
+static void end_round(const pid_t pid[2]) {
+	for (int i = 0; i < 2; i++)
+		if (pid[i]) kill(-pid[i], SIGKILL);
+	while (waitpid(-1, 0, 0) > 0) {} // also what they have left
+}
 static void fail(const char *what, int side, uint64_t at, long n) {
 	int err = errno;
-	shared->failed = true;
-	printf("FAIL %s: side %d at %lu: %ld (%s)\n", what, side, at, n, strerror(err));
+	printf("FAIL %s: side %d at %lu: %ld (%s)\nin %s\n", what, side, at, n, strerror(err), shared->plan);
 	fflush(stdout);
+	shared->failed = true;
 	if (getenv("STRESS_STOP")) pause();
+	if (getpid() == shared->main && !shared->one) end_round(shared->pid);
 	_exit(1);
 }
-static void check(struct end *e, const unsigned char *b, size_t n, const char *what) {
-	uint64_t at = shared->got[e->side];
+// check compares and returns how many bytes are of the stream. The urgent byte of the other end is not; the kernel leaves it among
+// them now and then.
+static size_t check(struct end *e, const unsigned char *b, size_t n, const char *what, bool taken) {
+	uint64_t at = shared->got[e->side], urgent = shared->urgent[!e->side];
 	const unsigned char *want = stream[!e->side] + at % PERIOD;
-	if (!memcmp(b, want, n)) return;
+	if (!memcmp(b, want, n)) return n;
+	if (urgent > at && urgent <= at + n && !shared->urgent_seen[e->side]) {
+		size_t i = urgent - 1 - at;
+		if (!memcmp(b, want, i) && b[i] == '!' && !memcmp(b + i + 1, want + i, n - i - 1)) {
+			shared->urgent_seen[e->side] = taken;
+			return n - 1;
+		}
+	}
 	size_t i = 0;
 	while (b[i] == want[i]) i++;
 	printf("WRONG BYTE %02x, not %02x, %zu of %zu\n", b[i], want[i], i, n);
 	fail(what, e->side, at, (long)n);
+	return 0;
 }
+static void taken(struct end *e, const unsigned char *b, ssize_t n, const char *what) {
+	if (n > 0) shared->got[e->side] += check(e, b, (size_t)n, what, true);
+}
+// again: a call that has done nothing, and may be made again. To be stopped ends one that has a time-out.
+static bool again(const struct end *e) { return errno == EAGAIN || (errno == EINTR && (e->signals || shared->fate == 's')); }
 
 // size is mostly small or mostly large for a while: a ring that is always full hides what happens when it becomes empty.
 static size_t size(struct end *e, uint64_t *x) {
@@ -96,22 +169,39 @@ static void rest(uint64_t *x) {
 	else if (!(r & 63)) sched_yield();
 }
 
+// by_pipe reads or writes by splice(), where that is not refused: programs go on by read() and write().
+static ssize_t by_pipe(struct end *e, unsigned char *in, const unsigned char *out, size_t n) {
+	int p[2];
+	if (n > 16384) n = 16384;
+	if (pipe(p) < 0) fail("pipe", e->side, 0, -1);
+	if (out && write(p[1], out, n) != (ssize_t)n) fail("pipe", e->side, 0, -1);
+	ssize_t k = out ? splice(p[0], 0, e->fd, 0, n, 0) : splice(e->fd, 0, p[1], 0, n, 0);
+	int err = errno;
+	if (in && k > 0 && read(p[0], in, (size_t)k) != k) fail("pipe", e->side, 0, k);
+	close(p[0]);
+	close(p[1]);
+	errno = err;
+	if (k >= 0 || err != EINVAL) return k;
+	return out ? write(e->fd, out, n) : read(e->fd, in, n);
+}
+
 static ssize_t take(struct end *e, bool nonblock) {
 	static __thread unsigned char b[LARGEST];
 	uint64_t r = draw(&e->reads);
 	size_t n = size(e, &e->reads);
 	ssize_t k;
 	int q;
+	e->calls++;
 	rest(&e->reads);
 	switch (r >> 8 & 15) {
 	case 0:
-		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 ? MSG_DONTWAIT : 0));
+		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 || e->lowat ? MSG_DONTWAIT : 0));
 		if (k < 0 && errno == ECONNRESET) shared->reset[e->side] = true; // the kernel says it once
 		if (k > 0) {
-			check(e, b, (size_t)k, "peek");
+			check(e, b, (size_t)k, "peek", false);
 			shared->peeks[e->side]++;
 			int had = (int)k;
-			if (ioctl(e->fd, FIONREAD, &q) < 0 || q < had) fail("FIONREAD after a peek", e->side, shared->got[e->side], q - had);
+			if (ioctl(e->fd, FIONREAD, &q) < 0 || (q < had && !e->urgent)) fail("FIONREAD after a peek", e->side, shared->got[e->side], q - had);
 		}
 		break;
 	case 1:
@@ -120,17 +210,39 @@ static ssize_t take(struct end *e, bool nonblock) {
 	}
 	struct iovec v[3] = {{b, 1}, {b + 1, n / 2}, {b + 1 + n / 2, n - 1 - n / 2}};
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 3};
-	switch (r & 15) {
+	if (e->pipe_reads && !e->urgent) { // at an urgent byte the kernel's splice() says the end
+		e->pipe_reads--;
+		k = by_pipe(e, b, 0, n);
+		taken(e, b, k, "splice");
+		return k;
+	}
+	switch (r & 31) {
 	case 0: k = recv(e->fd, b, n, n < 5000 ? MSG_WAITALL : 0); break;
 	case 1: k = readv(e->fd, v, 3); break;
 	case 2: k = recvmsg(e->fd, &h, 0); break;
-	case 3: k = recvfrom(e->fd, b, n, nonblock ? MSG_DONTWAIT : 0, 0, 0); break;
+	case 3: case 4: k = recvfrom(e->fd, b, n, nonblock ? MSG_DONTWAIT : 0, 0, 0); break;
+	case 5: k = preadv2(e->fd, v, 3, -1, 0); break;
+	case 6: k = syscall(SYS_read, e->fd, b, n); break;
+	case 7: k = recv(e->fd, b, n, MSG_DONTWAIT); break;
+	case 8: // dropped
+		if (e->urgent) {
+			k = read(e->fd, b, n);
+			break;
+		}
+		k = recv(e->fd, b, n, MSG_TRUNC);
+		if (k > 0) shared->got[e->side] += (uint64_t)k;
+		return k;
+	case 9: {
+		struct mmsghdr m[2] = {{{.msg_iov = v, .msg_iovlen = 2}, 0}, {{.msg_iov = v + 2, .msg_iovlen = 1}, 0}};
+		k = recvmmsg(e->fd, m, 2, MSG_WAITFORONE, 0);
+		if (k <= 0) return k;
+		taken(e, b, m[0].msg_len, "recvmmsg, the first");
+		if (k > 1) taken(e, b + 1 + n / 2, m[1].msg_len, "recvmmsg, the second");
+		return m[0].msg_len + (k > 1 ? m[1].msg_len : 0);
+	}
 	default: k = read(e->fd, b, n);
 	}
-	if (k > 0) {
-		check(e, b, (size_t)k, "read");
-		shared->got[e->side] += (uint64_t)k;
-	}
+	taken(e, b, k, "read");
 	return k;
 }
 static ssize_t give(struct end *e) {
@@ -139,114 +251,334 @@ static ssize_t give(struct end *e) {
 	unsigned char *p = stream[e->side] + shared->sent[e->side] % PERIOD;
 	struct iovec v[3] = {{p, 1}, {p + 1, n / 2}, {p + 1 + n / 2, n - 1 - n / 2}};
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 3};
+	off_t at = (off_t)(shared->sent[e->side] % PERIOD);
 	ssize_t k;
+	e->calls++;
 	rest(&e->writes);
 	shared->begun[e->side] = shared->sent[e->side] + n;
-	switch (r & 15) {
+	if (e->pipe_writes) {
+		e->pipe_writes--;
+		k = by_pipe(e, 0, p, n);
+		if (k > 0) shared->sent[e->side] += (uint64_t)k;
+		return k;
+	}
+	switch (r & 31) {
 	case 0: k = writev(e->fd, v, 3); break;
 	case 1: k = sendmsg(e->fd, &h, MSG_NOSIGNAL); break;
 	case 2: k = send(e->fd, p, n, MSG_NOSIGNAL | MSG_MORE); break;
+	case 3: k = sendfile(e->fd, file[e->side], &at, n); break;
+	case 4: k = pwritev2(e->fd, v, 3, -1, 0); break;
+	case 5: k = syscall(SYS_write, e->fd, p, n); break;
+	case 6: k = send(e->fd, p, n, MSG_DONTWAIT); break;
+	case 7: {
+		struct mmsghdr m[2] = {{{.msg_iov = v, .msg_iovlen = 2}, 0}, {{.msg_iov = v + 2, .msg_iovlen = 1}, 0}};
+		k = sendmmsg(e->fd, m, 2, MSG_NOSIGNAL);
+		if (k > 1 && m[0].msg_len != 1 + n / 2) fail("sendmmsg, a message after a part", e->side, shared->sent[e->side], m[0].msg_len);
+		if (k > 0) k = m[0].msg_len + (k > 1 ? m[1].msg_len : 0);
+		break;
+	}
 	default: k = write(e->fd, p, n);
 	}
 	if (k > 0) shared->sent[e->side] += (uint64_t)k;
 	return k;
 }
 
+// ---- what programs do with descriptors on the way
+
+static void nothing(int s) { (void)s; }
+static void signals(const struct end *e, bool on) { // calls are interrupted now and then
+	if (!e->signals) return;
+	struct itimerval t = {{0, on ? 3000 : 0}, {0, on ? 3000 : 0}};
+	sigaction(SIGALRM, &(struct sigaction){.sa_handler = nothing}, 0);
+	setitimer(ITIMER_REAL, &t, 0);
+}
+static void dies_with_parent(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+static bool epolls(const struct end *e) { return e->mode == 'e' || e->mode == 'o' || e->mode == 'l'; }
+static void open_set(struct end *e) {
+	struct epoll_event v = {(e->want & POLLIN ? EPOLLIN : 0) | (e->want & POLLOUT ? EPOLLOUT : 0) | (e->mode == 'e' ? EPOLLET : 0) | (e->mode == 'o' ? EPOLLONESHOT : 0), {.fd = e->fd}};
+	e->set = e->want;
+	e->ep = epolls(e) ? epoll_create1(0) : -1;
+	if (epolls(e) && epoll_ctl(e->ep, EPOLL_CTL_ADD, e->fd, &v) < 0) fail("epoll_ctl", e->side, 0, e->ep);
+}
+static void close_set(struct end *e) {
+	if (e->ep >= 0) close(e->ep);
+	e->ep = -1;
+}
+// replace goes on by another descriptor of the connection.
+static void replace(struct end *e, int fd) {
+	bool events = e->mode != 'b' && e->mode != 'q';
+	if (fd < 0) fail("descriptor", e->side, 0, fd);
+	if (events) close_set(e);
+	close(e->fd);
+	e->fd = fd;
+	if (events) open_set(e);
+}
+// await_other ends this process as the one that went on with the connection does.
+static void await_other(struct end *e, pid_t p) {
+	int status;
+	signals(e, false);
+	if (p < 0) fail("fork", e->side, 0, p);
+	while (waitpid(p, &status, 0) < 0)
+		if (errno != EINTR) fail("wait", e->side, 0, p);
+	exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+static void child(struct end *e) {
+	dies_with_parent();
+	signals(e, true);
+}
+static bool hand(int to, int fd) {
+	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c = {.h = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))}};
+	struct iovec v = {"", 1};
+	memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
+	while (sendmsg(to, &(struct msghdr){.msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.b}, 0) < 0)
+		if (errno != EINTR) return false;
+	return true;
+}
+static int handed(int from) {
+	union { char b[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c;
+	char b;
+	int fd = -1;
+	struct iovec v = {&b, 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.b};
+	ssize_t n;
+	while ((n = recvmsg(from, &h, 0)) < 0 && errno == EINTR) {}
+	if (n != 1 || !h.msg_controllen) fail("passed", 0, 0, n);
+	memcpy(&fd, CMSG_DATA(&c.h), sizeof fd);
+	return fd;
+}
+
+// act does what a letter says.
+static void act(struct end *e, char what, uint64_t r) {
+	bool events = e->mode != 'b' && e->mode != 'q';
+	struct timeval t = {0, 1000 + (long)(r % 20000)};
+	int n = 2 + (int)(r % 500), sv[2];
+	char fd[12], side[2] = {(char)('0' + e->side), 0}, *resume[] = {"stress", "resume", fd, side, 0};
+	pid_t p;
+	switch (what) {
+	case 'd': // duplicate
+		if (events) close_set(e);
+		n = 200 + 32 * e->number + (int)(r >> 8 & 31);
+		if (n + (r & 1) * 300u == (unsigned)e->fd) n ^= 1;
+		switch (r & 3) {
+		case 0: n = dup(e->fd); break;
+		case 1: n = fcntl(e->fd, F_DUPFD, 100 + (int)(r >> 8 & 63)); break;
+		case 2: n = dup2(e->fd, n); break;
+		default: n = dup3(e->fd, n + 300, O_CLOEXEC); fcntl(n, F_SETFD, 0);
+		}
+		replace(e, n);
+		break;
+	case 'l':
+		setsockopt(e->fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n);
+		e->lowat = true;
+		break;
+	case 't':
+		setsockopt(e->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+		setsockopt(e->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+		break;
+	case 'o': // a byte that is not of the stream
+		if (!(e->want & POLLOUT) || shared->urgent[e->side]) break;
+		shared->urgent[e->side] = shared->sent[e->side] + 1;
+		if (send(e->fd, "!", 1, MSG_OOB | MSG_NOSIGNAL) < 0) shared->urgent[e->side] = 0;
+		break;
+	case 'p': e->pipe_reads = (int)(r % 20); break;
+	case 'P': e->pipe_writes = (int)(r % 20); break;
+	case 'u': // another program, which has the descriptor and ignores it
+		if ((p = fork()) == 0) {
+			execl("/bin/true", "true", (char *)0);
+			_exit(127);
+		}
+		while (waitpid(p, 0, 0) < 0 && errno == EINTR) {}
+		break;
+	case 'f': // a child goes on
+		if ((p = fork())) {
+			if (!(r & 1)) close_set(e);
+			close(e->fd);
+			await_other(e, p);
+		}
+		child(e);
+		if (r & 1) break; // by the set that it has inherited
+		close_set(e);
+		open_set(e);
+		break;
+	case 'h': // one reads, the other writes
+		if (e->want != (POLLIN | POLLOUT)) break;
+		close_set(e);
+		e->leave = 0;
+		e->part = true;
+		if ((p = fork()) == 0) {
+			child(e);
+			e->want = POLLIN;
+		} else {
+			e->reader = p;
+			e->want = POLLOUT;
+		}
+		open_set(e);
+		break;
+	case 'e': // another program goes on
+	case 'w':
+		snprintf(fd, sizeof fd, "%d", e->fd);
+		close_set(e);
+		shared->end[e->side] = *e;
+		shared->left[e->side] = true; // where what it was sent is in two places the new program has no such descriptor
+		signals(e, false);
+		fcntl(e->fd, F_SETFD, 0);
+		if (what == 'e') {
+			execv("/proc/self/exe", resume);
+			fail("exec", e->side, 0, -1);
+		}
+		if (posix_spawn(&p, "/proc/self/exe", 0, 0, resume, environ)) fail("spawn", e->side, 0, -1);
+		close(e->fd);
+		await_other(e, p);
+		break;
+	case 'g': // handed over in a message
+		if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0) fail("socketpair", e->side, 0, -1);
+		if (!hand(sv[0], e->fd)) { // refused: what this end was sent is in two places
+			shared->refused++;
+		} else if (r & 1) {
+			replace(e, handed(sv[1]));
+		} else if ((p = fork())) {
+			close_set(e);
+			close(e->fd);
+			await_other(e, p);
+		} else {
+			child(e);
+			replace(e, handed(sv[1]));
+		}
+		close(sv[0]);
+		close(sv[1]);
+		break;
+	}
+}
+#define ANY "dltopPufhewg"
+#define READER "dltpu"
+#define WRITER "dtoPu"
+#define HALF "dltu"
+// acts does what is due. can are the letters of what this thread may do.
+static void acts(struct end *e, const char *can) {
+	while (e->acts < ACTS && e->act[e->acts].what && e->act[e->acts].at <= e->calls) {
+		struct act *a = &e->act[e->acts++];
+		if (strchr(e->part ? HALF : can, a->what)) act(e, a->what, a->r);
+	}
+	if (!e->leave || e->calls < e->leave) return;
+	shared->left[e->side] = true;
+	if (shared->fate == 'x') exit(0);
+	if (shared->fate == 'r') setsockopt(e->fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+	close(e->fd);
+	_exit(0);
+}
+
+// ---- ends
+
 static void await(struct end *e, short what) {
 	struct pollfd p = {e->fd, what, 0};
-	if (e->mode == 'q' && poll(&p, 1, -1) != 1) fail("poll", e->side, 0, p.revents);
+	int n;
+	if (e->mode != 'q') return;
+	while ((n = poll(&p, 1, -1)) < 0 && errno == EINTR) {}
+	if (n != 1) fail("poll", e->side, 0, p.revents);
 }
-// gone: the other end was killed, and this is what a call says then.
+// gone: the other end was killed or has left, and this is what a call says then.
 static bool gone(struct end *e) {
-	if (!shared->kills || (errno != ECONNRESET && errno != EPIPE)) return false;
+	if (!shared->left[!e->side] || (errno != ECONNRESET && errno != EPIPE)) return false;
 	shared->reset[e->side] = true;
 	return true;
 }
 static void *reader(void *a) {
 	struct end *e = a;
 	for (;;) {
+		acts(e, READER);
 		await(e, POLLIN);
 		ssize_t k = take(e, false);
 		if (k == 0 || (k < 0 && gone(e))) return 0;
-		if (k < 0 && errno != EAGAIN) fail("read", e->side, shared->got[e->side], k);
+		if (k < 0 && !again(e)) fail("read", e->side, shared->got[e->side], k);
 	}
 }
 static void *writer(void *a) {
 	struct end *e = a;
-	while (now() < until) {
+	while (now() < shared->until) {
+		acts(e, WRITER);
 		await(e, POLLOUT);
-		if (give(e) >= 0) continue;
-		if (gone(e)) return 0;
+		if (give(e) >= 0 || again(e)) continue;
+		if (gone(e)) break;
 		fail("write", e->side, shared->sent[e->side], -1);
 	}
 	shutdown(e->fd, SHUT_WR);
+	close(e->fd);
 	return 0;
 }
 
 // ready waits for what is asked for.
-static short ready(struct end *e, int ep, short want) {
-	if (e->mode == 'p') {
-		struct pollfd p = {e->fd, want, 0};
-		if (poll(&p, 1, -1) != 1) fail("poll", e->side, 0, p.revents);
-		return (short)(p.revents | (p.revents & (POLLHUP | POLLERR) ? POLLIN | POLLOUT : 0));
+static short ready(struct end *e, short want) {
+	uint64_t r = draw(&e->reads);
+	int ms = r & 15 ? -1 : (int)(r >> 8 & 3), n;
+	for (;;) {
+		if (e->mode == 'p') {
+			struct pollfd p = {e->fd, want, 0};
+			n = poll(&p, 1, ms);
+			if (n == 1) return (short)(p.revents | (p.revents & (POLLHUP | POLLERR) ? POLLIN | POLLOUT : 0));
+		} else if (e->mode == 's') {
+			fd_set in, out;
+			struct timeval t = {0, ms * 1000};
+			FD_ZERO(&in);
+			FD_ZERO(&out);
+			if (want & POLLIN) FD_SET(e->fd, &in);
+			if (want & POLLOUT) FD_SET(e->fd, &out);
+			n = select(e->fd + 1, &in, &out, 0, ms < 0 ? 0 : &t);
+			if (n > 0) return (short)((FD_ISSET(e->fd, &in) ? POLLIN : 0) | (FD_ISSET(e->fd, &out) ? POLLOUT : 0));
+		} else {
+			struct epoll_event v;
+			n = epoll_wait(e->ep, &v, 1, ms);
+			if (n == 1 && v.data.fd != e->fd) fail("the descriptor of an event", e->side, 0, v.data.fd);
+			if (n == 1) return (short)((v.events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? POLLIN : 0) | (v.events & (EPOLLOUT | EPOLLHUP | EPOLLERR) ? POLLOUT : 0));
+		}
+		if (n < 0 && errno != EINTR) fail("wait for events", e->side, 0, n);
+		ms = -1;
 	}
-	if (e->mode == 's') {
-		fd_set r, w;
-		FD_ZERO(&r);
-		FD_ZERO(&w);
-		if (want & POLLIN) FD_SET(e->fd, &r);
-		if (want & POLLOUT) FD_SET(e->fd, &w);
-		if (select(e->fd + 1, &r, &w, 0, 0) < 1) fail("select", e->side, 0, -1);
-		return (short)((FD_ISSET(e->fd, &r) ? POLLIN : 0) | (FD_ISSET(e->fd, &w) ? POLLOUT : 0));
-	}
-	struct epoll_event v;
-	int n;
-	while ((n = epoll_wait(ep, &v, 1, -1)) < 0 && errno == EINTR) {}
-	if (n != 1 || v.data.fd != e->fd) fail("epoll_wait", e->side, 0, n);
-	return (short)((v.events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? POLLIN : 0) | (v.events & (EPOLLOUT | EPOLLHUP | EPOLLERR) ? POLLOUT : 0));
 }
 static void events(struct end *e) {
-	bool edge = e->mode == 'e', once = e->mode == 'o', epoll = edge || once || e->mode == 'l';
-	int ep = epoll ? epoll_create1(0) : -1;
-	short want = POLLIN | POLLOUT, set = want;
-	struct epoll_event v = {EPOLLIN | EPOLLOUT | (edge ? EPOLLET : 0) | (once ? EPOLLONESHOT : 0), {.fd = e->fd}};
+	bool edge = e->mode == 'e', once = e->mode == 'o';
 	fcntl(e->fd, F_SETFL, O_NONBLOCK);
-	if (epoll && epoll_ctl(ep, EPOLL_CTL_ADD, e->fd, &v) < 0) fail("epoll_ctl", e->side, 0, ep);
-	while (want) {
-		short got = ready(e, ep, want);
-		for (bool first = true; (got & want & POLLIN); first = false) {
+	open_set(e);
+	while (e->want) {
+		acts(e, ANY);
+		short got = ready(e, e->want);
+		for (bool first = true; (got & e->want & POLLIN); first = false) {
 			ssize_t k = take(e, true);
-			if (k == 0 || (k < 0 && gone(e))) want &= (short)~POLLIN;
-			else if (k < 0 && errno != EAGAIN) fail("read", e->side, shared->got[e->side], k);
+			if (k == 0 || (k < 0 && gone(e))) e->want &= (short)~POLLIN;
+			else if (k < 0 && !again(e)) fail("read", e->side, shared->got[e->side], k);
 			if (k < 0 && errno == EAGAIN) shared->again[e->side]++;
 			if (k < 0 && errno == EAGAIN && first && !edge) shared->spurious[e->side]++;
+			if (k < 0 && errno == EINTR) continue;
 			if (k <= 0 || (!edge && draw(&e->reads) & 1)) break;
 		}
-		while (got & want & POLLOUT) {
-			if (now() > until) {
+		while (got & e->want & POLLOUT) {
+			if (now() > shared->until) {
 				shutdown(e->fd, SHUT_WR);
-				want &= (short)~POLLOUT;
+				e->want &= (short)~POLLOUT;
 				break;
 			}
 			ssize_t k = give(e);
-			if (k < 0 && gone(e)) want &= (short)~POLLOUT;
-			else if (k < 0 && errno != EAGAIN) fail("write", e->side, shared->sent[e->side], k);
+			if (k < 0 && gone(e)) e->want &= (short)~POLLOUT;
+			else if (k < 0 && !again(e)) fail("write", e->side, shared->sent[e->side], k);
+			if (k < 0 && errno == EINTR) continue;
 			if (k < 0 || (!edge && draw(&e->writes) & 1)) break;
 		}
-		if (!epoll || edge || (!once && set == want)) continue;
-		v.events = (want & POLLIN ? EPOLLIN : 0) | (want & POLLOUT ? EPOLLOUT : 0) | (once ? EPOLLONESHOT : 0);
-		set = want;
-		if (epoll_ctl(ep, EPOLL_CTL_MOD, e->fd, &v) < 0) fail("epoll_ctl", e->side, 0, ep);
+		if (!epolls(e) || edge || (!once && e->set == e->want)) continue;
+		struct epoll_event v = {(e->want & POLLIN ? EPOLLIN : 0) | (e->want & POLLOUT ? EPOLLOUT : 0) | (once ? EPOLLONESHOT : 0), {.fd = e->fd}};
+		e->set = e->want;
+		if (epoll_ctl(e->ep, EPOLL_CTL_MOD, e->fd, &v) < 0) fail("epoll_ctl", e->side, 0, e->ep);
 	}
-	if (ep >= 0) close(ep);
+	close_set(e);
 }
 
 static void *run(void *a) {
 	struct end *e = a;
 	shared->begins[e->side] = true;
+	if (!shared->one) signals(e, true);
 	if (e->mode == 'b' || e->mode == 'q') {
 		struct end w = *e;
 		pthread_t t;
+		w.fd = dup(e->fd); // each thread replaces its own
+		w.number = e->side + 2;
 		pthread_create(&t, 0, writer, &w);
 		reader(e);
 		pthread_join(t, 0);
@@ -254,9 +586,16 @@ static void *run(void *a) {
 		events(e);
 	}
 	close(e->fd);
-	shared->done[e->side] = true;
+	if (e->reader) { // of one half the other tells
+		int status = 0;
+		while (waitpid(e->reader, &status, 0) < 0 && errno == EINTR) {}
+		if (status) shared->failed = true;
+	}
+	if (!e->part || e->reader) shared->done[e->side] = true;
 	return 0;
 }
+
+// ---- rounds
 
 static int family(char c) { return c == '4' ? AF_INET : AF_INET6; }
 static void address(char c, struct sockaddr_storage *s, in_port_t port) {
@@ -277,36 +616,148 @@ static void buffers(int fd, int n) {
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
 }
 
-// judge says what the other end of one that was killed has seen.
+// judge says what the other end of one that has ended early has seen.
 static void judge(int dead) {
 	int side = !dead;
 	uint64_t got = shared->got[side];
+	errno = 0;
 	if (got > shared->begun[dead]) fail("more than was sent", side, got, (long)shared->begun[dead]);
 	if (!shared->reset[side] && got < shared->sent[dead]) fail("an end before the end", side, got, (long)(shared->sent[dead] - got));
 }
 
-static void connection(const char *modes, char c, double seconds, uint64_t seed, int window, char how) {
-	struct sockaddr_storage s;
-	struct end end[2];
-	pthread_t thread[2];
-	pid_t pid[2];
-	bool one = isupper(modes[0]);
+// text is where the library is in a process; without it, all is.
+static void text(pid_t pid, uint64_t at[2]) {
+	char name[32], line[512];
+	snprintf(name, sizeof name, "/proc/%d/maps", pid);
+	FILE *f = fopen(name, "re");
+	at[0] = 0;
+	at[1] = UINT64_MAX;
+	while (f && fgets(line, sizeof line, f)) {
+		uint64_t from, to;
+		char mode[5];
+		if (strstr(line, "libsmcgw") && sscanf(line, "%lx-%lx %4s", &from, &to, mode) == 3 && mode[2] == 'x') at[0] = from, at[1] = to;
+	}
+	if (f) fclose(f);
+}
+static pid_t thread_of(pid_t pid, bool second) {
+	char name[32];
+	snprintf(name, sizeof name, "/proc/%d/task", pid);
+	DIR *d = opendir(name);
+	pid_t found = pid;
+	for (struct dirent *t; d && (t = readdir(d));)
+		if (second && atoi(t->d_name) > 0 && atoi(t->d_name) != pid) found = atoi(t->d_name);
+	if (d) closedir(d);
+	return found;
+}
+// stopped waits for a thread to stop; one that sleeps in the kernel need not.
+static bool stopped(pid_t tid, int *status) {
+	for (double until = now() + 0.05; now() < until; sched_yield()) {
+		pid_t p = waitpid(tid, status, WNOHANG | __WALL);
+		if (p == tid) return WIFSTOPPED(*status);
+		if (p < 0) return false;
+	}
+	return false;
+}
+// kill_at_instruction is false where the process has ended by itself meanwhile, and is waited for. It has a thread go on by single instructions to one of the library, and some more, and kills it there.
+static bool kill_at_instruction(pid_t pid, uint64_t r) {
+	uint64_t at[2];
+	pid_t tid = thread_of(pid, r >> 60 & 1);
+	int status = -1, more = (int)(r % (1u << (r >> 32 & 7) << 2)), signal = 0;
+	text(pid, at);
+	if (ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && stopped(tid, &status)) {
+		bool inside = false;
+		for (int i = 0; i < STEPS && (!inside || more--); i++) {
+			struct user_regs_struct regs;
+			struct iovec v = {&regs, sizeof regs};
+			if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &v) < 0) break;
+			if (PC(regs) >= at[0] && PC(regs) < at[1]) inside = true;
+			if (ptrace(PTRACE_SINGLESTEP, tid, 0, signal) < 0 || !stopped(tid, &status)) break;
+			signal = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
+		}
+		if (inside && WIFSTOPPED(status)) shared->inside++;
+	}
+	if (status >= 0 && !WIFSTOPPED(status) && tid == pid) return false;
+	shared->left[shared->victim] = true;
+	kill(pid, SIGKILL);
+	while (tid != pid && waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status)) {} // its process does not end before it is waited for
+	return true;
+}
+
+// plan draws what a round is from its seed.
+struct plan {
+	char modes[3], family, fate;
+	double seconds;
+	int window;
+	uint64_t seed;
+};
+static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15ull;
-	memset(shared, 0, sizeof *shared);
-	shared->kills = how == 'k';
+	draw(&x);
+	*p = (struct plan){{argv[1][0], argv[1][1], 0}, argv[2][0], '-', atof(argv[3]), 0, seed};
+	uint64_t r = draw(&x);
+	if (p->family == '?') p->family = "4446m"[r % 5];
 	for (int i = 0; i < 2; i++)
-		end[i] = (struct end){i, -1, (char)tolower(modes[i]), (seed * 4 + 1 + (unsigned)i) * 0x9e3779b97f4a7c15ull, (seed * 4 + 3 + (unsigned)i) * 0x9e3779b97f4a7c15ull, 3};
-	int l = socket(family(c), SOCK_STREAM, 0);
-	address(c, &s, 0);
-	socklen_t n = sizeof s;
-	buffers(l, window);
-	if (bind(l, (struct sockaddr *)&s, sizeof s) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0) fail("listen", 0, 0, l);
-	until = now() + seconds;
+		if (p->modes[i] == '?') p->modes[i] = "bqleops"[draw(&x) % 7];
+	if (argv[5]) p->window = argv[5][0] == '?' ? (int[]){0, 0, 4096, 65536}[draw(&x) & 3] : atoi(argv[5]);
+	if (argv[5] && argv[6]) p->fate = argv[6][0] == 'a' ? "---kkiiissscrx"[draw(&x) % 14] : argv[6][0];
+	if (wild && !(draw(&x) & 7) && p->fate == '-')
+		for (int i = 0; i < 2; i++) p->modes[i] = (char)toupper(p->modes[i]);
+	bool one = isupper(p->modes[0]);
+	memset(shared, 0, sizeof *shared);
+	shared->one = one;
+	shared->main = getpid();
+	shared->fate = p->fate;
+	shared->victim = (int)(draw(&x) & 1);
+	int n = snprintf(shared->plan, sizeof shared->plan, "seed %lu: %s %c %.2f %lu %d %c, victim %d", seed, p->modes, p->family, p->seconds, seed, p->window, p->fate, shared->victim);
 	for (int i = 0; i < 2; i++) {
-		if (!one && (pid[i] = fork()) > 0) continue;
+		struct end *e = &shared->end[i];
+		*e = (struct end){.side = i, .urgent = e->urgent, .number = i, .fd = -1, .mode = (char)tolower(p->modes[i]), .kind = 3, .want = POLLIN | POLLOUT, .ep = -1};
+		e->reads = draw(&x) | 1;
+		e->writes = draw(&x) | 1;
+		if (strchr("crx", p->fate) && i == shared->victim) e->leave = 1 + draw(&x) % (1u << (draw(&x) % 13));
+		if (!wild) continue;
+		e->signals = !one && !(draw(&x) & 7);
+		int acts = (int)(draw(&x) % (ACTS + 1));
+		uint64_t at = 0;
+		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttoupP" : ANY "dtffhg";
+		n += snprintf(shared->plan + n, sizeof shared->plan - (size_t)n, ", %d:%s", i, e->signals ? " signals" : "");
+		for (int k = 0; k < acts; k++) {
+			at += draw(&x) % (1u << (draw(&x) % 12));
+			char what = from[draw(&x) % strlen(from)];
+			e->act[k] = (struct act){at, what, draw(&x)};
+			if (what == 'o') shared->end[!i].urgent = true;
+			n += snprintf(shared->plan + n, sizeof shared->plan - (size_t)n, " %c%lu", what, at);
+		}
+	}
+}
+
+static void connection(const struct plan *plan) {
+	struct sockaddr_storage s;
+	struct end end[2] = {shared->end[0], shared->end[1]};
+	pthread_t thread[2];
+	pid_t pid[2] = {0, 0};
+	const bool one = shared->one;
+	const char how = plan->fate;
+	uint64_t x = (plan->seed + 3) * 0x9e3779b97f4a7c15ull;
+	int l = socket(family(plan->family), SOCK_STREAM, 0);
+	address(plan->family, &s, 0);
+	socklen_t n = sizeof s;
+	buffers(l, plan->window);
+	if (bind(l, (struct sockaddr *)&s, sizeof s) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0) fail("listen", 0, 0, l);
+	shared->until = now() + plan->seconds;
+	for (int i = 0; i < 2; i++) {
+		if (!one && (pid[i] = fork()) > 0) {
+			setpgid(pid[i], pid[i]);
+			shared->pid[i] = pid[i];
+			continue;
+		}
 		signal(SIGPIPE, SIG_IGN);
-		end[i].fd = i ? accept(l, 0, 0) : socket(family(c), SOCK_STREAM, 0);
-		buffers(end[i].fd, window);
+		if (!one) {
+			setpgid(0, 0);
+			dies_with_parent();
+		}
+		end[i].fd = i ? accept(l, 0, 0) : socket(family(plan->family), SOCK_STREAM, 0);
+		buffers(end[i].fd, plan->window);
 		if (!i && connect(end[i].fd, (struct sockaddr *)&s, n) < 0) fail("connect", 0, 0, 0);
 		if (one) {
 			pthread_create(&thread[i], 0, run, &end[i]);
@@ -318,25 +769,36 @@ static void connection(const char *modes, char c, double seconds, uint64_t seed,
 		exit(0);
 	}
 	close(l);
-	while (!(shared->begins[0] && shared->begins[1]) && now() < until + STALL) usleep(100);
+	while (!(shared->begins[0] && shared->begins[1]) && !shared->failed && now() < shared->until + STALL) usleep(100);
 	uint64_t last = 0;
-	int victim = (int)(draw(&x) & 1);
-	double began = now(), at = began, gap = 0, when = (double)(draw(&x) % 1000000) / 1e6, killed = 0;
-	when = began + when * when * when * seconds; // rather early than late
+	int victim = shared->victim, stops = 1 + (int)(draw(&x) & 3);
+	double began = now(), at = began, gap = 0, when = (double)(draw(&x) % 1000000) / 1e6, gone_at = 0;
+	when = began + when * when * when * plan->seconds; // rather early than late
 	while (!(shared->done[0] && shared->done[1]) && !shared->failed) {
-		double left = how && !killed && when > now() ? when - now() : 0.002;
+		bool due = strchr("kis", how) && when != 0;
+		double left = due && when > now() ? when - now() : 0.002;
 		usleep((unsigned)((left < 0.002 ? left : 0.002) * 1e6) + 1);
-		if (how && !killed && now() >= when) {
-			killed = now();
-			kill(pid[victim], how == 'k' ? SIGKILL : SIGSTOP);
-			if (how == 's') {
+		if (due && now() >= when) {
+			when = 0;
+			if (how == 'i') {
+				if (!kill_at_instruction(pid[victim], draw(&x))) pid[victim] = 0;
+			} else if (how == 'k') {
+				shared->left[victim] = true;
+				kill(-pid[victim], SIGKILL);
+			} else {
+				kill(-pid[victim], SIGSTOP);
 				usleep((unsigned)(draw(&x) % 50000));
-				kill(pid[victim], SIGCONT);
+				kill(-pid[victim], SIGCONT);
+				if (--stops) when = now() + (double)(draw(&x) % 1000000) / 1e7;
 			}
 		}
-		if (how == 'k' && killed) {
-			if (shared->done[!victim]) break;
-			if (now() - killed > END_WITHIN) fail("no end after the other's", !victim, shared->got[!victim], pid[!victim]);
+		int left_by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
+		if (left_by < 0) gone_at = 0;
+		if (left_by >= 0) {
+			if (shared->done[!left_by]) break;
+			if (!gone_at) gone_at = now();
+			errno = 0;
+			if (now() - gone_at > END_WITHIN) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
 		}
 		uint64_t sum = shared->got[0] + shared->got[1] + shared->sent[0] + shared->sent[1];
 		if (sum != last) {
@@ -347,43 +809,79 @@ static void connection(const char *modes, char c, double seconds, uint64_t seed,
 		if (gap < STALL) continue;
 		errno = 0;
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
-		if (!one && !getenv("STRESS_STOP")) {
-			kill(pid[0], SIGKILL);
-			kill(pid[1], SIGKILL);
-		}
 		fail("stall", 0, last, 0);
 	}
-	bool dies = how == 'k' && killed && !shared->done[victim];
+	int by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
+	if (shared->failed) fail("an end has failed", 0, 0, 0);
 	for (int i = 0; i < 2; i++) {
 		int status = 0;
 		if (one) pthread_join(thread[i], 0);
-		else if (waitpid(pid[i], &status, 0) != pid[i] || (status && !(how == 'k' && i == victim && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))) shared->failed = true;
+		else if (pid[i] && (waitpid(pid[i], &status, 0) != pid[i] || (status && !(i == victim && shared->left[i] && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))))
+			fail("the status of a process", i, (uint64_t)by, status);
 	}
+	errno = 0;
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
-	if (dies) judge(victim);
+	if (by >= 0) judge(by);
 	else if (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0]) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
-	if (!how) printf("ok: sent %lu %lu, peeks %lu %lu, spurious %lu %lu of %lu %lu, longest gap %.3f s\n", shared->sent[0], shared->sent[1], shared->peeks[0], shared->peeks[1],
+	moved[0] += shared->got[0] + shared->got[1];
+	moved[1] += by == victim && strchr("ki", how);
+	moved[2] += shared->inside;
+	moved[3] += shared->refused;
+	if (!one) end_round(pid);
+	if (getenv("STRESS_SHOW")) printf("ok: sent %lu %lu, peeks %lu %lu, spurious %lu %lu of %lu %lu, longest gap %.3f s\n", shared->sent[0], shared->sent[1], shared->peeks[0], shared->peeks[1],
 	       shared->spurious[0], shared->spurious[1], shared->again[0], shared->again[1], gap);
 }
 
-int main(int argc, char **argv) {
-	if (argc < 5 || strlen(argv[1]) != 2) return 2;
-	uint64_t seed = strtoull(argv[4], 0, 10), x = (seed + 1) * 0x9e3779b97f4a7c15ull;
-	int window = argc > 5 ? atoi(argv[5]) : 0, rounds = argc > 7 ? atoi(argv[7]) : 1;
-	char how = argc > 7 ? argv[6][0] : 0, modes[3] = "";
-	setvbuf(stdout, 0, _IOLBF, 0);
-	shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared == MAP_FAILED) return 2;
+static void streams(void) {
 	for (int i = 0; i < 2; i++) {
 		uint64_t y = 88172645463325252ull + (unsigned)i;
 		for (int j = 0; j < PERIOD; j++) stream[i][j] = (unsigned char)(draw(&y) >> 20);
 		memcpy(stream[i] + PERIOD, stream[i], LARGEST);
 	}
-	for (int r = 0; r < rounds; r++) {
-		for (int i = 0; i < 2; i++) modes[i] = argv[1][i] == '?' ? "bqleops"[draw(&x) % 7] : argv[1][i];
-		if (getenv("STRESS_SHOW")) printf("round %d: %s seed %lu\n", r, modes, seed + (unsigned)r);
-		connection(modes, argv[2][0], atof(argv[3]), seed + (unsigned)r, window, how);
+}
+static int memory(const char *name, int number, size_t n) {
+	int fd = memfd_create(name, 0);
+	if (fd < 0 || ftruncate(fd, (off_t)n) < 0 || dup2(fd, number) < 0) exit(2);
+	close(fd);
+	return number;
+}
+
+int main(int argc, char **argv) {
+	setvbuf(stdout, 0, _IOLBF, 0);
+	bool resumes = argc == 4 && !strcmp(argv[1], "resume");
+	if (!resumes && (argc < 5 || strlen(argv[1]) != 2)) return 2;
+	streams();
+	if (!resumes)
+		for (int i = 0; i < 3; i++) memory("stress", FILES + i, i < 2 ? sizeof stream[i] : sizeof *shared);
+	for (int i = 0; i < 2; i++) file[i] = FILES + i;
+	shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, FILES + 2, 0);
+	if (shared == MAP_FAILED) return 2;
+	if (resumes) {
+		struct end e = shared->end[atoi(argv[3])];
+		signal(SIGPIPE, SIG_IGN);
+		dies_with_parent();
+		e.fd = atoi(argv[2]);
+		if (fcntl(e.fd, F_GETFD) < 0) {
+			shared->refused++;
+			return 0;
+		}
+		shared->left[e.side] = false;
+		run(&e);
+		return 0;
 	}
-	if (how) printf("ok: %d rounds\n", rounds);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	for (int i = 0; i < 2; i++)
+		if (pwrite(file[i], stream[i], sizeof stream[i], 0) != sizeof stream[i]) return 2;
+	uint64_t seed = strtoull(argv[4], 0, 10), rounds = argc > 7 ? strtoull(argv[7], 0, 10) : 1;
+	bool wild = argc > 6 && argv[6][0] && argv[6][1] == '+';
+	double end = argc > 8 ? now() + atof(argv[8]) : 0;
+	uint64_t r = 0;
+	for (; r < rounds && (!end || now() < end); r++) {
+		struct plan p;
+		drawn(&p, argv, seed + r, wild);
+		if (getenv("STRESS_SHOW")) printf("%s\n", shared->plan);
+		connection(&p);
+	}
+	printf("ok: rounds %lu bytes %lu kills %lu at instructions %lu refused %lu\n", r, moved[0], moved[1], moved[2], moved[3]);
 	return 0;
 }

@@ -1,0 +1,98 @@
+package inprocess
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
+)
+
+// long is a length of time, or what SMCGW_INPROCESS says instead.
+func long(t *testing.T, d time.Duration) time.Duration {
+	t.Helper()
+	if text := os.Getenv("SMCGW_INPROCESS"); text != "" {
+		var err error
+		d, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	}
+	return d
+}
+
+// TestModel runs connections as programs use them, at random, for 30 seconds or SMCGW_INPROCESS, and compares every byte.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	b := build(t)
+	r, err := b.Model(t.Context(), matrix.Seed(t), long(t, 30*time.Second))
+	t.Log(r)
+	require.NoError(t, err)
+	require.NotZero(t, r.Inside, "ends killed at an instruction of the library")
+	require.NotZero(t, r.Brokers)
+	require.NotZero(t, r.Toggles)
+}
+
+// TestKillAtInstructions kills an end of each of many connections at an instruction of the library, or soon after.
+func TestKillAtInstructions(t *testing.T) {
+	t.Parallel()
+	kills := 60
+	if matrix.Whole() {
+		kills = 1500
+	}
+	r, err := build(t).Kills(t.Context(), matrix.Seed(t), kills)
+	t.Log(r)
+	require.NoError(t, err)
+	require.NotZero(t, r.Promoted)
+	require.Greater(t, r.Inside, uint64(kills/3))
+}
+
+// sanitizers are what is to be said to each.
+var sanitizers = map[world.Sanitizer][]string{
+	world.Addresses: {"ASAN_OPTIONS=abort_on_error=0", "UBSAN_OPTIONS=print_stacktrace=1"},
+	world.Threads:   {"TSAN_OPTIONS=report_thread_leaks=0 symbolize=0 halt_on_error=1"},
+}
+
+// TestSanitizers: the sanitizers of addresses, undefined behaviour and threads have nothing to say of the library in connections at
+// random, for 3 seconds each or SMCGW_INPROCESS. That of threads sees both ends: they are of one process, and have one address for each
+// memory where no ring grows.
+func TestSanitizers(t *testing.T) {
+	t.Parallel()
+	b, seed := build(t), matrix.Seed(t)
+	for _, c := range []struct {
+		name  string
+		with  world.Sanitizer
+		modes string
+		args  []string
+		rings broker.Limits
+	}{
+		{"addresses", world.Addresses, "??", []string{"?", "a+"}, broker.Limits{}},
+		{"threads block", world.Threads, "BQ", []string{"?", "-+"}, broker.Limits{}},
+		{"threads wait", world.Threads, "LE", []string{"?", "-+"}, smallest()},
+		{"threads mixed", world.Threads, "BP", []string{"4096", "-+"}, smallest()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			program, err := b.Sanitized(c.with, "stress")
+			require.NoError(t, err)
+			w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Limits: c.rings})
+			length := long(t, 3*time.Second)
+			args := append([]string{c.modes, "?", "0.5", strconv.FormatUint(seed, 10)}, c.args...)
+			said, err := run(w, length+2*time.Minute, sanitizers[c.with], program, append(args, "1000000", strconv.Itoa(int(length/time.Second)))...)
+			require.NoError(t, err, said)
+			require.Contains(t, said, "ok: rounds")
+			require.NotZero(t, w.Moved())
+		})
+	}
+}
+
+// smallest are limits that leave no connection more than the smallest ring: the budget's share is one of that and no larger.
+func smallest() broker.Limits {
+	const share = 1024
+	memory := share * 3 * inprocess.EndSize(inprocess.OrderMin)
+	return broker.Limits{Memory: memory, MemoryPerUser: memory, Share: share}
+}

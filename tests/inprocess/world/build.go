@@ -1,0 +1,125 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+)
+
+// Compiler is what everything here is built with.
+const Compiler = "gcc"
+
+// Sanitizer is a checker that gcc builds into a program.
+type Sanitizer string
+
+// The sanitizers: of addresses and undefined behaviour, and of threads.
+const (
+	Addresses Sanitizer = "address,undefined"
+	Threads   Sanitizer = "thread"
+)
+
+// Build is a directory with the library and the programs of its tests.
+type Build struct {
+	dir, sources string
+
+	mu        sync.Mutex // guards sanitized
+	sanitized map[string]error
+}
+
+// New builds the library and programs of inprocess/lib/test, from the sources around the working directory.
+func New(programs ...string) (_ *Build, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	for ; ; root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if root == filepath.Dir(root) {
+			return nil, fmt.Errorf("sources of the library: %w", os.ErrNotExist)
+		}
+	}
+	b := &Build{sources: filepath.Join(root, "inprocess", "lib"), sanitized: map[string]error{}}
+	if b.dir, err = os.MkdirTemp("", "smcgw-lib"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	errs := make([]error, 1+len(programs))
+	var all sync.WaitGroup
+	all.Go(func() {
+		errs[0] = b.compile(append([]string{"-O2", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-shared", "-include", filepath.Join(b.sources, "glibc.h"), "-o", b.Library()}, b.library()...))
+	})
+	for i, name := range programs {
+		all.Go(func() { errs[1+i] = b.compile([]string{"-O1", "-o", b.Program(name), b.test(name)}) })
+	}
+	all.Wait()
+	if err = errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Close removes what was built.
+func (b *Build) Close() error { return os.RemoveAll(b.dir) }
+
+// Library is the library.
+func (b *Build) Library() string { return filepath.Join(b.dir, "libsmcgw.so") }
+
+// Program is one of the programs of inprocess/lib/test.
+func (b *Build) Program(name string) string { return filepath.Join(b.dir, name) }
+
+// Sanitized is a program that has the library linked in, both built with a sanitizer. A library that is loaded before
+// libc comes before the sanitizer's functions, too, which then do not see its program's calls; here it calls them.
+func (b *Build) Sanitized(with Sanitizer, name string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	path := b.Program(name) + "-" + string(with)
+	err, made := b.sanitized[path]
+	if !made {
+		args := []string{"-O1", "-fno-omit-frame-pointer", "-fsanitize=" + string(with), "-o", path}
+		if with == Threads { // it does not know fences, of which each stands between atomic words, and has both ends' mappings be one
+			args = append(args, "-Wno-tsan", "-Wl,--wrap=mmap,--wrap=munmap", b.test("together"))
+		} else {
+			args = append(args, "-fno-sanitize-recover=undefined")
+		}
+		err = b.compile(append(append(args, b.test(name)), b.library()...))
+		b.sanitized[path] = err
+	}
+	return path, err
+}
+
+func (b *Build) test(name string) string { return filepath.Join(b.sources, "test", name+".c") }
+
+func (b *Build) library() []string {
+	var files []string
+	for _, name := range []string{"calls", "control", "fault", "stream", "table", "wait"} {
+		files = append(files, filepath.Join(b.sources, name+".c"))
+	}
+	return files
+}
+
+// compileError says why something is not built.
+type compileError struct {
+	said string
+	err  error
+}
+
+func (e *compileError) Error() string { return e.err.Error() + "\n" + e.said }
+func (e *compileError) Unwrap() error { return e.err }
+
+func (b *Build) compile(args []string) error {
+	common := []string{"-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"}
+	out, err := exec.Command(Compiler, append(common, args...)...).CombinedOutput()
+	if err != nil {
+		return &compileError{string(out), err}
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package world
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// socketVariable has the broker that this program is to be, if it is set.
+const socketVariable = "SMCGW_WORLD_BROKER"
+
+// Init makes this program a broker, if that is what it was started for, and returns otherwise.
+func Init() {
+	socket := os.Getenv(socketVariable)
+	if socket == "" {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // whoever has started it is gone
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	l, err := broker.Listen(socket, 0o600)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "broker:", err)
+		os.Exit(1)
+	}
+	b := broker.New(broker.Config{Thresholds: broker.Thresholds{Calls: 1}})
+	go func() {
+		for ; ; time.Sleep(20 * time.Millisecond) {
+			fmt.Println(b.Counters().Promoted)
+		}
+	}()
+	if b.Serve(ctx, l) != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// mortal is a world whose broker is a process, to be killed. promoted counts the connections of all its brokers.
+type mortal struct {
+	World
+	promoted atomic.Uint64
+}
+
+// begin starts a broker and returns what kills it.
+func (m *mortal) begin() (kill func() error, err error) {
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), socketVariable+"="+m.socket())
+	c.Stderr = os.Stderr
+	if _, err = c.StdinPipe(); err != nil { // closed by Wait, or with this process
+		return nil, err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		last := uint64(0)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			n, _ := strconv.ParseUint(lines.Text(), 10, 64)
+			m.promoted.Add(n - last)
+			last = n
+		}
+	}()
+	return func() error {
+		err := c.Process.Kill()
+		<-read
+		_ = c.Wait() // killed
+		return err
+	}, nil
+}
+
+// Result is what a run of the random test has done.
+type Result struct {
+	Rounds, Bytes    uint64
+	Kills, Inside    uint64 // ends that were killed; of them at an instruction of the library, or soon after
+	Brokers, Toggles uint64 // brokers that were killed; times that the switch was thrown
+	Promoted         uint64 // connections
+	Refused          uint64 // descriptors that were not handed over: what their ends were sent was in two places
+}
+
+func (r *Result) add(o Result) {
+	r.Rounds += o.Rounds
+	r.Bytes += o.Bytes
+	r.Kills += o.Kills
+	r.Inside += o.Inside
+	r.Brokers += o.Brokers
+	r.Toggles += o.Toggles
+	r.Promoted += o.Promoted
+	r.Refused += o.Refused
+}
+
+// String is for a log: every number with its name.
+func (r Result) String() string {
+	return fmt.Sprintf("rounds=%d bytes=%d promoted=%d kills=%d at_instructions=%d brokers_killed=%d switched=%d refused=%d",
+		r.Rounds, r.Bytes, r.Promoted, r.Kills, r.Inside, r.Brokers, r.Toggles, r.Refused)
+}
+
+// errNative says that nothing was promoted, so that nothing was tested.
+var errNative = errors.New("no connection was promoted")
+
+// spare is what a run may take longer than it was asked to: rounds end by themselves, and stalls are found.
+const spare = time.Minute
+
+// Model runs connections at random, as programs use them, for a time, and compares every byte with what was sent. Three
+// sequences run side by side: one whose switch is thrown at random, one whose broker is killed, and one whose ends
+// are killed at instructions of the library. What is drawn from the seed is the same each time; the machine decides what meets what.
+func (b *Build) Model(ctx context.Context, seed uint64, length time.Duration) (Result, error) {
+	var (
+		all   sync.WaitGroup
+		mu    sync.Mutex
+		total Result
+		errs  []error
+	)
+	ctx, cancel := context.WithTimeout(ctx, length+spare)
+	defer cancel()
+	for i, lane := range []func(context.Context, *rand.Rand, func(*World) (Result, error)) (Result, error){b.switched, b.killed, b.kept} {
+		how, seconds := "a+", "0.3"
+		if i == 2 {
+			how, seconds = "i", "0.1"
+		}
+		first := seed%1_000_000 + uint64(i)<<32 // each lane has rounds of its own
+		all.Go(func() {
+			r, err := lane(ctx, rand.New(rand.NewPCG(seed, uint64(i))), func(w *World) (Result, error) {
+				return b.rounds(ctx, w, seconds, first, how, 1<<30, length)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			total.add(r)
+			if err == nil && r.Promoted == 0 {
+				err = errNative
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("sequence %d: %w", i, err))
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	return total, errors.Join(errs...)
+}
+
+// Kills has ends killed at instructions of the library, one in each of so many connections.
+func (b *Build) Kills(ctx context.Context, seed uint64, kills int) (Result, error) {
+	return b.kept(ctx, nil, func(w *World) (Result, error) {
+		return b.rounds(ctx, w, "0.1", seed%1_000_000, "i", kills, time.Hour)
+	})
+}
+
+// roundsError is a round that went wrong.
+type roundsError struct {
+	command, said string
+	err           error
+}
+
+func (e *roundsError) Error() string { return e.err.Error() + ": " + e.command + "\n" + e.said }
+func (e *roundsError) Unwrap() error { return e.err }
+
+func (b *Build) rounds(ctx context.Context, w *World, seconds string, seed uint64, how string, rounds int, length time.Duration) (r Result, err error) {
+	args := []string{"??", "?", seconds, strconv.FormatUint(seed, 10), "?", how, strconv.Itoa(rounds), strconv.FormatFloat(length.Seconds(), 'f', 0, 64)}
+	said, err := w.Run(ctx, nil, "nice", append([]string{"-n", "5", b.Program("stress")}, args...)...)
+	if err == nil {
+		last := said[strings.LastIndex(strings.TrimSpace(said), "\n")+1:]
+		_, err = fmt.Sscanf(last, "ok: rounds %d bytes %d kills %d at instructions %d refused %d", &r.Rounds, &r.Bytes, &r.Kills, &r.Inside, &r.Refused)
+	}
+	if err != nil {
+		return r, &roundsError{"stress " + strings.Join(args, " "), said, err}
+	}
+	return r, nil
+}
+
+// kept leaves the broker alone.
+func (b *Build) kept(_ context.Context, _ *rand.Rand, run func(*World) (Result, error)) (Result, error) {
+	w, err := Open(b.Library(), broker.Config{Thresholds: broker.Thresholds{Calls: 1}})
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := run(w)
+	r.Promoted = w.Counters().Promoted
+	return r, errors.Join(err, w.Close())
+}
+
+// switched throws the switch at random.
+func (b *Build) switched(ctx context.Context, rng *rand.Rand, run func(*World) (Result, error)) (Result, error) {
+	w, err := Open(b.Library(), broker.Config{Thresholds: broker.Thresholds{Calls: 1, Spin: 20 * time.Microsecond}})
+	if err != nil {
+		return Result{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var toggles uint64
+	var all sync.WaitGroup
+	all.Go(func() { toggles = w.Toggle(ctx, rng, 200*time.Millisecond) })
+	r, err := run(w)
+	cancel()
+	all.Wait()
+	r.Promoted, r.Toggles = w.Counters().Promoted, toggles
+	return r, errors.Join(err, w.Close())
+}
+
+// Toggle throws the broker's switch at random until ctx ends, from the first promotion on: where it is off at the
+// beginning, the next question comes late. It is on for no longer than most, and off for a tenth of that. It returns how often.
+func (w *World) Toggle(ctx context.Context, rng *rand.Rand, most time.Duration) (times uint64) {
+	for w.Counters().Promoted == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	defer w.SetOff(false)
+	for off := true; ; off = !off {
+		d := time.Duration(rng.Int64N(int64(most)))
+		if !off {
+			d /= 10
+		}
+		select {
+		case <-ctx.Done():
+			return times
+		case <-time.After(d):
+			w.SetOff(off)
+			times++
+		}
+	}
+}
+
+// killed has brokers killed, and others take their places.
+func (b *Build) killed(ctx context.Context, rng *rand.Rand, run func(*World) (Result, error)) (r Result, err error) {
+	dir, err := os.MkdirTemp("", "smcgw-in")
+	if err != nil {
+		return r, err
+	}
+	m := &mortal{World: World{dir: dir, library: b.Library()}}
+	kill, err := m.begin()
+	if err != nil {
+		return r, errors.Join(err, os.RemoveAll(dir))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var kills uint64
+	var wrong error
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			d := time.Duration(rng.Int64N(int64(3 * time.Second)))
+			select {
+			case <-ctx.Done():
+				wrong = errors.Join(wrong, kill())
+				return
+			case <-time.After(d):
+			}
+			if wrong = errors.Join(wrong, kill()); wrong == nil {
+				kill, wrong = m.begin()
+			}
+			if wrong != nil {
+				return
+			}
+			kills++
+		}
+	})
+	r, err = run(&m.World)
+	cancel()
+	all.Wait()
+	r.Promoted, r.Brokers = m.promoted.Load(), kills
+	return r, errors.Join(err, wrong, os.RemoveAll(dir))
+}

@@ -1,0 +1,97 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+const socketName = "s"
+
+// World is a broker and the way to run programs with the library at it. A nil World runs them natively.
+type World struct {
+	*broker.Broker // nil where it is a process of its own
+
+	end     func() error // of the broker
+	dir     string
+	library string // for LD_PRELOAD; empty: programs have it themselves
+}
+
+// Open starts a broker. library is what programs are started with, or empty for those that have it linked in.
+func Open(library string, c broker.Config) (*World, error) {
+	dir, err := os.MkdirTemp("", "smcgw-in") // short enough for a socket
+	if err != nil {
+		return nil, err
+	}
+	w := &World{dir: dir, library: library}
+	l, err := broker.Listen(w.socket(), 0o600)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	w.Broker = broker.New(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Serve(ctx, l) }()
+	w.end = func() error {
+		cancel()
+		return <-done
+	}
+	return w, nil
+}
+
+func (w *World) socket() string { return filepath.Join(w.dir, socketName) }
+
+// Close ends the broker. Programs that still run go on.
+func (w *World) Close() error { return errors.Join(w.end(), os.RemoveAll(w.dir)) }
+
+// env is what a program is started with.
+func (w *World) env() []string {
+	if w == nil {
+		return os.Environ()
+	}
+	env := append(os.Environ(), "SMCGW_SOCKET="+w.socket())
+	if w.library != "" {
+		env = append(env, "LD_PRELOAD="+w.library)
+	}
+	return env
+}
+
+// Run runs a program to its end and returns what it says. What it leaves behind is ended.
+func (w *World) Run(ctx context.Context, env []string, name string, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Env = append(w.env(), env...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.WaitDelay = 5 * time.Second
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		return "", err
+	}
+	err := c.Wait()
+	_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it has left
+	return out.String(), err
+}
+
+// Moved is what the rings have moved, of connections that have ended and of others.
+func (w *World) Moved() uint64 {
+	for range 500 { // the broker learns of the end of a program by its socket
+		if w.Clients() == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s := w.Snapshot()
+	n := s.Counters.MovedBytes
+	for _, e := range s.Ends {
+		n += e.Report.RxRing
+	}
+	return n
+}

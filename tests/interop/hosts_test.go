@@ -94,6 +94,7 @@ func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 	for _, name := range []string{"libsmcgw.so", "stream"} {
 		files[hostPrograms+"/"+name] = filepath.Join(dir, name)
 	}
+	ctx = patience(t, 10*time.Minute) // what was built has had its own
 	g, err := guest.Boot(ctx, host, img, guest.Config{Files: files, Hosts: true, Memory: 2048})
 	require.NoError(t, err)
 	t.Cleanup(func() {

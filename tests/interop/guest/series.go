@@ -43,6 +43,7 @@ var modules = []string{
 // packet filters and balancers.
 var hostModules = []string{
 	"crc32c_generic", "bridge", "macvlan", "ipvlan", "8021q", "bonding", "vrf", "wireguard", "ipip", "ip6_tunnel", "ip_gre", "sit", "vxlan", "dummy",
+	"sch_ingress", "cls_bpf",
 	"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_reject_inet", "nft_reject_ipv4", "nft_reject_ipv6", "nft_fib_inet", "nft_chain_nat", "nft_compat",
 	"nft_numgen", "nft_limit", "nft_log", "xt_conntrack", "xt_addrtype", "xt_mark", "xt_connmark", "xt_multiport", "xt_owner",
 	"xt_nat", "xt_MASQUERADE", "xt_REDIRECT", "xt_TPROXY", "xt_socket", "xt_tcpudp", "xt_comment", "xt_ipvs",

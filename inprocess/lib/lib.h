@@ -91,7 +91,7 @@ struct end {
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
 	uint32_t answered, arms;           // the want that was answered; armings so far
-	bool eof, stashed, ate;
+	bool stashed, ate;
 	bool died;                         // the peer, without a close
 	int rx_error;
 	char stash;                        // a byte of data that woke a sleeper
@@ -112,6 +112,7 @@ struct end {
 	struct linger linger;
 	bool touched;                      // more of the ring than the least was used: give_back
 	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
+	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.

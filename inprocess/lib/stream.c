@@ -435,7 +435,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 }
 
 // died: a FIN has come that nobody has said.
-static inline bool died(struct end *e) { return e->eof && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
+static inline bool died(struct end *e) { return get(&e->eof) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
 // told: the kernel says a reset once, and has said it to a token, or after bytes of the same write. The program's next call is told of
 // it, be it a read. Without it data that the reset has thrown away would be missing before an end.

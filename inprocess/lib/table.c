@@ -319,7 +319,7 @@ void smcgw_drop(int fd) {
 		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);
 			smcgw_lock(e, &e->wl);
-			struct end here = *e; // the others' are theirs
+			struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring}; // the others' are theirs
 			unmap_here(&here);
 			pthread_mutex_unlock(&e->wl);
 			pthread_mutex_unlock(&e->rl);

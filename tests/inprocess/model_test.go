@@ -58,7 +58,7 @@ var sanitizers = map[world.Sanitizer][]string{
 }
 
 // TestSanitizers: the sanitizers of addresses, undefined behaviour and threads have nothing to say of the library in connections at
-// random, for 3 seconds each or SMCGW_INPROCESS. That of threads sees both ends: they are of one process, and have one address for each
+// random, for 5 seconds each or SMCGW_INPROCESS. That of threads sees both ends: they are of one process, and have one address for each
 // memory where no ring grows.
 func TestSanitizers(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestSanitizers(t *testing.T) {
 			program, err := b.Sanitized(c.with, "stress")
 			require.NoError(t, err)
 			w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Limits: c.rings})
-			length := long(t, 3*time.Second)
+			length := long(t, 5*time.Second)
 			args := append([]string{c.modes, "?", "0.5", strconv.FormatUint(seed, 10)}, c.args...)
 			said, err := run(w, length+2*time.Minute, sanitizers[c.with], program, append(args, "1000000", strconv.Itoa(int(length/time.Second)))...)
 			require.NoError(t, err, said)

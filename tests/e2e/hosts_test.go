@@ -332,7 +332,7 @@ func (c *hostCell) natively(targets []target) map[string][]visit.Observation {
 		want := k.words(c.t, k.want)
 		if !k.silent() { // engines need a moment for the addresses of containers
 			got := ""
-			for end := time.Now().Add(20 * time.Second); got != want && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(time.Minute); got != want && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				seen, err := c.visits(k, 1)
 				require.NoError(c.t, err)
 				got = k.outcome(seen[0])

@@ -97,7 +97,7 @@ const ReasonUnseen = "unseen"
 // stageOf tells the stage of a connection by what became of it.
 func stageOf(carrier config.Carrier, reason, decidedBy string) Stage {
 	r, known := negotiate.ParseReason(reason)
-	here := r < negotiate.ReasonPeerNoOption || r == negotiate.ReasonMode || r == negotiate.ReasonNotWorthIt || r == negotiate.ReasonSameKernel
+	here := r < negotiate.ReasonPeerNoOption || r == negotiate.ReasonMode || r == negotiate.ReasonNotWorthIt
 	switch {
 	case carrier == config.CarrierRelay:
 		return StageRelayed

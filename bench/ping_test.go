@@ -175,7 +175,7 @@ func TestStages(t *testing.T) {
 		require.Contains(t, []Stage{StageNotOffered, StageNoAnswer, StageDeclined}, stageOf("", r.String(), admin.DecidedLocal))
 	}
 	for want, reasons := range map[Stage][]negotiate.Reason{
-		StageNotOffered: {negotiate.ReasonPolicy, negotiate.ReasonMode, negotiate.ReasonAppLegBlocked, negotiate.ReasonNotWorthIt, negotiate.ReasonSameKernel},
+		StageNotOffered: {negotiate.ReasonPolicy, negotiate.ReasonMode, negotiate.ReasonAppLegBlocked, negotiate.ReasonNotWorthIt},
 		StageNoAnswer:   {negotiate.ReasonPeerNoOption, negotiate.ReasonOptionBlackholed, negotiate.ReasonOfferUnanswered},
 		StageDeclined:   {negotiate.ReasonVersion, negotiate.ReasonAcceptLost, negotiate.ReasonFlowLimit},
 	} {

@@ -46,7 +46,7 @@ func TestCompared(t *testing.T) {
 	for _, port := range []string{"9000", "9001", "9002"} {
 		h2.echo(port)
 	}
-	cfg := config([]Rule{{Ports: []uint16{9001}}, {Ports: []uint16{9000}, Action: ActionAccelerate}, {Ports: []uint16{9002}, Action: ActionAuto}})
+	cfg := config([]Rule{{Ports: []uint16{9001}}, {Ports: []uint16{9000}, Action: ActionAccelerate}, {Ports: []uint16{9002}, Action: ActionNotWorthIt}})
 	cfg.Rollout = Rollout{Seed: 1, Share: ShareOf(50)}
 	d := h1.open(cfg)
 	const conns, small, bulk = 40, 1000, 2 << 20
@@ -70,31 +70,20 @@ func TestCompared(t *testing.T) {
 		require.InDelta(t, conns/2, in, conns/2-2)
 	}
 
-	// The peer is known to be none, or the service not to be worth it: nothing is compared
+	// The peer is known to be none, or the rule leaves everything native: nothing is compared
 	// that the share leaves native, since inside it would be native, too.
 	require.NoError(t, d.Remember(netip.MustParseAddr("10.77.0.2"), 9000, ReasonOptionBlackholed, time.Hour))
-	require.NoError(t, d.SetService(Service{Addr: netip.MustParseAddr("10.77.0.2"), Port: 9002, State: ServiceNative, TTL: time.Hour}))
 	clear(sum)
 	run("9000", small)
 	run("9002", small)
 	sum.ended(t, d, 0)
-
-	// Samples are few of many, chosen by no hash, and may be slow.
-	require.NoError(t, d.SetService(Service{Addr: netip.MustParseAddr("10.77.0.2"), Port: 9002, State: ServiceSampling, Tokens: 5, TTL: time.Hour}))
-	run("9002", small)
-	sum.ended(t, d, 0)
-
-	require.NoError(t, d.SetService(Service{Addr: netip.MustParseAddr("10.77.0.2"), Port: 9002, State: ServiceCarry}))
-	run("9002", small)
-	sum.ended(t, d, conns)
-	require.InDelta(t, conns/2, sum[Compared{Rule: 2, Offered: true, Size: 1}], conns/2-2)
+	require.NoError(t, d.Forget(netip.MustParseAddr("10.77.0.2"), 9000))
 	require.NoError(t, d.SetCompare(false))
-	clear(sum)
-	run("9002", small)
+	run("9000", small)
 	sum.ended(t, d, 0)
 
 	require.NoError(t, d.SetCompare(true))
-	c, err := h1.connect("10.77.0.2:9002", time.Second)
+	c, err := h1.connect("10.77.0.2:9000", time.Second)
 	require.NoError(t, err)
 	require.NoError(t, d.SetPolicy(cfg.Policy[:2]))
 	require.NoError(t, c.Close())

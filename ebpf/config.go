@@ -85,19 +85,6 @@ type Config struct {
 	// MaxPeers bounds the remembered peers; the least recently used are
 	// forgotten. Default: 16384.
 	MaxPeers int
-	// Samples is how many connections of an unknown service of rules with action
-	// auto are offered, 1 to 255, and SamplePeriod when so many others are if
-	// nothing is learned from those. Default: 2 and 30s.
-	Samples      int
-	SamplePeriod time.Duration
-	// LookFirst leaves connections of an unknown service native instead, and looks at
-	// them, until [Datapath.SetService] says that there are samples.
-	LookFirst bool
-	// Unpaced is the congestion control for what [Datapath.SetNear] is about. Default: reno.
-	Unpaced string
-	// MaxServices bounds the services that are known; the least recently used are
-	// forgotten. Default: 4096.
-	MaxServices int
 	// MaxDatagrams bounds the entries of carried datagram tuples, and, up to
 	// 16384, those of native ones. The least recently used are forgotten, roughly,
 	// and what user space then writes to A for them is dropped: leave room beyond
@@ -111,7 +98,6 @@ type Config struct {
 	Logger *slog.Logger
 
 	answers int // a second and processor; tests only, default answerRate
-	nearRTT int // microseconds; tests only, default as in maps.h
 	maxOwn  int // own addresses, and devices; tests only, 0: as in maps.h
 }
 
@@ -130,14 +116,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	setDefault(&c.MaxFlows, 1<<16)
 	setDefault(&c.MaxPeers, 1<<14)
-	setDefault(&c.Samples, 2)
-	setDefault(&c.SamplePeriod, 30*time.Second)
-	setDefault(&c.MaxServices, 1<<12)
 	setDefault(&c.MaxDatagrams, 1<<14)
 	setDefault(&c.DatagramPort, 4790)
 	setDefault(&c.answers, answerRate)
-	setDefault(&c.Unpaced, "reno")
-	setDefault(&c.nearRTT, 5000)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}
@@ -179,9 +160,6 @@ func (c Config) Validate() error {
 	}
 	if c.MaxDatagrams < 16 || c.MaxDatagrams > 1<<22 {
 		bad("limits", "max_datagrams must be in 16..4194304")
-	}
-	if c.Samples < 1 || c.Samples > 255 || c.SamplePeriod < time.Millisecond || c.SamplePeriod > 24*time.Hour || c.MaxServices < 16 || c.MaxServices > 1<<22 || len(c.Unpaced) > 15 {
-		bad("auto", "unpaced must have at most 15 bytes, samples must be in 1..255, sample_period in 1ms..24h, max_services in 16..4194304")
 	}
 	if _, err := CompilePolicy(c.Policy, c.NeverPorts); err != nil {
 		errs = append(errs, err)

@@ -8,8 +8,8 @@ import (
 
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, Config{}.Validate())
-	err := Config{Generation: 12, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1, Samples: 256}.Validate()
-	for _, part := range []string{"auto", "generation", "mode", "fallback", "max_flows", "max_datagrams"} {
+	err := Config{Generation: 12, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1}.Validate()
+	for _, part := range []string{"generation", "mode", "fallback", "max_flows", "max_datagrams"} {
 		require.ErrorContains(t, err, part)
 	}
 }

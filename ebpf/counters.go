@@ -157,8 +157,6 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		{"flows", d.objs.Flows},
 		{"peers", d.objs.Peers},
 		{"passed", d.objs.Passed},
-		{"services", d.objs.Services},
-		{"near", d.objs.Near},
 		{"seen", d.objs.Seen},
 		{"compared", d.objs.Compared},
 		{"own", d.objs.Own},

@@ -42,9 +42,7 @@ func BenchmarkNative(b *testing.B) {
 		{name: "released", policy: accelerate(6000), know: func(b *testing.B, d *Datapath, to netip.AddrPort) {
 			require.NoError(b, d.Remember(to.Addr(), 0, ReasonPeerNoOption, time.Hour))
 		}},
-		{name: "auto", policy: []Rule{{Action: ActionAuto}}, server: true, know: func(b *testing.B, d *Datapath, to netip.AddrPort) {
-			require.NoError(b, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative, TTL: time.Hour}))
-		}},
+		{name: "auto", policy: []Rule{{Action: ActionNotWorthIt}}, server: true},
 		{name: "plain", policy: accelerate(6000)},
 	} {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

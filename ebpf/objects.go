@@ -36,8 +36,6 @@ type counting struct {
 
 	Seen            *bpf.Map `ebpf:"smcgw_seen"`
 	Compared        *bpf.Map `ebpf:"smcgw_compared"`
-	Services        *bpf.Map `ebpf:"smcgw_services"`
-	Near            *bpf.Map `ebpf:"smcgw_near"`
 	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
 	DatagramNatives *bpf.Map `ebpf:"smcgw_dgram_natives"`
 	DatagramPeers   *bpf.Map `ebpf:"smcgw_dgram_peers"`
@@ -91,7 +89,7 @@ func (o *objects) Close() error {
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.SetUps, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Seen, o.Compared, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
-		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Near, o.Globals,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Globals,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -141,8 +139,6 @@ func (d *Datapath) load() error {
 		"netns_cookie": cookie, "counting": uint8(bit(d.cfg.Counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
 		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
-		"sample_tokens": uint8(bit(!d.cfg.LookFirst)) * uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
-		"unpaced": []byte((d.cfg.Unpaced + strings.Repeat("\x00", 16))[:16]), "near_rtt": uint32(d.cfg.nearRTT),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
@@ -152,7 +148,6 @@ func (d *Datapath) load() error {
 	spec.Maps["smcgw_beat"].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
 	spec.Maps["smcgw_passed"].MaxEntries = uint32(d.cfg.MaxPeers)
-	spec.Maps["smcgw_services"].MaxEntries = uint32(d.cfg.MaxServices)
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
 	spec.Maps["smcgw_dgram_natives"].MaxEntries = min(uint32(d.cfg.MaxDatagrams), maxNatives)
 	spec.Maps["smcgw_dgram_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
@@ -164,7 +159,7 @@ func (d *Datapath) load() error {
 	switch {
 	case d.cfg.Counting:
 		want = &objs.counting
-		for _, name := range []string{"smcgw_flows", "smcgw_services", "smcgw_dgrams", "smcgw_dgram_natives", "smcgw_dgram_peers"} {
+		for _, name := range []string{"smcgw_flows", "smcgw_dgrams", "smcgw_dgram_natives", "smcgw_dgram_peers"} {
 			spec.Maps[name].MaxEntries = 16 // and stays empty
 		}
 	case !d.cfg.InfiniBand:

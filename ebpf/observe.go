@@ -55,8 +55,6 @@ type Seen struct {
 	// Bulk are those that moved bulk, both ways, in a time that is added up.
 	Bulk, BulkBytes uint64
 	BulkLasted      time.Duration
-	// Moves is an estimate of the reads and writes that carrying them would take.
-	Moves uint64
 }
 
 // TakeSeen returns what was seen since it was called last, of a datapath with
@@ -66,7 +64,7 @@ func (d *Datapath) TakeSeen() (list []Seen, err error) {
 		list = append(list, Seen{
 			Side: Side(k.Side), Host: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port),
 			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Carries: k.Carries != 0,
-			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received, Moves: v.Moves,
+			Begun: v.Begun, Ended: v.Ended, Sent: v.Sent, Received: v.Received,
 			Bulk: v.Bulk, BulkBytes: v.BulkBytes, BulkLasted: time.Duration(v.BulkLasted),
 		})
 	})

@@ -63,9 +63,9 @@ func TestOfferOnSYN(t *testing.T) {
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
 	h1.ghosts(h2)
-	d := h1.open(config([]Rule{{Ports: []uint16{6379, 6380}, Action: ActionAccelerate}, {Action: ActionAuto}, {Ports: []uint16{7000}}}))
+	d := h1.open(config([]Rule{{Ports: []uint16{6379, 6380}, Action: ActionAccelerate}, {Action: ActionNotWorthIt}, {Ports: []uint16{7000}}}))
 	require.NoError(t, d.SetPolicy([]Rule{
-		{Ports: []uint16{7000}}, {Ports: []uint16{6379, 22}, Action: ActionAccelerate}, {Ports: []uint16{6380}, Action: ActionAuto},
+		{Ports: []uint16{7000}}, {Ports: []uint16{6379, 22}, Action: ActionAccelerate}, {Ports: []uint16{6380}, Action: ActionNotWorthIt},
 	}))
 	var replaced smcgwPolicyHead
 	require.NoError(t, d.objs.Policy.Lookup(d.generation()^1, &replaced))
@@ -78,7 +78,8 @@ func TestOfferOnSYN(t *testing.T) {
 		offer  bool
 	}{
 		{"v4", unix.AF_INET, ghost4 + ":6379", true},
-		{"v4 auto", unix.AF_INET, ghost4 + ":6380", true},
+		{"v4, not worth it", unix.AF_INET, ghost4 + ":6380", false},
+		{"v6, not worth it", unix.AF_INET6, "[" + ghost6 + "]:6380", false},
 		{"v6", unix.AF_INET6, "[" + ghost6 + "]:6379", true},
 		{"v4-mapped", unix.AF_INET6, "[::ffff:" + ghost4 + "]:6379", true},
 		{"never-list port that is named", unix.AF_INET, ghost4 + ":22", true},

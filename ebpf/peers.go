@@ -80,25 +80,6 @@ func (d *Datapath) forget(m *bpf.Map, what string, addr netip.Addr, port uint16)
 	return nil
 }
 
-// SetNear tells that the host of an address is under this kernel, for ttl. Connections
-// of rules with action auto that stay native between the two get Config.Unpaced, where the
-// host's congestion control paces and the program has chosen none. The programs forget an
-// address whose connections, some in a row, come up later than they can within a kernel.
-func (d *Datapath) SetNear(addr netip.Addr, ttl time.Duration) error {
-	k, err := peerKey(addr, 0)
-	if err != nil {
-		return err
-	}
-	if err := d.enter(); err != nil {
-		return err
-	}
-	defer d.leave()
-	if err := d.objs.Near.Put(k, smcgwNear{Until: ktime.Now() + uint64(max(ttl, 0))}); err != nil {
-		return fmt.Errorf("near %v: %w", addr, err)
-	}
-	return d.changeControl(func(c *smcgwControl) { c.Near = 1 })
-}
-
 // Peers lists the remembered peers, also expired ones that still have a count.
 func (d *Datapath) Peers() ([]Peer, error) {
 	if err := d.enter(); err != nil {
@@ -128,8 +109,8 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	return out, nil
 }
 
-// FlushPeers forgets all peers, which have answered offers or are near, and returns how
-// many peers there were.
+// FlushPeers forgets all peers, and which have answered offers, and returns how many
+// peers there were.
 func (d *Datapath) FlushPeers() (int, error) {
 	if err := d.enter(); err != nil {
 		return 0, err
@@ -137,7 +118,7 @@ func (d *Datapath) FlushPeers() (int, error) {
 	defer d.leave()
 	all := func(smcgwPeerKey) bool { return true }
 	n, err := listing.DeleteWhere(d.objs.Peers, all)
-	if err = errors.Join(err, listing.DropWhere(d.objs.Passed, all), listing.DropWhere(d.objs.Near, all)); err != nil {
+	if err = errors.Join(err, listing.DropWhere(d.objs.Passed, all)); err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}
 	return n, nil

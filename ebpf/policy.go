@@ -52,15 +52,14 @@ const (
 	DirectionServer = policy.DirectionServer
 )
 
-// Action is what a policy rule wants. Whether auto pays is told by
-// [Datapath.SetService].
+// Action is what a policy rule wants.
 type Action = policy.Action
 
 // The actions.
 const (
 	ActionPass       = policy.ActionPass
 	ActionAccelerate = policy.ActionAccelerate
-	ActionAuto       = policy.ActionAuto
+	ActionNotWorthIt = policy.ActionNotWorthIt
 )
 
 const (

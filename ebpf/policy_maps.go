@@ -51,7 +51,7 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 	}
 	head := smcgwPolicyHead{
 		Any4: p.Any4, Any6: p.Any6, AnyPort: p.AnyPort, AnyCgroup: p.AnyCgroup, AnyUid: p.AnyUID,
-		Inbound: p.Inbound, Outbound: p.Outbound, Anyone: p.Anyone, Accelerate: p.Accelerate, Automatic: p.Automatic, Tcp: p.TCP, Udp: p.UDP,
+		Inbound: p.Inbound, Outbound: p.Outbound, Anyone: p.Anyone, Accelerate: p.Accelerate, Unworthy: p.NotWorthIt, Tcp: p.TCP, Udp: p.UDP,
 		Prefixes4: bit(names(p, netip.Addr.Is4)), Prefixes6: bit(names(p, netip.Addr.Is6)),
 		Watch: bit(p.TCP&^p.Anyone != 0), WatchUdp: bit(p.UDP&^p.Anyone != 0), Shares: p.Shares(),
 	}

@@ -24,8 +24,6 @@ type Prompt interface {
 
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Forget(addr netip.Addr, port uint16) error
-	SetNear(addr netip.Addr, ttl time.Duration) error
-	SetService(s Service) error
 
 	SetDatagramPeer(p DatagramPeer) error
 	ForgetDatagramPeer(addr netip.Addr, port uint16) error

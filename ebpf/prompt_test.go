@@ -43,10 +43,8 @@ func TestPrompt(t *testing.T) {
 		"ForgetTimeWait": func() error { _, err := d.ForgetTimeWait(tuple); return err },
 		"ForgetRequest":  func() error { _, err := d.ForgetRequest(tuple); return err },
 
-		"Remember":   func() error { return d.Remember(peer, 7001, reason, time.Minute) },
-		"Forget":     func() error { return d.Forget(peer, 7001) },
-		"SetNear":    func() error { return d.SetNear(peer, time.Minute) },
-		"SetService": func() error { return d.SetService(Service{Addr: peer, Port: 7001, State: ServiceCarry}) },
+		"Remember": func() error { return d.Remember(peer, 7001, reason, time.Minute) },
+		"Forget":   func() error { return d.Forget(peer, 7001) },
 
 		"SetDatagramPeer":    func() error { return d.SetDatagramPeer(DatagramPeer{Addr: peer, Capable: true}) },
 		"ForgetDatagramPeer": func() error { return d.ForgetDatagramPeer(peer, 0) },

@@ -28,6 +28,5 @@ const (
 	ReasonFlowLimit        uint8 = 36
 	ReasonRateLimit        uint8 = 37
 	ReasonMode             uint8 = 43
-	ReasonNotWorthIt       uint8 = 50
-	ReasonSameKernel       uint8 = 51
+	ReasonNotWorthIt       uint8 = policy.ReasonNotWorthIt
 )

@@ -73,9 +73,9 @@ type smcgwControl struct {
 	Shed             uint32
 	Seed             uint64
 	Share            uint32
-	Near             uint32
 	Compare          uint32
 	Setups           uint32
+	_                [4]byte
 }
 
 type smcgwDevice struct {
@@ -169,12 +169,6 @@ type smcgwLpm6 struct {
 	Addr      [16]uint8
 }
 
-type smcgwNear struct {
-	_     structs.HostLayout
-	Until uint64
-	Late  uint64
-}
-
 type smcgwOwn struct {
 	_     structs.HostLayout
 	Upper uint32
@@ -209,7 +203,7 @@ type smcgwPolicyHead struct {
 	Outbound   uint64
 	Anyone     uint64
 	Accelerate uint64
-	Automatic  uint64
+	Unworthy   uint64
 	Tcp        uint64
 	Udp        uint64
 	Watch      uint32
@@ -241,7 +235,6 @@ type smcgwSeen struct {
 	Bulk       uint64
 	BulkBytes  uint64
 	BulkLasted uint64
-	Moves      uint64
 }
 
 type smcgwSeenKey struct {
@@ -254,20 +247,6 @@ type smcgwSeenKey struct {
 	Carries uint8
 	Pad     [2]uint8
 	Epoch   uint32
-}
-
-type smcgwService struct {
-	_        structs.HostLayout
-	Word     uint64
-	Passed   uint64
-	Watched  uint64
-	Bytes    uint64
-	Lasted   uint64
-	Ended    uint64
-	Moved    uint64
-	Segments uint64
-	Took     uint64
-	Unpaced  uint64
 }
 
 type smcgwSetup struct {
@@ -286,11 +265,11 @@ type smcgwSkNote struct {
 	Rule       uint8
 	Side       uint8
 	Carries    uint8
-	Near       uint8
+	Pad        uint8
 	Epoch      uint32
 	Began      uint64
 	Compared   uint8
-	Pad        [3]uint8
+	Pad2       [3]uint8
 	Stamp      uint32
 }
 
@@ -372,7 +351,6 @@ const (
 	smcgwMapSmcgwLpm4           = "smcgw_lpm4"
 	smcgwMapSmcgwLpm6           = "smcgw_lpm6"
 	smcgwMapSmcgwNative         = "smcgw_native"
-	smcgwMapSmcgwNear           = "smcgw_near"
 	smcgwMapSmcgwOwn            = "smcgw_own"
 	smcgwMapSmcgwPassed         = "smcgw_passed"
 	smcgwMapSmcgwPeers          = "smcgw_peers"
@@ -381,7 +359,6 @@ const (
 	smcgwMapSmcgwScratch        = "smcgw_scratch"
 	smcgwMapSmcgwSeen           = "smcgw_seen"
 	smcgwMapSmcgwServed         = "smcgw_served"
-	smcgwMapSmcgwServices       = "smcgw_services"
 	smcgwMapSmcgwSetups         = "smcgw_setups"
 	smcgwMapSmcgwSk             = "smcgw_sk"
 	smcgwMapSmcgwStats          = "smcgw_stats"
@@ -410,16 +387,12 @@ const (
 	smcgwVarGeneration          = "generation"
 	smcgwVarHasXfrm             = "has_xfrm"
 	smcgwVarLegIfindex          = "leg_ifindex"
-	smcgwVarNearRtt             = "near_rtt"
 	smcgwVarNetnsCookie         = "netns_cookie"
-	smcgwVarSamplePeriod        = "sample_period"
-	smcgwVarSampleTokens        = "sample_tokens"
 	smcgwVarSmcgwBusy           = "smcgw_busy"
 	smcgwVarSmcgwProved         = "smcgw_proved"
 	smcgwVarSmcgwRetired        = "smcgw_retired"
 	smcgwVarSmcgwTraces         = "smcgw_traces"
 	smcgwVarSmcgwVerdicts       = "smcgw_verdicts"
-	smcgwVarUnpaced             = "unpaced"
 	smcgwVarUnusedCasArgs       = "unused_cas_args"
 	smcgwVarUnusedEvent         = "unused_event"
 	smcgwVarUnusedPacketClass   = "unused_packet_class"
@@ -510,7 +483,6 @@ type smcgwMapSpecs struct {
 	SmcgwLpm4         *ebpf.MapSpec `ebpf:"smcgw_lpm4"`
 	SmcgwLpm6         *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.MapSpec `ebpf:"smcgw_native"`
-	SmcgwNear         *ebpf.MapSpec `ebpf:"smcgw_near"`
 	SmcgwOwn          *ebpf.MapSpec `ebpf:"smcgw_own"`
 	SmcgwPassed       *ebpf.MapSpec `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.MapSpec `ebpf:"smcgw_peers"`
@@ -519,7 +491,6 @@ type smcgwMapSpecs struct {
 	SmcgwScratch      *ebpf.MapSpec `ebpf:"smcgw_scratch"`
 	SmcgwSeen         *ebpf.MapSpec `ebpf:"smcgw_seen"`
 	SmcgwServed       *ebpf.MapSpec `ebpf:"smcgw_served"`
-	SmcgwServices     *ebpf.MapSpec `ebpf:"smcgw_services"`
 	SmcgwSetups       *ebpf.MapSpec `ebpf:"smcgw_setups"`
 	SmcgwSk           *ebpf.MapSpec `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.MapSpec `ebpf:"smcgw_stats"`
@@ -538,16 +509,12 @@ type smcgwVariableSpecs struct {
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
 	HasXfrm             *ebpf.VariableSpec `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.VariableSpec `ebpf:"leg_ifindex"`
-	NearRtt             *ebpf.VariableSpec `ebpf:"near_rtt"`
 	NetnsCookie         *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	SamplePeriod        *ebpf.VariableSpec `ebpf:"sample_period"`
-	SampleTokens        *ebpf.VariableSpec `ebpf:"sample_tokens"`
 	SmcgwBusy           *ebpf.VariableSpec `ebpf:"smcgw_busy"`
 	SmcgwProved         *ebpf.VariableSpec `ebpf:"smcgw_proved"`
 	SmcgwRetired        *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	SmcgwVerdicts       *ebpf.VariableSpec `ebpf:"smcgw_verdicts"`
-	Unpaced             *ebpf.VariableSpec `ebpf:"unpaced"`
 	UnusedCasArgs       *ebpf.VariableSpec `ebpf:"unused_cas_args"`
 	UnusedEvent         *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedPacketClass   *ebpf.VariableSpec `ebpf:"unused_packet_class"`
@@ -594,7 +561,6 @@ type smcgwMaps struct {
 	SmcgwLpm4         *ebpf.Map `ebpf:"smcgw_lpm4"`
 	SmcgwLpm6         *ebpf.Map `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.Map `ebpf:"smcgw_native"`
-	SmcgwNear         *ebpf.Map `ebpf:"smcgw_near"`
 	SmcgwOwn          *ebpf.Map `ebpf:"smcgw_own"`
 	SmcgwPassed       *ebpf.Map `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.Map `ebpf:"smcgw_peers"`
@@ -603,7 +569,6 @@ type smcgwMaps struct {
 	SmcgwScratch      *ebpf.Map `ebpf:"smcgw_scratch"`
 	SmcgwSeen         *ebpf.Map `ebpf:"smcgw_seen"`
 	SmcgwServed       *ebpf.Map `ebpf:"smcgw_served"`
-	SmcgwServices     *ebpf.Map `ebpf:"smcgw_services"`
 	SmcgwSetups       *ebpf.Map `ebpf:"smcgw_setups"`
 	SmcgwSk           *ebpf.Map `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.Map `ebpf:"smcgw_stats"`
@@ -630,7 +595,6 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwLpm4,
 		m.SmcgwLpm6,
 		m.SmcgwNative,
-		m.SmcgwNear,
 		m.SmcgwOwn,
 		m.SmcgwPassed,
 		m.SmcgwPeers,
@@ -639,7 +603,6 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwScratch,
 		m.SmcgwSeen,
 		m.SmcgwServed,
-		m.SmcgwServices,
 		m.SmcgwSetups,
 		m.SmcgwSk,
 		m.SmcgwStats,
@@ -659,16 +622,12 @@ type smcgwVariables struct {
 	Generation          *ebpf.Variable `ebpf:"generation"`
 	HasXfrm             *ebpf.Variable `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.Variable `ebpf:"leg_ifindex"`
-	NearRtt             *ebpf.Variable `ebpf:"near_rtt"`
 	NetnsCookie         *ebpf.Variable `ebpf:"netns_cookie"`
-	SamplePeriod        *ebpf.Variable `ebpf:"sample_period"`
-	SampleTokens        *ebpf.Variable `ebpf:"sample_tokens"`
 	SmcgwBusy           *ebpf.Variable `ebpf:"smcgw_busy"`
 	SmcgwProved         *ebpf.Variable `ebpf:"smcgw_proved"`
 	SmcgwRetired        *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.Variable `ebpf:"smcgw_traces"`
 	SmcgwVerdicts       *ebpf.Variable `ebpf:"smcgw_verdicts"`
-	Unpaced             *ebpf.Variable `ebpf:"unpaced"`
 	UnusedCasArgs       *ebpf.Variable `ebpf:"unused_cas_args"`
 	UnusedEvent         *ebpf.Variable `ebpf:"unused_event"`
 	UnusedPacketClass   *ebpf.Variable `ebpf:"unused_packet_class"`

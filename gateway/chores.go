@@ -23,8 +23,8 @@ const (
 	portsEvery = 5
 )
 
-// choreLoop removes stale entries from the steering and looks after garbage and
-// what is learned, until ctx ends.
+// choreLoop removes stale entries from the steering and looks after garbage, until ctx
+// ends.
 func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
@@ -57,6 +57,9 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			g.reopenDatagrams()
 		}
 		g.room.Note()
+		if err := g.followAdapters(); err != nil {
+			g.log.Warn("rules with action auto", "error", err)
+		}
 		g.rollout.Grow(time.Now())
 		g.host.promotion.Share(g.shareNow())
 		g.look()
@@ -64,9 +67,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		if g.feed.Watched() || g.env.Lines.WantsNative() { // the counters take a thousand system calls
 			g.tellMissed()
 		}
-		flows := g.all()
-		g.learn(flows, time.Now())
-		awake.Tick(flows)
+		awake.Tick(g.all())
 	}
 }
 

@@ -31,7 +31,7 @@ func (g *gateway) Status() admin.Status {
 	g.tellHealth(&st)
 	if !g.off.Load() {
 		live := g.live.Load()
-		rules := g.forecast.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
+		rules := g.observed.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
 		st.Notes = append(st.Notes, report.IdleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
 	}
 	if g.carries() {
@@ -188,12 +188,8 @@ func (g *gateway) devices() []admin.DeviceInfo {
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
 	g.dgrams.Load().Flush()
-	n, err := g.steer.FlushPeers()
-	return n, errors.Join(err, g.env.Auto.Flush())
+	return g.steer.FlushPeers()
 }
-
-// Services implements admin.Control.
-func (g *gateway) Services() []admin.ServiceInfo { return g.env.Auto.List(time.Now()) }
 
 // SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {
@@ -304,7 +300,7 @@ func (g *gateway) Totals() admin.Snapshot {
 	s := admin.Snapshot{
 		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
 		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
-		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
+		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{},
 	}
 	g.env.Counters.AddTo(&s)
 	g.reloads.AddTo(&s)
@@ -351,7 +347,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
 	s.Devices = g.devices()
-	report.Count(&s, g.Peers(), g.Services())
+	report.Count(&s, g.Peers())
 	return s
 }
 

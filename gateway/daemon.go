@@ -393,7 +393,7 @@ func (d *daemon) reload(g *gateway, r request) *posting {
 	var next *posting
 	if d.ground == nil || !carries(r.Mode) || g.carries() {
 		err = g.reload(r.Config, r.keys)
-	} else if err = g.cfg.CheckReload(r.Config, true, true); err == nil {
+	} else if err = g.cfg.CheckReload(r.Config, true); err == nil {
 		next, err = d.prepare(r.Config, r.keys)
 	}
 	if next == nil {

@@ -2,11 +2,7 @@ package gateway
 
 import (
 	"context"
-	"maps"
-	"net/netip"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/lab/entries"
@@ -20,8 +16,6 @@ type fakeSteering struct {
 	beats    int
 	mode     ebpf.Mode
 	off      bool
-	services map[netip.AddrPort]ebpf.Service
-	near     map[netip.Addr]time.Duration
 	counters ebpf.Counters
 	policy   []ebpf.Rule
 	rollout  ebpf.Rollout
@@ -138,41 +132,6 @@ func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {
 }
 
 func (*fakeSteering) BlockedLegs() []ebpf.BlockedLegs { return nil }
-
-func (s *fakeSteering) SetNear(a netip.Addr, ttl time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.near == nil {
-		s.near = map[netip.Addr]time.Duration{}
-	}
-	s.near[a] = ttl
-	return nil
-}
-
-func (s *fakeSteering) SetService(v ebpf.Service) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.services == nil {
-		s.services = map[netip.AddrPort]ebpf.Service{}
-	}
-	v.Passed = s.services[netip.AddrPortFrom(v.Addr, v.Port)].Passed
-	s.services[netip.AddrPortFrom(v.Addr, v.Port)] = v
-	return nil
-}
-
-func (s *fakeSteering) Services() ([]ebpf.Service, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.services)), nil
-}
-
-func (s *fakeSteering) FlushServices() (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := len(s.services)
-	clear(s.services)
-	return n, nil
-}
 
 func (s *fakeSteering) Counters() (ebpf.Counters, error) {
 	s.mu.Lock()

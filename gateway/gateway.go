@@ -24,10 +24,10 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
-	"github.com/smcgw/smcgw/gateway/internal/forecast"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/observed"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/tally"
@@ -79,7 +79,7 @@ type gateway struct {
 	renewal       *handover.Renewal
 	rollout       *policy.Progress
 	guard         *guard.Keeper
-	forecast      *forecast.Book
+	observed      *observed.Book
 	tally         *tally.Tally // of parts that have ended
 	times         *loop.Times
 	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
@@ -105,13 +105,13 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
 		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: handover.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, reloads: new(handover.Reloads), guard: new(guard.Keeper), forecast: new(forecast.Book), logDropped: func() uint64 { return 0 }, tally: new(tally.Tally), times: new(loop.Times),
+		flows: map[host.Tuple]*conn.Flow{}, reloads: new(handover.Reloads), guard: new(guard.Keeper), observed: new(observed.Book), logDropped: func() uint64 { return 0 }, tally: new(tally.Tally), times: new(loop.Times),
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.feed = admin.NewFeed()
 	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
-	g.desk = conn.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Learns: g.learnsFrom}
+	g.desk = conn.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Auto: g.auto}
 	g.renewal = &handover.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.limits = peers.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}
@@ -121,7 +121,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
 	g.trials = policy.NewTrials(cfg, g.steer)
 	g.environ()
-	if err := g.build(h); err != nil {
+	if err := errors.Join(g.build(h), g.followAdapters()); err != nil {
 		g.close()
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (g *gateway) environ() {
 	e := &g.env
 	e.Log, e.HostID, e.Faults, e.Die = g.log, g.host.ID, g.host.faults, crash
 	e.Steering, e.Legs, e.Datagrams = g.steer, g.legs, datagramGateway{g}
-	e.Peers, e.Pulse, e.Keys, e.Auto = g.peers, &g.pulse, conn.NewKeyring(g.log), newAutoBook(g)
+	e.Peers, e.Pulse, e.Keys = g.peers, &g.pulse, conn.NewKeyring(g.log)
 	e.Policy = negotiate.CachePolicy{NegativeTTL: g.cfg.Fallback.NegativeCache}
 	e.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
 	e.Feed, e.Lines = g.feed, connlog.New(g.log, g.cfg.Log)

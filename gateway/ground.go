@@ -40,11 +40,9 @@ func carries(m config.Mode) bool { return m == config.ModeEnforce }
 // site opens the datapath that a configuration needs. A retired one leaves new
 // connections alone until it is activated.
 func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
-	steering := policy.Translate(cfg, w.opts.logger())
+	steering := policy.Translate(cfg, false, w.opts.logger())
 	w.before.Place(&steering)
 	steering.Counting, steering.Retired, steering.Off = !carries(cfg.Mode), retired, true // off until the flag is known
-	steering.LookFirst = !mayHaveAdapter(cfg)
-	_, steering.Unpaced = process.Congestion()
 	if !steering.Counting {
 		steering.Legs = w.legs
 	}
@@ -96,16 +94,6 @@ func (s *site) beat() error {
 	return s.dp.Heartbeat()
 }
 
-// mayHaveAdapter reports whether an RDMA adapter may carry. Then samples of action auto
-// cost nothing to speak of, and none is too early.
-func mayHaveAdapter(cfg config.Config) bool {
-	if !cfg.UsesAdapters() {
-		return false
-	}
-	h, err := sysfs.Read()
-	return err == nil && len(h.Adapters) > 0
-}
-
 // furnish makes the host of what the datapath has.
 func (s *site) furnish(counting bool, ns *sockets.Namespace, log *slog.Logger) (err error) {
 	if s.hand, err = s.dp.Handover(); err != nil {
@@ -115,7 +103,6 @@ func (s *site) furnish(counting bool, ns *sockets.Namespace, log *slog.Logger) (
 		Steering: s.dp, Addrs: s.dp.Addrs, Devices: s.dp.Looked, Route: s.dp.RouteDevice,
 		RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: s.dp,
 	}
-	s.Paces, _ = process.Congestion()
 	if s.ID, err = process.KernelID(); err != nil || counting {
 		return err
 	}

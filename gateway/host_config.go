@@ -10,4 +10,6 @@ import (
 
 // SteeringConfig is what a configuration asks of the steering. Callers of RunOn open the
 // steering with it.
-func SteeringConfig(c config.Config, log *slog.Logger) ebpf.Config { return policy.Translate(c, log) }
+func SteeringConfig(c config.Config, log *slog.Logger) ebpf.Config {
+	return policy.Translate(c, false, log)
+}

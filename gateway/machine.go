@@ -39,8 +39,6 @@ type Host struct {
 	RoCE func() (sysfs.RoCEPorts, error)
 	// RDMA returns all that the kernel tells of adapters; nil as RoCE.
 	RDMA func() (sysfs.Host, error)
-	// Paces: the congestion control that sockets of programs get paces.
-	Paces bool
 	// Priority is the SO_PRIORITY by which the steering knows the gateway's own
 	// sockets; 0: it needs none.
 	Priority int

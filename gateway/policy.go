@@ -1,9 +1,51 @@
 package gateway
 
 import (
+	"slices"
+
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
+
+// auto reports whether the rule with this number has action auto.
+func (g *gateway) auto(rule int) bool {
+	_, action := g.live.Load().rule(rule)
+	return action == config.ActionAuto
+}
+
+// followAdapters has rules with action auto carry where an RDMA adapter does, and not where
+// none is left.
+func (g *gateway) followAdapters() error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	return g.followAdaptersLocked()
+}
+
+// followAdaptersLocked is followAdapters; g.reloading is held.
+func (g *gateway) followAdaptersLocked() error {
+	if g.heir != nil { // whose trials they are now
+		return nil
+	}
+	return g.trials.Adapters(g.live.Load().Config, g.adapters())
+}
+
+// adapters reports whether an RDMA adapter carries, or would where nothing is carried, for
+// rules with action auto: without such a rule nobody asks.
+func (g *gateway) adapters() bool {
+	live := g.live.Load()
+	switch {
+	case !slices.ContainsFunc(live.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }):
+		return false
+	case g.carries():
+		return slices.ContainsFunc(g.env.Fabrics, carrier.HasAdapter)
+	case !live.UsesAdapters() || g.host.RDMA == nil:
+		return false
+	}
+	h, err := g.host.RDMA()
+	return err == nil && len(h.Adapters) > 0
+}
 
 // look takes in what the programs have seen, by the rules that they had then.
 func (g *gateway) look() {
@@ -21,7 +63,7 @@ func (g *gateway) lookLocked() {
 	if err != nil {
 		g.log.Warn("what connections did", "error", err)
 	}
-	g.forecast.Add(list, g.live.Load().ruleName)
+	g.observed.Add(list, g.live.Load().ruleName)
 }
 
 // Policy implements admin.Control.
@@ -34,7 +76,7 @@ func (g *gateway) Policy() admin.PolicyReport {
 		g.log.Warn("read counters", "error", err)
 	}
 	live.addDecisions(&s, c.Decided)
-	p := g.forecast.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
+	p := g.observed.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
 	p.Mode = g.mode()
 	compared, promoted := g.guard.Compared(), g.host.promotion.Promoted()
 	for i := range p.Rules {

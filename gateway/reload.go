@@ -18,7 +18,7 @@ import (
 func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := g.cfg.CheckReload(next, !g.carries() || g.wantsDatagrams(), !g.carries() || g.env.Auto != nil); err != nil {
+	if err := g.cfg.CheckReload(next, !g.carries() || g.wantsDatagrams()); err != nil {
 		return err
 	}
 	g.lookLocked()
@@ -34,6 +34,9 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
+	if err := g.followAdaptersLocked(); err != nil {
+		g.log.Warn("rules with action auto", "error", err) // the chores try again
+	}
 	g.applyLog(next.Log)
 	g.rollout.Configure(next.Rollout)
 	g.guard.Configure(next.Guard, g.totals())

@@ -56,7 +56,6 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 		"limits":            func(c *config.Config) { c.Limits.Memory++ },
 		"limits.max_flows":  func(c *config.Config) { c.Limits.MaxFlows++ },
 		"handshake_timeout": func(c *config.Config) { c.Limits.HandshakeTimeout++ },
-		"action auto":       func(c *config.Config) { c.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}} },
 		"carries datagrams": func(c *config.Config) {
 			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5353)}, Action: config.ActionAccelerate}}
 		},

@@ -103,7 +103,7 @@ func TestPolicyReport(t *testing.T) {
 	}
 	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5, Pass: 15}, {Rule: 1, Pass: 3}, {Rule: ebpf.NoRule, Pass: 2}}
-	g.forecast.Add([]ebpf.Seen{{Port: 5201, Rule: 0, Carries: true, Begun: 1, Ended: 1, Sent: 5 << 20, Bulk: 1, BulkBytes: 5 << 20}}, func(int) string { return "bulk" })
+	g.observed.Add([]ebpf.Seen{{Port: 5201, Rule: 0, Carries: true, Begun: 1, Ended: 1, Sent: 5 << 20, Bulk: 1, BulkBytes: 5 << 20}}, func(int) string { return "bulk" })
 	got := g.Policy()
 	quarter := 25.0
 	require.Equal(t, []admin.RuleReport{

@@ -21,7 +21,7 @@ func (g *gateway) inherit(old *gateway) error {
 	if err != nil {
 		return err
 	}
-	if err := old.trials.Move(g.steer, g.cfg); err != nil {
+	if err := old.trials.Move(g.steer, g.cfg, g.adapters()); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	g.trials, old.heir, g.drainer = old.trials, g, old.drainer
@@ -34,7 +34,7 @@ func (g *gateway) inherit(old *gateway) error {
 	g.past = &counts
 	g.live.Store(&liveConfig{Config: g.cfg, since: time.Now(), decided: before.decided.Close(before.Policy, before.ahead, counts.Decided, true), ahead: g.trials.Ahead()})
 	g.env.Counters, g.env.Closed, g.env.Native = old.env.Counters, old.env.Closed, old.env.Native
-	g.forecast, g.guard, g.feed, g.env.Feed, g.env.Lines = old.forecast, old.guard, old.feed, old.feed, old.env.Lines
+	g.observed, g.guard, g.feed, g.env.Feed, g.env.Lines = old.observed, old.guard, old.feed, old.feed, old.env.Lines
 	old.lookLocked()
 	old.times.Succeed(g.shards)
 	g.times = old.times

@@ -208,7 +208,7 @@ func TestForecastBesideReload(t *testing.T) {
 		}}
 		look(g)
 		require.NoError(t, <-reloaded)
-		list := g.forecast.List(nil)
+		list := g.observed.List()
 		require.Len(t, list, 1, name)
 		require.Equal(t, "a", list[0].Rule, name)
 	}

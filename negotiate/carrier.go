@@ -31,6 +31,9 @@ func (k CarrierKind) String() string {
 	return "carrier_" + strconv.Itoa(int(k))
 }
 
+// OfAdapter tells the carriers of RDMA adapters.
+func (k CarrierKind) OfAdapter() bool { return k == CarrierHW || k == CarrierIB }
+
 // IsRoCE tells the carriers that speak RoCEv2, in software or by an adapter.
 func (k CarrierKind) IsRoCE() bool { return k == CarrierSoft || k == CarrierHW }
 

@@ -133,7 +133,7 @@ func classOf(r Reason) cacheClass {
 		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError:
 		return classPassing
 	case ReasonVersion, ReasonNoCommonCarrier, ReasonNAT, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,
-		ReasonMode, ReasonOff:
+		ReasonMode, ReasonOff, ReasonNotWorthIt:
 		return classLasting
 	default:
 		if !r.known() && r != ReasonNone {

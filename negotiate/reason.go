@@ -49,7 +49,6 @@ const (
 	ReasonProposalLate       Reason = 44
 
 	ReasonNotWorthIt Reason = 50
-	ReasonSameKernel Reason = 51
 
 	ReasonLostBytes Reason = 60
 	ReasonStalled   Reason = 61

@@ -138,12 +138,8 @@ var reasonTexts = [...]reasonText{
 		"Set mode: enforce; where the guard has tripped (smcgw status): smcgw on.",
 	},
 	ReasonNotWorthIt: {
-		"not_worth_it", "No sign, from earlier connections or yet, that carrying those of this service pays.",
-		"See smcgw peers --services for what was measured; action accelerate instead of auto insists.",
-	},
-	ReasonSameKernel: {
-		"same_kernel", "Both hosts are under one kernel and no sign is that carrying pays: the connection is native, and its socket has a congestion control that does not pace.",
-		"Nothing: where the host's congestion control paces (bbr), TCP within a kernel is faster without. A program that chooses its own keeps it.",
+		"not_worth_it", "The rule has action auto, here or at the peer, and no RDMA adapter of both hosts can carry the connection.",
+		"Nothing: without an adapter native is right as a rule; `smcgw bench --peer` measures what the other carriers do, and action accelerate carries by them, too.",
 	},
 	ReasonLostBytes: {
 		"lost_bytes", "A carrier died with bytes that neither side could prove delivered; the connection was reset.",

@@ -116,7 +116,7 @@ func TestWatchOnANarrowTerminal(t *testing.T) {
 // a terminal of 80 columns, and no reason is shortened.
 func TestNarrowTerminal(t *testing.T) {
 	_, cfg := serveFake(t, "degraded")
-	for _, args := range [][]string{{"status"}, {"conns"}, {"conns", "--all"}, {"doctor"}, {"peers"}, {"policy"}, {"policy", "--services"}, {"codes"}, {"codes", "wire_reset"}, {"peers", "--services"}, {"stats"}} {
+	for _, args := range [][]string{{"status"}, {"conns"}, {"conns", "--all"}, {"doctor"}, {"peers"}, {"policy"}, {"policy", "--services"}, {"codes"}, {"codes", "wire_reset"}, {"stats"}} {
 		e, stdout, stderr := testEnv()
 		e.terminal, e.host = func(io.Writer) int { return 80 }, healthyHost()
 		e.rdma = func() (sysfs.Host, error) { return sampleRDMA(), nil }

@@ -337,11 +337,11 @@ func (d *fakeDaemon) Peers() []admin.PeerInfo {
 // Policy implements admin.Control.
 func (d *fakeDaemon) Policy() admin.PolicyReport {
 	percent := 10.0
-	observed := func(port uint16, carries bool, n, bulk uint64, gain ...float64) admin.ObservedService {
+	observed := func(port uint16, carries bool, n, bulk uint64) admin.ObservedService {
 		return admin.ObservedService{
 			Side: config.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
 			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: admin.ByteCount{Tx: 1000 * n, Rx: bulk},
-			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4, Gain: map[config.Carrier]float64{config.CarrierSoft: gain[0], config.CarrierShm: gain[1]},
+			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4,
 		}
 	}
 	return admin.PolicyReport{
@@ -351,26 +351,13 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 			{Name: "default", Action: config.ActionPass, Passed: 9},
 		},
 		Observed: []admin.ObservedService{
-			observed(5201, false, 2, 4<<30, 1.9, 3.8), observed(22, false, 1, 1<<30, 1.9, 3.8),
-			observed(6379, true, 5, 0, 0, 0.01), observed(80, false, 6, 0, 0, 0.01),
+			observed(5201, false, 2, 4<<30), observed(22, false, 1, 1<<30),
+			observed(6379, true, 5, 0), observed(80, false, 6, 0),
 		},
 	}
 }
 
 // Devices implements admin.Control.
-func (d *fakeDaemon) Services() []admin.ServiceInfo {
-	return []admin.ServiceInfo{
-		{
-			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: admin.VerdictCarry, Why: "12GiB in 60000 moves of 2 connections", Score: 12.3,
-			Connections: 2, Bytes: 12 << 30, Moves: 60000, BytesPerConnection: 6 << 30, BytesPerMove: 214748, BytesPerSecond: 2e9,
-		},
-		{
-			Address: netip.MustParseAddr("fd00::3"), Port: 80, Verdict: admin.VerdictNative, Reason: "not_worth_it", Why: "1024B in 4 moves of 2 connections",
-			Connections: 2, Bytes: 1024, Moves: 4, BytesPerConnection: 512, BytesPerMove: 256, BytesPerSecond: 1e6, Score: 0.0001, ExpiresSeconds: 600, Native: 7,
-		},
-	}
-}
-
 func (d *fakeDaemon) Devices() admin.DeviceList {
 	return admin.DeviceList{RDMA: sampleRDMA(), Devices: []admin.DeviceInfo{
 		{

@@ -11,16 +11,12 @@ import (
 )
 
 func newPeers(e *env) *cobra.Command {
-	var services bool
 	c := &cobra.Command{
 		Use:   "peers",
 		Short: "List what is known of other hosts",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.reach()
 			defer c.Close()
-			if services {
-				return e.printServices(cmd, c)
-			}
 			list, err := c.Peers(cmd.Context())
 			if err != nil {
 				return err
@@ -31,7 +27,6 @@ func newPeers(e *env) *cobra.Command {
 			return e.list(screen.Listing{Rows: peerRows(list.Peers), Spare: []string{"BEGUN", "MEMORY", "FLOWS"}})
 		},
 	}
-	c.Flags().BoolVar(&services, "services", false, "list what rules with action auto have learned of services, and why")
 	c = withSocket(e, noun(e, withList(e, c)))
 	c.AddCommand(newPeersFlush(e))
 	return c
@@ -40,7 +35,7 @@ func newPeers(e *env) *cobra.Command {
 func newPeersFlush(e *env) *cobra.Command {
 	return withSocket(e, withJSON(e, &cobra.Command{
 		Use:   "flush",
-		Short: "Forget refusals and what was learned: peers are asked again",
+		Short: "Forget refusals: peers are asked again",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.reach()
 			defer c.Close()

@@ -20,7 +20,7 @@ they left native (PASSED), and of the connections seen in the mode observe the b
 and the part of them that was bulk. SLOWER is the part of the connections of a rule that
 took longer than 95% of those that the rollout left native, where guard.slower compares
 them. With --services it lists those connections by
-service: what carrying them could gain.`,
+service. It predicts nothing: "smcgw bench --peer" measures what carrying gains.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := e.policy(cmd)
 			if err != nil {
@@ -36,9 +36,7 @@ service: what carrying them could gain.`,
 		},
 	}
 	c.Flags().BoolVar(&services, "services", false, "list the services that connections were seen of in the mode observe")
-	c = withSocket(e, noun(e, withList(e, c)))
-	c.AddCommand(newPolicySuggest(e))
-	return c
+	return withSocket(e, noun(e, withList(e, c)))
 }
 
 // policy asks the daemon.
@@ -68,13 +66,13 @@ func ruleRows(rules []admin.RuleReport) [][]string {
 }
 
 func observedRows(list []admin.ObservedService) [][]string {
-	rows := [][]string{{"SIDE", "PORT", "RULE", "CARRIES", "HOSTS", "CONNS", "BYTES", "BULK", "RATE", "GAIN"}}
+	rows := [][]string{{"SIDE", "PORT", "RULE", "CARRIES", "HOSTS", "CONNS", "BYTES", "BULK", "RATE"}}
 	for i := range list {
 		o := &list[i]
 		total := o.Bytes.Tx + o.Bytes.Rx
 		row := []string{
 			string(o.Side), strconv.Itoa(int(o.Port)), o.Rule, yes(o.Carries), hostsCell(o), strconv.FormatUint(o.Connections, 10),
-			screen.Size(total), screen.Part(o.BulkBytes, total), "", gainCell(o),
+			screen.Size(total), screen.Part(o.BulkBytes, total), "",
 		}
 		if o.BulkBytesPerSecond > 0 {
 			row[8] = screen.Size(uint64(o.BulkBytesPerSecond)) + "/s"
@@ -82,19 +80,6 @@ func observedRows(list []admin.ObservedService) [][]string {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// gainCell has one number, or the least and the greatest of several carriers.
-func gainCell(o *admin.ObservedService) string {
-	if len(o.Gain) == 0 {
-		return ""
-	}
-	least, greatest := o.GainOver()
-	text := strconv.FormatFloat(least, 'f', 1, 64)
-	if most := strconv.FormatFloat(greatest, 'f', 1, 64); most != text {
-		text += "-" + most
-	}
-	return text
 }
 
 func yes(b bool) string {

@@ -38,7 +38,6 @@ func DaemonParts(c *admin.Client) []Part {
 		Document("stats.json", c.Stats),
 		Document("devices.json", c.Devices),
 		Document("peers.json", c.Peers),
-		Document("services.json", c.Services),
 		Document("conns.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, admin.ConnQuery{All: true}) }),
 		Document("closed.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, admin.ConnQuery{Closed: true}) }),
 		{Name: "metrics.txt", Read: c.Metrics},

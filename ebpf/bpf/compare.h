@@ -6,16 +6,13 @@
 #ifndef SMCGW_COMPARE_H
 #define SMCGW_COMPARE_H
 
-#include "service.h"
+#include "policy.h"
 
 /* compare_native: a connection outside of the share, which inside would be offered. What
- * stays native would be no measure of what is carried. Of a rule with action auto those of
- * services are compared that are carried: samples are offered although they may be slow. */
-static __always_inline int compare_native(const struct flow_key *k, struct control *c, u8 automatic)
+ * stays native would be no measure of what is carried. */
+static __always_inline int compare_native(const struct flow_key *k, struct control *c)
 {
-	if (!c->compare || switched_off(c, liveness()) || remembered(k))
-		return 0;
-	return !automatic || service_carries(k);
+	return c->compare && !switched_off(c, liveness()) && !remembered(k);
 }
 
 /* compare_begins notes a connection that connect() makes. */

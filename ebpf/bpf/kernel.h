@@ -102,7 +102,6 @@ struct inet_sock {
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	u32 icsk_user_timeout; /* milliseconds */
-	u8 icsk_ca_setsockopt:1; /* a program has chosen the congestion control */
 } kernel_layout;
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;

@@ -99,7 +99,6 @@ enum reason {
 	REASON_RATE_LIMIT = 37,
 	REASON_MODE = 43,
 	REASON_NOT_WORTH_IT = 50,
-	REASON_SAME_KERNEL = 51,
 	REASON_SLOTS = 128,
 };
 
@@ -181,7 +180,6 @@ struct control {
 	u32 shed;      /* != 0: why it takes on none now */
 	u64 seed;      /* of the places of connections (policy.h) */
 	u32 share;     /* rules without a share of their own carry the places below it; SHARE_ALL: all */
-	u32 near;      /* smcgw_near may have something */
 	u32 compare;   /* 1: connections inside and outside of the share are compared (compare.h) */
 	u32 setups;    /* connections of this host that may be set up at a time (room.h); 0: any number */
 };
@@ -219,34 +217,8 @@ struct own {
 	u32 lower;
 };
 
-/* The values of ebpf.ServiceState. */
-enum service_state { SERVICE_NONE, SERVICE_SAMPLING, SERVICE_CARRY, SERVICE_NATIVE };
-
-/* word: until (63..16, milliseconds of ktime), tokens (15..8), state (7..0).
- * Sampling: so many connections may still be carried; from until on there are new
- * tokens. Native: none is carried before until; then it is sampled again. Carry: so
- * many connections are left native first, to compare with. */
-struct service {
-	u64 word;
-	u64 passed;  /* connections left native */
-	u64 watched; /* of these, bulk that has ended while we looked at it */
-	u64 bytes;   /* which it moved, both ways */
-	u64 lasted;  /* nanoseconds, added up */
-	u64 ended;    /* of those left native, that have ended while we looked at them, bulk or not */
-	u64 moved;    /* bytes of these, both ways */
-	u64 segments; /* which they came in */
-	u64 took;     /* nanoseconds, added up */
-	u64 unpaced;  /* the one that was left native last does not pace */
-};
-
-/* A host under this kernel. */
-struct near {
-	u64 until; /* ktime; believed before it */
-	u64 late;  /* connections in a row that took too long to come up */
-};
-
 /* Connections with less say nothing about how fast bulk is. */
-#define WATCHED_BYTES (1ull << 20)
+#define BULK_BYTES (1ull << 20)
 
 #define DEVICE_OFFER 1
 #define DEVICE_BLOCKED4 2 /* legs are not proved there */
@@ -276,7 +248,7 @@ struct policy_head {
 	u64 outbound;   /* rules for those that leave */
 	u64 anyone;     /* rules that ask for no cgroup or user */
 	u64 accelerate; /* rules that do not pass */
-	u64 automatic;  /* of these, those with action auto */
+	u64 unworthy;   /* rules whose connections are native because nothing here is worth it */
 	u64 tcp;        /* rules by protocol */
 	u64 udp;
 	u32 watch;      /* a rule about TCP asks for a cgroup or user */
@@ -344,7 +316,7 @@ struct budget {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN, PHASE_COMPARED };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_REFUSED, PHASE_DOUBTED, PHASE_SEEN, PHASE_COMPARED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -355,11 +327,11 @@ struct sk_note {
 	u8 rule;
 	u8 side;
 	u8 carries;
-	u8 near; /* native, and to be told at its begin not to pace */
+	u8 pad;
 	u32 epoch; /* of the policy that decided about a connection that is counted */
-	u64 began; /* ktime; of a connection that is watched, counted or compared */
+	u64 began; /* ktime; of a connection that is counted or compared */
 	u8 compared; /* enum compared */
-	u8 pad[3];
+	u8 pad2[3];
 	u32 stamp; /* TSval of the SYN with the offer, as on the wire; 0: none */
 };
 
@@ -396,10 +368,9 @@ struct seen {
 	u64 ended;
 	u64 sent; /* bytes of those that have ended, as the rest */
 	u64 received;
-	u64 bulk;        /* connections of WATCHED_BYTES or more */
+	u64 bulk;        /* connections of BULK_BYTES or more */
 	u64 bulk_bytes;  /* which they moved, both ways */
 	u64 bulk_lasted; /* nanoseconds, added up */
-	u64 moves;       /* estimate of reads and writes, observe_moves */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 8192); __type(key, struct seen_key); __type(value, struct seen); } smcgw_seen SEC(".maps");
@@ -410,9 +381,6 @@ struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_served SEC(".maps");
 /* Addresses that have answered a SYN with the option: the way there lets it pass. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u8); } smcgw_passed SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
-/* Addresses of hosts under this kernel. */
-struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct near); } smcgw_near SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
@@ -472,11 +440,5 @@ const volatile u8 has_xfrm = 0; /* the kernel has IPsec, and the helper that tel
 const volatile u64 cookie_key[2] = {}; /* random: no other host can make our cookies */
 const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */
 const volatile u16 datagram_port = 0; /* network byte order */
-const volatile u8 sample_tokens = 2; /* 0: user space says when a service is sampled */
-const volatile u32 sample_period = 30000; /* milliseconds */
-const volatile char unpaced[16] = "reno"; /* a congestion control that does not pace */
-/* The longest round trip of a handshake that stays within a kernel, in microseconds. In a
- * longer one something delays, or the address has moved. */
-const volatile u32 near_rtt = 5000;
 
 #endif

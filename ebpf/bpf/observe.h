@@ -68,17 +68,6 @@ static __always_inline int observe_accepted(struct bpf_sock_ops *s, const struct
 	return 1;
 }
 
-/* observe_moves estimates the reads and writes that a gateway would need: one for each
- * segment that is not full, and for what is full one for MOVE_BYTES. */
-#define MOVE_BYTES (64ull << 10)
-
-static __always_inline u64 observe_moves(struct bpf_sock_ops *s, u64 bytes)
-{
-	u64 segments = (u64)s->data_segs_in + s->data_segs_out, mss = s->mss_cache;
-	u64 full = mss ? bytes / mss : 0;
-	return (segments > full ? segments - full : 0) + bytes / MOVE_BYTES;
-}
-
 /* observe_end adds up what a connection has done. */
 static __always_inline void observe_end(struct bpf_sock_ops *s, struct sk_note *n, const struct flow_key *k)
 {
@@ -92,8 +81,7 @@ static __always_inline void observe_end(struct bpf_sock_ops *s, struct sk_note *
 	__sync_fetch_and_add(&v->ended, 1);
 	__sync_fetch_and_add(&v->sent, sent);
 	__sync_fetch_and_add(&v->received, received);
-	__sync_fetch_and_add(&v->moves, observe_moves(s, sent + received));
-	if (sent + received < WATCHED_BYTES)
+	if (sent + received < BULK_BYTES)
 		return;
 	__sync_fetch_and_add(&v->bulk, 1);
 	__sync_fetch_and_add(&v->bulk_bytes, sent + received);

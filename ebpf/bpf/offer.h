@@ -11,7 +11,6 @@
 #include "trace.h"
 #include "compare.h"
 #include "observe.h"
-#include "near.h"
 #include "room.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
@@ -72,11 +71,8 @@ static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	return h->anyone & allowed;
 }
 
-/* Beside a reason: the connection's end is of interest to service_ended, or to
- * compare_ended. SAMPLE is beside none: the end is of no interest to compare_ended. */
-#define WATCH 0x100
-#define COMPARE 0x200
-#define SAMPLE 0x400
+/* Beside a reason: the connection's end is of interest to compare_ended. */
+#define COMPARE 0x100
 
 static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note *n, u8 *rule)
 {
@@ -91,21 +87,12 @@ static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note 
 		return REASON_ADDRESS;
 	count_decision(&v);
 	*rule = v.rule;
-	if (v.reason == REASON_CANARY && compare_native(k, c, v.automatic))
+	if (v.reason == REASON_CANARY && compare_native(k, c))
 		return REASON_CANARY | COMPARE;
 	if (v.reason)
 		return v.reason;
 	u8 reason = switched_off(c, liveness());
-	if (!reason && v.automatic && service_rests(k))
-		return REASON_NOT_WORTH_IT;
-	if (!reason)
-		reason = remembered(k);
-	if (reason || !v.automatic)
-		return reason;
-	int step = service_of(k); /* last: it may take a token */
-	if (step <= SERVICE_SAMPLES)
-		return step == SERVICE_SAMPLES ? SAMPLE : 0;
-	return step == SERVICE_WATCHES ? REASON_NOT_WORTH_IT | WATCH : REASON_NOT_WORTH_IT;
+	return reason ? reason : remembered(k);
 }
 
 /* offer_refused is why a connection is not offered, with the rule behind RULE_SHIFT. */
@@ -162,13 +149,10 @@ static __always_inline int unseen(struct bpf_sock *sk)
 	return !bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 }
 
-/* note_near has on_established look after a connection that stays native. */
-static __always_inline int note_near(struct bpf_sock *sk)
+static __always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
 {
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (n)
-		n->near = 1;
-	return n != NULL;
+	struct bpf_sock *sk = s->sk;
+	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
 }
 
 static __always_inline int on_connect(struct bpf_sock_ops *s)
@@ -180,12 +164,10 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (!sk || !c || smcgw_retired || sk->priority == GATEWAY_PRIORITY)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
-	if (n) { /* a socket may connect again */
+	if (n) /* a socket may connect again */
 		n->phase = n->compared = 0;
-		n->near = 0;
-	}
 	socket_key(s, &k);
-	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1) & ~SAMPLE;
+	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1);
 	rule = answer >> RULE_SHIFT;
 	if (counting && reason != REASON_ADDRESS) {
 		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
@@ -197,14 +179,10 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	if (!reason && !room_for(&k))
 		reason = REASON_RATE_LIMIT;
 	if (reason) {
-		if (reason & WATCH)
-			service_watch(s, sk);
-		else if (reason & COMPARE)
+		if (reason & COMPARE)
 			compare_outside(sk, c, rule);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
-		if ((u8)reason == REASON_NOT_WORTH_IT && c->near && service_near(&k, is_near(&k) && paces(s) && note_near(sk)))
-			reason = REASON_SAME_KERNEL;
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;
 	}
@@ -215,7 +193,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	n->nonce = bpf_get_prandom_u32();
 	n->rule = rule;
 	n->phase = PHASE_WANT;
-	if (c->compare && !(answer & SAMPLE))
+	if (c->compare)
 		compare_begins(n, c, rule, COMPARED_OFFERED);
 	want_option(s);
 	return 1;
@@ -318,8 +296,6 @@ static __always_inline int on_accepted(struct bpf_sock_ops *s)
 	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
 	if (state == FLOW_SERVING || state == FLOW_RAW)
 		local_leg(s);
-	else if (state == FLOW_NONE)
-		near_accepted(s, &k);
 	return 1;
 }
 
@@ -353,12 +329,7 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 	if (!n)
 		return 1;
 	u8 phase = n->phase, rule = n->rule;
-	if (n->near) {
-		n->near = 0;
-		socket_key(s, &k);
-		discard(unpace(s, &k));
-	}
-	if (phase == PHASE_WATCHED || phase == PHASE_SEEN)
+	if (phase == PHASE_SEEN)
 		return 1;
 	if (phase == PHASE_WANT)
 		unwant_option(s, n);
@@ -377,8 +348,7 @@ static __always_inline int on_established(struct bpf_sock_ops *s)
 	return 1;
 }
 
-/* on_state has the end of a connection counted. One that never came up tells nothing of
- * what its service moves. */
+/* on_state has the end of a connection counted. One that never came up moved nothing. */
 static __always_inline int on_state(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
@@ -393,18 +363,8 @@ static __always_inline int on_state(struct bpf_sock_ops *s)
 	} else if (phase == PHASE_SEEN) {
 		socket_key(s, &k);
 		observe_end(s, n, &k);
-	} else if (phase == PHASE_WATCHED) {
-		socket_key(s, &k);
-		service_ended(s, n, &k);
 	}
 	return 1;
-}
-
-/* of_interest: an accepted connection may have an entry, or come from near. */
-static __always_inline int of_interest(struct bpf_sock_ops *s)
-{
-	struct control *c = control();
-	return (c && c->near) || traced(be16(s->local_port), be16(be32(s->remote_port)));
 }
 
 /* The ops we have anything to do with; the kernel has several more a connection. */
@@ -419,7 +379,7 @@ int smcgw_sockops(struct bpf_sock_ops *s)
 	u32 op = s->op;
 	if (op >= 32 || !(1u << op & OPS))
 		return 1;
-	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !of_interest(s))
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !counting && !traced(be16(s->local_port), be16(be32(s->remote_port))))
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;

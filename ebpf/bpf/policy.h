@@ -10,7 +10,6 @@
 struct verdict {
 	u8 reason; /* 0 = accelerate */
 	u8 rule;
-	u8 automatic; /* the rule's action is auto; only valid with reason 0 */
 };
 
 static __always_inline u32 lowest_bit(u64 m)
@@ -79,7 +78,6 @@ global int outside_share(const struct flow_key *k, u32 share)
 static __always_inline void judge(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
 {
 	v->reason = REASON_POLICY;
-	v->automatic = 0;
 	v->rule = NO_RULE;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h)
@@ -94,9 +92,10 @@ static __always_inline void judge(const struct flow_key *k, u16 port, u32 policy
 		v->rule = rule;
 		if (h->accelerate >> (rule & 63) & 1) {
 			v->reason = outside_share(k, h->shares[rule & 63]) ? REASON_CANARY : 0;
-			v->automatic = h->automatic >> (rule & 63) & 1;
 			return;
 		}
+		if (h->unworthy >> (rule & 63) & 1)
+			v->reason = REASON_NOT_WORTH_IT;
 	}
 	if (taken && lowest_bit(taken) < rule) {
 		v->reason = REASON_NEVER_LIST;

@@ -9,10 +9,7 @@
  *   trace.h     what is no concern of ours
  *   peers.h     remembered peers
  *   policy.h    rule masks
- *   service.h   what is known of services
- *   near.h      hosts under this kernel
  *   observe.h   counts of what would be carried
- *   service.h   rules with action auto
  *   compare.h   how long connections take inside and outside of the share
  *   offer.h     sockops and connect programs: the offer
  *   redirect.h  ways to another device

@@ -40,9 +40,6 @@ func (b *Board) Conns(q ConnQuery) []ConnInfo { return b.now().Conns(q) }
 // Peers implements Control.
 func (b *Board) Peers() []PeerInfo { return b.now().Peers() }
 
-// Services implements Control.
-func (b *Board) Services() []ServiceInfo { return b.now().Services() }
-
 // Policy implements Control.
 func (b *Board) Policy() PolicyReport { return b.now().Policy() }
 

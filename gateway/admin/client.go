@@ -77,11 +77,6 @@ func (c *Client) Peers(ctx context.Context) (PeerList, error) {
 	return ask[PeerList](ctx, c, http.MethodGet, "/v1/peers", peersSchema)
 }
 
-// Services lists what rules with action auto have learned.
-func (c *Client) Services(ctx context.Context) (ServiceList, error) {
-	return ask[ServiceList](ctx, c, http.MethodGet, "/v1/services", servicesSchema)
-}
-
 // Devices lists the RDMA devices.
 func (c *Client) Devices(ctx context.Context) (DeviceList, error) {
 	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", devicesSchema)

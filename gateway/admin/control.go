@@ -30,8 +30,6 @@ type reports interface {
 	Feed() *Feed
 	// Peers lists what is known of peers.
 	Peers() []PeerInfo
-	// Services lists what rules with action auto have learned.
-	Services() []ServiceInfo
 	// Policy tells the rules and what they decided. Schema may be left empty.
 	Policy() PolicyReport
 	// Devices lists the RDMA devices of the configuration, and the adapters of the
@@ -41,8 +39,7 @@ type reports interface {
 
 // switches is the part of [Control] that changes what becomes of connections.
 type switches interface {
-	// FlushPeers forgets every remembered refusal and returns their number. What
-	// was learned of services is forgotten too.
+	// FlushPeers forgets every remembered refusal and returns their number.
 	FlushPeers() (int, error)
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.

@@ -85,12 +85,10 @@ func samplePolicy() PolicyReport {
 		},
 		Observed: []ObservedService{{
 			Side: config.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
-			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9, Moves: 7, Gain: map[config.Carrier]float64{config.CarrierShm: 2.5},
+			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9,
 		}},
 	}
 }
-
-func (f *fakeControl) Services() []ServiceInfo { return sampleServices() }
 
 func (f *fakeControl) Devices() DeviceList { return sampleDeviceList() }
 
@@ -330,21 +328,6 @@ func samplePeers() []PeerInfo {
 	return []PeerInfo{
 		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []config.Carrier{config.CarrierShm}},
 		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
-	}
-}
-
-func sampleServices() []ServiceInfo {
-	return []ServiceInfo{
-		{
-			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: VerdictCarry, Why: "sample", Score: 12.5,
-			Connections: 2, Bytes: 1 << 30, Moves: 4096, BytesPerConnection: 1 << 29, BytesPerMove: 1 << 18, BytesPerSecond: 2e9, Native: 3,
-			Compared: &ServiceRates{CarriedConnections: 1, CarriedBytesPerSecond: 2e9, NativeConnections: 2, NativeBytesPerSecond: 1.8e9},
-		},
-		{
-			Address: netip.MustParseAddr("10.0.0.2"), Port: 6379, Verdict: VerdictNative, Reason: "not_worth_it", Why: "sample", Score: 0.002,
-			Connections: 2, Bytes: 45000, Moves: 2000, BytesPerConnection: 22500, BytesPerMove: 22.5, BytesPerSecond: 45000, ExpiresSeconds: 600, Native: 48,
-		},
-		{Address: netip.MustParseAddr("fd00::2"), Port: 80, Verdict: VerdictSampling, Why: "sample", SamplesLeft: 1, ExpiresSeconds: 30},
 	}
 }
 

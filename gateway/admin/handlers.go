@@ -24,7 +24,6 @@ func (s *Server) adminMux() http.Handler {
 	mux.HandleFunc("GET /v1/conns", gated(s.lists, s.getConns))
 	mux.HandleFunc("GET /v1/watch", s.getWatch)
 	mux.HandleFunc("GET /v1/peers", gated(s.lists, s.getPeers))
-	mux.HandleFunc("GET /v1/services", gated(s.lists, s.getServices))
 	mux.HandleFunc("GET /v1/policy", gated(s.totals, s.getPolicy))
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
@@ -155,10 +154,6 @@ func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, PeerList{Schema: peersSchema, Peers: orEmpty(s.ctl.Peers())})
-}
-
-func (s *Server) getServices(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, ServiceList{Schema: servicesSchema, Services: orEmpty(s.ctl.Services())})
 }
 
 func (s *Server) getDevices(w http.ResponseWriter, _ *http.Request) {

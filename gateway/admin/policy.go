@@ -2,10 +2,8 @@ package admin
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"net/netip"
-	"slices"
 
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -95,20 +93,6 @@ type ObservedService struct {
 	Bulk               uint64  `json:"bulk"`
 	BulkBytes          uint64  `json:"bulk_bytes"`
 	BulkBytesPerSecond float64 `json:"bulk_bytes_per_second"`
-	// Moves is an estimate of the reads and writes that carrying them would have taken.
-	Moves uint64 `json:"moves"`
-	// Gain is, by carrier, how many times their bytes would have made up for what
-	// carrying costs: it can pay from 1 on. Empty while none has ended.
-	Gain map[config.Carrier]float64 `json:"gain"`
-}
-
-// GainOver is the least and the greatest gain of a service.
-func (o *ObservedService) GainOver() (least, greatest float64) {
-	if len(o.Gain) == 0 {
-		return 0, 0
-	}
-	gains := slices.Collect(maps.Values(o.Gain))
-	return slices.Min(gains), slices.Max(gains)
 }
 
 func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {

@@ -52,11 +52,9 @@ type Snapshot struct {
 	SharesRefused map[string]uint64
 	Peers         map[PeerState]int
 	// Hosts is how many addresses Peers are about.
-	Hosts int
-	// Services are those that rules with action auto know of.
-	Services map[ServiceVerdict]int
-	Maps     []MapUse
-	Devices  []DeviceInfo
+	Hosts   int
+	Maps    []MapUse
+	Devices []DeviceInfo
 	// Ended has the counters of devices of gateways before, by name and carrier.
 	Ended  []DeviceInfo
 	Bounds Bounds

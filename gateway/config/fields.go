@@ -28,7 +28,7 @@ var configFields = []field{
 	{"policy[].match.cgroups", "", "cgroup2 paths, * allowed, outbound connections only; empty: every cgroup"},
 	{"policy[].match.users", "", "user names of /etc/passwd, outbound connections only; empty: every user"},
 	{"policy[].match.uids", "", "numeric users, outbound connections only; empty: every user"},
-	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays, learned per service; tcp only"},
+	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where an RDMA adapter does, promote in process, else leave native; tcp only"},
 	{"policy[].percent", "", "share of the matching connections that is carried; empty: rollout.percent"},
 	{"policy[].way", "any", "any: in process where both programs have the library, else steered; in-process: not steered; steered: not in process"},
 	{"rollout", "", "share of the connections that is carried"},

@@ -47,8 +47,8 @@ func (s *Switch) UnmarshalYAML(n *yaml.Node) error { return readName(n, s, switc
 type Action string
 
 // The actions: pass leaves it native, accelerate carries it when the peer can,
-// auto carries it when that has paid for earlier connections to the service; it
-// is about TCP only.
+// auto only where RDMA adapters of both hosts do, or promotes it in process; it is about
+// TCP only.
 const (
 	ActionPass       Action = "pass"
 	ActionAccelerate Action = "accelerate"

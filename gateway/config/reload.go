@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 )
 
@@ -70,8 +69,8 @@ func (c Config) CheckReplace(next Config) error {
 }
 
 // CheckReload reports everything that keeps next from coming into force after c,
-// the configuration of the start. datagrams and auto: what rules for those need is there.
-func (c Config) CheckReload(next Config, datagrams, auto bool) error {
+// the configuration of the start. datagrams: what rules for those need is there.
+func (c Config) CheckReload(next Config, datagrams bool) error {
 	errs := []error{c.CheckReplace(next)}
 	refuse := func(is bool, format string, args ...any) {
 		if is {
@@ -84,8 +83,6 @@ func (c Config) CheckReload(next Config, datagrams, auto bool) error {
 	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
 	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
 		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
-	hasAuto := slices.ContainsFunc(next.Policy, func(r Rule) bool { return r.Action == ActionAuto })
-	refuse(hasAuto && !auto, "policy: the first rule with action auto")
 	refuse(next.Mode == ModeEnforce && next.WantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
 	return errors.Join(errs...)
 }

@@ -15,20 +15,20 @@ func TestCheckReplace(t *testing.T) {
 		Carriers: []DeviceKind{DeviceSoft},
 	}.WithDefaults()
 	require.NoError(t, at.CheckReplace(next))
-	err := at.CheckReload(next, true, true)
+	err := at.CheckReload(next, true)
 	require.ErrorIs(t, err, ErrRestart)
 	require.NotErrorIs(t, err, ErrStop)
 
 	next.Admin = "/run/smcgw/other.sock"
 	require.ErrorIs(t, at.CheckReplace(next), ErrStop)
-	err = at.CheckReload(next, true, true)
+	err = at.CheckReload(next, true)
 	require.ErrorIs(t, err, ErrStop)
 	require.ErrorIs(t, err, ErrRestart)
 	require.ErrorContains(t, err, "admin: takes a stop and a start")
 	require.NotContains(t, err.Error(), "admin: takes a restart")
 	next = at
 	next.Admin = "/run/smcgw/other.sock"
-	require.NotErrorIs(t, at.CheckReload(next, true, true), ErrRestart)
+	require.NotErrorIs(t, at.CheckReload(next, true), ErrRestart)
 }
 
 // TestReloadOfWhatCheckPrints: the effective configuration is the same one, with lists that
@@ -41,10 +41,10 @@ func TestReloadOfWhatCheckPrints(t *testing.T) {
 		require.NoError(t, err)
 		again, err := parseConfig("f", printed, testUsers)
 		require.NoError(t, err)
-		require.NoError(t, f.Config.CheckReload(again.Config, true, true), "%s", printed)
-		require.NoError(t, again.Config.CheckReload(f.Config, true, true), "%s", printed)
+		require.NoError(t, f.Config.CheckReload(again.Config, true), "%s", printed)
+		require.NoError(t, again.Config.CheckReload(f.Config, true), "%s", printed)
 	}
 	none, err := parseConfig("f", []byte("carriers: []\n"), testUsers)
 	require.NoError(t, err)
-	require.ErrorContains(t, Config{}.WithDefaults().CheckReload(none.Config, true, true), "carriers: takes a restart")
+	require.ErrorContains(t, Config{}.WithDefaults().CheckReload(none.Config, true), "carriers: takes a restart")
 }

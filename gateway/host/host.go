@@ -46,7 +46,6 @@ type switches interface {
 	Shed(reason uint8) error
 	SetPolicy(rules []ebpf.Rule) error
 	SetRollout(r ebpf.Rollout) error
-	SetNear(addr netip.Addr, ttl time.Duration) error
 	SetCompare(on bool) error
 }
 
@@ -64,15 +63,12 @@ type watching interface {
 	MapUsage() ([]ebpf.MapUsage, error)
 }
 
-// remembering is the part of [Steering] that knows peers and services.
+// remembering is the part of [Steering] that knows peers.
 type remembering interface {
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Forget(addr netip.Addr, port uint16) error
 	Peers() ([]ebpf.Peer, error)
 	FlushPeers() (int, error)
-	SetService(s ebpf.Service) error
-	Services() ([]ebpf.Service, error)
-	FlushServices() (int, error)
 }
 
 // Legs makes the sockets that face the local applications: non-blocking TCP

@@ -117,9 +117,6 @@ func metricTable(build admin.VersionInfo) []metric {
 			each(e, s.SharesRefused)
 		}},
 		{desc("peers", "Known peers.", "state"), gauge, func(s *admin.Snapshot, e emitter) { all(e, admin.PeerStates(), s.Peers) }},
-		{desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"), gauge, func(s *admin.Snapshot, e emitter) {
-			all(e, admin.ServiceVerdicts(), s.Services)
-		}},
 		{desc("ebpf_map_entries", "Entries in an eBPF map.", "map"), gauge, func(s *admin.Snapshot, e emitter) {
 			for _, m := range s.Maps {
 				e.value(float64(m.Entries), m.Map)

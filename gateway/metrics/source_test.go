@@ -39,7 +39,6 @@ func (sampleSource) Snapshot() admin.Snapshot {
 		CPU:         map[string]time.Duration{"shard0": 1500 * time.Millisecond, "rest": time.Second},
 		MemoryLimit: 1 << 30,
 		Peers:       map[admin.PeerState]int{admin.PeerCapable: 1},
-		Services:    map[admin.ServiceVerdict]int{admin.VerdictNative: 3},
 		Maps:        []admin.MapUse{{Map: "flows", Entries: 5, Capacity: 65536}, {Map: "peers", Entries: 16384}},
 		Devices: []admin.DeviceInfo{
 			{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceActive, Counters: map[string]uint64{"retransmits": 7}},

@@ -305,9 +305,6 @@ func (b *builder) carried() {
 // stale is why a flow is native while the gateway gets no processor.
 const stale = "gateway_stale"
 
-// notWorthIt is why a flow of action auto is native.
-var notWorthIt = []string{"not_worth_it", "same_kernel"}
-
 // shared are the ways of a pair of gateways by shared memory, and those to a host
 // that has no gateway.
 func (b *builder) shared() {
@@ -329,7 +326,7 @@ func (b *builder) shared() {
 		b.gateways(c, s)
 		b.add(Shm, c, c.addr, selected, watch(only(config.CarrierShm), c.client, c.server))
 		b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
-		b.add(Auto, c, c.addr, learned, watch(claim{carriers: []config.Carrier{config.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
+		b.add(Auto, c, c.addr, learned, watch(claim{reasons: []string{"not_worth_it", stale}}, c.client))
 	}
 	if b.wants(Plain) {
 		c := b.cable("offera", "plain", 1500)

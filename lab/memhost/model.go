@@ -55,8 +55,6 @@ type Model struct {
 	peers   map[peerKey]*peer
 	passed  map[netip.Addr]struct{} // addresses that have answered offers
 
-	services map[netip.AddrPort]*ebpf.Service // TTL is a point of time
-
 	counts ebpf.Counters
 	again  []byte // a SYN that leaves after the packet that is decided
 
@@ -74,7 +72,6 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 		rng:   rand.New(rand.NewPCG(h.net.cfg.Seed, uint64(h.v4.As4()[3]))),
 		flows: map[ebpf.Tuple]*ebpf.Flow{}, notes: map[ebpf.Tuple]*note{},
 		legs: map[ebpf.Tuple]*bridge{}, peers: map[peerKey]*peer{}, passed: map[netip.Addr]struct{}{},
-		services:  map[netip.AddrPort]*ebpf.Service{},
 		counts:    ebpf.Counters{Native: [2]map[uint8]uint64{{}, {}}, Stats: map[string]uint64{}},
 		decisions: map[int]decided{},
 	}
@@ -105,9 +102,6 @@ func withDefaults(c ebpf.Config) ebpf.Config {
 	set(&c.HeartbeatTimeout, 200*time.Millisecond)
 	set(&c.MaxFlows, 1<<16)
 	set(&c.MaxPeers, 1<<14)
-	set(&c.MaxServices, 1<<12)
-	set(&c.Samples, 2)
-	set(&c.SamplePeriod, 30*time.Second)
 	if c.NeverPorts == nil {
 		c.NeverPorts = ebpf.DefaultNeverPorts()
 	}

@@ -35,9 +35,6 @@ func (m *Model) offerRefused(t ebpf.Tuple) (reason uint8, rule int) {
 	if r := m.remembered(t); r != 0 {
 		return r, v.Rule
 	}
-	if v.Action == ebpf.ActionAuto {
-		return m.serviceRefused(t), v.Rule
-	}
 	return 0, v.Rule
 }
 

@@ -20,7 +20,7 @@ func TestCarries(t *testing.T) {
 	} {
 		require.Equal(t, want, p.Carries(q(prefix)), prefix)
 	}
-	p, err = Compile([]Rule{{Ports: []uint16{6379}, Action: ActionAuto}}, nil)
+	p, err = Compile([]Rule{{Ports: []uint16{6379}, Action: ActionAccelerate}}, nil)
 	require.NoError(t, err)
 	require.True(t, p.Carries(q("192.168.0.0/16")), "every peer")
 	p, err = Compile(nil, nil)

@@ -23,8 +23,8 @@ type Policy struct {
 	AnyCgroup, AnyUID uint64
 	Inbound, Outbound uint64 // rules by direction
 	Anyone            uint64 // rules that ask for no cgroup or user
-	Accelerate        uint64 // rules whose action is not pass
-	Automatic         uint64 // rules whose action is auto
+	Accelerate        uint64 // rules that carry
+	NotWorthIt        uint64 // rules that leave native what they match, as not worth it
 	TCP, UDP          uint64 // rules by protocol
 
 	Prefixes map[netip.Prefix]uint64 // each with the rules of its covering prefixes
@@ -33,7 +33,7 @@ type Policy struct {
 	Patterns []Pattern // of cgroups
 }
 
-// PortMask is what is known of a port: Excluded are accelerating rules that the
+// PortMask is what is known of a port: Excluded are rules that do not pass and that the
 // never-list takes out.
 type PortMask struct{ Mask, Excluded uint64 }
 
@@ -86,7 +86,7 @@ func checkRule(i int, r Rule) error {
 	if r.Direction == DirectionServer && r.asksCaller() {
 		errs = append(errs, fmt.Errorf("policy[%d].direction: cgroups and users are not known of connections that come", i))
 	}
-	if r.Action > ActionAuto {
+	if r.Action > ActionNotWorthIt {
 		errs = append(errs, fmt.Errorf("policy[%d].action: %d is unknown", i, r.Action))
 	}
 	return errors.Join(errs...)
@@ -113,8 +113,8 @@ func (p *Policy) compileMasks() {
 	p.Inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
 	p.Outbound = p.rulesWhere(func(r Rule) bool { return r.Direction != DirectionServer })
 	p.Anyone = p.rulesWhere(func(r Rule) bool { return !r.asksCaller() })
-	p.Accelerate = p.rulesWhere(func(r Rule) bool { return r.Action != ActionPass })
-	p.Automatic = p.rulesWhere(func(r Rule) bool { return r.Action == ActionAuto })
+	p.Accelerate = p.rulesWhere(func(r Rule) bool { return r.Action == ActionAccelerate })
+	p.NotWorthIt = p.rulesWhere(func(r Rule) bool { return r.Action == ActionNotWorthIt })
 	p.TCP = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoTCP })
 	p.UDP = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoUDP })
 }
@@ -164,7 +164,7 @@ func (p *Policy) compilePorts() {
 	}
 	for _, port := range p.never {
 		unnamed := (p.AnyPort | within[port]) &^ named[port]
-		m := PortMask{Mask: named[port] | unnamed, Excluded: unnamed & p.Accelerate}
+		m := PortMask{Mask: named[port] | unnamed, Excluded: unnamed & (p.Accelerate | p.NotWorthIt)}
 		m.Mask &^= m.Excluded
 		p.Ports[port] = p.solely(sole[port], m)
 	}

@@ -8,9 +8,10 @@ import (
 
 // The reasons of a decision to pass, by the numbers of docs/PROTOCOL.md "Reasons".
 const (
-	ReasonPolicy    uint8 = 2
-	ReasonNeverList uint8 = 3
-	ReasonCanary    uint8 = 9
+	ReasonPolicy     uint8 = 2
+	ReasonNeverList  uint8 = 3
+	ReasonCanary     uint8 = 9
+	ReasonNotWorthIt uint8 = 50
 )
 
 // NoRule is the index where no rule matched.
@@ -40,7 +41,7 @@ type Verdict struct {
 	Rule int
 	// Action is what it wants; pass where no rule matched.
 	Action Action
-	// Reason is policy, never_list or canary where Action is ActionPass, else 0.
+	// Reason is policy, never_list, canary or not_worth_it where Action is ActionPass, else 0.
 	Reason uint8
 }
 
@@ -67,12 +68,16 @@ func (p *Policy) Decide(q Query) Verdict {
 		first = bits.TrailingZeros64(match)
 		v.Rule, v.Action = first, p.rules[first].Action
 	}
-	if v.Action != ActionPass {
+	switch v.Action {
+	case ActionAccelerate:
 		v.Reason = 0
 		if !p.inside(&p.rules[first], &q) {
 			v.Action, v.Reason = ActionPass, ReasonCanary
 		}
 		return v
+	case ActionNotWorthIt:
+		v.Action, v.Reason = ActionPass, ReasonNotWorthIt
+	case ActionPass:
 	}
 	if taken != 0 && bits.TrailingZeros64(taken) < first {
 		v.Rule, v.Reason = bits.TrailingZeros64(taken), ReasonNeverList

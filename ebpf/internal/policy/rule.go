@@ -17,14 +17,12 @@ const (
 // Action is what a policy rule wants.
 type Action uint8
 
-// The actions. Auto carries samples of a service until the gateway has learned
-// from them whether that pays, and tells it. It is about
-// connections made on this host; of others the client decides, and its offers are
-// accepted. In rules about datagrams it is accelerate.
+// The actions. A connection with ActionNotWorthIt is native as with ActionPass, for a
+// reason of its own.
 const (
 	ActionPass Action = iota
 	ActionAccelerate
-	ActionAuto
+	ActionNotWorthIt
 )
 
 // Direction is that of the dial: by the local application, or by one of the other host.
@@ -64,7 +62,7 @@ type Rule struct {
 	Proto Proto
 	// Direction is that of the connections, seen from this host.
 	Direction Direction
-	// Share is how many of the matching connections an action other than pass is for.
+	// Share is how many of the matching connections ActionAccelerate is for.
 	Share Share
 	// Sole: on Ports, rules for the same protocol that are not sole match nothing.
 	// Wherever it stands in the list, such a rule decides, and moves no other.

@@ -117,6 +117,18 @@ type Prompt interface {
 	OffersAtOnce(r *Request) bool
 }
 
+// Adapted is a carrier on RDMA adapters.
+type Adapted interface {
+	// HasAdapter reports whether one of them carries now.
+	HasAdapter() bool
+}
+
+// HasAdapter reports whether a carrier is on RDMA adapters, and one of them carries now.
+func HasAdapter(fb Fabric) bool {
+	a, ok := fb.(Adapted)
+	return ok && a.HasAdapter()
+}
+
 // Exclusive is a kind of device that only one gateway of a host can have.
 type Exclusive interface {
 	// GiveUp ends the device. Connections it carries go on without it or end,

@@ -138,6 +138,9 @@ func (h *Hardware) Kind() negotiate.CarrierKind {
 	return negotiate.CarrierHW
 }
 
+// HasAdapter implements Adapted.
+func (h *Hardware) HasAdapter() bool { return len(h.open()) > 0 }
+
 // Offer implements Fabric.
 func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	l, err := h.newLink(r, nil)

@@ -38,7 +38,7 @@ func (a *answers) ways(p *negotiate.Proposal, failed map[negotiate.CarrierKind]e
 		for i := range p.Carriers {
 			from := &p.Carriers[i]
 			switch {
-			case !carrier.Answers(fb, from), fb.Kind() == negotiate.CarrierHW && own != nil && from != own:
+			case !a.f.admits(fb.Kind()), !carrier.Answers(fb, from), fb.Kind() == negotiate.CarrierHW && own != nil && from != own:
 			case a.f.resting(fb.Kind()):
 				a.reason = moreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
 			case failed[fb.Kind()] != nil:
@@ -98,7 +98,7 @@ func (a *answers) finish() {
 	case a.f.core.Ended():
 		a.then(nil, negotiate.ReasonClientGone)
 	case len(offers) == 0:
-		a.then(nil, a.reason)
+		a.then(nil, a.f.notWorthIt(a.reason))
 	default:
 		a.then(offers, negotiate.ReasonNone)
 	}

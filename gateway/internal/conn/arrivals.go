@@ -24,8 +24,8 @@ type Desk struct {
 	// Admit decides whether there is room for a connection that is in the table. If there
 	// is none (shed says why), declines says whether there is for telling its client so.
 	Admit func(f *Flow) (shed negotiate.Reason, declines bool)
-	// Learns reports whether connections of the rule with this number are learned from.
-	Learns func(rule int) bool
+	// Auto reports whether the rule with this number has action auto.
+	Auto func(rule int) bool
 }
 
 var _ netstack.Handler = (*Desk)(nil)
@@ -50,7 +50,7 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 		return
 	}
 	shed, _ := d.Admit(f)
-	f.Adopt(sa, e, d.Learns(e.Rule), shed)
+	f.Adopt(sa, e, d.Auto(e.Rule), shed)
 }
 
 // AppAccepted gives an accepted app leg to its flow.
@@ -94,7 +94,7 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 			f.TurnAway(shed)
 			return 0, false
 		}
-		f.Expect(syn, e.Age, shed)
+		f.Expect(syn, e.Age, d.Auto(e.Rule), shed)
 	}
 	if f.Offered() {
 		return 0, false

@@ -30,7 +30,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 		}
 	}()
 	for _, fb := range f.env.Fabrics {
-		if !policy.Admits(f.Trial, config.Carrier(fb.Kind().String())) {
+		if !f.admits(fb.Kind()) {
 			continue
 		}
 		if f.resting(fb.Kind()) {
@@ -50,7 +50,27 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 		}
 	}
 	panics = false
-	return carries, reason
+	return carries, f.notWorthIt(reason)
+}
+
+// admits reports whether a device may carry the flow.
+func (f *Flow) admits(kind negotiate.CarrierKind) bool {
+	return policy.Admits(f.Trial, config.Carrier(kind.String())) && (!f.auto || kind.OfAdapter())
+}
+
+// notWorthIt is why there is no carrier, if it is that no adapter may carry a flow of a rule
+// with action auto.
+func (f *Flow) notWorthIt(reason negotiate.Reason) negotiate.Reason {
+	if f.auto && (reason == negotiate.ReasonNoCommonCarrier || reason == negotiate.ReasonAddress) {
+		return negotiate.ReasonNotWorthIt
+	}
+	return reason
+}
+
+// notWorth remembers that no adapter of this host leads to the service: the next connection
+// to it need not find out.
+func (f *Flow) notWorth() {
+	f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNotWorthIt, Shown: true})
 }
 
 // offersAtOnce reports whether makeOffers would not wait.
@@ -114,7 +134,7 @@ func (f *Flow) resting(kind negotiate.CarrierKind) bool {
 // unmet are the devices by which the peer has to be met before they can answer.
 func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Fabric) {
 	for _, fb := range f.env.Fabrics {
-		if from := negotiate.FindCarrier(p.Carriers, fb.Kind()); from != nil && !fb.Met(*from, p) {
+		if from := negotiate.FindCarrier(p.Carriers, fb.Kind()); from != nil && f.admits(fb.Kind()) && !fb.Met(*from, p) {
 			list = append(list, fb)
 		}
 	}
@@ -171,7 +191,6 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	}
 	f.begins(carriedBy)
 	f.env.Peers.Proven(f.Tuple.Remote.Addr(), carriedBy)
-	f.env.Auto.Met(f.Tuple.Remote.Addr(), carriedBy, time.Now())
 	if picked != nil {
 		f.contradicted()
 	}

@@ -151,7 +151,6 @@ func (c *carry) pumpTx() {
 		}
 		c.Halfway = true
 		c.f.sent(n) // before the peer can have them
-		c.f.reads.Add(1)
 		err := c.EP.Commit(n)
 		c.Halfway = false
 		if err != nil {
@@ -195,7 +194,6 @@ func (c *carry) deliver() (taken int) {
 		c.Halfway = false
 		taken += n
 		c.f.rx.Add(uint64(n))
-		c.f.writes.Add(1)
 		if err != nil {
 			c.broken()
 			return taken

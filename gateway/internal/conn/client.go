@@ -10,7 +10,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -18,13 +17,11 @@ import (
 )
 
 // Adopt begins a client's connection with the SYN-ACK that tells of the peer's gateway, and
-// with the entry of the datapath. learned says that it is learned from, shed why there is no
-// room for it, if there is none: it goes back before the wire leg exists. It does not wait.
-func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, learned bool, shed negotiate.Reason) {
+// with the entry of the datapath. auto says that its rule has that action, shed why there is
+// no room for it, if there is none: it goes back before the wire leg exists. It does not wait.
+func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, auto bool, shed negotiate.Reason) {
 	defer f.env.Work.Done() // what follows has its own
-	if f.look = host.LookOf(sa.Raw); learned {
-		f.seen = new(auto.Seen)
-	}
+	f.look, f.auto = host.LookOf(sa.Raw), auto
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	switch {
 	case shed != negotiate.ReasonNone:
@@ -110,6 +107,8 @@ func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*car
 	f.setNegotiator(&c.negotiator)
 	if len(p.Carriers) > 0 {
 		reason = negotiate.ReasonNone
+	} else if reason == negotiate.ReasonNotWorthIt {
+		f.notWorth()
 	}
 	c.begin(f.firstWord(hs, reason))
 }

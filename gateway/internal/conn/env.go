@@ -12,7 +12,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
@@ -39,7 +38,6 @@ type Env struct {
 	Peers  *peers.Table
 	Policy negotiate.CachePolicy // what is remembered about peers
 	Keys   *Keyring
-	Auto   *auto.Book // nil: no rule has action auto
 	Pulse  *loop.Pulse
 	// HandshakeTimeout is that of the configuration in force.
 	HandshakeTimeout func() time.Duration

@@ -9,7 +9,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/auto"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
@@ -33,16 +32,15 @@ type Flow struct {
 
 	Share peers.Share // what a server's counts for
 
-	seen *auto.Seen // guarded by auto; nil: it is not of a rule with action auto, and not learned from
+	auto bool // its rule has that action: only adapters carry it; set before the handshake
 
 	// What others see of it; the shard writes it.
-	tx, rx        atomic.Uint64 // bytes from and to the local application
-	reads, writes atomic.Uint64 // of the app leg that moved some
-	phase         atomic.Uint32 // of core
-	shown         atomic.Pointer[view]
-	buried        atomic.Bool // its end is complete
-	ring          ringUse
-	gone          chan struct{} // closed when its end begins
+	tx, rx atomic.Uint64 // bytes from and to the local application
+	phase  atomic.Uint32 // of core
+	shown  atomic.Pointer[view]
+	buried atomic.Bool // its end is complete
+	ring   ringUse
+	gone   chan struct{} // closed when its end begins
 
 	// Of the shard:
 	core    life.Core

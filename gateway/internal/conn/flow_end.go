@@ -123,7 +123,6 @@ func (f *Flow) bury(end admin.End) {
 	info.End, info.EndedAt = end, time.Now()
 	f.env.Counters.Ended(f, info)
 	f.env.Lines.Ended(info)
-	f.learn(true, time.Now())
 	switch end {
 	case "": // recorded elsewhere
 	case admin.EndNative:

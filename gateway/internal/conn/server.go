@@ -17,9 +17,10 @@ import (
 
 // Expect prepares a server's connection, whose client has proved its address by what it
 // said to the answer to its SYN, which arrived at this host so long ago. shed is why there is no room for it, if there is none: then
-// it is declined when the client's gateway has been heard, for its SYN is gone.
-func (f *Flow) Expect(syn netstack.SYN, ago time.Duration, shed negotiate.Reason) {
-	f.nonce, f.look, f.shed = syn.Nonce, host.LookOf(syn.Raw), shed
+// it is declined when the client's gateway has been heard, for its SYN is gone. auto says that
+// its rule has that action.
+func (f *Flow) Expect(syn netstack.SYN, ago time.Duration, auto bool, shed negotiate.Reason) {
+	f.nonce, f.look, f.auto, f.shed = syn.Nonce, host.LookOf(syn.Raw), auto, shed
 	f.ago = ago
 }
 

@@ -7,24 +7,23 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/auto"
 )
 
-// Translate translates the configuration for the datapath.
-func Translate(c config.Config, log *slog.Logger) ebpf.Config {
+// Translate translates the configuration for the datapath; adapters: an RDMA adapter
+// carries here, or there is one that would.
+func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
 		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, config.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Rollout: rollout(c.Rollout, c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
-		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: auto.Samples, MaxServices: auto.MaxServices,
-		SetUps: c.Limits.NewFlowsAtOnce,
+		MaxFlows: max(65536, 4*c.Limits.MaxFlows), SetUps: c.Limits.NewFlowsAtOnce,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
 		out.Policy = append(out.Policy, ebpf.Rule{
 			Peers: r.Match.Peers, Cgroups: r.Match.Cgroups, Direction: steeringDirection(r.Match.Direction), Share: share(r.Percent),
-			UIDs: r.Match.UIDs, Action: steeringAction(r), Proto: steeringProto(r.Match.Proto),
+			UIDs: r.Match.UIDs, Action: steeringAction(r, adapters), Proto: steeringProto(r.Match.Proto),
 		})
 		last := &out.Policy[len(out.Policy)-1]
 		for _, p := range r.Match.Ports {
@@ -85,14 +84,18 @@ func Mode(m config.Mode) ebpf.Mode {
 	}
 }
 
-func steeringAction(r config.Rule) ebpf.Action {
+// steeringAction translates an action. What another carrier than an adapter takes from the
+// kernel's TCP it seldom gives back: auto leaves that alone.
+func steeringAction(r config.Rule, adapters bool) ebpf.Action {
 	switch {
 	case r.Way == config.WayInProcess:
 		return ebpf.ActionPass
 	case r.Action == config.ActionAccelerate:
 		return ebpf.ActionAccelerate
+	case r.Action == config.ActionAuto && adapters:
+		return ebpf.ActionAccelerate
 	case r.Action == config.ActionAuto:
-		return ebpf.ActionAuto
+		return ebpf.ActionNotWorthIt
 	default:
 		return ebpf.ActionPass
 	}

@@ -17,7 +17,7 @@ func TestSteeringConfigHasTheProtocol(t *testing.T) {
 		{},
 	}}.WithDefaults()
 	c.StateDir = t.TempDir()
-	s := Translate(c, slog.New(slog.DiscardHandler))
+	s := Translate(c, false, slog.New(slog.DiscardHandler))
 	var got []ebpf.Proto
 	for _, r := range s.Policy {
 		got = append(got, r.Proto)

@@ -33,6 +33,7 @@ type Trials struct {
 	rules []ebpf.Rule  // of the configuration
 	never []uint16
 	named map[uint16]string // ports that belong to a rule, with its name
+	fast  bool              // an RDMA adapter carries
 
 	held atomic.Pointer[[]*admin.Trial]
 }
@@ -47,7 +48,7 @@ func NewTrials(cfg config.Config, steer Steering) *Trials {
 
 // takeLocked takes the rules of a configuration over.
 func (ts *Trials) takeLocked(cfg config.Config) {
-	ts.rules, ts.never, ts.named = Translate(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
+	ts.rules, ts.never, ts.named = Translate(cfg, ts.fast, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
 			for port := int(p.First()); r.Match.Proto != config.ProtoUDP && port <= int(p.Last()); port++ {
@@ -59,16 +60,35 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	}
 }
 
-// Move has another datapath do what this one did, with the rules of a configuration.
-func (ts *Trials) Move(to Steering, cfg config.Config) error {
+// Move has another datapath do what this one did, with the rules of a configuration, as
+// for Adapters.
+func (ts *Trials) Move(to Steering, cfg config.Config, adapters bool) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	ts.steer = to
+	ts.steer, ts.fast = to, adapters
 	ts.takeLocked(cfg)
 	if len(ts.ahead)+len(*ts.held.Load()) == 0 {
 		return nil
 	}
 	return ts.holdLocked(*ts.held.Load())
+}
+
+// Adapters tells whether an RDMA adapter carries, on which rules with action auto depend.
+// Where the datapath refuses the rules those before stay.
+func (ts *Trials) Adapters(cfg config.Config, carry bool) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if carry == ts.fast {
+		return nil
+	}
+	before := ts.rules
+	ts.fast = carry
+	ts.takeLocked(cfg)
+	if err := ts.holdLocked(*ts.held.Load()); err != nil {
+		ts.rules, ts.fast = before, !carry
+		return err
+	}
+	return nil
 }
 
 // Configure puts the rules of a configuration in force, with those of the trials
@@ -149,7 +169,7 @@ func (ts *Trials) holdLocked(held []*admin.Trial) error {
 	for _, t := range held {
 		rules = append(rules, ebpf.Rule{
 			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
-			Action: steeringAction(config.Rule{Action: t.Action}), Sole: true, Share: ebpf.ShareAll,
+			Action: steeringAction(config.Rule{Action: t.Action}, false), Sole: true, Share: ebpf.ShareAll,
 		})
 	}
 	return ts.steer.SetPolicy(rules)

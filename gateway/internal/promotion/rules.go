@@ -20,14 +20,14 @@ type rules struct {
 
 // newRules compiles the rules, with the share that holds now.
 func newRules(c config.Config, share ebpf.Share) (rules, error) {
-	all := policy.Translate(c, slog.New(slog.DiscardHandler))
+	all := policy.Translate(c, false, slog.New(slog.DiscardHandler))
 	var client, server []ebpf.Rule
 	var out rules
 	for i, r := range all.Policy { // as the steering has them
 		given := c.Policy[i]
 		r.Action = ebpf.ActionPass
 		if given.Action != config.ActionPass && given.Way != config.WaySteered {
-			r.Action = ebpf.ActionAccelerate // auto, too: a connection asks when it has shown that it is worth it
+			r.Action = ebpf.ActionAccelerate // auto, too: rings are faster than the kernel whatever the host has
 		}
 		asksCaller := len(r.Cgroups)+len(r.UIDs) > 0
 		if r.Action != ebpf.ActionPass {

@@ -57,16 +57,13 @@ func Peers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows ma
 }
 
 // Count adds up what is listed.
-func Count(s *admin.Snapshot, list []admin.PeerInfo, services []admin.ServiceInfo) {
+func Count(s *admin.Snapshot, list []admin.PeerInfo) {
 	hosts := map[netip.Addr]bool{}
 	for i := range list {
 		s.Peers[list[i].State]++
 		hosts[list[i].Address] = true
 	}
 	s.Hosts = len(hosts)
-	for i := range services {
-		s.Services[services[i].Verdict]++
-	}
 }
 
 // withRefusal is what is known of a host of which more is listed, and that is left alone for a while.

@@ -84,9 +84,6 @@ func (*Steering) SetPolicy([]ebpf.Rule) error { return nil }
 // SetRollout implements host.Steering.
 func (*Steering) SetRollout(ebpf.Rollout) error { return nil }
 
-// SetNear implements host.Steering.
-func (*Steering) SetNear(netip.Addr, time.Duration) error { return nil }
-
 // SetCompare implements host.Steering.
 func (*Steering) SetCompare(bool) error { return nil }
 
@@ -122,15 +119,6 @@ func (*Steering) Peers() ([]ebpf.Peer, error) { return nil, nil }
 
 // FlushPeers implements host.Steering.
 func (*Steering) FlushPeers() (int, error) { return 0, nil }
-
-// SetService implements host.Steering.
-func (*Steering) SetService(ebpf.Service) error { return nil }
-
-// Services implements host.Steering.
-func (*Steering) Services() ([]ebpf.Service, error) { return nil, nil }
-
-// FlushServices implements host.Steering.
-func (*Steering) FlushServices() (int, error) { return 0, nil }
 
 // Close implements host.Steering.
 func (*Steering) Close() error { return nil }

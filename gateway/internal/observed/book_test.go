@@ -1,4 +1,4 @@
-package forecast
+package observed
 
 import (
 	"net/netip"
@@ -12,13 +12,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-var carriers = []config.DeviceKind{config.DeviceShm, config.DeviceSoft}
-
-// gains are those of services by shared memory and by soft.
-func gains(shm, soft float64) map[config.Carrier]float64 {
-	return map[config.Carrier]float64{config.CarrierShm: shm, config.CarrierSoft: soft}
-}
-
 func ruleName(i int) string {
 	switch {
 	case i == ebpf.NoRule:
@@ -29,14 +22,13 @@ func ruleName(i int) string {
 	return []string{"a", "b"}[i]
 }
 
-// What the programs saw bit by bit is added up by side, port and rule, and each service
-// says what carrying it could be good for.
+// What the programs saw bit by bit is added up by side, port and rule.
 func TestBook(t *testing.T) {
 	var b Book
 	h1, h2 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::2")
 	for range 2 {
 		b.Add([]ebpf.Seen{
-			{Side: ebpf.SideClient, Host: h2, Port: 5201, Rule: 1, Carries: true, Begun: 1, Ended: 1, Sent: 1 << 30, Bulk: 1, BulkBytes: 1 << 30, BulkLasted: time.Second, Moves: 16 << 10},
+			{Side: ebpf.SideClient, Host: h2, Port: 5201, Rule: 1, Carries: true, Begun: 1, Ended: 1, Sent: 1 << 30, Bulk: 1, BulkBytes: 1 << 30, BulkLasted: time.Second},
 			{Side: ebpf.SideClient, Host: h1, Port: 5201, Rule: 1, Carries: true, Begun: 1},
 			{Side: ebpf.SideServer, Host: h1, Port: 80, Rule: ebpf.NoRule, Begun: 10, Ended: 10, Sent: 1 << 20, Received: 1 << 20, Bulk: 1, BulkBytes: 3 << 19, BulkLasted: time.Second},
 			{Side: ebpf.SideClient, Host: h1, Port: 6379, Rule: 0, Begun: 3, Ended: 3, Sent: 5000, Received: 9000},
@@ -46,18 +38,18 @@ func TestBook(t *testing.T) {
 	require.Equal(t, []admin.ObservedService{
 		{
 			Side: config.SideClient, Port: 5201, Rule: "b", Carries: true, Hosts: []netip.Addr{h1, h2}, Connections: 4, Ended: 2,
-			Bytes: admin.ByteCount{Tx: 2 << 30}, Bulk: 2, BulkBytes: 2 << 30, BulkBytesPerSecond: 1 << 30, Moves: 32 << 10, Gain: gains(3.88, 1.88),
+			Bytes: admin.ByteCount{Tx: 2 << 30}, Bulk: 2, BulkBytes: 2 << 30, BulkBytesPerSecond: 1 << 30,
 		},
 		{
 			Side: config.SideServer, Port: 80, Rule: "default", Hosts: []netip.Addr{h1}, Connections: 20, Ended: 20,
-			Bytes: admin.ByteCount{Tx: 2 << 20, Rx: 2 << 20}, Bulk: 2, BulkBytes: 3 << 20, BulkBytesPerSecond: 3 << 19, Gain: gains(0.03, 0.01),
+			Bytes: admin.ByteCount{Tx: 2 << 20, Rx: 2 << 20}, Bulk: 2, BulkBytes: 3 << 20, BulkBytesPerSecond: 3 << 19,
 		},
 		{
 			Side: config.SideClient, Port: 6379, Rule: "a", Hosts: []netip.Addr{h1}, Connections: 6, Ended: 6,
-			Bytes: admin.ByteCount{Tx: 10000, Rx: 18000}, Gain: gains(0, 0),
+			Bytes: admin.ByteCount{Tx: 10000, Rx: 18000},
 		},
-		{Side: config.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2, Gain: map[config.Carrier]float64{}},
-	}, b.List(carriers))
+		{Side: config.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2},
+	}, b.List())
 	require.Zero(t, b.Forgotten())
 }
 
@@ -67,12 +59,12 @@ func TestBookIsBounded(t *testing.T) {
 	for port := range uint16(maxServices + 10) {
 		b.Add([]ebpf.Seen{{Port: port, Rule: ebpf.NoRule, Begun: 2}}, ruleName)
 	}
-	require.Len(t, b.List(carriers), maxServices)
+	require.Len(t, b.List(), maxServices)
 	require.EqualValues(t, 20, b.Forgotten())
 	for i := range byte(maxHosts + 5) {
 		b.Add([]ebpf.Seen{{Port: 0, Host: netip.AddrFrom4([4]byte{10, 0, 0, i}), Rule: ebpf.NoRule, Begun: 1}}, ruleName)
 	}
-	first := b.List(carriers)[0]
+	first := b.List()[0]
 	require.EqualValues(t, 2+maxHosts+5, first.Connections)
 	require.Len(t, first.Hosts, maxHosts)
 	require.True(t, first.MoreHosts)
@@ -124,11 +116,11 @@ func TestRulesThatAreGoneMakeRoom(t *testing.T) {
 	}
 	see(2000, "new", false)
 	require.EqualValues(t, 1+maxServices+1, b.Forgotten(), "each connection once")
-	for _, s := range b.List(nil) {
+	for _, s := range b.List() {
 		require.Equal(t, "new", s.Rule)
 	}
 	see(2000, "newer", false)
-	list := b.List(nil)
+	list := b.List()
 	require.EqualValues(t, 3001, list[len(list)-2].Port, "3000 had the fewest bytes")
 	require.EqualValues(t, 2000, list[len(list)-1].Port)
 }

@@ -1,8 +1,7 @@
-package forecast
+package observed
 
 import (
 	"cmp"
-	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,7 +9,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/auto"
 )
 
 const (
@@ -86,7 +84,6 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() 
 	s.Ended += v.Ended
 	s.Bytes.Tx += v.Sent
 	s.Bytes.Rx += v.Received
-	s.Moves += v.Moves
 	s.Bulk += v.Bulk
 	s.BulkBytes += v.BulkBytes
 	s.seconds += v.BulkLasted.Seconds()
@@ -114,9 +111,8 @@ func (b *Book) dropLocked(rule func(number int) string) bool {
 	return true
 }
 
-// List returns the services, those with the most bytes first, and what carrying them could
-// gain.
-func (b *Book) List(carriers []config.DeviceKind) []admin.ObservedService {
+// List returns the services, those with the most bytes first.
+func (b *Book) List() []admin.ObservedService {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []admin.ObservedService
@@ -130,7 +126,6 @@ func (b *Book) List(carriers []config.DeviceKind) []admin.ObservedService {
 		if s.seconds > 0 {
 			o.BulkBytesPerSecond = float64(s.BulkBytes) / s.seconds
 		}
-		o.Gain = gain(&o, carriers)
 		list = append(list, o)
 	}
 	slices.SortFunc(list, func(a, b admin.ObservedService) int {
@@ -147,16 +142,4 @@ func (b *Book) Forgotten() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.forgotten
-}
-
-// gain is what carrying a service could be good for, by each carrier.
-func gain(o *admin.ObservedService, carriers []config.DeviceKind) map[config.Carrier]float64 {
-	out := map[config.Carrier]float64{}
-	for _, c := range carriers {
-		if o.Ended > 0 {
-			by := c.Carrier()
-			out[by] = math.Round(100*auto.Score(by, o.Ended, o.Moves, o.Bytes.Tx+o.Bytes.Rx)) / 100
-		}
-	}
-	return out
 }

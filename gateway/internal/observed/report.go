@@ -1,4 +1,4 @@
-package forecast
+package observed
 
 import (
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -9,7 +9,7 @@ import (
 // carried now, and what was decided; last names what happens where no rule matches.
 func (b *Book) Report(c config.Config, share config.Share, decided []admin.DecisionCount, last string) admin.PolicyReport {
 	p := admin.PolicyReport{
-		Observed: b.List(c.Carriers), Forgotten: b.Forgotten(),
+		Observed: b.List(), Forgotten: b.Forgotten(),
 		Rollout: admin.RolloutReport{Percent: share.Percent(), Seed: c.Rollout.Seed},
 	}
 	if c.Rollout.Ramp != 0 {

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
+)
+
+// adapterFabric is a carrier whose adapter comes and goes.
+type adapterFabric struct {
+	carrier.Fabric
+	there bool
+}
+
+func (a *adapterFabric) HasAdapter() bool { return a.there }
+
+// TestAutoFollowsAdapters: a rule with action auto carries while an adapter does, also after
+// a reload that brings the rule; shared memory and software never make it.
+func TestAutoFollowsAdapters(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	action := func() ebpf.Action {
+		steer.mu.Lock()
+		defer steer.mu.Unlock()
+		return steer.policy[0].Action
+	}
+	next := g.cfg
+	next.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}, {Name: "b", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	require.NoError(t, g.reload(next, nil))
+	require.NotEmpty(t, g.env.Fabrics)
+	require.NoError(t, g.followAdapters())
+	require.Equal(t, ebpf.ActionNotWorthIt, action())
+	require.True(t, g.auto(0))
+	require.False(t, g.auto(1))
+	require.False(t, g.auto(ebpf.NoRule))
+
+	before := g.env.Fabrics
+	defer func() { g.env.Fabrics = before }()
+	a := &adapterFabric{before[0], true}
+	g.env.Fabrics = append(slices.Clone(before), a)
+	require.NoError(t, g.followAdapters())
+	require.Equal(t, ebpf.ActionAccelerate, action())
+	a.there = false
+	require.NoError(t, g.followAdapters())
+	require.Equal(t, ebpf.ActionNotWorthIt, action())
+	a.there = true
+	require.NoError(t, g.reload(next, nil))
+	require.Equal(t, ebpf.ActionAccelerate, action())
+	g.heir = g // of another's datapath
+	a.there = false
+	require.NoError(t, g.followAdapters())
+	require.Equal(t, ebpf.ActionAccelerate, action())
+	g.heir = nil
+}
+
+// TestAutoObserved: a gateway that carries nothing decides by the adapters that the kernel
+// tells of, if its configuration has it use them.
+func TestAutoObserved(t *testing.T) {
+	cfg := config.Config{Mode: config.ModeObserve, Policy: []config.Rule{{Name: "a", Action: config.ActionAuto}}}.WithDefaults()
+	g, _ := steeredGateway(t, cfg, retiring{})
+	require.False(t, g.adapters())
+	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{}, nil }
+	require.False(t, g.adapters())
+	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{Adapters: make([]sysfs.Adapter, 1)}, nil }
+	require.True(t, g.adapters())
+	cfg.Carriers = []config.DeviceKind{config.DeviceShm}
+	g.live.Store(&liveConfig{Config: cfg})
+	require.False(t, g.adapters())
+}

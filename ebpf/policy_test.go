@@ -28,14 +28,17 @@ func naive(rules []Rule, never []uint16, q Query) Verdict {
 			}
 			continue
 		}
-		if r.Action != ActionPass && naiveOutside(r, q) {
+		if r.Action == ActionAccelerate && naiveOutside(r, q) {
 			return Verdict{Rule: i, Reason: ReasonCanary}
 		}
-		if r.Action != ActionPass {
+		if r.Action == ActionAccelerate {
 			return Verdict{Rule: i, Action: r.Action}
 		}
 		if excluded != NoRule {
 			return Verdict{Rule: excluded, Reason: ReasonNeverList}
+		}
+		if r.Action == ActionNotWorthIt {
+			return Verdict{Rule: i, Reason: ReasonNotWorthIt}
 		}
 		return Verdict{Rule: i, Reason: ReasonPolicy}
 	}

@@ -153,7 +153,7 @@ func TestAdminForOtherUsers(t *testing.T) {
 			read++
 		}
 	}
-	require.Equal(t, 2*9, read, "the nouns")
+	require.Equal(t, 2*8, read, "the nouns")
 	require.Equal(t, []bool{false}, a.ctl.switched(), "nobody has switched anything")
 	tried, _ := a.ctl.trials()
 	require.Empty(t, tried)

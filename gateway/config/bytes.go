@@ -58,13 +58,3 @@ func (b *Bytes) setText(text string) error {
 	*b = Bytes(v) * unit
 	return nil
 }
-
-// Rounded renders the amount for people: down to a whole number of units.
-func (b Bytes) Rounded() string {
-	for _, u := range byteUnits {
-		if b >= 10*u.size && u.size > 1 {
-			return fmt.Sprintf("%d%s", b/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%dB", b)
-}

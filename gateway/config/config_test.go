@@ -456,12 +456,6 @@ func TestBytesText(t *testing.T) {
 	}
 }
 
-func TestRoundedBytes(t *testing.T) {
-	for n, want := range map[Bytes]string{0: "0B", 9999: "9999B", 10 * KiB: "10KiB", 9 * MiB: "9216KiB", 1 << 40: "1024GiB"} {
-		require.Equal(t, want, n.Rounded())
-	}
-}
-
 func TestPercent(t *testing.T) {
 	var p Percent
 	for text, want := range map[string]Percent{"50%": 50, "7": 7, "100%": 100} {

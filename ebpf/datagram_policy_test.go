@@ -79,7 +79,7 @@ func TestDatagramPolicyInKernel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	pick := func(n int) int { return rng.IntN(n) }
 	decided, accelerated := map[int]Decided{}, 0
-	for range 12 {
+	for range 24 {
 		rules := randomRules(pick, base)
 		for i := range rules {
 			rules[i].Proto = Proto(min(pick(4), 1))

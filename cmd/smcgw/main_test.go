@@ -242,7 +242,7 @@ func (d *fakeDaemon) Status() admin.Status {
 		st.Mode = config.ModeOff
 	}
 	if d.kind == "degraded" {
-		st.Degraded = []string{"rp_filter"}
+		st.Degraded = []string{"device_failed"}
 	}
 	return st
 }

@@ -32,8 +32,8 @@ func newAppLeg(fd int, t host.Tuple) *appLeg {
 	return &appLeg{fd: fd, v6: t.Local.Addr().Is6()}
 }
 
-// ResetLeg ends an app leg that no connection wants.
-func ResetLeg(fd int) { newAppLeg(fd, host.Tuple{}).reset() }
+// resetLeg ends an app leg that no connection wants.
+func resetLeg(fd int) { newAppLeg(fd, host.Tuple{}).reset() }
 
 // errLegClosed is returned when the flow has already ended.
 var errLegClosed = fmt.Errorf("app leg: %w", net.ErrClosed)

@@ -57,7 +57,7 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 func (d *Desk) AppAccepted(fd int, t host.Tuple) {
 	f := d.Find(t)
 	if f == nil || f.Side != config.SideClient {
-		ResetLeg(fd)
+		resetLeg(fd)
 		return
 	}
 	f.AppAccepted(fd)
@@ -91,10 +91,10 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 		shed, declines := d.Admit(f)
 		if !declines {
 			d.turnAway(syn)
-			f.TurnAway(shed)
+			f.turnAway(shed)
 			return 0, false
 		}
-		f.Expect(syn, e.Age, d.Auto(e.Rule), shed)
+		f.expect(syn, e.Age, d.Auto(e.Rule), shed)
 	}
 	if f.Offered() {
 		return 0, false
@@ -112,12 +112,12 @@ func (d *Desk) OfferedSYN(syn netstack.SYN) {
 		return // a late copy of the SYN that was answered
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	give := func() { d.Env.ReturnSYN(t, e.ISN, raw) }
+	give := func() { d.Env.returnSYN(t, e.ISN, raw) }
 	switch old := d.Find(t); {
 	case old == nil:
 		give()
 	case old.Side == config.SideServer:
-		old.BeganAnew(give)
+		old.beganAnew(give)
 	}
 }
 
@@ -131,7 +131,7 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 	if f == nil {
 		// Of a connection we never heard of: what proved it was lost on the way here.
 		if e, err := d.Env.Steering.Flow(ebpf.Tuple(t)); err == nil {
-			d.Env.ReturnSYN(t, e.ISN, syn.Raw)
+			d.Env.returnSYN(t, e.ISN, syn.Raw)
 		}
 		return
 	}
@@ -139,7 +139,7 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	f.BareSYN(func() { d.Env.ReturnSYN(t, f.ISN, raw) })
+	f.BareSYN(func() { d.Env.returnSYN(t, f.ISN, raw) })
 }
 
 // turnAway leaves a proved connection to the kernel that there is no room for: its SYN is gone, and the

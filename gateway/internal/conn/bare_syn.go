@@ -6,10 +6,10 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// BeganAnew ends the connection because its client begins another one on the tuple, whose
+// beganAnew ends the connection because its client begins another one on the tuple, whose
 // entry still belongs to this one. The new one is native: give, which gives its SYN to the
 // kernel, is called as soon as the application's end of the old one has been reset.
-func (f *Flow) BeganAnew(give func()) {
+func (f *Flow) beganAnew(give func()) {
 	f.post(func() {
 		f.replaced()
 		f.whenGone(give)

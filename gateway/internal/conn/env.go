@@ -105,8 +105,8 @@ func (e *Env) Release(t host.Tuple, isn uint32, syn []byte) {
 	(&Flow{Opening: Opening{Tuple: t, ISN: isn}, env: e, syn: syn}).entryReleased()
 }
 
-// ReturnSYN gives a peer's SYN to the kernel as if it had just arrived.
-func (e *Env) ReturnSYN(t host.Tuple, isn uint32, raw []byte) {
+// returnSYN gives a peer's SYN to the kernel as if it had just arrived.
+func (e *Env) returnSYN(t host.Tuple, isn uint32, raw []byte) {
 	et := ebpf.Tuple(t)
 	if err := e.Steering.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateRaw, ebpf.StateDead); err != nil {
 		return // replaced or gone: the client's retransmission is native

@@ -303,7 +303,7 @@ func TestBegunAnewReturnsTheEntry(t *testing.T) {
 			tuple := ebpf.Tuple(f.Tuple)
 			p.steer[0].Put(ebpf.Flow{Tuple: tuple, ISN: f.ISN, Side: ebpf.SideServer, State: state})
 			f.call(func() { f.core.CarriedBy(by) })
-			f.BeganAnew(func() { f.env.ReturnSYN(f.Tuple, f.ISN, make([]byte, 40)) })
+			f.beganAnew(func() { f.env.returnSYN(f.Tuple, f.ISN, make([]byte, 40)) })
 			waitBuried(t, f)
 			f.call(func() {})
 			if e, err := p.steer[0].Flow(tuple); err == nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// Expect prepares a server's connection, whose client has proved its address by what it
+// expect prepares a server's connection, whose client has proved its address by what it
 // said to the answer to its SYN, which arrived at this host so long ago. shed is why there is no room for it, if there is none: then
 // it is declined when the client's gateway has been heard, for its SYN is gone. auto says that
 // its rule has that action.
-func (f *Flow) Expect(syn netstack.SYN, ago time.Duration, auto bool, shed negotiate.Reason) {
+func (f *Flow) expect(syn netstack.SYN, ago time.Duration, auto bool, shed negotiate.Reason) {
 	f.nonce, f.look, f.auto, f.shed = syn.Nonce, host.LookOf(syn.Raw), auto, shed
 	f.ago = ago
 }
@@ -34,14 +34,14 @@ func (f *Flow) NotAccepted(err error) {
 	switch {
 	case errors.Is(err, netstack.ErrOverload):
 		reason = negotiate.ReasonRateLimit
-	default: // the client fell back: its SYN may be on its way to ReturnSYN
+	default: // the client fell back: its SYN may be on its way to returnSYN
 		f.entryDead()
 	}
-	f.TurnAway(reason)
+	f.turnAway(reason)
 }
 
-// TurnAway ends a server's connection that is not to have a wire leg, because of r.
-func (f *Flow) TurnAway(r negotiate.Reason) { f.post(func() { f.vanish(r) }) }
+// turnAway ends a server's connection that is not to have a wire leg, because of r.
+func (f *Flow) turnAway(r negotiate.Reason) { f.post(func() { f.vanish(r) }) }
 
 // Serve gives a server's connection its wire leg: the third ACK has arrived.
 func (f *Flow) Serve(conn *netstack.Conn) { f.post(func() { f.serve(conn) }) }

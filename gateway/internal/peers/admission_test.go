@@ -72,12 +72,12 @@ func TestRefusedTakeNoRoom(t *testing.T) {
 		require.Equal(t, negotiate.ReasonNone, l.Lacking())
 	}
 	require.Equal(t, 2, admitted)
-	require.Equal(t, heard, l.Peers.Declines())
+	require.Equal(t, heard, l.Peers.declined())
 	require.Less(t, heard, HandshakeLimit/8)
 	for i := range shares {
 		shares[i].End()
 	}
-	require.Zero(t, l.Peers.Declines())
+	require.Zero(t, l.Peers.declined())
 }
 
 // What this host begins and what peers begin have one rate. What a peer may take of it is

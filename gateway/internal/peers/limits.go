@@ -23,14 +23,14 @@ type Limits struct {
 func (l *Limits) MaxFlows() int { return flowsWithin(l.Max()) }
 
 // flows is how many flows take room. Those that are declined do not.
-func (l *Limits) flows() int { return l.Flows() - l.Peers.Declines() }
+func (l *Limits) flows() int { return l.Flows() - l.Peers.declined() }
 
 // Lacking is why there is no room for another connection of a peer.
 func (l *Limits) Lacking() negotiate.Reason {
 	switch {
 	case l.flows() >= l.MaxFlows():
 		return negotiate.ReasonFlowLimit
-	case l.Peers.InHandshake() >= HandshakeLimit:
+	case l.Peers.inHandshake() >= HandshakeLimit:
 		return negotiate.ReasonRateLimit
 	default:
 		return negotiate.ReasonNone
@@ -45,7 +45,7 @@ func (l *Limits) Admit(side config.Side, peer netip.Addr, share *Share) (shed ne
 	if shed = l.lacks(side, peer); shed == negotiate.ReasonNone {
 		return shed, true
 	}
-	declines = share.Decline()
+	declines = share.decline()
 	l.Note()
 	return shed, declines
 }
@@ -57,7 +57,7 @@ func (l *Limits) lacks(side config.Side, peer netip.Addr) negotiate.Reason {
 	}
 	if side == config.SideServer {
 		now := time.Now()
-		scarce := l.Rate.TokensAt(now) < float64(l.Rate.Burst()-l.Peers.PerPeer())
+		scarce := l.Rate.TokensAt(now) < float64(l.Rate.Burst()-l.Peers.perPeer())
 		if r := l.Peers.Admit(peer, scarce, now); r != negotiate.ReasonNone {
 			return r
 		}

@@ -136,9 +136,9 @@ func (c *Share) Carried() {
 	})
 }
 
-// Decline says that there is no room for the flow, which takes none from here on. It
+// decline says that there is no room for the flow, which takes none from here on. It
 // reports false where there are too many like it: then the flow counts for nothing.
-func (c *Share) Decline() (fits bool) {
+func (c *Share) decline() (fits bool) {
 	fits = true
 	c.change(func() {
 		if fits = c.table.declines.Load() < declineLimit && c.table.peers[c.peer].holds.Declines < declinesOfOne; fits {
@@ -230,15 +230,15 @@ func (t *Table) Refusals() map[Resource]uint64 {
 	return all
 }
 
-// PerPeer is how many connections a second one address may begin when they are scarce.
-func (t *Table) PerPeer() int {
+// perPeer is how many connections a second one address may begin when they are scarce.
+func (t *Table) perPeer() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.share.burst
 }
 
-// Declines counts the connections of all peers that are declined.
-func (t *Table) Declines() int { return int(t.declines.Load()) }
+// declined counts the connections of all peers that are declined.
+func (t *Table) declined() int { return int(t.declines.Load()) }
 
-// InHandshake counts the handshakes of all peers.
-func (t *Table) InHandshake() int64 { return t.waiting.Load() }
+// inHandshake counts the handshakes of all peers.
+func (t *Table) inHandshake() int64 { return t.waiting.Load() }

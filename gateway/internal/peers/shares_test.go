@@ -70,33 +70,33 @@ func TestDeclines(t *testing.T) {
 	var all []*Share
 	for i := range declinesOfOne {
 		all = append(all, s.begin(peerA, now))
-		require.True(t, all[i].Decline())
+		require.True(t, all[i].decline())
 	}
 	require.Empty(t, s.Use())
-	require.Zero(t, s.InHandshake())
-	require.Equal(t, declinesOfOne, s.Declines())
+	require.Zero(t, s.inHandshake())
+	require.Equal(t, declinesOfOne, s.declined())
 	over := s.begin(peerA, now)
-	require.False(t, over.Decline())
-	require.True(t, over.Decline(), "it counts for nothing any more")
+	require.False(t, over.decline())
+	require.True(t, over.decline(), "it counts for nothing any more")
 	over.Carried()
 	require.Empty(t, s.Use())
 	for i := range declineLimit - declinesOfOne {
 		all = append(all, s.begin(netip.AddrFrom4([4]byte{10, 1, 0, byte(i % 32)}), now))
-		require.True(t, all[len(all)-1].Decline())
+		require.True(t, all[len(all)-1].decline())
 	}
-	require.False(t, s.begin(peerB, now).Decline())
+	require.False(t, s.begin(peerB, now).decline())
 	all[0].Carried()
-	require.Equal(t, declineLimit, s.Declines(), "what is declined is not carried")
+	require.Equal(t, declineLimit, s.declined(), "what is declined is not carried")
 	all[0].End()
-	require.True(t, s.begin(peerB, now).Decline())
-	require.True(t, new(Share).Decline(), "it counts for no peer")
+	require.True(t, s.begin(peerB, now).decline())
+	require.True(t, new(Share).decline(), "it counts for no peer")
 	s.mu.Lock()
 	s.expireLocked(now.Add(time.Hour))
 	s.mu.Unlock()
 	for _, c := range all {
 		c.End()
 	}
-	require.Equal(t, 1, s.Declines())
+	require.Equal(t, 1, s.declined())
 	require.Equal(t, 1, s.holding)
 }
 
@@ -134,7 +134,7 @@ func TestCarriedMeetsEnd(t *testing.T) {
 	both.Wait()
 	require.Equal(t, holdsHandshake, held)
 	require.Empty(t, s.Use())
-	require.Zero(t, s.InHandshake())
+	require.Zero(t, s.inHandshake())
 }
 
 // Whichever peers come and go, the shares are those of the flows in the table,

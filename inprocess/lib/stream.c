@@ -376,9 +376,8 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 
 #define FAULT (-3)
 
-// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error,
-// FAULT. seen: a
-// byte is there, which SIOCINQ may not count: before an urgent byte it counts up to that.
+// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error, FAULT.
+// seen: a byte is there, which SIOCINQ may not count: before an urgent byte it counts up to that.
 static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool seen) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;

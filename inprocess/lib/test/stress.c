@@ -149,8 +149,8 @@ static size_t check(struct end *e, const unsigned char *b, size_t n, const char 
 static void taken(struct end *e, const unsigned char *b, ssize_t n, const char *what) {
 	if (n > 0) shared->got[e->side] += check(e, b, (size_t)n, what, true);
 }
-// again: a call that has done nothing, and may be made again. To be stopped ends one that has a time-out.
-static bool again(const struct end *e) { return errno == EAGAIN || (errno == EINTR && (e->signals || shared->fate == 's')); }
+// again: a call that has done nothing, and may be made again. To be stopped, and to be traced, ends one that has a time-out.
+static bool again(const struct end *e) { return errno == EAGAIN || (errno == EINTR && (e->signals || shared->fate == 's' || shared->fate == 'i')); }
 
 // size is mostly small or mostly large for a while: a ring that is always full hides what happens when it becomes empty.
 static size_t size(struct end *e, uint64_t *x) {

@@ -57,7 +57,7 @@ func (s *show) nativeBecause(reason string) (bool, string) {
 		switch c.Reason {
 		case reason:
 			found = true
-		case "off":
+		case "off", "rate_limit": // begun beside the demo's switch, or beside more than limits.new_flows_at_once
 		default:
 			return false, fmt.Sprintf("a connection to h3 is %s, reason %q", c.State, c.Reason)
 		}

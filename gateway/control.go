@@ -26,7 +26,7 @@ var (
 
 // Status implements admin.Control.
 func (g *gateway) Status() admin.Status {
-	snap := g.Snapshot()
+	snap, failing := g.snapshot()
 	st := snap.Status(g.started)
 	g.tellHealth(&st)
 	if !g.off.Load() {
@@ -35,14 +35,21 @@ func (g *gateway) Status() admin.Status {
 		st.Notes = append(st.Notes, report.IdleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
 	}
 	if g.carries() {
-		st.Notes = append(st.Notes, g.failing().Notes(time.Now())...)
+		st.Notes = append(st.Notes, failing.Notes(time.Now())...)
 	}
 	return st
 }
 
 // failing finds the services that stay native.
 func (g *gateway) failing() report.Failing {
-	return report.FindFailing(g.carriedConns(admin.ConnQuery{}), g.env.Closed.List(), g.env.Native.List())
+	var live []admin.ConnInfo
+	now := time.Now()
+	for _, f := range g.all() {
+		if f.Carried() {
+			live = append(live, f.Info(now))
+		}
+	}
+	return report.FindFailing(live, g.env.Closed.List(), g.env.Native.List())
 }
 
 // tellHealth adds what of the configuration is not done, and why.
@@ -147,6 +154,12 @@ func (g *gateway) carriedConns(q admin.ConnQuery) []admin.ConnInfo {
 
 // Peers implements admin.Control.
 func (g *gateway) Peers() []admin.PeerInfo {
+	list, _ := g.peersNow()
+	return list
+}
+
+// peersNow lists the peers, and what of them stays native.
+func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
 	flows := map[netip.Addr]int{}
 	for _, f := range g.all() {
 		if f.Carried() {
@@ -159,8 +172,9 @@ func (g *gateway) Peers() []admin.PeerInfo {
 		g.log.Warn("read remembered peers", "error", err)
 	}
 	list := report.Peers(g.peers.Carriers(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
-	g.failing().Tell(list)
-	return list
+	failing := g.failing()
+	failing.Tell(list)
+	return list, failing
 }
 
 // Devices implements admin.Control.
@@ -336,6 +350,11 @@ func (g *gateway) parts(s *admin.Snapshot) {
 
 // Snapshot implements admin.MetricsSource.
 func (g *gateway) Snapshot() admin.Snapshot {
+	s, _ := g.snapshot()
+	return s
+}
+
+func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
 	s := g.Totals()
 	s.CPU = g.times.Used()
 	s.InProcess = g.host.promotion.Totals(true)
@@ -347,8 +366,9 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
 	s.Devices = g.devices()
-	report.Count(&s, g.Peers())
-	return s
+	list, failing := g.peersNow()
+	report.Count(&s, list)
+	return s, failing
 }
 
 // snapshotDecisions reads what the programs have decided.

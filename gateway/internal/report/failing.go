@@ -64,9 +64,7 @@ func FindFailing(live, ended, natives []admin.ConnInfo) Failing {
 		}
 	}
 	for i := range live {
-		if live[i].Way == config.WaySteered {
-			carried(&live[i])
-		}
+		carried(&live[i])
 	}
 	lost := func(r negotiate.Reason) bool { return r == negotiate.ReasonWireReset || r == negotiate.ReasonPeerDead }
 	for i := range ended {

@@ -17,12 +17,8 @@ func seen(id uint64, reason string, end admin.End, at time.Time, port ...uint16)
 	if len(port) > 0 {
 		to = netip.AddrPortFrom(to.Addr(), port[0])
 	}
-	way := config.WaySteered
-	if end == admin.EndNative {
-		way = config.WayNative
-	}
 	return admin.ConnInfo{
-		ID: id, Proto: "tcp", Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: to, Reason: reason, End: end, EndedAt: at, Way: way,
+		ID: id, Proto: "tcp", Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: to, Reason: reason, End: end, EndedAt: at,
 	}
 }
 

@@ -113,6 +113,7 @@ struct end {
 	bool touched;                      // more of the ring than the least was used: give_back
 	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too
+	_Atomic bool forgives;             // a reset was an end: the next write is taken, as after a FIN
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.

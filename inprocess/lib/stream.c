@@ -481,6 +481,7 @@ static bool ended(struct end *e) {
 	    (cx & 1) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;
+		atomic_store(&e->forgives, true);
 	}
 	return true;
 }
@@ -1244,6 +1245,11 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		if (unlikely(atomic_load(&e->write_ended))) {
 			err = EPIPE;
 			break;
+		}
+		if (unlikely(get(&e->forgives))) { // nobody is there to read it
+			put(&e->forgives, false);
+			if (v) done = want;
+			continue;
 		}
 		if (get(&e->own->nx) & 1) {
 			if (unlikely(must_leave(e, fd))) {

@@ -927,15 +927,19 @@ bool smcgw_pay(void) {
 	return owing;
 }
 
+// writable is what the kernel says of a write, at once: POLLOUT, errors, or 0.
+static short writable(int fd) {
+	struct pollfd p = {fd, POLLOUT, 0};
+	struct timespec zero = {0, 0};
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? p.revents : 0;
+}
+
 // fits tells whether the kernel is sure to take the tokens of one call: what it would refuse must not go by the ring. Where it says
 // writable a third of its buffer is free.
 static bool fits(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	if (likely(ks + 1 < e->fits && !e->owed)) return true;
-	if (!pay(e, fd)) return false;
-	struct pollfd p = {fd, POLLOUT, 0};
-	struct timespec zero = {0, 0};
-	if (SYS(ppoll, &p, 1, &zero, 0, 8) != 1) return false;
+	if (!pay(e, fd) || !writable(fd)) return false;
 	int n = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 3 / TOKEN_BYTES;
 	e->fits = ks + (n < 2 ? 2 : (uint64_t)n);
 	return true;
@@ -1018,13 +1022,6 @@ static inline bool must_leave(struct end *e, int fd) {
 	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || sent_back(e) || get(&e->passed) || e->tx_error || !path_good(e, fd);
 }
 
-// takes tells whether the kernel has room for the tokens of a ring extent, now: the peer's thread may be this one.
-static bool takes(int fd) {
-	struct pollfd p = {fd, POLLOUT, 0};
-	struct timespec zero = {0, 0};
-	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents == POLLOUT;
-}
-
 static bool may_ring(struct end *e, int fd) {
 	if (e->tx_error || get(&e->passed)) return false;
 	if (unlikely(sent_back(e))) { // by a broker that may have gone
@@ -1044,7 +1041,7 @@ static bool may_ring(struct end *e, int fd) {
 		e->path_at = now_coarse();
 		e->path_head = get(&e->own->head);
 	}
-	return takes(fd);
+	return writable(fd) == POLLOUT; // also now: the peer's thread may be this one
 }
 
 static void heed_recall(struct end *e, int fd) {

@@ -57,6 +57,12 @@ static void hold(void) {
 	pthread_mutex_lock(&mu);
 	put(&holder, me);
 }
+// a_round is the time to wait where something is to be sent meanwhile: no longer than until the next attempt.
+static struct timespec *a_round(struct timespec *t, struct timespec *round) {
+	if (t && !t->tv_sec && t->tv_nsec <= OWING_ROUND) return t;
+	*round = (struct timespec){0, OWING_ROUND};
+	return round;
+}
 static void let_go(void) {
 	if (again) {
 		again--;
@@ -583,10 +589,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			left = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : zero;
 			t = &left;
 		}
-		if (owing && (!t || t->tv_sec || t->tv_nsec > OWING_ROUND)) {
-			left = (struct timespec){0, OWING_ROUND};
-			t = &left;
-		}
+		if (owing) t = a_round(t, &left);
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (r < 0) {
@@ -641,10 +644,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (ns > 0) left = (struct timespec){ns / 1000000000, ns % 1000000000};
 			t = &left;
 		}
-		if (owing && (!t || t->tv_sec || t->tv_nsec > OWING_ROUND)) {
-			left = (struct timespec){0, OWING_ROUND};
-			t = &left;
-		}
+		if (owing) t = a_round(t, &left);
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (timeout) {

@@ -176,6 +176,7 @@ static void set_closed(int fd) {
 					pollers.e[pollers.n++] = e;
 				}
 			}
+			if (s->list.n && s->list.e[0] == e) s->list.e[0] = s->list.e[--s->list.n]; // a child has unlisted it, in its own list alone
 		}
 		for (int i = 0; i < nsets; i++)
 			if (set_fds[i] == fd) set_fds[i] = set_fds[--nsets];

@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -44,12 +45,12 @@ func (g *gateway) Status() admin.Status {
 func (g *gateway) failing() report.Failing {
 	var live []admin.ConnInfo
 	now := time.Now()
-	for _, f := range g.all() {
+	for _, f := range g.engine().all() {
 		if f.Carried() {
 			live = append(live, f.Info(now))
 		}
 	}
-	return report.FindFailing(live, g.env.Closed.List(), g.env.Native.List())
+	return report.FindFailing(live, g.closed.List(), g.native.List())
 }
 
 // tellHealth adds what of the configuration is not done, and why.
@@ -64,8 +65,9 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	if len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
-	if g.carries() {
-		if note := g.legs.Note(); note != "" {
+	e := g.engine()
+	if e != nil {
+		if note := e.legs.Note(); note != "" {
 			st.Notes = append(st.Notes, note)
 		}
 	}
@@ -75,12 +77,14 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
-	failed, active := report.Devices(st, g.devices())
-	if err := g.noDatagrams.Load(); err != nil {
-		failed = true
-		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port", *err))
+	failed, active := report.Devices(st, e.devices())
+	if e != nil {
+		if err := e.noDatagrams.Load(); err != nil {
+			failed = true
+			st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port", *err))
+		}
 	}
-	if !active && g.carries() && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
+	if !active && e != nil && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
 		failed = true
 		st.Notes = append(st.Notes, fmt.Sprintf("carriers: none of %v works on this host, and every connection stays native: smcgw devices tells why", g.cfg.Carriers))
 	}
@@ -99,14 +103,14 @@ func (g *gateway) Stats() admin.Stats {
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
 	if q.Live() {
-		list = append(g.carriedConns(q), g.dgrams.Load().Flows()...)
+		list = append(g.engine().conns(q), g.engine().datagrams().Flows()...)
 	}
 	list = append(list, g.host.promotion.Conns(q)...)
 	if q.Ended() {
-		list = append(append(list, g.env.Closed.List()...), g.udp.closed.List()...)
+		list = append(append(list, g.closed.List()...), g.udp.closed.List()...)
 	}
 	if q.Natives() {
-		list = append(append(list, g.env.Native.List()...), g.udp.native.List()...)
+		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
 	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
@@ -121,10 +125,10 @@ func (g *gateway) Feed() *admin.Feed {
 // detailBatch is how many connections a shard describes in one turn.
 const detailBatch = 64
 
-// carriedConns describes the flows of the table that are asked for, with their queue pairs
+// conns describes the flows of the table that are asked for, with their queue pairs
 // if details are wanted: their shards are asked for those, a few at a time.
-func (g *gateway) carriedConns(q admin.ConnQuery) []admin.ConnInfo {
-	flows, now := g.all(), time.Now()
+func (e *engine) conns(q admin.ConnQuery) []admin.ConnInfo {
+	flows, now := e.all(), time.Now()
 	var list []admin.ConnInfo
 	if q.Filter == (admin.ConnFilter{}) {
 		list = make([]admin.ConnInfo, 0, len(flows)+2*admin.HistorySize)
@@ -160,18 +164,19 @@ func (g *gateway) Peers() []admin.PeerInfo {
 
 // peersNow lists the peers, and what of them stays native.
 func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
-	flows := map[netip.Addr]int{}
-	for _, f := range g.all() {
+	e, flows := g.engine(), map[netip.Addr]int{}
+	for _, f := range e.all() {
 		if f.Carried() {
 			flows[f.Tuple.Remote.Addr()]++
 		}
 	}
-	g.dgrams.Load().CountFlows(flows)
+	e.datagrams().CountFlows(flows)
 	remembered, err := g.steer.Peers()
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	list := report.Peers(g.peers.Carriers(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
+	known, use := e.peerUse()
+	list := report.Peers(known, remembered, flows, use)
 	failing := g.failing()
 	failing.Tell(list)
 	return list, failing
@@ -179,7 +184,7 @@ func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
 
 // Devices implements admin.Control.
 func (g *gateway) Devices() admin.DeviceList {
-	list := admin.DeviceList{Devices: g.devices()}
+	list := admin.DeviceList{Devices: g.engine().devices()}
 	if g.host.RDMA != nil {
 		var err error
 		if list.RDMA, err = g.host.RDMA(); err != nil {
@@ -189,19 +194,12 @@ func (g *gateway) Devices() admin.DeviceList {
 	return list
 }
 
-// devices are those of the configuration.
-func (g *gateway) devices() []admin.DeviceInfo {
-	var list []admin.DeviceInfo
-	for _, fb := range g.env.Fabrics {
-		list = append(list, fb.Devices()...)
-	}
-	return append(list, g.absent...)
-}
-
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
-	g.peers.Flush()
-	g.dgrams.Load().Flush()
+	if e := g.engine(); e != nil {
+		e.peers.Flush()
+		e.datagrams().Flush()
+	}
 	return g.steer.FlushPeers()
 }
 
@@ -209,9 +207,6 @@ func (g *gateway) FlushPeers() (int, error) {
 func (g *gateway) SetOff(off bool) error {
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
-	if g.heir != nil {
-		return g.heir.SetOff(off)
-	}
 	if err := g.steer.SetOff(off); err != nil {
 		return err
 	}
@@ -221,17 +216,17 @@ func (g *gateway) SetOff(off bool) error {
 			return err
 		}
 	}
-	g.settleDatagrams(g.mode())
+	g.engine().settleDatagrams(g.mode())
 	g.settlePromotion()
 	return nil
 }
 
 // ResetFlows implements admin.Control.
 func (g *gateway) ResetFlows() (n int) {
-	end := time.Now().Add(500 * time.Millisecond)
+	e, end := g.engine(), time.Now().Add(500*time.Millisecond)
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		left := 0
-		for _, f := range g.all() {
+		for _, f := range e.all() {
 			if f.Ended() {
 				continue
 			}
@@ -241,7 +236,7 @@ func (g *gateway) ResetFlows() (n int) {
 			}
 			f.Cancel(negotiate.ReasonOff)
 		}
-		g.catchUp()
+		e.catchUp()
 		if left == 0 {
 			break
 		}
@@ -253,9 +248,9 @@ func (g *gateway) ResetFlows() (n int) {
 // Demote implements admin.Control.
 func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	if q.Device != "" {
-		return g.withdraw(q.Device)
+		return g.engine().withdraw(q.Device)
 	}
-	for _, f := range g.all() {
+	for _, f := range g.engine().all() {
 		by := f.Carrier()
 		if f.Ended() || by == config.CarrierNone || by == config.CarrierRelay || !q.Matches(f.ID, by) {
 			continue
@@ -267,14 +262,10 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 }
 
 // withdraw closes an RDMA adapter, whose ports may be of two carriers.
-func (g *gateway) withdraw(device string) (n int, err error) {
+func (e *engine) withdraw(device string) (n int, err error) {
 	var errs []error
 	known := false
-	for _, fb := range g.env.Fabrics {
-		h, ok := fb.(*carrier.Hardware)
-		if !ok {
-			continue
-		}
+	for _, h := range e.hardware() {
 		left, err := h.Withdraw(device)
 		if errors.Is(err, carrier.ErrNoDevice) {
 			continue
@@ -288,12 +279,23 @@ func (g *gateway) withdraw(device string) (n int, err error) {
 }
 
 // returnAdapters has adapters used again that an operator has withdrawn.
-func (g *gateway) returnAdapters() {
-	for _, fb := range g.env.Fabrics {
+func (e *engine) returnAdapters() {
+	for _, h := range e.hardware() {
+		h.Return()
+	}
+}
+
+// hardware are the carriers of RDMA adapters.
+func (e *engine) hardware() (list []*carrier.Hardware) {
+	if e == nil {
+		return nil
+	}
+	for _, fb := range e.env.Fabrics {
 		if h, ok := fb.(*carrier.Hardware); ok {
-			h.Return()
+			list = append(list, h)
 		}
 	}
+	return list
 }
 
 // Try implements admin.Control.
@@ -316,36 +318,23 @@ func (g *gateway) Totals() admin.Snapshot {
 		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{},
 	}
-	g.env.Counters.AddTo(&s)
+	g.counters.AddTo(&s)
 	g.reloads.AddTo(&s)
 	g.guard.AddTo(&s)
-	for _, f := range g.all() {
+	for _, f := range g.engine().all() {
 		f.AddTo(&s)
 	}
 	s.Bounds = admin.Bounds{
-		Flows: g.limits.MaxFlows(), FlowsConfigured: g.live.Load().Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
+		Flows: peers.FlowsWithin(g.live.Load().Limits.MaxFlows), FlowsConfigured: g.live.Load().Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.lines.LeftOut(),
 	}
-	g.tally.Sum(&s, g.parts)
+	g.tally.Sum(&s, func(s *admin.Snapshot) { g.engine().parts(s) })
 	g.snapshotDecisions(&s)
 	s.InProcess = g.host.promotion.Totals(false)
-	ps := g.pool.Stats()
-	s.Memory = map[string]uint64{
-		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
-	}
+	s.Memory = g.engine().memory()
 	var health admin.Status
 	g.tellHealth(&health)
 	s.Degraded = health.Degraded
 	return s
-}
-
-// parts sets the counters that a gateway in the place of this one begins again.
-func (g *gateway) parts(s *admin.Snapshot) {
-	g.dgrams.Load().Snapshot(s)
-	s.Panics, s.SharesRefused = g.env.Panics(), report.SharesRefused(g.peers, g.pool)
-	if g.carries() {
-		report.WireBounds(&s.Bounds, g.env.Stack.Stats())
-		s.CQErrors = g.carriers.CQErrors()
-	}
 }
 
 // Snapshot implements admin.MetricsSource.
@@ -365,7 +354,7 @@ func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-	s.Devices = g.devices()
+	s.Devices = g.engine().devices()
 	list, failing := g.peersNow()
 	report.Count(&s, list)
 	return s, failing
@@ -374,7 +363,7 @@ func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
 // snapshotDecisions reads what the programs have decided.
 func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	live := g.live.Load() // before the counters: its book is closed later than they are read, or not
-	c, err := g.counters()
+	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 		return

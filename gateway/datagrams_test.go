@@ -149,7 +149,7 @@ func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams)
 	if d != nil {
 		h.Datagrams, h.AppTUN = d, d.a
 	}
-	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg.WithDefaults(), &site{Host: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		g.close()
@@ -211,7 +211,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 			require.Len(t, list, 1)
 			require.Equal(t, "udp", list[0].Proto)
 			require.Equal(t, kind.Carrier(), list[0].Carrier)
-			require.Contains(t, g.peers.Carriers(time.Now())[pairAddrs[1-i]].Proven, kind.Carrier())
+			require.Contains(t, g.engine().peers.Carriers(time.Now())[pairAddrs[1-i]].Proven, kind.Carrier())
 			require.Equal(t, 1, g.Snapshot().UDP.Flows[kind.Carrier()].Now)
 		}
 		require.NoError(t, p.g[0].SetOff(true))
@@ -244,33 +244,32 @@ func requireGrown(t *testing.T, before, now *admin.Snapshot) {
 	}
 }
 
-// TestCountersOfAGatewayInPlace: a gateway goes on counting for the one in whose place it
-// serves, whether it carries or not. What ended with it is not there now.
-func TestCountersOfAGatewayInPlace(t *testing.T) {
+// TestCountersOfAnEngine: a gateway goes on counting when its engine has ended, and when it has
+// another one. What ended with it is not there now.
+func TestCountersOfAnEngine(t *testing.T) {
 	p := newDatagramPair(t, config.DeviceSoft)
 	p.meet(t)
 	p.pass(t, 0, "carried")
-	old, soft := p.g[1], config.CarrierSoft
-	old.host.Beside = retiring{}
-	before := old.Snapshot()
+	g, soft := p.g[1], config.CarrierSoft
+	before := g.Snapshot()
 	require.Equal(t, 1, before.UDP.Flows[soft].Now)
-	old.close()
-	for _, mode := range []config.Mode{config.ModeObserve, config.ModeOff} {
-		cfg := old.cfg
-		cfg.Mode = mode
-		next, _ := steeredGateway(t, cfg, retiring{})
-		require.NoError(t, next.inherit(old))
-		for _, g := range []*gateway{old, next} { // the board has the one, then the other
-			now := g.Snapshot()
-			requireGrown(t, &before, &now)
-			before = now
-		}
-		require.Equal(t, before.UDP.Flows[soft], admin.FlowCount{Total: 1})
-		require.Len(t, before.Ended, 1)
-		require.Positive(t, before.Ended[0].Counters["tx_bytes"])
-		require.Contains(t, before.Bounds.Wire, "adopted")
-		require.Empty(t, before.Devices)
-		old = next
+	for range 2 {
+		cfg := g.cfg
+		cfg.Mode = config.ModeObserve
+		require.NoError(t, g.reload(cfg, nil))
+		settled(t, g)
+		now := g.Snapshot()
+		requireGrown(t, &before, &now)
+		require.Equal(t, now.UDP.Flows[soft], admin.FlowCount{Total: 1})
+		require.Len(t, now.Ended, 1)
+		require.Positive(t, now.Ended[0].Counters["tx_bytes"])
+		require.Contains(t, now.Bounds.Wire, "adopted")
+		require.Empty(t, now.Devices)
+		require.NoError(t, g.reload(g.cfg, nil))
+		require.True(t, g.carries())
+		before = g.Snapshot()
+		requireGrown(t, &now, &before)
+		require.NotEmpty(t, before.Devices)
 	}
 }
 
@@ -290,13 +289,13 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		require.NoError(t, p.g[1].Yield())
 		between := p.g[1].Snapshot()
 		requireGrown(t, &before, &between)
-		require.Zero(t, p.g[1].dgrams.Load().Port())
+		require.Zero(t, p.g[1].engine().datagrams().Port())
 		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
-		p.g[1].reopenDatagrams()
-		require.Zero(t, p.g[1].dgrams.Load().Port(), "the port is a successor's")
+		p.g[1].engine().reopenDatagrams()
+		require.Zero(t, p.g[1].engine().datagrams().Port(), "the port is a successor's")
 		require.NoError(t, p.d[1].ForgetDatagramPeer(pairAddrs[0], 0))
 		require.NoError(t, p.g[1].TakeBack())
-		require.NotZero(t, p.g[1].dgrams.Load().Port())
+		require.NotZero(t, p.g[1].engine().datagrams().Port())
 		require.Eventually(t, func() bool {
 			p.ask(1)
 			return p.d[1].peer(pairAddrs[0]).Capable
@@ -345,8 +344,8 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 				d = nil
 			}
 			g := datagramGatewayAt(t, 0, cfg, d)
-			require.Nil(t, g.dgrams.Load())
-			require.Zero(t, g.dgrams.Load().Port())
+			require.Nil(t, g.engine().datagrams())
+			require.Zero(t, g.engine().datagrams().Port())
 			require.Empty(t, g.Snapshot().Datagrams.Sent)
 			g.onEvent(ebpf.Event{Kind: ebpf.EventDatagram})
 		})
@@ -361,15 +360,15 @@ func TestDatagramPortTaken(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
-	require.Nil(t, g.dgrams.Load())
+	require.Nil(t, g.engine().datagrams())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 	require.NoError(t, g.reload(g.cfg, nil), "its rules carry datagrams as soon as the port is free")
 	require.NoError(t, c.Close())
 	asked := make(chan admin.Status)
 	go func() { asked <- g.Status() }() // beside the chores
-	g.reopenDatagrams()
+	g.engine().reopenDatagrams()
 	<-asked
-	require.Equal(t, port, g.dgrams.Load().Port())
+	require.Equal(t, port, g.engine().datagrams().Port())
 	require.Empty(t, g.Status().Degraded)
 }
 
@@ -384,17 +383,17 @@ func TestDatagramPortOfASuccessor(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, g.TakeBack())
-	require.Nil(t, g.dgrams.Load())
+	require.Nil(t, g.engine().datagrams())
 	require.NoError(t, c.Close())
-	g.reopenDatagrams()
-	require.Equal(t, port, g.dgrams.Load().Port())
+	g.engine().reopenDatagrams()
+	require.Equal(t, port, g.engine().datagrams().Port())
 
 	require.NoError(t, g.Yield())
-	g.reopenDatagrams()
-	require.Nil(t, g.dgrams.Load())
+	g.engine().reopenDatagrams()
+	require.Nil(t, g.engine().datagrams())
 	g.quiesce()
 	require.NoError(t, g.TakeBack())
-	require.Nil(t, g.dgrams.Load())
+	require.Nil(t, g.engine().datagrams())
 }
 
 // TestOffAndOnKeepTheMode: they do not bring datagrams back that the mode keeps native.

@@ -12,7 +12,7 @@ import (
 // totals are the ends of carried connections, and of promoted ones.
 func (g *gateway) totals() guard.Totals {
 	var s admin.Snapshot
-	g.env.Counters.AddEnds(&s)
+	g.counters.AddEnds(&s)
 	t := guard.TotalsOf(s.Ends)
 	p := g.host.promotion.Totals(false)
 	t.Ended += p.ConnectionsTotal - min(p.ConnectionsTotal, uint64(p.Connections))
@@ -46,7 +46,7 @@ func (g *gateway) watchOver(now time.Time) {
 		return
 	}
 	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "cause", last.Cause, "counted", last.String())
-	if err := g.applyMode(config.ModeObserve); err != nil {
+	if err := g.setMode(config.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}
 	g.settlePromotion()
@@ -59,5 +59,5 @@ func (g *gateway) resetGuard() error {
 	}
 	g.guard.Reset(g.totals())
 	g.log.Info("guard reset")
-	return g.applyMode(g.live.Load().Mode)
+	return g.setMode(g.live.Load().Mode)
 }

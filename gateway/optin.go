@@ -31,14 +31,10 @@ func (g *gateway) OptIn(o admin.OptIn) (end func(), err error) {
 	}), nil
 }
 
-// moveRules has a change of the opt-ins made, and puts down before what was counted. It is
-// the heir's to do if there is one.
+// moveRules has a change of the opt-ins made, and puts down before what was counted.
 func (g *gateway) moveRules(change func() error) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if g.heir != nil {
-		return g.heir.moveRules(change)
-	}
 	g.lookLocked()
 	now := g.live.Load()
 	book, err := g.closeDecisions(now)

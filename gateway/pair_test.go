@@ -54,7 +54,7 @@ func (noListener) Arrived(then func()) { then() }
 // one address.
 func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {
 	t.Helper()
-	cfg := config.Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{Mode: config.ModeEnforce, CgroupPath: t.TempDir(), ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	wire := link.NewWire(1500, 1)
@@ -62,9 +62,9 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 	}
-	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg.WithDefaults(), &site{Host: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	require.Empty(t, g.absent)
+	require.Empty(t, g.engine().absent)
 	t.Cleanup(func() {
 		g.close()
 		wire.Close()

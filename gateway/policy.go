@@ -25,9 +25,6 @@ func (g *gateway) followAdapters() error {
 
 // followAdaptersLocked is followAdapters; g.reloading is held.
 func (g *gateway) followAdaptersLocked() error {
-	if g.heir != nil { // whose trials they are now
-		return nil
-	}
 	return g.trials.Adapters(g.live.Load().Config, g.adapters())
 }
 
@@ -39,7 +36,7 @@ func (g *gateway) adapters() bool {
 	case !slices.ContainsFunc(live.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }):
 		return false
 	case g.carries():
-		return slices.ContainsFunc(g.env.Fabrics, carrier.HasAdapter)
+		return slices.ContainsFunc(g.engine().env.Fabrics, carrier.HasAdapter)
 	case !live.UsesAdapters() || g.host.RDMA == nil:
 		return false
 	}
@@ -71,7 +68,7 @@ func (g *gateway) Policy() admin.PolicyReport {
 	g.look()
 	live := g.live.Load()
 	var s admin.Snapshot
-	c, err := g.counters()
+	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 	}

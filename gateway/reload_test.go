@@ -32,9 +32,9 @@ func TestReload(t *testing.T) {
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
 	require.Equal(t, config.ModeObserve, g.Status().Mode)
-	require.Equal(t, 7, g.limits.MaxFlows())
+	require.Equal(t, 7, g.engine().limits.MaxFlows())
 	require.Equal(t, 7, g.Totals().Bounds.FlowsConfigured)
-	require.Equal(t, 9, g.rate.Burst())
+	require.Equal(t, 9, g.engine().rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
 	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
@@ -90,9 +90,9 @@ func TestReloadKeys(t *testing.T) {
 	g, keys := p.g[0], negotiate.Keys{[]byte("0123456789abcdef")}
 	g.cfg.Security.PSKFile = "/on/a/server/that/does/not/answer"
 	require.NoError(t, g.reload(g.cfg, keys))
-	require.Equal(t, keys, g.env.Keys.Load())
+	require.Equal(t, keys, g.keys.Load())
 	require.NoError(t, g.reload(g.cfg, nil))
-	require.Empty(t, g.env.Keys.Load())
+	require.Empty(t, g.keys.Load())
 }
 
 // A refused reload is told by the status, and counted, until one succeeds.

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/netstack/link"
 )
 
 func (s *fakeSteering) share() ebpf.Share {
@@ -63,7 +64,7 @@ func TestGuard(t *testing.T) {
 	require.NoError(t, g.reload(next, nil))
 	ends := func(reason string, n int) {
 		for range n {
-			g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason})
+			g.counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason})
 		}
 	}
 	now := time.Now()
@@ -120,15 +121,17 @@ func TestGuardFromTheStart(t *testing.T) {
 	steer := newFakeSteering()
 	cfg := p.g[0].cfg
 	cfg.Mode, cfg.Guard = config.ModeEnforce, config.Guard{Aborted: 100, Window: time.Minute, Minimum: 2}
-	g, err := newGateway(cfg, Host{Steering: steer}, slog.New(slog.DiscardHandler))
+	cfg.ShmDir, cfg.Carriers = t.TempDir(), []config.DeviceKind{config.DeviceShm}
+	wire := link.NewWire(1500, 1)
+	defer wire.Close()
+	at := &site{Host: Host{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{2}}}
+	g, err := newGateway(cfg, at, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	t.Cleanup(g.close)
+	defer g.close()
 	for range 2 {
-		g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"})
+		g.counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"})
 	}
-	g.host.Link = p.g[0].host.Link // now it carries
 	g.watchOver(time.Now())
-	g.host.Link = nil
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.True(t, g.Snapshot().GuardTripped)
 }

@@ -20,7 +20,7 @@ type Limits struct {
 }
 
 // MaxFlows is how many flows the gateway may have now.
-func (l *Limits) MaxFlows() int { return flowsWithin(l.Max()) }
+func (l *Limits) MaxFlows() int { return FlowsWithin(l.Max()) }
 
 // flows is how many flows take room. Those that are declined do not.
 func (l *Limits) flows() int { return l.Flows() - l.Peers.declined() }

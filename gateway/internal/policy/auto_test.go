@@ -57,8 +57,4 @@ func TestAutoFollows(t *testing.T) {
 	require.Len(t, steer.rules, 4)
 	require.NoError(t, ts.Configure(cfg))
 	require.Equal(t, ebpf.ActionAccelerate, steer.rules[0].Action)
-	other := &fakePolicy{}
-	require.NoError(t, ts.Move(other, cfg, false))
-	require.Equal(t, ebpf.ActionNotWorthIt, other.rules[0].Action)
-	require.Len(t, other.rules, 4)
 }

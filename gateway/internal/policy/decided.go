@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -57,37 +56,14 @@ func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list 
 	}
 }
 
-// Close is the book for the rules after these. anew: the programs count from 0, too.
-func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided, anew bool) Decided {
+// Close is the book for the rules after these.
+func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided) Decided {
 	var s admin.Snapshot
 	b.AddTo(&s, rules, ahead, list)
 	s.Decisions = slices.DeleteFunc(s.Decisions, func(n admin.DecisionCount) bool { return n.Count == 0 })
 	next := Decided{past: s.Decisions, until: map[int]ebpf.Decided{}}
 	for _, d := range list {
-		if !anew {
-			next.until[d.Rule] = d
-		}
+		next.until[d.Rule] = d
 	}
 	return next
-}
-
-// Sum adds what the programs of a gateway counted to what those of the one before did.
-func Sum(c, past ebpf.Counters) ebpf.Counters {
-	for side := range c.Native {
-		c.Native[side] = added(c.Native[side], past.Native[side])
-		c.Datagrams[side] = added(c.Datagrams[side], past.Datagrams[side])
-	}
-	c.Stats = added(c.Stats, past.Stats)
-	return c
-}
-
-func added[K comparable](a, b map[K]uint64) map[K]uint64 {
-	sum := maps.Clone(a)
-	if sum == nil {
-		sum = map[K]uint64{}
-	}
-	for k, n := range b {
-		sum[k] += n
-	}
-	return sum
 }

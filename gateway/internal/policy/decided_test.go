@@ -16,7 +16,7 @@ func TestRulesAreCountedFromTheStart(t *testing.T) {
 	var b Decided
 	var s admin.Snapshot
 	web, old := []config.Rule{{Name: "web", Action: config.ActionAccelerate}}, []config.Rule{{Name: "old", Action: config.ActionAuto}}
-	b = b.Close(old, 0, nil, false)
+	b = b.Close(old, 0, nil)
 	b.AddTo(&s, web, 0, nil)
 	require.Equal(t, []admin.DecisionCount{{Action: config.ActionAccelerate, Rule: "web"}}, s.Decisions)
 }

@@ -60,19 +60,6 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	}
 }
 
-// Move has another datapath do what this one did, with the rules of a configuration, as
-// for Adapters.
-func (ts *Trials) Move(to Steering, cfg config.Config, adapters bool) error {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	ts.steer, ts.fast = to, adapters
-	ts.takeLocked(cfg)
-	if len(ts.ahead)+len(*ts.held.Load()) == 0 {
-		return nil
-	}
-	return ts.holdLocked(*ts.held.Load())
-}
-
 // Adapters tells whether an RDMA adapter carries, on which rules with action auto depend.
 // Where the datapath refuses the rules those before stay.
 func (ts *Trials) Adapters(cfg config.Config, carry bool) error {

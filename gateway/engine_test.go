@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +15,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack/link"
 )
 
 // retiring is a datapath that leaves new connections to another.
@@ -27,84 +29,10 @@ func (retiring) Retire() error { return nil }
 func steeredGateway(t *testing.T, cfg config.Config, beside host.Beside) (*gateway, *fakeSteering) {
 	t.Helper()
 	steer := newFakeSteering()
-	g, err := newGateway(cfg, Host{Steering: steer, Beside: beside}, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg, &site{Host: Host{Steering: steer, Beside: beside}}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(g.close)
 	return g, steer
-}
-
-// Opt-ins and readers stay with the gateway that takes the place of another, and what is
-// counted keeps its rule.
-func TestInheritOptIns(t *testing.T) {
-	cfg := config.Config{
-		CgroupPath: t.TempDir(), Mode: config.ModeObserve,
-		Policy: []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}},
-	}.WithDefaults()
-	old, before := steeredGateway(t, cfg, retiring{})
-	next, after := steeredGateway(t, cfg, retiring{})
-	require.NoError(t, os.Mkdir(filepath.Join(cfg.CgroupPath, "job"), 0o700))
-	var st unix.Stat_t
-	require.NoError(t, unix.Stat(filepath.Join(cfg.CgroupPath, "job"), &st))
-	end, err := old.OptIn(admin.OptIn{Cgroup: "/job", ID: st.Ino})
-	require.NoError(t, err)
-	require.Len(t, before.policy, 2)
-	before.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 3}, {Rule: 1, Accelerate: 5}}
-
-	require.NoError(t, next.inherit(old))
-	require.Same(t, old.Feed(), next.Feed())
-	require.Same(t, old.env.Lines, next.env.Lines)
-	require.Same(t, old.renewal, next.renewal)
-	require.Same(t, old.reloads, next.reloads)
-	require.Equal(t, before.policy, after.policy)
-	after.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 1}, {Rule: 1, Accelerate: 2}}
-	counts := []admin.DecisionCount{
-		{Action: config.ActionAccelerate, Rule: "run", Count: 4}, {Action: config.ActionAccelerate, Rule: "web", Count: 7},
-	}
-	require.ElementsMatch(t, counts, next.Snapshot().Decisions)
-	end()
-	require.Len(t, after.policy, 1)
-	require.ElementsMatch(t, counts, next.Snapshot().Decisions)
-	after.counters.Decided[0].Accelerate = 2
-	counts[1].Count = 8
-	require.ElementsMatch(t, counts, next.Snapshot().Decisions)
-}
-
-// A drain that is asked for while another gateway takes the place of one, before or after
-// the moment it inherits, is that one's.
-func TestDrainWhileReplaced(t *testing.T) {
-	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()
-	begin := func() *gateway {
-		g, _ := steeredGateway(t, cfg, retiring{})
-		return g
-	}
-	old, next := begin(), begin() // it is over before another one takes the place
-	over, err := old.Drain(time.Second)
-	require.NoError(t, err)
-	require.ErrorIs(t, old.awaitDrain(t.Context()), errDrained)
-	<-over
-	require.NoError(t, next.inherit(old))
-	require.ErrorIs(t, next.awaitDrain(t.Context()), errDrained)
-	for _, late := range []bool{false, true} {
-		old, next := begin(), begin()
-		var board admin.Board
-		board.Hang(old)
-		loops, stop := context.WithCancel(t.Context())
-		stop()
-		require.NoError(t, old.awaitDrain(loops), "it ends with the loops")
-		if late {
-			require.NoError(t, next.inherit(old))
-		}
-		over, err := board.Drain(time.Second)
-		require.NoError(t, err)
-		if !late {
-			require.NoError(t, next.inherit(old))
-		}
-		board.Hang(next)
-		require.True(t, board.Draining() != nil)
-		require.ErrorIs(t, next.awaitDrain(t.Context()), errDrained)
-		<-over
-		require.EqualValues(t, negotiate.ReasonDrained, next.steer.(*fakeSteering).refused)
-	}
 }
 
 // activated is a datapath that takes new connections.
@@ -113,28 +41,6 @@ type activated struct{ retiring }
 func (activated) Activate() error { return nil }
 
 func (activated) HasNeighbour() bool { return false }
-
-// The kill switch of a gateway is that of the one in whose place it is, whatever the file said
-// when its datapath was opened: it is not there where the disk is full, and an operator may
-// remove it. What is asked of the one before counts for it.
-func TestInheritOff(t *testing.T) {
-	for _, off := range []bool{true, false} {
-		cfg := config.Config{Mode: config.ModeObserve, StateDir: t.TempDir()}.WithDefaults()
-		old, _ := steeredGateway(t, cfg, activated{})
-		next, steer := steeredGateway(t, cfg, activated{})
-		require.NoError(t, old.SetOff(off))
-		require.NoError(t, steer.SetOff(!off))
-		require.NoError(t, next.inherit(old))
-		d := &daemon{cfg: cfg, log: old.log}
-		require.NoError(t, d.open(t.Context(), &posting{site: new(site), gateway: next}))
-		require.Equal(t, off, next.off.Load())
-		require.Equal(t, off, steer.off)
-
-		require.NoError(t, old.SetOff(!off), "until the next one is on the board")
-		require.Equal(t, !off, next.off.Load())
-		require.Equal(t, !off, steer.off)
-	}
-}
 
 // hookedCounters runs something between a look at the counters and its use.
 type hookedCounters struct {
@@ -227,4 +133,101 @@ func TestLateLeave(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, off, told)
 	}
+}
+
+// settled waits until an engine that is not wanted any more has ended.
+func settled(t *testing.T, g *gateway) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		g.settle(time.Now())
+		return !g.carries()
+	}, patience, 10*time.Millisecond)
+}
+
+// TestEngineComesAndGoes: a reload of the mode makes the engine, and the end of what it carries
+// ends it; opt-ins, the kill switch and what is counted stay, and a drain or a takeover keeps
+// the engine.
+func TestEngineComesAndGoes(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	g.host.Beside = activated{}
+	observe := g.cfg
+	observe.Mode, observe.CgroupPath = config.ModeObserve, ""
+	require.NoError(t, os.Mkdir(filepath.Join(g.cfg.CgroupPath, "job"), 0o700))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(filepath.Join(g.cfg.CgroupPath, "job"), &st))
+	end, err := g.OptIn(admin.OptIn{Cgroup: "/job", ID: st.Ino})
+	require.NoError(t, err)
+	require.Len(t, steer.policy, 1)
+
+	observe = g.cfg
+	observe.Mode = config.ModeObserve
+	require.NoError(t, g.reload(observe, nil))
+	f := bareFlow(t, g, config.SideServer, 3009)
+	time.Sleep(2 * drainGrace)
+	g.settle(time.Now())
+	require.True(t, g.carries(), "a connection is there")
+	f.Cancel(negotiate.ReasonMode)
+	gone(t, g, f)
+	g.change = func() (func(), error) { return nil, errStopping }
+	g.settle(time.Now())
+	require.True(t, g.carries(), "another process takes over")
+	g.change = func() (func(), error) { return func() {}, nil }
+	settled(t, g)
+	require.Equal(t, ebpf.ModeObserve, steer.mode)
+	require.Empty(t, g.Devices().Devices)
+	require.Zero(t, g.ResetFlows())
+	_, err = g.Demote(admin.DemoteQuery{Device: "rxe0"})
+	require.ErrorIs(t, err, carrier.ErrNoDevice)
+	n, err := g.FlushPeers()
+	require.NoError(t, err)
+	require.Zero(t, n)
+
+	require.NoError(t, g.SetOff(true))
+	before := g.engine()
+	require.NoError(t, g.reload(g.cfg, negotiate.Keys{[]byte("0123456789abcdef")}))
+	require.NotSame(t, before, g.engine())
+	require.Len(t, g.engine().env.Keys.Load(), 1)
+	require.True(t, steer.off)
+	require.Len(t, steer.policy, 1)
+	end()
+	require.Empty(t, steer.policy)
+	require.NotEmpty(t, g.Devices().Devices)
+
+	require.NoError(t, g.reload(observe, nil))
+	_, err = g.Drain(time.Minute)
+	require.NoError(t, err)
+	time.Sleep(2 * drainGrace)
+	g.settle(time.Now())
+	require.True(t, g.carries(), "it drains")
+}
+
+// TestEngineThatFails: a reload whose engine cannot be made is refused whole.
+func TestEngineThatFails(t *testing.T) {
+	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()
+	g, steer := steeredGateway(t, cfg, activated{})
+	broken := errors.New("no descriptors")
+	wire := link.NewWire(1500, 1)
+	defer wire.Close()
+	g.host.Link, g.host.Legs = wire.A(), failingLegs{err: broken}
+	next := cfg
+	next.Mode = config.ModeEnforce
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	require.ErrorIs(t, g.reload(next, negotiate.Keys{[]byte("0123456789abcdef")}), broken)
+	require.False(t, g.carries())
+	require.Empty(t, steer.policy)
+	require.Empty(t, g.keys.Load())
+	require.Equal(t, config.ModeObserve, g.Status().Mode)
+	g.close()
+	require.ErrorIs(t, g.reload(next, nil), errStopping)
+}
+
+// failingLegs accepts nothing.
+type failingLegs struct {
+	noLegs
+	err error
+}
+
+func (l failingLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error) {
+	return nil, l.err
 }

@@ -106,7 +106,7 @@ func TestReloadRefused(t *testing.T) {
 	require.Contains(t, st.Degraded, "config_refused")
 	require.Contains(t, st.Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: line 3: mdoe: unknown field; correct it (smcgw check) and reload")
 	g.reloads.Note(fmt.Errorf("devices: %w\nshm_dir: %w", config.ErrRestart, config.ErrRestart), at)
-	require.Contains(t, g.Status().Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload --replace puts it in force")
+	require.Contains(t, g.Status().Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload, or a restart, puts it in force")
 	g.reloads.Note(nil, at)
 	require.NotContains(t, g.Status().Degraded, "config_refused")
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, g.Snapshot().Reloads)
@@ -150,7 +150,7 @@ func TestAdminSocketStays(t *testing.T) {
 		Program: &process.Program{Path: "/bin/false"}, Load: func() (config.Config, error) { return next, nil },
 	}}
 	d.equip(g)
-	_, err = g.Successor(t.Context(), true)
+	_, err = g.Renew(t.Context(), true)
 	require.ErrorIs(t, err, config.ErrStop)
 	require.Contains(t, g.Status().Degraded, "config_refused")
 }

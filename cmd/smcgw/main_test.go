@@ -436,18 +436,13 @@ func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) (off bo
 	return false, err
 }
 
-// Reload implements admin.Control.
-func (d *fakeDaemon) Reload(context.Context) error {
-	if d.kind == "broken" {
-		return errBroken
-	}
-	return nil
-}
-
-// Successor implements admin.Control.
-func (d *fakeDaemon) Successor(_ context.Context, always bool) (admin.Successor, error) {
-	if always {
+// Renew implements admin.Control.
+func (d *fakeDaemon) Renew(_ context.Context, always bool) (admin.Successor, error) {
+	switch {
+	case always:
 		return endedSuccessor{}, nil
+	case d.kind == "broken":
+		return nil, errBroken
 	}
 	return nil, nil
 }

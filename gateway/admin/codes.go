@@ -37,7 +37,7 @@ func gatewayCodes() []Code {
 		},
 		{
 			Name: ConfigRefused, Meaning: "The configuration was read again and refused; the one before stays in force.",
-			Fix:    "smcgw check shows every error; correct them, then smcgw reload. A change that takes a restart: smcgw reload --replace.",
+			Fix:    "smcgw check shows every error; correct them, then smcgw reload, which also does what SIGHUP does not: a new gateway takes over where a change needs one.",
 			Metric: `smcgw_degraded{reason="` + ConfigRefused + `"}`,
 		},
 		{

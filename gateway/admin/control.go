@@ -91,10 +91,9 @@ type successions interface {
 // renewals is the part of [Control] that has another configuration, or program, take effect.
 // It may take longer than a second.
 type renewals interface {
-	// Reload reads the configuration again. An error changes nothing, but that of ctx, whose
-	// end it outlasts.
-	Reload(ctx context.Context) error
-	// Successor starts a gateway that is to take over, if the installed program is another
-	// one than runs, or always; nil: it is the same.
-	Successor(ctx context.Context, always bool) (Successor, error)
+	// Renew reads the configuration again and puts it in force, or starts a gateway that is
+	// to take over, which it returns: if the installed program is another one than runs, if
+	// the configuration takes a restart, or always. An error changes nothing, but that of
+	// ctx, whose end the reading outlasts.
+	Renew(ctx context.Context, always bool) (Successor, error)
 }

@@ -227,12 +227,11 @@ func (f *fakeControl) mainProcess() int {
 	return f.main
 }
 
-func (f *fakeControl) Reload(context.Context) error { return f.step("reload") }
-
-func (f *fakeControl) Successor(_ context.Context, always bool) (Successor, error) {
+func (f *fakeControl) Renew(_ context.Context, always bool) (Successor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next == nil || !always {
+		f.steps = append(f.steps, "reload")
 		return nil, f.fail
 	}
 	f.steps = append(f.steps, "successor")

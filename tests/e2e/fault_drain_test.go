@@ -86,6 +86,28 @@ func TestFaultDrain(t *testing.T) {
 
 	t.Run("bytes that an application has yet to read", func(t *testing.T) { drainBehindASlowReader(t, w, count) })
 
+	t.Run("one whose configuration takes a restart", func(t *testing.T) {
+		w.upDetached(w.h1, settings{})
+		g := w.gateways[w.h1]
+		held := w.holdCarried(t, g, 2)
+		w.write(g, settings{Memory: "512MiB"})
+		count.faults(1)
+		out, err := g.cli("reload")
+		require.NoError(t, err, out)
+		require.Contains(t, out, "a new gateway has taken over")
+		st := g.status() // of the new one
+		require.Empty(t, st.Degraded)
+		require.Equal(t, 2, st.Predecessor.Flows)
+		require.NoError(t, held.CloseInput())
+		for _, e := range awaitEnded(t, held, 2) {
+			require.Empty(t, e.Errno, "%+v", e)
+		}
+		g.ended(t)
+		out, err = g.cli("drain")
+		require.NoError(t, err, out)
+		require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 20*time.Millisecond)
+	})
+
 	t.Run("one that was replaced, sooner", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
 		held := w.holdCarried(t, g, 2)

@@ -45,7 +45,7 @@ func (r *Reloads) Tell(st *admin.Status) {
 	case errors.Is(r.err, config.ErrStop):
 		remedy = "a stop and a start put it in force"
 	case errors.Is(r.err, config.ErrRestart):
-		remedy = "smcgw reload --replace puts it in force"
+		remedy = "smcgw reload, or a restart, puts it in force"
 	}
 	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %s; %s",
 		r.at.Format(time.RFC3339), strings.ReplaceAll(r.err.Error(), "\n", "; "), remedy))

@@ -102,9 +102,9 @@ var allowed = map[string][]string{
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"bench":        {"gateway/admin", "gateway/config", "bench/report", "negotiate"},
-	"bench/report": {},
-	"lab/...":      {"lab/...", "packet"},
+	"bench":            {"gateway/admin", "gateway/config", "bench/comparison", "negotiate"},
+	"bench/comparison": {},
+	"lab/...":          {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
 	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
@@ -112,8 +112,8 @@ var allowed = map[string][]string{
 	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
 	"lab/entries":     {"ebpf"},
 	"lab/faults":      {"gateway/faults"},
-	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "ebpf/sequence", "inprocess/...", "lab/..."},
-	"lab/bench/paper": {"bench/report"},
+	"lab/bench":       {"gateway/admin", "gateway/config", "bench/comparison", "ebpf/sequence", "inprocess/...", "lab/..."},
+	"lab/bench/paper": {"bench/comparison"},
 	"lab/daemon":      {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},

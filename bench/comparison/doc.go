@@ -1,4 +1,4 @@
-// Package report holds the results of a comparison and writes them as a table for a
+// Package comparison holds the results of a comparison and writes them as a table for a
 // terminal and as JSON.
 //
 // It exists because every benchmark of the project says the same kind of thing:
@@ -12,4 +12,4 @@
 //
 // The trap: a round that failed is a NaN at its place in [Series.Values], not a
 // missing value. Leaving it out would pair the rounds of two series wrongly.
-package report
+package comparison

@@ -286,7 +286,7 @@ func (c *runner) rounds(ctx context.Context) error {
 }
 
 // one does a work one way. What fails is a round that failed; what ends the
-// runner is an error.
+// comparison is an error.
 func (c *runner) one(ctx context.Context, round int, t task, v *variant) error {
 	if err := c.arm(ctx, v, t.cold); err != nil {
 		return err

@@ -53,6 +53,13 @@ func decode(data []byte) (Config, *index, error) {
 		return Config{}, x, joinFieldErrors(x.errs)
 	}
 	x.refuseZeros(reflect.ValueOf(&doc.Config).Elem())
+	for i, d := range doc.Carriers {
+		for _, kind := range DeviceKinds() {
+			if string(d) == string(kind.Carrier()) {
+				doc.Carriers[i] = kind
+			}
+		}
+	}
 	return doc.Config, x, nil
 }
 
@@ -88,9 +95,7 @@ func wrongAt(n *yaml.Node, format string, args ...any) *yaml.TypeError {
 }
 
 // fromText reads a value that knows its own text form. YAML's idea of the type of a
-// scalar (off is a boolean to some) is not asked. The types do not implement
-// encoding.TextUnmarshaler, because JSON would use that too, and a tool must not
-// stumble over a mode that only a newer daemon knows.
+// scalar is not asked.
 func fromText(n *yaml.Node, set func(text string) error) error {
 	if n.Kind != yaml.ScalarNode {
 		return wrongAt(n, "must be a single value, not %s", kindName(n))

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/smcgw/smcgw/internal/nearest"
 )
 
@@ -25,9 +23,6 @@ const (
 // Modes lists every Mode.
 func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
 
-// UnmarshalYAML reads one of Modes.
-func (m *Mode) UnmarshalYAML(n *yaml.Node) error { return readName(n, m, Modes()) }
-
 // Switch is whether something is done.
 type Switch string
 
@@ -39,9 +34,6 @@ const (
 
 // switches lists every Switch.
 func switches() []Switch { return []Switch{SwitchOff, SwitchOn} }
-
-// UnmarshalYAML reads on or off.
-func (s *Switch) UnmarshalYAML(n *yaml.Node) error { return readName(n, s, switches()) }
 
 // Action is what a rule does with a connection.
 type Action string
@@ -57,9 +49,6 @@ const (
 
 // actions lists every Action.
 func actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
-
-// UnmarshalYAML reads one of actions.
-func (a *Action) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, actions()) }
 
 // Way is how the bytes of a connection go: native by the kernel's connection, in process by
 // rings between the two programs, steered through gateways. A rule is about one of the last
@@ -80,9 +69,6 @@ func ruleWays() []Way { return []Way{WayAny, WayInProcess, WaySteered} }
 // Ways lists the ways of connections.
 func Ways() []Way { return []Way{WayNative, WayInProcess, WaySteered} }
 
-// UnmarshalYAML reads one of ruleWays.
-func (w *Way) UnmarshalYAML(n *yaml.Node) error { return readName(n, w, ruleWays()) }
-
 // Proto is the protocol a rule is about.
 type Proto string
 
@@ -94,9 +80,6 @@ const (
 
 // protos lists every Proto.
 func protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
-
-// UnmarshalYAML reads one of protos.
-func (p *Proto) UnmarshalYAML(n *yaml.Node) error { return readName(n, p, protos()) }
 
 // Direction is the side of this host that a rule is about.
 type Direction string
@@ -110,9 +93,6 @@ const (
 
 // directions lists every Direction.
 func directions() []Direction { return []Direction{DirectionBoth, DirectionClient, DirectionServer} }
-
-// UnmarshalYAML reads one of directions.
-func (d *Direction) UnmarshalYAML(n *yaml.Node) error { return readName(n, d, directions()) }
 
 // DeviceKind is an RDMA device as the configuration names it.
 type DeviceKind string
@@ -131,13 +111,6 @@ func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, Dev
 // UsesAdapters reports whether a device on RDMA adapters is among the carriers.
 func (c Config) UsesAdapters() bool {
 	return slices.Contains(c.Carriers, DeviceHW) || slices.Contains(c.Carriers, DeviceIB)
-}
-
-// UnmarshalYAML reads one of DeviceKinds, or the name of its carrier.
-func (d *DeviceKind) UnmarshalYAML(n *yaml.Node) error {
-	return fromText(n, func(text string) error {
-		return pick(d, strings.TrimPrefix(text, carrierPrefix), DeviceKinds())
-	})
 }
 
 // carrierPrefix makes the name of a carrier from that of its device.
@@ -208,9 +181,6 @@ func (l LogLevel) Slog() slog.Level {
 // logLevels lists every LogLevel.
 func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
-// UnmarshalYAML reads one of logLevels.
-func (l *LogLevel) UnmarshalYAML(n *yaml.Node) error { return readName(n, l, logLevels()) }
-
 // LogFormat is the shape of the log lines.
 type LogFormat string
 
@@ -224,9 +194,6 @@ const (
 // logFormats lists every LogFormat.
 func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
-// UnmarshalYAML reads one of logFormats.
-func (f *LogFormat) UnmarshalYAML(n *yaml.Node) error { return readName(n, f, logFormats()) }
-
 // AccessLog says which connections have lines of their own in the log.
 type AccessLog string
 
@@ -239,14 +206,6 @@ const (
 
 // accessLogs lists every AccessLog.
 func accessLogs() []AccessLog { return []AccessLog{AccessOff, AccessCarried, AccessAll} }
-
-// UnmarshalYAML reads one of accessLogs.
-func (a *AccessLog) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, accessLogs()) }
-
-// readName reads one of all names.
-func readName[T ~string](n *yaml.Node, dst *T, all []T) error {
-	return fromText(n, func(text string) error { return pick(dst, text, all) })
-}
 
 // pick stores the name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {

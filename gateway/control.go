@@ -16,7 +16,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -33,7 +32,7 @@ func (g *gateway) Status() admin.Status {
 	if !g.off.Load() {
 		live := g.live.Load()
 		rules := g.observed.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
-		st.Notes = append(st.Notes, report.IdleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
+		st.Notes = append(st.Notes, idleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
 	}
 	if g.carries() {
 		st.Notes = append(st.Notes, failing.Notes(time.Now())...)
@@ -42,7 +41,7 @@ func (g *gateway) Status() admin.Status {
 }
 
 // failing finds the services that stay native.
-func (g *gateway) failing() report.Failing {
+func (g *gateway) failing() failingServices {
 	var live []admin.ConnInfo
 	now := time.Now()
 	for _, f := range g.engine().all() {
@@ -50,12 +49,12 @@ func (g *gateway) failing() report.Failing {
 			live = append(live, f.Info(now))
 		}
 	}
-	return report.FindFailing(live, g.closed.List(), g.native.List())
+	return findFailing(live, g.closed.List(), g.native.List())
 }
 
 // tellHealth adds what of the configuration is not done, and why.
 func (g *gateway) tellHealth(st *admin.Status) {
-	st.BlockedLegs = report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
+	st.BlockedLegs = listBlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
@@ -77,7 +76,7 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
-	failed, active := report.Devices(st, e.devices())
+	failed, active := noteDevices(st, e.devices())
 	if e != nil {
 		if err := e.noDatagrams.Load(); err != nil {
 			failed = true
@@ -163,7 +162,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 }
 
 // peersNow lists the peers, and what of them stays native.
-func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
+func (g *gateway) peersNow() ([]admin.PeerInfo, failingServices) {
 	e, flows := g.engine(), map[netip.Addr]int{}
 	for _, f := range e.all() {
 		if f.Carried() {
@@ -176,7 +175,7 @@ func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
 		g.log.Warn("read remembered peers", "error", err)
 	}
 	known, use := e.peerUse()
-	list := report.Peers(known, remembered, flows, use)
+	list := listPeers(known, remembered, flows, use)
 	failing := g.failing()
 	failing.Tell(list)
 	return list, failing
@@ -343,7 +342,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	return s
 }
 
-func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
+func (g *gateway) snapshot() (admin.Snapshot, failingServices) {
 	s := g.Totals()
 	s.CPU = g.times.Used()
 	s.InProcess = g.host.promotion.Totals(true)
@@ -356,7 +355,7 @@ func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
 	}
 	s.Devices = g.engine().devices()
 	list, failing := g.peersNow()
-	report.Count(&s, list)
+	countPeers(&s, list)
 	return s, failing
 }
 
@@ -370,7 +369,7 @@ func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	}
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
-			s.AddFallback(negotiate.Reason(r), report.SideOf(ebpf.Side(side)), n)
+			s.AddFallback(negotiate.Reason(r), sideOf(ebpf.Side(side)), n)
 		}
 	}
 	for _, byReason := range c.Datagrams {

@@ -22,7 +22,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -275,7 +274,7 @@ func (e *engine) peerUse() (map[netip.Addr]peers.Carriers, map[netip.Addr]admin.
 	if e == nil {
 		return nil, nil
 	}
-	return e.peers.Carriers(time.Now()), report.PeerUse(e.peers, e.pool, e.env.Fabrics)
+	return e.peers.Carriers(time.Now()), usePerPeer(e.peers, e.pool, e.env.Fabrics)
 }
 
 // parts sets the counters that end with the engine.
@@ -284,7 +283,7 @@ func (e *engine) parts(s *admin.Snapshot) {
 		return
 	}
 	e.dgrams.Load().Snapshot(s)
-	s.Panics, s.SharesRefused = e.env.Panics(), report.SharesRefused(e.peers, e.pool)
-	report.WireBounds(&s.Bounds, e.env.Stack.Stats())
+	s.Panics, s.SharesRefused = e.env.Panics(), sharesRefused(e.peers, e.pool)
+	readWire(&s.Bounds, e.env.Stack.Stats())
 	s.CQErrors = e.carriers.CQErrors()
 }

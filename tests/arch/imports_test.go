@@ -26,7 +26,6 @@ var allowed = map[string][]string{
 	"gateway/internal/promotion":  {"ebpf", "ebpf/sequence", "ebpf/shapers", "gateway/admin", "gateway/config", "gateway/internal/policy", "inprocess", "inprocess/broker", "inprocess/scan"},
 	"gateway/internal/unsteered":  {"ebpf", "gateway/host"},
 	"gateway/internal/tally":      {"gateway/admin", "gateway/config"},
-	"gateway/internal/report":     {"ebpf", "gateway/admin", "gateway/config", "gateway/internal/carrier", "gateway/internal/flow", "gateway/internal/peers", "negotiate", "netstack", "rmb"},
 	"gateway/internal/peers":      {"gateway/config", "gateway/process", "negotiate"},
 	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/farpeer", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/shmpeers", "gateway/internal/subnet", "gateway/internal/tally", "negotiate", "rmb", "rsocket", "verbs/..."},
 	"gateway/internal/farpeer":    {"gateway/internal/loop", "verbs", "verbs/soft"},

@@ -1,13 +1,13 @@
-package report
+package gateway
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// BlockedLegs lists where connections are native because legs do not reach
+// listBlockedLegs lists where connections are native because legs do not reach
 // applications. legless: there are no legs at all.
-func BlockedLegs(blocked []ebpf.BlockedLegs, legless bool) (list []admin.BlockedLegs) {
+func listBlockedLegs(blocked []ebpf.BlockedLegs, legless bool) (list []admin.BlockedLegs) {
 	for _, b := range blocked {
 		family := "ipv4"
 		if b.IPv6 {
@@ -21,8 +21,8 @@ func BlockedLegs(blocked []ebpf.BlockedLegs, legless bool) (list []admin.Blocked
 	return list
 }
 
-// Devices notes what RDMA devices lack: whether one has failed, and whether one is active.
-func Devices(st *admin.Status, list []admin.DeviceInfo) (failed, active bool) {
+// noteDevices notes what RDMA devices lack: whether one has failed, and whether one is active.
+func noteDevices(st *admin.Status, list []admin.DeviceInfo) (failed, active bool) {
 	for _, d := range list {
 		failed, active = failed || d.State == admin.DeviceFailed, active || d.State == admin.DeviceActive
 		if d.State == admin.DeviceFailed {

@@ -1,4 +1,4 @@
-package report
+package gateway
 
 import (
 	"fmt"
@@ -26,9 +26,9 @@ func serviceOf(c *admin.ConnInfo) service {
 	return service{c.Remote.Addr(), c.Side, port}
 }
 
-// Failing are the services none of whose latest connections was carried, for a reason that
+// failingServices are the services none of whose latest connections was carried, for a reason that
 // is about the peer or the way to it: what an operator would want to know without asking.
-type Failing struct {
+type failingServices struct {
 	list    []failure
 	carried map[netip.Addr]bool // peers that something was carried with
 }
@@ -41,10 +41,10 @@ type failure struct {
 	before bool      // the service was carried before
 }
 
-// FindFailing reads what became of connections: those that are carried now, that were
+// findFailing reads what became of connections: those that are carried now, that were
 // carried and ended, and that stayed native. Numbers of connections grow with time.
-func FindFailing(live, ended, natives []admin.ConnInfo) Failing {
-	f := Failing{carried: map[netip.Addr]bool{}}
+func findFailing(live, ended, natives []admin.ConnInfo) failingServices {
+	f := failingServices{carried: map[netip.Addr]bool{}}
 	good := map[service]uint64{} // the latest connection that was carried to its end, or is
 	bad := map[service]*failure{}
 	carried := func(c *admin.ConnInfo) {
@@ -83,7 +83,7 @@ func FindFailing(live, ended, natives []admin.ConnInfo) Failing {
 	for i := range natives {
 		c := &natives[i]
 		r, _ := negotiate.ParseReason(c.Reason)
-		if s := serviceOf(c); failing(r) && c.ID > good[s] {
+		if s := serviceOf(c); aboutPeer(r) && c.ID > good[s] {
 			fails(c, r)
 			bad[s].before = bad[s].before || good[s] != 0
 		}
@@ -95,8 +95,8 @@ func FindFailing(live, ended, natives []admin.ConnInfo) Failing {
 	return f
 }
 
-// failing reports whether a reason is about the peer or the way to it, and stays.
-func failing(r negotiate.Reason) bool {
+// aboutPeer reports whether a reason is about the peer or the way to it, and stays.
+func aboutPeer(r negotiate.Reason) bool {
 	switch r {
 	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed, negotiate.ReasonOptionRejected,
 		negotiate.ReasonOfferUnanswered, negotiate.ReasonAcceptLost, negotiate.ReasonPeerUnresolved, negotiate.ReasonPeerRefused,
@@ -113,7 +113,7 @@ const maxFailingNotes = 5
 
 // Notes says in a sentence each which services stay native, why, and what to do about it:
 // the latest first.
-func (f Failing) Notes(now time.Time) []string {
+func (f failingServices) Notes(now time.Time) []string {
 	var notes []string
 	for i := range f.list {
 		if len(notes) == maxFailingNotes {
@@ -145,7 +145,7 @@ func (f Failing) Notes(now time.Time) []string {
 
 // Tell sets in a list of peers why the latest connection with each was not carried. A peer
 // that had answered and does not any more is stopped.
-func (f Failing) Tell(list []admin.PeerInfo) {
+func (f failingServices) Tell(list []admin.PeerInfo) {
 	latest := map[netip.Addr]*failure{}
 	for i := range f.list {
 		if b := &f.list[i]; latest[b.peer] == nil {
@@ -179,9 +179,9 @@ func silent(r negotiate.Reason) bool {
 // minRuleAge is how long a rule is in force before it is said that it matches nothing.
 const minRuleAge = 5 * time.Minute
 
-// IdleRules says which rules have matched no connection, in force for so long. What the
+// idleRules says which rules have matched no connection, in force for so long. What the
 // rules select in process alone they do not count: they are idle if that is nothing, too.
-func IdleRules(rules []admin.RuleReport, noneInProcess bool, age time.Duration) []string {
+func idleRules(rules []admin.RuleReport, noneInProcess bool, age time.Duration) []string {
 	if age < minRuleAge || !noneInProcess {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package report
+package gateway
 
 import (
 	"net/netip"
@@ -28,7 +28,7 @@ func TestPeers(t *testing.T) {
 		table.Failed(failing, negotiate.CarrierSoft, now)
 		now = now.Add(5 * time.Second)
 	}
-	list := Peers(table.Carriers(now), []ebpf.Peer{
+	list := listPeers(table.Carriers(now), []ebpf.Peer{
 		{Addr: capable, Reason: uint8(negotiate.ReasonPeerDead), TTL: time.Second},
 		{Addr: capable, Port: 80, Reason: uint8(negotiate.ReasonPeerRefused), TTL: time.Minute},
 		{Addr: blackholed, Reason: uint8(negotiate.ReasonOptionBlackholed), TTL: time.Hour},
@@ -46,5 +46,5 @@ func TestPeers(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	require.Equal(t, []admin.BlockedLegs{{Device: "eth0", Family: "ipv6", At: "input"}, {At: "keeper"}},
-		BlockedLegs([]ebpf.BlockedLegs{{Device: "eth0", IPv6: true, Way: "input"}}, true))
+		listBlockedLegs([]ebpf.BlockedLegs{{Device: "eth0", IPv6: true, Way: "input"}}, true))
 }

@@ -1,4 +1,4 @@
-package report
+package gateway
 
 import (
 	"net/netip"
@@ -58,7 +58,7 @@ func TestFailing(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := FindFailing(c.live, c.ended, c.natives)
+			f := findFailing(c.live, c.ended, c.natives)
 			notes := f.Notes(now)
 			if c.note == "" {
 				require.Empty(t, notes)
@@ -82,7 +82,7 @@ func TestFailingNotesAreBounded(t *testing.T) {
 	for port := range uint16(40) {
 		natives = append(natives, seen(uint64(port)+1, "auth_failed", admin.EndNative, now, 7000+port))
 	}
-	notes := FindFailing(nil, nil, natives).Notes(now)
+	notes := findFailing(nil, nil, natives).Notes(now)
 	require.Len(t, notes, maxFailingNotes+1)
 	require.Contains(t, notes[maxFailingNotes], "35 more services")
 }
@@ -92,9 +92,9 @@ func TestIdleRules(t *testing.T) {
 		{Name: "used", Action: config.ActionAccelerate, Selected: 1}, {Name: "idle", Action: config.ActionAccelerate},
 		{Name: "never", Action: config.ActionPass}, {Name: "left", Action: config.ActionAccelerate, Passed: 1},
 	}
-	require.Empty(t, IdleRules(rules, true, minRuleAge-time.Second))
-	require.Empty(t, IdleRules(rules, false, time.Hour), "programs with the library may be what they are for")
-	notes := IdleRules(rules, true, time.Hour)
+	require.Empty(t, idleRules(rules, true, minRuleAge-time.Second))
+	require.Empty(t, idleRules(rules, false, time.Hour), "programs with the library may be what they are for")
+	notes := idleRules(rules, true, time.Hour)
 	require.Len(t, notes, 1)
 	require.Contains(t, notes[0], "rule idle has matched no connection in 1h0m0s")
 }

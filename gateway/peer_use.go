@@ -1,4 +1,4 @@
-package report
+package gateway
 
 import (
 	"net/netip"
@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 )
 
-// PeerUse returns what each address holds.
-func PeerUse(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]admin.PeerUse {
+// usePerPeer returns what each address holds.
+func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]admin.PeerUse {
 	all := map[netip.Addr]admin.PeerUse{}
 	for a, holds := range table.Use() {
 		all[a] = admin.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
@@ -34,8 +34,8 @@ func PeerUse(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[n
 	return all
 }
 
-// SharesRefused returns how often an address wanted more than its share.
-func SharesRefused(table *peers.Table, pool *rmb.Pool) map[string]uint64 {
+// sharesRefused returns how often an address wanted more than its share.
+func sharesRefused(table *peers.Table, pool *rmb.Pool) map[string]uint64 {
 	all := map[string]uint64{}
 	for r, n := range table.Refusals() {
 		all[string(r)] = n

@@ -1,4 +1,4 @@
-package report
+package gateway
 
 import (
 	"net/netip"
@@ -10,10 +10,10 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Peers lists all hosts that something is known of: the carriers proven and failed, what
+// listPeers lists all hosts that something is known of: the carriers proven and failed, what
 // the programs remember, how many flows are carried, and what each holds, of which what
 // is listed is removed.
-func Peers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]admin.PeerUse) []admin.PeerInfo {
+func listPeers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]admin.PeerUse) []admin.PeerInfo {
 	var list []admin.PeerInfo
 	listed := map[netip.Addr]int{} // where in list
 	for a, by := range known {
@@ -56,8 +56,8 @@ func Peers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows ma
 	return list
 }
 
-// Count adds up what is listed.
-func Count(s *admin.Snapshot, list []admin.PeerInfo) {
+// countPeers adds up what is listed.
+func countPeers(s *admin.Snapshot, list []admin.PeerInfo) {
 	hosts := map[netip.Addr]bool{}
 	for i := range list {
 		s.Peers[list[i].State]++

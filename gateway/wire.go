@@ -1,12 +1,12 @@
-package report
+package gateway
 
 import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// WireBounds reads the part of the wire TCP.
-func WireBounds(b *admin.Bounds, st netstack.Stats) {
+// readWire reads the part of the wire TCP.
+func readWire(b *admin.Bounds, st netstack.Stats) {
 	b.WireLegs = map[string]int{"open": st.Flows, "dead": st.Dead}
 	b.Wire = map[string]uint64{
 		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed,

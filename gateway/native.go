@@ -1,4 +1,4 @@
-package report
+package gateway
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
@@ -8,11 +8,11 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Native is a connection that the programs have left native.
-func Native(id uint64, e ebpf.Event) admin.ConnInfo {
+// nativeInfo is a connection that the programs have left native.
+func nativeInfo(id uint64, e ebpf.Event) admin.ConnInfo {
 	r := negotiate.Reason(e.Reason)
 	return admin.ConnInfo{
-		ID: id, Proto: string(protoOf(e.Proto)), Side: SideOf(e.Side), Local: e.Tuple.Local, Remote: e.Tuple.Remote,
+		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: e.Tuple.Local, Remote: e.Tuple.Remote,
 		State: life.Native.String(), Reason: r.String(), DecidedBy: admin.DecidedBy(remoteReason(r)),
 		End: admin.EndNative, EndedAt: e.At,
 	}
@@ -25,8 +25,8 @@ func protoOf(p ebpf.Proto) config.Proto {
 	return config.ProtoTCP
 }
 
-// SideOf is the side of this host.
-func SideOf(s ebpf.Side) config.Side {
+// sideOf is the side of this host.
+func sideOf(s ebpf.Side) config.Side {
 	if s == ebpf.SideServer {
 		return config.SideServer
 	}

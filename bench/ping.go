@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -35,7 +35,7 @@ type PingOptions struct {
 	// Offer has a trial offer the connections, whatever the rules say; Carrier is then the
 	// only one that is offered, empty: all.
 	Offer   bool
-	Carrier config.Carrier
+	Carrier report.Carrier
 	// Each is called for every connection. Default: nothing.
 	Each func(PingTry)
 }
@@ -95,13 +95,13 @@ const NoAnswer = "no answer"
 const ReasonUnseen = "unseen"
 
 // stageOf tells the stage of a connection by what became of it.
-func stageOf(carrier config.Carrier, reason, decidedBy string) Stage {
+func stageOf(carrier report.Carrier, reason, decidedBy string) Stage {
 	r, known := negotiate.ParseReason(reason)
 	here := r < negotiate.ReasonPeerNoOption || r == negotiate.ReasonMode || r == negotiate.ReasonNotWorthIt
 	switch {
-	case carrier == config.CarrierRelay:
+	case carrier == report.CarrierRelay:
 		return StageRelayed
-	case carrier != config.CarrierNone:
+	case carrier != report.CarrierNone:
 		return StageCarried
 	case reason == ReasonUnseen, known && here && decidedBy != admin.DecidedRemote:
 		return StageNotOffered
@@ -122,7 +122,7 @@ type PingTry struct {
 	Stage          Stage   `json:"stage,omitempty"`
 	// Carrier is what carried the connection, empty: it was native. Reason says why, or why
 	// it was the relay; DecidedBy is local or remote.
-	Carrier   config.Carrier `json:"carrier"`
+	Carrier   report.Carrier `json:"carrier"`
 	Reason    string         `json:"reason"`
 	DecidedBy string         `json:"decided_by,omitempty"`
 	// MTU is that of the carrier, in bytes of payload; 0: not known.
@@ -174,7 +174,7 @@ func Ping(ctx context.Context, o PingOptions) (*PingReport, error) {
 func (o *PingOptions) service(ctx context.Context, to netip.AddrPort, devices []admin.DeviceInfo, r *PingReport) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	if o.Offer {
-		held, err := try(ctx, o.Gateway, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: o.Carrier})
+		held, err := try(ctx, o.Gateway, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: o.Carrier})
 		if err != nil {
 			return err
 		}
@@ -269,7 +269,7 @@ func becameOf(ctx context.Context, g Gateway, m measured) (admin.ConnInfo, error
 }
 
 // mtuOf is the path MTU of the device of a carrier that has the address.
-func mtuOf(devices []admin.DeviceInfo, c config.Carrier, local netip.Addr) int {
+func mtuOf(devices []admin.DeviceInfo, c report.Carrier, local netip.Addr) int {
 	for _, d := range devices {
 		if d.Carrier == c && d.State == admin.DeviceActive && (len(d.GIDs) == 0 || slices.ContainsFunc(d.GIDs, func(g netip.Addr) bool { return g.Unmap() == local.Unmap() })) {
 			return d.MTU

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -47,8 +47,8 @@ func saying(to netip.AddrPort, clients <-chan netip.AddrPort, info admin.ConnInf
 	var all []admin.ConnInfo
 	return &fakeGateway{
 		devices: []admin.DeviceInfo{
-			{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceActive, MTU: 1024, GIDs: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}},
-			{Name: "shm0", Carrier: config.CarrierShm, State: admin.DeviceActive, MTU: 4096},
+			{Name: "soft0", Carrier: report.CarrierSoft, State: admin.DeviceActive, MTU: 1024, GIDs: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}},
+			{Name: "shm0", Carrier: report.CarrierShm, State: admin.DeviceActive, MTU: 4096},
 		},
 		conns: func(q admin.ConnQuery) []admin.ConnInfo {
 			for len(clients) > 0 {
@@ -65,7 +65,7 @@ func saying(to netip.AddrPort, clients <-chan netip.AddrPort, info admin.ConnInf
 
 func TestPing(t *testing.T) {
 	to, clients := accepting(t)
-	g := saying(to, clients, admin.ConnInfo{Carrier: config.CarrierSoft, State: "carrying"})
+	g := saying(to, clients, admin.ConnInfo{Carrier: report.CarrierSoft, State: "carrying"})
 	var told []PingTry
 	r, err := Ping(t.Context(), PingOptions{
 		To: []netip.AddrPort{to}, Count: 2, Interval: 10 * time.Millisecond, Gateway: g, Each: func(p PingTry) { told = append(told, p) },
@@ -105,9 +105,9 @@ func TestPingDocument(t *testing.T) {
 func TestPingOffers(t *testing.T) {
 	to, clients := accepting(t)
 	g := saying(to, clients, admin.ConnInfo{Reason: "peer_no_option", DecidedBy: admin.DecidedRemote})
-	r, err := Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Count: 1, Gateway: g, Offer: true, Carrier: config.CarrierShm})
+	r, err := Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Count: 1, Gateway: g, Offer: true, Carrier: report.CarrierShm})
 	require.NoError(t, err)
-	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm}}, g.tried)
+	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm}}, g.tried)
 	require.Nil(t, g.trial, "the trial has ended")
 	require.Equal(t, StageNoAnswer, r.Tries[0].Stage)
 	require.Equal(t, 1, r.Native)
@@ -146,7 +146,7 @@ func TestPingInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	r, err := Ping(ctx, PingOptions{
-		To: []netip.AddrPort{to}, Count: 1000, Gateway: saying(to, clients, admin.ConnInfo{Carrier: config.CarrierShm}),
+		To: []netip.AddrPort{to}, Count: 1000, Gateway: saying(to, clients, admin.ConnInfo{Carrier: report.CarrierShm}),
 		Each: func(PingTry) { cancel(enough) },
 	})
 	require.ErrorIs(t, err, enough)
@@ -186,6 +186,6 @@ func TestStages(t *testing.T) {
 	require.Equal(t, StageDeclined, stageOf("", "policy", admin.DecidedRemote))
 	require.Equal(t, StageDeclined, stageOf("", "mode", admin.DecidedRemote))
 	require.Equal(t, StageDeclined, stageOf("", "reason_99", admin.DecidedRemote))
-	require.Equal(t, StageRelayed, stageOf(config.CarrierRelay, "carrier_unreachable", admin.DecidedLocal))
-	require.Equal(t, StageCarried, stageOf(config.CarrierHW, "", ""))
+	require.Equal(t, StageRelayed, stageOf(report.CarrierRelay, "carrier_unreachable", admin.DecidedLocal))
+	require.Equal(t, StageCarried, stageOf(report.CarrierHW, "", ""))
 }

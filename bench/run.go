@@ -12,7 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Options say what is compared.
@@ -75,7 +75,7 @@ func (o Options) withDefaults() (Options, error) {
 // variant is one way of doing the works.
 type variant struct {
 	name    string
-	carrier config.Carrier // none: plain TCP
+	carrier report.Carrier // none: plain TCP
 	missing string         // why it cannot be measured; empty: it can
 	ports   portRange
 }
@@ -167,7 +167,7 @@ func (c *runner) devices(ctx context.Context) error {
 	if len(list.Devices) == 0 { // as in the modes that carry nothing: a probe tells the reason
 		c.everywhere("")
 	}
-	seen := map[config.DeviceKind]bool{}
+	seen := map[report.DeviceKind]bool{}
 	for _, d := range list.Devices {
 		if seen[d.Kind] {
 			continue // soft has one for every address
@@ -192,7 +192,7 @@ func (c *runner) devices(ctx context.Context) error {
 // everywhere makes a variant of the carriers that need no adapter; missing is why they
 // cannot be measured, if that is known.
 func (c *runner) everywhere(missing string) {
-	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
 		c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: missing})
 	}
 }
@@ -207,9 +207,9 @@ func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 		return nil
 	}
 	c.release()
-	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
-	if v.carrier != config.CarrierNone {
-		t.Action, t.Carrier, t.Cold = config.ActionAccelerate, v.carrier, cold
+	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: report.ActionPass}
+	if v.carrier != report.CarrierNone {
+		t.Action, t.Carrier, t.Cold = report.ActionAccelerate, v.carrier, cold
 	}
 	var err error
 	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
@@ -249,7 +249,7 @@ func (c *runner) probe(ctx context.Context, v *variant) error {
 			return nil
 		}
 		v.missing = "fallback: " + how.reason
-		if v.carrier == config.CarrierNone {
+		if v.carrier == report.CarrierNone {
 			v.missing = how.reason
 		}
 	}

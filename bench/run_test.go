@@ -19,7 +19,7 @@ import (
 
 	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // serveHere serves on loopback until the test ends.
@@ -87,10 +87,10 @@ func TestRunAsksTheGateways(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{
-		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive},
-		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive},
-		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceDown},
-		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: admin.DeviceAbsent, Error: "not here"},
+		{Kind: report.DeviceShm, Carrier: report.CarrierShm, State: admin.DeviceActive},
+		{Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: admin.DeviceActive},
+		{Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: admin.DeviceDown},
+		{Kind: report.DeviceHW, Carrier: report.CarrierHW, State: admin.DeviceAbsent, Error: "not here"},
 	}}
 	book := &recorder{Listener: ln, g: g}
 	g.conns = book.conns
@@ -105,10 +105,10 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.Empty(t, series(t, r, up, "soft").Values)
 	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
 
-	require.Equal(t, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
-	require.Contains(t, g.tried, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
+	require.Equal(t, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionPass}, g.tried[0])
+	require.Contains(t, g.tried, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm})
 	require.Nil(t, g.trial)
-	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
+	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate}}, serving.tried)
 	require.Eventually(t, func() bool {
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
@@ -157,9 +157,9 @@ func (r *recorder) Accept() (net.Conn, error) {
 		ID: uint64(len(r.book)), Proto: "tcp", Local: remote, Remote: local, Reason: "policy", EndedAt: time.Now(),
 	}
 	switch {
-	case trial == nil || trial.Action == config.ActionPass:
-	case trial.Carrier == config.CarrierSoft:
-		info.Carrier, info.Reason = config.CarrierRelay, "carrier_unreachable"
+	case trial == nil || trial.Action == report.ActionPass:
+	case trial.Carrier == report.CarrierSoft:
+		info.Carrier, info.Reason = report.CarrierRelay, "carrier_unreachable"
 	case r.limit > 0 && r.asked >= r.limit:
 		info.Reason = "rate_limit"
 	default:

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // task is one run and the works of the report it gives values for.
@@ -20,7 +20,7 @@ type task struct {
 
 // missing is why a task is not done one way; empty: it is.
 func (t task) missing(v *variant) string {
-	if v.missing == "" && v.carrier == config.CarrierNone {
+	if v.missing == "" && v.carrier == report.CarrierNone {
 		return t.plain
 	}
 	return v.missing

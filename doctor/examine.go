@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -93,7 +94,7 @@ type Peer struct {
 	Port uint16
 	// Carrier and Reason tell how a connection to the port was carried, or why not; both
 	// empty: none was tried. Problem is why it failed.
-	Carrier config.Carrier
+	Carrier report.Carrier
 	Reason  string
 	Problem string
 }
@@ -184,4 +185,4 @@ func (e *exam) subjectName() string {
 }
 
 // uses reports whether the configuration has a kind of device.
-func (e *exam) uses(k config.DeviceKind) bool { return slices.Contains(e.Config.Carriers, k) }
+func (e *exam) uses(k report.DeviceKind) bool { return slices.Contains(e.Config.Carriers, k) }

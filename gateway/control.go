@@ -10,12 +10,12 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -251,7 +251,7 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	}
 	for _, f := range g.engine().all() {
 		by := f.Carrier()
-		if f.Ended() || by == config.CarrierNone || by == config.CarrierRelay || !q.Matches(f.ID, by) {
+		if f.Ended() || by == report.CarrierNone || by == report.CarrierRelay || !q.Matches(f.ID, by) {
 			continue
 		}
 		f.Demote(admin.DemotedByOperator)
@@ -300,12 +300,12 @@ func (e *engine) hardware() (list []*carrier.Hardware) {
 // Try implements admin.Control.
 func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
 
-func (g *gateway) mode() config.Mode {
+func (g *gateway) mode() report.Mode {
 	if g.off.Load() {
-		return config.ModeOff
+		return report.ModeOff
 	}
 	if g.guard.State() == guard.Tripped {
-		return config.ModeObserve
+		return report.ModeObserve
 	}
 	return g.live.Load().Mode
 }
@@ -313,8 +313,8 @@ func (g *gateway) mode() config.Mode {
 // Totals implements admin.MetricsSource.
 func (g *gateway) Totals() admin.Snapshot {
 	s := admin.Snapshot{
-		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
-		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
+		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[report.Carrier]int{}, FlowsTotal: map[report.Carrier]uint64{},
+		BytesTotal: map[report.Carrier]admin.ByteCount{}, Handshakes: map[report.Carrier]admin.HistogramSnapshot{},
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{},
 	}
 	g.counters.AddTo(&s)

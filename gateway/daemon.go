@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/metrics"
 	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // daemon is one run of the program: a gateway with what operators, service manager and other
@@ -81,7 +82,7 @@ func (d *daemon) equip(g *gateway) {
 // stopped says that the gateway has ended, and how.
 func (d *daemon) stopped(g *gateway, err error) {
 	var served uint64
-	for _, n := range g.Stats().Protocols[config.ProtoTCP].Flows {
+	for _, n := range g.Stats().Protocols[report.ProtoTCP].Flows {
 		served += n.Total
 	}
 	level := slog.LevelInfo
@@ -200,7 +201,7 @@ func (d *daemon) up(g *gateway) {
 	g.servePromotion()
 	mode := g.cfg.Mode
 	if g.off.Load() {
-		mode = config.ModeOff
+		mode = report.ModeOff
 	}
 	var network, rdma []string
 	if g.host.Devices != nil {

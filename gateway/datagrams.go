@@ -5,10 +5,10 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/paths"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -59,7 +59,7 @@ func (e *engine) reopenDatagrams() {
 
 // settleDatagrams carries datagrams, or not, as mode, switch and drain say; g.reloading is
 // held, so that the last of those that call it at once has the last word.
-func (e *engine) settleDatagrams(mode config.Mode) {
+func (e *engine) settleDatagrams(mode report.Mode) {
 	d := e.datagrams()
 	switch {
 	case d == nil:
@@ -67,7 +67,7 @@ func (e *engine) settleDatagrams(mode config.Mode) {
 		d.Quiesce(negotiate.ReasonOff)
 	case e.g.drainer.Info() != nil:
 		d.Quiesce(negotiate.ReasonDrained)
-	case mode != config.ModeEnforce:
+	case mode != report.ModeEnforce:
 		d.Quiesce(negotiate.ReasonMode)
 	default:
 		d.Resume()
@@ -108,9 +108,9 @@ func (d datagramGateway) Off() bool { return d.e.g.off.Load() }
 
 func (d datagramGateway) NamesPeer(a netip.Addr) bool { return d.e.g.live.Load().NamesDatagramPeer(a) }
 
-func (d datagramGateway) Proven(a netip.Addr, by config.Carrier) { d.e.peers.Proven(a, by) }
+func (d datagramGateway) Proven(a netip.Addr, by report.Carrier) { d.e.peers.Proven(a, by) }
 
-func (d datagramGateway) NoCommonKey(a netip.Addr) { d.e.g.keys.NoCommonKey(a, config.SideClient) }
+func (d datagramGateway) NoCommonKey(a netip.Addr) { d.e.g.keys.NoCommonKey(a, report.SideClient) }
 
 func (d datagramGateway) Ended(c admin.ConnInfo) {
 	d.e.g.udp.closed.Add(c)

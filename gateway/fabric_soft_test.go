@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestSoftPortInUse: without the device everything else goes on, and says so.
@@ -51,7 +52,7 @@ func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, u
 	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
-	cfg := config.Config{Mode: config.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
+	cfg := config.Config{Mode: report.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceSoft, report.DeviceHW}}
 	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), alternate
 	wire := link.NewWire(1500, 1)
 	t.Cleanup(wire.Close)

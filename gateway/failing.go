@@ -7,20 +7,20 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // service is a port of a peer, or of this host as the peer sees it.
 type service struct {
 	peer netip.Addr
-	side config.Side
+	side report.Side
 	port uint16
 }
 
 func serviceOf(c *admin.ConnInfo) service {
 	port := c.Remote.Port()
-	if c.Side == config.SideServer {
+	if c.Side == report.SideServer {
 		port = c.Local.Port()
 	}
 	return service{c.Remote.Addr(), c.Side, port}
@@ -131,7 +131,7 @@ func (f failingServices) Notes(now time.Time) []string {
 			}
 		}
 		where := fmt.Sprintf("port %d of %s", b.port, b.peer)
-		if b.side == config.SideServer {
+		if b.side == report.SideServer {
 			where = fmt.Sprintf("port %d for %s", b.port, b.peer)
 		}
 		times := "the latest connection"
@@ -187,7 +187,7 @@ func idleRules(rules []admin.RuleReport, noneInProcess bool, age time.Duration) 
 	}
 	var notes []string
 	for i := range rules {
-		if r := &rules[i]; r.Selected+r.Passed == 0 && r.Action != config.ActionPass && r.Proto != config.ProtoUDP {
+		if r := &rules[i]; r.Selected+r.Passed == 0 && r.Action != report.ActionPass && r.Proto != report.ProtoUDP {
 			notes = append(notes, fmt.Sprintf("policy: rule %s has matched no connection in %s: smcgw ping HOST PORT tells which rule decides", r.Name, age.Truncate(time.Minute)))
 		}
 	}

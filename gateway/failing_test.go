@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // seen is a connection of this host with port 7000 of the peer, or the port given.
@@ -18,7 +18,7 @@ func seen(id uint64, reason string, end admin.End, at time.Time, port ...uint16)
 		to = netip.AddrPortFrom(to.Addr(), port[0])
 	}
 	return admin.ConnInfo{
-		ID: id, Proto: "tcp", Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: to, Reason: reason, End: end, EndedAt: at,
+		ID: id, Proto: "tcp", Side: report.SideClient, Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: to, Reason: reason, End: end, EndedAt: at,
 	}
 }
 
@@ -89,8 +89,8 @@ func TestFailingNotesAreBounded(t *testing.T) {
 
 func TestIdleRules(t *testing.T) {
 	rules := []admin.RuleReport{
-		{Name: "used", Action: config.ActionAccelerate, Selected: 1}, {Name: "idle", Action: config.ActionAccelerate},
-		{Name: "never", Action: config.ActionPass}, {Name: "left", Action: config.ActionAccelerate, Passed: 1},
+		{Name: "used", Action: report.ActionAccelerate, Selected: 1}, {Name: "idle", Action: report.ActionAccelerate},
+		{Name: "never", Action: report.ActionPass}, {Name: "left", Action: report.ActionAccelerate, Passed: 1},
 	}
 	require.Empty(t, idleRules(rules, true, minRuleAge-time.Second))
 	require.Empty(t, idleRules(rules, false, time.Hour), "programs with the library may be what they are for")

@@ -5,8 +5,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // totals are the ends of carried connections, and of promoted ones.
@@ -46,7 +46,7 @@ func (g *gateway) watchOver(now time.Time) {
 		return
 	}
 	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "cause", last.Cause, "counted", last.String())
-	if err := g.setMode(config.ModeObserve); err != nil {
+	if err := g.setMode(report.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}
 	g.settlePromotion()

@@ -3,8 +3,8 @@ package gateway
 import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -18,19 +18,19 @@ func nativeInfo(id uint64, e ebpf.Event) admin.ConnInfo {
 	}
 }
 
-func protoOf(p ebpf.Proto) config.Proto {
+func protoOf(p ebpf.Proto) report.Proto {
 	if p == ebpf.ProtoUDP {
-		return config.ProtoUDP
+		return report.ProtoUDP
 	}
-	return config.ProtoTCP
+	return report.ProtoTCP
 }
 
 // sideOf is the side of this host.
-func sideOf(s ebpf.Side) config.Side {
+func sideOf(s ebpf.Side) report.Side {
 	if s == ebpf.SideServer {
-		return config.SideServer
+		return report.SideServer
 	}
-	return config.SideClient
+	return report.SideClient
 }
 
 // remoteReason reports whether the programs learned a reason from the peer or

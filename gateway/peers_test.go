@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -18,11 +19,11 @@ import (
 // ports beside it. One that only begins connections is listed, too.
 func TestPeers(t *testing.T) {
 	capable, blackholed, stranger := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
-	soft, now := []config.Carrier{config.CarrierSoft}, time.Now()
+	soft, now := []report.Carrier{report.CarrierSoft}, time.Now()
 	failing := netip.MustParseAddr("10.0.0.5")
 	table := peers.NewTable(config.Limits{})
-	table.Proven(capable, config.CarrierShm)
-	table.Proven(capable, config.CarrierSoft)
+	table.Proven(capable, report.CarrierShm)
+	table.Proven(capable, report.CarrierSoft)
 	for range 3 {
 		table.Failed(capable, negotiate.CarrierSHM, now)
 		table.Failed(failing, negotiate.CarrierSoft, now)
@@ -36,7 +37,7 @@ func TestPeers(t *testing.T) {
 		capable: {Begun: 2}, blackholed: {MemoryBytes: 7}, stranger: {Begun: 1}, netip.MustParseAddr("10.0.0.4"): {},
 	})
 	require.Equal(t, []admin.PeerInfo{
-		{Address: capable, State: admin.PeerIncapable, Reason: "peer_dead", ExpiresSeconds: 1, Carriers: soft, CarriersFailed: []config.Carrier{config.CarrierShm}, Flows: 3, Use: admin.PeerUse{Begun: 2}},
+		{Address: capable, State: admin.PeerIncapable, Reason: "peer_dead", ExpiresSeconds: 1, Carriers: soft, CarriersFailed: []report.Carrier{report.CarrierShm}, Flows: 3, Use: admin.PeerUse{Begun: 2}},
 		{Address: capable, Port: 80, State: admin.PeerIncapable, Reason: "peer_refused", ExpiresSeconds: 60},
 		{Address: blackholed, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600, Use: admin.PeerUse{MemoryBytes: 7}},
 		{Address: stranger, State: admin.PeerUnknown, Use: admin.PeerUse{Begun: 1}},

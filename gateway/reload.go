@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // reload puts another configuration in force, whole or not at all. Connections
@@ -87,7 +88,7 @@ func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
 }
 
 // setMode tells the programs and the datagrams, unless the gateway is going.
-func (g *gateway) setMode(m config.Mode) error {
+func (g *gateway) setMode(m report.Mode) error {
 	if g.stopping.Load() {
 		return nil
 	}
@@ -107,7 +108,7 @@ type liveConfig struct {
 }
 
 // rule names the rule with a number of the programs, and its action.
-func (c *liveConfig) rule(number int) (name string, action config.Action) {
+func (c *liveConfig) rule(number int) (name string, action report.Action) {
 	return policy.RuleOf(c.Policy, c.ahead, number)
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // connsFlags are those of conns.
@@ -99,7 +99,7 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
 	}
 	hidden := append(wideOfEnds(), "STATE", "RTT", "RETRANS")
-	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(config.ProtoTCP) }) {
+	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(report.ProtoTCP) }) {
 		hidden = append(hidden, "PROTO")
 	}
 	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden, Spare: spareOfConns()})
@@ -217,7 +217,7 @@ func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.Stat
 
 // sizeCell is empty where bytes are not counted: those of native connections.
 func sizeCell(c *admin.ConnInfo, n uint64) string {
-	if c.Carrier == config.CarrierNone && c.Way != config.WayInProcess {
+	if c.Carrier == report.CarrierNone && c.Way != report.WayInProcess {
 		return ""
 	}
 	return screen.Size(n)
@@ -293,9 +293,9 @@ func smcssState(c *admin.ConnInfo) string {
 // reasons, that of this end and that of the peer's.
 func smcssMode(c *admin.ConnInfo) string {
 	switch c.Carrier {
-	case config.CarrierShm:
+	case report.CarrierShm:
 		return "SMCD"
-	case config.CarrierSoft, config.CarrierHW, config.CarrierIB:
+	case report.CarrierSoft, report.CarrierHW, report.CarrierIB:
 		return "SMCR"
 	default:
 	}

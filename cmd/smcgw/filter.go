@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // filterFlags are those that select connections.
@@ -37,14 +38,14 @@ func (f *filterFlags) register(c *cobra.Command) {
 // known are the values of the flags that have a list of them.
 func (*filterFlags) known() map[string][]string {
 	carriers := []string{}
-	for _, k := range config.DeviceKinds() {
+	for _, k := range report.DeviceKinds() {
 		carriers = append(carriers, string(k))
 	}
-	for _, c := range config.Carriers() {
+	for _, c := range report.Carriers() {
 		carriers = append(carriers, string(c))
 	}
 	ways := []string{}
-	for _, w := range config.Ways() {
+	for _, w := range report.Ways() {
 		ways = append(ways, string(w))
 	}
 	return map[string][]string{
@@ -55,8 +56,8 @@ func (*filterFlags) known() map[string][]string {
 			"asked", "mapped", "promoted",
 		},
 		"way":   ways,
-		"side":  {string(config.SideClient), string(config.SideServer)},
-		"proto": {string(config.ProtoTCP), string(config.ProtoUDP)},
+		"side":  {string(report.SideClient), string(report.SideServer)},
+		"proto": {string(report.ProtoTCP), string(report.ProtoUDP)},
 		"end":   {string(admin.EndClosed), string(admin.EndAborted), string(admin.EndNative)},
 	}
 }
@@ -76,7 +77,7 @@ func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
 		}
 	}
 	out = admin.ConnFilter{
-		Port: f.port, Reason: f.reason, State: f.state, Way: config.Way(f.way), Side: config.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
+		Port: f.port, Reason: f.reason, State: f.state, Way: report.Way(f.way), Side: report.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
 	}
 	if f.carrier != "" {
 		if out.Carrier, err = config.ParseCarrier(f.carrier); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -174,7 +175,7 @@ func (d *fakeDaemon) served() (list []admin.ConnInfo) {
 	defer d.mu.Unlock()
 	for i, c := range d.clients {
 		info := admin.ConnInfo{
-			ID: uint64(100 + i), Proto: "tcp", Side: config.SideClient, State: "carrying", Carrier: config.CarrierShm,
+			ID: uint64(100 + i), Proto: "tcp", Side: report.SideClient, State: "carrying", Carrier: report.CarrierShm,
 			Local: c.RemoteAddr().(*net.TCPAddr).AddrPort(), Remote: c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		}
 		if d.kind == "degraded" {
@@ -226,20 +227,20 @@ func (d *fakeDaemon) Status() admin.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st := admin.Status{
-		Mode: config.ModeEnforce, UptimeSeconds: 90,
-		Flows:          map[config.Carrier]int{config.CarrierShm: 2},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
+		Mode: report.ModeEnforce, UptimeSeconds: 90,
+		Flows:          map[report.Carrier]int{report.CarrierShm: 2},
+		FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: 5},
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7}, ResetsTotal: map[string]uint64{"wire_reset": 2},
-		BytesTotal: map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		BytesTotal: map[report.Carrier]admin.ByteCount{report.CarrierShm: {Tx: 3 << 20, Rx: 100}},
 		Memory:     admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
 		UDP: admin.ProtoStats{
-			Flows: map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: 3}},
-			Bytes: map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 5000}},
+			Flows: map[report.Carrier]admin.FlowCount{report.CarrierSoft: {Now: 1, Total: 3}},
+			Bytes: map[report.Carrier]admin.ByteCount{report.CarrierSoft: {Tx: 1000, Rx: 5000}},
 		},
 		FlowLimit: admin.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
-		st.Mode = config.ModeOff
+		st.Mode = report.ModeOff
 	}
 	if d.kind == "degraded" {
 		st.Degraded = []string{"device_failed"}
@@ -259,20 +260,20 @@ func (d *fakeDaemon) Stats() admin.Stats {
 	}
 	return admin.Stats{
 		StartedAt: started, Seconds: float64(90 * n),
-		Protocols: map[config.Proto]admin.ProtoStats{
-			config.ProtoTCP: {
-				Flows:  map[config.Carrier]admin.FlowCount{config.CarrierShm: {Now: 2, Total: 5 * n}},
-				Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
+		Protocols: map[report.Proto]admin.ProtoStats{
+			report.ProtoTCP: {
+				Flows:  map[report.Carrier]admin.FlowCount{report.CarrierShm: {Now: 2, Total: 5 * n}},
+				Bytes:  map[report.Carrier]admin.ByteCount{report.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
 				Native: map[string]uint64{"policy": n, "peer_no_option": 7},
 			},
-			config.ProtoUDP: {
-				Flows:  map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: n}},
-				Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
+			report.ProtoUDP: {
+				Flows:  map[report.Carrier]admin.FlowCount{report.CarrierSoft: {Now: 1, Total: n}},
+				Bytes:  map[report.Carrier]admin.ByteCount{report.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
 				Native: map[string]uint64{"nat": n},
 			},
 		},
 		Datagrams: admin.DatagramStats{
-			Sent: map[config.Carrier]uint64{config.CarrierSoft: 10 * n}, Received: map[config.Carrier]uint64{config.CarrierSoft: 12 * n},
+			Sent: map[report.Carrier]uint64{report.CarrierSoft: 10 * n}, Received: map[report.Carrier]uint64{report.CarrierSoft: 12 * n},
 			Delivered: 11 * n, Returned: 3 * n, Dropped: map[admin.DatagramDrop]uint64{admin.DropReassembly: n},
 			Resolution: admin.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
 		},
@@ -298,9 +299,9 @@ func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
 // sampleConns are a carried connection, one that was, and one that stayed native.
 func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
 	carried := admin.ConnInfo{
-		ID: 1, Proto: "tcp", Side: config.SideClient,
+		ID: 1, Proto: "tcp", Side: report.SideClient,
 		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-		State: "carrying", Carrier: config.CarrierSoft, TxBytes: 10 * n, RxBytes: 20 << 20 * n, AgeSeconds: 61.2,
+		State: "carrying", Carrier: report.CarrierSoft, TxBytes: 10 * n, RxBytes: 20 << 20 * n, AgeSeconds: 61.2,
 	}
 	if q.Details {
 		carried.Pair = &admin.PairInfo{
@@ -318,7 +319,7 @@ func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
 	}
 	if q.Natives() {
 		conns = append(conns, admin.ConnInfo{
-			ID: 2, Proto: "tcp", Side: config.SideClient,
+			ID: 2, Proto: "tcp", Side: report.SideClient,
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
 			State: "native", Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
 		})
@@ -329,7 +330,7 @@ func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
 // Peers implements admin.Control.
 func (d *fakeDaemon) Peers() []admin.PeerInfo {
 	return []admin.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: admin.PeerCapable, Flows: 2, Carriers: []config.Carrier{config.CarrierShm}, CarriersFailed: []config.Carrier{config.CarrierSoft}, Use: admin.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: admin.PeerCapable, Flows: 2, Carriers: []report.Carrier{report.CarrierShm}, CarriersFailed: []report.Carrier{report.CarrierSoft}, Use: admin.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
 		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }
@@ -339,16 +340,16 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 	percent := 10.0
 	observed := func(port uint16, carries bool, n, bulk uint64) admin.ObservedService {
 		return admin.ObservedService{
-			Side: config.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
+			Side: report.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
 			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: admin.ByteCount{Tx: 1000 * n, Rx: bulk},
 			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4,
 		}
 	}
 	return admin.PolicyReport{
-		Mode: config.ModeObserve, Rollout: admin.RolloutReport{Percent: 10},
+		Mode: report.ModeObserve, Rollout: admin.RolloutReport{Percent: 10},
 		Rules: []admin.RuleReport{
-			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
-			{Name: "default", Action: config.ActionPass, Passed: 9},
+			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
+			{Name: "default", Action: report.ActionPass, Passed: 9},
 		},
 		Observed: []admin.ObservedService{
 			observed(5201, false, 2, 4<<30), observed(22, false, 1, 1<<30),
@@ -361,16 +362,16 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 func (d *fakeDaemon) Devices() admin.DeviceList {
 	return admin.DeviceList{RDMA: sampleRDMA(), Devices: []admin.DeviceInfo{
 		{
-			Name: "shm0", Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive, MTU: 4096,
+			Name: "shm0", Kind: report.DeviceShm, Carrier: report.CarrierShm, State: admin.DeviceActive, MTU: 4096,
 			Limits: admin.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
 			Counters: map[string]uint64{"bells_sent": 9, "violations": 0},
 		},
 		{
-			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceFailed,
+			Name: "soft0", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: admin.DeviceFailed,
 			Error: "bind 10.0.0.1:4791: address already in use",
 		},
 		{
-			Name: "soft1", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive, UDPPort: 4793, MTU: 1024,
+			Name: "soft1", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: admin.DeviceActive, UDPPort: 4793, MTU: 1024,
 			Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791",
 		},
 	}}

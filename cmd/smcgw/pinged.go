@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // pingLine is what became of a connection.
@@ -17,7 +17,7 @@ func pingLine(t bench.PingTry) string {
 		return line + "no connection: " + t.Error
 	}
 	line += string(t.Stage)
-	if t.Carrier != config.CarrierNone {
+	if t.Carrier != report.CarrierNone {
 		line += "  " + string(t.Carrier)
 	}
 	if t.MTU > 0 {

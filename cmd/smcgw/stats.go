@@ -13,7 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newStats(e *env) *cobra.Command {
@@ -94,7 +94,7 @@ func statsRows(st admin.Stats) [][]string {
 			row := []string{
 				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), screen.Size(bytes.Tx), screen.Size(bytes.Rx), "", "",
 			}
-			if p == config.ProtoUDP {
+			if p == report.ProtoUDP {
 				row[6] = strconv.FormatUint(st.Datagrams.Sent[c], 10)
 				row[7] = strconv.FormatUint(st.Datagrams.Received[c], 10)
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // testAdmin is a running admin server on a socket of its own.
@@ -127,13 +128,13 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Status{
 		Schema: statusSchema, Version: "1.2.3",
-		Flows:          map[config.Carrier]int{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		Flows:          map[report.Carrier]int{report.CarrierShm: 0, report.CarrierHW: 0, report.CarrierSoft: 0, report.CarrierRelay: 0},
+		FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: 0, report.CarrierHW: 0, report.CarrierSoft: 0, report.CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
-		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
+		BytesTotal:     map[report.Carrier]ByteCount{report.CarrierShm: {}, report.CarrierHW: {}, report.CarrierSoft: {}, report.CarrierRelay: {}},
 		UDP: ProtoStats{
-			Flows:  map[config.Carrier]FlowCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
-			Bytes:  map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
+			Flows:  map[report.Carrier]FlowCount{report.CarrierShm: {}, report.CarrierHW: {}, report.CarrierSoft: {}},
+			Bytes:  map[report.Carrier]ByteCount{report.CarrierShm: {}, report.CarrierHW: {}, report.CarrierSoft: {}},
 			Native: map[string]uint64{},
 		},
 	}, st)
@@ -155,12 +156,12 @@ func TestAdminVerbs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, res.Count)
 
-	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: config.CarrierShm}
+	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: report.CarrierShm}
 	res, err = a.client.Demote(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, 7, res.Count)
 	require.Equal(t, []DemoteQuery{q}, a.ctl.demoted)
-	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: config.CarrierRelay}, {Carrier: "rdma-x"}} {
+	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: report.CarrierRelay}, {Carrier: "rdma-x"}} {
 		_, err = a.client.Demote(t.Context(), q)
 		require.ErrorContains(t, err, "answer of the daemon: ")
 	}

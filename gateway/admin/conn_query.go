@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // HistorySize is how many connections each history of a gateway keeps: of TCP and of UDP
@@ -71,12 +71,12 @@ type ConnFilter struct {
 	// Port is of either end, Peer the address of the other host.
 	Port    uint16         `json:"port,omitempty"`
 	Peer    netip.Prefix   `json:"peer,omitzero"`
-	Carrier config.Carrier `json:"carrier,omitempty"`
+	Carrier report.Carrier `json:"carrier,omitempty"`
 	// Reason is why a connection is native, was reset, or has left its carrier.
 	Reason string      `json:"reason,omitempty"`
 	State  string      `json:"state,omitempty"`
-	Way    config.Way  `json:"way,omitempty"`
-	Side   config.Side `json:"side,omitempty"`
+	Way    report.Way  `json:"way,omitempty"`
+	Side   report.Side `json:"side,omitempty"`
 	Proto  string      `json:"proto,omitempty"`
 	End    End         `json:"end,omitempty"`
 }
@@ -85,7 +85,7 @@ type ConnFilter struct {
 func (f ConnFilter) Matches(c *ConnInfo) bool {
 	return (f.Port == 0 || f.Port == c.Local.Port() || f.Port == c.Remote.Port()) &&
 		(!f.Peer.IsValid() || f.Peer.Contains(c.Remote.Addr().Unmap())) &&
-		(f.Carrier == config.CarrierNone || f.Carrier == c.Carrier) &&
+		(f.Carrier == report.CarrierNone || f.Carrier == c.Carrier) &&
 		(f.Reason == "" || f.Reason == c.Reason || f.Reason == c.Demoted) &&
 		(f.State == "" || f.State == c.State) && (f.Way == "" || f.Way == cmp.Or(c.Way, c.way())) && (f.Side == "" || f.Side == c.Side) &&
 		(f.Proto == "" || f.Proto == c.Proto) && (f.End == "" || f.End == c.End)

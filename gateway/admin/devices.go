@@ -3,7 +3,7 @@ package admin
 import (
 	"net/netip"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -15,8 +15,8 @@ type DeviceInfo struct {
 	// Name is the kind and a number: soft0, soft1; of an adapter, that of the kernel and
 	// the number of the port: mlx5_0/1.
 	Name    string            `json:"name"`
-	Kind    config.DeviceKind `json:"kind"`
-	Carrier config.Carrier    `json:"carrier"`
+	Kind    report.DeviceKind `json:"kind"`
+	Carrier report.Carrier    `json:"carrier"`
 	State   DeviceState       `json:"state"`
 	// Error is why the device is not active.
 	Error string `json:"error,omitempty"`

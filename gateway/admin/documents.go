@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Schemas of the JSON documents. A document may gain fields within a version;
@@ -36,17 +36,17 @@ type Status struct {
 	Schema string `json:"schema"`
 	// Mode is the mode in force: off while the kill switch is set, whatever
 	// the configuration says.
-	Mode          config.Mode `json:"mode"`
+	Mode          report.Mode `json:"mode"`
 	Version       string      `json:"version"`
 	UptimeSeconds float64     `json:"uptime_seconds"`
 	// Flows are the carried connections now, FlowsTotal those since the start.
-	Flows      map[config.Carrier]int    `json:"flows"`
-	FlowsTotal map[config.Carrier]uint64 `json:"flows_total"`
+	Flows      map[report.Carrier]int    `json:"flows"`
+	FlowsTotal map[report.Carrier]uint64 `json:"flows_total"`
 	// FallbacksTotal counts connections that stayed or became native, by reason.
 	FallbacksTotal map[string]uint64 `json:"fallbacks_total"`
 	// ResetsTotal counts carried connections that did not end in order, by reason.
 	ResetsTotal map[string]uint64            `json:"resets_total"`
-	BytesTotal  map[config.Carrier]ByteCount `json:"bytes_total"`
+	BytesTotal  map[report.Carrier]ByteCount `json:"bytes_total"`
 	Memory      MemoryUse                    `json:"memory"`
 	// FlowLimit is how many connections may be carried at once.
 	FlowLimit FlowLimit `json:"flow_limit"`
@@ -115,13 +115,13 @@ type MemoryUse struct {
 type ConnInfo struct {
 	ID     uint64         `json:"id"`
 	Proto  string         `json:"proto"`
-	Side   config.Side    `json:"side"`
+	Side   report.Side    `json:"side"`
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
 	// State is a name of docs/ARCHITECTURE.md "Names":
 	// offered, negotiating, carrying, native...
 	State   string         `json:"state"`
-	Carrier config.Carrier `json:"carrier"`
+	Carrier report.Carrier `json:"carrier"`
 	// Reason is the stable name of a negotiate reason, empty when there is
 	// none: a flow on the carrier it was meant for.
 	Reason string `json:"reason"`
@@ -138,7 +138,7 @@ type ConnInfo struct {
 	TxRate float64 `json:"tx_bytes_per_second,omitempty"`
 	RxRate float64 `json:"rx_bytes_per_second,omitempty"`
 	// Way is how the bytes go: native, in-process or steered.
-	Way config.Way `json:"way"`
+	Way report.Way `json:"way"`
 	// InProcess is what is known of an end whose program has the library.
 	InProcess *InProcessEnd `json:"in_process,omitempty"`
 	// Pair is the queue pair that carries, where it was asked for.
@@ -226,8 +226,8 @@ type PeerInfo struct {
 	Flows int `json:"flows"`
 	// Carriers are those proven with this peer, CarriersFailed those that are left
 	// alone for a while because connections had to leave them.
-	Carriers       []config.Carrier `json:"carriers,omitempty"`
-	CarriersFailed []config.Carrier `json:"carriers_failed,omitempty"`
+	Carriers       []report.Carrier `json:"carriers,omitempty"`
+	CarriersFailed []report.Carrier `json:"carriers_failed,omitempty"`
 	// Use is what the address holds of what it could take from others.
 	Use PeerUse `json:"use,omitzero"`
 }

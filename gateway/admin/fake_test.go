@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -78,13 +78,13 @@ func (f *fakeControl) Policy() PolicyReport { return samplePolicy() }
 func samplePolicy() PolicyReport {
 	ten := 10.0
 	return PolicyReport{
-		Schema: policySchema, Mode: config.ModeObserve, Rollout: RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
+		Schema: policySchema, Mode: report.ModeObserve, Rollout: RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
 		Rules: []RuleReport{
-			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Direction: config.DirectionBoth, Percent: &ten, Selected: 7, Passed: 63, Bytes: 4000, Bulk: 0},
-			{Name: "default", Action: config.ActionPass, Passed: 5},
+			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Direction: report.DirectionBoth, Percent: &ten, Selected: 7, Passed: 63, Bytes: 4000, Bulk: 0},
+			{Name: "default", Action: report.ActionPass, Passed: 5},
 		},
 		Observed: []ObservedService{{
-			Side: config.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
+			Side: report.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
 			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9,
 		}},
 	}
@@ -287,11 +287,11 @@ var errFake = errors.New("map update: no such file")
 
 func sampleStatus() Status {
 	return Status{
-		Schema: statusSchema, Mode: config.ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
-		Flows:          map[config.Carrier]int{config.CarrierShm: 3},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 40, config.CarrierRelay: 2},
+		Schema: statusSchema, Mode: report.ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
+		Flows:          map[report.Carrier]int{report.CarrierShm: 3},
+		FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: 40, report.CarrierRelay: 2},
 		FallbacksTotal: map[string]uint64{"peer_no_option": 7, "policy": 1},
-		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 1 << 20, Rx: 5}},
+		BytesTotal:     map[report.Carrier]ByteCount{report.CarrierShm: {Tx: 1 << 20, Rx: 5}},
 		Memory:         MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
 		Peers:          2,
 		Notes:          []string{"soft1: receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
@@ -301,24 +301,24 @@ func sampleStatus() Status {
 func sampleConns() []ConnInfo {
 	return []ConnInfo{
 		{
-			ID: 1, Proto: "tcp", Side: config.SideClient,
+			ID: 1, Proto: "tcp", Side: report.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "carrying", Way: config.WaySteered, Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+			State: "carrying", Way: report.WaySteered, Carrier: report.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
 			Pair: &PairInfo{
 				QPN: 17, Sent: 10, Acknowledged: 8, Received: 20, Consumed: 20, Unsent: 3, RingBytes: 65536, Window: 16384, Credits: 30,
 				RoundTripSeconds: 0.00025, Retransmits: 4,
 			},
 		},
 		{
-			ID: 2, Proto: "tcp", Side: config.SideServer,
+			ID: 2, Proto: "tcp", Side: report.SideServer,
 			Local: netip.MustParseAddrPort("[fd00::1]:80"), Remote: netip.MustParseAddrPort("[fd00::2]:55555"),
-			State: "native", Way: config.WayNative, Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
+			State: "native", Way: report.WayNative, Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
 			End: EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
 		},
 		{
-			ID: 3, Proto: "tcp", Side: config.SideClient,
+			ID: 3, Proto: "tcp", Side: report.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40001"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "aborted", Way: config.WaySteered, Carrier: config.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
+			State: "aborted", Way: report.WaySteered, Carrier: report.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
 			AgeSeconds: 60, End: EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
 		},
 	}
@@ -326,7 +326,7 @@ func sampleConns() []ConnInfo {
 
 func samplePeers() []PeerInfo {
 	return []PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []config.Carrier{config.CarrierShm}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []report.Carrier{report.CarrierShm}},
 		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
 	}
 }
@@ -334,13 +334,13 @@ func samplePeers() []PeerInfo {
 func sampleDevices() []DeviceInfo {
 	return []DeviceInfo{
 		{
-			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
+			Name: "soft0", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
 			GIDs:   []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fd00::1")},
 			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
 			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
 		},
-		{Name: "soft1", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4793, Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
-		{Name: "hw0", Kind: config.DeviceHW, Carrier: config.CarrierHW, State: DeviceAbsent, Error: "not available in this version"},
+		{Name: "soft1", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: DeviceActive, UDPPort: 4793, Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
+		{Name: "hw0", Kind: report.DeviceHW, Carrier: report.CarrierHW, State: DeviceAbsent, Error: "not available in this version"},
 	}
 }
 
@@ -357,5 +357,5 @@ func (f *fakeControl) Totals() Snapshot { return f.Snapshot() }
 
 // Snapshot implements MetricsSource.
 func (f *fakeControl) Snapshot() Snapshot {
-	return Snapshot{Mode: config.ModeObserve, Degraded: []string{"device_failed"}, Heartbeat: f.beat()}
+	return Snapshot{Mode: report.ModeObserve, Degraded: []string{"device_failed"}, Heartbeat: f.beat()}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // adminMux routes the admin socket. Nouns are GETs and change nothing; verbs
@@ -126,9 +126,9 @@ func (st Status) filled() Status {
 }
 
 // WithCarriers copies m and adds the carriers every gateway has.
-func WithCarriers[V any](m map[config.Carrier]V) map[config.Carrier]V {
+func WithCarriers[V any](m map[report.Carrier]V) map[report.Carrier]V {
 	var zero V
-	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierHW: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
+	out := map[report.Carrier]V{report.CarrierShm: zero, report.CarrierHW: zero, report.CarrierSoft: zero, report.CarrierRelay: zero}
 	maps.Copy(out, m)
 	return out
 }

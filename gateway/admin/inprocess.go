@@ -1,6 +1,6 @@
 package admin
 
-import "github.com/smcgw/smcgw/gateway/config"
+import "github.com/smcgw/smcgw/gateway/report"
 
 // InProcess are the numbers of the in-process way.
 type InProcess struct {
@@ -74,9 +74,9 @@ func (c *ConnInfo) tellWay() {
 }
 
 // way is that of a connection that is not in process.
-func (c *ConnInfo) way() config.Way {
-	if c.Carrier == config.CarrierNone && (c.End == EndNative || c.State == "native" || c.State == "released") {
-		return config.WayNative
+func (c *ConnInfo) way() report.Way {
+	if c.Carrier == report.CarrierNone && (c.End == EndNative || c.State == "native" || c.State == "released") {
+		return report.WayNative
 	}
-	return config.WaySteered
+	return report.WaySteered
 }

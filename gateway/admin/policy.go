@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // policySchema versions the document of policy.
@@ -15,7 +15,7 @@ const policySchema = "smcgw.policy/v1"
 // of a gateway that carries nothing, what connections did.
 type PolicyReport struct {
 	Schema string      `json:"schema"`
-	Mode   config.Mode `json:"mode"`
+	Mode   report.Mode `json:"mode"`
 	// Rollout is the share that is carried now.
 	Rollout RolloutReport `json:"rollout"`
 	Rules   []RuleReport  `json:"rules"`
@@ -35,9 +35,9 @@ type RolloutReport struct {
 // RuleReport is a rule, or what happens where none matches.
 type RuleReport struct {
 	Name      string           `json:"name"`
-	Action    config.Action    `json:"action"`
-	Proto     config.Proto     `json:"proto,omitempty"`
-	Direction config.Direction `json:"direction,omitempty"`
+	Action    report.Action    `json:"action"`
+	Proto     report.Proto     `json:"proto,omitempty"`
+	Direction report.Direction `json:"direction,omitempty"`
 	// Percent is the share that is carried now; absent of rules that pass.
 	Percent *float64 `json:"percent,omitempty"`
 	// Selected counts the connections that the rule selected, also in the mode observe,
@@ -75,7 +75,7 @@ func (c Compared) Ratio() float64 {
 
 // ObservedService is what the connections to a port did, of one side and rule.
 type ObservedService struct {
-	Side config.Side `json:"side"`
+	Side report.Side `json:"side"`
 	Port uint16      `json:"port"`
 	// Rule is the rule that decided, empty after a change of the rules; Carries: it
 	// would have them carried.

@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestReadiness(t *testing.T) {
 	now := time.Now()
-	fine := Snapshot{Mode: config.ModeEnforce, Heartbeat: now.Add(-time.Second)}
+	fine := Snapshot{Mode: report.ModeEnforce, Heartbeat: now.Add(-time.Second)}
 	for _, c := range []struct {
 		name          string
 		change        func(s *Snapshot)
@@ -21,8 +21,8 @@ func TestReadiness(t *testing.T) {
 	}{
 		{"fine", func(*Snapshot) {}, true, true, "ready\nmode enforce\n"},
 		{"degraded", func(s *Snapshot) { s.Degraded = []string{"device_failed", "address"} }, true, false, "degraded device_failed address\n"},
-		{"off", func(s *Snapshot) { s.Mode = config.ModeOff }, true, false, "mode off\n"},
-		{"observes", func(s *Snapshot) { s.Mode = config.ModeObserve }, true, false, "mode observe\n"},
+		{"off", func(s *Snapshot) { s.Mode = report.ModeOff }, true, false, "mode off\n"},
+		{"observes", func(s *Snapshot) { s.Mode = report.ModeObserve }, true, false, "mode observe\n"},
 		{"drains", func(s *Snapshot) { s.Draining = true }, false, false, "not ready\nthe gateway drains"},
 		{"late", func(s *Snapshot) { s.Heartbeat = now.Add(-4 * time.Second) }, false, false, "not ready\nthe datapath does not beat"},
 		{"starts", func(s *Snapshot) { s.Heartbeat = time.Time{} }, false, false, "the datapath does not beat"},

@@ -3,7 +3,7 @@ package admin
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -21,16 +21,16 @@ type MetricsSource interface {
 // are made of it. Counters only grow. Maps may be nil and slices empty; a series that is
 // not there is not reported.
 type Snapshot struct {
-	Mode       config.Mode
-	Flows      map[config.Carrier]int
-	FlowsTotal map[config.Carrier]uint64
+	Mode       report.Mode
+	Flows      map[report.Carrier]int
+	FlowsTotal map[report.Carrier]uint64
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
 	Demotions  []DemotionCount
 	Ends       []EndCount
-	BytesTotal map[config.Carrier]ByteCount
+	BytesTotal map[report.Carrier]ByteCount
 	// Stalls are flows that were reset because they stood still.
-	Stalls map[config.Carrier]uint64
+	Stalls map[report.Carrier]uint64
 	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
 	// Datagrams are the same and more about datagrams.
 	UDP       ProtoStats
@@ -39,10 +39,10 @@ type Snapshot struct {
 	InProcess InProcess
 	// Handshakes and Durations hold one histogram per carrier that was negotiated;
 	// RoundTrips are those of SYN and SYN-ACK, of connections that began here.
-	Handshakes, Durations map[config.Carrier]HistogramSnapshot
+	Handshakes, Durations map[report.Carrier]HistogramSnapshot
 	RoundTrips            HistogramSnapshot
 	// Rings is the fill of the rings of carried connections.
-	Rings map[config.Carrier]RingUse
+	Rings map[report.Carrier]RingUse
 	// CQErrors are completions that ended queue pairs.
 	CQErrors []CQErrorCount
 	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
@@ -87,7 +87,7 @@ type RingUse struct{ Size, Waiting, Unacknowledged uint64 }
 
 // CQErrorCount counts completions with an error.
 type CQErrorCount struct {
-	Carrier config.Carrier
+	Carrier report.Carrier
 	// Status is the standard name of the status of the completion, in lower case.
 	Status string
 	Count  uint64
@@ -96,13 +96,13 @@ type CQErrorCount struct {
 // FallbackCount counts connections that stayed or became native.
 type FallbackCount struct {
 	Reason string
-	Side   config.Side
+	Side   report.Side
 	Count  uint64
 }
 
 // DemotionCount counts connections that left a carrier and went on over the relay.
 type DemotionCount struct {
-	Carrier config.Carrier
+	Carrier report.Carrier
 	// Reason is what ConnInfo.Demoted has.
 	Reason string
 	Count  uint64
@@ -113,7 +113,7 @@ type EndCount struct {
 	// Reason is [EndClosed] where both directions ended in order, else what ConnInfo.Reason
 	// has.
 	Reason string
-	Side   config.Side
+	Side   report.Side
 	// DecidedBy is what ConnInfo.DecidedBy has; empty for an end in order.
 	DecidedBy string
 	Count     uint64
@@ -121,7 +121,7 @@ type EndCount struct {
 
 // DecisionCount counts what the policy decided about new connections.
 type DecisionCount struct {
-	Action config.Action
+	Action report.Action
 	// Rule is the name of the rule, "default" where no rule matched.
 	Rule  string
 	Count uint64
@@ -151,19 +151,19 @@ type Bounds struct {
 }
 
 // AddRing adds the rings of a connection.
-func (s *Snapshot) AddRing(by config.Carrier, r RingUse) {
+func (s *Snapshot) AddRing(by report.Carrier, r RingUse) {
 	if r.Size == 0 {
 		return
 	}
 	if s.Rings == nil {
-		s.Rings = map[config.Carrier]RingUse{}
+		s.Rings = map[report.Carrier]RingUse{}
 	}
 	sum := s.Rings[by]
 	s.Rings[by] = RingUse{sum.Size + r.Size, sum.Waiting + r.Waiting, sum.Unacknowledged + r.Unacknowledged}
 }
 
 // AddDecision adds to the series of one action and rule.
-func (s *Snapshot) AddDecision(a config.Action, rule string, n uint64) {
+func (s *Snapshot) AddDecision(a report.Action, rule string, n uint64) {
 	for i := range s.Decisions {
 		if s.Decisions[i].Action == a && s.Decisions[i].Rule == rule {
 			s.Decisions[i].Count += n
@@ -175,7 +175,7 @@ func (s *Snapshot) AddDecision(a config.Action, rule string, n uint64) {
 
 // AddFallback adds to the series of one reason and side: the programs and the
 // gateway can both decide for the same reason.
-func (s *Snapshot) AddFallback(r negotiate.Reason, side config.Side, n uint64) {
+func (s *Snapshot) AddFallback(r negotiate.Reason, side report.Side, n uint64) {
 	name := r.String()
 	for i := range s.Fallbacks {
 		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {
@@ -188,7 +188,7 @@ func (s *Snapshot) AddFallback(r negotiate.Reason, side config.Side, n uint64) {
 
 // WholeUDP is the part about datagrams with all its carriers.
 func (s *Snapshot) WholeUDP() ProtoStats {
-	return Stats{Protocols: map[config.Proto]ProtoStats{config.ProtoUDP: s.UDP}}.filled().Protocols[config.ProtoUDP]
+	return Stats{Protocols: map[report.Proto]ProtoStats{report.ProtoUDP: s.UDP}}.filled().Protocols[report.ProtoUDP]
 }
 
 // native adds the fallbacks of both sides, by reason.
@@ -202,13 +202,13 @@ func (s *Snapshot) native() map[string]uint64 {
 
 // Stats is the document of stats for a gateway that started at some time.
 func (s *Snapshot) Stats(started time.Time) Stats {
-	tcp := ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: s.BytesTotal, Native: s.native()}
+	tcp := ProtoStats{Flows: map[report.Carrier]FlowCount{}, Bytes: s.BytesTotal, Native: s.native()}
 	for c, n := range s.FlowsTotal {
 		tcp.Flows[c] = FlowCount{Now: s.Flows[c], Total: n}
 	}
 	return Stats{
 		StartedAt: started.Round(0).UTC(), Seconds: time.Since(started).Seconds(),
-		Protocols: map[config.Proto]ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: s.UDP}, Datagrams: s.Datagrams,
+		Protocols: map[report.Proto]ProtoStats{report.ProtoTCP: tcp, report.ProtoUDP: s.UDP}, Datagrams: s.Datagrams,
 		InProcess: s.InProcess,
 	}
 }

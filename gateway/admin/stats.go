@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // statsSchema versions the document of stats.
@@ -22,7 +22,7 @@ type Stats struct {
 	// Seconds is the time the counters cover.
 	Seconds float64 `json:"seconds"`
 	// Protocols has an entry for tcp and one for udp.
-	Protocols map[config.Proto]ProtoStats `json:"protocols"`
+	Protocols map[report.Proto]ProtoStats `json:"protocols"`
 	Datagrams DatagramStats               `json:"datagrams"`
 	// InProcess is about connections between programs that have the library.
 	InProcess InProcess `json:"in_process"`
@@ -31,9 +31,9 @@ type Stats struct {
 // ProtoStats are flows and bytes of one protocol. A flow of UDP is a pair of
 // addresses and ports between which datagrams are carried, until it is idle.
 type ProtoStats struct {
-	Flows map[config.Carrier]FlowCount `json:"flows"`
+	Flows map[report.Carrier]FlowCount `json:"flows"`
 	// Bytes are those of the applications, without any header.
-	Bytes map[config.Carrier]ByteCount `json:"bytes"`
+	Bytes map[report.Carrier]ByteCount `json:"bytes"`
 	// Native counts connections (tcp) and pairs (udp) that stayed or became
 	// native, by the name of a reason of negotiate. What the kernel programs
 	// decided by themselves is under tcp for both.
@@ -53,9 +53,9 @@ type FlowCount struct {
 // Delivered or Dropped.
 type DatagramStats struct {
 	// Sent counts datagrams of local programs that a carrier took.
-	Sent map[config.Carrier]uint64 `json:"sent"`
+	Sent map[report.Carrier]uint64 `json:"sent"`
 	// Received counts whole datagrams from peers.
-	Received map[config.Carrier]uint64 `json:"received"`
+	Received map[report.Carrier]uint64 `json:"received"`
 	// Delivered counts received datagrams handed to the network of this host.
 	Delivered uint64 `json:"delivered"`
 	// Returned counts datagrams that were returned to the network as they came:
@@ -115,7 +115,7 @@ func (s Stats) Since(earlier Stats) (Stats, error) {
 	}
 	d := s
 	d.Seconds = max(s.Seconds-earlier.Seconds, 0)
-	d.Protocols = make(map[config.Proto]ProtoStats, len(s.Protocols))
+	d.Protocols = make(map[report.Proto]ProtoStats, len(s.Protocols))
 	for p, now := range s.Protocols {
 		d.Protocols[p] = now.since(earlier.Protocols[p])
 	}
@@ -125,7 +125,7 @@ func (s Stats) Since(earlier Stats) (Stats, error) {
 }
 
 func (s ProtoStats) since(earlier ProtoStats) ProtoStats {
-	d := ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: map[config.Carrier]ByteCount{}, Native: less(s.Native, earlier.Native)}
+	d := ProtoStats{Flows: map[report.Carrier]FlowCount{}, Bytes: map[report.Carrier]ByteCount{}, Native: less(s.Native, earlier.Native)}
 	for c, n := range s.Flows {
 		d.Flows[c] = FlowCount{Now: n.Now, Total: minus(n.Total, earlier.Flows[c].Total)}
 	}
@@ -164,13 +164,13 @@ func minus(now, before uint64) uint64 { return now - min(now, before) }
 // filled gives every carrier, cause and protocol its entries: a path of a script
 // into what has not happened yet is 0, not null.
 func (s Stats) filled() Stats {
-	all := map[config.Proto]ProtoStats{config.ProtoTCP: {}, config.ProtoUDP: {}}
+	all := map[report.Proto]ProtoStats{report.ProtoTCP: {}, report.ProtoUDP: {}}
 	maps.Copy(all, s.Protocols)
 	for p, ps := range all {
 		ps.Flows, ps.Bytes = WithCarriers(ps.Flows), WithCarriers(ps.Bytes)
-		if p == config.ProtoUDP { // the wire leg carries no datagrams
-			delete(ps.Flows, config.CarrierRelay)
-			delete(ps.Bytes, config.CarrierRelay)
+		if p == report.ProtoUDP { // the wire leg carries no datagrams
+			delete(ps.Flows, report.CarrierRelay)
+			delete(ps.Bytes, report.CarrierRelay)
 		}
 		if ps.Native == nil {
 			ps.Native = map[string]uint64{}
@@ -180,8 +180,8 @@ func (s Stats) filled() Stats {
 	s.Protocols = all
 	d := &s.Datagrams
 	d.Sent, d.Received = WithCarriers(d.Sent), WithCarriers(d.Received)
-	delete(d.Sent, config.CarrierRelay)
-	delete(d.Received, config.CarrierRelay)
+	delete(d.Sent, report.CarrierRelay)
+	delete(d.Received, report.CarrierRelay)
 	dropped := make(map[DatagramDrop]uint64)
 	for _, cause := range DatagramDrops() {
 		dropped[cause] = 0

@@ -7,26 +7,26 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func sampleStats() Stats {
 	return Stats{
 		Schema: statsSchema, StartedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC), Seconds: 12.5,
-		Protocols: map[config.Proto]ProtoStats{
-			config.ProtoTCP: {
-				Flows:  map[config.Carrier]FlowCount{config.CarrierShm: {Now: 3, Total: 40}, config.CarrierRelay: {Total: 2}},
-				Bytes:  map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 1 << 20, Rx: 5}},
+		Protocols: map[report.Proto]ProtoStats{
+			report.ProtoTCP: {
+				Flows:  map[report.Carrier]FlowCount{report.CarrierShm: {Now: 3, Total: 40}, report.CarrierRelay: {Total: 2}},
+				Bytes:  map[report.Carrier]ByteCount{report.CarrierShm: {Tx: 1 << 20, Rx: 5}},
 				Native: map[string]uint64{"peer_no_option": 7, "policy": 1},
 			},
-			config.ProtoUDP: {
-				Flows:  map[config.Carrier]FlowCount{config.CarrierSoft: {Now: 1, Total: 4}},
-				Bytes:  map[config.Carrier]ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 2000}},
+			report.ProtoUDP: {
+				Flows:  map[report.Carrier]FlowCount{report.CarrierSoft: {Now: 1, Total: 4}},
+				Bytes:  map[report.Carrier]ByteCount{report.CarrierSoft: {Tx: 1000, Rx: 2000}},
 				Native: map[string]uint64{"nat": 2},
 			},
 		},
 		Datagrams: DatagramStats{
-			Sent: map[config.Carrier]uint64{config.CarrierSoft: 10}, Received: map[config.Carrier]uint64{config.CarrierSoft: 20},
+			Sent: map[report.Carrier]uint64{report.CarrierSoft: 10}, Received: map[report.Carrier]uint64{report.CarrierSoft: 20},
 			Delivered: 19, Returned: 3, Dropped: map[DatagramDrop]uint64{DropReassembly: 1},
 			Resolution: ResolutionStats{Queries: 4, Answers: 3, Refusals: 1, Asked: 5, Answered: 4, Refused: 1, Ignored: 6},
 		},
@@ -48,15 +48,15 @@ func drawStats(t *rapid.T) Stats {
 	n := func(name string) uint64 { return rapid.Uint64Range(0, 1<<40).Draw(t, name) }
 	proto := func() ProtoStats {
 		return ProtoStats{
-			Flows:  map[config.Carrier]FlowCount{config.CarrierShm: {Now: 7, Total: n("shm flows")}, config.CarrierSoft: {Total: n("soft flows")}},
-			Bytes:  map[config.Carrier]ByteCount{config.CarrierShm: {Tx: n("tx"), Rx: n("rx")}},
+			Flows:  map[report.Carrier]FlowCount{report.CarrierShm: {Now: 7, Total: n("shm flows")}, report.CarrierSoft: {Total: n("soft flows")}},
+			Bytes:  map[report.Carrier]ByteCount{report.CarrierShm: {Tx: n("tx"), Rx: n("rx")}},
 			Native: map[string]uint64{"policy": n("policy")},
 		}
 	}
 	return Stats{
-		Protocols: map[config.Proto]ProtoStats{config.ProtoTCP: proto(), config.ProtoUDP: proto()},
+		Protocols: map[report.Proto]ProtoStats{report.ProtoTCP: proto(), report.ProtoUDP: proto()},
 		Datagrams: DatagramStats{
-			Sent: map[config.Carrier]uint64{config.CarrierShm: n("sent")}, Received: map[config.Carrier]uint64{config.CarrierSoft: n("received")},
+			Sent: map[report.Carrier]uint64{report.CarrierShm: n("sent")}, Received: map[report.Carrier]uint64{report.CarrierSoft: n("received")},
 			Delivered: n("delivered"), Returned: n("returned"), Dropped: map[DatagramDrop]uint64{DropUnproven: n("unproven")},
 			Resolution: ResolutionStats{n("q"), n("a"), n("r"), n("asked"), n("answered"), n("refused"), n("ignored")},
 		},
@@ -65,10 +65,10 @@ func drawStats(t *rapid.T) Stats {
 
 // added is the state after both; numbers of the moment are those of b.
 func added(a, b Stats) Stats {
-	s := Stats{Seconds: a.Seconds + b.Seconds, Protocols: map[config.Proto]ProtoStats{}}
+	s := Stats{Seconds: a.Seconds + b.Seconds, Protocols: map[report.Proto]ProtoStats{}}
 	for p, x := range a.Protocols {
 		y := b.Protocols[p]
-		sum := ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: map[config.Carrier]ByteCount{}, Native: plus(x.Native, y.Native)}
+		sum := ProtoStats{Flows: map[report.Carrier]FlowCount{}, Bytes: map[report.Carrier]ByteCount{}, Native: plus(x.Native, y.Native)}
 		for c := range x.Flows {
 			sum.Flows[c] = FlowCount{Now: y.Flows[c].Now, Total: x.Flows[c].Total + y.Flows[c].Total}
 		}

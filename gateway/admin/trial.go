@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // maxTrialTime bounds the life of a trial whose holder hangs.
@@ -155,10 +155,10 @@ type Trial struct {
 	Peer netip.Addr `json:"peer"`
 	Port uint16     `json:"port"`
 	// Action is pass or accelerate.
-	Action config.Action `json:"action"`
+	Action report.Action `json:"action"`
 	// Carrier is the only one that a client offers; empty: all there are, in the
 	// order of the configuration. A server takes what the client offers.
-	Carrier config.Carrier `json:"carrier,omitempty"`
+	Carrier report.Carrier `json:"carrier,omitempty"`
 	// Cold: each connection that the client makes is the first with its peer, by a proof
 	// and a rendezvous of its own. What is known of the peer stays as it is.
 	Cold bool `json:"cold,omitempty"`

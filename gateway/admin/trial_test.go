@@ -15,15 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 var triedPeer = netip.MustParseAddr("10.0.0.2")
 
 func TestAdminTrial(t *testing.T) {
 	a := startAdmin(t, nil)
-	want := Trial{Peer: triedPeer, Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft}
+	want := Trial{Peer: triedPeer, Port: 4792, Action: report.ActionAccelerate, Carrier: report.CarrierSoft}
 	held, err := a.client.Try(t.Context(), want)
 	require.NoError(t, err)
 	got, ended := a.ctl.trials()
@@ -85,7 +85,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	go func() { done <- srv.Serve(socket) }()
 	c := NewClient(socket.path)
 	c.http.Timeout = limit
-	held, err := c.Try(t.Context(), Trial{Peer: triedPeer, Port: 4792, Action: config.ActionPass})
+	held, err := c.Try(t.Context(), Trial{Peer: triedPeer, Port: 4792, Action: report.ActionPass})
 	require.NoError(t, err)
 	time.Sleep(3 * limit)
 	select {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func sampleEvent() Event {
@@ -31,10 +31,10 @@ func TestConnFilter(t *testing.T) {
 		{ConnFilter{Port: 6379}, [3]bool{true, false, true}},
 		{ConnFilter{Port: 40001}, [3]bool{false, false, true}},
 		{ConnFilter{Peer: netip.MustParsePrefix("10.0.0.0/8")}, [3]bool{true, false, true}},
-		{ConnFilter{Carrier: config.CarrierRelay}, [3]bool{false, false, true}},
+		{ConnFilter{Carrier: report.CarrierRelay}, [3]bool{false, false, true}},
 		{ConnFilter{Reason: "wire_reset"}, [3]bool{false, false, true}},
 		{ConnFilter{State: "native"}, [3]bool{false, true, false}},
-		{ConnFilter{Side: config.SideServer}, [3]bool{false, true, false}},
+		{ConnFilter{Side: report.SideServer}, [3]bool{false, true, false}},
 		{ConnFilter{Proto: "udp"}, [3]bool{}},
 		{ConnFilter{End: EndAborted, Port: 6379}, [3]bool{false, false, true}},
 	} {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // document is what a file may hold.
@@ -54,7 +56,7 @@ func decode(data []byte) (Config, *index, error) {
 	}
 	x.refuseZeros(reflect.ValueOf(&doc.Config).Elem())
 	for i, d := range doc.Carriers {
-		for _, kind := range DeviceKinds() {
+		for _, kind := range report.DeviceKinds() {
 			if string(d) == string(kind.Carrier()) {
 				doc.Carriers[i] = kind
 			}

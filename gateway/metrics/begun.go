@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -18,7 +18,7 @@ func lacksRoom() []negotiate.Reason {
 // fallbacks are all of the counted ones, and 0 for those that an alert is about, as [ends].
 func fallbacks(counted []admin.FallbackCount) []admin.FallbackCount {
 	s := admin.Snapshot{Fallbacks: slices.Clone(counted)}
-	for _, side := range []config.Side{config.SideClient, config.SideServer} {
+	for _, side := range []report.Side{report.SideClient, report.SideServer} {
 		for _, r := range lacksRoom() {
 			s.AddFallback(r, side, 0)
 		}
@@ -29,9 +29,9 @@ func fallbacks(counted []admin.FallbackCount) []admin.FallbackCount {
 // demotions are all of the counted ones, and 0 for those that may come, as [ends].
 func demotions(counted []admin.DemotionCount) []admin.DemotionCount {
 	counts := map[admin.DemotionCount]uint64{}
-	for _, by := range config.Carriers() {
+	for _, by := range report.Carriers() {
 		for _, cause := range admin.DemotionCauses() {
-			if by != config.CarrierRelay { // where they go
+			if by != report.CarrierRelay { // where they go
 				counts[admin.DemotionCount{Carrier: by, Reason: cause}] = 0
 			}
 		}
@@ -51,9 +51,9 @@ func demotions(counted []admin.DemotionCount) []admin.DemotionCount {
 }
 
 // handshakes are those of every carrier, empty where nothing was counted.
-func handshakes(counted map[config.Carrier]admin.HistogramSnapshot) map[config.Carrier]admin.HistogramSnapshot {
-	list := map[config.Carrier]admin.HistogramSnapshot{}
-	for _, by := range config.Carriers() {
+func handshakes(counted map[report.Carrier]admin.HistogramSnapshot) map[report.Carrier]admin.HistogramSnapshot {
+	list := map[report.Carrier]admin.HistogramSnapshot{}
+	for _, by := range report.Carriers() {
 		list[by] = admin.NewSetupHistogram().Snapshot()
 	}
 	maps.Copy(list, counted)

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // copies is what carrying copies: on a path, per byte of an application, and
@@ -21,11 +21,11 @@ type copies struct {
 }
 
 // copiesOf says what each carrier copies.
-func copiesOf(c config.Carrier) copies {
+func copiesOf(c report.Carrier) copies {
 	switch c {
-	case config.CarrierShm, config.CarrierHW, config.CarrierIB:
+	case report.CarrierShm, report.CarrierHW, report.CarrierIB:
 		return copies{tx: 1, rx: 1}
-	case config.CarrierSoft:
+	case report.CarrierSoft:
 		return copies{tx: 1, rx: 2, device: []string{"tx_bytes", "rx_bytes"}}
 	default:
 		return copies{tx: 3, rx: 3}
@@ -35,8 +35,8 @@ func copiesOf(c config.Carrier) copies {
 // copiedBytes returns how many bytes were copied so far to carry connections, by
 // us and by the kernel for us, per carrier. Divided by BytesTotal it is the
 // number of copies per byte, retransmissions and headers included.
-func copiedBytes(s *admin.Snapshot) map[config.Carrier]uint64 {
-	all := map[config.Carrier]uint64{}
+func copiedBytes(s *admin.Snapshot) map[report.Carrier]uint64 {
+	all := map[report.Carrier]uint64{}
 	for carrier, n := range admin.WithCarriers(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx

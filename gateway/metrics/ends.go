@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // ends are all of the counted ends, and 0 for those that may come: an increase from a
 // series that is not there is none to an alert.
 func ends(counted []admin.EndCount) []admin.EndCount {
 	counts := map[admin.EndCount]uint64{}
-	for _, side := range []config.Side{config.SideClient, config.SideServer} {
+	for _, side := range []report.Side{report.SideClient, report.SideServer} {
 		counts[admin.EndCount{Reason: string(admin.EndClosed), Side: side}] = 0
 		for _, r := range admin.ResetReasons() {
 			for _, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {

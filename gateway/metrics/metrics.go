@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -40,7 +40,7 @@ func metricTable(build admin.VersionInfo) []metric {
 			e.value(1, build.Version, runtime.Version(), build.Kernel)
 		}},
 		{desc("mode", "1 for the mode in force, 0 for the others.", "mode"), gauge, func(s *admin.Snapshot, e emitter) {
-			for _, m := range config.Modes() {
+			for _, m := range report.Modes() {
 				e.value(boolValue(m == s.Mode), string(m))
 			}
 		}},
@@ -51,9 +51,9 @@ func metricTable(build admin.VersionInfo) []metric {
 		}},
 		{desc("draining", "1 while the gateway drains: new connections are native, and it ends."), gauge, func(s *admin.Snapshot, e emitter) { e.value(boolValue(s.Draining)) }},
 		{desc("flows", "Connections carried now.", "carrier"), gauge, func(s *admin.Snapshot, e emitter) { each(e, admin.WithCarriers(s.Flows)) }},
-		{desc("flows_total", "Connections carried since the start.", "carrier"), counter, func(s *admin.Snapshot, e emitter) { all(e, config.Carriers(), s.FlowsTotal) }},
+		{desc("flows_total", "Connections carried since the start.", "carrier"), counter, func(s *admin.Snapshot, e emitter) { all(e, report.Carriers(), s.FlowsTotal) }},
 		{desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"), counter, func(s *admin.Snapshot, e emitter) {
-			all(e, config.Carriers(), s.Stalls)
+			all(e, report.Carriers(), s.Stalls)
 		}},
 		{desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"), counter, func(s *admin.Snapshot, e emitter) {
 			for _, n := range s.Decisions {
@@ -248,10 +248,10 @@ func deviceEvents(s *admin.Snapshot) map[string]map[string]uint64 {
 }
 
 // ringsBy is one number of the rings of every RDMA carrier.
-func ringsBy(rings map[config.Carrier]admin.RingUse, of func(admin.RingUse) uint64) map[config.Carrier]uint64 {
-	all := map[config.Carrier]uint64{}
+func ringsBy(rings map[report.Carrier]admin.RingUse, of func(admin.RingUse) uint64) map[report.Carrier]uint64 {
+	all := map[report.Carrier]uint64{}
 	for carrier, r := range admin.WithCarriers(rings) {
-		if carrier != config.CarrierRelay { // its bytes are in socket buffers
+		if carrier != report.CarrierRelay { // its bytes are in socket buffers
 			all[carrier] = of(r)
 		}
 	}
@@ -273,7 +273,7 @@ func all[K ~string, N int | uint64](e emitter, keys []K, m map[K]N) {
 }
 
 // bothWays sends a series for either direction of every carrier.
-func bothWays(e emitter, m map[config.Carrier]admin.ByteCount) {
+func bothWays(e emitter, m map[report.Carrier]admin.ByteCount) {
 	for carrier, n := range m {
 		e.value(float64(n.Tx), string(carrier), "tx")
 		e.value(float64(n.Rx), string(carrier), "rx")
@@ -281,7 +281,7 @@ func bothWays(e emitter, m map[config.Carrier]admin.ByteCount) {
 }
 
 // sum adds the counters of all carriers.
-func sum(counts map[config.Carrier]uint64) (total float64) {
+func sum(counts map[report.Carrier]uint64) (total float64) {
 	for _, n := range counts {
 		total += float64(n)
 	}

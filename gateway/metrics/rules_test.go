@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -71,7 +71,7 @@ type atStart struct{ emptySource }
 func (atStart) Snapshot() admin.Snapshot {
 	return admin.Snapshot{
 		CPU:       map[string]time.Duration{"shard0": 0, "rest": 0},
-		Decisions: []admin.DecisionCount{{Action: config.ActionAccelerate, Rule: "web"}},
+		Decisions: []admin.DecisionCount{{Action: report.ActionAccelerate, Rule: "web"}},
 	}
 }
 
@@ -95,10 +95,10 @@ func TestAlertsSeeTheFirst(t *testing.T) {
 		}
 	}
 	var carriers, devices, reasons, sides []string
-	for _, c := range config.Carriers() {
+	for _, c := range report.Carriers() {
 		carriers = append(carriers, string(c))
 	}
-	devices = slices.DeleteFunc(slices.Clone(carriers), func(c string) bool { return c == string(config.CarrierRelay) })
+	devices = slices.DeleteFunc(slices.Clone(carriers), func(c string) bool { return c == string(report.CarrierRelay) })
 	for _, r := range negotiate.Reasons() {
 		reasons = append(reasons, r.String())
 	}
@@ -114,7 +114,7 @@ func TestAlertsSeeTheFirst(t *testing.T) {
 		"smcgw_panics_total":               {},
 		"smcgw_decisions_total":            {{"action", []string{"accelerate"}}, {"rule", []string{"web"}}},
 		"smcgw_flows_total":                {{"carrier", carriers}},
-		"smcgw_dgram_flows_total":          {{"carrier", slices.DeleteFunc(slices.Clone(devices), func(c string) bool { return c == string(config.CarrierIB) })}},
+		"smcgw_dgram_flows_total":          {{"carrier", slices.DeleteFunc(slices.Clone(devices), func(c string) bool { return c == string(report.CarrierIB) })}},
 		"smcgw_fallbacks_total":            {{"reason", reasons}, {"side", sides}},
 		"smcgw_demotions_total":            {{"carrier", devices}, {"reason", admin.DemotionCauses()}},
 		"smcgw_handshake_duration_seconds": {{"carrier", carriers}},

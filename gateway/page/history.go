@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 type sample struct {
 	at     time.Time
 	flows  int
-	bytes  map[config.Carrier]admin.ByteCount
+	bytes  map[report.Carrier]admin.ByteCount
 	begun  uint64 // connections that began to be carried
 	native map[string]uint64
 	ended  map[endKey]uint64

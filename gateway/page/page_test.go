@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // fakeSource is a gateway whose state the test sets.
@@ -56,7 +56,7 @@ func (f *fakeSource) change(fn func(s *admin.Snapshot)) {
 }
 
 func healthy() *fakeSource {
-	return &fakeSource{snapshot: admin.Snapshot{Mode: config.ModeEnforce, Heartbeat: time.Now()}, status: admin.Status{Mode: config.ModeEnforce}}
+	return &fakeSource{snapshot: admin.Snapshot{Mode: report.ModeEnforce, Heartbeat: time.Now()}, status: admin.Status{Mode: report.ModeEnforce}}
 }
 
 func newTestPage(src *fakeSource) *Page {
@@ -89,8 +89,8 @@ func TestHealth(t *testing.T) {
 		}, "bad", "silent", []string{"does not beat", "Degraded: address"}},
 		{"starts", func(f *fakeSource) { f.snapshot.Heartbeat = time.Time{} }, "bad", "silent", nil},
 		{"degraded", func(f *fakeSource) { f.status.Degraded = []string{"device_failed", "config_refused"} }, "warn", "degraded", []string{"device_failed", "A device, queue pair or port of the gateway failed", "config_refused"}},
-		{"off", func(f *fakeSource) { f.snapshot.Mode = config.ModeOff }, "off", "off", []string{"smcgw on"}},
-		{"observes", func(f *fakeSource) { f.snapshot.Mode = config.ModeObserve }, "off", "observing", []string{"nothing is carried"}},
+		{"off", func(f *fakeSource) { f.snapshot.Mode = report.ModeOff }, "off", "off", []string{"smcgw on"}},
+		{"observes", func(f *fakeSource) { f.snapshot.Mode = report.ModeObserve }, "off", "observing", []string{"nothing is carried"}},
 		{"drains", func(f *fakeSource) { f.drain = &admin.DrainInfo{Flows: 7, RemainingSeconds: 90} }, "warn", "draining", []string{"7 connections are left; they are reset in 1m"}},
 		{"blocked", func(f *fakeSource) {
 			f.status.BlockedLegs = []admin.BlockedLegs{{Device: "eth0", Family: "ipv4", At: "output"}, {At: "keeper"}}
@@ -114,20 +114,20 @@ func TestHealth(t *testing.T) {
 // told from what happened before.
 func TestPageShows(t *testing.T) {
 	f := healthy()
-	f.snapshot.FlowsTotal = map[config.Carrier]uint64{config.CarrierSoft: 10}
-	f.snapshot.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 100}}
+	f.snapshot.FlowsTotal = map[report.Carrier]uint64{report.CarrierSoft: 10}
+	f.snapshot.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: report.SideClient, Count: 100}}
 	f.snapshot.Ends = []admin.EndCount{{Reason: "closed", Count: 9}, {Reason: "peer_dead", DecidedBy: admin.DecidedLocal, Count: 4}}
-	f.snapshot.Devices = []admin.DeviceInfo{{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceFailed, Error: "port taken", MTU: 1024, UDPPort: 4791}}
+	f.snapshot.Devices = []admin.DeviceInfo{{Name: "soft0", Carrier: report.CarrierSoft, State: admin.DeviceFailed, Error: "port taken", MTU: 1024, UDPPort: 4791}}
 	f.snapshot.Memory, f.snapshot.MemoryLimit = map[string]uint64{"reserved": 950, "used": 1}, 1000
 	f.snapshot.Maps = []admin.MapUse{{Map: "flows", Entries: 3, Capacity: 4}, {Map: "peers", Entries: 16384}}
 	f.peers = []admin.PeerInfo{{Address: netip.MustParseAddr("fd00::2"), Port: 80, State: admin.PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590}}
 	f.conns = []admin.ConnInfo{
-		{Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:999"), Carrier: config.CarrierSoft, TxBytes: 2048, AgeSeconds: 2},
-		{Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:81"), State: "negotiating"},
+		{Side: report.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:999"), Carrier: report.CarrierSoft, TxBytes: 2048, AgeSeconds: 2},
+		{Side: report.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:81"), State: "negotiating"},
 	}
-	for _, side := range []config.Side{config.SideClient, config.SideServer} { // one connection
+	for _, side := range []report.Side{report.SideClient, report.SideServer} { // one connection
 		f.conns = append(f.conns, admin.ConnInfo{
-			Side: side, Local: netip.MustParseAddrPort("127.0.0.1:5000"), Remote: netip.MustParseAddrPort("127.0.0.1:5000"), Way: config.WayInProcess,
+			Side: side, Local: netip.MustParseAddrPort("127.0.0.1:5000"), Remote: netip.MustParseAddrPort("127.0.0.1:5000"), Way: report.WayInProcess,
 			State: "promoted", TxBytes: 4096, InProcess: &admin.InProcessEnd{Conn: 77},
 		})
 	}
@@ -135,9 +135,9 @@ func TestPageShows(t *testing.T) {
 	p := newTestPage(f)
 	p.past.add(newSample(&f.snapshot, time.Now().Add(-time.Minute)))
 	f.change(func(s *admin.Snapshot) {
-		s.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 160}}
+		s.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: report.SideClient, Count: 160}}
 		s.InProcess.Native = map[string]uint64{"no_peer": 5, "shared": 0}
-		s.BytesTotal = map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 60 << 20}}
+		s.BytesTotal = map[report.Carrier]admin.ByteCount{report.CarrierSoft: {Tx: 60 << 20}}
 	})
 	v := p.view(time.Now())
 	require.Equal(t, []ReasonRow{newReason("peer_no_option", "", 160, 100), newReason("no_peer", "", 5, 0)}, v.Native)
@@ -146,7 +146,7 @@ func TestPageShows(t *testing.T) {
 	require.Equal(t, "bad", v.Ends[1].Class)
 	require.Equal(t, "peer_dead", v.Ends[1].Name)
 	require.InDelta(t, 1<<20, v.Carriers[0].Now.Tx, 1e4)
-	require.Equal(t, config.CarrierSoft, v.Carriers[0].Name)
+	require.Equal(t, report.CarrierSoft, v.Carriers[0].Name)
 	require.Equal(t, []string{"bad", "", "warn", ""}, []string{v.Memory[0].Class, v.Memory[1].Class, v.Memory[2].Class, v.Memory[3].Class})
 	require.Equal(t, "16\u202f384", v.Memory[3].Text)
 	require.Len(t, v.Busy, 2)
@@ -230,7 +230,7 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, "1\u202f234\u202f567", count(1234567))
 	require.Equal(t, "0.5", count(0.5))
 	require.Equal(t, "-12", count(-12))
-	require.Equal(t, "rdma-shm, relay", config.JoinCarriers([]config.Carrier{config.CarrierShm, config.CarrierRelay}))
+	require.Equal(t, "rdma-shm, relay", report.JoinCarriers([]report.Carrier{report.CarrierShm, report.CarrierRelay}))
 }
 
 func number(t *rapid.T, text string) float64 {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // How much of each list the page has.
@@ -59,7 +59,7 @@ type Tile struct {
 
 // CarrierRow is what one carrier does.
 type CarrierRow struct {
-	Name      config.Carrier
+	Name      report.Carrier
 	Flows     int
 	Begun     uint64
 	Now       Rates
@@ -157,11 +157,11 @@ func health(s *admin.Snapshot, st admin.Status, now time.Time) (State, []Problem
 		add("warn", "degraded", p)
 	}
 	switch s.Mode {
-	case config.ModeOff:
+	case report.ModeOff:
 		add("off", "off", Problem{Title: "Switched off", Text: "New connections are native; carried ones go on, those in process by the kernel.", Fix: "smcgw on"})
-	case config.ModeObserve:
+	case report.ModeObserve:
 		add("off", "observing", Problem{Title: "Mode observe", Text: "Rules are evaluated and counted; nothing is carried.", Fix: "mode: enforce"})
-	case config.ModeEnforce:
+	case report.ModeEnforce:
 	}
 	for _, l := range st.BlockedLegs {
 		where := l.At
@@ -251,14 +251,14 @@ func tiles(s *admin.Snapshot, past []sample) []Tile {
 }
 
 func carriers(s *admin.Snapshot, past []sample) (rows []CarrierRow) {
-	for _, c := range config.Carriers() {
+	for _, c := range report.Carriers() {
 		tx := rates(past, func(s sample) uint64 { return s.bytes[c].Tx })
 		rx := rates(past, func(s sample) uint64 { return s.bytes[c].Rx })
 		row := CarrierRow{
 			Name: c, Flows: s.Flows[c], Begun: s.FlowsTotal[c], Total: s.BytesTotal[c], Now: Rates{last(tx), last(rx)},
 			Spark: newSpark("throughput of "+string(c), map[string][]float64{"tx": tx, "rx": rx}, "rx", "tx"),
 		}
-		row.Available = c == config.CarrierRelay || slices.ContainsFunc(s.Devices, func(d admin.DeviceInfo) bool {
+		row.Available = c == report.CarrierRelay || slices.ContainsFunc(s.Devices, func(d admin.DeviceInfo) bool {
 			return d.Carrier == c && d.State == admin.DeviceActive
 		})
 		if row.Available || row.Begun > 0 {
@@ -351,12 +351,12 @@ func connRows(list []admin.ConnInfo) []ConnRow {
 	for _, c := range list {
 		row := ConnRow{ConnInfo: c, From: c.Local.String(), To: c.Remote.String(), How: string(c.Carrier), Bytes: c.TxBytes + c.RxBytes}
 		if c.InProcess != nil {
-			if c.Way != config.WayInProcess || seen[c.InProcess.Conn] {
+			if c.Way != report.WayInProcess || seen[c.InProcess.Conn] {
 				continue
 			}
 			row.How, seen[c.InProcess.Conn] = "in process", true
 		}
-		if c.Side == config.SideServer {
+		if c.Side == report.SideServer {
 			row.From, row.To = row.To, row.From
 		}
 		if c.AgeSeconds > 0 {

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // claim is what is true of every connection of a variant: the carriers it may
 // use and the reasons for which it may stay native.
 type claim struct {
-	carriers []config.Carrier
+	carriers []report.Carrier
 	reasons  []string
 	// some: at least one connection was counted so. Otherwise nothing need
 	// have been counted.

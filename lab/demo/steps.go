@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -106,7 +106,7 @@ func (s *show) carrying() error {
 		if err != nil {
 			return fmt.Errorf("status of h2: %w", err)
 		}
-		if st.Flows[config.CarrierShm] > 0 && st.BytesTotal[config.CarrierShm].Tx > 64<<20 {
+		if st.Flows[report.CarrierShm] > 0 && st.BytesTotal[report.CarrierShm].Tx > 64<<20 {
 			return nil
 		}
 		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -114,7 +114,7 @@ func TestBenchPeer(t *testing.T) {
 	// The port is free again, and no refusal is remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
-			held, err := g.client().Try(t.Context(), admin.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: config.ActionPass})
+			held, err := g.client().Try(t.Context(), admin.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: report.ActionPass})
 			if err != nil {
 				return false
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -80,7 +80,7 @@ func TestDatagramsShown(t *testing.T) {
 	require.Equal(t, d.h2.AddrPort4(echoUDP), carried.Remote)
 	require.Empty(t, carried.Reason)
 	native := d.g1.awaitConn("native udp", func(c admin.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[1] }, "--all")
-	require.Equal(t, config.CarrierNone, native.Carrier)
+	require.Equal(t, report.CarrierNone, native.Carrier)
 	require.Equal(t, d.h3.AddrPort4(echoUDP), native.Remote)
 	require.Equal(t, "peer_unresolved", native.Reason)
 	out, err := d.g1.cli("conns", "-o", "wide")
@@ -93,9 +93,9 @@ func TestDatagramsShown(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	d.g1.cliJSON(&after, "stats")
 	require.Greater(t, after.Datagrams.Sent[d.via], before.Datagrams.Sent[d.via])
-	require.Greater(t, after.Protocols[config.ProtoUDP].Bytes[d.via].Tx, before.Protocols[config.ProtoUDP].Bytes[d.via].Tx)
-	require.Positive(t, after.Protocols[config.ProtoUDP].Flows[d.via].Now)
-	require.Positive(t, after.Protocols[config.ProtoUDP].Native["peer_unresolved"])
+	require.Greater(t, after.Protocols[report.ProtoUDP].Bytes[d.via].Tx, before.Protocols[report.ProtoUDP].Bytes[d.via].Tx)
+	require.Positive(t, after.Protocols[report.ProtoUDP].Flows[d.via].Now)
+	require.Positive(t, after.Protocols[report.ProtoUDP].Native["peer_unresolved"])
 	out, err = d.g1.cli("stats")
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^udp +`+string(d.via)+` `, out)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/negotiate"
@@ -140,7 +140,7 @@ func (g *gw) stats() admin.Stats {
 // busy counts what a gateway left native because one of the two got no processor: pairs of
 // ends while it missed its beat itself, and datagrams for which the other had no room for too long.
 func busy(s admin.Stats) uint64 {
-	return s.Protocols[config.ProtoUDP].Native[negotiate.ReasonGatewayStale.String()] + s.Datagrams.Returned
+	return s.Protocols[report.ProtoUDP].Native[negotiate.ReasonGatewayStale.String()] + s.Datagrams.Returned
 }
 
 // carries runs something between h1 and h2 whose datagrams are carried, all of

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -108,7 +108,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 // memory it hears of any death; elsewhere a gateway that ends in order says so,
 // and for others the peer has to ask.
 func (w *world) knownDead(d passing) time.Duration {
-	if w.via == config.CarrierShm || d.status == 0 {
+	if w.via == report.CarrierShm || d.status == 0 {
 		return d.resets
 	}
 	return noHangUp

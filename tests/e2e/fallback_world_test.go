@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -162,7 +162,7 @@ func (g *gw) tells(t *testing.T, match func(admin.ConnInfo) bool, want told, raw
 		got = nil
 		for _, c := range g.everything(match) {
 			got = append(got, word{c.Reason, c.DecidedBy})
-			if c.Carrier != config.CarrierNone && !raw {
+			if c.Carrier != report.CarrierNone && !raw {
 				got = append(got, word{"carried by", string(c.Carrier)})
 			}
 		}

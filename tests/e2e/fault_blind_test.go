@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/rogue"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -52,7 +52,7 @@ func (b *blind) look() *aim {
 // counters are those of the server's soft device.
 func (b *blind) counters() map[string]uint64 {
 	for _, d := range b.g2.devices() {
-		if d.Kind == config.DeviceSoft {
+		if d.Kind == report.DeviceSoft {
 			return d.Counters
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -182,7 +182,7 @@ func (f *faultWorld) states(t *testing.T) map[uint16]string {
 		return states
 	}
 	for _, info := range list.Conns {
-		if info.Side == config.SideServer {
+		if info.Side == report.SideServer {
 			states[info.Local.Port()] = info.State
 		} else {
 			states[info.Remote.Port()] = info.State

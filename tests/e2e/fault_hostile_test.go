@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/rogue"
 	"github.com/smcgw/smcgw/negotiate"
@@ -289,7 +289,7 @@ func (s *site) storm() {
 	}
 	var drops map[string]uint64
 	for _, d := range s.devices() {
-		if d.Kind == config.DeviceSoft {
+		if d.Kind == report.DeviceSoft {
 			drops = d.Counters
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -262,17 +262,17 @@ func (n *netWorld) ups() {
 }
 
 // carrier is what carries where nothing is wrong.
-func (n *netWorld) carrier() config.Carrier {
+func (n *netWorld) carrier() report.Carrier {
 	switch n.cell.by {
 	case byShm:
-		return config.CarrierShm
+		return report.CarrierShm
 	case bySoft:
-		return config.CarrierSoft
+		return report.CarrierSoft
 	case byRelay:
-		return config.CarrierRelay
+		return report.CarrierRelay
 	case byNative, byNobody:
 	}
-	return config.CarrierNone
+	return report.CarrierNone
 }
 
 // set begins or ends the fault.

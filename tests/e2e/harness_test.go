@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -30,7 +30,7 @@ type world struct {
 	h1, h2, h3 *testnet.Host
 	dir        string
 	gateways   map[*testnet.Host]*gw
-	via        config.Carrier // what carries in this test
+	via        report.Carrier // what carries in this test
 }
 
 // newWorld builds the network; every test has its own.
@@ -127,7 +127,7 @@ const (
 	plainPort    = 8000 // not in the policy
 )
 
-func (s settings) withDefaults(via config.Carrier) settings {
+func (s settings) withDefaults(via report.Carrier) settings {
 	set := func(field *string, v string) {
 		if *field == "" {
 			*field = v
@@ -374,7 +374,7 @@ func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, por
 }
 
 // carriedBy asserts that both gateways have seen the connection carried.
-func (w *world) carriedBy(e apps.Event, c config.Carrier) {
+func (w *world) carriedBy(e apps.Event, c report.Carrier) {
 	w.t.Helper()
 	for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)

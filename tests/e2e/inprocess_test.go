@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -153,7 +153,7 @@ func (g *gw) eventually(what string, within time.Duration, is func() bool) {
 // inProcess lists ends that are promoted.
 func (g *gw) inProcess() []admin.ConnInfo {
 	g.w.t.Helper()
-	return slices.DeleteFunc(g.conns(), func(c admin.ConnInfo) bool { return c.Way != config.WayInProcess })
+	return slices.DeleteFunc(g.conns(), func(c admin.ConnInfo) bool { return c.Way != report.WayInProcess })
 }
 
 // promoted waits until both ends of one connection are promoted and ring bytes have moved.
@@ -339,7 +339,7 @@ func TestInProcessShaped(t *testing.T) {
 				require.NotZero(t, rate)
 				require.Equal(t, was, w.g.ringBytes(), "by the kernel")
 				for _, c := range w.g.conns("--all") {
-					require.Equal(t, config.WayNative, c.Way)
+					require.Equal(t, report.WayNative, c.Way)
 					require.Equal(t, "path", c.Reason)
 				}
 				_, err := at.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
@@ -377,7 +377,7 @@ func TestInProcessShaped(t *testing.T) {
 		next := w.g.upgrade()
 		next.eventually("known to the successor, and what is sent by that path sent back", 15*time.Second, func() bool {
 			return slices.ContainsFunc(next.conns("--all"), func(c admin.ConnInfo) bool {
-				return c.Local.Addr() == w.h2.Addr4 && c.Way == config.WayNative && c.Reason == "path"
+				return c.Local.Addr() == w.h2.Addr4 && c.Way == report.WayNative && c.Reason == "path"
 			})
 		})
 		_, err := w.h2.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
@@ -458,7 +458,7 @@ func TestInProcessViews(t *testing.T) {
 	w.g.cliJSON(&past, "conns", "--closed")
 	require.Len(t, past.Conns, 2)
 	for _, c := range past.Conns {
-		require.Equal(t, config.WayInProcess, c.Way)
+		require.Equal(t, report.WayInProcess, c.Way)
 		require.Equal(t, admin.EndClosed, c.End)
 		require.NotZero(t, c.InProcess.TxRing)
 		require.NotZero(t, c.EndedAt)

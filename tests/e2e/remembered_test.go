@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -95,7 +95,7 @@ func TestRememberedNewAddresses(t *testing.T) {
 	soft := settings{Carriers: "soft"}
 	g1 := w.up(w.h1, soft)
 	w.up(w.h2, soft)
-	w.via = config.CarrierSoft
+	w.via = report.CarrierSoft
 	to := w.h2.AddrPort4(echoPort).String()
 	w.carried(t, w.h1, to)
 	for _, a := range []string{"10.77.0.101", "10.77.0.102", "10.77.0.103"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -291,12 +291,12 @@ func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
 // ended asserts how both gateways have seen a connection end, and tells whether
 // they have relayed it instead: the proof of a carrier over a network has a limit
 // of its own, which a machine can be too slow for.
-func (w *world) ended(t *testing.T, e apps.Event, c config.Carrier, end admin.End) (relayed bool) {
+func (w *world) ended(t *testing.T, e apps.Event, c report.Carrier, end admin.End) (relayed bool) {
 	t.Helper()
 	first := w.gateways[w.h1].closedConn(from(e))
 	late := first.Reason == "carrier_unreachable" || first.End == admin.EndAborted // whose reason is that of its end
-	if c == config.CarrierSoft && first.Carrier == config.CarrierRelay && late {
-		c, relayed = config.CarrierRelay, true
+	if c == report.CarrierSoft && first.Carrier == report.CarrierRelay && late {
+		c, relayed = report.CarrierRelay, true
 	}
 	for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)

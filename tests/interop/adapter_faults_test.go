@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
@@ -42,7 +42,7 @@ func (p *adapterPair) talks(ctx context.Context, t *testing.T, from ...netip.Add
 			natives := len(p.natives(ctx, t, talkPorts[i]))
 			tk.progs[i] = startIn(t, p.guest[0], appInGuest(args...)...)
 			c := p.first(ctx, t, talkPorts[i], natives)
-			if c.Carrier == config.CarrierHW {
+			if c.Carrier == report.CarrierHW {
 				tk.id[i] = c.ID
 				break
 			}
@@ -96,7 +96,7 @@ func (tk *talks) goOn(ctx context.Context, t *testing.T) {
 		require.NoError(t, prog.Wait(ctx))
 		c := tk.closed(ctx, t, i)
 		t.Logf("%s: %s, demoted: %s", prog.Name, c.Carrier, c.Demoted)
-		require.Equal(t, config.CarrierRelay, c.Carrier, "%+v", c)
+		require.Equal(t, report.CarrierRelay, c.Carrier, "%+v", c)
 		require.Contains(t, []string{
 			negotiate.ReasonDeviceFailed.String(), negotiate.ReasonCarrierUnreachable.String(), admin.DemotedByPeer,
 		}, c.Demoted)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
@@ -71,8 +71,8 @@ func (p *adapterPair) carriesAll(ctx context.Context, t *testing.T) {
 	p.transfer(ctx, t, at(p.guest[1].Addr6, transferPort))
 	for i := range p.guest {
 		st := p.status(ctx, t, i)
-		require.GreaterOrEqual(t, st.BytesTotal[config.CarrierHW].Tx, uint64(2*transferSize))
-		require.GreaterOrEqual(t, st.BytesTotal[config.CarrierHW].Rx, uint64(2*transferSize))
+		require.GreaterOrEqual(t, st.BytesTotal[report.CarrierHW].Tx, uint64(2*transferSize))
+		require.GreaterOrEqual(t, st.BytesTotal[report.CarrierHW].Rx, uint64(2*transferSize))
 		require.Greater(t, p.received(ctx, t, i)-before[i], uint64(2*transferSize/1024))
 		require.NotContains(t, p.sh(ctx, t, i, "ss -Hulnp"), "smcgw", "soft is not open")
 	}

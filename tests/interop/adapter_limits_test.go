@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -83,9 +83,9 @@ func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answer
 
 // carriedBy counts the connections of the first guest with the echo server by carrier,
 // and what is native by reason.
-func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[config.Carrier]int, native map[string]int) {
+func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[report.Carrier]int, native map[string]int) {
 	t.Helper()
-	by, native = map[config.Carrier]int{}, map[string]int{}
+	by, native = map[report.Carrier]int{}, map[string]int{}
 	for _, c := range p.conns(ctx, t, 0, echoPort) {
 		by[c.Carrier]++
 	}
@@ -111,10 +111,10 @@ func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
 			device := p.device(ctx, t, i)
 			t.Logf("guest %d: %v", i, device.Use)
 			require.Equal(t, admin.DeviceActive, device.State)
-			require.True(t, by[config.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
+			require.True(t, by[report.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
 		}
 		release()
-		if by[config.CarrierHW] > 63 && answered == manyFlows {
+		if by[report.CarrierHW] > 63 && answered == manyFlows {
 			break
 		}
 		require.Less(t, try, workTries, "adapters carry too few")
@@ -137,8 +137,8 @@ func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
 	answered, release := p.holdMany(ctx, t, moreFlows)
 	require.Equal(t, moreFlows, answered)
 	by, native := p.carriedBy(ctx, t)
-	require.LessOrEqual(t, by[config.CarrierHW], 4)
-	require.NotZero(t, by[config.CarrierHW])
+	require.LessOrEqual(t, by[report.CarrierHW], 4)
+	require.NotZero(t, by[report.CarrierHW])
 	require.NotZero(t, native[negotiate.ReasonFlowLimit.String()])
 	release()
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
@@ -152,9 +152,9 @@ func (p *adapterPair) nextCarrier(ctx context.Context, t *testing.T) {
 	answered, release := p.holdMany(ctx, t, moreFlows)
 	require.Equal(t, moreFlows, answered)
 	by, native := p.carriedBy(ctx, t)
-	require.LessOrEqual(t, by[config.CarrierHW], 4)
-	require.NotZero(t, by[config.CarrierHW])
-	require.NotZero(t, by[config.CarrierSoft])
+	require.LessOrEqual(t, by[report.CarrierHW], 4)
+	require.NotZero(t, by[report.CarrierHW])
+	require.NotZero(t, by[report.CarrierSoft])
 	require.Zero(t, native[negotiate.ReasonFlowLimit.String()])
 	release()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
@@ -260,9 +260,9 @@ func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
 	size := fmt.Sprint(transferSize)
 	for range 15 {
-		before := p.status(ctx, t, 0).FlowsTotal[config.CarrierHW]
+		before := p.status(ctx, t, 0).FlowsTotal[report.CarrierHW]
 		p.run(ctx, t, "transfer", "-to", to, "-up", size, "-down", size)
-		if p.status(ctx, t, 0).FlowsTotal[config.CarrierHW] > before {
+		if p.status(ctx, t, 0).FlowsTotal[report.CarrierHW] > before {
 			past := p.conns(ctx, t, 0, transferPort, "--closed")
 			if len(past) == 0 || youngest(past).Demoted == "" {
 				return

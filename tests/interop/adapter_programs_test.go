@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -102,7 +102,7 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 		for key, c := range conns {
 			if _, old := seen[key]; old {
 				delete(conns, key)
-			} else if c.Carrier != config.CarrierHW || c.Demoted != "" {
+			} else if c.Carrier != report.CarrierHW || c.Demoted != "" {
 				others++
 				late[c.Reason+c.Demoted]++
 				require.Contains(t, lateReasons, c.Reason+c.Demoted, "%+v", c)
@@ -155,7 +155,7 @@ func (p *adapterPair) watch(ctx context.Context, t *testing.T, port uint16, do f
 			}
 			now := 0
 			for _, c := range all.Conns {
-				if c.Remote.Port() == port && c.Carrier == config.CarrierHW {
+				if c.Remote.Port() == port && c.Carrier == report.CarrierHW {
 					now++
 				}
 			}

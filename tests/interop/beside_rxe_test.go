@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -47,7 +47,7 @@ func TestBesideRXE(t *testing.T) {
 	back := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr6, transferPort), "-up", "3000000", "-down", "3000000")...)
 	require.Zero(t, m.result(ctx, t, back).Failed)
 	for _, s := range m.both(t) {
-		require.EqualValues(t, 2, s.FlowsTotal[config.CarrierSoft], "%+v", s)
+		require.EqualValues(t, 2, s.FlowsTotal[report.CarrierSoft], "%+v", s)
 		require.Empty(t, s.Degraded)
 	}
 

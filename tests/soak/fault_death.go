@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -131,7 +131,7 @@ func (d death) carried(v *victim) error {
 	}
 	for i := range list.Conns {
 		c := &list.Conns[i]
-		if c.Carrier == config.CarrierNone {
+		if c.Carrier == report.CarrierNone {
 			continue
 		}
 		for _, a := range []netip.AddrPort{c.Local, c.Remote} {

@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/gateway/internal/subnet"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
@@ -141,7 +142,7 @@ type Exclusive interface {
 // Open opens the devices of the configuration, in its order. A device that cannot be
 // opened is left out, and absent describes it.
 func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
-	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceHW: openHW, config.DeviceIB: openIB, config.DeviceSoft: openSoft}
+	open := map[report.DeviceKind]func(*Env) (Fabric, error){report.DeviceShm: openShm, report.DeviceHW: openHW, report.DeviceIB: openIB, report.DeviceSoft: openSoft}
 	for _, kind := range env.Config.Carriers {
 		fb, err := open[kind](env)
 		switch {
@@ -159,6 +160,6 @@ func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
 }
 
 // missing describes a device that was asked for in vain.
-func missing(kind config.DeviceKind, state admin.DeviceState, why string) admin.DeviceInfo {
+func missing(kind report.DeviceKind, state admin.DeviceState, why string) admin.DeviceInfo {
 	return admin.DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
 }

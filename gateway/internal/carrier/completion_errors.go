@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -41,7 +41,7 @@ func (e *Env) CQErrors() (list []admin.CQErrorCount) {
 	e.failed.mu.Lock()
 	defer e.failed.mu.Unlock()
 	for k, n := range e.failed.count {
-		list = append(list, admin.CQErrorCount{Carrier: config.Carrier(k.kind.String()), Status: strings.ToLower(k.status.String()), Count: n})
+		list = append(list, admin.CQErrorCount{Carrier: report.Carrier(k.kind.String()), Status: strings.ToLower(k.status.String()), Count: n})
 	}
 	return list
 }

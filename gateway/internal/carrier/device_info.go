@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -32,7 +32,7 @@ func (l *Link) Describe() *admin.PairInfo {
 
 // describeDevice fills in what every device can tell. stats is a flat struct
 // of numbers.
-func describeDevice(name string, kind config.DeviceKind, attr verbs.DeviceAttr, port verbs.PortAttr, stats any) admin.DeviceInfo {
+func describeDevice(name string, kind report.DeviceKind, attr verbs.DeviceAttr, port verbs.PortAttr, stats any) admin.DeviceInfo {
 	info := admin.DeviceInfo{
 		Name: name, Kind: kind, Carrier: kind.Carrier(), State: admin.DeviceActive,
 		UDPPort: port.UDPPort, MTU: port.ActiveMTU.Bytes(),

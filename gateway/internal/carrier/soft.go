@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
@@ -70,7 +70,7 @@ func softName(place int) string { return "soft" + strconv.Itoa(place) }
 
 // describe is what operators are told of the device.
 func (u *SoftUnit) describe() admin.DeviceInfo {
-	info := describeDevice(u.soft.Name(), config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
+	info := describeDevice(u.soft.Name(), report.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 	info.Note = u.note
 	return info
 }
@@ -460,7 +460,7 @@ func (sf *Soft) Devices() (list []admin.DeviceInfo) {
 
 // describeFree is what operators are told of a place without a device. The caller holds mu.
 func (sf *Soft) describeFree(place int) admin.DeviceInfo {
-	info := missing(config.DeviceSoft, admin.DeviceAbsent, "no address on the devices of the configuration")
+	info := missing(report.DeviceSoft, admin.DeviceAbsent, "no address on the devices of the configuration")
 	switch {
 	case sf.shut:
 		info.State, info.Error = admin.DeviceDown, ErrYielded.Error()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -14,37 +14,37 @@ import (
 // connection, never per byte: one lock is enough.
 type Counters struct {
 	mu        sync.Mutex // guards everything below
-	flows     map[config.Carrier]uint64
+	flows     map[report.Carrier]uint64
 	live      map[*Flow]struct{}                 // that are carried now
-	bytes     map[config.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
+	bytes     map[report.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
-	handshake map[config.Carrier]*admin.Histogram
-	durations map[config.Carrier]*admin.Histogram
+	handshake map[report.Carrier]*admin.Histogram
+	durations map[report.Carrier]*admin.Histogram
 	roundTrip *admin.Histogram
-	stalls    map[config.Carrier]uint64
+	stalls    map[report.Carrier]uint64
 	demotions map[admin.DemotionCount]uint64 // by all but Count
 	ends      map[admin.EndCount]uint64      // the same
 }
 
 type fallbackKey struct {
 	reason negotiate.Reason
-	side   config.Side
+	side   report.Side
 }
 
 // NewCounters returns counters that are all 0.
 func NewCounters() *Counters {
 	return &Counters{
-		flows: map[config.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[config.Carrier]admin.ByteCount{},
+		flows: map[report.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[report.Carrier]admin.ByteCount{},
 		demotions: map[admin.DemotionCount]uint64{},
-		fallbacks: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
-		stalls: map[config.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
-		durations: map[config.Carrier]*admin.Histogram{}, roundTrip: admin.NewSetupHistogram(),
+		fallbacks: map[fallbackKey]uint64{}, handshake: map[report.Carrier]*admin.Histogram{},
+		stalls: map[report.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
+		durations: map[report.Carrier]*admin.Histogram{}, roundTrip: admin.NewSetupHistogram(),
 	}
 }
 
 // carried counts a flow that begins to be carried. The round trip is that of SYN and
 // SYN-ACK, 0: not known. From here to [Counters.Ended] its bytes are in the totals.
-func (c *Counters) carried(f *Flow, by config.Carrier, after, roundTrip time.Duration) {
+func (c *Counters) carried(f *Flow, by report.Carrier, after, roundTrip time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[f] = struct{}{}
@@ -59,7 +59,7 @@ func (c *Counters) carried(f *Flow, by config.Carrier, after, roundTrip time.Dur
 }
 
 // Fallback counts a connection that the gateway gave back or refused.
-func (c *Counters) Fallback(r negotiate.Reason, s config.Side) {
+func (c *Counters) Fallback(r negotiate.Reason, s report.Side) {
 	if r == negotiate.ReasonNone {
 		return
 	}
@@ -69,7 +69,7 @@ func (c *Counters) Fallback(r negotiate.Reason, s config.Side) {
 }
 
 // stalled counts a flow that stood still.
-func (c *Counters) stalled(by config.Carrier) {
+func (c *Counters) stalled(by report.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalls[by]++
@@ -78,7 +78,7 @@ func (c *Counters) stalled(by config.Carrier) {
 // Ended counts the end of a flow that was carried, and adds its bytes to the totals of its
 // carrier.
 func (c *Counters) Ended(f *Flow, info admin.ConnInfo) {
-	if info.Carrier == config.CarrierNone {
+	if info.Carrier == report.CarrierNone {
 		return
 	}
 	c.mu.Lock()
@@ -102,7 +102,7 @@ func endOf(info admin.ConnInfo) admin.EndCount {
 
 // demoted counts a flow that leaves a carrier, and what that has carried of it; leave has
 // the flow belong to another one.
-func (c *Counters) demoted(f *Flow, from config.Carrier, cause string, leave func()) {
+func (c *Counters) demoted(f *Flow, from report.Carrier, cause string, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.addBytes(c.bytes)
@@ -137,7 +137,7 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 	for by, h := range c.handshake {
 		s.Handshakes[by] = h.Snapshot()
 	}
-	s.Durations = map[config.Carrier]admin.HistogramSnapshot{}
+	s.Durations = map[report.Carrier]admin.HistogramSnapshot{}
 	for by, h := range c.durations {
 		s.Durations[by] = h.Snapshot()
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -55,7 +55,7 @@ func (c *carry) leave(cause string) {
 	f.relay, f.carries = newRelay(f, f.ctl), nil
 	f.env.Counters.demoted(f, from, cause, func() {
 		f.show(func(v *view) {
-			v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+			v.carrier, v.demoted, v.booked = report.CarrierRelay, cause, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
 		})
 	})
 	f.tell(admin.EventDemoted)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -17,6 +16,7 @@ import (
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -82,7 +82,7 @@ type Datagrams interface {
 // Opening is what a connection is from its first packet on.
 type Opening struct {
 	ID    uint64
-	Side  config.Side
+	Side  report.Side
 	Tuple host.Tuple
 	ISN   uint32       // of the connection's SYN: the app's (client) or the peer's (server)
 	Shard *loop.Shard  // serves it, for life
@@ -93,7 +93,7 @@ type Opening struct {
 func (e *Env) New(o Opening) *Flow {
 	f := &Flow{Opening: o, env: e, start: time.Now(), gone: make(chan struct{}), core: life.New(o.Side)}
 	f.noted()
-	if o.Side == config.SideServer {
+	if o.Side == report.SideServer {
 		f.Share.Begin(e.Peers, f.Peer(), f.start)
 	}
 	return f

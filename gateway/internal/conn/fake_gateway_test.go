@@ -17,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/entries"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
@@ -43,7 +44,7 @@ type fakeGateway struct {
 
 func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *entries.Table) *fakeGateway {
 	t.Helper()
-	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	cfg = cfg.WithDefaults()
@@ -103,7 +104,7 @@ func (g *fakeGateway) drain() {
 }
 
 // open makes a connection and enters it into the table.
-func (g *fakeGateway) open(side config.Side, t host.Tuple, trial *admin.Trial) *Flow {
+func (g *fakeGateway) open(side report.Side, t host.Tuple, trial *admin.Trial) *Flow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.nextID++
@@ -133,8 +134,8 @@ func (g *fakeGateway) all() (list []*Flow) {
 // snapshot is the numbers of its connections.
 func (g *fakeGateway) snapshot() admin.Snapshot {
 	s := admin.Snapshot{
-		Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
-		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
+		Flows: map[report.Carrier]int{}, FlowsTotal: map[report.Carrier]uint64{},
+		BytesTotal: map[report.Carrier]admin.ByteCount{}, Handshakes: map[report.Carrier]admin.HistogramSnapshot{},
 	}
 	g.Counters.AddTo(&s)
 	for _, f := range g.all() {

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -60,7 +60,7 @@ type Flow struct {
 
 // view is what operators see of a flow beside its counters.
 type view struct {
-	carrier config.Carrier
+	carrier report.Carrier
 	demoted string           // why the flow has left its queue pair; empty: it has not
 	booked  admin.ByteCount  // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
@@ -80,7 +80,7 @@ func (f *Flow) Carried() bool {
 func (f *Flow) Ended() bool { return f.state().Final() }
 
 // Carrier returns what moves the bytes of the connection, or has moved them.
-func (f *Flow) Carrier() config.Carrier { return f.view().carrier }
+func (f *Flow) Carrier() report.Carrier { return f.view().carrier }
 
 // view returns what is seen of the flow now.
 func (f *Flow) view() view {
@@ -156,7 +156,7 @@ func (f *Flow) answered(a *negotiate.Accept, why negotiate.Reason) (outdated boo
 // AddTo adds the connection to those that are carried now.
 func (f *Flow) AddTo(s *admin.Snapshot) {
 	by := f.Carrier()
-	if by == config.CarrierNone {
+	if by == report.CarrierNone {
 		return
 	}
 	s.Flows[by]++
@@ -164,7 +164,7 @@ func (f *Flow) AddTo(s *admin.Snapshot) {
 }
 
 // addBytes adds what the flow's present carrier has carried to the totals.
-func (f *Flow) addBytes(totals map[config.Carrier]admin.ByteCount) {
+func (f *Flow) addBytes(totals map[report.Carrier]admin.ByteCount) {
 	v := f.view()
 	b := totals[v.carrier]
 	b.Tx += f.tx.Load() - v.booked.Tx
@@ -196,7 +196,7 @@ func (f *Flow) debug(msg string, args ...any) {
 }
 
 // begins tells that a carrier carries the connection from now on.
-func (f *Flow) begins(by config.Carrier) {
+func (f *Flow) begins(by report.Carrier) {
 	f.syn = nil // it cannot fall back any more
 	f.show(func(v *view) { v.carrier = by })
 	f.noted()

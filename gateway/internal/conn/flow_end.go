@@ -5,8 +5,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -65,7 +65,7 @@ func (f *Flow) finish(e *life.Ending) {
 	// The client begins again on the tuple: all of the rest comes before it can know
 	// that the tuple is free. A server's client knows by the wire leg, and its SYN
 	// must not meet an application that is still connected to us.
-	wireFirst := e.Anew && f.Side == config.SideClient
+	wireFirst := e.Anew && f.Side == report.SideClient
 	if e.Anew {
 		f.entryDead()
 		if wireFirst {
@@ -74,7 +74,7 @@ func (f *Flow) finish(e *life.Ending) {
 		f.env.Unlink(f)
 	}
 	f.endLeg(leg, e.App != life.AppClean)
-	if f.core.Phase() == life.Closed && f.Side == config.SideServer {
+	if f.core.Phase() == life.Closed && f.Side == report.SideServer {
 		f.forgetTimeWait()
 	}
 	if !wireFirst {

@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -209,7 +209,7 @@ func TestRelayHasNoGoroutine(t *testing.T) {
 			_, err = io.ReadFull(c.app[1-i], buf)
 			require.NoError(t, err)
 		}
-		require.Eventually(t, func() bool { return c.flow[1].Info(time.Now()).Carrier == config.CarrierRelay }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return c.flow[1].Info(time.Now()).Carrier == report.CarrierRelay }, patience, time.Millisecond)
 	}
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, patience, 10*time.Millisecond)
 	for _, c := range conns {
@@ -253,7 +253,7 @@ func TestBrokenBeforeStart(t *testing.T) {
 				time.Sleep(2 * life.BreakPatience / 4)
 			}
 			for i := range c.flow {
-				require.Equal(t, config.CarrierRelay, c.flow[i].Info(time.Now()).Carrier)
+				require.Equal(t, report.CarrierRelay, c.flow[i].Info(time.Now()).Carrier)
 			}
 			c.closeApps()
 			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))

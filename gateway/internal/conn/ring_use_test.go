@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestRingUse: what an application does not take is seen in its ring at the next look, and
@@ -24,7 +24,7 @@ func TestRingUse(t *testing.T) {
 				_, err := c.app[0].Write(make([]byte, 32<<20)) // more than rings and socket buffers hold
 				sent <- err
 			}()
-			by := config.Carrier(kind.String())
+			by := report.Carrier(kind.String())
 			var to, from admin.RingUse
 			require.Eventuallyf(t, func() bool {
 				for _, g := range c.p.g {

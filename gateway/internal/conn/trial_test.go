@@ -8,8 +8,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -25,7 +25,7 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 	}
 	flowTo := func(port uint16, trial *admin.Trial) *Flow {
 		p.port++
-		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, trial)
+		f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, trial)
 		t.Cleanup(func() { g.unlink(f) })
 		return f
 	}
@@ -41,8 +41,8 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 		return kinds
 	}
 	refused := negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoCommonCarrier, Remote: true}
-	for carrier, kind := range map[config.Carrier]negotiate.CarrierKind{config.CarrierShm: negotiate.CarrierSHM, config.CarrierSoft: negotiate.CarrierSoft} {
-		trial := &admin.Trial{Peer: pairAddrs[1], Port: 4792, Action: config.ActionAccelerate, Carrier: carrier}
+	for carrier, kind := range map[report.Carrier]negotiate.CarrierKind{report.CarrierShm: negotiate.CarrierSHM, report.CarrierSoft: negotiate.CarrierSoft} {
+		trial := &admin.Trial{Peer: pairAddrs[1], Port: 4792, Action: report.ActionAccelerate, Carrier: carrier}
 		require.Equal(t, []negotiate.CarrierKind{kind}, offers(flowTo(4792, trial)))
 		require.Len(t, offers(flowTo(80, nil)), 2)
 		flowTo(4792, trial).remember(refused)

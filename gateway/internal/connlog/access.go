@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // access is the access log: a line when a connection begins to be carried and one when it
@@ -57,7 +58,7 @@ func (a *access) write(log *slog.Logger, msg string, info admin.ConnInfo, args .
 	}
 	a.flush(log)
 	src, dst := info.Local, info.Remote
-	if info.Side == config.SideServer {
+	if info.Side == report.SideServer {
 		src, dst = dst, src
 	}
 	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...) //nolint:sloglint // of callers: constants

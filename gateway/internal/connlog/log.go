@@ -5,6 +5,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Log writes lines about the connections of one gateway. It is safe for concurrent use
@@ -37,7 +38,7 @@ func (l *Log) Carried(info func() admin.ConnInfo) {
 func (l *Log) Ended(info admin.ConnInfo) {
 	l.resets.note(l.log, info)
 	switch {
-	case info.Carrier != config.CarrierNone:
+	case info.Carrier != report.CarrierNone:
 		if l.access.wants(config.AccessCarried) {
 			l.access.complete(l.log, info)
 		}
@@ -65,7 +66,7 @@ func (l *Log) Missed(n uint64) {
 
 // Demoted is called for each connection that leaves a carrier because of cause; failure
 // is that of its queue pair, nil: none.
-func (l *Log) Demoted(info admin.ConnInfo, from config.Carrier, cause string, failure error) {
+func (l *Log) Demoted(info admin.ConnInfo, from report.Carrier, cause string, failure error) {
 	l.demotions.note(l.log, info, from, cause, failure)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // written is a log whose lines the test reads.
@@ -63,8 +64,8 @@ func (w written) lines(t *testing.T) (list []map[string]any) {
 
 func carried(id uint64) admin.ConnInfo {
 	return admin.ConnInfo{
-		ID: id, Proto: "tcp", Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:6379"), Remote: netip.MustParseAddrPort("10.0.0.1:40000"),
-		State: "carrying", Carrier: config.CarrierShm, AgeSeconds: 0.0015,
+		ID: id, Proto: "tcp", Side: report.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:6379"), Remote: netip.MustParseAddrPort("10.0.0.1:40000"),
+		State: "carrying", Carrier: report.CarrierShm, AgeSeconds: 0.0015,
 	}
 }
 
@@ -76,7 +77,7 @@ func ended(id uint64) admin.ConnInfo {
 
 func native() admin.ConnInfo {
 	return admin.ConnInfo{
-		ID: 9, Proto: "tcp", Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:50000"), Remote: netip.MustParseAddrPort("10.0.0.3:80"),
+		ID: 9, Proto: "tcp", Side: report.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:50000"), Remote: netip.MustParseAddrPort("10.0.0.3:80"),
 		Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
 	}
 }
@@ -169,7 +170,7 @@ func TestDemotionsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWritten(config.AccessOff, 1)
 		for id := range uint64(4) {
-			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
+			w.Demoted(carried(id), report.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
 		}
 		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
@@ -186,10 +187,10 @@ func TestDemotionsByCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWritten(config.AccessOff, 1)
 		for id := range uint64(3) {
-			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", nil)
-			w.Demoted(carried(id), config.CarrierShm, "operator", nil)
+			w.Demoted(carried(id), report.CarrierSoft, "carrier_unreachable", nil)
+			w.Demoted(carried(id), report.CarrierShm, "operator", nil)
 		}
-		w.Demoted(carried(3), config.CarrierSoft, "peer", nil)
+		w.Demoted(carried(3), report.CarrierSoft, "peer", nil)
 		w.Flush()
 		counts := map[string]any{}
 		for _, line := range w.lines(t) {

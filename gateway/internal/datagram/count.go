@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -33,16 +33,16 @@ var drops = [7]admin.DatagramDrop(admin.DatagramDrops())
 
 // emptySnapshot is that of a gateway without datagrams.
 func emptySnapshot(s *admin.Snapshot) {
-	s.UDP = admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: map[config.Carrier]admin.ByteCount{}, Native: map[string]uint64{}}
+	s.UDP = admin.ProtoStats{Flows: map[report.Carrier]admin.FlowCount{}, Bytes: map[report.Carrier]admin.ByteCount{}, Native: map[string]uint64{}}
 	d := &s.Datagrams
-	d.Sent, d.Received, d.Dropped = map[config.Carrier]uint64{}, map[config.Carrier]uint64{}, map[admin.DatagramDrop]uint64{}
+	d.Sent, d.Received, d.Dropped = map[report.Carrier]uint64{}, map[report.Carrier]uint64{}, map[admin.DatagramDrop]uint64{}
 }
 
 // snapshot sets the counters of s.
 func (c *counters) snapshot(s *admin.Snapshot) {
 	d := &s.Datagrams
 	for _, k := range carriers {
-		name := config.Carrier(k.String())
+		name := report.Carrier(k.String())
 		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
 		s.UDP.Bytes[name] = admin.ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
 	}

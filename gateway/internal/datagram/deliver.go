@@ -6,7 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -124,13 +124,13 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 		return nil
 	}
 	ifindex, err := e.route(l.addrPair)
-	side := config.SideServer
+	side := report.SideServer
 	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port(), Local: t.Local, Remote: t.Remote}
 	v := e.steer.Decide(q)
 	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
 		q.Port = t.Remote.Port()
 		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
-			v, side = answer, config.SideClient
+			v, side = answer, report.SideClient
 		}
 	}
 	if err == nil {
@@ -178,7 +178,7 @@ func (e *engine) checkFlow(l *link, f *flow) bool {
 	}
 	f.lost = 0
 	at, err := e.steer.DatagramIfindex(f.tuple)
-	if err == nil && (at == ifindex || f.side == config.SideClient) { // the programs follow what a client sends
+	if err == nil && (at == ifindex || f.side == report.SideClient) { // the programs follow what a client sends
 		return true
 	}
 	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -38,7 +38,7 @@ type flow struct {
 	id    uint64
 	tuple ebpf.Tuple
 	peer  *peer
-	side  config.Side
+	side  report.Side
 	start time.Time
 
 	prev, next *flow // in the list of the peer
@@ -49,7 +49,7 @@ type flow struct {
 	checked    time.Time // that the programs still know the tuple
 	lost       int       // checks in a row that have found no way
 
-	carrier config.Carrier // when it began
+	carrier report.Carrier // when it began
 	tx, rx  atomic.Uint64  // bytes from and to the local application
 }
 
@@ -96,7 +96,7 @@ func (e *engine) touch(f *flow) {
 
 // newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
 // one that has been quiet for longest makes room: it begins again when it speaks.
-func (e *engine) newFlow(l *link, t ebpf.Tuple, side config.Side) *flow {
+func (e *engine) newFlow(l *link, t ebpf.Tuple, side report.Side) *flow {
 	p := l.peer
 	limit := e.gateway.MaxFlows()
 	if p.flows.n >= max(1, limit/peerShare) {
@@ -148,7 +148,7 @@ func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
 // info describes the flow for an operator.
 func (f *flow) info(now time.Time) admin.ConnInfo {
 	return admin.ConnInfo{
-		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
+		ID: f.id, Proto: string(report.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
 		State: stateCarrying, Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}

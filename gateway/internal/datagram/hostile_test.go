@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -40,7 +40,7 @@ func (h *hosts) send(i int, fn func(l *link, slot []byte) (n int, imm *uint32)) 
 // TestDatagramViolations: what no honest peer sends is dropped and counted, and
 // the rest goes on.
 func TestDatagramViolations(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		good := h.ends(0, 4000, 53)
@@ -79,7 +79,7 @@ func TestDatagramViolations(t *testing.T) {
 // TestDatagramsOfAStranger: a queue pair that was never made known is not heard,
 // even if it knows the key.
 func TestDatagramsOfAStranger(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	e.s.Call(func() {
@@ -95,7 +95,7 @@ func TestDatagramsOfAStranger(t *testing.T) {
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
 // if it was the peer, started again, its probes are echoed to it all the same.
 func TestDatagramKeyOfAnother(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	var l *link
@@ -139,7 +139,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 // TestDatagramNoticesOfOthers: a peer decides about the services that it is sent
 // something, and cannot fill tables with others.
 func TestDatagramNoticesOfOthers(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	there := h.ends(1, 53, 4000) // to host 0
 	h.pass(1, there, []byte("x"))

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -78,7 +78,7 @@ func (m *machine) Off() bool { return m.off.Load() }
 func (m *machine) NamesPeer(netip.Addr) bool { return !m.unnamed.Load() }
 
 // Proven implements Gateway.
-func (*machine) Proven(netip.Addr, config.Carrier) {}
+func (*machine) Proven(netip.Addr, report.Carrier) {}
 
 // NoCommonKey implements Gateway.
 func (*machine) NoCommonKey(netip.Addr) {}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -90,7 +90,7 @@ func (h *hosts) native(i int, port uint16) negotiate.Reason {
 // TestDatagramPeerDies: without a word; what is sent then goes natively within
 // 1.5 s on a network, at once where memory is shared.
 func TestDatagramPeerDies(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -117,7 +117,7 @@ func TestDatagramPeerDies(t *testing.T) {
 
 // TestDatagramPeerComesBack: news of a gateway let it be asked again at once.
 func TestDatagramPeerComesBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -138,7 +138,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 // TestDatagramServiceDeclined: what came is delivered, and the service is left
 // alone from then on.
 func TestDatagramServiceDeclined(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
 		h.meet()
@@ -155,7 +155,7 @@ func TestDatagramServiceDeclined(t *testing.T) {
 
 // TestDatagramsSwitchedOff: by either side, and on again.
 func TestDatagramsSwitchedOff(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -176,7 +176,7 @@ func TestDatagramsSwitchedOff(t *testing.T) {
 
 // TestDatagramsClosed: everything is native, and what is in A goes back.
 func TestDatagramsClosed(t *testing.T) {
-	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, report.DeviceShm, report.DeviceSoft)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("carried"))
@@ -193,7 +193,7 @@ func TestDatagramsClosed(t *testing.T) {
 // TestDatagramsNotProvedAreNotCarried: the peer answers, but no packet reaches
 // its queue pair.
 func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	e := h.engine(1)
 	h.want(0)
 	h.capable(0)
@@ -212,7 +212,7 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 // TestDatagramsInPieces: over a path with a small MTU, of every size around the
 // edges.
 func TestDatagramsInPieces(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		for i := range h.g {
 			h.narrow(i)
@@ -229,7 +229,7 @@ func TestDatagramsInPieces(t *testing.T) {
 // TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
 // it speaks.
 func TestDatagramFlowsAreBounded(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	for i := range h.g {
 		h.g[i].most.Store(40)
 	}
@@ -245,13 +245,13 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
 	h.pass(0, first, []byte("again"))
 	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
-	require.EqualValues(t, 31, h.g[1].snapshot().UDP.Flows[config.CarrierShm].Total)
-	require.EqualValues(t, 10, h.g[1].snapshot().UDP.Flows[config.CarrierShm].Now)
+	require.EqualValues(t, 31, h.g[1].snapshot().UDP.Flows[report.CarrierShm].Total)
+	require.EqualValues(t, 10, h.g[1].snapshot().UDP.Flows[report.CarrierShm].Now)
 }
 
 // TestDatagramFlowsEndWhenIdle: the entries of the programs go with them.
 func TestDatagramFlowsEndWhenIdle(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -276,7 +276,7 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 
 // TestDatagramsDoNotAllocate: from A to A.
 func TestDatagramsDoNotAllocate(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
@@ -313,7 +313,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 
 // TestDatagramPortTaken: there is no engine, and nothing of it stays.
 func TestDatagramPortTaken(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.stop(1)
 	at := netip.AddrPortFrom(pairAddrs[1], h.port)
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
@@ -347,7 +347,7 @@ func TestNoEngine(t *testing.T) {
 // TestDatagramAnswerAfterIdleness: of a server to a client whose flow this side
 // has forgotten; a rule about the server's port selects it all the same.
 func TestDatagramAnswerAfterIdleness(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.d[0].pass[4000] = true
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
@@ -358,6 +358,6 @@ func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
 	list := h.g[0].flows()
 	require.Len(t, list, 1)
-	require.Equal(t, config.SideClient, list[0].Side)
+	require.Equal(t, report.SideClient, list[0].Side)
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
 }

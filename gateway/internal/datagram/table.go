@@ -8,7 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // flowTable has the flows of an engine. The shard alone changes it, under mu, and finds
@@ -16,7 +16,7 @@ import (
 type flowTable struct {
 	mu    sync.Mutex
 	flows map[ebpf.Tuple]*flow
-	count map[config.Carrier]admin.FlowCount
+	count map[report.Carrier]admin.FlowCount
 }
 
 // find returns the flow of a tuple, or nil.
@@ -28,7 +28,7 @@ func (t *flowTable) add(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.flows == nil {
-		t.flows, t.count = map[ebpf.Tuple]*flow{}, map[config.Carrier]admin.FlowCount{}
+		t.flows, t.count = map[ebpf.Tuple]*flow{}, map[report.Carrier]admin.FlowCount{}
 	}
 	t.flows[f.tuple] = f
 	n := t.count[f.carrier]
@@ -70,7 +70,7 @@ func (t *flowTable) countPeers(to map[netip.Addr]int) {
 }
 
 // snapshot copies the numbers of flows by carrier.
-func (t *flowTable) snapshot(to map[config.Carrier]admin.FlowCount) {
+func (t *flowTable) snapshot(to map[report.Carrier]admin.FlowCount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.Copy(to, t.count)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -151,7 +151,7 @@ func (e *engine) openOut(t ebpf.Tuple) *flow {
 	reason := e.quiet
 	if p := e.peers[t.Remote.Addr()]; p != nil && reason == negotiate.ReasonNone {
 		if l := p.linkFrom(t.Local.Addr()); l != nil {
-			return e.newFlow(l, t, config.SideClient)
+			return e.newFlow(l, t, report.SideClient)
 		}
 	}
 	if reason == negotiate.ReasonNone { // suspended just now, or not proven for this address of ours

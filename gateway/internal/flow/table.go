@@ -2,7 +2,7 @@ package flow
 
 import (
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -107,8 +107,8 @@ const (
 )
 
 // counts reports whether it does on a side.
-func (b FallbackOf) counts(side config.Side) bool {
-	return b == FallbackBoth || b == FallbackServer && side == config.SideServer
+func (b FallbackOf) counts(side report.Side) bool {
+	return b == FallbackBoth || b == FallbackServer && side == report.SideServer
 }
 
 // transitions are all there are: what is not here does not happen.

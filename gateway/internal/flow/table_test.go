@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -140,7 +140,7 @@ func TestEndsOnce(t *testing.T) {
 	steps := []func(*Core){
 		func(*Core) {}, (*Core).Negotiates, (*Core).Completes, func(c *Core) { c.CarriedBy(ByRelay) }, (*Core).RawLegEnds,
 	}
-	for _, side := range []config.Side{config.SideClient, config.SideServer} {
+	for _, side := range []report.Side{report.SideClient, report.SideServer} {
 		for far := range steps {
 			for first, one := range happens {
 				c := New(side)

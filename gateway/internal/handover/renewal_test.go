@@ -17,13 +17,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // file is a configuration that can be unreadable, and a gateway that can refuse it.
 type file struct {
 	*Renewal
 	unreadable, refused error
-	inForce             []config.Mode
+	inForce             []report.Mode
 	keys                [][]byte
 }
 
@@ -31,7 +32,7 @@ func newFile() *file {
 	f := &file{}
 	f.Renewal = &Renewal{
 		Log: slog.New(slog.DiscardHandler), Reloads: new(Reloads),
-		Load: func() (config.Config, error) { return config.Config{Mode: config.ModeEnforce}, f.unreadable },
+		Load: func() (config.Config, error) { return config.Config{Mode: report.ModeEnforce}, f.unreadable },
 		Apply: func(cfg config.Config, keys [][]byte) error {
 			if f.refused == nil {
 				f.inForce, f.keys = append(f.inForce, cfg.Mode), keys
@@ -63,7 +64,7 @@ func TestAgain(t *testing.T) {
 	f.refused = nil
 	require.NoError(t, f.Again(t.Context()))
 	require.Equal(t, admin.Status{}, f.status())
-	require.Equal(t, []config.Mode{config.ModeEnforce}, f.inForce)
+	require.Equal(t, []report.Mode{report.ModeEnforce}, f.inForce)
 	var s admin.Snapshot
 	f.Reloads.AddTo(&s)
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, s.Reloads)

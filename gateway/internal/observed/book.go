@@ -8,7 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // service is what connections have in common.
 type service struct {
-	side    config.Side
+	side    report.Side
 	port    uint16
 	rule    string
 	carries bool
@@ -57,9 +57,9 @@ func (b *Book) Add(list []ebpf.Seen, rule func(index int) string) {
 
 // addLocked takes in one of them; room drops a service if the book is full.
 func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() bool) {
-	k := service{side: config.SideClient, port: v.Port, carries: v.Carries}
+	k := service{side: report.SideClient, port: v.Port, carries: v.Carries}
 	if v.Side == ebpf.SideServer {
-		k.side = config.SideServer
+		k.side = report.SideServer
 	}
 	if !v.Past {
 		k.rule = rule(v.Rule)

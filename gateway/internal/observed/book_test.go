@@ -9,7 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func ruleName(i int) string {
@@ -37,18 +37,18 @@ func TestBook(t *testing.T) {
 	}
 	require.Equal(t, []admin.ObservedService{
 		{
-			Side: config.SideClient, Port: 5201, Rule: "b", Carries: true, Hosts: []netip.Addr{h1, h2}, Connections: 4, Ended: 2,
+			Side: report.SideClient, Port: 5201, Rule: "b", Carries: true, Hosts: []netip.Addr{h1, h2}, Connections: 4, Ended: 2,
 			Bytes: admin.ByteCount{Tx: 2 << 30}, Bulk: 2, BulkBytes: 2 << 30, BulkBytesPerSecond: 1 << 30,
 		},
 		{
-			Side: config.SideServer, Port: 80, Rule: "default", Hosts: []netip.Addr{h1}, Connections: 20, Ended: 20,
+			Side: report.SideServer, Port: 80, Rule: "default", Hosts: []netip.Addr{h1}, Connections: 20, Ended: 20,
 			Bytes: admin.ByteCount{Tx: 2 << 20, Rx: 2 << 20}, Bulk: 2, BulkBytes: 3 << 20, BulkBytesPerSecond: 3 << 19,
 		},
 		{
-			Side: config.SideClient, Port: 6379, Rule: "a", Hosts: []netip.Addr{h1}, Connections: 6, Ended: 6,
+			Side: report.SideClient, Port: 6379, Rule: "a", Hosts: []netip.Addr{h1}, Connections: 6, Ended: 6,
 			Bytes: admin.ByteCount{Tx: 10000, Rx: 18000},
 		},
-		{Side: config.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2},
+		{Side: report.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2},
 	}, b.List())
 	require.Zero(t, b.Forgotten())
 }

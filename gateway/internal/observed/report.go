@@ -3,6 +3,7 @@ package observed
 import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Report is the document of policy for the rules of a configuration, the share that is
@@ -19,7 +20,7 @@ func (b *Book) Report(c config.Config, share config.Share, decided []admin.Decis
 		p.Rules = append(p.Rules, ruleReport(&c.Policy[i], share))
 	}
 	if n := len(c.Policy); n == 0 || c.Policy[n-1].Name != last {
-		p.Rules = append(p.Rules, admin.RuleReport{Name: last, Action: config.ActionPass})
+		p.Rules = append(p.Rules, admin.RuleReport{Name: last, Action: report.ActionPass})
 	}
 	addCounts(&p, decided)
 	return p
@@ -27,7 +28,7 @@ func (b *Book) Report(c config.Config, share config.Share, decided []admin.Decis
 
 func ruleReport(r *config.Rule, share config.Share) admin.RuleReport {
 	out := admin.RuleReport{Name: r.Name, Action: r.Action, Proto: r.Match.Proto, Direction: r.Match.Direction}
-	if r.Action != config.ActionPass {
+	if r.Action != report.ActionPass {
 		if r.Percent != 0 {
 			share = r.Percent
 		}
@@ -46,7 +47,7 @@ func addCounts(p *admin.PolicyReport, decided []admin.DecisionCount) {
 	for _, d := range decided {
 		switch r := byName[d.Rule]; {
 		case r == nil: // a rule that is gone
-		case d.Action == config.ActionPass:
+		case d.Action == report.ActionPass:
 			r.Passed += d.Count
 		default:
 			r.Selected += d.Count

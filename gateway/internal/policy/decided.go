@@ -6,6 +6,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // NoRule is the name under which connections are counted that no rule matched: that of a
@@ -21,16 +22,16 @@ type Decided struct {
 
 // RuleOf names the rule with a number of the programs, and its action: ahead of those of the
 // configuration are the rules of opt-ins, after them those of trials.
-func RuleOf(rules []config.Rule, ahead, number int) (name string, action config.Action) {
+func RuleOf(rules []config.Rule, ahead, number int) (name string, action report.Action) {
 	switch i := number - ahead; {
 	case number < 0:
-		return NoRule, config.ActionPass
+		return NoRule, report.ActionPass
 	case i < 0:
-		return OptInRule, config.ActionAccelerate
+		return OptInRule, report.ActionAccelerate
 	case i < len(rules):
 		return rules[i].Name, rules[i].Action
 	default:
-		return TrialRule, config.ActionAccelerate
+		return TrialRule, report.ActionAccelerate
 	}
 }
 
@@ -51,7 +52,7 @@ func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list 
 			s.AddDecision(action, name, n)
 		}
 		if n := d.Pass - before.Pass; n > 0 {
-			s.AddDecision(config.ActionPass, name, n)
+			s.AddDecision(report.ActionPass, name, n)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // maxTrials bounds the trials of a gateway.
@@ -51,7 +52,7 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	ts.rules, ts.never, ts.named = Translate(cfg, ts.fast, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
-			for port := int(p.First()); r.Match.Proto != config.ProtoUDP && port <= int(p.Last()); port++ {
+			for port := int(p.First()); r.Match.Proto != report.ProtoUDP && port <= int(p.Last()); port++ {
 				if _, ok := ts.named[uint16(port)]; !ok {
 					ts.named[uint16(port)] = r.Name
 				}
@@ -125,9 +126,9 @@ func (ts *Trials) checkLocked(t *admin.Trial) error {
 		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d is on the never-list", t.Port)}
 	case ts.named[t.Port] != "":
 		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
-	case t.Action != config.ActionPass && t.Action != config.ActionAccelerate:
+	case t.Action != report.ActionPass && t.Action != report.ActionAccelerate:
 		return &admin.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
-	case t.Carrier != config.CarrierNone && !slices.ContainsFunc(config.DeviceKinds(), func(k config.DeviceKind) bool { return k.Carrier() == t.Carrier }):
+	case t.Carrier != report.CarrierNone && !slices.ContainsFunc(report.DeviceKinds(), func(k report.DeviceKind) bool { return k.Carrier() == t.Carrier }):
 		return &admin.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
 	}
 	return nil
@@ -175,8 +176,8 @@ func (ts *Trials) Of(peer netip.Addr, service uint16) *admin.Trial {
 
 // Admits reports whether a client's flow of the trial may be offered a carrier;
 // one of no trial may.
-func Admits(t *admin.Trial, c config.Carrier) bool {
-	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
+func Admits(t *admin.Trial, c report.Carrier) bool {
+	return t == nil || t.Carrier == report.CarrierNone || t.Carrier == c
 }
 
 // Cold reports whether a flow of the trial uses nothing that its gateway has found out

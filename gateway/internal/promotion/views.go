@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
@@ -59,7 +59,7 @@ func (s *Service) broker() (b *broker.Broker, off bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now, s.mode == config.ModeOff
+	return s.now, s.mode == report.ModeOff
 }
 
 // describe makes the document of an end. One that has its memory and sends by the kernel, because of the switch or the path,
@@ -67,8 +67,8 @@ func (s *Service) broker() (b *broker.Broker, off bool) {
 func describe(e *broker.End, promoted, off bool, now time.Time) admin.ConnInfo {
 	r := &e.Report
 	i := admin.ConnInfo{
-		ID: idBase | e.Socket.Cookie, Proto: string(config.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
-		State: r.State.String(), Way: config.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
+		ID: idBase | e.Socket.Cookie, Proto: string(report.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
+		State: r.State.String(), Way: report.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
 		InProcess: &admin.InProcessEnd{
 			Conn: e.ID, Program: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup,
 			TxRing: r.TxRing, RxRing: r.RxRing, TxSpilled: r.TxKernel, RxSpilled: r.RxKernel, TxTokens: r.TokensTx, RxTokens: r.TokensRx,
@@ -77,7 +77,7 @@ func describe(e *broker.End, promoted, off bool, now time.Time) admin.ConnInfo {
 	}
 	switch {
 	case promoted:
-		i.Way = config.WayInProcess
+		i.Way = report.WayInProcess
 	case r.State == inprocess.StatePromoted && off:
 		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), admin.DecidedLocal
 	case r.State == inprocess.StatePromoted:
@@ -101,12 +101,12 @@ func program(exe string) string {
 	return path.Base(exe)
 }
 
-func sideOf(r broker.Role) config.Side {
+func sideOf(r broker.Role) report.Side {
 	switch r {
 	case broker.RoleClient:
-		return config.SideClient
+		return report.SideClient
 	case broker.RoleServer:
-		return config.SideServer
+		return report.SideServer
 	default:
 		return ""
 	}

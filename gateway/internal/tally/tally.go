@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Tally is what was counted by parts that have ended. The zero value is ready to use.
@@ -59,7 +59,7 @@ func add(to, from *admin.Snapshot) {
 
 func addDatagrams(to, from *admin.Snapshot) {
 	if to.UDP.Flows == nil {
-		to.UDP.Flows, to.UDP.Bytes = map[config.Carrier]admin.FlowCount{}, map[config.Carrier]admin.ByteCount{}
+		to.UDP.Flows, to.UDP.Bytes = map[report.Carrier]admin.FlowCount{}, map[report.Carrier]admin.ByteCount{}
 	}
 	for by, n := range from.UDP.Flows { // none of them is carried now
 		to.UDP.Flows[by] = admin.FlowCount{Now: to.UDP.Flows[by].Now, Total: to.UDP.Flows[by].Total + n.Total}

@@ -6,21 +6,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // part is what one part has counted, all by n.
 func part(n uint64) admin.Snapshot {
 	return admin.Snapshot{
 		Panics: n, SharesRefused: map[string]uint64{"flows": n}, Bounds: admin.Bounds{Wire: map[string]uint64{"shed": n}},
-		CQErrors: []admin.CQErrorCount{{Carrier: config.CarrierSoft, Status: "retry_exc_err", Count: n}},
+		CQErrors: []admin.CQErrorCount{{Carrier: report.CarrierSoft, Status: "retry_exc_err", Count: n}},
 		UDP: admin.ProtoStats{
-			Flows:  map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: int(n), Total: n}},
-			Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: n, Rx: n}},
+			Flows:  map[report.Carrier]admin.FlowCount{report.CarrierSoft: {Now: int(n), Total: n}},
+			Bytes:  map[report.Carrier]admin.ByteCount{report.CarrierSoft: {Tx: n, Rx: n}},
 			Native: map[string]uint64{"nat": n},
 		},
 		Datagrams: admin.DatagramStats{
-			Sent: map[config.Carrier]uint64{config.CarrierSoft: n}, Received: map[config.Carrier]uint64{config.CarrierSoft: n},
+			Sent: map[report.Carrier]uint64{report.CarrierSoft: n}, Received: map[report.Carrier]uint64{report.CarrierSoft: n},
 			Delivered: n, Returned: n, Dropped: map[admin.DatagramDrop]uint64{admin.DropMalformed: n},
 			Resolution: admin.ResolutionStats{Queries: n, Answers: n, Refusals: n, Asked: n, Answered: n, Refused: n, Ignored: n},
 		},
@@ -28,7 +28,7 @@ func part(n uint64) admin.Snapshot {
 }
 
 func device(name string, n uint64) admin.DeviceInfo {
-	return admin.DeviceInfo{Name: name, Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": n}}
+	return admin.DeviceInfo{Name: name, Carrier: report.CarrierSoft, Counters: map[string]uint64{"tx_bytes": n}}
 }
 
 // TestTally: counters of parts that have ended are in every sum; what there is now is what
@@ -46,7 +46,7 @@ func TestTally(t *testing.T) {
 		var s admin.Snapshot
 		next.Sum(&s, func(s *admin.Snapshot) { *s = part(8) })
 		want := part(15)
-		want.UDP.Flows[config.CarrierSoft] = admin.FlowCount{Now: 8, Total: 15}
+		want.UDP.Flows[report.CarrierSoft] = admin.FlowCount{Now: 8, Total: 15}
 		want.Ended = []admin.DeviceInfo{device("soft0", 4)}
 		require.Equal(t, want, s)
 	}

@@ -18,16 +18,16 @@ type line struct {
 	note            string
 }
 
-// report collects the lines.
-type report struct {
+// table collects the lines.
+type table struct {
 	out   io.Writer
 	lines []line
 }
 
-func (r *report) add(l line) { r.lines = append(r.lines, l) }
+func (r *table) add(l line) { r.lines = append(r.lines, l) }
 
 // print writes the table; ErrExpectation if a line is not as expected.
-func (r *report) print() error {
+func (r *table) print() error {
 	fmt.Fprintln(r.out)
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tDIRECT TCP\tSMCGW\tRATIO\tEXPECTED\tRESULT")

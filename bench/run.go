@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -174,7 +174,7 @@ func (c *runner) devices(ctx context.Context) error {
 		}
 		seen[d.Kind] = true
 		v := &variant{name: string(d.Kind), carrier: d.Carrier}
-		if d.State != admin.DeviceActive {
+		if d.State != report.DeviceActive {
 			v.missing = fmt.Sprintf("device %s", d.State)
 			if d.Error != "" {
 				v.missing += ": " + d.Error
@@ -207,7 +207,7 @@ func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 		return nil
 	}
 	c.release()
-	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: report.ActionPass}
+	t := config.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: report.ActionPass}
 	if v.carrier != report.CarrierNone {
 		t.Action, t.Carrier, t.Cold = report.ActionAccelerate, v.carrier, cold
 	}

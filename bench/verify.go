@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -60,7 +59,7 @@ func verify(ctx context.Context, g Gateway, m measured, want report.Carrier) (ca
 	}
 }
 
-func (c *carriage) add(found map[tuple]admin.ConnInfo, t tuple, want report.Carrier) {
+func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want report.Carrier) {
 	info, ok := found[t]
 	switch {
 	case ok && info.Carrier == want, !ok && want == report.CarrierNone:
@@ -78,13 +77,13 @@ func (c *carriage) add(found map[tuple]admin.ConnInfo, t tuple, want report.Carr
 }
 
 // lookUp finds the latest entry of each connection since the run began.
-func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInfo, error) {
+func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]report.ConnInfo, error) {
 	wanted := map[tuple]bool{}
 	for _, t := range m.conns {
 		wanted[t] = true
 	}
-	found := map[tuple]admin.ConnInfo{}
-	for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
+	found := map[tuple]report.ConnInfo{}
+	for _, q := range []report.ConnQuery{{All: true}, {Closed: true}} {
 		list, err := g.Conns(ctx, q)
 		if err != nil {
 			return nil, err
@@ -102,4 +101,4 @@ func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInf
 }
 
 // settled: it is known how the connection goes on, or went.
-func settled(c admin.ConnInfo) bool { return c.Carrier != report.CarrierNone || c.Reason != "" }
+func settled(c report.ConnInfo) bool { return c.Carrier != report.CarrierNone || c.Reason != "" }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -82,9 +81,9 @@ type Daemon struct {
 	PID int // 0: not to be seen
 	// Problem is why it cannot be asked; everything else is empty then.
 	Problem string
-	Status  admin.Status
-	Devices []admin.DeviceInfo
-	Peers   []admin.PeerInfo
+	Status  report.Status
+	Devices []report.DeviceInfo
+	Peers   []report.PeerInfo
 }
 
 // Peer is another host.

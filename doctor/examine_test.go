@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -37,7 +36,7 @@ func golden(t *testing.T, name, got string) {
 
 // runs is a daemon without complaints.
 func runs() *Daemon {
-	return &Daemon{PID: 4242, Status: admin.Status{Version: "1.2.3", Mode: report.ModeEnforce, FlowLimit: admin.FlowLimit{Now: 20000, Configured: 20000}}}
+	return &Daemon{PID: 4242, Status: report.Status{Version: "1.2.3", Mode: report.ModeEnforce, FlowLimit: report.FlowLimit{Now: 20000, Configured: 20000}}}
 }
 
 // broken makes everything fail that can.
@@ -232,7 +231,7 @@ func TestEachCheck(t *testing.T) {
 		"flow limit": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.FlowLimit.Now = 900 }, "daemon", Warning, "900 connections can be carried instead of 20000"},
 		"device": {func(_ *fakeHost, s *Subject) {
 			s.Daemon = runs()
-			s.Daemon.Devices = []admin.DeviceInfo{{Name: "soft0", State: admin.DeviceFailed, Error: "bind: address already in use"}}
+			s.Daemon.Devices = []report.DeviceInfo{{Name: "soft0", State: report.DeviceFailed, Error: "bind: address already in use"}}
 		}, "daemon", Warning, "device soft0 is failed: bind: address already in use"},
 		"peer refuses soft": {func(h *fakeHost, s *Subject) {
 			h.refuses, s.Peer = true, &Peer{Address: netip.MustParseAddr("fd00::2")}
@@ -250,15 +249,15 @@ func TestEachCheck(t *testing.T) {
 		}, "peer", Failure, "connection refused"},
 		"peer remembered": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
-			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerBlackholed, Reason: "option_blackholed"}}
+			s.Daemon.Peers = []report.PeerInfo{{Address: s.Peer.Address, State: report.PeerBlackholed, Reason: "option_blackholed"}}
 		}, "peer", Warning, "remembered as blackholed, option_blackholed"},
 		"carrier remembered": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
-			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerCapable, CarriersFailed: []report.Carrier{report.CarrierSoft}}}
+			s.Daemon.Peers = []report.PeerInfo{{Address: s.Peer.Address, State: report.PeerCapable, CarriersFailed: []report.Carrier{report.CarrierSoft}}}
 		}, "peer", Warning, "not reached by rdma-soft"},
 		"proved": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
-			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerCapable, Carriers: []report.Carrier{report.CarrierSoft}}}
+			s.Daemon.Peers = []report.PeerInfo{{Address: s.Peer.Address, State: report.PeerCapable, Carriers: []report.Carrier{report.CarrierSoft}}}
 		}, "peer", OK, "has been reached by rdma-soft"},
 	} {
 		t.Run(name, func(t *testing.T) {

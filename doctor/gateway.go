@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -98,9 +97,9 @@ func daemon(e *exam) []Line {
 	}
 	for _, i := range d.Devices {
 		switch i.State {
-		case admin.DeviceActive:
+		case report.DeviceActive:
 			lines = append(lines, ok("device %s is active", i.Name))
-		case admin.DeviceAbsent:
+		case report.DeviceAbsent:
 			lines = append(lines, ok("device %s is absent: %s", i.Name, i.Error))
 		default:
 			lines = append(lines, warning("smcgw devices; smcgw codes device_failed", "device %s is %s: %s", i.Name, i.State, i.Error))
@@ -111,7 +110,7 @@ func daemon(e *exam) []Line {
 
 // explained is what a reason means and what to do.
 func explained(name string) (meaning, remedy string) {
-	c, found := admin.CodeNamed(name)
+	c, found := report.CodeNamed(name)
 	if !found {
 		return "see smcgw status", "smcgw status"
 	}
@@ -168,7 +167,7 @@ func (e *exam) remembered() (lines []Line) {
 		}
 		meaning, remedy := explained(p.Reason)
 		switch {
-		case p.State == admin.PeerIncapable || p.State == admin.PeerBlackholed:
+		case p.State == report.PeerIncapable || p.State == report.PeerBlackholed:
 			lines = append(lines, warning(remedy+"; smcgw peers flush tries at once", "%v is remembered as %s, %s: %s", p.Address, p.State, p.Reason, meaning))
 		case slices.Contains(p.CarriersFailed, report.CarrierSoft):
 			lines = append(lines, warning("let the UDP port of soft (smcgw devices) pass between the hosts, with packets of full size", "%v is remembered as not reached by rdma-soft", p.Address))

@@ -59,7 +59,7 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 	require.Equal(t, 1, st.Peers)
 	require.Empty(t, st.Degraded)
 	require.Eventually(t, func() bool { // counted after the write that the application has read
-		list, err := clients[1].Conns(t.Context(), admin.ConnQuery{})
+		list, err := clients[1].Conns(t.Context(), report.ConnQuery{})
 		return err == nil && len(list.Conns) == 1 && list.Conns[0].State == "carrying" &&
 			list.Conns[0].Side == report.SideServer && list.Conns[0].RxBytes == size
 	}, patience, 10*time.Millisecond)
@@ -74,7 +74,7 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 	}
 	for _, c := range clients {
 		require.Eventually(t, func() bool {
-			list, err := c.Conns(t.Context(), admin.ConnQuery{Closed: true})
+			list, err := c.Conns(t.Context(), report.ConnQuery{Closed: true})
 			return err == nil && len(list.Conns) == 1 && list.Conns[0].Reason == "off"
 		}, patience, 10*time.Millisecond)
 	}

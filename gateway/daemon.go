@@ -76,7 +76,7 @@ func (d *daemon) equip(g *gateway) {
 		return g.reload(cfg, keys)
 	}
 	d.page = page.New(g, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }})
-	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, d.opts.Version)
+	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, admin.NewVersionInfo(d.opts.Version))
 }
 
 // stopped says that the gateway has ended, and how.
@@ -208,7 +208,7 @@ func (d *daemon) up(g *gateway) {
 		network, _ = g.host.Devices()
 	}
 	for _, dev := range g.engine().devices() {
-		if dev.State == admin.DeviceActive {
+		if dev.State == report.DeviceActive {
 			rdma = append(rdma, dev.Name)
 		}
 	}

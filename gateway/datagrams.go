@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/paths"
@@ -14,7 +13,7 @@ import (
 
 // pastDatagrams are the histories of UDP: pairs of ends come and go by the
 // thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *admin.History }
+type pastDatagrams struct{ closed, native *report.History }
 
 // wantsDatagrams reports whether datagrams are carried, or it is tried.
 func (e *engine) wantsDatagrams() bool { return e.cfg.WantsDatagrams() }
@@ -81,7 +80,7 @@ func (e *engine) yieldDatagrams() {
 	defer e.opening.Unlock()
 	e.yielded = true
 	e.dgrams.Load().Leave()
-	e.g.tally.End(func(s *admin.Snapshot) {
+	e.g.tally.End(func(s *report.Snapshot) {
 		e.dgrams.Load().Snapshot(s)
 		e.dgrams.Store(nil)
 	})
@@ -112,7 +111,7 @@ func (d datagramGateway) Proven(a netip.Addr, by report.Carrier) { d.e.peers.Pro
 
 func (d datagramGateway) NoCommonKey(a netip.Addr) { d.e.g.keys.NoCommonKey(a, report.SideClient) }
 
-func (d datagramGateway) Ended(c admin.ConnInfo) {
+func (d datagramGateway) Ended(c report.ConnInfo) {
 	d.e.g.udp.closed.Add(c)
 	d.e.g.lines.Ended(c)
 }

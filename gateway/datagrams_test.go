@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
@@ -208,7 +207,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 		p.pass(t, 0, "there")
 		p.pass(t, 1, "back")
 		for i, g := range p.g {
-			list := g.Conns(admin.ConnQuery{})
+			list := g.Conns(report.ConnQuery{})
 			require.Len(t, list, 1)
 			require.Equal(t, "udp", list[0].Proto)
 			require.Equal(t, kind.Carrier(), list[0].Carrier)
@@ -217,7 +216,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 		}
 		require.NoError(t, p.g[0].SetOff(true))
 		require.Equal(t, negotiate.ReasonOff, p.native(t, 1))
-		past := p.g[0].Conns(admin.ConnQuery{Closed: true})
+		past := p.g[0].Conns(report.ConnQuery{Closed: true})
 		require.Len(t, past, 1)
 		require.Equal(t, "off", past[0].Reason)
 		require.Equal(t, life.Native.String(), past[0].State)
@@ -228,7 +227,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 }
 
 // requireGrown fails if a counter of datagrams has become less, or a processor has run back.
-func requireGrown(t *testing.T, before, now *admin.Snapshot) {
+func requireGrown(t *testing.T, before, now *report.Snapshot) {
 	t.Helper()
 	for by, n := range before.UDP.Flows {
 		require.GreaterOrEqual(t, now.UDP.Flows[by].Total, n.Total, by)
@@ -261,7 +260,7 @@ func TestCountersOfAnEngine(t *testing.T) {
 		settled(t, g)
 		now := g.Snapshot()
 		requireGrown(t, &before, &now)
-		require.Equal(t, now.UDP.Flows[soft], admin.FlowCount{Total: 1})
+		require.Equal(t, now.UDP.Flows[soft], report.FlowCount{Total: 1})
 		require.Len(t, now.Ended, 1)
 		require.Positive(t, now.Ended[0].Counters["tx_bytes"])
 		require.Contains(t, now.Bounds.Wire, "adopted")
@@ -325,8 +324,8 @@ func TestDatagramsLeftNative(t *testing.T) {
 	steer.mu.Unlock()
 	snap := g.Snapshot()
 	require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
-	require.Equal(t, []admin.FallbackCount{{Reason: "peer_dead", Side: report.SideClient, Count: 2}}, snap.Fallbacks)
-	require.Equal(t, "udp", g.Conns(admin.ConnQuery{All: true})[0].Proto)
+	require.Equal(t, []report.FallbackCount{{Reason: "peer_dead", Side: report.SideClient, Count: 2}}, snap.Fallbacks)
+	require.Equal(t, "udp", g.Conns(report.ConnQuery{All: true})[0].Proto)
 }
 
 // TestDatagramsOnlyForThoseWhoWantThem: without a rule, or without a port, nothing
@@ -365,7 +364,7 @@ func TestDatagramPortTaken(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 	require.NoError(t, g.reload(g.cfg, nil), "its rules carry datagrams as soon as the port is free")
 	require.NoError(t, c.Close())
-	asked := make(chan admin.Status)
+	asked := make(chan report.Status)
 	go func() { asked <- g.Status() }() // beside the chores
 	g.engine().reopenDatagrams()
 	<-asked

@@ -157,7 +157,7 @@ func TestEngineComesAndGoes(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(g.cfg.CgroupPath, "job"), 0o700))
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(filepath.Join(g.cfg.CgroupPath, "job"), &st))
-	end, err := g.OptIn(admin.OptIn{Cgroup: "/job", ID: st.Ino})
+	end, err := g.OptIn(config.OptIn{Cgroup: "/job", ID: st.Ino})
 	require.NoError(t, err)
 	require.Len(t, steer.policy, 1)
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 )
@@ -21,9 +20,9 @@ func TestSoftPortInUse(t *testing.T) {
 	g, _ := softBesideAnother(t, config.NoPort)
 	list := g.engine().devices()
 	require.Len(t, list, 2)
-	require.Equal(t, admin.DeviceFailed, list[0].State)
+	require.Equal(t, report.DeviceFailed, list[0].State)
 	require.Contains(t, list[0].Error, "address already in use")
-	require.Equal(t, admin.DeviceAbsent, list[1].State, "hw")
+	require.Equal(t, report.DeviceAbsent, list[1].State, "hw")
 	st := g.Status()
 	require.Equal(t, []string{"device_failed"}, st.Degraded)
 	require.Len(t, st.Notes, 2)
@@ -38,7 +37,7 @@ func TestSoftOnItsAlternatePort(t *testing.T) {
 	alternate := free.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	require.NoError(t, free.Close())
 	g, port := softBesideAnother(t, config.OptionalPort(alternate))
-	require.Equal(t, admin.DeviceActive, g.engine().devices()[0].State)
+	require.Equal(t, report.DeviceActive, g.engine().devices()[0].State)
 	require.Equal(t, alternate, g.engine().devices()[0].UDPPort)
 	require.Empty(t, g.Status().Degraded)
 	require.Equal(t, []string{fmt.Sprintf("soft0: receives on UDP port %d: UDP port %d is in use", alternate, port)}, g.Status().Notes)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -18,7 +17,7 @@ type service struct {
 	port uint16
 }
 
-func serviceOf(c *admin.ConnInfo) service {
+func serviceOf(c *report.ConnInfo) service {
 	port := c.Remote.Port()
 	if c.Side == report.SideServer {
 		port = c.Local.Port()
@@ -43,16 +42,16 @@ type failure struct {
 
 // findFailing reads what became of connections: those that are carried now, that were
 // carried and ended, and that stayed native. Numbers of connections grow with time.
-func findFailing(live, ended, natives []admin.ConnInfo) failingServices {
+func findFailing(live, ended, natives []report.ConnInfo) failingServices {
 	f := failingServices{carried: map[netip.Addr]bool{}}
 	good := map[service]uint64{} // the latest connection that was carried to its end, or is
 	bad := map[service]*failure{}
-	carried := func(c *admin.ConnInfo) {
+	carried := func(c *report.ConnInfo) {
 		s := serviceOf(c)
 		good[s] = max(good[s], c.ID)
 		f.carried[s.peer] = true
 	}
-	fails := func(c *admin.ConnInfo, r negotiate.Reason) {
+	fails := func(c *report.ConnInfo, r negotiate.Reason) {
 		s := serviceOf(c)
 		b := bad[s]
 		if b == nil {
@@ -120,7 +119,7 @@ func (f failingServices) Notes(now time.Time) []string {
 			return append(notes, fmt.Sprintf("%d more services stay native: smcgw conns --native", len(f.list)-i))
 		}
 		b := &f.list[i]
-		code, _ := admin.CodeNamed(b.reason.String())
+		code, _ := report.CodeNamed(b.reason.String())
 		what, fix := code.Meaning, code.Fix
 		if b.reason == negotiate.ReasonPeerNoOption {
 			switch {
@@ -145,7 +144,7 @@ func (f failingServices) Notes(now time.Time) []string {
 
 // Tell sets in a list of peers why the latest connection with each was not carried. A peer
 // that had answered and does not any more is stopped.
-func (f failingServices) Tell(list []admin.PeerInfo) {
+func (f failingServices) Tell(list []report.PeerInfo) {
 	latest := map[netip.Addr]*failure{}
 	for i := range f.list {
 		if b := &f.list[i]; latest[b.peer] == nil {
@@ -154,14 +153,14 @@ func (f failingServices) Tell(list []admin.PeerInfo) {
 	}
 	for i := range list {
 		b := latest[list[i].Address]
-		if b == nil || list[i].State != admin.PeerCapable && list[i].State != admin.PeerUnknown {
+		if b == nil || list[i].State != report.PeerCapable && list[i].State != report.PeerUnknown {
 			continue
 		}
 		if list[i].Reason == "" {
 			list[i].Reason = b.reason.String()
 		}
 		if b.before && list[i].Flows == 0 && silent(b.reason) {
-			list[i].State = admin.PeerStopped
+			list[i].State = report.PeerStopped
 		}
 	}
 }
@@ -181,7 +180,7 @@ const minRuleAge = 5 * time.Minute
 
 // idleRules says which rules have matched no connection, in force for so long. What the
 // rules select in process alone they do not count: they are idle if that is nothing, too.
-func idleRules(rules []admin.RuleReport, noneInProcess bool, age time.Duration) []string {
+func idleRules(rules []report.RuleReport, noneInProcess bool, age time.Duration) []string {
 	if age < minRuleAge || !noneInProcess {
 		return nil
 	}

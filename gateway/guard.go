@@ -4,14 +4,13 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // totals are the ends of carried connections, and of promoted ones.
 func (g *gateway) totals() guard.Totals {
-	var s admin.Snapshot
+	var s report.Snapshot
 	g.counters.AddEnds(&s)
 	t := guard.TotalsOf(s.Ends)
 	p := g.host.promotion.Totals(false)

@@ -2,19 +2,18 @@ package gateway
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // nativeInfo is a connection that the programs have left native.
-func nativeInfo(id uint64, e ebpf.Event) admin.ConnInfo {
+func nativeInfo(id uint64, e ebpf.Event) report.ConnInfo {
 	r := negotiate.Reason(e.Reason)
-	return admin.ConnInfo{
+	return report.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: e.Tuple.Local, Remote: e.Tuple.Remote,
-		State: life.Native.String(), Reason: r.String(), DecidedBy: admin.DecidedBy(remoteReason(r)),
-		End: admin.EndNative, EndedAt: e.At,
+		State: life.Native.String(), Reason: r.String(), DecidedBy: report.DecidedBy(remoteReason(r)),
+		End: report.EndNative, EndedAt: e.At,
 	}
 }
 

@@ -3,17 +3,17 @@ package gateway
 import (
 	"net/netip"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/rmb"
 )
 
 // usePerPeer returns what each address holds.
-func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]admin.PeerUse {
-	all := map[netip.Addr]admin.PeerUse{}
+func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]report.PeerUse {
+	all := map[netip.Addr]report.PeerUse{}
 	for a, holds := range table.Use() {
-		all[a] = admin.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
+		all[a] = report.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
 	}
 	for owner, st := range pool.Owners() {
 		if a, ok := owner.(netip.Addr); ok {

@@ -5,22 +5,22 @@ import (
 	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // listPeers lists all hosts that something is known of: the carriers proven and failed, what
 // the programs remember, how many flows are carried, and what each holds, of which what
 // is listed is removed.
-func listPeers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]admin.PeerUse) []admin.PeerInfo {
-	var list []admin.PeerInfo
+func listPeers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]report.PeerUse) []report.PeerInfo {
+	var list []report.PeerInfo
 	listed := map[netip.Addr]int{} // where in list
 	for a, by := range known {
 		listed[a] = len(list)
-		info := admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: use[a], CarriersFailed: by.Failed}
+		info := report.PeerInfo{Address: a, State: report.PeerUnknown, Flows: flows[a], Use: use[a], CarriersFailed: by.Failed}
 		if len(by.Proven) > 0 {
-			info.State = admin.PeerCapable
+			info.State = report.PeerCapable
 		}
 		for _, c := range by.Proven {
 			if !slices.Contains(by.Failed, c) {
@@ -44,10 +44,10 @@ func listPeers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flow
 	}
 	for a, u := range use { // nothing else is known of these
 		if u.Begun > 0 {
-			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
+			list = append(list, report.PeerInfo{Address: a, State: report.PeerUnknown, Flows: flows[a], Use: u})
 		}
 	}
-	slices.SortFunc(list, func(a, b admin.PeerInfo) int {
+	slices.SortFunc(list, func(a, b report.PeerInfo) int {
 		if c := a.Address.Compare(b.Address); c != 0 {
 			return c
 		}
@@ -57,7 +57,7 @@ func listPeers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flow
 }
 
 // countPeers adds up what is listed.
-func countPeers(s *admin.Snapshot, list []admin.PeerInfo) {
+func countPeers(s *report.Snapshot, list []report.PeerInfo) {
 	hosts := map[netip.Addr]bool{}
 	for i := range list {
 		s.Peers[list[i].State]++
@@ -67,15 +67,15 @@ func countPeers(s *admin.Snapshot, list []admin.PeerInfo) {
 }
 
 // withRefusal is what is known of a host of which more is listed, and that is left alone for a while.
-func withRefusal(host, refusal admin.PeerInfo) admin.PeerInfo {
-	if refusal.State != admin.PeerUnknown {
+func withRefusal(host, refusal report.PeerInfo) report.PeerInfo {
+	if refusal.State != report.PeerUnknown {
 		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds
 	}
 	return host
 }
 
-func peerInfo(p *ebpf.Peer) admin.PeerInfo {
-	info := admin.PeerInfo{Address: p.Addr, Port: p.Port, State: admin.PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
+func peerInfo(p *ebpf.Peer) report.PeerInfo {
+	info := report.PeerInfo{Address: p.Addr, Port: p.Port, State: report.PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
 	if p.TTL <= 0 {
 		return info
 	}
@@ -83,9 +83,9 @@ func peerInfo(p *ebpf.Peer) admin.PeerInfo {
 	info.Reason = r.String()
 	switch r {
 	case negotiate.ReasonOptionBlackholed:
-		info.State = admin.PeerBlackholed
+		info.State = report.PeerBlackholed
 	default:
-		info.State = admin.PeerIncapable
+		info.State = report.PeerIncapable
 	}
 	return info
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -33,19 +32,19 @@ func TestPeers(t *testing.T) {
 		{Addr: capable, Reason: uint8(negotiate.ReasonPeerDead), TTL: time.Second},
 		{Addr: capable, Port: 80, Reason: uint8(negotiate.ReasonPeerRefused), TTL: time.Minute},
 		{Addr: blackholed, Reason: uint8(negotiate.ReasonOptionBlackholed), TTL: time.Hour},
-	}, map[netip.Addr]int{capable: 3}, map[netip.Addr]admin.PeerUse{
+	}, map[netip.Addr]int{capable: 3}, map[netip.Addr]report.PeerUse{
 		capable: {Begun: 2}, blackholed: {MemoryBytes: 7}, stranger: {Begun: 1}, netip.MustParseAddr("10.0.0.4"): {},
 	})
-	require.Equal(t, []admin.PeerInfo{
-		{Address: capable, State: admin.PeerIncapable, Reason: "peer_dead", ExpiresSeconds: 1, Carriers: soft, CarriersFailed: []report.Carrier{report.CarrierShm}, Flows: 3, Use: admin.PeerUse{Begun: 2}},
-		{Address: capable, Port: 80, State: admin.PeerIncapable, Reason: "peer_refused", ExpiresSeconds: 60},
-		{Address: blackholed, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600, Use: admin.PeerUse{MemoryBytes: 7}},
-		{Address: stranger, State: admin.PeerUnknown, Use: admin.PeerUse{Begun: 1}},
-		{Address: failing, State: admin.PeerUnknown, CarriersFailed: soft},
+	require.Equal(t, []report.PeerInfo{
+		{Address: capable, State: report.PeerIncapable, Reason: "peer_dead", ExpiresSeconds: 1, Carriers: soft, CarriersFailed: []report.Carrier{report.CarrierShm}, Flows: 3, Use: report.PeerUse{Begun: 2}},
+		{Address: capable, Port: 80, State: report.PeerIncapable, Reason: "peer_refused", ExpiresSeconds: 60},
+		{Address: blackholed, State: report.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600, Use: report.PeerUse{MemoryBytes: 7}},
+		{Address: stranger, State: report.PeerUnknown, Use: report.PeerUse{Begun: 1}},
+		{Address: failing, State: report.PeerUnknown, CarriersFailed: soft},
 	}, list)
 }
 
 func TestHealth(t *testing.T) {
-	require.Equal(t, []admin.BlockedLegs{{Device: "eth0", Family: "ipv6", At: "input"}, {At: "keeper"}},
+	require.Equal(t, []report.BlockedLegs{{Device: "eth0", Family: "ipv6", At: "input"}, {At: "keeper"}},
 		listBlockedLegs([]ebpf.BlockedLegs{{Device: "eth0", IPv6: true, Way: "input"}}, true))
 }

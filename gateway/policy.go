@@ -3,7 +3,6 @@ package gateway
 import (
 	"slices"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -65,10 +64,10 @@ func (g *gateway) lookLocked() {
 }
 
 // Policy implements admin.Control.
-func (g *gateway) Policy() admin.PolicyReport {
+func (g *gateway) Policy() report.PolicyReport {
 	g.look()
 	live := g.live.Load()
-	var s admin.Snapshot
+	var s report.Snapshot
 	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)

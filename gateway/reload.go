@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -119,7 +118,7 @@ func (c *liveConfig) ruleName(number int) string {
 }
 
 // addDecisions adds what the programs decided.
-func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
+func (c *liveConfig) addDecisions(s *report.Snapshot, list []ebpf.Decided) {
 	c.decided.AddTo(s, c.Policy, c.ahead, list)
 }
 

@@ -38,12 +38,12 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 9, g.engine().rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
 	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: report.ActionAccelerate, Rule: "db", Count: 1})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "db", Count: 1})
 }
 
 // TestReloadIsRefusedWhole: what cannot come into force leaves everything as it was.
@@ -80,7 +80,7 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	steer.mu.Lock()
 	steer.refuse = nil
 	steer.mu.Unlock()
-	end, err := g.Try(admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate})
+	end, err := g.Try(config.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate})
 	require.NoError(t, err, "the rules before count for trials")
 	end()
 }

@@ -65,7 +65,7 @@ func TestGuard(t *testing.T) {
 	require.NoError(t, g.reload(next, nil))
 	ends := func(reason string, n int) {
 		for range n {
-			g.counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: report.CarrierShm, Side: report.SideClient, End: admin.EndAborted, Reason: reason})
+			g.counters.Ended(new(conn.Flow), report.ConnInfo{Carrier: report.CarrierShm, Side: report.SideClient, End: report.EndAborted, Reason: reason})
 		}
 	}
 	now := time.Now()
@@ -82,13 +82,13 @@ func TestGuard(t *testing.T) {
 		require.Equal(t, ebpf.ModeObserve, steer.mode, name)
 		st := g.Status()
 		require.Equal(t, report.ModeObserve, st.Mode)
-		require.Contains(t, st.Degraded, admin.GuardTripped)
+		require.Contains(t, st.Degraded, report.GuardTripped)
 		require.Contains(t, st.Notes[len(st.Notes)-1], "reset 10 of 20 connections that ended, carried or in process")
 		require.True(t, g.Snapshot().GuardTripped)
 		require.Equal(t, trips["aborted"]+1, g.Snapshot().GuardTrips["aborted"])
 		require.NoError(t, reset())
 		require.Equal(t, ebpf.ModeEnforce, steer.mode, name)
-		require.NotContains(t, g.Status().Degraded, admin.GuardTripped)
+		require.NotContains(t, g.Status().Degraded, report.GuardTripped)
 		require.Equal(t, guard.Watching, g.guard.State())
 		now = time.Now()
 	}
@@ -108,7 +108,7 @@ func TestPolicyReport(t *testing.T) {
 	g.observed.Add([]ebpf.Seen{{Port: 5201, Rule: 0, Carries: true, Begun: 1, Ended: 1, Sent: 5 << 20, Bulk: 1, BulkBytes: 5 << 20}}, func(int) string { return "bulk" })
 	got := g.Policy()
 	quarter := 25.0
-	require.Equal(t, []admin.RuleReport{
+	require.Equal(t, []report.RuleReport{
 		{Name: "bulk", Action: report.ActionAccelerate, Percent: &quarter, Selected: 5, Passed: 15, Bytes: 5 << 20, Bulk: 5 << 20},
 		{Name: "never", Action: report.ActionPass, Passed: 3},
 		{Name: "default", Action: report.ActionPass, Passed: 2},
@@ -130,7 +130,7 @@ func TestGuardFromTheStart(t *testing.T) {
 	require.NoError(t, err)
 	defer g.close()
 	for range 2 {
-		g.counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: report.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"})
+		g.counters.Ended(new(conn.Flow), report.ConnInfo{Carrier: report.CarrierShm, End: report.EndAborted, Reason: "peer_dead"})
 	}
 	g.watchOver(time.Now())
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
@@ -152,13 +152,13 @@ func TestGuardCompares(t *testing.T) {
 	now := time.Now()
 	g.watchOver(now)
 	require.Equal(t, ebpf.ModeEnforce, steer.mode)
-	require.Equal(t, admin.Compared{Native: 100, Offered: 10, Slower: 4}, *g.Policy().Rules[0].Compared)
-	require.Equal(t, admin.Compared{Native: 100, Offered: 10, Slower: 4}, g.Snapshot().Compared)
+	require.Equal(t, report.Compared{Native: 100, Offered: 10, Slower: 4}, *g.Policy().Rules[0].Compared)
+	require.Equal(t, report.Compared{Native: 100, Offered: 10, Slower: 4}, g.Snapshot().Compared)
 	steer.compared = []ebpf.Compared{{Size: 1, Lasted: 60, Offered: true, Count: 4}}
 	g.watchOver(now.Add(time.Second))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	st := g.Status()
-	require.Contains(t, st.Degraded, admin.GuardTripped)
+	require.Contains(t, st.Degraded, report.GuardTripped)
 	require.Contains(t, st.Notes[len(st.Notes)-1], "8 of 14 connections of rule web that were offered took longer than 95% of 100 native ones")
 	require.EqualValues(t, 1, g.Snapshot().GuardTrips["slower"])
 	require.Zero(t, g.Snapshot().GuardTrips["aborted"])

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -82,7 +82,7 @@ func TestEventsReachTheirConnection(t *testing.T) {
 func TestTrialOfAConnection(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	trial := admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate, Carrier: report.CarrierShm}
+	trial := config.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate, Carrier: report.CarrierShm}
 	end, err := g.Try(trial)
 	require.NoError(t, err)
 	require.Equal(t, &trial, bareFlow(t, g, report.SideClient, 3005).Trial)
@@ -229,7 +229,7 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &st), string(b))
 	require.Equal(t, map[string]int{"drained": 1, "peer_no_option": 4}, st.Fallbacks)
 	require.EqualValues(t, 64<<20, st.Memory.Limit)
-	require.Equal(t, map[admin.PeerState]int{admin.PeerCapable: 1, admin.PeerBlackholed: 1}, g.Snapshot().Peers)
+	require.Equal(t, map[report.PeerState]int{report.PeerCapable: 1, report.PeerBlackholed: 1}, g.Snapshot().Peers)
 	require.NoError(t, g.SetOff(true))
 	require.Equal(t, report.ModeOff, g.Status().Mode)
 	n, err := g.FlushPeers()
@@ -253,7 +253,7 @@ func TestListOfAFilter(t *testing.T) {
 	for port := range uint16(3 * detailBatch) {
 		bareFlow(t, g, report.SideServer, 3000+port)
 	}
-	q := admin.ConnQuery{Details: true}
+	q := report.ConnQuery{Details: true}
 	require.Len(t, g.engine().conns(q), 3*detailBatch)
 	q.Filter.Port = 3007
 	list := g.engine().conns(q)

@@ -1,12 +1,12 @@
 package gateway
 
 import (
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // readWire reads the part of the wire TCP.
-func readWire(b *admin.Bounds, st netstack.Stats) {
+func readWire(b *report.Bounds, st netstack.Stats) {
 	b.WireLegs = map[string]int{"open": st.Flows, "dead": st.Dead}
 	b.Wire = map[string]uint64{
 		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 )
@@ -50,7 +49,7 @@ func (*filterFlags) known() map[string][]string {
 	}
 	return map[string][]string{
 		"carrier": carriers,
-		"reason":  append(reasonNames(), admin.DemotedByOperator, admin.DemotedByPeer),
+		"reason":  append(reasonNames(), report.DemotedByOperator, report.DemotedByPeer),
 		"state": {
 			"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released", "aborted", "dead",
 			"asked", "mapped", "promoted",
@@ -58,12 +57,12 @@ func (*filterFlags) known() map[string][]string {
 		"way":   ways,
 		"side":  {string(report.SideClient), string(report.SideServer)},
 		"proto": {string(report.ProtoTCP), string(report.ProtoUDP)},
-		"end":   {string(admin.EndClosed), string(admin.EndAborted), string(admin.EndNative)},
+		"end":   {string(report.EndClosed), string(report.EndAborted), string(report.EndNative)},
 	}
 }
 
 // parse refuses what no connection can have.
-func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
+func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 	known := f.known()
 	for name, given := range map[string]string{
 		"carrier": f.carrier, "reason": f.reason, "state": f.state, "way": f.way, "side": f.side, "proto": f.proto, "end": f.ended,
@@ -76,8 +75,8 @@ func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
 			return out, usagef("--%s: %q is not one%s%s", name, given, list, meant(given, known[name]))
 		}
 	}
-	out = admin.ConnFilter{
-		Port: f.port, Reason: f.reason, State: f.state, Way: report.Way(f.way), Side: report.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
+	out = report.ConnFilter{
+		Port: f.port, Reason: f.reason, State: f.state, Way: report.Way(f.way), Side: report.Side(f.side), Proto: f.proto, End: report.End(f.ended),
 	}
 	if f.carrier != "" {
 		if out.Carrier, err = config.ParseCarrier(f.carrier); err != nil {

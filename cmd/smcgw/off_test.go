@@ -24,7 +24,7 @@ func serveFake(t *testing.T, kind string) (d *fakeDaemon, cfg config.Config) {
 	server, err := admin.Listen(cfg, "9.9.9", nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	d = &fakeDaemon{kind: kind, end: cancel, feed: admin.NewFeed()}
+	d = &fakeDaemon{kind: kind, end: cancel, feed: report.NewFeed()}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, d, d) }()
 	t.Cleanup(func() {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -65,7 +64,7 @@ func reasonHelp(s *screen.Screen, name string, offer bool) string {
 		return name + ": The gateway knows nothing of the connection.\n" +
 			remedyLine(s, "Run this in the network namespace of the gateway; see smcgw status.")
 	}
-	c, ok := admin.CodeNamed(name)
+	c, ok := report.CodeNamed(name)
 	if !ok {
 		return name + ": a reason of a newer version\n"
 	}

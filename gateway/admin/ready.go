@@ -30,7 +30,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // readiness is the answer: the verdict, and a line for what an operator should know.
-func readiness(t *Snapshot, now time.Time, strict bool) (text string, ready bool) {
+func readiness(t *report.Snapshot, now time.Time, strict bool) (text string, ready bool) {
 	var b strings.Builder
 	late := t.Heartbeat.IsZero() || now.Sub(t.Heartbeat) > readyBeat
 	limited := len(t.Degraded) > 0 || t.Mode != report.ModeEnforce

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -16,8 +15,8 @@ func lacksRoom() []negotiate.Reason {
 }
 
 // fallbacks are all of the counted ones, and 0 for those that an alert is about, as [ends].
-func fallbacks(counted []admin.FallbackCount) []admin.FallbackCount {
-	s := admin.Snapshot{Fallbacks: slices.Clone(counted)}
+func fallbacks(counted []report.FallbackCount) []report.FallbackCount {
+	s := report.Snapshot{Fallbacks: slices.Clone(counted)}
 	for _, side := range []report.Side{report.SideClient, report.SideServer} {
 		for _, r := range lacksRoom() {
 			s.AddFallback(r, side, 0)
@@ -27,34 +26,34 @@ func fallbacks(counted []admin.FallbackCount) []admin.FallbackCount {
 }
 
 // demotions are all of the counted ones, and 0 for those that may come, as [ends].
-func demotions(counted []admin.DemotionCount) []admin.DemotionCount {
-	counts := map[admin.DemotionCount]uint64{}
+func demotions(counted []report.DemotionCount) []report.DemotionCount {
+	counts := map[report.DemotionCount]uint64{}
 	for _, by := range report.Carriers() {
-		for _, cause := range admin.DemotionCauses() {
+		for _, cause := range report.DemotionCauses() {
 			if by != report.CarrierRelay { // where they go
-				counts[admin.DemotionCount{Carrier: by, Reason: cause}] = 0
+				counts[report.DemotionCount{Carrier: by, Reason: cause}] = 0
 			}
 		}
 	}
 	for _, n := range counted {
-		counts[admin.DemotionCount{Carrier: n.Carrier, Reason: n.Reason}] += n.Count
+		counts[report.DemotionCount{Carrier: n.Carrier, Reason: n.Reason}] += n.Count
 	}
-	list := make([]admin.DemotionCount, 0, len(counts))
+	list := make([]report.DemotionCount, 0, len(counts))
 	for n, count := range counts {
 		n.Count = count
 		list = append(list, n)
 	}
-	slices.SortFunc(list, func(a, b admin.DemotionCount) int {
+	slices.SortFunc(list, func(a, b report.DemotionCount) int {
 		return cmp.Or(cmp.Compare(a.Carrier, b.Carrier), cmp.Compare(a.Reason, b.Reason))
 	})
 	return list
 }
 
 // handshakes are those of every carrier, empty where nothing was counted.
-func handshakes(counted map[report.Carrier]admin.HistogramSnapshot) map[report.Carrier]admin.HistogramSnapshot {
-	list := map[report.Carrier]admin.HistogramSnapshot{}
+func handshakes(counted map[report.Carrier]report.HistogramSnapshot) map[report.Carrier]report.HistogramSnapshot {
+	list := map[report.Carrier]report.HistogramSnapshot{}
 	for _, by := range report.Carriers() {
-		list[by] = admin.NewSetupHistogram().Snapshot()
+		list[by] = report.NewSetupHistogram().Snapshot()
 	}
 	maps.Copy(list, counted)
 	return list

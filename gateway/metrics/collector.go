@@ -8,19 +8,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // collector turns snapshots into metrics, one snapshot per scrape.
 type collector struct {
-	src   admin.MetricsSource
+	src   report.Source
 	table []metric
 	now   func() time.Time
 }
 
 // newCollector returns a collector of src.
-func newCollector(src admin.MetricsSource, version string) *collector {
-	return &collector{src: src, table: metricTable(admin.NewVersionInfo(version)), now: time.Now}
+func newCollector(src report.Source, build report.VersionInfo) *collector {
+	return &collector{src: src, table: metricTable(build), now: time.Now}
 }
 
 // Describe implements prometheus.Collector.
@@ -52,15 +52,15 @@ func (e emitter) value(v float64, labels ...string) {
 	e.ch <- prometheus.MustNewConstMetric(e.m.desc, e.m.kind, v, labels...)
 }
 
-func (e emitter) histogram(h admin.HistogramSnapshot, labels ...string) {
+func (e emitter) histogram(h report.HistogramSnapshot, labels ...string) {
 	e.ch <- prometheus.MustNewConstHistogram(e.m.desc, h.Count, h.Sum, h.Buckets, labels...)
 }
 
 // Handler serves the gateway's metrics and those of its process. A
 // snapshot with two series of one name and labels costs that scrape, reported
 // as an error, and nothing else.
-func Handler(src admin.MetricsSource, version string) http.Handler {
-	return handler(newCollector(src, version))
+func Handler(src report.Source, build report.VersionInfo) http.Handler {
+	return handler(newCollector(src, build))
 }
 
 func handler(c *collector) http.Handler {

@@ -3,7 +3,6 @@ package metrics
 import (
 	"slices"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -35,9 +34,9 @@ func copiesOf(c report.Carrier) copies {
 // copiedBytes returns how many bytes were copied so far to carry connections, by
 // us and by the kernel for us, per carrier. Divided by BytesTotal it is the
 // number of copies per byte, retransmissions and headers included.
-func copiedBytes(s *admin.Snapshot) map[report.Carrier]uint64 {
+func copiedBytes(s *report.Snapshot) map[report.Carrier]uint64 {
 	all := map[report.Carrier]uint64{}
-	for carrier, n := range admin.WithCarriers(s.BytesTotal) {
+	for carrier, n := range report.WithCarriers(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx
 		for _, d := range slices.Concat(s.Devices, s.Ended) {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/report"
 	pages "github.com/smcgw/smcgw/internal/golden"
 )
 
@@ -19,7 +20,7 @@ var describedMetric = regexp.MustCompile(`fqName: "(smcgw_[a-z_]+)", help: "(.*?
 // TestReference: docs/reference/metrics.md has every metric of the collector.
 func TestReference(t *testing.T) {
 	descs := make(chan *prometheus.Desc, 100)
-	newCollector(emptySource{}, "").Describe(descs)
+	newCollector(emptySource{}, report.VersionInfo{}).Describe(descs)
 	close(descs)
 	require.NotEmpty(t, descs)
 	var rows []string

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -26,11 +25,11 @@ var (
 
 // Source is what the page shows. Its methods have the duties of those of admin.Control.
 type Source interface {
-	admin.MetricsSource
-	Status() admin.Status
-	Conns(q admin.ConnQuery) []admin.ConnInfo
-	Peers() []admin.PeerInfo
-	Draining() *admin.DrainInfo
+	report.Source
+	Status() report.Status
+	Conns(q report.ConnQuery) []report.ConnInfo
+	Peers() []report.PeerInfo
+	Draining() *report.DrainInfo
 }
 
 // renderEvery bounds how often the page is made, however many browsers ask.

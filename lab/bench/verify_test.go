@@ -5,13 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestClaims(t *testing.T) {
-	status := func(shm, relay, optionless uint64) admin.Status {
-		return admin.Status{
+	status := func(shm, relay, optionless uint64) report.Status {
+		return report.Status{
 			FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: shm, report.CarrierRelay: relay},
 			FallbacksTotal: map[string]uint64{"peer_no_option": optionless},
 		}
@@ -25,5 +24,5 @@ func TestClaims(t *testing.T) {
 	require.NoError(t, native.verify(before, status(5, 1, 9)))
 	require.NoError(t, native.verify(before, before), "cached destinations need not be counted")
 	require.ErrorIs(t, native.verify(before, status(6, 1, 9)), errOtherWay)
-	require.ErrorIs(t, claim{}.verify(admin.Status{}, status(0, 0, 1)), errOtherWay)
+	require.ErrorIs(t, claim{}.verify(report.Status{}, status(0, 0, 1)), errOtherWay)
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
@@ -158,7 +157,7 @@ func (s *memoryShow) reasonOf(a netip.Addr) (string, error) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return "", err
 	}
-	list, err := s.g1.Admin().Conns(s.ctx, admin.ConnQuery{All: true})
+	list, err := s.g1.Admin().Conns(s.ctx, report.ConnQuery{All: true})
 	if err != nil {
 		return "", err
 	}

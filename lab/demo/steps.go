@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -45,7 +44,7 @@ func (s *show) nativeBecause(reason string) (bool, string) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return false, err.Error()
 	}
-	list, err := s.g1.admin.Conns(s.ctx, admin.ConnQuery{All: true})
+	list, err := s.g1.admin.Conns(s.ctx, report.ConnQuery{All: true})
 	if err != nil {
 		return false, err.Error()
 	}

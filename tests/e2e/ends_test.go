@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -105,10 +104,10 @@ func (w *world) endsBy(t *testing.T, by endedBy) {
 }
 
 // tellsEnd: what a host says about the end of a connection.
-func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, side report.Side, match func(admin.ConnInfo) bool, before map[string]float64) {
+func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, side report.Side, match func(report.ConnInfo) bool, before map[string]float64) {
 	g := w.gateways[h]
 	c := g.closedConn(match)
-	require.Equal(t, admin.EndAborted, c.End)
+	require.Equal(t, report.EndAborted, c.End)
 	require.Contains(t, want, word{c.Reason, c.DecidedBy}, "%s", h.Name)
 	series := fmt.Sprintf(`smcgw_connections_ended_total{decided_by=%q,reason=%q,side=%q}`, c.DecidedBy, c.Reason, side)
 	require.Contains(t, before, series, "it is there before anything ends")

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/rogue"
@@ -198,8 +197,8 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	require.LessOrEqual(t, of("retransmits"), of("timeouts"), "a machine that is busy")
 	require.LessOrEqual(t, of("cnps"), uint64(1), "the sweep may pass by the first PSN")
 	require.Zero(t, after["qp_errors"])
-	over := b.g2.closedConn(func(c admin.ConnInfo) bool { return c.Remote == local })
-	require.Equal(t, admin.EndClosed, over.End)
+	over := b.g2.closedConn(func(c report.ConnInfo) bool { return c.Remote == local })
+	require.Equal(t, report.EndClosed, over.End)
 	require.Empty(t, over.Demoted)
 }
 

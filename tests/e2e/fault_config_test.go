@@ -196,7 +196,7 @@ func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) str
 	require.NoError(t, ask(conn, 20_000), behind)
 	f.tally.add(1, 40_000, 0)
 	own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
-	list, err := f.admins[f.host].Conns(t.Context(), admin.ConnQuery{All: true})
+	list, err := f.admins[f.host].Conns(t.Context(), report.ConnQuery{All: true})
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	return describe(list, own, begun)

@@ -326,7 +326,7 @@ func (d *demotionTest) removeAddress() {
 // nothingHeld waits until a gateway holds no memory for connections any more.
 func (d *demotionTest) nothingHeld(g *gw) {
 	d.t.Helper()
-	var s admin.Status
+	var s report.Status
 	quarantined := 0.0
 	require.Eventually(d.t, func() bool {
 		s = g.status()

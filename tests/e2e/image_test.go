@@ -79,7 +79,7 @@ func TestImage(t *testing.T) {
 
 	c := admin.NewClient(filepath.Join(dir, "run/smcgw.sock"))
 	t.Cleanup(c.Close)
-	var st admin.Status
+	var st report.Status
 	var err error
 	if !assert.Eventually(t, func() bool {
 		st, err = c.Status(t.Context())

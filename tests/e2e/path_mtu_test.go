@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -126,7 +125,7 @@ func (b blackHole) open(t *testing.T, w *world, server *testnet.Host) *pair {
 
 func (b blackHole) carried(t *testing.T, w *world, by report.Carrier) {
 	t.Helper()
-	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c admin.ConnInfo) bool {
+	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c report.ConnInfo) bool {
 		return c.State == "carrying" && c.Carrier == by && strings.HasSuffix(c.Remote.String(), fmt.Sprintf(":%d", ownPort))
 	}, "--all")
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -53,7 +52,7 @@ func TestRememberedLateServer(t *testing.T) {
 		require.NotContains(t, g1.status().FallbacksTotal, "option_blackholed")
 		for _, port := range []uint16{0, echoPort, transferPort} {
 			p, ok := g1.peer(hostOf(to), port)
-			require.True(t, !ok || p.State != admin.PeerBlackholed && p.ExpiresSeconds <= 31, "%+v", p)
+			require.True(t, !ok || p.State != report.PeerBlackholed && p.ExpiresSeconds <= 31, "%+v", p)
 		}
 		w.carriedSoon(t, to, 40*time.Second)
 	})

@@ -138,7 +138,7 @@ func TestObserveTells(t *testing.T) {
 	w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
 	w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
 	for g, side := range map[*gw]report.Side{g1: report.SideClient, g2: report.SideServer} {
-		find := func(port uint16, ok func(*admin.ObservedService) bool) {
+		find := func(port uint16, ok func(*report.ObservedService) bool) {
 			t.Helper()
 			require.Eventually(t, func() bool {
 				p, err := g.client().Policy(t.Context())
@@ -151,10 +151,10 @@ func TestObserveTells(t *testing.T) {
 				return false
 			}, slowed(30*time.Second), 50*time.Millisecond, "%s %d", side, port)
 		}
-		find(transferPort, func(o *admin.ObservedService) bool {
+		find(transferPort, func(o *report.ObservedService) bool {
 			return o.Ended > 0 && !o.Carries && o.BulkBytes >= bulk && o.BulkBytesPerSecond > 0
 		})
-		find(echoPort, func(o *admin.ObservedService) bool { return o.Ended > 0 && o.Carries && o.Bulk == 0 })
+		find(echoPort, func(o *report.ObservedService) bool { return o.Ended > 0 && o.Carries && o.Bulk == 0 })
 		g.rewrite(settings{Mode: "enforce", Ports: strconv.Itoa(transferPort)})
 		g.reload("configuration in force")
 	}

@@ -56,8 +56,8 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 			w.carriedBy(e, report.CarrierRelay)
 			require.Equal(t, "carrier_unreachable", w.gateways[w.h1].closedConn(from(e)).Reason)
 			e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.gateways[w.h1].awaitConn("native", func(c admin.ConnInfo) bool {
-				return from(e)(c) && c.End == admin.EndNative && c.Reason == "carrier_unreachable"
+			w.gateways[w.h1].awaitConn("native", func(c report.ConnInfo) bool {
+				return from(e)(c) && c.End == report.EndNative && c.Reason == "carrier_unreachable"
 			}, "--all")
 			require.NoError(t, w.net.SetBox(testnet.Box{}))
 			w.flush()
@@ -79,7 +79,7 @@ func TestSoftDevices(t *testing.T) {
 	list := g1.devices()
 	require.Len(t, list, 2)
 	soft := list[1]
-	require.Equal(t, admin.DeviceActive, soft.State)
+	require.Equal(t, report.DeviceActive, soft.State)
 	require.EqualValues(t, 4791, soft.UDPPort)
 	require.Equal(t, 1024, soft.MTU)
 	require.Contains(t, soft.GIDs, netip.AddrFrom16(w.h1.Addr4.As16()))
@@ -110,7 +110,7 @@ func TestSoftDevices(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
+	g1.awaitConn("native", func(c report.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
 }
 
 // TestSoftBesideRDMA: on a host whose RoCEv2 port is another's, as the kernel's
@@ -176,7 +176,7 @@ func (w *world) occupyRoCE(h *testnet.Host) (free func()) {
 	return free
 }
 
-func (g *gw) devices() []admin.DeviceInfo {
+func (g *gw) devices() []report.DeviceInfo {
 	g.w.t.Helper()
 	var l admin.DeviceList
 	g.cliJSON(&l, "devices")

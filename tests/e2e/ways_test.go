@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -152,7 +151,7 @@ func (w *waysWorld) carriedAll(n int) {
 		require.Eventually(w.t, func() bool { return len(g.conns("--closed")) == n }, 10*time.Second, 20*time.Millisecond, "%s", h.Name)
 		for _, c := range g.conns("--closed") {
 			require.Equal(w.t, w.world.via, c.Carrier, "%s: %+v", h.Name, c)
-			require.Equal(w.t, admin.EndClosed, c.End, "%s: %+v", h.Name, c)
+			require.Equal(w.t, report.EndClosed, c.End, "%s: %+v", h.Name, c)
 		}
 	}
 }

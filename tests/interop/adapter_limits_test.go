@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/negotiate"
@@ -21,10 +20,10 @@ import (
 func (p *adapterPair) memlock(ctx context.Context, t *testing.T) {
 	p.gateway(ctx, t, 1, adapterSettings{})
 	gateway := p.gateway(ctx, t, 0, adapterSettings{}, "sh", "-c", `ulimit -l 64; exec capsh --drop=cap_sys_resource --shell=/bin/sh -- -c 'exec "$@"' sh "$@"`, "sh")
-	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 	require.Equal(t, negotiate.ReasonNoMemory.String(), p.native(ctx, t))
 	device := p.device(ctx, t, 0)
-	require.Equal(t, admin.DeviceFailed, device.State)
+	require.Equal(t, report.DeviceFailed, device.State)
 	require.Contains(t, device.Error, "RLIMIT_MEMLOCK")
 	require.Contains(t, device.Error, "64 KiB")
 	require.NoError(t, gateway.WaitOutput(ctx, "RLIMIT_MEMLOCK"))
@@ -45,7 +44,7 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 	p.up(ctx, t, adapterSettings{})
 	device := p.device(ctx, t, 0)
 	t.Logf("%s %s: %s", device.Name, device.State, device.Error)
-	require.Equal(t, admin.DeviceAbsent, device.State)
+	require.Equal(t, report.DeviceAbsent, device.State)
 	require.Contains(t, device.Error, says)
 	require.NotEmpty(t, p.native(ctx, t))
 	p.sh(ctx, t, 0, "mv /run/away "+file)
@@ -110,7 +109,7 @@ func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
 		for i := range p.guest {
 			device := p.device(ctx, t, i)
 			t.Logf("guest %d: %v", i, device.Use)
-			require.Equal(t, admin.DeviceActive, device.State)
+			require.Equal(t, report.DeviceActive, device.State)
 			require.True(t, by[report.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
 		}
 		release()

@@ -65,7 +65,7 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 		return e.OK
 	}
 	sent := func() uint64 {
-		var st admin.Stats
+		var st report.Stats
 		p.ask(ctx, t, 0, &st, "stats")
 		return st.Datagrams.Sent[report.CarrierHW]
 	}
@@ -73,7 +73,7 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	before := sent()
 	require.GreaterOrEqual(t, ping(300), 270)
 	require.GreaterOrEqual(t, sent()-before, uint64(300))
-	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 
 	// They are native without the adapter, and on it again.
 	var done admin.Result
@@ -81,11 +81,11 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	p.sh(ctx, t, 1, "rdma link delete rxe0")
 	require.Eventually(t, func() bool { return ping(20) == 20 }, 2*time.Minute, time.Second, "they are native")
 	p.sh(ctx, t, 1, "rdma link add rxe0 type rxe netdev eth0")
-	p.becomes(ctx, t, 1, admin.DeviceActive)
+	p.becomes(ctx, t, 1, report.DeviceActive)
 	before = sent()
 	require.Eventually(t, func() bool { return ping(20) > 0 && sent() > before+20 }, 3*time.Minute, time.Second, "they are on it again")
 	for i := range p.guest {
-		var st admin.Stats
+		var st report.Stats
 		p.ask(ctx, t, i, &st, "stats")
 		t.Logf("guest %d: %+v", i, st.Datagrams)
 	}

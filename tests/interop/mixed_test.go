@@ -106,7 +106,7 @@ func (m *machines) carriesInGuest(t *testing.T, port uint16) bool {
 	var list admin.ConnList
 	out := m.inGuestRun(t, guestProgram, "conns", "--json", "--socket", "/run/admin.sock")
 	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
-	return slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool {
+	return slices.ContainsFunc(list.Conns, func(c report.ConnInfo) bool {
 		return c.Proto == "tcp" && c.Remote.Port() == port && c.Carrier == report.CarrierHW
 	})
 }
@@ -173,7 +173,7 @@ func (m *machines) lossy(ctx context.Context, t *testing.T) {
 		require.Zero(t, m.result(ctx, t, p).Failed)
 	}
 	require.NoError(t, m.host.FlushNFT())
-	list, err := m.admin.Conns(ctx, admin.ConnQuery{Closed: true})
+	list, err := m.admin.Conns(ctx, report.ConnQuery{Closed: true})
 	require.NoError(t, err)
 	carried := 0
 	for _, c := range list.Conns[:min(6, len(list.Conns))] { // the newest first
@@ -193,7 +193,7 @@ func (m *machines) datagrams(ctx context.Context, t *testing.T) {
 	server := m.start(t, appInGuest("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))...)
 	require.NoError(t, server.WaitOutput(ctx, `"listening"`))
 	sent := func() (soft, hw uint64) {
-		var inGuest admin.Stats
+		var inGuest report.Stats
 		out := m.inGuestRun(t, guestProgram, "stats", "--json", "--socket", "/run/admin.sock")
 		require.NoError(t, json.Unmarshal([]byte(out), &inGuest), out)
 		host, err := m.admin.Stats(ctx)

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -125,7 +124,7 @@ func (d death) hold(p pairing) *victim {
 
 // carried notes which of its connections the gateway carries.
 func (d death) carried(v *victim) error {
-	list, err := d.at.asking().Conns(d.s.life, admin.ConnQuery{})
+	list, err := d.at.asking().Conns(d.s.life, report.ConnQuery{})
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (s *soak) drawQuestions(rng *rand.Rand) (func(context.Context), string) {
 		began := time.Now()
 		for range times {
 			client := at.asking()
-			_, err := client.Conns(s.life, admin.ConnQuery{All: true})
+			_, err := client.Conns(s.life, report.ConnQuery{All: true})
 			s.broke(began, "conns of "+at.Name, err)
 			_, err = client.FlushPeers(s.life)
 			s.broke(began, "peers flush of "+at.Name, err)

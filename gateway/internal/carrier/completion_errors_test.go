@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -19,7 +18,7 @@ func TestCompletionErrors(t *testing.T) {
 		e.failed.note(negotiate.CarrierSoft, status)
 	}
 	e.failed.note(negotiate.CarrierSHM, verbs.WCRetryExcErr)
-	require.ElementsMatch(t, []admin.CQErrorCount{
+	require.ElementsMatch(t, []report.CQErrorCount{
 		{Carrier: report.CarrierSoft, Status: "retry_exc_err", Count: 2},
 		{Carrier: report.CarrierSoft, Status: "rem_access_err", Count: 1},
 		{Carrier: report.CarrierShm, Status: "retry_exc_err", Count: 1},

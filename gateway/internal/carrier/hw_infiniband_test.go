@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -179,7 +178,7 @@ func TestIBConnects(t *testing.T) {
 		require.EqualValues(t, len(want[i].PKeys)-1, at.PKeyIndex)
 	}
 	info := s.sides[0].device(t)
-	require.Equal(t, []any{report.DeviceIB, report.CarrierIB, admin.DeviceActive, uint16(0)}, []any{info.Kind, info.Carrier, info.State, info.UDPPort})
+	require.Equal(t, []any{report.DeviceIB, report.CarrierIB, report.DeviceActive, uint16(0)}, []any{info.Kind, info.Carrier, info.State, info.UDPPort})
 	c.close(s.sides)
 	for i, side := range s.sides {
 		eventually(t, side.isEmpty, "the memory is back")
@@ -440,7 +439,7 @@ func TestIBHostDoesNotTell(t *testing.T) {
 func TestIBOnThisHost(t *testing.T) {
 	s := openSide(t, config.Config{Carriers: []report.DeviceKind{report.DeviceIB}}, always(mixedAddrs[0]), nil, verbs.RoCEUDPPort)
 	info := s.device(t)
-	require.Equal(t, []any{"ib0", report.DeviceIB, admin.DeviceAbsent, "this host has no RDMA adapter whose link layer is InfiniBand"},
+	require.Equal(t, []any{"ib0", report.DeviceIB, report.DeviceAbsent, "this host has no RDMA adapter whose link layer is InfiniBand"},
 		[]any{info.Name, info.Kind, info.State, info.Error})
 	require.True(t, s.hw.OffersAtOnce(&Request{}))
 	require.ErrorIs(t, s.offer(addrB), ErrNoAdapter)

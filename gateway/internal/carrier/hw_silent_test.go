@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -56,7 +55,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			require.LessOrEqual(t, s.host.calls, makersMost)
 			s.host.mu.Unlock()
 			info := s.device(t)
-			require.Equal(t, []any{admin.DeviceFailed, loop.ErrNoAnswer.Error(), uint64(0)}, []any{info.State, info.Error, info.Use["qps"]})
+			require.Equal(t, []any{report.DeviceFailed, loop.ErrNoAnswer.Error(), uint64(0)}, []any{info.State, info.Error, info.Use["qps"]})
 			peers := info.Use["peers"]
 			s.hw.forgetIdle(time.Now().Add(2 * idlePeers))
 			require.Equal(t, peers, s.device(t).Use["peers"], "a call may be one of the peer")
@@ -69,7 +68,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			} else {
 				release()
 				eventually(t, func() bool { return s.offer(addrB) == nil }, "it answers again")
-				eventually(t, func() bool { return s.device(t).State == admin.DeviceActive }, "operators see it")
+				eventually(t, func() bool { return s.device(t).State == report.DeviceActive }, "operators see it")
 			}
 			eventually(t, s.isEmpty, "nothing is left")
 		})

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -79,7 +78,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		require.Equal(t, before, after)
 		info := f.Info(time.Now())
 		require.Equal(t, tc.reason, info.Reason)
-		require.Equal(t, admin.DecidedBy(tc.remote), info.DecidedBy, tc.reason)
+		require.Equal(t, report.DecidedBy(tc.remote), info.DecidedBy, tc.reason)
 	}
 	require.Equal(t, 9, len(g.Closed.List())+len(g.Native.List()))
 	require.Empty(t, g.all())

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -212,7 +211,7 @@ func TestPeerHangsUp(t *testing.T) {
 		for _, f := range c.flow {
 			info := f.Info(time.Now())
 			require.Equal(t, report.CarrierRelay, info.Carrier)
-			require.Contains(t, []string{"device_failed", admin.DemotedByPeer}, info.Demoted)
+			require.Contains(t, []string{"device_failed", report.DemotedByPeer}, info.Demoted)
 		}
 		c.closeApps()
 	}
@@ -284,7 +283,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	start := time.Now()
 	for _, f := range p.g[0].all() {
 		if f.Carrier() == report.CarrierShm {
-			f.Demote(admin.DemotedByOperator)
+			f.Demote(report.DemotedByOperator)
 		}
 	}
 	var slowest time.Duration

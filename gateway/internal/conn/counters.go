@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -15,15 +14,15 @@ import (
 type Counters struct {
 	mu        sync.Mutex // guards everything below
 	flows     map[report.Carrier]uint64
-	live      map[*Flow]struct{}                 // that are carried now
-	bytes     map[report.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
+	live      map[*Flow]struct{}                  // that are carried now
+	bytes     map[report.Carrier]report.ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
-	handshake map[report.Carrier]*admin.Histogram
-	durations map[report.Carrier]*admin.Histogram
-	roundTrip *admin.Histogram
+	handshake map[report.Carrier]*report.Histogram
+	durations map[report.Carrier]*report.Histogram
+	roundTrip *report.Histogram
 	stalls    map[report.Carrier]uint64
-	demotions map[admin.DemotionCount]uint64 // by all but Count
-	ends      map[admin.EndCount]uint64      // the same
+	demotions map[report.DemotionCount]uint64 // by all but Count
+	ends      map[report.EndCount]uint64      // the same
 }
 
 type fallbackKey struct {
@@ -34,11 +33,11 @@ type fallbackKey struct {
 // NewCounters returns counters that are all 0.
 func NewCounters() *Counters {
 	return &Counters{
-		flows: map[report.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[report.Carrier]admin.ByteCount{},
-		demotions: map[admin.DemotionCount]uint64{},
-		fallbacks: map[fallbackKey]uint64{}, handshake: map[report.Carrier]*admin.Histogram{},
-		stalls: map[report.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
-		durations: map[report.Carrier]*admin.Histogram{}, roundTrip: admin.NewSetupHistogram(),
+		flows: map[report.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[report.Carrier]report.ByteCount{},
+		demotions: map[report.DemotionCount]uint64{},
+		fallbacks: map[fallbackKey]uint64{}, handshake: map[report.Carrier]*report.Histogram{},
+		stalls: map[report.Carrier]uint64{}, ends: map[report.EndCount]uint64{},
+		durations: map[report.Carrier]*report.Histogram{}, roundTrip: report.NewSetupHistogram(),
 	}
 }
 
@@ -50,7 +49,7 @@ func (c *Counters) carried(f *Flow, by report.Carrier, after, roundTrip time.Dur
 	c.live[f] = struct{}{}
 	c.flows[by]++
 	if c.handshake[by] == nil {
-		c.handshake[by] = admin.NewSetupHistogram()
+		c.handshake[by] = report.NewSetupHistogram()
 	}
 	c.handshake[by].Observe(after)
 	if roundTrip > 0 {
@@ -77,7 +76,7 @@ func (c *Counters) stalled(by report.Carrier) {
 
 // Ended counts the end of a flow that was carried, and adds its bytes to the totals of its
 // carrier.
-func (c *Counters) Ended(f *Flow, info admin.ConnInfo) {
+func (c *Counters) Ended(f *Flow, info report.ConnInfo) {
 	if info.Carrier == report.CarrierNone {
 		return
 	}
@@ -87,17 +86,17 @@ func (c *Counters) Ended(f *Flow, info admin.ConnInfo) {
 	f.addBytes(c.bytes)
 	c.ends[endOf(info)]++
 	if c.durations[info.Carrier] == nil {
-		c.durations[info.Carrier] = admin.NewLifeHistogram()
+		c.durations[info.Carrier] = report.NewLifeHistogram()
 	}
 	c.durations[info.Carrier].Observe(time.Duration(info.AgeSeconds * float64(time.Second)))
 }
 
 // endOf is what the end of a carried connection is counted as.
-func endOf(info admin.ConnInfo) admin.EndCount {
-	if info.End != admin.EndAborted {
-		return admin.EndCount{Reason: string(admin.EndClosed), Side: info.Side}
+func endOf(info report.ConnInfo) report.EndCount {
+	if info.End != report.EndAborted {
+		return report.EndCount{Reason: string(report.EndClosed), Side: info.Side}
 	}
-	return admin.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
+	return report.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
 }
 
 // demoted counts a flow that leaves a carrier, and what that has carried of it; leave has
@@ -107,17 +106,17 @@ func (c *Counters) demoted(f *Flow, from report.Carrier, cause string, leave fun
 	defer c.mu.Unlock()
 	f.addBytes(c.bytes)
 	leave()
-	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
+	c.demotions[report.DemotionCount{Carrier: from, Reason: cause}]++
 }
 
 // AddEnds copies the ends of carried flows.
-func (c *Counters) AddEnds(s *admin.Snapshot) {
+func (c *Counters) AddEnds(s *report.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addEndsLocked(s)
 }
 
-func (c *Counters) addEndsLocked(s *admin.Snapshot) {
+func (c *Counters) addEndsLocked(s *report.Snapshot) {
 	for k, n := range c.ends {
 		k.Count = n
 		s.Ends = append(s.Ends, k)
@@ -125,7 +124,7 @@ func (c *Counters) addEndsLocked(s *admin.Snapshot) {
 }
 
 // AddTo copies the counters into a snapshot whose maps are empty.
-func (c *Counters) AddTo(s *admin.Snapshot) {
+func (c *Counters) AddTo(s *report.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(s.FlowsTotal, c.flows)
@@ -137,7 +136,7 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 	for by, h := range c.handshake {
 		s.Handshakes[by] = h.Snapshot()
 	}
-	s.Durations = map[report.Carrier]admin.HistogramSnapshot{}
+	s.Durations = map[report.Carrier]report.HistogramSnapshot{}
 	for by, h := range c.durations {
 		s.Durations[by] = h.Snapshot()
 	}

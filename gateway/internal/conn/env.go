@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -44,8 +44,8 @@ type Env struct {
 
 	Counters       *Counters
 	Lines          *connlog.Log // about connections
-	Closed, Native *admin.History
-	Feed           *admin.Feed     // nil: none
+	Closed, Native *report.History
+	Feed           *report.Feed    // nil: none
 	Faults         faults.Injector // nil: none
 
 	Context  context.Context // ends with the gateway
@@ -84,9 +84,9 @@ type Opening struct {
 	ID    uint64
 	Side  report.Side
 	Tuple host.Tuple
-	ISN   uint32       // of the connection's SYN: the app's (client) or the peer's (server)
-	Shard *loop.Shard  // serves it, for life
-	Trial *admin.Trial // it belongs to, also when that has ended; nil: none
+	ISN   uint32        // of the connection's SYN: the app's (client) or the peer's (server)
+	Shard *loop.Shard   // serves it, for life
+	Trial *config.Trial // it belongs to, also when that has ended; nil: none
 }
 
 // New returns a connection that has begun: Adopt or Serve go on with it.

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -62,7 +61,7 @@ type Flow struct {
 type view struct {
 	carrier report.Carrier
 	demoted string           // why the flow has left its queue pair; empty: it has not
-	booked  admin.ByteCount  // of tx and rx: carried by the queue pair it left
+	booked  report.ByteCount // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 }
@@ -154,7 +153,7 @@ func (f *Flow) answered(a *negotiate.Accept, why negotiate.Reason) (outdated boo
 }
 
 // AddTo adds the connection to those that are carried now.
-func (f *Flow) AddTo(s *admin.Snapshot) {
+func (f *Flow) AddTo(s *report.Snapshot) {
 	by := f.Carrier()
 	if by == report.CarrierNone {
 		return
@@ -164,7 +163,7 @@ func (f *Flow) AddTo(s *admin.Snapshot) {
 }
 
 // addBytes adds what the flow's present carrier has carried to the totals.
-func (f *Flow) addBytes(totals map[report.Carrier]admin.ByteCount) {
+func (f *Flow) addBytes(totals map[report.Carrier]report.ByteCount) {
 	v := f.view()
 	b := totals[v.carrier]
 	b.Tx += f.tx.Load() - v.booked.Tx
@@ -173,14 +172,14 @@ func (f *Flow) addBytes(totals map[report.Carrier]admin.ByteCount) {
 }
 
 // tell gives an event to the readers of the feed.
-func (f *Flow) tell(kind admin.EventKind) {
+func (f *Flow) tell(kind report.EventKind) {
 	if f.env.Feed.Watched() {
 		f.env.Feed.Tell(kind, f.Info(time.Now()))
 	}
 }
 
 // Pair describes the queue pair that carries; nil: none does. The caller is on the shard.
-func (f *Flow) Pair() *admin.PairInfo {
+func (f *Flow) Pair() *report.PairInfo {
 	if f.core.Ended() || len(f.carries) != 1 || !f.carries[0].Carries() {
 		return nil
 	}
@@ -201,20 +200,20 @@ func (f *Flow) begins(by report.Carrier) {
 	f.show(func(v *view) { v.carrier = by })
 	f.noted()
 	f.env.Counters.carried(f, by, time.Since(f.start), f.rtt)
-	f.env.Lines.Carried(func() admin.ConnInfo { return f.Info(time.Now()) })
-	f.tell(admin.EventCarried)
+	f.env.Lines.Carried(func() report.ConnInfo { return f.Info(time.Now()) })
+	f.tell(report.EventCarried)
 }
 
 // Info describes the connection for an operator.
-func (f *Flow) Info(now time.Time) admin.ConnInfo {
+func (f *Flow) Info(now time.Time) report.ConnInfo {
 	v := f.view()
-	c := admin.ConnInfo{
+	c := report.ConnInfo{
 		ID: f.ID, Proto: "tcp", Side: f.Side, Local: f.Tuple.Local, Remote: f.Tuple.Remote,
 		State: f.state().String(), Carrier: v.carrier, Demoted: v.demoted,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
 	if v.reason != negotiate.ReasonNone {
-		c.Reason, c.DecidedBy = v.reason.String(), admin.DecidedBy(v.remote)
+		c.Reason, c.DecidedBy = v.reason.String(), report.DecidedBy(v.remote)
 	}
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -117,7 +116,7 @@ func closeAll(carries []*carry) {
 }
 
 // bury takes the flow out of the tables and into the history.
-func (f *Flow) bury(end admin.End) {
+func (f *Flow) bury(end report.End) {
 	f.env.Unlink(f)
 	info := f.Info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
@@ -125,7 +124,7 @@ func (f *Flow) bury(end admin.End) {
 	f.env.Lines.Ended(info)
 	switch end {
 	case "": // recorded elsewhere
-	case admin.EndNative:
+	case report.EndNative:
 		f.env.Native.Add(info)
 	default:
 		f.env.Closed.Add(info)

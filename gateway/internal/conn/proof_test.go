@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
@@ -107,7 +107,7 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	p := newPair(t)
 	g := p.g[0]
 	fb := g.fabricOf(negotiate.CarrierSoft)
-	var trial *admin.Trial
+	var trial *config.Trial
 	flow := func() *Flow {
 		p.port++
 		f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, trial)
@@ -150,7 +150,7 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	unproved(true)
 	require.Equal(t, wide, mtu(), "the gateway was late")
 	g.Pulse = &g.pulse
-	trial = &admin.Trial{Cold: true}
+	trial = &config.Trial{Cold: true}
 	other, _ := offer(flow())
 	other.f.call(other.Proved)
 	unproved(true)

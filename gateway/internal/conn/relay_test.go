@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -199,7 +198,7 @@ func TestRelayHasNoGoroutine(t *testing.T) {
 		conns = append(conns, p.dial(t, negotiate.CarrierRelay), p.dial(t, negotiate.CarrierSHM))
 	}
 	for _, f := range p.g[0].all() {
-		f.Demote(admin.DemotedByOperator)
+		f.Demote(report.DemotedByOperator)
 	}
 	buf := make([]byte, 1)
 	for _, c := range conns {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -25,7 +24,7 @@ func TestRingUse(t *testing.T) {
 				sent <- err
 			}()
 			by := report.Carrier(kind.String())
-			var to, from admin.RingUse
+			var to, from report.RingUse
 			require.Eventuallyf(t, func() bool {
 				for _, g := range c.p.g {
 					lookForStalls(g.all(), time.Hour)

@@ -3,7 +3,6 @@ package connlog
 import (
 	"log/slog"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -18,7 +17,7 @@ type demotionKey struct {
 }
 
 // note is called for each connection that leaves a carrier.
-func (l *demotions) note(log *slog.Logger, info admin.ConnInfo, from report.Carrier, cause string, failure error) {
+func (l *demotions) note(log *slog.Logger, info report.ConnInfo, from report.Carrier, cause string, failure error) {
 	log.Debug("connection goes on over the relay", "flow_id", info.ID, "local", info.Local, "remote", info.Remote,
 		"carrier", from, "reason", cause, "error", failure)
 	l.add(demotionKey{from, cause}, func(count int) {

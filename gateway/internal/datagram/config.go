@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -76,7 +75,7 @@ type Gateway interface {
 	// NoCommonKey says that a peer has other keys.
 	NoCommonKey(a netip.Addr)
 	// Ended takes the record of a flow that is over.
-	Ended(c admin.ConnInfo)
+	Ended(c report.ConnInfo)
 }
 
 // Fabric is a device of the gateway: a Network or a Memory. The methods of both may

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
@@ -145,7 +144,7 @@ func (h *hosts) pass(i int, ends endPair, payload []byte) {
 	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
 }
 
-func (h *hosts) stats(i int) admin.DatagramStats {
+func (h *hosts) stats(i int) report.DatagramStats {
 	e := h.engine(i)
 	e.s.Call(e.queryCounts)
 	return h.g[i].snapshot().Datagrams
@@ -186,7 +185,7 @@ func TestDatagramsPass(t *testing.T) {
 		for why, n := range s.Dropped {
 			require.Zero(t, n, why)
 		}
-		require.Equal(t, admin.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
+		require.Equal(t, report.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
 
 		list := h.g[0].flows()
 		require.Len(t, list, 1)

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -110,7 +109,7 @@ func TestDatagramPeerDies(t *testing.T) {
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
 		require.Empty(t, h.g[0].flows())
 		past := h.g[0].ended()
-		require.Equal(t, admin.EndNative, past[0].End)
+		require.Equal(t, report.EndNative, past[0].End)
 		require.Equal(t, "peer_dead", past[0].Reason)
 	})
 }
@@ -222,7 +221,7 @@ func TestDatagramsInPieces(t *testing.T) {
 			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
 			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
 		}
-		require.Zero(t, h.stats(1).Dropped[admin.DropReassembly])
+		require.Zero(t, h.stats(1).Dropped[report.DropReassembly])
 	})
 }
 
@@ -269,7 +268,7 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
 		past := h.g[i].ended()
 		require.Len(t, past, 1)
-		require.Equal(t, admin.EndClosed, past[0].End)
+		require.Equal(t, report.EndClosed, past[0].End)
 		require.Empty(t, past[0].Reason)
 	}
 }
@@ -325,7 +324,7 @@ func TestDatagramPortTaken(t *testing.T) {
 // TestNoEngine: what is asked of a gateway without one.
 func TestNoEngine(t *testing.T) {
 	var e *Engine
-	var s admin.Snapshot
+	var s report.Snapshot
 	e.Snapshot(&s)
 	require.NotNil(t, s.Datagrams.Sent)
 	require.Empty(t, s.Datagrams.Sent)
@@ -353,7 +352,7 @@ func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
 	e := h.engine(0)
 	e.s.Call(func() {
-		e.endFlow(e.flows.find(h.tuple(0, h.ends(0, 4000, 53))), admin.EndClosed, negotiate.ReasonNone)
+		e.endFlow(e.flows.find(h.tuple(0, h.ends(0, 4000, 53))), report.EndClosed, negotiate.ReasonNone)
 	})
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
 	list := h.g[0].flows()

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -98,7 +97,7 @@ func (e *engine) outgoing(slot uint16, n int) {
 	b := e.out.bytes(slot)
 	if n > len(b) {
 		e.out.put(slot)
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 		return
 	}
 	p, err := parseUDP(b[:n])
@@ -168,7 +167,7 @@ func (e *engine) giveBack(slot uint16, n int) {
 	if e.writeTUN(e.out.bytes(slot)[:n]) {
 		e.count.returned.Add(1)
 	} else {
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 	}
 	e.out.put(slot)
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -46,7 +45,7 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, Released, server.Phase())
 
 	a = ending(t, carriedCore(t, report.SideServer, ByRelay).Cancel(negotiate.ReasonDrained))
-	require.Equal(t, admin.EndAborted, a.Ending.End)
+	require.Equal(t, report.EndAborted, a.Ending.End)
 	require.Equal(t, negotiate.ReasonDrained, a.Word, "the peer is told")
 }
 
@@ -142,8 +141,8 @@ func TestLinkFails(t *testing.T) {
 	require.Equal(t, negotiate.ReasonAppReset, a.Verdict.Reason)
 
 	c = carriedCore(t, report.SideClient, ByLink)
-	require.Equal(t, []Action{{Do: DrainLink, Cause: admin.DemotedByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))
-	a = ending(t, c.LinkDrained(Drained{Cause: admin.DemotedByPeer, Convicted: true}))
+	require.Equal(t, []Action{{Do: DrainLink, Cause: report.DemotedByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))
+	a = ending(t, c.LinkDrained(Drained{Cause: report.DemotedByPeer, Convicted: true}))
 	require.Equal(t, negotiate.ReasonProtocolError, a.Word)
 }
 
@@ -163,7 +162,7 @@ func TestGivenBack(t *testing.T) {
 	c := New(report.SideServer)
 	require.Empty(t, ending(t, c.GivenBack(false)).Ending.End, "another SYN instead of the third ACK: recorded elsewhere")
 	c = New(report.SideClient)
-	require.Equal(t, admin.EndNative, ending(t, c.GivenBack(false)).Ending.End)
+	require.Equal(t, report.EndNative, ending(t, c.GivenBack(false)).Ending.End)
 	c = New(report.SideClient)
 	require.Empty(t, ending(t, c.GivenBack(true)).Ending.End)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 )
@@ -44,7 +43,7 @@ func TestAutoIsARule(t *testing.T) {
 func TestAutoFollows(t *testing.T) {
 	steer, cfg := &fakePolicy{}, autoConfig()
 	ts := NewTrials(cfg, steer)
-	end, err := ts.Begin(admin.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate})
+	end, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate})
 	require.NoError(t, err)
 	defer end()
 	require.Equal(t, ebpf.ActionNotWorthIt, steer.rules[0].Action)

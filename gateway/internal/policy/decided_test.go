@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 )
@@ -15,11 +14,11 @@ import (
 // are gone and decided nothing are not kept.
 func TestRulesAreCountedFromTheStart(t *testing.T) {
 	var b Decided
-	var s admin.Snapshot
+	var s report.Snapshot
 	web, old := []config.Rule{{Name: "web", Action: report.ActionAccelerate}}, []config.Rule{{Name: "old", Action: report.ActionAuto}}
 	b = b.Close(old, 0, nil)
 	b.AddTo(&s, web, 0, nil)
-	require.Equal(t, []admin.DecisionCount{{Action: report.ActionAccelerate, Rule: "web"}}, s.Decisions)
+	require.Equal(t, []report.DecisionCount{{Action: report.ActionAccelerate, Rule: "web"}}, s.Decisions)
 }
 
 // TestDecisionsByName: rules have their names, what no rule matched counts with
@@ -29,11 +28,11 @@ func TestDecisionsByName(t *testing.T) {
 		{Name: "redis", Action: report.ActionAccelerate}, {Name: "bulk", Action: report.ActionAuto}, {Name: "default", Action: report.ActionPass},
 	}
 	var b Decided
-	var s admin.Snapshot
+	var s report.Snapshot
 	b.AddTo(&s, rules, 1, []ebpf.Decided{
 		{Rule: 0, Accelerate: 8}, {Rule: 1, Accelerate: 5, Pass: 1}, {Rule: 2, Accelerate: 2}, {Rule: 3, Pass: 3}, {Rule: 4, Accelerate: 9}, {Rule: ebpf.NoRule, Pass: 4},
 	})
-	require.ElementsMatch(t, []admin.DecisionCount{
+	require.ElementsMatch(t, []report.DecisionCount{
 		{Action: report.ActionAccelerate, Rule: OptInRule, Count: 8},
 		{Action: report.ActionAccelerate, Rule: TrialRule, Count: 9},
 		{Action: report.ActionAccelerate, Rule: "redis", Count: 5},

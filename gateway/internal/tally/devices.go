@@ -3,7 +3,7 @@ package tally
 import (
 	"sync"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // devicesMost bounds the names of devices: those of adapters are the host's, which may always
@@ -18,14 +18,14 @@ type Devices struct {
 }
 
 // Sum adds to the counters of a device those of its name that have ended.
-func (t *Devices) Sum(d *admin.DeviceInfo) {
+func (t *Devices) Sum(d *report.DeviceInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.Counters = sum(d.Counters, t.past[d.Name])
 }
 
 // End takes in the counters of a device. Sum must not be called for it after that.
-func (t *Devices) End(d admin.DeviceInfo) {
+func (t *Devices) End(d report.DeviceInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.past == nil || t.past[d.Name] == nil && len(t.past) >= devicesMost {

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestDevices: a device goes on from what those of its name have counted, one that is not
 // there has that, and to read changes nothing.
 func TestDevices(t *testing.T) {
 	var devices Devices
-	none := admin.DeviceInfo{Name: "soft0"}
+	none := report.DeviceInfo{Name: "soft0"}
 	devices.Sum(&none)
 	require.Empty(t, none.Counters)
 	devices.End(device("soft0", 1))
@@ -23,7 +23,7 @@ func TestDevices(t *testing.T) {
 		d := device("soft0", 8)
 		devices.Sum(&d)
 		require.Equal(t, device("soft0", 13), d)
-		gone := admin.DeviceInfo{Name: "soft0"}
+		gone := report.DeviceInfo{Name: "soft0"}
 		devices.Sum(&gone)
 		require.Equal(t, map[string]uint64{"tx_bytes": 5}, gone.Counters)
 	}
@@ -36,7 +36,7 @@ func TestDevicesAreBounded(t *testing.T) {
 		devices.End(device("rxe"+strconv.Itoa(i), 1))
 		require.LessOrEqual(t, len(devices.past), devicesMost)
 	}
-	last := admin.DeviceInfo{Name: "rxe" + strconv.Itoa(3*devicesMost-1)}
+	last := report.DeviceInfo{Name: "rxe" + strconv.Itoa(3*devicesMost-1)}
 	devices.Sum(&last)
 	require.NotEmpty(t, last.Counters)
 }

@@ -4,19 +4,18 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Tally is what was counted by parts that have ended. The zero value is ready to use.
 type Tally struct {
 	mu   sync.Mutex // guards past
-	past admin.Snapshot
+	past report.Snapshot
 }
 
 // Sum sets the counters of s: those that live sets, with those of parts that have ended. A
 // part counts once, also while it ends.
-func (t *Tally) Sum(s *admin.Snapshot, live func(*admin.Snapshot)) {
+func (t *Tally) Sum(s *report.Snapshot, live func(*report.Snapshot)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	live(s)
@@ -25,21 +24,21 @@ func (t *Tally) Sum(s *admin.Snapshot, live func(*admin.Snapshot)) {
 
 // End takes in the counters of a part, which last sets; live of Sum must not set them after
 // it.
-func (t *Tally) End(last func(*admin.Snapshot)) {
+func (t *Tally) End(last func(*report.Snapshot)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var s admin.Snapshot
+	var s report.Snapshot
 	last(&s)
 	add(&t.past, &s)
 }
 
 // add adds counters. Devices of from have ended.
-func add(to, from *admin.Snapshot) {
+func add(to, from *report.Snapshot) {
 	to.Panics += from.Panics
 	to.SharesRefused = sum(to.SharesRefused, from.SharesRefused)
 	to.Bounds.Wire = sum(to.Bounds.Wire, from.Bounds.Wire)
 	for _, n := range from.CQErrors {
-		i := slices.IndexFunc(to.CQErrors, func(c admin.CQErrorCount) bool { return c.Carrier == n.Carrier && c.Status == n.Status })
+		i := slices.IndexFunc(to.CQErrors, func(c report.CQErrorCount) bool { return c.Carrier == n.Carrier && c.Status == n.Status })
 		if i < 0 {
 			to.CQErrors = append(to.CQErrors, n)
 			continue
@@ -47,25 +46,25 @@ func add(to, from *admin.Snapshot) {
 		to.CQErrors[i].Count += n.Count
 	}
 	for _, d := range slices.Concat(from.Ended, from.Devices) {
-		i := slices.IndexFunc(to.Ended, func(e admin.DeviceInfo) bool { return e.Name == d.Name })
+		i := slices.IndexFunc(to.Ended, func(e report.DeviceInfo) bool { return e.Name == d.Name })
 		if i < 0 {
 			i = len(to.Ended)
-			to.Ended = append(to.Ended, admin.DeviceInfo{Name: d.Name, Carrier: d.Carrier})
+			to.Ended = append(to.Ended, report.DeviceInfo{Name: d.Name, Carrier: d.Carrier})
 		}
 		to.Ended[i].Counters = sum(to.Ended[i].Counters, d.Counters)
 	}
 	addDatagrams(to, from)
 }
 
-func addDatagrams(to, from *admin.Snapshot) {
+func addDatagrams(to, from *report.Snapshot) {
 	if to.UDP.Flows == nil {
-		to.UDP.Flows, to.UDP.Bytes = map[report.Carrier]admin.FlowCount{}, map[report.Carrier]admin.ByteCount{}
+		to.UDP.Flows, to.UDP.Bytes = map[report.Carrier]report.FlowCount{}, map[report.Carrier]report.ByteCount{}
 	}
 	for by, n := range from.UDP.Flows { // none of them is carried now
-		to.UDP.Flows[by] = admin.FlowCount{Now: to.UDP.Flows[by].Now, Total: to.UDP.Flows[by].Total + n.Total}
+		to.UDP.Flows[by] = report.FlowCount{Now: to.UDP.Flows[by].Now, Total: to.UDP.Flows[by].Total + n.Total}
 	}
 	for by, n := range from.UDP.Bytes {
-		to.UDP.Bytes[by] = admin.ByteCount{Tx: to.UDP.Bytes[by].Tx + n.Tx, Rx: to.UDP.Bytes[by].Rx + n.Rx}
+		to.UDP.Bytes[by] = report.ByteCount{Tx: to.UDP.Bytes[by].Tx + n.Tx, Rx: to.UDP.Bytes[by].Rx + n.Rx}
 	}
 	to.UDP.Native = sum(to.UDP.Native, from.UDP.Native)
 	d, f := &to.Datagrams, &from.Datagrams

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -37,12 +36,12 @@ func TestBoxEatsOffers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, peers.Peers, 2)
 	for _, p := range peers.Peers {
-		require.Equal(t, admin.PeerBlackholed, p.State)
+		require.Equal(t, report.PeerBlackholed, p.State)
 	}
 	w.h1.SetFaults(memhost.Faults{})
 	_, err = w.g1.Admin().FlushPeers(t.Context())
 	require.NoError(t, err)
-	w.carried(t, w.echoesTo(t, w.h2.Addr4(), echoPort), report.CarrierShm, admin.EndClosed)
+	w.carried(t, w.echoesTo(t, w.h2.Addr4(), echoPort), report.CarrierShm, report.EndClosed)
 }
 
 func TestBoxStripsOffer(t *testing.T) {
@@ -117,7 +116,7 @@ func TestBoxStripsConfirm(t *testing.T) {
 		c := w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, anyReason) // handshake_timeout, or wire_reset by the server's kernel
 		find(t, w.g2, addrOf(c), wanted{
-			side: report.SideServer, carrier: anyCarrier, reason: "accept_lost", end: admin.EndAborted,
+			side: report.SideServer, carrier: anyCarrier, reason: "accept_lost", end: report.EndAborted,
 		})
 		_, err := w.g1.Admin().FlushPeers(t.Context()) // the server still remembers
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -70,17 +69,17 @@ func behaves(t *testing.T, w *world, by report.Carrier) {
 			pingPong(t, c, 200)
 			find(t, w.g1, addrOf(c), wanted{side: report.SideClient, carrier: by, reason: reasonOf[by], state: "carrying"})
 			closeBoth(t, c)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("upload and half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sinkPort)
 			upload(t, c, bulk)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("download", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
 			download(t, c, bulk)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("both ways", func(t *testing.T) {
 			c := w.dial(t, h2, echoPort)
@@ -89,7 +88,7 @@ func behaves(t *testing.T, w *world, by report.Carrier) {
 			receive(t, c, bulk)
 			sending.Wait()
 			closeBoth(t, c)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("server resets", func(t *testing.T) {
 			c := w.dial(t, h2, resetPort)
@@ -97,13 +96,13 @@ func behaves(t *testing.T, w *world, by report.Carrier) {
 			require.NoError(t, err)
 			_, err = io.ReadAll(c)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
-			w.carried(t, c, by, admin.EndAborted)
+			w.carried(t, c, by, report.EndAborted)
 		})
 		t.Run("client resets", func(t *testing.T) {
 			c := w.hold(t, h2)
 			c.Abort()
 			require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
-			w.carried(t, c, by, admin.EndAborted)
+			w.carried(t, c, by, report.EndAborted)
 		})
 		t.Run("client resets after half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
@@ -112,7 +111,7 @@ func behaves(t *testing.T, w *world, by report.Carrier) {
 			_, err := io.CopyN(io.Discard, c, 1<<20)
 			require.NoError(t, err)
 			c.Abort()
-			w.carried(t, c, by, admin.EndAborted)
+			w.carried(t, c, by, report.EndAborted)
 		})
 	})
 	quiet(t, w.g1)

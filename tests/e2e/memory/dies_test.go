@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 )
@@ -40,7 +39,7 @@ func TestServerGatewayDies(t *testing.T) {
 				require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
 				w.native(t, w.echoesTo(t, addr(w.h2), echoPort), "peer_no_option")
 				w.g2 = w.up(w.h2)
-				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), report.CarrierShm, admin.EndClosed)
+				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), report.CarrierShm, report.EndClosed)
 			})
 		})
 	}
@@ -62,7 +61,7 @@ func TestClientGatewayDies(t *testing.T) {
 				require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
 				w.echoesTo(t, addr(w.h2), echoPort)
 				w.g1 = w.up(w.h1)
-				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), report.CarrierShm, admin.EndClosed)
+				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), report.CarrierShm, report.EndClosed)
 			})
 		})
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -47,7 +46,7 @@ func TestNativeByLocalDecision(t *testing.T) {
 		w.native(t, w.echoesTo(t, h2, echoPort), "off")
 		_, err = w.g1.Admin().SetOff(t.Context(), false)
 		require.NoError(t, err)
-		w.carried(t, w.echoesTo(t, h2, echoPort), report.CarrierShm, admin.EndClosed)
+		w.carried(t, w.echoesTo(t, h2, echoPort), report.CarrierShm, report.EndClosed)
 	})
 }
 
@@ -192,7 +191,7 @@ func TestLastWordLate(t *testing.T) {
 		time.Sleep(2 * time.Second) // the deadlines of both come to less than one
 		w.h1.SetFaults(memhost.Faults{})
 		works(t, c)
-		w.carried(t, c, report.CarrierShm, admin.EndClosed)
+		w.carried(t, c, report.CarrierShm, report.EndClosed)
 	})
 }
 

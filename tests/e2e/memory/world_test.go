@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/leak"
@@ -139,16 +138,16 @@ type wanted struct {
 	carrier report.Carrier
 	reason  string
 	state   string
-	end     admin.End
+	end     report.End
 }
 
 // find waits until gateway g shows the client's connection as wanted.
-func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) admin.ConnInfo {
+func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) report.ConnInfo {
 	t.Helper()
-	var seen []admin.ConnInfo
+	var seen []report.ConnInfo
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		seen = nil
-		for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
+		for _, q := range []report.ConnQuery{{All: true}, {Closed: true}} {
 			list, err := g.Admin().Conns(t.Context(), q)
 			require.NoError(t, err)
 			for _, c := range list.Conns {
@@ -162,10 +161,10 @@ func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) 
 		}
 	}
 	require.FailNow(t, "connection is not as wanted", "want %+v of %v, seen %+v", want, client, seen)
-	return admin.ConnInfo{}
+	return report.ConnInfo{}
 }
 
-func (w wanted) matches(c admin.ConnInfo, client netip.AddrPort) bool {
+func (w wanted) matches(c report.ConnInfo, client netip.AddrPort) bool {
 	own := c.Local
 	if w.side == report.SideServer {
 		own = c.Remote
@@ -177,7 +176,7 @@ func (w wanted) matches(c admin.ConnInfo, client netip.AddrPort) bool {
 // native checks that the connection of c stayed or became native for a reason.
 func (w *world) native(t *testing.T, c *netstack.HostConn, reason string) {
 	t.Helper()
-	find(t, w.g1, addrOf(c), wanted{side: report.SideClient, reason: reason, end: admin.EndNative})
+	find(t, w.g1, addrOf(c), wanted{side: report.SideClient, reason: reason, end: report.EndNative})
 }
 
 // reasonOf is the reason of an orderly flow on a carrier.
@@ -187,10 +186,10 @@ var reasonOf = map[report.Carrier]string{
 }
 
 // carried checks that both gateways carry, or carried, the connection of c.
-func (w *world) carried(t *testing.T, c *netstack.HostConn, by report.Carrier, end admin.End) {
+func (w *world) carried(t *testing.T, c *netstack.HostConn, by report.Carrier, end report.End) {
 	t.Helper()
 	reason := reasonOf[by]
-	if end == admin.EndAborted {
+	if end == report.EndAborted {
 		reason = anyReason // the side that aborts has none, the other side says what it saw
 	}
 	find(t, w.g1, addrOf(c), wanted{side: report.SideClient, carrier: by, reason: reason, end: end})
@@ -200,7 +199,7 @@ func (w *world) carried(t *testing.T, c *netstack.HostConn, by report.Carrier, e
 // quiet waits until a gateway has no flow left and its memory is free.
 func quiet(t *testing.T, g *memhost.Gateway) {
 	t.Helper()
-	var st admin.Status
+	var st report.Status
 	require.Eventuallyf(t, func() bool {
 		var err error
 		st, err = g.Admin().Status(t.Context())

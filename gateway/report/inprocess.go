@@ -1,6 +1,6 @@
-package admin
+package report
 
-import "github.com/smcgw/smcgw/gateway/report"
+import ()
 
 // InProcess are the numbers of the in-process way.
 type InProcess struct {
@@ -66,17 +66,17 @@ type InProcessEnd struct {
 	ResidentBytes int64 `json:"resident_bytes"`
 }
 
-// tellWay sets the way of a connection, unless it is known.
-func (c *ConnInfo) tellWay() {
+// TellWay sets the way of a connection, unless it is known.
+func (c *ConnInfo) TellWay() {
 	if c.Way == "" {
 		c.Way = c.way()
 	}
 }
 
 // way is that of a connection that is not in process.
-func (c *ConnInfo) way() report.Way {
-	if c.Carrier == report.CarrierNone && (c.End == EndNative || c.State == "native" || c.State == "released") {
-		return report.WayNative
+func (c *ConnInfo) way() Way {
+	if c.Carrier == CarrierNone && (c.End == EndNative || c.State == "native" || c.State == "released") {
+		return WayNative
 	}
-	return report.WaySteered
+	return WaySteered
 }

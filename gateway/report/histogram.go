@@ -1,4 +1,4 @@
-package admin
+package report
 
 import (
 	"sync/atomic"

@@ -1,4 +1,4 @@
-package admin
+package report
 
 import (
 	"sync"
@@ -7,7 +7,7 @@ import (
 )
 
 // eventSchema versions the documents of watch.
-const eventSchema = "smcgw.event/v1"
+const EventSchema = "smcgw.event/v1"
 
 // EventKind says what happened to a connection.
 type EventKind string
@@ -37,7 +37,7 @@ type Event struct {
 
 const (
 	// feedReaders bounds how many may watch, feedRoom how many events wait for each.
-	feedReaders = 16
+	FeedReaders = 16
 	feedRoom    = 4096
 )
 
@@ -46,19 +46,19 @@ const (
 type Feed struct {
 	watched atomic.Int32
 	mu      sync.Mutex // guards everything below
-	readers map[*feedReader]struct{}
+	readers map[*Reader]struct{}
 	missed  uint64 // of [Feed.Missed]
 }
 
-// feedReader is one that watches.
-type feedReader struct {
+// Reader is one that watches.
+type Reader struct {
 	of     *Feed
-	events chan Event
-	lost   uint64 // after the last one of events; guarded by the feed
+	Events chan Event
+	lost   uint64 // after the last one of Events; guarded by the feed
 }
 
 // NewFeed returns a feed without readers.
-func NewFeed() *Feed { return &Feed{readers: map[*feedReader]struct{}{}} }
+func NewFeed() *Feed { return &Feed{readers: map[*Reader]struct{}{}} }
 
 // Watched reports whether there is a reader: without one nothing need be described.
 func (f *Feed) Watched() bool { return f != nil && f.watched.Load() > 0 }
@@ -68,8 +68,8 @@ func (f *Feed) Tell(kind EventKind, c ConnInfo) {
 	if !f.Watched() {
 		return
 	}
-	c.tellWay()
-	e := Event{Schema: eventSchema, At: time.Now().UTC(), Event: kind, Conn: &c}
+	c.TellWay()
+	e := Event{Schema: EventSchema, At: time.Now().UTC(), Event: kind, Conn: &c}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
@@ -96,39 +96,39 @@ func (f *Feed) Missed(total uint64) (n uint64) {
 }
 
 // tellLostLocked says in its place what is lost; false: there is no room for that.
-func (r *feedReader) tellLostLocked() bool {
-	if r.lost > 0 && r.offer(Event{Schema: eventSchema, At: time.Now().UTC(), Event: EventLost, Lost: r.lost}) {
+func (r *Reader) tellLostLocked() bool {
+	if r.lost > 0 && r.offer(Event{Schema: EventSchema, At: time.Now().UTC(), Event: EventLost, Lost: r.lost}) {
 		r.lost = 0
 	}
 	return r.lost == 0
 }
 
-func (r *feedReader) offer(e Event) bool {
+func (r *Reader) offer(e Event) bool {
 	select {
-	case r.events <- e:
+	case r.Events <- e:
 		return true
 	default:
 		return false
 	}
 }
 
-// drained says what is lost after the last event, if nothing else comes.
-func (r *feedReader) drained() {
-	if len(r.events) == 0 {
+// Drained says what is lost after the last event, if nothing else comes.
+func (r *Reader) Drained() {
+	if len(r.Events) == 0 {
 		r.of.mu.Lock()
 		defer r.of.mu.Unlock()
 		r.tellLostLocked()
 	}
 }
 
-// read begins to watch, until leave is called; false: too many do.
-func (f *Feed) read() (r *feedReader, leave func(), ok bool) {
+// Read begins to watch, until leave is called; false: too many do.
+func (f *Feed) Read() (r *Reader, leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.readers) >= feedReaders {
+	if len(f.readers) >= FeedReaders {
 		return nil, nil, false
 	}
-	r = &feedReader{of: f, events: make(chan Event, feedRoom)}
+	r = &Reader{of: f, Events: make(chan Event, feedRoom)}
 	f.readers[r] = struct{}{}
 	f.watched.Add(1)
 	return r, func() {

@@ -1,4 +1,4 @@
-package admin
+package report
 
 import (
 	"slices"
@@ -30,7 +30,7 @@ func (h *History) Add(c ConnInfo) {
 	if c.End == EndNative {
 		kind = EventNative
 	}
-	c.tellWay()
+	c.TellWay()
 	h.feed.Tell(kind, c)
 	h.mu.Lock()
 	defer h.mu.Unlock()

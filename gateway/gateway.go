@@ -19,7 +19,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/observed"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/tally"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -50,7 +49,7 @@ type gateway struct {
 	udp            pastDatagrams
 	feed           *report.Feed
 	lines          *connlog.Log
-	tally          *tally.Tally // of parts that have ended
+	tally          *report.Tally // of parts that have ended
 	times          *loop.Times
 	observed       *observed.Book
 	guard          *guard.Keeper
@@ -83,7 +82,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	g := &gateway{
 		cfg: cfg, log: log, site: at, host: &at.Host, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
-		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(tally.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
+		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
 		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
 		change:     func() (func(), error) { return func() {}, nil },

@@ -18,7 +18,7 @@ type InProcess struct {
 	// RingBytesTotal went by rings, both directions together, as the programs say.
 	RingBytesTotal uint64 `json:"ring_bytes_total"`
 	// MemoryBytes is what the rings could hold.
-	MemoryBytes uint64 `json:"memory_bytes"`
+	MemoryBytes int64 `json:"memory_bytes"`
 	// Asked are questions of ends, Predicted connections that would have been promoted, in
 	// the mode observe.
 	Asked     uint64 `json:"asked_total"`
@@ -29,18 +29,6 @@ type InProcess struct {
 	Misbehaved uint64 `json:"misbehaved_total"`
 	// Native counts answers and ends by the reason for which they are native.
 	Native map[string]uint64 `json:"native_total,omitempty"`
-}
-
-func (s InProcess) since(earlier InProcess) InProcess {
-	d := s
-	d.ConnectionsTotal = minus(s.ConnectionsTotal, earlier.ConnectionsTotal)
-	d.RingBytesTotal = minus(s.RingBytesTotal, earlier.RingBytesTotal)
-	d.Asked, d.Predicted = minus(s.Asked, earlier.Asked), minus(s.Predicted, earlier.Predicted)
-	d.Misbehaved, d.Broken = minus(s.Misbehaved, earlier.Misbehaved), minus(s.Broken, earlier.Broken)
-	if s.Native != nil {
-		d.Native = less(s.Native, earlier.Native)
-	}
-	return d
 }
 
 // InProcessEnd is one end of a connection as its program says, which has the library.

@@ -109,52 +109,10 @@ func (s Stats) Since(earlier Stats) (Stats, error) {
 		return Stats{}, ErrRestarted
 	}
 	d := s
+	takeCounters(&d, earlier)
 	d.Seconds = max(s.Seconds-earlier.Seconds, 0)
-	d.Protocols = make(map[Proto]ProtoStats, len(s.Protocols))
-	for p, now := range s.Protocols {
-		d.Protocols[p] = now.since(earlier.Protocols[p])
-	}
-	d.Datagrams = s.Datagrams.since(earlier.Datagrams)
-	d.InProcess = s.InProcess.since(earlier.InProcess)
 	return d, nil
 }
-
-func (s ProtoStats) since(earlier ProtoStats) ProtoStats {
-	d := ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: map[Carrier]ByteCount{}, Native: less(s.Native, earlier.Native)}
-	for c, n := range s.Flows {
-		d.Flows[c] = FlowCount{Now: n.Now, Total: minus(n.Total, earlier.Flows[c].Total)}
-	}
-	for c, n := range s.Bytes {
-		d.Bytes[c] = ByteCount{Tx: minus(n.Tx, earlier.Bytes[c].Tx), Rx: minus(n.Rx, earlier.Bytes[c].Rx)}
-	}
-	return d
-}
-
-func (s DatagramStats) since(earlier DatagramStats) DatagramStats {
-	r, e := s.Resolution, earlier.Resolution
-	return DatagramStats{
-		Sent: less(s.Sent, earlier.Sent), Received: less(s.Received, earlier.Received),
-		Delivered: minus(s.Delivered, earlier.Delivered), Returned: minus(s.Returned, earlier.Returned),
-		Dropped: less(s.Dropped, earlier.Dropped),
-		Resolution: ResolutionStats{
-			Queries: minus(r.Queries, e.Queries), Answers: minus(r.Answers, e.Answers), Refusals: minus(r.Refusals, e.Refusals),
-			Asked: minus(r.Asked, e.Asked), Answered: minus(r.Answered, e.Answered), Refused: minus(r.Refused, e.Refused),
-			Ignored: minus(r.Ignored, e.Ignored),
-		},
-	}
-}
-
-// less subtracts counters by name. One that did not grow stays, as 0.
-func less[K comparable](now, before map[K]uint64) map[K]uint64 {
-	d := make(map[K]uint64, len(now))
-	for k, n := range now {
-		d[k] = minus(n, before[k])
-	}
-	return d
-}
-
-// minus subtracts counters, which were not all read at the same instant.
-func minus(now, before uint64) uint64 { return now - min(now, before) }
 
 // Filled gives every carrier, cause and protocol its entries: a path of a script
 // into what has not happened yet is 0, not null.

@@ -140,7 +140,7 @@ func (s *Service) Totals(whole bool) report.InProcess {
 	} else if b != nil {
 		c = sum(past, b.Counters())
 	}
-	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, uint64(c.Memory)
+	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, c.Memory
 	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes
 	for _, n := range live {
 		out.RingBytesTotal += n

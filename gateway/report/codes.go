@@ -33,17 +33,17 @@ func gatewayCodes() []Code {
 		{
 			Name: NoSteering, Meaning: "The kernel cannot steer connections: the gateway serves programs with the library only.",
 			Fix:    "smcgw doctor says what the kernel lacks (Linux 6.6, BTF). Where that is as it should be: steering: off.",
-			Metric: `smcgw_degraded{reason="` + NoSteering + `"}`,
+			Metric: selector(degraded, NoSteering),
 		},
 		{
 			Name: ConfigRefused, Meaning: "The configuration was read again and refused; the one before stays in force.",
 			Fix:    "smcgw check shows every error; correct them, then smcgw reload. A change that takes a restart: smcgw reload --replace.",
-			Metric: `smcgw_degraded{reason="` + ConfigRefused + `"}`,
+			Metric: selector(degraded, ConfigRefused),
 		},
 		{
 			Name: GuardTripped, Meaning: "The guard of the configuration saw too many aborted or slower connections: new ones are native, as in the mode observe.",
 			Fix:    "smcgw status says what the guard counted; smcgw conns --closed --end aborted shows which. smcgw on carries again.",
-			Metric: "smcgw_guard_tripped",
+			Metric: Namespace + guardTripped,
 		},
 	}
 }
@@ -85,11 +85,14 @@ func inProcessCodes() (list []Code) {
 			continue
 		}
 		list = append(list, Code{
-			Code: inProcessBase + int(w), Name: w.String(), Meaning: sentence(w.Meaning()), Fix: w.Fix(), Metric: `smcgw_in_process_native_total{reason="` + w.String() + `"}`,
+			Code: inProcessBase + int(w), Name: w.String(), Meaning: sentence(w.Meaning()), Fix: w.Fix(), Metric: selector(inProcessNative, w.String()),
 		})
 	}
 	return list
 }
+
+// selector names the series of a number about one reason.
+func selector(number, reason string) string { return Namespace + number + `{reason="` + reason + `"}` }
 
 // sentence begins a text that has no capital yet, and ends it.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
@@ -97,10 +100,10 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 func newCode(r negotiate.Reason) Code {
 	c := Code{
 		Code: int(r), Name: r.String(), Meaning: r.Meaning(), Fix: r.Fix(),
-		Metric: `smcgw_fallbacks_total{reason="` + r.String() + `"}`,
+		Metric: selector(fallbacksTotal, r.String()),
 	}
 	if slices.Contains(ResetReasons(), r) {
-		c.EndMetric = `smcgw_connections_ended_total{reason="` + r.String() + `"}`
+		c.EndMetric = selector(endedTotal, r.String())
 	}
 	return c
 }

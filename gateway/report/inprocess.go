@@ -2,31 +2,24 @@ package report
 
 import ()
 
-// InProcess are the numbers of the in-process way.
+// InProcess are the numbers of the in-process way. Those that have help are metrics, too, by
+// the same names.
 type InProcess struct {
-	// Enabled: the configuration has it. Serving: programs can ask; Note says why not.
+	// Enabled: the configuration has it. Note says why programs are not served.
 	Enabled bool   `json:"enabled"`
-	Serving bool   `json:"serving"`
+	Serving bool   `json:"serving" help:"1 while programs with the library are served, else 0."`
 	Note    string `json:"note,omitempty"`
-	// Processes are those with the library that have asked, Waiting the ends whose other end
-	// has not.
-	Processes int `json:"processes"`
-	Waiting   int `json:"waiting"`
-	// Connections are promoted now, ConnectionsTotal since the start.
-	Connections      int    `json:"connections"`
-	ConnectionsTotal uint64 `json:"connections_total"`
-	// RingBytesTotal went by rings, both directions together, as the programs say.
-	RingBytesTotal uint64 `json:"ring_bytes_total"`
-	// MemoryBytes is what the rings could hold.
-	MemoryBytes int64 `json:"memory_bytes"`
-	// Asked are questions of ends, Predicted connections that would have been promoted, in
-	// the mode observe.
-	Asked     uint64 `json:"asked_total"`
-	Predicted uint64 `json:"predicted_total"`
-	// Broken are connections that were reset because a program's memory said what cannot be.
-	Broken uint64 `json:"broken_total"`
-	// Misbehaved are programs that were let go because they said what cannot be.
-	Misbehaved uint64 `json:"misbehaved_total"`
+
+	Processes        int    `json:"processes" help:"Processes with the library that have asked."`
+	Waiting          int    `json:"waiting" help:"Ends of connections that wait for the other end to ask."`
+	Connections      int    `json:"connections" help:"Connections in process now."`
+	ConnectionsTotal uint64 `json:"connections_total" help:"Connections promoted since the start."`
+	RingBytesTotal   uint64 `json:"ring_bytes_total" help:"Application bytes of connections in process, both directions, as the programs say; the kernel's counters of packets have none of them."`
+	MemoryBytes      int64  `json:"memory_bytes" help:"What the rings of connections in process could hold."`
+	Asked            uint64 `json:"asked_total" help:"Questions of programs whether a connection may be promoted."`
+	Predicted        uint64 `json:"predicted_total" help:"Connections that would have been promoted, in the mode observe."`
+	Broken           uint64 `json:"broken_total" help:"Connections that were reset because a program's memory said what cannot be."`
+	Misbehaved       uint64 `json:"misbehaved_total" help:"Programs that were let go because they said what cannot be."`
 	// Native counts answers and ends by the reason for which they are native.
 	Native map[string]uint64 `json:"native_total,omitempty"`
 }

@@ -1,10 +1,6 @@
-package metrics
+package report
 
-import (
-	"slices"
-
-	"github.com/smcgw/smcgw/gateway/report"
-)
+import "slices"
 
 // copies is what carrying copies: on a path, per byte of an application, and
 // what its device counts for itself. The copies of applications' own reads and
@@ -20,11 +16,11 @@ type copies struct {
 }
 
 // copiesOf says what each carrier copies.
-func copiesOf(c report.Carrier) copies {
+func copiesOf(c Carrier) copies {
 	switch c {
-	case report.CarrierShm, report.CarrierHW, report.CarrierIB:
+	case CarrierShm, CarrierHW, CarrierIB:
 		return copies{tx: 1, rx: 1}
-	case report.CarrierSoft:
+	case CarrierSoft:
 		return copies{tx: 1, rx: 2, device: []string{"tx_bytes", "rx_bytes"}}
 	default:
 		return copies{tx: 3, rx: 3}
@@ -34,9 +30,9 @@ func copiesOf(c report.Carrier) copies {
 // copiedBytes returns how many bytes were copied so far to carry connections, by
 // us and by the kernel for us, per carrier. Divided by BytesTotal it is the
 // number of copies per byte, retransmissions and headers included.
-func copiedBytes(s *report.Snapshot) map[report.Carrier]uint64 {
-	all := map[report.Carrier]uint64{}
-	for carrier, n := range report.WithCarriers(s.BytesTotal) {
+func copiedBytes(s *Snapshot) map[Carrier]uint64 {
+	all := map[Carrier]uint64{}
+	for carrier, n := range WithCarriers(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx
 		for _, d := range slices.Concat(s.Devices, s.Ended) {

@@ -32,7 +32,7 @@ func copiesOf(c Carrier) copies {
 // number of copies per byte, retransmissions and headers included.
 func copiedBytes(s *Snapshot) map[Carrier]uint64 {
 	all := map[Carrier]uint64{}
-	for carrier, n := range WithCarriers(s.BytesTotal) {
+	for carrier, n := range withCarriers(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx
 		for _, d := range slices.Concat(s.Devices, s.Ended) {

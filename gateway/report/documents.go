@@ -240,8 +240,8 @@ const (
 	PeerUnknown    PeerState = "unknown"
 )
 
-// PeerStates lists every PeerState.
-func PeerStates() []PeerState {
+// peerStates lists every PeerState.
+func peerStates() []PeerState {
 	return []PeerState{PeerCapable, PeerStopped, PeerIncapable, PeerBlackholed, PeerUnknown}
 }
 
@@ -260,18 +260,18 @@ type VersionInfo struct {
 // Filled gives the maps that scripts look into their entries: a jq path into
 // a carrier that has carried nothing yet is 0, not null.
 func (st Status) Filled() Status {
-	st.Flows = WithCarriers(st.Flows)
-	st.FlowsTotal = WithCarriers(st.FlowsTotal)
-	st.BytesTotal = WithCarriers(st.BytesTotal)
-	st.UDP = (&Snapshot{UDP: st.UDP}).WholeUDP()
+	st.Flows = withCarriers(st.Flows)
+	st.FlowsTotal = withCarriers(st.FlowsTotal)
+	st.BytesTotal = withCarriers(st.BytesTotal)
+	st.UDP = (&Snapshot{UDP: st.UDP}).wholeUDP()
 	if st.FallbacksTotal == nil {
 		st.FallbacksTotal = map[string]uint64{}
 	}
 	return st
 }
 
-// WithCarriers copies m and adds the carriers every gateway has.
-func WithCarriers[V any](m map[Carrier]V) map[Carrier]V {
+// withCarriers copies m and adds the carriers every gateway has.
+func withCarriers[V any](m map[Carrier]V) map[Carrier]V {
 	var zero V
 	out := map[Carrier]V{CarrierShm: zero, CarrierHW: zero, CarrierSoft: zero, CarrierRelay: zero}
 	maps.Copy(out, m)

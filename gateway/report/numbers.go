@@ -72,7 +72,7 @@ func Numbers(build VersionInfo) []Number {
 			}
 		}},
 		{"draining", "1 while the gateway drains: new connections are native, and it ends.", nil, Gauge, func(s *Snapshot, e Series) { e.Value(boolValue(s.Draining)) }},
-		{"flows", "Connections carried now.", Labels{"carrier"}, Gauge, func(s *Snapshot, e Series) { each(e, WithCarriers(s.Flows)) }},
+		{"flows", "Connections carried now.", Labels{"carrier"}, Gauge, func(s *Snapshot, e Series) { each(e, withCarriers(s.Flows)) }},
 		{"flows_total", "Connections carried since the start.", Labels{"carrier"}, Counter, func(s *Snapshot, e Series) { all(e, Carriers(), s.FlowsTotal) }},
 		{"stalls_total", "Connections reset because they stood still by the fault of a gateway.", Labels{"carrier"}, Counter, func(s *Snapshot, e Series) {
 			all(e, Carriers(), s.Stalls)
@@ -129,7 +129,7 @@ func Numbers(build VersionInfo) []Number {
 				e.Value(d.Seconds(), component)
 			}
 		}},
-		{"bytes_total", "Application bytes carried.", Labels{"carrier", "direction"}, Counter, func(s *Snapshot, e Series) { bothWays(e, WithCarriers(s.BytesTotal)) }},
+		{"bytes_total", "Application bytes carried.", Labels{"carrier", "direction"}, Counter, func(s *Snapshot, e Series) { bothWays(e, withCarriers(s.BytesTotal)) }},
 		{"copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", Labels{"carrier"}, Counter, func(s *Snapshot, e Series) {
 			each(e, copiedBytes(s))
 		}},
@@ -138,7 +138,7 @@ func Numbers(build VersionInfo) []Number {
 		{"peer_share_refused_total", "How often a peer wanted more than its share of a resource.", Labels{"resource"}, Counter, func(s *Snapshot, e Series) {
 			each(e, s.SharesRefused)
 		}},
-		{"peers", "Known peers.", Labels{"state"}, Gauge, func(s *Snapshot, e Series) { all(e, PeerStates(), s.Peers) }},
+		{"peers", "Known peers.", Labels{"state"}, Gauge, func(s *Snapshot, e Series) { all(e, peerStates(), s.Peers) }},
 		{"ebpf_map_entries", "Entries in an eBPF map.", Labels{"map"}, Gauge, func(s *Snapshot, e Series) {
 			for _, m := range s.Maps {
 				e.Value(float64(m.Entries), m.Map)
@@ -200,16 +200,16 @@ func Numbers(build VersionInfo) []Number {
 			e.Value(float64(s.Bounds.AccessLeftOut))
 		}},
 		{"dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", Labels{"carrier"}, Gauge, func(s *Snapshot, e Series) {
-			for carrier, n := range s.WholeUDP().Flows {
+			for carrier, n := range s.wholeUDP().Flows {
 				e.Value(float64(n.Now), string(carrier))
 			}
 		}},
 		{"dgram_flows_total", "Pairs of UDP ends between which datagrams were carried since the start.", Labels{"carrier"}, Counter, func(s *Snapshot, e Series) {
-			for carrier, n := range s.WholeUDP().Flows {
+			for carrier, n := range s.wholeUDP().Flows {
 				e.Value(float64(n.Total), string(carrier))
 			}
 		}},
-		{"dgram_bytes_total", "Bytes in carried datagrams.", Labels{"carrier", "direction"}, Counter, func(s *Snapshot, e Series) { bothWays(e, s.WholeUDP().Bytes) }},
+		{"dgram_bytes_total", "Bytes in carried datagrams.", Labels{"carrier", "direction"}, Counter, func(s *Snapshot, e Series) { bothWays(e, s.wholeUDP().Bytes) }},
 		{"dgrams_total", "Datagrams that were steered to the gateway or came from peers.", Labels{"direction", "result"}, Counter, func(s *Snapshot, e Series) {
 			e.Value(sum(s.Datagrams.Sent), "tx", "sent")
 			e.Value(float64(s.Datagrams.Returned), "tx", "returned")
@@ -296,7 +296,7 @@ func deviceEvents(s *Snapshot) map[string]map[string]uint64 {
 // ringsBy is one number of the rings of every RDMA carrier.
 func ringsBy(rings map[Carrier]RingUse, of func(RingUse) uint64) map[Carrier]uint64 {
 	all := map[Carrier]uint64{}
-	for carrier, r := range WithCarriers(rings) {
+	for carrier, r := range withCarriers(rings) {
 		if carrier != CarrierRelay { // its bytes are in socket buffers
 			all[carrier] = of(r)
 		}

@@ -185,8 +185,8 @@ func (s *Snapshot) AddFallback(r negotiate.Reason, side Side, n uint64) {
 	s.Fallbacks = append(s.Fallbacks, FallbackCount{Reason: name, Side: side, Count: n})
 }
 
-// WholeUDP is the part about datagrams with all its carriers.
-func (s *Snapshot) WholeUDP() ProtoStats {
+// wholeUDP is the part about datagrams with all its carriers.
+func (s *Snapshot) wholeUDP() ProtoStats {
 	return Stats{Protocols: map[Proto]ProtoStats{ProtoUDP: s.UDP}}.Filled().Protocols[ProtoUDP]
 }
 

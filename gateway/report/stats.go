@@ -120,7 +120,7 @@ func (s Stats) Filled() Stats {
 	all := map[Proto]ProtoStats{ProtoTCP: {}, ProtoUDP: {}}
 	maps.Copy(all, s.Protocols)
 	for p, ps := range all {
-		ps.Flows, ps.Bytes = WithCarriers(ps.Flows), WithCarriers(ps.Bytes)
+		ps.Flows, ps.Bytes = withCarriers(ps.Flows), withCarriers(ps.Bytes)
 		if p == ProtoUDP { // the wire leg carries no datagrams
 			delete(ps.Flows, CarrierRelay)
 			delete(ps.Bytes, CarrierRelay)
@@ -132,7 +132,7 @@ func (s Stats) Filled() Stats {
 	}
 	s.Protocols = all
 	d := &s.Datagrams
-	d.Sent, d.Received = WithCarriers(d.Sent), WithCarriers(d.Received)
+	d.Sent, d.Received = withCarriers(d.Sent), withCarriers(d.Received)
 	delete(d.Sent, CarrierRelay)
 	delete(d.Received, CarrierRelay)
 	dropped := make(map[DatagramDrop]uint64)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 )
 
@@ -27,8 +28,8 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 		g, err := hosts[i].StartGateway(memhost.GatewayConfig{
 			HeartbeatTimeout: 2 * time.Second,
 			Config: config.Config{
-				Mode: config.ModeEnforce, Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm},
-				Policy: []config.Rule{{Name: "r", Match: config.Match{Ports: config.Ports(port)}, Action: config.ActionAccelerate}},
+				Mode: report.ModeEnforce, Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm},
+				Policy: []config.Rule{{Name: "r", Match: config.Match{Ports: config.Ports(port)}, Action: report.ActionAccelerate}},
 			},
 		})
 		require.NoError(t, err)
@@ -51,16 +52,16 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 
 	st, err := clients[0].Status(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 1, st.Flows[config.CarrierShm], "%+v", st)
-	require.EqualValues(t, 1, st.FlowsTotal[config.CarrierShm])
-	require.EqualValues(t, size, st.BytesTotal[config.CarrierShm].Tx)
+	require.Equal(t, 1, st.Flows[report.CarrierShm], "%+v", st)
+	require.EqualValues(t, 1, st.FlowsTotal[report.CarrierShm])
+	require.EqualValues(t, size, st.BytesTotal[report.CarrierShm].Tx)
 	require.Positive(t, st.Memory.UsedBytes)
 	require.Equal(t, 1, st.Peers)
 	require.Empty(t, st.Degraded)
 	require.Eventually(t, func() bool { // counted after the write that the application has read
-		list, err := clients[1].Conns(t.Context(), admin.ConnQuery{})
+		list, err := clients[1].Conns(t.Context(), report.ConnQuery{})
 		return err == nil && len(list.Conns) == 1 && list.Conns[0].State == "carrying" &&
-			list.Conns[0].Side == config.SideServer && list.Conns[0].RxBytes == size
+			list.Conns[0].Side == report.SideServer && list.Conns[0].RxBytes == size
 	}, patience, 10*time.Millisecond)
 
 	off, err := clients[0].OffNow(t.Context())
@@ -73,12 +74,12 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 	}
 	for _, c := range clients {
 		require.Eventually(t, func() bool {
-			list, err := c.Conns(t.Context(), admin.ConnQuery{Closed: true})
+			list, err := c.Conns(t.Context(), report.ConnQuery{Closed: true})
 			return err == nil && len(list.Conns) == 1 && list.Conns[0].Reason == "off"
 		}, patience, 10*time.Millisecond)
 	}
 	st, err = clients[0].Status(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, st.Flows[config.CarrierShm])
-	require.EqualValues(t, size, st.BytesTotal[config.CarrierShm].Tx, "ended connections still count")
+	require.Zero(t, st.Flows[report.CarrierShm])
+	require.EqualValues(t, size, st.BytesTotal[report.CarrierShm].Tx, "ended connections still count")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 )
 
@@ -54,7 +55,7 @@ func (noListener) Arrived(then func()) { then() }
 // one address.
 func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {
 	t.Helper()
-	cfg := config.Config{Mode: config.ModeEnforce, CgroupPath: t.TempDir(), ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{Mode: report.ModeEnforce, CgroupPath: t.TempDir(), ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	wire := link.NewWire(1500, 1)

@@ -58,7 +58,7 @@ type show struct {
 	h1, h2, h3 *testnet.Host
 	h4         *testnet.Host // shares no memory with the others: another machine
 	g1, g2, g4 *host
-	report     report
+	report     table
 }
 
 // host is a host with a gateway.

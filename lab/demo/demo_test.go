@@ -27,7 +27,7 @@ func TestRunInMemory(t *testing.T) {
 
 func TestReportFailsWhenALineDoes(t *testing.T) {
 	var out strings.Builder
-	r := report{out: &out}
+	r := table{out: &out}
 	r.add(line{name: "good", ok: true, unit: "x", direct: []float64{1, 3, 2}, carried: []float64{2, 3, 2}, higher: true})
 	require.NoError(t, r.print())
 	require.Contains(t, out.String(), "2.0 x")

@@ -54,7 +54,7 @@ type processShow struct {
 	Options
 	ctx    context.Context
 	dir    string
-	report report
+	report table
 }
 
 // processWork is a server and a client of it; both are ordinary programs.

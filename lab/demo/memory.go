@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -23,7 +23,7 @@ type memoryShow struct {
 	h1, h2, h3 *memhost.Host
 	g1, g2     *memhost.Gateway
 	servers    []*http.Server
-	report     report
+	report     table
 }
 
 // RunInMemory shows the same without any privilege: the unchanged gateway on
@@ -76,9 +76,9 @@ func memoryConfig() memhost.GatewayConfig {
 		// Everything runs in one process here, and processes can be slow.
 		HeartbeatTimeout: time.Second,
 		Config: config.Config{
-			Mode:     config.ModeEnforce,
-			Policy:   []config.Rule{{Name: "demo", Match: config.Match{Ports: config.Ports(webPort)}, Action: config.ActionAccelerate}},
-			Carriers: []config.DeviceKind{config.DeviceShm},
+			Mode:     report.ModeEnforce,
+			Policy:   []config.Rule{{Name: "demo", Match: config.Match{Ports: config.Ports(webPort)}, Action: report.ActionAccelerate}},
+			Carriers: []report.DeviceKind{report.DeviceShm},
 			Limits:   config.Limits{HandshakeTimeout: 2 * time.Second},
 		},
 	}
@@ -121,7 +121,7 @@ func (s *memoryShow) carried() error {
 				return err
 			}
 			l := line{name: fmt.Sprintf("%s, %s", w.name, family(to)), what: "carried by rdma-shm"}
-			l.ok = e.Failed == 0 && after.FlowsTotal[config.CarrierShm] > before.FlowsTotal[config.CarrierShm]
+			l.ok = e.Failed == 0 && after.FlowsTotal[report.CarrierShm] > before.FlowsTotal[report.CarrierShm]
 			l.note = fmt.Sprintf("%d bytes in %d requests %s", e.Received, e.OK, e.Error)
 			s.report.add(l)
 		}
@@ -157,7 +157,7 @@ func (s *memoryShow) reasonOf(a netip.Addr) (string, error) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return "", err
 	}
-	list, err := s.g1.Admin().Conns(s.ctx, admin.ConnQuery{All: true})
+	list, err := s.g1.Admin().Conns(s.ctx, report.ConnQuery{All: true})
 	if err != nil {
 		return "", err
 	}
@@ -177,7 +177,7 @@ func (s *memoryShow) death() error {
 	}
 	ended := make(chan apps.Event, 1)
 	go func() { ended <- s.fetch(s.h2.Addr4(), 1<<40, 1) }()
-	if err := s.carrying(before.BytesTotal[config.CarrierShm].Tx + uint64(s.bulk)/2); err != nil {
+	if err := s.carrying(before.BytesTotal[report.CarrierShm].Tx + uint64(s.bulk)/2); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -209,7 +209,7 @@ func (s *memoryShow) carrying(sent uint64) error {
 		if err != nil {
 			return err
 		}
-		if st.Flows[config.CarrierShm] > 0 && st.BytesTotal[config.CarrierShm].Tx > sent {
+		if st.Flows[report.CarrierShm] > 0 && st.BytesTotal[report.CarrierShm].Tx > sent {
 			return nil
 		}
 		if err := testnet.Sleep(ctx, 10*time.Millisecond); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // testNetwork is a network with named hosts that closes with the test.
@@ -70,8 +71,8 @@ func testConfig() GatewayConfig {
 	return GatewayConfig{
 		HeartbeatTimeout: 2 * time.Second,
 		Config: config.Config{
-			Mode: config.ModeEnforce, Carriers: []config.DeviceKind{},
-			Policy: []config.Rule{{Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}},
+			Mode: report.ModeEnforce, Carriers: []report.DeviceKind{},
+			Policy: []config.Rule{{Match: config.Match{Ports: config.Ports(7000)}, Action: report.ActionAccelerate}},
 		},
 	}
 }

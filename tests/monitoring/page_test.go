@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // pictures names the environment variable with the directory for pictures of the page.
@@ -29,7 +29,7 @@ func TestStatusPage(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st, err := w.g1.Admin().Status(t.Context())
 		require.NoError(t, err)
-		return st.FlowsTotal[config.CarrierShm] > 20 && st.FallbacksTotal["peer_no_option"] > 5
+		return st.FlowsTotal[report.CarrierShm] > 20 && st.FallbacksTotal["peer_no_option"] > 5
 	}, patience, 100*time.Millisecond)
 	if os.Getenv(pictures) != "" {
 		time.Sleep(pictureAge)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/memhost"
 )
@@ -76,10 +77,10 @@ func newWorld(t *testing.T) *world {
 func configuration(t *testing.T) config.Config {
 	t.Helper()
 	c := config.Config{
-		Mode: config.ModeEnforce, Carriers: []config.DeviceKind{config.DeviceShm}, Shards: 1,
+		Mode: report.ModeEnforce, Carriers: []report.DeviceKind{report.DeviceShm}, Shards: 1,
 		Policy: []config.Rule{
-			{Name: "web", Match: config.Match{Ports: config.Ports(webPort)}, Action: config.ActionAccelerate},
-			{Name: "default", Action: config.ActionPass},
+			{Name: "web", Match: config.Match{Ports: config.Ports(webPort)}, Action: report.ActionAccelerate},
+			{Name: "default", Action: report.ActionPass},
 		},
 		Limits: config.Limits{
 			HandshakeTimeout: 10 * time.Second, Memory: 256 << 20,

@@ -7,8 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -37,12 +36,12 @@ func TestBoxEatsOffers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, peers.Peers, 2)
 	for _, p := range peers.Peers {
-		require.Equal(t, admin.PeerBlackholed, p.State)
+		require.Equal(t, report.PeerBlackholed, p.State)
 	}
 	w.h1.SetFaults(memhost.Faults{})
 	_, err = w.g1.Admin().FlushPeers(t.Context())
 	require.NoError(t, err)
-	w.carried(t, w.echoesTo(t, w.h2.Addr4(), echoPort), config.CarrierShm, admin.EndClosed)
+	w.carried(t, w.echoesTo(t, w.h2.Addr4(), echoPort), report.CarrierShm, report.EndClosed)
 }
 
 func TestBoxStripsOffer(t *testing.T) {
@@ -71,7 +70,7 @@ func TestBoxMirrorsOffer(t *testing.T) {
 func (w *world) raw(t *testing.T, c *netstack.HostConn) {
 	t.Helper()
 	info := find(t, w.g2, addrOf(c), wanted{
-		side: config.SideServer, carrier: config.CarrierRelay, reason: "accept_lost", state: "closing",
+		side: report.SideServer, carrier: report.CarrierRelay, reason: "accept_lost", state: "closing",
 	})
 	require.NotZero(t, info.TxBytes)
 	require.NotZero(t, info.RxBytes)
@@ -90,7 +89,7 @@ func TestBoxStripsAccept(t *testing.T) {
 		w.raw(t, c)
 		c = w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, "peer_no_option")
-		find(t, w.g2, addrOf(c), wanted{side: config.SideServer, reason: "accept_lost", state: "native"})
+		find(t, w.g2, addrOf(c), wanted{side: report.SideServer, reason: "accept_lost", state: "native"})
 	})
 }
 
@@ -117,13 +116,13 @@ func TestBoxStripsConfirm(t *testing.T) {
 		c := w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, anyReason) // handshake_timeout, or wire_reset by the server's kernel
 		find(t, w.g2, addrOf(c), wanted{
-			side: config.SideServer, carrier: anyCarrier, reason: "accept_lost", end: admin.EndAborted,
+			side: report.SideServer, carrier: anyCarrier, reason: "accept_lost", end: report.EndAborted,
 		})
 		_, err := w.g1.Admin().FlushPeers(t.Context()) // the server still remembers
 		require.NoError(t, err)
 		c = w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, "peer_no_option")
-		find(t, w.g2, addrOf(c), wanted{side: config.SideServer, reason: "accept_lost", state: "native"})
+		find(t, w.g2, addrOf(c), wanted{side: report.SideServer, reason: "accept_lost", state: "native"})
 	})
 }
 
@@ -150,7 +149,7 @@ func TestLossyWire(t *testing.T) {
 			st, err := w.g1.Admin().Status(t.Context())
 			require.NoError(t, err)
 			t.Logf("flows %v, fallbacks %v", st.FlowsTotal, st.FallbacksTotal)
-			require.Positive(t, st.FlowsTotal[config.CarrierShm]+st.FlowsTotal[config.CarrierRelay])
+			require.Positive(t, st.FlowsTotal[report.CarrierShm]+st.FlowsTotal[report.CarrierRelay])
 		})
 	}
 }

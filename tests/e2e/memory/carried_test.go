@@ -13,8 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -62,25 +61,25 @@ func download(t *testing.T, c *netstack.HostConn, n int) {
 }
 
 // behaves is what every carrier must do as native TCP does.
-func behaves(t *testing.T, w *world, by config.Carrier) {
+func behaves(t *testing.T, w *world, by report.Carrier) {
 	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 		h2 := addr(w.h2)
 		t.Run("requests", func(t *testing.T) {
 			c := w.dial(t, h2, echoPort)
 			pingPong(t, c, 200)
-			find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reasonOf[by], state: "carrying"})
+			find(t, w.g1, addrOf(c), wanted{side: report.SideClient, carrier: by, reason: reasonOf[by], state: "carrying"})
 			closeBoth(t, c)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("upload and half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sinkPort)
 			upload(t, c, bulk)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("download", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
 			download(t, c, bulk)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("both ways", func(t *testing.T) {
 			c := w.dial(t, h2, echoPort)
@@ -89,7 +88,7 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			receive(t, c, bulk)
 			sending.Wait()
 			closeBoth(t, c)
-			w.carried(t, c, by, admin.EndClosed)
+			w.carried(t, c, by, report.EndClosed)
 		})
 		t.Run("server resets", func(t *testing.T) {
 			c := w.dial(t, h2, resetPort)
@@ -97,13 +96,13 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			require.NoError(t, err)
 			_, err = io.ReadAll(c)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
-			w.carried(t, c, by, admin.EndAborted)
+			w.carried(t, c, by, report.EndAborted)
 		})
 		t.Run("client resets", func(t *testing.T) {
 			c := w.hold(t, h2)
 			c.Abort()
 			require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
-			w.carried(t, c, by, admin.EndAborted)
+			w.carried(t, c, by, report.EndAborted)
 		})
 		t.Run("client resets after half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
@@ -112,7 +111,7 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			_, err := io.CopyN(io.Discard, c, 1<<20)
 			require.NoError(t, err)
 			c.Abort()
-			w.carried(t, c, by, admin.EndAborted)
+			w.carried(t, c, by, report.EndAborted)
 		})
 	})
 	quiet(t, w.g1)
@@ -143,7 +142,7 @@ func (w *world) ended(t *testing.T, h *memhost.Host) error {
 func TestCarriedBySharedMemory(t *testing.T) {
 	w := newWorld(t)
 	w.both()
-	behaves(t, w, config.CarrierShm)
+	behaves(t, w, report.CarrierShm)
 }
 
 // TestCarriedByRelay: no proof of a carrier comes back, and no gateway
@@ -152,7 +151,7 @@ func TestCarriedByRelay(t *testing.T) {
 	w := newWorld(t)
 	w.both(func(c *memhost.GatewayConfig) { c.Config.Fallback.NegativeCache = time.Nanosecond })
 	w.h2.SetFaults(memhost.Faults{Misdirect: true})
-	behaves(t, w, config.CarrierRelay)
+	behaves(t, w, report.CarrierRelay)
 }
 
 func TestManyConnections(t *testing.T) {
@@ -183,7 +182,7 @@ func TestManyConnections(t *testing.T) {
 	})
 	st, err := w.g1.Admin().Status(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 250, st.FlowsTotal[config.CarrierShm], "%+v", st)
+	require.EqualValues(t, 250, st.FlowsTotal[report.CarrierShm], "%+v", st)
 	quiet(t, w.g1)
 	quiet(t, w.g2)
 }
@@ -223,5 +222,5 @@ func TestIdle(t *testing.T) {
 	pingPong(t, c, 1)
 	time.Sleep(3 * time.Second)
 	pingPong(t, c, 1)
-	w.carried(t, c, config.CarrierShm, "")
+	w.carried(t, c, report.CarrierShm, "")
 }

@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 )
 
@@ -32,7 +31,7 @@ func TestServerGatewayDies(t *testing.T) {
 			w.both()
 			families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 				c := w.hold(t, addr(w.h2))
-				w.carried(t, c, config.CarrierShm, "")
+				w.carried(t, c, report.CarrierShm, "")
 				require.NoError(t, end(w.g2))
 				require.NoError(t, c.SetDeadline(time.Now().Add(prompt)))
 				_, err := c.Read(make([]byte, 1))
@@ -40,7 +39,7 @@ func TestServerGatewayDies(t *testing.T) {
 				require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
 				w.native(t, w.echoesTo(t, addr(w.h2), echoPort), "peer_no_option")
 				w.g2 = w.up(w.h2)
-				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), config.CarrierShm, admin.EndClosed)
+				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), report.CarrierShm, report.EndClosed)
 			})
 		})
 	}
@@ -54,7 +53,7 @@ func TestClientGatewayDies(t *testing.T) {
 			w.both()
 			families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 				c := w.hold(t, addr(w.h2))
-				w.carried(t, c, config.CarrierShm, "")
+				w.carried(t, c, report.CarrierShm, "")
 				require.NoError(t, end(w.g1))
 				require.NoError(t, c.SetDeadline(time.Now().Add(prompt)))
 				_, err := c.Read(make([]byte, 1))
@@ -62,7 +61,7 @@ func TestClientGatewayDies(t *testing.T) {
 				require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
 				w.echoesTo(t, addr(w.h2), echoPort)
 				w.g1 = w.up(w.h1)
-				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), config.CarrierShm, admin.EndClosed)
+				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), report.CarrierShm, report.EndClosed)
 			})
 		})
 	}

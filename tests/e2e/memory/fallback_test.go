@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -47,13 +46,13 @@ func TestNativeByLocalDecision(t *testing.T) {
 		w.native(t, w.echoesTo(t, h2, echoPort), "off")
 		_, err = w.g1.Admin().SetOff(t.Context(), false)
 		require.NoError(t, err)
-		w.carried(t, w.echoesTo(t, h2, echoPort), config.CarrierShm, admin.EndClosed)
+		w.carried(t, w.echoesTo(t, h2, echoPort), report.CarrierShm, report.EndClosed)
 	})
 }
 
 func TestObserve(t *testing.T) {
 	w := newWorld(t)
-	w.both(func(c *memhost.GatewayConfig) { c.Config.Mode = config.ModeObserve })
+	w.both(func(c *memhost.GatewayConfig) { c.Config.Mode = report.ModeObserve })
 	w.native(t, w.echoesTo(t, w.h2.Addr4(), echoPort), "mode")
 }
 
@@ -78,7 +77,7 @@ func TestServerPolicy(t *testing.T) {
 	w.g2 = w.up(w.h2, func(c *memhost.GatewayConfig) { c.Config.Policy = nil })
 	c := w.echoesTo(t, w.h2.Addr4(), echoPort)
 	w.native(t, c, "peer_no_option")
-	find(t, w.g2, addrOf(c), wanted{side: config.SideServer, reason: "policy", state: "native"})
+	find(t, w.g2, addrOf(c), wanted{side: report.SideServer, reason: "policy", state: "native"})
 }
 
 // TestDeclined: reasons that the gateways tell each other, and remember.
@@ -108,7 +107,7 @@ func TestDeclined(t *testing.T) {
 
 func TestNoCarrierOfOurs(t *testing.T) {
 	w := newWorld(t)
-	w.both(func(c *memhost.GatewayConfig) { c.Config.Carriers = []config.DeviceKind{} })
+	w.both(func(c *memhost.GatewayConfig) { c.Config.Carriers = []report.DeviceKind{} })
 	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 		w.native(t, w.echoesTo(t, addr(w.h2), echoPort), "no_common_carrier")
 	})
@@ -192,7 +191,7 @@ func TestLastWordLate(t *testing.T) {
 		time.Sleep(2 * time.Second) // the deadlines of both come to less than one
 		w.h1.SetFaults(memhost.Faults{})
 		works(t, c)
-		w.carried(t, c, config.CarrierShm, admin.EndClosed)
+		w.carried(t, c, report.CarrierShm, report.EndClosed)
 	})
 }
 
@@ -206,7 +205,7 @@ func TestGatewayStalled(t *testing.T) {
 		require.Eventually(t, func() bool { return !w.g2.Steering().Alive() }, patience, time.Millisecond)
 		c := w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, "peer_no_option")
-		find(t, w.g2, addrOf(c), wanted{side: config.SideServer, reason: "gateway_stale", state: "native"})
+		find(t, w.g2, addrOf(c), wanted{side: report.SideServer, reason: "gateway_stale", state: "native"})
 		require.NoError(t, w.g1.Steering().Stall(true))
 		require.Eventually(t, func() bool { return !w.g1.Steering().Alive() }, patience, time.Millisecond)
 		w.native(t, w.echoesTo(t, addr(w.h2), echoPort), "gateway_stale")

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/packet"
@@ -76,7 +75,7 @@ func (w *world) lateAfterItSpoke(t *testing.T, to netip.Addr) (late bool) {
 	require.NotNil(t, c)
 	works(t, c)
 	if late {
-		w.carried(t, c, config.CarrierShm, admin.EndClosed)
+		w.carried(t, c, report.CarrierShm, report.EndClosed)
 	}
 	return late
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -63,11 +63,11 @@ func (w *world) up(h *memhost.Host, change ...settings) *memhost.Gateway {
 		HeartbeatTimeout: 5 * time.Second,
 		Version:          "test",
 		Config: config.Config{
-			Mode: config.ModeEnforce, Carriers: []config.DeviceKind{config.DeviceShm}, Shards: 1,
+			Mode: report.ModeEnforce, Carriers: []report.DeviceKind{report.DeviceShm}, Shards: 1,
 			Policy: []config.Rule{{
 				Name:   "test",
 				Match:  config.Match{Ports: config.Ports(echoPort, sourcePort, sinkPort, resetPort, holdPort, lateEchoes, closedPort)},
-				Action: config.ActionAccelerate,
+				Action: report.ActionAccelerate,
 			}},
 			Limits: config.Limits{HandshakeTimeout: 5 * time.Second, Memory: 256 << 20},
 		},
@@ -129,25 +129,25 @@ func addrOf(c *netstack.HostConn) netip.AddrPort {
 // for connections that end before or after a carrier is chosen.
 const (
 	anyReason  = "*"
-	anyCarrier = config.Carrier("*")
+	anyCarrier = report.Carrier("*")
 )
 
 // wanted is what a connection must look like to its gateway.
 type wanted struct {
-	side    config.Side
-	carrier config.Carrier
+	side    report.Side
+	carrier report.Carrier
 	reason  string
 	state   string
-	end     admin.End
+	end     report.End
 }
 
 // find waits until gateway g shows the client's connection as wanted.
-func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) admin.ConnInfo {
+func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) report.ConnInfo {
 	t.Helper()
-	var seen []admin.ConnInfo
+	var seen []report.ConnInfo
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		seen = nil
-		for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
+		for _, q := range []report.ConnQuery{{All: true}, {Closed: true}} {
 			list, err := g.Admin().Conns(t.Context(), q)
 			require.NoError(t, err)
 			for _, c := range list.Conns {
@@ -161,12 +161,12 @@ func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) 
 		}
 	}
 	require.FailNow(t, "connection is not as wanted", "want %+v of %v, seen %+v", want, client, seen)
-	return admin.ConnInfo{}
+	return report.ConnInfo{}
 }
 
-func (w wanted) matches(c admin.ConnInfo, client netip.AddrPort) bool {
+func (w wanted) matches(c report.ConnInfo, client netip.AddrPort) bool {
 	own := c.Local
-	if w.side == config.SideServer {
+	if w.side == report.SideServer {
 		own = c.Remote
 	}
 	return own == client && c.Side == w.side && (w.carrier == anyCarrier || c.Carrier == w.carrier) &&
@@ -176,30 +176,30 @@ func (w wanted) matches(c admin.ConnInfo, client netip.AddrPort) bool {
 // native checks that the connection of c stayed or became native for a reason.
 func (w *world) native(t *testing.T, c *netstack.HostConn, reason string) {
 	t.Helper()
-	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, reason: reason, end: admin.EndNative})
+	find(t, w.g1, addrOf(c), wanted{side: report.SideClient, reason: reason, end: report.EndNative})
 }
 
 // reasonOf is the reason of an orderly flow on a carrier.
-var reasonOf = map[config.Carrier]string{
-	config.CarrierShm:   "",
-	config.CarrierRelay: "carrier_unreachable",
+var reasonOf = map[report.Carrier]string{
+	report.CarrierShm:   "",
+	report.CarrierRelay: "carrier_unreachable",
 }
 
 // carried checks that both gateways carry, or carried, the connection of c.
-func (w *world) carried(t *testing.T, c *netstack.HostConn, by config.Carrier, end admin.End) {
+func (w *world) carried(t *testing.T, c *netstack.HostConn, by report.Carrier, end report.End) {
 	t.Helper()
 	reason := reasonOf[by]
-	if end == admin.EndAborted {
+	if end == report.EndAborted {
 		reason = anyReason // the side that aborts has none, the other side says what it saw
 	}
-	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reason, end: end})
-	find(t, w.g2, addrOf(c), wanted{side: config.SideServer, carrier: by, reason: reason, end: end})
+	find(t, w.g1, addrOf(c), wanted{side: report.SideClient, carrier: by, reason: reason, end: end})
+	find(t, w.g2, addrOf(c), wanted{side: report.SideServer, carrier: by, reason: reason, end: end})
 }
 
 // quiet waits until a gateway has no flow left and its memory is free.
 func quiet(t *testing.T, g *memhost.Gateway) {
 	t.Helper()
-	var st admin.Status
+	var st report.Status
 	require.Eventuallyf(t, func() bool {
 		var err error
 		st, err = g.Admin().Status(t.Context())

@@ -235,7 +235,7 @@ func TestRenew(t *testing.T) {
 	_, err = f.Renew(t.Context(), false)
 	require.ErrorIs(t, err, config.ErrRestart)
 	require.ErrorIs(t, err, errNoProgram)
-	require.Equal(t, []string{admin.ConfigRefused}, f.status().Degraded)
+	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
 
 	script := filepath.Join(t.TempDir(), "smcgw")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))

@@ -102,14 +102,12 @@ var allowed = map[string][]string{
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"bench":        {"gateway/admin", "gateway/config", "bench/report", "negotiate"},
-	"bench/report": {},
-	"lab/...":      {"lab/...", "packet"},
-	// Whole hosts for tests and demonstrations: the gateway, and what a model of
-	// its surroundings is made of.
-	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
+	"bench":           {"gateway/admin", "gateway/config", "bench/report", "negotiate"},
+	"bench/report":    {},
+	"lab/...":         {"lab/...", "packet"},
 	"lab/rogue":       {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
 	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
+	"lab/wire":        {"netstack/link"},
 	"lab/entries":     {"ebpf"},
 	"lab/faults":      {"gateway/faults"},
 	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "ebpf/sequence", "inprocess/...", "lab/..."},
@@ -195,7 +193,7 @@ var testOnly = []string{"*_test.go", "lab/leak/", "verbs/verbstest/", "tests/"}
 
 var fences = []fence{
 	{"C", []string{"verbs/hw/ibv/"}}, // what cgo binds to, which make build leaves out
-	{"gvisor.dev/gvisor", []string{"netstack/"}},
+	{"gvisor.dev/gvisor", []string{"netstack/", "lab/wire/"}},
 	{"github.com/cilium/ebpf", []string{"ebpf/", "lab/"}},
 	{"github.com/vishvananda", []string{"ebpf/", "verbs/hw/sysfs/", "doctor/", "lab/"}},
 	{"github.com/prometheus", []string{"gateway/metrics/"}},

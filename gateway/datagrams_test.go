@@ -19,8 +19,8 @@ import (
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -141,7 +141,7 @@ func carryingDatagrams(t testing.TB, port uint16) config.Config {
 // steer datagrams.
 func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams) *gateway {
 	t.Helper()
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	h := Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1}, datagramAddr: pairAddrs[i],
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },

@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 )
 
 // retiring is a datapath that leaves new connections to another.
@@ -208,7 +208,7 @@ func TestEngineThatFails(t *testing.T) {
 	cfg := config.Config{Mode: report.ModeObserve}.WithDefaults()
 	g, steer := steeredGateway(t, cfg, activated{})
 	broken := errors.New("no descriptors")
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	defer wire.Close()
 	g.host.Link, g.host.Legs = wire.A(), failingLegs{err: broken}
 	next := cfg

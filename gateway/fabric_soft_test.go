@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,7 +53,7 @@ func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, u
 	t.Cleanup(func() { _ = taken.Close() })
 	cfg := config.Config{Mode: report.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceSoft, report.DeviceHW}}
 	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), alternate
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	t.Cleanup(wire.Close)
 	g, err := newGateway(cfg.WithDefaults(), &site{Host: Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(),

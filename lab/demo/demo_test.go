@@ -16,15 +16,6 @@ func TestMain(m *testing.M) {
 	os.Exit(leak.Main(m))
 }
 
-func TestRunInMemory(t *testing.T) {
-	var out strings.Builder
-	err := RunInMemory(t.Context(), Options{Out: &out, bulk: 2 << 20})
-	t.Log(out.String())
-	require.NoError(t, err)
-	require.Contains(t, out.String(), "peer_no_option")
-	require.NotContains(t, out.String(), "FAILED")
-}
-
 func TestReportFailsWhenALineDoes(t *testing.T) {
 	var out strings.Builder
 	r := table{out: &out}

@@ -104,16 +104,14 @@ var allowed = map[string][]string{
 	"bench":            {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "negotiate"},
 	"bench/comparison": {},
 	"lab/...":          {"lab/...", "packet"},
-	// Whole hosts for tests and demonstrations: the gateway, and what a model of
-	// its surroundings is made of.
-	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/report", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
-	"lab/rogue":       {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
-	"lab/demo":        {"gateway/admin", "gateway/config", "gateway/report", "lab/..."},
-	"lab/entries":     {"ebpf"},
-	"lab/faults":      {"gateway/faults"},
-	"lab/bench":       {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "lab/..."},
-	"lab/bench/paper": {"bench/comparison"},
-	"lab/daemon":      {"gateway/admin", "lab/testnet"},
+	"lab/rogue":        {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
+	"lab/demo":         {"gateway/admin", "gateway/config", "gateway/report", "lab/..."},
+	"lab/wire":         {"netstack/link"},
+	"lab/entries":      {"ebpf"},
+	"lab/faults":       {"gateway/faults"},
+	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "lab/..."},
+	"lab/bench/paper":  {"bench/comparison"},
+	"lab/daemon":       {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},
 
@@ -194,7 +192,7 @@ var testOnly = []string{"*_test.go", "lab/leak/", "verbs/verbstest/", "tests/"}
 
 var fences = []fence{
 	{"C", []string{"verbs/hw/ibv/"}}, // what cgo binds to, which make build leaves out
-	{"gvisor.dev/gvisor", []string{"netstack/"}},
+	{"gvisor.dev/gvisor", []string{"netstack/", "lab/wire/"}},
 	{"github.com/cilium/ebpf", []string{"ebpf/", "lab/"}},
 	{"github.com/vishvananda", []string{"ebpf/", "verbs/hw/sysfs/", "doctor/", "lab/"}},
 	{"github.com/prometheus", []string{"gateway/metrics/"}},

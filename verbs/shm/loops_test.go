@@ -34,10 +34,7 @@ func (s *streams) turn() bool {
 	worked := n > 0
 	for i, q := range s.qps {
 		for s.next[i] < s.todo {
-			s.wr.ImmData, s.wr.Opcode = s.next[i], verbs.WRRDMAWriteWithImm
-			if s.next[i]%3 == 0 {
-				s.wr.Opcode = verbs.WRSendWithImm
-			}
+			s.wr.ImmData = s.next[i]
 			if q.PostSend(&s.wr) != nil {
 				break
 			}
@@ -48,12 +45,11 @@ func (s *streams) turn() bool {
 	return worked
 }
 
-// sink is a shared receive queue of one vector that takes them, few at a time.
+// sink takes them with the queue pairs of one vector, few at a time.
 type sink struct {
 	cq   verbs.CQ
-	srq  verbs.SRQ
+	qps  map[uint32]verbs.QP
 	want map[uint32]uint32 // by queue pair: the number that comes next
-	rr   verbs.RecvWR
 	got  atomic.Int64
 	bad  atomic.Pointer[verbs.WC]
 }
@@ -68,54 +64,54 @@ func (s *sink) turn() bool {
 		}
 		s.want[wc.QPNum]++
 		s.got.Add(1)
-		_ = s.srq.PostRecv(&s.rr)
+		_ = s.qps[wc.QPNum].PostRecv(&verbs.RecvWR{})
 	}
 	return n > 0
 }
 
-// Many queue pairs share few receives on real loops of two vectors each: all
-// messages arrive, in order, and no queue pair is left asleep.
-func TestLoopsShared(t *testing.T) {
+// Many queue pairs with few receives share a CQ with little room on real loops of two
+// vectors each: all messages arrive, in order, and no queue pair is left asleep.
+func TestLoops(t *testing.T) {
 	const vectors, pairs, messages, receives = 2, 8, 1000, 3
 	da, db, pa, pb := met(t, func(c *Config) { c.Vectors = vectors })
 	src, dst := make([]*streams, vectors), make([]*sink, vectors)
 	var loopsA, loopsB []*verbs.Loop
 	for v := range vectors {
-		a, b := &streams{todo: messages}, &sink{want: map[uint32]uint32{}}
+		a, b := &streams{todo: messages}, &sink{qps: map[uint32]verbs.QP{}, want: map[uint32]uint32{}}
 		src[v], dst[v] = a, b
 		var err error
 		a.cq, err = da.CreateCQ(verbs.CQAttr{Depth: 256, Vector: v})
 		require.NoError(t, err)
 		b.cq, err = db.CreateCQ(verbs.CQAttr{Depth: 4, Vector: v})
 		require.NoError(t, err)
-		b.srq, err = pb.PD().CreateSRQ(verbs.SRQInitAttr{MaxWR: receives, MaxSGE: 1, Vector: v})
-		require.NoError(t, err)
 		out, err := pa.PD().RegMR(make([]byte, 9000), 0)
 		require.NoError(t, err)
 		in, err := pb.PD().AllocMR(9000, allRights)
 		require.NoError(t, err)
 		a.wr = verbs.SendWR{
-			SGList: []verbs.SGE{{Addr: out.Addr(), Length: 9000, LKey: out.LKey()}}, RemoteAddr: in.Addr(), RKey: in.RKey(),
-		}
-		b.rr = verbs.RecvWR{SGList: []verbs.SGE{{Addr: in.Addr(), Length: 9000, LKey: in.LKey()}}}
-		for range receives {
-			require.NoError(t, b.srq.PostRecv(&b.rr))
+			Opcode: verbs.WRRDMAWriteWithImm, SGList: []verbs.SGE{{Addr: out.Addr(), Length: 9000, LKey: out.LKey()}}, RemoteAddr: in.Addr(), RKey: in.RKey(),
 		}
 		la, err := verbs.NewLoop(da, v, func() bool { return src[v].turn() })
 		require.NoError(t, err)
 		lb, err := verbs.NewLoop(db, v, func() bool { return dst[v].turn() })
 		require.NoError(t, err)
 		loopsA, loopsB = append(loopsA, la), append(loopsB, lb)
-		t.Cleanup(func() { _ = la.Close(); _ = lb.Close(); _ = b.srq.Close(); _ = in.Close(); _ = out.Close() })
+		t.Cleanup(func() { _ = la.Close(); _ = lb.Close(); _ = in.Close(); _ = out.Close() })
 	}
 	for i := range pairs {
 		a, b := src[i%vectors], dst[i/2%vectors]
-		capacity := verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1}
+		capacity := verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxRecvWR: receives}
 		qa, err := pa.PD().CreateQP(&verbs.QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Type: verbs.QPTRC, SQSigAll: true, Cap: capacity})
 		require.NoError(t, err)
-		qb, err := pb.PD().CreateQP(&verbs.QPInitAttr{SendCQ: b.cq, RecvCQ: b.cq, SRQ: b.srq, Type: verbs.QPTRC, Cap: capacity})
+		qb, err := pb.PD().CreateQP(&verbs.QPInitAttr{SendCQ: b.cq, RecvCQ: b.cq, Type: verbs.QPTRC, Cap: capacity})
 		require.NoError(t, err)
-		require.NoError(t, loopsB[i/2%vectors].Do(func() { err = connectTo(qb, qa) }))
+		require.NoError(t, loopsB[i/2%vectors].Do(func() {
+			err = connectTo(qb, qa)
+			b.qps[qb.Num()] = qb
+			for range receives {
+				_ = qb.PostRecv(&verbs.RecvWR{})
+			}
+		}))
 		require.NoError(t, err)
 		require.NoError(t, loopsA[i%vectors].Do(func() {
 			err = connectTo(qa, qb)

@@ -1,4 +1,4 @@
-package link
+package wire
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/netstack/link"
 )
 
 // Impairment is what a direction of a Wire does to packets. Rates are
@@ -25,13 +27,13 @@ const reorderBy = 2 * time.Millisecond
 
 // Wire joins two stacks in memory: a cable with seeded faults.
 type Wire struct {
-	a, b WireEnd
+	a, b End
 }
 
-// WireEnd is one end of a Wire; it is a Link.
-type WireEnd struct {
-	end  wireEndpoint
-	peer *WireEnd
+// End is one end of a Wire; it is a link.Link.
+type End struct {
+	end  endpoint
+	peer *End
 	out  *pump
 
 	mu      sync.Mutex // guards everything below
@@ -40,17 +42,18 @@ type WireEnd struct {
 	handler PacketFunc
 }
 
-type wireEndpoint struct {
-	bareLink
+type endpoint struct {
+	bare
 	send PacketFunc
 }
 
-// NewWire makes a wire for packets of up to mtu bytes. Faults of both directions
+// New makes a wire for packets of up to mtu bytes. Faults of both directions
 // follow from seed.
-func NewWire(mtu int, seed uint64) *Wire {
+func New(mtu int, seed uint64) *Wire {
 	w := &Wire{}
-	for i, e := range []*WireEnd{&w.a, &w.b} {
-		e.end.mtu, e.end.send = uint32(mtu), e.Send
+	for i, e := range []*End{&w.a, &w.b} {
+		e.end.send = e.Send
+		e.end.init(mtu)
 		e.rng = rand.New(rand.NewPCG(seed, uint64(i)))
 		e.out = newPump(e.carry)
 	}
@@ -59,10 +62,10 @@ func NewWire(mtu int, seed uint64) *Wire {
 }
 
 // A returns the first end.
-func (w *Wire) A() *WireEnd { return &w.a }
+func (w *Wire) A() *End { return &w.a }
 
 // B returns the second end.
-func (w *Wire) B() *WireEnd { return &w.b }
+func (w *Wire) B() *End { return &w.b }
 
 // Close ends the goroutines of the wire. The stacks at its ends are closed
 // first.
@@ -72,14 +75,14 @@ func (w *Wire) Close() {
 }
 
 // Impair sets what happens to the packets that leave this end.
-func (e *WireEnd) Impair(imp Impairment) {
+func (e *End) Impair(imp Impairment) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.imp = imp
 }
 
 // Send puts a raw packet on the wire as if this end's stack had sent it.
-func (e *WireEnd) Send(pkt []byte) {
+func (e *End) Send(pkt []byte) {
 	e.mu.Lock()
 	imp := e.imp
 	lost, dup := e.rng.Float64() < imp.Loss, e.rng.Float64() < imp.Dup
@@ -99,7 +102,7 @@ func (e *WireEnd) Send(pkt []byte) {
 }
 
 // carry delivers at the other end.
-func (e *WireEnd) carry(pkt []byte) {
+func (e *End) carry(pkt []byte) {
 	e.mu.Lock()
 	filter := e.imp.Filter
 	e.mu.Unlock()
@@ -113,13 +116,13 @@ func (e *WireEnd) carry(pkt []byte) {
 
 // Handle gives what arrives at this end to fn instead of a stack, so that a
 // model of the steering can sit there. It is set before traffic flows.
-func (e *WireEnd) Handle(fn PacketFunc) {
+func (e *End) Handle(fn PacketFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.handler = fn
 }
 
-func (e *WireEnd) receive(pkt []byte) {
+func (e *End) receive(pkt []byte) {
 	e.mu.Lock()
 	fn := e.handler
 	e.mu.Unlock()
@@ -127,16 +130,19 @@ func (e *WireEnd) receive(pkt []byte) {
 		fn(pkt)
 		return
 	}
-	e.end.deliverRaw(pkt)
+	e.end.deliver(pkt)
 }
 
-// Endpoint implements Link.
-func (e *WireEnd) Endpoint() Endpoint { return &e.end }
+// Endpoint implements link.Link.
+func (e *End) Endpoint() link.Endpoint { return &e.end }
 
 // WritePackets implements stack.LinkWriter.
-func (l *wireEndpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+func (l *endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	for _, p := range pkts.AsSlice() {
-		l.send(Flatten(p))
+		l.send(link.Flatten(p))
 	}
 	return pkts.Len(), nil
 }
+
+// Stop implements link.Endpoint: the wire ends by Close.
+func (*endpoint) Stop() {}

@@ -1,4 +1,4 @@
-package link
+package wire
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A wire delivers in the order of the times at which packets are due, and drops what its filter drops.
 func TestWireDelivers(t *testing.T) {
-	w := NewWire(1500, 1)
+	w := New(1500, 1)
 	defer w.Close()
 	got := make(chan byte, 10)
 	w.B().Handle(func(p []byte) { got <- p[0] })
@@ -33,7 +33,7 @@ func TestWireDelivers(t *testing.T) {
 // The faults of a wire follow from its seed.
 func TestWireFaultsRepeat(t *testing.T) {
 	run := func(seed uint64) (got []byte) {
-		w := NewWire(1500, seed)
+		w := New(1500, seed)
 		w.B().Handle(func(p []byte) { got = append(got, p[0]) })
 		w.A().Impair(Impairment{Loss: 0.3, Dup: 0.3})
 		for i := range byte(100) {

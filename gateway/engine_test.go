@@ -17,8 +17,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/lab/wire"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // retiring is a datapath that leaves new connections to another.

@@ -16,8 +16,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack/link"
 )
 
 // retiring is a datapath that leaves new connections to another.
@@ -207,7 +207,7 @@ func TestEngineThatFails(t *testing.T) {
 	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()
 	g, steer := steeredGateway(t, cfg, activated{})
 	broken := errors.New("no descriptors")
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	defer wire.Close()
 	g.host.Link, g.host.Legs = wire.A(), failingLegs{err: broken}
 	next := cfg

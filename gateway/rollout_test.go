@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 )
 
 func (s *fakeSteering) share() ebpf.Share {
@@ -122,7 +122,7 @@ func TestGuardFromTheStart(t *testing.T) {
 	cfg := p.g[0].cfg
 	cfg.Mode, cfg.Guard = config.ModeEnforce, config.Guard{Aborted: 100, Window: time.Minute, Minimum: 2}
 	cfg.ShmDir, cfg.Carriers = t.TempDir(), []config.DeviceKind{config.DeviceShm}
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	defer wire.Close()
 	at := &site{Host: Host{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{2}}}
 	g, err := newGateway(cfg, at, nil, slog.New(slog.DiscardHandler))

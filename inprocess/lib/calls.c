@@ -281,8 +281,8 @@ PUBLIC int close(int fd) {
 }
 PUBLIC int shutdown(int fd, int how) {
 	struct end *e = look(fd);
-	if (e && state_of(e) == SMCI_PROMOTED) smcgw_ended(e, fd, how);
-	return REAL(shutdown)(fd, how);
+	if (!e || state_of(e) != SMCI_PROMOTED || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
+	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	bool own = smcgw_ours();
@@ -453,7 +453,8 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 			if (option != TCP_WINDOW_CLAMP) *at = !!*at;
 			return 0;
 		}
-		if (unfit(level, option, v, n)) to_kernel(fd, SMCI_WHY_OPTION);
+		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)
+			return 0; // a token would wake nobody: who waits is woken sooner than it asks
 	}
 	return REAL(setsockopt)(fd, level, option, v, n);
 }

@@ -85,6 +85,7 @@ struct smci_news {
 	_Atomic uint32_t spin;    // microseconds to look at the ring before sleeping; 0: none
 	_Atomic uint64_t bytes;   // or after so many bytes
 	_Atomic uint32_t policy;  // counts changes of policy and switch: what was refused is asked again
+	_Atomic uint32_t questions; // ASKs since HELLO whose sockets the broker has closed
 	_Alignas(4096) _Atomic uint32_t kernel[SMCI_ENTRIES / 32]; // of entry i of the slab bit i % 32 of word i / 32: its end sends by the kernel
 };
 

@@ -312,6 +312,7 @@ void smcgw_drop(int fd) {
 	bool last_here = at >= 0 && get(&e->owned[at]) == 1, last = get(&e->refs) == 1;
 	bool promoted = state_of(e) == SMCI_PROMOTED;
 	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
+	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
 	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
 	if (last_here) smcgw_forget(e);

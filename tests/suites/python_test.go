@@ -1,6 +1,7 @@
 package suites
 
 import (
+	"fmt"
 	"encoding/xml"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func unittests(modules string, least int, without ...string) suite {
 		needs: []string{"/usr/bin/python3.11", "/usr/lib/python3.11/test/test_socket.py"},
 		run: func(r *round) results {
 			report := filepath.Join(r.dir, "report")
-			args := []string{"-m", "test", "--timeout", "840", "--verbose", "--junit-xml", report}
+			args := []string{"-m", "test", "--timeout", fmt.Sprint((r.limit * busyFor).Seconds()), "--verbose", "--junit-xml", report}
 			for _, w := range without {
 				args = append(args, "--ignore", w)
 			}

@@ -70,5 +70,6 @@ PidFile none
 UsePAM no
 PermitRootLogin yes
 MaxStartups 100
+LoginGraceTime 900
 Subsystem sftp /usr/lib/openssh/sftp-server
 `

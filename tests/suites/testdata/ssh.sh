@@ -47,7 +47,7 @@ for kind in execs forks; do
   # The connections that are forwarded are programs' own: to ssh, and from sshd.
   $S -N -L 127.0.0.1:9000:127.0.0.1:8101 -R 127.0.0.1:9001:127.0.0.1:8101 -D 127.0.0.1:9002 -o ExitOnForwardFailure=yes h &
   tunnel=$!
-  for i in $(seq 100); do (echo >/dev/tcp/127.0.0.1/9002) 2>/dev/null && break; sleep 0.1; done
+  for i in $(seq 3000); do (echo >/dev/tcp/127.0.0.1/9002) 2>/dev/null && break; sleep 0.1; done
   for f in 1 65536 67108864; do
     w=$(sum <www/$f.bin)
     same "$kind/forward-local-$f" "$(curl -sS http://127.0.0.1:9000/$f.bin | sum)" "$w"

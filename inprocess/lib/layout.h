@@ -144,4 +144,5 @@ enum smci_why {
 	SMCI_WHY_PROTOCOL_ERROR, // the peer's memory says what cannot be
 	SMCI_WHY_RECALLED,     // the peer asked for it
 	SMCI_WHY_DESCRIPTOR,   // no descriptor for the control socket
+	SMCI_WHY_SANDBOX,      // the program has the kernel refuse it system calls that the library needs
 };

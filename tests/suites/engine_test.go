@@ -33,14 +33,13 @@ type results map[string]string
 
 // suite is a row.
 type suite struct {
-	name    string
-	needs   []string          // programs by name, files by path; make install-suites-deps installs them
-	limit   time.Duration     // of one run, on a machine that has nothing else to do; it has hung after that
-	least   int               // tests that a native run has at least
-	root    bool              // it runs as root, not as nobody
-	short   bool              // its connections end before their rings are used
-	differs map[string]string // why tests may have another result with the library
-	stays   inprocess.Why     // why all of its connections stay native, by design; none: they are promoted
+	name  string
+	needs []string      // programs by name, files by path; make install-suites-deps installs them
+	limit time.Duration // of one run, on a machine that has nothing else to do; it has hung after that
+	least int           // tests that a native run has at least
+	root  bool          // it runs as root, not as nobody
+	short bool          // its connections end before their rings are used
+	stays inprocess.Why // why all of its connections stay native, by design; none: they are promoted
 	// unscanned lets programs with system calls of their own pass: a row that shows the library, not what a daemon does.
 	unscanned bool
 	run       func(*round) results
@@ -79,23 +78,13 @@ func (s suite) compare(t *testing.T) {
 	require.GreaterOrEqual(t, len(native[0]), s.least, "tests of a native run")
 	got := s.promoted(t)
 	differ := differences(native, got)
-	for again := 0; again < 3 && len(s.unlisted(differ)) > 0; again++ {
+	for again := 0; again < 3 && len(differ) > 0; again++ {
 		t.Logf("natively again, for: %q", differ)
 		native = append(native, s.native(t))
 		differ = differences(native, got)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.differs)) {
-		said, is := differ[name]
-		t.Logf("listed: %s: %s; %s", name, s.differs[name], map[bool]string{true: said, false: "not this time"}[is])
-	}
 	t.Logf("%d tests, results natively: %v, with the library: %v", len(native[0]), native[0].count(), got.count())
-	require.Empty(t, s.unlisted(differ), "tests that differ")
-}
-
-func (s suite) unlisted(differ map[string]string) map[string]string {
-	left := maps.Clone(differ)
-	maps.DeleteFunc(left, func(name, _ string) bool { return s.differs[name] != "" })
-	return left
+	require.Empty(t, differ, "tests that differ")
 }
 
 // differences are the tests whose result is none that they have had natively.

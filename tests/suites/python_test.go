@@ -1,8 +1,8 @@
 package suites
 
 import (
-	"fmt"
 	"encoding/xml"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +14,7 @@ import (
 // python are modules of CPython's own tests.
 var python = []suite{
 	unittests("test_socket", 500, "test.test_socket.ThreadedVSOCK*"), // hangs natively where there is vsock without a peer
-	listed(unittests("test_ssl", 150), map[string]string{
-		"test.test_ssl.TestPreHandshakeClose.test_preauth_data_to_tls_server": "closed while the broker holds the socket of a question: the reset comes when it lets go",
-	}),
+	unittests("test_ssl", 150),
 	unittests("test_asyncio", 2000),
 	unittests("test_ftplib", 90),
 	short(unittests("test_selectors test_asyncore", 150)), // selectors alone have no TCP
@@ -34,11 +32,6 @@ var python = []suite{
 	unittests("test_logging", 150),
 	unittests("test_multiprocessing_fork", 200),
 	unittests("test_multiprocessing_spawn", 200),
-}
-
-func listed(s suite, differs map[string]string) suite {
-	s.differs = differs
-	return s
 }
 
 func short(s suite) suite {

@@ -39,7 +39,7 @@ for kind in execs forks; do
   same $kind/scp-sum "$(sum <scp.$kind)" "$s"
   try $kind/scp-old scp -O -F ssh.conf -P $port h:"$PWD/big" "scpo.$kind"
   same $kind/scp-old-sum "$(sum <scpo.$kind)" "$s"
-  printf 'put big %s/sftp.%s\nget %s/sftp.%s back.%s\nls tree\nbye\n' "$PWD" $kind "$PWD" $kind $kind >batch
+  printf 'put big %s/sftp.%s\nget %s/sftp.%s back.%s\nls %s/tree\nbye\n' "$PWD" $kind "$PWD" $kind $kind "$PWD" >batch
   try $kind/sftp sftp -F ssh.conf -P $port -b batch h
   same $kind/sftp-sum "$(sum <back.$kind)" "$s"
   want=1 try $kind/sftp-missing sftp -F ssh.conf -P $port -b <(echo "get $PWD/none") h

@@ -173,10 +173,11 @@ SUITES_NEEDS = /usr/bin/python3.11=python3.11 /usr/lib/python3.11/test/test_sock
   /usr/include/postgresql/15/server/postgres.h=postgresql-server-dev-15 \
   nginx=nginx-light /usr/sbin/apache2=apache2-bin curl=curl openssl=openssl sshd=openssh-server /usr/lib/openssh/sftp-server=openssh-sftp-server \
   ssh=openssh-client rsync=rsync memcached=memcached memccapable=libmemcached-tools mariadbd=mariadb-server mysqlslap=mariadb-client \
+  mariadb-test=mariadb-test /usr/share/mysql/mysql-test/main/select.test=mariadb-test-data \
   javac=openjdk-17-jdk-headless node=nodejs stress-ng=stress-ng
 
 suites: install-suites-deps ## suites of CPython, Redis, PostgreSQL and others with the library and natively: SUITES=python/; needs root
-	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 3h -run '/$(SUITES)' ./tests/suites
+	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 24h -run '/$(SUITES)' ./tests/suites
 
 demo: build ## programs of this host promoted; as root then four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi

@@ -73,6 +73,7 @@ struct end {
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
 	uint32_t tag;
+	_Atomic uint32_t question;         // the number of its ASK in the conversation
 	_Atomic uint32_t grants_seen, again;
 	_Atomic uint32_t policy_seen;      // when it last asked
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
@@ -251,6 +252,7 @@ void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of);
 void smcgw_ask(struct end *e, int fd);    // threshold reached
 void smcgw_answers(struct end *e);         // takes what the broker has sent
 void smcgw_closed(struct end *e);         // tells it
+void smcgw_released(const struct end *e); // before the last close() of one that has asked
 void smcgw_leave(struct end *e, uint32_t why);
 bool smcgw_hidden(int fd);                // ours, and not the program's to see
 void smcgw_hide_from(int fd);             // the program is about to use this number: ours moves away

@@ -23,6 +23,7 @@ type site struct {
 	Host
 	dp         *ebpf.Datapath
 	legs       *sockets.Namespace
+	carrying   bool          // what carry opens is there, or some of it
 	kernel     *sockets.Legs // nil: nothing is carried
 	hand       ebpf.Handover
 	supervisor Supervisor // nil: nothing outlives the daemon
@@ -98,31 +99,32 @@ func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
 // canCarry reports whether connections can be carried, if the mode wants it.
 func (s *site) canCarry() bool { return s.dp != nil || s.Link != nil }
 
-// counts reports whether what carrying takes is not there, or always is.
-func (s *site) counts() bool { return s.dp == nil || s.kernel == nil }
+// counts reports whether what carrying takes is not there, or not the site's to make.
+func (s *site) counts() bool { return !s.carrying }
 
 // carry opens what carrying takes: devices, legs and the programs that touch packets.
 func (s *site) carry() error {
-	if !s.counts() || s.dp == nil {
+	if s.dp == nil || s.Link != nil {
 		return nil
 	}
 	if err := s.dp.Carry(); err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
-	s.legs.Tend(s.log, s.dp.ProveAgain)
-	s.kernel = sockets.New(s.legs, s.dp.SetListener)
+	s.carrying = true
 	wire, err := link.TUN(s.dp.WireTUN(), s.dp.WireMTU())
-	if err == nil {
-		s.Link, s.Legs, s.Datagrams, s.AppTUN = wire, s.kernel, s.dp, s.dp.AppTUN()
-		err = s.handOver()
-	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("wire link: %w", err), s.count())
+	}
+	s.legs.Tend(s.log, s.dp.ProveAgain)
+	s.kernel = sockets.New(s.legs, s.dp.SetListener)
+	s.Link, s.Legs, s.Datagrams, s.AppTUN = wire, s.kernel, s.dp, s.dp.AppTUN()
+	if err := s.handOver(); err != nil {
+		return errors.Join(err, s.count())
 	}
 	return nil
 }
 
-// count undoes carry; the engine has ended.
+// count undoes carry; the engine has ended. What fails can be tried again.
 func (s *site) count() error {
 	if s.counts() {
 		return nil
@@ -131,12 +133,17 @@ func (s *site) count() error {
 		return err
 	}
 	s.detach()
-	if err := s.dp.Count(); err != nil {
-		return errors.Join(fmt.Errorf("datapath: %w", err), s.handOver())
+	var errs []error
+	if s.kernel != nil {
+		errs = append(errs, s.kernel.Close())
 	}
-	err := s.kernel.Close()
 	s.kernel, s.Link, s.Legs, s.Datagrams, s.AppTUN = nil, nil, nil, nil, -1
-	return errors.Join(err, s.handOver())
+	if err := s.dp.Count(); err != nil {
+		errs = append(errs, fmt.Errorf("datapath: %w", err))
+	} else {
+		s.carrying = false
+	}
+	return errors.Join(append(errs, s.handOver())...)
 }
 
 // detach ends the use of the link; it may be that no engine has taken it.

@@ -62,17 +62,17 @@ func TestRunWithoutGateways(t *testing.T) {
 	require.Equal(t, []string{"smcgw bench --peer x"}, r.Commands)
 	for _, task := range tasks {
 		for _, res := range task.results {
-			s := series(t, r, res.work, report.TCP)
+			s := series(t, r, res.Name, report.TCP)
 			require.Equal(t, task.plain, s.Note)
 			if task.plain != "" {
-				require.Empty(t, s.Values, res.work)
+				require.Empty(t, s.Values, res.Name)
 				continue
 			}
-			require.Equal(t, 2, s.Spread().N, res.work)
-			if !strings.Contains(res.work, "processor") { // measured in hundredths of a second
-				require.Positive(t, s.Spread().Min, res.work)
+			require.Equal(t, 2, s.Spread().N, res.Name)
+			if !strings.Contains(res.Name, "processor") { // measured in hundredths of a second
+				require.Positive(t, s.Spread().Min, res.Name)
 			}
-			s = series(t, r, res.work, "shm")
+			s = series(t, r, res.Name, "shm")
 			require.Empty(t, s.Values)
 			require.Equal(t, "no gateway on this host", s.Note)
 		}

@@ -1,4 +1,4 @@
-package bench
+package report
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/bench/report"
 )
 
 // fake is a work that only notes that it was done.
@@ -25,12 +23,12 @@ func (f *fake) cell(variant string, values ...float64) Cell {
 	}}
 }
 
-var speed = Metric{"speed", "m/s", report.More}
+var speed = Metric{"speed", "m/s", More}
 
-func runOf(t *testing.T, rounds int, works ...Work) ([]report.Series, string) {
+func runOf(t *testing.T, rounds int, works ...Work) ([]Series, string) {
 	var log strings.Builder
-	r := runner{rounds: rounds, duration: time.Second, limit: 10 * time.Second, log: &log}
-	series, err := r.run(t.Context(), works)
+	r := Runner{Rounds: rounds, Duration: time.Second, Limit: 10 * time.Second, Log: &log}
+	series, err := r.Run(t.Context(), works)
 	require.NoError(t, err)
 	return series, log.String()
 }
@@ -45,8 +43,8 @@ func TestRoundsInterleave(t *testing.T) {
 	}, " "))
 	require.Len(t, series, 3)
 	for i, s := range series {
-		require.Equal(t, report.Series{
-			Work: "speed", Variant: string(rune('a' + i)), Unit: "m/s", Better: report.More,
+		require.Equal(t, Series{
+			Work: "speed", Variant: string(rune('a' + i)), Unit: "m/s", Better: More,
 			Values: []float64{float64(i + 1), float64(i + 1), float64(i + 1)},
 		}, s)
 	}
@@ -77,42 +75,47 @@ func TestFailedRunIsNaN(t *testing.T) {
 	require.True(t, math.IsNaN(series[0].Values[1]))
 	require.Equal(t, []float64{1, 1, 1}, series[1].Values)
 	require.Contains(t, log, "round 2: w, bad: no luck")
-	ratio, ok := (&report.Report{Series: series}).Ratio("speed", "bad", "good")
+	ratio, ok := (&Report{Series: series}).Ratio("speed", "bad", "good")
 	require.True(t, ok)
-	require.Equal(t, report.Spread{Median: 2, Min: 2, Max: 2, N: 2}, ratio)
+	require.Equal(t, Spread{Median: 2, Min: 2, Max: 2, N: 2}, ratio)
 }
 
-// A run that was of another variant does not count, whatever it measured.
-func TestFailedVerification(t *testing.T) {
+// What cannot be done has no value, and says why; what a way has not is kept where it is wanted.
+func TestMissing(t *testing.T) {
 	var f fake
-	c := f.cell("shm", 1)
-	c.Begin = func(context.Context) (func(context.Context) error, error) {
-		return func(context.Context) error { return errOtherWay }, nil
-	}
-	unable := f.cell("gone", 1)
-	unable.Begin = func(context.Context) (func(context.Context) error, error) { return nil, errors.New("no gateway") }
-	series, _ := runOf(t, 1, Work{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{c, unable}})
-	require.True(t, math.IsNaN(series[0].Values[0]))
-	require.Contains(t, series[0].Note, errOtherWay.Error())
-	require.True(t, math.IsNaN(series[1].Values[0]))
+	gone := f.cell("gone", 1)
+	gone.Missing = "no gateway"
+	noted := f.cell("noted", math.NaN())
+	noted.Note = func() string { return "after all" }
+	var told []int
+	r := Runner{Rounds: 2, Log: &strings.Builder{}, KeepEmpty: true, Progress: func(done, total int) {
+		require.Equal(t, 4, total)
+		told = append(told, done)
+	}}
+	series, err := r.Run(t.Context(), []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{gone, noted}}})
+	require.NoError(t, err)
+	require.Equal(t, Series{Work: "speed", Variant: "gone", Unit: "m/s", Note: "no gateway"}, series[0])
+	require.Len(t, series[1].Values, 2)
+	require.Equal(t, "after all", series[1].Note)
 	require.NotContains(t, f.done, "gone")
+	require.Equal(t, []int{0, 1, 2, 3}, told)
 }
 
 func TestNumbersPerMetric(t *testing.T) {
 	var f fake
-	series, _ := runOf(t, 1, Work{Name: "w", Metrics: []Metric{speed, {"cost", "s", report.Less}}, Cells: []Cell{f.cell("a", 1, 2), f.cell("short", 1)}})
+	series, _ := runOf(t, 1, Work{Name: "w", Metrics: []Metric{speed, {"cost", "s", Less}}, Cells: []Cell{f.cell("a", 1, 2), f.cell("short", 1)}})
 	require.Len(t, series, 4)
 	require.Equal(t, []float64{2}, series[2].Values)
 	require.Contains(t, series[1].Note, "1 numbers instead of 2")
 }
 
 func TestRunThatHangs(t *testing.T) {
-	r := runner{rounds: 1, limit: 20 * time.Millisecond, log: &strings.Builder{}}
+	r := Runner{Rounds: 1, Limit: 20 * time.Millisecond, Log: &strings.Builder{}}
 	hang := Cell{Variant: "a", Run: func(ctx context.Context, _ time.Duration) ([]float64, error) {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}}
-	series, err := r.run(t.Context(), []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{hang}}})
+	series, err := r.Run(t.Context(), []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{hang}}})
 	require.NoError(t, err)
 	require.Contains(t, series[0].Note, errTooLong.Error())
 }
@@ -121,7 +124,7 @@ func TestRunThatHangs(t *testing.T) {
 func TestEndOfContextEndsAll(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
-	r := runner{rounds: 3, limit: time.Minute, log: &strings.Builder{}}
+	r := Runner{Rounds: 3, Limit: time.Minute, Log: &strings.Builder{}}
 	n := 0
 	c := Cell{Variant: "a", Run: func(context.Context, time.Duration) ([]float64, error) {
 		if n++; n == 4 { // the first is the one that does not count
@@ -129,9 +132,9 @@ func TestEndOfContextEndsAll(t *testing.T) {
 		}
 		return []float64{float64(n)}, nil
 	}}
-	series, err := r.run(ctx, []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{c}}})
+	series, err := r.Run(ctx, []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{c}}})
 	require.ErrorIs(t, err, stop)
-	require.Equal(t, 2, r.done)
+	require.Equal(t, 2, r.Done)
 	require.Equal(t, []float64{2, 3}, series[0].Values)
 }
 
@@ -146,8 +149,8 @@ func TestFewerRoundsOfAWork(t *testing.T) {
 func TestBudget(t *testing.T) {
 	var f fake
 	var log strings.Builder
-	r := runner{rounds: 5, limit: time.Minute, budget: time.Nanosecond, log: &log}
-	series, err := r.run(t.Context(), []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{f.cell("a", 1)}}})
+	r := Runner{Rounds: 5, Limit: time.Minute, Budget: time.Nanosecond, Log: &log}
+	series, err := r.Run(t.Context(), []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{f.cell("a", 1)}}})
 	require.NoError(t, err)
 	require.Len(t, series[0].Values, 1)
 	require.Contains(t, log.String(), "no time for more than 1 rounds of 5")
@@ -158,7 +161,7 @@ func TestNumbersThatAWayHasNot(t *testing.T) {
 	var f fake
 	bad := Cell{Variant: "bad", Run: func(context.Context, time.Duration) ([]float64, error) { return nil, errors.New("no luck") }}
 	series, _ := runOf(t, 2, Work{
-		Name: "w", Metrics: []Metric{speed, {"gateways", "s", report.Less}},
+		Name: "w", Metrics: []Metric{speed, {"gateways", "s", Less}},
 		Cells: []Cell{f.cell("tcp", 1, math.NaN()), f.cell("shm", 1, 2), bad},
 	})
 	var names []string

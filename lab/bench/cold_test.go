@@ -27,7 +27,7 @@ func TestColdPeer(t *testing.T) {
 		for range 2 {
 			check, err := w.begin(t.Context())
 			require.NoError(t, err)
-			values, err := coldPeer(t.Context(), w, 0)
+			values, err := coldPeer.do(t.Context(), w, 0)
 			require.NoError(t, err)
 			require.Len(t, values, 2)
 			require.NoError(t, check(t.Context()))

@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
-	"cmd/smcgw-lab":               {"lab/..."},
+	"cmd/smcgw-lab":               {"bench/report", "lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/internal/claim":      {},
 	"gateway/admin":               {"inprocess", "gateway/admin/internal/limit", "gateway/internal/claim", "gateway/config", "gateway/process", "ebpf", "internal/ktime", "negotiate", "verbs/hw/sysfs"},
@@ -107,20 +107,17 @@ var allowed = map[string][]string{
 	"lab/...":      {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
-	"lab/rogue":       {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
-	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
-	"lab/entries":     {"ebpf"},
-	"lab/faults":      {"gateway/faults"},
-	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "ebpf/sequence", "inprocess/...", "lab/..."},
-	"lab/bench/paper": {"bench/report"},
-	"lab/daemon":      {"gateway/admin", "lab/testnet"},
+	"lab/memhost": {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
+	"lab/rogue":   {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
+	"lab/demo":    {"gateway/admin", "gateway/config", "lab/..."},
+	"lab/entries": {"ebpf"},
+	"lab/faults":  {"gateway/faults"},
+	"lab/bench":   {"gateway/admin", "gateway/config", "bench/report", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/..."},
+	"lab/daemon":  {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},
 
-	// Programs that use the devices by themselves.
-	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
-	"tests/...":      {"inprocess", "inprocess/broker", "inprocess/scan", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...": {"inprocess", "inprocess/broker", "inprocess/scan", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:
@@ -209,7 +206,7 @@ var fences = []fence{
 	{"go.uber.org/goleak", testOnly},
 	{"pgregory.net/rapid", testOnly},
 	{"golang.org/x/net/nettest", testOnly},
-	{"github.com/HdrHistogram", []string{"bench/", "lab/bench/"}},
+	{"github.com/HdrHistogram", []string{"bench/"}},
 	{"golang.org/x/net/quic", []string{"lab/quicapp/"}},
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ticks are the processor times of the whole machine in USER_HZ, a hundredth of
@@ -132,4 +134,110 @@ func (m meter) spent() (e effort, err error) {
 		e.gateways = math.NaN()
 	}
 	return e, nil
+}
+
+// openFiles is the limit of a process of ours: Go raises the soft limit to the hard one.
+func openFiles() int {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return 1024
+	}
+	return int(min(l.Cur, 1<<30))
+}
+
+// daemons are the processes of both gateways.
+func (w way) daemons() []int { return append(w.client.daemons(), w.server.daemons()...) }
+
+// daemons are the processes of a gateway: the guardian is the one that was
+// started, the daemon its child.
+func (h *host) daemons() []int {
+	if h.gateway == nil {
+		return nil
+	}
+	pid := h.gateway.proc.Pid()
+	return append([]int{pid}, h.Children(pid)...)
+}
+
+// memory is what both gateways have, and the kernel on the whole machine, in KiB.
+type memory struct {
+	all    float64 // of the gateways
+	own    float64 // of it, what a process has for itself: heap, with garbage, and stacks
+	shared float64 // of it, what they share: rings, queue pairs
+	kernel float64 // objects of the kernel, mostly of sockets
+}
+
+// memory reads it. What processes share with each other counts once.
+func (w way) memory() (m memory, err error) {
+	for _, pid := range w.daemons() {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			return m, fmt.Errorf("memory of a gateway: %w", err)
+		}
+		for _, f := range []struct {
+			to   *float64
+			name string
+		}{{&m.all, "Pss:"}, {&m.own, "Pss_Anon:"}, {&m.shared, "Pss_Shmem:"}} {
+			kib, err := parseKiB(string(b), f.name)
+			if err != nil {
+				return m, err
+			}
+			*f.to += kib
+		}
+	}
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return m, fmt.Errorf("memory of the kernel: %w", err)
+	}
+	m.kernel, err = parseKiB(string(b), "Slab:")
+	return m, err
+}
+
+// parseKiB reads a line of smaps_rollup, where a proportional set size counts what
+// two processes share half for each, or of meminfo (proc(5)).
+func parseKiB(text, name string) (float64, error) {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
+			kib, err := strconv.ParseUint(f[1], 10, 48)
+			if err != nil {
+				return 0, fmt.Errorf("memory: %w: %w", errOutput, err)
+			}
+			return float64(kib), nil
+		}
+	}
+	return 0, fmt.Errorf("memory: %w: no %s", errOutput, name)
+}
+
+// gatewayCPU is the processor time of the gateways so far, in seconds.
+func (w way) gatewayCPU() (float64, error) {
+	total := 0.0
+	for _, pid := range w.daemons() {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, fmt.Errorf("processor time of a gateway: %w", err)
+		}
+		t, err := parseProcessCPU(string(b))
+		if err != nil {
+			return 0, err
+		}
+		total += t
+	}
+	return total, nil
+}
+
+// parseProcessCPU reads fields 14 and 15 of a process's stat (proc(5)), which
+// count from after the command's name.
+func parseProcessCPU(text string) (float64, error) {
+	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(f) < 14 {
+		return 0, fmt.Errorf("stat of a process: %w", errOutput)
+	}
+	total := 0.0
+	for _, s := range f[11:13] {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("stat of a process: %w: %w", errOutput, err)
+		}
+		total += float64(n) / ticksPerSecond
+	}
+	return total, nil
 }

@@ -155,10 +155,10 @@ func (m meters) until(n meters) cost {
 		*to, c.known = *to+float64(d)/1e9, c.known && ok
 	}
 	add(&c.programs, m.own, n.own)
-	add(&c.programs, m.serving.ownCPU, n.serving.ownCPU)
+	add(&c.programs, m.serving.OwnCPU, n.serving.OwnCPU)
 	if m.hasGateway {
 		add(&c.gateways, m.gateway, n.gateway)
 	}
-	add(&c.gateways, m.serving.gatewayCPU, n.serving.gatewayCPU)
+	add(&c.gateways, m.serving.GatewayCPU, n.serving.GatewayCPU)
 	return c
 }

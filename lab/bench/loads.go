@@ -357,7 +357,7 @@ var idleConnections = load{
 		if err != nil {
 			return nil, err
 		}
-		p, err := w.client.StartApp("hold", "-to", w.to(echoPort).String(), "-count", strconv.Itoa(count))
+		p, err := w.client.StartApp("hold", "-quiet", "-to", w.to(echoPort).String(), "-count", strconv.Itoa(count))
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -98,7 +98,7 @@ func TestRunWeighsIdleConnections(t *testing.T) {
 		s := series(t, r, "idle connection, "+part, "shm")
 		require.Equal(t, []float64{want}, s.Values, part)
 		require.Empty(t, s.Note)
-		s = series(t, r, "idle connection, "+part, report.TCP)
+		s = series(t, r, "idle connection, "+part, comparison.TCP)
 		require.Empty(t, s.Values)
 		require.Equal(t, "no gateway has memory for it", s.Note)
 	}
@@ -120,7 +120,7 @@ idle connection, rings (B, less is better)
 		require.False(t, trial.Cold && trial.Action == config.ActionPass)
 	}
 	require.Contains(t, g.tried, admin.Trial{Peer: o.To.Addr(), Port: o.To.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm, Cold: true})
-	for _, v := range []string{report.TCP, "shm"} {
+	for _, v := range []string{comparison.TCP, "shm"} {
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer", v).Spread().N)
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer, p50", v).Spread().N)
 	}

@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -87,18 +87,18 @@ type comparison struct {
 	pid      int
 	held     Held // nil: no gateway
 	variants []*variant
-	rep      *report.Report
+	rep      *comparison.Report
 }
 
 // Run compares. It returns what it has when ctx ends in the middle, with the
 // error.
-func Run(ctx context.Context, o Options) (*report.Report, error) {
+func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{o: o, rep: &report.Report{
-		Schema: report.Schema, Machine: report.ThisMachine(""), Rounds: o.Rounds,
+	c := &comparison{o: o, rep: &comparison.Report{
+		Schema: comparison.Schema, Machine: comparison.ThisMachine(""), Rounds: o.Rounds,
 		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
 	}}
 	if o.Command != "" {
@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	r := report.Runner{Rounds: o.Rounds, Duration: o.Duration, Log: io.Discard, Progress: c.progress, KeepEmpty: true}
+	r := comparison.Runner{Rounds: o.Rounds, Duration: o.Duration, Log: io.Discard, Progress: c.progress, KeepEmpty: true}
 	c.rep.Series, err = r.Run(ctx, c.works(end))
 	return c.rep, err
 }
@@ -133,7 +133,7 @@ func (c *comparison) end() {
 
 // prepare opens the session, natively, and finds out which carriers there are.
 func (c *comparison) prepare(ctx context.Context) error {
-	plain := &variant{name: report.TCP}
+	plain := &variant{name: comparison.TCP}
 	c.variants = []*variant{plain}
 	if err := c.devices(ctx); err != nil {
 		return err
@@ -274,15 +274,15 @@ func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carria
 
 // works are the tasks, each every way. What ends the comparison, and not just a run, is given to
 // end.
-func (c *comparison) works(end context.CancelCauseFunc) (list []report.Work) {
+func (c *comparison) works(end context.CancelCauseFunc) (list []comparison.Work) {
 	for _, t := range tasks {
-		w := report.Work{Name: t.name, NoWarmUp: true}
+		w := comparison.Work{Name: t.name, NoWarmUp: true}
 		for _, r := range t.results {
 			w.Metrics = append(w.Metrics, r.Metric)
 		}
 		for _, v := range c.variants {
 			rem := new(remarks)
-			w.Cells = append(w.Cells, report.Cell{Variant: v.name, Missing: t.missing(v), Note: rem.String, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
+			w.Cells = append(w.Cells, comparison.Cell{Variant: v.name, Missing: t.missing(v), Note: rem.String, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
 				values, err := c.one(ctx, t, v, d, rem)
 				if err != nil {
 					end(err)

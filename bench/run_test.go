@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -44,7 +44,7 @@ func serveOn(t *testing.T, ln net.Listener, g Gateway) (netip.AddrPort, Token) {
 	return ln.Addr().(*net.TCPAddr).AddrPort(), token
 }
 
-func series(t *testing.T, r *report.Report, work, variant string) report.Series {
+func series(t *testing.T, r *comparison.Report, work, variant string) comparison.Series {
 	t.Helper()
 	for _, s := range r.Series {
 		if s.Work == work && s.Variant == variant {
@@ -52,7 +52,7 @@ func series(t *testing.T, r *report.Report, work, variant string) report.Series 
 		}
 	}
 	t.Fatalf("no series %q %q", work, variant)
-	return report.Series{}
+	return comparison.Series{}
 }
 
 func TestRunWithoutGateways(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRunWithoutGateways(t *testing.T) {
 	require.Equal(t, []string{"smcgw bench --peer x"}, r.Commands)
 	for _, task := range tasks {
 		for _, res := range task.results {
-			s := series(t, r, res.Name, report.TCP)
+			s := series(t, r, res.Name, comparison.TCP)
 			require.Equal(t, task.plain, s.Note)
 			if task.plain != "" {
 				require.Empty(t, s.Values, res.Name)
@@ -100,7 +100,7 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, r.Notes, "no gateway on the serving host")
 	const up = "upload, 1 stream"
-	require.Equal(t, 1, series(t, r, up, report.TCP).Spread().N)
+	require.Equal(t, 1, series(t, r, up, comparison.TCP).Spread().N)
 	require.Equal(t, 1, series(t, r, up, "shm").Spread().N)
 	require.Equal(t, "fallback: carrier_unreachable", series(t, r, up, "soft").Note)
 	require.Empty(t, series(t, r, up, "soft").Values)

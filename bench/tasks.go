@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -31,16 +31,16 @@ type run func(s *session, ctx context.Context, d time.Duration) (measured, error
 
 // result turns a run into the value of a work.
 type result struct {
-	report.Metric
+	comparison.Metric
 	value func(m measured, cpu cost) float64
 }
 
 func more(name, unit string, value func(measured, cost) float64) result {
-	return result{report.Metric{Name: name, Unit: unit, Better: report.More}, value}
+	return result{comparison.Metric{Name: name, Unit: unit, Better: comparison.More}, value}
 }
 
 func less(name, unit string, value func(measured, cost) float64) result {
-	return result{report.Metric{Name: name, Unit: unit, Better: report.Less}, value}
+	return result{comparison.Metric{Name: name, Unit: unit, Better: comparison.Less}, value}
 }
 
 // tasks are the works as data, in the order of the report.

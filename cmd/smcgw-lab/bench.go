@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 )
 
@@ -69,7 +69,7 @@ when a signal comes is printed all the same.`,
 }
 
 // run compares; the reports are of one congestion control each.
-func (o *comparison) run(ctx context.Context) ([]*report.Report, error) {
+func (o *comparison) run(ctx context.Context) ([]*comparison.Report, error) {
 	if o.Quick {
 		return bench.Quick(ctx, o.Options)
 	}
@@ -77,7 +77,7 @@ func (o *comparison) run(ctx context.Context) ([]*report.Report, error) {
 	if r == nil {
 		return nil, err
 	}
-	return []*report.Report{r}, err
+	return []*comparison.Report{r}, err
 }
 
 func (o *comparison) register(fs *pflag.FlagSet) {
@@ -96,7 +96,7 @@ func (o *comparison) register(fs *pflag.FlagSet) {
 }
 
 // show prints reports and says their ratios.
-func (l *laboratory) show(list []*report.Report, o comparison) (err error) {
+func (l *laboratory) show(list []*comparison.Report, o comparison) (err error) {
 	for _, r := range list {
 		if o.json {
 			err = errors.Join(err, r.JSON(l.stdout))

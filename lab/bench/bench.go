@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/inprocess/launch"
 )
 
@@ -92,7 +92,7 @@ var errNothing = errors.New("nothing to compare")
 // Run makes the hosts, compares, and cleans up whatever happens. Runs that
 // failed are in the report as such and no error; [Ratios] says what they cost.
 // If ctx ends before all is done there is an error, and a report of what is.
-func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
+func Run(ctx context.Context, opts Options) (_ *comparison.Report, err error) {
 	o := opts.withDefaults()
 	if os.Geteuid() != 0 {
 		return nil, ErrRoot
@@ -127,13 +127,13 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 		notes = append(notes, "nothing was done in process: "+errLibrary.Error())
 	}
 	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
-	r := report.Runner{Rounds: o.Rounds, Duration: o.Duration, Limit: o.Duration + limit, Budget: max(o.Budget-time.Since(begin), time.Nanosecond), Log: o.Log}
+	r := comparison.Runner{Rounds: o.Rounds, Duration: o.Duration, Limit: o.Duration + limit, Budget: max(o.Budget-time.Since(begin), time.Nanosecond), Log: o.Log}
 	look := profiler{directory: o.Profile, jobs: jobs, log: o.Log}
 	if o.Profile != "" {
 		r.Budget = max(r.Budget-look.takes(), time.Nanosecond)
 	}
-	rep := &report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}
-	var works []report.Work
+	rep := &comparison.Report{Machine: comparison.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}
+	var works []comparison.Work
 	for _, j := range jobs {
 		works = append(works, j.done(j.by))
 	}
@@ -170,7 +170,7 @@ const quickBudget = 520 * time.Second
 // hosts have, on all hosts, and then, on hosts and gateways made again, with one
 // that paces. It returns the report of each. A congestion control in the options
 // is the only one.
-func Quick(ctx context.Context, o Options) (list []*report.Report, err error) {
+func Quick(ctx context.Context, o Options) (list []*comparison.Report, err error) {
 	o.Quick = true
 	if o.Budget == 0 {
 		o.Budget = quickBudget
@@ -195,7 +195,7 @@ func Quick(ctx context.Context, o Options) (list []*report.Report, err error) {
 	return appendReport(list, r), err
 }
 
-func appendReport(list []*report.Report, r *report.Report) []*report.Report {
+func appendReport(list []*comparison.Report, r *comparison.Report) []*comparison.Report {
 	if r == nil {
 		return list
 	}
@@ -245,7 +245,7 @@ func variants(jobs []job) (list []string) {
 
 // needs tells whether one of a work's metrics is needed of a way.
 func (w *work) needs(need map[string][]string, variant string) bool {
-	return slices.ContainsFunc(w.metrics(), func(m report.Metric) bool {
+	return slices.ContainsFunc(w.metrics(), func(m comparison.Metric) bool {
 		return slices.Contains(need[m.Name], strings.TrimPrefix(variant, otherPrefix))
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -43,7 +43,7 @@ func TestColdPeer(t *testing.T) {
 	}
 
 	// On the same hosts: what few connections that idle take.
-	values, err := idleConnections.do(t.Context(), shm, report.WarmUp)
+	values, err := idleConnections.do(t.Context(), shm, comparison.WarmUp)
 	require.NoError(t, err)
 	require.Len(t, values, len(idleConnections.metrics))
 	require.Positive(t, values[2], "rings, of all that there is of it")

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -20,7 +20,7 @@ import (
 // load is what programs do, and what that measures.
 type load struct {
 	programs string          // that it takes
-	metrics  []report.Metric // whose names follow the title of a work
+	metrics  []comparison.Metric // whose names follow the title of a work
 	do       run
 	lead     time.Duration // that the programs take until they do the work itself
 	noWarmUp bool
@@ -39,16 +39,16 @@ const (
 	programsCPU = ", CPU of the programs"
 )
 
-func more(name, unit string) report.Metric {
-	return report.Metric{Name: name, Unit: unit, Better: report.More}
+func more(name, unit string) comparison.Metric {
+	return comparison.Metric{Name: name, Unit: unit, Better: comparison.More}
 }
-func less(name, unit string) report.Metric {
-	return report.Metric{Name: name, Unit: unit, Better: report.Less}
+func less(name, unit string) comparison.Metric {
+	return comparison.Metric{Name: name, Unit: unit, Better: comparison.Less}
 }
 
 // costs are processor times in a unit: of the whole machine, of the gateways, of the programs.
-func costs(unit string) []report.Metric {
-	return []report.Metric{less(cpu, unit), less(gatewaysCPU, unit), less(programsCPU, unit)}
+func costs(unit string) []comparison.Metric {
+	return []comparison.Metric{less(cpu, unit), less(gatewaysCPU, unit), less(programsCPU, unit)}
 }
 
 // costing does a work and adds what it cost to its first number: what it returns beside that is
@@ -70,7 +70,7 @@ func costing(do func(ctx context.Context, w way, d time.Duration) (value, units 
 
 // bulk is streams of iperf3, or what a way has instead: Gbit/s, and processor time for 10^9 bytes.
 func bulk(args ...string) load {
-	return load{programs: "iperf3", metrics: append([]report.Metric{more("", "Gbit/s")}, costs("s/GB")...), do: costing(
+	return load{programs: "iperf3", metrics: append([]comparison.Metric{more("", "Gbit/s")}, costs("s/GB")...), do: costing(
 		func(ctx context.Context, w way, d time.Duration) (rate, gb float64, err error) {
 			stream := w.stream
 			if stream == nil {
@@ -108,7 +108,7 @@ func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d
 func pingPong(size int) load {
 	return load{
 		programs: "sockperf", lead: 2400 * time.Millisecond, noWarmUp: true,
-		metrics: []report.Metric{less(median, "µs"), less(p99, "µs"), less(gatewaysCPU, "µs")},
+		metrics: []comparison.Metric{less(median, "µs"), less(p99, "µs"), less(gatewaysCPU, "µs")},
 		do: func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 			ip, port := w.address(sockperfPort)
 			m, err := w.meter()
@@ -131,7 +131,7 @@ func pingPong(size int) load {
 }
 
 // requests are thousands a second, and processor time for one.
-func requests() []report.Metric { return append([]report.Metric{more("", "kreq/s")}, costs("µs")...) }
+func requests() []comparison.Metric { return append([]comparison.Metric{more("", "kreq/s")}, costs("µs")...) }
 
 // redis is redis-benchmark. It does a number of requests and not a time: the rate of the last run
 // of the same way says how many.
@@ -183,7 +183,7 @@ func web(path string, connections int, closing bool) load {
 
 // connects is connect(2) alone: the median.
 func connects(count int, gap time.Duration) load {
-	return load{metrics: []report.Metric{less("", "µs")}, do: func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
+	return load{metrics: []comparison.Metric{less("", "µs")}, do: func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
 		var v float64
 		err := w.client.runOurs(ctx, &v, connectProgram, w.to(echoPort).String(), strconv.Itoa(count), gap.String())
 		return []float64{v}, err
@@ -249,7 +249,7 @@ const coldConnections = 10
 
 // coldPeer is connections with one request each, one after the other, each the first with the peer
 // where gateways carry it: how many a second, and how long one takes.
-var coldPeer = load{metrics: []report.Metric{more("", "1/s"), less(median, "µs")}, do: func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
+var coldPeer = load{metrics: []comparison.Metric{more("", "1/s"), less(median, "µs")}, do: func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
 	service := uint16(echoPort)
 	if carrier := w.coldBy(); carrier != config.CarrierNone {
 		end, err := w.coldTrial(ctx, carrier)
@@ -339,7 +339,7 @@ const (
 // looks at the gateways for a while: the memory there is more than before by connection, in parts,
 // and the processor time they take.
 var idleConnections = load{
-	metrics: []report.Metric{
+	metrics: []comparison.Metric{
 		less(", memory of both gateways", "KiB each"), less(idleOwn, "KiB each"), less(idleShared, "KiB each"),
 		less(idleKernel, "KiB each"), less(", CPU of both gateways", "%"),
 	},
@@ -348,7 +348,7 @@ var idleConnections = load{
 		if w.kind() == Soft9000 {
 			count = min(count, idleSoft)
 		}
-		if d <= report.WarmUp {
+		if d <= comparison.WarmUp {
 			count = min(count, idleWarmUp)
 		} else {
 			w.used.say(fmt.Sprintf("idle connections of %s: %d (open files of a process: %d)", w.variant, count, openFiles()))

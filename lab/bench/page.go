@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // The markers of a page: what is between them is written.
@@ -23,19 +23,19 @@ var errMarkers = errors.New("no markers of generated text")
 // WritePage writes the tables of reports, each a file of JSON and of another congestion control,
 // into the page, between its markers.
 func WritePage(page string, files []string) error {
-	var list []*report.Report
+	var list []*comparison.Report
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("page: %w", err)
 		}
-		r := new(report.Report)
+		r := new(comparison.Report)
 		if err := json.Unmarshal(b, r); err != nil {
 			return fmt.Errorf("page: %s: %w", file, err)
 		}
 		list = append(list, r)
 	}
-	slices.SortStableFunc(list, func(a, b *report.Report) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(list, func(a, b *comparison.Report) int { return cmp.Compare(rank(a), rank(b)) })
 	old, err := os.ReadFile(page)
 	if err != nil {
 		return fmt.Errorf("page: %w", err)
@@ -48,7 +48,7 @@ func WritePage(page string, files []string) error {
 }
 
 // rank puts the congestion control of most users first.
-func rank(r *report.Report) int {
+func rank(r *comparison.Report) int {
 	if r.Machine.CongestionControl == Usual {
 		return 0
 	}
@@ -122,14 +122,14 @@ var idleRows = []row{
 }
 
 // front is the written part of the page.
-func front(list []*report.Report) string {
+func front(list []*comparison.Report) string {
 	var b strings.Builder
 	b.WriteString("\n× is the ratio to TCP of the same round: above 1 is better for rates, below 1 for times and processor time.\n")
-	if r := having(list, func(r *report.Report) string { return versus(r, bulk1, InProcess) }); r != nil {
+	if r := having(list, func(r *comparison.Report) string { return versus(r, bulk1, InProcess) }); r != nil {
 		fmt.Fprintf(&b, "\n## In process\n\nPrograms with the library on one host, against the same programs by plain TCP with %s.\n\n", r.Machine.CongestionControl)
 		b.WriteString("| work | TCP, veth | in process, veth | in process, loopback |\n|---|---:|---:|---:|\n")
 		for _, w := range promotedRows {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", w.title, value(r, w.metric, report.TCP), versus(r, w.metric, w.variant), versus(r, local+w.metric, w.variant))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", w.title, value(r, w.metric, comparison.TCP), versus(r, w.metric, w.variant), versus(r, local+w.metric, w.variant))
 		}
 	}
 	b.WriteString("\n## Steered\n\n")
@@ -153,7 +153,7 @@ func front(list []*report.Report) string {
 	return b.String() + "\n"
 }
 
-func steered(b *strings.Builder, r *report.Report) {
+func steered(b *strings.Builder, r *comparison.Report) {
 	fmt.Fprintf(b, "\n### With %s\n\n| work | TCP |", r.Machine.CongestionControl)
 	for _, c := range steeredColumns {
 		fmt.Fprintf(b, " %s |", c.title)
@@ -163,7 +163,7 @@ func steered(b *strings.Builder, r *report.Report) {
 		if len(r.Of(w.metric)) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "| %s | %s |", w.title, value(r, w.metric, report.TCP))
+		fmt.Fprintf(b, "| %s | %s |", w.title, value(r, w.metric, comparison.TCP))
 		for _, c := range steeredColumns {
 			fmt.Fprintf(b, " %s |", versus(r, w.metric, c.variant))
 		}
@@ -173,8 +173,8 @@ func steered(b *strings.Builder, r *report.Report) {
 
 // gatewayCosts says what gateways take when the transport is free, and what follows for owners of
 // adapters.
-func gatewayCosts(b *strings.Builder, list []*report.Report) {
-	r := having(list, func(r *report.Report) string { return value(r, costRows[0].gateways, Shm) })
+func gatewayCosts(b *strings.Builder, list []*comparison.Report) {
+	r := having(list, func(r *comparison.Report) string { return value(r, costRows[0].gateways, Shm) })
 	if r == nil {
 		return
 	}
@@ -187,7 +187,7 @@ Over shared memory the transport is free: nothing but the gateways' copies moves
 |---|---:|---:|---:|
 `, r.Machine.CongestionControl)
 	for _, c := range costRows {
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.title, value(r, c.machine, report.TCP), value(r, c.machine, Shm), value(r, c.gateways, Shm))
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.title, value(r, c.machine, comparison.TCP), value(r, c.machine, Shm), value(r, c.gateways, Shm))
 	}
 	fmt.Fprintf(b, `
 An adapter can cost no less. On this machine it would pay for one stream where TCP between two hosts gives less than
@@ -197,15 +197,15 @@ round trip is longer than %s and twice `+"`ib_write_lat`"+`; for connections tha
 `, value(r, bulk1, Shm), value(r, bulk1+cpu, Shm), value(r, ping64+median, Shm))
 }
 
-func idleMemory(b *strings.Builder, list []*report.Report) {
-	r := having(list, func(r *report.Report) string { return value(r, idleRows[0].metric, Shm) })
+func idleMemory(b *strings.Builder, list []*comparison.Report) {
+	r := having(list, func(r *comparison.Report) string { return value(r, idleRows[0].metric, Shm) })
 	if r == nil {
 		return
 	}
 	b.WriteString("\n## What an idle connection has\n\n| KiB each | TCP | shm | soft |\n|---|---:|---:|---:|\n")
 	for _, w := range idleRows {
 		fmt.Fprintf(b, "| %s |", w.title)
-		for _, variant := range []string{report.TCP, Shm, Soft9000} {
+		for _, variant := range []string{comparison.TCP, Shm, Soft9000} {
 			text := value(r, w.metric, variant)
 			if strings.HasPrefix(text, "-") { // the machine's memory also changes by itself
 				text = none
@@ -220,8 +220,8 @@ func idleMemory(b *strings.Builder, list []*report.Report) {
 const none = "–"
 
 // having is the first report of which a cell is not empty; nil: there is none.
-func having(list []*report.Report, cell func(*report.Report) string) *report.Report {
-	i := slices.IndexFunc(list, func(r *report.Report) bool { return cell(r) != none })
+func having(list []*comparison.Report, cell func(*comparison.Report) string) *comparison.Report {
+	i := slices.IndexFunc(list, func(r *comparison.Report) bool { return cell(r) != none })
 	if i < 0 {
 		return nil
 	}
@@ -229,18 +229,18 @@ func having(list []*report.Report, cell func(*report.Report) string) *report.Rep
 }
 
 // value is the median of a metric with its unit.
-func value(r *report.Report, metric, variant string) string {
+func value(r *comparison.Report, metric, variant string) string {
 	for _, s := range r.Of(metric) {
 		if sp := s.Spread(); s.Variant == variant && sp.N > 0 {
-			return report.Number(sp.Median) + " " + s.Unit
+			return comparison.Number(sp.Median) + " " + s.Unit
 		}
 	}
 	return none
 }
 
 // versus is a way's ratio to TCP, with its extremes where there is more than one round.
-func versus(r *report.Report, metric, variant string) string {
-	sp, ok := r.Ratio(metric, variant, report.TCP)
+func versus(r *comparison.Report, metric, variant string) string {
+	sp, ok := r.Ratio(metric, variant, comparison.TCP)
 	switch {
 	case !ok:
 		return none

@@ -9,12 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // measured is a report with one congestion control: by metric and variant, values and the unit.
-func measured(cc string, series ...report.Series) *report.Report {
-	return &report.Report{Machine: report.Machine{CongestionControl: cc}, Series: series}
+func measured(cc string, series ...comparison.Series) *comparison.Report {
+	return &comparison.Report{Machine: comparison.Machine{CongestionControl: cc}, Series: series}
 }
 
 func TestPage(t *testing.T) {
@@ -22,11 +22,11 @@ func TestPage(t *testing.T) {
 	name := filepath.Join(dir, "BENCHMARKS.md")
 	require.NoError(t, os.WriteFile(name, []byte("# Head\n"+pageBegin+"old\n"+pageEnd+"tail\n"), 0o644))
 	var files []string
-	for _, r := range []*report.Report{
-		measured("bbr", report.Series{Work: bulk1, Variant: report.TCP, Unit: "x", Values: []float64{1, math.NaN(), 3}},
-			report.Series{Work: bulk1, Variant: Shm, Unit: "x", Values: []float64{0.5, 1, 1.5}}),
-		measured("cubic", report.Series{Work: bulk1, Variant: report.TCP, Unit: "x", Values: []float64{1}},
-			report.Series{Work: bulk1, Variant: Shm, Unit: "x", Values: []float64{0.5}}),
+	for _, r := range []*comparison.Report{
+		measured("bbr", comparison.Series{Work: bulk1, Variant: comparison.TCP, Unit: "x", Values: []float64{1, math.NaN(), 3}},
+			comparison.Series{Work: bulk1, Variant: Shm, Unit: "x", Values: []float64{0.5, 1, 1.5}}),
+		measured("cubic", comparison.Series{Work: bulk1, Variant: comparison.TCP, Unit: "x", Values: []float64{1}},
+			comparison.Series{Work: bulk1, Variant: Shm, Unit: "x", Values: []float64{0.5}}),
 	} {
 		f, err := os.Create(filepath.Join(dir, r.Machine.CongestionControl+".json"))
 		require.NoError(t, err)
@@ -59,14 +59,14 @@ func TestPage(t *testing.T) {
 
 // Each table is of the first report that has it.
 func TestTables(t *testing.T) {
-	one := func(work, variant, unit string, v float64) report.Series {
-		return report.Series{Work: work, Variant: variant, Unit: unit, Values: []float64{v}}
+	one := func(work, variant, unit string, v float64) comparison.Series {
+		return comparison.Series{Work: work, Variant: variant, Unit: unit, Values: []float64{v}}
 	}
-	text := front([]*report.Report{measured(Usual), measured("bbr",
-		one(bulk1, report.TCP, "Gbit/s", 50), one(bulk1, InProcess, "Gbit/s", 250), one(local+bulk1, report.TCP, "Gbit/s", 10),
-		one(local+bulk1, InProcess, "Gbit/s", 40), one(bulk1, Shm, "Gbit/s", 40), one(bulk1+cpu, report.TCP, "s/GB", 0.25), one(bulk1+cpu, Shm, "s/GB", 0.5),
+	text := front([]*comparison.Report{measured(Usual), measured("bbr",
+		one(bulk1, comparison.TCP, "Gbit/s", 50), one(bulk1, InProcess, "Gbit/s", 250), one(local+bulk1, comparison.TCP, "Gbit/s", 10),
+		one(local+bulk1, InProcess, "Gbit/s", 40), one(bulk1, Shm, "Gbit/s", 40), one(bulk1+cpu, comparison.TCP, "s/GB", 0.25), one(bulk1+cpu, Shm, "s/GB", 0.5),
 		one(bulk1+gatewaysCPU, Shm, "s/GB", 0.2), one(rate8+gatewaysCPU, Shm, "µs", 900), one(ping64+median, Shm, "µs", 33),
-		one(idle+idleOwn, Shm, "KiB each", 12.5), one(idle+idleKernel, report.TCP, "KiB each", 9), one(idle+idleKernel, Shm, "KiB each", -3),
+		one(idle+idleOwn, Shm, "KiB each", 12.5), one(idle+idleKernel, comparison.TCP, "KiB each", 9), one(idle+idleKernel, Shm, "KiB each", -3),
 	)})
 	for _, want := range []string{
 		"by plain TCP with bbr", "| one bulk stream | 50.0 Gbit/s | 5.00 × | 4.00 × |\n", "| the same with spin, median | – | – | – |\n",
@@ -86,7 +86,7 @@ func TestPageHasSections(t *testing.T) {
 	require.NoError(t, err)
 	_, written, _ := strings.Cut(string(b), pageBegin)
 	written, _, _ = strings.Cut(written, pageEnd)
-	for line := range strings.Lines(front([]*report.Report{measured(Usual)})) {
+	for line := range strings.Lines(front([]*comparison.Report{measured(Usual)})) {
 		if strings.HasPrefix(line, "#") {
 			require.Contains(t, written, "\n"+line)
 		}

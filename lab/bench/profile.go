@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // perf is the program that samples; Debian's package linux-perf has it.
@@ -32,7 +32,7 @@ const (
 )
 
 // sampled are the variants that a profile looks at.
-var sampled = []string{report.TCP, InProcess, Shm, Soft1500, Attached}
+var sampled = []string{comparison.TCP, InProcess, Shm, Soft1500, Attached}
 
 // profiler does works once more and looks at the machine with perf.
 type profiler struct {

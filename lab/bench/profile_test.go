@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // fakePerf is a program of that name that runs a script of the shell.
@@ -38,7 +38,7 @@ func TestProfile(t *testing.T) {
 	p := profilerOf(t, func(_ context.Context, _ way, d time.Duration) ([]float64, error) {
 		took = append(took, d)
 		return nil, nil
-	}, report.TCP, Shm, Released)
+	}, comparison.TCP, Shm, Released)
 	require.Equal(t, 2*(time.Second+lasting+overhead), p.takes())
 	remarks, err := p.all(t.Context())
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // keys are an interface: others read them.
@@ -27,7 +27,7 @@ var keys = []string{
 }
 
 // betterOf is the direction of a metric.
-func betterOf(metric string) report.Better {
+func betterOf(metric string) comparison.Better {
 	for _, w := range works() {
 		for _, m := range w.metrics() {
 			if m.Name == metric {
@@ -41,8 +41,8 @@ func betterOf(metric string) report.Better {
 // complete is a report with each congestion control in which every variant is twice
 // as good or bad as a key says it when the number is higher, the third round of some
 // apart.
-func complete() []*report.Report {
-	list := []*report.Report{{}, {}}
+func complete() []*comparison.Report {
+	list := []*comparison.Report{{}, {}}
 	list[0].Machine.CongestionControl, list[1].Machine.CongestionControl = Usual, "bbr"
 	seen := map[quotient]bool{}
 	add := func(q quotient, variant string, values ...float64) {
@@ -50,7 +50,7 @@ func complete() []*report.Report {
 		if !seen[at] {
 			seen[at] = true
 			r := q.pass.of(list)
-			r.Series = append(r.Series, report.Series{Work: q.metric, Variant: variant, Better: betterOf(q.metric), Values: values})
+			r.Series = append(r.Series, comparison.Series{Work: q.metric, Variant: variant, Better: betterOf(q.metric), Values: values})
 		}
 	}
 	for _, t := range targets {
@@ -165,12 +165,12 @@ func TestQuickDoesWhatIsNeeded(t *testing.T) {
 		return of
 	}
 	first, second := cells(Options{passes: usualPass}), cells(Options{passes: pacedPass})
-	require.ElementsMatch(t, []string{report.TCP, InProcess, Shm, otherPrefix + Shm, Soft1500, Auto, TwoProxies}, first["bulk"])
-	require.ElementsMatch(t, []string{report.TCP, InProcess}, first["loopback-bulk"])
+	require.ElementsMatch(t, []string{comparison.TCP, InProcess, Shm, otherPrefix + Shm, Soft1500, Auto, TwoProxies}, first["bulk"])
+	require.ElementsMatch(t, []string{comparison.TCP, InProcess}, first["loopback-bulk"])
 	require.NotContains(t, second, "loopback-bulk")
-	require.ElementsMatch(t, []string{report.TCP, InProcess, Auto}, first["redis-c1"])
-	require.ElementsMatch(t, []string{report.TCP, TwoProxies, Shm, otherPrefix + Shm, Latency}, second["ping"])
-	require.ElementsMatch(t, []string{report.TCP, Plain}, second["offered"])
+	require.ElementsMatch(t, []string{comparison.TCP, InProcess, Auto}, first["redis-c1"])
+	require.ElementsMatch(t, []string{comparison.TCP, TwoProxies, Shm, otherPrefix + Shm, Latency}, second["ping"])
+	require.ElementsMatch(t, []string{comparison.TCP, Plain}, second["offered"])
 	require.NotContains(t, first, "offered")
 	require.NotContains(t, second, "idle")
 	for _, target := range targets {
@@ -178,7 +178,7 @@ func TestQuickDoesWhatIsNeeded(t *testing.T) {
 			of := map[pass]map[string][]string{usualPass: first, pacedPass: second}[q.pass]
 			found := false
 			for _, w := range works() {
-				named := slices.ContainsFunc(w.metrics(), func(m report.Metric) bool { return m.Name == q.metric })
+				named := slices.ContainsFunc(w.metrics(), func(m comparison.Metric) bool { return m.Name == q.metric })
 				found = found || named && slices.Contains(of[w.name], q.variant) && slices.Contains(of[w.name], q.base)
 			}
 			require.True(t, found, "%s: %s, %s to %s", target.key, q.metric, q.variant, q.base)
@@ -192,7 +192,7 @@ func TestAims(t *testing.T) {
 	require.NoError(t, Ratios(complete(), &strings.Builder{}, &details))
 	require.Contains(t, details.String(), "p1_vs_tcp: aimed at ≥ 1.10: met\n")
 	require.Contains(t, details.String(), "p4_rtt: aimed at ≤ 1.03: missed\n")
-	at := target{better: report.Less, aim: 1.03}
+	at := target{better: comparison.Less, aim: 1.03}
 	require.Equal(t, "met", at.verdict(1.0349))
 	require.Equal(t, "missed", at.verdict(1.0351))
 }
@@ -228,5 +228,5 @@ func TestRatiosMissing(t *testing.T) {
 	require.ErrorContains(t, err, "p3_auto_vs_tcp")
 	require.Contains(t, line.String(), `"p3_auto_vs_tcp":null`)
 	require.Contains(t, details.String(), "no ratio of redis -c1, auto to tcp")
-	require.ErrorIs(t, Ratios([]*report.Report{{}}, &line, &details), ErrMissing)
+	require.ErrorIs(t, Ratios([]*comparison.Report{{}}, &line, &details), ErrMissing)
 }

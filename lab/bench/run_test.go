@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -42,14 +42,14 @@ func TestTinyComparison(t *testing.T) {
 	t.Log(log.String())
 	for _, s := range r.Series {
 		require.NotEmpty(t, s.Values, "%s, %s", s.Work, s.Variant)
-		if s.Variant == report.TCP {
+		if s.Variant == comparison.TCP {
 			require.Equal(t, len(s.Values), s.Spread().N, "%s: %s", s.Work, s.Note)
 		}
 	}
 	require.NotEmpty(t, r.Machine.CongestionControl)
 
 	var line, details strings.Builder
-	require.ErrorIs(t, Ratios([]*report.Report{r}, &line, &details), ErrMissing, "only some works were done")
+	require.ErrorIs(t, Ratios([]*comparison.Report{r}, &line, &details), ErrMissing, "only some works were done")
 	got := map[string]*float64{}
 	require.NoError(t, json.Unmarshal([]byte(line.String()), &got))
 	require.Len(t, got, len(keys))
@@ -66,7 +66,7 @@ func TestQuick(t *testing.T) {
 	list, err := Quick(t.Context(), Options{
 		Executable: program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(), Command: "quick",
 		Only:     []string{"connections", "beside-ping"},
-		Variants: []string{report.TCP, TwoProxies, Shm, Soft1500},
+		Variants: []string{comparison.TCP, TwoProxies, Shm, Soft1500},
 	})
 	require.NoError(t, err)
 	require.NotEmpty(t, list)

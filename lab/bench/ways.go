@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// Names of the variants. [report.TCP] is the same programs on hosts with
+// Names of the variants. [comparison.TCP] is the same programs on hosts with
 // nothing of ours.
 const (
 	InProcess     = "inprocess"      // the programs have the library: connections are promoted to shared memory
@@ -71,12 +71,12 @@ var groups = []struct {
 	hosts, variants []string
 	gateway         bool
 }{
-	{[]string{"lo"}, []string{loopback + report.TCP}, false},
+	{[]string{"lo"}, []string{loopback + comparison.TCP}, false},
 	{[]string{"ipa", "ipb"}, []string{InProcess}, false},
 	{[]string{"ips", "ipt"}, []string{InProcessSpin}, false},
 	{[]string{"iplo"}, []string{loopback + InProcess}, false},
 	{[]string{"ipslo"}, []string{loopback + InProcessSpin}, false},
-	{[]string{"tcpa", "tcpb"}, []string{report.TCP, OneProxy, TwoProxies, Splice, RC1500}, false},
+	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, OneProxy, TwoProxies, Splice, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
 	{[]string{"lata", "latb"}, []string{Latency}, true},
 	{[]string{"softa", "softb"}, []string{Soft1500}, true},
@@ -177,10 +177,10 @@ func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, beg
 // native are the ways without anything of ours. Plain TCP is there for all that is
 // on its hosts.
 func (b *builder) native() {
-	if b.wants(report.TCP, OneProxy, TwoProxies, Splice, RC1500) {
+	if b.wants(comparison.TCP, OneProxy, TwoProxies, Splice, RC1500) {
 		c := b.cable("tcpa", "tcpb", 1500)
 		b.must(b.n.serve(b.ctx, c.server, 0))
-		b.add(report.TCP, c, c.addr, 0, nil)
+		b.add(comparison.TCP, c, c.addr, 0, nil)
 		if b.wants(OneProxy, TwoProxies, Splice) {
 			b.chains(c)
 		}
@@ -198,10 +198,10 @@ func (b *builder) native() {
 
 // local is plain TCP on one host.
 func (b *builder) local() {
-	if b.wants(loopback + report.TCP) {
+	if b.wants(loopback + comparison.TCP) {
 		h := b.n.host("lo")
 		b.must(b.n.serve(b.ctx, h, 0))
-		b.addLocal(report.TCP, h, nil)
+		b.addLocal(comparison.TCP, h, nil)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // work is a load and the ways it is done: a row of the table of all that is measured.
@@ -16,7 +16,7 @@ type work struct {
 	title string // of it in reports; the names of the load's metrics follow
 	load  load
 	ways  []string
-	// Of [report.Work].
+	// Of [comparison.Work].
 	times, rounds int
 	limit         time.Duration
 	// profiled: perf looks at it, done the ways in sampled.
@@ -49,9 +49,9 @@ const local = "loopback: "
 
 // Ways of most works, and of some.
 var (
-	most = []string{report.TCP, TwoProxies, Shm, Auto, OneProxy, Splice, Soft1500, Soft9000, Attached, Released}
-	some = []string{report.TCP, TwoProxies, Shm, Soft1500, Auto}
-	past = []string{report.TCP, Attached, Released}
+	most = []string{comparison.TCP, TwoProxies, Shm, Auto, OneProxy, Splice, Soft1500, Soft9000, Attached, Released}
+	some = []string{comparison.TCP, TwoProxies, Shm, Soft1500, Auto}
+	past = []string{comparison.TCP, Attached, Released}
 )
 
 func and(list []string, more ...string) []string { return append(slices.Clone(list), more...) }
@@ -73,10 +73,10 @@ func works() []work {
 		{name: "past-bulk", title: pastBulk, load: bulk(), ways: past, times: 2, profiled: true},
 		{name: "past-ping", title: pastPing, load: pingPong(64), ways: past, times: 2, profiled: true},
 		{name: "past-connect", title: pastOpen, load: connects(500, 0), ways: past, times: 3},
-		{name: "offered", title: offered, load: connects(15, 110*time.Millisecond), ways: []string{report.TCP, Plain}},
+		{name: "offered", title: offered, load: connects(15, 110*time.Millisecond), ways: []string{comparison.TCP, Plain}},
 		{name: "connections", title: rate8, load: web("/", 8, true), ways: most, profiled: true},
 		{name: "beside-connections", title: besideRate, load: beside(web("/", 8, true), 1), ways: some},
-		{name: "cold", title: coldRate, load: coldPeer, ways: []string{report.TCP, TwoProxies, Shm, Soft1500}},
+		{name: "cold", title: coldRate, load: coldPeer, ways: []string{comparison.TCP, TwoProxies, Shm, Soft1500}},
 		{name: "bulk8", title: "bulk, 8 streams", load: bulk("-P", "8"), ways: most},
 		{name: "ping-4k", title: "ping-pong 4 KiB", load: pingPong(4096), ways: and(most, Latency)},
 		{name: "web", title: "nginx, 16 connections kept", load: web("/", 16, false), ways: most},
@@ -85,11 +85,11 @@ func works() []work {
 	for kib := 1; kib <= 1<<10; kib <<= 2 {
 		list = append(list, work{
 			name: "sizes", title: fmt.Sprintf("writes of %d KiB", kib), load: bulk("-l", fmt.Sprintf("%dK", kib)),
-			ways: []string{report.TCP, Shm, Soft1500, Soft9000},
+			ways: []string{comparison.TCP, Shm, Soft1500, Soft9000},
 		})
 	}
 	return append(list, work{
-		name: "idle", title: idle, load: idleConnections, ways: []string{report.TCP, Shm, Soft9000}, rounds: 1, limit: 2 * time.Minute,
+		name: "idle", title: idle, load: idleConnections, ways: []string{comparison.TCP, Shm, Soft9000}, rounds: 1, limit: 2 * time.Minute,
 	})
 }
 
@@ -99,7 +99,7 @@ func onLoopback(list []work) (all []work) {
 		w.name, w.title, w.profiled = loopback+w.name, local+w.title, false
 		var ways []string
 		for _, v := range w.ways {
-			if slices.Contains([]string{report.TCP, InProcess, InProcessSpin}, v) {
+			if slices.Contains([]string{comparison.TCP, InProcess, InProcessSpin}, v) {
 				ways = append(ways, loopback+v)
 			}
 		}
@@ -110,7 +110,7 @@ func onLoopback(list []work) (all []work) {
 }
 
 // metrics are those of a work, by what reports call them.
-func (w *work) metrics() (list []report.Metric) {
+func (w *work) metrics() (list []comparison.Metric) {
 	for _, m := range w.load.metrics {
 		m.Name = w.title + m.Name
 		list = append(list, m)
@@ -131,13 +131,13 @@ func (w *work) among(ways map[string]way) (list []way) {
 }
 
 // done makes a work of the ways it is done.
-func (w *work) done(ways []way) report.Work {
-	r := report.Work{Name: w.name, Metrics: w.metrics(), Times: w.times, Rounds: w.rounds, Limit: w.limit, NoWarmUp: w.load.noWarmUp}
+func (w *work) done(ways []way) comparison.Work {
+	r := comparison.Work{Name: w.name, Metrics: w.metrics(), Times: w.times, Rounds: w.rounds, Limit: w.limit, NoWarmUp: w.load.noWarmUp}
 	for _, by := range ways {
 		if w.load.native && by.server != nil && by.server.promotion != nil {
 			by.begin = by.server.promotion.unpromoted(by.server)
 		}
-		r.Cells = append(r.Cells, report.Cell{Variant: by.variant, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
+		r.Cells = append(r.Cells, comparison.Cell{Variant: by.variant, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
 			return by.verified(ctx, w.load.do, d)
 		}})
 	}

@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
-	"cmd/smcgw-lab":               {"bench/report", "lab/..."},
+	"cmd/smcgw-lab":               {"bench/comparison", "lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/internal/claim":      {},
 	"gateway/admin":               {"inprocess", "gateway/admin/internal/limit", "gateway/internal/claim", "gateway/config", "gateway/process", "ebpf", "internal/ktime", "negotiate", "verbs/hw/sysfs"},
@@ -102,8 +102,8 @@ var allowed = map[string][]string{
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"bench":        {"gateway/admin", "gateway/config", "bench/report", "negotiate"},
-	"bench/report": {},
+	"bench":        {"gateway/admin", "gateway/config", "bench/comparison", "negotiate"},
+	"bench/comparison": {},
 	"lab/...":      {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
@@ -112,7 +112,7 @@ var allowed = map[string][]string{
 	"lab/demo":    {"gateway/admin", "gateway/config", "lab/..."},
 	"lab/entries": {"ebpf"},
 	"lab/faults":  {"gateway/faults"},
-	"lab/bench":   {"gateway/admin", "gateway/config", "bench/report", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/..."},
+	"lab/bench":   {"gateway/admin", "gateway/config", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/..."},
 	"lab/daemon":  {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -43,7 +43,7 @@ func (w *world) serveBench(h *testnet.Host) string {
 
 // bench runs bench --peer on a host and returns what it measured. No test looks
 // at how much that is.
-func (w *world) bench(h *testnet.Host, to, token string, args ...string) *report.Report {
+func (w *world) bench(h *testnet.Host, to, token string, args ...string) *comparison.Report {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -56,13 +56,13 @@ func (w *world) bench(h *testnet.Host, to, token string, args ...string) *report
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		return cmd.Run()
 	}), "%s", &errs)
-	r := new(report.Report)
+	r := new(comparison.Report)
 	require.NoError(w.t, json.Unmarshal(out.Bytes(), r), "%s", out.String())
 	return r
 }
 
 // notes is what the rows of a variant say, once each.
-func notes(r *report.Report, variant string) (list []string) {
+func notes(r *comparison.Report, variant string) (list []string) {
 	for _, s := range r.Series {
 		if s.Variant == variant && (len(list) == 0 || list[len(list)-1] != s.Note) {
 			list = append(list, s.Note)
@@ -85,7 +85,7 @@ func TestBenchPeer(t *testing.T) {
 		for _, s := range r.Series {
 			works[s.Work]++
 			idle := strings.HasPrefix(s.Work, "idle connection")
-			if idle && s.Variant == report.TCP {
+			if idle && s.Variant == comparison.TCP {
 				require.Empty(t, s.Values)
 				continue
 			}
@@ -99,7 +99,7 @@ func TestBenchPeer(t *testing.T) {
 		}
 		for _, v := range []string{"shm", "soft"} {
 			for _, work := range []string{"upload, 1 stream", "connect, request, close, cold peer"} {
-				_, ok := r.Ratio(work, v, report.TCP)
+				_, ok := r.Ratio(work, v, comparison.TCP)
 				require.True(t, ok, "%s, %s: %v", work, v, notes(r, v))
 			}
 			for _, work := range []string{"idle connection, rings", "idle connection, rings, serving host"} {
@@ -108,7 +108,7 @@ func TestBenchPeer(t *testing.T) {
 				require.Greater(t, least.Min, 4096.0, "%s, %s", work, v)
 			}
 		}
-		require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, report.TCP))
+		require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, comparison.TCP))
 	})
 
 	// The port is free again, and no refusal is remembered.
@@ -131,9 +131,9 @@ func TestBenchPeer(t *testing.T) {
 }
 
 // seriesOf returns a row of a report.
-func seriesOf(t *testing.T, r *report.Report, work, variant string) report.Series {
+func seriesOf(t *testing.T, r *comparison.Report, work, variant string) comparison.Series {
 	t.Helper()
-	i := slices.IndexFunc(r.Series, func(s report.Series) bool { return s.Work == work && s.Variant == variant })
+	i := slices.IndexFunc(r.Series, func(s comparison.Series) bool { return s.Work == work && s.Variant == variant })
 	require.GreaterOrEqual(t, i, 0, "%s by %s", work, variant)
 	return r.Series[i]
 }
@@ -147,7 +147,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 	token := w.serveBench(w.h2)
 	r := w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
 	require.Equal(t, []string{"fallback: no_common_carrier"}, notes(r, "shm"))
-	_, ok := r.Ratio("upload, 1 stream", "soft", report.TCP)
+	_, ok := r.Ratio("upload, 1 stream", "soft", comparison.TCP)
 	require.True(t, ok, notes(r, "soft"))
 	for _, p := range w.gateways[w.h1].peers() {
 		require.Empty(t, p.Reason, "what a trial was refused is not remembered: %+v", p)
@@ -156,7 +156,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 	w.restart(w.h1, settings{Mode: "observe", Carriers: both2})
 	r = w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
 	require.Equal(t, []string{"fallback: mode"}, notes(r, "soft"))
-	require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, report.TCP))
+	require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, comparison.TCP))
 
 	w.restart(w.h1, settings{Carriers: both2})
 	token = w.serveBench(w.h3) // a plain host

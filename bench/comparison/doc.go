@@ -1,4 +1,4 @@
-// Package report does works in interleaved rounds ([Runner]), holds what they gave and writes it
+// Package comparison does works in interleaved rounds ([Runner]), holds what they gave and writes it
 // as a table for a terminal and as JSON.
 //
 // It exists because every benchmark of the project says the same kind of thing:
@@ -13,4 +13,4 @@
 //
 // The trap: a round that failed is a NaN at its place in [Series.Values], not a
 // missing value. Leaving it out would pair the rounds of two series wrongly.
-package report
+package comparison

@@ -85,7 +85,7 @@ check-generate: generate ## generated code is what is committed
 
 test: install-test-deps unit arch e2e guests ## everything
 ifeq ($(ROOT),)
-	@echo "NOT RUN without root: the namespaces suite (tests/e2e), the eBPF programs (ebpf), the simulated hosts"
+	@echo "NOT RUN without root: the namespaces suites (tests/e2e, tests/monitoring), the eBPF programs (ebpf), the simulated hosts"
 	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
@@ -98,8 +98,8 @@ unit: ## race detector, random order
 arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
-e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m -skip '^(TestModel|TestSanitizers)$$' ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
+e2e: build ## whole gateways, as root between network namespaces
+	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
@@ -153,8 +153,8 @@ repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
-# PROOF is for how long each of it runs. Rounds that stall are open: make test has no part of it but the kills.
-PROOF = 60s
+# PROOF is for how long each of it runs. In make test the model has 60 seconds, and sanitizers have 20.
+PROOF = 10m
 proof: lib ## the libraries against a model at random, and under sanitizers, for PROOF each
 	$(SEEDED) SMCGW_INPROCESS=$(PROOF) $(GO) test -count=1 -v -timeout 0 -run '^(TestModel|TestKillAtInstructions|TestSanitizers)$$' ./tests/inprocess
 
@@ -173,12 +173,13 @@ SUITES_NEEDS = /usr/bin/python3.11=python3.11 /usr/lib/python3.11/test/test_sock
   /usr/include/postgresql/15/server/postgres.h=postgresql-server-dev-15 \
   nginx=nginx-light /usr/sbin/apache2=apache2-bin curl=curl openssl=openssl sshd=openssh-server /usr/lib/openssh/sftp-server=openssh-sftp-server \
   ssh=openssh-client rsync=rsync memcached=memcached memccapable=libmemcached-tools mariadbd=mariadb-server mysqlslap=mariadb-client \
+  mariadb-test=mariadb-test /usr/share/mysql/mysql-test/main/select.test=mariadb-test-data \
   javac=openjdk-17-jdk-headless node=nodejs stress-ng=stress-ng
 
 suites: install-suites-deps ## suites of CPython, Redis, PostgreSQL and others with the library and natively: SUITES=python/; needs root
-	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 3h -run '/$(SUITES)' ./tests/suites
+	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 24h -run '/$(SUITES)' ./tests/suites
 
-demo: build ## programs of this host promoted, without root, too; then four hosts, three gateways, ordinary programs
+demo: build ## programs of this host promoted; as root then four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
 
 # The pages are written by a test, which has man(1) look at them.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"io"
 	"math"
 	"net/netip"
@@ -11,8 +13,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Options say what is compared.
@@ -75,13 +75,13 @@ func (o Options) withDefaults() (Options, error) {
 // variant is one way of doing the works.
 type variant struct {
 	name    string
-	carrier config.Carrier // none: plain TCP
+	carrier report.Carrier // none: plain TCP
 	missing string         // why it cannot be measured; empty: it can
 	ports   portRange
 }
 
-// comparison is a run of [Run].
-type comparison struct {
+// runner is a run of [Run].
+type runner struct {
 	o        Options
 	s        *session
 	pid      int
@@ -97,7 +97,7 @@ func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{o: o, rep: &comparison.Report{
+	c := &runner{o: o, rep: &comparison.Report{
 		Schema: comparison.Schema, Machine: comparison.ThisMachine(""), Rounds: o.Rounds,
 		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
 	}}
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 }
 
 // progress tells of measurements, and of a round before its first.
-func (c *comparison) progress(done, total int) {
+func (c *runner) progress(done, total int) {
 	if each := total / c.o.Rounds; done%each == 0 {
 		fmt.Fprintf(c.o.Log, "round %d of %d\n", done/each+1, c.o.Rounds)
 	}
@@ -124,7 +124,7 @@ func (c *comparison) progress(done, total int) {
 }
 
 // end leaves nothing behind, however far prepare came.
-func (c *comparison) end() {
+func (c *runner) end() {
 	c.release()
 	if c.s != nil {
 		c.s.close()
@@ -132,7 +132,7 @@ func (c *comparison) end() {
 }
 
 // prepare opens the session, natively, and finds out which carriers there are.
-func (c *comparison) prepare(ctx context.Context) error {
+func (c *runner) prepare(ctx context.Context) error {
 	plain := &variant{name: comparison.TCP}
 	c.variants = []*variant{plain}
 	if err := c.devices(ctx); err != nil {
@@ -163,7 +163,7 @@ func (c *comparison) prepare(ctx context.Context) error {
 }
 
 // devices makes a variant of every carrier.
-func (c *comparison) devices(ctx context.Context) error {
+func (c *runner) devices(ctx context.Context) error {
 	if c.o.Gateway == nil {
 		c.everywhere("no gateway on this host")
 		return nil
@@ -175,14 +175,14 @@ func (c *comparison) devices(ctx context.Context) error {
 	if len(list.Devices) == 0 { // as in the modes that carry nothing: a probe tells the reason
 		c.everywhere("")
 	}
-	seen := map[config.DeviceKind]bool{}
+	seen := map[report.DeviceKind]bool{}
 	for _, d := range list.Devices {
 		if seen[d.Kind] {
 			continue // soft has one for every address
 		}
 		seen[d.Kind] = true
 		v := &variant{name: string(d.Kind), carrier: d.Carrier}
-		if d.State != admin.DeviceActive {
+		if d.State != report.DeviceActive {
 			v.missing = fmt.Sprintf("device %s", d.State)
 			if d.Error != "" {
 				v.missing += ": " + d.Error
@@ -199,15 +199,15 @@ func (c *comparison) devices(ctx context.Context) error {
 
 // everywhere makes a variant of the carriers that need no adapter; missing is why they
 // cannot be measured, if that is known.
-func (c *comparison) everywhere(missing string) {
-	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+func (c *runner) everywhere(missing string) {
+	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
 		c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: missing})
 	}
 }
 
 // arm has the gateway beside us treat the next connections as a variant wants; each of
 // cold ones is the first with its peer.
-func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
+func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 	if c.s != nil {
 		c.s.ports = v.ports
 	}
@@ -215,9 +215,9 @@ func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
 		return nil
 	}
 	c.release()
-	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
-	if v.carrier != config.CarrierNone {
-		t.Action, t.Carrier, t.Cold = config.ActionAccelerate, v.carrier, cold
+	t := config.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: report.ActionPass}
+	if v.carrier != report.CarrierNone {
+		t.Action, t.Carrier, t.Cold = report.ActionAccelerate, v.carrier, cold
 	}
 	var err error
 	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
@@ -226,7 +226,7 @@ func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
 	return nil
 }
 
-func (c *comparison) release() {
+func (c *runner) release() {
 	if c.held != nil {
 		c.held.Close()
 		c.held = nil
@@ -238,7 +238,7 @@ func (c *comparison) release() {
 const probes = 3
 
 // probe makes a connection to see how it is carried. It also warms up.
-func (c *comparison) probe(ctx context.Context, v *variant) error {
+func (c *runner) probe(ctx context.Context, v *variant) error {
 	if err := c.arm(ctx, v, false); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (c *comparison) probe(ctx context.Context, v *variant) error {
 			return nil
 		}
 		v.missing = "fallback: " + how.reason
-		if v.carrier == config.CarrierNone {
+		if v.carrier == report.CarrierNone {
 			v.missing = how.reason
 		}
 	}
@@ -265,7 +265,7 @@ func (c *comparison) probe(ctx context.Context, v *variant) error {
 }
 
 // verify looks a run up; without a gateway all is plain.
-func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
+func (c *runner) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
 	if c.o.Gateway == nil {
 		return carriage{as: len(m.conns)}, nil
 	}
@@ -274,7 +274,7 @@ func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carria
 
 // works are the tasks, each every way. What ends the comparison, and not just a run, is given to
 // end.
-func (c *comparison) works(end context.CancelCauseFunc) (list []comparison.Work) {
+func (c *runner) works(end context.CancelCauseFunc) (list []comparison.Work) {
 	for _, t := range tasks {
 		w := comparison.Work{Name: t.name, NoWarmUp: true}
 		for _, r := range t.results {
@@ -297,7 +297,7 @@ func (c *comparison) works(end context.CancelCauseFunc) (list []comparison.Work)
 
 // one does a work one way. What fails is a run without numbers; what ends the comparison is an
 // error.
-func (c *comparison) one(ctx context.Context, t task, v *variant, d time.Duration, rem *remarks) ([]float64, error) {
+func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, rem *remarks) ([]float64, error) {
 	values := make([]float64, len(t.results))
 	for i := range values {
 		values[i] = math.NaN()

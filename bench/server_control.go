@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"net"
 	"net/netip"
 	"os"
 	"time"
-
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // control serves a control connection: the first words are to come in their time, however small
@@ -115,7 +115,7 @@ func (s *served) begin(ctx context.Context) (note string) {
 	}
 	s.pid, err = g.DaemonPID(ctx)
 	s.lone = errors.Is(err, admin.ErrDaemonUnreachable)
-	s.held, err = try(ctx, g, admin.Trial{Peer: remote.Addr(), Port: local.Port(), Action: config.ActionAccelerate})
+	s.held, err = try(ctx, g, config.Trial{Peer: remote.Addr(), Port: local.Port(), Action: report.ActionAccelerate})
 	if err != nil {
 		s.s.log.Warn("no trial", "error", err)
 		return trialNote(err, "the serving host")

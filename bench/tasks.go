@@ -2,11 +2,11 @@ package bench
 
 import (
 	"context"
+	"github.com/smcgw/smcgw/gateway/report"
 	"math"
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // task is one run and the works of the report it gives values for.
@@ -20,7 +20,7 @@ type task struct {
 
 // missing is why a task is not done one way; empty: it is.
 func (t task) missing(v *variant) string {
-	if v.missing == "" && v.carrier == config.CarrierNone {
+	if v.missing == "" && v.carrier == report.CarrierNone {
 		return t.plain
 	}
 	return v.missing
@@ -138,7 +138,7 @@ type cost struct {
 }
 
 // meters reads all of them.
-func (c *comparison) meters() (m meters, err error) {
+func (c *runner) meters() (m meters, err error) {
 	if m.serving, err = c.s.sample(); err != nil {
 		return m, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -31,7 +32,7 @@ func TestAutoFollowsAdapters(t *testing.T) {
 		return steer.policy[0].Action
 	}
 	next := g.cfg
-	next.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}, {Name: "b", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "a", Action: report.ActionAuto}, {Name: "b", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
 	require.NotEmpty(t, g.engine().env.Fabrics)
 	require.NoError(t, g.followAdapters())
@@ -57,14 +58,14 @@ func TestAutoFollowsAdapters(t *testing.T) {
 // TestAutoObserved: a gateway that carries nothing decides by the adapters that the kernel
 // tells of, if its configuration has it use them.
 func TestAutoObserved(t *testing.T) {
-	cfg := config.Config{Mode: config.ModeObserve, Policy: []config.Rule{{Name: "a", Action: config.ActionAuto}}}.WithDefaults()
+	cfg := config.Config{Mode: report.ModeObserve, Policy: []config.Rule{{Name: "a", Action: report.ActionAuto}}}.WithDefaults()
 	g, _ := steeredGateway(t, cfg, retiring{})
 	require.False(t, g.adapters())
 	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{}, nil }
 	require.False(t, g.adapters())
 	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{Adapters: make([]sysfs.Adapter, 1)}, nil }
 	require.True(t, g.adapters())
-	cfg.Carriers = []config.DeviceKind{config.DeviceShm}
+	cfg.Carriers = []report.DeviceKind{report.DeviceShm}
 	g.live.Store(&liveConfig{Config: cfg})
 	require.False(t, g.adapters())
 }

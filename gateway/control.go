@@ -16,24 +16,24 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/report"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 var (
-	_ admin.Control       = (*gateway)(nil)
-	_ admin.MetricsSource = (*gateway)(nil)
+	_ admin.Control = (*gateway)(nil)
+	_ report.Source = (*gateway)(nil)
 )
 
 // Status implements admin.Control.
-func (g *gateway) Status() admin.Status {
+func (g *gateway) Status() report.Status {
 	snap, failing := g.snapshot()
 	st := snap.Status(g.started)
 	g.tellHealth(&st)
 	if !g.off.Load() {
 		live := g.live.Load()
 		rules := g.observed.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
-		st.Notes = append(st.Notes, report.IdleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
+		st.Notes = append(st.Notes, idleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
 	}
 	if g.carries() {
 		st.Notes = append(st.Notes, failing.Notes(time.Now())...)
@@ -42,20 +42,20 @@ func (g *gateway) Status() admin.Status {
 }
 
 // failing finds the services that stay native.
-func (g *gateway) failing() report.Failing {
-	var live []admin.ConnInfo
+func (g *gateway) failing() failingServices {
+	var live []report.ConnInfo
 	now := time.Now()
 	for _, f := range g.engine().all() {
 		if f.Carried() {
 			live = append(live, f.Info(now))
 		}
 	}
-	return report.FindFailing(live, g.closed.List(), g.native.List())
+	return findFailing(live, g.closed.List(), g.native.List())
 }
 
 // tellHealth adds what of the configuration is not done, and why.
-func (g *gateway) tellHealth(st *admin.Status) {
-	st.BlockedLegs = report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
+func (g *gateway) tellHealth(st *report.Status) {
+	st.BlockedLegs = listBlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
@@ -72,12 +72,12 @@ func (g *gateway) tellHealth(st *admin.Status) {
 		}
 	}
 	if why := g.host.unsteered; why != nil {
-		st.Degraded = append(st.Degraded, admin.NoSteering)
+		st.Degraded = append(st.Degraded, report.NoSteering)
 		st.Notes = append(st.Notes, fmt.Sprintf("steering: %v: only connections between programs with the library leave the kernel's way; steering: off says that this is wanted", why))
 	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
-	failed, active := report.Devices(st, e.devices())
+	failed, active := noteDevices(st, e.devices())
 	if e != nil {
 		if err := e.noDatagrams.Load(); err != nil {
 			failed = true
@@ -94,14 +94,14 @@ func (g *gateway) tellHealth(st *admin.Status) {
 }
 
 // Stats implements admin.Control.
-func (g *gateway) Stats() admin.Stats {
+func (g *gateway) Stats() report.Stats {
 	snap := g.Snapshot()
 	return snap.Stats(g.started)
 }
 
 // Conns implements admin.Control.
-func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
-	var list []admin.ConnInfo
+func (g *gateway) Conns(q report.ConnQuery) []report.ConnInfo {
+	var list []report.ConnInfo
 	if q.Live() {
 		list = append(g.engine().conns(q), g.engine().datagrams().Flows()...)
 	}
@@ -112,12 +112,12 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	if q.Natives() {
 		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
-	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortStableFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }
 
 // Feed implements admin.Control. What was missed so far was missed by earlier readers.
-func (g *gateway) Feed() *admin.Feed {
+func (g *gateway) Feed() *report.Feed {
 	g.tellMissed()
 	return g.feed
 }
@@ -127,11 +127,11 @@ const detailBatch = 64
 
 // conns describes the flows of the table that are asked for, with their queue pairs
 // if details are wanted: their shards are asked for those, a few at a time.
-func (e *engine) conns(q admin.ConnQuery) []admin.ConnInfo {
+func (e *engine) conns(q report.ConnQuery) []report.ConnInfo {
 	flows, now := e.all(), time.Now()
-	var list []admin.ConnInfo
-	if q.Filter == (admin.ConnFilter{}) {
-		list = make([]admin.ConnInfo, 0, len(flows)+2*admin.HistorySize)
+	var list []report.ConnInfo
+	if q.Filter == (report.ConnFilter{}) {
+		list = make([]report.ConnInfo, 0, len(flows)+2*report.HistorySize)
 	}
 	byShard := map[*loop.Shard][]int{}
 	for _, f := range flows {
@@ -157,13 +157,13 @@ func (e *engine) conns(q admin.ConnQuery) []admin.ConnInfo {
 }
 
 // Peers implements admin.Control.
-func (g *gateway) Peers() []admin.PeerInfo {
+func (g *gateway) Peers() []report.PeerInfo {
 	list, _ := g.peersNow()
 	return list
 }
 
 // peersNow lists the peers, and what of them stays native.
-func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
+func (g *gateway) peersNow() ([]report.PeerInfo, failingServices) {
 	e, flows := g.engine(), map[netip.Addr]int{}
 	for _, f := range e.all() {
 		if f.Carried() {
@@ -176,7 +176,7 @@ func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
 		g.log.Warn("read remembered peers", "error", err)
 	}
 	known, use := e.peerUse()
-	list := report.Peers(known, remembered, flows, use)
+	list := listPeers(known, remembered, flows, use)
 	failing := g.failing()
 	failing.Tell(list)
 	return list, failing
@@ -252,10 +252,10 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	}
 	for _, f := range g.engine().all() {
 		by := f.Carrier()
-		if f.Ended() || by == config.CarrierNone || by == config.CarrierRelay || !q.Matches(f.ID, by) {
+		if f.Ended() || by == report.CarrierNone || by == report.CarrierRelay || !q.Matches(f.ID, by) {
 			continue
 		}
-		f.Demote(admin.DemotedByOperator)
+		f.Demote(report.DemotedByOperator)
 		n++
 	}
 	return n, nil
@@ -299,24 +299,24 @@ func (e *engine) hardware() (list []*carrier.Hardware) {
 }
 
 // Try implements admin.Control.
-func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
+func (g *gateway) Try(t config.Trial) (end func(), err error) { return g.trials.Begin(t) }
 
-func (g *gateway) mode() config.Mode {
+func (g *gateway) mode() report.Mode {
 	if g.off.Load() {
-		return config.ModeOff
+		return report.ModeOff
 	}
 	if g.guard.State() == guard.Tripped {
-		return config.ModeObserve
+		return report.ModeObserve
 	}
 	return g.live.Load().Mode
 }
 
-// Totals implements admin.MetricsSource.
-func (g *gateway) Totals() admin.Snapshot {
-	s := admin.Snapshot{
-		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
-		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
-		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{},
+// Totals implements report.Source.
+func (g *gateway) Totals() report.Snapshot {
+	s := report.Snapshot{
+		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[report.Carrier]int{}, FlowsTotal: map[report.Carrier]uint64{},
+		BytesTotal: map[report.Carrier]report.ByteCount{}, Handshakes: map[report.Carrier]report.HistogramSnapshot{},
+		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[report.PeerState]int{},
 	}
 	g.counters.AddTo(&s)
 	g.reloads.AddTo(&s)
@@ -324,26 +324,26 @@ func (g *gateway) Totals() admin.Snapshot {
 	for _, f := range g.engine().all() {
 		f.AddTo(&s)
 	}
-	s.Bounds = admin.Bounds{
+	s.Bounds = report.Bounds{
 		Flows: peers.FlowsWithin(g.live.Load().Limits.MaxFlows), FlowsConfigured: g.live.Load().Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.lines.LeftOut(),
 	}
-	g.tally.Sum(&s, func(s *admin.Snapshot) { g.engine().parts(s) })
+	g.tally.Sum(&s, func(s *report.Snapshot) { g.engine().parts(s) })
 	g.snapshotDecisions(&s)
 	s.InProcess = g.host.promotion.Totals(false)
 	s.Memory = g.engine().memory()
-	var health admin.Status
+	var health report.Status
 	g.tellHealth(&health)
 	s.Degraded = health.Degraded
 	return s
 }
 
-// Snapshot implements admin.MetricsSource.
-func (g *gateway) Snapshot() admin.Snapshot {
+// Snapshot implements report.Source.
+func (g *gateway) Snapshot() report.Snapshot {
 	s, _ := g.snapshot()
 	return s
 }
 
-func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
+func (g *gateway) snapshot() (report.Snapshot, failingServices) {
 	s := g.Totals()
 	s.CPU = g.times.Used()
 	s.InProcess = g.host.promotion.Totals(true)
@@ -352,16 +352,16 @@ func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
 		g.log.Warn("read maps", "error", err)
 	}
 	for _, m := range maps {
-		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
+		s.Maps = append(s.Maps, report.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
 	s.Devices = g.engine().devices()
 	list, failing := g.peersNow()
-	report.Count(&s, list)
+	countPeers(&s, list)
 	return s, failing
 }
 
 // snapshotDecisions reads what the programs have decided.
-func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
+func (g *gateway) snapshotDecisions(s *report.Snapshot) {
 	live := g.live.Load() // before the counters: its book is closed later than they are read, or not
 	c, err := g.steer.Counters()
 	if err != nil {
@@ -370,7 +370,7 @@ func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	}
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
-			s.AddFallback(negotiate.Reason(r), report.SideOf(ebpf.Side(side)), n)
+			s.AddFallback(negotiate.Reason(r), sideOf(ebpf.Side(side)), n)
 		}
 	}
 	for _, byReason := range c.Datagrams {

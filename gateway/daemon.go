@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/metrics"
 	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // daemon is one run of the program: a gateway with what operators, service manager and other
@@ -75,13 +76,13 @@ func (d *daemon) equip(g *gateway) {
 		return g.reload(cfg, keys)
 	}
 	d.page = page.New(g, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }})
-	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, d.opts.Version)
+	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, admin.NewVersionInfo(d.opts.Version))
 }
 
 // stopped says that the gateway has ended, and how.
 func (d *daemon) stopped(g *gateway, err error) {
 	var served uint64
-	for _, n := range g.Stats().Protocols[config.ProtoTCP].Flows {
+	for _, n := range g.Stats().Protocols[report.ProtoTCP].Flows {
 		served += n.Total
 	}
 	level := slog.LevelInfo
@@ -200,14 +201,14 @@ func (d *daemon) up(g *gateway) {
 	g.servePromotion()
 	mode := g.cfg.Mode
 	if g.off.Load() {
-		mode = config.ModeOff
+		mode = report.ModeOff
 	}
 	var network, rdma []string
 	if g.host.Devices != nil {
 		network, _ = g.host.Devices()
 	}
 	for _, dev := range g.engine().devices() {
-		if dev.State == admin.DeviceActive {
+		if dev.State == report.DeviceActive {
 			rdma = append(rdma, dev.Name)
 		}
 	}

@@ -4,17 +4,16 @@ import (
 	"net/netip"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/paths"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // pastDatagrams are the histories of UDP: pairs of ends come and go by the
 // thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *admin.History }
+type pastDatagrams struct{ closed, native *report.History }
 
 // wantsDatagrams reports whether datagrams are carried, or it is tried.
 func (e *engine) wantsDatagrams() bool { return e.cfg.WantsDatagrams() }
@@ -59,7 +58,7 @@ func (e *engine) reopenDatagrams() {
 
 // settleDatagrams carries datagrams, or not, as mode, switch and drain say; g.reloading is
 // held, so that the last of those that call it at once has the last word.
-func (e *engine) settleDatagrams(mode config.Mode) {
+func (e *engine) settleDatagrams(mode report.Mode) {
 	d := e.datagrams()
 	switch {
 	case d == nil:
@@ -67,7 +66,7 @@ func (e *engine) settleDatagrams(mode config.Mode) {
 		d.Quiesce(negotiate.ReasonOff)
 	case e.g.drainer.Info() != nil:
 		d.Quiesce(negotiate.ReasonDrained)
-	case mode != config.ModeEnforce:
+	case mode != report.ModeEnforce:
 		d.Quiesce(negotiate.ReasonMode)
 	default:
 		d.Resume()
@@ -81,7 +80,7 @@ func (e *engine) yieldDatagrams() {
 	defer e.opening.Unlock()
 	e.yielded = true
 	e.dgrams.Load().Leave()
-	e.g.tally.End(func(s *admin.Snapshot) {
+	e.g.tally.End(func(s *report.Snapshot) {
 		e.dgrams.Load().Snapshot(s)
 		e.dgrams.Store(nil)
 	})
@@ -108,11 +107,11 @@ func (d datagramGateway) Off() bool { return d.e.g.off.Load() }
 
 func (d datagramGateway) NamesPeer(a netip.Addr) bool { return d.e.g.live.Load().NamesDatagramPeer(a) }
 
-func (d datagramGateway) Proven(a netip.Addr, by config.Carrier) { d.e.peers.Proven(a, by) }
+func (d datagramGateway) Proven(a netip.Addr, by report.Carrier) { d.e.peers.Proven(a, by) }
 
-func (d datagramGateway) NoCommonKey(a netip.Addr) { d.e.g.keys.NoCommonKey(a, config.SideClient) }
+func (d datagramGateway) NoCommonKey(a netip.Addr) { d.e.g.keys.NoCommonKey(a, report.SideClient) }
 
-func (d datagramGateway) Ended(c admin.ConnInfo) {
+func (d datagramGateway) Ended(c report.ConnInfo) {
 	d.e.g.udp.closed.Add(c)
 	d.e.g.lines.Ended(c)
 }

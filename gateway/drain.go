@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -73,4 +73,4 @@ func (g *gateway) refuseDrained() error {
 }
 
 // Draining implements admin.Control.
-func (g *gateway) Draining() *admin.DrainInfo { return g.drainer.Info() }
+func (g *gateway) Draining() *report.DrainInfo { return g.drainer.Info() }

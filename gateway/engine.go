@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -22,7 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/report"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -43,7 +42,7 @@ type engine struct {
 
 	shards   []*loop.Shard
 	carriers *carrier.Env
-	absent   []admin.DeviceInfo // configured, and not there
+	absent   []report.DeviceInfo // configured, and not there
 	seed     maphash.Seed
 	rate     *rate.Limiter
 
@@ -250,11 +249,11 @@ func (e *engine) datagrams() *datagram.Engine {
 }
 
 // devices are those of the configuration.
-func (e *engine) devices() []admin.DeviceInfo {
+func (e *engine) devices() []report.DeviceInfo {
 	if e == nil {
 		return nil
 	}
-	var list []admin.DeviceInfo
+	var list []report.DeviceInfo
 	for _, fb := range e.env.Fabrics {
 		list = append(list, fb.Devices()...)
 	}
@@ -271,20 +270,20 @@ func (e *engine) memory() map[string]uint64 {
 }
 
 // peerUse is what is known of peers, and what they use.
-func (e *engine) peerUse() (map[netip.Addr]peers.Carriers, map[netip.Addr]admin.PeerUse) {
+func (e *engine) peerUse() (map[netip.Addr]peers.Carriers, map[netip.Addr]report.PeerUse) {
 	if e == nil {
 		return nil, nil
 	}
-	return e.peers.Carriers(time.Now()), report.PeerUse(e.peers, e.pool, e.env.Fabrics)
+	return e.peers.Carriers(time.Now()), usePerPeer(e.peers, e.pool, e.env.Fabrics)
 }
 
 // parts sets the counters that end with the engine.
-func (e *engine) parts(s *admin.Snapshot) {
+func (e *engine) parts(s *report.Snapshot) {
 	if e == nil {
 		return
 	}
 	e.dgrams.Load().Snapshot(s)
-	s.Panics, s.SharesRefused = e.env.Panics(), report.SharesRefused(e.peers, e.pool)
-	report.WireBounds(&s.Bounds, e.env.Stack.Stats())
+	s.Panics, s.SharesRefused = e.env.Panics(), sharesRefused(e.peers, e.pool)
+	readWire(&s.Bounds, e.env.Stack.Stats())
 	s.CQErrors = e.carriers.CQErrors()
 }

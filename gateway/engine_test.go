@@ -16,8 +16,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack/link"
 )
 
 // retiring is a datapath that leaves new connections to another.
@@ -62,7 +63,7 @@ func TestDecisionsBesideReload(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
 	next := g.cfg
-	next.Policy = []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
 	set := func(n uint64) {
 		steer.mu.Lock()
@@ -70,7 +71,7 @@ func TestDecisionsBesideReload(t *testing.T) {
 		steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: n}}
 	}
 	set(10)
-	next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: report.ActionAccelerate}}
 	g.steer = &hookedCounters{steer, func() {
 		set(11) // one more connection
 		require.NoError(t, g.reload(next, nil))
@@ -98,10 +99,10 @@ func (s *hookedSeen) TakeSeen() ([]ebpf.Seen, error) {
 // A reload while what connections did is looked at leaves that with the rule that they had.
 func TestForecastBesideReload(t *testing.T) {
 	for name, look := range map[string]func(*gateway){"chore": (*gateway).look, "policy": func(g *gateway) { g.Policy() }} {
-		first := []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: config.ActionAccelerate}}
-		g, steer := steeredGateway(t, config.Config{Mode: config.ModeObserve, Policy: first}.WithDefaults(), retiring{})
+		first := []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: report.ActionAccelerate}}
+		g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve, Policy: first}.WithDefaults(), retiring{})
 		next := g.cfg
-		next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: config.ActionAccelerate}}
+		next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: report.ActionAccelerate}}
 		steer.seen = []ebpf.Seen{{Port: 7000, Rule: 0, Carries: true, Begun: 1}}
 		reloaded := make(chan error, 1)
 		g.steer = &hookedSeen{steer, func() {
@@ -122,7 +123,7 @@ func TestForecastBesideReload(t *testing.T) {
 
 // TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
 func TestLateLeave(t *testing.T) {
-	g, steer := steeredGateway(t, config.Config{Mode: config.ModeObserve}.WithDefaults(), retiring{})
+	g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve}.WithDefaults(), retiring{})
 	_, err := g.Leave(func() error { return errStopping }, time.Second, 0)
 	require.ErrorIs(t, err, errStopping)
 	require.Zero(t, steer.refused)
@@ -152,18 +153,18 @@ func TestEngineComesAndGoes(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	g.host.Beside = activated{}
 	observe := g.cfg
-	observe.Mode, observe.CgroupPath = config.ModeObserve, ""
+	observe.Mode, observe.CgroupPath = report.ModeObserve, ""
 	require.NoError(t, os.Mkdir(filepath.Join(g.cfg.CgroupPath, "job"), 0o700))
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(filepath.Join(g.cfg.CgroupPath, "job"), &st))
-	end, err := g.OptIn(admin.OptIn{Cgroup: "/job", ID: st.Ino})
+	end, err := g.OptIn(config.OptIn{Cgroup: "/job", ID: st.Ino})
 	require.NoError(t, err)
 	require.Len(t, steer.policy, 1)
 
 	observe = g.cfg
-	observe.Mode = config.ModeObserve
+	observe.Mode = report.ModeObserve
 	require.NoError(t, g.reload(observe, nil))
-	f := bareFlow(t, g, config.SideServer, 3009)
+	f := bareFlow(t, g, report.SideServer, 3009)
 	time.Sleep(2 * drainGrace)
 	g.settle(time.Now())
 	require.True(t, g.carries(), "a connection is there")
@@ -204,20 +205,20 @@ func TestEngineComesAndGoes(t *testing.T) {
 
 // TestEngineThatFails: a reload whose engine cannot be made is refused whole.
 func TestEngineThatFails(t *testing.T) {
-	cfg := config.Config{Mode: config.ModeObserve}.WithDefaults()
+	cfg := config.Config{Mode: report.ModeObserve}.WithDefaults()
 	g, steer := steeredGateway(t, cfg, activated{})
 	broken := errors.New("no descriptors")
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	defer wire.Close()
 	g.host.Link, g.host.Legs = wire.A(), failingLegs{err: broken}
 	next := cfg
-	next.Mode = config.ModeEnforce
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Mode = report.ModeEnforce
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	require.ErrorIs(t, g.reload(next, negotiate.Keys{[]byte("0123456789abcdef")}), broken)
 	require.False(t, g.carries())
 	require.Empty(t, steer.policy)
 	require.Empty(t, g.keys.Load())
-	require.Equal(t, config.ModeObserve, g.Status().Mode)
+	require.Equal(t, report.ModeObserve, g.Status().Mode)
 	g.close()
 	require.ErrorIs(t, g.reload(next, nil), errStopping)
 }

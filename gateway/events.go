@@ -3,7 +3,6 @@ package gateway
 import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/report"
 )
 
 // onEvent is called for every decision of the programs.
@@ -31,7 +30,7 @@ func (g *gateway) nativeDecision(e ebpf.Event) {
 	if e.Proto == ebpf.ProtoUDP {
 		past = g.udp.native
 	}
-	info := report.Native(g.nextID.Add(1), e)
+	info := nativeInfo(g.nextID.Add(1), e)
 	past.Add(info)
 	g.lines.Native(info)
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestMissedNatives: events that the programs had no room for are told while native
 // connections are, each once.
 func TestMissedNatives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := config.Config{Mode: config.ModeObserve, Log: config.Log{Access: config.AccessAll}}.WithDefaults()
+		cfg := config.Config{Mode: report.ModeObserve, Log: config.Log{Access: config.AccessAll}}.WithDefaults()
 		cfg.StateDir = t.TempDir()
 		var text bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&text, nil))

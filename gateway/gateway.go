@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
@@ -20,7 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/observed"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/tally"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // gateway decides, counts and answers operators, as long as the process lives. While its mode
@@ -46,11 +45,11 @@ type gateway struct {
 
 	// What connections tell, and is told of them.
 	counters       *conn.Counters
-	closed, native *admin.History
+	closed, native *report.History
 	udp            pastDatagrams
-	feed           *admin.Feed
+	feed           *report.Feed
 	lines          *connlog.Log
-	tally          *tally.Tally // of parts that have ended
+	tally          *report.Tally // of parts that have ended
 	times          *loop.Times
 	observed       *observed.Book
 	guard          *guard.Keeper
@@ -78,12 +77,12 @@ type gateway struct {
 // newGateway builds everything, and an engine if the mode wants one; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*gateway, error) {
-	feed := admin.NewFeed()
-	history := func() *admin.History { return admin.NewHistory(admin.HistorySize, feed) }
+	feed := report.NewFeed()
+	history := func() *report.History { return report.NewHistory(report.HistorySize, feed) }
 	g := &gateway{
 		cfg: cfg, log: log, site: at, host: &at.Host, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
-		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(tally.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
+		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
 		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
 		change:     func() (func(), error) { return func() {}, nil },
@@ -143,7 +142,7 @@ func (g *gateway) endEngine() {
 		return
 	}
 	e.close()
-	g.tally.End(func(s *admin.Snapshot) {
+	g.tally.End(func(s *report.Snapshot) {
 		e.parts(s)
 		s.Devices = e.devices()
 		g.carrying.Store(nil)

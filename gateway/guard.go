@@ -4,14 +4,13 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // totals are the ends of carried connections, and of promoted ones.
 func (g *gateway) totals() guard.Totals {
-	var s admin.Snapshot
+	var s report.Snapshot
 	g.counters.AddEnds(&s)
 	t := guard.TotalsOf(s.Ends)
 	p := g.host.promotion.Totals(false)
@@ -46,7 +45,7 @@ func (g *gateway) watchOver(now time.Time) {
 		return
 	}
 	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "cause", last.Cause, "counted", last.String())
-	if err := g.setMode(config.ModeObserve); err != nil {
+	if err := g.setMode(report.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}
 	g.settlePromotion()

@@ -3,13 +3,13 @@ package gateway
 import (
 	"sync"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // OptIn implements admin.Control. Rules move by one, so that what the programs have counted
 // by their numbers is put down before.
-func (g *gateway) OptIn(o admin.OptIn) (end func(), err error) {
+func (g *gateway) OptIn(o config.OptIn) (end func(), err error) {
 	mount := g.cfg.CgroupPath
 	if mount == "" {
 		if mount, err = process.CgroupMount(); err != nil {

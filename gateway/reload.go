@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // reload puts another configuration in force, whole or not at all. Connections
@@ -87,7 +87,7 @@ func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
 }
 
 // setMode tells the programs and the datagrams, unless the gateway is going.
-func (g *gateway) setMode(m config.Mode) error {
+func (g *gateway) setMode(m report.Mode) error {
 	if g.stopping.Load() {
 		return nil
 	}
@@ -107,7 +107,7 @@ type liveConfig struct {
 }
 
 // rule names the rule with a number of the programs, and its action.
-func (c *liveConfig) rule(number int) (name string, action config.Action) {
+func (c *liveConfig) rule(number int) (name string, action report.Action) {
 	return policy.RuleOf(c.Policy, c.ahead, number)
 }
 
@@ -118,7 +118,7 @@ func (c *liveConfig) ruleName(number int) string {
 }
 
 // addDecisions adds what the programs decided.
-func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
+func (c *liveConfig) addDecisions(s *report.Snapshot, list []ebpf.Decided) {
 	c.decided.AddTo(s, c.Policy, c.ahead, list)
 }
 

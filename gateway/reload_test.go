@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -25,24 +26,24 @@ func TestReload(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	require.NoError(t, g.reload(g.cfg, nil))
 	next := g.cfg
-	next.Mode = config.ModeObserve
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Mode = report.ModeObserve
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
 	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
-	require.Equal(t, config.ModeObserve, g.Status().Mode)
+	require.Equal(t, report.ModeObserve, g.Status().Mode)
 	require.Equal(t, 7, g.engine().limits.MaxFlows())
 	require.Equal(t, 7, g.Totals().Bounds.FlowsConfigured)
 	require.Equal(t, 9, g.engine().rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
-	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: config.ActionAccelerate}}
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
+	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "db", Count: 1})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "db", Count: 1})
 }
 
 // TestReloadIsRefusedWhole: what cannot come into force leaves everything as it was.
@@ -51,17 +52,17 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	before := g.live.Load()
 	for name, edit := range map[string]func(*config.Config){
-		"carriers":          func(c *config.Config) { c.Carriers = []config.DeviceKind{config.DeviceSoft} },
+		"carriers":          func(c *config.Config) { c.Carriers = []report.DeviceKind{report.DeviceSoft} },
 		"shm_dir":           func(c *config.Config) { c.ShmDir = "/elsewhere" },
 		"limits":            func(c *config.Config) { c.Limits.Memory++ },
 		"limits.max_flows":  func(c *config.Config) { c.Limits.MaxFlows++ },
 		"handshake_timeout": func(c *config.Config) { c.Limits.HandshakeTimeout++ },
 		"carries datagrams": func(c *config.Config) {
-			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5353)}, Action: config.ActionAccelerate}}
+			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: report.ProtoUDP, Ports: config.Ports(5353)}, Action: report.ActionAccelerate}}
 		},
 	} {
 		next := g.cfg
-		next.Mode = config.ModeEnforce
+		next.Mode = report.ModeEnforce
 		edit(&next)
 		err := g.reload(next, nil)
 		require.ErrorIs(t, err, config.ErrRestart, name)
@@ -73,13 +74,13 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	steer.refuse = errFull
 	steer.mu.Unlock()
 	next := g.cfg
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	require.ErrorIs(t, g.reload(next, nil), errFull)
 	require.Same(t, before, g.live.Load())
 	steer.mu.Lock()
 	steer.refuse = nil
 	steer.mu.Unlock()
-	end, err := g.Try(admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate})
+	end, err := g.Try(config.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate})
 	require.NoError(t, err, "the rules before count for trials")
 	end()
 }

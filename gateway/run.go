@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
@@ -128,17 +127,6 @@ func mainProcess(s Supervisor) int {
 		return os.Getpid()
 	}
 	return os.Getppid()
-}
-
-// RunOn is the daemon on any host, such as one that exists in memory only.
-func RunOn(ctx context.Context, cfg config.Config, h Host, opts RunOptions) error {
-	server, err := admin.Listen(cfg, opts.Version, opts.logger())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = server.Close() }()
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server}
-	return d.run(ctx, &site{Host: h})
 }
 
 func (o RunOptions) logger() *slog.Logger {

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/unsteered"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -31,7 +32,7 @@ type site struct {
 
 // carries reports whether gateways of a mode carry. The others have neither devices nor
 // ports nor sockets on their host.
-func carries(m config.Mode) bool { return m == config.ModeEnforce }
+func carries(m report.Mode) bool { return m == report.ModeEnforce }
 
 // openSite makes the site of a configuration in the network namespace of the calling thread.
 // Where the configuration wants no steering, or the kernel cannot, it has none, and the

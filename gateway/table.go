@@ -3,10 +3,10 @@ package gateway
 import (
 	"hash/maphash"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -18,7 +18,7 @@ func (e *engine) shardFor(t host.Tuple) *loop.Shard {
 // newFlow enters a flow into the table; false when the same connection is
 // there already or, with nil, the engine is going down. A flow of an older connection on
 // the tuple is ended first.
-func (e *engine) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flow, bool) {
+func (e *engine) newFlow(side report.Side, t host.Tuple, isn uint32) (*conn.Flow, bool) {
 	for {
 		e.mu.Lock()
 		old := e.flows[t]

@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // bareFlow is a flow of g that has nothing yet.
-func bareFlow(t *testing.T, g *gateway, side config.Side, port uint16) *conn.Flow {
+func bareFlow(t *testing.T, g *gateway, side report.Side, port uint16) *conn.Flow {
 	tuple := host.Tuple{
 		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
@@ -49,11 +49,11 @@ func gone(t *testing.T, g *gateway, f *conn.Flow) {
 func TestNewerFlowComesBehind(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	older := bareFlow(t, g, config.SideServer, 3003)
-	same, fresh := g.engine().newFlow(config.SideServer, older.Tuple, older.ISN)
+	older := bareFlow(t, g, report.SideServer, 3003)
+	same, fresh := g.engine().newFlow(report.SideServer, older.Tuple, older.ISN)
 	require.False(t, fresh)
 	require.Same(t, older, same)
-	newer, fresh := g.engine().newFlow(config.SideServer, older.Tuple, older.ISN+1)
+	newer, fresh := g.engine().newFlow(report.SideServer, older.Tuple, older.ISN+1)
 	require.True(t, fresh)
 	newer.Shard.Call(func() {})
 	require.True(t, older.Ended())
@@ -70,7 +70,7 @@ func TestNewerFlowComesBehind(t *testing.T) {
 func TestEventsReachTheirConnection(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	f := bareFlow(t, g, config.SideClient, 3004)
+	f := bareFlow(t, g, report.SideClient, 3004)
 	g.onEvent(ebpf.Event{Kind: ebpf.EventReplaced, Tuple: ebpf.Tuple(f.Tuple), ISN: f.ISN + 1})
 	f.Shard.Call(func() {})
 	require.False(t, f.Ended())
@@ -82,19 +82,19 @@ func TestEventsReachTheirConnection(t *testing.T) {
 func TestTrialOfAConnection(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	trial := admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate, Carrier: config.CarrierShm}
+	trial := config.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate, Carrier: report.CarrierShm}
 	end, err := g.Try(trial)
 	require.NoError(t, err)
-	require.Equal(t, &trial, bareFlow(t, g, config.SideClient, 3005).Trial)
+	require.Equal(t, &trial, bareFlow(t, g, report.SideClient, 3005).Trial)
 	end()
-	require.Nil(t, bareFlow(t, g, config.SideClient, 3006).Trial)
+	require.Nil(t, bareFlow(t, g, report.SideClient, 3006).Trial)
 }
 
 // TestCloseTakesNothingNew: a gateway that went down has no connections and begins none.
 func TestCloseTakesNothingNew(t *testing.T) {
 	p := newGatewayPair(t)
 	g, e := p.g[1], p.g[1].engine()
-	f := bareFlow(t, g, config.SideServer, 3007)
+	f := bareFlow(t, g, report.SideServer, 3007)
 	g.close()
 	require.True(t, f.Ended())
 	require.Empty(t, e.all())
@@ -102,7 +102,7 @@ func TestCloseTakesNothingNew(t *testing.T) {
 	e.mu.Lock()
 	e.flows[f.Tuple] = f // one that has not left yet
 	e.mu.Unlock()
-	other, fresh := e.newFlow(config.SideClient, f.Tuple, f.ISN+1)
+	other, fresh := e.newFlow(report.SideClient, f.Tuple, f.ISN+1)
 	require.False(t, fresh)
 	require.Nil(t, other, "it is another connection")
 	e.mu.Lock()
@@ -148,9 +148,9 @@ func TestRoomForPeers(t *testing.T) {
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = 2
 	require.NoError(t, g.reload(next, nil))
-	a := bareFlow(t, g, config.SideClient, 3100)
+	a := bareFlow(t, g, report.SideClient, 3100)
 	require.Equal(t, negotiate.ReasonNone, shed())
-	bareFlow(t, g, config.SideClient, 3101)
+	bareFlow(t, g, report.SideClient, 3101)
 	require.Equal(t, negotiate.ReasonFlowLimit, shed())
 	a.Replaced()
 	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
@@ -212,10 +212,10 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 func TestNumbersOfStatus(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.engine().peers.Proven(netip.MustParseAddr("10.0.0.9"), config.CarrierShm)
+	g.engine().peers.Proven(netip.MustParseAddr("10.0.0.9"), report.CarrierShm)
 	require.NoError(t, p.steer[0].Remember(netip.MustParseAddr("10.0.0.8"), 0, uint8(negotiate.ReasonOptionBlackholed), time.Hour))
 	p.steer[0].counters.Native[0] = map[uint8]uint64{uint8(negotiate.ReasonPeerNoOption): 4}
-	r := bareFlow(t, g, config.SideServer, 3002)
+	r := bareFlow(t, g, report.SideServer, 3002)
 	r.Cancel(negotiate.ReasonDrained)
 	gone(t, g, r)
 	b, err := json.Marshal(g.Status())
@@ -229,9 +229,9 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &st), string(b))
 	require.Equal(t, map[string]int{"drained": 1, "peer_no_option": 4}, st.Fallbacks)
 	require.EqualValues(t, 64<<20, st.Memory.Limit)
-	require.Equal(t, map[admin.PeerState]int{admin.PeerCapable: 1, admin.PeerBlackholed: 1}, g.Snapshot().Peers)
+	require.Equal(t, map[report.PeerState]int{report.PeerCapable: 1, report.PeerBlackholed: 1}, g.Snapshot().Peers)
 	require.NoError(t, g.SetOff(true))
-	require.Equal(t, config.ModeOff, g.Status().Mode)
+	require.Equal(t, report.ModeOff, g.Status().Mode)
 	n, err := g.FlushPeers()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -251,9 +251,9 @@ func TestListOfAFilter(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
 	for port := range uint16(3 * detailBatch) {
-		bareFlow(t, g, config.SideServer, 3000+port)
+		bareFlow(t, g, report.SideServer, 3000+port)
 	}
-	q := admin.ConnQuery{Details: true}
+	q := report.ConnQuery{Details: true}
 	require.Len(t, g.engine().conns(q), 3*detailBatch)
 	q.Filter.Port = 3007
 	list := g.engine().conns(q)

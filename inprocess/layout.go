@@ -72,15 +72,16 @@ const (
 
 // Where the words of the news page are (struct smci_news).
 const (
-	NewsMagic   = 0
-	NewsVersion = 4
-	NewsGrants  = 8
-	NewsOff     = 12
-	NewsCalls   = 16
-	NewsSpin    = 20
-	NewsBytes   = 24
-	NewsPolicy  = 32
-	NewsKernel  = 4096 // a bit for each entry of the slab, in words of 32 bits: its end sends by the kernel
+	NewsMagic     = 0
+	NewsVersion   = 4
+	NewsGrants    = 8
+	NewsOff       = 12
+	NewsCalls     = 16
+	NewsSpin      = 20
+	NewsBytes     = 24
+	NewsPolicy    = 32
+	NewsQuestions = 36
+	NewsKernel    = 4096 // a bit for each entry of the slab, in words of 32 bits: its end sends by the kernel
 )
 
 // Bits of the news' off: what goes back to the kernel.

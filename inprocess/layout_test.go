@@ -32,7 +32,7 @@ var numbers = map[string]uint64{
 	"offsetof(struct smci_news, magic)": NewsMagic, "offsetof(struct smci_news, version)": NewsVersion, "offsetof(struct smci_news, grants)": NewsGrants,
 	"offsetof(struct smci_news, off)": NewsOff, "offsetof(struct smci_news, calls)": NewsCalls, "offsetof(struct smci_news, spin)": NewsSpin,
 	"offsetof(struct smci_news, bytes)": NewsBytes, "offsetof(struct smci_news, policy)": NewsPolicy,
-	"offsetof(struct smci_news, kernel)": NewsKernel, "sizeof(struct smci_news)": NewsSize,
+	"offsetof(struct smci_news, questions)": NewsQuestions, "offsetof(struct smci_news, kernel)": NewsKernel, "sizeof(struct smci_news)": NewsSize,
 	"SMCI_OFF_ALL": OffAll, "SMCI_OFF_SOME": OffSome, "SMCI_ENTRIES": EntriesMax,
 
 	"offsetof(struct smci_report, state)": ReportState, "offsetof(struct smci_report, why)": ReportWhy, "offsetof(struct smci_report, id)": ReportID,

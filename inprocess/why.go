@@ -21,6 +21,7 @@ const (
 	WhyProtocol              // the peer's memory says what cannot be
 	WhyRecalled              // the peer asked for it
 	WhyDescriptor            // no descriptor for the control socket
+	WhySandbox               // the program has the kernel refuse it system calls
 	whyEnd
 )
 
@@ -43,6 +44,7 @@ var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhyProtocol:   {"protocol_error", "the peer's memory said what cannot be", "Report it, with smcgw bugreport."},
 	WhyRecalled:   {"recalled", "the peer asked for it", "None: its own end has the reason."},
 	WhyDescriptor: {"descriptor", "the process had no descriptor left for the broker's socket", "Raise its limit (ulimit -n)."},
+	WhySandbox:    {"sandbox", "the program has the kernel refuse it system calls that the library needs (seccomp)", "None: the connection works as it does natively."},
 }
 
 // String is the name that users see.

@@ -14,15 +14,15 @@ import (
 	"github.com/smcgw/smcgw/lab/bench"
 )
 
-// comparison is a command line of bench.
-type comparison struct {
+// comparing is a command line of bench.
+type comparing struct {
 	bench.Options
 	ratios, json bool
 	page         string
 }
 
 func (l *laboratory) bench() *cobra.Command {
-	var o comparison
+	var o comparing
 	c := &cobra.Command{
 		Use:   "bench [REPORT...]",
 		Short: "Compare ways to carry connections on hosts made for the purpose",
@@ -69,7 +69,7 @@ when a signal comes is printed all the same.`,
 }
 
 // run compares; the reports are of one congestion control each.
-func (o *comparison) run(ctx context.Context) ([]*comparison.Report, error) {
+func (o *comparing) run(ctx context.Context) ([]*comparison.Report, error) {
 	if o.Quick {
 		return bench.Quick(ctx, o.Options)
 	}
@@ -80,7 +80,7 @@ func (o *comparison) run(ctx context.Context) ([]*comparison.Report, error) {
 	return []*comparison.Report{r}, err
 }
 
-func (o *comparison) register(fs *pflag.FlagSet) {
+func (o *comparing) register(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Rounds, "rounds", 0, "how often everything is measured (default 7; 4 with --quick)")
 	fs.DurationVar(&o.Duration, "duration", time.Second, "of one measurement")
 	fs.BoolVar(&o.Quick, "quick", false, "only what --ratios needs, with cubic and with bbr")
@@ -96,7 +96,7 @@ func (o *comparison) register(fs *pflag.FlagSet) {
 }
 
 // show prints reports and says their ratios.
-func (l *laboratory) show(list []*comparison.Report, o comparison) (err error) {
+func (l *laboratory) show(list []*comparison.Report, o comparing) (err error) {
 	for _, r := range list {
 		if o.json {
 			err = errors.Join(err, r.JSON(l.stdout))

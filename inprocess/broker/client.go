@@ -155,6 +155,7 @@ func (c *client) take(body []byte, fds []int, cut error) error {
 	case err != nil:
 	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // ours ran out
 		fdpass.CloseFDs(fds)
+		c.news.released()
 		c.refuse(r.Tag, Socket{}, inprocess.WhyLimit)
 		return nil
 	case cut != nil:
@@ -240,6 +241,7 @@ func whyOfMemory(err error) inprocess.Why {
 func (c *client) ask(r inprocess.Record, fd int) error {
 	s, err := examine(fd, c.broker.config.Namer)
 	_ = unix.Close(fd)
+	c.news.released()
 	if r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries {
 		return &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
 	}

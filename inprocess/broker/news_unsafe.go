@@ -56,6 +56,9 @@ func bitOf(index uint32) uint32 { return 1 << (index % 32) }
 // sent counts a message that is queued.
 func (n *news) sent() { n.word(inprocess.NewsGrants).Add(1) }
 
+// released counts a question whose socket is closed. It needs no lock.
+func (n *news) released() { n.word(inprocess.NewsQuestions).Add(1) }
+
 // set tells the switch, the entries of the slab whose ends send by the kernel, the
 // thresholds, and that policy or one of them may have changed.
 func (n *news) set(off bool, kernel sentBack, t Thresholds) {

@@ -4,9 +4,11 @@
 
 #include <limits.h>
 #include <linux/close_range.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "real.h"
@@ -281,8 +283,8 @@ PUBLIC int close(int fd) {
 }
 PUBLIC int shutdown(int fd, int how) {
 	struct end *e = look(fd);
-	if (e && state_of(e) == SMCI_PROMOTED) smcgw_ended(e, fd, how);
-	return REAL(shutdown)(fd, how);
+	if (!e || state_of(e) != SMCI_PROMOTED || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
+	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	bool own = smcgw_ours();
@@ -453,7 +455,8 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 			if (option != TCP_WINDOW_CLAMP) *at = !!*at;
 			return 0;
 		}
-		if (unfit(level, option, v, n)) to_kernel(fd, SMCI_WHY_OPTION);
+		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)
+			return 0; // a token would wake nobody: who waits is woken sooner than it asks
 	}
 	return REAL(setsockopt)(fd, level, option, v, n);
 }
@@ -620,6 +623,25 @@ PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restric
 	return k;
 }
 
+// by_kernel_alone has the process make no call of its own any more: every connection goes by the kernel for good.
+static void by_kernel_alone(uint32_t why) {
+	if (smcgw.slab && !smcgw_ours()) return; // the child of a vfork()
+	smcgw.disabled = true;
+	int64_t until = now() + DEMOTE_WITHIN; // for all together
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
+		if (tracked(fd)) to_kernel_by(fd, why, until);
+}
+
+PUBLIC int prctl(int what, ...) {
+	va_list l;
+	va_start(l, what);
+	unsigned long a = va_arg(l, unsigned long), b = va_arg(l, unsigned long), c = va_arg(l, unsigned long), d = va_arg(l, unsigned long);
+	va_end(l);
+	// A filter kills for calls that it does not know. One that is nowhere only asks whether there are filters.
+	if (what == PR_SET_SECCOMP && (a != SECCOMP_MODE_FILTER || b)) by_kernel_alone(SMCI_WHY_SANDBOX);
+	return REAL(prctl)(what, a, b, c, d);
+}
+
 // ---- syscall(): the same calls by number
 
 PUBLIC long syscall(long n, ...) {
@@ -677,9 +699,11 @@ PUBLIC long syscall(long n, ...) {
 	case SYS_select: return select((int)a, P(fd_set *, b), P(fd_set *, c), P(fd_set *, d), P(struct timeval *, e));
 #endif
 	case SYS_io_uring_setup: // its reads and writes are nobody's calls
-		smcgw.disabled = true;
-		for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
-			if (tracked(fd)) to_kernel(fd, SMCI_WHY_RAW_CALLS);
+		by_kernel_alone(SMCI_WHY_RAW_CALLS);
+		break;
+	case SYS_prctl: return prctl((int)a, b, c, d, e);
+	case SYS_seccomp:
+		if (a == SECCOMP_SET_MODE_STRICT || (a == SECCOMP_SET_MODE_FILTER && c)) by_kernel_alone(SMCI_WHY_SANDBOX);
 		break;
 	default:;
 	}

@@ -14,12 +14,14 @@
 
 #define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
 #define RETRY_AFTER 1000000000LL
+#define RELEASED_WITHIN 1000000000LL
 #define DESKS 1024
 
 static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process/broker.sock";
 static uint64_t run;
 static bool welcome;
 static int64_t retry_after = RETRY_AFTER;
+static uint32_t questions; // of this conversation
 static struct peer_desk desks[DESKS];
 
 __attribute__((constructor)) static void start(void) {
@@ -162,6 +164,7 @@ static void welcomed(int fd[3]) {
 	if (!smcgw.desk) smcgw.desk = d; // peers look at the first one for good
 	else munmap(d, sizeof *d);
 	smcgw.news = n; // an old one stays mapped: another thread may be reading it
+	questions = 0;
 	welcome = true;
 	retry_after = RETRY_AFTER;
 }
@@ -208,8 +211,9 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	put(&e->report.id, r->id);
 	e->answered = e->arms = e->rung = 0;
-	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->touched = e->write_ended = e->forgives = e->died = false;
+	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->urgent = e->touched = e->read_ended = e->write_ended = e->forgives = e->died = false;
 	e->rx_error = e->tx_error = 0;
+	e->fin = FIN_NONE;
 	put(&e->sleeper, 0);
 	put(&e->violated, false);
 	put(&e->reported, 0);
@@ -306,6 +310,17 @@ static bool connected(void) {
 	return welcome;
 }
 
+// inherited tells of options that rings cannot serve, and that the listening socket had.
+static bool inherited(int fd) {
+	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING};
+	for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
+		int v = 0;
+		socklen_t n = sizeof v;
+		if (SYS(getsockopt, fd, SOL_SOCKET, options[i], &v, &n) >= 0 && v > (options[i] == SO_RCVLOWAT)) return true;
+	}
+	return false;
+}
+
 void smcgw_ask(struct end *e, int fd) {
 	static uint32_t tags;
 	pthread_mutex_lock(&smcgw.control);
@@ -317,7 +332,7 @@ void smcgw_ask(struct end *e, int fd) {
 	int family = 0, type = 0;
 	socklen_t l = sizeof family, m = sizeof type;
 	if (SYS(getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &l) < 0 || SYS(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &m) < 0) goto out;
-	if ((family != AF_INET && family != AF_INET6) || type != SOCK_STREAM) {
+	if ((family != AF_INET && family != AF_INET6) || type != SOCK_STREAM || inherited(fd)) {
 		smcgw_never(e, SMCI_WHY_OPTION);
 		goto out;
 	}
@@ -328,8 +343,11 @@ void smcgw_ask(struct end *e, int fd) {
 	e->grants_seen = get_acquire(&smcgw.news->grants);
 	if (!atomic_compare_exchange_strong(&e->report.state, &native, SMCI_ASKED)) goto out;
 	struct smci_record r = {.what = SMCI_ASK, .tag = e->tag, .a = get(&e->kr), .b = get(&e->ks)};
+	put(&e->question, questions + 1);
 	long n = put_record(&r, fd);
-	if (n < 0) {
+	if (n >= 0) {
+		questions++;
+	} else {
 		uint32_t asked = SMCI_ASKED;
 		atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE);
 		if (n != -EAGAIN) hang_up();
@@ -343,6 +361,26 @@ void smcgw_answers(struct end *e) {
 	e->grants_seen = get_acquire(&smcgw.news->grants);
 	take_all();
 	pthread_mutex_unlock(&smcgw.control);
+}
+
+// released waits until the broker has let go of the socket that it was asked about, or the last close() here would end nothing yet.
+// A broker that does not run is waited for once.
+void smcgw_released(const struct end *e) {
+	static _Atomic uint64_t slow; // what it had let go of when it was waited for in vain, above a bit that says so
+	const struct smci_news *n = smcgw.news;
+	int64_t until = now() + RELEASED_WITHIN;
+	while (n && smcgw.socket >= 0 && state_of(e) == SMCI_ASKED) {
+		uint32_t of = get_acquire(&n->questions);
+		uint64_t had = (uint64_t)of << 1 | 1;
+		if ((int32_t)(get(&e->question) - of) <= 0 || get(&slow) == had) return;
+		if (now() > until) {
+			put(&slow, had);
+			return;
+		}
+		struct pollfd p = {smcgw.socket, 0, 0};
+		struct timespec ts = {0, 50000};
+		if (SYS(ppoll, &p, 1, &ts, 0, 8) > 0) return; // it has ended
+	}
 }
 
 void smcgw_closed(struct end *e) {

@@ -85,6 +85,7 @@ struct smci_news {
 	_Atomic uint32_t spin;    // microseconds to look at the ring before sleeping; 0: none
 	_Atomic uint64_t bytes;   // or after so many bytes
 	_Atomic uint32_t policy;  // counts changes of policy and switch: what was refused is asked again
+	_Atomic uint32_t questions; // ASKs since HELLO whose sockets the broker has closed
 	_Alignas(4096) _Atomic uint32_t kernel[SMCI_ENTRIES / 32]; // of entry i of the slab bit i % 32 of word i / 32: its end sends by the kernel
 };
 
@@ -143,4 +144,5 @@ enum smci_why {
 	SMCI_WHY_PROTOCOL_ERROR, // the peer's memory says what cannot be
 	SMCI_WHY_RECALLED,     // the peer asked for it
 	SMCI_WHY_DESCRIPTOR,   // no descriptor for the control socket
+	SMCI_WHY_SANDBOX,      // the program has the kernel refuse it system calls that the library needs
 };

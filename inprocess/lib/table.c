@@ -149,6 +149,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	}
 	errno = err;
 	if (unlikely(get(&smcgw_table[fd]))) smcgw_stale(fd);
+	if (unlikely(smcgw.disabled)) return;
 	struct end *e = take_entry();
 	if (!e) return;
 	memset(&e->report, 0, sizeof e->report);
@@ -312,6 +313,7 @@ void smcgw_drop(int fd) {
 	bool last_here = at >= 0 && get(&e->owned[at]) == 1, last = get(&e->refs) == 1;
 	bool promoted = state_of(e) == SMCI_PROMOTED;
 	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
+	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
 	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
 	if (last_here) smcgw_forget(e);

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"github.com/smcgw/smcgw/gateway/report"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Names of the variants. [comparison.TCP] is the same programs on hosts with
@@ -275,8 +275,8 @@ func (b *builder) up(h *host, s setup) {
 }
 
 // only claims that everything is carried by one carrier.
-func only(carrier config.Carrier) claim {
-	return claim{carriers: []config.Carrier{carrier}, some: true}
+func only(carrier report.Carrier) claim {
+	return claim{carriers: []report.Carrier{carrier}, some: true}
 }
 
 // carried are the ways through gateways on both hosts, and past them.
@@ -285,11 +285,11 @@ func (b *builder) carried() {
 		variant, client, server string
 		mtu                     int
 		carriers, more          string
-		carrier                 config.Carrier
+		carrier                 report.Carrier
 	}{
-		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", config.CarrierShm},
-		{Soft1500, "softa", "softb", 1500, "[soft]", "", config.CarrierSoft},
-		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", config.CarrierSoft},
+		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", report.CarrierShm},
+		{Soft1500, "softa", "softb", 1500, "[soft]", "", report.CarrierSoft},
+		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", report.CarrierSoft},
 	} {
 		if !b.wants(v.variant) {
 			continue
@@ -323,7 +323,7 @@ func (b *builder) shared() {
 			b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
 		}
 		b.gateways(c, s)
-		b.add(Shm, c, c.addr, selected, watch(only(config.CarrierShm), c.client, c.server))
+		b.add(Shm, c, c.addr, selected, watch(only(report.CarrierShm), c.client, c.server))
 		b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
 		b.add(Auto, c, c.addr, learned, watch(claim{reasons: []string{"not_worth_it", stale}}, c.client))
 	}

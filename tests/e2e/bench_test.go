@@ -17,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -114,7 +115,7 @@ func TestBenchPeer(t *testing.T) {
 	// The port is free again, and no refusal is remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
-			held, err := g.client().Try(t.Context(), admin.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: config.ActionPass})
+			held, err := g.client().Try(t.Context(), config.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: report.ActionPass})
 			if err != nil {
 				return false
 			}
@@ -122,7 +123,7 @@ func TestBenchPeer(t *testing.T) {
 			return true
 		}, 30*time.Second, 10*time.Millisecond)
 		require.Eventually(t, func() bool { // what a cold connection met its peer by goes with it
-			return !slices.ContainsFunc(g.peers(), func(p admin.PeerInfo) bool { return p.Use.ShmPeers > 1 })
+			return !slices.ContainsFunc(g.peers(), func(p report.PeerInfo) bool { return p.Use.ShmPeers > 1 })
 		}, 30*time.Second, 10*time.Millisecond, "%+v", g.peers())
 	}
 	for _, p := range g1.peers() {
@@ -166,7 +167,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 }
 
 // peers lists what a gateway remembers.
-func (g *gw) peers() []admin.PeerInfo {
+func (g *gw) peers() []report.PeerInfo {
 	g.w.t.Helper()
 	var l admin.PeerList
 	g.cliJSON(&l, "peers")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -76,7 +76,7 @@ func TestFaultDrain(t *testing.T) {
 		e = result(t, held)
 		require.Zero(t, e.Failed, "%+v", e)
 		count.result(e)
-		var last admin.DrainInfo
+		var last report.DrainInfo
 		out := <-done
 		require.NoError(t, json.Unmarshal(out, &last), "%s", out)
 		require.True(t, last.Done)
@@ -145,7 +145,7 @@ func TestFaultDrain(t *testing.T) {
 		}
 		require.NoError(t, held.CloseInput())
 		g.ended(t)
-		w.gateways[w.h2].closedConn(func(c admin.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == admin.DecidedRemote })
+		w.gateways[w.h2].closedConn(func(c report.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == report.DecidedRemote })
 		count.result(w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String()))
 	})
 	require.Zero(t, count.failed())

@@ -40,8 +40,18 @@ var programs = []suite{
 			return got
 		},
 	},
+	{
+		name: "node/net", limit: 30 * time.Minute, least: 150, needs: []string{"node", "dpkg-source"},
+		run: func(r *round) results {
+			r.source("nodejs", "test", "test") // of Debian's version: with another some fail natively, too
+			got := results{}
+			r.check(got, r.command("bash", r.script("node-net.sh")))
+			return got
+		},
+	},
 	{name: "mariadb/unscanned", limit: 20 * time.Minute, least: 8, needs: mariadbNeeds, unscanned: true, run: mariadb},
 	{name: "mariadb/native", limit: 20 * time.Minute, least: 8, needs: mariadbNeeds, stays: inprocess.WhyRawCalls, run: mariadb},
+	{name: "mysql-test", limit: 30 * time.Minute, least: 80, needs: []string{"/usr/sbin/mariadbd", "/usr/share/mysql/mysql-test/mariadb-test-run.pl", "mariadb-test"}, unscanned: true, run: mysqlTest},
 	{name: "stress-ng/unscanned", limit: 20 * time.Minute, least: 9, needs: []string{"stress-ng"}, unscanned: true, run: stressNG},
 	{name: "stress-ng/native", limit: 20 * time.Minute, least: 9, needs: []string{"stress-ng"}, stays: inprocess.WhyRawCalls, run: stressNG},
 }
@@ -58,6 +68,12 @@ func mariadb(r *round) results {
 		"--port=3307", "--bind-address=127.0.0.1", "--max-allowed-packet=64M", "--innodb-flush-log-at-trx-commit=0"), "127.0.0.1:3307")
 	got := results{}
 	r.check(got, r.command("bash", r.script("mariadb.sh")))
+	return got
+}
+
+func mysqlTest(r *round) results {
+	got := results{}
+	r.check(got, r.command("bash", r.script("mysql-test.sh")))
 	return got
 }
 

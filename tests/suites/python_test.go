@@ -2,6 +2,7 @@ package suites
 
 import (
 	"encoding/xml"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +14,7 @@ import (
 // python are modules of CPython's own tests.
 var python = []suite{
 	unittests("test_socket", 500, "test.test_socket.ThreadedVSOCK*"), // hangs natively where there is vsock without a peer
-	listed(unittests("test_ssl", 150), map[string]string{
-		"test.test_ssl.TestPreHandshakeClose.test_preauth_data_to_tls_server": "closed while the broker holds the socket of a question: the reset comes when it lets go",
-	}),
+	unittests("test_ssl", 150),
 	unittests("test_asyncio", 2000),
 	unittests("test_ftplib", 90),
 	short(unittests("test_selectors test_asyncore", 150)), // selectors alone have no TCP
@@ -35,11 +34,6 @@ var python = []suite{
 	unittests("test_multiprocessing_spawn", 200),
 }
 
-func listed(s suite, differs map[string]string) suite {
-	s.differs = differs
-	return s
-}
-
 func short(s suite) suite {
 	s.short = true
 	return s
@@ -53,7 +47,7 @@ func unittests(modules string, least int, without ...string) suite {
 		needs: []string{"/usr/bin/python3.11", "/usr/lib/python3.11/test/test_socket.py"},
 		run: func(r *round) results {
 			report := filepath.Join(r.dir, "report")
-			args := []string{"-m", "test", "--timeout", "840", "--verbose", "--junit-xml", report}
+			args := []string{"-m", "test", "--timeout", fmt.Sprint((r.limit * busyFor).Seconds()), "--verbose", "--junit-xml", report}
 			for _, w := range without {
 				args = append(args, "--ignore", w)
 			}

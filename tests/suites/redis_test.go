@@ -34,7 +34,7 @@ func redisUnits(name string, least int, units ...string) suite {
 			for _, program := range []string{"redis-server", "redis-cli", "redis-benchmark", "redis-check-aof"} {
 				require.NoError(r, os.Symlink("/usr/bin/"+program, filepath.Join(r.dir, "src", program)))
 			}
-			args := []string{"tests/test_helper.tcl", "--durable", "--clients", "4", "--timeout", "300"}
+			args := []string{"tests/test_helper.tcl", "--durable", "--clients", "4", "--timeout", "1200"}
 			for _, unit := range units {
 				args = append(args, "--single", unit)
 			}

@@ -13,7 +13,8 @@ import (
 )
 
 // remote are ssh and rsync. The connection between ssh and sshd itself stays native: sshd hands it to a program that it
-// executes, or, told to fork alone (-r), has it in two processes. What is forwarded through it is promoted at both of its ends.
+// executes, or, told to fork alone (-r), has it in two processes, the first of which is in a sandbox. What is forwarded
+// through it is promoted at both of its ends.
 var remote = []suite{
 	{
 		name: "ssh", limit: 30 * time.Minute, least: 56, root: true, // whoever logs in needs a shell
@@ -70,5 +71,6 @@ PidFile none
 UsePAM no
 PermitRootLogin yes
 MaxStartups 100
+LoginGraceTime 900
 Subsystem sftp /usr/lib/openssh/sftp-server
 `

@@ -71,6 +71,8 @@ worker_processes 2; error_log stderr error; pid nginx.pid; daemon off;
 events { worker_connections 512; }
 http {
 	access_log off;
+	sendfile_max_chunk 0; # a worker that has sent so much at once has no timer, and a reload ends it in the middle of a body
+	client_header_timeout 900; client_body_timeout 900; send_timeout 900; keepalive_timeout 900; proxy_read_timeout 900; proxy_send_timeout 900;
 	client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
 	root www; types { text/plain txt; } default_type application/octet-stream;
 	ssl_certificate cert.pem; ssl_certificate_key key.pem;
@@ -106,6 +108,8 @@ DocumentRoot DIR/www
 StartServers 4
 MaxRequestWorkers 64
 MaxKeepAliveRequests 0
+Timeout 900
+KeepAliveTimeout 60
 DavLockDB DIR/davlock
 Listen 127.0.0.1:8201
 Listen 127.0.0.1:8202

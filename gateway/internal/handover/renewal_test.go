@@ -15,16 +15,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // file is a configuration that can be unreadable, and a gateway that can refuse it.
 type file struct {
 	*Renewal
 	unreadable, refused error
-	inForce             []config.Mode
+	inForce             []report.Mode
 	keys                [][]byte
 }
 
@@ -32,7 +32,7 @@ func newFile() *file {
 	f := &file{}
 	f.Renewal = &Renewal{
 		Log: slog.New(slog.DiscardHandler), Reloads: new(Reloads),
-		Load: func() (config.Config, error) { return config.Config{Mode: config.ModeEnforce}, f.unreadable },
+		Load: func() (config.Config, error) { return config.Config{Mode: report.ModeEnforce}, f.unreadable },
 		Apply: func(cfg config.Config, keys [][]byte) error {
 			if f.refused == nil {
 				f.inForce, f.keys = append(f.inForce, cfg.Mode), keys
@@ -43,8 +43,8 @@ func newFile() *file {
 	return f
 }
 
-func (f *file) status() admin.Status {
-	var st admin.Status
+func (f *file) status() report.Status {
+	var st report.Status
 	f.Reloads.Tell(&st)
 	return st
 }
@@ -55,7 +55,7 @@ func TestAgain(t *testing.T) {
 	require.Empty(t, f.status().Degraded)
 	f.unreadable = errors.New("line 3: no such field")
 	require.ErrorIs(t, f.Again(t.Context()), f.unreadable)
-	require.Equal(t, []string{admin.ConfigRefused}, f.status().Degraded)
+	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
 	require.Contains(t, f.status().Notes[0], "line 3: no such field")
 	f.unreadable, f.refused = nil, errors.New("devices need a restart")
 	require.ErrorIs(t, f.Again(t.Context()), f.refused)
@@ -63,9 +63,9 @@ func TestAgain(t *testing.T) {
 	require.Empty(t, f.inForce)
 	f.refused = nil
 	require.NoError(t, f.Again(t.Context()))
-	require.Equal(t, admin.Status{}, f.status())
-	require.Equal(t, []config.Mode{config.ModeEnforce}, f.inForce)
-	var s admin.Snapshot
+	require.Equal(t, report.Status{}, f.status())
+	require.Equal(t, []report.Mode{report.ModeEnforce}, f.inForce)
+	var s report.Snapshot
 	f.Reloads.AddTo(&s)
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, s.Reloads)
 }
@@ -212,12 +212,12 @@ func TestRefused(t *testing.T) {
 		func() error { _, err := r.successor(t.Context(), true); return err },
 	} {
 		require.ErrorContains(t, attempt(), "mdoe")
-		var st admin.Status
+		var st report.Status
 		r.Reloads.Tell(&st)
-		require.Contains(t, st.Degraded, admin.ConfigRefused)
+		require.Contains(t, st.Degraded, report.ConfigRefused)
 		require.Contains(t, st.Notes[0], "mdoe")
 		require.Equal(t, n+1, strings.Count(log.String(), "configuration refused"))
-		var s admin.Snapshot
+		var s report.Snapshot
 		r.Reloads.AddTo(&s)
 		require.EqualValues(t, n+1, s.Reloads["refused"])
 	}
@@ -235,7 +235,7 @@ func TestRenew(t *testing.T) {
 	_, err = f.Renew(t.Context(), false)
 	require.ErrorIs(t, err, config.ErrRestart)
 	require.ErrorIs(t, err, errNoProgram)
-	require.Equal(t, []string{admin.ConfigRefused}, f.status().Degraded)
+	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
 
 	script := filepath.Join(t.TempDir(), "smcgw")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -69,19 +69,19 @@ func (t *Table) Forget(a netip.Addr, port uint16) {
 }
 
 // Proven records that a carrier works with a peer.
-func (t *Table) Proven(a netip.Addr, c config.Carrier) {
+func (t *Table) Proven(a netip.Addr, c report.Carrier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.peerLocked(a, time.Now())
 	if p.proven == nil {
-		p.proven = map[config.Carrier]struct{}{}
+		p.proven = map[report.Carrier]struct{}{}
 	}
 	p.proven[c] = struct{}{}
 }
 
 // Carriers are those that a peer has been reached by, and those that are left alone with
 // it because they failed.
-type Carriers struct{ Proven, Failed []config.Carrier }
+type Carriers struct{ Proven, Failed []report.Carrier }
 
 // Carriers returns what is known of carriers with each peer.
 func (t *Table) Carriers(now time.Time) map[netip.Addr]Carriers {
@@ -90,14 +90,14 @@ func (t *Table) Carriers(now time.Time) map[netip.Addr]Carriers {
 	out := map[netip.Addr]Carriers{}
 	for a, p := range t.peers {
 		var known Carriers
-		for _, c := range config.Carriers() {
+		for _, c := range report.Carriers() {
 			if _, ok := p.proven[c]; ok {
 				known.Proven = append(known.Proven, c)
 			}
 		}
 		for kind, rest := range p.rests {
 			if rest.Resting(now) {
-				known.Failed = append(known.Failed, config.Carrier(kind.String()))
+				known.Failed = append(known.Failed, report.Carrier(kind.String()))
 			}
 		}
 		if len(known.Proven)+len(known.Failed) > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +21,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	for i := range 2*limit + 10 {
 		b.Strike(addr(i), 80, negotiate.ReasonAppRefused, policy, now)
-		b.Proven(addr(i), config.CarrierShm)
+		b.Proven(addr(i), report.CarrierShm)
 		require.LessOrEqual(t, b.strikes, limit)
 		require.LessOrEqual(t, len(b.peers), limit)
 	}
@@ -72,10 +73,10 @@ func TestStrikes(t *testing.T) {
 	b.Flush()
 	require.Equal(t, first.TTL, b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now).TTL)
 
-	b.Proven(a, config.CarrierRelay)
-	b.Proven(a, config.CarrierShm)
-	b.Proven(a, config.CarrierShm)
-	require.ElementsMatch(t, []config.Carrier{config.CarrierShm, config.CarrierRelay}, b.Carriers(now)[a].Proven)
+	b.Proven(a, report.CarrierRelay)
+	b.Proven(a, report.CarrierShm)
+	b.Proven(a, report.CarrierShm)
+	require.ElementsMatch(t, []report.Carrier{report.CarrierShm, report.CarrierRelay}, b.Carriers(now)[a].Proven)
 }
 
 // What a later connection shows to be wrong is forgotten, and its row with it.
@@ -141,7 +142,7 @@ func TestApart(t *testing.T) {
 // left alone, also of a peer with which nothing was proven.
 func TestCarriersThatRest(t *testing.T) {
 	b, now := testTable(), time.Unix(1000, 0)
-	b.Proven(peerA, config.CarrierShm)
+	b.Proven(peerA, report.CarrierShm)
 	for range 3 {
 		require.Empty(t, b.Carriers(now)[peerA].Failed, "it is tried again")
 		require.NotContains(t, b.Carriers(now), peerB)
@@ -151,9 +152,9 @@ func TestCarriersThatRest(t *testing.T) {
 		}
 		b.Failed(peerB, negotiate.CarrierSoft, now)
 	}
-	soft := []config.Carrier{config.CarrierSoft}
+	soft := []report.Carrier{report.CarrierSoft}
 	require.Equal(t, map[netip.Addr]Carriers{
-		peerA: {Proven: []config.Carrier{config.CarrierShm}, Failed: []config.Carrier{config.CarrierHW, config.CarrierSoft}}, peerB: {Failed: soft},
+		peerA: {Proven: []report.Carrier{report.CarrierShm}, Failed: []report.Carrier{report.CarrierHW, report.CarrierSoft}}, peerB: {Failed: soft},
 	}, b.Carriers(now))
 	for b.Resting(peerB, negotiate.CarrierSoft, now) {
 		now = now.Add(time.Second)

@@ -49,7 +49,8 @@
 #define PERIOD 1048573 // a prime, so that a shift by any size of a buffer shows
 #define LARGEST 300000
 #define STALL 20.0 // seconds without a byte
-#define END_WITHIN 5.0 // after the other end was killed; natively at once, but the machine may be busy
+#define END_WITHIN 5.0 // after the other end was killed, and without a byte; natively at once
+#define BUSY 10 // times as long, where the machine is busy: a thread of the connection does not sleep
 
 #define ACTS 4
 #define STEPS 20000 // instructions on the way to the library, at most
@@ -84,6 +85,7 @@ static struct shared {
 	_Atomic uint64_t refused; // descriptors that were not handed over, see act()
 	uint64_t inside; // kills at an instruction of the library or soon after
 	_Atomic bool begins[2], done[2], reset[2], left[2], failed;
+	_Atomic bool unsaid[2]; // the last write was of parts, and may have been told of a reset for one after the first
 	bool one;  // both ends are of one process
 	char fate; // HOW of this round
 	int victim;
@@ -256,9 +258,11 @@ static ssize_t give(struct end *e) {
 	e->calls++;
 	rest(&e->writes);
 	shared->begun[e->side] = shared->sent[e->side] + n;
+	shared->unsaid[e->side] = false;
 	if (e->pipe_writes) {
 		e->pipe_writes--;
 		k = by_pipe(e, 0, p, n);
+		shared->unsaid[e->side] = k > 0 && (size_t)k < n;
 		if (k > 0) shared->sent[e->side] += (uint64_t)k;
 		return k;
 	}
@@ -266,7 +270,10 @@ static ssize_t give(struct end *e) {
 	case 0: k = writev(e->fd, v, 3); break;
 	case 1: k = sendmsg(e->fd, &h, MSG_NOSIGNAL); break;
 	case 2: k = send(e->fd, p, n, MSG_NOSIGNAL | MSG_MORE); break;
-	case 3: k = sendfile(e->fd, file[e->side], &at, n); break;
+	case 3:
+		k = sendfile(e->fd, file[e->side], &at, n);
+		shared->unsaid[e->side] = k > 0 && (size_t)k < n;
+		break;
 	case 4: k = pwritev2(e->fd, v, 3, -1, 0); break;
 	case 5: k = syscall(SYS_write, e->fd, p, n); break;
 	case 6: k = send(e->fd, p, n, MSG_DONTWAIT); break;
@@ -274,6 +281,7 @@ static ssize_t give(struct end *e) {
 		struct mmsghdr m[2] = {{{.msg_iov = v, .msg_iovlen = 2}, 0}, {{.msg_iov = v + 2, .msg_iovlen = 1}, 0}};
 		k = sendmmsg(e->fd, m, 2, MSG_NOSIGNAL);
 		if (k > 1 && m[0].msg_len != 1 + n / 2) fail("sendmmsg, a message after a part", e->side, shared->sent[e->side], m[0].msg_len);
+		shared->unsaid[e->side] = k == 1;
 		if (k > 0) k = m[0].msg_len + (k > 1 ? m[1].msg_len : 0);
 		break;
 	}
@@ -622,7 +630,7 @@ static void judge(int dead) {
 	uint64_t got = shared->got[side];
 	errno = 0;
 	if (got > shared->begun[dead]) fail("more than was sent", side, got, (long)shared->begun[dead]);
-	if (!shared->reset[side] && got < shared->sent[dead]) fail("an end before the end", side, got, (long)(shared->sent[dead] - got));
+	if (!shared->reset[side] && !shared->unsaid[side] && got < shared->sent[dead]) fail("an end before the end", side, got, (long)(shared->sent[dead] - got));
 }
 
 // text is where the library is in a process; without it, all is.
@@ -649,14 +657,24 @@ static pid_t thread_of(pid_t pid, bool second) {
 	if (d) closedir(d);
 	return found;
 }
-// stopped waits for a thread to stop; one that sleeps in the kernel need not.
-static bool stopped(pid_t tid, int *status) {
-	for (double until = now() + 0.05; now() < until; sched_yield()) {
+static char state_of(pid_t pid, pid_t tid) {
+	char name[64], state = 0;
+	snprintf(name, sizeof name, "/proc/%d/task/%d/stat", pid, tid);
+	FILE *f = fopen(name, "re");
+	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+	if (f) fclose(f);
+	return state;
+}
+// stopped waits for a thread to stop; one that sleeps in the kernel need not, and one that a busy machine does not run has longer.
+static bool stopped(pid_t pid, pid_t tid, int *status) {
+	double began = now();
+	do {
 		pid_t p = waitpid(tid, status, WNOHANG | __WALL);
 		if (p == tid) return WIFSTOPPED(*status);
 		if (p < 0) return false;
-	}
-	return false;
+		sched_yield();
+	} while (now() - began < 0.05 || (now() - began < 0.05 * 10 * BUSY && state_of(pid, tid) == 'R'));
+	return waitpid(tid, status, WNOHANG | __WALL) == tid && WIFSTOPPED(*status);
 }
 // kill_at_instruction is false where the process has ended by itself meanwhile, and is waited for. It has a thread go on by single instructions to one of the library, and some more, and kills it there.
 static bool kill_at_instruction(pid_t pid, uint64_t r) {
@@ -664,14 +682,14 @@ static bool kill_at_instruction(pid_t pid, uint64_t r) {
 	pid_t tid = thread_of(pid, r >> 60 & 1);
 	int status = -1, more = (int)(r % (1u << (r >> 32 & 7) << 2)), signal = 0;
 	text(pid, at);
-	if (ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && stopped(tid, &status)) {
+	if (ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && stopped(pid, tid, &status)) {
 		bool inside = false;
 		for (int i = 0; i < STEPS && (!inside || more--); i++) {
 			struct user_regs_struct regs;
 			struct iovec v = {&regs, sizeof regs};
 			if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &v) < 0) break;
 			if (PC(regs) >= at[0] && PC(regs) < at[1]) inside = true;
-			if (ptrace(PTRACE_SINGLESTEP, tid, 0, signal) < 0 || !stopped(tid, &status)) break;
+			if (ptrace(PTRACE_SINGLESTEP, tid, 0, signal) < 0 || !stopped(pid, tid, &status)) break;
 			signal = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
 		}
 		if (inside && WIFSTOPPED(status)) shared->inside++;
@@ -731,6 +749,41 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	}
 }
 
+// busy tells whether a thread of the ends runs, or would.
+static bool busy(const pid_t pid[2]) {
+	bool found = false;
+	DIR *d = opendir("/proc"), *tasks;
+	for (struct dirent *p, *t; d && !found && (p = readdir(d));) {
+		pid_t id = atoi(p->d_name);
+		if (id <= 0 || (shared->one ? id != getpid() : getpgid(id) != pid[0] && getpgid(id) != pid[1])) continue;
+		char name[64];
+		snprintf(name, sizeof name, "/proc/%d/task", id);
+		if (!(tasks = opendir(name))) continue;
+		while (!found && (t = readdir(tasks))) {
+			if (atoi(t->d_name) <= 0 || atoi(t->d_name) == gettid()) continue;
+			char state = state_of(id, atoi(t->d_name));
+			found = state == 'R' || state == 'D';
+		}
+		closedir(tasks);
+	}
+	if (d) closedir(d);
+	return found;
+}
+static bool left(int side) { return shared->left[side] && !shared->done[side]; }
+// gone_both: both have left, and neither comes back by exec.
+static bool gone_both(const pid_t pid[2]) {
+	if (!left(0) || !left(1)) return false;
+	for (int i = 0; i < 2; i++) {
+		siginfo_t s = {0};
+		if (pid[i] && (waitid(P_PID, (id_t)pid[i], &s, WEXITED | WNOHANG | WNOWAIT) < 0 || !s.si_pid)) return false;
+	}
+	return left(0) && left(1);
+}
+static bool too_long(double since, double limit, const pid_t pid[2]) {
+	double d = now() - since;
+	return d > BUSY * limit || (d > limit && !busy(pid));
+}
+
 static void connection(const struct plan *plan) {
 	struct sockaddr_storage s;
 	struct end end[2] = {shared->end[0], shared->end[1]};
@@ -772,12 +825,12 @@ static void connection(const struct plan *plan) {
 	while (!(shared->begins[0] && shared->begins[1]) && !shared->failed && now() < shared->until + STALL) usleep(100);
 	uint64_t last = 0;
 	int victim = shared->victim, stops = 1 + (int)(draw(&x) & 3);
-	double began = now(), at = began, gap = 0, when = (double)(draw(&x) % 1000000) / 1e6, gone_at = 0;
+	double began = now(), at = began, gap = 0, stopped_at = 0, when = (double)(draw(&x) % 1000000) / 1e6, gone_at = 0;
 	when = began + when * when * when * plan->seconds; // rather early than late
 	while (!(shared->done[0] && shared->done[1]) && !shared->failed) {
 		bool due = strchr("kis", how) && when != 0;
-		double left = due && when > now() ? when - now() : 0.002;
-		usleep((unsigned)((left < 0.002 ? left : 0.002) * 1e6) + 1);
+		double ahead = due ? when - now() : 0.002;
+		usleep(ahead <= 0 ? 1 : ahead < 0.002 ? (unsigned)(ahead * 1e6) + 1 : 2000);
 		if (due && now() >= when) {
 			when = 0;
 			if (how == 'i') {
@@ -789,29 +842,35 @@ static void connection(const struct plan *plan) {
 				kill(-pid[victim], SIGSTOP);
 				usleep((unsigned)(draw(&x) % 50000));
 				kill(-pid[victim], SIGCONT);
+				stopped_at = now();
 				if (--stops) when = now() + (double)(draw(&x) % 1000000) / 1e7;
 			}
 		}
-		int left_by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
-		if (left_by < 0) gone_at = 0;
-		if (left_by >= 0) {
-			if (shared->done[!left_by]) break;
-			if (!gone_at) gone_at = now();
-			errno = 0;
-			if (now() - gone_at > END_WITHIN) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
+		if (stopped_at && now() - stopped_at > 0.1) { // what is being forked may not have seen the first one
+			kill(-pid[victim], SIGCONT);
+			stopped_at = now();
 		}
 		uint64_t sum = shared->got[0] + shared->got[1] + shared->sent[0] + shared->sent[1];
 		if (sum != last) {
 			last = sum;
 			at = now();
 		}
+		int left_by = left(0) ? 0 : left(1) ? 1 : -1;
+		if (left_by < 0) gone_at = 0;
+		if (left_by >= 0) {
+			if (shared->done[!left_by] || gone_both(pid)) break;
+			if (!gone_at) gone_at = now();
+			errno = 0;
+			if (too_long(at > gone_at ? at : gone_at, END_WITHIN, pid)) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
+		}
 		if (now() - at > gap) gap = now() - at;
-		if (gap < STALL) continue;
+		if (!too_long(at, STALL, pid)) continue;
 		errno = 0;
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
 		fail("stall", 0, last, 0);
 	}
-	int by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
+	int by = left(0) ? 0 : left(1) ? 1 : -1;
+	bool both = left(0) && left(1);
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
 	for (int i = 0; i < 2; i++) {
 		int status = 0;
@@ -821,10 +880,10 @@ static void connection(const struct plan *plan) {
 	}
 	errno = 0;
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
-	if (by >= 0) judge(by);
-	else if (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0]) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
+	if (by >= 0 && !both) judge(by);
+	else if (by < 0 && (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0])) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
 	moved[0] += shared->got[0] + shared->got[1];
-	moved[1] += by == victim && strchr("ki", how);
+	moved[1] += (both || by == victim) && strchr("ki", how);
 	moved[2] += shared->inside;
 	moved[3] += shared->refused;
 	if (!one) end_round(pid);

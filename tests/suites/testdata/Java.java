@@ -149,7 +149,7 @@ public class Java {
             int seed = i;
             all.add(pool.submit(() -> {
                 try (Socket c = new Socket("127.0.0.1", listener.getLocalPort())) {
-                    c.setSoTimeout(60_000);
+                    c.setSoTimeout(600_000);
                     DataOutputStream o = new DataOutputStream(new BufferedOutputStream(c.getOutputStream()));
                     DataInputStream in = new DataInputStream(new BufferedInputStream(c.getInputStream()));
                     Random r = new Random(seed);
@@ -190,7 +190,7 @@ public class Java {
             try { c.getInputStream().read(); count.put("no timeout", 1); } catch (SocketTimeoutException e) { count.put("timeout", 1); }
             s.setSoLinger(true, 0);
             s.close();
-            c.setSoTimeout(5000);
+            c.setSoTimeout(600_000);
             try { count.put("read " + c.getInputStream().read(), 1); } catch (SocketException e) { count.put(e.getMessage(), 1); }
         }
         pool.shutdownNow();

@@ -4,7 +4,7 @@ import random, socket, sys, threading
 
 class Conn:
     def __init__(self, port):
-        self.s = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.s = socket.create_connection(("127.0.0.1", port), timeout=600)
         self.r = self.s.makefile("rb")
 
     def ask(self, line, body=None):

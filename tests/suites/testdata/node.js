@@ -17,7 +17,7 @@ async function web() {
   const ask = (path, send) => new Promise((ok, no) => {
     const q = http.request({ port, host: '127.0.0.1', path, agent, method: send ? 'POST' : 'GET' }, (r) => body(r).then(ok, no));
     q.on('error', no);
-    q.setTimeout(60000, () => q.destroy(new Error('time')));
+    q.setTimeout(600000, () => q.destroy(new Error('time')));
     send ? Readable.from([send]).pipe(q) : q.end();
   });
   const sizes = [0, 1, 1000, 65536, 1 << 20, 8 << 20];
@@ -37,7 +37,7 @@ async function echo() { // back-pressure both ways, half-close
   const port = await listen(server);
   await Promise.all(Array.from({ length: 40 }, async (_, i) => {
     const c = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true }), want = bytes(i, 2_000_000 + i * 1000);
-    c.setTimeout(60000, () => c.destroy(new Error('time')));
+    c.setTimeout(600000, () => c.destroy(new Error('time')));
     const got = body(c);
     for (let at = 0, k = 1; at < want.length; at += k, k = (k * 7 + i) % 90_000 + 1)
       if (!c.write(want.subarray(at, at + k))) await new Promise((ok) => c.once('drain', ok));
@@ -54,7 +54,7 @@ async function paused() { // a reader that stops and goes on
   await new Promise((ok, no) => {
     let n = 0;
     c.on('data', (b) => { all.push(b); if (++n % 10 === 0) { c.pause(); setTimeout(() => c.resume(), 2); } });
-    c.on('end', ok); c.on('error', no); c.setTimeout(60000, () => no(new Error('time')));
+    c.on('end', ok); c.on('error', no); c.setTimeout(600000, () => no(new Error('time')));
   });
   same(Buffer.concat(all), want, 'paused');
   server.close();
@@ -78,7 +78,7 @@ async function destroyed() { // by either side, in the middle
 
 (async () => {
   for (const f of [web, echo, paused, destroyed]) {
-    const limit = setTimeout(() => { console.log(`${f.name}\tHANGS`); process.exit(1); }, 120000);
+    const limit = setTimeout(() => { console.log(`${f.name}\tHANGS`); process.exit(1); }, 1200000);
     await f().then((r) => console.log(`${f.name}\t${r}`), (e) => console.log(`${f.name}\tFAIL ${e}`));
     clearTimeout(limit);
   }

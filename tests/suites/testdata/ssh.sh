@@ -39,7 +39,7 @@ for kind in execs forks; do
   same $kind/scp-sum "$(sum <scp.$kind)" "$s"
   try $kind/scp-old scp -O -F ssh.conf -P $port h:"$PWD/big" "scpo.$kind"
   same $kind/scp-old-sum "$(sum <scpo.$kind)" "$s"
-  printf 'put big %s/sftp.%s\nget %s/sftp.%s back.%s\nls tree\nbye\n' "$PWD" $kind "$PWD" $kind $kind >batch
+  printf 'put big %s/sftp.%s\nget %s/sftp.%s back.%s\nls %s/tree\nbye\n' "$PWD" $kind "$PWD" $kind $kind "$PWD" >batch
   try $kind/sftp sftp -F ssh.conf -P $port -b batch h
   same $kind/sftp-sum "$(sum <back.$kind)" "$s"
   want=1 try $kind/sftp-missing sftp -F ssh.conf -P $port -b <(echo "get $PWD/none") h
@@ -47,7 +47,7 @@ for kind in execs forks; do
   # The connections that are forwarded are programs' own: to ssh, and from sshd.
   $S -N -L 127.0.0.1:9000:127.0.0.1:8101 -R 127.0.0.1:9001:127.0.0.1:8101 -D 127.0.0.1:9002 -o ExitOnForwardFailure=yes h &
   tunnel=$!
-  for i in $(seq 100); do (echo >/dev/tcp/127.0.0.1/9002) 2>/dev/null && break; sleep 0.1; done
+  for i in $(seq 3000); do (echo >/dev/tcp/127.0.0.1/9002) 2>/dev/null && break; sleep 0.1; done
   for f in 1 65536 67108864; do
     w=$(sum <www/$f.bin)
     same "$kind/forward-local-$f" "$(curl -sS http://127.0.0.1:9000/$f.bin | sum)" "$w"

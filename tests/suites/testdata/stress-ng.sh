@@ -5,7 +5,7 @@ say() { printf '%s\t%s\n' "$1" "$2"; }
 run() {
   local name=$1 s
   shift
-  timeout -s KILL 60 stress-ng "$@" --timeout 5 --verify --temp-path "$PWD" >out 2>&1
+  timeout -s KILL 300 stress-ng "$@" --timeout 5 --verify --temp-path "$PWD" >out 2>&1
   s=$?
   ((s == 0)) || cat out
   say "$name" "exit $s$(grep -c 'fail:' out | sed 's/^0$//; s/^[1-9].*/, failures/')"

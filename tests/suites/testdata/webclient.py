@@ -17,10 +17,10 @@ big = files[-1]
 
 def connect():
     if not args.tls:
-        return http.client.HTTPConnection("127.0.0.1", args.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", args.port, timeout=600)
     c = ssl.create_default_context()
     c.check_hostname, c.verify_mode = False, ssl.CERT_NONE
-    return http.client.HTTPSConnection("127.0.0.1", args.port, timeout=60, context=c)
+    return http.client.HTTPSConnection("127.0.0.1", args.port, timeout=600, context=c)
 
 
 def digest(b):
@@ -115,7 +115,7 @@ def compressed():
 
 
 def raw():
-    s = socket.create_connection(("127.0.0.1", args.port), timeout=60)
+    s = socket.create_connection(("127.0.0.1", args.port), timeout=600)
     return s
 
 

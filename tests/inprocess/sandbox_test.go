@@ -1,0 +1,30 @@
+package inprocess
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// TestSandbox: a program that has itself killed for calls that it does not make goes on by the kernel.
+func TestSandbox(t *testing.T) {
+	program := build(t).Program("sandbox")
+	for _, how := range []string{"prctl", "seccomp"} {
+		t.Run(how, func(t *testing.T) {
+			want, err := run(nil, time.Minute, nil, program, how)
+			require.NoError(t, err, want)
+			require.Equal(t, "ok\n", want)
+			w := newWorld(t, broker.Thresholds{})
+			got, err := run(w, time.Minute, nil, program, how)
+			require.NoError(t, err, got)
+			require.Equal(t, want, got)
+			c := w.Counters()
+			require.Equal(t, uint64(1), c.Promoted)
+			require.NotZero(t, c.Returned[inprocess.WhySandbox])
+		})
+	}
+}

@@ -99,13 +99,13 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways, as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/bench ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/soak
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \
@@ -127,11 +127,11 @@ cover: ## dist/cover.html
 	$(GO) tool cover -html dist/cover.out -o dist/cover.html
 	$(GO) tool cover -func dist/cover.out | tail -n 1
 
-bench: build install-bench-deps ## the tables of docs/BENCHMARKS.md, and everything measured in dist/bench, in 40 minutes; needs root
+bench: build install-bench-deps ## the tables of docs/BENCHMARKS.md, and everything measured in dist, in 40 minutes; needs root
 	mkdir -p dist
 	bin/smcgw-lab bench --json --congestion-control cubic --budget 25m --profile dist/profile >dist/bench-cubic.json
 	bin/smcgw-lab bench --json --congestion-control bbr --budget 12m >dist/bench-bbr.json
-	$(GO) run ./tests/bench/page docs/BENCHMARKS.md dist/bench dist/bench-cubic.json dist/bench-bbr.json
+	bin/smcgw-lab bench --page docs/BENCHMARKS.md dist/bench-cubic.json dist/bench-bbr.json
 
 bench-quick: build install-bench-deps ## ratios of the aims in 10 minutes, with cubic and bbr; the last line is JSON; needs root
 	bin/smcgw-lab bench --quick --ratios

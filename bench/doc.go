@@ -7,7 +7,7 @@
 // are ordinary programs with ordinary sockets, and the gateways are those that
 // run there anyway. Which connection is carried by what is said by a trial, a
 // rule for the one port of the measurement that vanishes with it
-// ([admin.Trial]); whether it really was is read from the gateway afterwards,
+// ([config.Trial]); whether it really was is read from the gateway afterwards,
 // connection by connection. A value that was not carried as claimed is not a
 // value, and its row says which reason there was instead.
 //

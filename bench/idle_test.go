@@ -2,6 +2,8 @@ package bench
 
 import (
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"net"
 	"os"
 	"strings"
@@ -11,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const someMetrics = `# HELP smcgw_flows Connections carried now.

@@ -14,16 +14,19 @@ import (
 // hide as it hides a process.
 type Memory struct {
 	// Rings are those of connections, with their buffers, RingsLimit what they may have.
-	Rings, RingsLimit uint64
+	Rings      uint64 `json:"rings"`
+	RingsLimit uint64 `json:"rings_limit"`
 	// Heap are heap and stacks, with garbage; Resident is the whole process.
-	Heap, Resident uint64
+	Heap     uint64 `json:"heap"`
+	Resident uint64 `json:"resident"`
 	// Flows are carried now, FlowLimit may be.
-	Flows, FlowLimit uint64
+	Flows     uint64 `json:"flows"`
+	FlowLimit uint64 `json:"flow_limit"`
 }
 
 const unknownBytes = ^uint64(0)
 
-// values are all of them, in the order of the wire.
+// values are all of them, in the order of memorySeries.
 func (m *Memory) values() [6]*uint64 {
 	return [...]*uint64{&m.Rings, &m.RingsLimit, &m.Heap, &m.Resident, &m.Flows, &m.FlowLimit}
 }

@@ -1,54 +1,42 @@
 package bench
 
 import (
-	"encoding/binary"
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"unicode/utf8"
 )
 
-// The control connection. The measuring host opens it with 8 bytes, magic and
-// version; all that follows are messages of a type, a zero byte, the length of
-// the body in two bytes, and the body. Integers are big-endian.
+// The control connection. The measuring host opens it with 8 bytes, magic and version; all that
+// follows are messages, each an object of JSON on a line of at most 2 KiB.
 //
 //	measuring                serving
 //	opening ───────────────►
-//	◄─────────────────────── challenge{nonce}
-//	hello{nonce, proof} ───►
-//	◄─────────────────────── welcome{proof, session, note}   or refusal{code, text}
-//	sample{id} ────────────►                                 as often as wanted
-//	◄─────────────────────── reading{id, meters}
-//	weigh{id} ─────────────►
-//	◄─────────────────────── weight{id, memory}
+//	◄─────────────────────── nonce
+//	nonce, proof ──────────►
+//	◄─────────────────────── proof, session, note    or refused
+//	ask: meters ───────────►                         as often as wanted
+//	◄─────────────────────── meters
+//	ask: memory ───────────►
+//	◄─────────────────────── memory
 //
-// A message that is not expected, or is malformed, ends the connection. A server
-// refuses a version that it does not know.
+// A message that is not expected, or is malformed, ends the connection. A server refuses a version
+// that it does not know.
 const (
 	controlMagic   = "SMGC"
 	dataMagic      = "SMGB"
 	dataVersion    = 1
-	controlVersion = 2
+	controlVersion = 3
 
 	openingSize = 8
-	headerSize  = 4
-	maxBody     = 512
+	maxLine     = 2 << 10
 	maxText     = 256
 )
 
-type messageType uint8
-
-const (
-	typeChallenge messageType = 1 + iota
-	typeHello
-	typeWelcome
-	typeSample
-	typeReading
-	typeRefusal
-	typeWeigh
-	typeWeight
-)
-
-// The lengths of secrets on the wire.
+// The lengths of secrets.
 const (
 	nonceSize   = 16
 	proofSize   = 32
@@ -61,113 +49,64 @@ var (
 
 	// ErrProtocol is wrapped by every error about what the other side sent.
 	ErrProtocol = errors.New("not the protocol of smcgw bench")
+
+	// ErrRefused is wrapped by the error that says why the server refused.
+	ErrRefused = errors.New("refused by the serving host")
 )
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// message is one of challenge, hello, welcome, sample, reading, refusal, weigh, weight.
-type message interface {
-	kind() messageType
-	appendBody(b []byte) []byte
+// message is what one side says. Only what belongs together is there.
+type message struct {
+	// Nonce is what the other side's proof must be of.
+	Nonce []byte `json:"nonce,omitempty"`
+	// Proof is that the sender knows the token.
+	Proof []byte `json:"proof,omitempty"`
+	// Session is what the orders of data connections name.
+	Session []byte `json:"session,omitempty"`
+	// Note says what the serving host's gateway will not do.
+	Note string `json:"note,omitempty"`
+	// Refused is why the server goes.
+	Refused string   `json:"refused,omitempty"`
+	Ask     question `json:"ask,omitempty"`
+	Meters  *reading `json:"meters,omitempty"`
+	Memory  *Memory  `json:"memory,omitempty"`
 }
 
-// challenge is what the server wants to see signed.
-type challenge struct{ nonce [nonceSize]byte }
+// question is what the measuring host wants to know.
+type question string
 
-// hello proves that the client knows the token.
-type hello struct {
-	nonce [nonceSize]byte
-	proof [proofSize]byte
-}
-
-// welcome proves that the server does, and opens a session. The note says what
-// the serving host's gateway will not do; empty if all is well.
-type welcome struct {
-	proof   [proofSize]byte
-	session [sessionSize]byte
-	note    string
-}
-
-// sample asks for a reading.
-type sample struct{ id uint32 }
+const (
+	askMeters question = "meters"
+	askMemory question = "memory"
+)
 
 // reading is the state of the server's meters, all of which only grow.
 type reading struct {
-	id uint32
-	// ownCPU and gatewayCPU are processor nanoseconds of the serving program
-	// and of the daemon beside it: 0 if none, unknownCPU if it cannot be
-	// seen.
-	ownCPU, gatewayCPU uint64
-	// received and sent count bytes of the works, conns their connections.
-	received, sent, conns uint64
+	// OwnCPU and GatewayCPU are processor nanoseconds of the serving program and of the daemon
+	// beside it: 0 if none, unknownCPU if it cannot be seen.
+	OwnCPU     uint64 `json:"own_cpu"`
+	GatewayCPU uint64 `json:"gateway_cpu"`
+	// Received and Sent count bytes of the works, Conns their connections.
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"`
+	Conns    uint64 `json:"conns"`
 }
 
 const unknownCPU = ^uint64(0)
 
-// weigh asks for a weight.
-type weigh struct{ id uint32 }
-
-// weight is what the gateway beside the server has now.
-type weight struct {
-	id     uint32
-	memory Memory
-}
-
-// refusal ends a connection with words.
-type refusal struct {
-	code refusalCode
-	text string
-}
-
-type refusalCode uint16
-
-const (
-	refusedToken refusalCode = 1 + iota
-	refusedBusy
-	refusedVersion
-)
-
-func (challenge) kind() messageType { return typeChallenge }
-func (hello) kind() messageType     { return typeHello }
-func (welcome) kind() messageType   { return typeWelcome }
-func (sample) kind() messageType    { return typeSample }
-func (reading) kind() messageType   { return typeReading }
-func (refusal) kind() messageType   { return typeRefusal }
-func (weigh) kind() messageType     { return typeWeigh }
-func (weight) kind() messageType    { return typeWeight }
-
-func (m challenge) appendBody(b []byte) []byte { return append(b, m.nonce[:]...) }
-
-func (m hello) appendBody(b []byte) []byte { return append(append(b, m.nonce[:]...), m.proof[:]...) }
-
-func (m welcome) appendBody(b []byte) []byte {
-	return append(append(append(b, m.proof[:]...), m.session[:]...), cut(m.note)...)
-}
-
-func (m sample) appendBody(b []byte) []byte { return binary.BigEndian.AppendUint32(b, m.id) }
-
-func (m reading) appendBody(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(b, m.id)
-	for _, v := range []uint64{m.ownCPU, m.gatewayCPU, m.received, m.sent, m.conns} {
-		b = binary.BigEndian.AppendUint64(b, v)
+// parseMessage reads a line.
+func parseMessage(line []byte) (m message, err error) {
+	if err := json.Unmarshal(line, &m); err != nil {
+		return message{}, malformed("%v", err)
 	}
-	return b
-}
-
-func (m weigh) appendBody(b []byte) []byte { return binary.BigEndian.AppendUint32(b, m.id) }
-
-func (m weight) appendBody(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(b, m.id)
-	for _, v := range m.memory.values() {
-		b = binary.BigEndian.AppendUint64(b, *v)
+	sized := func(b []byte, size int) bool { return len(b) == 0 || len(b) == size }
+	if !sized(m.Nonce, nonceSize) || !sized(m.Proof, proofSize) || !sized(m.Session, sessionSize) || len(m.Note) > maxText || len(m.Refused) > maxText {
+		return message{}, malformed("a secret or a text of another size")
 	}
-	return b
-}
-
-func (m refusal) appendBody(b []byte) []byte {
-	return append(binary.BigEndian.AppendUint16(b, uint16(m.code)), cut(m.text)...)
+	return m, nil
 }
 
 // cut bounds a text without breaking a character.
@@ -179,76 +118,41 @@ func cut(s string) string {
 	return s
 }
 
-// appendMessage writes a message with its header.
-func appendMessage(b []byte, m message) []byte {
-	at := len(b)
-	b = m.appendBody(append(b, byte(m.kind()), 0, 0, 0))
-	binary.BigEndian.PutUint16(b[at+2:], uint16(len(b)-at-headerSize))
-	return b
+// talk is one end of a control connection.
+type talk struct {
+	net.Conn
+	in *bufio.Reader
 }
 
-// parseMessage reads the first message of b and returns its length.
-func parseMessage(b []byte) (message, int, error) {
-	if len(b) < headerSize {
-		return nil, 0, errShort
-	}
-	kind, n := messageType(b[0]), int(binary.BigEndian.Uint16(b[2:]))
-	if b[1] != 0 || n > maxBody || kind < typeChallenge || kind > typeWeight {
-		return nil, 0, malformed("header %x", b[:headerSize])
-	}
-	if len(b) < headerSize+n {
-		return nil, 0, errShort
-	}
-	m, err := parseBody(kind, b[headerSize:headerSize+n])
+func newTalk(c net.Conn) *talk { return &talk{c, bufio.NewReaderSize(c, maxLine)} }
+
+func (t *talk) send(m message) error {
+	m.Note, m.Refused = cut(m.Note), cut(m.Refused)
+	b, err := json.Marshal(m)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	return m, headerSize + n, nil
+	_, err = t.Write(append(b, '\n'))
+	return err
 }
 
-// bodySizes are the lengths of bodies; texts follow where text is true.
-var bodySizes = [...]struct {
-	size int
-	text bool
-}{
-	typeChallenge: {nonceSize, false}, typeHello: {nonceSize + proofSize, false},
-	typeWelcome: {proofSize + sessionSize, true}, typeSample: {4, false},
-	typeReading: {4 + 5*8, false}, typeRefusal: {2, true},
-	typeWeigh: {4, false}, typeWeight: {4 + 6*8, false},
-}
-
-func parseBody(kind messageType, b []byte) (message, error) {
-	want := bodySizes[kind]
-	if len(b) < want.size || len(b) > want.size && !want.text {
-		return nil, malformed("body of %d bytes in a message of type %d", len(b), kind)
+// receive waits for the next message. What is no message is [ErrProtocol], and a refusal
+// [ErrRefused].
+func (t *talk) receive() (message, error) {
+	line, err := t.in.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return message{}, malformed("a line of more than %d bytes", maxLine)
+	case errors.Is(err, io.EOF):
+		return message{}, io.ErrUnexpectedEOF
+	case err != nil:
+		return message{}, err
 	}
-	text := b[want.size:]
-	if len(text) > maxText || !utf8.Valid(text) {
-		return nil, malformed("text of %d bytes in a message of type %d", len(text), kind)
+	m, err := parseMessage(line)
+	if err == nil && m.Refused != "" {
+		err = fmt.Errorf("%w: %q", ErrRefused, m.Refused)
 	}
-	switch kind {
-	case typeChallenge:
-		return challenge{[nonceSize]byte(b)}, nil
-	case typeHello:
-		return hello{[nonceSize]byte(b), [proofSize]byte(b[nonceSize:])}, nil
-	case typeWelcome:
-		return welcome{[proofSize]byte(b), [sessionSize]byte(b[proofSize:]), string(text)}, nil
-	case typeSample:
-		return sample{binary.BigEndian.Uint32(b)}, nil
-	case typeReading:
-		u := func(i int) uint64 { return binary.BigEndian.Uint64(b[4+8*i:]) }
-		return reading{binary.BigEndian.Uint32(b), u(0), u(1), u(2), u(3), u(4)}, nil
-	case typeWeigh:
-		return weigh{binary.BigEndian.Uint32(b)}, nil
-	case typeWeight:
-		w := weight{id: binary.BigEndian.Uint32(b)}
-		for i, v := range w.memory.values() {
-			*v = binary.BigEndian.Uint64(b[4+8*i:])
-		}
-		return w, nil
-	default:
-		return refusal{refusalCode(binary.BigEndian.Uint16(b)), string(text)}, nil
-	}
+	return m, err
 }
 
 // opening is how a control connection begins.

@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"bufio"
 	"bytes"
-	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -10,105 +13,145 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func filled[T ~[16]byte | ~[32]byte](first byte) (v T) {
-	switch a := any(&v).(type) {
-	case *[16]byte:
-		for i := range a {
-			a[i] = first + byte(i)
-		}
-	case *[32]byte:
-		for i := range a {
-			a[i] = first + byte(i)
-		}
+func filled(first byte) (v [16]byte) {
+	for i := range v {
+		v[i] = first + byte(i)
 	}
 	return v
 }
 
-// messages is one of each, with its bytes.
+// messages is one of each, with its line.
 var messages = []struct {
 	m    message
 	wire string
 }{
-	{challenge{filled[[16]byte](0x10)}, "0100 0010 101112131415161718191a1b1c1d1e1f"},
+	{message{Nonce: []byte("0123456789abcdef")}, `{"nonce":"MDEyMzQ1Njc4OWFiY2RlZg=="}`},
+	{message{Ask: askMeters}, `{"ask":"meters"}`},
 	{
-		hello{filled[[16]byte](0x20), filled[[32]byte](0x40)},
-		"0200 0030 202122232425262728292a2b2c2d2e2f 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f",
+		message{Meters: &reading{1, unknownCPU, 3, 4, 5}},
+		`{"meters":{"own_cpu":1,"gateway_cpu":18446744073709551615,"received":3,"sent":4,"conns":5}}`,
 	},
 	{
-		welcome{filled[[32]byte](0x40), filled[[16]byte](0x60), "é"},
-		"0300 0032 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 606162636465666768696a6b6c6d6e6f c3a9",
+		message{Memory: &Memory{1, 2, unknownBytes, 4, 5, 6}},
+		`{"memory":{"rings":1,"rings_limit":2,"heap":18446744073709551615,"resident":4,"flows":5,"flow_limit":6}}`,
 	},
-	{sample{0x01020304}, "0400 0004 01020304"},
-	{
-		reading{7, 1, unknownCPU, 3, 4, 5},
-		"0500 002c 00000007 0000000000000001 ffffffffffffffff 0000000000000003 0000000000000004 0000000000000005",
-	},
-	{refusal{refusedBusy, "no"}, "0600 0004 0002 6e6f"},
-	{weigh{0x01020304}, "0700 0004 01020304"},
-	{
-		weight{7, Memory{1, 2, unknownBytes, 4, 5, 6}},
-		"0800 0034 00000007 0000000000000001 0000000000000002 ffffffffffffffff 0000000000000004 0000000000000005 0000000000000006",
-	},
+}
+
+// told is what comes of bytes at one end.
+func told(t *testing.T, b []byte) (message, error) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	go func() {
+		_, _ = theirs.Write(b)
+		_ = theirs.Close()
+	}()
+	defer ours.Close()
+	return newTalk(ours).receive()
 }
 
 func TestMessages(t *testing.T) {
 	for _, c := range messages {
-		want, err := hex.DecodeString(strings.ReplaceAll(c.wire, " ", ""))
+		ours, theirs := net.Pipe()
+		go func() { _ = newTalk(theirs).send(c.m) }()
+		line, err := bufio.NewReader(ours).ReadString('\n')
 		require.NoError(t, err)
-		got := appendMessage([]byte("before"), c.m)
-		require.Equal(t, want, got[6:])
-		m, n, err := parseMessage(append(want, 0xff))
+		require.Equal(t, c.wire+"\n", line)
+		require.NoError(t, ours.Close())
+		got, err := told(t, []byte(line))
 		require.NoError(t, err)
-		require.Equal(t, len(want), n)
-		require.Equal(t, c.m, m)
+		require.Equal(t, c.m, got)
+		for i := range line {
+			_, err := told(t, []byte(line[:i]))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		}
 	}
 }
 
 func TestMessagesTruncated(t *testing.T) {
 	for _, c := range messages {
-		wire := appendMessage(nil, c.m)
-		for i := range wire {
-			_, _, err := parseMessage(wire[:i])
-			require.ErrorIs(t, err, errShort, "%d bytes of type %d", i, c.m.kind())
+		for i := range c.wire {
+			_, err := parseMessage([]byte(c.wire[:i]))
+			require.ErrorIs(t, err, ErrProtocol)
 		}
 	}
 }
 
 func TestMalformedMessages(t *testing.T) {
-	for name, wire := range map[string]string{
-		"type 0": "00000000", "type 9": "09000000", "flags": "04010004 00000000", "too long": "0400ffff",
-		"body short": "04000003 000000", "body long": "04000005 0000000000", "no code": "06000001 00",
-		"text no UTF-8": "06000003 0001 ff", "text long": "06000103 0001" + strings.Repeat("61", maxText+1),
+	for name, line := range map[string]string{
+		"nothing": "", "no object": "7", "nonce": `{"nonce":"MDEy"}`, "proof": `{"proof":"MDEy"}`, "session": `{"session":"MDEy"}`,
+		"number": `{"meters":{"own_cpu":-1}}`, "text": `{"note":"` + strings.Repeat("a", maxText+1) + `"}`, "line": strings.Repeat(" ", maxLine),
 	} {
-		b, err := hex.DecodeString(strings.ReplaceAll(wire, " ", ""))
-		require.NoError(t, err)
-		_, _, err = parseMessage(b)
+		_, err := told(t, []byte(line+"\n"))
 		require.ErrorIs(t, err, ErrProtocol, name)
 	}
 }
 
 func TestTextsAreCut(t *testing.T) {
-	m, _, err := parseMessage(appendMessage(nil, refusal{1, strings.Repeat("é", maxText)}))
-	require.NoError(t, err)
-	require.Equal(t, strings.Repeat("é", maxText/2), m.(refusal).text)
+	require.Equal(t, strings.Repeat("é", maxText/2), cut(strings.Repeat("é", maxText)))
 }
 
+// FuzzMessage: what is read is written as what is read again.
 func FuzzMessage(f *testing.F) {
 	for _, c := range messages {
-		f.Add(appendMessage(nil, c.m))
+		f.Add([]byte(c.wire))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, n, err := parseMessage(b)
+		m, err := parseMessage(b)
 		if err != nil {
-			require.Nil(t, m)
+			require.Equal(t, message{}, m)
 			return
 		}
-		require.Equal(t, b[:n], appendMessage(nil, m))
+		wire, err := json.Marshal(m)
+		require.NoError(t, err)
+		again, err := json.Marshal(must(parseMessage(wire)))
+		require.NoError(t, err)
+		require.Equal(t, string(wire), string(again))
 	})
 }
 
+func must(m message, err error) message {
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// TestWrongToken: who does not know the token is refused, and a server that does not is not
+// believed, whatever it says.
+func TestWrongToken(t *testing.T) {
+	to, token := serveHere(t, nil)
+	_, err := open(t.Context(), to, NewToken())
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "smcgw bench --serve")
+
+	nonce, id := random[[nonceSize]byte](), random[[sessionSize]byte]()
+	for name, answer := range map[string]func(hello message) message{
+		"nothing":   func(message) message { return message{} },
+		"no proof":  func(message) message { return message{Session: id[:]} },
+		"our proof": func(hello message) message { return message{Proof: hello.Proof, Session: id[:]} },
+		"no session": func(hello message) message {
+			p := token.proof(serving, nonce, [nonceSize]byte(hello.Nonce))
+			return message{Proof: p[:]}
+		},
+	} {
+		ours, theirs := net.Pipe()
+		go func() {
+			_, _ = io.ReadFull(theirs, make([]byte, openingSize))
+			s := newTalk(theirs)
+			_ = s.send(message{Nonce: nonce[:]})
+			hello, err := s.receive()
+			if err == nil {
+				_ = s.send(answer(hello))
+			}
+		}()
+		s := &session{talk: newTalk(ours)}
+		require.ErrorIs(t, s.meet(token), ErrProtocol, name)
+		require.NoError(t, ours.Close())
+	}
+}
+
 func TestOrder(t *testing.T) {
-	o := order{workDownload, 0x010203, 0x0405 * time.Millisecond, filled[[16]byte](0x70)}
+	o := order{workDownload, 0x010203, 0x0405 * time.Millisecond, filled(0x70)}
 	wire := append([]byte("SMGB\x01\x02\x00\x00\x00\x01\x02\x03\x00\x00\x04\x05"), o.session[:]...)
 	require.Equal(t, wire, o.bytes())
 	require.Len(t, wire, orderSize)
@@ -136,7 +179,7 @@ func TestOrderTruncated(t *testing.T) {
 }
 
 func FuzzOrder(f *testing.F) {
-	f.Add(order{workEcho, 64, time.Second, filled[[16]byte](1)}.bytes())
+	f.Add(order{workEcho, 64, time.Second, filled(1)}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if o, err := parseOrder(b); err == nil {
 			require.Equal(t, b[:orderSize], o.bytes())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"net"
 	"net/netip"
 	"os"
@@ -12,8 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 

@@ -23,6 +23,17 @@ func TestPortRanges(t *testing.T) {
 	require.NotZero(t, systemPorts())
 }
 
+// FuzzPorts: whatever the kernel says is a range with ports in it, or none.
+func FuzzPorts(f *testing.F) {
+	f.Add("32768\t60999\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		if r := parsePorts(s); r != (portRange{}) {
+			require.Positive(t, r.low)
+			require.GreaterOrEqual(t, r.high, r.low)
+		}
+	})
+}
+
 func TestDialTakesAPortOfTheRange(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
 		ln, err := net.Listen("tcp", at)

@@ -45,12 +45,3 @@ func (r *remarks) String() string {
 	}
 	return strings.Join(list, "; ")
 }
-
-// remarksOn returns those of a task and variant.
-func (c *runner) remarksOn(t task, v *variant) *remarks {
-	key := [2]string{t.name, v.name}
-	if c.remarks[key] == nil {
-		c.remarks[key] = new(remarks)
-	}
-	return c.remarks[key]
-}

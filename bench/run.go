@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"io"
 	"math"
 	"net/netip"
@@ -11,8 +13,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Options say what is compared.
@@ -88,8 +88,6 @@ type runner struct {
 	held     Held // nil: no gateway
 	variants []*variant
 	rep      *comparison.Report
-	series   map[[2]string]*comparison.Series // by work and variant
-	remarks  map[[2]string]*remarks           // by task and variant
 }
 
 // Run compares. It returns what it has when ctx ends in the middle, with the
@@ -102,7 +100,7 @@ func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	c := &runner{o: o, rep: &comparison.Report{
 		Schema: comparison.Schema, Machine: comparison.ThisMachine(""), Rounds: o.Rounds,
 		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
-	}, series: map[[2]string]*comparison.Series{}, remarks: map[[2]string]*remarks{}}
+	}}
 	if o.Command != "" {
 		c.rep.Commands = []string{o.Command}
 	}
@@ -110,9 +108,19 @@ func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
-	err = c.rounds(ctx)
-	c.fill()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	r := comparison.Runner{Rounds: o.Rounds, Duration: o.Duration, Log: io.Discard, Progress: c.progress, KeepEmpty: true}
+	c.rep.Series, err = r.Run(ctx, c.works(end))
 	return c.rep, err
+}
+
+// progress tells of measurements, and of a round before its first.
+func (c *runner) progress(done, total int) {
+	if each := total / c.o.Rounds; done%each == 0 {
+		fmt.Fprintf(c.o.Log, "round %d of %d\n", done/each+1, c.o.Rounds)
+	}
+	c.o.Progress(done, total)
 }
 
 // end leaves nothing behind, however far prepare came.
@@ -264,60 +272,65 @@ func (c *runner) verify(ctx context.Context, m measured, v *variant) (carriage, 
 	return verify(ctx, c.o.Gateway, m, v.carrier)
 }
 
-// rounds does every work every way, over and over. The order of the ways moves
-// on with the rounds: none is always first.
-func (c *runner) rounds(ctx context.Context) error {
-	for round := range c.o.Rounds {
-		fmt.Fprintf(c.o.Log, "round %d of %d\n", round+1, c.o.Rounds)
-		for at, t := range tasks {
-			for i := range c.variants {
-				v := c.variants[(round+i)%len(c.variants)]
-				c.o.Progress((round*len(tasks)+at)*len(c.variants)+i, c.o.Rounds*len(tasks)*len(c.variants))
-				if t.missing(v) != "" {
-					continue
-				}
-				if err := c.one(ctx, round, t, v); err != nil {
-					return err
-				}
-			}
+// works are the tasks, each every way. What ends the comparison, and not just a run, is given to
+// end.
+func (c *runner) works(end context.CancelCauseFunc) (list []comparison.Work) {
+	for _, t := range tasks {
+		w := comparison.Work{Name: t.name, NoWarmUp: true}
+		for _, r := range t.results {
+			w.Metrics = append(w.Metrics, r.Metric)
 		}
+		for _, v := range c.variants {
+			rem := new(remarks)
+			w.Cells = append(w.Cells, comparison.Cell{Variant: v.name, Missing: t.missing(v), Note: rem.String, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
+				values, err := c.one(ctx, t, v, d, rem)
+				if err != nil {
+					end(err)
+				}
+				return values, err
+			}})
+		}
+		list = append(list, w)
 	}
-	return nil
+	return list
 }
 
-// one does a work one way. What fails is a round that failed; what ends the
-// comparison is an error.
-func (c *runner) one(ctx context.Context, round int, t task, v *variant) error {
-	if err := c.arm(ctx, v, t.cold); err != nil {
-		return err
+// one does a work one way. What fails is a run without numbers; what ends the comparison is an
+// error.
+func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, rem *remarks) ([]float64, error) {
+	values := make([]float64, len(t.results))
+	for i := range values {
+		values[i] = math.NaN()
 	}
-	settle(ctx, c.o.Duration)
+	if err := c.arm(ctx, v, t.cold); err != nil {
+		return values, err
+	}
+	settle(ctx, d)
 	before, err := c.meters()
 	if err != nil {
-		return interrupted(ctx, err)
+		return values, interrupted(ctx, err)
 	}
-	m, errRun := t.run(c.s, ctx, c.o.Duration)
+	m, errRun := t.run(c.s, ctx, d)
 	after, err := c.meters()
 	if err != nil {
-		return interrupted(ctx, errors.Join(errRun, err))
+		return values, interrupted(ctx, errors.Join(errRun, err))
 	}
-	rem := c.remarksOn(t, v)
 	if errRun != nil {
 		rem.failure = errRun.Error()
-		return nil
+		return values, nil
 	}
 	how, err := c.verify(ctx, m, v)
 	if err != nil {
-		return err
+		return values, err
 	}
 	rem.add(m, how)
 	if !how.holds() || float64(m.failed) > (1-enough)*float64(m.failed+m.count) {
-		return nil
+		return values, nil
 	}
-	for _, r := range t.results {
-		c.at(t, r, v).Values[round] = r.value(m, before.until(after))
+	for i, r := range t.results {
+		values[i] = r.value(m, before.until(after))
 	}
-	return nil
+	return values, nil
 }
 
 // interrupted prefers the cause of an error to what followed from it.
@@ -337,21 +350,4 @@ func settle(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(min(max(d, 50*time.Millisecond), time.Second)):
 	}
-}
-
-// at returns the series of a result and variant.
-func (c *runner) at(t task, r result, v *variant) *comparison.Series {
-	key := [2]string{r.work, v.name}
-	s := c.series[key]
-	if s == nil {
-		s = &comparison.Series{Work: r.work, Variant: v.name, Unit: r.unit, Better: r.better, Note: t.missing(v)}
-		if s.Note == "" {
-			s.Values = make([]float64, c.o.Rounds)
-			for i := range s.Values {
-				s.Values[i] = math.NaN()
-			}
-		}
-		c.series[key] = s
-	}
-	return s
 }

@@ -1,7 +1,11 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"io"
 	"log/slog"
 	"math"
@@ -18,9 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // serveHere serves on loopback until the test ends.
@@ -63,17 +64,17 @@ func TestRunWithoutGateways(t *testing.T) {
 	require.Equal(t, []string{"smcgw bench --peer x"}, r.Commands)
 	for _, task := range tasks {
 		for _, res := range task.results {
-			s := series(t, r, res.work, comparison.TCP)
+			s := series(t, r, res.Name, comparison.TCP)
 			require.Equal(t, task.plain, s.Note)
 			if task.plain != "" {
-				require.Empty(t, s.Values, res.work)
+				require.Empty(t, s.Values, res.Name)
 				continue
 			}
-			require.Equal(t, 2, s.Spread().N, res.work)
-			if !strings.Contains(res.work, "processor") { // measured in hundredths of a second
-				require.Positive(t, s.Spread().Min, res.work)
+			require.Equal(t, 2, s.Spread().N, res.Name)
+			if !strings.Contains(res.Name, "processor") { // measured in hundredths of a second
+				require.Positive(t, s.Spread().Min, res.Name)
 			}
-			s = series(t, r, res.work, "shm")
+			s = series(t, r, res.Name, "shm")
 			require.Empty(t, s.Values)
 			require.Equal(t, "no gateway on this host", s.Note)
 		}
@@ -246,30 +247,28 @@ func TestServerRefuses(t *testing.T) {
 
 	for name, first := range map[string][]byte{
 		"unknown session": order{work: workRequest, size: 1}.bytes(),
-		"too much":        order{work: workRequest, size: maxOrderSize + 1, session: s.ctl.session}.bytes(),
-		"too long":        order{work: workDownload, time: maxOrderTime + time.Second, session: s.ctl.session}.bytes(),
+		"too much":        order{work: workRequest, size: maxOrderSize + 1, session: s.id}.bytes(),
+		"too long":        order{work: workDownload, time: maxOrderTime + time.Second, session: s.id}.bytes(),
 		"HTTP":            []byte("GET / HTTP/1.1\r\n\r\n"),
-		"garbage":         append(opening(controlVersion), 0xff, 0xff, 0xff, 0xff),
-		"out of place":    appendMessage(opening(controlVersion), sample{1}),
+		"garbage":         append(opening(controlVersion), 0xff, 0xff, 0xff, '\n'),
+		"out of place":    append(opening(controlVersion), "{\"ask\":\"meters\"}\n"...),
 	} {
 		c, err := dial(t.Context(), to, portRange{})
 		require.NoError(t, err)
 		_, err = c.Write(first)
 		require.NoError(t, err)
 		b, err := io.ReadAll(c)
-		require.False(t, err == nil && len(b) > len(appendMessage(nil, challenge{})), "%s: %x", name, b)
+		require.False(t, err == nil && bytes.Count(b, []byte("\n")) > 1, "%s: %q", name, b)
 		require.NoError(t, c.Close())
 	}
 
 	c, err := dial(t.Context(), to, portRange{})
 	require.NoError(t, err)
-	_, err = c.Write([]byte("SMGC\x03\x00\x00\x00"))
+	_, err = c.Write(opening(controlVersion + 1))
 	require.NoError(t, err)
-	b, err := io.ReadAll(io.LimitReader(c, 100))
-	require.NoError(t, err)
-	m, _, err := parseMessage(b)
-	require.NoError(t, err)
-	require.Equal(t, refusedVersion, m.(refusal).code)
+	_, err = newTalk(c).receive()
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "version 3")
 	require.NoError(t, c.Close())
 
 	_, err = s.sample()
@@ -330,9 +329,9 @@ func TestFirstWordsMayNotDrag(t *testing.T) {
 		start := time.Now()
 		_, err := ours.Write(opening(controlVersion))
 		require.NoError(t, err)
-		_, err = io.ReadFull(ours, appendMessage(nil, challenge{}))
+		_, err = newTalk(ours).receive()
 		require.NoError(t, err)
-		for b := range slices.Values(appendMessage(nil, hello{})) {
+		for b := range slices.Values([]byte(`{"nonce":"MDEyMzQ1Njc4OWFiY2RlZg=="}`)) {
 			time.Sleep(time.Second)
 			if _, err = ours.Write([]byte{b}); err != nil {
 				break
@@ -346,11 +345,11 @@ func TestFirstWordsMayNotDrag(t *testing.T) {
 
 func TestCostIsUnknownWithoutADaemon(t *testing.T) {
 	known := cost{programs: 2e-9, gateways: 1e-9, known: true}
-	a, b := meters{own: 1, hasGateway: true, gateway: 1}, meters{own: 2, hasGateway: true, gateway: 2, serving: reading{ownCPU: 1}}
+	a, b := meters{own: 1, hasGateway: true, gateway: 1}, meters{own: 2, hasGateway: true, gateway: 2, serving: reading{OwnCPU: 1}}
 	require.Equal(t, known, a.until(b))
-	b.serving.gatewayCPU = unknownCPU
+	b.serving.GatewayCPU = unknownCPU
 	require.False(t, a.until(b).known)
-	b.serving.gatewayCPU, b.gateway = 0, unknownCPU
+	b.serving.GatewayCPU, b.gateway = 0, unknownCPU
 	require.False(t, a.until(b).known)
 	require.True(t, math.IsNaN(perGB(all)(measured{bytes: 1}, cost{})))
 	require.True(t, math.IsNaN(perGB(all)(measured{}, known)))

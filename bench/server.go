@@ -152,8 +152,7 @@ func (s *server) handle(ctx context.Context, c net.Conn, free func()) error {
 	}
 	switch {
 	case string(b[:4]) == controlMagic && b[4] != controlVersion:
-		err := finish(c, appendMessage(nil, refusal{refusedVersion, fmt.Sprintf("the serving host speaks version %d", controlVersion)}))
-		return errors.Join(err, malformed("version %d", b[4]))
+		return errors.Join(newTalk(c).refuse(fmt.Sprintf("the serving host speaks version %d", controlVersion)), malformed("version %d", b[4]))
 	case string(b[:4]) == controlMagic:
 		return s.control(ctx, c)
 	case string(b[:4]) != dataMagic:

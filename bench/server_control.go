@@ -4,56 +4,75 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"net"
 	"net/netip"
 	"os"
 	"time"
-
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// control serves a control connection.
+// control serves a control connection: the first words are to come in their time, however small
+// their pieces.
 func (s *server) control(ctx context.Context, c net.Conn) error {
-	session := random[[sessionSize]byte]()
-	ctl, out := newServing(s.o.Token, random[[nonceSize]byte](), session)
-	sess := &served{s: s, c: c, ctl: ctl, id: &session}
+	t := newTalk(c)
+	ours, session := random[[nonceSize]byte](), random[[sessionSize]byte]()
+	if err := t.send(message{Nonce: ours[:]}); err != nil {
+		return err
+	}
+	hello, err := t.receive()
+	if err != nil {
+		return protocol(err)
+	}
+	if len(hello.Nonce) == 0 || len(hello.Proof) == 0 {
+		return malformed("no proof")
+	}
+	theirs := [nonceSize]byte(hello.Nonce)
+	if !equal([proofSize]byte(hello.Proof), s.o.Token.proof(measuring, ours, theirs)) {
+		return errors.Join(t.refuse("the token is not the one that smcgw bench --serve printed"), malformed("wrong token"))
+	}
+	if !s.enter(&session) {
+		const busy = "another host measures now"
+		return errors.Join(t.refuse(busy), errors.New(busy))
+	}
+	sess := &served{s: s, c: c}
 	defer sess.end()
-	var buf [1024]byte
+	s.log.Info("measurement begins", "remote", c.RemoteAddr())
+	proof := s.o.Token.proof(serving, ours, theirs)
+	answer := message{Proof: proof[:], Session: session[:], Note: sess.begin(ctx)}
 	for {
-		if _, err := c.Write(out); err != nil {
+		if err := c.SetDeadline(time.Now().Add(controlIdle)); err != nil {
 			return err
 		}
-		n, err := c.Read(buf[:])
+		if err := t.send(answer); err != nil {
+			return err
+		}
+		asked, err := t.receive()
 		if err != nil {
-			return nil // the other side went, or is silent: no complaint
+			return protocol(err)
 		}
-		out, err = ctl.receive(buf[:n], func(m message) { sess.got(ctx, m) })
-		out = append(out, sess.out...)
-		sess.out = nil
-		if err == nil {
-			err = sess.err
-		}
-		if err != nil {
-			return errors.Join(finish(c, out), err)
-		}
-		if !sess.open {
-			continue // the first words are to come in their time, however small their pieces
-		}
-		if err := c.SetDeadline(time.Now().Add(controlIdle)); err != nil {
+		if answer, err = sess.answer(ctx, asked.Ask); err != nil {
 			return err
 		}
 	}
 }
 
-// finish says last words so that they arrive: a reset would overtake them.
-func finish(c net.Conn, out []byte) error {
-	_, err := c.Write(out)
-	if t, ok := c.(*net.TCPConn); ok {
-		err = errors.Join(err, t.CloseWrite())
+// protocol leaves of an error what is a complaint: that the other side went, or is silent, is none.
+func protocol(err error) error {
+	if errors.Is(err, ErrProtocol) {
+		return err
 	}
-	_, _ = c.Read(make([]byte, 1)) // until the other side has read them
+	return nil
+}
+
+// refuse says last words so that they arrive: a reset would overtake them.
+func (t *talk) refuse(why string) error {
+	err := t.send(message{Refused: why})
+	if c, ok := t.Conn.(*net.TCPConn); ok {
+		err = errors.Join(err, c.CloseWrite())
+	}
+	_, _ = t.Read(make([]byte, 1)) // until the other side has read them
 	return err
 }
 
@@ -61,37 +80,24 @@ func finish(c net.Conn, out []byte) error {
 type served struct {
 	s    *server
 	c    net.Conn
-	ctl  *control
-	id   *[sessionSize]byte
-	open bool
 	held Held // nil: no trial
 	pid  int  // of the daemon
 	lone bool // there is none
-	out  []byte
-	err  error
 }
 
-func (s *served) got(ctx context.Context, m message) {
-	switch m := m.(type) {
-	case hello:
-		if !s.s.enter(s.id) {
-			s.out = appendMessage(s.out, refusal{refusedBusy, "another host measures now"})
-			s.err = errors.New("another host measures now")
-			return
-		}
-		s.open = true
-		s.s.log.Info("measurement begins", "remote", s.c.RemoteAddr())
-		s.out = append(s.out, s.ctl.welcome(s.begin(ctx))...)
-	case sample:
+func (s *served) answer(ctx context.Context, ask question) (message, error) {
+	switch ask {
+	case askMeters:
 		s.renew(ctx)
-		s.out = appendMessage(s.out, reading{
-			id: m.id, ownCPU: ownCPU(), gatewayCPU: s.gatewayCPU(),
-			received: s.s.received.Load(), sent: s.s.sent.Load(), conns: s.s.served.Load(),
-		})
-	case weigh:
-		s.out = appendMessage(s.out, weight{m.id, weighed(ctx, s.s.o.Gateway)})
+		return message{Meters: &reading{
+			OwnCPU: ownCPU(), GatewayCPU: s.gatewayCPU(),
+			Received: s.s.received.Load(), Sent: s.s.sent.Load(), Conns: s.s.served.Load(),
+		}}, nil
+	case askMemory:
+		m := weighed(ctx, s.s.o.Gateway)
+		return message{Memory: &m}, nil
 	default:
-		s.err = malformed("message of type %d out of place", m.kind())
+		return message{}, malformed("question %q", ask)
 	}
 }
 
@@ -156,10 +162,8 @@ func (s *served) end() {
 	if s.held != nil {
 		s.held.Close()
 	}
-	if s.open {
-		s.s.leave()
-		s.s.log.Info("measurement ends", "remote", s.c.RemoteAddr())
-	}
+	s.s.leave()
+	s.s.log.Info("measurement ends", "remote", s.c.RemoteAddr())
 }
 
 // ends returns the addresses of a connection.

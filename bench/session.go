@@ -2,9 +2,7 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -14,14 +12,13 @@ import (
 // session is a measurement as the measuring host sees it. Works may run beside
 // each other, nothing else.
 type session struct {
-	conn  net.Conn
-	ctl   *control
+	talk  *talk
+	id    [sessionSize]byte
 	to    netip.AddrPort
 	ports portRange // of the next connections
 	note  string    // what the serving host's gateway will not do
 	own   Gateway   // the one beside us; nil: none
 	idle  int       // connections to hold
-	next  uint32
 	once  sync.Once
 	stop  func() bool
 }
@@ -48,82 +45,84 @@ func open(ctx context.Context, to netip.AddrPort, token Token) (*session, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: c, to: to, stop: context.AfterFunc(ctx, func() { _ = c.Close() })}
-	var first []byte
-	s.ctl, first = newMeasuring(token, random[[nonceSize]byte]())
-	m, err := s.exchange(first)
-	if err == nil {
-		if w, ok := m.(welcome); ok {
-			s.note = w.note
-			return s, nil
-		}
-		err = malformed("no welcome")
+	s := &session{talk: newTalk(c), to: to, stop: context.AfterFunc(ctx, func() { _ = c.Close() })}
+	if err := s.meet(token); err != nil {
+		s.close()
+		return nil, fmt.Errorf("control connection to %v: %w", to, err)
 	}
-	s.close()
-	return nil, fmt.Errorf("control connection to %v: %w", to, err)
+	return s, nil
 }
 
-// exchange sends out and waits for the next message that is not settled by
-// itself.
-func (s *session) exchange(out []byte) (m message, err error) {
-	if err := s.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return nil, err
+// meet proves to know the token, and wants the same of the server.
+func (s *session) meet(token Token) error {
+	if err := s.talk.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
 	}
-	var buf [1024]byte
-	for {
-		if _, err := s.conn.Write(out); err != nil {
-			return nil, err
-		}
-		n, err := s.conn.Read(buf[:])
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return nil, err
-		}
-		out, err = s.ctl.receive(buf[:n], func(got message) { m = got })
-		if err != nil || m != nil {
-			return m, err
-		}
+	if _, err := s.talk.Write(opening(controlVersion)); err != nil {
+		return err
 	}
+	m, err := s.talk.receive()
+	if err != nil {
+		return err
+	}
+	if len(m.Nonce) == 0 {
+		return malformed("no challenge")
+	}
+	theirs, ours := [nonceSize]byte(m.Nonce), random[[nonceSize]byte]()
+	proof := token.proof(measuring, theirs, ours)
+	if m, err = s.exchange(message{Nonce: ours[:], Proof: proof[:]}); err != nil {
+		return err
+	}
+	if len(m.Proof) == 0 || len(m.Session) == 0 || !equal([proofSize]byte(m.Proof), token.proof(serving, theirs, ours)) {
+		return malformed("the serving host does not know the token")
+	}
+	s.id, s.note = [sessionSize]byte(m.Session), m.Note
+	return nil
+}
+
+// exchange sends a message and waits for the next.
+func (s *session) exchange(m message) (message, error) {
+	if err := s.talk.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return message{}, err
+	}
+	if err := s.talk.send(m); err != nil {
+		return message{}, err
+	}
+	return s.talk.receive()
 }
 
 // sample reads the server's meters.
 func (s *session) sample() (reading, error) {
-	s.next++
-	m, err := s.exchange(appendMessage(nil, sample{s.next}))
+	m, err := s.exchange(message{Ask: askMeters})
+	if err == nil && m.Meters == nil {
+		err = malformed("no meters")
+	}
 	if err != nil {
 		return reading{}, fmt.Errorf("control connection: %w", err)
 	}
-	r, ok := m.(reading)
-	if !ok || r.id != s.next {
-		return reading{}, malformed("no reading")
-	}
-	return r, nil
+	return *m.Meters, nil
 }
 
 // weigh asks for the memory of the gateway beside the server.
 func (s *session) weigh() (Memory, error) {
-	s.next++
-	m, err := s.exchange(appendMessage(nil, weigh{s.next}))
+	m, err := s.exchange(message{Ask: askMemory})
+	if err == nil && m.Memory == nil {
+		err = malformed("no memory")
+	}
 	if err != nil {
 		return Memory{}, fmt.Errorf("control connection: %w", err)
 	}
-	w, ok := m.(weight)
-	if !ok || w.id != s.next {
-		return Memory{}, malformed("no weight")
-	}
-	return w.memory, nil
+	return *m.Memory, nil
 }
 
 func (s *session) close() {
 	s.once.Do(func() {
 		s.stop()
-		_ = s.conn.Close()
+		_ = s.talk.Close()
 	})
 }
 
 // order makes an order of the session.
 func (s *session) order(w work, size int, d time.Duration) []byte {
-	return order{work: w, size: uint32(size), time: d, session: s.ctl.session}.bytes()
+	return order{work: w, size: uint32(size), time: d, session: s.id}.bytes()
 }

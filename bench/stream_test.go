@@ -25,8 +25,8 @@ func TestBesideStream(t *testing.T) {
 			if meanwhile[i], err = s.sample(); err != nil {
 				return m, err
 			}
-			now := meanwhile[i].received
-			for r := meanwhile[i]; r.received == now; { // the stream flows
+			now := meanwhile[i].Received
+			for r := meanwhile[i]; r.Received == now; { // the stream flows
 				if r, err = s.sample(); err != nil {
 					return m, err
 				}
@@ -35,8 +35,8 @@ func TestBesideStream(t *testing.T) {
 		return m, s.request(ctx, &m)
 	})(s, t.Context(), 10*time.Millisecond)
 	require.NoError(t, err)
-	require.Greater(t, meanwhile[0].received, before.received)
-	require.Greater(t, meanwhile[1].received, meanwhile[0].received)
+	require.Greater(t, meanwhile[0].Received, before.Received)
+	require.Greater(t, meanwhile[1].Received, meanwhile[0].Received)
 	require.Len(t, m.conns, 2)
 }
 

@@ -2,11 +2,11 @@ package bench
 
 import (
 	"context"
+	"github.com/smcgw/smcgw/gateway/report"
 	"math"
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // task is one run and the works of the report it gives values for.
@@ -31,52 +31,60 @@ type run func(s *session, ctx context.Context, d time.Duration) (measured, error
 
 // result turns a run into the value of a work.
 type result struct {
-	work, unit string
-	better     comparison.Better
-	value      func(m measured, cpu cost) float64
+	comparison.Metric
+	value func(m measured, cpu cost) float64
 }
 
+func more(name, unit string, value func(measured, cost) float64) result {
+	return result{comparison.Metric{Name: name, Unit: unit, Better: comparison.More}, value}
+}
+
+func less(name, unit string, value func(measured, cost) float64) result {
+	return result{comparison.Metric{Name: name, Unit: unit, Better: comparison.Less}, value}
+}
+
+// tasks are the works as data, in the order of the report.
 var tasks = []task{
 	{name: "upload", run: (*session).upload, results: []result{
-		{"upload, 1 stream", "MB/s", comparison.More, perSecond},
-		{"processor time, upload", "s/GB", comparison.Less, perGB(all)},
-		{"of programs, upload", "s/GB", comparison.Less, perGB(ofPrograms)},
+		more("upload, 1 stream", "MB/s", perSecond),
+		less("processor time, upload", "s/GB", perGB(all)),
+		less("of programs, upload", "s/GB", perGB(ofPrograms)),
 	}},
 	{name: "download", run: (*session).download, results: []result{
-		{"download, 1 stream", "MB/s", comparison.More, perSecond},
-		{"processor time, download", "s/GB", comparison.Less, perGB(all)},
-		{"of programs, download", "s/GB", comparison.Less, perGB(ofPrograms)},
+		more("download, 1 stream", "MB/s", perSecond),
+		less("processor time, download", "s/GB", perGB(all)),
+		less("of programs, download", "s/GB", perGB(ofPrograms)),
 	}},
 	{name: "ping-pong", run: (*session).ping, results: []result{
-		{"ping-pong 64 B, p50", "µs", comparison.Less, quantile(50)},
-		{"ping-pong 64 B, p99", "µs", comparison.Less, quantile(99)},
-		{"ping-pong 64 B, p99.9", "µs", comparison.Less, quantile(99.9)},
-		{"processor time, ping-pong", "µs", comparison.Less, perOperation(all)},
-		{"of programs, ping-pong", "µs", comparison.Less, perOperation(ofPrograms)},
+		less("ping-pong 64 B, p50", "µs", quantile(50)),
+		less("ping-pong 64 B, p99", "µs", quantile(99)),
+		less("ping-pong 64 B, p99.9", "µs", quantile(99.9)),
+		less("processor time, ping-pong", "µs", perOperation(all)),
+		less("of programs, ping-pong", "µs", perOperation(ofPrograms)),
 	}},
 	{name: "connections", run: (*session).rate, results: []result{
-		{"connect, request, close", "1/s", comparison.More, connsPerSecond},
-		{"processor time, connection", "µs", comparison.Less, perOperation(all)},
-		{"of programs, connection", "µs", comparison.Less, perOperation(ofPrograms)},
+		more("connect, request, close", "1/s", connsPerSecond),
+		less("processor time, connection", "µs", perOperation(all)),
+		less("of programs, connection", "µs", perOperation(ofPrograms)),
 	}},
 	{name: "ping-pong beside a stream", run: besideStream((*session).ping), results: []result{
-		{"ping-pong 64 B beside a stream, p50", "µs", comparison.Less, quantile(50)},
-		{"ping-pong 64 B beside a stream, p99", "µs", comparison.Less, quantile(99)},
+		less("ping-pong 64 B beside a stream, p50", "µs", quantile(50)),
+		less("ping-pong 64 B beside a stream, p99", "µs", quantile(99)),
 	}},
 	{name: "connections beside a stream", run: besideStream((*session).rate), results: []result{
-		{"connect, request, close beside a stream", "1/s", comparison.More, connsPerSecond},
+		more("connect, request, close beside a stream", "1/s", connsPerSecond),
 	}},
 	{name: "connections to a cold peer", run: (*session).cold, cold: true, results: []result{
-		{"connect, request, close, cold peer", "1/s", comparison.More, connsPerSecond},
-		{"connect, request, close, cold peer, p50", "µs", comparison.Less, quantile(50)},
+		more("connect, request, close, cold peer", "1/s", connsPerSecond),
+		less("connect, request, close, cold peer, p50", "µs", quantile(50)),
 	}},
 	{name: "idle connections", run: (*session).hold, plain: "no gateway has memory for it", results: []result{
-		{"idle connection, rings", "B", comparison.Less, perFlow(here, rings)},
-		{"idle connection, heap", "B", comparison.Less, perFlow(here, heap)},
-		{"idle connection, resident", "B", comparison.Less, perFlow(here, resident)},
-		{"idle connection, rings, serving host", "B", comparison.Less, perFlow(there, rings)},
-		{"idle connection, heap, serving host", "B", comparison.Less, perFlow(there, heap)},
-		{"idle connection, resident, serving host", "B", comparison.Less, perFlow(there, resident)},
+		less("idle connection, rings", "B", perFlow(here, rings)),
+		less("idle connection, heap", "B", perFlow(here, heap)),
+		less("idle connection, resident", "B", perFlow(here, resident)),
+		less("idle connection, rings, serving host", "B", perFlow(there, rings)),
+		less("idle connection, heap, serving host", "B", perFlow(there, heap)),
+		less("idle connection, resident, serving host", "B", perFlow(there, resident)),
 	}},
 }
 
@@ -147,26 +155,10 @@ func (m meters) until(n meters) cost {
 		*to, c.known = *to+float64(d)/1e9, c.known && ok
 	}
 	add(&c.programs, m.own, n.own)
-	add(&c.programs, m.serving.ownCPU, n.serving.ownCPU)
+	add(&c.programs, m.serving.OwnCPU, n.serving.OwnCPU)
 	if m.hasGateway {
 		add(&c.gateways, m.gateway, n.gateway)
 	}
-	add(&c.gateways, m.serving.gatewayCPU, n.serving.gatewayCPU)
+	add(&c.gateways, m.serving.GatewayCPU, n.serving.GatewayCPU)
 	return c
-}
-
-// fill writes the series in the order of works and variants, also those without
-// a value, which say why.
-func (c *runner) fill() {
-	for _, t := range tasks {
-		for _, r := range t.results {
-			for _, v := range c.variants {
-				s := c.at(t, r, v)
-				if t.missing(v) == "" {
-					s.Note = c.remarksOn(t, v).String()
-				}
-				c.rep.Series = append(c.rep.Series, *s)
-			}
-		}
-	}
 }

@@ -2,9 +2,8 @@ package bench
 
 import (
 	"context"
-	"time"
-
 	"github.com/smcgw/smcgw/gateway/report"
+	"time"
 )
 
 // carriage is how connections of a run were carried.

@@ -67,26 +67,18 @@ func (s *Series) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// JSON writes the report as one document on one line.
-func (r *Report) JSON(w io.Writer) error { return Encode(w, r.Document()) }
-
-// Document returns the report with everything that a document has: its schema,
-// and lists where there is nothing to list.
-func (r *Report) Document() Report {
+// JSON writes the report as one document on one line, with everything that a document has: its
+// schema, and lists where there is nothing to list.
+func (r *Report) JSON(w io.Writer) error {
 	doc := *r
 	if doc.Schema == "" {
 		doc.Schema = Schema
 	}
 	doc.Commands, doc.Notes = append([]string{}, r.Commands...), append([]string{}, r.Notes...)
 	doc.Series = append([]Series{}, r.Series...)
-	return doc
-}
-
-// Encode writes a document on one line.
-func Encode(w io.Writer, doc any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(doc); err != nil {
+	if err := enc.Encode(&doc); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil

@@ -10,10 +10,7 @@ import (
 
 // Text writes the report for a terminal: a table per work, and under each the
 // line that says where plain TCP wins.
-func (r *Report) Text(w io.Writer) error { return r.TextWith(w, nil) }
-
-// TextWith is Text with tables of the caller before the notes.
-func (r *Report) TextWith(w io.Writer, tables func(io.Writer) error) error {
+func (r *Report) Text(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for _, line := range r.Machine.Lines() {
 		fmt.Fprintln(b, line)
@@ -26,16 +23,11 @@ func (r *Report) TextWith(w io.Writer, tables func(io.Writer) error) error {
 	if len(r.Series) == 0 {
 		fmt.Fprintln(b, "nothing was measured")
 	}
-	if tables != nil {
-		if err := tables(b); err != nil {
-			return fmt.Errorf("write report: %w", err)
-		}
-	}
 	for i, note := range r.Notes {
 		if i == 0 {
 			fmt.Fprintln(b)
 		}
-		fmt.Fprintln(b, Plain(note))
+		fmt.Fprintln(b, plain(note))
 	}
 	if err := b.Flush(); err != nil {
 		return fmt.Errorf("write report: %w", err)
@@ -45,12 +37,12 @@ func (r *Report) TextWith(w io.Writer, tables func(io.Writer) error) error {
 
 func (r *Report) textWork(w io.Writer, work string) error {
 	list := r.Of(work)
-	fmt.Fprintf(w, "\n%s (%s)\n", Plain(work), strings.TrimPrefix(Plain(list[0].Unit)+", "+Direction(list[0].Better), ", "))
+	fmt.Fprintf(w, "\n%s (%s)\n", plain(work), strings.TrimPrefix(plain(list[0].Unit)+", "+direction(list[0].Better), ", "))
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "  VARIANT\tMEDIAN\tMIN\tMAX\tROUNDS\tVS TCP\tNOTE")
 	for _, s := range list {
 		sp := s.Spread()
-		cells := []string{Plain(s.Variant), Number(sp.Median), Number(sp.Min), Number(sp.Max), Rounds(s, sp), r.Versus(s), Plain(s.Note)}
+		cells := []string{plain(s.Variant), Number(sp.Median), Number(sp.Min), Number(sp.Max), rounds(s, sp), r.versus(s), plain(s.Note)}
 		for i, c := range cells {
 			if c == "" {
 				cells[i] = "-"

@@ -3,7 +3,6 @@ package comparison
 import (
 	"bytes"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -20,14 +19,10 @@ func example() *Report {
 	}}
 }
 
-// Nothing of a name reaches the terminal as a command. Tables of others stand
-// before the notes.
+// Nothing of a name reaches the terminal as a command.
 func TestText(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, example().TextWith(&b, func(w io.Writer) error {
-		_, err := io.WriteString(w, "between\n")
-		return err
-	}))
+	require.NoError(t, example().Text(&b))
 	require.NotContains(t, b.String(), "\x1b")
 	lines := strings.Split(b.String(), "\n")
 	require.Equal(t, []string{
@@ -37,7 +32,7 @@ func TestText(t *testing.T) {
 		"  shm      33.0    30.0  35.2  3       1.57× (1.53–1.60)  -",
 		"  plain TCP wins against shm by 1.57×",
 	}, lines[1:6])
-	require.Equal(t, []string{"between", "", "one machine", ""}, lines[len(lines)-4:])
+	require.Equal(t, []string{"", "one machine", ""}, lines[len(lines)-3:])
 	b.Reset()
 	require.NoError(t, (&Report{}).Text(&b))
 	require.Equal(t, "nothing was measured\n", b.String())
@@ -77,5 +72,4 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 func TestWriteErrorsAreReported(t *testing.T) {
 	require.ErrorIs(t, example().Text(full{}), errFull)
 	require.ErrorIs(t, example().JSON(full{}), errFull)
-	require.ErrorIs(t, example().TextWith(io.Discard, func(io.Writer) error { return errFull }), errFull)
 }

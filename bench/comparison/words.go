@@ -8,9 +8,9 @@ import (
 	"unicode"
 )
 
-// Plain makes a name fit for one line of a terminal: whatever the name, it
+// plain makes a name fit for one line of a terminal: whatever the name, it
 // moves no cursor and ends no line.
-func Plain(s string) string {
+func plain(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -58,20 +58,20 @@ func factor(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// Direction tells how a series wants to be read.
-func Direction(b Better) string { return b.String() + " is better" }
+// direction tells how a series wants to be read.
+func direction(b Better) string { return b.String() + " is better" }
 
-// Rounds tells how many rounds a series is made of, and how many failed.
-func Rounds(s Series, sp Spread) string {
+// rounds tells how many rounds a series is made of, and how many failed.
+func rounds(s Series, sp Spread) string {
 	if sp.N == len(s.Values) {
 		return strconv.Itoa(sp.N)
 	}
 	return fmt.Sprintf("%d of %d", sp.N, len(s.Values))
 }
 
-// Versus is the cell that compares a series with plain TCP; empty for plain TCP
+// versus is the cell that compares a series with plain TCP; empty for plain TCP
 // itself and where there is nothing to compare.
-func (r *Report) Versus(s Series) string {
+func (r *Report) versus(s Series) string {
 	ratio, ok := r.Ratio(s.Work, s.Variant, TCP)
 	if s.Variant == TCP || !ok {
 		return ""
@@ -100,9 +100,9 @@ func (r *Report) Verdict(work string) string {
 		switch {
 		case lead <= 1:
 		case worst < 1 && best > 1:
-			ties = append(ties, Plain(s.Variant))
+			ties = append(ties, plain(s.Variant))
 		default:
-			wins = append(wins, fmt.Sprintf("%s by %s×", Plain(s.Variant), factor(lead)))
+			wins = append(wins, fmt.Sprintf("%s by %s×", plain(s.Variant), factor(lead)))
 		}
 	}
 	switch {
@@ -123,12 +123,12 @@ func (r *Report) Verdict(work string) string {
 
 // Lines describes the machine, without what is not known.
 func (m Machine) Lines() (list []string) {
-	cpu := Plain(m.CPU)
+	cpu := plain(m.CPU)
 	if m.CPUs > 0 {
 		cpu = strings.TrimSpace(fmt.Sprintf("%d × %s", m.CPUs, cpu))
 	}
 	var first []string
-	for _, s := range []string{cpu, Plain(m.Arch), with("kernel ", m.Kernel), Plain(m.GoVersion), with("congestion control ", m.CongestionControl)} {
+	for _, s := range []string{cpu, plain(m.Arch), with("kernel ", m.Kernel), plain(m.GoVersion), with("congestion control ", m.CongestionControl)} {
 		if s != "" {
 			first = append(first, s)
 		}
@@ -144,7 +144,7 @@ func (m Machine) Lines() (list []string) {
 
 // with puts a word before a text that is not empty.
 func with(word, s string) string {
-	if s = Plain(s); s == "" {
+	if s = plain(s); s == "" {
 		return ""
 	}
 	return word + s

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -11,35 +10,44 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
-	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
-// comparison is a command line of bench.
-type comparison struct {
+// comparing is a command line of bench.
+type comparing struct {
 	bench.Options
 	ratios, json bool
-	chart        string
+	page         string
 }
 
 func (l *laboratory) bench() *cobra.Command {
-	var o comparison
+	var o comparing
 	c := &cobra.Command{
-		Use:   "bench",
+		Use:   "bench [REPORT...]",
 		Short: "Compare ways to carry connections on hosts made for the purpose",
 		Long: `Bench makes hosts out of network namespaces on this machine, which takes root,
 and does the same work on them in interleaved rounds: over plain TCP, through
 chains of proxies, carried by shared memory and by RoCEv2, with action auto, and
 past a gateway that does not select it. With --quick it does only what --ratios
 needs, first with cubic and then with bbr. With --smcgw and --other two gateways
-are compared, each on hosts of its own, in the same rounds. With --profile every work is done once
-more while perf(1) looks where the processors' time goes: the output has a table,
-and the directory a file of stacks for each, as tools for flame graphs read them.
+are compared, each on hosts of its own, in the same rounds. With --profile works are done
+once more while perf(1) looks where the processors' time goes: the directory gets
+a table and the samples of each. With --page nothing is measured: the tables of
+reports, files of --json, are written into a page that has markers for them.
 
 The output is medians with their spread, and where plain TCP wins. What is measured
 when a signal comes is printed all the same.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		Args: func(c *cobra.Command, args []string) error {
+			if o.page != "" {
+				return cobra.MinimumNArgs(1)(c, args)
+			}
+			return cobra.NoArgs(c, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.page != "" {
+				return bench.WritePage(o.page, args)
+			}
 			if o.Executable, err = l.gateway(); err != nil {
 				return err
 			}
@@ -61,7 +69,7 @@ when a signal comes is printed all the same.`,
 }
 
 // run compares; the reports are of one congestion control each.
-func (o *comparison) run(ctx context.Context) ([]*paper.Report, error) {
+func (o *comparing) run(ctx context.Context) ([]*comparison.Report, error) {
 	if o.Quick {
 		return bench.Quick(ctx, o.Options)
 	}
@@ -69,10 +77,10 @@ func (o *comparison) run(ctx context.Context) ([]*paper.Report, error) {
 	if r == nil {
 		return nil, err
 	}
-	return []*paper.Report{r}, err
+	return []*comparison.Report{r}, err
 }
 
-func (o *comparison) register(fs *pflag.FlagSet) {
+func (o *comparing) register(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Rounds, "rounds", 0, "how often everything is measured (default 7; 4 with --quick)")
 	fs.DurationVar(&o.Duration, "duration", time.Second, "of one measurement")
 	fs.BoolVar(&o.Quick, "quick", false, "only what --ratios needs, with cubic and with bbr")
@@ -81,14 +89,14 @@ func (o *comparison) register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Only, "only", nil, "only these works")
 	fs.StringSliceVar(&o.Variants, "variants", nil, "only these variants")
 	fs.DurationVar(&o.Budget, "budget", 0, "begin no round that would not end in this time (default 34m; 8m40s with --quick)")
-	fs.StringVar(&o.Profile, "profile", "", "after the rounds look with perf(1) where processor time goes, and put the stacks into this directory")
+	fs.StringVar(&o.Profile, "profile", "", "after the rounds look with perf(1) where processor time goes, and put that into this directory")
 	fs.StringVar(&o.CongestionControl, "congestion-control", "", "of TCP on all hosts (default the machine's; cubic and then bbr with --quick)")
-	fs.StringVar(&o.chart, "chart", "", "write a chart to this SVG file")
+	fs.StringVar(&o.page, "page", "", "write the tables of reports into this page instead")
 	fs.BoolVar(&o.json, "json", false, "print one JSON document")
 }
 
-// show prints reports, writes the chart of the first and says their ratios.
-func (l *laboratory) show(list []*paper.Report, o comparison) (err error) {
+// show prints reports and says their ratios.
+func (l *laboratory) show(list []*comparison.Report, o comparing) (err error) {
 	for _, r := range list {
 		if o.json {
 			err = errors.Join(err, r.JSON(l.stdout))
@@ -96,19 +104,8 @@ func (l *laboratory) show(list []*paper.Report, o comparison) (err error) {
 			err = errors.Join(err, r.Text(l.stdout))
 		}
 	}
-	if err == nil && o.chart != "" {
-		err = chart(list[0], o.chart)
-	}
 	if err == nil && o.ratios {
 		err = bench.Ratios(list, l.stdout, l.stderr)
 	}
 	return err
-}
-
-func chart(r *paper.Report, file string) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return fmt.Errorf("chart: %w", err)
-	}
-	return errors.Join(r.SVG(f), f.Close())
 }

@@ -26,6 +26,7 @@ type client struct {
 	size     int
 	oneByte  bool
 	banner   bool
+	quiet    bool
 	rst      bool
 	limit    time.Duration
 	gap      time.Duration
@@ -55,6 +56,7 @@ func parseClient(name string, args []string) (*client, error) {
 	fs.IntVar(&c.size, "size", 64, "ping, short, hold: bytes of a request; churn: at most, each way")
 	fs.BoolVar(&c.oneByte, "onebyte", false, "ping: one write for every byte")
 	fs.BoolVar(&c.banner, "banner", false, "ping: the server speaks first")
+	fs.BoolVar(&c.quiet, "quiet", false, "hold: no events for connections that stand")
 	fs.BoolVar(&c.rst, "rst", false, "close by RST")
 	fs.Int64Var(&c.order.up, "up", 0, "transfer: bytes to the server")
 	fs.Int64Var(&c.order.down, "down", 0, "transfer: bytes from the server")
@@ -328,7 +330,9 @@ func (c *client) hold() Event {
 	for i := range c.count {
 		one := Event{Event: "connected", ID: i}
 		conn, err := c.open(&one)
-		c.out.print(one.withError(err))
+		if !c.quiet || err != nil {
+			c.out.print(one.withError(err))
+		}
 		if e = e.outcome(err); err == nil {
 			h := &heldConn{id: i, conn: conn, c: c, got: make(chan []byte), done: make(chan struct{})}
 			held = append(held, h)

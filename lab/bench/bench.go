@@ -12,8 +12,6 @@ import (
 
 	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/inprocess/launch"
-	"github.com/smcgw/smcgw/lab/bench/paper"
-	"github.com/smcgw/smcgw/lab/bench/profile"
 )
 
 // Options say what is compared, and how long.
@@ -42,9 +40,9 @@ type Options struct {
 	Variants []string
 	// CongestionControl of TCP on all hosts. Default: the machine's.
 	CongestionControl string
-	// Profile is a directory, which is made: after the rounds every work is done
-	// once more while [profile.Record] looks at the machine, and what it saw is put
-	// there. The time that takes is part of the budget. Default: none.
+	// Profile is a directory, which is made: after the rounds works are done once more while perf
+	// looks at the machine, and what it saw is put there. The time that takes is part of the
+	// budget. Default: none.
 	Profile string
 	// Log receives what happens, as it happens. Default: nothing.
 	Log io.Writer
@@ -94,7 +92,7 @@ var errNothing = errors.New("nothing to compare")
 // Run makes the hosts, compares, and cleans up whatever happens. Runs that
 // failed are in the report as such and no error; [Ratios] says what they cost.
 // If ctx ends before all is done there is an error, and a report of what is.
-func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
+func Run(ctx context.Context, opts Options) (_ *comparison.Report, err error) {
 	o := opts.withDefaults()
 	if os.Geteuid() != 0 {
 		return nil, ErrRoot
@@ -112,16 +110,16 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	works, _, err := o.choose(everyWay(o.Other != ""))
+	jobs, _, err := o.choose(everyWay(o.Other != ""))
 	if err != nil {
 		return nil, err
 	}
 	library, errLibrary := launch.Library(launch.Glibc, o.Library, o.Executable)
-	ways, err := n.build(ctx, o.Executable, o.Other, library, variants(works))
+	ways, err := n.build(ctx, o.Executable, o.Other, library, variants(jobs))
 	if err != nil {
 		return nil, err
 	}
-	works, notes, err := o.choose(ways)
+	jobs, notes, err := o.choose(ways)
 	if err != nil {
 		return nil, err
 	}
@@ -129,30 +127,40 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 		notes = append(notes, "nothing was done in process: "+errLibrary.Error())
 	}
 	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
-	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: max(o.Budget-time.Since(begin), time.Nanosecond), log: o.Log}
-	look := profiler{runner: &r, directory: o.Profile, record: profile.Record}
+	r := comparison.Runner{Rounds: o.Rounds, Duration: o.Duration, Limit: o.Duration + limit, Budget: max(o.Budget-time.Since(begin), time.Nanosecond), Log: o.Log}
+	look := profiler{directory: o.Profile, jobs: jobs, log: o.Log}
 	if o.Profile != "" {
-		r.budget = max(r.budget-look.takes(works), time.Nanosecond)
+		r.Budget = max(r.Budget-look.takes(), time.Nanosecond)
 	}
-	rep := &paper.Report{Report: comparison.Report{Machine: comparison.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}}
-	rep.Series, err = r.run(ctx, works)
+	rep := &comparison.Report{Machine: comparison.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}
+	var works []comparison.Work
+	for _, j := range jobs {
+		works = append(works, j.done(j.by))
+	}
+	rep.Series, err = r.Run(ctx, works)
 	rep.Notes = append(rep.Notes, n.used.notes()...)
-	if r.done < o.Rounds {
+	if r.Done < o.Rounds {
 		why := "more did not fit into the time"
 		if err != nil {
 			why = err.Error()
 		}
-		rep.Notes = append(rep.Notes, fmt.Sprintf("%d of %d rounds were done whole: %s", r.done, o.Rounds, why))
+		rep.Notes = append(rep.Notes, fmt.Sprintf("%d of %d rounds were done whole: %s", r.Done, o.Rounds, why))
 	}
 	if errors.Is(err, errBudget) {
 		err = nil // which the notes say
 	}
 	if o.Profile != "" && err == nil && ctx.Err() == nil {
 		var said []string
-		rep.Profiles, said, err = look.all(ctx, works)
+		said, err = look.all(ctx)
 		rep.Notes = append(rep.Notes, said...)
 	}
 	return rep, err
+}
+
+// job is a work that was chosen, and the ways it is done.
+type job struct {
+	work
+	by []way
 }
 
 // quickBudget is the budget of [Quick], of both passes.
@@ -162,7 +170,7 @@ const quickBudget = 520 * time.Second
 // hosts have, on all hosts, and then, on hosts and gateways made again, with one
 // that paces. It returns the report of each. A congestion control in the options
 // is the only one.
-func Quick(ctx context.Context, o Options) (list []*paper.Report, err error) {
+func Quick(ctx context.Context, o Options) (list []*comparison.Report, err error) {
 	o.Quick = true
 	if o.Budget == 0 {
 		o.Budget = quickBudget
@@ -187,7 +195,7 @@ func Quick(ctx context.Context, o Options) (list []*paper.Report, err error) {
 	return appendReport(list, r), err
 }
 
-func appendReport(list []*paper.Report, r *paper.Report) []*paper.Report {
+func appendReport(list []*comparison.Report, r *comparison.Report) []*comparison.Report {
 	if r == nil {
 		return list
 	}
@@ -195,24 +203,23 @@ func appendReport(list []*paper.Report, r *paper.Report) []*paper.Report {
 }
 
 // choose picks works and variants. What lacks its program is noted.
-func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, err error) {
-	all := works(ways)
+func (o *Options) choose(ways map[string]way) (chosen []job, notes []string, err error) {
 	need := needed(o.passes)
 	var names []string
-	for _, c := range all {
-		names = append(names, c.work.Name)
-		if len(o.Only) > 0 && !slices.Contains(o.Only, c.work.Name) {
+	for _, w := range works() {
+		names = append(names, w.name)
+		if len(o.Only) > 0 && !slices.Contains(o.Only, w.name) {
 			continue
 		}
-		c.work.Cells = slices.DeleteFunc(c.work.Cells, func(x Cell) bool {
-			return o.Quick && !c.work.needs(need, x.Variant) || len(o.Variants) > 0 && !slices.Contains(o.Variants, x.Variant)
+		by := slices.DeleteFunc(w.among(ways), func(x way) bool {
+			return o.Quick && !w.needs(need, x.variant) || len(o.Variants) > 0 && !slices.Contains(o.Variants, x.variant)
 		})
-		if i := slices.IndexFunc(strings.Fields(c.programs), func(p string) bool { return !installed(p) }); i >= 0 && len(c.work.Cells) > 0 {
-			notes = append(notes, c.work.Name+" was not done: "+strings.Fields(c.programs)[i]+" is not installed")
-			continue
-		}
-		if len(c.work.Cells) > 0 {
-			chosen = append(chosen, c.work)
+		switch lacks := w.missing(); {
+		case len(by) == 0:
+		case lacks != "":
+			notes = append(notes, w.name+" was not done: "+lacks+" is not installed")
+		default:
+			chosen = append(chosen, job{w, by})
 		}
 	}
 	for _, name := range o.Only {
@@ -227,18 +234,18 @@ func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, er
 }
 
 // variants are the names of the ways that works are done.
-func variants(works []Work) (list []string) {
-	for _, w := range works {
-		for _, c := range w.Cells {
-			list = append(list, c.way.name())
+func variants(jobs []job) (list []string) {
+	for _, j := range jobs {
+		for _, by := range j.by {
+			list = append(list, by.name())
 		}
 	}
 	return list
 }
 
 // needs tells whether one of a work's metrics is needed of a way.
-func (w *Work) needs(need map[string][]string, variant string) bool {
-	return slices.ContainsFunc(w.Metrics, func(m Metric) bool {
+func (w *work) needs(need map[string][]string, variant string) bool {
+	return slices.ContainsFunc(w.metrics(), func(m comparison.Metric) bool {
 		return slices.Contains(need[m.Name], strings.TrimPrefix(variant, otherPrefix))
 	})
 }

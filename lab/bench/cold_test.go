@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -27,7 +28,7 @@ func TestColdPeer(t *testing.T) {
 		for range 2 {
 			check, err := w.begin(t.Context())
 			require.NoError(t, err)
-			values, err := coldPeer(t.Context(), w, 0)
+			values, err := coldPeer.do(t.Context(), w, 0)
 			require.NoError(t, err)
 			require.Len(t, values, 2)
 			require.NoError(t, check(t.Context()))
@@ -40,4 +41,10 @@ func TestColdPeer(t *testing.T) {
 			return strings.Count(h.gateway.proc.Output(), "shm peer down") == 2*coldConnections
 		}, 30*time.Second, time.Millisecond, h.Name)
 	}
+
+	// On the same hosts: what few connections that idle take.
+	values, err := idleConnections.do(t.Context(), shm, comparison.WarmUp)
+	require.NoError(t, err)
+	require.Len(t, values, len(idleConnections.metrics))
+	require.Positive(t, values[2], "rings, of all that there is of it")
 }

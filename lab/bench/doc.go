@@ -14,11 +14,13 @@
 // read before and after, and a connection that went another way makes the run a
 // failed one, a NaN, never a number of another variant.
 //
-// Where the time goes is asked separately, after the rounds, of runs that no
-// figure is from: see package profile.
+// What is measured is a table of data (works.go): a load, which is a program and the numbers that it
+// gives, the ways it is done, and how often. The loads are well-known programs; what none measures,
+// connect(2) alone and a stream of the soft device, two of our own do.
 //
-// The programs are well-known ones (iperf3, sockperf, redis-benchmark), and
-// those of package programs where none measures the thing. The trap: they and
-// the processes of package apps are this binary itself, started again; its main
-// must call apps.Init with [programs.Apps] first.
+// Where the time goes is asked separately, after the rounds, of runs that no figure is from, with
+// perf.
+//
+// The trap: our programs and those of package apps are this binary itself, started again; its main
+// must call apps.Init with [Apps] first.
 package bench

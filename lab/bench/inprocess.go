@@ -57,7 +57,7 @@ func (p *promotion) close() error {
 	return <-p.ended
 }
 
-// environment is env with the library. A program of ours that becomes another hands it on.
+// environment is env with the library. A program that becomes another hands it on.
 func (p *promotion) environment(env []string) []string {
 	if env == nil {
 		env = os.Environ()

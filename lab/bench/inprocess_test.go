@@ -26,7 +26,7 @@ func TestInProcess(t *testing.T) {
 		require.Equal(t, 1, s.Spread().N, "%s, %s: %s", s.Work, s.Variant, s.Note)
 		found++
 	}
-	require.Equal(t, 10, found)
+	require.Equal(t, 18, found)
 }
 
 // A run of which something was not promoted is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/sequence"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -98,15 +98,7 @@ func (n *network) prepare(h *host) (err error) {
 
 // Command prepares a program on the host, with the library where its programs have it.
 func (h *host) Command(ctx context.Context, name string, args ...string) *testnet.Cmd {
-	return h.preload(h.Host.Command(ctx, name, args...))
-}
-
-// AppCommand prepares one of ours.
-func (h *host) AppCommand(ctx context.Context, args ...string) *testnet.Cmd {
-	return h.preload(h.Host.AppCommand(ctx, args...))
-}
-
-func (h *host) preload(cmd *testnet.Cmd) *testnet.Cmd {
+	cmd := h.Host.Command(ctx, name, args...)
 	if h.promotion != nil {
 		cmd.Env = h.promotion.environment(cmd.Env)
 	}

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -10,9 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/smcgw/smcgw/lab/bench/programs"
 )
 
 // errOutput says that a program printed something else than it does.
@@ -135,38 +131,26 @@ func parseRedis(out string) (float64, error) {
 
 var (
 	wrkRate   = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)\n`)
+	wrkCount  = regexp.MustCompile(`(?m)^ *([0-9]+) requests in `)
 	wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
 )
 
-// parseWrk returns the requests per second; errors of single requests fail it.
-func parseWrk(out string) (float64, error) {
+// parseWrk returns the requests per second, and how many there were; errors of single requests
+// fail it.
+func parseWrk(out string) (rate, count float64, err error) {
 	if m := wrkErrors.FindStringSubmatch(out); m != nil {
-		return 0, fmt.Errorf("wrk: %s", m[1])
+		return 0, 0, fmt.Errorf("wrk: %s", m[1])
 	}
-	m := wrkRate.FindStringSubmatch(out)
-	if m == nil {
-		return 0, fmt.Errorf("wrk: %w: no rate", errOutput)
+	for re, to := range map[*regexp.Regexp]*float64{wrkRate: &rate, wrkCount: &count} {
+		m := re.FindStringSubmatch(out)
+		if m == nil {
+			return 0, 0, fmt.Errorf("wrk: %w: no rate, or no count", errOutput)
+		}
+		if *to, err = number(m[1]); err != nil {
+			return 0, 0, fmt.Errorf("wrk: %w", err)
+		}
 	}
-	v, err := number(m[1])
-	if err != nil {
-		return 0, fmt.Errorf("wrk: %w", err)
-	}
-	return v, nil
-}
-
-// own runs a client of package programs.
-func (w way) own(ctx context.Context, program string, service uint16, args ...string) (r programs.Result, err error) {
-	cmd := w.client.AppCommand(ctx, append([]string{program, "-to", w.to(service).String()}, args...)...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
-	}
-	if err := json.Unmarshal(out, &r); err != nil {
-		return r, fmt.Errorf("%s: %w: %w", program, errOutput, err)
-	}
-	return r, nil
+	return rate, count, nil
 }
 
 // address splits an address for programs that take host and port apart.
@@ -174,5 +158,3 @@ func (w way) address(service uint16) (ip, port string) {
 	at := w.to(service)
 	return at.Addr().String(), strconv.Itoa(int(at.Port()))
 }
-
-func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }

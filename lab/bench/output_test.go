@@ -24,8 +24,8 @@ var parsers = []struct {
 		return []float64{p.p50, p.p99, p.trips}, err
 	}, []float64{5.011, 5.999, 162965}},
 	{"redis.csv", one(parseRedis), []float64{80000}},
-	{"wrk.txt", one(parseWrk), []float64{120323.03}},
-	{"wrk-close.txt", one(parseWrk), []float64{26737.04}},
+	{"wrk.txt", two(parseWrk), []float64{120323.03, 132319}},
+	{"wrk-close.txt", two(parseWrk), []float64{26737.04, 29420}},
 	{"stat.txt", func(s string) ([]float64, error) {
 		t, err := parseCPU(s)
 		return []float64{float64(t.busy), float64(t.all)}, err
@@ -36,6 +36,13 @@ func one(parse func(string) (float64, error)) func(string) ([]float64, error) {
 	return func(s string) ([]float64, error) {
 		v, err := parse(s)
 		return []float64{v}, err
+	}
+}
+
+func two(parse func(string) (a, b float64, err error)) func(string) ([]float64, error) {
+	return func(s string) ([]float64, error) {
+		a, b, err := parse(s)
+		return []float64{a, b}, err
 	}
 }
 
@@ -92,9 +99,9 @@ func TestParseErrors(t *testing.T) {
 	require.ErrorContains(t, err, "Connection refused")
 	_, err = parseInterrupted(`{"error":"interrupt - the client has terminated","end":{}}`)
 	require.ErrorIs(t, err, errOutput)
-	_, err = parseWrk(read(t, "wrk-refused.txt"))
+	_, _, err = parseWrk(read(t, "wrk-refused.txt"))
 	require.ErrorIs(t, err, errOutput)
-	_, err = parseWrk("  Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec: 5.00\n")
+	_, _, err = parseWrk("  Socket errors: connect 0, read 3, write 0, timeout 0\n  9 requests in 1s\nRequests/sec: 5.00\n")
 	require.ErrorContains(t, err, "read 3")
 	_, err = parseRedis("\"test\",\"rps\"\n\"GET\",\"-1\"\n")
 	require.ErrorIs(t, err, errOutput)

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/lab/bench/programs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -76,7 +75,7 @@ func (h *host) pinned(ctx context.Context, cpu int, args ...string) *testnet.Cmd
 	if h.pins.all < 2 {
 		return h.Command(ctx, args[0], args[1:]...)
 	}
-	return h.AppCommand(ctx, append([]string{programs.Pinned, strconv.Itoa(cpu)}, args...)...)
+	return h.Command(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(cpu)}, args...)...)
 }
 
 // runPinned runs a client on the clients' processor and returns what it printed.

@@ -1,15 +1,9 @@
 package bench
 
 import (
-	"os/exec"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/bench/programs"
 )
 
 func TestChoosePins(t *testing.T) {
@@ -27,27 +21,5 @@ func TestChoosePins(t *testing.T) {
 	} {
 		p := choosePins(tt.allowed, func(cpu int) string { return tt.cores[cpu] })
 		require.Equal(t, pins{tt.client, tt.server, len(tt.allowed)}, p)
-	}
-}
-
-// The program that is run has the processor, and what it starts inherits it.
-func TestPinned(t *testing.T) {
-	p := thesePins()
-	if p.all < 1 {
-		t.Fatal("no processor")
-	}
-	run := func(args ...string) (string, error) {
-		cmd := exec.Command("/proc/self/exe", append([]string{programs.Pinned}, args...)...)
-		cmd.Env = append(cmd.Environ(), apps.Variable+"=1")
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	out, err := run(strconv.Itoa(p.server), "sh", "-c", "exec grep Cpus_allowed_list /proc/self/status")
-	require.NoError(t, err, out)
-	require.Equal(t, strconv.Itoa(p.server), strings.Fields(out)[1])
-
-	for _, wrong := range [][]string{{"x", "true"}, {strconv.Itoa(p.server), "no-such-program"}, {"1000", "true"}, {"0"}} {
-		_, err := run(wrong...)
-		require.Error(t, err, wrong)
 	}
 }

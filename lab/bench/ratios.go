@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 // Usual is the congestion control that Linux has unless it is told otherwise.
@@ -28,21 +27,21 @@ const (
 
 // of finds the report of a pass: the first with [Usual], or the last one. A
 // comparison with a single congestion control is the paced pass, whatever it is.
-func (p pass) of(reports []*paper.Report) *paper.Report {
+func (p pass) of(reports []*comparison.Report) *comparison.Report {
 	if p == pacedPass {
 		return reports[len(reports)-1]
 	}
-	i := slices.IndexFunc(reports, func(r *paper.Report) bool { return r.Machine.CongestionControl == Usual })
+	i := slices.IndexFunc(reports, func(r *comparison.Report) bool { return r.Machine.CongestionControl == Usual })
 	if i < 0 {
-		return &paper.Report{}
+		return &comparison.Report{}
 	}
 	return reports[i]
 }
 
-// quotient is a ratio of two ways of the same work, of one pass.
+// quotient is a ratio of two ways of the same metric, of one pass.
 type quotient struct {
 	pass          pass
-	metric        Metric
+	metric        string
 	variant, base string
 }
 
@@ -51,32 +50,33 @@ type quotient struct {
 type target struct {
 	key    string
 	better comparison.Better
+	aim    float64 // at least, or at most; 0: none
 	of     []quotient
 }
 
 // paced makes a target of the pass of P1 to P5.
-func paced(key string, better comparison.Better, of ...quotient) target {
+func paced(key string, better comparison.Better, aim float64, of ...quotient) target {
 	for i := range of {
 		of[i].pass = pacedPass
 	}
-	return target{key, better, of}
+	return target{key, better, aim, of}
 }
 
 // usual makes a target of the pass with what most hosts have.
-func usual(key string, better comparison.Better, of ...quotient) target {
+func usual(key string, better comparison.Better, aim float64, of ...quotient) target {
 	for i := range of {
 		of[i].pass = usualPass
 	}
-	return target{key, better, of}
+	return target{key, better, aim, of}
 }
 
 // vs is a quotient to plain TCP.
-func vs(metric Metric, variant string) quotient {
+func vs(metric string, variant string) quotient {
 	return quotient{metric: metric, variant: variant, base: comparison.TCP}
 }
 
 // vsChain is a quotient to two HAProxies.
-func vsChain(metric Metric, variant string) quotient {
+func vsChain(metric string, variant string) quotient {
 	return quotient{metric: metric, variant: variant, base: TwoProxies}
 }
 
@@ -88,43 +88,43 @@ func vsChain(metric Metric, variant string) quotient {
 // connection of the soft device beside one stream of iperf3 over a link of the
 // same MTU; its whole path, iperf3 through both gateways, is among the details.
 var targets = []target{
-	usual("inproc_bulk_vs_tcp", comparison.More, vs(bulk1, InProcess), vs(localBulk, InProcess)),
-	usual("inproc_cpu_vs_tcp", comparison.Less, vs(bulk1Own, InProcess), vs(localBulkOwn, InProcess)),
-	usual("inproc_ping_p50_vs_tcp", comparison.Less, vs(ping64, InProcess), vs(localPing, InProcess)),
-	usual("inproc_ping_spin_p50_vs_tcp", comparison.Less, vs(ping64, InProcessSpin)),
-	usual("inproc_redis_c1_vs_tcp", comparison.More, vs(redisC1, InProcess), vs(localC1, InProcess)),
-	usual("inproc_redis_c50_vs_tcp", comparison.More, vs(redisC50, InProcess), vs(localC50, InProcess)),
-	usual("inproc_redis_p16_vs_tcp", comparison.More, vs(redisP16, InProcess), vs(localP16, InProcess)),
-	usual("inproc_http_vs_tcp", comparison.More, vs(web1K, InProcess), vs(web1M, InProcess), vs(localWeb1K, InProcess), vs(localWeb1M, InProcess)),
-	usual("inproc_connect_vs_tcp", comparison.More, vs(webClosed, InProcess), vs(localClosed, InProcess)),
-	usual("inproc_beside_bulk_p99_vs_tcp", comparison.Less, vs(besidePingP99, InProcess), vs(localBesideP99, InProcess)),
-	paced("p1_vs_tcp", comparison.More, vs(bulk1, Shm)),
-	paced("p1_vs_chain", comparison.More, vsChain(bulk1, Shm)),
-	paced("p1_cpu_vs_chain", comparison.Less, vsChain(bulk1CPU, Shm)),
-	paced("p2_vs_tcp", comparison.Less, vs(ping64, Shm)),
-	paced("p2_vs_chain", comparison.Less, vsChain(ping64, Shm)),
-	paced("p2_latency_profile_vs_tcp", comparison.Less, vs(ping64, Latency)),
-	paced("p3_c1_vs_chain", comparison.More, vsChain(redisC1, Shm)),
-	paced("p3_c50_vs_chain", comparison.More, vsChain(redisC50, Shm)),
-	paced("p3_p16_vs_chain", comparison.More, vsChain(redisP16, Shm)),
-	paced("p3_auto_vs_tcp", comparison.More, vs(redisC1, Auto), vs(redisC50, Auto), vs(redisP16, Auto)),
-	paced("p4_throughput", comparison.More, vs(pastBulk, Attached), vs(pastBulk, Released)),
-	paced("p4_rtt", comparison.Less, vs(pastPing, Attached), vs(pastPing, Released)),
-	paced("p4_connect", comparison.Less, vs(pastConnect, Attached), vs(pastConnect, Released), vs(offered, Plain)),
-	paced("p5_1500", comparison.More, vs(bulk1, RC1500)),
-	paced("p5_9000", comparison.More, quotient{metric: bulk1, variant: RC9000, base: TCP9000}),
-	usual("cubic_shm_vs_tcp", comparison.More, vs(bulk1, Shm)),
-	usual("cubic_shm_cpu_vs_tcp", comparison.Less, vs(bulk1CPU, Shm)),
-	usual("cubic_soft_vs_tcp", comparison.More, vs(bulk1, Soft1500)),
-	usual("setup_shm_vs_chain", comparison.More, vsChain(rate8, Shm)),
-	usual("setup_soft_vs_chain", comparison.More, vsChain(rate8, Soft1500)),
-	usual("beside_bulk_p99_vs_tcp", comparison.Less, vs(besidePingP99, Shm), vs(besidePingP99, Soft1500)),
-	{"auto_worst_vs_tcp", comparison.More, autoEverywhere()},
+	usual("inproc_bulk_vs_tcp", comparison.More, 2.5, vs(bulk1, InProcess), vs(local+bulk1, InProcess)),
+	usual("inproc_cpu_vs_tcp", comparison.Less, 0.4, vs(bulk1+programsCPU, InProcess), vs(local+bulk1+programsCPU, InProcess)),
+	usual("inproc_ping_p50_vs_tcp", comparison.Less, 1, vs(ping64+median, InProcess), vs(local+ping64+median, InProcess)),
+	usual("inproc_ping_spin_p50_vs_tcp", comparison.Less, 0.1, vs(ping64+median, InProcessSpin)),
+	usual("inproc_redis_c1_vs_tcp", comparison.More, 1, vs(redisC1, InProcess), vs(local+redisC1, InProcess)),
+	usual("inproc_redis_c50_vs_tcp", comparison.More, 1.8, vs(redisC50, InProcess), vs(local+redisC50, InProcess)),
+	usual("inproc_redis_p16_vs_tcp", comparison.More, 1.5, vs(redisP16, InProcess), vs(local+redisP16, InProcess)),
+	usual("inproc_http_vs_tcp", comparison.More, 1.5, vs(web1K, InProcess), vs(web1M, InProcess), vs(local+web1K, InProcess), vs(local+web1M, InProcess)),
+	usual("inproc_connect_vs_tcp", comparison.More, 0.98, vs(webClosed, InProcess), vs(local+webClosed, InProcess)),
+	usual("inproc_beside_bulk_p99_vs_tcp", comparison.Less, 1.2, vs(besidePing+p99, InProcess), vs(local+besidePing+p99, InProcess)),
+	paced("p1_vs_tcp", comparison.More, 1.1, vs(bulk1, Shm)),
+	paced("p1_vs_chain", comparison.More, 2, vsChain(bulk1, Shm)),
+	paced("p1_cpu_vs_chain", comparison.Less, 0, vsChain(bulk1+cpu, Shm)),
+	paced("p2_vs_tcp", comparison.Less, 1.5, vs(ping64+median, Shm)),
+	paced("p2_vs_chain", comparison.Less, 0, vsChain(ping64+median, Shm)),
+	paced("p2_latency_profile_vs_tcp", comparison.Less, 0, vs(ping64+median, Latency)),
+	paced("p3_c1_vs_chain", comparison.More, 1.1, vsChain(redisC1, Shm)),
+	paced("p3_c50_vs_chain", comparison.More, 1.2, vsChain(redisC50, Shm)),
+	paced("p3_p16_vs_chain", comparison.More, 1, vsChain(redisP16, Shm)),
+	paced("p3_auto_vs_tcp", comparison.More, 0.97, vs(redisC1, Auto), vs(redisC50, Auto), vs(redisP16, Auto)),
+	paced("p4_throughput", comparison.More, 0.97, vs(pastBulk, Attached), vs(pastBulk, Released)),
+	paced("p4_rtt", comparison.Less, 1.03, vs(pastPing+median, Attached), vs(pastPing+median, Released)),
+	paced("p4_connect", comparison.Less, 1.1, vs(pastOpen, Attached), vs(pastOpen, Released), vs(offered, Plain)),
+	paced("p5_1500", comparison.More, 1, vs(bulk1, RC1500)),
+	paced("p5_9000", comparison.More, 2, quotient{metric: bulk1, variant: RC9000, base: TCP9000}),
+	usual("cubic_shm_vs_tcp", comparison.More, 0.75, vs(bulk1, Shm)),
+	usual("cubic_shm_cpu_vs_tcp", comparison.Less, 1.5, vs(bulk1+cpu, Shm)),
+	usual("cubic_soft_vs_tcp", comparison.More, 0.45, vs(bulk1, Soft1500)),
+	usual("setup_shm_vs_chain", comparison.More, 1, vsChain(rate8, Shm)),
+	usual("setup_soft_vs_chain", comparison.More, 0.7, vsChain(rate8, Soft1500)),
+	usual("beside_bulk_p99_vs_tcp", comparison.Less, 5, vs(besidePing+p99, Shm), vs(besidePing+p99, Soft1500)),
+	{"auto_worst_vs_tcp", comparison.More, 0.97, autoEverywhere()},
 }
 
 // autoWorks are the works of a quick comparison that rules with action auto do,
 // by their first figure.
-var autoWorks = []Metric{bulk1, ping64, redisC1, redisC50, redisP16, rate8, besidePing}
+var autoWorks = []string{bulk1, ping64 + median, redisC1, redisC50, redisP16, rate8, besidePing + median}
 
 func autoEverywhere() (list []quotient) {
 	for _, m := range autoWorks {
@@ -134,25 +134,24 @@ func autoEverywhere() (list []quotient) {
 }
 
 // beside are ratios that are aimed at too, and only told.
-var beside = []target{
-	usual("64 bytes in process, 99 %", comparison.Less, vs(ping64P99, InProcess), vs(localPingP99, InProcess)),
-	usual("redis -c50 in process, processor time of a request", comparison.Less, vs(redis50Own, InProcess), vs(localC50Own, InProcess)),
-	paced("p5_1500, whole path", comparison.More, vs(bulk1, Soft1500)),
-	usual("the stream over shm, with two proxies", comparison.More, vsChain(bulk1, Shm)),
-	usual("connections over shm", comparison.More, vs(rate8, Shm)),
-	usual("connections over soft", comparison.More, vs(rate8, Soft1500)),
-	usual("connections over shm, median", comparison.Less, vs(rate8P50, Shm)),
-	usual("small beside bulk over shm, median", comparison.Less, vs(besidePing, Shm)),
-	usual("small beside bulk over soft, median", comparison.Less, vs(besidePing, Soft1500)),
+var told = []target{
+	usual("64 bytes in process, 99 %", comparison.Less, 0, vs(ping64+p99, InProcess), vs(local+ping64+p99, InProcess)),
+	usual("redis -c50 in process, processor time of a request", comparison.Less, 0, vs(redisC50+programsCPU, InProcess), vs(local+redisC50+programsCPU, InProcess)),
+	paced("p5_1500, whole path", comparison.More, 0, vs(bulk1, Soft1500)),
+	usual("the stream over shm, with two proxies", comparison.More, 0, vsChain(bulk1, Shm)),
+	usual("connections over shm", comparison.More, 0, vs(rate8, Shm)),
+	usual("connections over soft", comparison.More, 0, vs(rate8, Soft1500)),
+	usual("small beside bulk over shm, median", comparison.Less, 0, vs(besidePing+median, Shm)),
+	usual("small beside bulk over soft, median", comparison.Less, 0, vs(besidePing+median, Soft1500)),
 }
 
 // needed are the ways of each metric that the ratios of some passes are made of.
 func needed(passes pass) map[string][]string {
 	need := map[string][]string{}
-	for _, t := range slices.Concat(targets, beside) {
+	for _, t := range slices.Concat(targets, told) {
 		for _, q := range t.of {
 			if q.pass&passes != 0 {
-				need[q.metric.Name] = append(need[q.metric.Name], q.variant, q.base)
+				need[q.metric] = append(need[q.metric], q.variant, q.base)
 			}
 		}
 	}
@@ -167,7 +166,7 @@ var ErrMissing = errors.New("ratios are missing")
 // one line of JSON to line, and each with its spread to details. One that cannot
 // be had is null, and makes the error. The reports are those of [Quick], or one
 // of [Run].
-func Ratios(reports []*paper.Report, line, details io.Writer) error {
+func Ratios(reports []*comparison.Report, line, details io.Writer) error {
 	var missing []string
 	var out strings.Builder
 	for i, t := range targets {
@@ -187,7 +186,7 @@ func Ratios(reports []*paper.Report, line, details io.Writer) error {
 		}
 		fmt.Fprintf(&out, "%s:%s", key, value)
 	}
-	for _, t := range beside {
+	for _, t := range told {
 		t.spread(reports, details)
 	}
 	if _, err := fmt.Fprintf(line, "{%s}\n", &out); err != nil {
@@ -200,30 +199,49 @@ func Ratios(reports []*paper.Report, line, details io.Writer) error {
 }
 
 // spread is that of the worst quotient; none if one is missing.
-func (t *target) spread(reports []*paper.Report, details io.Writer) comparison.Spread {
+func (t *target) spread(reports []*comparison.Report, details io.Writer) comparison.Spread {
 	var all comparison.Spread
 	for i, q := range t.of {
 		r := q.pass.of(reports)
-		variant, base := q.sides(t.better)
-		s, ok := r.Ratio(q.metric.Name, variant, base)
+		variant, base := q.sides(r, t.better)
+		s, ok := r.Ratio(q.metric, variant, base)
 		if !ok {
-			fmt.Fprintf(details, "%s: no ratio of %s, %s to %s\n", t.key, q.metric.Name, variant, base)
+			fmt.Fprintf(details, "%s: no ratio of %s, %s to %s\n", t.key, q.metric, variant, base)
 			return comparison.Spread{}
 		}
 		fmt.Fprintf(details, "%s: %.3f (%.2f – %.2f, %d rounds): %s, %s to %s, %s is better, %s\n",
-			t.key, s.Median, s.Min, s.Max, s.N, q.metric.Name, variant, base, t.better, r.Machine.CongestionControl)
+			t.key, s.Median, s.Min, s.Max, s.N, q.metric, variant, base, t.better, r.Machine.CongestionControl)
 		q.versusOther(t, r, details)
 		if i == 0 || t.better == comparison.More && s.Median < all.Median || t.better == comparison.Less && s.Median > all.Median {
 			all = s
 		}
 	}
+	if t.aim != 0 {
+		fmt.Fprintf(details, "%s: aimed at %s: %s\n", t.key, t.bound(), t.verdict(all.Median))
+	}
 	return all
+}
+
+func (t *target) bound() string {
+	if t.better == comparison.Less {
+		return "≤ " + comparison.Number(t.aim)
+	}
+	return "≥ " + comparison.Number(t.aim)
+}
+
+// verdict compares what a reader sees: two decimals.
+func (t *target) verdict(median float64) string {
+	seen := math.Round(median*100) / 100
+	if t.better == comparison.Less && seen > t.aim || t.better == comparison.More && seen < t.aim {
+		return "missed"
+	}
+	return "met"
 }
 
 // sides are what is divided by what: figures of which less is better are turned
 // over where the target is a ratio of which more is.
-func (q *quotient) sides(better comparison.Better) (variant, base string) {
-	if q.metric.Better != better {
+func (q *quotient) sides(r *comparison.Report, better comparison.Better) (variant, base string) {
+	if list := r.Of(q.metric); len(list) > 0 && list[0].Better != better {
 		return q.base, q.variant
 	}
 	return q.variant, q.base
@@ -231,15 +249,15 @@ func (q *quotient) sides(better comparison.Better) (variant, base string) {
 
 // versusOther tells the same ratio of the other gateway, and the ratio of the two
 // gateways, of values of the same round.
-func (q *quotient) versusOther(t *target, r *paper.Report, details io.Writer) {
+func (q *quotient) versusOther(t *target, r *comparison.Report, details io.Writer) {
 	o := *q
 	o.variant = otherPrefix + q.variant
-	variant, base := o.sides(t.better)
-	if s, ok := r.Ratio(q.metric.Name, variant, base); ok {
+	variant, base := o.sides(r, t.better)
+	if s, ok := r.Ratio(q.metric, variant, base); ok {
 		fmt.Fprintf(details, "  the other gateway: %.3f (%.2f – %.2f, %d rounds)", s.Median, s.Min, s.Max, s.N)
 		o.base, o.variant = o.variant, q.variant
-		variant, base = o.sides(t.better)
-		s, _ = r.Ratio(q.metric.Name, variant, base)
+		variant, base = o.sides(r, t.better)
+		s, _ = r.Ratio(q.metric, variant, base)
 		fmt.Fprintf(details, "; this one to it: %.3f (%.2f – %.2f)\n", s.Median, s.Min, s.Max)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 // keys are an interface: others read them.
@@ -27,11 +26,23 @@ var keys = []string{
 	"beside_bulk_p99_vs_tcp", "auto_worst_vs_tcp",
 }
 
+// betterOf is the direction of a metric.
+func betterOf(metric string) comparison.Better {
+	for _, w := range works() {
+		for _, m := range w.metrics() {
+			if m.Name == metric {
+				return m.Better
+			}
+		}
+	}
+	panic("no work measures " + metric)
+}
+
 // complete is a report with each congestion control in which every variant is twice
 // as good or bad as a key says it when the number is higher, the third round of some
 // apart.
-func complete() []*paper.Report {
-	list := []*paper.Report{{}, {}}
+func complete() []*comparison.Report {
+	list := []*comparison.Report{{}, {}}
 	list[0].Machine.CongestionControl, list[1].Machine.CongestionControl = Usual, "bbr"
 	seen := map[quotient]bool{}
 	add := func(q quotient, variant string, values ...float64) {
@@ -39,12 +50,12 @@ func complete() []*paper.Report {
 		if !seen[at] {
 			seen[at] = true
 			r := q.pass.of(list)
-			r.Series = append(r.Series, comparison.Series{Work: q.metric.Name, Variant: variant, Values: values})
+			r.Series = append(r.Series, comparison.Series{Work: q.metric, Variant: variant, Better: betterOf(q.metric), Values: values})
 		}
 	}
 	for _, t := range targets {
 		for _, q := range t.of {
-			if q.metric.Better == t.better {
+			if betterOf(q.metric) == t.better {
 				add(q, q.base, 2, 4, 8)
 				add(q, q.variant, 4, 8, math.NaN())
 			} else { // of auto, which is an own way
@@ -87,7 +98,7 @@ func TestKeysAreDocumented(t *testing.T) {
 func TestRatiosOfTheirPass(t *testing.T) {
 	list := complete()
 	for i, s := range list[0].Series {
-		if s.Work == bulk1.Name && s.Variant == Shm {
+		if s.Work == bulk1 && s.Variant == Shm {
 			list[0].Series[i].Values = []float64{1, 2, 4}
 		}
 	}
@@ -111,7 +122,7 @@ func TestRatiosOfTheirPass(t *testing.T) {
 func TestAutoIsAtMostAsGoodAsItsWorstWork(t *testing.T) {
 	list := complete()
 	for i, s := range list[0].Series {
-		if s.Work == ping64.Name && s.Variant == Auto {
+		if s.Work == ping64+median && s.Variant == Auto {
 			list[0].Series[i].Values = []float64{4, 8, 16}
 		}
 	}
@@ -144,10 +155,10 @@ func TestQuickDoesWhatIsNeeded(t *testing.T) {
 	ways[otherPrefix+Shm] = way{variant: otherPrefix + Shm}
 	cells := func(o Options) map[string][]string {
 		of := map[string][]string{}
-		for _, c := range works(ways) {
-			for _, cell := range c.work.Cells {
-				if c.work.needs(needed(o.passes), cell.Variant) {
-					of[c.work.Name] = append(of[c.work.Name], cell.Variant)
+		for _, w := range works() {
+			for _, by := range w.among(ways) {
+				if w.needs(needed(o.passes), by.variant) {
+					of[w.name] = append(of[w.name], by.variant)
 				}
 			}
 		}
@@ -166,12 +177,24 @@ func TestQuickDoesWhatIsNeeded(t *testing.T) {
 		for _, q := range target.of {
 			of := map[pass]map[string][]string{usualPass: first, pacedPass: second}[q.pass]
 			found := false
-			for _, c := range works(ways) {
-				found = found || slices.Contains(c.work.Metrics, q.metric) && slices.Contains(of[c.work.Name], q.variant) && slices.Contains(of[c.work.Name], q.base)
+			for _, w := range works() {
+				named := slices.ContainsFunc(w.metrics(), func(m comparison.Metric) bool { return m.Name == q.metric })
+				found = found || named && slices.Contains(of[w.name], q.variant) && slices.Contains(of[w.name], q.base)
 			}
-			require.True(t, found, "%s: %s, %s to %s", target.key, q.metric.Name, q.variant, q.base)
+			require.True(t, found, "%s: %s, %s to %s", target.key, q.metric, q.variant, q.base)
 		}
 	}
+}
+
+// An aim is met or missed by what a reader sees.
+func TestAims(t *testing.T) {
+	var details strings.Builder
+	require.NoError(t, Ratios(complete(), &strings.Builder{}, &details))
+	require.Contains(t, details.String(), "p1_vs_tcp: aimed at ≥ 1.10: met\n")
+	require.Contains(t, details.String(), "p4_rtt: aimed at ≤ 1.03: missed\n")
+	at := target{better: comparison.Less, aim: 1.03}
+	require.Equal(t, "met", at.verdict(1.0349))
+	require.Equal(t, "missed", at.verdict(1.0351))
 }
 
 // A promise about several is kept as well as by the worst.
@@ -179,9 +202,9 @@ func TestRatiosTakeTheWorst(t *testing.T) {
 	r := complete()
 	for i, s := range r[1].Series {
 		switch {
-		case s.Work == pastBulk.Name && s.Variant == Released:
+		case s.Work == pastBulk && s.Variant == Released:
 			r[1].Series[i].Values = []float64{1, 2, 4}
-		case s.Work == pastConnect.Name && s.Variant == Attached:
+		case s.Work == pastOpen && s.Variant == Attached:
 			r[1].Series[i].Values = []float64{14, 28, 56}
 		}
 	}
@@ -195,7 +218,7 @@ func TestRatiosTakeTheWorst(t *testing.T) {
 func TestRatiosMissing(t *testing.T) {
 	r := complete()
 	for i, s := range r[1].Series {
-		if s.Work == redisC1.Name && s.Variant == Auto {
+		if s.Work == redisC1 && s.Variant == Auto {
 			r[1].Series[i].Values = []float64{math.NaN(), math.NaN(), math.NaN()}
 		}
 	}
@@ -205,5 +228,5 @@ func TestRatiosMissing(t *testing.T) {
 	require.ErrorContains(t, err, "p3_auto_vs_tcp")
 	require.Contains(t, line.String(), `"p3_auto_vs_tcp":null`)
 	require.Contains(t, details.String(), "no ratio of redis -c1, auto to tcp")
-	require.ErrorIs(t, Ratios([]*paper.Report{{}}, &line, &details), ErrMissing)
+	require.ErrorIs(t, Ratios([]*comparison.Report{{}}, &line, &details), ErrMissing)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -49,7 +49,7 @@ func TestTinyComparison(t *testing.T) {
 	require.NotEmpty(t, r.Machine.CongestionControl)
 
 	var line, details strings.Builder
-	require.ErrorIs(t, Ratios([]*paper.Report{r}, &line, &details), ErrMissing, "only some works were done")
+	require.ErrorIs(t, Ratios([]*comparison.Report{r}, &line, &details), ErrMissing, "only some works were done")
 	got := map[string]*float64{}
 	require.NoError(t, json.Unmarshal([]byte(line.String()), &got))
 	require.Len(t, got, len(keys))
@@ -57,6 +57,39 @@ func TestTinyComparison(t *testing.T) {
 		require.Contains(t, got, k)
 	}
 	t.Log(details.String())
+}
+
+// A quick comparison has a report with each congestion control, and a line with every key: those
+// of the works that were done have a number.
+func TestQuick(t *testing.T) {
+	testnet.Require(t, "root", "bpf", "haproxy", "iperf3", "sockperf", "nginx", "wrk")
+	list, err := Quick(t.Context(), Options{
+		Executable: program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(), Command: "quick",
+		Only:     []string{"connections", "beside-ping"},
+		Variants: []string{comparison.TCP, TwoProxies, Shm, Soft1500},
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+	require.Equal(t, Usual, list[0].Machine.CongestionControl)
+	for _, r := range list {
+		for _, s := range r.Series {
+			require.Equal(t, len(s.Values), s.Spread().N, "%s, %s: %s", s.Work, s.Variant, s.Note)
+		}
+	}
+	var line, details strings.Builder
+	require.ErrorIs(t, Ratios(list, &line, &details), ErrMissing, "only some works were done")
+	t.Log(details.String())
+	got := map[string]*float64{}
+	require.NoError(t, json.Unmarshal([]byte(line.String()), &got))
+	for _, key := range keys {
+		require.Contains(t, got, key)
+		if slices.Contains([]string{"setup_shm_vs_chain", "setup_soft_vs_chain", "beside_bulk_p99_vs_tcp"}, key) {
+			require.NotNil(t, got[key], key)
+			require.Positive(t, *got[key], key)
+			continue
+		}
+		require.Nil(t, got[key], "%s: nothing of it was done", key)
+	}
 }
 
 func TestUnknownWork(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/lab/bench/programs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -21,13 +20,12 @@ const (
 	sockperfPort // sockperf server --tcp
 	redisPort
 	echoPort // answers a request of any size
-	sinkPort // swallows a stream
 	webPort
 	coldPort // as echoPort; no policy names it: trials are refused the ports of rules
 )
 
 // services are the ports that policies name, and proxies forward.
-var services = []uint16{iperfPort, sockperfPort, redisPort, echoPort, sinkPort, webPort}
+var services = []uint16{iperfPort, sockperfPort, redisPort, echoPort, webPort}
 
 // What is added to the port of a service. A policy selects by port: the same
 // programs run at several, so that one pair of gateways does for several ways.
@@ -42,8 +40,8 @@ const (
 const (
 	oneProxy    = 1000
 	twoProxies  = 2000
-	twoSplices  = 3000
-	secondProxy = 5000 // the server's HAProxy: 2000 is added to twoProxies' own
+	splices     = 3000 // two of them, with splice(2)
+	secondProxy = 5000 // added to their own for the server's
 )
 
 func plus(ports []uint16, offset uint16) []uint16 {
@@ -58,8 +56,8 @@ func plus(ports []uint16, offset uint16) []uint16 {
 func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
 	var errs []error
 	for _, off := range offsets {
-		own := []string{programs.Serve, fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("echo=0.0.0.0:%d", coldPort+off), fmt.Sprintf("sink=0.0.0.0:%d", sinkPort+off)}
-		errs = append(errs, n.start(ctx, h, programs.Listening, own...))
+		_, err := h.StartApp("serve", "-quiet", fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("echo=0.0.0.0:%d", coldPort+off))
+		errs = append(errs, err)
 		if installed("iperf3") {
 			errs = append(errs, n.startCmd(ctx, h, "Server listening", h.Command(context.Background(), "iperf3", "-s", "-p", strconv.Itoa(int(iperfPort+off)), "--forceflush")))
 		}
@@ -93,12 +91,7 @@ func (n *network) redis(ctx context.Context, h *host, port uint16) error {
 	return nil
 }
 
-// start runs one of our programs in the background of a host until it says
-// that it is ready.
-func (n *network) start(ctx context.Context, h *host, ready string, args ...string) error {
-	return n.startCmd(ctx, h, ready, h.AppCommand(context.Background(), args...))
-}
-
+// startCmd runs a program in the background of a host until it says that it is ready.
 func (n *network) startCmd(ctx context.Context, h *host, ready string, cmd *testnet.Cmd) error {
 	p, err := h.StartCmd(cmd)
 	if err != nil {
@@ -135,10 +128,11 @@ func (h *host) listening(ctx context.Context, port uint16) error {
 	}
 }
 
-// proxyHead is how HAProxy forwards streams by default; 9000 connections are
-// what an ordinary limit of 20,000 descriptors allows.
+// proxyHead is how HAProxy forwards streams by default; 9000 connections, and 500 pipes for
+// splice(2), are what an ordinary limit of 20,000 descriptors allows.
 const proxyHead = `global
   maxconn 9000
+  maxpipes 500
 defaults
   mode tcp
   maxconn 9000
@@ -147,29 +141,25 @@ defaults
   timeout server 10m
 `
 
-// proxies starts the chains over a cable: one HAProxy at the client's, one on
-// each host, one in Go on each host.
+// proxies starts the chains over a cable: one HAProxy at the client's, and one on each host.
 func (n *network) proxies(ctx context.Context, c cable) error {
-	local := netip.MustParseAddr("127.0.0.1")
+	if !installed("haproxy") {
+		return nil
+	}
 	var first, second strings.Builder
-	goFirst, goSecond := []string{programs.Splice}, []string{programs.Splice}
 	for _, p := range services {
 		at := func(a netip.Addr, offset uint16) string { return netip.AddrPortFrom(a, p+offset).String() }
-		listen := func(b *strings.Builder, from, to string) {
-			fmt.Fprintf(b, "listen %s\n  bind %s\n  server s %s\n", strings.ReplaceAll(from, ":", "-"), from, to)
+		listen := func(b *strings.Builder, from, to, more string) {
+			fmt.Fprintf(b, "listen %s\n  bind %s\n%s  server s %s\n", strings.ReplaceAll(from, ":", "-"), from, more, to)
 		}
-		listen(&first, at(local, oneProxy), at(c.addr, 0))
-		listen(&first, at(local, twoProxies), at(c.addr, twoProxies+secondProxy))
-		listen(&second, at(c.addr, twoProxies+secondProxy), at(local, 0))
-		goFirst = append(goFirst, at(local, twoSplices)+"="+at(c.addr, twoSplices+secondProxy))
-		goSecond = append(goSecond, at(c.addr, twoSplices+secondProxy)+"="+at(local, 0))
+		listen(&first, at(thisHost, oneProxy), at(c.addr, 0), "")
+		for offset, more := range map[uint16]string{twoProxies: "", splices: "  option splice-request\n  option splice-response\n"} {
+			listen(&first, at(thisHost, offset), at(c.addr, offset+secondProxy), more)
+			listen(&second, at(c.addr, offset+secondProxy), at(thisHost, 0), more)
+		}
 	}
-	errs := []error{n.start(ctx, c.server, programs.Listening, goSecond...), n.start(ctx, c.client, programs.Listening, goFirst...)}
-	if installed("haproxy") {
-		errs = append(errs, n.haproxy(ctx, c.server, second.String(), webPort+twoProxies+secondProxy),
-			n.haproxy(ctx, c.client, first.String(), webPort+twoProxies))
-	}
-	return errors.Join(errs...)
+	return errors.Join(n.haproxy(ctx, c.server, second.String(), webPort+twoProxies+secondProxy),
+		n.haproxy(ctx, c.client, first.String(), webPort+twoProxies))
 }
 
 // haproxy starts one and waits until it listens on the last of its ports.

@@ -4,12 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/smcgw/smcgw/gateway/report"
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
+
+// verified does a work a way; it fails unless the run was of that way.
+func (w way) verified(ctx context.Context, do run, d time.Duration) ([]float64, error) {
+	if w.begin == nil {
+		return do(ctx, w, d)
+	}
+	check, err := w.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	values, err := do(ctx, w, d)
+	if wrong := check(ctx); wrong != nil {
+		return nil, errors.Join(err, wrong)
+	}
+	return values, err
+}
 
 // claim is what is true of every connection of a variant: the carriers it may
 // use and the reasons for which it may stay native.

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"context"
+	"errors"
+	"github.com/smcgw/smcgw/gateway/report"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestClaims(t *testing.T) {
@@ -25,4 +27,27 @@ func TestClaims(t *testing.T) {
 	require.NoError(t, native.verify(before, before), "cached destinations need not be counted")
 	require.ErrorIs(t, native.verify(before, status(6, 1, 9)), errOtherWay)
 	require.ErrorIs(t, claim{}.verify(report.Status{}, status(0, 0, 1)), errOtherWay)
+}
+
+// A run that was of another variant does not count, whatever it measured.
+func TestVerified(t *testing.T) {
+	done := 0
+	do := func(context.Context, way, time.Duration) ([]float64, error) {
+		done++
+		return []float64{1}, nil
+	}
+	values, err := way{}.verified(t.Context(), do, time.Second)
+	require.NoError(t, err)
+	require.Equal(t, []float64{1}, values)
+	w := way{begin: func(context.Context) (func(context.Context) error, error) {
+		return func(context.Context) error { return errOtherWay }, nil
+	}}
+	_, err = w.verified(t.Context(), do, time.Second)
+	require.ErrorIs(t, err, errOtherWay)
+	require.Equal(t, 2, done)
+	gone := errors.New("no gateway")
+	w.begin = func(context.Context) (func(context.Context) error, error) { return nil, gone }
+	_, err = w.verified(t.Context(), do, time.Second)
+	require.ErrorIs(t, err, gone)
+	require.Equal(t, 2, done)
 }

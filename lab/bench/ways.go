@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"github.com/smcgw/smcgw/gateway/report"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -10,11 +11,9 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/bench/comparison"
-	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/bench/load"
 )
 
-// Names of the variants. [report.TCP] is the same programs on hosts with
+// Names of the variants. [comparison.TCP] is the same programs on hosts with
 // nothing of ours.
 const (
 	InProcess     = "inprocess"      // the programs have the library: connections are promoted to shared memory
@@ -22,7 +21,7 @@ const (
 
 	OneProxy   = "chain1"   // one HAProxy, on the client's host
 	TwoProxies = "chain2"   // one HAProxy per host
-	GoSplice   = "gosplice" // one proxy in Go per host, splice(2)
+	Splice     = "splice"   // the same with splice(2)
 	Shm        = "shm"      // carried over shared memory, profile balanced
 	Latency    = "latency"  // the same with profile latency
 	Soft1500   = "soft1500" // carried over RoCEv2, link MTU 1500
@@ -77,7 +76,7 @@ var groups = []struct {
 	{[]string{"ips", "ipt"}, []string{InProcessSpin}, false},
 	{[]string{"iplo"}, []string{loopback + InProcess}, false},
 	{[]string{"ipslo"}, []string{loopback + InProcessSpin}, false},
-	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, OneProxy, TwoProxies, GoSplice, RC1500}, false},
+	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, OneProxy, TwoProxies, Splice, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
 	{[]string{"lata", "latb"}, []string{Latency}, true},
 	{[]string{"softa", "softb"}, []string{Soft1500}, true},
@@ -178,11 +177,11 @@ func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, beg
 // native are the ways without anything of ours. Plain TCP is there for all that is
 // on its hosts.
 func (b *builder) native() {
-	if b.wants(comparison.TCP, OneProxy, TwoProxies, GoSplice, RC1500) {
+	if b.wants(comparison.TCP, OneProxy, TwoProxies, Splice, RC1500) {
 		c := b.cable("tcpa", "tcpb", 1500)
 		b.must(b.n.serve(b.ctx, c.server, 0))
 		b.add(comparison.TCP, c, c.addr, 0, nil)
-		if b.wants(OneProxy, TwoProxies, GoSplice) {
+		if b.wants(OneProxy, TwoProxies, Splice) {
 			b.chains(c)
 		}
 		if b.wants(RC1500) {
@@ -253,13 +252,13 @@ func (b *builder) chains(c cable) {
 	if installed("haproxy") {
 		b.add(OneProxy, c, thisHost, oneProxy, nil)
 		b.add(TwoProxies, c, thisHost, twoProxies, nil)
+		b.add(Splice, c, thisHost, splices, nil)
 	}
-	b.add(GoSplice, c, thisHost, twoSplices, nil)
 }
 
 // bare is the way of a reliable connection of the soft device by itself.
 func (b *builder) bare(variant string, c cable) {
-	b.must(b.n.start(b.ctx, c.server, "serving", load.Program, "serve", c.addr.String()))
+	b.must(b.n.startCmd(b.ctx, c.server, rcServing, c.server.AppCommand(context.Background(), rcProgram, "serve", c.addr.String())))
 	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, stream: c.bareStream}
 }
 

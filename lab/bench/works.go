@@ -2,231 +2,154 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
-	"strconv"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/bench/load"
-	"github.com/smcgw/smcgw/lab/bench/programs"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
-// run is a work done one way for about that long.
-type run func(ctx context.Context, w way, d time.Duration) ([]float64, error)
-
-// work makes a work of the ways it is done.
-func work(name string, times int, ways []way, do run, metrics ...Metric) Work {
-	w := Work{Name: name, Times: times, Metrics: metrics}
-	for _, by := range ways {
-		w.Cells = append(w.Cells, Cell{Variant: by.variant, Begin: by.begin, way: by, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
-			return do(ctx, by, d)
-		}})
-	}
-	return w
+// work is a load and the ways it is done: a row of the table of all that is measured.
+type work struct {
+	name  string // what --only selects by
+	title string // of it in reports; the names of the load's metrics follow
+	load  load
+	ways  []string
+	// Of [comparison.Work].
+	times, rounds int
+	limit         time.Duration
+	// profiled: perf looks at it, done the ways in sampled.
+	profiled bool
 }
 
-// native makes the ways with the library connect in vain: what they do must promote nothing.
-func native(w Work) Work {
-	for i := range w.Cells {
-		if by := w.Cells[i].way; by.server != nil && by.server.promotion != nil {
-			w.Cells[i].Begin = by.server.promotion.unpromoted(by.server)
-		}
+// Titles of works of which tables of ratios and of the page speak.
+const (
+	bulk1      = "bulk, 1 stream"
+	ping64     = "ping-pong 64 B"
+	redisC1    = "redis -c1"
+	redisC50   = "redis -c50"
+	redisP16   = "redis -c50 -P16"
+	web1K      = "nginx, 1 KiB, 16 connections kept"
+	web1M      = "nginx, 1 MiB, 4 connections kept"
+	webClosed  = "nginx, a connection per request"
+	pastBulk   = "not carried: bulk"
+	pastPing   = "not carried: ping-pong 64 B"
+	pastOpen   = "not carried: connect()"
+	offered    = "not carried: connect() with an option"
+	rate8      = "connections, 8 at a time"
+	coldRate   = "connections, cold peer"
+	besidePing = "beside bulk: ping-pong 64 B"
+	besideRate = "beside bulk: connections, 8 at a time"
+	idle       = "idle connections"
+)
+
+// local begins the titles of works on one host.
+const local = "loopback: "
+
+// Ways of most works, and of some.
+var (
+	most = []string{comparison.TCP, TwoProxies, Shm, Auto, OneProxy, Splice, Soft1500, Soft9000, Attached, Released}
+	some = []string{comparison.TCP, TwoProxies, Shm, Soft1500, Auto}
+	past = []string{comparison.TCP, Attached, Released}
+)
+
+func and(list []string, more ...string) []string { return append(slices.Clone(list), more...) }
+
+// works lists everything, in the order of the rounds.
+func works() []work {
+	promoted := []work{
+		{name: "bulk", title: bulk1, load: bulk(), ways: and(most, InProcess, TCP9000, RC1500, RC9000), profiled: true},
+		{name: "ping", title: ping64, load: pingPong(64), ways: and(most, InProcess, InProcessSpin, Latency), profiled: true},
+		{name: "redis-c1", title: redisC1, load: redis(4000, "-c", "1"), ways: and(most, InProcess, Latency), profiled: true},
+		{name: "redis-c50", title: redisC50, load: redis(20000, "-c", "50"), ways: and(most, InProcess), profiled: true},
+		{name: "redis-P16", title: redisP16, load: redis(100000, "-c", "50", "-P", "16"), ways: and(most, InProcess)},
+		{name: "web-1k", title: web1K, load: web("/1k", 16, false), ways: and(some, InProcess), profiled: true},
+		{name: "web-1m", title: web1M, load: web("/1m", 4, false), ways: and(some, InProcess)},
+		{name: "web-close", title: webClosed, load: web("/", 16, true), ways: and(most, InProcess), profiled: true},
+		{name: "beside-ping", title: besidePing, load: beside(pingPong(64), 2), ways: and(some, InProcess)},
 	}
-	return w
+	list := slices.Concat(promoted, onLoopback(promoted), []work{
+		{name: "past-bulk", title: pastBulk, load: bulk(), ways: past, times: 2, profiled: true},
+		{name: "past-ping", title: pastPing, load: pingPong(64), ways: past, times: 2, profiled: true},
+		{name: "past-connect", title: pastOpen, load: connects(500, 0), ways: past, times: 3},
+		{name: "offered", title: offered, load: connects(15, 110*time.Millisecond), ways: []string{comparison.TCP, Plain}},
+		{name: "connections", title: rate8, load: web("/", 8, true), ways: most, profiled: true},
+		{name: "beside-connections", title: besideRate, load: beside(web("/", 8, true), 1), ways: some},
+		{name: "cold", title: coldRate, load: coldPeer, ways: []string{comparison.TCP, TwoProxies, Shm, Soft1500}},
+		{name: "bulk8", title: "bulk, 8 streams", load: bulk("-P", "8"), ways: most},
+		{name: "ping-4k", title: "ping-pong 4 KiB", load: pingPong(4096), ways: and(most, Latency)},
+		{name: "web", title: "nginx, 16 connections kept", load: web("/", 16, false), ways: most},
+		{name: "connections-1", title: "connections, one at a time", load: web("/", 1, true), ways: most},
+	})
+	for kib := 1; kib <= 1<<10; kib <<= 2 {
+		list = append(list, work{
+			name: "sizes", title: fmt.Sprintf("writes of %d KiB", kib), load: bulk("-l", fmt.Sprintf("%dK", kib)),
+			ways: []string{comparison.TCP, Shm, Soft1500, Soft9000},
+		})
+	}
+	return append(list, work{
+		name: "idle", title: idle, load: idleConnections, ways: []string{comparison.TCP, Shm, Soft9000}, rounds: 1, limit: 2 * time.Minute,
+	})
 }
 
-// bulk is streams of iperf3: Gbit/s, and the processor time of the whole machine,
-// of the gateways and of the programs for 10^9 bytes.
-func bulk(streams int) run {
-	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		stream := w.stream
-		if stream == nil {
-			stream = func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
-				return w.iperf(ctx, whole(d), streams)
+// onLoopback are works on one host, by programs with the library and without.
+func onLoopback(list []work) (all []work) {
+	for _, w := range list {
+		w.name, w.title, w.profiled = loopback+w.name, local+w.title, false
+		var ways []string
+		for _, v := range w.ways {
+			if slices.Contains([]string{comparison.TCP, InProcess, InProcessSpin}, v) {
+				ways = append(ways, loopback+v)
 			}
 		}
-		m, err := w.meter()
-		if err != nil {
-			return nil, err
-		}
-		bytes, seconds, err := stream(ctx, d)
-		if err != nil {
-			return nil, err
-		}
-		e, err := m.spent()
-		if err != nil {
-			return nil, err
-		}
-		gb := bytes / 1e9
-		return []float64{bytes * 8 / 1e9 / seconds, e.machine / gb, e.gateways / gb, e.programs / gb}, nil
+		w.ways = ways
+		all = append(all, w)
 	}
+	return all
 }
 
-// iperf runs iperf3 for whole seconds and returns what arrived, and how long it took.
-func (w way) iperf(ctx context.Context, time string, streams int) (bytes, seconds float64, err error) {
-	ip, port := w.address(iperfPort)
-	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", time, "-P", strconv.Itoa(streams))
-	out, runErr := cmd.Output() // what went wrong is in the JSON
-	bytes, seconds, congestion, err := parseIPerf(string(out))
-	if err != nil {
-		return 0, 0, errors.Join(err, runErr)
+// metrics are those of a work, by what reports call them.
+func (w *work) metrics() (list []comparison.Metric) {
+	for _, m := range w.load.metrics {
+		m.Name = w.title + m.Name
+		list = append(list, m)
 	}
-	if congestion != "" {
-		w.used.add(w.variant, congestion)
-	}
-	return bytes, seconds, nil
+	return list
 }
 
-// Apps lists the programs of the comparisons, for [apps.Init].
-func Apps() []apps.App {
-	return append(programs.Apps(), load.App)
+// among are the ways of a work that there are, each with that of the other gateway.
+func (w *work) among(ways map[string]way) (list []way) {
+	for _, name := range w.ways {
+		for _, name := range []string{name, otherPrefix + name} {
+			if by, ok := ways[name]; ok {
+				list = append(list, by)
+			}
+		}
+	}
+	return list
 }
 
-// bareStream is a stream of RDMA WRITEs from the client's host to the server's,
-// with one loop a side.
-func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
-	j := load.Job{Kind: "soft", Op: "stream", Size: 256 << 10, Depth: 16, Server: c.addr, Local: c.local, MTU: 1024, Seconds: d.Seconds()}
-	if c.mtu >= 4096+80 {
-		j.MTU = 4096
+// done makes a work of the ways it is done.
+func (w *work) done(ways []way) comparison.Work {
+	r := comparison.Work{Name: w.name, Metrics: w.metrics(), Times: w.times, Rounds: w.rounds, Limit: w.limit, NoWarmUp: w.load.noWarmUp}
+	for _, by := range ways {
+		if w.load.native && by.server != nil && by.server.promotion != nil {
+			by.begin = by.server.promotion.unpromoted(by.server)
+		}
+		r.Cells = append(r.Cells, comparison.Cell{Variant: by.variant, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
+			return by.verified(ctx, w.load.do, d)
+		}})
 	}
-	text, err := json.Marshal(&j)
-	if err != nil {
-		return 0, 0, err
-	}
-	cmd := c.client.AppCommand(ctx, load.Program, "run", string(text))
-	out, runErr := cmd.Output()
-	var r load.Result
-	if err := json.Unmarshal(out, &r); err != nil {
-		return 0, 0, errors.Join(fmt.Errorf("soft stream: %w: %w", errOutput, err), runErr)
-	}
-	if r.Error != "" || r.Bytes == 0 || r.Seconds == 0 {
-		return 0, 0, fmt.Errorf("soft stream: %d bytes in %v s %s", r.Bytes, r.Seconds, r.Error)
-	}
-	return float64(r.Bytes), r.Seconds, nil
+	return r
 }
 
-// whole is a duration for programs that know whole seconds only, and for which
-// none is no limit.
-func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
-
-// sockperfLead is how long sockperf takes until it counts: it sleeps for two
-// seconds, whatever it is told, and never counts the first 400 ms.
-const sockperfLead = 2400 * time.Millisecond
-
-// pingPong is sockperf, one message and its answer at a time: the median and
-// the 99th percentile of round trips, and the processor time of the gateways for
-// one.
-func pingPong(size int) run {
-	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		ip, port := w.address(sockperfPort)
-		m, err := w.meter()
-		if err != nil {
-			return nil, err
+// missing is a program of a work that is not installed; empty: none is.
+func (w *work) missing() string {
+	for _, p := range strings.Fields(w.load.programs) {
+		if !installed(p) {
+			return p
 		}
-		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
-			"-m", strconv.Itoa(size), "-t", whole(d))
-		if err != nil {
-			return nil, err
-		}
-		p, err := parseSockperf(out)
-		if err != nil {
-			return nil, err
-		}
-		e, err := m.spent()
-		return []float64{p.p50, p.p99, e.gateways / p.trips * 1e6}, err
 	}
-}
-
-// redis is redis-benchmark: thousands of requests a second, and the processor time of
-// the programs for one. It does a number of requests and not a time: the rate of the
-// last run of the same way says how many.
-func redis(start int, args ...string) run {
-	var mu sync.Mutex
-	rates := map[string]float64{}
-	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		mu.Lock()
-		rate, known := rates[w.variant]
-		mu.Unlock()
-		count := start
-		if known {
-			count = max(start/4, int(rate*d.Seconds()))
-		}
-		ip, port := w.address(redisPort)
-		m, err := w.meter()
-		if err != nil {
-			return nil, err
-		}
-		out, err := w.client.runPinned(ctx, append([]string{"redis-benchmark", "-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
-		if err != nil {
-			return nil, err
-		}
-		rate, err = parseRedis(out)
-		if err != nil {
-			return nil, err
-		}
-		mu.Lock()
-		rates[w.variant] = rate
-		mu.Unlock()
-		e, err := m.spent()
-		return []float64{rate / 1000, e.programs / float64(count) * 1e6}, err
-	}
-}
-
-// connects is connect(2) alone: the median.
-func connects(count int, gap time.Duration) run {
-	return func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
-		r, err := w.own(ctx, programs.Connect, echoPort, "-count", strconv.Itoa(count), "-gap", gap.String())
-		return []float64{r.Median}, err
-	}
-}
-
-// connectionRate is connections with one request each, some at a time: how many
-// a second, how long one takes, and the processor time of the whole machine and
-// of the gateways for one.
-func connectionRate(parallel int) run {
-	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		m, err := w.meter()
-		if err != nil {
-			return nil, err
-		}
-		r, err := w.own(ctx, programs.Rate, echoPort, "-seconds", seconds(d), "-parallel", strconv.Itoa(parallel))
-		if err != nil {
-			return nil, err
-		}
-		e, err := m.spent()
-		n := float64(r.Operations)
-		return []float64{n / r.Seconds, r.Median, r.P99, e.machine / n * 1e6, e.gateways / n * 1e6}, err
-	}
-}
-
-// writes is a stream in pieces of one size.
-func writes(size int) run {
-	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		r, err := w.own(ctx, programs.Write, sinkPort, "-seconds", seconds(d), "-size", strconv.Itoa(size))
-		if err != nil {
-			return nil, err
-		}
-		return []float64{float64(r.Bytes) * 8 / 1e9 / r.Seconds}, nil
-	}
-}
-
-// web is wrk and nginx: a path over so many connections, which are kept, or made again
-// for every request.
-func web(path string, connections int, closing bool) run {
-	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		args := []string{"wrk", "-t", "1", "-c", strconv.Itoa(connections), "-d", whole(d) + "s"}
-		if closing {
-			args = append(args, "-H", "Connection: close")
-		}
-		out, err := w.client.runPinned(ctx, append(args, "http://"+w.to(webPort).String()+path)...)
-		if err != nil {
-			return nil, err
-		}
-		rate, err := parseWrk(out)
-		return []float64{rate / 1000}, err
-	}
+	return ""
 }

@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
-	"cmd/smcgw-lab":               {"lab/..."},
+	"cmd/smcgw-lab":               {"bench/comparison", "lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/internal/claim":      {},
 	"gateway/admin":               {"inprocess", "gateway/admin/internal/limit", "gateway/internal/claim", "gateway/config", "gateway/report", "gateway/process", "ebpf", "internal/ktime", "negotiate", "verbs/hw/sysfs"},
@@ -109,15 +109,12 @@ var allowed = map[string][]string{
 	"lab/wire":         {"netstack/link"},
 	"lab/entries":      {"ebpf"},
 	"lab/faults":       {"gateway/faults"},
-	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "lab/..."},
-	"lab/bench/paper":  {"bench/comparison"},
+	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/..."},
 	"lab/daemon":       {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},
 
-	// Programs that use the devices by themselves.
-	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
-	"tests/...":      {"inprocess", "inprocess/broker", "inprocess/scan", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...": {"inprocess", "inprocess/broker", "inprocess/scan", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:
@@ -206,7 +203,7 @@ var fences = []fence{
 	{"go.uber.org/goleak", testOnly},
 	{"pgregory.net/rapid", testOnly},
 	{"golang.org/x/net/nettest", testOnly},
-	{"github.com/HdrHistogram", []string{"bench/", "lab/bench/"}},
+	{"github.com/HdrHistogram", []string{"bench/"}},
 	{"golang.org/x/net/quic", []string{"lab/quicapp/"}},
 }
 

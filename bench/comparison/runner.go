@@ -1,0 +1,235 @@
+package comparison
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// Metric is one number that a work yields.
+type Metric struct {
+	Name   string // how the report calls the work by this number
+	Unit   string
+	Better Better
+}
+
+// Work is something that two programs do with each other, and the ways they do it.
+type Work struct {
+	Name string
+	// Metrics are the numbers of a run, in the order in which cells return them.
+	Metrics []Metric
+	// Times is how often a round does it: short works and those whose ratios must be exact are
+	// repeated. Default: 1.
+	Times int
+	// Rounds is how many rounds do it at most. Default: all.
+	Rounds int
+	// Limit is how long a run may take, if not what the others may.
+	Limit time.Duration
+	// NoWarmUp leaves the work out of the round that does not count.
+	NoWarmUp bool
+	// Cells are the ways. Their order turns from round to round.
+	Cells []Cell
+}
+
+// Cell is one work done one way.
+type Cell struct {
+	Variant string
+	// Missing is why it is not done; empty: it is.
+	Missing string
+	// Run does the work for about that long and returns a number per metric; NaN for one that
+	// this way has not. It fails unless the run was of this variant.
+	Run func(ctx context.Context, d time.Duration) ([]float64, error)
+	// Note is what a reader must know after all rounds. nil: how many failed.
+	Note func() string
+}
+
+// Runner does works in interleaved rounds. One goroutine uses it, and once.
+type Runner struct {
+	Rounds   int
+	Duration time.Duration // of a run
+	Limit    time.Duration // beyond which a run has failed; 0: no limit
+	Budget   time.Duration // no round begins that would not end within it; 0: no limit
+	Log      io.Writer
+	// Progress is told how many runs of all are done, before each that counts. It may be nil.
+	Progress func(done, total int)
+	// KeepEmpty has a series also where no run failed and none gave the number.
+	KeepEmpty bool
+
+	Done int // rounds that were done whole
+}
+
+// Run does every work in every round and returns a series per metric and cell. Before the first
+// round is a short one that is not counted: caches fill, peers get to know each other. A run that
+// fails is NaN and noted; only the end of the context ends everything, and is an error with the
+// series so far.
+func (r *Runner) Run(ctx context.Context, works []Work) ([]Series, error) {
+	all := make([]*results, len(works))
+	for i := range works {
+		all[i] = newResults(&works[i])
+	}
+	err := r.all(ctx, works, all)
+	var list []Series
+	for _, res := range all {
+		list = append(list, res.series(r.KeepEmpty)...)
+	}
+	if err != nil && !r.KeepEmpty { // what was not begun is not there
+		list = slices.DeleteFunc(list, func(s Series) bool { return len(s.Values) == 0 })
+	}
+	return list, err
+}
+
+func (r *Runner) all(ctx context.Context, works []Work, all []*results) error {
+	begin, longest, done := time.Now(), time.Duration(0), 0
+	total := 0
+	for i := range works {
+		total += works[i].runs(r.Rounds)
+	}
+	for round := -1; round < r.Rounds; round++ {
+		start := time.Now()
+		if r.Budget > 0 && round > 0 && start.Add(longest).After(begin.Add(r.Budget)) {
+			fmt.Fprintf(r.Log, "no time for more than %d rounds of %d\n", round, r.Rounds)
+			break
+		}
+		for i := range works {
+			err := r.round(ctx, round, &works[i], all[i], func() {
+				if r.Progress != nil && round >= 0 {
+					r.Progress(done, total)
+					done++
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+		took := time.Since(start)
+		fmt.Fprintf(r.Log, "round %d of %d took %.0f s\n", round+1, r.Rounds, took.Seconds())
+		if round >= 0 {
+			longest = max(longest, took)
+			r.Done++
+		}
+	}
+	return nil
+}
+
+// runs is how often a work is done in so many rounds.
+func (w *Work) runs(rounds int) int {
+	if w.Rounds > 0 {
+		rounds = min(rounds, w.Rounds)
+	}
+	return rounds * max(1, w.Times) * len(w.Cells)
+}
+
+// WarmUp is the duration of a run that is not counted, at most.
+const WarmUp = 200 * time.Millisecond
+
+// round does one work every way, in an order that depends on the round; before is called before
+// each run.
+func (r *Runner) round(ctx context.Context, round int, w *Work, res *results, before func()) error {
+	if w.Rounds > 0 && round >= w.Rounds || w.NoWarmUp && round < 0 {
+		return nil
+	}
+	times, d := max(1, w.Times), r.Duration
+	if round < 0 {
+		times, d = 1, min(d, WarmUp)
+	}
+	start := time.Now()
+	for t := range times {
+		for i := range w.Cells {
+			at := (i + max(0, round) + t) % len(w.Cells)
+			before()
+			if w.Cells[at].Missing != "" {
+				continue
+			}
+			values, err := r.cell(ctx, w, &w.Cells[at], d)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err == nil && len(values) != len(w.Metrics) {
+				err = fmt.Errorf("%d numbers instead of %d", len(values), len(w.Metrics))
+			}
+			if err != nil {
+				fmt.Fprintf(r.Log, "round %d: %s, %s: %v\n", round+1, w.Name, w.Cells[at].Variant, err)
+			}
+			if round >= 0 {
+				res.add(at, values, err)
+			}
+		}
+	}
+	if took, n := time.Since(start).Seconds(), times*len(w.Cells); n > 0 {
+		fmt.Fprintf(r.Log, "round %d: %s took %.1f s, %.2f s a run\n", round+1, w.Name, took, took/float64(n))
+	}
+	return nil
+}
+
+// cell does one work one way, within its limit.
+func (r *Runner) cell(ctx context.Context, w *Work, c *Cell, d time.Duration) ([]float64, error) {
+	limit := r.Limit
+	if w.Limit > 0 {
+		limit = w.Limit
+	}
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTooLong)
+		defer cancel()
+	}
+	return c.Run(ctx, d)
+}
+
+var errTooLong = errors.New("the run took too long")
+
+// results are the numbers of one work by metric and cell.
+type results struct {
+	work   *Work
+	values [][][]float64 // by cell, metric
+	failed []int         // by cell
+	last   []error
+}
+
+func newResults(w *Work) *results {
+	r := &results{work: w, values: make([][][]float64, len(w.Cells)), failed: make([]int, len(w.Cells)), last: make([]error, len(w.Cells))}
+	for i := range r.values {
+		r.values[i] = make([][]float64, len(w.Metrics))
+	}
+	return r
+}
+
+func (r *results) add(cell int, values []float64, err error) {
+	if err != nil {
+		r.failed[cell]++
+		r.last[cell] = err
+	}
+	for m := range r.work.Metrics {
+		v := math.NaN()
+		if err == nil {
+			v = values[m]
+		}
+		r.values[cell][m] = append(r.values[cell][m], v)
+	}
+}
+
+// series leaves out what a way has not, unless it is to be kept: numbers that are NaN though no
+// run failed.
+func (r *results) series(keep bool) (list []Series) {
+	for m, metric := range r.work.Metrics {
+		for i, c := range r.work.Cells {
+			values := r.values[i][m]
+			if !keep && len(values) > 0 && r.failed[i] == 0 && !slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) }) {
+				continue
+			}
+			s := Series{Work: metric.Name, Variant: c.Variant, Unit: metric.Unit, Better: metric.Better, Values: values, Note: c.Missing}
+			switch {
+			case c.Missing != "":
+			case c.Note != nil:
+				s.Note = c.Note()
+			case r.failed[i] > 0:
+				s.Note = fmt.Sprintf("%d of %d rounds failed: %v", r.failed[i], len(s.Values), r.last[i])
+			}
+			list = append(list, s)
+		}
+	}
+	return list
+}

@@ -1350,8 +1350,9 @@ void smcgw_give_back(struct end *e) {
 
 // ---- ends
 
-// last is before a FIN, and before somebody else sends: what was taken back goes at the pace of the peer, as long as that takes any.
-static bool last(struct end *e, int fd) {
+// last is before a FIN, and before somebody else sends: what the kernel has refused goes at the pace of the peer, as long as that takes
+// any. Tokens tell nothing that a FIN does not, but what somebody else sends would be taken for them.
+static bool last(struct end *e, int fd, bool fin) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
 	if ((get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_FROZEN)) take_back(e, fd);
@@ -1359,7 +1360,7 @@ static bool last(struct end *e, int fd) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};
 		int q = 0;
-		if (e->back == e->back_end) return true; // tokens tell nothing that the FIN does not
+		if (fin && e->back == e->back_end) return true;
 		SYS(ioctl, fd, SIOCOUTQ, &q);
 		if (get(&e->ks) - (unsigned)q != had) until = now() + LAST_WITHIN; // the peer's kernel has taken more
 		had = get(&e->ks) - (unsigned)q;
@@ -1385,7 +1386,7 @@ void smcgw_ended(struct end *e, int fd, int how) {
 	}
 	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
 	fence();
-	if (!last(e, fd)) reset_at_close(fd);
+	if (!last(e, fd, true)) reset_at_close(fd);
 	smcgw_unlock(e, &e->wl);
 }
 
@@ -1401,7 +1402,7 @@ void smcgw_finish(struct end *e, int fd) {
 		bool reset = l.l_onoff && !l.l_linger;
 		set_flag(e, SMCI_SHUT);
 		fence();
-		if (!reset && !last(e, fd)) {
+		if (!reset && !last(e, fd, true)) {
 			reset_at_close(fd);
 			reset = true;
 		}
@@ -1520,7 +1521,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			else transition(e);
 		}
 		untune(e, fd);
-		if (writes && !last(e, fd)) done = false;
+		if (writes && !last(e, fd, false)) done = false;
 		if (done && !e->eof && !e->rx_error && !e->tx_error && !get(&e->sleeper)) { // from here on it is like any other
 			smcgw_forget(e);
 			smcgw_closed(e);

@@ -49,7 +49,8 @@
 #define PERIOD 1048573 // a prime, so that a shift by any size of a buffer shows
 #define LARGEST 300000
 #define STALL 20.0 // seconds without a byte
-#define END_WITHIN 5.0 // after the other end was killed; natively at once, but the machine may be busy
+#define END_WITHIN 5.0 // after the other end was killed, and without a byte; natively at once
+#define BUSY 10 // times as long, where the machine is busy: a thread of the connection does not sleep
 
 #define ACTS 4
 #define STEPS 20000 // instructions on the way to the library, at most
@@ -731,6 +732,33 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	}
 }
 
+// busy tells whether a thread of the ends runs, or would.
+static bool busy(const pid_t pid[2]) {
+	bool found = false;
+	DIR *d = opendir("/proc"), *tasks;
+	for (struct dirent *p, *t; d && !found && (p = readdir(d));) {
+		pid_t id = atoi(p->d_name);
+		if (id <= 0 || (shared->one ? id != getpid() : getpgid(id) != pid[0] && getpgid(id) != pid[1])) continue;
+		char name[300], state;
+		snprintf(name, sizeof name, "/proc/%d/task", id);
+		if (!(tasks = opendir(name))) continue;
+		while (!found && (t = readdir(tasks))) {
+			if (atoi(t->d_name) <= 0 || atoi(t->d_name) == gettid()) continue;
+			snprintf(name, sizeof name, "/proc/%d/task/%d/stat", id, atoi(t->d_name));
+			FILE *f = fopen(name, "re");
+			found = f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1 && strchr("RD", state);
+			if (f) fclose(f);
+		}
+		closedir(tasks);
+	}
+	if (d) closedir(d);
+	return found;
+}
+static bool too_long(double since, double limit, const pid_t pid[2]) {
+	double d = now() - since;
+	return d > BUSY * limit || (d > limit && !busy(pid));
+}
+
 static void connection(const struct plan *plan) {
 	struct sockaddr_storage s;
 	struct end end[2] = {shared->end[0], shared->end[1]};
@@ -772,7 +800,7 @@ static void connection(const struct plan *plan) {
 	while (!(shared->begins[0] && shared->begins[1]) && !shared->failed && now() < shared->until + STALL) usleep(100);
 	uint64_t last = 0;
 	int victim = shared->victim, stops = 1 + (int)(draw(&x) & 3);
-	double began = now(), at = began, gap = 0, when = (double)(draw(&x) % 1000000) / 1e6, gone_at = 0;
+	double began = now(), at = began, gap = 0, stopped_at = 0, when = (double)(draw(&x) % 1000000) / 1e6, gone_at = 0;
 	when = began + when * when * when * plan->seconds; // rather early than late
 	while (!(shared->done[0] && shared->done[1]) && !shared->failed) {
 		bool due = strchr("kis", how) && when != 0;
@@ -789,8 +817,18 @@ static void connection(const struct plan *plan) {
 				kill(-pid[victim], SIGSTOP);
 				usleep((unsigned)(draw(&x) % 50000));
 				kill(-pid[victim], SIGCONT);
+				stopped_at = now();
 				if (--stops) when = now() + (double)(draw(&x) % 1000000) / 1e7;
 			}
+		}
+		if (stopped_at && now() - stopped_at > 0.1) { // what is being forked may not have seen the first one
+			kill(-pid[victim], SIGCONT);
+			stopped_at = now();
+		}
+		uint64_t sum = shared->got[0] + shared->got[1] + shared->sent[0] + shared->sent[1];
+		if (sum != last) {
+			last = sum;
+			at = now();
 		}
 		int left_by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
 		if (left_by < 0) gone_at = 0;
@@ -798,15 +836,10 @@ static void connection(const struct plan *plan) {
 			if (shared->done[!left_by]) break;
 			if (!gone_at) gone_at = now();
 			errno = 0;
-			if (now() - gone_at > END_WITHIN) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
-		}
-		uint64_t sum = shared->got[0] + shared->got[1] + shared->sent[0] + shared->sent[1];
-		if (sum != last) {
-			last = sum;
-			at = now();
+			if (too_long(at > gone_at ? at : gone_at, END_WITHIN, pid)) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
 		}
 		if (now() - at > gap) gap = now() - at;
-		if (gap < STALL) continue;
+		if (!too_long(at, STALL, pid)) continue;
 		errno = 0;
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
 		fail("stall", 0, last, 0);

@@ -281,8 +281,8 @@ PUBLIC int close(int fd) {
 }
 PUBLIC int shutdown(int fd, int how) {
 	struct end *e = look(fd);
-	if (e && state_of(e) == SMCI_PROMOTED) smcgw_ended(e, fd, how);
-	return REAL(shutdown)(fd, how);
+	if (!e || state_of(e) != SMCI_PROMOTED || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
+	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	bool own = smcgw_ours();

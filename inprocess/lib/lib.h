@@ -110,10 +110,13 @@ struct end {
 	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet
 	_Atomic bool at_risk;              // while there are such, SO_LINGER resets; linger is the program's
 	struct linger linger;
+	bool urgent;                       // an urgent byte was sent
+	bool fin;                          // the program has ended its writing, and the kernel is told when back is back_end
 	bool touched;                      // more of the ring than the least was used: give_back
 	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too
 	_Atomic bool forgives;             // a reset was an end: the next write is taken, as after a FIN
+	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
 	// Of this process's waits: wait.c's lock.
@@ -291,7 +294,7 @@ size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the pe
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
 void smcgw_later(struct end *e, int err); // an error that the caller was not told of: the next call is
 void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset for unread ones
-void smcgw_ended(struct end *e, int fd, int how); // shutdown()
+bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false, if its FIN follows bytes that the kernel has refused so far
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent

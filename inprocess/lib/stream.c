@@ -71,7 +71,8 @@ static int part(struct iovec *d, const struct iovec *v, int nv, size_t skip, siz
 	return m;
 }
 
-static inline void set_flag(struct end *e, uint32_t f) { put_release(&e->own->flags, get(&e->own->flags) | f); }
+// set_flag is called with either lock, or none.
+static inline void set_flag(struct end *e, uint32_t f) { atomic_fetch_or(&e->own->flags, f); }
 static inline uint32_t peer_flags(const struct end *e) { return get_acquire(&e->peer->flags); }
 
 static void wake(struct end *e) {
@@ -242,6 +243,21 @@ bool smcgw_hot(struct end *e) {
 	return head != get(&e->own->tail);
 }
 
+// says takes what a read of the kernel's has said of the end of the stream: an error it says once.
+static void says(struct end *e, long n) {
+	if (n == 0) e->eof = true;
+	else if (n < 0 && n != -EAGAIN && n != -EINTR && n != -EFAULT) e->rx_error = (int)-n;
+}
+
+// peeked asks the kernel whether it has a byte, or the end: as recv() with MSG_PEEK.
+static long peeked(struct end *e, int fd) {
+	char c;
+	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n == -EAGAIN) put(&e->kernel_news, false);
+	says(e, n);
+	return n;
+}
+
 // unannounced is called when the kernel has bytes that seem to be nobody's: each token is counted before it is sent, so in a ring
 // extent without an end there cannot be more than that. Another reader may have taken them meanwhile, so it looks again.
 static bool nobodys(struct end *e) {
@@ -250,9 +266,8 @@ static bool nobodys(struct end *e) {
 	return (cx & 1) && sent <= get(&e->kr) && get_acquire(&e->peer->nx) == cx;
 }
 static bool unannounced(struct end *e, int fd) {
-	char c;
 	if (likely(!nobodys(e)) || get(&e->sleeper)) return false;
-	if (SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) <= 0 || !nobodys(e)) return false;
+	if (peeked(e, fd) <= 0 || !nobodys(e)) return false;
 	violated(e);
 	return true;
 }
@@ -281,10 +296,15 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 			smcgw_token_taken(e);
 			continue;
 		}
-		if (n == 0) e->eof = true;
-		else if (n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
+		says(e, n);
 		if (n != -EINTR) return;
 	}
+}
+
+// eat_counted takes the tokens that were sent in this ring extent, unless what is counted may be taken back: see token.
+static void eat_counted(struct end *e, int fd) {
+	uint64_t sent = get_acquire(&e->peer->ksent);
+	if (get_acquire(&e->peer->nx) == get(&e->own->cx) && likely(!(get(&e->own->flags) & SMCI_FROZEN))) eat(e, fd, sent);
 }
 
 // settle is called with the ring empty. True: something has come, and the kernel's queue has a token or will have one. False:
@@ -402,7 +422,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		fence();
 		if (get_acquire(&e->peer->nx) != cx) return -1;
 		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
-		if (!b) return 0;
+		if (!b) return e->eof || e->rx_error ? -1 : 0;
 	}
 	long had = 0, n = 0;
 	if (e->stashed) { // and what came with it: a message that was sent at once is read at once
@@ -420,6 +440,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	struct msghdr h = {.msg_iov = w};
 	h.msg_iovlen = (size_t)part(w, v, nv, done, b < want - done ? b : want - done);
 	n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	says(e, n);
 	if (had && n <= 0) return had;
 	if (n == -EFAULT) return FAULT;
 	if (n > 0) {
@@ -428,24 +449,29 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		add(&e->report.rx_kernel, (uint64_t)n);
 		return had + n;
 	}
-	if (n == 0) e->eof = true;
-	else if (n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
 // died: a FIN has come that nobody has said.
-static inline bool died(struct end *e) { return get(&e->eof) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
+static inline bool died(struct end *e) { return get(&e->eof) && !get(&e->read_ended) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
-// told: the kernel says a reset once, and has said it to a token, or after bytes of the same write. The program's next call is told of
-// it, be it a read. Without it data that the reset has thrown away would be missing before an end.
-static void told(struct end *e) {
-	if (get(&e->violated) || atomic_load(&e->tx_blocked)) return;
-	if (!get(&e->tx_error)) { // a writer that the kernel has just told is inside
-		if (!smcgw_lock_until(e, &e->wl, now() + 10000000)) return;
-		smcgw_unlock(e, &e->wl);
-	}
+// missing: has the peer sent data by the kernel that have not come? What it has counted is data but for the tokens before the extent.
+static bool missing(const struct end *e) {
+	uint32_t cx = get(&e->own->cx);
+	uint64_t sent = get_acquire(&e->peer->ksent), kr = get(&e->kr);
+	if (get_acquire(&e->peer->nx) != cx) sent = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+	return !(cx & 1) && sent > (kr > e->kbase ? kr : e->kbase);
+}
+
+// told: the kernel says a reset once, and may have said it to a token, or after bytes of the same write: then it has no more than an end
+// for the reader. The program's next call is told of it, be it a read, and never of an end before data that the reset has thrown away.
+static void told(struct end *e, int fd) {
+	struct tcp_info t;
+	socklen_t l = sizeof t;
 	int reset = ECONNRESET;
-	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0)) {
+	if (get(&e->violated) || e->died || SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 || t.tcpi_state != 7 /* TCP_CLOSE */) return;
+	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // a writer that it has just told is inside
+	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0) || missing(e)) {
 		e->rx_error = ECONNRESET;
 		e->eof = false;
 	}
@@ -458,9 +484,9 @@ static bool nothing_but_tokens(const struct end *e) {
 }
 
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
-static bool ended(struct end *e) {
+static bool ended(struct end *e, int fd) {
 	if (likely(!e->eof && !e->rx_error)) return false;
-	if (e->eof && !e->rx_error) told(e);
+	if (e->eof && !e->rx_error) told(e, fd);
 	fence();
 	uint32_t cx = get(&e->own->cx);
 	if ((cx & 1) && available(e)) return false;
@@ -475,10 +501,10 @@ static bool ended(struct end *e) {
 		return true;
 	}
 	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
-	// the peer's kernel had not sent, so it is an end only in a ring extent, where nothing of its stream was there.
+	// the peer's kernel had not sent, so it is an end only where all of its stream has come.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
-	    (cx & 1) && nothing_but_tokens(e)) {
+	    !missing(e) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;
 		atomic_store(&e->forgives, true);
@@ -537,19 +563,14 @@ static void filled(struct end *e, int fd) {
 
 // asks_kernel is a read that must not wait, of a listed end whose ring is empty: what has the kernel to say?
 static bool asks_kernel(struct end *e, int fd) {
-	char c;
 	if (!get(&e->kernel_news) && !e->skipped) { // nothing was reported since it was asked; the next look asks it
 		e->skipped = true;
 		return false;
 	}
 	e->skipped = false;
-	if (likely(!(get(&e->own->flags) & SMCI_FROZEN))) eat(e, fd, get_acquire(&e->peer->ksent));
+	eat_counted(e, fd);
 	if (smcgw_hot(e) || e->eof || e->rx_error) return true;
-	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (n == -EAGAIN) put(&e->kernel_news, false);
-	if (n > 0) unannounced(e, fd);
-	if (n == 0) e->eof = true;
-	else if (n < 0 && n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
+	if (peeked(e, fd) > 0) unannounced(e, fd);
 	return smcgw_hot(e) || e->eof || e->rx_error || get(&e->violated);
 }
 
@@ -581,8 +602,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
 		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) { // it is being handed over
 			struct timespec ts = {0, 200000};
-			char c;
-			if (SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) e->eof = true;
+			peeked(e, fd);
 			smcgw_unlock(e, &e->rl);
 			if (done) return (ssize_t)done;
 			if (nowait) {
@@ -616,7 +636,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (!e->eof && !e->rx_error && drained(e, fd)) continue;
 				break;
 			}
-			if (ended(e)) break;
+			if (ended(e, fd)) break;
 			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
 			if (e->listed && nowait) {
 				if (asks_kernel(e, fd)) continue;
@@ -645,7 +665,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				break;
 			}
 			if (n < 0) {
-				if (ended(e)) break;
+				if (ended(e, fd)) break;
 				continue;
 			}
 			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
@@ -743,7 +763,6 @@ bool smcgw_settled(struct end *e, int fd) {
 
 // genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error.
 bool smcgw_genuine(struct end *e, int fd) {
-	char c;
 	bool r = true;
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (!e->attached || e->stashed || e->eof || e->rx_error) goto out;
@@ -756,24 +775,20 @@ bool smcgw_genuine(struct end *e, int fd) {
 	if (pass_read(e)) cx++;
 	if (cx & 1) {
 		if (e->slot_of && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
-			uint64_t old = get_acquire(&e->peer->ksent);
-			if (get_acquire(&e->peer->nx) == cx && !(get(&e->own->flags) & SMCI_FROZEN)) eat(e, fd, old);
+			eat_counted(e, fd);
 			r = smcgw_hot(e);
 		} else {
 			r = smcgw_hot(e) || settle(e, fd);
 		}
 		if (!r && !e->eof && !e->rx_error) {
-			long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+			long n = peeked(e, fd);
 			r = n == 0 || (n > 0 && (smcgw_hot(e) || unannounced(e, fd))) || (n < 0 && n != -EAGAIN);
-			if (n == -EAGAIN) put(&e->kernel_news, false);
-			else if (n < 0 && n != -EINTR) e->rx_error = (int)-n; // the kernel says it once
 		} else {
 			r = true;
 		}
 	} else if (get(&e->kr) < e->kbase) {
 		eat(e, fd, e->kbase);
-		long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
-		if (n < 0 && n != -EAGAIN && n != -EINTR) e->rx_error = (int)-n;
+		long n = peeked(e, fd);
 		r = e->eof || e->rx_error || n >= 0 || n != -EAGAIN;
 	}
 out:
@@ -859,6 +874,13 @@ size_t smcgw_unsent(struct end *e) {
 	return n;
 }
 
+// sent counts what the kernel has taken. The peer knows by it whether a reset has thrown any of it away; an urgent byte, of an end that
+// has left the ring for good, is not among what it counts.
+static inline void sent(struct end *e, uint64_t n) {
+	add(&e->ks, n);
+	if (likely(!e->urgent)) put_release(&e->own->ksent, get(&e->ks) + (e->back_end - e->back));
+}
+
 static void transition(struct end *e) {
 	uint32_t nx = get(&e->own->nx);
 	struct smci_transition *x = &e->own->x[nx % SMCI_TRANSITIONS];
@@ -884,7 +906,8 @@ static void at_risk(struct end *e, int fd) {
 	put(&e->at_risk, true);
 }
 
-// pay sends what the kernel has refused so far: tokens that are counted, and then bytes that were taken back. False while it refuses.
+// pay sends what the kernel has refused so far: tokens that are counted, then bytes that were taken back, and the end after them. False
+// while it refuses.
 static bool pay(struct end *e, int fd) {
 	while (e->owed || e->back != e->back_end) {
 		uint64_t at = (e->back - get(&e->own->base)) & (size_of(e) - 1), n = size_of(e) - at;
@@ -903,12 +926,16 @@ static bool pay(struct end *e, int fd) {
 			e->owed--;
 		} else {
 			e->back += (uint64_t)k;
-			add(&e->ks, (uint64_t)k);
+			sent(e, (uint64_t)k);
 			if (e->back == e->back_end && get(&e->at_risk)) {
 				SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &e->linger, sizeof e->linger);
 				put(&e->at_risk, false);
 			}
 		}
+	}
+	if (unlikely(e->fin)) {
+		e->fin = false;
+		SYS(shutdown, fd, SHUT_WR);
 	}
 	return true;
 }
@@ -1065,6 +1092,7 @@ static void take_back(struct end *e, int fd) {
 	transition(e);
 	e->back = tail;
 	e->back_end = head;
+	sent(e, 0);
 	if (tail != head) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat); // as much as it takes
 	pay(e, fd);
 }
@@ -1139,28 +1167,20 @@ static void not_blocked(void *p) { // cancelled
 	smcgw_unlock(e, &e->wl);
 }
 
-// paid waits until the kernel has taken what it has refused. errno is set where it does not.
-static bool paid(struct end *e, int fd, bool nowait) {
-	volatile int64_t until = 0;
-	while (unlikely(!pay(e, fd))) {
-		if (!until) until = timeout_of(fd, SO_SNDTIMEO);
-		if (nowait || now() > until) {
-			errno = EAGAIN;
-			return false;
-		}
-		struct pollfd p = {fd, POLLOUT, 0};
-		bool stop;
-		atomic_store(&e->tx_blocked, true);
-		pthread_cleanup_push(not_blocked, e);
-		stop = REAL(poll)(&p, 1, 100) < 0 && interrupts();
-		pthread_cleanup_pop(0);
-		put(&e->tx_blocked, false);
-		if (stop) {
-			errno = EINTR;
-			return false;
-		}
+// wait_paid waits until the kernel may take what it has refused, with wl let go. errno is set where the call is to end.
+static enum waited wait_paid(struct end *e, int fd, bool nowait, int64_t *until) {
+	struct pollfd p = {fd, POLLOUT, 0};
+	if (!*until) *until = timeout_of(fd, SO_SNDTIMEO);
+	if (nowait || now() > *until) {
+		errno = EAGAIN;
+		return GAVE_UP;
 	}
-	return true;
+	smcgw_unlock(e, &e->wl);
+	bool stop = REAL(poll)(&p, 1, 100) < 0 && interrupts();
+	smcgw_lock(e, &e->wl);
+	if (!stop) return AGAIN;
+	errno = EINTR;
+	return GAVE_UP;
 }
 
 // by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
@@ -1169,7 +1189,6 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 	struct iovec w[PARTS];
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
-	if (!paid(e, fd, nowait)) return -1;
 	if (!v) {
 		atomic_store(&e->tx_blocked, !nowait);
 		pthread_cleanup_push(not_blocked, e);
@@ -1192,7 +1211,8 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		}
 	}
 	if (n > 0) {
-		add(&e->ks, (uint64_t)n);
+		if (unlikely(flags & MSG_OOB)) e->urgent = true;
+		sent(e, (uint64_t)n);
 		add(&e->report.tx_kernel, (uint64_t)n);
 	}
 	return n;
@@ -1308,6 +1328,11 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			if (peer_flags(e) & SMCI_RECALL) transition(e); // it may have looked before this was published: back, before a token moves
 			continue;
 		}
+		if (unlikely(!pay(e, fd))) {
+			if (wait_paid(e, fd, nowait, &until) == AGAIN) continue;
+			err = errno;
+			break;
+		}
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
@@ -1375,19 +1400,25 @@ static void reset_at_close(int fd) {
 	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 }
 
-void smcgw_ended(struct end *e, int fd, int how) {
-	if (how == SHUT_RD || !smcgw_still(e, fd)) return;
+bool smcgw_ended(struct end *e, int fd, int how) {
+	if (how != SHUT_WR) put(&e->read_ended, true);
+	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
 	// A writer inside is waited for, or the end would overtake what it publishes. One that sleeps in the kernel's send is ended by it.
 	while (!smcgw_try(e, &e->wl)) {
-		if (atomic_load(&e->tx_blocked)) return;
+		if (atomic_load(&e->tx_blocked)) {
+			set_flag(e, SMCI_SHUT);
+			return true;
+		}
 		struct timespec ts = {0, 100000};
 		SYS(nanosleep, &ts, 0);
 	}
 	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
 	fence();
-	if (!last(e, fd, true)) reset_at_close(fd);
+	bool done = last(e, fd, true);
+	if (!done) e->fin = true; // natively the kernel had those bytes, and the end after them: this process's waits see to it
 	smcgw_unlock(e, &e->wl);
+	return done;
 }
 
 // finish is close() of the last descriptor. Tokens that are on their way are waited for, or the kernel would answer them by a
@@ -1453,7 +1484,7 @@ static bool empty(struct end *e, int fd) {
 // producer's next call: until then nothing comes. One that has unread data of the kernel before the ring, or ring bytes before data
 // of the kernel, cannot be helped: what it was sent is in two places.
 static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
-	bool woken = false;
+	bool woken = false, rung = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
 		if (pass_read(e)) continue;
@@ -1474,9 +1505,12 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
-		if (!woken && writes) { // its process wakes for a token, and sees the flags
+		if (!woken && writes) {
 			woken = true;
 			wake(e);
+		}
+		if (!rung && writes && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
+			rung = true;
 			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
 			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED &&
 			    get_acquire(&e->peer->cx) == get(&e->own->nx)) {
@@ -1528,7 +1562,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			e->attached = false;
 			put_release(&e->report.state, SMCI_NEVER);
 		} else if (e->eof || e->rx_error || !(get(&e->own->cx) & 1) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
-			put_release(&e->own->flags, get(&e->own->flags) & ~SMCI_FROZEN); // the producer has done its part, or does it no more
+			atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN); // the producer has done its part, or does it no more
 		}
 	}
 	if (writes) smcgw_unlock(e, &e->wl);

@@ -106,9 +106,17 @@ static socklen_t address(struct sockaddr_storage *s) {
 	inet_pton(AF_INET6, family == '6' ? "::1" : "::ffff:127.0.0.1", &a->sin6_addr);
 	return sizeof *a;
 }
+static int window; // SO_SNDBUF and SO_RCVBUF, 0: the system's
+static int new_socket(int domain) {
+	int fd = socket(domain, SOCK_STREAM, 0);
+	if (!window) return fd;
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &window, sizeof window);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &window, sizeof window);
+	return fd;
+}
 static int listener(struct sockaddr_storage *s, socklen_t *l) {
 	*l = address(s);
-	int fd = socket(s->ss_family, SOCK_STREAM, 0);
+	int fd = new_socket(s->ss_family);
 	if (bind(fd, (struct sockaddr *)s, *l) < 0 || listen(fd, 16) < 0 || getsockname(fd, (struct sockaddr *)s, l) < 0) die("listen");
 	return fd;
 }
@@ -148,7 +156,7 @@ static void cold(int *a, int *b) {
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l);
-	*a = socket(s.ss_family, SOCK_STREAM, 0);
+	*a = new_socket(s.ss_family);
 	if (connect(*a, (struct sockaddr *)&s, l) < 0) die("connect");
 	*b = accept(from, 0, 0);
 	close(from);
@@ -177,7 +185,7 @@ static pid_t peer(int *a, void (*f)(int b)) {
 		f(b);
 		_exit(0);
 	}
-	*a = socket(s.ss_family, SOCK_STREAM, 0);
+	*a = new_socket(s.ss_family);
 	if (connect(*a, (struct sockaddr *)&s, l) < 0) die("connect");
 	close(from);
 	char c[64] = "warm";
@@ -1077,6 +1085,15 @@ static void half_read(void) {
 	say("write %s", res(write(b, "x", 1)));
 	say("%s", res(read(a, in, 10)));
 }
+static void half_written(void) { // who reads no more goes on writing
+	int a, b;
+	pair(&a, &b);
+	give(a, "unread");
+	shutdown(a, SHUT_RD);
+	say("%s %s", res(recv(a, in, 10, MSG_DONTWAIT)), res(read(a, in, 10)));
+	say("write %s", res(write(a, "more", 4)));
+	say("%zu %.10s", take(b, 10), in);
+}
 static void shut_reader(void) {
 	int a, b;
 	pair(&a, &b);
@@ -1199,6 +1216,21 @@ static void killed_with_unread(void) { // in its own memory, in the other's, in 
 		say("%d write %s", i, res(write(a, "x", 1)));
 		close(a);
 	}
+}
+static void fills_and_waits(int b) {
+	fill(b);
+	pause();
+}
+static void killed_after_spill(void) { // with bytes unread, while the other reads from the kernel
+	int a;
+	pid_t p = peer(&a, fills_and_waits);
+	ms(100);
+	drain(a);
+	give(a, "never read");
+	kill(p, SIGKILL);
+	reap(p);
+	say("%s", res(read(a, in, 10)));
+	say("%s", res(read(a, in, 10)));
 }
 static void killed_blocks(void) {
 	int a;
@@ -1697,6 +1729,65 @@ static void passed(void) {
 	say("%s", res(read(a, in, 10)));
 	reap(p);
 }
+static void passed_full(void) { // while the kernel has no room for more of what it sends
+	int a, b, u[2], small = 4096;
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t p = fork();
+	if (p == 0) {
+		int fd = receive_fd(u[1]);
+		if (fd < 0) _exit(3);
+		if (take(fd, 6) != 6 || memcmp(in, "unread", 6)) _exit(4);
+		take(fd, 2);
+		give(fd, "after");
+		_exit(0);
+	}
+	cold(&a, &b);
+	setsockopt(a, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+	setsockopt(b, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+	size_t full = fill(a);
+	bool must = getenv("SEMANTICS_PROMOTED") != 0;
+	double until = now() + 5;
+	for (int i = 0; i < 10 || (must && now() < until); i++)
+		if (moved(b, a) && i > 10) break;
+	if (must && !moved(b, a)) say("NOT PROMOTED");
+	give(b, "unread");
+	send_fd(u[0], a);
+	close(a);
+	say("%d", take(b, full) == full);
+	give(b, "go");
+	say("%zu %.5s", take(b, 5), in);
+	reap(p);
+}
+static void hands_on_late(int b) { // to a program that reads after a while
+	int u[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t p = fork();
+	if (p == 0) {
+		int fd = receive_fd(u[1]);
+		ms(3500);
+		size_t n = take(fd, sizeof in);
+		if (write(fd, &n, sizeof n) != sizeof n) die("write");
+		_exit(0);
+	}
+	ms(300);
+	send_fd(u[0], b);
+	close(b);
+	waitpid(p, 0, 0);
+}
+static void shut_full(void) { // what was written comes before the end, however late it is read
+	int a;
+	size_t n = 0, got = 0;
+	ssize_t k;
+	window = 4096;
+	pid_t p = peer(&a, hands_on_late);
+	while (n < 60000 && (k = send(a, big, 1000, MSG_DONTWAIT)) > 0) n += (size_t)k;
+	ms(600);
+	say("%s", res(shutdown(a, SHUT_WR)));
+	say("%d", (int)recv(a, &got, sizeof got, MSG_WAITALL));
+	if (got != n) say("%zu of %zu came before the end", got, n);
+	say("%s", res(read(a, in, 10)));
+	reap(p);
+}
 
 // ---- descriptors
 
@@ -2064,10 +2155,10 @@ static void late_connect(void) { // without waiting, as event loops do
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(half) X(half_read) X(shut_reader) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
+	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
+	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -208,8 +208,9 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	put(&e->report.id, r->id);
 	e->answered = e->arms = e->rung = 0;
-	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->urgent = e->fin = e->touched = e->read_ended = e->write_ended = e->forgives = e->died = false;
+	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->urgent = e->touched = e->read_ended = e->write_ended = e->forgives = e->died = false;
 	e->rx_error = e->tx_error = 0;
+	e->fin = FIN_NONE;
 	put(&e->sleeper, 0);
 	put(&e->violated, false);
 	put(&e->reported, 0);

@@ -111,7 +111,7 @@ struct end {
 	_Atomic bool at_risk;              // while there are such, SO_LINGER resets; linger is the program's
 	struct linger linger;
 	bool urgent;                       // an urgent byte was sent
-	bool fin;                          // the program has ended its writing, and the kernel is told when back is back_end
+	enum { FIN_NONE, FIN_OWED, FIN_SENT } fin; // of shutdown(): owed while back is not back_end
 	bool touched;                      // more of the ring than the least was used: give_back
 	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too

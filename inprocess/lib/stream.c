@@ -88,6 +88,12 @@ static void violated(struct end *e) {
 	e->rx_error = e->tx_error = ECONNRESET;
 }
 
+static int tcp_state(int fd) {
+	struct tcp_info t;
+	socklen_t l = sizeof t;
+	return SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 ? 0 : t.tcpi_state;
+}
+
 // ---- attaching
 
 static bool counts_equal(struct end *e, int fd, struct tcp_info *a) {
@@ -249,6 +255,12 @@ static void says(struct end *e, long n) {
 	else if (n < 0 && n != -EAGAIN && n != -EINTR && n != -EFAULT) e->rx_error = (int)-n;
 }
 
+// heard tells whether a FIN or a reset has come. Bytes before it may be unread; what the peer did before it can be seen.
+static bool heard(int fd) {
+	int state = tcp_state(fd);
+	return state > 0 && !strchr("\1\4\5", state); // TCP_ESTABLISHED, FIN_WAIT1 and FIN_WAIT2
+}
+
 // peeked asks the kernel whether it has a byte, or the end: as recv() with MSG_PEEK.
 static long peeked(struct end *e, int fd) {
 	char c;
@@ -364,6 +376,9 @@ static void heed_recall(struct end *e, int fd);
 
 static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
 
+// thaw is called when nobody takes anything back any more. What was taken back before has its transition.
+static void thaw(struct end *e) { atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN); }
+
 // sleep_alone takes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
 static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	char c;
@@ -466,10 +481,8 @@ static bool missing(const struct end *e) {
 // told: the kernel says a reset once, and may have said it to a token, or after bytes of the same write: then it has no more than an end
 // for the reader. The program's next call is told of it, be it a read, and never of an end before data that the reset has thrown away.
 static void told(struct end *e, int fd) {
-	struct tcp_info t;
-	socklen_t l = sizeof t;
 	int reset = ECONNRESET;
-	if (get(&e->violated) || e->died || SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 || t.tcpi_state != 7 /* TCP_CLOSE */) return;
+	if (get(&e->violated) || e->died || tcp_state(fd) != 7 /* TCP_CLOSE */) return;
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // a writer that it has just told is inside
 	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0) || missing(e)) {
 		e->rx_error = ECONNRESET;
@@ -602,7 +615,10 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
 		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) { // it is being handed over
 			struct timespec ts = {0, 200000};
-			peeked(e, fd);
+			if (heard(fd)) {
+				thaw(e);
+				continue;
+			}
 			smcgw_unlock(e, &e->rl);
 			if (done) return (ssize_t)done;
 			if (nowait) {
@@ -933,8 +949,8 @@ static bool pay(struct end *e, int fd) {
 			}
 		}
 	}
-	if (unlikely(e->fin)) {
-		e->fin = false;
+	if (unlikely(e->fin == FIN_OWED)) {
+		e->fin = FIN_SENT;
 		SYS(shutdown, fd, SHUT_WR);
 	}
 	return true;
@@ -1083,6 +1099,7 @@ static void heed_recall(struct end *e, int fd) {
 // take_back sends by the kernel what a frozen consumer has left in the ring. What the kernel has no room for follows.
 static void take_back(struct end *e, int fd) {
 	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail);
+	if (unlikely(e->fin == FIN_SENT)) return; // the peer, which hears of it, reads on
 	if (head - tail > size_of(e)) {
 		violated(e);
 		return;
@@ -1416,7 +1433,7 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
 	fence();
 	bool done = last(e, fd, true);
-	if (!done) e->fin = true; // natively the kernel had those bytes, and the end after them: this process's waits see to it
+	e->fin = done ? FIN_SENT : FIN_OWED; // natively the kernel had those bytes, and the end after them: this process's waits see to it
 	smcgw_unlock(e, &e->wl);
 	return done;
 }
@@ -1501,6 +1518,12 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 		} else {
 			set_flag(e, SMCI_FROZEN);
 			fence();
+			if (heard(fd)) {
+				if (get_acquire(&e->peer->nx) != cx) continue;
+				thaw(e);
+				eat_counted(e, fd);
+				return !available(e);
+			}
 			bool late = now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)); // who ends meanwhile takes nothing back
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
@@ -1509,7 +1532,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 			woken = true;
 			wake(e);
 		}
-		if (!rung && writes && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
+		if (!rung && writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
 			rung = true;
 			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
 			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED &&
@@ -1562,7 +1585,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			e->attached = false;
 			put_release(&e->report.state, SMCI_NEVER);
 		} else if (e->eof || e->rx_error || !(get(&e->own->cx) & 1) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
-			atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN); // the producer has done its part, or does it no more
+			thaw(e); // the producer has done its part, or does it no more
 		}
 	}
 	if (writes) smcgw_unlock(e, &e->wl);

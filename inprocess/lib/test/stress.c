@@ -754,6 +754,16 @@ static bool busy(const pid_t pid[2]) {
 	if (d) closedir(d);
 	return found;
 }
+static bool has_left(int side) { return shared->left[side] && !shared->done[side]; }
+// gone_both: both have left, and neither comes back by exec.
+static bool gone_both(const pid_t pid[2]) {
+	if (!has_left(0) || !has_left(1)) return false;
+	for (int i = 0; i < 2; i++) {
+		siginfo_t s = {0};
+		if (pid[i] && (waitid(P_PID, (id_t)pid[i], &s, WEXITED | WNOHANG | WNOWAIT) < 0 || !s.si_pid)) return false;
+	}
+	return has_left(0) && has_left(1);
+}
 static bool too_long(double since, double limit, const pid_t pid[2]) {
 	double d = now() - since;
 	return d > BUSY * limit || (d > limit && !busy(pid));
@@ -830,10 +840,10 @@ static void connection(const struct plan *plan) {
 			last = sum;
 			at = now();
 		}
-		int left_by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
+		int left_by = has_left(0) ? 0 : has_left(1) ? 1 : -1;
 		if (left_by < 0) gone_at = 0;
 		if (left_by >= 0) {
-			if (shared->done[!left_by]) break;
+			if (shared->done[!left_by] || gone_both(pid)) break;
 			if (!gone_at) gone_at = now();
 			errno = 0;
 			if (too_long(at > gone_at ? at : gone_at, END_WITHIN, pid)) fail("no end after the other's", !left_by, shared->got[!left_by], pid[!left_by]);
@@ -844,7 +854,8 @@ static void connection(const struct plan *plan) {
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
 		fail("stall", 0, last, 0);
 	}
-	int by = shared->left[0] && !shared->done[0] ? 0 : shared->left[1] && !shared->done[1] ? 1 : -1;
+	int by = has_left(0) ? 0 : has_left(1) ? 1 : -1;
+	bool both = has_left(0) && has_left(1);
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
 	for (int i = 0; i < 2; i++) {
 		int status = 0;
@@ -854,10 +865,10 @@ static void connection(const struct plan *plan) {
 	}
 	errno = 0;
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
-	if (by >= 0) judge(by);
-	else if (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0]) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
+	if (by >= 0 && !both) judge(by);
+	else if (by < 0 && (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0])) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
 	moved[0] += shared->got[0] + shared->got[1];
-	moved[1] += by == victim && strchr("ki", how);
+	moved[1] += (both || by == victim) && strchr("ki", how);
 	moved[2] += shared->inside;
 	moved[3] += shared->refused;
 	if (!one) end_round(pid);

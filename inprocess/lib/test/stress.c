@@ -757,15 +757,15 @@ static bool busy(const pid_t pid[2]) {
 	if (d) closedir(d);
 	return found;
 }
-static bool has_left(int side) { return shared->left[side] && !shared->done[side]; }
+static bool left(int side) { return shared->left[side] && !shared->done[side]; }
 // gone_both: both have left, and neither comes back by exec.
 static bool gone_both(const pid_t pid[2]) {
-	if (!has_left(0) || !has_left(1)) return false;
+	if (!left(0) || !left(1)) return false;
 	for (int i = 0; i < 2; i++) {
 		siginfo_t s = {0};
 		if (pid[i] && (waitid(P_PID, (id_t)pid[i], &s, WEXITED | WNOHANG | WNOWAIT) < 0 || !s.si_pid)) return false;
 	}
-	return has_left(0) && has_left(1);
+	return left(0) && left(1);
 }
 static bool too_long(double since, double limit, const pid_t pid[2]) {
 	double d = now() - since;
@@ -817,8 +817,8 @@ static void connection(const struct plan *plan) {
 	when = began + when * when * when * plan->seconds; // rather early than late
 	while (!(shared->done[0] && shared->done[1]) && !shared->failed) {
 		bool due = strchr("kis", how) && when != 0;
-		double left = due && when > now() ? when - now() : 0.002;
-		usleep((unsigned)((left < 0.002 ? left : 0.002) * 1e6) + 1);
+		double ahead = due ? when - now() : 0.002;
+		usleep(ahead <= 0 ? 1 : ahead < 0.002 ? (unsigned)(ahead * 1e6) + 1 : 2000);
 		if (due && now() >= when) {
 			when = 0;
 			if (how == 'i') {
@@ -843,7 +843,7 @@ static void connection(const struct plan *plan) {
 			last = sum;
 			at = now();
 		}
-		int left_by = has_left(0) ? 0 : has_left(1) ? 1 : -1;
+		int left_by = left(0) ? 0 : left(1) ? 1 : -1;
 		if (left_by < 0) gone_at = 0;
 		if (left_by >= 0) {
 			if (shared->done[!left_by] || gone_both(pid)) break;
@@ -857,8 +857,8 @@ static void connection(const struct plan *plan) {
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
 		fail("stall", 0, last, 0);
 	}
-	int by = has_left(0) ? 0 : has_left(1) ? 1 : -1;
-	bool both = has_left(0) && has_left(1);
+	int by = left(0) ? 0 : left(1) ? 1 : -1;
+	bool both = left(0) && left(1);
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
 	for (int i = 0; i < 2; i++) {
 		int status = 0;

@@ -99,7 +99,7 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways, as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m -skip '^(TestModel|TestSanitizers)$$' ./tests/e2e/... ./tests/inprocess ./tests/bench ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
@@ -153,8 +153,8 @@ repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
-# PROOF is for how long each of it runs. Rounds that stall are open: make test has no part of it but the kills.
-PROOF = 60s
+# PROOF is for how long each of it runs. In make test the model has 60 seconds, and sanitizers have 20.
+PROOF = 10m
 proof: lib ## the libraries against a model at random, and under sanitizers, for PROOF each
 	$(SEEDED) SMCGW_INPROCESS=$(PROOF) $(GO) test -count=1 -v -timeout 0 -run '^(TestModel|TestKillAtInstructions|TestSanitizers)$$' ./tests/inprocess
 

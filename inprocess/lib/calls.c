@@ -453,7 +453,8 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 			if (option != TCP_WINDOW_CLAMP) *at = !!*at;
 			return 0;
 		}
-		if (unfit(level, option, v, n)) to_kernel(fd, SMCI_WHY_OPTION);
+		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)
+			return 0; // a token would wake nobody: who waits is woken sooner than it asks
 	}
 	return REAL(setsockopt)(fd, level, option, v, n);
 }

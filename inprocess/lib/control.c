@@ -307,6 +307,17 @@ static bool connected(void) {
 	return welcome;
 }
 
+// inherited tells of options that rings cannot serve, and that the listening socket had.
+static bool inherited(int fd) {
+	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING};
+	for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
+		int v = 0;
+		socklen_t n = sizeof v;
+		if (SYS(getsockopt, fd, SOL_SOCKET, options[i], &v, &n) >= 0 && v > (options[i] == SO_RCVLOWAT)) return true;
+	}
+	return false;
+}
+
 void smcgw_ask(struct end *e, int fd) {
 	static uint32_t tags;
 	pthread_mutex_lock(&smcgw.control);
@@ -318,7 +329,7 @@ void smcgw_ask(struct end *e, int fd) {
 	int family = 0, type = 0;
 	socklen_t l = sizeof family, m = sizeof type;
 	if (SYS(getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &l) < 0 || SYS(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &m) < 0) goto out;
-	if ((family != AF_INET && family != AF_INET6) || type != SOCK_STREAM) {
+	if ((family != AF_INET && family != AF_INET6) || type != SOCK_STREAM || inherited(fd)) {
 		smcgw_never(e, SMCI_WHY_OPTION);
 		goto out;
 	}

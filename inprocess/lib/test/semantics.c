@@ -1937,6 +1937,23 @@ static void low(void) {
 }
 static _Atomic int urgent;
 static void on_urgent(int s) { (void)s, urgent++; }
+static void low_inherited(void) { // of the listening socket
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0), b, v = 10;
+	setsockopt(from, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof v);
+	if (connect(a, (struct sockaddr *)&s, l) < 0 || (b = accept(from, 0, 0)) < 0) die("accept");
+	for (int i = 0; i < 200; i++) {
+		moved(a, b);
+		moved(b, a);
+		if (i > 20) usleep(1000);
+	}
+	give(a, "01234");
+	say("five %s", revents(b, POLLIN, 100));
+	give(a, "56789");
+	say("ten %s", revents(b, POLLIN, 1000));
+	say("%s", res(read(b, in, 100)));
+}
 static void writes_late_and_exits(int b) {
 	ms(150);
 	give(b, "01234567890123456789");
@@ -2172,7 +2189,7 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_at_end) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -698,7 +698,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				errno = EINTR;
 				return done ? (ssize_t)done : -1;
 			}
-			if (n <= 0) continue;
+			if (n <= 0 || !smcgw_still(e, fd)) continue;
 		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
 		int32_t who = get(&e->sleeper);

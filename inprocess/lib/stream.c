@@ -391,7 +391,7 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	int err = errno;
 	smcgw_lock(e, &e->rl);
 	put(&e->sleeper, 0);
-	if (n > 0) { // a token or data by its position: transitions are published before what follows them moves
+	if (n > 0 && e->attached) { // a token or data by its position: transitions are published before what follows them moves
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
 		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
@@ -714,7 +714,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
 			seen = n > 0 && !who && !get(&e->sleeper) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
-			if (n > 0) unannounced(e, fd);
+			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
 			errno = err;
 		}
 		if (n > 0) continue;
@@ -1175,7 +1175,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	}
 	// A round without a byte: by the kernel, which has room of its own, as natively where both ends write before they read, and knows
 	// whether the peer lives.
-	return n == -ETIMEDOUT && !room(e) ? BY_KERNEL : AGAIN;
+	return n == -ETIMEDOUT && smcgw_still(e, fd) && !room(e) ? BY_KERNEL : AGAIN;
 }
 
 static void not_blocked(void *p) { // cancelled

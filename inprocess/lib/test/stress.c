@@ -85,7 +85,7 @@ static struct shared {
 	_Atomic uint64_t refused; // descriptors that were not handed over, see act()
 	uint64_t inside; // kills at an instruction of the library or soon after
 	_Atomic bool begins[2], done[2], reset[2], left[2], failed;
-	_Atomic bool unsaid[2]; // the last write may have been told of a reset, and not have said so
+	_Atomic bool unsaid[2]; // the last write was of parts, and may have been told of a reset for one after the first
 	bool one;  // both ends are of one process
 	char fate; // HOW of this round
 	int victim;
@@ -262,6 +262,7 @@ static ssize_t give(struct end *e) {
 	if (e->pipe_writes) {
 		e->pipe_writes--;
 		k = by_pipe(e, 0, p, n);
+		shared->unsaid[e->side] = k > 0 && (size_t)k < n;
 		if (k > 0) shared->sent[e->side] += (uint64_t)k;
 		return k;
 	}
@@ -269,7 +270,10 @@ static ssize_t give(struct end *e) {
 	case 0: k = writev(e->fd, v, 3); break;
 	case 1: k = sendmsg(e->fd, &h, MSG_NOSIGNAL); break;
 	case 2: k = send(e->fd, p, n, MSG_NOSIGNAL | MSG_MORE); break;
-	case 3: k = sendfile(e->fd, file[e->side], &at, n); break;
+	case 3:
+		k = sendfile(e->fd, file[e->side], &at, n);
+		shared->unsaid[e->side] = k > 0 && (size_t)k < n;
+		break;
 	case 4: k = pwritev2(e->fd, v, 3, -1, 0); break;
 	case 5: k = syscall(SYS_write, e->fd, p, n); break;
 	case 6: k = send(e->fd, p, n, MSG_DONTWAIT); break;
@@ -277,7 +281,7 @@ static ssize_t give(struct end *e) {
 		struct mmsghdr m[2] = {{{.msg_iov = v, .msg_iovlen = 2}, 0}, {{.msg_iov = v + 2, .msg_iovlen = 1}, 0}};
 		k = sendmmsg(e->fd, m, 2, MSG_NOSIGNAL);
 		if (k > 1 && m[0].msg_len != 1 + n / 2) fail("sendmmsg, a message after a part", e->side, shared->sent[e->side], m[0].msg_len);
-		shared->unsaid[e->side] = k == 1; // the error of the second message is nobody's
+		shared->unsaid[e->side] = k == 1;
 		if (k > 0) k = m[0].msg_len + (k > 1 ? m[1].msg_len : 0);
 		break;
 	}

@@ -1119,6 +1119,21 @@ static void shut_reader(void) {
 	shutdown(a, SHUT_WR);
 	say("peer's: %s", finish(&t));
 }
+static void closed_while_writing(void) {
+	for (int i = 0; i < 5; i++) {
+		int a, b;
+		pair(&a, &b);
+		signal(SIGPIPE, SIG_IGN);
+		struct thread t = {.fd = a, .n = 1 << 20};
+		pthread_create(&t.t, 0, write_thread, &t);
+		ms(1 + 5 * i);
+		close(a);
+		ms(150);
+		close(b);
+		finish(&t);
+		say("%d ended", i);
+	}
+}
 static void closed_by_another(void) {
 	int a, b;
 	pair(&a, &b);
@@ -2186,7 +2201,7 @@ static void late_connect(void) { // without waiting, as event loops do
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
+	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \

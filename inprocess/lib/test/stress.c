@@ -657,14 +657,24 @@ static pid_t thread_of(pid_t pid, bool second) {
 	if (d) closedir(d);
 	return found;
 }
-// stopped waits for a thread to stop; one that sleeps in the kernel need not.
-static bool stopped(pid_t tid, int *status) {
-	for (double until = now() + 0.05; now() < until; sched_yield()) {
+static char state_of(pid_t pid, pid_t tid) {
+	char name[64], state = 0;
+	snprintf(name, sizeof name, "/proc/%d/task/%d/stat", pid, tid);
+	FILE *f = fopen(name, "re");
+	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+	if (f) fclose(f);
+	return state;
+}
+// stopped waits for a thread to stop; one that sleeps in the kernel need not, and one that a busy machine does not run has longer.
+static bool stopped(pid_t pid, pid_t tid, int *status) {
+	double began = now();
+	do {
 		pid_t p = waitpid(tid, status, WNOHANG | __WALL);
 		if (p == tid) return WIFSTOPPED(*status);
 		if (p < 0) return false;
-	}
-	return false;
+		sched_yield();
+	} while (now() - began < 0.05 || (now() - began < 0.05 * 10 * BUSY && state_of(pid, tid) == 'R'));
+	return waitpid(tid, status, WNOHANG | __WALL) == tid && WIFSTOPPED(*status);
 }
 // kill_at_instruction is false where the process has ended by itself meanwhile, and is waited for. It has a thread go on by single instructions to one of the library, and some more, and kills it there.
 static bool kill_at_instruction(pid_t pid, uint64_t r) {
@@ -672,14 +682,14 @@ static bool kill_at_instruction(pid_t pid, uint64_t r) {
 	pid_t tid = thread_of(pid, r >> 60 & 1);
 	int status = -1, more = (int)(r % (1u << (r >> 32 & 7) << 2)), signal = 0;
 	text(pid, at);
-	if (ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && stopped(tid, &status)) {
+	if (ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && stopped(pid, tid, &status)) {
 		bool inside = false;
 		for (int i = 0; i < STEPS && (!inside || more--); i++) {
 			struct user_regs_struct regs;
 			struct iovec v = {&regs, sizeof regs};
 			if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &v) < 0) break;
 			if (PC(regs) >= at[0] && PC(regs) < at[1]) inside = true;
-			if (ptrace(PTRACE_SINGLESTEP, tid, 0, signal) < 0 || !stopped(tid, &status)) break;
+			if (ptrace(PTRACE_SINGLESTEP, tid, 0, signal) < 0 || !stopped(pid, tid, &status)) break;
 			signal = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
 		}
 		if (inside && WIFSTOPPED(status)) shared->inside++;
@@ -746,15 +756,13 @@ static bool busy(const pid_t pid[2]) {
 	for (struct dirent *p, *t; d && !found && (p = readdir(d));) {
 		pid_t id = atoi(p->d_name);
 		if (id <= 0 || (shared->one ? id != getpid() : getpgid(id) != pid[0] && getpgid(id) != pid[1])) continue;
-		char name[300], state;
+		char name[64];
 		snprintf(name, sizeof name, "/proc/%d/task", id);
 		if (!(tasks = opendir(name))) continue;
 		while (!found && (t = readdir(tasks))) {
 			if (atoi(t->d_name) <= 0 || atoi(t->d_name) == gettid()) continue;
-			snprintf(name, sizeof name, "/proc/%d/task/%d/stat", id, atoi(t->d_name));
-			FILE *f = fopen(name, "re");
-			found = f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1 && strchr("RD", state);
-			if (f) fclose(f);
+			char state = state_of(id, atoi(t->d_name));
+			found = state == 'R' || state == 'D';
 		}
 		closedir(tasks);
 	}

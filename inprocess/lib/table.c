@@ -206,6 +206,21 @@ bool smcgw_other(struct end *e, int fd) {
 	return SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && cookie != e->report.cookie;
 }
 
+// closed_last is after the last descriptor. An answer of the broker that another thread is taking finds nobody who asks, or has been
+// taken once the broker is told: what it gave is this end's then.
+static void closed_last(struct end *e) {
+	uint32_t s = SMCI_ASKED;
+	if (atomic_compare_exchange_strong(&e->report.state, &s, SMCI_NEVER)) s = SMCI_ASKED;
+	if (s != SMCI_NATIVE && s != SMCI_NEVER) smcgw_closed(e);
+	if (s == SMCI_PROMOTED || s == SMCI_MAPPED || e->own) { // also of one that has gone back for good
+		atomic_store(&e->closing, true);
+		smcgw_release(e);
+		return;
+	}
+	put_release(&e->report.state, SMCI_FREE);
+	atomic_fetch_add(&e->use, 1);
+}
+
 void smcgw_stale(int fd) {
 	uint32_t i = atomic_exchange(&smcgw_table[fd], 0);
 	struct end *e = i ? entry(i - 1) : 0;
@@ -213,15 +228,7 @@ void smcgw_stale(int fd) {
 	smcgw_forget(e);
 	int at = owner_at(e, smcgw.pid, false);
 	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
-	if (atomic_fetch_sub(&e->refs, 1) != 1) return;
-	uint32_t s = state_of(e);
-	if (s == SMCI_PROMOTED || s == SMCI_MAPPED || e->own) {
-		atomic_store(&e->closing, true);
-		smcgw_release(e);
-		return;
-	}
-	put_release(&e->report.state, SMCI_FREE);
-	atomic_fetch_add(&e->use, 1);
+	if (atomic_fetch_sub(&e->refs, 1) == 1) closed_last(e);
 }
 
 bool smcgw_try(struct end *e, pthread_mutex_t *m) {
@@ -328,15 +335,7 @@ void smcgw_drop(int fd) {
 		}
 		return;
 	}
-	uint32_t s = state_of(e);
-	if (s != SMCI_NATIVE && s != SMCI_NEVER) smcgw_closed(e);
-	if (s == SMCI_PROMOTED || s == SMCI_MAPPED || e->own) { // also of one that has gone back for good
-		atomic_store(&e->closing, true);
-		smcgw_release(e);
-		return;
-	}
-	put_release(&e->report.state, SMCI_FREE);
-	atomic_fetch_add(&e->use, 1);
+	closed_last(e);
 }
 
 void smcgw_same(int from, int to) {

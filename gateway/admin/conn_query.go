@@ -25,6 +25,8 @@ type ConnQuery struct {
 	Closed, Native, All bool
 	// Details asks for ConnInfo.Pair.
 	Details bool
+	// Programs asks for ConnInfo.Program, for which the processes of the host are looked through.
+	Programs bool
 	// Filter is what all of them match.
 	Filter ConnFilter
 }
@@ -41,7 +43,7 @@ func (q ConnQuery) Natives() bool { return q.All || q.Native }
 // values are the parameters of a request.
 func (q ConnQuery) values() url.Values {
 	v := url.Values{}
-	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details} {
+	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details, "programs": q.Programs} {
 		if on {
 			v.Set(name, "true")
 		}
@@ -52,7 +54,7 @@ func (q ConnQuery) values() url.Values {
 
 // parseConnQuery reads the parameters of a request.
 func parseConnQuery(v url.Values) (q ConnQuery, err error) {
-	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details} {
+	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details, "programs": &q.Programs} {
 		text := v.Get(name)
 		if text == "" {
 			continue

@@ -139,6 +139,8 @@ type ConnInfo struct {
 	RxRate float64 `json:"rx_bytes_per_second,omitempty"`
 	// Way is how the bytes go: native, in-process or steered.
 	Way config.Way `json:"way"`
+	// Program is whose socket the connection has at this end; nil: not asked for, or not known.
+	Program *Program `json:"program,omitempty"`
 	// InProcess is what is known of an end whose program has the library.
 	InProcess *InProcessEnd `json:"in_process,omitempty"`
 	// Pair is the queue pair that carries, where it was asked for.
@@ -147,6 +149,14 @@ type ConnInfo struct {
 	// that was decided.
 	End     End       `json:"end,omitempty"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// Program is a process that has the socket of a connection.
+type Program struct {
+	Name   string `json:"name"`
+	PID    int    `json:"pid"`
+	UID    uint32 `json:"uid"`
+	Cgroup string `json:"cgroup"`
 }
 
 // PairInfo is the queue pair of a connection, and the buffers at this end.

@@ -102,7 +102,7 @@ func (s *site) furnish(counting bool, ns *sockets.Namespace, log *slog.Logger) (
 	s.Host = Host{
 		Steering: s.dp, Addrs: s.dp.Addrs, Devices: s.dp.Looked, Route: s.dp.RouteDevice,
 		Owners: process.Owners,
-		RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: s.dp,
+		RoCE:   sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: s.dp,
 	}
 	if s.ID, err = process.KernelID(); err != nil || counting {
 		return err

@@ -142,7 +142,7 @@ func (c *stream) blocking(mask waiter.EventMask, stop <-chan struct{}, op func()
 	}
 }
 
-// CloseWrite sends a FIN behind what was written; reading goes on.
+// CloseWrite sends a FIN after what was written; reading goes on.
 func (c *stream) CloseWrite() error {
 	return mapError(c.ep.Shutdown(tcpip.ShutdownWrite))
 }

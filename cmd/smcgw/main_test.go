@@ -409,7 +409,7 @@ func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
 // Set implements admin.Control.
 func (d *fakeDaemon) Set(s admin.Setting) error {
 	if s.Value == "loud" {
-		return fmt.Errorf("%w: %q is none", admin.ErrSetting, s.Value)
+		return fmt.Errorf("%w: %q is no level", admin.ErrSetting, s.Value)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ static __noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
 	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
 }
 
-/* create_flow makes the entry of an offer, behind the end of the old one, if there is
+/* create_flow makes the entry of an offer, after the end of the old one, if there is
  * one: no view of that is one of the new. An end that is under way elsewhere leaves
  * no room. */
 static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule, struct flow *old)
@@ -203,7 +203,7 @@ static __always_inline void offer_answered(struct __sk_buff *skb)
 		n->phase = PHASE_ANSWERED;
 }
 
-/* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
+/* asked_again: the bare SYN after a refusal of the offered one. What the socket sends
  * again for that reason is no loss of its offer. */
 static __always_inline int asked_again(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {

@@ -430,7 +430,7 @@ volatile u64 smcgw_forwarded[FORWARDED_SLOTS];
 /* When a step of a set-up last took too long (room.h), ktime. */
 volatile u64 smcgw_busy;
 
-/* Not 0: another gateway takes the new connections, and its programs come behind
+/* Not 0: another gateway takes the new connections, and its programs come after
  * ours on every hook (docs/ARCHITECTURE.md "Two gateways side by side"). */
 volatile u32 smcgw_retired;
 

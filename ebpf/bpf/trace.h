@@ -51,7 +51,7 @@ static __always_inline void trace_answer(u16 port, u16 other)
 }
 
 /* usual_syn recognises the options of the SYN that Linux sends, all of them: MSS,
- * SACK permitted, timestamps, NOP, window scale. There is none of ours. */
+ * SACK permitted, timestamps, NOP, window scale. It has none of our options. */
 static __always_inline int usual_syn(const struct tcp *t, const void *end)
 {
 	const struct { u16 mss, size; u32 sack_and_stamps, value, echo; u8 nop, scale, len, shift; } *o = (const void *)(t + 1);

@@ -9,7 +9,7 @@ import (
 )
 
 // ends are all of the counted ends, and 0 for those that may come: an increase from a
-// series that is not there is none to an alert.
+// series that did not exist before does not show in an alert.
 func ends(counted []admin.EndCount) []admin.EndCount {
 	counts := map[admin.EndCount]uint64{}
 	for _, side := range []config.Side{config.SideClient, config.SideServer} {

@@ -2,5 +2,5 @@
 // with seeded faults, and a [Pipe] to functions.
 //
 // The package knows IP packets and no connection. The trap: a [Link] belongs to one stack, which detaches it before it
-// ends and stops it behind what was written.
+// ends and stops it after what was written.
 package link

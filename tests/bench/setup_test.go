@@ -82,7 +82,7 @@ func (p *pair) gatewayTime(b *testing.B) (total float64) {
 		for _, pid := range append(h.Children(pid), pid) {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			require.NoError(b, err)
-			fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // behind the name, proc(5)
+			fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // after the name, proc(5)
 			for _, field := range fields[11:13] {
 				ticks, err := strconv.ParseUint(field, 10, 64)
 				require.NoError(b, err)

@@ -231,7 +231,7 @@ func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 		out, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
 		require.NoError(t, err, out)
 	}
-	// The kernel takes the namespace of the legs apart behind its last process.
+	// The kernel takes the namespace of the legs apart after its last process.
 	require.Eventually(t, func() bool {
 		links, err := g.h.Links()
 		return err == nil && slices.Equal(links, []string{"lo", "eth0"})
@@ -290,7 +290,7 @@ func TestDiesGuardian(t *testing.T) {
 	awaitResets(t, idle, active, start, 10*time.Second)
 	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond,
 		"guardian %d and all others are gone", guardian)
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // the kernel ends the legs' namespace behind the keeper
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the kernel ends the legs' namespace after the keeper
 		links, err := w.h1.Links()
 		require.NoError(c, err)
 		require.Equal(c, []string{"lo", "eth0"}, links)

@@ -46,7 +46,7 @@ type message struct {
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	testnet.Require(t, "chromium")
-	dir, err := os.MkdirTemp("", "smcgw-browser-") //nolint:usetesting // it is removed behind the process
+	dir, err := os.MkdirTemp("", "smcgw-browser-") //nolint:usetesting // it is removed after the process
 	require.NoError(t, err)
 	toRead, in, err := os.Pipe()
 	require.NoError(t, err)

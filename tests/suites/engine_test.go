@@ -97,7 +97,7 @@ func (s suite) unlisted(differ map[string]string) map[string]string {
 	return left
 }
 
-// differences are the tests whose result is none that they have had natively.
+// differences are the tests whose result they have not had natively.
 func differences(native []results, got results) map[string]string {
 	differ := map[string]string{}
 	names := maps.Clone(got)

@@ -154,7 +154,7 @@ func TestDatagramAddressLeavesTheHost(t *testing.T) {
 	check(ebpf.ErrNoDevice)
 	h.d[0].steer(t, ends, []byte("lost"))
 	require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
-	require.EqualValues(t, 1, h.stats(1).Dropped[admin.DropQueueFull], "behind the turn that has told the peer")
+	require.EqualValues(t, 1, h.stats(1).Dropped[admin.DropQueueFull], "after the turn that has told the peer")
 	require.Empty(t, h.g[1].flows())
 	require.Equal(t, "address", h.g[1].ended()[0].Reason)
 	h.d[0].steer(t, ends, []byte("native"))

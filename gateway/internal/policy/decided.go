@@ -37,7 +37,7 @@ func RuleOf(rules []config.Rule, ahead, number int) (name string, action config.
 
 // AddTo adds what the programs decided, by the rules in force, and by those before. A rule
 // that carries passes what the never-list takes out of it. Rules in force are there from
-// the start: an increase from a series that is not there is none to an alert.
+// the start: an alert does not see the increase of a series that did not exist before.
 func (b *Decided) AddTo(s *admin.Snapshot, rules []config.Rule, ahead int, list []ebpf.Decided) {
 	for _, p := range b.past {
 		s.AddDecision(p.Action, p.Rule, p.Count)

@@ -141,7 +141,7 @@ func (ts *Trials) checkLocked(t *admin.Trial) error {
 	case t.Action != config.ActionPass && t.Action != config.ActionAccelerate:
 		return &admin.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
 	case t.Carrier != config.CarrierNone && !slices.ContainsFunc(config.DeviceKinds(), func(k config.DeviceKind) bool { return k.Carrier() == t.Carrier }):
-		return &admin.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
+		return &admin.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q cannot be chosen", t.Carrier)}
 	}
 	return nil
 }

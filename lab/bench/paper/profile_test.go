@@ -37,7 +37,7 @@ func TestItems(t *testing.T) {
 	require.Empty(t, Items(nil, 9))
 	require.InDelta(t, 0.8, list[1].Busy(), 1e-9)
 	require.Equal(t, "TCP", example().Profiles[0].Largest(1)[0].Item)
-	require.Len(t, list[0].Largest(9), 3, "idle is none")
+	require.Len(t, list[0].Largest(9), 3, "idle does not count")
 }
 
 func TestProfileMarkdown(t *testing.T) {

@@ -196,7 +196,7 @@ func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	list := report.Peers(g.peers.Carriers(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
+	list := report.Peers(g.peers.Known(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
 	failing := g.failing()
 	failing.Tell(list)
 	return list, failing

@@ -131,7 +131,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 // environ prepares what connections need and does not have to be opened.
 func (g *gateway) environ() {
 	e := &g.env
-	e.Log, e.HostID, e.Faults, e.Die = g.log, g.host.ID, g.host.faults, crash
+	e.Log, e.HostID, e.Version, e.Faults, e.Die = g.log, g.host.ID, g.host.Version, g.host.faults, crash
 	e.Steering, e.Legs, e.Datagrams = g.steer, g.legs, datagramGateway{g}
 	e.Peers, e.Pulse, e.Keys = g.peers, &g.pulse, conn.NewKeyring(g.log)
 	e.Policy = negotiate.CachePolicy{NegativeTTL: g.cfg.Fallback.NegativeCache}

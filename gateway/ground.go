@@ -57,6 +57,7 @@ func (w *ground) site(cfg config.Config, retired bool) (*site, error) {
 	if err := s.furnish(steering.Counting, w.legs, w.opts.logger()); err != nil {
 		return nil, errors.Join(err, s.leave())
 	}
+	s.Version = w.opts.Version
 	return s, nil
 }
 

@@ -47,6 +47,8 @@ type Host struct {
 	Priority int
 	// ID names the kernel: gateways with the same one can share memory.
 	ID [16]byte
+	// Version is that of the program, which peers are told.
+	Version string
 
 	// datagramAddr is the only address that is asked at the datagram port; zero:
 	// all of them are.

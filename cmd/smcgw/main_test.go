@@ -329,7 +329,7 @@ func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
 // Peers implements admin.Control.
 func (d *fakeDaemon) Peers() []admin.PeerInfo {
 	return []admin.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: admin.PeerCapable, Flows: 2, Carriers: []config.Carrier{config.CarrierShm}, CarriersFailed: []config.Carrier{config.CarrierSoft}, Use: admin.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: admin.PeerCapable, Version: "0.1.0+hw", Mode: config.ModeEnforce, Flows: 2, Carriers: []config.Carrier{config.CarrierShm}, CarriersFailed: []config.Carrier{config.CarrierSoft}, Use: admin.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
 		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }

@@ -232,6 +232,10 @@ type PeerInfo struct {
 	Reason string `json:"reason"`
 	// ExpiresSeconds is when an incapable or blackholed entry is forgotten.
 	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
+	// Version is that of the peer's program, Mode its mode, as the last handshake with its gateway said; empty: there
+	// was none. A gateway whose mode is not enforce takes part in none, so State and Reason say when that has changed.
+	Version string      `json:"version,omitempty"`
+	Mode    config.Mode `json:"mode,omitempty"`
 	// Flows is the number of flows carried with this peer now.
 	Flows int `json:"flows"`
 	// Carriers are those proven with this peer, CarriersFailed those that are left

@@ -32,11 +32,11 @@ type Owner struct {
 }
 
 // ownersPatience is how long the processes of a host are looked through.
-const ownersPatience = time.Second
+const ownersPatience = 2 * time.Second
 
 // Owners tells whose the sockets are that there are. Of several processes that have one it
 // is that with the lowest number. Sockets of processes in other PID namespaces, of those
-// that this process may not look into, and of those that are not reached within a second
+// that this process may not look into, and of those that are not reached within two seconds
 // are missing.
 func Owners(wanted []Socket) (map[Socket]Owner, error) {
 	inodes, err := inodesOf(wanted)
@@ -74,10 +74,19 @@ func Owners(wanted []Socket) (map[Socket]Owner, error) {
 
 // socketsOf are the inodes of the sockets of a process; none: it has ended, or is not ours to look into.
 func socketsOf(pid int) (inodes []uint32) {
-	fds, _ := os.ReadDir(File(pid, "fd"))
+	dir, err := os.Open(File(pid, "fd"))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	fds, _ := dir.Readdirnames(-1)
+	var to [64]byte
 	for _, fd := range fds {
-		to, _ := os.Readlink(File(pid, "fd/"+fd.Name()))
-		if text, ok := strings.CutPrefix(to, "socket:["); ok {
+		n, err := unix.Readlinkat(int(dir.Fd()), fd, to[:])
+		if err != nil {
+			continue
+		}
+		if text, ok := strings.CutPrefix(string(to[:n]), "socket:["); ok {
 			if n, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 32); err == nil {
 				inodes = append(inodes, uint32(n))
 			}

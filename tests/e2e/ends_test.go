@@ -86,6 +86,9 @@ func TestPrograms(t *testing.T) {
 		out, err := w.gateways[h].cli("conns", "-o", "wide")
 		require.NoError(t, err, out)
 		require.Regexp(t, `carrying .*`+cells, out)
+		out, err = w.gateways[h].cli("peers")
+		require.NoError(t, err, out)
+		require.Regexp(t, `(?m)^10\.77\.0\.\d .* `+regexp.QuoteMeta(w.gateways[h].status().Version)+` +enforce `, out)
 	}
 	_, err = w.gateways[w.h2].cli("off")
 	require.NoError(t, err)

@@ -21,7 +21,6 @@ type connsFlags struct {
 	query  admin.ConnQuery
 	filter filterFlags
 	since  time.Duration
-	follow bool
 	smcss  bool
 }
 
@@ -33,7 +32,7 @@ func newConns(e *env) *cobra.Command {
 		Long: fmt.Sprintf(`Conns lists the connections that are carried, and those in process. With
 --closed it lists those that were carried and have ended, with --native those that
 stayed native, with --all all three. Of the past the gateway keeps the last %d of
-each kind, for TCP and for UDP; "smcgw watch", and --follow, miss none.
+each kind, for TCP and for UDP; "smcgw watch" misses none.
 
 --since measures: TX/S and RX/S are what a connection moved a second in that time.
 PROGRAM and PID are of the process that has the socket, while there is one that the
@@ -51,7 +50,6 @@ or was decided to stay native.`, admin.HistorySize),
 	fs.BoolVar(&f.query.All, "all", false, "list what is carried, what ended and what stayed native")
 	fs.BoolVarP(&f.query.Details, "details", "d", false, "show the queue pairs")
 	fs.DurationVar(&f.since, "since", 0, "measure rates for this time, such as 2s")
-	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what happens to connections, as watch does")
 	fs.BoolVar(&f.smcss, "smcss", false, "print the columns of smcss")
 	f.filter.register(c)
 	return withSocket(e, noun(e, withList(e, c)))
@@ -64,8 +62,8 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 		return err
 	case f.since < 0:
 		return usagef("--since %s: not a time to wait for", f.since)
-	case f.smcss && (f.query.Details || f.since > 0 || f.follow):
-		return usagef("--smcss excludes --details, --since and --follow")
+	case f.smcss && (f.query.Details || f.since > 0):
+		return usagef("--smcss excludes --details and --since")
 	}
 	q := f.query
 	q.Details = q.Details || e.output == outputWide
@@ -75,10 +73,7 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := f.show(e, list); err != nil || !f.follow {
-		return errors.Join(err, f.hint(e, list))
-	}
-	return e.watch(ctx, c, q.Filter)
+	return errors.Join(f.show(e, list), f.hint(e, list))
 }
 
 // hint tells an operator at a terminal where connections are that are not carried.

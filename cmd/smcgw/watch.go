@@ -75,13 +75,6 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, cancel
 }
 
-// watch shows what happens to connections until ^C.
-func (e *env) watch(ctx context.Context, c *admin.Client, f admin.ConnFilter) error {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	return c.Watch(ctx, f, nil, e.showEvent())
-}
-
 // counted ends a stream after n events; 0: it does not.
 func counted(n int, fn func(admin.Event) error) func(admin.Event) error {
 	left := n

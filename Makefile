@@ -85,7 +85,7 @@ check-generate: generate ## generated code is what is committed
 
 test: install-test-deps unit arch e2e guests ## everything
 ifeq ($(ROOT),)
-	@echo "NOT RUN without root: the namespaces suite (tests/e2e), the eBPF programs (ebpf), the simulated hosts"
+	@echo "NOT RUN without root: the namespaces suites (tests/e2e, tests/monitoring), the eBPF programs (ebpf), the simulated hosts"
 	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
@@ -98,7 +98,7 @@ unit: ## race detector, random order
 arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
-e2e: build ## whole gateways: in memory, and as root between network namespaces
+e2e: build ## whole gateways, as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m -skip '^(TestModel|TestSanitizers)$$' ./tests/e2e/... ./tests/inprocess ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
@@ -178,7 +178,7 @@ SUITES_NEEDS = /usr/bin/python3.11=python3.11 /usr/lib/python3.11/test/test_sock
 suites: install-suites-deps ## suites of CPython, Redis, PostgreSQL and others with the library and natively: SUITES=python/; needs root
 	SMCGW_SUITES=all $(GO) test -count=1 -v -timeout 3h -run '/$(SUITES)' ./tests/suites
 
-demo: build ## programs of this host promoted, without root, too; then four hosts, three gateways, ordinary programs
+demo: build ## programs of this host promoted; as root then four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
 
 # The pages are written by a test, which has man(1) look at them.

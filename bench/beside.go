@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Gateway is what is asked of the gateway beside a program of this package.
 // [Beside] makes one of an admin client.
 type Gateway interface {
 	// Try begins a trial; see [admin.Client.Try].
-	Try(ctx context.Context, t admin.Trial) (Held, error)
+	Try(ctx context.Context, t config.Trial) (Held, error)
 	// Conns lists connections, newest first.
-	Conns(ctx context.Context, q admin.ConnQuery) (admin.ConnList, error)
+	Conns(ctx context.Context, q report.ConnQuery) (admin.ConnList, error)
 	// Devices lists the RDMA devices of the configuration.
 	Devices(ctx context.Context) (admin.DeviceList, error)
 	// Metrics are the gateway's, in Prometheus' text format.
@@ -38,7 +40,7 @@ func Beside(c *admin.Client) Gateway { return beside{c} }
 type beside struct{ *admin.Client }
 
 // Try implements Gateway.
-func (b beside) Try(ctx context.Context, t admin.Trial) (Held, error) {
+func (b beside) Try(ctx context.Context, t config.Trial) (Held, error) {
 	h, err := b.Client.Try(ctx, t)
 	if err != nil {
 		return nil, err
@@ -50,12 +52,12 @@ func (b beside) Try(ctx context.Context, t admin.Trial) (Held, error) {
 const trialPatience = 5 * time.Second
 
 // try begins a trial and waits for the one before it to end.
-func try(ctx context.Context, g Gateway, t admin.Trial) (Held, error) {
+func try(ctx context.Context, g Gateway, t config.Trial) (Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()
 	for {
 		h, err := g.Try(ctx, t)
-		if !errors.Is(err, admin.ErrTrialHeld) {
+		if !errors.Is(err, config.ErrTrialHeld) {
 			return h, err
 		}
 		select {

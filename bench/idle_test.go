@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const someMetrics = `# HELP smcgw_flows Connections carried now.
@@ -78,7 +78,7 @@ func shmOnly(t *testing.T) (Options, *fakeGateway) {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
-	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive}}}
+	g := &fakeGateway{pid: os.Getpid(), devices: []report.DeviceInfo{{Kind: report.DeviceShm, Carrier: report.CarrierShm, State: report.DeviceActive}}}
 	book := &recorder{Listener: ln, g: g}
 	g.conns, g.metrics = book.conns, book.weighing(1<<40, 5000)
 	to, token := serveOn(t, book, &fakeGateway{pid: os.Getpid(), metrics: book.weighing(1<<40, 7000)})
@@ -98,7 +98,7 @@ func TestRunWeighsIdleConnections(t *testing.T) {
 		s := series(t, r, "idle connection, "+part, "shm")
 		require.Equal(t, []float64{want}, s.Values, part)
 		require.Empty(t, s.Note)
-		s = series(t, r, "idle connection, "+part, report.TCP)
+		s = series(t, r, "idle connection, "+part, comparison.TCP)
 		require.Empty(t, s.Values)
 		require.Equal(t, "no gateway has memory for it", s.Note)
 	}
@@ -117,10 +117,10 @@ idle connection, rings (B, less is better)
 
 	// A cold peer is one trial, of the carrier.
 	for _, trial := range g.tried {
-		require.False(t, trial.Cold && trial.Action == config.ActionPass)
+		require.False(t, trial.Cold && trial.Action == report.ActionPass)
 	}
-	require.Contains(t, g.tried, admin.Trial{Peer: o.To.Addr(), Port: o.To.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm, Cold: true})
-	for _, v := range []string{report.TCP, "shm"} {
+	require.Contains(t, g.tried, config.Trial{Peer: o.To.Addr(), Port: o.To.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm, Cold: true})
+	for _, v := range []string{comparison.TCP, "shm"} {
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer", v).Spread().N)
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer, p50", v).Spread().N)
 	}

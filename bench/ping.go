@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -35,7 +35,7 @@ type PingOptions struct {
 	// Offer has a trial offer the connections, whatever the rules say; Carrier is then the
 	// only one that is offered, empty: all.
 	Offer   bool
-	Carrier config.Carrier
+	Carrier report.Carrier
 	// Each is called for every connection. Default: nothing.
 	Each func(PingTry)
 }
@@ -95,15 +95,15 @@ const NoAnswer = "no answer"
 const ReasonUnseen = "unseen"
 
 // stageOf tells the stage of a connection by what became of it.
-func stageOf(carrier config.Carrier, reason, decidedBy string) Stage {
+func stageOf(carrier report.Carrier, reason, decidedBy string) Stage {
 	r, known := negotiate.ParseReason(reason)
 	here := r < negotiate.ReasonPeerNoOption || r == negotiate.ReasonMode || r == negotiate.ReasonNotWorthIt
 	switch {
-	case carrier == config.CarrierRelay:
+	case carrier == report.CarrierRelay:
 		return StageRelayed
-	case carrier != config.CarrierNone:
+	case carrier != report.CarrierNone:
 		return StageCarried
-	case reason == ReasonUnseen, known && here && decidedBy != admin.DecidedRemote:
+	case reason == ReasonUnseen, known && here && decidedBy != report.DecidedRemote:
 		return StageNotOffered
 	case known && !here && r < negotiate.ReasonVersion && r != negotiate.ReasonAcceptLost && r != negotiate.ReasonClientGone:
 		return StageNoAnswer
@@ -122,7 +122,7 @@ type PingTry struct {
 	Stage          Stage   `json:"stage,omitempty"`
 	// Carrier is what carried the connection, empty: it was native. Reason says why, or why
 	// it was the relay; DecidedBy is local or remote.
-	Carrier   config.Carrier `json:"carrier"`
+	Carrier   report.Carrier `json:"carrier"`
 	Reason    string         `json:"reason"`
 	DecidedBy string         `json:"decided_by,omitempty"`
 	// MTU is that of the carrier, in bytes of payload; 0: not known.
@@ -171,10 +171,10 @@ func Ping(ctx context.Context, o PingOptions) (*PingReport, error) {
 }
 
 // service makes the connections to one service.
-func (o *PingOptions) service(ctx context.Context, to netip.AddrPort, devices []admin.DeviceInfo, r *PingReport) error {
+func (o *PingOptions) service(ctx context.Context, to netip.AddrPort, devices []report.DeviceInfo, r *PingReport) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	if o.Offer {
-		held, err := try(ctx, o.Gateway, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: o.Carrier})
+		held, err := try(ctx, o.Gateway, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: o.Carrier})
 		if err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (o *PingOptions) service(ctx context.Context, to netip.AddrPort, devices []
 }
 
 // one makes a connection and looks it up while it is there.
-func (o *PingOptions) one(ctx context.Context, to netip.AddrPort, devices []admin.DeviceInfo) (PingTry, error) {
+func (o *PingOptions) one(ctx context.Context, to netip.AddrPort, devices []report.DeviceInfo) (PingTry, error) {
 	t := PingTry{Service: to}
 	began := time.Now()
 	d := net.Dialer{Timeout: o.Timeout}
@@ -248,30 +248,30 @@ func refusedBy(err error) string {
 
 // becameOf is the record of one connection. One that the gateway has not seen for a while
 // has the reason [ReasonUnseen].
-func becameOf(ctx context.Context, g Gateway, m measured) (admin.ConnInfo, error) {
+func becameOf(ctx context.Context, g Gateway, m measured) (report.ConnInfo, error) {
 	for end := time.Now().Add(lookupPatience); ; {
 		found, err := lookUp(ctx, g, m)
 		if err != nil {
-			return admin.ConnInfo{}, err
+			return report.ConnInfo{}, err
 		}
 		if info, ok := found[m.conns[0]]; ok {
 			return info, nil
 		}
 		if time.Now().After(end) {
-			return admin.ConnInfo{Reason: ReasonUnseen}, nil
+			return report.ConnInfo{Reason: ReasonUnseen}, nil
 		}
 		select {
 		case <-ctx.Done():
-			return admin.ConnInfo{}, context.Cause(ctx)
+			return report.ConnInfo{}, context.Cause(ctx)
 		case <-time.After(lookupPause):
 		}
 	}
 }
 
 // mtuOf is the path MTU of the device of a carrier that has the address.
-func mtuOf(devices []admin.DeviceInfo, c config.Carrier, local netip.Addr) int {
+func mtuOf(devices []report.DeviceInfo, c report.Carrier, local netip.Addr) int {
 	for _, d := range devices {
-		if d.Carrier == c && d.State == admin.DeviceActive && (len(d.GIDs) == 0 || slices.ContainsFunc(d.GIDs, func(g netip.Addr) bool { return g.Unmap() == local.Unmap() })) {
+		if d.Carrier == c && d.State == report.DeviceActive && (len(d.GIDs) == 0 || slices.ContainsFunc(d.GIDs, func(g netip.Addr) bool { return g.Unmap() == local.Unmap() })) {
 			return d.MTU
 		}
 	}

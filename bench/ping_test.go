@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -43,14 +43,14 @@ func accepting(t *testing.T) (netip.AddrPort, <-chan netip.AddrPort) {
 }
 
 // saying is a gateway that says the same of every connection that the service has seen.
-func saying(to netip.AddrPort, clients <-chan netip.AddrPort, info admin.ConnInfo) *fakeGateway {
-	var all []admin.ConnInfo
+func saying(to netip.AddrPort, clients <-chan netip.AddrPort, info report.ConnInfo) *fakeGateway {
+	var all []report.ConnInfo
 	return &fakeGateway{
-		devices: []admin.DeviceInfo{
-			{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceActive, MTU: 1024, GIDs: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}},
-			{Name: "shm0", Carrier: config.CarrierShm, State: admin.DeviceActive, MTU: 4096},
+		devices: []report.DeviceInfo{
+			{Name: "soft0", Carrier: report.CarrierSoft, State: report.DeviceActive, MTU: 1024, GIDs: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}},
+			{Name: "shm0", Carrier: report.CarrierShm, State: report.DeviceActive, MTU: 4096},
 		},
-		conns: func(q admin.ConnQuery) []admin.ConnInfo {
+		conns: func(q report.ConnQuery) []report.ConnInfo {
 			for len(clients) > 0 {
 				info.Local, info.Remote, info.Proto = <-clients, to, "tcp"
 				all = append(all, info)
@@ -65,7 +65,7 @@ func saying(to netip.AddrPort, clients <-chan netip.AddrPort, info admin.ConnInf
 
 func TestPing(t *testing.T) {
 	to, clients := accepting(t)
-	g := saying(to, clients, admin.ConnInfo{Carrier: config.CarrierSoft, State: "carrying"})
+	g := saying(to, clients, report.ConnInfo{Carrier: report.CarrierSoft, State: "carrying"})
 	var told []PingTry
 	r, err := Ping(t.Context(), PingOptions{
 		To: []netip.AddrPort{to}, Count: 2, Interval: 10 * time.Millisecond, Gateway: g, Each: func(p PingTry) { told = append(told, p) },
@@ -88,7 +88,7 @@ func TestPingDocument(t *testing.T) {
 	r := &PingReport{Schema: PingSchema, Tries: []PingTry{
 		{
 			Service: netip.MustParseAddrPort("10.0.0.2:6379"), Sequence: 1, Local: netip.MustParseAddrPort("10.0.0.1:40000"),
-			ConnectSeconds: 0.5, Stage: StageDeclined, Reason: "no_memory", DecidedBy: admin.DecidedRemote,
+			ConnectSeconds: 0.5, Stage: StageDeclined, Reason: "no_memory", DecidedBy: report.DecidedRemote,
 		},
 		{Service: netip.MustParseAddrPort("10.0.0.2:6379"), Sequence: 2, ConnectSeconds: 5, Error: "no answer"},
 	}}
@@ -104,15 +104,15 @@ func TestPingDocument(t *testing.T) {
 // An offer is a trial that ends with the connections.
 func TestPingOffers(t *testing.T) {
 	to, clients := accepting(t)
-	g := saying(to, clients, admin.ConnInfo{Reason: "peer_no_option", DecidedBy: admin.DecidedRemote})
-	r, err := Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Count: 1, Gateway: g, Offer: true, Carrier: config.CarrierShm})
+	g := saying(to, clients, report.ConnInfo{Reason: "peer_no_option", DecidedBy: report.DecidedRemote})
+	r, err := Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Count: 1, Gateway: g, Offer: true, Carrier: report.CarrierShm})
 	require.NoError(t, err)
-	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm}}, g.tried)
+	require.Equal(t, []config.Trial{{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm}}, g.tried)
 	require.Nil(t, g.trial, "the trial has ended")
 	require.Equal(t, StageNoAnswer, r.Tries[0].Stage)
 	require.Equal(t, 1, r.Native)
 
-	g.tryErr = &admin.TrialError{Field: "port", Problem: "belongs to the rule redis"}
+	g.tryErr = &config.TrialError{Field: "port", Problem: "belongs to the rule redis"}
 	_, err = Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Gateway: g, Offer: true})
 	require.ErrorIs(t, err, g.tryErr)
 }
@@ -133,7 +133,7 @@ func TestPingRefused(t *testing.T) {
 // What the gateway has not seen after a while is said to be so.
 func TestPingUnseen(t *testing.T) {
 	to, _ := accepting(t)
-	g := &fakeGateway{conns: func(admin.ConnQuery) []admin.ConnInfo { return nil }}
+	g := &fakeGateway{conns: func(report.ConnQuery) []report.ConnInfo { return nil }}
 	r, err := Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Count: 1, Gateway: g})
 	require.NoError(t, err)
 	require.Equal(t, ReasonUnseen, r.Tries[0].Reason)
@@ -146,7 +146,7 @@ func TestPingInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	r, err := Ping(ctx, PingOptions{
-		To: []netip.AddrPort{to}, Count: 1000, Gateway: saying(to, clients, admin.ConnInfo{Carrier: config.CarrierShm}),
+		To: []netip.AddrPort{to}, Count: 1000, Gateway: saying(to, clients, report.ConnInfo{Carrier: report.CarrierShm}),
 		Each: func(PingTry) { cancel(enough) },
 	})
 	require.ErrorIs(t, err, enough)
@@ -172,7 +172,7 @@ func TestPingOptions(t *testing.T) {
 // Every reason has a stage, those of this host the first.
 func TestStages(t *testing.T) {
 	for _, r := range negotiate.Reasons() {
-		require.Contains(t, []Stage{StageNotOffered, StageNoAnswer, StageDeclined}, stageOf("", r.String(), admin.DecidedLocal))
+		require.Contains(t, []Stage{StageNotOffered, StageNoAnswer, StageDeclined}, stageOf("", r.String(), report.DecidedLocal))
 	}
 	for want, reasons := range map[Stage][]negotiate.Reason{
 		StageNotOffered: {negotiate.ReasonPolicy, negotiate.ReasonMode, negotiate.ReasonAppLegBlocked, negotiate.ReasonNotWorthIt},
@@ -180,12 +180,12 @@ func TestStages(t *testing.T) {
 		StageDeclined:   {negotiate.ReasonVersion, negotiate.ReasonAcceptLost, negotiate.ReasonFlowLimit},
 	} {
 		for _, r := range reasons {
-			require.Equal(t, want, stageOf("", r.String(), admin.DecidedLocal), r)
+			require.Equal(t, want, stageOf("", r.String(), report.DecidedLocal), r)
 		}
 	}
-	require.Equal(t, StageDeclined, stageOf("", "policy", admin.DecidedRemote))
-	require.Equal(t, StageDeclined, stageOf("", "mode", admin.DecidedRemote))
-	require.Equal(t, StageDeclined, stageOf("", "reason_99", admin.DecidedRemote))
-	require.Equal(t, StageRelayed, stageOf(config.CarrierRelay, "carrier_unreachable", admin.DecidedLocal))
-	require.Equal(t, StageCarried, stageOf(config.CarrierHW, "", ""))
+	require.Equal(t, StageDeclined, stageOf("", "policy", report.DecidedRemote))
+	require.Equal(t, StageDeclined, stageOf("", "mode", report.DecidedRemote))
+	require.Equal(t, StageDeclined, stageOf("", "reason_99", report.DecidedRemote))
+	require.Equal(t, StageRelayed, stageOf(report.CarrierRelay, "carrier_unreachable", report.DecidedLocal))
+	require.Equal(t, StageCarried, stageOf(report.CarrierHW, "", ""))
 }

@@ -47,7 +47,7 @@ func (r *remarks) String() string {
 }
 
 // remarksOn returns those of a task and variant.
-func (c *comparison) remarksOn(t task, v *variant) *remarks {
+func (c *runner) remarksOn(t task, v *variant) *remarks {
 	key := [2]string{t.name, v.name}
 	if c.remarks[key] == nil {
 		c.remarks[key] = new(remarks)

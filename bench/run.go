@@ -10,9 +10,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Options say what is compared.
@@ -75,34 +75,34 @@ func (o Options) withDefaults() (Options, error) {
 // variant is one way of doing the works.
 type variant struct {
 	name    string
-	carrier config.Carrier // none: plain TCP
+	carrier report.Carrier // none: plain TCP
 	missing string         // why it cannot be measured; empty: it can
 	ports   portRange
 }
 
-// comparison is a run of [Run].
-type comparison struct {
+// runner is a run of [Run].
+type runner struct {
 	o        Options
 	s        *session
 	pid      int
 	held     Held // nil: no gateway
 	variants []*variant
-	rep      *report.Report
-	series   map[[2]string]*report.Series // by work and variant
-	remarks  map[[2]string]*remarks       // by task and variant
+	rep      *comparison.Report
+	series   map[[2]string]*comparison.Series // by work and variant
+	remarks  map[[2]string]*remarks           // by task and variant
 }
 
 // Run compares. It returns what it has when ctx ends in the middle, with the
 // error.
-func Run(ctx context.Context, o Options) (*report.Report, error) {
+func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{o: o, rep: &report.Report{
-		Schema: report.Schema, Machine: report.ThisMachine(""), Rounds: o.Rounds,
+	c := &runner{o: o, rep: &comparison.Report{
+		Schema: comparison.Schema, Machine: comparison.ThisMachine(""), Rounds: o.Rounds,
 		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
-	}, series: map[[2]string]*report.Series{}, remarks: map[[2]string]*remarks{}}
+	}, series: map[[2]string]*comparison.Series{}, remarks: map[[2]string]*remarks{}}
 	if o.Command != "" {
 		c.rep.Commands = []string{o.Command}
 	}
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 }
 
 // end leaves nothing behind, however far prepare came.
-func (c *comparison) end() {
+func (c *runner) end() {
 	c.release()
 	if c.s != nil {
 		c.s.close()
@@ -124,8 +124,8 @@ func (c *comparison) end() {
 }
 
 // prepare opens the session, natively, and finds out which carriers there are.
-func (c *comparison) prepare(ctx context.Context) error {
-	plain := &variant{name: report.TCP}
+func (c *runner) prepare(ctx context.Context) error {
+	plain := &variant{name: comparison.TCP}
 	c.variants = []*variant{plain}
 	if err := c.devices(ctx); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (c *comparison) prepare(ctx context.Context) error {
 }
 
 // devices makes a variant of every carrier.
-func (c *comparison) devices(ctx context.Context) error {
+func (c *runner) devices(ctx context.Context) error {
 	if c.o.Gateway == nil {
 		c.everywhere("no gateway on this host")
 		return nil
@@ -167,14 +167,14 @@ func (c *comparison) devices(ctx context.Context) error {
 	if len(list.Devices) == 0 { // as in the modes that carry nothing: a probe tells the reason
 		c.everywhere("")
 	}
-	seen := map[config.DeviceKind]bool{}
+	seen := map[report.DeviceKind]bool{}
 	for _, d := range list.Devices {
 		if seen[d.Kind] {
 			continue // soft has one for every address
 		}
 		seen[d.Kind] = true
 		v := &variant{name: string(d.Kind), carrier: d.Carrier}
-		if d.State != admin.DeviceActive {
+		if d.State != report.DeviceActive {
 			v.missing = fmt.Sprintf("device %s", d.State)
 			if d.Error != "" {
 				v.missing += ": " + d.Error
@@ -191,15 +191,15 @@ func (c *comparison) devices(ctx context.Context) error {
 
 // everywhere makes a variant of the carriers that need no adapter; missing is why they
 // cannot be measured, if that is known.
-func (c *comparison) everywhere(missing string) {
-	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+func (c *runner) everywhere(missing string) {
+	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
 		c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: missing})
 	}
 }
 
 // arm has the gateway beside us treat the next connections as a variant wants; each of
 // cold ones is the first with its peer.
-func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
+func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 	if c.s != nil {
 		c.s.ports = v.ports
 	}
@@ -207,9 +207,9 @@ func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
 		return nil
 	}
 	c.release()
-	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
-	if v.carrier != config.CarrierNone {
-		t.Action, t.Carrier, t.Cold = config.ActionAccelerate, v.carrier, cold
+	t := config.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: report.ActionPass}
+	if v.carrier != report.CarrierNone {
+		t.Action, t.Carrier, t.Cold = report.ActionAccelerate, v.carrier, cold
 	}
 	var err error
 	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
@@ -218,7 +218,7 @@ func (c *comparison) arm(ctx context.Context, v *variant, cold bool) error {
 	return nil
 }
 
-func (c *comparison) release() {
+func (c *runner) release() {
 	if c.held != nil {
 		c.held.Close()
 		c.held = nil
@@ -230,7 +230,7 @@ func (c *comparison) release() {
 const probes = 3
 
 // probe makes a connection to see how it is carried. It also warms up.
-func (c *comparison) probe(ctx context.Context, v *variant) error {
+func (c *runner) probe(ctx context.Context, v *variant) error {
 	if err := c.arm(ctx, v, false); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (c *comparison) probe(ctx context.Context, v *variant) error {
 			return nil
 		}
 		v.missing = "fallback: " + how.reason
-		if v.carrier == config.CarrierNone {
+		if v.carrier == report.CarrierNone {
 			v.missing = how.reason
 		}
 	}
@@ -257,7 +257,7 @@ func (c *comparison) probe(ctx context.Context, v *variant) error {
 }
 
 // verify looks a run up; without a gateway all is plain.
-func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
+func (c *runner) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
 	if c.o.Gateway == nil {
 		return carriage{as: len(m.conns)}, nil
 	}
@@ -266,7 +266,7 @@ func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carria
 
 // rounds does every work every way, over and over. The order of the ways moves
 // on with the rounds: none is always first.
-func (c *comparison) rounds(ctx context.Context) error {
+func (c *runner) rounds(ctx context.Context) error {
 	for round := range c.o.Rounds {
 		fmt.Fprintf(c.o.Log, "round %d of %d\n", round+1, c.o.Rounds)
 		for at, t := range tasks {
@@ -287,7 +287,7 @@ func (c *comparison) rounds(ctx context.Context) error {
 
 // one does a work one way. What fails is a round that failed; what ends the
 // comparison is an error.
-func (c *comparison) one(ctx context.Context, round int, t task, v *variant) error {
+func (c *runner) one(ctx context.Context, round int, t task, v *variant) error {
 	if err := c.arm(ctx, v, t.cold); err != nil {
 		return err
 	}
@@ -340,11 +340,11 @@ func settle(ctx context.Context, d time.Duration) {
 }
 
 // at returns the series of a result and variant.
-func (c *comparison) at(t task, r result, v *variant) *report.Series {
+func (c *runner) at(t task, r result, v *variant) *comparison.Series {
 	key := [2]string{r.work, v.name}
 	s := c.series[key]
 	if s == nil {
-		s = &report.Series{Work: r.work, Variant: v.name, Unit: r.unit, Better: r.better, Note: t.missing(v)}
+		s = &comparison.Series{Work: r.work, Variant: v.name, Unit: r.unit, Better: r.better, Note: t.missing(v)}
 		if s.Note == "" {
 			s.Values = make([]float64, c.o.Rounds)
 			for i := range s.Values {

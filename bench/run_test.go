@@ -17,9 +17,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // serveHere serves on loopback until the test ends.
@@ -43,7 +44,7 @@ func serveOn(t *testing.T, ln net.Listener, g Gateway) (netip.AddrPort, Token) {
 	return ln.Addr().(*net.TCPAddr).AddrPort(), token
 }
 
-func series(t *testing.T, r *report.Report, work, variant string) report.Series {
+func series(t *testing.T, r *comparison.Report, work, variant string) comparison.Series {
 	t.Helper()
 	for _, s := range r.Series {
 		if s.Work == work && s.Variant == variant {
@@ -51,7 +52,7 @@ func series(t *testing.T, r *report.Report, work, variant string) report.Series 
 		}
 	}
 	t.Fatalf("no series %q %q", work, variant)
-	return report.Series{}
+	return comparison.Series{}
 }
 
 func TestRunWithoutGateways(t *testing.T) {
@@ -62,7 +63,7 @@ func TestRunWithoutGateways(t *testing.T) {
 	require.Equal(t, []string{"smcgw bench --peer x"}, r.Commands)
 	for _, task := range tasks {
 		for _, res := range task.results {
-			s := series(t, r, res.work, report.TCP)
+			s := series(t, r, res.work, comparison.TCP)
 			require.Equal(t, task.plain, s.Note)
 			if task.plain != "" {
 				require.Empty(t, s.Values, res.work)
@@ -86,11 +87,11 @@ func TestRunAsksTheGateways(t *testing.T) {
 	serving := &fakeGateway{pid: os.Getpid(), busy: 2}
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
-	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{
-		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive},
-		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive},
-		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceDown},
-		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: admin.DeviceAbsent, Error: "not here"},
+	g := &fakeGateway{pid: os.Getpid(), devices: []report.DeviceInfo{
+		{Kind: report.DeviceShm, Carrier: report.CarrierShm, State: report.DeviceActive},
+		{Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceActive},
+		{Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceDown},
+		{Kind: report.DeviceHW, Carrier: report.CarrierHW, State: report.DeviceAbsent, Error: "not here"},
 	}}
 	book := &recorder{Listener: ln, g: g}
 	g.conns = book.conns
@@ -99,16 +100,16 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, r.Notes, "no gateway on the serving host")
 	const up = "upload, 1 stream"
-	require.Equal(t, 1, series(t, r, up, report.TCP).Spread().N)
+	require.Equal(t, 1, series(t, r, up, comparison.TCP).Spread().N)
 	require.Equal(t, 1, series(t, r, up, "shm").Spread().N)
 	require.Equal(t, "fallback: carrier_unreachable", series(t, r, up, "soft").Note)
 	require.Empty(t, series(t, r, up, "soft").Values)
 	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
 
-	require.Equal(t, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
-	require.Contains(t, g.tried, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
+	require.Equal(t, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionPass}, g.tried[0])
+	require.Contains(t, g.tried, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm})
 	require.Nil(t, g.trial)
-	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
+	require.Equal(t, []config.Trial{{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate}}, serving.tried)
 	require.Eventually(t, func() bool {
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
@@ -133,7 +134,7 @@ type recorder struct {
 	g *fakeGateway
 
 	mu    sync.Mutex
-	book  []admin.ConnInfo
+	book  []report.ConnInfo
 	asked int // how often
 	limit int // from so many questions on nothing is carried; 0: always
 }
@@ -153,13 +154,13 @@ func (r *recorder) Accept() (net.Conn, error) {
 	r.g.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info := admin.ConnInfo{
+	info := report.ConnInfo{
 		ID: uint64(len(r.book)), Proto: "tcp", Local: remote, Remote: local, Reason: "policy", EndedAt: time.Now(),
 	}
 	switch {
-	case trial == nil || trial.Action == config.ActionPass:
-	case trial.Carrier == config.CarrierSoft:
-		info.Carrier, info.Reason = config.CarrierRelay, "carrier_unreachable"
+	case trial == nil || trial.Action == report.ActionPass:
+	case trial.Carrier == report.CarrierSoft:
+		info.Carrier, info.Reason = report.CarrierRelay, "carrier_unreachable"
 	case r.limit > 0 && r.asked >= r.limit:
 		info.Reason = "rate_limit"
 	default:
@@ -169,14 +170,14 @@ func (r *recorder) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (r *recorder) conns(q admin.ConnQuery) []admin.ConnInfo {
+func (r *recorder) conns(q report.ConnQuery) []report.ConnInfo {
 	if !q.Closed {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
-	return append([]admin.ConnInfo(nil), r.book...)
+	return append([]report.ConnInfo(nil), r.book...)
 }
 
 // TestServerRenewsItsTrial: a daemon that was restarted knows of none.

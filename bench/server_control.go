@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // control serves a control connection.
@@ -108,7 +109,7 @@ func (s *served) begin(ctx context.Context) (note string) {
 	}
 	s.pid, err = g.DaemonPID(ctx)
 	s.lone = errors.Is(err, admin.ErrDaemonUnreachable)
-	s.held, err = try(ctx, g, admin.Trial{Peer: remote.Addr(), Port: local.Port(), Action: config.ActionAccelerate})
+	s.held, err = try(ctx, g, config.Trial{Peer: remote.Addr(), Port: local.Port(), Action: report.ActionAccelerate})
 	if err != nil {
 		s.s.log.Warn("no trial", "error", err)
 		return trialNote(err, "the serving host")

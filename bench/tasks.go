@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // task is one run and the works of the report it gives values for.
@@ -20,7 +20,7 @@ type task struct {
 
 // missing is why a task is not done one way; empty: it is.
 func (t task) missing(v *variant) string {
-	if v.missing == "" && v.carrier == config.CarrierNone {
+	if v.missing == "" && v.carrier == report.CarrierNone {
 		return t.plain
 	}
 	return v.missing
@@ -32,51 +32,51 @@ type run func(s *session, ctx context.Context, d time.Duration) (measured, error
 // result turns a run into the value of a work.
 type result struct {
 	work, unit string
-	better     report.Better
+	better     comparison.Better
 	value      func(m measured, cpu cost) float64
 }
 
 var tasks = []task{
 	{name: "upload", run: (*session).upload, results: []result{
-		{"upload, 1 stream", "MB/s", report.More, perSecond},
-		{"processor time, upload", "s/GB", report.Less, perGB(all)},
-		{"of programs, upload", "s/GB", report.Less, perGB(ofPrograms)},
+		{"upload, 1 stream", "MB/s", comparison.More, perSecond},
+		{"processor time, upload", "s/GB", comparison.Less, perGB(all)},
+		{"of programs, upload", "s/GB", comparison.Less, perGB(ofPrograms)},
 	}},
 	{name: "download", run: (*session).download, results: []result{
-		{"download, 1 stream", "MB/s", report.More, perSecond},
-		{"processor time, download", "s/GB", report.Less, perGB(all)},
-		{"of programs, download", "s/GB", report.Less, perGB(ofPrograms)},
+		{"download, 1 stream", "MB/s", comparison.More, perSecond},
+		{"processor time, download", "s/GB", comparison.Less, perGB(all)},
+		{"of programs, download", "s/GB", comparison.Less, perGB(ofPrograms)},
 	}},
 	{name: "ping-pong", run: (*session).ping, results: []result{
-		{"ping-pong 64 B, p50", "µs", report.Less, quantile(50)},
-		{"ping-pong 64 B, p99", "µs", report.Less, quantile(99)},
-		{"ping-pong 64 B, p99.9", "µs", report.Less, quantile(99.9)},
-		{"processor time, ping-pong", "µs", report.Less, perOperation(all)},
-		{"of programs, ping-pong", "µs", report.Less, perOperation(ofPrograms)},
+		{"ping-pong 64 B, p50", "µs", comparison.Less, quantile(50)},
+		{"ping-pong 64 B, p99", "µs", comparison.Less, quantile(99)},
+		{"ping-pong 64 B, p99.9", "µs", comparison.Less, quantile(99.9)},
+		{"processor time, ping-pong", "µs", comparison.Less, perOperation(all)},
+		{"of programs, ping-pong", "µs", comparison.Less, perOperation(ofPrograms)},
 	}},
 	{name: "connections", run: (*session).rate, results: []result{
-		{"connect, request, close", "1/s", report.More, connsPerSecond},
-		{"processor time, connection", "µs", report.Less, perOperation(all)},
-		{"of programs, connection", "µs", report.Less, perOperation(ofPrograms)},
+		{"connect, request, close", "1/s", comparison.More, connsPerSecond},
+		{"processor time, connection", "µs", comparison.Less, perOperation(all)},
+		{"of programs, connection", "µs", comparison.Less, perOperation(ofPrograms)},
 	}},
 	{name: "ping-pong beside a stream", run: besideStream((*session).ping), results: []result{
-		{"ping-pong 64 B beside a stream, p50", "µs", report.Less, quantile(50)},
-		{"ping-pong 64 B beside a stream, p99", "µs", report.Less, quantile(99)},
+		{"ping-pong 64 B beside a stream, p50", "µs", comparison.Less, quantile(50)},
+		{"ping-pong 64 B beside a stream, p99", "µs", comparison.Less, quantile(99)},
 	}},
 	{name: "connections beside a stream", run: besideStream((*session).rate), results: []result{
-		{"connect, request, close beside a stream", "1/s", report.More, connsPerSecond},
+		{"connect, request, close beside a stream", "1/s", comparison.More, connsPerSecond},
 	}},
 	{name: "connections to a cold peer", run: (*session).cold, cold: true, results: []result{
-		{"connect, request, close, cold peer", "1/s", report.More, connsPerSecond},
-		{"connect, request, close, cold peer, p50", "µs", report.Less, quantile(50)},
+		{"connect, request, close, cold peer", "1/s", comparison.More, connsPerSecond},
+		{"connect, request, close, cold peer, p50", "µs", comparison.Less, quantile(50)},
 	}},
 	{name: "idle connections", run: (*session).hold, plain: "no gateway has memory for it", results: []result{
-		{"idle connection, rings", "B", report.Less, perFlow(here, rings)},
-		{"idle connection, heap", "B", report.Less, perFlow(here, heap)},
-		{"idle connection, resident", "B", report.Less, perFlow(here, resident)},
-		{"idle connection, rings, serving host", "B", report.Less, perFlow(there, rings)},
-		{"idle connection, heap, serving host", "B", report.Less, perFlow(there, heap)},
-		{"idle connection, resident, serving host", "B", report.Less, perFlow(there, resident)},
+		{"idle connection, rings", "B", comparison.Less, perFlow(here, rings)},
+		{"idle connection, heap", "B", comparison.Less, perFlow(here, heap)},
+		{"idle connection, resident", "B", comparison.Less, perFlow(here, resident)},
+		{"idle connection, rings, serving host", "B", comparison.Less, perFlow(there, rings)},
+		{"idle connection, heap, serving host", "B", comparison.Less, perFlow(there, heap)},
+		{"idle connection, resident, serving host", "B", comparison.Less, perFlow(there, resident)},
 	}},
 }
 
@@ -130,7 +130,7 @@ type cost struct {
 }
 
 // meters reads all of them.
-func (c *comparison) meters() (m meters, err error) {
+func (c *runner) meters() (m meters, err error) {
 	if m.serving, err = c.s.sample(); err != nil {
 		return m, err
 	}
@@ -157,7 +157,7 @@ func (m meters) until(n meters) cost {
 
 // fill writes the series in the order of works and variants, also those without
 // a value, which say why.
-func (c *comparison) fill() {
+func (c *runner) fill() {
 	for _, t := range tasks {
 		for _, r := range t.results {
 			for _, v := range c.variants {

@@ -4,8 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // carriage is how connections of a run were carried.
@@ -39,7 +38,7 @@ const unseen = "not seen by the gateway"
 
 // verify looks up the connections of a run in the records of the gateway beside
 // us. Plain TCP that it has not seen is plain.
-func verify(ctx context.Context, g Gateway, m measured, want config.Carrier) (carriage, error) {
+func verify(ctx context.Context, g Gateway, m measured, want report.Carrier) (carriage, error) {
 	var c carriage
 	for end := time.Now().Add(lookupPatience); ; {
 		found, err := lookUp(ctx, g, m)
@@ -60,10 +59,10 @@ func verify(ctx context.Context, g Gateway, m measured, want config.Carrier) (ca
 	}
 }
 
-func (c *carriage) add(found map[tuple]admin.ConnInfo, t tuple, want config.Carrier) {
+func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want report.Carrier) {
 	info, ok := found[t]
 	switch {
-	case ok && info.Carrier == want, !ok && want == config.CarrierNone:
+	case ok && info.Carrier == want, !ok && want == report.CarrierNone:
 		c.as++
 		return
 	case c.reason != "":
@@ -78,13 +77,13 @@ func (c *carriage) add(found map[tuple]admin.ConnInfo, t tuple, want config.Carr
 }
 
 // lookUp finds the latest entry of each connection since the run began.
-func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInfo, error) {
+func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]report.ConnInfo, error) {
 	wanted := map[tuple]bool{}
 	for _, t := range m.conns {
 		wanted[t] = true
 	}
-	found := map[tuple]admin.ConnInfo{}
-	for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
+	found := map[tuple]report.ConnInfo{}
+	for _, q := range []report.ConnQuery{{All: true}, {Closed: true}} {
 		list, err := g.Conns(ctx, q)
 		if err != nil {
 			return nil, err
@@ -92,7 +91,7 @@ func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInf
 		for _, info := range list.Conns {
 			t := tuple{info.Local, info.Remote}
 			old, ok := found[t]
-			if !wanted[t] || info.Proto != string(config.ProtoTCP) || ok && old.ID > info.ID || !info.EndedAt.IsZero() && info.EndedAt.Before(m.began.Add(-clockSlack)) || !settled(info) {
+			if !wanted[t] || info.Proto != string(report.ProtoTCP) || ok && old.ID > info.ID || !info.EndedAt.IsZero() && info.EndedAt.Before(m.began.Add(-clockSlack)) || !settled(info) {
 				continue
 			}
 			found[t] = info
@@ -102,4 +101,4 @@ func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInf
 }
 
 // settled: it is known how the connection goes on, or went.
-func settled(c admin.ConnInfo) bool { return c.Carrier != config.CarrierNone || c.Reason != "" }
+func settled(c report.ConnInfo) bool { return c.Carrier != report.CarrierNone || c.Reason != "" }

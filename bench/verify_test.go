@@ -13,17 +13,18 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // fakeGateway says of every connection what it is told to.
 type fakeGateway struct {
 	mu      sync.Mutex // guards everything below
-	trial   *admin.Trial
-	tried   []admin.Trial
+	trial   *config.Trial
+	tried   []config.Trial
 	tryErr  error
 	busy    int // answers ErrTrialHeld so often
-	devices []admin.DeviceInfo
-	conns   func(q admin.ConnQuery) []admin.ConnInfo
+	devices []report.DeviceInfo
+	conns   func(q report.ConnQuery) []report.ConnInfo
 	pid     int
 	metrics func() string
 	held    *fakeHeld // the last
@@ -46,12 +47,12 @@ func (h *fakeHeld) Close() {
 	})
 }
 
-func (g *fakeGateway) Try(_ context.Context, t admin.Trial) (Held, error) {
+func (g *fakeGateway) Try(_ context.Context, t config.Trial) (Held, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy > 0 {
 		g.busy--
-		return nil, admin.ErrTrialHeld
+		return nil, config.ErrTrialHeld
 	}
 	if g.tryErr != nil {
 		return nil, g.tryErr
@@ -65,7 +66,7 @@ func (g *fakeGateway) Try(_ context.Context, t admin.Trial) (Held, error) {
 	return g.held, nil
 }
 
-func (g *fakeGateway) Conns(_ context.Context, q admin.ConnQuery) (admin.ConnList, error) {
+func (g *fakeGateway) Conns(_ context.Context, q report.ConnQuery) (admin.ConnList, error) {
 	return admin.ConnList{Conns: g.conns(q)}, nil
 }
 
@@ -88,28 +89,28 @@ func someTuple(port uint16) tuple {
 
 func TestVerify(t *testing.T) {
 	now := time.Now()
-	entry := func(id uint64, port uint16, c config.Carrier, reason string, ended time.Time) admin.ConnInfo {
+	entry := func(id uint64, port uint16, c report.Carrier, reason string, ended time.Time) report.ConnInfo {
 		tu := someTuple(port)
-		return admin.ConnInfo{ID: id, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, EndedAt: ended}
+		return report.ConnInfo{ID: id, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, EndedAt: ended}
 	}
-	udp := entry(99, 1, config.CarrierSoft, "", now)
+	udp := entry(99, 1, report.CarrierSoft, "", now)
 	udp.Proto = "udp"
-	g := &fakeGateway{conns: func(q admin.ConnQuery) []admin.ConnInfo {
+	g := &fakeGateway{conns: func(q report.ConnQuery) []report.ConnInfo {
 		if q.Closed {
-			return []admin.ConnInfo{
-				entry(9, 1, config.CarrierShm, "", now),
-				entry(8, 4, config.CarrierRelay, "carrier_unreachable", now),
-				entry(2, 2, config.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
+			return []report.ConnInfo{
+				entry(9, 1, report.CarrierShm, "", now),
+				entry(8, 4, report.CarrierRelay, "carrier_unreachable", now),
+				entry(2, 2, report.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
 			}
 		}
-		return []admin.ConnInfo{
+		return []report.ConnInfo{
 			udp,
-			entry(7, 3, config.CarrierNone, "peer_no_option", now),
-			entry(6, 2, config.CarrierShm, "", time.Time{}), // still carried
-			entry(1, 1, config.CarrierNone, "policy", now),  // an older one of the tuple
+			entry(7, 3, report.CarrierNone, "peer_no_option", now),
+			entry(6, 2, report.CarrierShm, "", time.Time{}), // still carried
+			entry(1, 1, report.CarrierNone, "policy", now),  // an older one of the tuple
 		}
 	}}
-	check := func(want config.Carrier, ports ...uint16) carriage {
+	check := func(want report.Carrier, ports ...uint16) carriage {
 		t.Helper()
 		m := measured{began: now}
 		for _, p := range ports {
@@ -119,10 +120,10 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, err)
 		return c
 	}
-	require.Equal(t, carriage{as: 2}, check(config.CarrierShm, 1, 2))
-	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(config.CarrierShm, 1, 3, 4))
-	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(config.CarrierSoft, 4))
-	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(config.CarrierNone, 1, 3))
+	require.Equal(t, carriage{as: 2}, check(report.CarrierShm, 1, 2))
+	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(report.CarrierShm, 1, 3, 4))
+	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(report.CarrierSoft, 4))
+	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(report.CarrierNone, 1, 3))
 
 	require.True(t, carriage{as: 99, other: 1}.holds())
 	require.False(t, carriage{as: 98, other: 2}.holds())
@@ -132,13 +133,13 @@ func TestVerify(t *testing.T) {
 func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
 
 func verifyUnseen(t *testing.T) {
-	g := &fakeGateway{conns: func(admin.ConnQuery) []admin.ConnInfo { return nil }}
+	g := &fakeGateway{conns: func(report.ConnQuery) []report.ConnInfo { return nil }}
 	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
-	c, err := verify(t.Context(), g, m, config.CarrierShm)
+	c, err := verify(t.Context(), g, m, report.CarrierShm)
 	require.NoError(t, err)
 	require.Equal(t, carriage{other: 1, reason: unseen}, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = verify(ctx, g, m, config.CarrierNone)
+	_, err = verify(ctx, g, m, report.CarrierNone)
 	require.ErrorIs(t, err, context.Canceled)
 }

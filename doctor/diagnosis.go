@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // DiagnosisSchema names the format of Diagnosis.
@@ -32,19 +32,19 @@ type Cause struct {
 }
 
 // Diagnose sums up a report, and the recent connections that stayed native or have ended.
-func Diagnose(r Report, native, ended []admin.ConnInfo) Diagnosis {
+func Diagnose(r Report, native, ended []report.ConnInfo) Diagnosis {
 	d := Diagnosis{Schema: DiagnosisSchema, Findings: []Line{}}
 	for _, l := range r.Lines {
 		if l.State != OK {
 			d.Findings = append(d.Findings, l)
 		}
 	}
-	d.Native, d.Aborted = causes(native, admin.EndNative), causes(ended, admin.EndAborted)
+	d.Native, d.Aborted = causes(native, report.EndNative), causes(ended, report.EndAborted)
 	return d
 }
 
 // causes counts the reasons of connections with an end, the most frequent first.
-func causes(conns []admin.ConnInfo, end admin.End) []Cause {
+func causes(conns []report.ConnInfo, end report.End) []Cause {
 	list := []Cause{}
 	for _, c := range conns {
 		if c.End != end || c.Reason == "" {

@@ -7,22 +7,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestDiagnosis: what is ok is left out, causes are counted by reason and side.
 func TestDiagnosis(t *testing.T) {
-	native := func(reason, by string) admin.ConnInfo {
-		return admin.ConnInfo{Reason: reason, DecidedBy: by, End: admin.EndNative}
+	native := func(reason, by string) report.ConnInfo {
+		return report.ConnInfo{Reason: reason, DecidedBy: by, End: report.EndNative}
 	}
 	d := Diagnose(
 		Report{Lines: []Line{{"tun", OK, "there", ""}, {"sysctls", Failure, "timestamps are off", "switch them on"}}},
-		[]admin.ConnInfo{
-			native("policy", admin.DecidedLocal), native("policy", admin.DecidedRemote), native("no_memory", admin.DecidedRemote),
-			native("no_memory", admin.DecidedRemote),
+		[]report.ConnInfo{
+			native("policy", report.DecidedLocal), native("policy", report.DecidedRemote), native("no_memory", report.DecidedRemote),
+			native("no_memory", report.DecidedRemote),
 			{Carrier: "rdma-shm", State: "carrying"},
 		},
-		[]admin.ConnInfo{{End: admin.EndClosed}, {End: admin.EndAborted, Reason: "peer_dead", DecidedBy: admin.DecidedLocal}},
+		[]report.ConnInfo{{End: report.EndClosed}, {End: report.EndAborted, Reason: "peer_dead", DecidedBy: report.DecidedLocal}},
 	)
 	var text, doc bytes.Buffer
 	require.NoError(t, d.Text(&text))

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -81,9 +81,9 @@ type Daemon struct {
 	PID int // 0: not to be seen
 	// Problem is why it cannot be asked; everything else is empty then.
 	Problem string
-	Status  admin.Status
-	Devices []admin.DeviceInfo
-	Peers   []admin.PeerInfo
+	Status  report.Status
+	Devices []report.DeviceInfo
+	Peers   []report.PeerInfo
 }
 
 // Peer is another host.
@@ -93,7 +93,7 @@ type Peer struct {
 	Port uint16
 	// Carrier and Reason tell how a connection to the port was carried, or why not; both
 	// empty: none was tried. Problem is why it failed.
-	Carrier config.Carrier
+	Carrier report.Carrier
 	Reason  string
 	Problem string
 }
@@ -184,4 +184,4 @@ func (e *exam) subjectName() string {
 }
 
 // uses reports whether the configuration has a kind of device.
-func (e *exam) uses(k config.DeviceKind) bool { return slices.Contains(e.Config.Carriers, k) }
+func (e *exam) uses(k report.DeviceKind) bool { return slices.Contains(e.Config.Carriers, k) }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -36,7 +36,7 @@ func golden(t *testing.T, name, got string) {
 
 // runs is a daemon without complaints.
 func runs() *Daemon {
-	return &Daemon{PID: 4242, Status: admin.Status{Version: "1.2.3", Mode: config.ModeEnforce, FlowLimit: admin.FlowLimit{Now: 20000, Configured: 20000}}}
+	return &Daemon{PID: 4242, Status: report.Status{Version: "1.2.3", Mode: report.ModeEnforce, FlowLimit: report.FlowLimit{Now: 20000, Configured: 20000}}}
 }
 
 // broken makes everything fail that can.
@@ -204,7 +204,7 @@ func TestEachCheck(t *testing.T) {
 			h.rdma = sysfs.Host{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "ACTIVE", Rate: "100 Gb/sec"}}}}}
 		}, "rdma", OK, "mlx5_0/1: ACTIVE, 100 Gb/sec"},
 		"an adapter that is not wanted": {func(h *fakeHost, s *Subject) {
-			s.Config.Carriers = []config.DeviceKind{config.DeviceSoft}
+			s.Config.Carriers = []report.DeviceKind{report.DeviceSoft}
 			h.rdma = sysfs.Host{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, Unusable: "the port is DOWN"}}}}}
 		}, "rdma", OK, "nor is it to be"},
 		"process": {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "firewalld\n") }, "agents", OK, "firewalld (process firewalld)"},
@@ -219,10 +219,10 @@ func TestEachCheck(t *testing.T) {
 		"daemon not to be asked":     {func(_ *fakeHost, s *Subject) { s.Daemon = &Daemon{Problem: "permission denied"} }, "daemon", Warning, "cannot be asked: permission denied"},
 		"another version":            {func(_ *fakeHost, s *Subject) { s.Daemon, s.Version = runs(), "1.3.0" }, "daemon", Warning, "the daemon has version 1.2.3, this program 1.3.0"},
 		"off by the configuration": {func(_ *fakeHost, s *Subject) {
-			s.Daemon, s.Config.Mode = runs(), config.ModeOff
-			s.Daemon.Status.Mode = config.ModeOff
+			s.Daemon, s.Config.Mode = runs(), report.ModeOff
+			s.Daemon.Status.Mode = report.ModeOff
 		}, "daemon", Warning, "the configuration switches"},
-		"off": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.Mode = config.ModeOff }, "daemon", Warning, "switched off"},
+		"off": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.Mode = report.ModeOff }, "daemon", Warning, "switched off"},
 		"degraded": {func(_ *fakeHost, s *Subject) {
 			s.Daemon = runs()
 			s.Daemon.Status.Degraded = []string{"device_failed"}
@@ -231,7 +231,7 @@ func TestEachCheck(t *testing.T) {
 		"flow limit": {func(_ *fakeHost, s *Subject) { s.Daemon = runs(); s.Daemon.Status.FlowLimit.Now = 900 }, "daemon", Warning, "900 connections can be carried instead of 20000"},
 		"device": {func(_ *fakeHost, s *Subject) {
 			s.Daemon = runs()
-			s.Daemon.Devices = []admin.DeviceInfo{{Name: "soft0", State: admin.DeviceFailed, Error: "bind: address already in use"}}
+			s.Daemon.Devices = []report.DeviceInfo{{Name: "soft0", State: report.DeviceFailed, Error: "bind: address already in use"}}
 		}, "daemon", Warning, "device soft0 is failed: bind: address already in use"},
 		"peer refuses soft": {func(h *fakeHost, s *Subject) {
 			h.refuses, s.Peer = true, &Peer{Address: netip.MustParseAddr("fd00::2")}
@@ -241,7 +241,7 @@ func TestEachCheck(t *testing.T) {
 		}, "peer", Failure, "[fd00::2]:4791: no route"},
 		"peer silent": {func(_ *fakeHost, s *Subject) { s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2")} }, "peer", OK, "is not refused"},
 		"peer carried": {func(_ *fakeHost, s *Subject) {
-			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: config.CarrierSoft}
+			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: report.CarrierSoft}
 		}, "peer", OK, "was carried by rdma-soft"},
 		"peer without a daemon": {func(_ *fakeHost, s *Subject) { s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80} }, "peer", Warning, "no connection was tried"},
 		"peer failed": {func(_ *fakeHost, s *Subject) {
@@ -249,15 +249,15 @@ func TestEachCheck(t *testing.T) {
 		}, "peer", Failure, "connection refused"},
 		"peer remembered": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
-			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerBlackholed, Reason: "option_blackholed"}}
+			s.Daemon.Peers = []report.PeerInfo{{Address: s.Peer.Address, State: report.PeerBlackholed, Reason: "option_blackholed"}}
 		}, "peer", Warning, "remembered as blackholed, option_blackholed"},
 		"carrier remembered": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
-			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerCapable, CarriersFailed: []config.Carrier{config.CarrierSoft}}}
+			s.Daemon.Peers = []report.PeerInfo{{Address: s.Peer.Address, State: report.PeerCapable, CarriersFailed: []report.Carrier{report.CarrierSoft}}}
 		}, "peer", Warning, "not reached by rdma-soft"},
 		"proved": {func(_ *fakeHost, s *Subject) {
 			s.Daemon, s.Peer = runs(), &Peer{Address: netip.MustParseAddr("10.0.0.2")}
-			s.Daemon.Peers = []admin.PeerInfo{{Address: s.Peer.Address, State: admin.PeerCapable, Carriers: []config.Carrier{config.CarrierSoft}}}
+			s.Daemon.Peers = []report.PeerInfo{{Address: s.Peer.Address, State: report.PeerCapable, Carriers: []report.Carrier{report.CarrierSoft}}}
 		}, "peer", OK, "has been reached by rdma-soft"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestSoftPortOfThePeer(t *testing.T) {
 	Examine(t.Context(), h, s)
 	require.Equal(t, netip.MustParseAddrPort("10.0.0.2:4795"), h.asked)
 	h.asked = netip.AddrPort{}
-	s.Config.Carriers = []config.DeviceKind{config.DeviceShm}
+	s.Config.Carriers = []report.DeviceKind{report.DeviceShm}
 	Examine(t.Context(), h, s)
 	require.False(t, h.asked.IsValid())
 }
@@ -298,7 +298,7 @@ func TestSoftPortOfThePeer(t *testing.T) {
 // TestPeerThatIsReached: a connection that a device carried says more than a probe of a port,
 // which need not be that of the peer.
 func TestPeerThatIsReached(t *testing.T) {
-	for _, carrier := range []config.Carrier{config.CarrierSoft, config.CarrierShm, config.CarrierHW} {
+	for _, carrier := range []report.Carrier{report.CarrierSoft, report.CarrierShm, report.CarrierHW} {
 		h, s := healthyHost(t), subjectOf()
 		h.refuses, s.Daemon = true, runs()
 		s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: carrier}
@@ -310,7 +310,7 @@ func TestPeerThatIsReached(t *testing.T) {
 	}
 	h, s := healthyHost(t), subjectOf()
 	h.refuses, s.Daemon = true, runs()
-	s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: config.CarrierRelay}
+	s.Peer = &Peer{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Carrier: report.CarrierRelay}
 	require.Contains(t, line(t, Examine(t.Context(), h, s), "peer", Warning).Remedy, "unless its soft.udp_port is another")
 }
 

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // rdma lists adapters.
@@ -23,9 +22,9 @@ func rdma(e *exam) []Line {
 	for i := range h.Adapters {
 		a := &h.Adapters[i]
 		for j := range a.Ports {
-			p, kind := &a.Ports[j], config.DeviceHW
+			p, kind := &a.Ports[j], report.DeviceHW
 			if a.InfiniBand(p) {
-				kind = config.DeviceIB
+				kind = report.DeviceIB
 			}
 			switch {
 			case p.Unusable == "":
@@ -80,8 +79,8 @@ func daemon(e *exam) []Line {
 		lines = append(lines, warning("smcgw reload: the installed program takes over, and carried connections go on", "the daemon has version %s, this program %s", d.Status.Version, e.Version))
 	}
 	switch {
-	case d.Status.Mode != config.ModeOff:
-	case e.Config.Mode == config.ModeOff:
+	case d.Status.Mode != report.ModeOff:
+	case e.Config.Mode == report.ModeOff:
 		lines = append(lines, warning("set mode to observe or enforce in "+e.ConfigFile+", and smcgw reload", "the configuration switches the gateway off: new connections are native"))
 	default:
 		lines = append(lines, warning("smcgw on", "the gateway is switched off: new connections are native"))
@@ -98,9 +97,9 @@ func daemon(e *exam) []Line {
 	}
 	for _, i := range d.Devices {
 		switch i.State {
-		case admin.DeviceActive:
+		case report.DeviceActive:
 			lines = append(lines, ok("device %s is active", i.Name))
-		case admin.DeviceAbsent:
+		case report.DeviceAbsent:
 			lines = append(lines, ok("device %s is absent: %s", i.Name, i.Error))
 		default:
 			lines = append(lines, warning("smcgw devices; smcgw codes device_failed", "device %s is %s: %s", i.Name, i.State, i.Error))
@@ -111,7 +110,7 @@ func daemon(e *exam) []Line {
 
 // explained is what a reason means and what to do.
 func explained(name string) (meaning, remedy string) {
-	c, found := admin.CodeNamed(name)
+	c, found := report.CodeNamed(name)
 	if !found {
 		return "see smcgw status", "smcgw status"
 	}
@@ -134,7 +133,7 @@ func peer(e *exam) []Line {
 		lines = append(lines, failure("see smcgw ping", "%s: %s", where, p.Problem))
 	case p.Reason != "":
 		lines = append(lines, failure(remedy, "%s: a connection was native, %s: %s", where, p.Reason, meaning))
-	case p.Carrier != config.CarrierNone:
+	case p.Carrier != report.CarrierNone:
 		lines = append(lines, ok("%s: a connection was carried by %s", where, p.Carrier))
 	case p.Port != 0:
 		lines = append(lines, warning("start the daemon", "%s: no connection was tried, no daemon answers", where))
@@ -145,8 +144,8 @@ func peer(e *exam) []Line {
 // reachedBySoft asks whether the peer receives on soft's port: on that of this host, as that of
 // the peer is not known here. Where a device carried a connection it has no question.
 func (e *exam) reachedBySoft() []Line {
-	device := e.Peer.Carrier != config.CarrierNone && e.Peer.Carrier != config.CarrierRelay
-	if device || !e.uses(config.DeviceSoft) {
+	device := e.Peer.Carrier != report.CarrierNone && e.Peer.Carrier != report.CarrierRelay
+	if device || !e.uses(report.DeviceSoft) {
 		return nil
 	}
 	to := netip.AddrPortFrom(e.Peer.Address, e.Config.Soft.UDPPort)
@@ -168,12 +167,12 @@ func (e *exam) remembered() (lines []Line) {
 		}
 		meaning, remedy := explained(p.Reason)
 		switch {
-		case p.State == admin.PeerIncapable || p.State == admin.PeerBlackholed:
+		case p.State == report.PeerIncapable || p.State == report.PeerBlackholed:
 			lines = append(lines, warning(remedy+"; smcgw peers flush tries at once", "%v is remembered as %s, %s: %s", p.Address, p.State, p.Reason, meaning))
-		case slices.Contains(p.CarriersFailed, config.CarrierSoft):
+		case slices.Contains(p.CarriersFailed, report.CarrierSoft):
 			lines = append(lines, warning("let the UDP port of soft (smcgw devices) pass between the hosts, with packets of full size", "%v is remembered as not reached by rdma-soft", p.Address))
 		case len(p.Carriers) > 0:
-			lines = append(lines, ok("%v has been reached by %s", p.Address, config.JoinCarriers(p.Carriers)))
+			lines = append(lines, ok("%v has been reached by %s", p.Address, report.JoinCarriers(p.Carriers)))
 		}
 	}
 	return lines

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // sysctls checks settings of TCP that keep SYNs from being offers.
@@ -32,7 +32,7 @@ func asksForECN(n int64) bool { return n == 1 || n == 3 || n == 4 }
 
 // devices checks the network devices that are looked at.
 func devices(e *exam) []Line {
-	list, err := e.host.Devices(e.uses(config.DeviceIB))
+	list, err := e.host.Devices(e.uses(report.DeviceIB))
 	if err != nil {
 		return []Line{warning("run this as root", "network devices could not be listed: %v", err)}
 	}
@@ -65,7 +65,7 @@ const leastMTU = 1280
 // device is the line of a device.
 func (e *exam) device(d Device) Line {
 	about := fmt.Sprintf("%s: MTU %d", d.Name, d.MTU)
-	if n := softPacket(d.MTU); n > 0 && e.uses(config.DeviceSoft) {
+	if n := softPacket(d.MTU); n > 0 && e.uses(report.DeviceSoft) {
 		about += fmt.Sprintf(", soft moves %d bytes in a packet", n)
 		if n < 4096 {
 			about += ", 4096 from an MTU of 4176"
@@ -125,7 +125,7 @@ func ports(e *exam) []Line {
 			lines = append(lines, warning(fmt.Sprintf("see ss -ulpn 'sport = :%d'", port), "UDP port %d is taken already: %s", port, what))
 		}
 	}
-	soft := e.uses(config.DeviceSoft)
+	soft := e.uses(report.DeviceSoft)
 	instead := "soft is left out (soft.alternate_port names no other one)"
 	if port := e.Config.Soft.Alternate(); port != 0 {
 		instead = fmt.Sprintf("soft receives on port %d instead", port)

@@ -48,7 +48,7 @@ func rawSegment() []byte {
 func BenchmarkTransition(b *testing.B) {
 	spec, err := loadSmcgw()
 	require.NoError(b, err)
-	d := &Datapath{objs: new(objects)}
+	d := &Datapath{carriage: carriage{objs: new(objects)}}
 	require.NoError(b, spec.LoadAndAssign(d.objs, nil))
 	defer func() { _ = d.objs.Close() }()
 	t := Tuple{addrPort("10.0.0.1:1"), addrPort("10.0.0.2:2")}
@@ -66,7 +66,7 @@ func BenchmarkTransition(b *testing.B) {
 func BenchmarkSweep(b *testing.B) {
 	spec, err := loadSmcgw()
 	require.NoError(b, err)
-	d := &Datapath{objs: new(objects)}
+	d := &Datapath{carriage: carriage{objs: new(objects)}}
 	require.NoError(b, spec.LoadAndAssign(d.objs, nil))
 	defer func() { _ = d.objs.Close() }()
 	d.traces, err = newTraces(d.objs, spec.Variables["smcgw_traces"].Offset)

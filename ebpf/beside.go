@@ -62,7 +62,7 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 	}
 	defer d.leave()
 	n := Neighbour{Generation: d.cfg.Generation, AppIndex: d.appIndex}
-	if d.cfg.Counting {
+	if d.counting {
 		return n, nil
 	}
 	for prog, to := range n.Programs.by(d.objs) {

@@ -1,5 +1,7 @@
 package ebpf
 
+import bpf "github.com/cilium/ebpf"
+
 // Compared are connections of a rule that took about as long, and moved about as much.
 type Compared struct {
 	// Rule is the index of the rule that decided; Past: of an earlier policy.
@@ -23,7 +25,7 @@ func (d *Datapath) SetCompare(on bool) error {
 // TakeCompared returns what has ended since it was called last.
 func (d *Datapath) TakeCompared() (list []Compared, err error) {
 	const offered = 2 // COMPARED_OFFERED of maps.h
-	err = takeAll(d, d.objs.Compared, func(k smcgwComparedKey, n uint64, since uint32) {
+	err = takeAll(d, func(o *objects) *bpf.Map { return o.Compared }, func(k smcgwComparedKey, n uint64, since uint32) {
 		list = append(list, Compared{
 			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Offered: k.Kind == offered, Size: k.Size, Lasted: k.Lasted, Count: n,
 		})

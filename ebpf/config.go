@@ -41,10 +41,9 @@ type Config struct {
 	// [Datapath.Neighbour] of another generation describes it; nil if none.
 	// The datapath then begins retired, until [Datapath.Activate].
 	Beside *Neighbour
-	// Counting is for a gateway that carries nothing: there are neither devices nor legs.
+	// Counting begins without what only carrying takes, until [Datapath.Carry]: there are
+	// neither devices nor legs.
 	Counting bool
-	// Retired: the datapath begins retired, as one with Beside.
-	Retired bool
 	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
 	CgroupPath string
 	// Mode of the start. Default: ModeOff.

@@ -156,6 +156,7 @@ func TestAnswerUnproved(t *testing.T) {
 			"ack":       func(g *segment) { g.ack++ },
 			"tick":      func(g *segment) { g.ack ^= 1 },
 			"seq":       func(g *segment) { g.seq++ },
+			"challenge": func(g *segment) { g.seq += uint32(len(proposal)) }, // what a gateway answers to a second SYN-ACK when its first segment is lost
 			"port":      func(g *segment) { g.src = netip.AddrPortFrom(g.src.Addr(), g.src.Port()^1) },
 			"nonce":     func(g *segment) { g.options[6] ^= 1 },
 			"time":      func(g *segment) { g.options[8] ^= 1 },

@@ -76,7 +76,7 @@ func (d *Datapath) Counters() (Counters, error) {
 		}
 		c.Stats[name] = n
 	}
-	if d.cfg.Counting {
+	if d.counting {
 		return c, nil
 	}
 	if c.Stats[queueDrop], err = d.queueDrops(d.appIndex); err != nil {

@@ -55,7 +55,7 @@ func (d *Datapath) SetDatagramPeer(p DatagramPeer) error {
 
 // ForgetDatagramPeer makes a peer unknown, if it is known.
 func (d *Datapath) ForgetDatagramPeer(addr netip.Addr, port uint16) error {
-	return d.forget(d.objs.DatagramPeers, "datagram peer", addr, port)
+	return d.forget(func(o *objects) *bpf.Map { return o.DatagramPeers }, "datagram peer", addr, port)
 }
 
 // deadline is a time from now on the programs' clock; 0 is never.

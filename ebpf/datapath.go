@@ -43,28 +43,22 @@ type Datapath struct {
 	cfg Config
 	log *slog.Logger
 
-	appTUN, wireTUN     int          // descriptors
-	appIndex, wireIndex int          // interfaces
-	pair                netlink.Link // the host's end of the pair that leads to the legs; nil: none yet
-	ns                  *os.File     // our network namespace
-	nl                  *netlink.Handle
-	routeNL             *netlink.Handle  // for the shards: nl waits for what the host sets up
-	hostDiag            *sockdiag.Client // for the applications' sockets
-	legDiag, dumpDiag   *sockdiag.Client // for the legs: one of them, and all, which takes longer
-	objs                *objects
-	traces              *traces
-	events              *ringbuf.Reader
-	steering            []link.Link // sk_lookup, the pair, A, W: in order of attachment
-	offering            []link.Link // connect programs, sockops
-	routes              netdev.Offering
-	monitor             *monitor
-	wireMTU             atomic.Int64
-	eventLock           sync.Mutex // one reader of events
-	drain               sync.Mutex // guards drained: the buffer is unmapped after it
-	drained             bool
-	beat                *bpf.Memory // of the heartbeat map: to beat takes no system call
-	loaded              time.Time   // when it was mapped
-	loadedAt            uint64      // the same on the kernel's clock
+	carriage           // replaced by its owner of op and mu, by [Datapath.Carry] and [Datapath.Count]
+	ns        *os.File // our network namespace
+	nl        *netlink.Handle
+	routeNL   *netlink.Handle // for the shards: nl waits for what the host sets up
+	traces    *traces
+	events    *ringbuf.Reader
+	offering  []link.Link // connect programs, sockops
+	routes    netdev.Offering
+	monitor   *monitor
+	wireMTU   atomic.Int64
+	eventLock sync.Mutex // one reader of events
+	drain     sync.Mutex // guards drained: the buffer is unmapped after it
+	drained   bool
+	beat      *bpf.Memory // of the heartbeat map: to beat takes no system call
+	loaded    time.Time   // when it was mapped
+	loadedAt  uint64      // the same on the kernel's clock
 
 	// What shards ask for.
 	inForce atomic.Pointer[Policy]
@@ -76,7 +70,8 @@ type Datapath struct {
 	op     sync.RWMutex
 	closed bool
 
-	retiredAt  int64                  // of smcgw_retired in the memory of traces
+	tracesAt   uint32                 // of smcgw_traces in the memory of its section
+	retiredAt  int64                  // of smcgw_retired, as tracesAt
 	provedAt   time.Time              // the last proof of legs; of the thread that proves
 	provedWith []link.AttachedProgram // the sockops programs before it; of the same thread
 	ways       ways                   // of the same thread
@@ -112,10 +107,10 @@ func Open(cfg Config) (*Datapath, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
-		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Logger, carriage: newCarriage(cfg.Counting), devices: map[int]*device{}, again: make(chan struct{}, 1),
 		own: map[smcgwPeerKey]smcgwOwn{}, fullTold: map[string]bool{},
 	}
-	d.retired = cfg.Retired || cfg.Beside != nil
+	d.retired = cfg.Beside != nil
 	if cfg.Beside != nil && cfg.Beside.AppIndex != 0 { // one that counts is in the way of nothing
 		d.beside = cfg.Beside
 		d.besideNow.Store(true)
@@ -134,7 +129,18 @@ func Lacking(err error) bool {
 // open does the steps of Open in the order of their dependence; the TUNs come
 // first because the lowest descriptors are closed last at exit.
 func (d *Datapath) open() error {
-	for _, s := range d.steps() {
+	return do(d.steps())
+}
+
+// step is one of Open or Carry.
+type step struct {
+	name string
+	do   func() error
+}
+
+// do does steps until one fails.
+func do(steps []step) error {
+	for _, s := range steps {
 		if err := s.do(); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -142,35 +148,35 @@ func (d *Datapath) open() error {
 	return nil
 }
 
-// step is one of Open.
-type step struct {
-	name string
-	do   func() error
-}
-
 func (d *Datapath) steps() []step {
-	if d.cfg.Counting {
+	if d.counting {
 		return []step{
 			{"namespace", d.openNamespace},
-			{"programs", d.load},
+			{"programs", d.loadFirst},
 			{"state", d.setupState},
 			{"devices", d.sync},
 			{"attach counting", d.attachCounting},
 			{"monitor", d.startMonitor},
 		}
 	}
-	return []step{
-		{"tun", d.openTUNs},
-		{"namespace", d.openNamespace},
-		{"links", d.setupTUNs},
-		{"legs", d.setupLegs},
-		{"programs", d.load},
+	return slices.Concat([]step{{"namespace", d.openNamespace}}, d.deviceSteps(), []step{
+		{"programs", d.loadFirst},
 		{"state", d.setupState},
 		{"attach steering", d.attachSteering},
 		{"devices", d.sync},
 		{"proof of legs", d.proveLegs},
 		{"attach offering", d.attachOffering},
 		{"monitor", d.startMonitor},
+	})
+}
+
+// deviceSteps make the devices of a datapath that carries.
+func (d *Datapath) deviceSteps() []step {
+	return []step{
+		{"tun", d.openTUNs},
+		{"sockets", d.openDiag},
+		{"links", d.setupTUNs},
+		{"legs", d.setupLegs},
 	}
 }
 
@@ -180,6 +186,17 @@ func (d *Datapath) openTUNs() (err error) {
 		return err
 	}
 	d.wireTUN, err = openTUN(d.cfg.wireName())
+	return err
+}
+
+// openDiag makes the sockets by which it asks about others.
+func (d *Datapath) openDiag() (err error) {
+	if d.cfg.Legs == nil {
+		return errors.New("no namespace for legs")
+	}
+	request, dump := d.cfg.Legs.Diag()
+	d.legDiag, d.dumpDiag = sockdiag.On(request), sockdiag.On(dump)
+	d.hostDiag, err = sockdiag.Open()
 	return err
 }
 
@@ -194,44 +211,27 @@ func (d *Datapath) openNamespace() (err error) {
 			return fmt.Errorf("route netlink: %w", err)
 		}
 	}
-	if d.cfg.Counting {
-		return nil
-	}
-	request, dump := d.cfg.Legs.Diag()
-	d.legDiag, d.dumpDiag = sockdiag.On(request), sockdiag.On(dump)
-	d.hostDiag, err = sockdiag.Open()
-	return err
+	return nil
 }
 
 // Close detaches everything in reverse order and removes the devices. It is
 // idempotent.
 func (d *Datapath) Close() error {
 	_ = d.closeEvents()
+	d.monitor.stop() // before op: what it does may need that
 	d.op.Lock()
 	defer d.op.Unlock()
 	if d.closed {
 		return nil
 	}
 	d.closed = true
-	d.monitor.stop()
-	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering), d.removePair()}
-	if d.hostDiag != nil {
-		errs = append(errs, d.hostDiag.Close())
-	}
-	for _, fd := range []int{d.wireTUN, d.appTUN} {
-		if fd >= 0 {
-			errs = append(errs, unix.Close(fd))
-		}
-	}
+	errs := []error{closeLinks(d.offering), d.detachDevices(), d.carriage.close(d.nl)}
 	for _, nl := range []*netlink.Handle{d.nl, d.routeNL} {
 		if nl != nil {
 			nl.Close()
 		}
 	}
 	errs = append(errs, d.traces.close())
-	if d.objs != nil {
-		errs = append(errs, d.objs.Close())
-	}
 	if d.ns != nil {
 		errs = append(errs, d.ns.Close())
 	}

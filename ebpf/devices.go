@@ -24,6 +24,14 @@ type device struct {
 	links []link.Link // ingress, egress
 }
 
+// newDevice is one that is not known yet.
+func newDevice(counting bool) *device {
+	if counting {
+		return new(device)
+	}
+	return &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
+}
+
 // deviceOffer and deviceOneWay are DEVICE_OFFER and DEVICE_ONE_WAY of maps.h.
 const (
 	deviceOffer  = 1
@@ -178,10 +186,7 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) 
 		known = false
 	}
 	if !known {
-		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
-		if d.cfg.Counting {
-			dev.legs = [2]LegWay{}
-		}
+		dev = newDevice(d.counting)
 	}
 	dev.up = a.Flags&net.FlagUp != 0
 	for family, way := range dev.legs {
@@ -189,7 +194,8 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) 
 			v.Flags |= blockedBits[family]
 		}
 	}
-	if known && dev.value == v && dev.name == a.Name {
+	attached := known && (d.counting || len(dev.links) > 0)
+	if attached && dev.value == v && dev.name == a.Name {
 		return nil
 	}
 	if err := d.objs.Devices.Put(uint32(a.Index), v); err != nil {
@@ -198,13 +204,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) 
 		}
 		return fmt.Errorf("device %s: %w", a.Name, err)
 	}
-	if known {
-		dev.value, dev.name = v, a.Name
-		return nil
-	}
 	dev.name, dev.value = a.Name, v
 	d.devices[a.Index] = dev
-	if d.cfg.Counting {
+	if attached || d.counting {
 		return nil
 	}
 	if err := d.attachDevice(dev, a.Index); err != nil {
@@ -241,15 +243,20 @@ func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 	return nil
 }
 
-// detachLocked forgets a device that is gone or became a port. Its programs go although
-// the guardian has duplicates of their links.
-func (d *Datapath) detachLocked(ifindex int) error {
-	dev := d.devices[ifindex]
-	delete(d.devices, ifindex)
-	var err error
+// detach takes our programs off a device, although the guardian has duplicates of their links.
+func (dev *device) detach() (err error) {
 	for _, l := range slices.Backward(dev.links) {
 		err = errors.Join(err, l.Detach(), l.Close())
 	}
+	dev.links = nil
+	return err
+}
+
+// detachLocked forgets a device that is gone or became a port.
+func (d *Datapath) detachLocked(ifindex int) error {
+	dev := d.devices[ifindex]
+	delete(d.devices, ifindex)
+	err := dev.detach()
 	if e := d.objs.Devices.Delete(uint32(ifindex)); e != nil && !errors.Is(e, bpf.ErrKeyNotExist) {
 		err = errors.Join(err, fmt.Errorf("device %s: %w", dev.name, e))
 	}

@@ -32,7 +32,7 @@ func (d *Datapath) Handover() (h Handover, err error) {
 	if h.Heartbeat, err = fdpass.Duplicate(d.objs.Beat.FD()); err != nil {
 		return Handover{}, fmt.Errorf("heartbeat: %w", err)
 	}
-	if d.cfg.Counting { // nothing has to outlive the daemon
+	if d.counting { // nothing has to outlive the daemon
 		return h, nil
 	}
 	for _, fd := range append([]int{d.appTUN, d.wireTUN, int(d.cfg.Legs.File().Fd())}, d.linkFDs()...) {

@@ -41,9 +41,6 @@ func legSettings() (map[string]string, error) {
 
 // setupLegs makes the pair and has the keeper of the namespace set up its end.
 func (d *Datapath) setupLegs() error {
-	if d.cfg.Legs == nil {
-		return errors.New("no namespace for legs")
-	}
 	if err := d.makePair(); err != nil {
 		return err
 	}
@@ -119,12 +116,12 @@ func (d *Datapath) attachPair() error {
 }
 
 // removePair removes the devices.
-func (d *Datapath) removePair() error {
-	if d.pair == nil {
+func (c *carriage) removePair(nl *netlink.Handle) error {
+	if c.pair == nil {
 		return nil
 	}
-	if err := d.nl.LinkDel(d.pair); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("%s: %w", d.cfg.hostName(), err)
+	if err := nl.LinkDel(c.pair); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%s: %w", c.pair.Attrs().Name, err)
 	}
 	return nil
 }

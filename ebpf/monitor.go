@@ -3,6 +3,7 @@ package ebpf
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
@@ -13,6 +14,14 @@ import (
 // of the datapath, which dies with it.
 type monitor struct {
 	quit, done chan struct{}
+	end        sync.Once
+	tasks      chan task // what it is to do on its thread
+}
+
+// task is done once.
+type task struct {
+	do   func() error
+	done chan error // has room for one
 }
 
 const (
@@ -26,7 +35,7 @@ const (
 // startMonitor starts the goroutine that owns later changes. It is called on a
 // thread of the namespace, where the sockets of the subscriptions are made.
 func (d *Datapath) startMonitor() error {
-	m := &monitor{quit: make(chan struct{}), done: make(chan struct{})}
+	m := &monitor{quit: make(chan struct{}), done: make(chan struct{}), tasks: make(chan task)}
 	changes, err := rulewatch.Start(m.quit)
 	if err != nil {
 		return err
@@ -41,12 +50,12 @@ func (d *Datapath) startMonitor() error {
 	return nil
 }
 
-// stop ends the goroutine and waits for it. A nil monitor was never started.
+// stop ends the goroutine and waits for it, any time. A nil monitor was never started.
 func (m *monitor) stop() {
 	if m == nil {
 		return
 	}
-	close(m.quit)
+	m.end.Do(func() { close(m.quit) })
 	<-m.done
 }
 
@@ -77,6 +86,8 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 			due = soon(due)
 		case <-d.again:
 			due = soon(due)
+		case t := <-m.tasks:
+			t.done <- t.do()
 		case <-due:
 			due = nil
 			d.follow(true)
@@ -92,7 +103,7 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 // follow brings everything up to date, the proof of the legs too if prove is set or it is time.
 func (d *Datapath) follow(prove bool) {
 	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
-	prove = !d.cfg.Counting && (prove || d.proofDue())
+	prove = !d.counting && (prove || d.proofDue())
 	err = errors.Join(err, d.followWays(prove))
 	if prove {
 		err = errors.Join(err, d.proveLegs())

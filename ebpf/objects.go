@@ -124,8 +124,31 @@ const maxNatives = 1 << 14
 // Spec describes the programs and maps, before their constants are set.
 func Spec() (*bpf.CollectionSpec, error) { return loadSmcgw() }
 
-// load sets the constants and loads maps and programs.
-func (d *Datapath) load() error {
+// loadFirst loads maps and programs, and opens what lasts as long as the datapath.
+func (d *Datapath) loadFirst() (err error) {
+	if err := d.load(nil); err != nil {
+		return err
+	}
+	if d.traces, err = newTraces(d.objs, d.tracesAt); err != nil {
+		return err
+	}
+	if err := d.putRetired(d.retired); err != nil {
+		return err
+	}
+	if d.beat, err = d.objs.Beat.Memory(); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	d.loaded, d.loadedAt = time.Now(), ktime.Now()
+	d.events, err = ringbuf.NewReader(d.objs.Events)
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	return nil
+}
+
+// load sets the constants and loads programs and maps; those which stay are from before, nil:
+// there are none.
+func (d *Datapath) load(before *objects) error {
 	spec, err := loadSmcgw()
 	if err != nil {
 		return fmt.Errorf("object: %w", err)
@@ -136,7 +159,7 @@ func (d *Datapath) load() error {
 	}
 	for name, v := range map[string]any{
 		"generation": uint32(d.cfg.Generation), "app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
-		"netns_cookie": cookie, "counting": uint8(bit(d.cfg.Counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
+		"netns_cookie": cookie, "counting": uint8(bit(d.counting)), "datagram_port": wirePort(d.cfg.DatagramPort),
 		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
 	} {
@@ -157,7 +180,7 @@ func (d *Datapath) load() error {
 	objs := new(objects)
 	want := any(objs)
 	switch {
-	case d.cfg.Counting:
+	case d.counting:
 		want = &objs.counting
 		for _, name := range []string{"smcgw_flows", "smcgw_dgrams", "smcgw_dgram_natives", "smcgw_dgram_peers"} {
 			spec.Maps[name].MaxEntries = 16 // and stays empty
@@ -168,25 +191,15 @@ func (d *Datapath) load() error {
 			*carrying
 		}{&objs.counting, &objs.carrying}
 	}
-	if err := spec.LoadAndAssign(want, nil); err != nil {
+	var options *bpf.CollectionOptions
+	if before != nil {
+		options = &bpf.CollectionOptions{MapReplacements: before.shared()}
+	}
+	if err := spec.LoadAndAssign(want, options); err != nil {
 		return verifierError(err)
 	}
 	d.objs = objs
-	if d.traces, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset); err != nil {
-		return err
-	}
-	d.retiredAt = int64(spec.Variables["smcgw_retired"].Offset)
-	if err := d.putRetired(d.retired); err != nil {
-		return err
-	}
-	if d.beat, err = objs.Beat.Memory(); err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
-	}
-	d.loaded, d.loadedAt = time.Now(), ktime.Now()
-	d.events, err = ringbuf.NewReader(objs.Events)
-	if err != nil {
-		return fmt.Errorf("events: %w", err)
-	}
+	d.tracesAt, d.retiredAt = spec.Variables["smcgw_traces"].Offset, int64(spec.Variables["smcgw_retired"].Offset)
 	return nil
 }
 
@@ -239,16 +252,31 @@ func attachTCX(prog *bpf.Program, ifindex int, at bpf.AttachType, where link.Anc
 	return l, nil
 }
 
+// attached is a program with the place for it.
+type attached struct {
+	prog *bpf.Program
+	at   bpf.AttachType
+}
+
+// offers are the programs of offering, in the order in which they are attached.
+func (o *objects) offers() []attached {
+	return []attached{
+		{o.Connect4, bpf.AttachCGroupInet4Connect},
+		{o.Connect6, bpf.AttachCGroupInet6Connect},
+		{o.Sockops, bpf.AttachCGroupSockOps},
+	}
+}
+
+// detachOffering undoes attachOffering.
+func (d *Datapath) detachOffering() error {
+	err := closeLinks(d.offering)
+	d.offering = nil
+	return err
+}
+
 // attachOffering attaches the connect programs and, last of all, sockops.
 func (d *Datapath) attachOffering() error {
-	for _, a := range []struct {
-		prog *bpf.Program
-		at   bpf.AttachType
-	}{
-		{d.objs.Connect4, bpf.AttachCGroupInet4Connect},
-		{d.objs.Connect6, bpf.AttachCGroupInet6Connect},
-		{d.objs.Sockops, bpf.AttachCGroupSockOps},
-	} {
+	for _, a := range d.objs.offers() {
 		l, err := link.AttachCgroup(link.CgroupOptions{Path: d.cfg.CgroupPath, Attach: a.at, Program: a.prog})
 		if errors.Is(err, unix.E2BIG) {
 			return fmt.Errorf("%s: 64 programs are attached to %s already, as many as the kernel takes: other gateways or agents of this machine (bpftool cgroup tree)", a.at, d.cfg.CgroupPath)

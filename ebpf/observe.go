@@ -23,7 +23,10 @@ func (d *Datapath) attachCounting() error {
 // recountLocked attaches or detaches what counts when the mode changes.
 func (d *Datapath) recountLocked(m Mode) error {
 	switch {
-	case !d.cfg.Counting || m == d.cfg.Mode:
+	case !d.counting:
+		d.cfg.Mode = m
+		return nil
+	case m == d.cfg.Mode:
 		return nil
 	case m == ModeEnforce:
 		return errors.New("a datapath that counts cannot carry")
@@ -32,9 +35,7 @@ func (d *Datapath) recountLocked(m Mode) error {
 	if m == ModeObserve {
 		return d.attachOffering()
 	}
-	err := closeLinks(d.offering)
-	d.offering = nil
-	return err
+	return d.detachOffering()
 }
 
 // Seen is what connections of a service with a host have done while nothing was carried.
@@ -60,7 +61,7 @@ type Seen struct {
 // TakeSeen returns what was seen since it was called last, of a datapath with
 // [Config.Counting].
 func (d *Datapath) TakeSeen() (list []Seen, err error) {
-	err = takeAll(d, d.objs.Seen, func(k smcgwSeenKey, v smcgwSeen, since uint32) {
+	err = takeAll(d, func(o *objects) *bpf.Map { return o.Seen }, func(k smcgwSeenKey, v smcgwSeen, since uint32) {
 		list = append(list, Seen{
 			Side: Side(k.Side), Host: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port),
 			Rule: ruleIndex(k.Rule), Past: k.Epoch < since, Carries: k.Carries != 0,
@@ -74,11 +75,12 @@ func (d *Datapath) TakeSeen() (list []Seen, err error) {
 // takeAll empties a table into fn, and tells it since which epoch rules have the numbers of
 // the policy in force. What a program counts between the look at an entry and its removal is
 // lost.
-func takeAll[K comparable, V any](d *Datapath, m *bpf.Map, fn func(k K, v V, since uint32)) error {
+func takeAll[K comparable, V any](d *Datapath, of func(*objects) *bpf.Map, fn func(k K, v V, since uint32)) error {
 	if err := d.enter(); err != nil {
 		return err
 	}
 	defer d.leave()
+	m := of(d.objs)
 	d.mu.Lock()
 	since := d.rulesSince
 	d.mu.Unlock()

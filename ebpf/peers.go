@@ -61,11 +61,11 @@ func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time
 
 // Forget removes one remembered peer, if it is there.
 func (d *Datapath) Forget(addr netip.Addr, port uint16) error {
-	return d.forget(d.objs.Peers, "peer", addr, port)
+	return d.forget(func(o *objects) *bpf.Map { return o.Peers }, "peer", addr, port)
 }
 
 // forget deletes an entry from one of the maps of peers, if it is there.
-func (d *Datapath) forget(m *bpf.Map, what string, addr netip.Addr, port uint16) error {
+func (d *Datapath) forget(from func(*objects) *bpf.Map, what string, addr netip.Addr, port uint16) error {
 	k, err := peerKey(addr, port)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (d *Datapath) forget(m *bpf.Map, what string, addr netip.Addr, port uint16)
 		return err
 	}
 	defer d.leave()
-	if err := ignoreMissing(m.Delete(k)); err != nil {
+	if err := ignoreMissing(from(d.objs).Delete(k)); err != nil {
 		return fmt.Errorf("%s %v: %w", what, addr, err)
 	}
 	return nil

@@ -114,7 +114,7 @@ func traceObjects(t *testing.T, start bool) (*objects, *Datapath) {
 	t.Helper()
 	spec, err := loadSmcgw()
 	require.NoError(t, err)
-	d := &Datapath{objs: new(objects)}
+	d := &Datapath{carriage: carriage{objs: new(objects)}}
 	require.NoError(t, spec.LoadAndAssign(d.objs, nil))
 	t.Cleanup(func() { _ = d.objs.Close() })
 	if start {

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -31,19 +32,19 @@ func TestAutoFollowsAdapters(t *testing.T) {
 		return steer.policy[0].Action
 	}
 	next := g.cfg
-	next.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}, {Name: "b", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "a", Action: report.ActionAuto}, {Name: "b", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
-	require.NotEmpty(t, g.env.Fabrics)
+	require.NotEmpty(t, g.engine().env.Fabrics)
 	require.NoError(t, g.followAdapters())
 	require.Equal(t, ebpf.ActionNotWorthIt, action())
 	require.True(t, g.auto(0))
 	require.False(t, g.auto(1))
 	require.False(t, g.auto(ebpf.NoRule))
 
-	before := g.env.Fabrics
-	defer func() { g.env.Fabrics = before }()
+	before := g.engine().env.Fabrics
+	defer func() { g.engine().env.Fabrics = before }()
 	a := &adapterFabric{before[0], true}
-	g.env.Fabrics = append(slices.Clone(before), a)
+	g.engine().env.Fabrics = append(slices.Clone(before), a)
 	require.NoError(t, g.followAdapters())
 	require.Equal(t, ebpf.ActionAccelerate, action())
 	a.there = false
@@ -52,24 +53,19 @@ func TestAutoFollowsAdapters(t *testing.T) {
 	a.there = true
 	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, ebpf.ActionAccelerate, action())
-	g.heir = g // of another's datapath
-	a.there = false
-	require.NoError(t, g.followAdapters())
-	require.Equal(t, ebpf.ActionAccelerate, action())
-	g.heir = nil
 }
 
 // TestAutoObserved: a gateway that carries nothing decides by the adapters that the kernel
 // tells of, if its configuration has it use them.
 func TestAutoObserved(t *testing.T) {
-	cfg := config.Config{Mode: config.ModeObserve, Policy: []config.Rule{{Name: "a", Action: config.ActionAuto}}}.WithDefaults()
+	cfg := config.Config{Mode: report.ModeObserve, Policy: []config.Rule{{Name: "a", Action: report.ActionAuto}}}.WithDefaults()
 	g, _ := steeredGateway(t, cfg, retiring{})
 	require.False(t, g.adapters())
 	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{}, nil }
 	require.False(t, g.adapters())
 	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{Adapters: make([]sysfs.Adapter, 1)}, nil }
 	require.True(t, g.adapters())
-	cfg.Carriers = []config.DeviceKind{config.DeviceShm}
+	cfg.Carriers = []report.DeviceKind{report.DeviceShm}
 	g.live.Store(&liveConfig{Config: cfg})
 	require.False(t, g.adapters())
 }

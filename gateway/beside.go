@@ -29,13 +29,14 @@ func (g *gateway) Yield() error {
 	if err := g.host.Beside.Retire(); err != nil {
 		return err
 	}
-	g.yieldDatagrams()
+	e := g.engine()
+	if e != nil {
+		e.yieldDatagrams()
+	}
 	g.host.promotion.Serve(false)
-	for _, fb := range g.env.Fabrics {
-		if x, ok := fb.(carrier.Exclusive); ok {
-			if err := x.GiveUp(); err != nil {
-				return fmt.Errorf("give up device: %w", err)
-			}
+	for _, x := range e.exclusive() {
+		if err := x.GiveUp(); err != nil {
+			return fmt.Errorf("give up device: %w", err)
 		}
 	}
 	return nil
@@ -44,12 +45,13 @@ func (g *gateway) Yield() error {
 // TakeBack implements admin.Control.
 func (g *gateway) TakeBack() error {
 	var errs []error
-	for _, fb := range g.env.Fabrics {
-		if x, ok := fb.(carrier.Exclusive); ok {
-			errs = append(errs, x.Reclaim())
-		}
+	e := g.engine()
+	for _, x := range e.exclusive() {
+		errs = append(errs, x.Reclaim())
 	}
-	g.takeBackDatagrams()
+	if e != nil {
+		e.takeBackDatagrams()
+	}
 	g.servePromotion()
 	return errors.Join(append(errs, g.Activate())...)
 }
@@ -57,12 +59,25 @@ func (g *gateway) TakeBack() error {
 // Activate lets new connections in.
 func (g *gateway) Activate() error { return g.host.Beside.Activate() }
 
+// exclusive are the carriers of what only one gateway can have.
+func (e *engine) exclusive() (list []carrier.Exclusive) {
+	if e == nil {
+		return nil
+	}
+	for _, fb := range e.env.Fabrics {
+		if x, ok := fb.(carrier.Exclusive); ok {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
 // leaveCarrier ends the use of links of a device: connections they carry go on over the
 // relay, handshakes come to their end first, within their own time. hard: what is
 // left falls back or is reset.
-func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
-	for _, f := range g.all() {
+func (e *engine) leaveCarrier(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
+	for _, f := range e.all() {
 		f.LeaveDevice(kind, uses, hard)
 	}
-	g.catchUp()
+	e.catchUp()
 }

@@ -32,11 +32,13 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	var awake conn.Awake
 	for rest, turn := 0, 1; ; rest, turn = rest-1, turn+1 {
 		collector.Tune()
-		if err := g.pool.Trim(time.Now()); err != nil {
-			g.log.Warn("give memory back", "error", err)
-		}
-		if collector.Due(g.pool.Stats().Released, time.Now()) {
-			debug.FreeOSMemory()
+		if e := g.engine(); e != nil {
+			if err := e.pool.Trim(time.Now()); err != nil {
+				g.log.Warn("give memory back", "error", err)
+			}
+			if collector.Due(e.pool.Stats().Released, time.Now()) {
+				debug.FreeOSMemory()
+			}
 		}
 		select {
 		case <-tick.C:
@@ -45,7 +47,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.watchLegs()
 		if rest <= 0 {
-			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.desk.Stuck})
+			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.stuck})
 			if err != nil {
 				g.log.Warn("sweep", "error", err)
 			}
@@ -54,9 +56,11 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		if turn%portsEvery == 0 {
-			g.reopenDatagrams()
+			g.engine().reopenDatagrams()
 		}
-		g.room.Note()
+		if e := g.engine(); e != nil {
+			e.room.Note()
+		}
 		if err := g.followAdapters(); err != nil {
 			g.log.Warn("rules with action auto", "error", err)
 		}
@@ -64,20 +68,19 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		g.host.promotion.Share(g.shareNow())
 		g.look()
 		g.watchOver(time.Now())
-		if g.feed.Watched() || g.env.Lines.WantsNative() { // the counters take a thousand system calls
+		if g.feed.Watched() || g.lines.WantsNative() { // the counters take a thousand system calls
 			g.tellMissed()
 		}
-		awake.Tick(g.all())
+		awake.Tick(g.engine().all())
+		g.settle(time.Now())
 	}
 }
 
 // watchLegs keeps new connections native while sockets for them cannot be made. Those
 // that are carried have theirs.
 func (g *gateway) watchLegs() {
-	if !g.carries() {
-		return
-	}
-	missing := !g.legs.Available()
+	e := g.engine()
+	missing := e != nil && !e.legs.Available()
 	if g.stopping.Load() || missing == g.legless.Load() {
 		return
 	}
@@ -89,5 +92,12 @@ func (g *gateway) watchLegs() {
 	}
 	if err := g.refusals.Change(func(r *peers.Refusal) { r.Legless = missing }); err != nil {
 		g.log.Warn("refuse new connections", "error", err)
+	}
+}
+
+// stuck hands an entry on that waits for the engine.
+func (g *gateway) stuck(f ebpf.Flow) {
+	if e := g.engine(); e != nil {
+		e.desk.Stuck(f)
 	}
 }

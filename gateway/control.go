@@ -15,26 +15,27 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/report"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 var (
-	_ admin.Control       = (*gateway)(nil)
-	_ admin.MetricsSource = (*gateway)(nil)
+	_ admin.Control = (*gateway)(nil)
+	_ report.Source = (*gateway)(nil)
 )
 
 // Status implements admin.Control.
-func (g *gateway) Status() admin.Status {
+func (g *gateway) Status() report.Status {
 	snap, failing := g.snapshot()
 	st := snap.Status(g.started)
 	g.tellHealth(&st)
 	if !g.off.Load() {
 		live := g.live.Load()
 		rules := g.observed.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
-		st.Notes = append(st.Notes, report.IdleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
+		st.Notes = append(st.Notes, idleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
 	}
 	if g.carries() {
 		st.Notes = append(st.Notes, failing.Notes(time.Now())...)
@@ -43,20 +44,20 @@ func (g *gateway) Status() admin.Status {
 }
 
 // failing finds the services that stay native.
-func (g *gateway) failing() report.Failing {
-	var live []admin.ConnInfo
+func (g *gateway) failing() failingServices {
+	var live []report.ConnInfo
 	now := time.Now()
-	for _, f := range g.all() {
+	for _, f := range g.engine().all() {
 		if f.Carried() {
 			live = append(live, f.Info(now))
 		}
 	}
-	return report.FindFailing(live, g.env.Closed.List(), g.env.Native.List())
+	return findFailing(live, g.closed.List(), g.native.List())
 }
 
 // tellHealth adds what of the configuration is not done, and why.
-func (g *gateway) tellHealth(st *admin.Status) {
-	st.BlockedLegs = report.BlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
+func (g *gateway) tellHealth(st *report.Status) {
+	st.BlockedLegs = listBlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
@@ -66,23 +67,26 @@ func (g *gateway) tellHealth(st *admin.Status) {
 	if len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
-	if g.carries() {
-		if note := g.legs.Note(); note != "" {
+	e := g.engine()
+	if e != nil {
+		if note := e.legs.Note(); note != "" {
 			st.Notes = append(st.Notes, note)
 		}
 	}
 	if why := g.host.unsteered; why != nil {
-		st.Degraded = append(st.Degraded, admin.NoSteering)
+		st.Degraded = append(st.Degraded, report.NoSteering)
 		st.Notes = append(st.Notes, fmt.Sprintf("steering: %v: only connections between programs with the library leave the kernel's way; steering: off says that this is wanted", why))
 	}
 	g.reloads.Tell(st)
 	g.guard.Tell(st)
-	failed, active := report.Devices(st, g.devices())
-	if err := g.noDatagrams.Load(); err != nil {
-		failed = true
-		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port", *err))
+	failed, active := noteDevices(st, e.devices())
+	if e != nil {
+		if err := e.noDatagrams.Load(); err != nil {
+			failed = true
+			st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port", *err))
+		}
 	}
-	if !active && g.carries() && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
+	if !active && e != nil && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
 		failed = true
 		st.Notes = append(st.Notes, fmt.Sprintf("carriers: none of %v works on this host, and every connection stays native: smcgw devices tells why", g.cfg.Carriers))
 	}
@@ -92,37 +96,37 @@ func (g *gateway) tellHealth(st *admin.Status) {
 }
 
 // Stats implements admin.Control.
-func (g *gateway) Stats() admin.Stats {
+func (g *gateway) Stats() report.Stats {
 	snap := g.Snapshot()
 	return snap.Stats(g.started)
 }
 
 // Conns implements admin.Control.
-func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
-	var list []admin.ConnInfo
+func (g *gateway) Conns(q report.ConnQuery) []report.ConnInfo {
+	var list []report.ConnInfo
 	if q.Live() {
-		list = append(g.carriedConns(q), g.dgrams.Load().Flows()...)
+		list = append(g.engine().conns(q), g.engine().datagrams().Flows()...)
 	}
 	list = append(list, g.host.promotion.Conns(q)...)
 	if q.Ended() {
-		list = append(append(list, g.env.Closed.List()...), g.udp.closed.List()...)
+		list = append(append(list, g.closed.List()...), g.udp.closed.List()...)
 	}
 	if q.Natives() {
-		list = append(append(list, g.env.Native.List()...), g.udp.native.List()...)
+		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
 	if q.Programs && g.host.Owners != nil {
 		g.tellPrograms(list, q.Filter)
 	}
-	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortStableFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }
 
 // tellPrograms adds whose the sockets are, of connections that are asked for and may have one.
-func (g *gateway) tellPrograms(list []admin.ConnInfo, of admin.ConnFilter) {
-	sockets := map[process.Socket][]*admin.ConnInfo{}
+func (g *gateway) tellPrograms(list []report.ConnInfo, of report.ConnFilter) {
+	sockets := map[process.Socket][]*report.ConnInfo{}
 	for i := range list {
 		c := &list[i]
-		if s := (process.Socket{UDP: c.Proto == string(config.ProtoUDP), Local: c.Local, Remote: c.Remote}); c.Program == nil && c.End != admin.EndClosed && c.End != admin.EndAborted && of.Matches(c) {
+		if s := (process.Socket{UDP: c.Proto == string(report.ProtoUDP), Local: c.Local, Remote: c.Remote}); c.Program == nil && c.End != report.EndClosed && c.End != report.EndAborted && of.Matches(c) {
 			sockets[s] = append(sockets[s], c)
 		}
 	}
@@ -132,13 +136,13 @@ func (g *gateway) tellPrograms(list []admin.ConnInfo, of admin.ConnFilter) {
 	}
 	for s, o := range owners {
 		for _, c := range sockets[s] {
-			c.Program = &admin.Program{Name: o.Program, PID: o.PID, UID: o.UID, Cgroup: o.Cgroup}
+			c.Program = &report.Program{Name: o.Program, PID: o.PID, UID: o.UID, Cgroup: o.Cgroup}
 		}
 	}
 }
 
 // Feed implements admin.Control. What was missed so far was missed by earlier readers.
-func (g *gateway) Feed() *admin.Feed {
+func (g *gateway) Feed() *report.Feed {
 	g.tellMissed()
 	return g.feed
 }
@@ -146,13 +150,13 @@ func (g *gateway) Feed() *admin.Feed {
 // detailBatch is how many connections a shard describes in one turn.
 const detailBatch = 64
 
-// carriedConns describes the flows of the table that are asked for, with their queue pairs
+// conns describes the flows of the table that are asked for, with their queue pairs
 // if details are wanted: their shards are asked for those, a few at a time.
-func (g *gateway) carriedConns(q admin.ConnQuery) []admin.ConnInfo {
-	flows, now := g.all(), time.Now()
-	var list []admin.ConnInfo
-	if q.Filter == (admin.ConnFilter{}) {
-		list = make([]admin.ConnInfo, 0, len(flows)+2*admin.HistorySize)
+func (e *engine) conns(q report.ConnQuery) []report.ConnInfo {
+	flows, now := e.all(), time.Now()
+	var list []report.ConnInfo
+	if q.Filter == (report.ConnFilter{}) {
+		list = make([]report.ConnInfo, 0, len(flows)+2*report.HistorySize)
 	}
 	byShard := map[*loop.Shard][]int{}
 	for _, f := range flows {
@@ -178,25 +182,26 @@ func (g *gateway) carriedConns(q admin.ConnQuery) []admin.ConnInfo {
 }
 
 // Peers implements admin.Control.
-func (g *gateway) Peers() []admin.PeerInfo {
+func (g *gateway) Peers() []report.PeerInfo {
 	list, _ := g.peersNow()
 	return list
 }
 
 // peersNow lists the peers, and what of them stays native.
-func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
-	flows := map[netip.Addr]int{}
-	for _, f := range g.all() {
+func (g *gateway) peersNow() ([]report.PeerInfo, failingServices) {
+	e, flows := g.engine(), map[netip.Addr]int{}
+	for _, f := range e.all() {
 		if f.Carried() {
 			flows[f.Tuple.Remote.Addr()]++
 		}
 	}
-	g.dgrams.Load().CountFlows(flows)
+	e.datagrams().CountFlows(flows)
 	remembered, err := g.steer.Peers()
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
-	list := report.Peers(g.peers.Known(time.Now()), remembered, flows, report.PeerUse(g.peers, g.pool, g.env.Fabrics))
+	known, use := e.peerUse()
+	list := listPeers(known, remembered, flows, use)
 	failing := g.failing()
 	failing.Tell(list)
 	return list, failing
@@ -204,7 +209,7 @@ func (g *gateway) peersNow() ([]admin.PeerInfo, report.Failing) {
 
 // Devices implements admin.Control.
 func (g *gateway) Devices() admin.DeviceList {
-	list := admin.DeviceList{Devices: g.devices()}
+	list := admin.DeviceList{Devices: g.engine().devices()}
 	if g.host.RDMA != nil {
 		var err error
 		if list.RDMA, err = g.host.RDMA(); err != nil {
@@ -214,19 +219,12 @@ func (g *gateway) Devices() admin.DeviceList {
 	return list
 }
 
-// devices are those of the configuration.
-func (g *gateway) devices() []admin.DeviceInfo {
-	var list []admin.DeviceInfo
-	for _, fb := range g.env.Fabrics {
-		list = append(list, fb.Devices()...)
-	}
-	return append(list, g.absent...)
-}
-
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
-	g.peers.Flush()
-	g.dgrams.Load().Flush()
+	if e := g.engine(); e != nil {
+		e.peers.Flush()
+		e.datagrams().Flush()
+	}
 	return g.steer.FlushPeers()
 }
 
@@ -234,9 +232,6 @@ func (g *gateway) FlushPeers() (int, error) {
 func (g *gateway) SetOff(off bool) error {
 	g.reloading.Lock() // which changes the mode, too
 	defer g.reloading.Unlock()
-	if g.heir != nil {
-		return g.heir.SetOff(off)
-	}
 	if err := g.steer.SetOff(off); err != nil {
 		return err
 	}
@@ -246,17 +241,17 @@ func (g *gateway) SetOff(off bool) error {
 			return err
 		}
 	}
-	g.settleDatagrams(g.mode())
+	g.engine().settleDatagrams(g.mode())
 	g.settlePromotion()
 	return nil
 }
 
 // ResetFlows implements admin.Control.
 func (g *gateway) ResetFlows() (n int) {
-	end := time.Now().Add(500 * time.Millisecond)
+	e, end := g.engine(), time.Now().Add(500*time.Millisecond)
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		left := 0
-		for _, f := range g.all() {
+		for _, f := range e.all() {
 			if f.Ended() {
 				continue
 			}
@@ -266,7 +261,7 @@ func (g *gateway) ResetFlows() (n int) {
 			}
 			f.Cancel(negotiate.ReasonOff)
 		}
-		g.catchUp()
+		e.catchUp()
 		if left == 0 {
 			break
 		}
@@ -278,28 +273,24 @@ func (g *gateway) ResetFlows() (n int) {
 // Demote implements admin.Control.
 func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	if q.Device != "" {
-		return g.withdraw(q.Device)
+		return g.engine().withdraw(q.Device)
 	}
-	for _, f := range g.all() {
+	for _, f := range g.engine().all() {
 		by := f.Carrier()
-		if f.Ended() || by == config.CarrierNone || by == config.CarrierRelay || !q.Matches(f.ID, by) {
+		if f.Ended() || by == report.CarrierNone || by == report.CarrierRelay || !q.Matches(f.ID, by) {
 			continue
 		}
-		f.Demote(admin.DemotedByOperator)
+		f.Demote(report.DemotedByOperator)
 		n++
 	}
 	return n, nil
 }
 
 // withdraw closes an RDMA adapter, whose ports may be of two carriers.
-func (g *gateway) withdraw(device string) (n int, err error) {
+func (e *engine) withdraw(device string) (n int, err error) {
 	var errs []error
 	known := false
-	for _, fb := range g.env.Fabrics {
-		h, ok := fb.(*carrier.Hardware)
-		if !ok {
-			continue
-		}
+	for _, h := range e.hardware() {
 		left, err := h.Withdraw(device)
 		if errors.Is(err, carrier.ErrNoDevice) {
 			continue
@@ -313,73 +304,71 @@ func (g *gateway) withdraw(device string) (n int, err error) {
 }
 
 // returnAdapters has adapters used again that an operator has withdrawn.
-func (g *gateway) returnAdapters() {
-	for _, fb := range g.env.Fabrics {
-		if h, ok := fb.(*carrier.Hardware); ok {
-			h.Return()
-		}
+func (e *engine) returnAdapters() {
+	for _, h := range e.hardware() {
+		h.Return()
 	}
 }
 
-// Try implements admin.Control.
-func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
+// hardware are the carriers of RDMA adapters.
+func (e *engine) hardware() (list []*carrier.Hardware) {
+	if e == nil {
+		return nil
+	}
+	for _, fb := range e.env.Fabrics {
+		if h, ok := fb.(*carrier.Hardware); ok {
+			list = append(list, h)
+		}
+	}
+	return list
+}
 
-func (g *gateway) mode() config.Mode {
+// Try implements admin.Control.
+func (g *gateway) Try(t config.Trial) (end func(), err error) { return g.trials.Begin(t) }
+
+func (g *gateway) mode() report.Mode {
 	if g.off.Load() {
-		return config.ModeOff
+		return report.ModeOff
 	}
 	if g.guard.State() == guard.Tripped {
-		return config.ModeObserve
+		return report.ModeObserve
 	}
 	return g.live.Load().Mode
 }
 
-// Totals implements admin.MetricsSource.
-func (g *gateway) Totals() admin.Snapshot {
-	s := admin.Snapshot{
-		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
-		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
-		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{},
+// Totals implements report.Source.
+func (g *gateway) Totals() report.Snapshot {
+	s := report.Snapshot{
+		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[report.Carrier]int{}, FlowsTotal: map[report.Carrier]uint64{},
+		BytesTotal: map[report.Carrier]report.ByteCount{}, Handshakes: map[report.Carrier]report.HistogramSnapshot{},
+		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[report.PeerState]int{},
 	}
-	g.env.Counters.AddTo(&s)
+	g.counters.AddTo(&s)
 	g.reloads.AddTo(&s)
 	g.guard.AddTo(&s)
-	for _, f := range g.all() {
+	for _, f := range g.engine().all() {
 		f.AddTo(&s)
 	}
-	s.Bounds = admin.Bounds{
-		Flows: g.limits.MaxFlows(), FlowsConfigured: g.live.Load().Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
+	s.Bounds = report.Bounds{
+		Flows: peers.FlowsWithin(g.live.Load().Limits.MaxFlows), FlowsConfigured: g.live.Load().Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.lines.LeftOut(),
 	}
-	g.tally.Sum(&s, g.parts)
+	g.tally.Sum(&s, func(s *report.Snapshot) { g.engine().parts(s) })
 	g.snapshotDecisions(&s)
 	s.InProcess = g.host.promotion.Totals(false)
-	ps := g.pool.Stats()
-	s.Memory = map[string]uint64{
-		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
-	}
-	var health admin.Status
+	s.Memory = g.engine().memory()
+	var health report.Status
 	g.tellHealth(&health)
 	s.Degraded = health.Degraded
 	return s
 }
 
-// parts sets the counters that a gateway in the place of this one begins again.
-func (g *gateway) parts(s *admin.Snapshot) {
-	g.dgrams.Load().Snapshot(s)
-	s.Panics, s.SharesRefused = g.env.Panics(), report.SharesRefused(g.peers, g.pool)
-	if g.carries() {
-		report.WireBounds(&s.Bounds, g.env.Stack.Stats())
-		s.CQErrors = g.carriers.CQErrors()
-	}
-}
-
-// Snapshot implements admin.MetricsSource.
-func (g *gateway) Snapshot() admin.Snapshot {
+// Snapshot implements report.Source.
+func (g *gateway) Snapshot() report.Snapshot {
 	s, _ := g.snapshot()
 	return s
 }
 
-func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
+func (g *gateway) snapshot() (report.Snapshot, failingServices) {
 	s := g.Totals()
 	s.CPU = g.times.Used()
 	s.InProcess = g.host.promotion.Totals(true)
@@ -388,25 +377,25 @@ func (g *gateway) snapshot() (admin.Snapshot, report.Failing) {
 		g.log.Warn("read maps", "error", err)
 	}
 	for _, m := range maps {
-		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
+		s.Maps = append(s.Maps, report.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-	s.Devices = g.devices()
+	s.Devices = g.engine().devices()
 	list, failing := g.peersNow()
-	report.Count(&s, list)
+	countPeers(&s, list)
 	return s, failing
 }
 
 // snapshotDecisions reads what the programs have decided.
-func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
+func (g *gateway) snapshotDecisions(s *report.Snapshot) {
 	live := g.live.Load() // before the counters: its book is closed later than they are read, or not
-	c, err := g.counters()
+	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 		return
 	}
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
-			s.AddFallback(negotiate.Reason(r), report.SideOf(ebpf.Side(side)), n)
+			s.AddFallback(negotiate.Reason(r), sideOf(ebpf.Side(side)), n)
 		}
 	}
 	for _, byReason := range c.Datagrams {

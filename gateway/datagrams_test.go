@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -111,14 +111,14 @@ type datagramPair struct {
 	d [2]*fakeDatagrams
 }
 
-func newDatagramPair(t testing.TB, kind config.DeviceKind) *datagramPair {
+func newDatagramPair(t testing.TB, kind report.DeviceKind) *datagramPair {
 	t.Helper()
 	dir := loopback.Dir(t)
 	p, ports := &datagramPair{}, [2]uint16{loopback.FreePort(t), loopback.FreePort(t)}
 	for i := range p.g {
 		p.d[i] = newFakeDatagrams(t)
 		cfg := carryingDatagrams(t, ports[0])
-		cfg.ShmDir, cfg.Carriers, cfg.Soft.UDPPort = dir, []config.DeviceKind{kind}, ports[1]
+		cfg.ShmDir, cfg.Carriers, cfg.Soft.UDPPort = dir, []report.DeviceKind{kind}, ports[1]
 		p.g[i] = datagramGatewayAt(t, i, cfg, p.d[i])
 	}
 	return p
@@ -127,10 +127,10 @@ func newDatagramPair(t testing.TB, kind config.DeviceKind) *datagramPair {
 // carryingDatagrams is a configuration with a rule about datagrams.
 func carryingDatagrams(t testing.TB, port uint16) config.Config {
 	c := config.Config{
-		Mode: config.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{}, DatagramPort: config.OptionalPort(port),
+		Mode: report.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{}, DatagramPort: config.OptionalPort(port),
 		Policy: []config.Rule{{
-			Action: config.ActionAccelerate,
-			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10")}},
+			Action: report.ActionAccelerate,
+			Match:  config.Match{Proto: report.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10")}},
 		}},
 	}
 	c.Limits.Memory = 64 << 20
@@ -141,7 +141,7 @@ func carryingDatagrams(t testing.TB, port uint16) config.Config {
 // steer datagrams.
 func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams) *gateway {
 	t.Helper()
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	h := Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1}, datagramAddr: pairAddrs[i],
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
@@ -149,7 +149,7 @@ func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams)
 	if d != nil {
 		h.Datagrams, h.AppTUN = d, d.a
 	}
-	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg.WithDefaults(), &site{Host: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		g.close()
@@ -191,9 +191,9 @@ func (p *datagramPair) native(t testing.TB, i int) negotiate.Reason {
 	return negotiate.Reason(p.d[i].peer(pairAddrs[1-i]).Reason)
 }
 
-func onEachDevice(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
+func onEachDevice(t *testing.T, fn func(t *testing.T, kind report.DeviceKind)) {
 	t.Helper()
-	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
 		t.Run(string(kind), func(t *testing.T) { fn(t, kind) })
 	}
 }
@@ -201,22 +201,22 @@ func onEachDevice(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
 // TestDatagramsOfGateways: on the fabrics of whole gateways, switched off and on, and
 // as an operator sees them.
 func TestDatagramsOfGateways(t *testing.T) {
-	onEachDevice(t, func(t *testing.T, kind config.DeviceKind) {
+	onEachDevice(t, func(t *testing.T, kind report.DeviceKind) {
 		p := newDatagramPair(t, kind)
 		p.meet(t)
 		p.pass(t, 0, "there")
 		p.pass(t, 1, "back")
 		for i, g := range p.g {
-			list := g.Conns(admin.ConnQuery{})
+			list := g.Conns(report.ConnQuery{})
 			require.Len(t, list, 1)
 			require.Equal(t, "udp", list[0].Proto)
 			require.Equal(t, kind.Carrier(), list[0].Carrier)
-			require.Contains(t, g.peers.Known(time.Now())[pairAddrs[1-i]].Proven, kind.Carrier())
+			require.Contains(t, g.engine().peers.Known(time.Now())[pairAddrs[1-i]].Proven, kind.Carrier())
 			require.Equal(t, 1, g.Snapshot().UDP.Flows[kind.Carrier()].Now)
 		}
 		require.NoError(t, p.g[0].SetOff(true))
 		require.Equal(t, negotiate.ReasonOff, p.native(t, 1))
-		past := p.g[0].Conns(admin.ConnQuery{Closed: true})
+		past := p.g[0].Conns(report.ConnQuery{Closed: true})
 		require.Len(t, past, 1)
 		require.Equal(t, "off", past[0].Reason)
 		require.Equal(t, life.Native.String(), past[0].State)
@@ -227,7 +227,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 }
 
 // requireGrown fails if a counter of datagrams has become less, or a processor has run back.
-func requireGrown(t *testing.T, before, now *admin.Snapshot) {
+func requireGrown(t *testing.T, before, now *report.Snapshot) {
 	t.Helper()
 	for by, n := range before.UDP.Flows {
 		require.GreaterOrEqual(t, now.UDP.Flows[by].Total, n.Total, by)
@@ -244,33 +244,32 @@ func requireGrown(t *testing.T, before, now *admin.Snapshot) {
 	}
 }
 
-// TestCountersOfAGatewayInPlace: a gateway goes on counting for the one in whose place it
-// serves, whether it carries or not. What ended with it is not there now.
-func TestCountersOfAGatewayInPlace(t *testing.T) {
-	p := newDatagramPair(t, config.DeviceSoft)
+// TestCountersOfAnEngine: a gateway goes on counting when its engine has ended, and when it has
+// another one. What ended with it is not there now.
+func TestCountersOfAnEngine(t *testing.T) {
+	p := newDatagramPair(t, report.DeviceSoft)
 	p.meet(t)
 	p.pass(t, 0, "carried")
-	old, soft := p.g[1], config.CarrierSoft
-	old.host.Beside = retiring{}
-	before := old.Snapshot()
+	g, soft := p.g[1], report.CarrierSoft
+	before := g.Snapshot()
 	require.Equal(t, 1, before.UDP.Flows[soft].Now)
-	old.close()
-	for _, mode := range []config.Mode{config.ModeObserve, config.ModeOff} {
-		cfg := old.cfg
-		cfg.Mode = mode
-		next, _ := steeredGateway(t, cfg, retiring{})
-		require.NoError(t, next.inherit(old))
-		for _, g := range []*gateway{old, next} { // the board has the one, then the other
-			now := g.Snapshot()
-			requireGrown(t, &before, &now)
-			before = now
-		}
-		require.Equal(t, before.UDP.Flows[soft], admin.FlowCount{Total: 1})
-		require.Len(t, before.Ended, 1)
-		require.Positive(t, before.Ended[0].Counters["tx_bytes"])
-		require.Contains(t, before.Bounds.Wire, "adopted")
-		require.Empty(t, before.Devices)
-		old = next
+	for range 2 {
+		cfg := g.cfg
+		cfg.Mode = report.ModeObserve
+		require.NoError(t, g.reload(cfg, nil))
+		settled(t, g)
+		now := g.Snapshot()
+		requireGrown(t, &before, &now)
+		require.Equal(t, now.UDP.Flows[soft], report.FlowCount{Total: 1})
+		require.Len(t, now.Ended, 1)
+		require.Positive(t, now.Ended[0].Counters["tx_bytes"])
+		require.Contains(t, now.Bounds.Wire, "adopted")
+		require.Empty(t, now.Devices)
+		require.NoError(t, g.reload(g.cfg, nil))
+		require.True(t, g.carries())
+		before = g.Snapshot()
+		requireGrown(t, &now, &before)
+		require.NotEmpty(t, before.Devices)
 	}
 }
 
@@ -278,7 +277,7 @@ func TestCountersOfAGatewayInPlace(t *testing.T) {
 // device on a network goes with the engine, shared memory does not. The peer rests for
 // a minute, because it was told that this gateway goes.
 func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
-	onEachDevice(t, func(t *testing.T, kind config.DeviceKind) {
+	onEachDevice(t, func(t *testing.T, kind report.DeviceKind) {
 		p := newDatagramPair(t, kind)
 		p.meet(t)
 		p.pass(t, 0, "carried")
@@ -290,13 +289,13 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		require.NoError(t, p.g[1].Yield())
 		between := p.g[1].Snapshot()
 		requireGrown(t, &before, &between)
-		require.Zero(t, p.g[1].dgrams.Load().Port())
+		require.Zero(t, p.g[1].engine().datagrams().Port())
 		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
-		p.g[1].reopenDatagrams()
-		require.Zero(t, p.g[1].dgrams.Load().Port(), "the port is a successor's")
+		p.g[1].engine().reopenDatagrams()
+		require.Zero(t, p.g[1].engine().datagrams().Port(), "the port is a successor's")
 		require.NoError(t, p.d[1].ForgetDatagramPeer(pairAddrs[0], 0))
 		require.NoError(t, p.g[1].TakeBack())
-		require.NotZero(t, p.g[1].dgrams.Load().Port())
+		require.NotZero(t, p.g[1].engine().datagrams().Port())
 		require.Eventually(t, func() bool {
 			p.ask(1)
 			return p.d[1].peer(pairAddrs[0]).Capable
@@ -325,18 +324,18 @@ func TestDatagramsLeftNative(t *testing.T) {
 	steer.mu.Unlock()
 	snap := g.Snapshot()
 	require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
-	require.Equal(t, []admin.FallbackCount{{Reason: "peer_dead", Side: config.SideClient, Count: 2}}, snap.Fallbacks)
-	require.Equal(t, "udp", g.Conns(admin.ConnQuery{All: true})[0].Proto)
+	require.Equal(t, []report.FallbackCount{{Reason: "peer_dead", Side: report.SideClient, Count: 2}}, snap.Fallbacks)
+	require.Equal(t, "udp", g.Conns(report.ConnQuery{All: true})[0].Proto)
 }
 
 // TestDatagramsOnlyForThoseWhoWantThem: without a rule, or without a port, nothing
 // listens and peers are told of no port.
 func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 	for name, change := range map[string]func(c *config.Config){
-		"no rule":  func(c *config.Config) { c.Policy[0].Match.Proto = config.ProtoTCP },
-		"pass":     func(c *config.Config) { c.Policy[0].Action = config.ActionPass },
+		"no rule":  func(c *config.Config) { c.Policy[0].Match.Proto = report.ProtoTCP },
+		"pass":     func(c *config.Config) { c.Policy[0].Action = report.ActionPass },
 		"no port":  func(c *config.Config) { c.DatagramPort = config.NoPort },
-		"observe":  func(c *config.Config) { c.Mode = config.ModeObserve },
+		"observe":  func(c *config.Config) { c.Mode = report.ModeObserve },
 		"no steer": func(*config.Config) {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,8 +344,8 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 				d = nil
 			}
 			g := datagramGatewayAt(t, 0, cfg, d)
-			require.Nil(t, g.dgrams.Load())
-			require.Zero(t, g.dgrams.Load().Port())
+			require.Nil(t, g.engine().datagrams())
+			require.Zero(t, g.engine().datagrams().Port())
 			require.Empty(t, g.Snapshot().Datagrams.Sent)
 			g.onEvent(ebpf.Event{Kind: ebpf.EventDatagram})
 		})
@@ -361,15 +360,15 @@ func TestDatagramPortTaken(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
-	require.Nil(t, g.dgrams.Load())
+	require.Nil(t, g.engine().datagrams())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 	require.NoError(t, g.reload(g.cfg, nil), "its rules carry datagrams as soon as the port is free")
 	require.NoError(t, c.Close())
-	asked := make(chan admin.Status)
+	asked := make(chan report.Status)
 	go func() { asked <- g.Status() }() // beside the chores
-	g.reopenDatagrams()
+	g.engine().reopenDatagrams()
 	<-asked
-	require.Equal(t, port, g.dgrams.Load().Port())
+	require.Equal(t, port, g.engine().datagrams().Port())
 	require.Empty(t, g.Status().Degraded)
 }
 
@@ -384,31 +383,31 @@ func TestDatagramPortOfASuccessor(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, g.TakeBack())
-	require.Nil(t, g.dgrams.Load())
+	require.Nil(t, g.engine().datagrams())
 	require.NoError(t, c.Close())
-	g.reopenDatagrams()
-	require.Equal(t, port, g.dgrams.Load().Port())
+	g.engine().reopenDatagrams()
+	require.Equal(t, port, g.engine().datagrams().Port())
 
 	require.NoError(t, g.Yield())
-	g.reopenDatagrams()
-	require.Nil(t, g.dgrams.Load())
+	g.engine().reopenDatagrams()
+	require.Nil(t, g.engine().datagrams())
 	g.quiesce()
 	require.NoError(t, g.TakeBack())
-	require.Nil(t, g.dgrams.Load())
+	require.Nil(t, g.engine().datagrams())
 }
 
 // TestOffAndOnKeepTheMode: they do not bring datagrams back that the mode keeps native.
 func TestOffAndOnKeepTheMode(t *testing.T) {
-	p := newDatagramPair(t, config.DeviceSoft)
+	p := newDatagramPair(t, report.DeviceSoft)
 	p.meet(t)
 	p.pass(t, 0, "there")
 	cfg := p.g[0].cfg
-	cfg.Mode = config.ModeObserve
+	cfg.Mode = report.ModeObserve
 	require.NoError(t, p.g[0].reload(cfg, nil))
 	require.Equal(t, negotiate.ReasonMode, p.native(t, 1))
 	require.NoError(t, p.g[0].SetOff(true))
 	require.NoError(t, p.g[0].SetOff(false))
-	require.Equal(t, config.ModeObserve, p.g[0].mode())
+	require.Equal(t, report.ModeObserve, p.g[0].mode())
 	require.Never(t, func() bool {
 		return p.d[0].peer(pairAddrs[1]).Capable || p.d[1].peer(pairAddrs[0]).Capable
 	}, 300*time.Millisecond, 10*time.Millisecond, "programs are told to carry")

@@ -6,7 +6,8 @@
 // It is the only package that puts all the others together: ebpf steers,
 // netstack owns the wire leg, negotiate decides, rsocket on a verbs device
 // carries. A connection is package conn's: this package has the table of connections, and
-// hears from netstack and the programs what happens to each. [config.Config] says what to
+// hears from netstack and the programs what happens to each. A gateway lasts as long as the
+// process; it has an engine, with loops, devices and legs, while its mode carries. [config.Config] says what to
 // do, [admin.Control] is what an operator sees and may switch, and the guardian (package
 // guardian) keeps a dead daemon from hurting the applications it served.
 //

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -27,14 +27,15 @@ func (g *gateway) awaitDrain(ctx context.Context) error {
 // when no connection is carried any more. While they are not known, one lingers.
 func (g *gateway) left() (flows, lingering int, now time.Time) {
 	now = time.Now()
-	if flows = len(g.all()); flows > 0 || !g.carries() {
+	e := g.engine()
+	if flows = e.count(); flows > 0 || e == nil {
 		return flows, 0, now
 	}
 	n, err := g.steer.Lingering()
 	if err != nil {
 		n = max(n, 1)
 	}
-	if was := g.blind.Swap(err != nil); err != nil && !was {
+	if was := e.blind.Swap(err != nil); err != nil && !was {
 		g.log.Warn("sockets that linger are not known", "error", err)
 	}
 	return 0, n, now
@@ -52,13 +53,10 @@ func (g *gateway) drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
-	if g.heir != nil {
-		return g.heir.Drain(timeout)
-	}
 	if err := g.refuseDrained(); err != nil {
 		return nil, err
 	}
-	now, flows := time.Now(), len(g.all())
+	now, flows := time.Now(), g.engine().count()
 	g.log.Info("draining", "timeout", timeout, "flows", flows)
 	g.drainer.Begin(flows, now, now.Add(timeout))
 	return g.drainer.Finished(), nil
@@ -69,10 +67,10 @@ func (g *gateway) refuseDrained() error {
 	if err := g.refusals.Change(func(r *peers.Refusal) { r.Drained = true }); err != nil {
 		return err
 	}
-	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
+	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)
 	g.host.promotion.Serve(false)
 	return nil
 }
 
 // Draining implements admin.Control.
-func (g *gateway) Draining() *admin.DrainInfo { return g.drainer.Info() }
+func (g *gateway) Draining() *report.DrainInfo { return g.drainer.Info() }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/report"
 )
 
 // onEvent is called for every decision of the programs.
@@ -11,15 +10,15 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	t := host.Tuple(e.Tuple)
 	switch e.Kind {
 	case ebpf.EventReplaced:
-		if f := g.find(t); f != nil && f.ISN == e.ISN {
+		if f := g.engine().find(t); f != nil && f.ISN == e.ISN {
 			f.GivenBack(e.Reason != 0)
 		}
 	case ebpf.EventNative:
 		g.nativeDecision(e)
 	case ebpf.EventDatagram:
-		g.dgrams.Load().Asked(e.Tuple)
+		g.engine().datagrams().Asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventOptions:
-		if f := g.find(t); f != nil && f.ISN == e.ISN {
+		if f := g.engine().find(t); f != nil && f.ISN == e.ISN {
 			f.Watched(e)
 		}
 	}
@@ -27,24 +26,20 @@ func (g *gateway) onEvent(e ebpf.Event) {
 
 // nativeDecision records a connection that stayed native.
 func (g *gateway) nativeDecision(e ebpf.Event) {
-	g.mu.Lock()
-	g.nextID++
-	id := g.nextID
-	g.mu.Unlock()
-	past := g.env.Native
+	past := g.native
 	if e.Proto == ebpf.ProtoUDP {
 		past = g.udp.native
 	}
-	info := report.Native(id, e)
+	info := nativeInfo(g.nextID.Add(1), e)
 	past.Add(info)
-	g.env.Lines.Native(info)
+	g.lines.Native(info)
 }
 
 // tellMissed tells what hears of native connections how many were too many for the programs.
 func (g *gateway) tellMissed() {
-	c, err := g.counters()
+	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 	}
-	g.env.Lines.Missed(g.feed.Missed(c.Stats["event_lost"]))
+	g.lines.Missed(g.feed.Missed(c.Stats["event_lost"]))
 }

@@ -7,22 +7,22 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestSoftPortInUse: without the device everything else goes on, and says so.
 func TestSoftPortInUse(t *testing.T) {
 	g, _ := softBesideAnother(t, config.NoPort)
-	list := g.devices()
+	list := g.engine().devices()
 	require.Len(t, list, 2)
-	require.Equal(t, admin.DeviceFailed, list[0].State)
+	require.Equal(t, report.DeviceFailed, list[0].State)
 	require.Contains(t, list[0].Error, "address already in use")
-	require.Equal(t, admin.DeviceAbsent, list[1].State, "hw")
+	require.Equal(t, report.DeviceAbsent, list[1].State, "hw")
 	st := g.Status()
 	require.Equal(t, []string{"device_failed"}, st.Degraded)
 	require.Len(t, st.Notes, 2)
@@ -37,8 +37,8 @@ func TestSoftOnItsAlternatePort(t *testing.T) {
 	alternate := free.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	require.NoError(t, free.Close())
 	g, port := softBesideAnother(t, config.OptionalPort(alternate))
-	require.Equal(t, admin.DeviceActive, g.devices()[0].State)
-	require.Equal(t, alternate, g.devices()[0].UDPPort)
+	require.Equal(t, report.DeviceActive, g.engine().devices()[0].State)
+	require.Equal(t, alternate, g.engine().devices()[0].UDPPort)
 	require.Empty(t, g.Status().Degraded)
 	require.Equal(t, []string{fmt.Sprintf("soft0: receives on UDP port %d: UDP port %d is in use", alternate, port)}, g.Status().Notes)
 }
@@ -51,14 +51,14 @@ func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, u
 	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
-	cfg := config.Config{StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
+	cfg := config.Config{Mode: report.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceSoft, report.DeviceHW}}
 	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), alternate
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	t.Cleanup(wire.Close)
-	g, err := newGateway(cfg.WithDefaults(), Host{
+	g, err := newGateway(cfg.WithDefaults(), &site{Host: Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(),
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
-	}, slog.New(slog.DiscardHandler))
+	}}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(g.close)
 	return g, cfg.Soft.UDPPort

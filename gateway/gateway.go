@@ -1,283 +1,197 @@
 package gateway
 
 import (
-	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
-	"net/netip"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
-	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
-	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/observed"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/tally"
-	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
-	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/shm"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// gateway is a running gateway. Locks: mu guards the flow table only and is
-// never held while calling out.
+// gateway decides, counts and answers operators, as long as the process lives. While its mode
+// wants that connections are carried, it has an engine, which carries them.
+//
+//	counting ── reload: enforce ──► carrying
+//	    ▲                              │ reload: observe or off
+//	    └── nothing is carried ── carrying on, new connections native
 type gateway struct {
-	cfg   config.Config
+	cfg   config.Config // of the start
 	log   *slog.Logger
+	site  *site
+	host  *Host // of site
 	steer host.Steering
-	legs  host.Legs
-	host  Host
-	addrs func() ([]netip.Addr, error) // nil: no network
-	env   conn.Env                     // of connections, which have it in common with their gateway
-	pool  *rmb.Pool
 
-	shards   []*loop.Shard
-	carriers *carrier.Env
-	absent   []admin.DeviceInfo // configured, and not there
-	seed     maphash.Seed
-	rate     *rate.Limiter
+	carrying atomic.Pointer[engine] // nil: nothing is carried
+	live     atomic.Pointer[liveConfig]
+	off      atomic.Bool
+	stopping atomic.Bool
+	legless  atomic.Bool   // sockets for legs cannot be made
+	nextID   atomic.Uint64 // of connections
+	started  time.Time
 
-	udp           pastDatagrams
-	feed          *admin.Feed
-	desk          conn.Desk
-	room          peers.Room
-	limits        peers.Limits
-	peers         *peers.Table
-	trials        *policy.Trials
-	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
-	noDatagrams   atomic.Pointer[error]           // why the engine could not be started; nil: nothing keeps it
-	opening       sync.Mutex                      // held while dgrams is replaced; guards yielded
-	yielded       bool                            // the port of datagrams is a successor's
-	off, stopping atomic.Bool
-	legless       atomic.Bool // sockets for legs cannot be made
-	blind         atomic.Bool // which of them linger is not known
-	refusals      peers.Refusals
-	started       time.Time
-	pulse         loop.Pulse
-	heart         loop.Heart
-	live          atomic.Pointer[liveConfig] // cfg, or what came after it: what reload can change is asked here
-	reloads       *handover.Reloads
-	renewal       *handover.Renewal
-	rollout       *policy.Progress
-	guard         *guard.Keeper
-	observed      *observed.Book
-	tally         *tally.Tally // of parts that have ended
-	times         *loop.Times
-	past          *ebpf.Counters // of the gateway in whose place this one is; nil: it is the first
-	reloading     sync.Mutex     // of reload: before trials.mu
-	heir          *gateway       // the gateway in the place of this one; guarded by reloading
-	logDropped    func() uint64
-	setLogLevel   func(slog.Level) // nil: it cannot be set
+	// What connections tell, and is told of them.
+	counters       *conn.Counters
+	closed, native *report.History
+	udp            pastDatagrams
+	feed           *report.Feed
+	lines          *connlog.Log
+	tally          *report.Tally // of parts that have ended
+	times          *loop.Times
+	observed       *observed.Book
+	guard          *guard.Keeper
 
-	cancel   context.CancelFunc // of env.Context
-	draining chan struct{}
-	drainer  *handover.Drainer
-	wg       sync.WaitGroup // goroutines of flows
+	keys     *conn.Keyring
+	trials   *policy.Trials
+	rollout  *policy.Progress
+	refusals peers.Refusals
+	pulse    loop.Pulse
+	heart    loop.Heart
 
-	mu     sync.Mutex // guards everything below
-	flows  map[host.Tuple]*conn.Flow
-	nextID uint64
-	down   bool
+	reloads     *handover.Reloads
+	renewal     *handover.Renewal
+	drainer     *handover.Drainer
+	change      func() (done func(), err error) // keeps takeovers away while the engine comes or goes
+	logDropped  func() uint64
+	setLogLevel func(slog.Level) // nil: it cannot be set
+
+	// reloading is held while what is in force changes: configuration, rules, switch, engine.
+	// Before trials.mu.
+	reloading sync.Mutex
+	unsettled handover.Backoff // of settle, which one goroutine calls
 }
 
-// newGateway builds everything and starts the loops; close undoes it. The
+// newGateway builds everything, and an engine if the mode wants one; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
-func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
+func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*gateway, error) {
+	feed := report.NewFeed()
+	history := func() *report.History { return report.NewHistory(report.HistorySize, feed) }
 	g := &gateway{
-		cfg: cfg, log: log, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, seed: maphash.MakeSeed(),
-		peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: handover.NewDrainer(),
-		flows: map[host.Tuple]*conn.Flow{}, reloads: new(handover.Reloads), guard: new(guard.Keeper), observed: new(observed.Book), logDropped: func() uint64 { return 0 }, tally: new(tally.Tally), times: new(loop.Times),
-		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		cfg: cfg, log: log, site: at, host: &at.Host, steer: at.Steering, started: time.Now(),
+		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
+		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
+		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),
+		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
+		change:     func() (func(), error) { return func() {}, nil },
+		logDropped: func() uint64 { return 0 },
 	}
-	g.feed = admin.NewFeed()
-	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
-	g.desk = conn.Desk{Env: &g.env, Find: g.find, Begin: g.newFlow, Hold: g.hold, Admit: g.admit, Auto: g.auto}
-	g.renewal = &handover.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
-	g.limits = peers.Limits{Max: func() int { return g.live.Load().Limits.MaxFlows }, Flows: g.count, Rate: g.rate, Peers: g.peers, Note: g.room.Note}
-	g.room = peers.Room{Tell: g.steer.Shed, Lacking: g.limits.Lacking, Log: log}
-	g.refusals = peers.Refusals{Tell: g.steer.Refuse}
+	g.renewal = &handover.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
 	g.guard.Configure(cfg.Guard, guard.Totals{})
-	g.rollout = policy.NewProgress(cfg.Rollout, g.steer, log)
-	g.trials = policy.NewTrials(cfg, g.steer)
-	g.environ()
-	if err := errors.Join(g.build(h), g.followAdapters()); err != nil {
-		g.close()
+	g.keys.Set(keys)
+	if err := g.steer.SetProofs(cfg.Limits.NewFlowsPerSecond); err != nil {
+		return nil, fmt.Errorf("rate of connections that peers begin: %w", err)
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if carries(cfg.Mode) && at.canCarry() {
+		if err := g.carryLocked(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if err := g.followAdaptersLocked(); err != nil {
+		g.endEngine()
 		return nil, err
 	}
 	return g, nil
 }
 
-// environ prepares what connections need and does not have to be opened.
-func (g *gateway) environ() {
-	e := &g.env
-	e.Log, e.HostID, e.Version, e.Faults, e.Die = g.log, g.host.ID, g.host.Version, g.host.faults, crash
-	e.Steering, e.Legs, e.Datagrams = g.steer, g.legs, datagramGateway{g}
-	e.Peers, e.Pulse, e.Keys = g.peers, &g.pulse, conn.NewKeyring(g.log)
-	e.Policy = negotiate.CachePolicy{NegativeTTL: g.cfg.Fallback.NegativeCache}
-	e.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
-	e.Feed, e.Lines = g.feed, connlog.New(g.log, g.cfg.Log)
-	e.Counters, e.Closed, e.Native = conn.NewCounters(), admin.NewHistory(admin.HistorySize, g.feed), admin.NewHistory(admin.HistorySize, g.feed)
-	_, _ = rand.Read(e.GatewayID[:])
-	e.Context, g.cancel = context.WithCancel(context.Background())
-	e.Draining, e.Work, e.Unlink = g.draining, &g.wg, g.unlink
-}
-
 // crash ends the process as a failure, without a goroutine dump: the log has it.
 func crash() { os.Exit(1) }
 
-// carries reports whether the gateway can carry: its host has what that takes. Otherwise
-// it has the programs count.
-func (g *gateway) carries() bool { return g.host.Link != nil }
+// engine is what carries; nil: nothing does.
+func (g *gateway) engine() *engine { return g.carrying.Load() }
 
-func (g *gateway) build(h Host) error {
-	g.env.Keys.Set(h.keys)
-	var err error
-	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
-		Limit: int64(g.cfg.Limits.Memory), PeerLimit: max(1, int64(g.cfg.Limits.Memory)/100*int64(g.cfg.Limits.PeerShare)),
-	}); err != nil {
-		return fmt.Errorf("memory pool: %w", err)
-	}
-	if err := g.steer.SetProofs(g.cfg.Limits.NewFlowsPerSecond); err != nil {
-		return fmt.Errorf("rate of connections that peers begin: %w", err)
-	}
-	if !g.carries() {
-		return nil
-	}
-	if err := g.startShards(); err != nil {
+// carries reports whether the gateway can carry. Otherwise it has the programs count.
+func (g *gateway) carries() bool { return g.engine() != nil }
+
+// carryLocked makes an engine, for a configuration that is to come into force.
+func (g *gateway) carryLocked(cfg config.Config) error {
+	if err := g.site.carry(); err != nil {
 		return err
 	}
-	g.openFabrics()
-	if g.env.Stack, err = netstack.New(netstack.Config{
-		Link: h.Link, Handler: &g.desk, Logger: g.log,
-		Limits: wireLimits(g.cfg.Limits.MaxFlows),
-	}); err != nil {
-		return err
+	e, err := newEngine(g, cfg)
+	if err != nil {
+		return errors.Join(err, g.site.count())
 	}
-	if g.env.Accepting, err = g.legs.Listen(g.shards[0], g.desk.AppAccepted); err != nil {
-		return fmt.Errorf("app legs: %w", err)
-	}
-	if err := startIntake(g.shards[0], h.Link); err != nil {
-		return err
-	}
-	g.openDatagrams()
+	g.carrying.Store(e)
+	g.heart.Watch(e.shards)
+	g.times.Begin(e.shards)
 	return nil
 }
 
-// wireLimits are those of the wire TCP for so many flows, which may all end at once and linger.
-func wireLimits(maxFlows int) netstack.Limits {
-	return netstack.Limits{Flows: 2 * maxFlows, Dead: max(8192, maxFlows)}
-}
-
-// startShards makes the event loops. By default they have half of the cores:
-// the other half runs the applications. GOMAXPROCS leaves room beside the
-// loops, which hold their P while they are busy.
-func (g *gateway) startShards() error {
-	n := g.cfg.Loops(runtime.NumCPU())
-	if runtime.GOMAXPROCS(0) < n+2 {
-		runtime.GOMAXPROCS(n + 2)
-	}
-	for i := range n {
-		s, err := loop.New(i, g.log, loop.Options{Spin: g.cfg.Spin.Duration(), CPUs: g.cfg.CPUs, Place: true})
-		if err != nil {
-			return err
-		}
-		g.shards = append(g.shards, s)
-	}
-	g.heart.Loops = g.shards
-	g.times.Begin(g.shards)
-	return nil
-}
-
-// openFabrics opens the devices, and starts the loops that drive them.
-func (g *gateway) openFabrics() {
-	g.carriers = &carrier.Env{
-		Config: g.cfg, Log: g.log, GatewayID: g.env.GatewayID, HostID: g.env.HostID, Shards: g.shards, Pool: g.pool, Peers: g.peers,
-		Addrs: g.addrs, RoCE: g.host.RoCE, Route: g.host.Route, Priority: g.host.Priority, Vacate: g.leaveCarrier,
-		PeerDown:  func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
-		Withdrawn: func(dev verbs.Device) { g.dgrams.Load().LeaveDevice(dev) },
-	}
-	g.env.Fabrics, g.absent = carrier.Open(g.carriers)
-	for _, s := range g.shards {
-		s.Start()
-	}
-}
-
-// close ends the gateway: nothing new is taken, flows in handshake are given
-// back, carried ones are reset, then the loops and devices end.
-func (g *gateway) close() {
-	g.mu.Lock()
-	already := g.down
-	g.down = true
-	g.mu.Unlock()
-	if already {
+// endEngine ends the engine, if there is one; the caller holds reloading. Its host has
+// devices and ports still.
+func (g *gateway) endEngine() {
+	e := g.engine()
+	if e == nil {
 		return
 	}
-	g.opening.Lock() // after a chore that opens it; later ones see that the gateway stops
-	g.dgrams.Load().Close()
-	g.opening.Unlock()
-	close(g.draining)
-	for _, f := range g.all() {
-		f.Cancel(negotiate.ReasonDrained)
-	}
-	if g.env.Stack != nil { // the loops run
-		g.catchUp()
-	}
-	g.cancel()
-	g.wg.Wait()
-	if g.env.Accepting != nil { // handshakes have come to their ends by it
-		_ = g.env.Accepting.Close()
-	}
-	g.env.Lines.Flush()
-	if g.env.Stack != nil {
-		_ = g.env.Stack.Close()
-	}
-	g.closeShards()
+	e.close()
+	g.tally.End(func(s *report.Snapshot) {
+		e.parts(s)
+		s.Devices = e.devices()
+		g.carrying.Store(nil)
+	})
+	g.times.End()
+	g.heart.Watch(nil)
+	g.watchLegs()
+	e.room.Note()
 }
 
-// catchUp waits until the shards have done what was posted to them.
-func (g *gateway) catchUp() {
-	for _, s := range g.shards {
-		s.Call(func() {})
+// settle ends the engine when it carries nothing any more, as its mode wants, and then has
+// the host give up what carrying takes.
+func (g *gateway) settle(now time.Time) {
+	if carries(g.live.Load().Mode) || !g.carries() && g.site.counts() || !g.unsettled.Over(now) {
+		return
+	}
+	done, err := g.change()
+	if err != nil {
+		return // another process takes over
+	}
+	defer done()
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if now := g.live.Load(); carries(now.Mode) || time.Since(now.since) < drainGrace || g.busy() {
+		return
+	}
+	if g.carries() {
+		g.log.Info("nothing is carried: devices and ports go", "mode", g.mode())
+		g.endEngine()
+	}
+	if err := g.site.count(); g.unsettled.Note(err, time.Now()) {
+		g.log.Warn("devices and ports stay although nothing is carried", "error", err)
 	}
 }
 
-// closeShards ends the loops, then the devices that use their pollers, and then
-// the pollers.
-func (g *gateway) closeShards() {
-	var errs []error
-	for _, s := range g.shards {
-		s.Halt()
-		s.Detach()
+// busy reports whether the gateway has to stay what it is.
+func (g *gateway) busy() bool {
+	if g.stopping.Load() || g.drainer.Draining() || g.host.Beside != nil && g.host.Beside.HasNeighbour() {
+		return true
 	}
-	g.dgrams.Load().Release()
-	for _, fb := range g.env.Fabrics {
-		errs = append(errs, fb.Close())
-	}
-	for _, s := range g.shards {
-		s.CloseFDs()
-	}
-	if err := errors.Join(errs...); err != nil {
-		g.log.Warn("close devices", "error", err)
-	}
+	flows, lingering, _ := g.left()
+	return flows+lingering > 0
+}
+
+// close ends the gateway: nothing new is taken, and the engine ends.
+func (g *gateway) close() {
+	g.stopping.Store(true)
+	g.reloading.Lock() // after a reload that is under way; later ones see that the gateway stops
+	defer g.reloading.Unlock()
+	g.endEngine()
+	g.lines.Flush()
 }

@@ -4,15 +4,14 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // totals are the ends of carried connections, and of promoted ones.
 func (g *gateway) totals() guard.Totals {
-	var s admin.Snapshot
-	g.env.Counters.AddEnds(&s)
+	var s report.Snapshot
+	g.counters.AddEnds(&s)
 	t := guard.TotalsOf(s.Ends)
 	p := g.host.promotion.Totals(false)
 	t.Ended += p.ConnectionsTotal - min(p.ConnectionsTotal, uint64(p.Connections))
@@ -46,7 +45,7 @@ func (g *gateway) watchOver(now time.Time) {
 		return
 	}
 	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "cause", last.Cause, "counted", last.String())
-	if err := g.applyMode(config.ModeObserve); err != nil {
+	if err := g.setMode(report.ModeObserve); err != nil {
 		g.log.Error("guard: mode not changed", "error", err)
 	}
 	g.settlePromotion()
@@ -59,5 +58,5 @@ func (g *gateway) resetGuard() error {
 	}
 	g.guard.Reset(g.totals())
 	g.log.Info("guard reset")
-	return g.applyMode(g.live.Load().Mode)
+	return g.setMode(g.live.Load().Mode)
 }

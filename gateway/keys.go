@@ -10,16 +10,19 @@ import (
 // setKeys puts keys in force: new handshakes and resolutions have them, what is
 // carried goes on. A peer that was refused for the old ones is asked again.
 func (g *gateway) setKeys(keys negotiate.Keys) error {
-	if !g.env.Keys.Set(keys) {
+	if !g.keys.Set(keys) {
 		return nil
 	}
 	g.log.Info("keys changed", "keys", len(keys))
-	g.dgrams.Load().SetKeys(keys)
+	e := g.engine()
+	e.datagrams().SetKeys(keys)
 	peers, err := g.steer.Peers()
 	errs := []error{err}
 	for _, p := range peers {
 		if negotiate.Reason(p.Reason) == negotiate.ReasonAuthFailed {
-			g.peers.Forget(p.Addr, p.Port)
+			if e != nil {
+				e.peers.Forget(p.Addr, p.Port)
+			}
 			errs = append(errs, g.steer.Forget(p.Addr, p.Port))
 		}
 	}

@@ -20,14 +20,14 @@ func TestSetKeys(t *testing.T) {
 	require.NoError(t, steer.Remember(a, 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
 	require.NoError(t, steer.Remember(b, 7000, uint8(negotiate.ReasonPolicy), time.Minute))
 	now := time.Now()
-	first := g.peers.Strike(a, 7000, negotiate.ReasonAuthFailed, g.env.Policy, now)
+	first := g.engine().peers.Strike(a, 7000, negotiate.ReasonAuthFailed, g.engine().env.Policy, now)
 	keys := negotiate.Keys{[]byte("0123456789abcdef")}
 	require.NoError(t, g.setKeys(keys))
-	require.Equal(t, keys, g.env.Keys.Load())
+	require.Equal(t, keys, g.keys.Load())
 	left, err := steer.Peers()
 	require.NoError(t, err)
 	require.Equal(t, []ebpf.Peer{{Addr: b, Port: 7000, Reason: uint8(negotiate.ReasonPolicy), TTL: time.Minute}}, left)
-	require.Equal(t, first, g.peers.Strike(a, 7000, negotiate.ReasonAuthFailed, g.env.Policy, now), "as if it were the first")
+	require.Equal(t, first, g.engine().peers.Strike(a, 7000, negotiate.ReasonAuthFailed, g.engine().env.Policy, now), "as if it were the first")
 
 	require.NoError(t, steer.Remember(a, 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
 	require.NoError(t, g.setKeys(negotiate.Keys{[]byte("0123456789abcdef")}), "no change")

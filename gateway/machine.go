@@ -59,5 +59,4 @@ type Host struct {
 	promotion *promotion.Service
 	// unsteered is why connections are not steered although they should be; nil: they are.
 	unsteered error
-	keys      [][]byte // of the beginning
 }

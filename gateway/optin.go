@@ -3,13 +3,13 @@ package gateway
 import (
 	"sync"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // OptIn implements admin.Control. Rules move by one, so that what the programs have counted
 // by their numbers is put down before.
-func (g *gateway) OptIn(o admin.OptIn) (end func(), err error) {
+func (g *gateway) OptIn(o config.OptIn) (end func(), err error) {
 	mount := g.cfg.CgroupPath
 	if mount == "" {
 		if mount, err = process.CgroupMount(); err != nil {
@@ -31,14 +31,10 @@ func (g *gateway) OptIn(o admin.OptIn) (end func(), err error) {
 	}), nil
 }
 
-// moveRules has a change of the opt-ins made, and puts down before what was counted. It is
-// the heir's to do if there is one.
+// moveRules has a change of the opt-ins made, and puts down before what was counted.
 func (g *gateway) moveRules(change func() error) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if g.heir != nil {
-		return g.heir.moveRules(change)
-	}
 	g.lookLocked()
 	now := g.live.Load()
 	book, err := g.closeDecisions(now)

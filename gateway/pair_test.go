@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 )
 
@@ -54,17 +55,17 @@ func (noListener) Arrived(then func()) { then() }
 // one address.
 func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {
 	t.Helper()
-	cfg := config.Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{Mode: report.ModeEnforce, CgroupPath: t.TempDir(), ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
-	wire := link.NewWire(1500, 1)
+	wire := wire.New(1500, 1)
 	h := Host{
 		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 	}
-	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg.WithDefaults(), &site{Host: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	require.Empty(t, g.absent)
+	require.Empty(t, g.engine().absent)
 	t.Cleanup(func() {
 		g.close()
 		wire.Close()

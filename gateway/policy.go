@@ -3,16 +3,16 @@ package gateway
 import (
 	"slices"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // auto reports whether the rule with this number has action auto.
 func (g *gateway) auto(rule int) bool {
 	_, action := g.live.Load().rule(rule)
-	return action == config.ActionAuto
+	return action == report.ActionAuto
 }
 
 // followAdapters has rules with action auto carry where an RDMA adapter does, and not where
@@ -25,9 +25,6 @@ func (g *gateway) followAdapters() error {
 
 // followAdaptersLocked is followAdapters; g.reloading is held.
 func (g *gateway) followAdaptersLocked() error {
-	if g.heir != nil { // whose trials they are now
-		return nil
-	}
 	return g.trials.Adapters(g.live.Load().Config, g.adapters())
 }
 
@@ -36,10 +33,10 @@ func (g *gateway) followAdaptersLocked() error {
 func (g *gateway) adapters() bool {
 	live := g.live.Load()
 	switch {
-	case !slices.ContainsFunc(live.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }):
+	case !slices.ContainsFunc(live.Policy, func(r config.Rule) bool { return r.Action == report.ActionAuto }):
 		return false
 	case g.carries():
-		return slices.ContainsFunc(g.env.Fabrics, carrier.HasAdapter)
+		return slices.ContainsFunc(g.engine().env.Fabrics, carrier.HasAdapter)
 	case !live.UsesAdapters() || g.host.RDMA == nil:
 		return false
 	}
@@ -67,11 +64,11 @@ func (g *gateway) lookLocked() {
 }
 
 // Policy implements admin.Control.
-func (g *gateway) Policy() admin.PolicyReport {
+func (g *gateway) Policy() report.PolicyReport {
 	g.look()
 	live := g.live.Load()
-	var s admin.Snapshot
-	c, err := g.counters()
+	var s report.Snapshot
+	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
 	}

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // reload puts another configuration in force, whole or not at all. Connections
@@ -18,7 +16,11 @@ import (
 func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := g.cfg.CheckReload(next, !g.carries() || g.wantsDatagrams()); err != nil {
+	if g.stopping.Load() {
+		return errStopping
+	}
+	e := g.engine()
+	if err := g.cfg.CheckReload(next, e == nil || e.wantsDatagrams()); err != nil {
 		return err
 	}
 	g.lookLocked()
@@ -30,7 +32,7 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	if err := g.trials.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	if err := g.applyMode(next.Mode); err != nil {
+	if err := g.applyMode(next, keys); err != nil {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
@@ -47,10 +49,8 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}
-	g.rate.SetLimit(rate.Limit(next.Limits.NewFlowsPerSecond))
-	g.rate.SetBurst(next.Limits.NewFlowsPerSecond)
-	g.peers.Configure(next.Limits)
-	g.returnAdapters()
+	g.engine().configure(next.Limits)
+	g.engine().returnAdapters()
 	if err := g.setKeys(keys); err != nil {
 		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
 	}
@@ -60,21 +60,41 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 // applyLog changes what is logged from now on.
 func (g *gateway) applyLog(c config.Log) {
 	g.tellMissed() // to the log as it was
-	g.env.Lines.Configure(c)
+	g.lines.Configure(c)
 	if g.setLogLevel != nil {
 		g.setLogLevel(c.Level.Slog())
 	}
 }
 
-// applyMode tells the programs and the datagrams, unless the gateway is going.
-func (g *gateway) applyMode(m config.Mode) error {
+// applyMode has an engine made for a mode that needs one, and puts the mode in force.
+func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
+	if !carries(next.Mode) || g.carries() || !g.site.canCarry() {
+		return g.setMode(next.Mode)
+	}
+	before := g.keys.Load()
+	g.keys.Set(keys)
+	err := g.carryLocked(next)
+	if err == nil {
+		if err = g.setMode(next.Mode); err != nil {
+			g.endEngine()
+			err = errors.Join(err, g.site.count())
+		}
+	}
+	if err != nil {
+		g.keys.Set(before)
+	}
+	return err
+}
+
+// setMode tells the programs and the datagrams, unless the gateway is going.
+func (g *gateway) setMode(m report.Mode) error {
 	if g.stopping.Load() {
 		return nil
 	}
 	if err := g.steer.SetMode(policy.Mode(m)); err != nil {
 		return err
 	}
-	g.settleDatagrams(m)
+	g.engine().settleDatagrams(m)
 	return nil
 }
 
@@ -87,7 +107,7 @@ type liveConfig struct {
 }
 
 // rule names the rule with a number of the programs, and its action.
-func (c *liveConfig) rule(number int) (name string, action config.Action) {
+func (c *liveConfig) rule(number int) (name string, action report.Action) {
 	return policy.RuleOf(c.Policy, c.ahead, number)
 }
 
@@ -98,7 +118,7 @@ func (c *liveConfig) ruleName(number int) string {
 }
 
 // addDecisions adds what the programs decided.
-func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
+func (c *liveConfig) addDecisions(s *report.Snapshot, list []ebpf.Decided) {
 	c.decided.AddTo(s, c.Policy, c.ahead, list)
 }
 
@@ -108,5 +128,5 @@ func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
 	if err != nil {
 		return policy.Decided{}, fmt.Errorf("counters: %w", err)
 	}
-	return now.decided.Close(now.Policy, now.ahead, c.Decided, false), nil
+	return now.decided.Close(now.Policy, now.ahead, c.Decided), nil
 }

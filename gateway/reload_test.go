@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -25,24 +26,24 @@ func TestReload(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	require.NoError(t, g.reload(g.cfg, nil))
 	next := g.cfg
-	next.Mode = config.ModeObserve
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Mode = report.ModeObserve
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
 	require.NoError(t, g.reload(next, nil))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
-	require.Equal(t, config.ModeObserve, g.Status().Mode)
-	require.Equal(t, 7, g.limits.MaxFlows())
+	require.Equal(t, report.ModeObserve, g.Status().Mode)
+	require.Equal(t, 7, g.engine().limits.MaxFlows())
 	require.Equal(t, 7, g.Totals().Bounds.FlowsConfigured)
-	require.Equal(t, 9, g.rate.Burst())
+	require.Equal(t, 9, g.engine().rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
-	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: config.ActionAccelerate}}
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
+	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: config.Ports(5432)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
-	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "db", Count: 1})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "web", Count: 5})
+	require.Contains(t, g.Snapshot().Decisions, report.DecisionCount{Action: report.ActionAccelerate, Rule: "db", Count: 1})
 }
 
 // TestReloadIsRefusedWhole: what cannot come into force leaves everything as it was.
@@ -51,17 +52,17 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	before := g.live.Load()
 	for name, edit := range map[string]func(*config.Config){
-		"carriers":          func(c *config.Config) { c.Carriers = []config.DeviceKind{config.DeviceSoft} },
+		"carriers":          func(c *config.Config) { c.Carriers = []report.DeviceKind{report.DeviceSoft} },
 		"shm_dir":           func(c *config.Config) { c.ShmDir = "/elsewhere" },
 		"limits":            func(c *config.Config) { c.Limits.Memory++ },
 		"limits.max_flows":  func(c *config.Config) { c.Limits.MaxFlows++ },
 		"handshake_timeout": func(c *config.Config) { c.Limits.HandshakeTimeout++ },
 		"carries datagrams": func(c *config.Config) {
-			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5353)}, Action: config.ActionAccelerate}}
+			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: report.ProtoUDP, Ports: config.Ports(5353)}, Action: report.ActionAccelerate}}
 		},
 	} {
 		next := g.cfg
-		next.Mode = config.ModeEnforce
+		next.Mode = report.ModeEnforce
 		edit(&next)
 		err := g.reload(next, nil)
 		require.ErrorIs(t, err, config.ErrRestart, name)
@@ -73,13 +74,13 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	steer.refuse = errFull
 	steer.mu.Unlock()
 	next := g.cfg
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	require.ErrorIs(t, g.reload(next, nil), errFull)
 	require.Same(t, before, g.live.Load())
 	steer.mu.Lock()
 	steer.refuse = nil
 	steer.mu.Unlock()
-	end, err := g.Try(admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate})
+	end, err := g.Try(config.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate})
 	require.NoError(t, err, "the rules before count for trials")
 	end()
 }
@@ -90,9 +91,9 @@ func TestReloadKeys(t *testing.T) {
 	g, keys := p.g[0], negotiate.Keys{[]byte("0123456789abcdef")}
 	g.cfg.Security.PSKFile = "/on/a/server/that/does/not/answer"
 	require.NoError(t, g.reload(g.cfg, keys))
-	require.Equal(t, keys, g.env.Keys.Load())
+	require.Equal(t, keys, g.keys.Load())
 	require.NoError(t, g.reload(g.cfg, nil))
-	require.Empty(t, g.env.Keys.Load())
+	require.Empty(t, g.keys.Load())
 }
 
 // A refused reload is told by the status, and counted, until one succeeds.
@@ -106,7 +107,7 @@ func TestReloadRefused(t *testing.T) {
 	require.Contains(t, st.Degraded, "config_refused")
 	require.Contains(t, st.Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: line 3: mdoe: unknown field; correct it (smcgw check) and reload")
 	g.reloads.Note(fmt.Errorf("devices: %w\nshm_dir: %w", config.ErrRestart, config.ErrRestart), at)
-	require.Contains(t, g.Status().Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload --replace puts it in force")
+	require.Contains(t, g.Status().Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload, or a restart, puts it in force")
 	g.reloads.Note(nil, at)
 	require.NotContains(t, g.Status().Degraded, "config_refused")
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, g.Snapshot().Reloads)
@@ -150,7 +151,7 @@ func TestAdminSocketStays(t *testing.T) {
 		Program: &process.Program{Path: "/bin/false"}, Load: func() (config.Config, error) { return next, nil },
 	}}
 	d.equip(g)
-	_, err = g.Successor(t.Context(), true)
+	_, err = g.Renew(t.Context(), true)
 	require.ErrorIs(t, err, config.ErrStop)
 	require.Contains(t, g.Status().Degraded, "config_refused")
 }

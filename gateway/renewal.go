@@ -9,12 +9,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 )
 
-// Reload implements admin.Control.
-func (g *gateway) Reload(ctx context.Context) error { return g.renewal.Again(ctx) }
-
-// Successor implements admin.Control.
-func (g *gateway) Successor(ctx context.Context, always bool) (admin.Successor, error) {
-	s, err := g.renewal.Successor(ctx, always)
+// Renew implements admin.Control.
+func (g *gateway) Renew(ctx context.Context, always bool) (admin.Successor, error) {
+	s, err := g.renewal.Renew(ctx, always)
 	if s == nil || err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/wire"
 )
 
 func (s *fakeSteering) share() ebpf.Share {
@@ -58,12 +60,12 @@ func TestGuard(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
 	next := g.cfg
-	next.Mode = config.ModeEnforce
+	next.Mode = report.ModeEnforce
 	next.Guard = config.Guard{Aborted: 50 * 100, Window: time.Minute, Minimum: 2}
 	require.NoError(t, g.reload(next, nil))
 	ends := func(reason string, n int) {
 		for range n {
-			g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, Side: config.SideClient, End: admin.EndAborted, Reason: reason})
+			g.counters.Ended(new(conn.Flow), report.ConnInfo{Carrier: report.CarrierShm, Side: report.SideClient, End: report.EndAborted, Reason: reason})
 		}
 	}
 	now := time.Now()
@@ -79,14 +81,14 @@ func TestGuard(t *testing.T) {
 		g.watchOver(now.Add(time.Second))
 		require.Equal(t, ebpf.ModeObserve, steer.mode, name)
 		st := g.Status()
-		require.Equal(t, config.ModeObserve, st.Mode)
-		require.Contains(t, st.Degraded, admin.GuardTripped)
+		require.Equal(t, report.ModeObserve, st.Mode)
+		require.Contains(t, st.Degraded, report.GuardTripped)
 		require.Contains(t, st.Notes[len(st.Notes)-1], "reset 10 of 20 connections that ended, carried or in process")
 		require.True(t, g.Snapshot().GuardTripped)
 		require.Equal(t, trips["aborted"]+1, g.Snapshot().GuardTrips["aborted"])
 		require.NoError(t, reset())
 		require.Equal(t, ebpf.ModeEnforce, steer.mode, name)
-		require.NotContains(t, g.Status().Degraded, admin.GuardTripped)
+		require.NotContains(t, g.Status().Degraded, report.GuardTripped)
 		require.Equal(t, guard.Watching, g.guard.State())
 		now = time.Now()
 	}
@@ -98,18 +100,18 @@ func TestPolicyReport(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	next := g.cfg
 	next.Policy = []config.Rule{
-		{Name: "bulk", Match: config.Match{Ports: config.Ports(5201)}, Action: config.ActionAccelerate, Percent: 25 * 100},
-		{Name: "never", Action: config.ActionPass},
+		{Name: "bulk", Match: config.Match{Ports: config.Ports(5201)}, Action: report.ActionAccelerate, Percent: 25 * 100},
+		{Name: "never", Action: report.ActionPass},
 	}
 	require.NoError(t, g.reload(next, nil))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5, Pass: 15}, {Rule: 1, Pass: 3}, {Rule: ebpf.NoRule, Pass: 2}}
 	g.observed.Add([]ebpf.Seen{{Port: 5201, Rule: 0, Carries: true, Begun: 1, Ended: 1, Sent: 5 << 20, Bulk: 1, BulkBytes: 5 << 20}}, func(int) string { return "bulk" })
 	got := g.Policy()
 	quarter := 25.0
-	require.Equal(t, []admin.RuleReport{
-		{Name: "bulk", Action: config.ActionAccelerate, Percent: &quarter, Selected: 5, Passed: 15, Bytes: 5 << 20, Bulk: 5 << 20},
-		{Name: "never", Action: config.ActionPass, Passed: 3},
-		{Name: "default", Action: config.ActionPass, Passed: 2},
+	require.Equal(t, []report.RuleReport{
+		{Name: "bulk", Action: report.ActionAccelerate, Percent: &quarter, Selected: 5, Passed: 15, Bytes: 5 << 20, Bulk: 5 << 20},
+		{Name: "never", Action: report.ActionPass, Passed: 3},
+		{Name: "default", Action: report.ActionPass, Passed: 2},
 	}, got.Rules)
 	require.Len(t, got.Observed, 1)
 }
@@ -119,16 +121,18 @@ func TestGuardFromTheStart(t *testing.T) {
 	p := newGatewayPair(t)
 	steer := newFakeSteering()
 	cfg := p.g[0].cfg
-	cfg.Mode, cfg.Guard = config.ModeEnforce, config.Guard{Aborted: 100, Window: time.Minute, Minimum: 2}
-	g, err := newGateway(cfg, Host{Steering: steer}, slog.New(slog.DiscardHandler))
+	cfg.Mode, cfg.Guard = report.ModeEnforce, config.Guard{Aborted: 100, Window: time.Minute, Minimum: 2}
+	cfg.ShmDir, cfg.Carriers = t.TempDir(), []report.DeviceKind{report.DeviceShm}
+	wire := wire.New(1500, 1)
+	defer wire.Close()
+	at := &site{Host: Host{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{2}}}
+	g, err := newGateway(cfg, at, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	t.Cleanup(g.close)
+	defer g.close()
 	for range 2 {
-		g.env.Counters.Ended(new(conn.Flow), admin.ConnInfo{Carrier: config.CarrierShm, End: admin.EndAborted, Reason: "peer_dead"})
+		g.counters.Ended(new(conn.Flow), report.ConnInfo{Carrier: report.CarrierShm, End: report.EndAborted, Reason: "peer_dead"})
 	}
-	g.host.Link = p.g[0].host.Link // now it carries
 	g.watchOver(time.Now())
-	g.host.Link = nil
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.True(t, g.Snapshot().GuardTripped)
 }
@@ -139,8 +143,8 @@ func TestGuardCompares(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
 	next := g.cfg
-	next.Mode = config.ModeEnforce
-	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: config.ActionAccelerate}}
+	next.Mode = report.ModeEnforce
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	next.Guard = config.Guard{Slower: 50 * 100, Window: time.Minute, Minimum: 5}
 	require.NoError(t, g.reload(next, nil))
 	require.True(t, steer.compare)
@@ -148,13 +152,13 @@ func TestGuardCompares(t *testing.T) {
 	now := time.Now()
 	g.watchOver(now)
 	require.Equal(t, ebpf.ModeEnforce, steer.mode)
-	require.Equal(t, admin.Compared{Native: 100, Offered: 10, Slower: 4}, *g.Policy().Rules[0].Compared)
-	require.Equal(t, admin.Compared{Native: 100, Offered: 10, Slower: 4}, g.Snapshot().Compared)
+	require.Equal(t, report.Compared{Native: 100, Offered: 10, Slower: 4}, *g.Policy().Rules[0].Compared)
+	require.Equal(t, report.Compared{Native: 100, Offered: 10, Slower: 4}, g.Snapshot().Compared)
 	steer.compared = []ebpf.Compared{{Size: 1, Lasted: 60, Offered: true, Count: 4}}
 	g.watchOver(now.Add(time.Second))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	st := g.Status()
-	require.Contains(t, st.Degraded, admin.GuardTripped)
+	require.Contains(t, st.Degraded, report.GuardTripped)
 	require.Contains(t, st.Notes[len(st.Notes)-1], "8 of 14 connections of rule web that were offered took longer than 95% of 100 native ones")
 	require.EqualValues(t, 1, g.Snapshot().GuardTrips["slower"])
 	require.Zero(t, g.Snapshot().GuardTrips["aborted"])

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
+	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/negotiate"
@@ -24,15 +24,15 @@ import (
 // the gateway's sockets die first and the applications get their reset.
 type Supervisor interface {
 	// Protect hands duplicates of hold and of the heartbeat map to the
-	// guardian and returns when it has them. It is called once, when the
-	// datapath is open and before the first flow is carried; the first beat
+	// guardian and returns when it has them. It is called when the
+	// datapath is open and before the first flow is carried, and after a Release; the first beat
 	// must follow within ten seconds. The files stay the caller's and must
 	// stay open until Release: a guardian that dies is replaced and gets them
 	// again.
 	Protect(heartbeat *fdpass.File, hold []*fdpass.File) error
 	// Release makes the guardian close its duplicates and returns when it has;
-	// it is called on a clean stop, after the last flow has ended and before
-	// the datapath is closed.
+	// it is called after the last flow has ended and before the datapath, or what it
+	// carries by, is closed.
 	Release() error
 }
 
@@ -86,33 +86,30 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	if server != nil {
 		defer func() { _ = server.Close() }()
 	}
-	at := &ground{before: before, opts: opts}
+	var legs *sockets.Namespace
 	if cfg.Steering == config.SwitchOn {
-		if at.legs, err = process.OpenLegs(); err != nil {
+		if legs, err = process.OpenLegs(); err != nil {
 			return err
 		}
-		defer func() { _ = at.legs.Close() }()
+		defer func() { _ = legs.Close() }()
 	}
-	first, err := at.first(cfg)
+	at, err := openSite(cfg, legs, before, opts)
 	if err != nil {
 		return err
 	}
 	served := promotion.New(cfg, promotion.Options{Log: log, Cgroup: cgroupOf(cfg)})
 	defer served.Close()
-	if err := first.protect(); err != nil {
-		return errors.Join(err, first.leave())
+	if err := at.protect(); err != nil {
+		return errors.Join(err, at.leave())
 	}
 	if server == nil {
-		if server, err = before.Yield(ctx, cfg, first.beat); err != nil {
-			return errors.Join(ignoreCanceled(err), first.leave())
+		if server, err = before.Yield(ctx, cfg, at.beat); err != nil {
+			return errors.Join(ignoreCanceled(err), at.leave())
 		}
 		defer func() { _ = server.Close() }()
 	}
-	d := &daemon{cfg: cfg, opts: opts, log: log, admin: server, before: before, ground: at, promotion: served}
-	if first.dp == nil {
-		d.ground = nil // there is no other gateway to have in its place
-	}
-	return d.run(ctx, first)
+	d := &daemon{cfg: cfg, opts: opts, log: log, admin: server, before: before, promotion: served}
+	return d.run(ctx, at)
 }
 
 // cgroupOf is where cgroup2 is seen; empty: nowhere.
@@ -132,17 +129,6 @@ func mainProcess(s Supervisor) int {
 	return os.Getppid()
 }
 
-// RunOn is the daemon on any host, such as one that exists in memory only.
-func RunOn(ctx context.Context, cfg config.Config, h Host, opts RunOptions) error {
-	server, err := admin.Listen(cfg, opts.Version, opts.logger())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = server.Close() }()
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server}
-	return d.run(ctx, &site{Host: h})
-}
-
 func (o RunOptions) logger() *slog.Logger {
 	if o.Logger == nil {
 		return slog.New(slog.DiscardHandler)
@@ -160,7 +146,7 @@ func ignoreCanceled(err error) error {
 // quiesce takes no new connection; offers on the wire fall back as their answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
-	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
+	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}

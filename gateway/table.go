@@ -3,101 +3,109 @@ package gateway
 import (
 	"hash/maphash"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // shardFor says which shard serves a flow, for life.
-func (g *gateway) shardFor(t host.Tuple) *loop.Shard {
-	return g.shards[int(maphash.Comparable(g.seed, t)%uint64(len(g.shards)))]
+func (e *engine) shardFor(t host.Tuple) *loop.Shard {
+	return e.shards[int(maphash.Comparable(e.seed, t)%uint64(len(e.shards)))]
 }
 
 // newFlow enters a flow into the table; false when the same connection is
-// there already or, with nil, the gateway is going down. A flow of an older connection on
+// there already or, with nil, the engine is going down. A flow of an older connection on
 // the tuple is ended first.
-func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flow, bool) {
+func (e *engine) newFlow(side report.Side, t host.Tuple, isn uint32) (*conn.Flow, bool) {
 	for {
-		g.mu.Lock()
-		old := g.flows[t]
+		e.mu.Lock()
+		old := e.flows[t]
 		switch {
 		case old != nil && old.ISN == isn:
-			g.mu.Unlock()
+			e.mu.Unlock()
 			return old, false
-		case g.down:
-			g.mu.Unlock()
+		case e.down:
+			e.mu.Unlock()
 			return nil, false
 		}
 		if old == nil {
-			g.nextID++
-			f := g.env.New(conn.Opening{
-				ID: g.nextID, Side: side, Tuple: t, ISN: isn, Shard: g.shardFor(t),
-				Trial: g.trials.Of(t.Remote.Addr().Unmap(), conn.ServicePort(t, side)),
+			f := e.env.New(conn.Opening{
+				ID: e.g.nextID.Add(1), Side: side, Tuple: t, ISN: isn, Shard: e.shardFor(t),
+				Trial: e.g.trials.Of(t.Remote.Addr().Unmap(), conn.ServicePort(t, side)),
 			})
-			g.flows[t] = f
-			g.mu.Unlock()
-			g.room.Note()
+			e.flows[t] = f
+			e.mu.Unlock()
+			e.room.Note()
 			return f, true
 		}
-		delete(g.flows, t)
-		g.mu.Unlock()
+		delete(e.flows, t)
+		e.mu.Unlock()
 		old.Replaced()
 	}
 }
 
-// hold keeps close from finishing until g.wg.Done; false means that the gateway
+// hold keeps close from finishing until e.wg.Done; false means that the gateway
 // is going down: then the last Wait has begun. A handshake begins after it.
-func (g *gateway) hold() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.down {
-		g.wg.Add(1)
+func (e *engine) hold() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.down {
+		e.wg.Add(1)
 	}
-	return !g.down
+	return !e.down
 }
 
 // find returns the live flow of a tuple, or nil.
-func (g *gateway) find(t host.Tuple) *conn.Flow {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.flows[t]
+func (e *engine) find(t host.Tuple) *conn.Flow {
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.flows[t]
 }
 
 // unlink takes a flow out of the table.
-func (g *gateway) unlink(f *conn.Flow) {
-	g.mu.Lock()
-	if g.flows[f.Tuple] == f {
-		delete(g.flows, f.Tuple)
+func (e *engine) unlink(f *conn.Flow) {
+	e.mu.Lock()
+	if e.flows[f.Tuple] == f {
+		delete(e.flows, f.Tuple)
 		f.Share.End()
 	}
-	g.mu.Unlock()
-	g.room.Note()
+	e.mu.Unlock()
+	e.room.Note()
 }
 
 // all returns the live flows.
-func (g *gateway) all() []*conn.Flow {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	fs := make([]*conn.Flow, 0, len(g.flows))
-	for _, f := range g.flows {
+func (e *engine) all() []*conn.Flow {
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	fs := make([]*conn.Flow, 0, len(e.flows))
+	for _, f := range e.flows {
 		fs = append(fs, f)
 	}
 	return fs
 }
 
 // admit decides whether the gateway has room for a flow that is in the table.
-func (g *gateway) admit(f *conn.Flow) (shed negotiate.Reason, declines bool) {
-	if g.stopping.Load() {
+func (e *engine) admit(f *conn.Flow) (shed negotiate.Reason, declines bool) {
+	if e.g.stopping.Load() {
 		return negotiate.ReasonDrained, true
 	}
-	return g.limits.Admit(f.Side, f.Peer(), &f.Share)
+	return e.limits.Admit(f.Side, f.Peer(), &f.Share)
 }
 
 // count returns how many live flows there are.
-func (g *gateway) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.flows)
+func (e *engine) count() int {
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.flows)
 }

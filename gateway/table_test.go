@@ -10,22 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // bareFlow is a flow of g that has nothing yet.
-func bareFlow(t *testing.T, g *gateway, side config.Side, port uint16) *conn.Flow {
+func bareFlow(t *testing.T, g *gateway, side report.Side, port uint16) *conn.Flow {
 	tuple := host.Tuple{
 		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
 	}
-	f, fresh := g.newFlow(side, tuple, 7)
+	f, fresh := g.engine().newFlow(side, tuple, 7)
 	require.True(t, fresh)
 	return f
 }
@@ -40,7 +40,7 @@ func fallbacks(g *gateway) map[string]uint64 {
 
 // gone waits until a connection has left the table.
 func gone(t *testing.T, g *gateway, f *conn.Flow) {
-	require.Eventually(t, func() bool { return !slices.Contains(g.all(), f) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !slices.Contains(g.engine().all(), f) }, patience, time.Millisecond)
 	require.True(t, f.Ended())
 }
 
@@ -49,20 +49,20 @@ func gone(t *testing.T, g *gateway, f *conn.Flow) {
 func TestNewerFlowComesBehind(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	older := bareFlow(t, g, config.SideServer, 3003)
-	same, fresh := g.newFlow(config.SideServer, older.Tuple, older.ISN)
+	older := bareFlow(t, g, report.SideServer, 3003)
+	same, fresh := g.engine().newFlow(report.SideServer, older.Tuple, older.ISN)
 	require.False(t, fresh)
 	require.Same(t, older, same)
-	newer, fresh := g.newFlow(config.SideServer, older.Tuple, older.ISN+1)
+	newer, fresh := g.engine().newFlow(report.SideServer, older.Tuple, older.ISN+1)
 	require.True(t, fresh)
 	newer.Shard.Call(func() {})
 	require.True(t, older.Ended())
-	require.Same(t, newer, g.find(newer.Tuple))
-	g.unlink(older)
-	require.Same(t, newer, g.find(newer.Tuple))
+	require.Same(t, newer, g.engine().find(newer.Tuple))
+	g.engine().unlink(older)
+	require.Same(t, newer, g.engine().find(newer.Tuple))
 	require.Zero(t, g.ResetFlows(), "none is carried")
 	gone(t, g, newer)
-	require.Empty(t, g.all())
+	require.Empty(t, g.engine().all())
 }
 
 // TestEventsReachTheirConnection: what the programs tell of another connection on the tuple
@@ -70,7 +70,7 @@ func TestNewerFlowComesBehind(t *testing.T) {
 func TestEventsReachTheirConnection(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	f := bareFlow(t, g, config.SideClient, 3004)
+	f := bareFlow(t, g, report.SideClient, 3004)
 	g.onEvent(ebpf.Event{Kind: ebpf.EventReplaced, Tuple: ebpf.Tuple(f.Tuple), ISN: f.ISN + 1})
 	f.Shard.Call(func() {})
 	require.False(t, f.Ended())
@@ -82,32 +82,32 @@ func TestEventsReachTheirConnection(t *testing.T) {
 func TestTrialOfAConnection(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	trial := admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate, Carrier: config.CarrierShm}
+	trial := config.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: report.ActionAccelerate, Carrier: report.CarrierShm}
 	end, err := g.Try(trial)
 	require.NoError(t, err)
-	require.Equal(t, &trial, bareFlow(t, g, config.SideClient, 3005).Trial)
+	require.Equal(t, &trial, bareFlow(t, g, report.SideClient, 3005).Trial)
 	end()
-	require.Nil(t, bareFlow(t, g, config.SideClient, 3006).Trial)
+	require.Nil(t, bareFlow(t, g, report.SideClient, 3006).Trial)
 }
 
 // TestCloseTakesNothingNew: a gateway that went down has no connections and begins none.
 func TestCloseTakesNothingNew(t *testing.T) {
 	p := newGatewayPair(t)
-	g := p.g[1]
-	f := bareFlow(t, g, config.SideServer, 3007)
+	g, e := p.g[1], p.g[1].engine()
+	f := bareFlow(t, g, report.SideServer, 3007)
 	g.close()
 	require.True(t, f.Ended())
-	require.Empty(t, g.all())
-	require.False(t, g.hold())
-	g.mu.Lock()
-	g.flows[f.Tuple] = f // one that has not left yet
-	g.mu.Unlock()
-	other, fresh := g.newFlow(config.SideClient, f.Tuple, f.ISN+1)
+	require.Empty(t, e.all())
+	require.False(t, e.hold())
+	e.mu.Lock()
+	e.flows[f.Tuple] = f // one that has not left yet
+	e.mu.Unlock()
+	other, fresh := e.newFlow(report.SideClient, f.Tuple, f.ISN+1)
 	require.False(t, fresh)
 	require.Nil(t, other, "it is another connection")
-	g.mu.Lock()
-	delete(g.flows, f.Tuple)
-	g.mu.Unlock()
+	e.mu.Lock()
+	delete(e.flows, f.Tuple)
+	e.mu.Unlock()
 	g.close() // again
 }
 
@@ -119,19 +119,19 @@ func TestOverloadForgetsTheFlow(t *testing.T) {
 	p.steer[0].Put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
 	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
 	for range 2 { // the second one is repeated
-		_, ok := g.desk.Proved(syn)
+		_, ok := g.engine().desk.Proved(syn)
 		require.True(t, ok)
 	}
-	require.Len(t, g.all(), 1)
-	f := g.all()[0]
-	g.desk.NotAccepted(syn, netstack.ErrOverload)
+	require.Len(t, g.engine().all(), 1)
+	f := g.engine().all()[0]
+	g.engine().desk.NotAccepted(syn, netstack.ErrOverload)
 	gone(t, g, f)
-	require.Empty(t, g.all())
+	require.Empty(t, g.engine().all())
 	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
 	_, err := p.steer[0].Flow(ebpf.Tuple(tuple))
 	require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
 	require.Empty(t, p.steer[0].TakeInjected(), "there is no SYN to give back")
-	_, ok := g.desk.Proved(syn)
+	_, ok := g.engine().desk.Proved(syn)
 	require.False(t, ok, "not steered to us")
 }
 
@@ -148,23 +148,23 @@ func TestRoomForPeers(t *testing.T) {
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = 2
 	require.NoError(t, g.reload(next, nil))
-	a := bareFlow(t, g, config.SideClient, 3100)
+	a := bareFlow(t, g, report.SideClient, 3100)
 	require.Equal(t, negotiate.ReasonNone, shed())
-	bareFlow(t, g, config.SideClient, 3101)
+	bareFlow(t, g, report.SideClient, 3101)
 	require.Equal(t, negotiate.ReasonFlowLimit, shed())
 	a.Replaced()
 	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
 	var waiting [peers.HandshakeLimit]peers.Share
 	stranger := netip.MustParseAddr("10.9.9.9")
 	for i := range waiting {
-		waiting[i].Begin(g.peers, stranger, time.Now())
+		waiting[i].Begin(g.engine().peers, stranger, time.Now())
 	}
-	g.room.Note()
+	g.engine().room.Note()
 	require.Equal(t, negotiate.ReasonRateLimit, shed())
 	for i := range waiting {
 		waiting[i].End()
 	}
-	g.room.Note()
+	g.engine().room.Note()
 	require.Equal(t, negotiate.ReasonNone, shed())
 }
 
@@ -178,11 +178,11 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = limits.MaxFlows
 	require.NoError(t, g.reload(next, nil))
-	g.peers.Configure(limits)
+	g.engine().peers.Configure(limits)
 	proved := func(from string, port uint16) bool {
 		tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.AddrPortFrom(netip.MustParseAddr(from), port)}
 		steer.Put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
-		_, ok := g.desk.Proved(netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true})
+		_, ok := g.engine().desk.Proved(netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true})
 		if !ok {
 			_, err := steer.Flow(ebpf.Tuple(tuple))
 			require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
@@ -195,16 +195,16 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 			heard++
 		}
 	}
-	g.shards[0].Call(func() {}) // what was turned away has left
+	g.engine().shards[0].Call(func() {}) // what was turned away has left
 	require.Equal(t, 20+64, heard)
-	require.Eventually(t, func() bool { return len(g.all()) == heard }, patience, time.Millisecond)
-	require.Equal(t, negotiate.ReasonNone, g.limits.Lacking())
+	require.Eventually(t, func() bool { return len(g.engine().all()) == heard }, patience, time.Millisecond)
+	require.Equal(t, negotiate.ReasonNone, g.engine().limits.Lacking())
 	steer.mu.Lock()
 	shed := negotiate.Reason(steer.shed)
 	steer.mu.Unlock()
 	require.Equal(t, negotiate.ReasonNone, shed)
 	require.True(t, proved("10.0.0.67", 4000))
-	require.Equal(t, 1, g.peers.Use()[netip.MustParseAddr("10.0.0.67")].Flows)
+	require.Equal(t, 1, g.engine().peers.Use()[netip.MustParseAddr("10.0.0.67")].Flows)
 	require.EqualValues(t, 200-heard, fallbacks(g)["flow_limit/server"], "the others are told first")
 }
 
@@ -212,10 +212,10 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 func TestNumbersOfStatus(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.peers.Proven(netip.MustParseAddr("10.0.0.9"), config.CarrierShm)
+	g.engine().peers.Proven(netip.MustParseAddr("10.0.0.9"), report.CarrierShm)
 	require.NoError(t, p.steer[0].Remember(netip.MustParseAddr("10.0.0.8"), 0, uint8(negotiate.ReasonOptionBlackholed), time.Hour))
 	p.steer[0].counters.Native[0] = map[uint8]uint64{uint8(negotiate.ReasonPeerNoOption): 4}
-	r := bareFlow(t, g, config.SideServer, 3002)
+	r := bareFlow(t, g, report.SideServer, 3002)
 	r.Cancel(negotiate.ReasonDrained)
 	gone(t, g, r)
 	b, err := json.Marshal(g.Status())
@@ -229,9 +229,9 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &st), string(b))
 	require.Equal(t, map[string]int{"drained": 1, "peer_no_option": 4}, st.Fallbacks)
 	require.EqualValues(t, 64<<20, st.Memory.Limit)
-	require.Equal(t, map[admin.PeerState]int{admin.PeerCapable: 1, admin.PeerBlackholed: 1}, g.Snapshot().Peers)
+	require.Equal(t, map[report.PeerState]int{report.PeerCapable: 1, report.PeerBlackholed: 1}, g.Snapshot().Peers)
 	require.NoError(t, g.SetOff(true))
-	require.Equal(t, config.ModeOff, g.Status().Mode)
+	require.Equal(t, report.ModeOff, g.Status().Mode)
 	n, err := g.FlushPeers()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -251,12 +251,12 @@ func TestListOfAFilter(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
 	for port := range uint16(3 * detailBatch) {
-		bareFlow(t, g, config.SideServer, 3000+port)
+		bareFlow(t, g, report.SideServer, 3000+port)
 	}
-	q := admin.ConnQuery{Details: true}
-	require.Len(t, g.carriedConns(q), 3*detailBatch)
+	q := report.ConnQuery{Details: true}
+	require.Len(t, g.engine().conns(q), 3*detailBatch)
 	q.Filter.Port = 3007
-	list := g.carriedConns(q)
+	list := g.engine().conns(q)
 	require.Len(t, list, 1)
 	require.EqualValues(t, 3007, list[0].Local.Port())
 	g.ResetFlows()

@@ -26,8 +26,8 @@ type Accept struct {
 
 const acceptTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19 | 1<<20)
 
-// AppendAccept appends the message without a MAC.
-func AppendAccept(b []byte, a *Accept) []byte {
+// appendAccept appends the message without a MAC.
+func appendAccept(b []byte, a *Accept) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, TypeAccept, a.Version)
 	b = clc.AppendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
@@ -39,7 +39,7 @@ func AppendAccept(b []byte, a *Accept) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// Len returns the length AppendAccept adds.
+// Len returns the length appendAccept adds.
 func (a *Accept) Len() int {
 	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.SoftwareLen(a.Software) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
 }

@@ -69,6 +69,12 @@ func TestServerCarries(t *testing.T) {
 	require.Nil(t, s.Released(t0), "a blind SYN kills nothing")
 	require.Nil(t, s.Cancel(t0, ReasonDrained))
 	require.Nil(t, s.EOF(t0))
+
+	// The last word may come as late as a path can be that is not given up.
+	s = accepted(t)
+	late := s.Deadline().Add(-1)
+	require.Nil(t, s.Tick(late))
+	require.Equal(t, Carry{CarrierSHM}, s.Receive(late, confirmBytes(CarrierSHM))[0])
 }
 
 func TestServerRelayFromTheStart(t *testing.T) {

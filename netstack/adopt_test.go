@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
-
 	"github.com/stretchr/testify/require"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -54,7 +54,7 @@ func TestWindowScale(t *testing.T) {
 		t.Run(fmt.Sprint(ws), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldOptions{seed: 7, editSYN: func(p []byte) []byte { return scaled(p, ws) }})
-			w.wire.B().Impair(link.Impairment{Loss: 0.005})
+			w.wire.B().Impair(wire.Impairment{Loss: 0.005})
 			c, s := w.connect(false)
 			require.EqualValues(t, ws, c.f.scale())
 			transfer(t, s, c, 1<<20)
@@ -124,7 +124,7 @@ func TestImpairedWire(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, worldOptions{seed: 42, editSYN: func(p []byte) []byte { return without(p, strip...) }})
 				c, s := w.connect(v6)
-				imp := link.Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
+				imp := wire.Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
 				w.wire.A().Impair(imp)
 				w.wire.B().Impair(imp)
 				transfer(t, c, s, 500000)
@@ -139,12 +139,12 @@ func TestImpairedWire(t *testing.T) {
 func TestStrippedAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte { return without(p, packet.KindExperiment) }})
-	got := make(chan *HostConn, 1)
+	w.wire.B().Impair(wire.Impairment{Filter: func(p []byte) []byte { return without(p, packet.KindExperiment) }})
+	got := make(chan *gonet.TCPConn, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		c, _ := w.app.Dial(ctx, addrPortZero, serverAddr(false))
+		c, _ := w.dial(ctx, serverAddr(false))
 		got <- c
 	}()
 	s := w.acceptedConn()
@@ -164,7 +164,7 @@ func TestStrippedAccept(t *testing.T) {
 func TestStrippedConfirm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
+	w.wire.A().Impair(wire.Impairment{Filter: func(p []byte) []byte {
 		if _, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN == 0 {
 			return without(p, packet.KindExperiment)
 		}
@@ -180,7 +180,7 @@ func TestStrippedConfirm(t *testing.T) {
 func TestConfirmFromData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
+	w.wire.A().Impair(wire.Impairment{Filter: func(p []byte) []byte {
 		if q, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN == 0 && len(q.Payload) == len(tcp) {
 			return without(p, packet.KindExperiment)
 		}
@@ -213,7 +213,7 @@ func TestRepeatedSYNACK(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	var synack []byte
-	w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte {
+	w.wire.B().Impair(wire.Impairment{Filter: func(p []byte) []byte {
 		if _, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN != 0 {
 			synack = append([]byte(nil), p...)
 		}
@@ -232,9 +232,9 @@ func TestRepeatedSYNACK(t *testing.T) {
 }
 
 // tap copies what leaves an end.
-func (w *world) tap(e *link.WireEnd) <-chan []byte {
+func (w *world) tap(e *wire.End) <-chan []byte {
 	ch := make(chan []byte, 1000)
-	e.Impair(link.Impairment{Filter: func(p []byte) []byte {
+	e.Impair(wire.Impairment{Filter: func(p []byte) []byte {
 		select {
 		case ch <- append([]byte(nil), p...):
 		default:
@@ -414,7 +414,7 @@ func TestAdoptOverServerFlow(t *testing.T) {
 func TestRoundTripSeed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	imp := link.Impairment{Delay: 60 * time.Millisecond}
+	imp := wire.Impairment{Delay: 60 * time.Millisecond}
 	w.wire.A().Impair(imp)
 	w.wire.B().Impair(imp)
 	w.server.rtt = 2 * imp.Delay

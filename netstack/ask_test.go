@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -45,7 +45,7 @@ func TestAskInVain(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
 	time.Sleep(5 * ackTick) // what was under way
-	w.wire.A().Impair(link.Impairment{Loss: 1})
+	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	var heard atomic.Int32
 	c.Ask(func() { heard.Add(1) })
 	tup := c.Tuple()
@@ -64,11 +64,11 @@ func TestAskAfterLoss(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
 	time.Sleep(5 * ackTick)
-	w.wire.A().Impair(link.Impairment{Loss: 1})
+	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	heard := make(chan struct{})
 	c.Ask(func() { close(heard) })
 	time.Sleep(askFor / 2)
-	w.wire.A().Impair(link.Impairment{})
+	w.wire.A().Impair(wire.Impairment{})
 	select {
 	case <-heard:
 	case <-time.After(askFor):
@@ -108,8 +108,8 @@ func TestAcknowledged(t *testing.T) {
 			require.False(t, conn.Acknowledged(written+1))
 		}
 		time.Sleep(5 * ackTick)
-		for _, on := range []*link.WireEnd{w.wire.A(), w.wire.B()} {
-			on.Impair(link.Impairment{Loss: 1})
+		for _, on := range []*wire.End{w.wire.A(), w.wire.B()} {
+			on.Impair(wire.Impairment{Loss: 1})
 		}
 		for _, conn := range []*Conn{c, s} {
 			before, _ := conn.Vitals()
@@ -121,8 +121,8 @@ func TestAcknowledged(t *testing.T) {
 			require.False(t, conn.Acknowledged(written))
 			require.True(t, conn.Acknowledged(before))
 		}
-		for _, on := range []*link.WireEnd{w.wire.A(), w.wire.B()} {
-			on.Impair(link.Impairment{})
+		for _, on := range []*wire.End{w.wire.A(), w.wire.B()} {
+			on.Impair(wire.Impairment{})
 		}
 		for _, conn := range []*Conn{c, s} {
 			written, _ := conn.Vitals()

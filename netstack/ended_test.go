@@ -12,7 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -31,7 +31,7 @@ func TestSilentMiniIsQuiet(t *testing.T) {
 	c, s := w.minis()
 	say(t, c, s, 100)
 	say(t, s, c, 100)
-	w.wire.A().Impair(link.Impairment{Loss: 1})
+	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	require.NoError(t, c.SetKeepalive(10*time.Millisecond, 10*time.Millisecond, 2))
 	readError(t, c, syscall.ETIMEDOUT)
 	quiet(t, w.gw)
@@ -46,7 +46,7 @@ func TestResetMiniIsQuiet(t *testing.T) {
 		say(t, c, s, 100)
 		say(t, s, c, 100)
 		time.Sleep(10 * ackTick)
-		w.wire.A().Impair(link.Impairment{Loss: 1})
+		w.wire.A().Impair(wire.Impairment{Loss: 1})
 		_, err := c.Write([]byte("lost"))
 		require.NoError(t, err)
 		tup := c.Tuple()
@@ -67,7 +67,7 @@ func TestGrowIsNoSignOfLife(t *testing.T) {
 	say(t, c, s, 100)
 	say(t, s, c, 100)
 	within(t, "all is acknowledged", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
-	w.wire.A().Impair(link.Impairment{Loss: 1})
+	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	written, heard := c.Vitals()
 	_, err := c.Write([]byte("lost"))
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestMiniReadsJoinedPieces(t *testing.T) {
 	c, s := w.minis()
 	say(t, s, c, 1000)
 	say(t, s, c, 1000)
-	w.wire.A().Impair(link.Impairment{Loss: 1})
+	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	tup := c.Tuple()
 	raw := segmentOf(tup.Remote, tup.Local, c.f.awaited.Load()-3000, c.f.sent.Load(), packet.FlagACK, timestamps(), make([]byte, 3000))
 	ones := bytes.Repeat([]byte{0xff}, 200) // a header that says all at once

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/netstack/internal/pathsize"
 	"github.com/smcgw/smcgw/netstack/link"
 
@@ -38,8 +39,8 @@ func (h *hole) filter(p []byte) []byte {
 func (w *world) dig(bytes int64) *hole {
 	h := &hole{}
 	h.bytes.Store(bytes)
-	w.wire.A().Impair(link.Impairment{Filter: h.filter})
-	w.wire.B().Impair(link.Impairment{Filter: h.filter})
+	w.wire.A().Impair(wire.Impairment{Filter: h.filter})
+	w.wire.B().Impair(wire.Impairment{Filter: h.filter})
 	return h
 }
 

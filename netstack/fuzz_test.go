@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,9 +77,9 @@ func FuzzDeliver(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pkt []byte, fix bool) {
 		var bench struct {
 			s    *Stack
-			link *link.Pipe
+			link *wire.Pipe
 		}
-		bench.link = link.NewPipe(testMTU, func([]byte) {})
+		bench.link = wire.NewPipe(testMTU, func([]byte) {})
 		h := newRecorder()
 		s, err := New(Config{Link: bench.link, Handler: h})
 		require.NoError(t, err)

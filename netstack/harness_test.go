@@ -14,15 +14,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
-
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/refs"
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/smcgw/smcgw/lab/wire"
+	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -136,11 +138,11 @@ func (r *recorder) proofs() int {
 // server's wire stack, joined by a wire.
 type world struct {
 	t      *testing.T
-	wire   *link.Wire
-	app    *Host
-	appIn  *link.Pipe
+	wire   *wire.Wire
+	app    *stack.Stack // the application's kernel
+	appIn  *wire.Pipe
 	gw     *Stack // the client's
-	gwIn   *link.Pipe
+	gwIn   *wire.Pipe
 	client *recorder
 	server *recorder
 	srv    *Stack
@@ -173,7 +175,7 @@ type worldOptions struct {
 func newWorld(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	w := &world{
-		t: t, wire: link.NewWire(testMTU, o.seed), client: newRecorder(), server: newRecorder(),
+		t: t, wire: wire.New(testMTU, o.seed), client: newRecorder(), server: newRecorder(),
 		adopt: make(chan adopted, 100), editSYN: o.editSYN,
 		syns: map[tupleKey][]byte{}, sentAt: map[tupleKey]time.Time{}, owned: map[tupleKey]bool{}, late: o.late,
 	}
@@ -190,13 +192,18 @@ func newWorld(t *testing.T, o worldOptions) *world {
 		_, tcp, ok := parseTCP(raw)
 		return ok && tcp.Seq() == syn.ISN
 	}
-	w.appIn = link.NewPipe(testMTU, w.fromApp)
-	w.gwIn = link.NewPipe(testMTU, w.wire.A().Send)
+	w.appIn = wire.NewPipe(testMTU, w.fromApp)
+	w.gwIn = wire.NewPipe(testMTU, w.wire.A().Send)
 	w.wire.A().Handle(w.fromWire)
 	w.client.onSYNACK = w.onSYNACK
 	var err error
-	w.app, err = NewHost(HostConfig{Link: w.appIn, Addrs: []netip.Addr{client4, client6}})
+	w.app, err = newGVisor(Config{}.withDefaults(), w.appIn.Endpoint())
 	require.NoError(t, err)
+	for _, a := range []netip.Addr{client4, client6} {
+		full, proto := fullAddress(netip.AddrPortFrom(a, 0))
+		own := tcpip.ProtocolAddress{Protocol: proto, AddressWithPrefix: full.Addr.WithPrefix()}
+		require.Nil(t, w.app.AddProtocolAddress(nicID, own, stack.AddressProperties{}))
+	}
 	w.gw, err = New(Config{Link: w.gwIn, Handler: w.client, clock: o.clock})
 	require.NoError(t, err)
 	w.srv, err = New(Config{Link: w.wire.B(), Handler: w.server, clock: o.clock, Limits: o.limits, HandshakeTimeout: handshake})
@@ -206,7 +213,10 @@ func newWorld(t *testing.T, o worldOptions) *world {
 }
 
 func (w *world) close() {
-	for _, c := range []io.Closer{w.app, w.gw, w.srv} {
+	w.appIn.Endpoint().Detach()
+	w.app.Destroy()
+	w.appIn.Endpoint().Stop()
+	for _, c := range []io.Closer{w.gw, w.srv} {
 		if err := c.Close(); err != nil {
 			w.t.Error(err)
 		}
@@ -282,20 +292,34 @@ func (w *world) onSYNACK(sa SYNACK) {
 
 // ReadContext is Read, waiting until there is something or ctx ends.
 func (c *Conn) ReadContext(ctx context.Context, p []byte) (int, error) {
-	n, err := (&stream{wq: c.f.wq}).blocking(waiter.ReadableEvents, ctx.Done(), func() (int, error) { return c.Read(p) })
-	if errors.Is(err, errInterrupted) {
-		err = context.Cause(ctx)
-	}
-	return n, err
+	return c.f.await(ctx, waiter.ReadableEvents, func() (int, error) { return c.Read(p) })
 }
 
 // WriteContext writes all of p unless the connection or ctx ends.
-func (c *Conn) WriteContext(ctx context.Context, p []byte) (int, error) {
-	n, err := (&stream{wq: c.f.wq}).writeAll(p, ctx.Done(), c.Write)
-	if errors.Is(err, errInterrupted) {
-		err = context.Cause(ctx)
+func (c *Conn) WriteContext(ctx context.Context, p []byte) (done int, err error) {
+	for done < len(p) && err == nil {
+		var n int
+		n, err = c.f.await(ctx, waiter.WritableEvents, func() (int, error) { return c.Write(p[done:]) })
+		done += n
 	}
-	return n, err
+	return done, err
+}
+
+// await repeats op until it does not return ErrWouldBlock or ctx ends.
+func (f *flow) await(ctx context.Context, mask waiter.EventMask, op func() (int, error)) (int, error) {
+	entry, ready := waiter.NewChannelEntry(mask | waiter.EventHUp | waiter.EventErr)
+	f.wq.EventRegister(&entry)
+	defer f.wq.EventUnregister(&entry)
+	for {
+		if n, err := op(); !errors.Is(err, ErrWouldBlock) {
+			return n, err
+		}
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
 }
 
 // grown waits until c has an endpoint.
@@ -313,14 +337,20 @@ func adopt(s *Stack, syn, synack []byte, rtt time.Duration) (*Conn, error) {
 	return a.c, a.err
 }
 
+// dial connects as an application does.
+func (w *world) dial(ctx context.Context, remote netip.AddrPort) (*gonet.TCPConn, error) {
+	to, proto := fullAddress(remote)
+	return gonet.DialContextTCP(ctx, w.app, to, proto)
+}
+
 // dialApp makes the application connect; the result is dropped.
 func (w *world) dialApp(remote netip.AddrPort) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if c, err := w.app.Dial(ctx, netip.AddrPort{}, remote); err == nil {
-			c.Abort()
+		if c, err := w.dial(ctx, remote); err == nil {
+			_ = c.Close()
 		}
 	}()
 	w.t.Cleanup(func() { cancel(); <-done })

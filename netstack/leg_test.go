@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/lab/wire"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -114,7 +114,7 @@ func TestGrow(t *testing.T) {
 			w := newWorld(t, worldOptions{seed: seed})
 			c, s := w.minis()
 			if seed%3 != 0 {
-				bad := link.Impairment{Loss: 0.05, Dup: 0.05, Reorder: 0.05, Delay: time.Millisecond}
+				bad := wire.Impairment{Loss: 0.05, Dup: 0.05, Reorder: 0.05, Delay: time.Millisecond}
 				w.wire.A().Impair(bad)
 				w.wire.B().Impair(bad)
 			}
@@ -134,8 +134,8 @@ func TestGrow(t *testing.T) {
 			both.Wait()
 			transfer(t, c, s, 200_000)
 			transfer(t, s, c, 200_000)
-			w.wire.A().Impair(link.Impairment{})
-			w.wire.B().Impair(link.Impairment{})
+			w.wire.A().Impair(wire.Impairment{})
+			w.wire.B().Impair(wire.Impairment{})
 			halfClose(t, c, s)
 			require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
 		})

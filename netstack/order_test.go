@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/netstack/internal/reorder"
-	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -58,7 +58,7 @@ func TestTransferWithoutReordering(t *testing.T) {
 	for i := range full {
 		full[i].Take(&w.srv.reorder, reorder.Segment{Seq: 2, End: 3, Cost: reorder.Total / 4}, 1, true)
 	}
-	w.wire.A().Impair(link.Impairment{Loss: 0.01})
+	w.wire.A().Impair(wire.Impairment{Loss: 0.01})
 	transfer(t, c, s, 1<<20)
 	require.NotZero(t, w.srv.Stats().ReorderDropped)
 	for i := range full {

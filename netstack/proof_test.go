@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/netstack/cookie"
-	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,7 +73,7 @@ func TestProvedTransfers(t *testing.T) {
 			t.Run(fmt.Sprintf("%d %v", i, v6), func(t *testing.T) {
 				w := newWorld(t, worldOptions{seed: uint64(i), editSYN: edit})
 				w.surely()
-				bad := link.Impairment{Loss: 0.02, Dup: 0.02, Reorder: 0.05, Delay: time.Millisecond}
+				bad := wire.Impairment{Loss: 0.02, Dup: 0.02, Reorder: 0.05, Delay: time.Millisecond}
 				w.wire.A().Impair(bad)
 				w.wire.B().Impair(bad)
 				c, s := w.connect(v6)
@@ -88,8 +88,8 @@ func TestProvedTransfers(t *testing.T) {
 				require.Equal(t, ConfirmYes, s.Confirmed())
 				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
 				require.Zero(t, w.srv.Stats().Strangers+w.gw.Stats().Strangers)
-				w.wire.A().Impair(link.Impairment{}) // a reset is not sent again
-				w.wire.B().Impair(link.Impairment{})
+				w.wire.A().Impair(wire.Impairment{}) // a reset is not sent again
+				w.wire.B().Impair(wire.Impairment{})
 				s.Abort()
 				within(t, "reset", func() bool { _, err := c.Read(make([]byte, 1)); return errors.Is(err, syscall.ECONNRESET) })
 			})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,7 @@ import (
 type bench struct {
 	t    *testing.T
 	s    *Stack
-	link *link.Pipe
+	link *wire.Pipe
 	h    *recorder
 	out  chan []byte
 	isn  map[netip.AddrPort]uint32 // of the last connection that was proved, by its client
@@ -31,7 +32,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 		isn, ok := b.isn[syn.Tuple.Remote]
 		return ok && isn == syn.ISN
 	}
-	b.link = link.NewPipe(testMTU, func(p []byte) { b.out <- p })
+	b.link = wire.NewPipe(testMTU, func(p []byte) { b.out <- p })
 	cfg.Link, cfg.Handler = b.link, b.h
 	var err error
 	b.s, err = New(cfg)
@@ -283,7 +284,7 @@ func TestPathMTU(t *testing.T) {
 		const pathMTU = 1300
 		mss := int(c.f.segMax.Load())
 		var blocked int
-		w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
+		w.wire.A().Impair(wire.Impairment{Filter: func(p []byte) []byte {
 			if len(p) > pathMTU {
 				blocked++
 				w.gwIn.Inject(tooBig(router, p, pathMTU))

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/faketime"
 
+	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/netstack/internal/strange"
-	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -89,7 +89,7 @@ func TestStrangersBesideThePeer(t *testing.T) {
 				}
 			}
 			say(t, c, s, 10)
-			w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte {
+			w.wire.B().Impair(wire.Impairment{Filter: func(p []byte) []byte {
 				if bytes.Equal(p, toClient) {
 					return p
 				}

@@ -15,8 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// stream moves bytes through a gVisor endpoint: the part that wire legs and the
-// conns of a Host share. It needs no goroutine of its own.
+// stream moves the bytes of a wire leg through a gVisor endpoint. It needs no goroutine of its own.
 type stream struct {
 	ep tcpip.Endpoint
 	wq *waiter.Queue
@@ -109,40 +108,7 @@ func (c *stream) Write(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// errInterrupted: the stop channel of a blocking operation closed.
-var errInterrupted = errors.New("interrupted")
-
-func (c *stream) writeAll(p []byte, stop <-chan struct{}, write func([]byte) (int, error)) (done int, err error) {
-	for done < len(p) && err == nil {
-		var n int
-		n, err = c.blocking(waiter.WritableEvents, stop, func() (int, error) { return write(p[done:]) })
-		done += n
-	}
-	return done, err
-}
-
-// blocking repeats op until it does not return ErrWouldBlock or stop closes.
-func (c *stream) blocking(mask waiter.EventMask, stop <-chan struct{}, op func() (int, error)) (int, error) {
-	n, err := op()
-	if !errors.Is(err, ErrWouldBlock) {
-		return n, err
-	}
-	entry, ready := waiter.NewChannelEntry(mask | waiter.EventHUp | waiter.EventErr)
-	c.wq.EventRegister(&entry)
-	defer c.wq.EventUnregister(&entry)
-	for {
-		if n, err = op(); !errors.Is(err, ErrWouldBlock) {
-			return n, err
-		}
-		select {
-		case <-ready:
-		case <-stop:
-			return 0, errInterrupted
-		}
-	}
-}
-
-// CloseWrite sends a FIN after what was written; reading goes on.
+// CloseWrite sends a FIN behind what was written; reading goes on.
 func (c *stream) CloseWrite() error {
 	return mapError(c.ep.Shutdown(tcpip.ShutdownWrite))
 }

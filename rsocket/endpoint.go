@@ -43,11 +43,6 @@ type EndpointConfig struct {
 	// Inline is the length up to which data is copied into the work request instead of being fetched from the send
 	// buffer, at most the device's MaxInline.
 	Inline int
-	// SRQ is a shared receive queue to take receives from, the one the queue pair was created with. The endpoint then
-	// posts none at creation and posts a receive there for each that reaches [Endpoint.HandleWC]. A caller that drops
-	// completions of receives instead has to do the same, with the work request id [RecvID] and no memory. Queues are
-	// shared in number only: credits and grants stay those of the connection.
-	SRQ verbs.SRQ
 	// Works is what the endpoints of one owner loop post with; nil: the endpoint has its own.
 	Works *Works
 
@@ -79,8 +74,7 @@ func (c EndpointConfig) withDefaults() EndpointConfig {
 	return c
 }
 
-// QPCap returns the queue sizes a queue pair for this endpoint needs. Its completion queues need room for both. With an
-// SRQ, MaxRecvWR is how many of its receives the connection may take at most.
+// QPCap returns the queue sizes a queue pair for this endpoint needs. Its completion queues need room for both.
 func (c EndpointConfig) QPCap() verbs.QPCap {
 	cfg := Config{Credits: c.Credits, SendDepth: c.SendDepth}.withDefaults()
 	return verbs.QPCap{
@@ -172,9 +166,6 @@ func (e *Endpoint) open() error {
 	})
 	if err != nil {
 		return err
-	}
-	if e.cfg.SRQ != nil {
-		return nil
 	}
 	for range e.RecvDepth() {
 		if err := e.qp.PostRecv(&e.cfg.Works.recv); err != nil {

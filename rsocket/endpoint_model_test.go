@@ -41,9 +41,6 @@ func connectEndpoints(t require.TestingT, cfgs [2]EndpointConfig) (*owner, *owne
 	var owners [2]*owner
 	for i, qp := range []*fakeQP{x, y} {
 		w.arenas[i] = w.pool.Arena(w.net)
-		if srq, ok := cfgs[i].SRQ.(*fakeSRQ); ok {
-			qp.srq = srq
-		}
 		e, err := NewEndpoint(mapQP{qp}, w.arenas[i], cfgs[i])
 		require.NoError(t, err)
 		owners[i] = &owner{Endpoint: e, t: t, qp: qp, name: string(rune('a' + i)), next: byte(100 * i), space: true}
@@ -175,10 +172,6 @@ func settleOwners(owners ...*owner) (any bool) {
 
 func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig) {
 	dialect := rapid.SampledFrom([]Dialect{Stock, Gateway}).Draw(t, "dialect")
-	var srq verbs.SRQ
-	if rapid.Bool().Draw(t, "srq") {
-		srq = &fakeSRQ{recvs: 50, max: 50}
-	}
 	for i := range cfgs {
 		cfgs[i] = EndpointConfig{
 			Dialect:    dialect,
@@ -189,7 +182,6 @@ func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig) {
 			Credits:    rapid.IntRange(2, 20).Draw(t, "credits"),
 			SendDepth:  rapid.IntRange(8, 20).Draw(t, "depth"),
 			Inline:     rapid.SampledFrom([]int{0, 8, 100}).Draw(t, "inline"),
-			SRQ:        srq,
 		}
 	}
 	return cfgs
@@ -214,15 +206,12 @@ func TestEndpointModel(t *testing.T) {
 			"":         func(t *rapid.T) { checkEndpoint(t, a); checkEndpoint(t, b) },
 		})
 		settleOwners(a, b)
-		if s, ok := a.cfg.SRQ.(*fakeSRQ); ok {
-			require.Equal(t, s.max, s.recvs, "a shared receive is lost")
-		}
 		for _, o := range []*owner{a, b} {
 			checkEndpoint(t, o)
 			require.Zero(t, o.sent.Len())
 			require.True(t, o.space, "%s lost a wake-up: %s", o.name, o.Blocked())
 			require.NotEmpty(t, o.WriteSpan())
-			if o.cfg.Dialect == Gateway && o.cfg.SRQ == nil {
+			if o.cfg.Dialect == Gateway {
 				require.Zero(t, o.qp.rnr, "a receive was missing")
 			}
 		}

@@ -23,16 +23,9 @@ func (e *Endpoint) Consume(n int) error {
 
 // HandleWC handles one completion of the queue pair and returns what it changed. After [EventFailed], delivered once,
 // [Endpoint.Err] has the reason.
-//
-// A shared receive queue gets its receive back first, whatever the completion says and even after [Endpoint.Close]: it
-// must not pay for one connection's end.
 func (e *Endpoint) HandleWC(wc *verbs.WC) Events {
-	err := e.repost(wc)
 	if e.closed {
 		return 0
-	}
-	if err != nil {
-		e.stream.Fail(err)
 	}
 	if wc.Status != verbs.WCSuccess {
 		e.broken(wc)
@@ -63,16 +56,6 @@ func (e *Endpoint) broken(wc *verbs.WC) {
 	e.stream.Lose(nil) // one error is enough
 }
 
-func (e *Endpoint) repost(wc *verbs.WC) error {
-	if e.cfg.SRQ == nil || wc.WRID&RecvID == 0 {
-		return nil
-	}
-	if err := e.cfg.SRQ.PostRecv(&e.cfg.Works.recv); err != nil {
-		return fmt.Errorf("post shared receive: %w: %w", ErrConnection, err)
-	}
-	return nil
-}
-
 // received handles a message and posts the next receive at once, except after the peer's last message: the queue pair
 // may be in ERR by then.
 func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
@@ -85,9 +68,6 @@ func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 	}
 	if ev.Has(EventProved) && !proved(e.stream.ProbeBytes(int(wc.ByteLen)), e.seed) {
 		return 0, ErrProbe
-	}
-	if e.cfg.SRQ != nil {
-		return ev, nil
 	}
 	if err := e.qp.PostRecv(&e.cfg.Works.recv); err != nil && !e.stream.disconnected {
 		return ev, fmt.Errorf("post receive: %w: %w", ErrConnection, err)

@@ -62,7 +62,6 @@ type fakeQP struct {
 	cq                 []verbs.WC
 	rnr, pushes, ctrls int
 	inlines            int
-	srq                *fakeSRQ // nil: recvs
 	postErr            error
 	unbound            bool
 }
@@ -71,24 +70,6 @@ type fakeWR struct {
 	verbs.SendWR
 	sge    verbs.SGE
 	inline []byte
-}
-
-// fakeSRQ is a shared receive queue.
-type fakeSRQ struct {
-	verbs.SRQ
-	recvs, max int
-	err        error
-}
-
-func (s *fakeSRQ) PostRecv(wr *verbs.RecvWR) error {
-	switch {
-	case s.err != nil:
-		return s.err
-	case s.recvs == s.max || wr.WRID != RecvID || len(wr.SGList) > 0:
-		return verbs.ErrQueueFull
-	}
-	s.recvs++
-	return nil
 }
 
 // mapQP is a queue pair that shows its peer's memory.
@@ -175,7 +156,7 @@ func (q *fakeQP) transfer() bool {
 	}
 	wr := q.sends[0]
 	imm := wr.Opcode == verbs.WRRDMAWriteWithImm
-	if imm && *q.peer.receives() == 0 {
+	if imm && q.peer.recvs == 0 {
 		q.rnr++
 		return false
 	}
@@ -193,7 +174,7 @@ func (q *fakeQP) transfer() bool {
 		return true
 	}
 	if imm {
-		*q.peer.receives()--
+		q.peer.recvs--
 		q.peer.complete(verbs.WC{
 			WRID: RecvID, Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: wr.ImmData, ByteLen: uint32(len(src)),
 		})
@@ -205,14 +186,6 @@ func (q *fakeQP) transfer() bool {
 		q.complete(verbs.WC{WRID: wr.WRID, Opcode: verbs.WCRDMAWrite})
 	}
 	return true
-}
-
-// receives is where the queue pair takes its receives from.
-func (q *fakeQP) receives() *int {
-	if q.srq != nil {
-		return &q.srq.recvs
-	}
-	return &q.recvs
 }
 
 // fail moves both ends to ERR after a send that could not be executed.

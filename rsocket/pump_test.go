@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/verbs"
 )
 
 func stockEndpoints(t require.TestingT, cfg EndpointConfig) (*owner, *owner, *world) {
@@ -119,32 +118,6 @@ func TestPumpAndCommitDoNotMix(t *testing.T) {
 	_, err := a.Pump()
 	require.ErrorIs(t, err, ErrState, "there is no buffer to pump from")
 	require.Empty(t, a.SendSpan())
-	w.close(t, a, b)
-}
-
-// Connections end, fail and close; the shared receive queue stays full.
-func TestSharedReceivesComeBack(t *testing.T) {
-	srq := &fakeSRQ{recvs: 100, max: 100}
-	cfg := EndpointConfig{SRQ: srq}
-	a, b, w := stockEndpoints(t, cfg)
-	a.write(10)
-	settleOwners(a, b)
-	require.Equal(t, 100, srq.recvs)
-	for _, wc := range []verbs.WC{
-		{WRID: RecvID, Status: verbs.WCWRFlushErr},
-		{WRID: RecvID, Opcode: verbs.WCRecv},
-	} {
-		srq.recvs--
-		b.HandleWC(&wc)
-		require.Equal(t, 100, srq.recvs)
-	}
-	require.NoError(t, b.Close())
-	srq.recvs--
-	b.HandleWC(&verbs.WC{WRID: RecvID, Opcode: verbs.WCRecvRDMAWithImm})
-	require.Equal(t, 100, srq.recvs)
-	srq.err = verbs.ErrClosed
-	a.HandleWC(&verbs.WC{WRID: RecvID, Opcode: verbs.WCRecvRDMAWithImm, ImmData: uint32(MakeImm(OpSGL, 256))})
-	require.ErrorIs(t, a.Err(), verbs.ErrClosed)
 	w.close(t, a, b)
 }
 

@@ -39,7 +39,6 @@ type pump struct {
 	wcs   [16]verbs.WC
 
 	running bool
-	srq     verbs.SRQ
 	apart   chan struct{} // a producer of its own: writable
 	chunk   int
 	total   uint64 // bytes to send
@@ -58,10 +57,7 @@ func openShm(t testing.TB, dir string) *shm.Device {
 	return d
 }
 
-func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) { return newPumpsSRQ(t, cfg, nil) }
-
-// newPumpsSRQ makes each side a shared receive queue if there is one in srq.
-func newPumpsSRQ(t testing.TB, cfg EndpointConfig, srq verbs.SRQ) (*pump, *pump) {
+func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) {
 	dir := t.TempDir()
 	a, b := &pump{t: t, dev: openShm(t, dir)}, &pump{t: t, dev: openShm(t, dir)}
 	l, err := a.dev.Listen()
@@ -78,7 +74,6 @@ func newPumpsSRQ(t testing.TB, cfg EndpointConfig, srq verbs.SRQ) (*pump, *pump)
 	b.peer, err = b.dev.Attach(context.Background(), a.peer.Name(), a.peer.Key())
 	require.NoError(t, err)
 	for _, p := range []*pump{a, b} {
-		p.srq = srq
 		p.create(pool, cfg)
 	}
 	require.Eventually(t, a.peer.Connected, 30*time.Second, time.Millisecond)
@@ -104,15 +99,7 @@ func (p *pump) create(pool *rmb.Pool, cfg EndpointConfig) {
 	size := cfg.QPCap()
 	p.cq, err = p.dev.CreateCQ(verbs.CQAttr{Depth: size.MaxSendWR + size.MaxRecvWR})
 	require.NoError(p.t, err)
-	if p.srq != nil { // a place holder: the queue belongs to the device's peer
-		p.srq, err = p.peer.PD().CreateSRQ(verbs.SRQInitAttr{MaxWR: 64})
-		require.NoError(p.t, err)
-		for range 64 {
-			require.NoError(p.t, p.srq.PostRecv(&verbs.RecvWR{WRID: RecvID}))
-		}
-		cfg.SRQ = p.srq
-	}
-	p.qp, err = p.peer.PD().CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, SRQ: cfg.SRQ, Cap: size, Type: verbs.QPTRC})
+	p.qp, err = p.peer.PD().CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Cap: size, Type: verbs.QPTRC})
 	require.NoError(p.t, err)
 	require.NoError(p.t, verbs.Init(p.qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
 	p.arena = pool.Arena(p.peer.PD())
@@ -272,21 +259,19 @@ func TestOverSharedMemory(t *testing.T) {
 	}
 }
 
-// The same as a library does it: producers of their own, no dialect, receives of their own or shared, inline or not.
+// The same as a library does it: producers of their own, no dialect, inline or not.
 func TestProducersOverSharedMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cfg   EndpointConfig
-		srq   verbs.SRQ
 		chunk int
 		total uint64
 	}{
-		"bulk":   {EndpointConfig{}, nil, 1 << 20, 32 << 20},
-		"srq":    {EndpointConfig{}, &fakeSRQ{}, 64 << 10, 16 << 20},
-		"inline": {EndpointConfig{Inline: 64}, nil, 7, 10_000},
-		"tiny":   {EndpointConfig{RingSize: 3000, SendBuffer: 500, Credits: 16}, &fakeSRQ{}, 7, 10_000},
+		"bulk":   {EndpointConfig{}, 1 << 20, 32 << 20},
+		"inline": {EndpointConfig{Inline: 64}, 7, 10_000},
+		"tiny":   {EndpointConfig{RingSize: 3000, SendBuffer: 500, Credits: 16}, 7, 10_000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := newPumpsSRQ(t, tc.cfg, tc.srq)
+			a, b := newPumps(t, tc.cfg)
 			var producers sync.WaitGroup
 			for _, p := range []*pump{a, b} {
 				p.do(func() { p.chunk, p.apart = tc.chunk, make(chan struct{}, 1) })

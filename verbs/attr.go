@@ -53,7 +53,7 @@ type Ops uint32
 
 // The operations a device may lack.
 const (
-	OpSend Ops = 1 << iota // and SEND_WITH_IMM
+	OpSend Ops = 1 << iota // on RC and UC, and SEND_WITH_IMM
 	OpRDMAWrite
 	OpRDMARead
 	OpAtomic

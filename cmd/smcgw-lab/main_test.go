@@ -24,7 +24,7 @@ func TestCommandLines(t *testing.T) {
 		"dance":                       {exitUsage, `unknown command "dance"`},
 		"demo now":                    {exitUsage, `unknown command "now"`},
 		"demo --rounds many":          {exitUsage, `invalid argument "many"`},
-		"demo --help":                 {exitOK, "hosts in memory"},
+		"demo --help":                 {exitOK, "network namespaces"},
 		"bench now":                   {exitUsage, `unknown command "now"`},
 		"bench --smcgw /no/such/file": {exitFailed, "make build makes it"},
 		"bench --smcgw /proc/self/exe --other /no/such/file": {exitFailed, "/no/such/file"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -192,7 +193,7 @@ func orDash(s string) string {
 // beside is what an adapter means for the soft device.
 func beside(c *config.Config, a *sysfs.Adapter, p *sysfs.Port) string {
 	switch port, alternate := c.Soft.UDPPort, c.Soft.Alternate(); {
-	case !slices.Contains(c.Carriers, config.DeviceSoft) || !a.TakesRoCE(p, port):
+	case !slices.Contains(c.Carriers, report.DeviceSoft) || !a.TakesRoCE(p, port):
 		return ""
 	case alternate == 0:
 		return fmt.Sprintf("takes UDP port %d at its addresses: soft is left out there", port)

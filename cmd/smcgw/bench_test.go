@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // serveBench runs bench --serve until the test ends and returns what it printed.
@@ -53,9 +53,9 @@ func TestBenchBetweenTwoProcesses(t *testing.T) {
 	}
 	e, stdout, stderr := testEnv()
 	require.Equal(t, exitOK, run(t.Context(), e, append(args, "--json", "--token", token)), "%s", stderr)
-	var r report.Report
+	var r comparison.Report
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
-	require.Equal(t, report.Schema, r.Schema)
+	require.Equal(t, comparison.Schema, r.Schema)
 	require.NotContains(t, stdout.String(), token)
 	require.Contains(t, stderr.String(), "no gateway on this host")
 

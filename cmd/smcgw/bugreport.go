@@ -16,6 +16,7 @@ import (
 	"github.com/smcgw/smcgw/doctor/bugreport"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // reportPatience bounds what is collected.
@@ -65,8 +66,8 @@ func (e *env) diagnosis(ctx context.Context, c *admin.Client, r doctor.Report, a
 	if !asked {
 		return doctor.Diagnose(r, nil, nil), nil
 	}
-	native, err := c.Conns(ctx, admin.ConnQuery{All: true})
-	ended, errEnded := c.Conns(ctx, admin.ConnQuery{Closed: true})
+	native, err := c.Conns(ctx, report.ConnQuery{All: true})
+	ended, errEnded := c.Conns(ctx, report.ConnQuery{Closed: true})
 	return doctor.Diagnose(r, native.Conns, ended.Conns), errors.Join(err, errEnded)
 }
 
@@ -148,7 +149,7 @@ func (e *env) secrets(s doctor.Subject) []string {
 func (e *env) parts(c *admin.Client, s doctor.Subject) []bugreport.Part {
 	var examined doctor.Report // by the part doctor.json
 	list := []bugreport.Part{
-		bugreport.Document("version.json", func(ctx context.Context) (admin.VersionInfo, error) {
+		bugreport.Document("version.json", func(ctx context.Context) (report.VersionInfo, error) {
 			info := admin.NewVersionInfo(buildVersion())
 			info.Daemon = e.daemonVersion(ctx)
 			return info, nil

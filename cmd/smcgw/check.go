@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -89,9 +90,9 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 // checkNotes are those about the file, and about the file on this host.
 func checkNotes(f *config.File, host *sysfs.Host) []string {
 	usable := false
-	notes := append(f.Notes(), inspect.DeviceNotes(f.Config.Devices, slices.Contains(f.Config.Carriers, config.DeviceIB))...)
+	notes := append(f.Notes(), inspect.DeviceNotes(f.Config.Devices, slices.Contains(f.Config.Carriers, report.DeviceIB))...)
 	eachPort(host, func(a *sysfs.Adapter, p *sysfs.Port) { usable = usable || p.Unusable == "" && a.RoCE(p) })
-	if slices.Equal(f.Config.Carriers, []config.DeviceKind{config.DeviceHW}) && !usable {
+	if slices.Equal(f.Config.Carriers, []report.DeviceKind{report.DeviceHW}) && !usable {
 		notes = append(notes, "carriers: only hw, and this host has no RDMA adapter that can be used: every connection stays native")
 	}
 	return notes

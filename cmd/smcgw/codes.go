@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newCodes(e *env) *cobra.Command {
@@ -18,13 +18,13 @@ func newCodes(e *env) *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeCodes,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list := admin.Codes()
+			list := report.Codes()
 			if len(args) == 1 {
 				code, ok := findCode(list, args[0])
 				if !ok {
 					return usagef("%q is not a reason%s; \"smcgw codes\" lists them", args[0], meant(args[0], reasonNames()))
 				}
-				list.Codes = []admin.Code{code}
+				list.Codes = []report.Code{code}
 			}
 			if e.json {
 				return e.printJSON(list)
@@ -39,17 +39,17 @@ func newCodes(e *env) *cobra.Command {
 }
 
 // findCode finds a reason by its name or its number.
-func findCode(list admin.CodeList, arg string) (admin.Code, bool) {
+func findCode(list report.CodeList, arg string) (report.Code, bool) {
 	for _, c := range list.Codes {
 		if c.Name == arg || c.Code != 0 && strconv.Itoa(c.Code) == arg {
 			return c, true
 		}
 	}
-	return admin.Code{}, false
+	return report.Code{}, false
 }
 
 // explain is the manual page of one reason.
-func (e *env) explain(c admin.Code) error {
+func (e *env) explain(c report.Code) error {
 	s := e.screen(e.stdout)
 	title := s.Paint(screen.Title, c.Name)
 	if c.Code != 0 {
@@ -63,7 +63,7 @@ func (e *env) explain(c admin.Code) error {
 	return printed(err)
 }
 
-func codeRows(list admin.CodeList) [][]string {
+func codeRows(list report.CodeList) [][]string {
 	rows := [][]string{{"CODE", "NAME", "MEANING"}}
 	for _, c := range list.Codes {
 		rows = append(rows, []string{strings.TrimPrefix(strconv.Itoa(c.Code), "0"), c.Name, c.Meaning})
@@ -83,7 +83,7 @@ func completeCodes(_ *cobra.Command, args []string, prefix string) ([]string, co
 }
 
 func reasonNames() (list []string) {
-	for _, c := range admin.Codes().Codes {
+	for _, c := range report.Codes().Codes {
 		list = append(list, c.Name)
 	}
 	return list

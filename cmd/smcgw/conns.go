@@ -13,12 +13,12 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // connsFlags are those of conns.
 type connsFlags struct {
-	query  admin.ConnQuery
+	query  report.ConnQuery
 	filter filterFlags
 	since  time.Duration
 	smcss  bool
@@ -41,7 +41,7 @@ that were sent again (soft), and of connections in process the bytes of both dir
 that went by rings and by the kernel, and the tokens that woke a program. --details
 shows the queue pair: its number, how far each direction is, and what the peer lets
 come. CARRIER of a connection that nothing carries is its state. AT is when one ended,
-or was decided to stay native.`, admin.HistorySize),
+or was decided to stay native.`, report.HistorySize),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	fs := c.Flags()
@@ -95,15 +95,15 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
 	}
 	hidden := append(wideOfEnds(), "STATE", "RTT", "RETRANS")
-	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(config.ProtoTCP) }) {
+	if !slices.ContainsFunc(list.Conns, func(c report.ConnInfo) bool { return c.Proto != string(report.ProtoTCP) }) {
 		hidden = append(hidden, "PROTO")
 	}
 	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden, Spare: spareOfConns()})
 }
 
 // connsSince lists connections and their programs, with what each moved a second if there is a time for that.
-func connsSince(ctx context.Context, c *admin.Client, q admin.ConnQuery, span time.Duration) (list admin.ConnList, err error) {
-	before, began := map[uint64]admin.ConnInfo{}, time.Now()
+func connsSince(ctx context.Context, c *admin.Client, q report.ConnQuery, span time.Duration) (list admin.ConnList, err error) {
+	before, began := map[uint64]report.ConnInfo{}, time.Now()
 	if span > 0 {
 		if list, err = c.Conns(ctx, q); err != nil {
 			return list, err
@@ -135,7 +135,7 @@ func pause(ctx context.Context, span time.Duration) error {
 }
 
 // rates are what connections have moved since they were listed before, or since they began.
-func rates(conns []admin.ConnInfo, before map[uint64]admin.ConnInfo, seconds float64) {
+func rates(conns []report.ConnInfo, before map[uint64]report.ConnInfo, seconds float64) {
 	for i := range conns {
 		c := &conns[i]
 		if c.End != "" || seconds <= 0 {
@@ -149,13 +149,13 @@ func rates(conns []admin.ConnInfo, before map[uint64]admin.ConnInfo, seconds flo
 
 // connRows makes the table; ended adds the column that says how each ended, measured those
 // of the rates.
-func connRows(conns []admin.ConnInfo, ended, measured bool) [][]string {
+func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "WAY", "CARRIER", "REASON", "TX", "RX", "AGE", "RTT", "RETRANS"}}
-	known := slices.ContainsFunc(conns, func(c admin.ConnInfo) bool { return c.Program != nil })
+	known := slices.ContainsFunc(conns, func(c report.ConnInfo) bool { return c.Program != nil })
 	if known {
 		rows[0] = append(rows[0], "PROGRAM", "PID", "UID", "CGROUP")
 	}
-	inProcess := slices.ContainsFunc(conns, func(c admin.ConnInfo) bool { return c.InProcess != nil })
+	inProcess := slices.ContainsFunc(conns, func(c report.ConnInfo) bool { return c.InProcess != nil })
 	if inProcess {
 		rows[0] = append(rows[0], "RING", "SPILLED", "TOKENS")
 	}
@@ -199,7 +199,7 @@ func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT
 func wideOfEnds() []string { return []string{"UID", "CGROUP", "RING", "SPILLED", "TOKENS"} }
 
 // programCells are empty where it is not known whose the socket is, or there is none any more.
-func programCells(p *admin.Program) []string {
+func programCells(p *report.Program) []string {
 	if p == nil {
 		return make([]string, 4)
 	}
@@ -211,7 +211,7 @@ func programCells(p *admin.Program) []string {
 }
 
 // endCells are what is known of the end of a program with the library: bytes of both directions together.
-func endCells(p *admin.InProcessEnd) []string {
+func endCells(p *report.InProcessEnd) []string {
 	if p == nil {
 		return make([]string, 3)
 	}
@@ -219,19 +219,19 @@ func endCells(p *admin.InProcessEnd) []string {
 }
 
 // ageCell is empty for native connections, of which the end is not seen.
-func ageCell(c *admin.ConnInfo) string {
-	if c.End == admin.EndNative {
+func ageCell(c *report.ConnInfo) string {
+	if c.End == report.EndNative {
 		return ""
 	}
 	return age(c.AgeSeconds)
 }
 
 // howCell is what carries a connection, or else its state.
-func howCell(c *admin.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }
+func howCell(c *report.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }
 
 // sizeCell is empty where bytes are not counted: those of native connections.
-func sizeCell(c *admin.ConnInfo, n uint64) string {
-	if c.Carrier == config.CarrierNone && c.Way != config.WayInProcess {
+func sizeCell(c *report.ConnInfo, n uint64) string {
+	if c.Carrier == report.CarrierNone && c.Way != report.WayInProcess {
 		return ""
 	}
 	return screen.Size(n)
@@ -247,7 +247,7 @@ func rate(n float64) string {
 
 // reasonCell is the reason with the side that decided, in one field, or else why
 // the connection has left its first carrier.
-func reasonCell(c *admin.ConnInfo) string {
+func reasonCell(c *report.ConnInfo) string {
 	if c.Reason == "" && c.Demoted != "" {
 		return fmt.Sprintf("demoted(%s)", c.Demoted)
 	}
@@ -258,7 +258,7 @@ func reasonCell(c *admin.ConnInfo) string {
 }
 
 // pairRows are the queue pairs of those connections that have one.
-func pairRows(conns []admin.ConnInfo) [][]string {
+func pairRows(conns []report.ConnInfo) [][]string {
 	rows := [][]string{{
 		"ID", "CARRIER", "QPN", "SENT", "ACKED", "RECEIVED", "CONSUMED", "UNSENT", "RING", "WINDOW", "CREDITS", "RTT", "RETRANS", "BLOCKED",
 	}}
@@ -281,7 +281,7 @@ func pairRows(conns []admin.ConnInfo) [][]string {
 }
 
 // smcssRows are the columns of smcss(8). What only that knows, such as the inode, is 0.
-func smcssRows(conns []admin.ConnInfo) [][]string {
+func smcssRows(conns []report.ConnInfo) [][]string {
 	rows := [][]string{{"State", "UID", "Inode", "Local-Address", "Peer-Address", "Intf", "Mode"}}
 	for i := range conns {
 		c := &conns[i]
@@ -294,9 +294,9 @@ func smcssRows(conns []admin.ConnInfo) [][]string {
 	return rows
 }
 
-func smcssState(c *admin.ConnInfo) string {
+func smcssState(c *report.ConnInfo) string {
 	switch {
-	case c.End != "" && c.End != admin.EndNative:
+	case c.End != "" && c.End != report.EndNative:
 		return "CLOSED"
 	case c.State == "closing":
 		return "PEERCLW1"
@@ -309,21 +309,21 @@ func smcssState(c *admin.ConnInfo) string {
 
 // smcssMode is the kind of carrier in the words of smcss; TCP comes with the numbers of the
 // reasons, that of this end and that of the peer's.
-func smcssMode(c *admin.ConnInfo) string {
+func smcssMode(c *report.ConnInfo) string {
 	switch c.Carrier {
-	case config.CarrierShm:
+	case report.CarrierShm:
 		return "SMCD"
-	case config.CarrierSoft, config.CarrierHW, config.CarrierIB:
+	case report.CarrierSoft, report.CarrierHW, report.CarrierIB:
 		return "SMCR"
 	default:
 	}
 	number := 0
-	for _, code := range admin.Codes().Codes {
+	for _, code := range report.Codes().Codes {
 		if slices.Contains([]string{c.Reason, c.Demoted}, code.Name) {
 			number = code.Code
 		}
 	}
-	if c.DecidedBy == admin.DecidedRemote {
+	if c.DecidedBy == report.DecidedRemote {
 		return fmt.Sprintf("TCP(0x%08x/0x%08x)", 0, number)
 	}
 	return fmt.Sprintf("TCP(0x%08x)", number)

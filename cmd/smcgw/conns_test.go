@@ -7,21 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // An operator at an empty list is told where the connections are; a pipe is not.
 func TestHintOfConns(t *testing.T) {
 	for _, c := range []struct {
 		terminal int
-		query    admin.ConnQuery
-		conns    []admin.ConnInfo
+		query    report.ConnQuery
+		conns    []report.ConnInfo
 		hints    bool
 	}{
-		{80, admin.ConnQuery{}, nil, true},
-		{0, admin.ConnQuery{}, nil, false},
-		{80, admin.ConnQuery{Closed: true}, nil, false},
-		{80, admin.ConnQuery{All: true}, nil, false},
-		{80, admin.ConnQuery{}, []admin.ConnInfo{{ID: 1}}, false},
+		{80, report.ConnQuery{}, nil, true},
+		{0, report.ConnQuery{}, nil, false},
+		{80, report.ConnQuery{Closed: true}, nil, false},
+		{80, report.ConnQuery{All: true}, nil, false},
+		{80, report.ConnQuery{}, []report.ConnInfo{{ID: 1}}, false},
 	} {
 		e, stdout, stderr := testEnv()
 		e.terminal = func(io.Writer) int { return c.terminal }

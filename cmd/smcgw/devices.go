@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newDevices(e *env) *cobra.Command {
@@ -48,7 +48,7 @@ func newDevices(e *env) *cobra.Command {
 	return withSocket(e, noun(e, withList(e, c)))
 }
 
-func deviceRows(devices []admin.DeviceInfo) [][]string {
+func deviceRows(devices []report.DeviceInfo) [][]string {
 	rows := [][]string{{"DEVICE", "CARRIER", "STATE", "UDP", "MTU", "QPS", "GIDS"}}
 	for i := range devices {
 		d := &devices[i]
@@ -70,12 +70,12 @@ func deviceRows(devices []admin.DeviceInfo) [][]string {
 }
 
 // counterRows lists every number of every device.
-func counterRows(devices []admin.DeviceInfo) [][]string {
+func counterRows(devices []report.DeviceInfo) [][]string {
 	rows := [][]string{{"DEVICE", "NAME", "VALUE"}}
 	for i := range devices {
 		d := &devices[i]
 		add := func(name string, v uint64) { rows = append(rows, []string{d.Name, name, strconv.FormatUint(v, 10)}) }
-		if d.Limits != (admin.DeviceLimits{}) {
+		if d.Limits != (report.DeviceLimits{}) {
 			add("limit.vectors", uint64(d.Limits.Vectors))
 			add("limit.max_qp", uint64(d.Limits.MaxQP))
 			add("limit.max_qp_wr", uint64(d.Limits.MaxQPWR))
@@ -94,7 +94,7 @@ func counterRows(devices []admin.DeviceInfo) [][]string {
 }
 
 // printNotes says below the table why a device is not active, or not as configured.
-func (e *env) printNotes(devices []admin.DeviceInfo) error {
+func (e *env) printNotes(devices []report.DeviceInfo) error {
 	for i := range devices {
 		if d := &devices[i]; d.Error != "" || d.Note != "" {
 			if _, err := fmt.Fprint(e.stdout, e.screen(e.stdout).Paragraph(d.Name+": "+cmp.Or(d.Error, d.Note))); err != nil {

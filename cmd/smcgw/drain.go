@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newDrain(e *env) *cobra.Command {
@@ -51,10 +51,10 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 
 // drainProgress returns what tells how far a drain is: a line each time, or on a terminal a
 // bar of the connections that have ended.
-func (e *env) drainProgress() func(admin.DrainInfo) {
+func (e *env) drainProgress() func(report.DrainInfo) {
 	out := e.screen(e.stdout)
 	bar, most := out.Progress(), 0
-	return func(i admin.DrainInfo) {
+	return func(i report.DrainInfo) {
 		left := i.Flows + i.Lingering
 		most = max(most, left)
 		switch {
@@ -71,6 +71,6 @@ func (e *env) drainProgress() func(admin.DrainInfo) {
 }
 
 // drainText says how far a drain is.
-func drainText(i admin.DrainInfo) string {
+func drainText(i report.DrainInfo) string {
 	return fmt.Sprintf("%s left, reset in %s", plural(i.Flows+i.Lingering, "connection"), age(i.RemainingSeconds))
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // filterFlags are those that select connections.
@@ -37,32 +37,32 @@ func (f *filterFlags) register(c *cobra.Command) {
 // known are the values of the flags that have a list of them.
 func (*filterFlags) known() map[string][]string {
 	carriers := []string{}
-	for _, k := range config.DeviceKinds() {
+	for _, k := range report.DeviceKinds() {
 		carriers = append(carriers, string(k))
 	}
-	for _, c := range config.Carriers() {
+	for _, c := range report.Carriers() {
 		carriers = append(carriers, string(c))
 	}
 	ways := []string{}
-	for _, w := range config.Ways() {
+	for _, w := range report.Ways() {
 		ways = append(ways, string(w))
 	}
 	return map[string][]string{
 		"carrier": carriers,
-		"reason":  append(reasonNames(), admin.DemotedByOperator, admin.DemotedByPeer),
+		"reason":  append(reasonNames(), report.DemotedByOperator, report.DemotedByPeer),
 		"state": {
 			"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released", "aborted", "dead",
 			"asked", "mapped", "promoted",
 		},
 		"way":   ways,
-		"side":  {string(config.SideClient), string(config.SideServer)},
-		"proto": {string(config.ProtoTCP), string(config.ProtoUDP)},
-		"end":   {string(admin.EndClosed), string(admin.EndAborted), string(admin.EndNative)},
+		"side":  {string(report.SideClient), string(report.SideServer)},
+		"proto": {string(report.ProtoTCP), string(report.ProtoUDP)},
+		"end":   {string(report.EndClosed), string(report.EndAborted), string(report.EndNative)},
 	}
 }
 
 // parse refuses what no connection can have.
-func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
+func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 	known := f.known()
 	for name, given := range map[string]string{
 		"carrier": f.carrier, "reason": f.reason, "state": f.state, "way": f.way, "side": f.side, "proto": f.proto, "end": f.ended,
@@ -75,8 +75,8 @@ func (f *filterFlags) parse() (out admin.ConnFilter, err error) {
 			return out, usagef("--%s: %q is not one%s%s", name, given, list, meant(given, known[name]))
 		}
 	}
-	out = admin.ConnFilter{
-		Port: f.port, Reason: f.reason, State: f.state, Way: config.Way(f.way), Side: config.Side(f.side), Proto: f.proto, End: admin.End(f.ended),
+	out = report.ConnFilter{
+		Port: f.port, Reason: f.reason, State: f.state, Way: report.Way(f.way), Side: report.Side(f.side), Proto: f.proto, End: report.End(f.ended),
 	}
 	if f.carrier != "" {
 		if out.Carrier, err = config.ParseCarrier(f.carrier); err != nil {

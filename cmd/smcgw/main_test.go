@@ -24,6 +24,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -124,7 +125,7 @@ const fakeProgram = "fake-daemon"
 
 // fakeMain is the process of a fake daemon: its socket, its state directory, its kind.
 func fakeMain() {
-	d := &fakeDaemon{feed: admin.NewFeed()}
+	d := &fakeDaemon{feed: report.NewFeed()}
 	go d.happen(context.Background())
 	if len(os.Args) > 3 {
 		d.kind = os.Args[3]
@@ -169,16 +170,16 @@ func (d *fakeDaemon) serve() (err error) {
 }
 
 // served are the connections to the service.
-func (d *fakeDaemon) served() (list []admin.ConnInfo) {
+func (d *fakeDaemon) served() (list []report.ConnInfo) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i, c := range d.clients {
-		info := admin.ConnInfo{
-			ID: uint64(100 + i), Proto: "tcp", Side: config.SideClient, State: "carrying", Carrier: config.CarrierShm,
+		info := report.ConnInfo{
+			ID: uint64(100 + i), Proto: "tcp", Side: report.SideClient, State: "carrying", Carrier: report.CarrierShm,
 			Local: c.RemoteAddr().(*net.TCPAddr).AddrPort(), Remote: c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		}
 		if d.kind == "degraded" {
-			info.State, info.Carrier, info.Reason, info.DecidedBy, info.End = "native", "", "peer_no_option", admin.DecidedRemote, admin.EndNative
+			info.State, info.Carrier, info.Reason, info.DecidedBy, info.End = "native", "", "peer_no_option", report.DecidedRemote, report.EndNative
 		}
 		list = append(list, info)
 	}
@@ -200,20 +201,20 @@ type fakeDaemon struct {
 	asked uint64
 	// listed counts those of Conns.
 	listed uint64
-	feed   *admin.Feed
+	feed   *report.Feed
 }
 
 // happen tells of the same connections again and again.
 func (d *fakeDaemon) happen(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		for _, c := range sampleConns(admin.ConnQuery{All: true}, 1) {
+		for _, c := range sampleConns(report.ConnQuery{All: true}, 1) {
 			switch c.End {
 			case "":
-				d.feed.Tell(admin.EventCarried, c)
-			case admin.EndNative:
-				d.feed.Tell(admin.EventNative, c)
+				d.feed.Tell(report.EventCarried, c)
+			case report.EndNative:
+				d.feed.Tell(report.EventNative, c)
 			default:
-				d.feed.Tell(admin.EventEnded, c)
+				d.feed.Tell(report.EventEnded, c)
 			}
 		}
 	}
@@ -222,24 +223,24 @@ func (d *fakeDaemon) happen(ctx context.Context) {
 var errBroken = errors.New("broken as asked")
 
 // Status implements admin.Control.
-func (d *fakeDaemon) Status() admin.Status {
+func (d *fakeDaemon) Status() report.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st := admin.Status{
-		Mode: config.ModeEnforce, UptimeSeconds: 90,
-		Flows:          map[config.Carrier]int{config.CarrierShm: 2},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
+	st := report.Status{
+		Mode: report.ModeEnforce, UptimeSeconds: 90,
+		Flows:          map[report.Carrier]int{report.CarrierShm: 2},
+		FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: 5},
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7}, ResetsTotal: map[string]uint64{"wire_reset": 2},
-		BytesTotal: map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
-		Memory:     admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
-		UDP: admin.ProtoStats{
-			Flows: map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: 3}},
-			Bytes: map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 5000}},
+		BytesTotal: map[report.Carrier]report.ByteCount{report.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		Memory:     report.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		UDP: report.ProtoStats{
+			Flows: map[report.Carrier]report.FlowCount{report.CarrierSoft: {Now: 1, Total: 3}},
+			Bytes: map[report.Carrier]report.ByteCount{report.CarrierSoft: {Tx: 1000, Rx: 5000}},
 		},
-		FlowLimit: admin.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
+		FlowLimit: report.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
-		st.Mode = config.ModeOff
+		st.Mode = report.ModeOff
 	}
 	if d.kind == "degraded" {
 		st.Degraded = []string{"device_failed"}
@@ -248,7 +249,7 @@ func (d *fakeDaemon) Status() admin.Status {
 }
 
 // Stats implements admin.Control. Everything grows from one call to the next.
-func (d *fakeDaemon) Stats() admin.Stats {
+func (d *fakeDaemon) Stats() report.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked++
@@ -257,33 +258,33 @@ func (d *fakeDaemon) Stats() admin.Stats {
 	if d.kind == "restarts" {
 		started = started.Add(time.Duration(n) * time.Second)
 	}
-	return admin.Stats{
+	return report.Stats{
 		StartedAt: started, Seconds: float64(90 * n),
-		Protocols: map[config.Proto]admin.ProtoStats{
-			config.ProtoTCP: {
-				Flows:  map[config.Carrier]admin.FlowCount{config.CarrierShm: {Now: 2, Total: 5 * n}},
-				Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
+		Protocols: map[report.Proto]report.ProtoStats{
+			report.ProtoTCP: {
+				Flows:  map[report.Carrier]report.FlowCount{report.CarrierShm: {Now: 2, Total: 5 * n}},
+				Bytes:  map[report.Carrier]report.ByteCount{report.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
 				Native: map[string]uint64{"policy": n, "peer_no_option": 7},
 			},
-			config.ProtoUDP: {
-				Flows:  map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: n}},
-				Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
+			report.ProtoUDP: {
+				Flows:  map[report.Carrier]report.FlowCount{report.CarrierSoft: {Now: 1, Total: n}},
+				Bytes:  map[report.Carrier]report.ByteCount{report.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
 				Native: map[string]uint64{"nat": n},
 			},
 		},
-		Datagrams: admin.DatagramStats{
-			Sent: map[config.Carrier]uint64{config.CarrierSoft: 10 * n}, Received: map[config.Carrier]uint64{config.CarrierSoft: 12 * n},
-			Delivered: 11 * n, Returned: 3 * n, Dropped: map[admin.DatagramDrop]uint64{admin.DropReassembly: n},
-			Resolution: admin.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
+		Datagrams: report.DatagramStats{
+			Sent: map[report.Carrier]uint64{report.CarrierSoft: 10 * n}, Received: map[report.Carrier]uint64{report.CarrierSoft: 12 * n},
+			Delivered: 11 * n, Returned: 3 * n, Dropped: map[report.DatagramDrop]uint64{report.DropReassembly: n},
+			Resolution: report.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
 		},
 	}
 }
 
 // Feed implements admin.Control.
-func (d *fakeDaemon) Feed() *admin.Feed { return d.feed }
+func (d *fakeDaemon) Feed() *report.Feed { return d.feed }
 
 // Conns implements admin.Control. Bytes grow from one call to the next.
-func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
+func (d *fakeDaemon) Conns(q report.ConnQuery) []report.ConnInfo {
 	d.mu.Lock()
 	d.listed++
 	n := d.listed
@@ -296,14 +297,14 @@ func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
 }
 
 // sampleConns are a carried connection, one that was, and one that stayed native.
-func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
-	carried := admin.ConnInfo{
-		ID: 1, Proto: "tcp", Side: config.SideClient,
+func sampleConns(q report.ConnQuery, n uint64) (conns []report.ConnInfo) {
+	carried := report.ConnInfo{
+		ID: 1, Proto: "tcp", Side: report.SideClient,
 		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-		State: "carrying", Carrier: config.CarrierSoft, TxBytes: 10 * n, RxBytes: 20 << 20 * n, AgeSeconds: 61.2,
+		State: "carrying", Carrier: report.CarrierSoft, TxBytes: 10 * n, RxBytes: 20 << 20 * n, AgeSeconds: 61.2,
 	}
 	if q.Details {
-		carried.Pair = &admin.PairInfo{
+		carried.Pair = &report.PairInfo{
 			QPN: 17, Sent: 10, Acknowledged: 8, Received: 20 << 20, Consumed: 20 << 20, Unsent: 3, RingBytes: 65536, Window: 0, Credits: 30, Blocked: "grant",
 			RoundTripSeconds: 0.00025, Retransmits: 4,
 		}
@@ -312,45 +313,45 @@ func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
 		conns = append(conns, carried)
 	}
 	if q.Ended() {
-		carried.ID, carried.Pair, carried.State, carried.End = 3, nil, "closed", admin.EndClosed
+		carried.ID, carried.Pair, carried.State, carried.End = 3, nil, "closed", report.EndClosed
 		carried.EndedAt = time.Date(2026, 1, 20, 9, 30, 0, 0, time.UTC)
 		conns = append(conns, carried)
 	}
 	if q.Natives() {
-		conns = append(conns, admin.ConnInfo{
-			ID: 2, Proto: "tcp", Side: config.SideClient,
+		conns = append(conns, report.ConnInfo{
+			ID: 2, Proto: "tcp", Side: report.SideClient,
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
-			State: "native", Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
+			State: "native", Reason: "peer_no_option", DecidedBy: report.DecidedRemote, End: report.EndNative,
 		})
 	}
 	return conns
 }
 
 // Peers implements admin.Control.
-func (d *fakeDaemon) Peers() []admin.PeerInfo {
-	return []admin.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: admin.PeerCapable, Version: "0.1.0+hw", Mode: config.ModeEnforce, Flows: 2, Carriers: []config.Carrier{config.CarrierShm}, CarriersFailed: []config.Carrier{config.CarrierSoft}, Use: admin.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
-		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
+func (d *fakeDaemon) Peers() []report.PeerInfo {
+	return []report.PeerInfo{
+		{Address: netip.MustParseAddr("10.0.0.2"), State: report.PeerCapable, Version: "0.1.0+hw", Mode: "enforce", Flows: 2, Carriers: []report.Carrier{report.CarrierShm}, CarriersFailed: []report.Carrier{report.CarrierSoft}, Use: report.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
+		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: report.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }
 
 // Policy implements admin.Control.
-func (d *fakeDaemon) Policy() admin.PolicyReport {
+func (d *fakeDaemon) Policy() report.PolicyReport {
 	percent := 10.0
-	observed := func(port uint16, carries bool, n, bulk uint64) admin.ObservedService {
-		return admin.ObservedService{
-			Side: config.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
-			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: admin.ByteCount{Tx: 1000 * n, Rx: bulk},
+	observed := func(port uint16, carries bool, n, bulk uint64) report.ObservedService {
+		return report.ObservedService{
+			Side: report.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
+			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: report.ByteCount{Tx: 1000 * n, Rx: bulk},
 			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4,
 		}
 	}
-	return admin.PolicyReport{
-		Mode: config.ModeObserve, Rollout: admin.RolloutReport{Percent: 10},
-		Rules: []admin.RuleReport{
-			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
-			{Name: "default", Action: config.ActionPass, Passed: 9},
+	return report.PolicyReport{
+		Mode: report.ModeObserve, Rollout: report.RolloutReport{Percent: 10},
+		Rules: []report.RuleReport{
+			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
+			{Name: "default", Action: report.ActionPass, Passed: 9},
 		},
-		Observed: []admin.ObservedService{
+		Observed: []report.ObservedService{
 			observed(5201, false, 2, 4<<30), observed(22, false, 1, 1<<30),
 			observed(6379, true, 5, 0), observed(80, false, 6, 0),
 		},
@@ -359,18 +360,18 @@ func (d *fakeDaemon) Policy() admin.PolicyReport {
 
 // Devices implements admin.Control.
 func (d *fakeDaemon) Devices() admin.DeviceList {
-	return admin.DeviceList{RDMA: sampleRDMA(), Devices: []admin.DeviceInfo{
+	return admin.DeviceList{RDMA: sampleRDMA(), Devices: []report.DeviceInfo{
 		{
-			Name: "shm0", Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive, MTU: 4096,
-			Limits: admin.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
+			Name: "shm0", Kind: report.DeviceShm, Carrier: report.CarrierShm, State: report.DeviceActive, MTU: 4096,
+			Limits: report.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
 			Counters: map[string]uint64{"bells_sent": 9, "violations": 0},
 		},
 		{
-			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceFailed,
+			Name: "soft0", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceFailed,
 			Error: "bind 10.0.0.1:4791: address already in use",
 		},
 		{
-			Name: "soft1", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive, UDPPort: 4793, MTU: 1024,
+			Name: "soft1", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceActive, UDPPort: 4793, MTU: 1024,
 			Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791",
 		},
 	}}
@@ -415,9 +416,9 @@ func (d *fakeDaemon) Set(s admin.Setting) error {
 }
 
 // OptIn implements admin.Control.
-func (d *fakeDaemon) OptIn(o admin.OptIn) (func(), error) {
+func (d *fakeDaemon) OptIn(o config.OptIn) (func(), error) {
 	if d.kind == "broken" {
-		return nil, fmt.Errorf("%w: no room", admin.ErrOptIn)
+		return nil, fmt.Errorf("%w: no room", config.ErrOptIn)
 	}
 	return func() {}, nil
 }
@@ -436,18 +437,13 @@ func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) (off bo
 	return false, err
 }
 
-// Reload implements admin.Control.
-func (d *fakeDaemon) Reload(context.Context) error {
-	if d.kind == "broken" {
-		return errBroken
-	}
-	return nil
-}
-
-// Successor implements admin.Control.
-func (d *fakeDaemon) Successor(_ context.Context, always bool) (admin.Successor, error) {
-	if always {
+// Renew implements admin.Control.
+func (d *fakeDaemon) Renew(_ context.Context, always bool) (admin.Successor, error) {
+	switch {
+	case always:
 		return endedSuccessor{}, nil
+	case d.kind == "broken":
+		return nil, errBroken
 	}
 	return nil, nil
 }
@@ -469,7 +465,7 @@ func (endedSuccessor) Release() {}
 func (endedSuccessor) End() {}
 
 // Try implements admin.Control.
-func (d *fakeDaemon) Try(admin.Trial) (func(), error) {
+func (d *fakeDaemon) Try(config.Trial) (func(), error) {
 	if d.kind == "broken" {
 		return nil, errBroken
 	}
@@ -486,15 +482,15 @@ func (d *fakeDaemon) Drain(time.Duration) (<-chan struct{}, error) {
 }
 
 // Draining implements admin.Control.
-func (d *fakeDaemon) Draining() *admin.DrainInfo {
+func (d *fakeDaemon) Draining() *report.DrainInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over == nil {
 		return nil
 	}
-	i := &admin.DrainInfo{Schema: admin.DrainSchema, Flows: 3, RemainingSeconds: 60}
+	i := &report.DrainInfo{Schema: report.DrainSchema, Flows: 3, RemainingSeconds: 60}
 	if d.reports++; d.reports == 2 {
-		i = &admin.DrainInfo{Schema: admin.DrainSchema, Done: true}
+		i = &report.DrainInfo{Schema: report.DrainSchema, Done: true}
 		if d.kind == "broken" {
 			i.Flows = 1
 		}
@@ -528,7 +524,7 @@ func (d *fakeDaemon) SetOff(off bool) error {
 	return nil
 }
 
-// Snapshot implements admin.MetricsSource.
-func (d *fakeDaemon) Totals() admin.Snapshot { return d.Snapshot() }
+// Snapshot implements report.Source.
+func (d *fakeDaemon) Totals() report.Snapshot { return d.Snapshot() }
 
-func (d *fakeDaemon) Snapshot() admin.Snapshot { return admin.Snapshot{} }
+func (d *fakeDaemon) Snapshot() report.Snapshot { return report.Snapshot{} }

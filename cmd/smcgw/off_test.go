@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // serveFake answers as a daemon without a datapath until the test ends.
@@ -23,7 +24,7 @@ func serveFake(t *testing.T, kind string) (d *fakeDaemon, cfg config.Config) {
 	server, err := admin.Listen(cfg, "9.9.9", nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	d = &fakeDaemon{kind: kind, end: cancel, feed: admin.NewFeed()}
+	d = &fakeDaemon{kind: kind, end: cancel, feed: report.NewFeed()}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, d, d) }()
 	t.Cleanup(func() {
@@ -51,13 +52,13 @@ func TestSwitchOfTheMachine(t *testing.T) {
 	status, out, errs := run([]machine.Found{one}, "off")
 	require.Zero(t, status, errs)
 	require.Equal(t, "gateway of process 41 at "+cfg.Admin+": new connections stay native; carried ones go on\n", out)
-	require.Equal(t, config.ModeOff, d.Status().Mode)
+	require.Equal(t, report.ModeOff, d.Status().Mode)
 	require.True(t, file.IsSet())
 
 	status, out, errs = run([]machine.Found{one}, "on")
 	require.Zero(t, status, errs)
 	require.Contains(t, out, "new connections are offered")
-	require.Equal(t, config.ModeEnforce, d.Status().Mode)
+	require.Equal(t, report.ModeEnforce, d.Status().Mode)
 	require.False(t, file.IsSet())
 
 	elsewhere := machine.Found{PID: 43, Namespace: "net:[7]"}
@@ -66,7 +67,7 @@ func TestSwitchOfTheMachine(t *testing.T) {
 	require.Contains(t, out, "gateway of process 41")
 	require.Contains(t, errs, "gateway of process 42 at "+broken.Admin+": answer of the daemon: switch datapath: broken as asked")
 	require.Contains(t, errs, "gateway of process 43 in network namespace net:[7] was not told")
-	require.Equal(t, config.ModeOff, d.Status().Mode)
+	require.Equal(t, report.ModeOff, d.Status().Mode)
 
 	status, out, _ = run(nil, "off")
 	require.Zero(t, status)
@@ -101,7 +102,7 @@ func TestSwitchPastAHungGateway(t *testing.T) {
 	require.Equal(t, exitFailed, run(t.Context(), e, []string{"off", "--now"}))
 	require.Less(t, time.Since(begun), 2*switchPatience, "they wait at the same time")
 	for _, d := range daemons {
-		require.Equal(t, config.ModeOff, d.Status().Mode)
+		require.Equal(t, report.ModeOff, d.Status().Mode)
 	}
 	told, missed := strings.Split(stdout.String(), "\n"), strings.Split(stderr.String(), "\n")
 	for i := range daemons {
@@ -124,7 +125,7 @@ func TestSwitchPastAHungDisk(t *testing.T) {
 		},
 	}
 	require.Equal(t, exitFailed, run(t.Context(), e, []string{"off"}))
-	require.Equal(t, config.ModeOff, d.Status().Mode)
+	require.Equal(t, report.ModeOff, d.Status().Mode)
 	require.Contains(t, stderr.String(), file.Path()+": its disk or server does not answer")
 	_, err := os.ReadFile(file.Path())
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestSizesAndAges(t *testing.T) {
@@ -107,7 +108,7 @@ func TestLogValues(t *testing.T) {
 	var none error
 	var list []string
 	l := newLogger(e, config.Log{Format: config.LogJSON}, slog.LevelDebug, &out)
-	l.Info("line", "timeout", 600*time.Second, "error", none, "devices", list, "empty", "", "carrier", config.CarrierNone,
+	l.Info("line", "timeout", 600*time.Second, "error", none, "devices", list, "empty", "", "carrier", report.CarrierNone,
 		"reason", stage(3), "failure", errors.New("broken"), "zero", 0, "addr", netip.MustParseAddr("::1"), "off", false)
 	var doc map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &doc))

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newPeers(e *env) *cobra.Command {
@@ -44,7 +44,7 @@ func newPeersFlush(e *env) *cobra.Command {
 	}))
 }
 
-func peerRows(peers []admin.PeerInfo) [][]string {
+func peerRows(peers []report.PeerInfo) [][]string {
 	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "VERSION", "MODE", "FLOWS", "BEGUN", "MEMORY", "CARRIERS"}}
 	for _, p := range peers {
 		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", p.Version, string(p.Mode), strconv.Itoa(p.Flows), strconv.Itoa(p.Use.Begun), memoryCell(p), carrierCell(p)}
@@ -60,10 +60,10 @@ func peerRows(peers []admin.PeerInfo) [][]string {
 }
 
 // memoryCell is what is registered for the peer.
-func memoryCell(p admin.PeerInfo) string { return screen.Size(p.Use.MemoryBytes) }
+func memoryCell(p report.PeerInfo) string { return screen.Size(p.Use.MemoryBytes) }
 
 // carrierCell lists proven carriers, and failed ones with a minus.
-func carrierCell(p admin.PeerInfo) string {
+func carrierCell(p report.PeerInfo) string {
 	var cells []string
 	for _, c := range p.Carriers {
 		cells = append(cells, string(c))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newPing(e *env) *cobra.Command {
@@ -52,7 +53,7 @@ no connection, 3 no daemon answers.`,
 				return usagef("--carrier: %w", err)
 			case carrier != "" && !o.Offer:
 				return usagef("ping: --carrier is about --offer")
-			case o.Carrier == config.CarrierRelay:
+			case o.Carrier == report.CarrierRelay:
 				return usagef("--carrier: the relay is not offered: connections leave a device for it")
 			}
 			if o.To, err = e.services(ctx, args[0], configPath); err != nil {

@@ -6,8 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // pingLine is what became of a connection.
@@ -17,7 +16,7 @@ func pingLine(t bench.PingTry) string {
 		return line + "no connection: " + t.Error
 	}
 	line += string(t.Stage)
-	if t.Carrier != config.CarrierNone {
+	if t.Carrier != report.CarrierNone {
 		line += "  " + string(t.Carrier)
 	}
 	if t.MTU > 0 {
@@ -65,7 +64,7 @@ func reasonHelp(s *screen.Screen, name string, offer bool) string {
 		return name + ": The gateway knows nothing of the connection.\n" +
 			remedyLine(s, "Run this in the network namespace of the gateway; see smcgw status.")
 	}
-	c, ok := admin.CodeNamed(name)
+	c, ok := report.CodeNamed(name)
 	if !ok {
 		return name + ": a reason of a newer version\n"
 	}

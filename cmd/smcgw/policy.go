@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newPolicy(e *env) *cobra.Command {
@@ -40,13 +40,13 @@ service. It predicts nothing: "smcgw bench --peer" measures what carrying gains.
 }
 
 // policy asks the daemon.
-func (e *env) policy(cmd *cobra.Command) (admin.PolicyReport, error) {
+func (e *env) policy(cmd *cobra.Command) (report.PolicyReport, error) {
 	c := e.reach()
 	defer c.Close()
 	return c.Policy(cmd.Context())
 }
 
-func ruleRows(rules []admin.RuleReport) [][]string {
+func ruleRows(rules []report.RuleReport) [][]string {
 	rows := [][]string{{"RULE", "ACTION", "PERCENT", "SELECTED", "PROMOTED", "PASSED", "BYTES", "BULK", "SLOWER"}}
 	for i := range rules {
 		r := &rules[i]
@@ -65,7 +65,7 @@ func ruleRows(rules []admin.RuleReport) [][]string {
 	return rows
 }
 
-func observedRows(list []admin.ObservedService) [][]string {
+func observedRows(list []report.ObservedService) [][]string {
 	rows := [][]string{{"SIDE", "PORT", "RULE", "CARRIES", "HOSTS", "CONNS", "BYTES", "BULK", "RATE"}}
 	for i := range list {
 		o := &list[i]
@@ -90,7 +90,7 @@ func yes(b bool) string {
 }
 
 // hostsCell names the only host, or counts them.
-func hostsCell(o *admin.ObservedService) string {
+func hostsCell(o *report.ObservedService) string {
 	switch {
 	case len(o.Hosts) == 1:
 		return o.Hosts[0].String()

@@ -7,16 +7,17 @@ import (
 	"os"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // replayed reads a stream of events from a file until the context ends. A read that waits
 // for more ends with the program.
-func replayed(ctx context.Context, stdin io.Reader, name string, f admin.ConnFilter, fn func(admin.Event) error) error {
+func replayed(ctx context.Context, stdin io.Reader, name string, f report.ConnFilter, fn func(report.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	came, ended := make(chan admin.Event), make(chan error, 1)
+	came, ended := make(chan report.Event), make(chan error, 1)
 	go func() {
-		ended <- eventsOf(stdin, name, func(ev admin.Event) error {
+		ended <- eventsOf(stdin, name, func(ev report.Event) error {
 			if ev.Conn != nil && !f.Matches(ev.Conn) {
 				return nil
 			}
@@ -43,7 +44,7 @@ func replayed(ctx context.Context, stdin io.Reader, name string, f admin.ConnFil
 }
 
 // eventsOf reads the events of a file.
-func eventsOf(stdin io.Reader, name string, fn func(admin.Event) error) error {
+func eventsOf(stdin io.Reader, name string, fn func(report.Event) error) error {
 	if name == "-" {
 		return admin.ReadEvents(stdin, fn)
 	}

@@ -22,7 +22,9 @@ import (
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/ebpf/witness"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -42,7 +44,7 @@ type runDoc struct {
 	// Status is the exit status of the command.
 	Status int `json:"status"`
 	// Conns are its connections; one of which the gateway has said nothing has no state.
-	Conns []admin.ConnInfo `json:"conns"`
+	Conns []report.ConnInfo `json:"conns"`
 	// More counts connections beyond those.
 	More int `json:"more,omitempty"`
 	// InProcess is what became of those that were to go by shared memory.
@@ -162,7 +164,7 @@ func carryCommand(cmd *cobra.Command, args []string, client *admin.Client, envir
 type runGroup struct {
 	dir    string
 	parent string
-	optIn  admin.OptIn
+	optIn  config.OptIn
 }
 
 // newRunGroup makes a cgroup below that of this process.
@@ -192,7 +194,7 @@ func newRunGroup() (*runGroup, error) {
 		g.remove()
 		return nil, fmt.Errorf("cgroup of the command: %w", err)
 	}
-	g.optIn = admin.OptIn{Cgroup: below, ID: st.Ino}
+	g.optIn = config.OptIn{Cgroup: below, ID: st.Ino}
 	return g, nil
 }
 
@@ -267,7 +269,7 @@ type runEvents struct {
 	done   chan struct{}
 
 	mu   sync.Mutex // guards last
-	last map[witness.Connection]admin.ConnInfo
+	last map[witness.Connection]report.ConnInfo
 }
 
 // maxUnmatched bounds the events that are kept before their connection is known.
@@ -276,19 +278,19 @@ const maxUnmatched = 4096
 // collectEvents begins to note what becomes of connections.
 func collectEvents(client *admin.Client, seen *witness.Witness) *runEvents {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &runEvents{seen: seen, cancel: cancel, done: make(chan struct{}), last: map[witness.Connection]admin.ConnInfo{}}
+	r := &runEvents{seen: seen, cancel: cancel, done: make(chan struct{}), last: map[witness.Connection]report.ConnInfo{}}
 	ready := make(chan struct{})
 	once := sync.OnceFunc(func() { close(ready) })
 	go func() {
 		defer close(r.done)
 		defer once()
-		_ = client.Watch(ctx, admin.ConnFilter{}, once, r.note) // a daemon that ends says no more
+		_ = client.Watch(ctx, report.ConnFilter{}, once, r.note) // a daemon that ends says no more
 	}()
 	<-ready
 	return r
 }
 
-func (r *runEvents) note(ev admin.Event) error {
+func (r *runEvents) note(ev report.Event) error {
 	if ev.Conn == nil {
 		return nil
 	}
@@ -301,13 +303,13 @@ func (r *runEvents) note(ev admin.Event) error {
 	return nil
 }
 
-func connectionOf(c *admin.ConnInfo) witness.Connection {
+func connectionOf(c *report.ConnInfo) witness.Connection {
 	return witness.Connection{Local: c.Local, Remote: c.Remote}
 }
 
 // settle waits until the gateway has told the end of every connection, for a moment, and
 // lists them. Those that go on are as they are now.
-func (r *runEvents) settle(client *admin.Client) (conns []admin.ConnInfo, more int) {
+func (r *runEvents) settle(client *admin.Client) (conns []report.ConnInfo, more int) {
 	ctx, cancel := context.WithTimeout(context.Background(), runSettle)
 	defer cancel()
 	for {
@@ -317,12 +319,12 @@ func (r *runEvents) settle(client *admin.Client) (conns []admin.ConnInfo, more i
 			break
 		}
 	}
-	live, err := client.Conns(context.Background(), admin.ConnQuery{})
+	live, err := client.Conns(context.Background(), report.ConnQuery{})
 	if err != nil {
 		return conns, more
 	}
 	for i := range conns {
-		if at := slices.IndexFunc(live.Conns, func(l admin.ConnInfo) bool { return connectionOf(&l) == connectionOf(&conns[i]) }); at >= 0 {
+		if at := slices.IndexFunc(live.Conns, func(l report.ConnInfo) bool { return connectionOf(&l) == connectionOf(&conns[i]) }); at >= 0 {
 			conns[i] = live.Conns[at]
 		}
 	}
@@ -330,14 +332,14 @@ func (r *runEvents) settle(client *admin.Client) (conns []admin.ConnInfo, more i
 }
 
 // list joins connections and events; open counts those whose end is not known.
-func (r *runEvents) list() (conns []admin.ConnInfo, more, open int) {
+func (r *runEvents) list() (conns []report.ConnInfo, more, open int) {
 	begun, more := r.seen.Connections()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range begun {
 		info, ok := r.last[c]
 		if !ok {
-			info = admin.ConnInfo{Proto: "tcp", Local: c.Local, Remote: c.Remote}
+			info = report.ConnInfo{Proto: "tcp", Local: c.Local, Remote: c.Remote}
 		}
 		if info.End == "" && !c.Remote.Addr().IsLoopback() {
 			open++
@@ -355,7 +357,7 @@ func (r *runEvents) stop() {
 // reportRun tells how the connections went.
 func (e *env) reportRun(r runDoc, out io.Writer) error {
 	if r.Conns == nil {
-		r.Conns = []admin.ConnInfo{}
+		r.Conns = []report.ConnInfo{}
 	}
 	to := *e
 	to.stdout = out

@@ -13,7 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newStats(e *env) *cobra.Command {
@@ -50,26 +50,26 @@ is ever reset, so several users can measure at once.`,
 }
 
 // statsSince asks once, or twice with a time in between.
-func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (admin.Stats, error) {
+func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (report.Stats, error) {
 	st, err := c.Stats(ctx)
 	if err != nil || span <= 0 {
 		return st, err
 	}
 	if err := pause(ctx, span); err != nil {
-		return admin.Stats{}, fmt.Errorf("measure: %w", err)
+		return report.Stats{}, fmt.Errorf("measure: %w", err)
 	}
 	later, err := c.Stats(ctx)
 	if err != nil {
-		return admin.Stats{}, err
+		return report.Stats{}, err
 	}
 	diff, err := later.Since(st)
 	if err != nil {
-		return admin.Stats{}, fmt.Errorf("measure: %w", err)
+		return report.Stats{}, fmt.Errorf("measure: %w", err)
 	}
 	return diff, nil
 }
 
-func (e *env) showStats(st admin.Stats, span bool) error {
+func (e *env) showStats(st report.Stats, span bool) error {
 	head := "since the start, " + age(st.Seconds) + " ago"
 	if span {
 		head = "in the last " + age(st.Seconds)
@@ -85,7 +85,7 @@ func (e *env) showStats(st admin.Stats, span bool) error {
 }
 
 // statsRows makes the table: a line for each protocol and carrier.
-func statsRows(st admin.Stats) [][]string {
+func statsRows(st report.Stats) [][]string {
 	rows := [][]string{{"PROTO", "CARRIER", "FLOWS", "BEGAN", "SENT", "RECEIVED", "DGRAMS-SENT", "DGRAMS-RECEIVED"}}
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
 		ps := st.Protocols[p]
@@ -94,7 +94,7 @@ func statsRows(st admin.Stats) [][]string {
 			row := []string{
 				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), screen.Size(bytes.Tx), screen.Size(bytes.Rx), "", "",
 			}
-			if p == config.ProtoUDP {
+			if p == report.ProtoUDP {
 				row[6] = strconv.FormatUint(st.Datagrams.Sent[c], 10)
 				row[7] = strconv.FormatUint(st.Datagrams.Received[c], 10)
 			}
@@ -105,7 +105,7 @@ func statsRows(st admin.Stats) [][]string {
 }
 
 // statsLines are the lines below the table.
-func statsLines(s *screen.Screen, st admin.Stats) string {
+func statsLines(s *screen.Screen, st report.Stats) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {

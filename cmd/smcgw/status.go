@@ -16,6 +16,7 @@ import (
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newStatus(e *env) *cobra.Command {
@@ -60,7 +61,7 @@ const waitStep = 200 * time.Millisecond
 
 // statusWithin asks the daemon, again until it answers (well: and is not degraded) or the
 // time is over, whose last answer then counts.
-func statusWithin(ctx context.Context, c *admin.Client, wait time.Duration, well bool) (admin.Status, error) {
+func statusWithin(ctx context.Context, c *admin.Client, wait time.Duration, well bool) (report.Status, error) {
 	end := time.Now().Add(wait)
 	for {
 		st, err := c.Status(ctx)
@@ -76,7 +77,7 @@ func statusWithin(ctx context.Context, c *admin.Client, wait time.Duration, well
 	}
 }
 
-func (e *env) showStatus(st admin.Status, brief bool) error {
+func (e *env) showStatus(st report.Status, brief bool) error {
 	if e.json {
 		return e.printJSON(st)
 	}
@@ -94,7 +95,7 @@ func (e *env) showStatus(st admin.Status, brief bool) error {
 }
 
 // headline is the status in one line.
-func headline(st admin.Status) string {
+func headline(st report.Status) string {
 	line := fmt.Sprintf("smcgw %s up %s, mode %s, %s carried", st.Version, age(st.UptimeSeconds), st.Mode, carriedText(carriedNow(st)))
 	if n := st.InProcess.Connections; n > 0 {
 		line += fmt.Sprintf(", %d in process", n)
@@ -106,7 +107,7 @@ func headline(st admin.Status) string {
 }
 
 // carriedNow counts connections and pairs of UDP ends.
-func carriedNow(st admin.Status) (connections, pairs int) {
+func carriedNow(st report.Status) (connections, pairs int) {
 	for _, n := range st.Flows {
 		connections += n
 	}
@@ -126,7 +127,7 @@ func carriedText(connections, pairs int) string {
 }
 
 // blockedLegs says in words what an operator can act on.
-func blockedLegs(l admin.BlockedLegs) string {
+func blockedLegs(l report.BlockedLegs) string {
 	where := l.Device + " " + l.Family
 	switch l.At {
 	case "output":
@@ -143,7 +144,7 @@ func blockedLegs(l admin.BlockedLegs) string {
 }
 
 // inProcessLine is about connections between programs that have the library, if there is something to tell.
-func inProcessLine(line func(name, format string, args ...any), p admin.InProcess) {
+func inProcessLine(line func(name, format string, args ...any), p report.InProcess) {
 	switch {
 	case !p.Enabled:
 	case !p.Serving:
@@ -158,7 +159,7 @@ func inProcessLine(line func(name, format string, args ...any), p admin.InProces
 }
 
 // details are the lines below the headline, of the daemon at a socket.
-func details(s *screen.Screen, st admin.Status, socket string) string {
+func details(s *screen.Screen, st report.Status, socket string) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
@@ -191,7 +192,7 @@ func details(s *screen.Screen, st admin.Status, socket string) string {
 		line("log", "%d lines lost: they could not be written", st.LogDropped)
 	}
 	for _, name := range st.Degraded {
-		if code, ok := admin.CodeNamed(name); ok && code.Code != 0 { // the others have notes
+		if code, ok := report.CodeNamed(name); ok && code.Code != 0 { // the others have notes
 			line("degraded", "%s: %s %s", name, code.Meaning, code.Fix)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // topFlags are those of top.
@@ -28,11 +29,11 @@ type topFlags struct {
 }
 
 // topOrders are the orders of top, by name.
-func topOrders() map[string]func(a, b admin.ConnInfo) int {
-	return map[string]func(a, b admin.ConnInfo) int{
-		"rate":  func(a, b admin.ConnInfo) int { return cmp.Compare(b.TxRate+b.RxRate, a.TxRate+a.RxRate) },
-		"bytes": func(a, b admin.ConnInfo) int { return cmp.Compare(b.TxBytes+b.RxBytes, a.TxBytes+a.RxBytes) },
-		"age":   func(a, b admin.ConnInfo) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) },
+func topOrders() map[string]func(a, b report.ConnInfo) int {
+	return map[string]func(a, b report.ConnInfo) int{
+		"rate":  func(a, b report.ConnInfo) int { return cmp.Compare(b.TxRate+b.RxRate, a.TxRate+a.RxRate) },
+		"bytes": func(a, b report.ConnInfo) int { return cmp.Compare(b.TxBytes+b.RxBytes, a.TxBytes+a.RxBytes) },
+		"age":   func(a, b report.ConnInfo) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) },
 	}
 }
 
@@ -73,32 +74,32 @@ standard output is no terminal it prints one picture, or as many as -n says.`,
 
 // topView is what top knows from one picture to the next.
 type topView struct {
-	before map[uint64]admin.ConnInfo
+	before map[uint64]report.ConnInfo
 	at     time.Time
-	status admin.Status
+	status report.Status
 	list   admin.ConnList
 }
 
 // look asks the gateway once.
-func (v *topView) look(ctx context.Context, c *admin.Client, f admin.ConnFilter) (err error) {
+func (v *topView) look(ctx context.Context, c *admin.Client, f report.ConnFilter) (err error) {
 	if v.status, err = c.Status(ctx); err != nil {
 		return err
 	}
-	if v.list, err = c.Conns(ctx, admin.ConnQuery{Details: true, Filter: f}); err != nil {
+	if v.list, err = c.Conns(ctx, report.ConnQuery{Details: true, Filter: f}); err != nil {
 		return err
 	}
 	now := time.Now()
 	if v.before != nil {
 		rates(v.list.Conns, v.before, now.Sub(v.at).Seconds())
 	}
-	v.before, v.at = map[uint64]admin.ConnInfo{}, now
+	v.before, v.at = map[uint64]report.ConnInfo{}, now
 	for _, i := range v.list.Conns {
 		v.before[i.ID] = i
 	}
 	return nil
 }
 
-func (f *topFlags) run(cmd *cobra.Command, e *env, c *admin.Client, filter admin.ConnFilter) error {
+func (f *topFlags) run(cmd *cobra.Command, e *env, c *admin.Client, filter report.ConnFilter) error {
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
 	out := e.screen(e.stdout)

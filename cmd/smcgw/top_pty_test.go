@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // terminal is a pseudo terminal of 80 columns and 24 lines.
@@ -101,7 +101,7 @@ func TestTopOnAPty(t *testing.T) {
 		go x.read(done)
 		order := func(sort string) {
 			t.Helper()
-			list := sampleConns(admin.ConnQuery{Details: true}, 1)
+			list := sampleConns(report.ConnQuery{Details: true}, 1)
 			slices.SortStableFunc(list, topOrders()[sort])
 			var want []string
 			for i := range list {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // A picture on a terminal replaces the one before, and has no more lines than that.
@@ -48,7 +49,7 @@ func TestDrainOnATerminal(t *testing.T) {
 func TestTopOrderOfJSON(t *testing.T) {
 	e, stdout, _ := testEnv()
 	e.json = true
-	v := &topView{list: admin.ConnList{Conns: []admin.ConnInfo{{ID: 1, TxBytes: 10}, {ID: 2, TxBytes: 20}}}}
+	v := &topView{list: admin.ConnList{Conns: []report.ConnInfo{{ID: 1, TxBytes: 10}, {ID: 2, TxBytes: 20}}}}
 	require.NoError(t, (&topFlags{sort: "bytes"}).draw(e, v, false))
 	require.Regexp(t, `"id":2,.*"id":1,`, stdout.String())
 }

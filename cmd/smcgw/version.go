@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // release is the version of this tree. The Makefile reads it, and packages are named by it.
@@ -55,7 +56,7 @@ func (e *env) daemonVersion(ctx context.Context) string {
 	return info.Version
 }
 
-func versionText(v admin.VersionInfo) string {
+func versionText(v report.VersionInfo) string {
 	text := fmt.Sprintf("smcgw %s\n%s %s/%s, kernel %s\n", v.Version, v.Go, v.OS, v.Arch, v.Kernel)
 	if v.Daemon != "" {
 		text += "daemon " + v.Daemon + "\n"

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // errEnough ends a stream: nothing more is wanted of it.
@@ -76,9 +76,9 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 }
 
 // counted ends a stream after n events; 0: it does not.
-func counted(n int, fn func(admin.Event) error) func(admin.Event) error {
+func counted(n int, fn func(report.Event) error) func(report.Event) error {
 	left := n
-	return func(ev admin.Event) error {
+	return func(ev report.Event) error {
 		err := fn(ev)
 		if left--; err == nil && n > 0 && left == 0 {
 			return errEnough
@@ -98,21 +98,21 @@ func ignoreEnough(err error) error {
 type eventColumn struct {
 	name  string
 	width int
-	cell  func(ev *admin.Event, c *admin.ConnInfo) string
+	cell  func(ev *report.Event, c *report.ConnInfo) string
 }
 
 func eventColumns() []eventColumn {
 	return []eventColumn{
-		{"TIME", 12, func(ev *admin.Event, _ *admin.ConnInfo) string { return eventTime(ev) }},
-		{"EVENT", 8, func(ev *admin.Event, _ *admin.ConnInfo) string { return string(ev.Event) }},
-		{"ID", 13, func(_ *admin.Event, c *admin.ConnInfo) string { return strconv.FormatUint(c.ID, 10) }},
-		{"SIDE", 6, func(_ *admin.Event, c *admin.ConnInfo) string { return string(c.Side) }},
-		{"LOCAL", 21, func(_ *admin.Event, c *admin.ConnInfo) string { return c.Local.String() }},
-		{"REMOTE", 21, func(_ *admin.Event, c *admin.ConnInfo) string { return c.Remote.String() }},
-		{"CARRIER", 9, func(_ *admin.Event, c *admin.ConnInfo) string { return howCell(c) }},
-		{"REASON", 24, func(_ *admin.Event, c *admin.ConnInfo) string { return reasonCell(c) }},
-		{"TX", 8, func(_ *admin.Event, c *admin.ConnInfo) string { return sizeCell(c, c.TxBytes) }},
-		{"RX", 8, func(_ *admin.Event, c *admin.ConnInfo) string { return sizeCell(c, c.RxBytes) }},
+		{"TIME", 12, func(ev *report.Event, _ *report.ConnInfo) string { return eventTime(ev) }},
+		{"EVENT", 8, func(ev *report.Event, _ *report.ConnInfo) string { return string(ev.Event) }},
+		{"ID", 13, func(_ *report.Event, c *report.ConnInfo) string { return strconv.FormatUint(c.ID, 10) }},
+		{"SIDE", 6, func(_ *report.Event, c *report.ConnInfo) string { return string(c.Side) }},
+		{"LOCAL", 21, func(_ *report.Event, c *report.ConnInfo) string { return c.Local.String() }},
+		{"REMOTE", 21, func(_ *report.Event, c *report.ConnInfo) string { return c.Remote.String() }},
+		{"CARRIER", 9, func(_ *report.Event, c *report.ConnInfo) string { return howCell(c) }},
+		{"REASON", 24, func(_ *report.Event, c *report.ConnInfo) string { return reasonCell(c) }},
+		{"TX", 8, func(_ *report.Event, c *report.ConnInfo) string { return sizeCell(c, c.TxBytes) }},
+		{"RX", 8, func(_ *report.Event, c *report.ConnInfo) string { return sizeCell(c, c.RxBytes) }},
 	}
 }
 
@@ -133,13 +133,13 @@ func columnsWithin(terminal int) []eventColumn {
 }
 
 // showEvent returns what prints events; the first is after a header.
-func (e *env) showEvent() func(admin.Event) error {
+func (e *env) showEvent() func(report.Event) error {
 	header, width := e.noHeader, 0
 	if s := e.screen(e.stdout); s.Terminal() && e.output != outputWide {
 		width = s.Width()
 	}
 	columns := columnsWithin(width)
-	return func(ev admin.Event) error {
+	return func(ev report.Event) error {
 		if e.json {
 			return e.printJSON(ev)
 		}
@@ -157,7 +157,7 @@ func (e *env) showEvent() func(admin.Event) error {
 	}
 }
 
-func eventTime(ev *admin.Event) string { return ev.At.Local().Format("15:04:05.000") }
+func eventTime(ev *report.Event) string { return ev.At.Local().Format("15:04:05.000") }
 
 // printColumns prints a line.
 func (e *env) printColumns(columns []eventColumn, cell func(eventColumn) string) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Document is a part with a JSON document.
@@ -38,8 +39,8 @@ func DaemonParts(c *admin.Client) []Part {
 		Document("stats.json", c.Stats),
 		Document("devices.json", c.Devices),
 		Document("peers.json", c.Peers),
-		Document("conns.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, admin.ConnQuery{All: true}) }),
-		Document("closed.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, admin.ConnQuery{Closed: true}) }),
+		Document("conns.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, report.ConnQuery{All: true}) }),
+		Document("closed.json", func(ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, report.ConnQuery{Closed: true}) }),
 		{Name: "metrics.txt", Read: c.Metrics},
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // testAdmin is a running admin server on a socket of its own.
@@ -45,7 +46,7 @@ func startAdminWith(t *testing.T, edit func(*config.Config), add func(*Server)) 
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	dir := t.TempDir()
-	a := &testAdmin{ctl: &fakeControl{feed: NewFeed(), beats: true}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
+	a := &testAdmin{ctl: &fakeControl{feed: report.NewFeed(), beats: true}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
 	if edit != nil {
 		edit(&a.cfg)
 	}
@@ -86,23 +87,23 @@ func TestAdminNouns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sampleStatus(), st)
 
-	list, err := a.client.Conns(ctx, ConnQuery{All: true, Details: true})
+	list, err := a.client.Conns(ctx, report.ConnQuery{All: true, Details: true})
 	require.NoError(t, err)
 	require.Equal(t, sampleConns(), list.Conns)
-	list, err = a.client.Conns(ctx, ConnQuery{All: true, Filter: ConnFilter{Port: 80}})
+	list, err = a.client.Conns(ctx, report.ConnQuery{All: true, Filter: report.ConnFilter{Port: 80}})
 	require.NoError(t, err)
 	require.Equal(t, sampleConns()[1:2], list.Conns)
-	list, err = a.client.Conns(ctx, ConnQuery{Native: true})
+	list, err = a.client.Conns(ctx, report.ConnQuery{Native: true})
 	require.NoError(t, err)
 	require.Equal(t, sampleConns()[1:2], list.Conns)
-	list, err = a.client.Conns(ctx, ConnQuery{Closed: true})
+	list, err = a.client.Conns(ctx, report.ConnQuery{Closed: true})
 	require.NoError(t, err)
 	require.Equal(t, sampleConns()[2:3], list.Conns)
-	list, err = a.client.Conns(ctx, ConnQuery{})
+	list, err = a.client.Conns(ctx, report.ConnQuery{})
 	require.NoError(t, err)
 	require.Len(t, list.Conns, 1)
 	require.Nil(t, list.Conns[0].Pair)
-	list, err = a.client.Conns(ctx, ConnQuery{Filter: ConnFilter{Port: 1}})
+	list, err = a.client.Conns(ctx, report.ConnQuery{Filter: report.ConnFilter{Port: 1}})
 	require.NoError(t, err)
 	require.NotNil(t, list.Conns)
 	require.Empty(t, list.Conns)
@@ -125,15 +126,15 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 	a := startAdmin(t, nil)
 	st, err := a.client.Status(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, Status{
+	require.Equal(t, report.Status{
 		Schema: statusSchema, Version: "1.2.3",
-		Flows:          map[config.Carrier]int{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		Flows:          map[report.Carrier]int{report.CarrierShm: 0, report.CarrierHW: 0, report.CarrierSoft: 0, report.CarrierRelay: 0},
+		FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: 0, report.CarrierHW: 0, report.CarrierSoft: 0, report.CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
-		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
-		UDP: ProtoStats{
-			Flows:  map[config.Carrier]FlowCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
-			Bytes:  map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
+		BytesTotal:     map[report.Carrier]report.ByteCount{report.CarrierShm: {}, report.CarrierHW: {}, report.CarrierSoft: {}, report.CarrierRelay: {}},
+		UDP: report.ProtoStats{
+			Flows:  map[report.Carrier]report.FlowCount{report.CarrierShm: {}, report.CarrierHW: {}, report.CarrierSoft: {}},
+			Bytes:  map[report.Carrier]report.ByteCount{report.CarrierShm: {}, report.CarrierHW: {}, report.CarrierSoft: {}},
 			Native: map[string]uint64{},
 		},
 	}, st)
@@ -155,12 +156,12 @@ func TestAdminVerbs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, res.Count)
 
-	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: config.CarrierShm}
+	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: report.CarrierShm}
 	res, err = a.client.Demote(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, 7, res.Count)
 	require.Equal(t, []DemoteQuery{q}, a.ctl.demoted)
-	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: config.CarrierRelay}, {Carrier: "rdma-x"}} {
+	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: report.CarrierRelay}, {Carrier: "rdma-x"}} {
 		_, err = a.client.Demote(t.Context(), q)
 		require.ErrorContains(t, err, "answer of the daemon: ")
 	}
@@ -323,7 +324,7 @@ func TestClientDistrustsTheDaemon(t *testing.T) {
 	require.ErrorContains(t, err, `schema "smcgw.status/v2" instead of "smcgw.status/v1"`)
 	_, err = c.Peers(t.Context())
 	require.ErrorContains(t, err, "read answer of the daemon")
-	_, err = c.Conns(t.Context(), ConnQuery{})
+	_, err = c.Conns(t.Context(), report.ConnQuery{})
 	require.ErrorContains(t, err, "read answer of the daemon")
 	_, err = c.Version(t.Context())
 	require.EqualError(t, err, "answer of the daemon: I'm a teapot")
@@ -421,7 +422,7 @@ func TestAdminListsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, under[0].Body.Close())
 	require.Eventually(t, func() bool {
-		_, err := a.client.Conns(t.Context(), ConnQuery{})
+		_, err := a.client.Conns(t.Context(), report.ConnQuery{})
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // ErrDaemonUnreachable is returned when no daemon answers on the admin socket:
@@ -58,18 +60,18 @@ func NewClient(path string) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status asks what the gateway is doing.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	return ask[Status](ctx, c, http.MethodGet, "/v1/status", statusSchema)
+func (c *Client) Status(ctx context.Context) (report.Status, error) {
+	return ask[report.Status](ctx, c, http.MethodGet, "/v1/status", statusSchema)
 }
 
 // Stats asks for the totals since the start.
-func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", statsSchema)
+func (c *Client) Stats(ctx context.Context) (report.Stats, error) {
+	return ask[report.Stats](ctx, c, http.MethodGet, "/v1/stats", statsSchema)
 }
 
 // Conns lists connections.
-func (c *Client) Conns(ctx context.Context, q ConnQuery) (ConnList, error) {
-	return ask[ConnList](ctx, c, http.MethodGet, "/v1/conns?"+q.values().Encode(), connsSchema)
+func (c *Client) Conns(ctx context.Context, q report.ConnQuery) (ConnList, error) {
+	return ask[ConnList](ctx, c, http.MethodGet, "/v1/conns?"+valuesOf(q).Encode(), connsSchema)
 }
 
 // Peers lists what is known of peers.
@@ -88,8 +90,8 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 }
 
 // Version asks which binary the daemon runs.
-func (c *Client) Version(ctx context.Context) (VersionInfo, error) {
-	return ask[VersionInfo](ctx, c, http.MethodGet, "/v1/version", versionSchema)
+func (c *Client) Version(ctx context.Context) (report.VersionInfo, error) {
+	return ask[report.VersionInfo](ctx, c, http.MethodGet, "/v1/version", versionSchema)
 }
 
 // FlushPeers forgets remembered refusals.

@@ -1,109 +1,53 @@
 package admin
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strconv"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// HistorySize is how many connections each history of a gateway keeps: of TCP and of UDP
-// those that were carried and have ended, and those that stayed native.
-const HistorySize = 1024
-
-// ConnQuery says which connections are wanted: those that are carried, unless something
-// else is named.
-type ConnQuery struct {
-	// Closed asks for the carried connections that have ended, Native for those that
-	// stayed native, as far as the histories go ([HistorySize]); All asks for these and for
-	// the connections that are carried.
-	Closed, Native, All bool
-	// Details asks for ConnInfo.Pair.
-	Details bool
-	// Programs asks for ConnInfo.Program, for which the processes of the host are looked through.
-	Programs bool
-	// Filter is what all of them match.
-	Filter ConnFilter
-}
-
-// Live reports whether connections that are carried now are wanted.
-func (q ConnQuery) Live() bool { return q.All || !q.Closed && !q.Native }
-
-// Ended reports whether the history of carried connections is wanted.
-func (q ConnQuery) Ended() bool { return q.All || q.Closed }
-
-// Natives reports whether the history of native ones is wanted.
-func (q ConnQuery) Natives() bool { return q.All || q.Native }
-
-// values are the parameters of a request.
-func (q ConnQuery) values() url.Values {
+// valuesOf are the parameters of a request.
+func valuesOf(q report.ConnQuery) url.Values {
 	v := url.Values{}
 	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details, "programs": q.Programs} {
 		if on {
 			v.Set(name, "true")
 		}
 	}
-	q.Filter.addTo(v)
+	addFilter(v, q.Filter)
 	return v
 }
 
 // parseConnQuery reads the parameters of a request.
-func parseConnQuery(v url.Values) (q ConnQuery, err error) {
+func parseConnQuery(v url.Values) (q report.ConnQuery, err error) {
 	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details, "programs": &q.Programs} {
 		text := v.Get(name)
 		if text == "" {
 			continue
 		}
 		if *dst, err = strconv.ParseBool(text); err != nil {
-			return ConnQuery{}, fmt.Errorf("%s: %q is not a boolean", name, text)
+			return report.ConnQuery{}, fmt.Errorf("%s: %q is not a boolean", name, text)
 		}
 	}
 	q.Filter, err = parseConnFilter(v)
 	return q, err
 }
 
-// ConnFilter selects connections: every field that is set must match. Texts are compared
-// as [ConnInfo] has them.
-type ConnFilter struct {
-	// Port is of either end, Peer the address of the other host.
-	Port    uint16         `json:"port,omitempty"`
-	Peer    netip.Prefix   `json:"peer,omitzero"`
-	Carrier config.Carrier `json:"carrier,omitempty"`
-	// Reason is why a connection is native, was reset, or has left its carrier.
-	Reason string      `json:"reason,omitempty"`
-	State  string      `json:"state,omitempty"`
-	Way    config.Way  `json:"way,omitempty"`
-	Side   config.Side `json:"side,omitempty"`
-	Proto  string      `json:"proto,omitempty"`
-	End    End         `json:"end,omitempty"`
-}
-
-// Matches reports whether a connection is selected.
-func (f ConnFilter) Matches(c *ConnInfo) bool {
-	return (f.Port == 0 || f.Port == c.Local.Port() || f.Port == c.Remote.Port()) &&
-		(!f.Peer.IsValid() || f.Peer.Contains(c.Remote.Addr().Unmap())) &&
-		(f.Carrier == config.CarrierNone || f.Carrier == c.Carrier) &&
-		(f.Reason == "" || f.Reason == c.Reason || f.Reason == c.Demoted) &&
-		(f.State == "" || f.State == c.State) && (f.Way == "" || f.Way == cmp.Or(c.Way, c.way())) && (f.Side == "" || f.Side == c.Side) &&
-		(f.Proto == "" || f.Proto == c.Proto) && (f.End == "" || f.End == c.End)
-}
-
 // filterParameter has a ConnFilter as JSON.
 const filterParameter = "filter"
 
-func (f ConnFilter) addTo(v url.Values) {
-	if f != (ConnFilter{}) {
+func addFilter(v url.Values, f report.ConnFilter) {
+	if f != (report.ConnFilter{}) {
 		text, _ := json.Marshal(f) // of texts and numbers
 		v.Set(filterParameter, string(text))
 	}
 }
 
-func parseConnFilter(v url.Values) (f ConnFilter, err error) {
+func parseConnFilter(v url.Values) (f report.ConnFilter, err error) {
 	text := v.Get(filterParameter)
 	if text == "" {
 		return f, nil
@@ -112,7 +56,7 @@ func parseConnFilter(v url.Values) (f ConnFilter, err error) {
 		return f, errors.New("filter: too long")
 	}
 	if err := json.Unmarshal([]byte(text), &f); err != nil {
-		return ConnFilter{}, fmt.Errorf("filter: %w", err)
+		return report.ConnFilter{}, fmt.Errorf("filter: %w", err)
 	}
 	return f, nil
 }

@@ -3,6 +3,9 @@ package admin
 import (
 	"context"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Control is what the admin server asks of a running gateway. All methods are
@@ -20,18 +23,18 @@ type Control interface {
 // reports is the part of [Control] that changes nothing.
 type reports interface {
 	// Status summarises. Schema may be left empty.
-	Status() Status
+	Status() report.Status
 	// Stats returns the totals since the start. Schema may be left empty.
-	Stats() Stats
+	Stats() report.Stats
 	// Conns lists the connections of a query, newest first; the list is the caller's. It may
 	// have some that the filter does not match.
-	Conns(q ConnQuery) []ConnInfo
+	Conns(q report.ConnQuery) []report.ConnInfo
 	// Feed tells what happens to connections.
-	Feed() *Feed
+	Feed() *report.Feed
 	// Peers lists what is known of peers.
-	Peers() []PeerInfo
+	Peers() []report.PeerInfo
 	// Policy tells the rules and what they decided. Schema may be left empty.
-	Policy() PolicyReport
+	Policy() report.PolicyReport
 	// Devices lists the RDMA devices of the configuration, and the adapters of the
 	// host. Schema may be left empty.
 	Devices() DeviceList
@@ -41,12 +44,12 @@ type reports interface {
 type switches interface {
 	// FlushPeers forgets every remembered refusal and returns their number.
 	FlushPeers() (int, error)
-	// Try makes a trial's rule count, until end is called. A [TrialError] says
+	// Try makes a trial's rule count, until end is called. A [config.TrialError] says
 	// what is wrong with it.
-	Try(t Trial) (end func(), err error)
+	Try(t config.Trial) (end func(), err error)
 	// OptIn makes the rule of an opt-in count, before it returns and until end is called.
-	// [ErrOptIn] says that it cannot.
-	OptIn(o OptIn) (end func(), err error)
+	// [config.ErrOptIn] says that it cannot.
+	OptIn(o config.OptIn) (end func(), err error)
 	// Set changes a setting until the gateway ends, or as [Settings] says. [ErrSetting] says that it cannot.
 	Set(s Setting) error
 	// Demote has connections leave their queue pairs and go on over the relay, and
@@ -68,7 +71,7 @@ type drains interface {
 	// again, the earlier end holds.
 	Drain(timeout time.Duration) (over <-chan struct{}, err error)
 	// Draining tells how far a drain is; nil if none.
-	Draining() *DrainInfo
+	Draining() *report.DrainInfo
 }
 
 // successions is the part of [Control] by which another gateway takes over.
@@ -91,10 +94,9 @@ type successions interface {
 // renewals is the part of [Control] that has another configuration, or program, take effect.
 // It may take longer than a second.
 type renewals interface {
-	// Reload reads the configuration again. An error changes nothing, but that of ctx, whose
-	// end it outlasts.
-	Reload(ctx context.Context) error
-	// Successor starts a gateway that is to take over, if the installed program is another
-	// one than runs, or always; nil: it is the same.
-	Successor(ctx context.Context, always bool) (Successor, error)
+	// Renew reads the configuration again and puts it in force, or starts a gateway that is
+	// to take over, which it returns: if the installed program is another one than runs, if
+	// the configuration takes a restart, or always. An error changes nothing, but that of
+	// ctx, whose end the reading outlasts.
+	Renew(ctx context.Context, always bool) (Successor, error)
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // postDemote has connections go on over the relay. Its body is a [DemoteQuery].
@@ -54,7 +54,7 @@ type DemoteQuery struct {
 	// IDs are those of conns.
 	IDs []uint64 `json:"ids,omitempty"`
 	// Carrier is rdma-shm, rdma-hw, rdma-ib or rdma-soft.
-	Carrier config.Carrier `json:"carrier,omitempty"`
+	Carrier report.Carrier `json:"carrier,omitempty"`
 	All     bool           `json:"all,omitempty"`
 	// Device is an RDMA adapter, or a port of one: its connections leave it, and it is
 	// closed, so that its driver can be unloaded. It excludes the others.
@@ -63,23 +63,23 @@ type DemoteQuery struct {
 
 // problem says why a query cannot be meant, or nothing.
 func (q DemoteQuery) problem() string {
-	named := q.All || len(q.IDs) > 0 || q.Carrier != config.CarrierNone
+	named := q.All || len(q.IDs) > 0 || q.Carrier != report.CarrierNone
 	switch {
 	case q.Device != "" && named:
 		return "device excludes ids, carrier and all"
 	case q.Device != "":
 		return ""
-	case !q.All && len(q.IDs) == 0 && q.Carrier == config.CarrierNone:
+	case !q.All && len(q.IDs) == 0 && q.Carrier == report.CarrierNone:
 		return "no connection is named: ids, carrier, device or all"
 	case q.All && len(q.IDs) > 0:
 		return "all and ids exclude each other"
-	case q.Carrier != config.CarrierNone && (q.Carrier == config.CarrierRelay || !slices.Contains(config.Carriers(), q.Carrier)):
+	case q.Carrier != report.CarrierNone && (q.Carrier == report.CarrierRelay || !slices.Contains(report.Carriers(), q.Carrier)):
 		return "carrier: " + string(q.Carrier) + " cannot be left; rdma-shm, rdma-soft, rdma-hw and rdma-ib can"
 	}
 	return ""
 }
 
 // Matches reports whether a connection is meant.
-func (q DemoteQuery) Matches(id uint64, by config.Carrier) bool {
-	return (len(q.IDs) == 0 || slices.Contains(q.IDs, id)) && (q.Carrier == config.CarrierNone || q.Carrier == by)
+func (q DemoteQuery) Matches(id uint64, by report.Carrier) bool {
+	return (len(q.IDs) == 0 || slices.Contains(q.IDs, id)) && (q.Carrier == report.CarrierNone || q.Carrier == by)
 }

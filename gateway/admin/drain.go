@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // drainReport is how often a client that waits for a drain hears of it.
@@ -108,7 +109,7 @@ func (s *Server) report(w http.ResponseWriter) error {
 // have, at the latest after timeout (0: what its configuration says); progress is
 // called for what it tells meanwhile, at least once. It returns the last of that, when
 // the processes of the gateway have ended: another one can start then.
-func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(DrainInfo)) (last DrainInfo, err error) {
+func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(report.DrainInfo)) (last report.DrainInfo, err error) {
 	pid, err := c.DaemonPID(ctx)
 	if err != nil {
 		return last, err
@@ -124,12 +125,12 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 	}
 	defer resp.Body.Close()
 	for dec := json.NewDecoder(resp.Body); ; {
-		var i DrainInfo
+		var i report.DrainInfo
 		if err := dec.Decode(&i); err != nil {
 			return last, c.unreachable(fmt.Errorf("the daemon has ended: %w", err))
 		}
-		if i.Schema != DrainSchema {
-			return last, fmt.Errorf("read answer of the daemon: schema %q instead of %q", i.Schema, DrainSchema)
+		if i.Schema != report.DrainSchema {
+			return last, fmt.Errorf("read answer of the daemon: schema %q instead of %q", i.Schema, report.DrainSchema)
 		}
 		last = i
 		if i.Done {
@@ -139,22 +140,4 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 		}
 		progress(i)
 	}
-}
-
-// DrainSchema is the schema of [DrainInfo].
-const DrainSchema = "smcgw.drain/v1"
-
-// DrainInfo is how far a drain is.
-type DrainInfo struct {
-	Schema string `json:"schema"`
-	// Flows are the connections that are still carried, Lingering those that have
-	// ended, but whose application has yet to take what the kernel holds for it.
-	Flows     int `json:"flows"`
-	Lingering int `json:"lingering"`
-	// RemainingSeconds is the time left until the connections that are still
-	// carried are reset.
-	RemainingSeconds float64 `json:"remaining_seconds"`
-	// Done is set in the last of these documents: the gateway ends. Flows and
-	// Lingering are then those that are reset.
-	Done bool `json:"done"`
 }

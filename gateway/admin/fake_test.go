@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -23,13 +24,13 @@ type fakeControl struct {
 	// demoted are the queries of Demote.
 	demoted []DemoteQuery
 	// tried are the trials that began, ended is the number of those that are over.
-	tried    []Trial
+	tried    []config.Trial
 	ended    int
 	tryError error
 	// over is closed by the test to end the drain; drained are the timeouts asked for.
 	over    chan struct{}
 	drained []time.Duration
-	drain   *DrainInfo
+	drain   *report.DrainInfo
 	// Neighbour is what Neighbour returns; steps are the calls of a takeover.
 	neighbour ebpf.Neighbour
 	steps     []string
@@ -41,23 +42,23 @@ type fakeControl struct {
 	main int
 	next *fakeSuccessor
 	// status is returned by Status, empty by default.
-	status Status
+	status report.Status
 	// optedIn are the opt-ins in force.
-	optedIn []OptIn
+	optedIn []config.OptIn
 	// more is how many connections there are beside the samples.
 	more int
 	// feed is what Feed returns.
-	feed *Feed
+	feed *report.Feed
 }
 
-func (f *fakeControl) Feed() *Feed { return f.feed }
+func (f *fakeControl) Feed() *report.Feed { return f.feed }
 
-func (f *fakeControl) Status() Status { return f.status }
+func (f *fakeControl) Status() report.Status { return f.status }
 
-func (f *fakeControl) Stats() Stats { return sampleStats() }
+func (f *fakeControl) Stats() report.Stats { return sampleStats() }
 
-func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
-	var list []ConnInfo
+func (f *fakeControl) Conns(q report.ConnQuery) []report.ConnInfo {
+	var list []report.ConnInfo
 	for i, wanted := range []bool{q.Live(), q.Natives(), q.Ended()} {
 		if wanted {
 			list = append(list, sampleConns()[i])
@@ -68,24 +69,24 @@ func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
 			list[i].Pair = nil
 		}
 	}
-	return append(list, make([]ConnInfo, f.more)...)
+	return append(list, make([]report.ConnInfo, f.more)...)
 }
 
-func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
+func (f *fakeControl) Peers() []report.PeerInfo { return samplePeers() }
 
-func (f *fakeControl) Policy() PolicyReport { return samplePolicy() }
+func (f *fakeControl) Policy() report.PolicyReport { return samplePolicy() }
 
-func samplePolicy() PolicyReport {
+func samplePolicy() report.PolicyReport {
 	ten := 10.0
-	return PolicyReport{
-		Schema: policySchema, Mode: config.ModeObserve, Rollout: RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
-		Rules: []RuleReport{
-			{Name: "redis", Action: config.ActionAccelerate, Proto: config.ProtoTCP, Direction: config.DirectionBoth, Percent: &ten, Selected: 7, Passed: 63, Bytes: 4000, Bulk: 0},
-			{Name: "default", Action: config.ActionPass, Passed: 5},
+	return report.PolicyReport{
+		Schema: policySchema, Mode: report.ModeObserve, Rollout: report.RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
+		Rules: []report.RuleReport{
+			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Direction: report.DirectionBoth, Percent: &ten, Selected: 7, Passed: 63, Bytes: 4000, Bulk: 0},
+			{Name: "default", Action: report.ActionPass, Passed: 5},
 		},
-		Observed: []ObservedService{{
-			Side: config.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
-			Connections: 3, Ended: 2, Bytes: ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9,
+		Observed: []report.ObservedService{{
+			Side: report.SideServer, Port: 5201, Rule: "default", Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: true,
+			Connections: 3, Ended: 2, Bytes: report.ByteCount{Tx: 1, Rx: 1 << 30}, Bulk: 1, BulkBytes: 1 << 30, BulkBytesPerSecond: 1e9,
 		}},
 	}
 }
@@ -121,11 +122,11 @@ func (f *fakeControl) Set(s Setting) error {
 	return f.fail
 }
 
-func (f *fakeControl) OptIn(o OptIn) (func(), error) {
+func (f *fakeControl) OptIn(o config.OptIn) (func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if o.ID == 0 {
-		return nil, fmt.Errorf("%w: no such cgroup", ErrOptIn)
+		return nil, fmt.Errorf("%w: no such cgroup", config.ErrOptIn)
 	}
 	f.optedIn = append(f.optedIn, o)
 	return func() {
@@ -137,7 +138,7 @@ func (f *fakeControl) OptIn(o OptIn) (func(), error) {
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
 
-func (f *fakeControl) Try(t Trial) (func(), error) {
+func (f *fakeControl) Try(t config.Trial) (func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.tryError != nil {
@@ -152,10 +153,10 @@ func (f *fakeControl) Try(t Trial) (func(), error) {
 }
 
 // trials returns what was tried and how many of them have ended.
-func (f *fakeControl) trials() ([]Trial, int) {
+func (f *fakeControl) trials() ([]config.Trial, int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]Trial(nil), f.tried...), f.ended
+	return append([]config.Trial(nil), f.tried...), f.ended
 }
 
 func (f *fakeControl) Drain(timeout time.Duration) (<-chan struct{}, error) {
@@ -168,7 +169,7 @@ func (f *fakeControl) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if f.over == nil {
 		f.over = make(chan struct{})
 	}
-	f.drain = &DrainInfo{Schema: DrainSchema, Flows: 3, RemainingSeconds: 5}
+	f.drain = &report.DrainInfo{Schema: report.DrainSchema, Flows: 3, RemainingSeconds: 5}
 	return f.over, nil
 }
 
@@ -176,11 +177,11 @@ func (f *fakeControl) Drain(timeout time.Duration) (<-chan struct{}, error) {
 func (f *fakeControl) endDrain(left int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.drain = &DrainInfo{Schema: DrainSchema, Flows: left, Done: true}
+	f.drain = &report.DrainInfo{Schema: report.DrainSchema, Flows: left, Done: true}
 	close(f.over)
 }
 
-func (f *fakeControl) Draining() *DrainInfo {
+func (f *fakeControl) Draining() *report.DrainInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.drain
@@ -227,12 +228,11 @@ func (f *fakeControl) mainProcess() int {
 	return f.main
 }
 
-func (f *fakeControl) Reload(context.Context) error { return f.step("reload") }
-
-func (f *fakeControl) Successor(_ context.Context, always bool) (Successor, error) {
+func (f *fakeControl) Renew(_ context.Context, always bool) (Successor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next == nil || !always {
+		f.steps = append(f.steps, "reload")
 		return nil, f.fail
 	}
 	f.steps = append(f.steps, "successor")
@@ -285,62 +285,62 @@ func (f *fakeControl) switched() []bool {
 
 var errFake = errors.New("map update: no such file")
 
-func sampleStatus() Status {
-	return Status{
-		Schema: statusSchema, Mode: config.ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
-		Flows:          map[config.Carrier]int{config.CarrierShm: 3},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 40, config.CarrierRelay: 2},
+func sampleStatus() report.Status {
+	return report.Status{
+		Schema: statusSchema, Mode: report.ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
+		Flows:          map[report.Carrier]int{report.CarrierShm: 3},
+		FlowsTotal:     map[report.Carrier]uint64{report.CarrierShm: 40, report.CarrierRelay: 2},
 		FallbacksTotal: map[string]uint64{"peer_no_option": 7, "policy": 1},
-		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 1 << 20, Rx: 5}},
-		Memory:         MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
+		BytesTotal:     map[report.Carrier]report.ByteCount{report.CarrierShm: {Tx: 1 << 20, Rx: 5}},
+		Memory:         report.MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
 		Peers:          2,
 		Notes:          []string{"soft1: receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
-	}.filled()
+	}.Filled()
 }
 
-func sampleConns() []ConnInfo {
-	return []ConnInfo{
+func sampleConns() []report.ConnInfo {
+	return []report.ConnInfo{
 		{
-			ID: 1, Proto: "tcp", Side: config.SideClient,
+			ID: 1, Proto: "tcp", Side: report.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "carrying", Way: config.WaySteered, Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
-			Pair: &PairInfo{
+			State: "carrying", Way: report.WaySteered, Carrier: report.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+			Pair: &report.PairInfo{
 				QPN: 17, Sent: 10, Acknowledged: 8, Received: 20, Consumed: 20, Unsent: 3, RingBytes: 65536, Window: 16384, Credits: 30,
 				RoundTripSeconds: 0.00025, Retransmits: 4,
 			},
 		},
 		{
-			ID: 2, Proto: "tcp", Side: config.SideServer,
+			ID: 2, Proto: "tcp", Side: report.SideServer,
 			Local: netip.MustParseAddrPort("[fd00::1]:80"), Remote: netip.MustParseAddrPort("[fd00::2]:55555"),
-			State: "native", Way: config.WayNative, Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
-			End: EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
+			State: "native", Way: report.WayNative, Reason: "peer_no_option", DecidedBy: report.DecidedRemote, AgeSeconds: 3,
+			End: report.EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
 		},
 		{
-			ID: 3, Proto: "tcp", Side: config.SideClient,
+			ID: 3, Proto: "tcp", Side: report.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40001"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "aborted", Way: config.WaySteered, Carrier: config.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
-			AgeSeconds: 60, End: EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
+			State: "aborted", Way: report.WaySteered, Carrier: report.CarrierRelay, Reason: "wire_reset", DecidedBy: report.DecidedLocal, TxBytes: 1,
+			AgeSeconds: 60, End: report.EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
 		},
 	}
 }
 
-func samplePeers() []PeerInfo {
-	return []PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []config.Carrier{config.CarrierShm}},
-		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
+func samplePeers() []report.PeerInfo {
+	return []report.PeerInfo{
+		{Address: netip.MustParseAddr("10.0.0.2"), State: report.PeerCapable, Flows: 3, Carriers: []report.Carrier{report.CarrierShm}},
+		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: report.PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
 	}
 }
 
-func sampleDevices() []DeviceInfo {
-	return []DeviceInfo{
+func sampleDevices() []report.DeviceInfo {
+	return []report.DeviceInfo{
 		{
-			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
+			Name: "soft0", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceActive, UDPPort: 4791, MTU: 1024,
 			GIDs:   []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fd00::1")},
-			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
+			Limits: report.DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
 			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
 		},
-		{Name: "soft1", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4793, Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
-		{Name: "hw0", Kind: config.DeviceHW, Carrier: config.CarrierHW, State: DeviceAbsent, Error: "not available in this version"},
+		{Name: "soft1", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceActive, UDPPort: 4793, Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
+		{Name: "hw0", Kind: report.DeviceHW, Carrier: report.CarrierHW, State: report.DeviceAbsent, Error: "not available in this version"},
 	}
 }
 
@@ -353,9 +353,9 @@ func (f *fakeControl) beat() time.Time {
 }
 
 // Totals implements MetricsSource.
-func (f *fakeControl) Totals() Snapshot { return f.Snapshot() }
+func (f *fakeControl) Totals() report.Snapshot { return f.Snapshot() }
 
 // Snapshot implements MetricsSource.
-func (f *fakeControl) Snapshot() Snapshot {
-	return Snapshot{Mode: config.ModeObserve, Degraded: []string{"device_failed"}, Heartbeat: f.beat()}
+func (f *fakeControl) Snapshot() report.Snapshot {
+	return report.Snapshot{Mode: report.ModeObserve, Degraded: []string{"device_failed"}, Heartbeat: f.beat()}
 }

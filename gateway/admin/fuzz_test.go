@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
 )
 
@@ -112,5 +113,5 @@ func TestAdminRequestTruncated(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	began, ended := ctl.trials()
 	require.Equal(t, 1, ended)
-	require.True(t, slices.ContainsFunc(began, func(t Trial) bool { return t.Port == 5201 }))
+	require.True(t, slices.ContainsFunc(began, func(t config.Trial) bool { return t.Port == 5201 }))
 }

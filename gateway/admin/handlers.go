@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // adminMux routes the admin socket. Nouns are GETs and change nothing; verbs
@@ -109,34 +108,13 @@ func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) {
 	if err := s.lasts(); err != nil {
 		st.Notes = append(slices.Clip(st.Notes), fmt.Sprintf("state_dir: smcgw off would not outlast this gateway: %v", err))
 	}
-	writeJSON(w, st.filled())
-}
-
-// filled gives the maps that scripts look into their entries: a jq path into
-// a carrier that has carried nothing yet is 0, not null.
-func (st Status) filled() Status {
-	st.Flows = WithCarriers(st.Flows)
-	st.FlowsTotal = WithCarriers(st.FlowsTotal)
-	st.BytesTotal = WithCarriers(st.BytesTotal)
-	st.UDP = (&Snapshot{UDP: st.UDP}).WholeUDP()
-	if st.FallbacksTotal == nil {
-		st.FallbacksTotal = map[string]uint64{}
-	}
-	return st
-}
-
-// WithCarriers copies m and adds the carriers every gateway has.
-func WithCarriers[V any](m map[config.Carrier]V) map[config.Carrier]V {
-	var zero V
-	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierHW: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
-	maps.Copy(out, m)
-	return out
+	writeJSON(w, st.Filled())
 }
 
 func (s *Server) getStats(w http.ResponseWriter, _ *http.Request) {
 	st := s.ctl.Stats()
 	st.Schema = statsSchema
-	writeJSON(w, st.filled())
+	writeJSON(w, st.Filled())
 }
 
 func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
@@ -145,9 +123,9 @@ func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	list := slices.DeleteFunc(s.ctl.Conns(query), func(c ConnInfo) bool { return !query.Filter.Matches(&c) })
+	list := slices.DeleteFunc(s.ctl.Conns(query), func(c report.ConnInfo) bool { return !query.Filter.Matches(&c) })
 	for i := range list {
-		list[i].tellWay()
+		list[i].TellWay()
 	}
 	writeJSON(w, ConnList{Schema: connsSchema, Conns: orEmpty(list)})
 }
@@ -230,8 +208,8 @@ func (s *Server) postFlush(w http.ResponseWriter, _ *http.Request) {
 }
 
 // NewVersionInfo describes this binary and the kernel below it.
-func NewVersionInfo(version string) VersionInfo {
-	return VersionInfo{
+func NewVersionInfo(version string) report.VersionInfo {
+	return report.VersionInfo{
 		Schema: versionSchema, Version: version, Go: runtime.Version(),
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Kernel: kernelRelease(),
 	}

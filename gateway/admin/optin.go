@@ -6,32 +6,21 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
-
-// OptIn has the TCP connections of one cgroup, and of those below it, carried where they
-// can be, whatever the rules say, for as long as its request is held open. The never-list,
-// the mode, the kill switch and the limits count as ever.
-type OptIn struct {
-	// Cgroup is the path below the mount of cgroup2.
-	Cgroup string `json:"cgroup"`
-	// ID is the number of the cgroup, by which the gateway knows that it sees the same.
-	ID uint64 `json:"id"`
-}
-
-// ErrOptIn says why a cgroup cannot be opted in.
-var ErrOptIn = errors.New("opt-in")
 
 // postOptIn holds an opt-in for as long as the request lasts: it ends when the client
 // goes, whatever the way, and with the daemon. The answer comes when it counts.
 func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
-	var o OptIn
+	var o config.OptIn
 	if err := readRequest(r, &o); err != nil {
 		writeError(w, http.StatusBadRequest, "opt-in: "+err.Error())
 		return
 	}
 	end, err := s.ctl.OptIn(o)
 	switch {
-	case errors.Is(err, ErrOptIn):
+	case errors.Is(err, config.ErrOptIn):
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	case err != nil:
@@ -61,6 +50,6 @@ func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 
 // OptIn begins an opt-in, for which the daemon must permit its caller what it permits for
 // [Client.SetOff]. It counts when OptIn returns. ctx is about the beginning only.
-func (c *Client) OptIn(ctx context.Context, o OptIn) (*Held, error) {
+func (c *Client) OptIn(ctx context.Context, o config.OptIn) (*Held, error) {
 	return c.hold(ctx, "/v1/optin", o)
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestSet(t *testing.T) {
@@ -24,23 +26,23 @@ func TestSet(t *testing.T) {
 // An opt-in counts before the client goes on, until the client ends it or is gone.
 func TestOptIn(t *testing.T) {
 	a := startAdmin(t, nil)
-	opted := func() []OptIn {
+	opted := func() []config.OptIn {
 		a.ctl.mu.Lock()
 		defer a.ctl.mu.Unlock()
 		return a.ctl.optedIn
 	}
-	h, err := a.client.OptIn(t.Context(), OptIn{Cgroup: "/a", ID: 7})
+	h, err := a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
 	require.NoError(t, err)
-	require.Equal(t, []OptIn{{"/a", 7}}, opted())
+	require.Equal(t, []config.OptIn{{Cgroup: "/a", ID: 7}}, opted())
 	h.Close()
 	require.Eventually(t, func() bool { return len(opted()) == 0 }, 30*time.Second, time.Millisecond)
 
-	_, err = a.client.OptIn(t.Context(), OptIn{Cgroup: "/a"})
+	_, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a"})
 	require.EqualError(t, err, "answer of the daemon: opt-in: no such cgroup")
-	h, err = a.client.OptIn(t.Context(), OptIn{Cgroup: "/a", ID: 7})
+	h, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
 	require.NoError(t, err)
 	a.stop()
 	<-h.Done()
-	_, err = a.client.OptIn(t.Context(), OptIn{Cgroup: "/a", ID: 7})
+	_, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
 	require.ErrorIs(t, err, ErrDaemonUnreachable)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // readyBeat is the age of a heartbeat at which new connections have been native for long
@@ -30,10 +30,10 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // readiness is the answer: the verdict, and a line for what an operator should know.
-func readiness(t *Snapshot, now time.Time, strict bool) (text string, ready bool) {
+func readiness(t *report.Snapshot, now time.Time, strict bool) (text string, ready bool) {
 	var b strings.Builder
 	late := t.Heartbeat.IsZero() || now.Sub(t.Heartbeat) > readyBeat
-	limited := len(t.Degraded) > 0 || t.Mode != config.ModeEnforce
+	limited := len(t.Degraded) > 0 || t.Mode != report.ModeEnforce
 	ready = !late && !t.Draining && (!strict || !limited)
 	if ready {
 		b.WriteString("ready\n")

@@ -7,25 +7,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestReadiness(t *testing.T) {
 	now := time.Now()
-	fine := Snapshot{Mode: config.ModeEnforce, Heartbeat: now.Add(-time.Second)}
+	fine := report.Snapshot{Mode: report.ModeEnforce, Heartbeat: now.Add(-time.Second)}
 	for _, c := range []struct {
 		name          string
-		change        func(s *Snapshot)
+		change        func(s *report.Snapshot)
 		ready, strict bool
 		says          string
 	}{
-		{"fine", func(*Snapshot) {}, true, true, "ready\nmode enforce\n"},
-		{"degraded", func(s *Snapshot) { s.Degraded = []string{"device_failed", "address"} }, true, false, "degraded device_failed address\n"},
-		{"off", func(s *Snapshot) { s.Mode = config.ModeOff }, true, false, "mode off\n"},
-		{"observes", func(s *Snapshot) { s.Mode = config.ModeObserve }, true, false, "mode observe\n"},
-		{"drains", func(s *Snapshot) { s.Draining = true }, false, false, "not ready\nthe gateway drains"},
-		{"late", func(s *Snapshot) { s.Heartbeat = now.Add(-4 * time.Second) }, false, false, "not ready\nthe datapath does not beat"},
-		{"starts", func(s *Snapshot) { s.Heartbeat = time.Time{} }, false, false, "the datapath does not beat"},
+		{"fine", func(*report.Snapshot) {}, true, true, "ready\nmode enforce\n"},
+		{"degraded", func(s *report.Snapshot) { s.Degraded = []string{"device_failed", "address"} }, true, false, "degraded device_failed address\n"},
+		{"off", func(s *report.Snapshot) { s.Mode = report.ModeOff }, true, false, "mode off\n"},
+		{"observes", func(s *report.Snapshot) { s.Mode = report.ModeObserve }, true, false, "mode observe\n"},
+		{"drains", func(s *report.Snapshot) { s.Draining = true }, false, false, "not ready\nthe gateway drains"},
+		{"late", func(s *report.Snapshot) { s.Heartbeat = now.Add(-4 * time.Second) }, false, false, "not ready\nthe datapath does not beat"},
+		{"starts", func(s *report.Snapshot) { s.Heartbeat = time.Time{} }, false, false, "the datapath does not beat"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := fine

@@ -60,17 +60,13 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(until.Add(adminWriteLimit))
 	ctx, cancel := context.WithDeadlineCause(r.Context(), until, errReloadLate)
 	defer cancel()
-	successor, err := s.ctl.Successor(ctx, req.Replace)
+	successor, err := s.ctl.Renew(ctx, req.Replace)
 	message := "the configuration is in force"
-	switch {
-	case err != nil:
-	case successor != nil:
+	if successor != nil {
 		message = "a new gateway has taken over"
 		if err = s.awaitSuccessor(successor, until); err != nil {
 			err = s.besideOld(err)
 		}
-	default:
-		err = s.ctl.Reload(ctx)
 	}
 	if err != nil {
 		writeError(w, http.StatusConflict, s.withRemedy(err).Error())
@@ -81,14 +77,10 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 
 // withRemedy adds what puts a configuration in force that is refused.
 func (s *Server) withRemedy(err error) error {
-	switch {
-	case errors.Is(err, config.ErrStop):
+	if errors.Is(err, config.ErrStop) {
 		return fmt.Errorf("%w\nsmcgw drain --socket %s ends this gateway when its connections have ended; the next one starts with all of it", err, s.socket.path)
-	case errors.Is(err, config.ErrRestart):
-		return fmt.Errorf("%w\nsmcgw reload --replace puts all of it in force: carried connections go on", err)
-	default:
-		return err
 	}
+	return err
 }
 
 // besideOld names what keeps any successor from taking over: a gateway that drains.
@@ -131,7 +123,8 @@ func (s *Server) awaitSuccessor(next Successor, until time.Time) error {
 }
 
 // Reload has the daemon read its configuration again, or a new gateway take over if the
-// installed program is another one than runs, or if replace says so. It returns when
+// installed program is another one than runs, if the configuration takes a restart, or if
+// replace says so. It returns when
 // that is done; what fails has changed nothing.
 func (c *Client) Reload(ctx context.Context, replace bool) (r Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, successorLimit+clientTimeout)

@@ -59,9 +59,9 @@ type slowStart struct {
 	takes time.Duration
 }
 
-func (s slowStart) Successor(ctx context.Context, always bool) (Successor, error) {
+func (s slowStart) Renew(ctx context.Context, always bool) (Successor, error) {
 	time.Sleep(s.takes)
-	return s.fakeControl.Successor(ctx, always)
+	return s.fakeControl.Renew(ctx, always)
 }
 
 // A successor that is started late has what is left of the time for which the client waits.
@@ -102,7 +102,7 @@ func TestAdminReloadRemedies(t *testing.T) {
 		want, not string
 	}{
 		{errFake, errFake.Error(), "smcgw"},
-		{fmt.Errorf("devices: %w", config.ErrRestart), "smcgw reload --replace puts all of it in force", "drain"},
+		{fmt.Errorf("devices: %w", config.ErrRestart), "devices: takes a restart", "drain"},
 		{fmt.Errorf("admin: %w", config.ErrStop), "smcgw drain --socket " + a.cfg.Admin + " ends this gateway", "--replace"},
 		{errors.Join(config.ErrRestart, config.ErrStop), "smcgw drain --socket " + a.cfg.Admin, "--replace"},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Bounds of the admin server: it answers tools and scrapers, not the public,
@@ -59,7 +60,7 @@ type Server struct {
 	Metrics http.Handler
 
 	ctl  Control
-	src  MetricsSource
+	src  report.Source
 	over <-chan struct{} // closed when Serve is to end
 	told chan struct{}   // closed after the first look at the off flag
 
@@ -109,7 +110,7 @@ func newGate() *limit.Gate {
 // Serve answers until ctx ends, then lets running requests finish for a moment
 // and closes the sockets. It also tells ctl the off flag, at once and whenever
 // the file comes or goes.
-func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) error {
+func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) error {
 	s.ctl, s.src = ctl, src
 	defer s.Close()
 	parent := ctx

@@ -14,6 +14,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/ktime"
 )
 
@@ -144,7 +145,7 @@ func (t *Takeover) Close() {
 const predecessorPatience = 500 * time.Millisecond
 
 // predecessor asks the gateway this one has taken over from, if it still drains.
-func (s *Server) predecessor() *DrainInfo {
+func (s *Server) predecessor() *report.DrainInfo {
 	if !s.socket.inPlace() {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // testNeighbour is a datapath that could be.
@@ -81,7 +82,7 @@ func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	_, err = NewClient(a.cfg.Admin + ".old").TakeOver(t.Context())
 	require.ErrorIs(t, err, errRefused, "one that drains is nobody's to take over")
 	sooner, cancel := context.WithCancel(t.Context())
-	_, err = NewClient(a.cfg.Admin+".old").Drain(sooner, time.Second, func(DrainInfo) { cancel() })
+	_, err = NewClient(a.cfg.Admin+".old").Drain(sooner, time.Second, func(report.DrainInfo) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, []time.Duration{7 * time.Second, time.Second}, a.ctl.drained, "one that drains can be told to end sooner")
 	require.ErrorContains(t, b.besideOld(errSuccessorLate), "a gateway that drains is still there (connections: 3, for 5s at most); "+
@@ -139,7 +140,7 @@ func TestDrainWithinATakeover(t *testing.T) {
 			require.NoError(t, held.Yield(t.Context()))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err = a.client.Drain(ctx, time.Second, func(DrainInfo) { cancel() })
+		_, err = a.client.Drain(ctx, time.Second, func(report.DrainInfo) { cancel() })
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, []time.Duration{time.Second}, a.ctl.drained)
 		require.ErrorIs(t, held.Ended(t.Context()), ErrEnded)
@@ -256,11 +257,11 @@ func TestTakeoverThatCannotYield(t *testing.T) {
 // A drain is told about until it is over, also when it lasts.
 func TestAdminDrain(t *testing.T) {
 	a := startAdmin(t, nil)
-	var told []DrainInfo
+	var told []report.DrainInfo
 	progress := make(chan struct{}, 16)
 	done := make(chan error, 1)
 	go func() {
-		_, err := a.client.Drain(t.Context(), 90*time.Second, func(i DrainInfo) {
+		_, err := a.client.Drain(t.Context(), 90*time.Second, func(i report.DrainInfo) {
 			told = append(told, i)
 			progress <- struct{}{}
 		})
@@ -278,7 +279,7 @@ func TestAdminDrain(t *testing.T) {
 	require.True(t, last.Done)
 	require.Equal(t, 2, last.Flows)
 	for _, bad := range []time.Duration{-time.Second, 8 * 24 * time.Hour} {
-		_, err := a.client.Drain(t.Context(), bad, func(DrainInfo) {})
+		_, err := a.client.Drain(t.Context(), bad, func(report.DrainInfo) {})
 		require.ErrorContains(t, err, "timeout")
 	}
 }

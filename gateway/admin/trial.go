@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -20,7 +19,7 @@ const maxTrialTime = 30 * time.Minute
 // postTrial begins a trial and holds it for as long as the request lasts: it
 // ends when the client goes, whatever the way, and with the daemon.
 func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
-	var t Trial
+	var t config.Trial
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&t); err != nil {
@@ -56,9 +55,9 @@ func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 
 // trialStatus tells a client what to think of a refusal.
 func trialStatus(err error) int {
-	var bad *TrialError
+	var bad *config.TrialError
 	switch {
-	case errors.Is(err, ErrTrialHeld):
+	case errors.Is(err, config.ErrTrialHeld):
 		return http.StatusConflict
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
@@ -75,13 +74,13 @@ type Held struct {
 }
 
 // Try begins a trial, for which the daemon must permit its caller what it
-// permits for [Client.SetOff]. The error is [ErrTrialHeld] while the port
+// permits for [Client.SetOff]. The error is [config.ErrTrialHeld] while the port
 // is on trial already, also for a moment after that has been closed. ctx is
 // about the beginning only.
-func (c *Client) Try(ctx context.Context, t Trial) (*Held, error) {
+func (c *Client) Try(ctx context.Context, t config.Trial) (*Held, error) {
 	h, err := c.hold(ctx, "/v1/trial", t)
 	if errors.Is(err, errRefused) {
-		err = ErrTrialHeld
+		err = config.ErrTrialHeld
 	}
 	return h, err
 }
@@ -140,39 +139,3 @@ func (h *Held) Close() {
 	h.once.Do(h.cancel)
 	<-h.done
 }
-
-// Trial is a rule about one service of one peer that counts for as long as its
-// request is held open: for measurements, which want to have a connection
-// carried by this carrier, or by none, whatever the policy says.
-//
-// While it counts, its port belongs to it: no other rule is asked about TCP
-// connections with that server port. It can only make less or the same of the
-// mode, the kill switch and the limits, and nothing that its connections are
-// refused is remembered about the peer. That a path eats the option is.
-type Trial struct {
-	// Peer is the other host, Port the server's port, on either side. Ports of
-	// the never-list, and ports that a rule of the policy names, are refused.
-	Peer netip.Addr `json:"peer"`
-	Port uint16     `json:"port"`
-	// Action is pass or accelerate.
-	Action config.Action `json:"action"`
-	// Carrier is the only one that a client offers; empty: all there are, in the
-	// order of the configuration. A server takes what the client offers.
-	Carrier config.Carrier `json:"carrier,omitempty"`
-	// Cold: each connection that the client makes is the first with its peer, by a proof
-	// and a rendezvous of its own. What is known of the peer stays as it is.
-	Cold bool `json:"cold,omitempty"`
-}
-
-// ErrTrialHeld says that another trial holds the same port.
-var ErrTrialHeld = errors.New("port is on trial already")
-
-// TrialError is returned for a trial that makes no sense or is not allowed.
-type TrialError struct {
-	// Field is the part of the Trial that is wrong, Problem what is wrong
-	// with it.
-	Field, Problem string
-}
-
-// Error implements error.
-func (e *TrialError) Error() string { return fmt.Sprintf("trial: %s: %s", e.Field, e.Problem) }

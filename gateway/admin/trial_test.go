@@ -17,17 +17,18 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 var triedPeer = netip.MustParseAddr("10.0.0.2")
 
 func TestAdminTrial(t *testing.T) {
 	a := startAdmin(t, nil)
-	want := Trial{Peer: triedPeer, Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft}
+	want := config.Trial{Peer: triedPeer, Port: 4792, Action: report.ActionAccelerate, Carrier: report.CarrierSoft}
 	held, err := a.client.Try(t.Context(), want)
 	require.NoError(t, err)
 	got, ended := a.ctl.trials()
-	require.Equal(t, []Trial{want}, got)
+	require.Equal(t, []config.Trial{want}, got)
 	require.Zero(t, ended)
 
 	// Others are answered meanwhile.
@@ -85,7 +86,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	go func() { done <- srv.Serve(socket) }()
 	c := NewClient(socket.path)
 	c.http.Timeout = limit
-	held, err := c.Try(t.Context(), Trial{Peer: triedPeer, Port: 4792, Action: config.ActionPass})
+	held, err := c.Try(t.Context(), config.Trial{Peer: triedPeer, Port: 4792, Action: report.ActionPass})
 	require.NoError(t, err)
 	time.Sleep(3 * limit)
 	select {
@@ -125,21 +126,21 @@ func TestAdminTrialErrors(t *testing.T) {
 	got, _ := a.ctl.trials()
 	require.Empty(t, got)
 
-	a.ctl.tryError = &TrialError{"port", "22 is on the never-list"}
-	_, err := a.client.Try(t.Context(), Trial{})
+	a.ctl.tryError = &config.TrialError{Field: "port", Problem: "22 is on the never-list"}
+	_, err := a.client.Try(t.Context(), config.Trial{})
 	require.ErrorContains(t, err, "never-list")
-	a.ctl.tryError = ErrTrialHeld
-	_, err = a.client.Try(t.Context(), Trial{})
-	require.ErrorIs(t, err, ErrTrialHeld)
+	a.ctl.tryError = config.ErrTrialHeld
+	_, err = a.client.Try(t.Context(), config.Trial{})
+	require.ErrorIs(t, err, config.ErrTrialHeld)
 	a.ctl.tryError = errFake
-	_, err = a.client.Try(t.Context(), Trial{})
+	_, err = a.client.Try(t.Context(), config.Trial{})
 	require.ErrorContains(t, err, errFake.Error())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = a.client.Try(ctx, Trial{})
+	_, err = a.client.Try(ctx, config.Trial{})
 	require.ErrorIs(t, err, context.Canceled)
 	a.stop()
-	_, err = a.client.Try(t.Context(), Trial{})
+	_, err = a.client.Try(t.Context(), config.Trial{})
 	require.ErrorIs(t, err, ErrDaemonUnreachable)
 	_, err = a.client.DaemonPID(t.Context())
 	require.ErrorIs(t, err, ErrDaemonUnreachable)

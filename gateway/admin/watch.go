@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // watchPulse is how often a reader is sent an empty line when nothing happens: one that is
@@ -22,9 +24,9 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	reader, leave, ok := s.ctl.Feed().read()
+	reader, leave, ok := s.ctl.Feed().Read()
 	if !ok {
-		writeError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d watch already", feedReaders))
+		writeError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d watch already", report.FeedReaders))
 		return
 	}
 	defer leave()
@@ -39,9 +41,9 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 	defer pulse.Stop()
 	for ok := send(nil); ok; {
 		select {
-		case e := <-reader.events:
+		case e := <-reader.Events:
 			ok = sendEvent(e, filter, send)
-			reader.drained()
+			reader.Drained()
 		case <-pulse.C:
 			ok = send(nil)
 		case <-r.Context().Done():
@@ -53,8 +55,8 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 }
 
 // sendEvent sends an event that is wanted. That others are missing is for every reader.
-func sendEvent(e Event, f ConnFilter, send func([]byte) bool) bool {
-	if e.Event != EventLost && !f.Matches(e.Conn) {
+func sendEvent(e report.Event, f report.ConnFilter, send func([]byte) bool) bool {
+	if e.Event != report.EventLost && !f.Matches(e.Conn) {
 		return true
 	}
 	line, err := json.Marshal(e)
@@ -64,9 +66,9 @@ func sendEvent(e Event, f ConnFilter, send func([]byte) bool) bool {
 // Watch calls fn for what happens to connections that the filter matches, until ctx ends,
 // which is no error, or fn fails. ready, unless it is nil, is called when nothing is
 // missed any more.
-func (c *Client) Watch(ctx context.Context, f ConnFilter, ready func(), fn func(Event) error) error {
+func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), fn func(report.Event) error) error {
 	v := url.Values{}
-	f.addTo(v)
+	addFilter(v, f)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://smcgw/v1/watch?"+v.Encode(), nil)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
@@ -99,18 +101,18 @@ func (c *Client) Watch(ctx context.Context, f ConnFilter, ready func(), fn func(
 }
 
 // ReadEvents calls fn for each document of a stream of watch, until it ends or fn fails.
-func ReadEvents(from io.Reader, fn func(Event) error) error {
+func ReadEvents(from io.Reader, fn func(report.Event) error) error {
 	for dec := json.NewDecoder(from); ; {
-		var e Event
+		var e report.Event
 		err := dec.Decode(&e)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read events: %w", err)
-		case e.Schema != eventSchema:
-			return fmt.Errorf("read events: schema %q instead of %q", e.Schema, eventSchema)
-		case e.Conn == nil && e.Event != EventLost:
+		case e.Schema != report.EventSchema:
+			return fmt.Errorf("read events: schema %q instead of %q", e.Schema, report.EventSchema)
+		case e.Conn == nil && e.Event != report.EventLost:
 			return fmt.Errorf("read events: %s without a connection", e.Event)
 		}
 		if err := fn(e); err != nil {

@@ -11,46 +11,45 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
-
-func sampleEvent() Event {
-	c := sampleConns()[1]
-	return Event{Schema: eventSchema, At: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC), Event: EventNative, Conn: &c}
-}
 
 func TestConnFilter(t *testing.T) {
 	conns := sampleConns()
 	for _, c := range []struct {
-		filter ConnFilter
+		filter report.ConnFilter
 		want   [3]bool
 	}{
-		{ConnFilter{}, [3]bool{true, true, true}},
-		{ConnFilter{Port: 6379}, [3]bool{true, false, true}},
-		{ConnFilter{Port: 40001}, [3]bool{false, false, true}},
-		{ConnFilter{Peer: netip.MustParsePrefix("10.0.0.0/8")}, [3]bool{true, false, true}},
-		{ConnFilter{Carrier: config.CarrierRelay}, [3]bool{false, false, true}},
-		{ConnFilter{Reason: "wire_reset"}, [3]bool{false, false, true}},
-		{ConnFilter{State: "native"}, [3]bool{false, true, false}},
-		{ConnFilter{Side: config.SideServer}, [3]bool{false, true, false}},
-		{ConnFilter{Proto: "udp"}, [3]bool{}},
-		{ConnFilter{End: EndAborted, Port: 6379}, [3]bool{false, false, true}},
+		{report.ConnFilter{}, [3]bool{true, true, true}},
+		{report.ConnFilter{Port: 6379}, [3]bool{true, false, true}},
+		{report.ConnFilter{Port: 40001}, [3]bool{false, false, true}},
+		{report.ConnFilter{Peer: netip.MustParsePrefix("10.0.0.0/8")}, [3]bool{true, false, true}},
+		{report.ConnFilter{Carrier: report.CarrierRelay}, [3]bool{false, false, true}},
+		{report.ConnFilter{Reason: "wire_reset"}, [3]bool{false, false, true}},
+		{report.ConnFilter{State: "native"}, [3]bool{false, true, false}},
+		{report.ConnFilter{Side: report.SideServer}, [3]bool{false, true, false}},
+		{report.ConnFilter{Proto: "udp"}, [3]bool{}},
+		{report.ConnFilter{End: report.EndAborted, Port: 6379}, [3]bool{false, false, true}},
 	} {
 		for i := range conns {
 			require.Equal(t, c.want[i], c.filter.Matches(&conns[i]), "%+v %d", c.filter, i)
 		}
-		q := ConnQuery{Closed: true, Details: true, Filter: c.filter}
-		got, err := parseConnQuery(q.values())
+		q := report.ConnQuery{Closed: true, Details: true, Filter: c.filter}
+		got, err := parseConnQuery(valuesOf(q))
 		require.NoError(t, err)
 		require.Equal(t, q, got)
 	}
 	demoted := conns[0]
-	demoted.Demoted = DemotedByOperator
-	require.True(t, ConnFilter{Reason: DemotedByOperator}.Matches(&demoted))
+	demoted.Demoted = report.DemotedByOperator
+	require.True(t, report.ConnFilter{Reason: report.DemotedByOperator}.Matches(&demoted))
 	_, err := parseConnFilter(map[string][]string{"filter": {`"` + strings.Repeat("x", adminMaxBody) + `"`}})
 	require.ErrorContains(t, err, "too long")
+}
+
+func sampleEvent() report.Event {
+	c := sampleConns()[1]
+	return report.Event{Schema: report.EventSchema, At: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC), Event: report.EventNative, Conn: &c}
 }
 
 // Every reader hears of what matches its filter; nothing is described when none watches.
@@ -59,70 +58,29 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	require.False(t, a.ctl.feed.Watched())
-	ready, got, done := make(chan struct{}), make(chan Event, 10), make(chan error, 1)
+	ready, got, done := make(chan struct{}), make(chan report.Event, 10), make(chan error, 1)
 	go func() {
-		done <- a.client.Watch(ctx, ConnFilter{Port: 80}, func() { close(ready) }, func(e Event) error {
+		done <- a.client.Watch(ctx, report.ConnFilter{Port: 80}, func() { close(ready) }, func(e report.Event) error {
 			got <- e
 			return nil
 		})
 	}()
 	<-ready
 	require.True(t, a.ctl.feed.Watched())
-	h := NewHistory(10, a.ctl.feed)
+	h := report.NewHistory(10, a.ctl.feed)
 	for _, c := range sampleConns() {
 		h.Add(c)
 	}
 	e := <-got
-	require.Equal(t, EventNative, e.Event)
+	require.Equal(t, report.EventNative, e.Event)
 	require.WithinDuration(t, time.Now(), e.At, time.Minute)
 	require.Equal(t, sampleConns()[1], *e.Conn)
 	cancel()
 	require.NoError(t, <-done)
 	require.Empty(t, got)
 	require.Eventually(t, func() bool { return !a.ctl.feed.Watched() }, 30*time.Second, time.Millisecond)
-	a.ctl.feed.Tell(EventNative, ConnInfo{}) // without readers
-	(*Feed)(nil).Tell(EventNative, ConnInfo{})
-}
-
-// TestFeedLoses: a reader hears of every event, or in its place of how many are missing
-// there, also of the last ones.
-func TestFeedLoses(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f := NewFeed()
-		r, leave, ok := f.read()
-		require.True(t, ok)
-		defer leave()
-		var told, heard, missed uint64
-		hear := func() {
-			e := <-r.events
-			r.drained()
-			if e.Event == EventLost {
-				require.Positive(t, e.Lost)
-				heard += e.Lost
-				return
-			}
-			require.Equal(t, heard, e.Conn.ID)
-			heard++
-		}
-		for range rapid.IntRange(1, 8).Draw(t, "turns") {
-			for range rapid.IntRange(0, feedRoom+feedRoom/2).Draw(t, "told") {
-				f.Tell(EventNative, ConnInfo{ID: told})
-				told++
-			}
-			n := rapid.Uint64Range(0, 3).Draw(t, "missed")
-			missed += n
-			told += n
-			require.Equal(t, n, f.Missed(missed))
-			require.Zero(t, f.Missed(missed))
-			for range min(len(r.events), rapid.IntRange(0, feedRoom+1).Draw(t, "heard")) {
-				hear()
-			}
-		}
-		for len(r.events) > 0 {
-			hear()
-		}
-		require.Equal(t, told, heard)
-	})
+	a.ctl.feed.Tell(report.EventNative, report.ConnInfo{}) // without readers
+	(*report.Feed)(nil).Tell(report.EventNative, report.ConnInfo{})
 }
 
 // What is missing is told to a reader also when nothing else happens, whatever its filter; a
@@ -130,7 +88,7 @@ func TestFeedLoses(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	a := startAdmin(t, nil)
 	lost, stop := make(chan uint64, 1), errors.New("heard")
-	err := a.client.Watch(t.Context(), ConnFilter{Port: 1}, func() { a.ctl.feed.Missed(7) }, func(e Event) error {
+	err := a.client.Watch(t.Context(), report.ConnFilter{Port: 1}, func() { a.ctl.feed.Missed(7) }, func(e report.Event) error {
 		lost <- e.Lost
 		return stop
 	})
@@ -140,17 +98,17 @@ func TestWatchEnds(t *testing.T) {
 	enough := errors.New("enough")
 	first := make(chan error, 1)
 	go func() {
-		first <- a.client.Watch(t.Context(), ConnFilter{}, nil, func(Event) error { return enough })
+		first <- a.client.Watch(t.Context(), report.ConnFilter{}, nil, func(report.Event) error { return enough })
 	}()
 	require.Eventually(t, func() bool {
-		a.ctl.feed.Tell(EventEnded, sampleConns()[2])
+		a.ctl.feed.Tell(report.EventEnded, sampleConns()[2])
 		return len(first) == 1
 	}, 30*time.Second, time.Millisecond)
 	require.ErrorIs(t, <-first, enough)
 
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- a.client.Watch(t.Context(), ConnFilter{}, func() { close(ready) }, func(Event) error { return nil })
+		done <- a.client.Watch(t.Context(), report.ConnFilter{}, func() { close(ready) }, func(report.Event) error { return nil })
 	}()
 	<-ready
 	a.stop()
@@ -159,12 +117,12 @@ func TestWatchEnds(t *testing.T) {
 
 func TestWatchIsBounded(t *testing.T) {
 	a := startAdmin(t, nil)
-	for range feedReaders {
-		_, leave, ok := a.ctl.feed.read()
+	for range report.FeedReaders {
+		_, leave, ok := a.ctl.feed.Read()
 		require.True(t, ok)
 		defer leave()
 	}
-	err := a.client.Watch(t.Context(), ConnFilter{}, nil, nil)
+	err := a.client.Watch(t.Context(), report.ConnFilter{}, nil, nil)
 	require.EqualError(t, err, "answer of the daemon: 16 watch already")
 	require.Equal(t, http.StatusServiceUnavailable, rawGet(t, a, "GET", "/v1/watch", nil).StatusCode)
 }
@@ -172,16 +130,16 @@ func TestWatchIsBounded(t *testing.T) {
 func TestReadEvents(t *testing.T) {
 	line, err := json.Marshal(sampleEvent())
 	require.NoError(t, err)
-	var got []Event
+	var got []report.Event
 	read := func(text string) error {
 		got = nil
-		return ReadEvents(strings.NewReader(text), func(e Event) error {
+		return ReadEvents(strings.NewReader(text), func(e report.Event) error {
 			got = append(got, e)
 			return nil
 		})
 	}
 	require.NoError(t, read(string(line)+"\n\n"+string(line)+"\n"))
-	require.Equal(t, []Event{sampleEvent(), sampleEvent()}, got)
+	require.Equal(t, []report.Event{sampleEvent(), sampleEvent()}, got)
 	require.NoError(t, read(""))
 	for i := 1; i < len(line); i++ {
 		require.Error(t, read(string(line[:i])), i)
@@ -195,8 +153,8 @@ func FuzzReadEvents(f *testing.F) {
 	f.Add(line)
 	f.Add([]byte(`{"schema":"smcgw.event/v1","event":"lost","lost":3}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_ = ReadEvents(strings.NewReader(string(b)), func(e Event) error {
-			require.True(t, e.Conn != nil || e.Event == EventLost)
+		_ = ReadEvents(strings.NewReader(string(b)), func(e report.Event) error {
+			require.True(t, e.Conn != nil || e.Event == report.EventLost)
 			return nil
 		})
 	})

@@ -2,6 +2,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // schema is the version of the configuration file this package reads.
@@ -14,7 +16,7 @@ type Config struct {
 	// Schema names the format of the file. Default and only value: smcgw/v1.
 	Schema string `yaml:"schema"`
 	// Mode says what the gateway may touch. Default: observe.
-	Mode Mode `yaml:"mode"`
+	Mode report.Mode `yaml:"mode"`
 	// Admin is the path of the admin socket, 1 to 103 bytes, absolute.
 	// Default: /run/smcgw/smcgw.sock.
 	Admin string `yaml:"admin"`
@@ -37,7 +39,7 @@ type Config struct {
 	// Carriers are the RDMA devices in order of preference. A list that is
 	// given and empty means that no RDMA device is used. Default: shm, hw, soft; ib, adapters
 	// on InfiniBand, only where it is listed.
-	Carriers []DeviceKind `yaml:"carriers"`
+	Carriers []report.DeviceKind `yaml:"carriers"`
 	// ShmDir holds the rendezvous sockets of the shm device.
 	// Default: /run/smcgw/shm.
 	ShmDir string `yaml:"shm_dir"`
@@ -90,22 +92,22 @@ type Rule struct {
 	// Match is what the rule is about; an empty Match is every TCP connection.
 	Match Match `yaml:"match"`
 	// Action is what happens to a matching connection. Default: pass.
-	Action Action `yaml:"action"`
+	Action report.Action `yaml:"action"`
 	// Percent is the share of the matching connections that is carried. Default: that
 	// of the rollout.
 	Percent Share `yaml:"percent"`
 	// Way is the one that the rule is about. Default: any.
-	Way Way `yaml:"way"`
+	Way report.Way `yaml:"way"`
 }
 
 // Match selects connections, or the datagrams of UDP sockets. Within a list any
 // entry may hold, all lists that are given must hold.
 type Match struct {
 	// Proto is the protocol the rule is about; it is about no other. Default: tcp.
-	Proto Proto `yaml:"proto"`
+	Proto report.Proto `yaml:"proto"`
 	// Direction is the side of this host: client of connections that it makes, server of
 	// those that it accepts. Default: both.
-	Direction Direction `yaml:"direction"`
+	Direction report.Direction `yaml:"direction"`
 	// Ports are server ports, of either direction. Default: every port.
 	Ports []PortRange `yaml:"ports"`
 	// Peers are addresses of the other side, masked. Default: every address.
@@ -270,5 +272,5 @@ func (r Rule) outboundOnly() bool {
 
 // oneSided reports whether connections of one direction match only.
 func (m Match) oneSided() bool {
-	return m.Direction == DirectionClient || m.Direction == DirectionServer
+	return m.Direction == report.DirectionClient || m.Direction == report.DirectionServer
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // testUsers knows one user, whatever the host has.
@@ -70,24 +72,24 @@ security: { psk_file: /etc/smcgw/psk }
 func TestParseFullConfig(t *testing.T) {
 	c := parseString(t, fullConfig).Config
 	want := Config{
-		Schema: schema, Mode: ModeEnforce, Admin: "/run/smcgw/smcgw.sock", Devices: []string{"eth0"},
+		Schema: schema, Mode: report.ModeEnforce, Admin: "/run/smcgw/smcgw.sock", Devices: []string{"eth0"},
 		Policy: []Rule{
 			{Name: "redis", Match: Match{Ports: Ports(6379), Peers: []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
 				netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("10.0.0.0/8"),
-			}, Cgroups: []string{}, Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionAccelerate, Way: WayAny},
+			}, Cgroups: []string{}, Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionAccelerate, Way: report.WayAny},
 			{Name: "web", Match: Match{
-				Proto: ProtoTCP, Direction: DirectionClient, Ports: append(Ports(80, 443), newPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
+				Proto: report.ProtoTCP, Direction: report.DirectionClient, Ports: append(Ports(80, 443), newPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
 				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
-			}, Action: ActionAuto, Percent: 25 * percent, Way: WayInProcess},
-			{Name: "dns", Match: Match{Proto: ProtoUDP, Direction: DirectionBoth, Ports: Ports(53)}, Action: ActionAccelerate, Way: WayAny},
-			{Name: "default", Match: Match{Proto: ProtoTCP, Direction: DirectionBoth}, Action: ActionPass, Way: WayAny},
+			}, Action: report.ActionAuto, Percent: 25 * percent, Way: report.WayInProcess},
+			{Name: "dns", Match: Match{Proto: report.ProtoUDP, Direction: report.DirectionBoth, Ports: Ports(53)}, Action: report.ActionAccelerate, Way: report.WayAny},
+			{Name: "default", Match: Match{Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionPass, Way: report.WayAny},
 		},
 		Steering: SwitchOff, InProcess: InProcess{
 			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, PerUser: 3, PerCgroup: 2, Shaped: SwitchOn,
 		},
 		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
-		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
+		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
 		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, NewFlowsAtOnce: 8, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
@@ -100,18 +102,18 @@ func TestParseFullConfig(t *testing.T) {
 	require.Equal(t, want, c)
 	require.True(t, c.Policy[1].outboundOnly())
 	require.False(t, c.Policy[0].outboundOnly())
-	require.Equal(t, Match{Proto: ProtoTCP, Direction: DirectionBoth}, c.Policy[3].Match)
+	require.Equal(t, Match{Proto: report.ProtoTCP, Direction: report.DirectionBoth}, c.Policy[3].Match)
 }
 
 func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
-		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
+		Schema: schema, Mode: report.ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Steering: SwitchOn, InProcess: InProcess{
 			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, PerUser: 32768, PerCgroup: 32768, Shaped: SwitchOff,
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
-		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
+		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, NewFlowsAtOnce: 32, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw",
@@ -141,7 +143,7 @@ func TestEmptyCarriersStayEmpty(t *testing.T) {
 func TestRulesAreNamedAndPassByDefault(t *testing.T) {
 	c := parseString(t, "policy: [{}, {name: a}, {match: {ports: [1]}}]\n").Config
 	require.Equal(t, []string{"rule-1", "a", "rule-3"}, []string{c.Policy[0].Name, c.Policy[1].Name, c.Policy[2].Name})
-	require.Equal(t, ActionPass, c.Policy[0].Action)
+	require.Equal(t, report.ActionPass, c.Policy[0].Action)
 }
 
 func TestDefaultsDoNotTouchTheOriginal(t *testing.T) {
@@ -200,28 +202,29 @@ func TestSingleErrors(t *testing.T) {
 		"devices: [lo]":         "line 1: devices[0]: the loopback device cannot be used",
 		"devices: [~]":          "line 1: devices[0]: has no value",
 		"a: &x 1":               "line 1: a: anchors and aliases are not supported",
-		"mode: off\nlimits: {max_flows: 1}\nmode: off":     "line 3: mode: given twice",
-		"limits: {memory: 1GiB, memory: 2GiB}":             "line 1: limits.memory: given twice",
-		"<<: {shards: 3}":                                  "line 1: <<: anchors and aliases are not supported",
-		"in_process: {spin: 1ms}":                          "line 1: in_process.spin: 1ms is longer than 100us",
-		"in_process: {socket: a}":                          `line 1: in_process.socket: "a" is not an absolute path`,
-		"in_process: {calls: 0, per_user: -1}":             "line 1: in_process.per_user: -1 is not between 1 and 1000000",
-		"steering: off\nin_process: {enabled: off}":        "line 1: steering: off, and in_process.enabled too: nothing is left to do",
-		"policy: [{way: native}]":                          `line 1: policy[0].way: "native" is not one of any, in-process or steered`,
+		"mode: off\nlimits: {max_flows: 1}\nmode: off": "line 3: mode: given twice",
+		"limits: {memory: 1GiB, memory: 2GiB}":         "line 1: limits.memory: given twice",
+		"<<: {shards: 3}":                              "line 1: <<: anchors and aliases are not supported",
+		"in_process: {spin: 1ms}":                      "line 1: in_process.spin: 1ms is longer than 100us",
+		"in_process: {socket: a}":                      `line 1: in_process.socket: "a" is not an absolute path`,
+		"in_process: {calls: 0, per_user: -1}":         "line 1: in_process.per_user: -1 is not between 1 and 1000000",
+		"steering: off\nin_process: {enabled: off}":    "line 1: steering: off, and in_process.enabled too: nothing is left to do",
+		`mode: ""`:                `line 1: mode: "" is not a name`,
+		"policy: [{way: native}]": `line 1: policy[0].way: "native" is not one of any, in-process or steered`,
 		"policy: [{match: {proto: udp}, way: in-process}]": "line 1: policy[0].way: datagrams do not go in process",
-		"shards: 1.5":                                      `line 1: shards: "1.5" is not a whole number`,
-		"shards: '2'":                                      `line 1: shards: "2" is not a whole number`,
-		"shards: -1":                                       `line 1: shards: -1 is not between 0 and 256`,
-		"shards: 010":                                      `line 1: shards: "010" is not written in decimal`,
-		"shards: 0x10":                                     `line 1: shards: "0x10" is not written in decimal`,
-		"shards: 1_0":                                      `line 1: shards: "1_0" is not written in decimal`,
-		"hw: {service_level: 2.7}":                         `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
-		"hw: {traffic_class: 0104}":                        `line 1: hw.traffic_class: "0104" is not written in decimal`,
-		"hw: {traffic_class: 256}":                         `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
-		"shards: [1]":                                      "line 1: shards: must be a single value, not a list",
-		"admin: {a: b}":                                    "line 1: admin: must be a single value, not a set of fields",
-		"policy: [{match: {uids: [-1]}}]":                  `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
-		"policy: [{match: {uids: [~]}}]":                   "line 1: policy[0].match.uids[0]: has no value",
+		"shards: 1.5":                     `line 1: shards: "1.5" is not a whole number`,
+		"shards: '2'":                     `line 1: shards: "2" is not a whole number`,
+		"shards: -1":                      `line 1: shards: -1 is not between 0 and 256`,
+		"shards: 010":                     `line 1: shards: "010" is not written in decimal`,
+		"shards: 0x10":                    `line 1: shards: "0x10" is not written in decimal`,
+		"shards: 1_0":                     `line 1: shards: "1_0" is not written in decimal`,
+		"hw: {service_level: 2.7}":        `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
+		"hw: {traffic_class: 0104}":       `line 1: hw.traffic_class: "0104" is not written in decimal`,
+		"hw: {traffic_class: 256}":        `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
+		"shards: [1]":                     "line 1: shards: must be a single value, not a list",
+		"admin: {a: b}":                   "line 1: admin: must be a single value, not a set of fields",
+		"policy: [{match: {uids: [-1]}}]": `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
+		"policy: [{match: {uids: [~]}}]":  "line 1: policy[0].match.uids[0]: has no value",
 		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
 		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,
@@ -353,7 +356,7 @@ func TestLoadConfig(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("mode: off\n"), 0o600))
 	f, err := Load(path)
 	require.NoError(t, err)
-	require.Equal(t, ModeOff, f.Config.Mode)
+	require.Equal(t, report.ModeOff, f.Config.Mode)
 	require.Equal(t, path+":1", f.origin("mode"))
 }
 
@@ -404,7 +407,7 @@ func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField
 
 func TestValidateOfABuiltConfig(t *testing.T) {
 	c := Config{Mode: "x"}.WithDefaults()
-	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Proto: ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
+	c.Policy = []Rule{{Name: "a", Action: report.ActionPass, Match: Match{Proto: report.ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
 	err := validated(c)
 	require.EqualError(t, err, "mode: \"x\" is not one of off, observe or enforce\n"+
 		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+

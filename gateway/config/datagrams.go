@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // datagrams checks the port against what else uses UDP: the soft device sends
@@ -31,7 +33,7 @@ func (c Config) OwnPorts() []uint16 {
 
 // carriesDatagrams reports whether the rule selects datagrams to be carried.
 func (r Rule) carriesDatagrams() bool {
-	return r.Match.Proto == ProtoUDP && r.Action != ActionPass
+	return r.Match.Proto == report.ProtoUDP && r.Action != report.ActionPass
 }
 
 // NamesDatagramPeer reports whether a rule that carries datagrams has the

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // document is what a file may hold.
@@ -53,6 +55,13 @@ func decode(data []byte) (Config, *index, error) {
 		return Config{}, x, joinFieldErrors(x.errs)
 	}
 	x.refuseZeros(reflect.ValueOf(&doc.Config).Elem())
+	for i, d := range doc.Carriers {
+		for _, kind := range report.DeviceKinds() {
+			if string(d) == string(kind.Carrier()) {
+				doc.Carriers[i] = kind
+			}
+		}
+	}
 	return doc.Config, x, nil
 }
 
@@ -88,9 +97,7 @@ func wrongAt(n *yaml.Node, format string, args ...any) *yaml.TypeError {
 }
 
 // fromText reads a value that knows its own text form. YAML's idea of the type of a
-// scalar (off is a boolean to some) is not asked. The types do not implement
-// encoding.TextUnmarshaler, because JSON would use that too, and a tool must not
-// stumble over a mode that only a newer daemon knows.
+// scalar is not asked.
 func fromText(n *yaml.Node, set func(text string) error) error {
 	if n.Kind != yaml.ScalarNode {
 		return wrongAt(n, "must be a single value, not %s", kindName(n))

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // WithDefaults returns a copy in which every field that has its zero value has
@@ -26,16 +28,16 @@ func (c Config) WithDefaults() Config {
 			r.Name = fmt.Sprintf("rule-%d", i+1)
 		}
 		if r.Action == "" {
-			r.Action = ActionPass
+			r.Action = report.ActionPass
 		}
 		if r.Way == "" {
-			r.Way = WayAny
+			r.Way = report.WayAny
 		}
 		if r.Match.Proto == "" {
-			r.Match.Proto = ProtoTCP
+			r.Match.Proto = report.ProtoTCP
 		}
 		if r.Match.Direction == "" {
-			r.Match.Direction = DirectionBoth
+			r.Match.Direction = report.DirectionBoth
 		}
 	}
 	return out

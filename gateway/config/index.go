@@ -58,12 +58,17 @@ func (x *index) add(n *yaml.Node, t reflect.Type, path string) {
 		for i, e := range n.Content {
 			x.addElement(e, t, fmt.Sprintf("%s[%d]", path, i))
 		}
+	case t != nil && n.Value == "" && isWord(t) && !isNull(n):
+		x.fail(n, path, `"" is not a name`) // which would be taken for a missing field
 	case t != nil && isInteger(t) && n.ShortTag() == "!!float":
 		x.fail(n, path, "%q %s", n.Value, expected(t)) // the library cuts it off
 	case t != nil && isInteger(t) && n.ShortTag() == "!!int" && !isDecimal(n.Value):
 		x.fail(n, path, "%q is not written in decimal", n.Value) // the library takes 010 for 8
 	}
 }
+
+// isWord reports whether a type has names only, which validation knows: none is empty.
+func isWord(t reflect.Type) bool { return t.Kind() == reflect.String && t.PkgPath() != "" }
 
 // isDecimal reports whether a number has digits only, none of them a zero in front.
 func isDecimal(text string) bool {

@@ -6,27 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/nearest"
 )
-
-// Mode is what the gateway may touch.
-type Mode string
-
-// The modes: off decides nothing, observe decides and counts but touches
-// nothing, enforce carries.
-const (
-	ModeOff     Mode = "off"
-	ModeObserve Mode = "observe"
-	ModeEnforce Mode = "enforce"
-)
-
-// Modes lists every Mode.
-func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
-
-// UnmarshalYAML reads one of Modes.
-func (m *Mode) UnmarshalYAML(n *yaml.Node) error { return readName(n, m, Modes()) }
 
 // Switch is whether something is done.
 type Switch string
@@ -40,150 +22,39 @@ const (
 // switches lists every Switch.
 func switches() []Switch { return []Switch{SwitchOff, SwitchOn} }
 
-// UnmarshalYAML reads on or off.
-func (s *Switch) UnmarshalYAML(n *yaml.Node) error { return readName(n, s, switches()) }
-
-// Action is what a rule does with a connection.
-type Action string
-
-// The actions: pass leaves it native, accelerate carries it when the peer can,
-// auto only where RDMA adapters of both hosts do, or promotes it in process; it is about
-// TCP only.
-const (
-	ActionPass       Action = "pass"
-	ActionAccelerate Action = "accelerate"
-	ActionAuto       Action = "auto"
-)
-
 // actions lists every Action.
-func actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
-
-// UnmarshalYAML reads one of actions.
-func (a *Action) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, actions()) }
-
-// Way is how the bytes of a connection go: native by the kernel's connection, in process by
-// rings between the two programs, steered through gateways. A rule is about one of the last
-// two, or about any.
-type Way string
-
-// The ways.
-const (
-	WayAny       Way = "any"
-	WayNative    Way = "native"
-	WayInProcess Way = "in-process"
-	WaySteered   Way = "steered"
-)
+func actions() []report.Action {
+	return []report.Action{report.ActionPass, report.ActionAccelerate, report.ActionAuto}
+}
 
 // ruleWays lists the ways of rules.
-func ruleWays() []Way { return []Way{WayAny, WayInProcess, WaySteered} }
-
-// Ways lists the ways of connections.
-func Ways() []Way { return []Way{WayNative, WayInProcess, WaySteered} }
-
-// UnmarshalYAML reads one of ruleWays.
-func (w *Way) UnmarshalYAML(n *yaml.Node) error { return readName(n, w, ruleWays()) }
-
-// Proto is the protocol a rule is about.
-type Proto string
-
-// The protocols. Their names are also those of ConnInfo.Proto.
-const (
-	ProtoTCP Proto = "tcp"
-	ProtoUDP Proto = "udp"
-)
+func ruleWays() []report.Way {
+	return []report.Way{report.WayAny, report.WayInProcess, report.WaySteered}
+}
 
 // protos lists every Proto.
-func protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
-
-// UnmarshalYAML reads one of protos.
-func (p *Proto) UnmarshalYAML(n *yaml.Node) error { return readName(n, p, protos()) }
-
-// Direction is the side of this host that a rule is about.
-type Direction string
-
-// The directions. Those of one side are called as the [Side].
-const (
-	DirectionBoth   Direction = "both"
-	DirectionClient Direction = Direction(SideClient)
-	DirectionServer Direction = Direction(SideServer)
-)
+func protos() []report.Proto { return []report.Proto{report.ProtoTCP, report.ProtoUDP} }
 
 // directions lists every Direction.
-func directions() []Direction { return []Direction{DirectionBoth, DirectionClient, DirectionServer} }
-
-// UnmarshalYAML reads one of directions.
-func (d *Direction) UnmarshalYAML(n *yaml.Node) error { return readName(n, d, directions()) }
-
-// DeviceKind is an RDMA device as the configuration names it.
-type DeviceKind string
-
-// The device kinds.
-const (
-	DeviceShm  DeviceKind = "shm"
-	DeviceSoft DeviceKind = "soft"
-	DeviceHW   DeviceKind = "hw"
-	DeviceIB   DeviceKind = "ib"
-)
-
-// DeviceKinds lists every DeviceKind.
-func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW, DeviceIB} }
+func directions() []report.Direction {
+	return []report.Direction{report.DirectionBoth, report.DirectionClient, report.DirectionServer}
+}
 
 // UsesAdapters reports whether a device on RDMA adapters is among the carriers.
 func (c Config) UsesAdapters() bool {
-	return slices.Contains(c.Carriers, DeviceHW) || slices.Contains(c.Carriers, DeviceIB)
-}
-
-// UnmarshalYAML reads one of DeviceKinds, or the name of its carrier.
-func (d *DeviceKind) UnmarshalYAML(n *yaml.Node) error {
-	return fromText(n, func(text string) error {
-		return pick(d, strings.TrimPrefix(text, carrierPrefix), DeviceKinds())
-	})
-}
-
-// carrierPrefix makes the name of a carrier from that of its device.
-const carrierPrefix = "rdma-"
-
-// Carrier is the name under which flows on this device are reported.
-func (d DeviceKind) Carrier() Carrier { return Carrier(carrierPrefix + string(d)) }
-
-// Carrier is what carries a flow's bytes, as users see it.
-type Carrier string
-
-// The carriers. CarrierNone is what a flow has before one is chosen and what
-// native connections keep.
-const (
-	CarrierNone  Carrier = ""
-	CarrierShm   Carrier = "rdma-shm"
-	CarrierSoft  Carrier = "rdma-soft"
-	CarrierHW    Carrier = "rdma-hw"
-	CarrierIB    Carrier = "rdma-ib"
-	CarrierRelay Carrier = "relay"
-)
-
-// Carriers lists every Carrier but CarrierNone.
-func Carriers() []Carrier {
-	return []Carrier{CarrierShm, CarrierSoft, CarrierHW, CarrierIB, CarrierRelay}
+	return slices.Contains(c.Carriers, report.DeviceHW) || slices.Contains(c.Carriers, report.DeviceIB)
 }
 
 // ParseCarrier reads the name of a carrier, or that of its device.
-func ParseCarrier(text string) (Carrier, error) {
-	if slices.Contains(DeviceKinds(), DeviceKind(text)) {
-		return DeviceKind(text).Carrier(), nil
+func ParseCarrier(text string) (report.Carrier, error) {
+	if slices.Contains(report.DeviceKinds(), report.DeviceKind(text)) {
+		return report.DeviceKind(text).Carrier(), nil
 	}
-	if !slices.Contains(Carriers(), Carrier(text)) {
-		return CarrierNone, pick(new(string), text, append(texts(DeviceKinds()), texts(Carriers())...))
+	if !slices.Contains(report.Carriers(), report.Carrier(text)) {
+		return report.CarrierNone, pick(new(string), text, append(texts(report.DeviceKinds()), texts(report.Carriers())...))
 	}
-	return Carrier(text), nil
+	return report.Carrier(text), nil
 }
-
-// Side is the role of this host in a connection.
-type Side string
-
-// The sides: client made the connection, server accepted it.
-const (
-	SideClient Side = "client"
-	SideServer Side = "server"
-)
 
 // LogLevel is the least severity that is logged.
 type LogLevel string
@@ -208,9 +79,6 @@ func (l LogLevel) Slog() slog.Level {
 // logLevels lists every LogLevel.
 func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
-// UnmarshalYAML reads one of logLevels.
-func (l *LogLevel) UnmarshalYAML(n *yaml.Node) error { return readName(n, l, logLevels()) }
-
 // LogFormat is the shape of the log lines.
 type LogFormat string
 
@@ -224,9 +92,6 @@ const (
 // logFormats lists every LogFormat.
 func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
-// UnmarshalYAML reads one of logFormats.
-func (f *LogFormat) UnmarshalYAML(n *yaml.Node) error { return readName(n, f, logFormats()) }
-
 // AccessLog says which connections have lines of their own in the log.
 type AccessLog string
 
@@ -239,14 +104,6 @@ const (
 
 // accessLogs lists every AccessLog.
 func accessLogs() []AccessLog { return []AccessLog{AccessOff, AccessCarried, AccessAll} }
-
-// UnmarshalYAML reads one of accessLogs.
-func (a *AccessLog) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, accessLogs()) }
-
-// readName reads one of all names.
-func readName[T ~string](n *yaml.Node, dst *T, all []T) error {
-	return fromText(n, func(text string) error { return pick(dst, text, all) })
-}
 
 // pick stores the name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {
@@ -276,13 +133,4 @@ func texts[T ~string](names []T) []string {
 		s[i] = string(v)
 	}
 	return s
-}
-
-// JoinCarriers names carriers in a text.
-func JoinCarriers(list []Carrier) string {
-	text := make([]string, len(list))
-	for i, c := range list {
-		text[i] = string(c)
-	}
-	return strings.Join(text, ", ")
 }

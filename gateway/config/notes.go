@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // neverPorts are left native unless a rule names them: losing one of them to a
@@ -81,9 +83,9 @@ func (c Config) notes() []string {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	carrying := slices.IndexFunc(c.Policy, func(r Rule) bool { return r.Action != ActionPass }) >= 0
+	carrying := slices.IndexFunc(c.Policy, func(r Rule) bool { return r.Action != report.ActionPass }) >= 0
 	note(!carrying, "policy: no rule accelerates: every connection stays native")
-	note(carrying && c.Mode != ModeEnforce, "mode: %s: nothing is carried", c.Mode)
+	note(carrying && c.Mode != report.ModeEnforce, "mode: %s: nothing is carried", c.Mode)
 	note(len(c.Carriers) == 0, "carriers: the list is empty: RDMA is never used")
 	for _, name := range c.Devices {
 		_, err := net.InterfaceByName(name)
@@ -95,11 +97,11 @@ func (c Config) notes() []string {
 		if first := slices.IndexFunc(c.Policy[:i], func(f Rule) bool { return f.Match.covers(r.Match) && !c.leaves(f, r) }); first >= 0 {
 			note(true, "%s: is never reached: policy[%d] (%s) matches all that it does: put it before that", field, first, c.Policy[first].Name)
 		}
-		note(c.Guard.Compares() && r.Action != ActionPass && r.Match.Direction != DirectionServer && r.Match.Proto != ProtoUDP && c.shareOf(r) == AllShare,
+		note(c.Guard.Compares() && r.Action != report.ActionPass && r.Match.Direction != report.DirectionServer && r.Match.Proto != report.ProtoUDP && c.shareOf(r) == AllShare,
 			"%s: percent is 100%%, which leaves guard.slower no native connections to compare with: 95%% would", field)
 		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
-			note(r.Action != ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
+			note(r.Action != report.ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
 		}
 	}
 	_, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark))
@@ -122,7 +124,7 @@ func (c Config) shareOf(r Rule) Share {
 // leaves reports whether a rule that carries leaves a port of the never-list to a later one,
 // which names it.
 func (c Config) leaves(first, later Rule) bool {
-	return first.Action != ActionPass && later.Action != ActionPass && slices.ContainsFunc(c.NeverPorts(), func(p uint16) bool {
+	return first.Action != report.ActionPass && later.Action != report.ActionPass && slices.ContainsFunc(c.NeverPorts(), func(p uint16) bool {
 		return later.Match.names(p) && !first.Match.names(p)
 	})
 }

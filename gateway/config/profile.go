@@ -26,9 +26,6 @@ func profiles() []Profile {
 	return []Profile{ProfileBalanced, ProfileLatency, ProfileThroughput, ProfileMemory}
 }
 
-// UnmarshalYAML reads one of profiles.
-func (p *Profile) UnmarshalYAML(n *yaml.Node) error { return readName(n, p, profiles()) }
-
 // spin is what Config.Spin is when the file does not say.
 func (p Profile) spin() Spin {
 	if p == ProfileMemory {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // ErrRestart is what a configuration is refused with that cannot come into force
@@ -83,6 +85,6 @@ func (c Config) CheckReload(next Config, datagrams bool) error {
 	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
 	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
 		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
-	refuse(next.Mode == ModeEnforce && next.WantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
+	refuse(next.Mode == report.ModeEnforce && next.WantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
 	return errors.Join(errs...)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestCheckReplace: a gateway finds the one from which it takes over at its own admin socket;
@@ -11,8 +13,8 @@ import (
 func TestCheckReplace(t *testing.T) {
 	at := Config{}.WithDefaults()
 	next := Config{
-		Mode: ModeEnforce, Devices: []string{"eth7"}, StateDir: "/var/other", ShmDir: "/run/other", Metrics: Metrics{Listen: "[::1]:9999"},
-		Carriers: []DeviceKind{DeviceSoft},
+		Mode: report.ModeEnforce, Devices: []string{"eth7"}, StateDir: "/var/other", ShmDir: "/run/other", Metrics: Metrics{Listen: "[::1]:9999"},
+		Carriers: []report.DeviceKind{report.DeviceSoft},
 	}.WithDefaults()
 	require.NoError(t, at.CheckReplace(next))
 	err := at.CheckReload(next, true)

@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // maxServicesOf bounds ServicesOf.
@@ -15,15 +17,15 @@ func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
 	var decided []PortRange // by an earlier rule
 	for _, r := range c.Policy {
 		about := len(r.Match.Peers) == 0 || slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
-		if r.Match.Proto == ProtoUDP || r.Match.Direction == DirectionServer || !about {
+		if r.Match.Proto == report.ProtoUDP || r.Match.Direction == report.DirectionServer || !about {
 			continue
 		}
-		if r.Action == ActionPass && len(r.Match.Ports) == 0 && !r.outboundOnly() {
+		if r.Action == report.ActionPass && len(r.Match.Ports) == 0 && !r.outboundOnly() {
 			return list // the rules after it are not about the host
 		}
 		for _, port := range r.Match.Ports {
 			is := func(d PortRange) bool { return d.Has(port.First()) }
-			if r.Action != ActionPass && port.Single() && !slices.ContainsFunc(decided, is) && len(list) < maxServicesOf {
+			if r.Action != report.ActionPass && port.Single() && !slices.ContainsFunc(decided, is) && len(list) < maxServicesOf {
 				list = append(list, netip.AddrPortFrom(a, port.First()))
 			}
 			decided = append(decided, port)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
@@ -186,14 +188,14 @@ func TestReachableNeverPorts(t *testing.T) {
 }
 
 func TestParseCarrier(t *testing.T) {
-	for text, want := range map[string]Carrier{"soft": CarrierSoft, "rdma-soft": CarrierSoft, "shm": CarrierShm, "relay": CarrierRelay} {
+	for text, want := range map[string]report.Carrier{"soft": report.CarrierSoft, "rdma-soft": report.CarrierSoft, "shm": report.CarrierShm, "relay": report.CarrierRelay} {
 		c, err := ParseCarrier(text)
 		require.NoError(t, err)
 		require.Equal(t, want, c)
 	}
 	_, err := ParseCarrier("rdma-sotf")
 	require.EqualError(t, err, `"rdma-sotf" is not one of shm, soft, hw, ib, rdma-shm, rdma-soft, rdma-hw, rdma-ib or relay (did you mean rdma-soft?)`)
-	require.Equal(t, []DeviceKind{DeviceSoft, DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
+	require.Equal(t, []report.DeviceKind{report.DeviceSoft, report.DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
 }
 
 // TestNoteOfCgroupPath: a path that is no directory of cgroup2 is noted.

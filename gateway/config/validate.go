@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // MaxDrainTimeout is a week.
@@ -57,7 +59,7 @@ func oneOf[T ~string](k *checker, path string, v T, all []T) {
 func (c Config) validate(users userLookup) []*FieldError {
 	k := &checker{}
 	k.must(c.Schema == schema, "schema", "%q is not %s, the only schema this version reads", c.Schema, schema)
-	oneOf(k, "mode", c.Mode, Modes())
+	oneOf(k, "mode", c.Mode, report.Modes())
 	k.socketPath("admin", c.Admin)
 	k.devices(c.Devices)
 	k.policy(c.Policy, users)
@@ -133,11 +135,11 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		if r.Way != "" {
 			oneOf(k, field+".way", r.Way, ruleWays())
 		}
-		k.must(r.Way != WayInProcess || r.Match.Proto != ProtoUDP, field+".way", "datagrams do not go in process")
+		k.must(r.Way != report.WayInProcess || r.Match.Proto != report.ProtoUDP, field+".way", "datagrams do not go in process")
 		k.must(r.Percent != NoShare, field+".percent", "0%% is written as action: pass")
-		k.must(r.Percent == 0 || r.Action != ActionPass, field+".percent", "is about rules that carry")
-		k.must(r.Match.Direction != DirectionServer || !r.outboundOnly(), field+".match.direction", "cgroups, users and uids are known of outbound connections only")
-		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
+		k.must(r.Percent == 0 || r.Action != report.ActionPass, field+".percent", "is about rules that carry")
+		k.must(r.Match.Direction != report.DirectionServer || !r.outboundOnly(), field+".match.direction", "cgroups, users and uids are known of outbound connections only")
+		k.must(r.Action != report.ActionAuto || r.Match.Proto != report.ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
 		k.match(field+".match", r.Match, users)
 	}
 }
@@ -184,11 +186,11 @@ func (k *checker) match(field string, m Match, users userLookup) {
 	}
 }
 
-func (k *checker) carriers(list []DeviceKind) {
-	seen := make(map[DeviceKind]bool)
+func (k *checker) carriers(list []report.DeviceKind) {
+	seen := make(map[report.DeviceKind]bool)
 	for i, d := range list {
 		field := fmt.Sprintf("carriers[%d]", i)
-		oneOf(k, field, d, DeviceKinds())
+		oneOf(k, field, d, report.DeviceKinds())
 		k.must(!seen[d], field, "%q is listed twice", d)
 		seen[d] = true
 	}

@@ -8,25 +8,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // collector turns snapshots into metrics, one snapshot per scrape.
 type collector struct {
-	src   admin.MetricsSource
-	table []metric
-	now   func() time.Time
+	src     report.Source
+	numbers []report.Number
+	descs   []*prometheus.Desc // of numbers
+	now     func() time.Time
 }
 
 // newCollector returns a collector of src.
-func newCollector(src admin.MetricsSource, version string) *collector {
-	return &collector{src: src, table: metricTable(admin.NewVersionInfo(version)), now: time.Now}
+func newCollector(src report.Source, build report.VersionInfo) *collector {
+	c := &collector{src: src, numbers: report.Numbers(build), now: time.Now}
+	for _, n := range c.numbers {
+		c.descs = append(c.descs, prometheus.NewDesc(report.Namespace+n.Name, n.Help, n.Labels, nil))
+	}
+	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for i := range c.table {
-		ch <- c.table[i].desc
+	for _, d := range c.descs {
+		ch <- d
 	}
 }
 
@@ -34,33 +39,28 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	now := c.now() // a snapshot walks maps, which takes its time
 	s := c.src.Snapshot()
-	for i := range c.table {
-		m := &c.table[i]
-		m.read(&s, emitter{m, ch, now})
+	for i, n := range c.numbers {
+		kind := prometheus.GaugeValue
+		if n.Kind == report.Counter {
+			kind = prometheus.CounterValue
+		}
+		n.Read(&s, report.Series{
+			Now: now,
+			Value: func(v float64, labels ...string) {
+				ch <- prometheus.MustNewConstMetric(c.descs[i], kind, v, labels...)
+			},
+			Times: func(h report.HistogramSnapshot, labels ...string) {
+				ch <- prometheus.MustNewConstHistogram(c.descs[i], h.Count, h.Sum, h.Buckets, labels...)
+			},
+		})
 	}
-}
-
-// emitter sends the series of one metric.
-type emitter struct {
-	m  *metric
-	ch chan<- prometheus.Metric
-	// now is when the snapshot was begun.
-	now time.Time
-}
-
-func (e emitter) value(v float64, labels ...string) {
-	e.ch <- prometheus.MustNewConstMetric(e.m.desc, e.m.kind, v, labels...)
-}
-
-func (e emitter) histogram(h admin.HistogramSnapshot, labels ...string) {
-	e.ch <- prometheus.MustNewConstHistogram(e.m.desc, h.Count, h.Sum, h.Buckets, labels...)
 }
 
 // Handler serves the gateway's metrics and those of its process. A
 // snapshot with two series of one name and labels costs that scrape, reported
 // as an error, and nothing else.
-func Handler(src admin.MetricsSource, version string) http.Handler {
-	return handler(newCollector(src, version))
+func Handler(src report.Source, build report.VersionInfo) http.Handler {
+	return handler(newCollector(src, build))
 }
 
 func handler(c *collector) http.Handler {

@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -22,7 +21,7 @@ const (
 type sample struct {
 	at     time.Time
 	flows  int
-	bytes  map[config.Carrier]admin.ByteCount
+	bytes  map[report.Carrier]report.ByteCount
 	begun  uint64 // connections that began to be carried
 	native map[string]uint64
 	ended  map[endKey]uint64
@@ -35,7 +34,7 @@ type sample struct {
 type endKey struct{ reason, decidedBy string }
 
 // newSample keeps of totals what the page compares.
-func newSample(t *admin.Snapshot, at time.Time) sample {
+func newSample(t *report.Snapshot, at time.Time) sample {
 	s := sample{
 		at: at, bytes: maps.Clone(t.BytesTotal), native: map[string]uint64{}, ended: map[endKey]uint64{}, memory: t.Memory["reserved"],
 	}

@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 var (
@@ -26,11 +25,11 @@ var (
 
 // Source is what the page shows. Its methods have the duties of those of admin.Control.
 type Source interface {
-	admin.MetricsSource
-	Status() admin.Status
-	Conns(q admin.ConnQuery) []admin.ConnInfo
-	Peers() []admin.PeerInfo
-	Draining() *admin.DrainInfo
+	report.Source
+	Status() report.Status
+	Conns(q report.ConnQuery) []report.ConnInfo
+	Peers() []report.PeerInfo
+	Draining() *report.DrainInfo
 }
 
 // renderEvery bounds how often the page is made, however many browsers ask.
@@ -60,7 +59,7 @@ type About struct {
 // New returns the page of a gateway.
 func New(src Source, about About) *Page {
 	text := template.Must(template.New("page").Funcs(template.FuncMap{
-		"size": size, "rate": rate, "count": count, "age": age, "join": config.JoinCarriers, "percent": func(part float64) float64 { return 100 * part },
+		"size": size, "rate": rate, "count": count, "age": age, "join": report.JoinCarriers, "percent": func(part float64) float64 { return 100 * part },
 	}).Parse(pageHTML))
 	return &Page{src: src, about: about, text: text, headers: map[string]string{
 		"Content-Type": "text/html; charset=utf-8",

@@ -15,48 +15,47 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // fakeSource is a gateway whose state the test sets.
 type fakeSource struct {
 	mu       sync.Mutex // guards everything below
-	snapshot admin.Snapshot
-	status   admin.Status
-	conns    []admin.ConnInfo
-	peers    []admin.PeerInfo
-	drain    *admin.DrainInfo
+	snapshot report.Snapshot
+	status   report.Status
+	conns    []report.ConnInfo
+	peers    []report.PeerInfo
+	drain    *report.DrainInfo
 	asked    int // how often everything was copied
 }
 
-func (f *fakeSource) Totals() admin.Snapshot {
+func (f *fakeSource) Totals() report.Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.snapshot
 }
 
-func (f *fakeSource) Snapshot() admin.Snapshot {
+func (f *fakeSource) Snapshot() report.Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
 	return f.snapshot
 }
 
-func (f *fakeSource) Status() admin.Status                   { return f.status }
-func (f *fakeSource) Conns(admin.ConnQuery) []admin.ConnInfo { return f.conns }
-func (f *fakeSource) Peers() []admin.PeerInfo                { return f.peers }
-func (f *fakeSource) Draining() *admin.DrainInfo             { return f.drain }
+func (f *fakeSource) Status() report.Status                    { return f.status }
+func (f *fakeSource) Conns(report.ConnQuery) []report.ConnInfo { return f.conns }
+func (f *fakeSource) Peers() []report.PeerInfo                 { return f.peers }
+func (f *fakeSource) Draining() *report.DrainInfo              { return f.drain }
 
 // change changes the totals.
-func (f *fakeSource) change(fn func(s *admin.Snapshot)) {
+func (f *fakeSource) change(fn func(s *report.Snapshot)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fn(&f.snapshot)
 }
 
 func healthy() *fakeSource {
-	return &fakeSource{snapshot: admin.Snapshot{Mode: config.ModeEnforce, Heartbeat: time.Now()}, status: admin.Status{Mode: config.ModeEnforce}}
+	return &fakeSource{snapshot: report.Snapshot{Mode: report.ModeEnforce, Heartbeat: time.Now()}, status: report.Status{Mode: report.ModeEnforce}}
 }
 
 func newTestPage(src *fakeSource) *Page {
@@ -89,11 +88,11 @@ func TestHealth(t *testing.T) {
 		}, "bad", "silent", []string{"does not beat", "Degraded: address"}},
 		{"starts", func(f *fakeSource) { f.snapshot.Heartbeat = time.Time{} }, "bad", "silent", nil},
 		{"degraded", func(f *fakeSource) { f.status.Degraded = []string{"device_failed", "config_refused"} }, "warn", "degraded", []string{"device_failed", "A device, queue pair or port of the gateway failed", "config_refused"}},
-		{"off", func(f *fakeSource) { f.snapshot.Mode = config.ModeOff }, "off", "off", []string{"smcgw on"}},
-		{"observes", func(f *fakeSource) { f.snapshot.Mode = config.ModeObserve }, "off", "observing", []string{"nothing is carried"}},
-		{"drains", func(f *fakeSource) { f.drain = &admin.DrainInfo{Flows: 7, RemainingSeconds: 90} }, "warn", "draining", []string{"7 connections are left; they are reset in 1m"}},
+		{"off", func(f *fakeSource) { f.snapshot.Mode = report.ModeOff }, "off", "off", []string{"smcgw on"}},
+		{"observes", func(f *fakeSource) { f.snapshot.Mode = report.ModeObserve }, "off", "observing", []string{"nothing is carried"}},
+		{"drains", func(f *fakeSource) { f.drain = &report.DrainInfo{Flows: 7, RemainingSeconds: 90} }, "warn", "draining", []string{"7 connections are left; they are reset in 1m"}},
 		{"blocked", func(f *fakeSource) {
-			f.status.BlockedLegs = []admin.BlockedLegs{{Device: "eth0", Family: "ipv4", At: "output"}, {At: "keeper"}}
+			f.status.BlockedLegs = []report.BlockedLegs{{Device: "eth0", Family: "ipv4", At: "output"}, {At: "keeper"}}
 		}, "warn", "degraded", []string{"eth0 ipv4: output", "keeper"}},
 		{"notes", func(f *fakeSource) { f.status.Notes = []string{"soft0: <b>other</b> port"}; f.status.LogDropped = 1200 }, "good", "healthy", []string{"soft0: &lt;b&gt;other&lt;/b&gt; port", "1\u202f200 lines"}},
 	} {
@@ -114,30 +113,30 @@ func TestHealth(t *testing.T) {
 // told from what happened before.
 func TestPageShows(t *testing.T) {
 	f := healthy()
-	f.snapshot.FlowsTotal = map[config.Carrier]uint64{config.CarrierSoft: 10}
-	f.snapshot.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 100}}
-	f.snapshot.Ends = []admin.EndCount{{Reason: "closed", Count: 9}, {Reason: "peer_dead", DecidedBy: admin.DecidedLocal, Count: 4}}
-	f.snapshot.Devices = []admin.DeviceInfo{{Name: "soft0", Carrier: config.CarrierSoft, State: admin.DeviceFailed, Error: "port taken", MTU: 1024, UDPPort: 4791}}
+	f.snapshot.FlowsTotal = map[report.Carrier]uint64{report.CarrierSoft: 10}
+	f.snapshot.Fallbacks = []report.FallbackCount{{Reason: "peer_no_option", Side: report.SideClient, Count: 100}}
+	f.snapshot.Ends = []report.EndCount{{Reason: "closed", Count: 9}, {Reason: "peer_dead", DecidedBy: report.DecidedLocal, Count: 4}}
+	f.snapshot.Devices = []report.DeviceInfo{{Name: "soft0", Carrier: report.CarrierSoft, State: report.DeviceFailed, Error: "port taken", MTU: 1024, UDPPort: 4791}}
 	f.snapshot.Memory, f.snapshot.MemoryLimit = map[string]uint64{"reserved": 950, "used": 1}, 1000
-	f.snapshot.Maps = []admin.MapUse{{Map: "flows", Entries: 3, Capacity: 4}, {Map: "peers", Entries: 16384}}
-	f.peers = []admin.PeerInfo{{Address: netip.MustParseAddr("fd00::2"), Port: 80, State: admin.PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590}}
-	f.conns = []admin.ConnInfo{
-		{Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:999"), Carrier: config.CarrierSoft, TxBytes: 2048, AgeSeconds: 2},
-		{Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:81"), State: "negotiating"},
+	f.snapshot.Maps = []report.MapUse{{Map: "flows", Entries: 3, Capacity: 4}, {Map: "peers", Entries: 16384}}
+	f.peers = []report.PeerInfo{{Address: netip.MustParseAddr("fd00::2"), Port: 80, State: report.PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590}}
+	f.conns = []report.ConnInfo{
+		{Side: report.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:999"), Carrier: report.CarrierSoft, TxBytes: 2048, AgeSeconds: 2},
+		{Side: report.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:81"), State: "negotiating"},
 	}
-	for _, side := range []config.Side{config.SideClient, config.SideServer} { // one connection
-		f.conns = append(f.conns, admin.ConnInfo{
-			Side: side, Local: netip.MustParseAddrPort("127.0.0.1:5000"), Remote: netip.MustParseAddrPort("127.0.0.1:5000"), Way: config.WayInProcess,
-			State: "promoted", TxBytes: 4096, InProcess: &admin.InProcessEnd{Conn: 77},
+	for _, side := range []report.Side{report.SideClient, report.SideServer} { // one connection
+		f.conns = append(f.conns, report.ConnInfo{
+			Side: side, Local: netip.MustParseAddrPort("127.0.0.1:5000"), Remote: netip.MustParseAddrPort("127.0.0.1:5000"), Way: report.WayInProcess,
+			State: "promoted", TxBytes: 4096, InProcess: &report.InProcessEnd{Conn: 77},
 		})
 	}
-	f.snapshot.InProcess = admin.InProcess{Enabled: true, Serving: true, Connections: 1, ConnectionsTotal: 12, RingBytesTotal: 3 << 20}
+	f.snapshot.InProcess = report.InProcess{Enabled: true, Serving: true, Connections: 1, ConnectionsTotal: 12, RingBytesTotal: 3 << 20}
 	p := newTestPage(f)
 	p.past.add(newSample(&f.snapshot, time.Now().Add(-time.Minute)))
-	f.change(func(s *admin.Snapshot) {
-		s.Fallbacks = []admin.FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 160}}
+	f.change(func(s *report.Snapshot) {
+		s.Fallbacks = []report.FallbackCount{{Reason: "peer_no_option", Side: report.SideClient, Count: 160}}
 		s.InProcess.Native = map[string]uint64{"no_peer": 5, "shared": 0}
-		s.BytesTotal = map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 60 << 20}}
+		s.BytesTotal = map[report.Carrier]report.ByteCount{report.CarrierSoft: {Tx: 60 << 20}}
 	})
 	v := p.view(time.Now())
 	require.Equal(t, []ReasonRow{newReason("peer_no_option", "", 160, 100), newReason("no_peer", "", 5, 0)}, v.Native)
@@ -146,7 +145,7 @@ func TestPageShows(t *testing.T) {
 	require.Equal(t, "bad", v.Ends[1].Class)
 	require.Equal(t, "peer_dead", v.Ends[1].Name)
 	require.InDelta(t, 1<<20, v.Carriers[0].Now.Tx, 1e4)
-	require.Equal(t, config.CarrierSoft, v.Carriers[0].Name)
+	require.Equal(t, report.CarrierSoft, v.Carriers[0].Name)
 	require.Equal(t, []string{"bad", "", "warn", ""}, []string{v.Memory[0].Class, v.Memory[1].Class, v.Memory[2].Class, v.Memory[3].Class})
 	require.Equal(t, "16\u202f384", v.Memory[3].Text)
 	require.Len(t, v.Busy, 2)
@@ -230,7 +229,7 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, "1\u202f234\u202f567", count(1234567))
 	require.Equal(t, "0.5", count(0.5))
 	require.Equal(t, "-12", count(-12))
-	require.Equal(t, "rdma-shm, relay", config.JoinCarriers([]config.Carrier{config.CarrierShm, config.CarrierRelay}))
+	require.Equal(t, "rdma-shm, relay", report.JoinCarriers([]report.Carrier{report.CarrierShm, report.CarrierRelay}))
 }
 
 func number(t *rapid.T, text string) float64 {

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // How much of each list the page has.
@@ -26,7 +25,7 @@ type View struct {
 	Script    template.JS
 	RuleCount int
 	At        time.Time
-	Status    admin.Status
+	Status    report.Status
 	State     State
 	Problems  []Problem
 
@@ -34,8 +33,8 @@ type View struct {
 	Carriers []CarrierRow
 	Native   []ReasonRow
 	Ends     []ReasonRow
-	Peers    []admin.PeerInfo
-	Devices  []admin.DeviceInfo
+	Peers    []report.PeerInfo
+	Devices  []report.DeviceInfo
 	Memory   []Meter
 	Busy     []ConnRow
 	Ended    []ConnRow
@@ -59,11 +58,11 @@ type Tile struct {
 
 // CarrierRow is what one carrier does.
 type CarrierRow struct {
-	Name      config.Carrier
+	Name      report.Carrier
 	Flows     int
 	Begun     uint64
 	Now       Rates
-	Total     admin.ByteCount
+	Total     report.ByteCount
 	Spark     Spark
 	Available bool
 }
@@ -87,7 +86,7 @@ type Meter struct {
 
 // ConnRow is a connection with its mean rate.
 type ConnRow struct {
-	admin.ConnInfo
+	report.ConnInfo
 	From, To string
 	How      string // its carrier, or that it is in process; empty: neither
 	Bytes    uint64
@@ -110,14 +109,14 @@ func (p *Page) view(now time.Time) View {
 	v.Carriers = carriers(&snap, past)
 	v.Native, v.Ends = natives(past), ends(past)
 	v.Peers = p.src.Peers()
-	slices.SortStableFunc(v.Peers, func(a, b admin.PeerInfo) int { return b.Flows - a.Flows })
+	slices.SortStableFunc(v.Peers, func(a, b report.PeerInfo) int { return b.Flows - a.Flows })
 	v.Peers, v.MorePeers = most(v.Peers, mostPeers)
 	v.Devices = snap.Devices
 	v.Memory = meters(&snap)
-	live := slices.DeleteFunc(connRows(p.src.Conns(admin.ConnQuery{})), func(c ConnRow) bool { return c.How == "" })
+	live := slices.DeleteFunc(connRows(p.src.Conns(report.ConnQuery{})), func(c ConnRow) bool { return c.How == "" })
 	slices.SortStableFunc(live, func(a, b ConnRow) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	v.Busy, v.MoreConns = most(live, mostConns)
-	v.Ended, _ = most(connRows(p.src.Conns(admin.ConnQuery{Closed: true})), mostConns)
+	v.Ended, _ = most(connRows(p.src.Conns(report.ConnQuery{Closed: true})), mostConns)
 	return v
 }
 
@@ -132,7 +131,7 @@ func most[T any](list []T, n int) (shown []T, more int) {
 const late = 3 * time.Second
 
 // health says how the gateway is, the worst first.
-func health(s *admin.Snapshot, st admin.Status, now time.Time) (State, []Problem) {
+func health(s *report.Snapshot, st report.Status, now time.Time) (State, []Problem) {
 	state, problems := State{"good", "healthy"}, []Problem(nil)
 	add := func(class, word string, p Problem) {
 		if len(problems) == 0 {
@@ -151,17 +150,17 @@ func health(s *admin.Snapshot, st admin.Status, now time.Time) (State, []Problem
 	}
 	for _, name := range st.Degraded {
 		p := Problem{Title: "Degraded: " + name}
-		if code, ok := admin.CodeNamed(name); ok {
+		if code, ok := report.CodeNamed(name); ok {
 			p.Text, p.Fix = code.Meaning, code.Fix
 		}
 		add("warn", "degraded", p)
 	}
 	switch s.Mode {
-	case config.ModeOff:
+	case report.ModeOff:
 		add("off", "off", Problem{Title: "Switched off", Text: "New connections are native; carried ones go on, those in process by the kernel.", Fix: "smcgw on"})
-	case config.ModeObserve:
+	case report.ModeObserve:
 		add("off", "observing", Problem{Title: "Mode observe", Text: "Rules are evaluated and counted; nothing is carried.", Fix: "mode: enforce"})
-	case config.ModeEnforce:
+	case report.ModeEnforce:
 	}
 	for _, l := range st.BlockedLegs {
 		where := l.At
@@ -200,11 +199,11 @@ func sum[K comparable](counts map[K]uint64, which func(K) bool) (n uint64) {
 }
 
 // isReset tells whether an end was neither in order nor an application's reset.
-func isReset(k endKey) bool { return k.reason != string(admin.EndClosed) && k.reason != "app_reset" }
+func isReset(k endKey) bool { return k.reason != string(report.EndClosed) && k.reason != "app_reset" }
 
 func every[K any](K) bool { return true }
 
-func tiles(s *admin.Snapshot, past []sample) []Tile {
+func tiles(s *report.Snapshot, past []sample) []Tile {
 	first, now := past[0], past[len(past)-1]
 	tile := func(title, value, note, class string, list []float64, format func(float64) string) Tile {
 		t := Tile{Title: title, Value: value, Note: note, Spark: newSpark(title, map[string][]float64{class: list}, class)}
@@ -250,16 +249,16 @@ func tiles(s *admin.Snapshot, past []sample) []Tile {
 	return list
 }
 
-func carriers(s *admin.Snapshot, past []sample) (rows []CarrierRow) {
-	for _, c := range config.Carriers() {
+func carriers(s *report.Snapshot, past []sample) (rows []CarrierRow) {
+	for _, c := range report.Carriers() {
 		tx := rates(past, func(s sample) uint64 { return s.bytes[c].Tx })
 		rx := rates(past, func(s sample) uint64 { return s.bytes[c].Rx })
 		row := CarrierRow{
 			Name: c, Flows: s.Flows[c], Begun: s.FlowsTotal[c], Total: s.BytesTotal[c], Now: Rates{last(tx), last(rx)},
 			Spark: newSpark("throughput of "+string(c), map[string][]float64{"tx": tx, "rx": rx}, "rx", "tx"),
 		}
-		row.Available = c == config.CarrierRelay || slices.ContainsFunc(s.Devices, func(d admin.DeviceInfo) bool {
-			return d.Carrier == c && d.State == admin.DeviceActive
+		row.Available = c == report.CarrierRelay || slices.ContainsFunc(s.Devices, func(d report.DeviceInfo) bool {
+			return d.Carrier == c && d.State == report.DeviceActive
 		})
 		if row.Available || row.Begun > 0 {
 			rows = append(rows, row)
@@ -295,9 +294,9 @@ func ends(past []sample) []ReasonRow {
 
 func newReason(name, by string, now, before uint64) ReasonRow {
 	row := ReasonRow{Name: name, By: by, Total: now, Recent: now - min(now, before)}
-	if code, ok := admin.CodeNamed(name); ok {
+	if code, ok := report.CodeNamed(name); ok {
 		row.Meaning = code.Meaning
-	} else if name == string(admin.EndClosed) {
+	} else if name == string(report.EndClosed) {
 		row.Meaning = "Both applications ended in order."
 	}
 	return row
@@ -313,7 +312,7 @@ func ordered(rows []ReasonRow) []ReasonRow {
 }
 
 // meters are what is bounded, and how full it is.
-func meters(s *admin.Snapshot) []Meter {
+func meters(s *report.Snapshot) []Meter {
 	meter := func(name string, now, limit uint64, text string) Meter {
 		m := Meter{Name: name, Text: text}
 		if limit > 0 {
@@ -345,18 +344,18 @@ func meters(s *admin.Snapshot) []Meter {
 }
 
 // connRows are connections in the direction in which they began; of those in process, of which each end is listed, one.
-func connRows(list []admin.ConnInfo) []ConnRow {
+func connRows(list []report.ConnInfo) []ConnRow {
 	var rows []ConnRow
 	seen := map[uint64]bool{}
 	for _, c := range list {
 		row := ConnRow{ConnInfo: c, From: c.Local.String(), To: c.Remote.String(), How: string(c.Carrier), Bytes: c.TxBytes + c.RxBytes}
 		if c.InProcess != nil {
-			if c.Way != config.WayInProcess || seen[c.InProcess.Conn] {
+			if c.Way != report.WayInProcess || seen[c.InProcess.Conn] {
 				continue
 			}
 			row.How, seen[c.InProcess.Conn] = "in process", true
 		}
-		if c.Side == config.SideServer {
+		if c.Side == report.SideServer {
 			row.From, row.To = row.To, row.From
 		}
 		if c.AgeSeconds > 0 {

@@ -26,7 +26,7 @@ func web(args []string, p *printer) error {
 	return NewWeb().Serve(ln)
 }
 
-// NewWeb is the server of the web app, for hosts without processes.
+// NewWeb is the server of the web app.
 func NewWeb() *http.Server {
 	return &http.Server{Handler: http.HandlerFunc(serveBytes), ReadHeaderTimeout: time.Minute}
 }
@@ -77,12 +77,6 @@ func fetch(args []string, p *printer) error {
 		return errFailed
 	}
 	return nil
-}
-
-// Fetch is the client of the fetch app, for hosts without processes: it gets
-// size bytes from a web server count times and returns the result.
-func Fetch(c *http.Client, to string, size int64, count int) Event {
-	return fetchAll(c, to, size, 0, count)
 }
 
 func fetchAll(c *http.Client, to string, size int64, seed uint64, count int) Event {

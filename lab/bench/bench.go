@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/bench/profile"
@@ -134,7 +134,7 @@ func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 	if o.Profile != "" {
 		r.budget = max(r.budget-look.takes(works), time.Nanosecond)
 	}
-	rep := &paper.Report{Report: report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}}
+	rep := &paper.Report{Report: comparison.Report{Machine: comparison.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}}
 	rep.Series, err = r.run(ctx, works)
 	rep.Notes = append(rep.Notes, n.used.notes()...)
 	if r.done < o.Rounds {

@@ -4,73 +4,73 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // Metrics, by what the report calls them.
 var (
-	bulk1       = Metric{"bulk, 1 stream", "Gbit/s", report.More}
-	bulk1CPU    = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
-	bulk1GW     = Metric{"bulk, 1 stream, CPU of the gateways", "s/GB", report.Less}
-	bulk1Own    = Metric{"bulk, 1 stream, CPU of the programs", "s/GB", report.Less}
-	bulk8       = Metric{"bulk, 8 streams", "Gbit/s", report.More}
-	bulk8CPU    = Metric{"bulk, 8 streams, CPU", "s/GB", report.Less}
-	bulk8GW     = Metric{"bulk, 8 streams, CPU of the gateways", "s/GB", report.Less}
-	bulk8Own    = Metric{"bulk, 8 streams, CPU of the programs", "s/GB", report.Less}
-	ping64      = Metric{"ping-pong 64 B, median", "µs", report.Less}
-	ping64P99   = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
-	ping64GW    = Metric{"ping-pong 64 B, CPU of the gateways", "µs", report.Less}
-	ping4K      = Metric{"ping-pong 4 KiB, median", "µs", report.Less}
-	ping4KP99   = Metric{"ping-pong 4 KiB, 99 %", "µs", report.Less}
-	ping4KGW    = Metric{"ping-pong 4 KiB, CPU of the gateways", "µs", report.Less}
-	redisC1     = Metric{"redis -c1", "kreq/s", report.More}
-	redisC50    = Metric{"redis -c50", "kreq/s", report.More}
-	redisP16    = Metric{"redis -c50 -P16", "kreq/s", report.More}
-	redis1Own   = Metric{"redis -c1, CPU of the programs", "µs", report.Less}
-	redis50Own  = Metric{"redis -c50, CPU of the programs", "µs", report.Less}
-	redisP16Own = Metric{"redis -c50 -P16, CPU of the programs", "µs", report.Less}
-	web1K       = Metric{"nginx, 1 KiB, 16 connections kept", "kreq/s", report.More}
-	web1M       = Metric{"nginx, 1 MiB, 4 connections kept", "kreq/s", report.More}
-	webKept     = Metric{"nginx, 16 connections kept", "kreq/s", report.More}
-	webClosed   = Metric{"nginx, a connection per request", "kreq/s", report.More}
+	bulk1       = Metric{"bulk, 1 stream", "Gbit/s", comparison.More}
+	bulk1CPU    = Metric{"bulk, 1 stream, CPU", "s/GB", comparison.Less}
+	bulk1GW     = Metric{"bulk, 1 stream, CPU of the gateways", "s/GB", comparison.Less}
+	bulk1Own    = Metric{"bulk, 1 stream, CPU of the programs", "s/GB", comparison.Less}
+	bulk8       = Metric{"bulk, 8 streams", "Gbit/s", comparison.More}
+	bulk8CPU    = Metric{"bulk, 8 streams, CPU", "s/GB", comparison.Less}
+	bulk8GW     = Metric{"bulk, 8 streams, CPU of the gateways", "s/GB", comparison.Less}
+	bulk8Own    = Metric{"bulk, 8 streams, CPU of the programs", "s/GB", comparison.Less}
+	ping64      = Metric{"ping-pong 64 B, median", "µs", comparison.Less}
+	ping64P99   = Metric{"ping-pong 64 B, 99 %", "µs", comparison.Less}
+	ping64GW    = Metric{"ping-pong 64 B, CPU of the gateways", "µs", comparison.Less}
+	ping4K      = Metric{"ping-pong 4 KiB, median", "µs", comparison.Less}
+	ping4KP99   = Metric{"ping-pong 4 KiB, 99 %", "µs", comparison.Less}
+	ping4KGW    = Metric{"ping-pong 4 KiB, CPU of the gateways", "µs", comparison.Less}
+	redisC1     = Metric{"redis -c1", "kreq/s", comparison.More}
+	redisC50    = Metric{"redis -c50", "kreq/s", comparison.More}
+	redisP16    = Metric{"redis -c50 -P16", "kreq/s", comparison.More}
+	redis1Own   = Metric{"redis -c1, CPU of the programs", "µs", comparison.Less}
+	redis50Own  = Metric{"redis -c50, CPU of the programs", "µs", comparison.Less}
+	redisP16Own = Metric{"redis -c50 -P16, CPU of the programs", "µs", comparison.Less}
+	web1K       = Metric{"nginx, 1 KiB, 16 connections kept", "kreq/s", comparison.More}
+	web1M       = Metric{"nginx, 1 MiB, 4 connections kept", "kreq/s", comparison.More}
+	webKept     = Metric{"nginx, 16 connections kept", "kreq/s", comparison.More}
+	webClosed   = Metric{"nginx, a connection per request", "kreq/s", comparison.More}
 
-	pastBulk    = Metric{"not carried: bulk", "Gbit/s", report.More}
-	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", report.Less}
-	pastBulkGW  = Metric{"not carried: bulk, CPU of the gateways", "s/GB", report.Less}
-	pastBulkOwn = Metric{"not carried: bulk, CPU of the programs", "s/GB", report.Less}
-	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", report.Less}
-	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", report.Less}
-	pastPingGW  = Metric{"not carried: ping-pong 64 B, CPU of the gateways", "µs", report.Less}
-	pastConnect = Metric{"not carried: connect()", "µs", report.Less}
-	offered     = Metric{"not carried: connect() with an option", "µs", report.Less}
+	pastBulk    = Metric{"not carried: bulk", "Gbit/s", comparison.More}
+	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", comparison.Less}
+	pastBulkGW  = Metric{"not carried: bulk, CPU of the gateways", "s/GB", comparison.Less}
+	pastBulkOwn = Metric{"not carried: bulk, CPU of the programs", "s/GB", comparison.Less}
+	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", comparison.Less}
+	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", comparison.Less}
+	pastPingGW  = Metric{"not carried: ping-pong 64 B, CPU of the gateways", "µs", comparison.Less}
+	pastConnect = Metric{"not carried: connect()", "µs", comparison.Less}
+	offered     = Metric{"not carried: connect() with an option", "µs", comparison.Less}
 
-	rate1    = Metric{"connections, one at a time", "1/s", report.More}
-	rate1P50 = Metric{"connections, one at a time, median", "µs", report.Less}
-	rate1P99 = Metric{"connections, one at a time, 99 %", "µs", report.Less}
-	rate1CPU = Metric{"connections, one at a time, CPU", "µs", report.Less}
-	rate1GW  = Metric{"connections, one at a time, CPU of the gateways", "µs", report.Less}
-	rate8    = Metric{"connections, 8 at a time", "1/s", report.More}
-	rate8P50 = Metric{"connections, 8 at a time, median", "µs", report.Less}
-	rate8P99 = Metric{"connections, 8 at a time, 99 %", "µs", report.Less}
-	rate8CPU = Metric{"connections, 8 at a time, CPU", "µs", report.Less}
-	rate8GW  = Metric{"connections, 8 at a time, CPU of the gateways", "µs", report.Less}
+	rate1    = Metric{"connections, one at a time", "1/s", comparison.More}
+	rate1P50 = Metric{"connections, one at a time, median", "µs", comparison.Less}
+	rate1P99 = Metric{"connections, one at a time, 99 %", "µs", comparison.Less}
+	rate1CPU = Metric{"connections, one at a time, CPU", "µs", comparison.Less}
+	rate1GW  = Metric{"connections, one at a time, CPU of the gateways", "µs", comparison.Less}
+	rate8    = Metric{"connections, 8 at a time", "1/s", comparison.More}
+	rate8P50 = Metric{"connections, 8 at a time, median", "µs", comparison.Less}
+	rate8P99 = Metric{"connections, 8 at a time, 99 %", "µs", comparison.Less}
+	rate8CPU = Metric{"connections, 8 at a time, CPU", "µs", comparison.Less}
+	rate8GW  = Metric{"connections, 8 at a time, CPU of the gateways", "µs", comparison.Less}
 
-	coldRate = Metric{"connections, cold peer", "1/s", report.More}
-	coldP50  = Metric{"connections, cold peer, median", "µs", report.Less}
+	coldRate = Metric{"connections, cold peer", "1/s", comparison.More}
+	coldP50  = Metric{"connections, cold peer, median", "µs", comparison.Less}
 
-	besidePing      = Metric{"beside bulk: ping-pong 64 B, median", "µs", report.Less}
-	besidePingP99   = Metric{"beside bulk: ping-pong 64 B, 99 %", "µs", report.Less}
-	besidePingBulk  = Metric{"beside bulk: the stream with a ping-pong", "Gbit/s", report.More}
-	besideRate8     = Metric{"beside bulk: connections, 8 at a time", "1/s", report.More}
-	besideRate8P50  = Metric{"beside bulk: connections, median", "µs", report.Less}
-	besideRate8P99  = Metric{"beside bulk: connections, 99 %", "µs", report.Less}
-	besideRate8Bulk = Metric{"beside bulk: the stream with connections", "Gbit/s", report.More}
+	besidePing      = Metric{"beside bulk: ping-pong 64 B, median", "µs", comparison.Less}
+	besidePingP99   = Metric{"beside bulk: ping-pong 64 B, 99 %", "µs", comparison.Less}
+	besidePingBulk  = Metric{"beside bulk: the stream with a ping-pong", "Gbit/s", comparison.More}
+	besideRate8     = Metric{"beside bulk: connections, 8 at a time", "1/s", comparison.More}
+	besideRate8P50  = Metric{"beside bulk: connections, median", "µs", comparison.Less}
+	besideRate8P99  = Metric{"beside bulk: connections, 99 %", "µs", comparison.Less}
+	besideRate8Bulk = Metric{"beside bulk: the stream with connections", "Gbit/s", comparison.More}
 
-	idleFlow   = Metric{"idle connections, memory of both gateways", "KiB each", report.Less}
-	idleOwn    = Metric{"idle connections, heap and stacks of one gateway", "KiB each", report.Less}
-	idleShared = Metric{"idle connections, rings and queue pairs", "KiB each", report.Less}
-	idleKernel = Metric{"idle connections, kernel objects of the machine", "KiB each", report.Less}
-	idleCPU    = Metric{"idle connections, CPU of both gateways", "%", report.Less}
+	idleFlow   = Metric{"idle connections, memory of both gateways", "KiB each", comparison.Less}
+	idleOwn    = Metric{"idle connections, heap and stacks of one gateway", "KiB each", comparison.Less}
+	idleShared = Metric{"idle connections, rings and queue pairs", "KiB each", comparison.Less}
+	idleKernel = Metric{"idle connections, kernel objects of the machine", "KiB each", comparison.Less}
+	idleCPU    = Metric{"idle connections, CPU of both gateways", "%", comparison.Less}
 )
 
 // onLoopback is a metric of the same work on one host.
@@ -122,13 +122,13 @@ func works(ways map[string]way) []choice {
 	}
 	// The ways of most works, with some of its own after plain TCP.
 	most := func(own ...string) []way {
-		list := append([]string{report.TCP}, own...)
+		list := append([]string{comparison.TCP}, own...)
 		return by(append(list, TwoProxies, Shm, Auto, OneProxy, GoSplice, Soft1500, Soft9000, Attached, Released)...)
 	}
 	some := func(own ...string) []way {
-		return by(append(append([]string{report.TCP}, own...), TwoProxies, Shm, Soft1500, Auto)...)
+		return by(append(append([]string{comparison.TCP}, own...), TwoProxies, Shm, Soft1500, Auto)...)
 	}
-	local := by(loopback+report.TCP, loopback+InProcess)
+	local := by(loopback+comparison.TCP, loopback+InProcess)
 	list := []choice{
 		{"iperf3", work("bulk", 1, most(InProcess, TCP9000, RC1500, RC9000), bulk(1), bulk1, bulk1CPU, bulk1GW, bulk1Own)},
 		{"sockperf", work("ping", 1, most(InProcess, InProcessSpin, Latency), pingPong(64), ping64, ping64P99, ping64GW)},
@@ -150,22 +150,22 @@ func works(ways map[string]way) []choice {
 		{"wrk", native(work("loopback-web-close", 1, local, web("/", 16, true), localClosed))},
 		{"iperf3 sockperf", work("loopback-beside-ping", 1, local, besideBulk(pingPong(64), 2), localBeside, localBesideP99, localBesideBulk)},
 
-		{"iperf3", work("past-bulk", 2, by(report.TCP, Attached, Released), bulk(1), pastBulk, pastBulkCPU, pastBulkGW, pastBulkOwn)},
-		{"sockperf", work("past-ping", 2, by(report.TCP, Attached, Released), pingPong(64), pastPing, pastPingP99, pastPingGW)},
-		{"", work("past-connect", 3, by(report.TCP, Attached, Released), connects(500, 0), pastConnect)},
-		{"", work("offered", 1, by(report.TCP, Plain), connects(15, 110*time.Millisecond), offered)},
+		{"iperf3", work("past-bulk", 2, by(comparison.TCP, Attached, Released), bulk(1), pastBulk, pastBulkCPU, pastBulkGW, pastBulkOwn)},
+		{"sockperf", work("past-ping", 2, by(comparison.TCP, Attached, Released), pingPong(64), pastPing, pastPingP99, pastPingGW)},
+		{"", work("past-connect", 3, by(comparison.TCP, Attached, Released), connects(500, 0), pastConnect)},
+		{"", work("offered", 1, by(comparison.TCP, Plain), connects(15, 110*time.Millisecond), offered)},
 		{"", work("connections", 1, most(), connectionRate(8), rate8, rate8P50, rate8P99, rate8CPU, rate8GW)},
 		{"iperf3", work("beside-connections", 1, some(), besideBulk(connectionRate(8), 3), besideRate8, besideRate8P50, besideRate8P99, besideRate8Bulk)},
-		{"", work("cold", 1, by(report.TCP, TwoProxies, Shm, Soft1500), coldPeer, coldRate, coldP50)},
+		{"", work("cold", 1, by(comparison.TCP, TwoProxies, Shm, Soft1500), coldPeer, coldRate, coldP50)},
 		{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU, bulk8GW, bulk8Own)},
 		{"sockperf", work("ping-4k", 1, most(Latency), pingPong(4096), ping4K, ping4KP99, ping4KGW)},
 		{"wrk", work("web", 1, most(), web("/", 16, false), webKept)},
 		{"", work("connections-1", 1, most(), connectionRate(1), rate1, rate1P50, rate1P99, rate1CPU, rate1GW)},
 	}
 	for size := 1 << 10; size <= 4<<20; size <<= 2 {
-		list = append(list, choice{"", work("sizes", 1, by(report.TCP, Shm, Soft1500, Soft9000), writes(size), sizeMetric(size))})
+		list = append(list, choice{"", work("sizes", 1, by(comparison.TCP, Shm, Soft1500, Soft9000), writes(size), sizeMetric(size))})
 	}
-	idle := work("idle", 1, by(report.TCP, Shm, Soft9000), idleConnections, idleFlow, idleOwn, idleShared, idleKernel, idleCPU)
+	idle := work("idle", 1, by(comparison.TCP, Shm, Soft9000), idleConnections, idleFlow, idleOwn, idleShared, idleKernel, idleCPU)
 	idle.Rounds, idle.Limit = 1, 2*time.Minute
 	return profiled(append(list, choice{"", idle}))
 }
@@ -174,20 +174,20 @@ func works(ways map[string]way) []choice {
 // not, by work. Connections that are one every tenth of a second, or idle, leave
 // nothing to look at.
 var sampled = map[string][]string{
-	"bulk":          {report.TCP, Shm, Soft1500, Soft9000, RC1500, RC9000},
-	"bulk8":         {report.TCP, Shm, Soft1500},
-	"ping":          {report.TCP, Shm, Latency, Soft1500},
-	"ping-4k":       {report.TCP, Shm, Soft1500},
-	"redis-c1":      {report.TCP, Shm, Latency, Soft1500},
-	"redis-c50":     {report.TCP, Shm, Soft1500, Auto},
-	"redis-P16":     {report.TCP, Shm, Soft1500},
-	"web":           {report.TCP, Shm, Soft1500},
-	"web-close":     {report.TCP, Shm, Auto},
-	"connections":   {report.TCP, Shm, Soft1500, Auto},
-	"connections-1": {report.TCP, Shm, Auto},
-	"past-bulk":     {report.TCP, Attached, Released},
-	"past-ping":     {report.TCP, Attached, Released},
-	"past-connect":  {report.TCP, Attached, Released},
+	"bulk":          {comparison.TCP, Shm, Soft1500, Soft9000, RC1500, RC9000},
+	"bulk8":         {comparison.TCP, Shm, Soft1500},
+	"ping":          {comparison.TCP, Shm, Latency, Soft1500},
+	"ping-4k":       {comparison.TCP, Shm, Soft1500},
+	"redis-c1":      {comparison.TCP, Shm, Latency, Soft1500},
+	"redis-c50":     {comparison.TCP, Shm, Soft1500, Auto},
+	"redis-P16":     {comparison.TCP, Shm, Soft1500},
+	"web":           {comparison.TCP, Shm, Soft1500},
+	"web-close":     {comparison.TCP, Shm, Auto},
+	"connections":   {comparison.TCP, Shm, Soft1500, Auto},
+	"connections-1": {comparison.TCP, Shm, Auto},
+	"past-bulk":     {comparison.TCP, Attached, Released},
+	"past-ping":     {comparison.TCP, Attached, Released},
+	"past-connect":  {comparison.TCP, Attached, Released},
 }
 
 // MetricNames lists what reports call the works, by each number that they yield.
@@ -225,7 +225,7 @@ func profiled(list []choice) []choice {
 			w.Long = connects(40000, 0)
 		case "sizes":
 			if w.Metrics[0] == sizeMetric(1<<10) {
-				w.Profiled = []string{report.TCP, Shm, Soft1500}
+				w.Profiled = []string{comparison.TCP, Shm, Soft1500}
 			}
 		}
 	}
@@ -238,5 +238,5 @@ func sizeMetric(size int) Metric {
 	if size >= 1<<20 {
 		name = fmt.Sprintf("%d MiB", size>>20)
 	}
-	return Metric{"writes of " + name, "Gbit/s", report.More}
+	return Metric{"writes of " + name, "Gbit/s", comparison.More}
 }

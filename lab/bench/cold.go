@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/bench/programs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -20,7 +21,7 @@ const coldConnections = 10
 // the peer where gateways carry it: how many a second, and how long one takes.
 func coldPeer(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
 	service := uint16(echoPort)
-	if carrier := w.coldBy(); carrier != config.CarrierNone {
+	if carrier := w.coldBy(); carrier != report.CarrierNone {
 		end, err := w.coldTrial(ctx, carrier)
 		if err != nil {
 			return nil, err
@@ -43,26 +44,26 @@ func coldPeer(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
 }
 
 // coldBy is the carrier by which the peers of a way meet; none: they need not.
-func (w way) coldBy() config.Carrier {
+func (w way) coldBy() report.Carrier {
 	switch w.kind() {
 	case Shm:
-		return config.CarrierShm
+		return report.CarrierShm
 	case Soft1500:
-		return config.CarrierSoft
+		return report.CarrierSoft
 	default:
-		return config.CarrierNone
+		return report.CarrierNone
 	}
 }
 
 // coldTrial has each connection to coldPort be carried as the first with its peer, until end is
 // called.
-func (w way) coldTrial(ctx context.Context, carrier config.Carrier) (end func(), err error) {
+func (w way) coldTrial(ctx context.Context, carrier report.Carrier) (end func(), err error) {
 	at := w.to(coldPort)
-	client, err := w.client.try(ctx, admin.Trial{Peer: at.Addr(), Port: at.Port(), Action: config.ActionAccelerate, Carrier: carrier, Cold: true})
+	client, err := w.client.try(ctx, config.Trial{Peer: at.Addr(), Port: at.Port(), Action: report.ActionAccelerate, Carrier: carrier, Cold: true})
 	if err != nil {
 		return nil, err
 	}
-	server, err := w.server.try(ctx, admin.Trial{Peer: w.from, Port: at.Port(), Action: config.ActionAccelerate})
+	server, err := w.server.try(ctx, config.Trial{Peer: w.from, Port: at.Port(), Action: report.ActionAccelerate})
 	if err != nil {
 		client.Close()
 		return nil, err
@@ -72,13 +73,13 @@ func (w way) coldTrial(ctx context.Context, carrier config.Carrier) (end func(),
 
 // try begins a trial, after the end of the one before, which the gateway may not have
 // noticed yet.
-func (h *host) try(ctx context.Context, t admin.Trial) (*admin.Held, error) {
+func (h *host) try(ctx context.Context, t config.Trial) (*admin.Held, error) {
 	for {
 		held, err := h.gateway.admin.Try(ctx, t)
 		switch {
 		case err == nil:
 			return held, nil
-		case !errors.Is(err, admin.ErrTrialHeld), testnet.Sleep(ctx, 5*time.Millisecond) != nil:
+		case !errors.Is(err, config.ErrTrialHeld), testnet.Sleep(ctx, 5*time.Millisecond) != nil:
 			return nil, fmt.Errorf("trial at %s: %w", h.Name, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -18,7 +18,7 @@ func TestInProcess(t *testing.T) {
 	testnet.Require(t, "root", "bpf", "redis-benchmark", "nginx", "wrk")
 	r, err := Run(t.Context(), Options{
 		Executable: program(t), Library: testnet.Library(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(),
-		Only: []string{"redis-c50", "loopback-redis-c50", "web-close"}, Variants: []string{report.TCP, InProcess},
+		Only: []string{"redis-c50", "loopback-redis-c50", "web-close"}, Variants: []string{comparison.TCP, InProcess},
 	})
 	require.NoError(t, err)
 	found := 0

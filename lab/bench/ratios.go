@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
@@ -50,12 +50,12 @@ type quotient struct {
 // several the worst.
 type target struct {
 	key    string
-	better report.Better
+	better comparison.Better
 	of     []quotient
 }
 
 // paced makes a target of the pass of P1 to P5.
-func paced(key string, better report.Better, of ...quotient) target {
+func paced(key string, better comparison.Better, of ...quotient) target {
 	for i := range of {
 		of[i].pass = pacedPass
 	}
@@ -63,7 +63,7 @@ func paced(key string, better report.Better, of ...quotient) target {
 }
 
 // usual makes a target of the pass with what most hosts have.
-func usual(key string, better report.Better, of ...quotient) target {
+func usual(key string, better comparison.Better, of ...quotient) target {
 	for i := range of {
 		of[i].pass = usualPass
 	}
@@ -72,7 +72,7 @@ func usual(key string, better report.Better, of ...quotient) target {
 
 // vs is a quotient to plain TCP.
 func vs(metric Metric, variant string) quotient {
-	return quotient{metric: metric, variant: variant, base: report.TCP}
+	return quotient{metric: metric, variant: variant, base: comparison.TCP}
 }
 
 // vsChain is a quotient to two HAProxies.
@@ -89,38 +89,38 @@ func vsChain(metric Metric, variant string) quotient {
 // connection of the soft device beside one stream of iperf3 over a link of the
 // same MTU; its whole path, iperf3 through both gateways, is among the details.
 var targets = []target{
-	usual("inproc_bulk_vs_tcp", report.More, vs(bulk1, InProcess), vs(localBulk, InProcess)),
-	usual("inproc_cpu_vs_tcp", report.Less, vs(bulk1Own, InProcess), vs(localBulkOwn, InProcess)),
-	usual("inproc_ping_p50_vs_tcp", report.Less, vs(ping64, InProcess), vs(localPing, InProcess)),
-	usual("inproc_ping_spin_p50_vs_tcp", report.Less, vs(ping64, InProcessSpin)),
-	usual("inproc_redis_c1_vs_tcp", report.More, vs(redisC1, InProcess), vs(localC1, InProcess)),
-	usual("inproc_redis_c50_vs_tcp", report.More, vs(redisC50, InProcess), vs(localC50, InProcess)),
-	usual("inproc_redis_p16_vs_tcp", report.More, vs(redisP16, InProcess), vs(localP16, InProcess)),
-	usual("inproc_http_vs_tcp", report.More, vs(web1K, InProcess), vs(web1M, InProcess), vs(localWeb1K, InProcess), vs(localWeb1M, InProcess)),
-	usual("inproc_connect_vs_tcp", report.More, vs(webClosed, InProcess), vs(localClosed, InProcess)),
-	usual("inproc_beside_bulk_p99_vs_tcp", report.Less, vs(besidePingP99, InProcess), vs(localBesideP99, InProcess)),
-	paced("p1_vs_tcp", report.More, vs(bulk1, Shm)),
-	paced("p1_vs_chain", report.More, vsChain(bulk1, Shm)),
-	paced("p1_cpu_vs_chain", report.Less, vsChain(bulk1CPU, Shm)),
-	paced("p2_vs_tcp", report.Less, vs(ping64, Shm)),
-	paced("p2_vs_chain", report.Less, vsChain(ping64, Shm)),
-	paced("p2_latency_profile_vs_tcp", report.Less, vs(ping64, Latency)),
-	paced("p3_c1_vs_chain", report.More, vsChain(redisC1, Shm)),
-	paced("p3_c50_vs_chain", report.More, vsChain(redisC50, Shm)),
-	paced("p3_p16_vs_chain", report.More, vsChain(redisP16, Shm)),
-	paced("p3_auto_vs_tcp", report.More, vs(redisC1, Auto), vs(redisC50, Auto), vs(redisP16, Auto)),
-	paced("p4_throughput", report.More, vs(pastBulk, Attached), vs(pastBulk, Released)),
-	paced("p4_rtt", report.Less, vs(pastPing, Attached), vs(pastPing, Released)),
-	paced("p4_connect", report.Less, vs(pastConnect, Attached), vs(pastConnect, Released), vs(offered, Plain)),
-	paced("p5_1500", report.More, vs(bulk1, RC1500)),
-	paced("p5_9000", report.More, quotient{metric: bulk1, variant: RC9000, base: TCP9000}),
-	usual("cubic_shm_vs_tcp", report.More, vs(bulk1, Shm)),
-	usual("cubic_shm_cpu_vs_tcp", report.Less, vs(bulk1CPU, Shm)),
-	usual("cubic_soft_vs_tcp", report.More, vs(bulk1, Soft1500)),
-	usual("setup_shm_vs_chain", report.More, vsChain(rate8, Shm)),
-	usual("setup_soft_vs_chain", report.More, vsChain(rate8, Soft1500)),
-	usual("beside_bulk_p99_vs_tcp", report.Less, vs(besidePingP99, Shm), vs(besidePingP99, Soft1500)),
-	{"auto_worst_vs_tcp", report.More, autoEverywhere()},
+	usual("inproc_bulk_vs_tcp", comparison.More, vs(bulk1, InProcess), vs(localBulk, InProcess)),
+	usual("inproc_cpu_vs_tcp", comparison.Less, vs(bulk1Own, InProcess), vs(localBulkOwn, InProcess)),
+	usual("inproc_ping_p50_vs_tcp", comparison.Less, vs(ping64, InProcess), vs(localPing, InProcess)),
+	usual("inproc_ping_spin_p50_vs_tcp", comparison.Less, vs(ping64, InProcessSpin)),
+	usual("inproc_redis_c1_vs_tcp", comparison.More, vs(redisC1, InProcess), vs(localC1, InProcess)),
+	usual("inproc_redis_c50_vs_tcp", comparison.More, vs(redisC50, InProcess), vs(localC50, InProcess)),
+	usual("inproc_redis_p16_vs_tcp", comparison.More, vs(redisP16, InProcess), vs(localP16, InProcess)),
+	usual("inproc_http_vs_tcp", comparison.More, vs(web1K, InProcess), vs(web1M, InProcess), vs(localWeb1K, InProcess), vs(localWeb1M, InProcess)),
+	usual("inproc_connect_vs_tcp", comparison.More, vs(webClosed, InProcess), vs(localClosed, InProcess)),
+	usual("inproc_beside_bulk_p99_vs_tcp", comparison.Less, vs(besidePingP99, InProcess), vs(localBesideP99, InProcess)),
+	paced("p1_vs_tcp", comparison.More, vs(bulk1, Shm)),
+	paced("p1_vs_chain", comparison.More, vsChain(bulk1, Shm)),
+	paced("p1_cpu_vs_chain", comparison.Less, vsChain(bulk1CPU, Shm)),
+	paced("p2_vs_tcp", comparison.Less, vs(ping64, Shm)),
+	paced("p2_vs_chain", comparison.Less, vsChain(ping64, Shm)),
+	paced("p2_latency_profile_vs_tcp", comparison.Less, vs(ping64, Latency)),
+	paced("p3_c1_vs_chain", comparison.More, vsChain(redisC1, Shm)),
+	paced("p3_c50_vs_chain", comparison.More, vsChain(redisC50, Shm)),
+	paced("p3_p16_vs_chain", comparison.More, vsChain(redisP16, Shm)),
+	paced("p3_auto_vs_tcp", comparison.More, vs(redisC1, Auto), vs(redisC50, Auto), vs(redisP16, Auto)),
+	paced("p4_throughput", comparison.More, vs(pastBulk, Attached), vs(pastBulk, Released)),
+	paced("p4_rtt", comparison.Less, vs(pastPing, Attached), vs(pastPing, Released)),
+	paced("p4_connect", comparison.Less, vs(pastConnect, Attached), vs(pastConnect, Released), vs(offered, Plain)),
+	paced("p5_1500", comparison.More, vs(bulk1, RC1500)),
+	paced("p5_9000", comparison.More, quotient{metric: bulk1, variant: RC9000, base: TCP9000}),
+	usual("cubic_shm_vs_tcp", comparison.More, vs(bulk1, Shm)),
+	usual("cubic_shm_cpu_vs_tcp", comparison.Less, vs(bulk1CPU, Shm)),
+	usual("cubic_soft_vs_tcp", comparison.More, vs(bulk1, Soft1500)),
+	usual("setup_shm_vs_chain", comparison.More, vsChain(rate8, Shm)),
+	usual("setup_soft_vs_chain", comparison.More, vsChain(rate8, Soft1500)),
+	usual("beside_bulk_p99_vs_tcp", comparison.Less, vs(besidePingP99, Shm), vs(besidePingP99, Soft1500)),
+	{"auto_worst_vs_tcp", comparison.More, autoEverywhere()},
 }
 
 // autoWorks are the works of a quick comparison that rules with action auto do,
@@ -129,22 +129,22 @@ var autoWorks = []Metric{bulk1, ping64, redisC1, redisC50, redisP16, rate8, besi
 
 func autoEverywhere() (list []quotient) {
 	for _, m := range autoWorks {
-		list = append(list, quotient{usualPass, m, Auto, report.TCP})
+		list = append(list, quotient{usualPass, m, Auto, comparison.TCP})
 	}
 	return list
 }
 
 // beside are ratios that are aimed at too, and only told.
 var beside = []target{
-	usual("64 bytes in process, 99 %", report.Less, vs(ping64P99, InProcess), vs(localPingP99, InProcess)),
-	usual("redis -c50 in process, processor time of a request", report.Less, vs(redis50Own, InProcess), vs(localC50Own, InProcess)),
-	paced("p5_1500, whole path", report.More, vs(bulk1, Soft1500)),
-	usual("the stream over shm, with two proxies", report.More, vsChain(bulk1, Shm)),
-	usual("connections over shm", report.More, vs(rate8, Shm)),
-	usual("connections over soft", report.More, vs(rate8, Soft1500)),
-	usual("connections over shm, median", report.Less, vs(rate8P50, Shm)),
-	usual("small beside bulk over shm, median", report.Less, vs(besidePing, Shm)),
-	usual("small beside bulk over soft, median", report.Less, vs(besidePing, Soft1500)),
+	usual("64 bytes in process, 99 %", comparison.Less, vs(ping64P99, InProcess), vs(localPingP99, InProcess)),
+	usual("redis -c50 in process, processor time of a request", comparison.Less, vs(redis50Own, InProcess), vs(localC50Own, InProcess)),
+	paced("p5_1500, whole path", comparison.More, vs(bulk1, Soft1500)),
+	usual("the stream over shm, with two proxies", comparison.More, vsChain(bulk1, Shm)),
+	usual("connections over shm", comparison.More, vs(rate8, Shm)),
+	usual("connections over soft", comparison.More, vs(rate8, Soft1500)),
+	usual("connections over shm, median", comparison.Less, vs(rate8P50, Shm)),
+	usual("small beside bulk over shm, median", comparison.Less, vs(besidePing, Shm)),
+	usual("small beside bulk over soft, median", comparison.Less, vs(besidePing, Soft1500)),
 }
 
 // needed are the ways of each metric that the ratios of some passes are made of.
@@ -201,20 +201,20 @@ func Ratios(reports []*paper.Report, line, details io.Writer) error {
 }
 
 // spread is that of the worst quotient; none if one is missing.
-func (t *target) spread(reports []*paper.Report, details io.Writer) report.Spread {
-	var all report.Spread
+func (t *target) spread(reports []*paper.Report, details io.Writer) comparison.Spread {
+	var all comparison.Spread
 	for i, q := range t.of {
 		r := q.pass.of(reports)
 		variant, base := q.sides(t.better)
 		s, ok := r.Ratio(q.metric.Name, variant, base)
 		if !ok {
 			fmt.Fprintf(details, "%s: no ratio of %s, %s to %s\n", t.key, q.metric.Name, variant, base)
-			return report.Spread{}
+			return comparison.Spread{}
 		}
 		fmt.Fprintf(details, "%s: %.3f (%.2f – %.2f, %d rounds): %s, %s to %s, %s is better, %s\n",
 			t.key, s.Median, s.Min, s.Max, s.N, q.metric.Name, variant, base, t.better, r.Machine.CongestionControl)
 		q.versusOther(t, r, details)
-		if i == 0 || t.better == report.More && s.Median < all.Median || t.better == report.Less && s.Median > all.Median {
+		if i == 0 || t.better == comparison.More && s.Median < all.Median || t.better == comparison.Less && s.Median > all.Median {
 			all = s
 		}
 	}
@@ -223,7 +223,7 @@ func (t *target) spread(reports []*paper.Report, details io.Writer) report.Sprea
 
 // sides are what is divided by what: figures of which less is better are turned
 // over where the target is a ratio of which more is.
-func (q *quotient) sides(better report.Better) (variant, base string) {
+func (q *quotient) sides(better comparison.Better) (variant, base string) {
 	if q.metric.Better != better {
 		return q.base, q.variant
 	}

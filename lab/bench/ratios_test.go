@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
@@ -37,7 +37,7 @@ func complete() []*paper.Report {
 		if !seen[at] {
 			seen[at] = true
 			r := q.pass.of(list)
-			r.Series = append(r.Series, report.Series{Work: q.metric.Name, Variant: variant, Values: values})
+			r.Series = append(r.Series, comparison.Series{Work: q.metric.Name, Variant: variant, Values: values})
 		}
 	}
 	for _, t := range targets {
@@ -143,12 +143,12 @@ func TestQuickDoesWhatIsNeeded(t *testing.T) {
 		return of
 	}
 	first, second := cells(Options{passes: usualPass}), cells(Options{passes: pacedPass})
-	require.ElementsMatch(t, []string{report.TCP, InProcess, Shm, otherPrefix + Shm, Soft1500, Auto, TwoProxies}, first["bulk"])
-	require.ElementsMatch(t, []string{report.TCP, InProcess}, first["loopback-bulk"])
+	require.ElementsMatch(t, []string{comparison.TCP, InProcess, Shm, otherPrefix + Shm, Soft1500, Auto, TwoProxies}, first["bulk"])
+	require.ElementsMatch(t, []string{comparison.TCP, InProcess}, first["loopback-bulk"])
 	require.NotContains(t, second, "loopback-bulk")
-	require.ElementsMatch(t, []string{report.TCP, InProcess, Auto}, first["redis-c1"])
-	require.ElementsMatch(t, []string{report.TCP, TwoProxies, Shm, otherPrefix + Shm, Latency}, second["ping"])
-	require.ElementsMatch(t, []string{report.TCP, Plain}, second["offered"])
+	require.ElementsMatch(t, []string{comparison.TCP, InProcess, Auto}, first["redis-c1"])
+	require.ElementsMatch(t, []string{comparison.TCP, TwoProxies, Shm, otherPrefix + Shm, Latency}, second["ping"])
+	require.ElementsMatch(t, []string{comparison.TCP, Plain}, second["offered"])
 	require.NotContains(t, first, "offered")
 	require.NotContains(t, second, "idle")
 	for _, target := range targets {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -42,7 +42,7 @@ func TestTinyComparison(t *testing.T) {
 	t.Log(log.String())
 	for _, s := range r.Series {
 		require.NotEmpty(t, s.Values, "%s, %s", s.Work, s.Variant)
-		if s.Variant == report.TCP {
+		if s.Variant == comparison.TCP {
 			require.Equal(t, len(s.Values), s.Spread().N, "%s: %s", s.Work, s.Note)
 		}
 	}

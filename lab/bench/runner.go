@@ -9,14 +9,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // Metric is one number that a work yields.
 type Metric struct {
 	Name   string // how the report calls the work by this number
 	Unit   string
-	Better report.Better
+	Better comparison.Better
 }
 
 // Work is something two ordinary programs do with each other, and the ways
@@ -74,18 +74,18 @@ type runner struct {
 // Before the first round is a short one that is not counted: caches fill, peers
 // get to know each other. A run that fails is NaN and noted; only the end of the
 // context ends everything, and is an error with the series so far.
-func (r *runner) run(ctx context.Context, works []Work) ([]report.Series, error) {
+func (r *runner) run(ctx context.Context, works []Work) ([]comparison.Series, error) {
 	all := make([]*results, len(works))
 	for i := range works {
 		all[i] = newResults(&works[i])
 	}
 	err := r.all(ctx, works, all)
-	var list []report.Series
+	var list []comparison.Series
 	for _, res := range all {
 		list = append(list, res.series()...)
 	}
 	if err != nil { // what was not begun is not there
-		list = slices.DeleteFunc(list, func(s report.Series) bool { return len(s.Values) == 0 })
+		list = slices.DeleteFunc(list, func(s comparison.Series) bool { return len(s.Values) == 0 })
 	}
 	return list, err
 }
@@ -205,14 +205,14 @@ func (r *results) add(cell int, values []float64, err error) {
 }
 
 // series leaves out what a way has not: numbers that are NaN though no run failed.
-func (r *results) series() (list []report.Series) {
+func (r *results) series() (list []comparison.Series) {
 	for m, metric := range r.work.Metrics {
 		for i, c := range r.work.Cells {
 			values := r.values[i][m]
 			if len(values) > 0 && r.failed[i] == 0 && !slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) }) {
 				continue
 			}
-			s := report.Series{Work: metric.Name, Variant: c.Variant, Unit: metric.Unit, Better: metric.Better, Values: values}
+			s := comparison.Series{Work: metric.Name, Variant: c.Variant, Unit: metric.Unit, Better: metric.Better, Values: values}
 			if n := r.failed[i]; n > 0 {
 				s.Note = fmt.Sprintf("%d of %d rounds failed: %v", n, len(s.Values), r.last[i])
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // fake is a work that only notes that it was done.
@@ -25,9 +25,9 @@ func (f *fake) cell(variant string, values ...float64) Cell {
 	}}
 }
 
-var speed = Metric{"speed", "m/s", report.More}
+var speed = Metric{"speed", "m/s", comparison.More}
 
-func runOf(t *testing.T, rounds int, works ...Work) ([]report.Series, string) {
+func runOf(t *testing.T, rounds int, works ...Work) ([]comparison.Series, string) {
 	var log strings.Builder
 	r := runner{rounds: rounds, duration: time.Second, limit: 10 * time.Second, log: &log}
 	series, err := r.run(t.Context(), works)
@@ -45,8 +45,8 @@ func TestRoundsInterleave(t *testing.T) {
 	}, " "))
 	require.Len(t, series, 3)
 	for i, s := range series {
-		require.Equal(t, report.Series{
-			Work: "speed", Variant: string(rune('a' + i)), Unit: "m/s", Better: report.More,
+		require.Equal(t, comparison.Series{
+			Work: "speed", Variant: string(rune('a' + i)), Unit: "m/s", Better: comparison.More,
 			Values: []float64{float64(i + 1), float64(i + 1), float64(i + 1)},
 		}, s)
 	}
@@ -77,9 +77,9 @@ func TestFailedRunIsNaN(t *testing.T) {
 	require.True(t, math.IsNaN(series[0].Values[1]))
 	require.Equal(t, []float64{1, 1, 1}, series[1].Values)
 	require.Contains(t, log, "round 2: w, bad: no luck")
-	ratio, ok := (&report.Report{Series: series}).Ratio("speed", "bad", "good")
+	ratio, ok := (&comparison.Report{Series: series}).Ratio("speed", "bad", "good")
 	require.True(t, ok)
-	require.Equal(t, report.Spread{Median: 2, Min: 2, Max: 2, N: 2}, ratio)
+	require.Equal(t, comparison.Spread{Median: 2, Min: 2, Max: 2, N: 2}, ratio)
 }
 
 // A run that was of another variant does not count, whatever it measured.
@@ -100,7 +100,7 @@ func TestFailedVerification(t *testing.T) {
 
 func TestNumbersPerMetric(t *testing.T) {
 	var f fake
-	series, _ := runOf(t, 1, Work{Name: "w", Metrics: []Metric{speed, {"cost", "s", report.Less}}, Cells: []Cell{f.cell("a", 1, 2), f.cell("short", 1)}})
+	series, _ := runOf(t, 1, Work{Name: "w", Metrics: []Metric{speed, {"cost", "s", comparison.Less}}, Cells: []Cell{f.cell("a", 1, 2), f.cell("short", 1)}})
 	require.Len(t, series, 4)
 	require.Equal(t, []float64{2}, series[2].Values)
 	require.Contains(t, series[1].Note, "1 numbers instead of 2")
@@ -158,7 +158,7 @@ func TestNumbersThatAWayHasNot(t *testing.T) {
 	var f fake
 	bad := Cell{Variant: "bad", Run: func(context.Context, time.Duration) ([]float64, error) { return nil, errors.New("no luck") }}
 	series, _ := runOf(t, 2, Work{
-		Name: "w", Metrics: []Metric{speed, {"gateways", "s", report.Less}},
+		Name: "w", Metrics: []Metric{speed, {"gateways", "s", comparison.Less}},
 		Cells: []Cell{f.cell("tcp", 1, math.NaN()), f.cell("shm", 1, 2), bad},
 	})
 	var names []string

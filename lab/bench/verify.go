@@ -7,15 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // claim is what is true of every connection of a variant: the carriers it may
 // use and the reasons for which it may stay native.
 type claim struct {
-	carriers []config.Carrier
+	carriers []report.Carrier
 	reasons  []string
 	// some: at least one connection was counted so. Otherwise nothing need
 	// have been counted.
@@ -30,7 +29,7 @@ var errOtherWay = errors.New("connections went another way")
 const clientGone = "client_gone"
 
 // verify reports what the counters between two readings say against the claim.
-func (c claim) verify(before, after admin.Status) error {
+func (c claim) verify(before, after report.Status) error {
 	counted := uint64(0)
 	var errs []error
 	for carrier, n := range after.FlowsTotal {
@@ -91,7 +90,7 @@ func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Con
 	}
 }
 
-func statuses(ctx context.Context, of []*host) (list []admin.Status, err error) {
+func statuses(ctx context.Context, of []*host) (list []report.Status, err error) {
 	for _, h := range of {
 		st, err := h.gateway.admin.Status(ctx)
 		if err != nil {

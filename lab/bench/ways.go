@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/report"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/bench/load"
 )
 
@@ -72,12 +72,12 @@ var groups = []struct {
 	hosts, variants []string
 	gateway         bool
 }{
-	{[]string{"lo"}, []string{loopback + report.TCP}, false},
+	{[]string{"lo"}, []string{loopback + comparison.TCP}, false},
 	{[]string{"ipa", "ipb"}, []string{InProcess}, false},
 	{[]string{"ips", "ipt"}, []string{InProcessSpin}, false},
 	{[]string{"iplo"}, []string{loopback + InProcess}, false},
 	{[]string{"ipslo"}, []string{loopback + InProcessSpin}, false},
-	{[]string{"tcpa", "tcpb"}, []string{report.TCP, OneProxy, TwoProxies, GoSplice, RC1500}, false},
+	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, OneProxy, TwoProxies, GoSplice, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
 	{[]string{"lata", "latb"}, []string{Latency}, true},
 	{[]string{"softa", "softb"}, []string{Soft1500}, true},
@@ -178,10 +178,10 @@ func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, beg
 // native are the ways without anything of ours. Plain TCP is there for all that is
 // on its hosts.
 func (b *builder) native() {
-	if b.wants(report.TCP, OneProxy, TwoProxies, GoSplice, RC1500) {
+	if b.wants(comparison.TCP, OneProxy, TwoProxies, GoSplice, RC1500) {
 		c := b.cable("tcpa", "tcpb", 1500)
 		b.must(b.n.serve(b.ctx, c.server, 0))
-		b.add(report.TCP, c, c.addr, 0, nil)
+		b.add(comparison.TCP, c, c.addr, 0, nil)
 		if b.wants(OneProxy, TwoProxies, GoSplice) {
 			b.chains(c)
 		}
@@ -199,10 +199,10 @@ func (b *builder) native() {
 
 // local is plain TCP on one host.
 func (b *builder) local() {
-	if b.wants(loopback + report.TCP) {
+	if b.wants(loopback + comparison.TCP) {
 		h := b.n.host("lo")
 		b.must(b.n.serve(b.ctx, h, 0))
-		b.addLocal(report.TCP, h, nil)
+		b.addLocal(comparison.TCP, h, nil)
 	}
 }
 
@@ -276,8 +276,8 @@ func (b *builder) up(h *host, s setup) {
 }
 
 // only claims that everything is carried by one carrier.
-func only(carrier config.Carrier) claim {
-	return claim{carriers: []config.Carrier{carrier}, some: true}
+func only(carrier report.Carrier) claim {
+	return claim{carriers: []report.Carrier{carrier}, some: true}
 }
 
 // carried are the ways through gateways on both hosts, and past them.
@@ -286,11 +286,11 @@ func (b *builder) carried() {
 		variant, client, server string
 		mtu                     int
 		carriers, more          string
-		carrier                 config.Carrier
+		carrier                 report.Carrier
 	}{
-		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", config.CarrierShm},
-		{Soft1500, "softa", "softb", 1500, "[soft]", "", config.CarrierSoft},
-		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", config.CarrierSoft},
+		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", report.CarrierShm},
+		{Soft1500, "softa", "softb", 1500, "[soft]", "", report.CarrierSoft},
+		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", report.CarrierSoft},
 	} {
 		if !b.wants(v.variant) {
 			continue
@@ -324,7 +324,7 @@ func (b *builder) shared() {
 			b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
 		}
 		b.gateways(c, s)
-		b.add(Shm, c, c.addr, selected, watch(only(config.CarrierShm), c.client, c.server))
+		b.add(Shm, c, c.addr, selected, watch(only(report.CarrierShm), c.client, c.server))
 		b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
 		b.add(Auto, c, c.addr, learned, watch(claim{reasons: []string{"not_worth_it", stale}}, c.client))
 	}

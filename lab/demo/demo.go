@@ -22,8 +22,6 @@ type Options struct {
 	Executable string
 	// Rounds is how often each measurement is taken both ways. Default: 3.
 	Rounds int
-
-	bulk int64 // bytes of a transfer in memory; default: 16 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -33,14 +31,15 @@ func (o Options) withDefaults() Options {
 	if o.Rounds == 0 {
 		o.Rounds = 3
 	}
-	if o.bulk == 0 {
-		o.bulk = 16 << 20
-	}
 	return o
 }
 
-// ErrExpectation is returned when something did not happen as it should.
-var ErrExpectation = errors.New("an expectation was not met")
+var (
+	// ErrExpectation is returned when something did not happen as it should.
+	ErrExpectation = errors.New("an expectation was not met")
+	// ErrNoPrograms is returned when nothing could be shown.
+	ErrNoPrograms = errors.New("none of the programs that it shows is installed")
+)
 
 // Ports of the programs; all are in the policy.
 const (
@@ -58,7 +57,7 @@ type show struct {
 	h1, h2, h3 *testnet.Host
 	h4         *testnet.Host // shares no memory with the others: another machine
 	g1, g2, g4 *host
-	report     report
+	report     table
 }
 
 // host is a host with a gateway.

@@ -16,18 +16,9 @@ func TestMain(m *testing.M) {
 	os.Exit(leak.Main(m))
 }
 
-func TestRunInMemory(t *testing.T) {
-	var out strings.Builder
-	err := RunInMemory(t.Context(), Options{Out: &out, bulk: 2 << 20})
-	t.Log(out.String())
-	require.NoError(t, err)
-	require.Contains(t, out.String(), "peer_no_option")
-	require.NotContains(t, out.String(), "FAILED")
-}
-
 func TestReportFailsWhenALineDoes(t *testing.T) {
 	var out strings.Builder
-	r := report{out: &out}
+	r := table{out: &out}
 	r.add(line{name: "good", ok: true, unit: "x", direct: []float64{1, 3, 2}, carried: []float64{2, 3, 2}, higher: true})
 	require.NoError(t, r.print())
 	require.Contains(t, out.String(), "2.0 x")

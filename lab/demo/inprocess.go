@@ -20,7 +20,8 @@ import (
 )
 
 // RunInProcess shows programs of this machine promoted by smcgw run, over loopback and without any privilege: each
-// work by plain TCP and with the library, in turns. Its broker and files are its own.
+// work by plain TCP and with the library, in turns. Its broker and files are its own. The
+// error is ErrExpectation when a line of the table says so, ErrNoPrograms when there is none.
 func RunInProcess(ctx context.Context, opts Options) (err error) {
 	s := &processShow{Options: opts.withDefaults(), ctx: ctx}
 	s.report.out = s.Out
@@ -44,7 +45,7 @@ func RunInProcess(ctx context.Context, opts Options) (err error) {
 		fmt.Fprintf(s.Out, "• not shown, for want of a program: install the packages %s\n", strings.Join(unique(missing), ", "))
 	}
 	if len(s.report.lines) == 0 {
-		return nil
+		return ErrNoPrograms
 	}
 	return s.report.print()
 }
@@ -54,7 +55,7 @@ type processShow struct {
 	Options
 	ctx    context.Context
 	dir    string
-	report report
+	report table
 }
 
 // processWork is a server and a client of it; both are ordinary programs.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -84,7 +84,7 @@ func redisWork(command string, args ...string) func(context.Context, *testnet.Ho
 // carried, in turns: the kill switch of h1 makes the difference.
 func (s *show) measure() error {
 	for _, w := range works() {
-		if err := s.compare(w, w.name, s.g2, config.CarrierShm); err != nil {
+		if err := s.compare(w, w.name, s.g2, report.CarrierShm); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (s *show) measure() error {
 // machines does some of it between hosts that share no memory.
 func (s *show) machines() error {
 	for _, w := range works()[:2] {
-		if err := s.compare(w, w.name+", to another machine", s.g4, config.CarrierSoft); err != nil {
+		if err := s.compare(w, w.name+", to another machine", s.g4, report.CarrierSoft); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (s *show) machines() error {
 }
 
 // compare does one work from h1 to a host, in turns.
-func (s *show) compare(w work, name string, to *host, by config.Carrier) error {
+func (s *show) compare(w work, name string, to *host, by report.Carrier) error {
 	s.say("%s: h1 → %s, %d rounds direct and carried", w.name, to.Name, s.Rounds)
 	l := line{name: name, unit: w.unit, higher: w.higher, what: fmt.Sprintf("carried by %s, both ways", by)}
 	for range s.Rounds {
@@ -121,7 +121,7 @@ func (s *show) compare(w work, name string, to *host, by config.Carrier) error {
 	return nil
 }
 
-func (s *show) round(w work, to *host, by config.Carrier, off bool) (float64, error) {
+func (s *show) round(w work, to *host, by report.Carrier, off bool) (float64, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
 	if _, err := s.g1.admin.SetOff(ctx, off); err != nil {
@@ -153,7 +153,7 @@ func (s *show) noRelay(to *host) (bool, string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		if n := st.FlowsTotal[config.CarrierRelay]; n > 0 {
+		if n := st.FlowsTotal[report.CarrierRelay]; n > 0 {
 			return false, fmt.Sprintf("%d flows of %s went by relay", n, g.Name)
 		}
 	}

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -45,7 +44,7 @@ func (s *show) nativeBecause(reason string) (bool, string) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return false, err.Error()
 	}
-	list, err := s.g1.admin.Conns(s.ctx, admin.ConnQuery{All: true})
+	list, err := s.g1.admin.Conns(s.ctx, report.ConnQuery{All: true})
 	if err != nil {
 		return false, err.Error()
 	}
@@ -106,7 +105,7 @@ func (s *show) carrying() error {
 		if err != nil {
 			return fmt.Errorf("status of h2: %w", err)
 		}
-		if st.Flows[config.CarrierShm] > 0 && st.BytesTotal[config.CarrierShm].Tx > 64<<20 {
+		if st.Flows[report.CarrierShm] > 0 && st.BytesTotal[report.CarrierShm].Tx > 64<<20 {
 			return nil
 		}
 		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {

@@ -9,8 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Link is a source and sink of raw IP packets: a TUN, one end of a Wire, or a
-// Pipe. It is used by one Stack or Host, which stops it when it closes.
+// Link is a source and sink of raw IP packets. It is used by one stack, which stops it when it closes.
 type Link interface {
 	// Endpoint is the link as its stack sees it.
 	Endpoint() Endpoint
@@ -83,54 +82,3 @@ func (l *bareLink) deliver(proto tcpip.NetworkProtocolNumber, p *stack.PacketBuf
 		l.d.DeliverNetworkPacket(proto, p)
 	}
 }
-
-// deliverRaw hands a copy of a raw IP packet up.
-func (l *bareLink) deliverRaw(raw []byte) {
-	if len(raw) == 0 {
-		return
-	}
-	p := Buffer(raw)
-	defer p.DecRef()
-	l.deliver(Protocol(raw), p)
-}
-
-// PacketFunc receives one raw IP packet, which belongs to it.
-type PacketFunc func(pkt []byte)
-
-// Pipe connects a Stack or Host to functions, so that a model of the
-// steering can stand between several of them.
-type Pipe struct{ end packetEnd }
-
-type packetEnd struct {
-	bareLink
-	out *pump
-}
-
-// NewPipe makes a link whose outbound packets are given to out, in order,
-// on one goroutine of the link. out may call Inject of any link; it must not
-// block for long and must not close the link's own Stack.
-func NewPipe(mtu int, out PacketFunc) *Pipe {
-	l := &Pipe{end: packetEnd{out: newPump(out)}}
-	l.end.mtu = uint32(mtu)
-	return l
-}
-
-// Inject delivers a copy of an inbound raw IP packet, with complete checksums,
-// on the caller's goroutine. Before the link is used and after its Stack was
-// closed the packet is dropped.
-func (l *Pipe) Inject(pkt []byte) { l.end.deliverRaw(pkt) }
-
-// Endpoint implements Link.
-func (l *Pipe) Endpoint() Endpoint { return &l.end }
-
-// WritePackets implements stack.LinkWriter.
-func (l *packetEnd) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
-	for _, p := range pkts.AsSlice() {
-		if !l.out.push(Flatten(p), 0) {
-			l.dropped.Add(1)
-		}
-	}
-	return pkts.Len(), nil
-}
-
-func (l *packetEnd) Stop() { l.out.close() }

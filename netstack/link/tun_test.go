@@ -5,11 +5,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pieces makes an outbound packet with a payload of n slices, and says what its bytes are.
 func pieces(v6 bool, n int) (*stack.PacketBuffer, []byte) {

@@ -100,29 +100,3 @@ func sizeName(n int) string {
 	}
 	return "64B"
 }
-
-// Bytes in one direction, from a reader and to a writer of the program.
-func BenchmarkConnCopy(b *testing.B) {
-	const size = 1 << 20
-	for name, open := range duos {
-		b.Run(name, func(b *testing.B) {
-			x, y := open(b, StackConfig{}).pair(ConnConfig{})
-			from, to := make([]byte, size), make([]byte, size)
-			done := make(chan error, 1)
-			go func() {
-				_, err := y.WriteTo(writerFunc(func(p []byte) (int, error) { return copy(to, p), nil }))
-				done <- err
-			}()
-			b.SetBytes(size)
-			b.ResetTimer()
-			source := readerFunc(func(p []byte) (int, error) { return copy(p, from), nil })
-			n, err := x.ReadFrom(io.LimitReader(source, int64(b.N)*size))
-			require.NoError(b, err)
-			require.EqualValues(b, int64(b.N)*size, n)
-			require.NoError(b, x.CloseWrite())
-			require.NoError(b, <-done)
-			require.NoError(b, x.Close())
-			require.NoError(b, y.Close())
-		})
-	}
-}

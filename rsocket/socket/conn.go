@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,10 +23,8 @@ const (
 	defaultLinger = 10 * time.Second
 )
 
-// ConnConfig is what a connection is made with. 0 means the stack's Defaults, and there that of this package.
+// ConnConfig is what a connection is made with.
 type ConnConfig struct {
-	// PD is the protection domain; nil: the stack's.
-	PD verbs.PD
 	// RecvBuffer and SendBuffer are the rings in bytes; 1 MiB, of which an idle connection uses nothing. When the memory of
 	// the stack's pool gets scarce new connections have smaller ones.
 	RecvBuffer, SendBuffer int
@@ -33,8 +32,7 @@ type ConnConfig struct {
 	RecvQueue, SendQueue int
 	// Inline is the length up to which messages travel in the work request, 64; negative: none do.
 	Inline int
-	// IOMaps is the number of slots for the peer's [Conn.MapIO]; 0 refuses direct placement by this side. Peers that share
-	// memory have none unless the side that calls Client asks for some.
+	// IOMaps is the number of slots for the peer's [Conn.MapIO]; 0 refuses direct placement by this side.
 	IOMaps int
 	// KeepAlive is how often an idle peer is asked for a sign of life; 0: never.
 	KeepAlive time.Duration
@@ -43,38 +41,22 @@ type ConnConfig struct {
 	Linger time.Duration
 }
 
-func (c ConnConfig) withDefaults(d Defaults, buffer int) ConnConfig {
-	c.RecvBuffer = firstOf(c.RecvBuffer, d.RecvBuffer, buffer)
-	c.SendBuffer = firstOf(c.SendBuffer, d.SendBuffer, buffer)
-	c.RecvQueue = firstOf(c.RecvQueue, d.RecvQueue, rsocket.DefaultCredits)
-	c.SendQueue = firstOf(c.SendQueue, d.SendQueue, rsocket.DefaultSendDepth)
-	c.Inline = max(0, firstOf(c.Inline, d.Inline, defaultInline))
-	c.IOMaps = max(0, firstOf(c.IOMaps, d.IOMaps))
-	if c.Linger == 0 {
-		c.Linger = defaultLinger
-	}
+func (c ConnConfig) withDefaults(buffer int) ConnConfig {
+	c.RecvBuffer, c.SendBuffer = cmp.Or(c.RecvBuffer, buffer), cmp.Or(c.SendBuffer, buffer)
+	c.RecvQueue = cmp.Or(c.RecvQueue, rsocket.DefaultCredits)
+	c.SendQueue = cmp.Or(c.SendQueue, rsocket.DefaultSendDepth)
+	c.Inline = max(0, cmp.Or(c.Inline, defaultInline))
+	c.IOMaps = max(0, c.IOMaps)
+	c.Linger = cmp.Or(c.Linger, defaultLinger)
 	return c
 }
 
-func firstOf(all ...int) int {
-	for _, n := range all {
-		if n != 0 {
-			return n
-		}
-	}
-	return 0
-}
-
 // endpoint is the configuration of the protocol below.
-func (c ConnConfig) endpoint(dialect rsocket.Dialect) rsocket.EndpointConfig {
-	ec := rsocket.EndpointConfig{
-		Dialect: dialect, RingSize: c.RecvBuffer, SendBuffer: c.SendBuffer, Credits: c.RecvQueue, SendDepth: c.SendQueue,
+func (c ConnConfig) endpoint() rsocket.EndpointConfig {
+	return rsocket.EndpointConfig{
+		Dialect: rsocket.Stock, RingSize: c.RecvBuffer, SendBuffer: c.SendBuffer, Credits: c.RecvQueue, SendDepth: c.SendQueue,
 		Inline: c.Inline, IOMaps: c.IOMaps,
 	}
-	if dialect == rsocket.Gateway {
-		ec.IOMaps = 0
-	}
-	return ec
 }
 
 // within moves the sizes into the limits of a device (rsocket.c rs_create_ep).
@@ -109,9 +91,8 @@ type Conn struct {
 
 	local, remote net.Addr
 
-	rx    readHalf
-	tx    writeHalf
-	async asyncWrites
+	rx readHalf
+	tx writeHalf
 
 	failure              atomic.Pointer[error] // why the connection was lost
 	closed               atomic.Bool
@@ -129,7 +110,6 @@ type Conn struct {
 	cut       bool          // nothing can be sent any more: the queue pair is down
 	over      bool          // the endpoint is closed
 	parted    bool          // DISCONNECT was asked for
-	exposed   bool          // the peer may write into our memory
 
 	done chan struct{} // closed when nothing is left of the connection
 }
@@ -160,40 +140,29 @@ func (h *half) expire() {
 	}
 }
 
-var (
-	_ net.Conn      = (*Conn)(nil)
-	_ io.ReaderFrom = (*Conn)(nil)
-	_ io.WriterTo   = (*Conn)(nil)
-)
+var _ net.Conn = (*Conn)(nil)
 
 // newConn makes a connection with everything it needs but a peer.
-func (s *Stack) newConn(cfg ConnConfig, dialect rsocket.Dialect) (*Conn, error) {
-	cfg = cfg.withDefaults(s.cfg.Defaults, s.pool.Stats().RingSize())
-	dom, err := s.domainOf(cfg.PD)
-	if err != nil {
-		return nil, err
+func (s *Stack) newConn(cfg ConnConfig) (*Conn, error) {
+	cfg = cfg.withDefaults(s.pool.Stats().RingSize())
+	if s.life.Err() != nil {
+		return nil, ErrStackClosed
 	}
+	dom := s.domain
 	c := &Conn{
 		stack: s, dom: dom, vec: s.vector(), cfg: cfg,
 		settled: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.node.Member = (*connMember)(c)
 	c.rx.wake, c.tx.wake = make(chan struct{}, 1), make(chan struct{}, 1)
-	ec := cfg.endpoint(dialect)
-	ec = within(ec, s.dev.Attr())
-	q, err := dom.queue(c.vec)
-	if err != nil {
-		return nil, errors.Join(err, dom.unuse())
-	}
-	if q != nil {
-		ec.SRQ = q.srq
-	}
+	ec := within(cfg.endpoint(), s.dev.Attr())
 	c.size = ec.QPCap()
+	var err error
 	if c.qp, err = dom.queuePair(c.vec, c.size); err != nil {
-		return nil, errors.Join(err, dom.unuse())
+		return nil, err
 	}
 	if c.ep, err = rsocket.NewEndpoint(c.qp, dom.arena, ec); err != nil {
-		return nil, errors.Join(err, c.qp.Close(), dom.unuse())
+		return nil, errors.Join(err, c.qp.Close())
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -203,7 +172,7 @@ func (s *Stack) newConn(cfg ConnConfig, dialect rsocket.Dialect) (*Conn, error) 
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(ErrStackClosed, c.qp.Close(), c.ep.Close(), c.ep.Release(), dom.unuse())
+		return nil, errors.Join(ErrStackClosed, c.qp.Close(), c.ep.Close(), c.ep.Release())
 	}
 	if err := c.vec.Do(func() { c.vec.Add(c.qp.Num(), (*connMember)(c)) }); err != nil {
 		return nil, errors.Join(err, c.discard())
@@ -216,27 +185,18 @@ func (c *Conn) discard() error {
 	c.closed.Store(true)
 	var errs []error
 	errs = append(errs, c.vec.Try(c.dropQP))
-	if c.exposed && c.stack.dev.Attr().RemoteMapper {
-		c.stack.counters.forgotten.Add(1)
-		c.dom.keep(c)
-	} else {
-		errs = append(errs, c.ep.Release())
-	}
+	errs = append(errs, c.ep.Release())
 	c.leaveStack(false)
 	return errors.Join(errs...)
 }
 
-// dropQP takes the queue pair out of use and closes the endpoint; the token is held. First to ERR, so that a shared
-// receive that the queue pair has taken comes back, then to RESET. After it the queue pair has no member: the domain
+// dropQP takes the queue pair out of use and closes the endpoint; the token is held, by RESET. After it the queue pair has no member: the domain
 // gets it, to be used again or closed.
 func (c *Conn) dropQP() error {
 	c.over = true
 	failed := c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 	c.vec.Drain()
 	c.ep.Retire()
-	for i := range c.early { // endpoint and queue have their receives back
-		c.ep.HandleWC(&c.early[i])
-	}
 	c.early = nil
 	err := errors.Join(failed, c.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	c.vec.Remove(c.qp.Num())

@@ -27,19 +27,9 @@ func (c *Conn) Close() error {
 func (c *Conn) finish() {
 	c.linger()
 	c.link.disconnect()
-	gone := false
-	_ = c.vec.Do(func() {
-		gone = c.ep.PeerGone()
-		_ = c.dropQP()
-	})
-	// A device of our own kind writes into our memory itself: that our queue pair is closed does not stop the peer.
+	_ = c.vec.Do(func() { _ = c.dropQP() })
 	confirmed := c.link.wait()
-	if confirmed || gone || !c.stack.dev.Attr().RemoteMapper {
-		_ = c.free()
-	} else {
-		c.stack.counters.forgotten.Add(1)
-		c.dom.keep(c)
-	}
+	_ = c.free()
 	c.leaveStack(confirmed)
 }
 
@@ -77,7 +67,6 @@ func (c *Conn) leaveStack(reuse bool) {
 	delete(s.byQP, c.qp)
 	s.mu.Unlock()
 	c.dom.giveBack(warmQP{qp: c.qp, vec: c.vec, size: c.size}, reuse)
-	_ = c.dom.unuse()
 	close(c.done)
 	s.tasks.Done()
 }

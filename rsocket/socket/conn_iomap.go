@@ -18,7 +18,6 @@ type IOMap struct {
 	conn    *Conn
 	region  *rmb.Region
 	mapping rsocket.IOMapping
-	left    sync.Once // the domain
 
 	mu     sync.Mutex // guards everything below
 	closed bool
@@ -43,9 +42,6 @@ func (c *Conn) mapIO(size int, offset int64) (*IOMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !c.dom.retain() { // the memory outlives the connection
-		return nil, errors.Join(net.ErrClosed, region.Free())
-	}
 	clear(region.Bytes())
 	m := &IOMap{conn: c, region: region}
 	m.mapping.Region = rsocket.SGE{Addr: region.Addr(), Key: region.RKey(), Length: uint32(size)}
@@ -66,7 +62,7 @@ func (c *Conn) mapIO(size int, offset int64) (*IOMap, error) {
 		err = doErr
 	}
 	if err != nil {
-		return nil, errors.Join(err, region.Free(), c.dom.unuse())
+		return nil, errors.Join(err, region.Free())
 	}
 	return m, nil
 }
@@ -77,24 +73,20 @@ func (m *IOMap) Bytes() []byte { return m.region.Bytes() }
 // Offset is where the peer finds it.
 func (m *IOMap) Offset() int64 { return int64(m.mapping.Offset) }
 
-// Close ends the mapping. The protocol does not tell the peer: one that goes on writing there loses the connection, or,
-// where peers share memory, writes to memory that is not used again before the connection has ended. The memory of a
+// Close ends the mapping. The protocol does not tell the peer: one that goes on writing there loses the connection. The memory of a
 // mapping stays until its Close, or that of the stack. Close is idempotent.
 func (m *IOMap) Close() error {
 	c := m.conn
-	ends := !c.stack.dev.Attr().RemoteMapper // the key with the memory, and the peer's reach with the key
 	_ = c.vec.Do(func() {
 		if c.over {
 			return
 		}
 		c.ep.RemoveIOMap(m.mapping)
-		if i := slices.Index(c.maps, m); ends && i >= 0 {
+		if i := slices.Index(c.maps, m); i >= 0 {
 			c.maps = slices.Delete(c.maps, i, i+1)
 		}
 	})
-	err := m.free(true, ends)
-	m.left.Do(func() { err = errors.Join(err, c.dom.unuse()) })
-	return err
+	return m.free(true, true)
 }
 
 // free frees the memory once neither side uses it.
@@ -120,13 +112,13 @@ func (c *Conn) freeMaps() {
 // WriteAt places p into the memory that the peer has mapped at the offset, after everything written so far. The peer's
 // program is told nothing. With ErrNotMapped the rest is at an offset the peer has not mapped.
 func (c *Conn) WriteAt(p []byte, off int64) (int, error) {
-	c.lockWrite()
+	c.tx.mu.Lock()
 	defer c.unlockWrite()
 	if off < 0 {
 		return 0, c.fault("write", fmt.Errorf("negative offset: %w", rsocket.ErrIOMap))
 	}
 	t := &c.tx
-	defer t.direct.Store(false)
+	defer t.placing.Store(false)
 	total := 0
 	for {
 		if err := t.err(); err != nil {
@@ -149,8 +141,8 @@ func (c *Conn) place(p []byte, off uint64) (n int, err error) {
 		}
 		n, err = c.ep.WriteDirect(p, off)
 		if n < len(p) && err == nil {
-			c.tx.wide.Store(false)
-			c.tx.direct.Store(true)
+			c.tx.placeable.Store(false)
+			c.tx.placing.Store(true)
 		}
 		c.publish()
 	}

@@ -18,7 +18,7 @@ func (c *Conn) joined(peer rsocket.ConnData) error {
 	}
 	c.rx.conn, c.tx.conn = c, c
 	c.rx.ring = c.ep.Ring()
-	c.tx.bind(c.ep, c.cfg.SendBuffer)
+	c.tx.bind(c.ep)
 	c.open = true
 	early := c.early
 	c.early = nil
@@ -44,16 +44,14 @@ func (c *Conn) complete(wc *verbs.WC) {
 		c.arrived = nil
 	}
 	if c.over {
-		c.ep.HandleWC(wc) // for the shared queue's sake
 		return
 	}
 	if !c.open {
 		c.completeEarly(wc)
 		return
 	}
-	ev := c.ep.HandleWC(wc)
-	if ev.Has(rsocket.EventWritable) {
-		c.tx.wide.Store(true)
+	if c.ep.HandleWC(wc).Has(rsocket.EventWritable) {
+		c.tx.placeable.Store(true)
 	}
 	c.giveBack()
 	c.pump()
@@ -101,30 +99,12 @@ func (c *Conn) giveBack() {
 func (c *Conn) pump() {
 	t := &c.tx
 	sealed := t.sealed.Load() // before looking at what was written: all of it is in front of the end
-	if !t.mapped {
-		if c.ep.Unposted() > 0 {
-			_, _ = c.ep.Pump() // a failure is in the stream
-		}
-	} else if !c.spill() {
-		return
+	if c.ep.Unposted() > 0 {
+		_, _ = c.ep.Pump() // a failure is in the stream
 	}
 	if sealed {
 		c.finale()
 	}
-}
-
-// spill copies what was written to the peer's ring and tells whether that was all.
-func (c *Conn) spill() bool {
-	r := c.tx.ring
-	for r.Unposted() > 0 {
-		n := copy(c.ep.WriteSpan(), r.Pending())
-		if n == 0 || c.ep.Commit(n) != nil {
-			break
-		}
-		r.Post(n)
-	}
-	_, _ = r.FreeTo(r.Posted) // what was copied is free
-	return r.Unposted() == 0
 }
 
 // finale sends the end after the last byte.
@@ -141,33 +121,6 @@ func (c *Conn) finale() {
 		c.tx.ended = true
 		_ = c.ep.Shutdown()
 	}
-}
-
-// writeDirect writes a prefix of p into the peer's ring if the token is free.
-func (c *Conn) writeDirect(p []byte) (n int) {
-	t := &c.tx
-	if !c.vec.TryEnter() {
-		t.direct.Store(false)
-		return 0
-	}
-	for n < len(p) && n < directBytes {
-		span := c.ep.WriteSpan()
-		m := copy(span, p[n:min(len(p), n+stepBytes)])
-		if m == 0 || c.ep.Commit(m) != nil {
-			break
-		}
-		n += m
-	}
-	if n == 0 {
-		t.wide.Store(false)
-		t.direct.Store(true)
-	} else {
-		t.straight.Add(uint64(n))
-	}
-	c.giveBack()
-	c.publish()
-	c.vec.Settle()
-	return n
 }
 
 // publish tells readers and writers what changed.

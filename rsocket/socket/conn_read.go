@@ -3,7 +3,6 @@ package socket
 import (
 	"io"
 	"net"
-	"slices"
 	"sync/atomic"
 )
 
@@ -22,8 +21,6 @@ type readHalf struct {
 	consumed atomic.Uint64 // bytes read; written by the reader
 	pos      int           // of consumed in the ring; the reader's
 	told     uint64        // consumed when the holder was last told; the reader's
-
-	back atomic.Pointer[[]byte] // consumed, and left by the writer of a WriteTo: it is read next
 }
 
 // returnShare: the holder is told about this fraction of the ring at the latest.
@@ -32,7 +29,7 @@ const returnShare = 16
 // Ready implements vector.Waiter.
 func (r *readHalf) Ready() bool {
 	return r.produced.Load() != r.consumed.Load() || r.ended.Load() || r.shut.Load() || r.deadline.Expired() ||
-		r.conn.closed.Load() || r.conn.failure.Load() != nil || r.back.Load() != nil
+		r.conn.closed.Load() || r.conn.failure.Load() != nil
 }
 
 // span waits for bytes and returns those that are contiguous. The caller holds mu.
@@ -47,9 +44,6 @@ func (r *readHalf) span() ([]byte, error) {
 			return nil, expired
 		case r.shut.Load():
 			return nil, io.EOF
-		}
-		if b := r.back.Load(); b != nil {
-			return *b, nil
 		}
 		if n := r.produced.Load() - r.consumed.Load(); n > 0 {
 			end := min(r.pos+int(n), len(r.ring))
@@ -97,11 +91,6 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // take copies what span returned to p, and what the ring has after its end.
 func (r *readHalf) take(p, span []byte) int {
-	if b := r.back.Swap(nil); b != nil {
-		n := copy(p, *b)
-		r.putBack((*b)[n:])
-		return n
-	}
 	n := copy(p, span)
 	r.advance(n)
 	if n == len(span) && n < len(p) {
@@ -111,24 +100,6 @@ func (r *readHalf) take(p, span []byte) int {
 		}
 	}
 	return n
-}
-
-// putBack has p read next. A goroutine that has no turn may call it.
-func (r *readHalf) putBack(p []byte) {
-	if len(p) == 0 {
-		return
-	}
-	for {
-		old := r.back.Load()
-		all := p
-		if old != nil {
-			all = slices.Concat(p, *old)
-		}
-		if r.back.CompareAndSwap(old, &all) {
-			break
-		}
-	}
-	r.rouse()
 }
 
 // rest is what is there already.

@@ -10,8 +10,6 @@ type ConnStats struct {
 	Unread, Unsent int
 	// Sleeps counts operations that had to wait longer than polling lasts.
 	Sleeps uint64
-	// Mapped tells whether bytes are written straight into the peer's ring.
-	Mapped bool
 }
 
 // Stats returns a snapshot.
@@ -20,9 +18,8 @@ func (c *Conn) Stats() ConnStats {
 	// Before produced. What is dropped unread is counted as consumed before.
 	consumed, produced, freed := r.consumed.Load(), t.ring.ProducedTo(), t.ring.FreedTo()
 	return ConnStats{
-		Sent: produced + t.straight.Load(), Received: consumed,
+		Sent: produced, Received: consumed,
 		Messages: c.sentMessages.Load(), Sleeps: c.sleeps.Load(),
 		Unread: max(0, int(r.produced.Load()-consumed)), Unsent: int(produced - freed),
-		Mapped: t.mapped,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -34,7 +33,7 @@ func (p *patterned) next(n int) []byte {
 // check consumes bytes and tells whether they are the next ones.
 func (p *patterned) check(b []byte) bool { return bytes.Equal(b, p.next(len(b))) }
 
-// Write implements io.Writer for WriteTo.
+// Write implements io.Writer.
 func (p *patterned) Write(b []byte) (int, error) {
 	if !p.check(b) {
 		return 0, io.ErrUnexpectedEOF
@@ -48,7 +47,7 @@ type writeStep struct {
 	size int
 }
 
-var writeKinds = []string{"write", "write", "buffers", "from", "pause"}
+var writeKinds = []string{"write", "write", "pause"}
 
 // sizes makes a generator: tests that run side by side cannot share one.
 func sizes() *rapid.Generator[int] {
@@ -71,16 +70,6 @@ func runWrites(c *Conn, steps []writeStep) (total int, err error) {
 			var m int
 			m, err = c.Write(src.next(s.size))
 			n = int64(m)
-		case "buffers":
-			var bufs net.Buffers
-			for left := s.size; left > 0; {
-				m := min(left, 1+s.size/7)
-				bufs = append(bufs, src.next(m))
-				left -= m
-			}
-			n, err = c.WriteBuffers(&bufs)
-		case "from":
-			n, err = c.ReadFrom(bytes.NewReader(src.next(s.size)))
 		case "pause":
 			time.Sleep(time.Duration(s.size%300) * time.Microsecond)
 			continue
@@ -96,12 +85,12 @@ func runWrites(c *Conn, steps []writeStep) (total int, err error) {
 	return total, c.CloseWrite()
 }
 
-// runReads reads with buffers of the sizes in turn until the end, or with WriteTo from the last size on.
+// runReads reads with buffers of the sizes in turn until the end, or by io.Copy from the last size on.
 func runReads(c *Conn, bufs []int, handOver bool) (total int, err error) {
 	var want patterned
 	for i := 0; ; i++ {
 		if handOver && i == len(bufs) {
-			n, err := c.WriteTo(&want)
+			n, err := io.Copy(&want, c)
 			return total + int(n), err
 		}
 		buf := make([]byte, bufs[i%len(bufs)])
@@ -202,7 +191,7 @@ func TestConnBulk(t *testing.T) {
 			})
 			all.Go(func() {
 				var want patterned
-				n, err := c.WriteTo(&want)
+				n, err := io.Copy(&want, c)
 				if err == nil && n != total {
 					err = io.ErrUnexpectedEOF
 				}
@@ -216,42 +205,6 @@ func TestConnBulk(t *testing.T) {
 		require.Less(t, a.Stats().Messages, uint64(total/4096), "bulk goes in large messages")
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
-	})
-}
-
-// The end of a direction does not wait for a ReadFrom whose source says nothing, as a program that copies its terminal.
-func TestReadFromIdleSource(t *testing.T) {
-	each(t, func(t *testing.T, d *duo) {
-		for name, end := range map[string]func(c *Conn) error{"close": (*Conn).Close, "close for write": (*Conn).CloseWrite} {
-			t.Run(name, func(t *testing.T) {
-				a, b := d.pair(ConnConfig{Linger: time.Hour})
-				soon(t, b)
-				r, w := io.Pipe()
-				over := make(chan error, 1)
-				go func() {
-					_, err := a.ReadFrom(r)
-					over <- err
-				}()
-				_, err := w.Write([]byte("typed"))
-				require.NoError(t, err)
-				buf := make([]byte, 5)
-				_, err = io.ReadFull(b, buf)
-				require.NoError(t, err)
-				require.NoError(t, end(a))
-				got, err := io.ReadAll(b) // or its deadline passes
-				require.NoError(t, err)
-				require.Empty(t, got)
-				go func() { _, _ = w.Write([]byte("late")) }() // the reader may have ended
-				require.Error(t, <-over)
-				require.NoError(t, r.Close())
-				require.NoError(t, a.Close())
-				require.NoError(t, b.Close())
-				waitFor(t, "nothing is left", a.done)
-				waitFor(t, "nothing is left", b.done)
-			})
-		}
-		require.Zero(t, d.a.Stats().Lingered)
-		require.Eventually(t, func() bool { return d.a.Stats().Pool.Used == 0 }, 30*time.Second, time.Millisecond)
 	})
 }
 

@@ -140,7 +140,7 @@ func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.newConn(d.Config, rsocket.Stock)
+	c, err := s.newConn(d.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 // params are those of rdma-core (rsocket.c rs_do_connect), without READs, and with one retry less than there can be:
 // Linux's software RoCE takes the most for infinitely many (rxe_comp.c), and would never find out that we are gone.
 func (c *Conn) params() cm.QPParams {
-	return cm.QPParams{QP: c.qp, Do: c.vec.Do, Access: peerAccess, RNRRetry: 7, RetryCount: 6, SRQ: c.ep.Config().SRQ != nil}
+	return cm.QPParams{QP: c.qp, Do: c.vec.Do, Access: peerAccess, RNRRetry: 7, RetryCount: 6}
 }
 
 // cmLink is a connection of the communication manager.

@@ -24,8 +24,7 @@ func openStack() (*socket.Stack, func(), error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		defaults, _ := socket.ReadDefaults(socket.DefaultsDir)
-		stack, err := socket.NewStack(dev, socket.StackConfig{Defaults: defaults})
+		stack, err := socket.NewStack(dev, socket.StackConfig{})
 		if err != nil {
 			return nil, nil, errors.Join(err, dev.Close())
 		}

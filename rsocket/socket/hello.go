@@ -18,9 +18,6 @@ const (
 	helloVersion = 1
 )
 
-// flagMapped: the sender's device writes into the peer's memory in place, so the streams may be those of gateways.
-const flagMapped = 1 << 0
-
 // ErrHello is an out-of-band message that is not ours.
 var ErrHello = errors.New("malformed out-of-band message")
 
@@ -28,7 +25,7 @@ var ErrHello = errors.New("malformed out-of-band message")
 //
 //	 0  magic "RSOB"
 //	 4  version 1
-//	 5  flags: 1 memory is written in place
+//	 5  reserved
 //	 6  length of the whole, 80
 //	 8  queue pair number
 //	12  PSN the sender of this begins with
@@ -38,7 +35,6 @@ var ErrHello = errors.New("malformed out-of-band message")
 //	35  reserved (5)
 //	40  connection data (40)
 type hello struct {
-	mapped  bool
 	qpn     uint32
 	psn     uint32
 	gid     verbs.GID
@@ -48,12 +44,8 @@ type hello struct {
 }
 
 func (h *hello) bytes() []byte {
-	var flags byte
-	if h.mapped {
-		flags |= flagMapped
-	}
 	b := binary.BigEndian.AppendUint32(nil, helloMagic)
-	b = append(b, helloVersion, flags)
+	b = append(b, helloVersion, 0)
 	b = binary.BigEndian.AppendUint16(b, helloSize)
 	b = binary.BigEndian.AppendUint32(b, h.qpn)
 	b = binary.BigEndian.AppendUint32(b, h.psn)
@@ -78,8 +70,7 @@ func (h *hello) parse(b []byte) error {
 		return err
 	}
 	*h = hello{
-		mapped: b[5]&flagMapped != 0,
-		qpn:    binary.BigEndian.Uint32(b[8:]), psn: binary.BigEndian.Uint32(b[12:]),
+		qpn: binary.BigEndian.Uint32(b[8:]), psn: binary.BigEndian.Uint32(b[12:]),
 		gid: verbs.GID(b[16:32]), udpPort: binary.BigEndian.Uint16(b[32:]), mtu: verbs.MTU(b[34]),
 		data: data,
 	}

@@ -118,7 +118,7 @@ func (l *Listener) accept(r manager.Request) (*Conn, error) {
 		l.refuse(r, cm.RejectConsumerDefined)
 		return nil, err
 	}
-	c, err := l.stack.newConn(l.cfg, rsocket.Stock)
+	c, err := l.stack.newConn(l.cfg)
 	if err != nil {
 		l.refuse(r, cm.RejectConsumerDefined)
 		return nil, err

@@ -104,7 +104,7 @@ func TestDialRefused(t *testing.T) {
 func TestDialVersion(t *testing.T) {
 	d := managedDuo(t)
 	l := listenOn(t, d, ListenConfig{})
-	c, err := d.a.newConn(ConnConfig{}, rsocket.Stock)
+	c, err := d.a.newConn(ConnConfig{})
 	require.NoError(t, err)
 	data := c.ep.ConnData().Append(nil)
 	data[0] = 2
@@ -122,7 +122,7 @@ func TestDialVersion(t *testing.T) {
 		if err != nil {
 			return
 		}
-		c, err := d.b.newConn(ConnConfig{}, rsocket.Stock)
+		c, err := d.b.newConn(ConnConfig{})
 		if err != nil {
 			return
 		}
@@ -151,8 +151,6 @@ func TestDialEnds(t *testing.T) {
 	_, err = (&Dialer{Stack: d.a}).Dial(ctx, nobody)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, d.a.Stats().Pool.Used)
-	_, err = (&Dialer{Stack: shmDuo(t, 1, StackConfig{}).a}).Dial(t.Context(), nobody)
-	require.ErrorIs(t, err, ErrNoManager)
 }
 
 // Timeout bounds the lookup of a name.
@@ -272,7 +270,7 @@ func TestHelloGID(t *testing.T) {
 	}}, StackConfig{NoCM: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	c, err := s.newConn(ConnConfig{}, rsocket.Stock)
+	c, err := s.newConn(ConnConfig{})
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -365,7 +363,6 @@ func TestManyConns(t *testing.T) {
 				30*time.Second, time.Millisecond)
 			require.Zero(t, s.Stats().CQErrors)
 			require.Zero(t, s.Stats().Failed)
-			require.Zero(t, s.Stats().Forgotten)
 		}
 	})
 }

@@ -10,10 +10,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -27,7 +25,7 @@ const (
 )
 
 // Client makes a connection whose queue pairs are told about over oob, a byte stream to a peer that calls Server. It is
-// how devices without a communication manager connect, such as shm. oob belongs to the connection from then on: its end
+// how devices without a communication manager connect. oob belongs to the connection from then on: its end
 // is the loss of the peer. On an error it is closed.
 func (s *Stack) Client(ctx context.Context, oob net.Conn, cfg ConnConfig) (*Conn, error) {
 	return s.outOfBand(ctx, oob, cfg, true)
@@ -81,26 +79,16 @@ func (s *Stack) meet(ctx context.Context, oob net.Conn, cfg ConnConfig, client b
 	return c, nil
 }
 
-// greet exchanges hellos and connects the queue pair. Where memory is written in place, both ends are of our kind and
-// speak as gateways do, unless the client wants direct placement, which those do not have. The server is connected when
-// it answers, and posts nothing before it knows that the client is.
+// greet exchanges hellos and connects the queue pair. The server is connected when it answers, and posts nothing before
+// it knows that the client is.
 func (s *Stack) greet(oob net.Conn, cfg ConnConfig, client bool) (c *Conn, err error) {
 	var peer hello
-	mapped := s.dev.Attr().RemoteMapper && firstOf(cfg.IOMaps, s.cfg.Defaults.IOMaps) <= 0
 	if !client {
 		if err := readHello(oob, &peer); err != nil {
 			return nil, err
 		}
-		mapped = peer.mapped
 	}
-	dialect := rsocket.Stock
-	if mapped {
-		dialect = rsocket.Gateway
-		if !s.dev.Attr().RemoteMapper {
-			return nil, fmt.Errorf("devices of different kinds: %w", syscall.EPROTONOSUPPORT)
-		}
-	}
-	if c, err = s.newConn(cfg, dialect); err != nil {
+	if c, err = s.newConn(cfg); err != nil {
 		return nil, err
 	}
 	if err = c.meet(oob, &peer, client); err != nil {
@@ -121,9 +109,6 @@ func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 		if err := readHello(oob, peer); err != nil {
 			return err
 		}
-		if peer.mapped != own.mapped {
-			return fmt.Errorf("devices of different kinds: %w", syscall.EPROTONOSUPPORT)
-		}
 	}
 	if err := c.joinPeer(peer.data); err != nil {
 		return err
@@ -133,7 +118,6 @@ func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 	if err = errors.Join(doErr, err); err != nil {
 		return err
 	}
-	c.exposed = true
 	if client {
 		return writeAll(oob, []byte{oobReady})
 	}
@@ -154,7 +138,7 @@ func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 func (c *Conn) hello(oob net.Conn) (h hello, gidIndex uint8) {
 	port := c.stack.dev.Port()
 	h = hello{
-		mapped: c.ep.Config().Dialect == rsocket.Gateway, qpn: c.qp.Num(), psn: randomPSN(), udpPort: port.UDPPort, mtu: port.ActiveMTU,
+		qpn: c.qp.Num(), psn: randomPSN(), udpPort: port.UDPPort, mtu: port.ActiveMTU,
 		data: c.ep.ConnData(),
 	}
 	for i, g := range port.GIDs {

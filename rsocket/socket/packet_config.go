@@ -3,10 +3,8 @@ package socket
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/verbs"
 )
 
 const (
@@ -26,8 +24,6 @@ const (
 type PacketListenConfig struct {
 	// Stacks are the devices. One serves the destinations that are reached from one of its addresses.
 	Stacks []*Stack
-	// Peers are the destinations that are reached by devices without addresses.
-	Peers []PacketPeer
 	// Plain is for peers that are no rsockets. A destination that has sent no message with a header gets datagrams as
 	// they are. Otherwise a new destination is taken for an rsocket until a datagram without a header came from there.
 	Plain bool
@@ -38,18 +34,6 @@ type PacketListenConfig struct {
 	RecvSlots, SendSlots int
 	// Destinations bounds the table of peers. 0: 4096.
 	Destinations int
-}
-
-// PacketPeer is a destination on a device without addresses, such as shared memory. The trap: a queue pair's number
-// means nothing but to the peer that has told it. Remote must be the peer of the protection domain, and it must reach us
-// by the same device.
-type PacketPeer struct {
-	// Remote is the peer's socket; port 0 stands for all sockets of that address.
-	Remote netip.AddrPort
-	// Stack is the device.
-	Stack *Stack
-	// PD is the protection domain that has the peer. Nil: the stack's.
-	PD verbs.PD
 }
 
 func (c PacketListenConfig) withDefaults() PacketListenConfig {
@@ -75,10 +59,6 @@ func (c PacketListenConfig) Validate() error {
 	}
 	for i, s := range c.Stacks {
 		bad(s != nil, "stacks[%d]: none", i)
-	}
-	for i, p := range c.Peers {
-		bad(p.Stack != nil, "peers[%d]: no stack", i)
-		bad(p.Remote.Addr().IsValid() && !p.Remote.Addr().Is4In6(), "peers[%d]: %v is no address of a peer", i, p.Remote)
 	}
 	bad(c.RecvBuffer >= 0 && c.RecvBuffer <= maxPacketBuffer, "recv buffer: %d", c.RecvBuffer)
 	bad(c.RecvSlots >= 0 && c.RecvSlots <= maxPacketSlots, "recv slots: %d", c.RecvSlots)

@@ -87,13 +87,13 @@ func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
 	}
 	c.port = c.socket.Local.Port()
 	c.limit4, c.limit6 = packetLimit-rsocket.ResolveHeader4Len, packetLimit-rsocket.ResolveHeader6Len
-	devices, pds := c.chooseDevices(cfg)
+	devices := c.chooseDevices(cfg)
 	for i, d := range devices {
 		if err := d.stack.own(c); err != nil {
 			return fmt.Errorf("device %s: %w", d.stack.dev.Name(), err)
 		}
 		c.devices = devices[:i+1]
-		if err := d.open(cfg, pds[i]); err != nil {
+		if err := d.open(cfg); err != nil {
 			return fmt.Errorf("device %s: %w", d.stack.dev.Name(), err)
 		}
 	}
@@ -103,29 +103,18 @@ func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
 	return nil
 }
 
-// chooseDevices finds the devices that the socket uses, and the protection domains on them, nil for the stack's own.
-func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDevice, pds []verbs.PD) {
-	add := func(s *Stack, pd verbs.PD, gids []verbs.GIDEntry) *packetDevice {
+// chooseDevices finds the devices that the socket uses.
+func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDevice) {
+	for _, s := range cfg.Stacks {
+		gids := s.dev.Port().GIDs
+		if !c.uses(gids) {
+			continue
+		}
 		mtu := s.dev.Port().ActiveMTU.Bytes()
 		c.limit4, c.limit6 = min(c.limit4, mtu-rsocket.DatagramHeader4Len), min(c.limit6, mtu-rsocket.DatagramHeader6Len)
-		d := &packetDevice{conn: c, index: len(devices), stack: s, gids: gids}
-		devices, pds = append(devices, d), append(pds, pd)
-		return d
+		devices = append(devices, &packetDevice{conn: c, index: len(devices), stack: s, gids: gids})
 	}
-	for _, s := range cfg.Stacks {
-		if gids := s.dev.Port().GIDs; c.uses(gids) {
-			add(s, nil, gids)
-		}
-	}
-	byPeer := map[PacketPeer]*packetDevice{}
-	for _, peer := range cfg.Peers {
-		key := PacketPeer{Stack: peer.Stack, PD: peer.PD}
-		if byPeer[key] == nil {
-			byPeer[key] = add(peer.Stack, peer.PD, nil)
-		}
-		byPeer[key].remotes = append(byPeer[key].remotes, peer.Remote)
-	}
-	return devices, pds
+	return devices
 }
 
 // uses tells whether the socket sends from one of the addresses.

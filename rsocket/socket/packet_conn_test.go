@@ -20,7 +20,6 @@ import (
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/shm"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
@@ -60,18 +59,12 @@ func tryDevices(t testing.TB, port uint16, lists [][]string) (devs []*soft.Devic
 
 // stackOn makes a stack on a device, with a protection domain that wrap may change.
 func stackOn(t testing.TB, dev verbs.Device, wrap func(verbs.PD) verbs.PD) *Stack {
-	pd, err := dev.AllocPD()
+	s, err := NewStack(dev, StackConfig{})
 	require.NoError(t, err)
-	wrapped := pd
 	if wrap != nil {
-		wrapped = wrap(pd)
+		s.domain.pd = wrap(s.domain.pd)
 	}
-	s, err := NewStack(dev, StackConfig{PD: wrapped})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, s.Close())
-		require.NoError(t, pd.Close(), "what the socket took is not given back")
-	})
+	t.Cleanup(func() { require.NoError(t, s.Close(), "what the socket took is given back") })
 	return s
 }
 
@@ -115,13 +108,6 @@ var packetPairs = map[string]func(t testing.TB, cfg PacketListenConfig) *packetP
 		p.toA = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), p.toA.Port()) // by routing
 		return p
 	},
-	"shm": func(t testing.TB, cfg PacketListenConfig) *packetPair {
-		x, y := newShmSides(t)
-		a, b := cfg, cfg
-		any := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)
-		a.Peers, b.Peers = []PacketPeer{{Remote: any, Stack: x}}, []PacketPeer{{Remote: any, Stack: y}}
-		return pairOf(t, a, b, "127.0.0.1:0", "127.0.0.1:0", true)
-	},
 	"no device": func(t testing.TB, cfg PacketListenConfig) *packetPair {
 		return pairOf(t, cfg, cfg, "127.0.0.1:0", "127.0.0.1:0", false)
 	},
@@ -151,33 +137,6 @@ func pairOf(t testing.TB, a, b PacketListenConfig, localA, localB string, ud boo
 		return p.b
 	}
 	return p
-}
-
-// newShmSides makes two devices of one host that know each other.
-func newShmSides(t testing.TB) (*Stack, *Stack) {
-	dir := t.TempDir()
-	a, b := openShm(t, dir), openShm(t, dir)
-	l, err := a.Listen()
-	require.NoError(t, err)
-	offered, err := a.Offer()
-	require.NoError(t, err)
-	// The vectors must be driven for the rendezvous to complete; the stacks need the peers' domains.
-	sa, err := NewStack(a, StackConfig{PD: offered.PD()})
-	require.NoError(t, err)
-	attached, err := b.Attach(context.Background(), offered.Name(), offered.Key())
-	require.NoError(t, err)
-	sb, err := NewStack(b, StackConfig{PD: attached.PD()})
-	require.NoError(t, err)
-	require.Eventually(t, offered.Connected, 30*time.Second, time.Millisecond)
-	t.Cleanup(func() {
-		require.NoError(t, sa.Close())
-		require.NoError(t, sb.Close())
-		_ = l.Close()
-		for _, d := range []*shm.Device{a, b} {
-			require.NoError(t, d.Close())
-		}
-	})
-	return sa, sb
 }
 
 // resolve lets both sides talk until their datagrams go the way they will go from now on.
@@ -632,11 +591,11 @@ func TestPacketBadDestinations(t *testing.T) {
 
 func TestPacketConfig(t *testing.T) {
 	cfg := PacketListenConfig{
-		Stacks: []*Stack{nil}, Peers: []PacketPeer{{}}, RecvBuffer: -1, RecvSlots: -1, SendSlots: 1 << 20, Destinations: -1,
+		Stacks: []*Stack{nil}, RecvBuffer: -1, RecvSlots: -1, SendSlots: 1 << 20, Destinations: -1,
 	}
 	_, err := cfg.ListenPacket(context.Background(), netip.AddrPort{})
 	require.ErrorIs(t, err, rsocket.ErrConfig)
-	for _, field := range []string{"stacks[0]", "peers[0]: no stack", "peers[0]: invalid", "recv buffer", "recv slots", "send slots", "destinations"} {
+	for _, field := range []string{"stacks[0]", "recv buffer", "recv slots", "send slots", "destinations"} {
 		require.ErrorContains(t, err, field)
 	}
 	require.NoError(t, PacketListenConfig{}.Validate())

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,8 +40,7 @@ type packetDevice struct {
 	vec   *vector.Vector
 	node  vector.Node
 
-	gids    []verbs.GIDEntry // our addresses; none on a device without
-	remotes []netip.AddrPort // of a device without addresses
+	gids    []verbs.GIDEntry // our addresses
 	mr      verbs.MR
 	recvLen int // bytes of a receive slot
 	sendLen int
@@ -74,12 +72,9 @@ type udSend struct {
 }
 
 // open creates memory and queue pair. On error close undoes what there is.
-func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
+func (d *packetDevice) open(cfg *PacketListenConfig) (err error) {
 	d.freed.L, d.node.Member = &d.mu, d
-	d.vec = d.stack.vector()
-	if d.dom, err = d.stack.domainOf(pd); err != nil {
-		return err
-	}
+	d.vec, d.dom = d.stack.vector(), d.stack.domain
 	mtu := d.stack.dev.Port().ActiveMTU.Bytes()
 	d.recvLen, d.sendLen = grhSize+mtu, min(mtu, packetLimit)
 	d.sends = cfg.RecvSlots * d.recvLen
@@ -123,22 +118,16 @@ func (d *packetDevice) start(cfg *PacketListenConfig) error {
 
 // serves tells whether destinations at remote, reached from the address source, are reached by this device.
 func (d *packetDevice) serves(source netip.Addr, remote netip.AddrPort) bool {
-	if d.gids == nil {
-		return slices.ContainsFunc(d.remotes, func(r netip.AddrPort) bool {
-			return r.Addr() == remote.Addr() && (r.Port() == 0 || r.Port() == remote.Port())
-		})
-	}
 	// A link-local address is nothing without its zone, which does not travel.
 	return !remote.Addr().IsLinkLocalUnicast() && source.IsValid() && verbs.GIDIndex(d.gids, verbs.GIDOf(source), 0) >= 0
 }
 
 // handle makes an address handle for a peer.
 func (d *packetDevice) handle(source, remote netip.Addr) (verbs.AH, error) {
-	attr := verbs.AHAttr{DGID: verbs.GIDOf(remote), HopLimit: udHopLimit, Port: 1}
-	if d.gids != nil {
-		attr.SGIDIndex, attr.UDPPort = uint8(verbs.GIDIndex(d.gids, verbs.GIDOf(source), 0)), d.stack.dev.Port().UDPPort
-	}
-	return d.dom.pd.CreateAH(attr)
+	return d.dom.pd.CreateAH(verbs.AHAttr{
+		DGID: verbs.GIDOf(remote), HopLimit: udHopLimit, Port: 1,
+		SGIDIndex: uint8(verbs.GIDIndex(d.gids, verbs.GIDOf(source), 0)), UDPPort: d.stack.dev.Port().UDPPort,
+	})
 }
 
 func (d *packetDevice) postRecv(slot int) error {
@@ -401,9 +390,6 @@ func (d *packetDevice) close() error {
 	}
 	if d.mr != nil {
 		errs = append(errs, d.mr.Close())
-	}
-	if d.dom != nil {
-		errs = append(errs, d.dom.unuse())
 	}
 	return errors.Join(errs...)
 }

@@ -32,25 +32,18 @@ const (
 
 // StackConfig is what a stack is made with; the zero value is usable.
 type StackConfig struct {
-	// PD is the protection domain of connections that name none. Nil: one of the device; a device whose domains belong
-	// to peers has none then, and ConnConfig.PD must be set.
-	PD verbs.PD
 	// Pool bounds the memory of all connections.
 	Pool rmb.PoolConfig
-	// PollingTime is how long a blocked operation polls before it sleeps. 0: that of Defaults, or 10 µs. Negative: not
+	// PollingTime is how long a blocked operation polls before it sleeps. 0: 10 µs. Negative: not
 	// at all.
 	PollingTime time.Duration
 	// Warm is how many queue pairs of ended connections are kept per vector for the next ones. 0: 8. Negative: none.
 	Warm int
-	// Defaults are those of connections; see [ReadDefaults].
-	Defaults Defaults
 	// NoCM leaves out the communication manager, for devices that another one has. A device without addresses has none. On
 	// an adapter it is the kernel's; where the kernel has none, Dial and Listen say so.
 	NoCM bool
 	// CM configures that of package cm; Do and Vector are the stack's.
 	CM cm.Config
-	// NoSRQ gives each connection receives of its own.
-	NoSRQ bool
 }
 
 // Stack is a device in use by this package. A device has one. Its methods may be called by any goroutine.
@@ -66,7 +59,7 @@ type StackConfig struct {
 //	═════╪════════════════╪═════════════╪════════════════╪════ token
 //	     ▼                │             ▼                │
 //	┌──────────────────────────────────────────────────────────┐
-//	│ vector: driver · one CQ · one SRQ per domain · members   │     driven by the holder of the token
+//	│ vector: driver · one CQ · members                        │     driven by the holder of the token
 //	└──────────────────────────────────────────────────────────┘
 //
 // # Vectors and their token
@@ -80,9 +73,6 @@ type StackConfig struct {
 // it consumed; the next holder of the token sends credits and grants, or the reader itself when they matter. Reading
 // and writing share nothing but the token that neither waits for.
 //
-// Where the peer's ring is mapped (shared memory), a writer that gets the token copies straight into it: one copy in, one
-// copy out.
-//
 // # Waiting
 //
 // A goroutine that must wait polls for [StackConfig.PollingTime] and drives the vector meanwhile, one goroutine per
@@ -94,10 +84,9 @@ type StackConfig struct {
 //
 // # What grows
 //
-// An idle connection has its rings, a target list and a queue pair without receives of its own; no goroutine, no
-// completion queue. (Out of band it has a goroutine that reads the byte stream.) Receives are shared by the connections
-// of a vector and domain, and their number doubles when a burst takes more than half of them. Queue pairs of ended
-// connections are used again. All memory comes from one pool with a hard limit ([rmb.PoolConfig]), and what a peer may
+// An idle connection has its rings, a target list and a queue pair with its receives, which have no memory; no goroutine,
+// no completion queue. (Out of band it has a goroutine that reads the byte stream.) Queue pairs of ended connections are
+// used again. All memory comes from one pool with a hard limit ([rmb.PoolConfig]), and what a peer may
 // still write to is not used again before the peer has confirmed that it stopped, or the device makes it impossible.
 //
 // # Ends
@@ -113,29 +102,27 @@ type Stack struct {
 	pool      *rmb.Pool
 	manager   manager.Manager // nil if none
 	noManager error           // why, where there ought to be one
-	home      *domain         // of connections that name none; nil if none
+	domain    *domain         // nil: NewStack has failed
 	tasks     sync.WaitGroup  // connections until nothing is left of them
 	watching  sync.WaitGroup
 	life      context.Context
 	end       context.CancelFunc // by Close
 	closing   func() error       // close, once
-	pieces    sync.Pool          // of *piece
 
 	counters stackCounters
 
-	mu      sync.Mutex // guards everything below
-	domains map[verbs.PD]*domain
-	conns   map[*Conn]struct{}
-	byQP    map[verbs.QP]*Conn // those and those that are being made
-	owned   map[ender]struct{} // listeners and the like
-	closed  bool
+	mu     sync.Mutex // guards everything below
+	conns  map[*Conn]struct{}
+	byQP   map[verbs.QP]*Conn // those and those that are being made
+	owned  map[ender]struct{} // listeners and the like
+	closed bool
 }
 
 // ender is something that ends with the stack.
 type ender interface{ Close() error }
 
 type stackCounters struct {
-	dialed, accepted, refused, failed, cqErrors, lingered, forgotten, grown, qpsMade, qpsReused atomic.Uint64
+	dialed, accepted, refused, failed, cqErrors, lingered, qpsMade, qpsReused atomic.Uint64
 }
 
 // StackStats is a snapshot of a stack.
@@ -151,10 +138,6 @@ type StackStats struct {
 	Dialed, Accepted, Refused, Failed uint64
 	// Lingered counts closed connections whose peer did not take the rest in time.
 	Lingered uint64
-	// Forgotten counts connections whose memory stays unused because the peer did not say that it stopped writing.
-	Forgotten uint64
-	// SharedGrown counts the times a shared receive queue grew.
-	SharedGrown uint64
 	// CQErrors counts overruns of completion queues.
 	CQErrors uint64
 	// Pool is the memory.
@@ -172,8 +155,7 @@ func NewStack(dev verbs.Device, cfg StackConfig) (*Stack, error) {
 	}
 	s := &Stack{
 		dev: dev, cfg: cfg, pool: pool, polling: pollingTime(cfg),
-		domains: map[verbs.PD]*domain{}, conns: map[*Conn]struct{}{}, byQP: map[verbs.QP]*Conn{}, owned: map[ender]struct{}{},
-		pieces: sync.Pool{New: func() any { return new(piece) }},
+		conns: map[*Conn]struct{}{}, byQP: map[verbs.QP]*Conn{}, owned: map[ender]struct{}{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.closing = sync.OnceValue(s.close)
@@ -190,8 +172,6 @@ func pollingTime(cfg StackConfig) time.Duration {
 		return 0
 	case cfg.PollingTime != 0:
 		return max(0, cfg.PollingTime)
-	case cfg.Defaults.PollingTime != 0:
-		return max(0, cfg.Defaults.PollingTime)
 	default:
 		return defaultPolling
 	}
@@ -207,19 +187,9 @@ func (s *Stack) open() error {
 		s.vectors = append(s.vectors, v)
 		go v.Run()
 	}
-	pd, own := s.cfg.PD, false
-	if pd == nil {
-		var err error
-		if pd, err = s.dev.AllocPD(); err == nil {
-			own = true
-		} else if !errors.Is(err, verbs.ErrNotSupported) {
-			return fmt.Errorf("protection domain: %w", err)
-		}
-	}
-	if pd != nil {
-		s.mu.Lock()
-		s.home = s.newDomainLocked(pd, own)
-		s.mu.Unlock()
+	var err error
+	if s.domain, err = s.newDomain(); err != nil {
+		return err
 	}
 	s.watching.Go(s.watch)
 	return s.openManager()
@@ -233,16 +203,16 @@ func (s *Stack) Stats() StackStats {
 	st := StackStats{
 		Connections: len(s.conns),
 		Dialed:      c.dialed.Load(), Accepted: c.accepted.Load(), Refused: c.refused.Load(), Failed: c.failed.Load(),
-		Lingered: c.lingered.Load(), Forgotten: c.forgotten.Load(), CQErrors: c.cqErrors.Load(), SharedGrown: c.grown.Load(), QPsMade: c.qpsMade.Load(), QPsReused: c.qpsReused.Load(), Pool: s.pool.Stats(),
+		Lingered: c.lingered.Load(), CQErrors: c.cqErrors.Load(), QPsMade: c.qpsMade.Load(), QPsReused: c.qpsReused.Load(), Pool: s.pool.Stats(),
 	}
-	for _, d := range s.domains {
-		st.Warm += d.warmCount()
+	if s.domain != nil {
+		st.Warm = s.domain.warmCount()
 	}
 	return st
 }
 
 // Close ends all listeners and connections, what they still have to send included, as far as the peers take it within
-// the connections' linger time. The device and a protection domain that was given stay the caller's. Close is
+// the connections' linger time. The device stays the caller's. Close is
 // idempotent: each call returns when nothing is left, with the same error.
 func (s *Stack) Close() error {
 	return s.closing()
@@ -266,12 +236,8 @@ func (s *Stack) close() error {
 	if s.manager != nil {
 		errs = append(errs, s.manager.Close())
 	}
-	s.mu.Lock()
-	domains := s.domains
-	s.domains = nil
-	s.mu.Unlock()
-	for _, d := range domains {
-		errs = append(errs, d.close())
+	if s.domain != nil {
+		errs = append(errs, s.domain.close())
 	}
 	for _, v := range s.vectors {
 		v.Stop()

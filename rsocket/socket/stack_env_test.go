@@ -2,7 +2,6 @@ package socket
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	mathrand "math/rand/v2"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/shm"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
@@ -45,36 +43,6 @@ func (d *duo) close() {
 	}
 	require.NoError(d.t, d.da.Close())
 	require.NoError(d.t, d.db.Close())
-}
-
-// shmDuo are two devices that share memory.
-func shmDuo(t testing.TB, vectors int, cfg StackConfig) *duo {
-	dir := t.TempDir()
-	open := func() *shm.Device {
-		c := shm.Config{Dir: dir, Vectors: vectors, HandshakeTimeout: patience}
-		_, _ = rand.Read(c.GatewayID[:])
-		d, err := shm.Open(c)
-		require.NoError(t, err)
-		return d
-	}
-	da, db := open(), open()
-	_, err := da.Listen()
-	require.NoError(t, err)
-	pa, err := da.Offer()
-	require.NoError(t, err)
-	pb, err := db.Attach(t.Context(), pa.Name(), pa.Key())
-	require.NoError(t, err)
-	require.Eventually(t, pa.Connected, 30*time.Second, time.Millisecond)
-	cfg.PD = pa.PD()
-	a, err := NewStack(da, cfg)
-	require.NoError(t, err)
-	cfg.PD = pb.PD()
-	b, err := NewStack(db, cfg)
-	require.NoError(t, err)
-	d := &duo{t: t, a: a, b: b, da: da, db: db}
-	d.connect = d.outOfBand
-	t.Cleanup(d.close)
-	return d
 }
 
 // outOfBand connects over a pair of sockets.
@@ -157,8 +125,6 @@ func (d *duo) managed(server netip.Addr) func(ca, cb ConnConfig) (*Conn, *Conn) 
 
 // duos are the ways to connect that every test of connections is run with.
 var duos = map[string]func(t testing.TB, cfg StackConfig) *duo{
-	"shm":  func(t testing.TB, cfg StackConfig) *duo { return shmDuo(t, 1, cfg) },
-	"shm2": func(t testing.TB, cfg StackConfig) *duo { return shmDuo(t, 2, cfg) },
 	"soft4": func(t testing.TB, cfg StackConfig) *duo {
 		return softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 1, cfg)
 	},

@@ -172,52 +172,6 @@ func (tr *tree) documentation() string {
 	return all.String()
 }
 
-// metricsDocumented finds the metrics by how gateway/metrics/metrics.go describes them:
-// a call of desc, which adds the namespace, or of prometheus.NewDesc.
-func metricsDocumented(tr *tree) (problems []string) {
-	docs := tr.documentation()
-	for _, f := range tr.files {
-		if f.path != "gateway/metrics/metrics.go" {
-			continue
-		}
-		found := 0
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			name, ok := metricName(n)
-			if !ok {
-				return true
-			}
-			found++
-			if !mentions(docs, name) {
-				problems = append(problems, fmt.Sprintf("%s: metric %s is not in the documentation", tr.line(n), name))
-			}
-			return true
-		})
-		if found == 0 {
-			problems = append(problems, f.path+": no metric found")
-		}
-	}
-	return problems
-}
-
-func metricName(n ast.Node) (string, bool) {
-	call, ok := n.(*ast.CallExpr)
-	if !ok || len(call.Args) == 0 {
-		return "", false
-	}
-	name, ok := literal(call.Args[0])
-	if !ok {
-		return "", false
-	}
-	switch fun := call.Fun.(type) {
-	case *ast.Ident:
-		return "smcgw_" + name, fun.Name == "desc"
-	case *ast.SelectorExpr:
-		return name, fun.Sel.Name == "NewDesc"
-	default:
-		return "", false
-	}
-}
-
 // mentions tells whether a text has a word; underscores and dashes belong to
 // words.
 func mentions(text, word string) bool {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -98,7 +98,7 @@ func BenchmarkIdle(b *testing.B) {
 		carried := func() (n int) {
 			st, err := p.admin.Status(b.Context())
 			require.NoError(b, err)
-			return st.Flows[config.CarrierShm]
+			return st.Flows[report.CarrierShm]
 		}
 		require.Eventually(b, func() bool { return carried() >= want/programs*programs }, 90*time.Second, 500*time.Millisecond)
 		time.Sleep(2 * time.Second)

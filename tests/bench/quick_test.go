@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -25,7 +25,7 @@ func TestQuick(t *testing.T) {
 	o := bench.Options{
 		Executable: program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: io.Discard, Command: "quick",
 		Only:     []string{"connections", "beside-ping"},
-		Variants: []string{report.TCP, bench.TwoProxies, bench.Shm, bench.Soft1500},
+		Variants: []string{comparison.TCP, bench.TwoProxies, bench.Shm, bench.Soft1500},
 	}
 	list, err := bench.Quick(t.Context(), o)
 	require.NoError(t, err)

@@ -8,14 +8,8 @@ import (
 	"github.com/smcgw/smcgw/lab/bench/load"
 )
 
-// rsocketKinds are the devices that streams of package rsocket run on here.
-var rsocketKinds = []string{"rsocket-shm", "rsocket-soft"}
-
 // rsocketJob fills in what every job needs.
-func rsocketJob(b *testing.B, dir string, j load.Job) load.Job {
-	if j.Kind == "rsocket-shm" {
-		j.Dir = dir
-	}
+func rsocketJob(j load.Job) load.Job {
 	j.Profile = profileTo(fmt.Sprintf("%s-%s-%d", j.Kind, j.Op, j.Size))
 	return j
 }
@@ -23,29 +17,25 @@ func rsocketJob(b *testing.B, dir string, j load.Job) load.Job {
 // BenchmarkRsocketSizes is one stream by the size of a write. The original falls to
 // 0.65 of its peak at 64 KiB and more.
 func BenchmarkRsocketSizes(b *testing.B) {
-	for _, kind := range rsocketKinds {
-		b.Run(kind, func(b *testing.B) {
-			l, dir := overCable(b, 9000), b.TempDir()
-			var c contest
-			for b.Loop() {
-				for size := 64; size <= 4<<20; size <<= 2 {
-					r := l.run(rsocketJob(b, dir, load.Job{Kind: kind, Op: "stream", Size: size, Seconds: 0.2}))
-					c.enter(sizeName(size), r.BitsPerSecond()/1e9, r.CPUPerGB())
-				}
-				r := l.run(tcpStream("cubic", 0.2))
-				c.enter("tcpcubic", r.BitsPerSecond()/1e9, r.CPUPerGB())
-			}
-			c.report(b, "Gbit/s", "tcpcubic", "64KiB")
-			peak := 0.0 // undisturbed: on a busy machine no two rounds are alike
-			for name, v := range c.values {
-				if name != "tcpcubic" {
-					peak = max(peak, slices.Max(v))
-				}
-			}
-			for _, name := range []string{"64KiB", "256KiB", "1MiB", "4MiB"} {
-				b.ReportMetric(slices.Max(c.values[name])/peak, name+"-max/peak")
-			}
-		})
+	l := overCable(b, 9000)
+	var c contest
+	for b.Loop() {
+		for size := 64; size <= 4<<20; size <<= 2 {
+			r := l.run(rsocketJob(load.Job{Kind: "rsocket-soft", Op: "stream", Size: size, Seconds: 0.2}))
+			c.enter(sizeName(size), r.BitsPerSecond()/1e9, r.CPUPerGB())
+		}
+		r := l.run(tcpStream("cubic", 0.2))
+		c.enter("tcpcubic", r.BitsPerSecond()/1e9, r.CPUPerGB())
+	}
+	c.report(b, "Gbit/s", "tcpcubic", "64KiB")
+	peak := 0.0 // undisturbed: on a busy machine no two rounds are alike
+	for name, v := range c.values {
+		if name != "tcpcubic" {
+			peak = max(peak, slices.Max(v))
+		}
+	}
+	for _, name := range []string{"64KiB", "256KiB", "1MiB", "4MiB"} {
+		b.ReportMetric(slices.Max(c.values[name])/peak, name+"-max/peak")
 	}
 }
 
@@ -64,21 +54,19 @@ func sizeName(n int) string {
 // as much as it takes, and over TCP. Rates are of one connection with one request under
 // way at a time; the best are of a thousand in a row.
 func BenchmarkRsocketPing(b *testing.B) {
-	l, dir := overCable(b, 1500), b.TempDir()
+	l := overCable(b, 1500)
 	ways := []struct {
 		name string
 		job  load.Job
 	}{
 		{"tcp", load.Job{Kind: "tcp"}},
-		{"shm", load.Job{Kind: "rsocket-shm"}},
-		{"shm-polling", load.Job{Kind: "rsocket-shm", Polling: 1e6}},
 		{"soft", load.Job{Kind: "rsocket-soft"}},
 	}
 	var trips, rates contest
 	for b.Loop() {
 		for _, w := range ways {
 			w.job.Op, w.job.Size, w.job.Count = "ping", 1, 20_000
-			r := l.run(rsocketJob(b, dir, w.job))
+			r := l.run(rsocketJob(w.job))
 			cost := r.CPU / float64(2*r.Messages) * 1e9
 			trips.enter(w.name, r.Median, cost)
 			trips.enter(w.name+"-min", r.Fastest, cost)
@@ -93,13 +81,11 @@ func BenchmarkRsocketPing(b *testing.B) {
 
 // BenchmarkRsocketIdle is the memory that one more idle connection takes of a process.
 func BenchmarkRsocketIdle(b *testing.B) {
-	l, dir := overCable(b, 1500), b.TempDir()
+	l := overCable(b, 1500)
 	var c contest
 	for b.Loop() {
-		for _, kind := range rsocketKinds {
-			r := l.run(rsocketJob(b, dir, load.Job{Kind: kind, Op: "idle", Count: 200}))
-			c.enter(kind, r.Memory/1024, 0)
-		}
+		r := l.run(rsocketJob(load.Job{Kind: "rsocket-soft", Op: "idle", Count: 200}))
+		c.enter("rsocket-soft", r.Memory/1024, 0)
 	}
 	c.report(b, "KiB")
 }

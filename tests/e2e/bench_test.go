@@ -14,9 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -43,7 +44,7 @@ func (w *world) serveBench(h *testnet.Host) string {
 
 // bench runs bench --peer on a host and returns what it measured. No test looks
 // at how much that is.
-func (w *world) bench(h *testnet.Host, to, token string, args ...string) *report.Report {
+func (w *world) bench(h *testnet.Host, to, token string, args ...string) *comparison.Report {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -56,13 +57,13 @@ func (w *world) bench(h *testnet.Host, to, token string, args ...string) *report
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		return cmd.Run()
 	}), "%s", &errs)
-	r := new(report.Report)
+	r := new(comparison.Report)
 	require.NoError(w.t, json.Unmarshal(out.Bytes(), r), "%s", out.String())
 	return r
 }
 
 // notes is what the rows of a variant say, once each.
-func notes(r *report.Report, variant string) (list []string) {
+func notes(r *comparison.Report, variant string) (list []string) {
 	for _, s := range r.Series {
 		if s.Variant == variant && (len(list) == 0 || list[len(list)-1] != s.Note) {
 			list = append(list, s.Note)
@@ -85,7 +86,7 @@ func TestBenchPeer(t *testing.T) {
 		for _, s := range r.Series {
 			works[s.Work]++
 			idle := strings.HasPrefix(s.Work, "idle connection")
-			if idle && s.Variant == report.TCP {
+			if idle && s.Variant == comparison.TCP {
 				require.Empty(t, s.Values)
 				continue
 			}
@@ -99,7 +100,7 @@ func TestBenchPeer(t *testing.T) {
 		}
 		for _, v := range []string{"shm", "soft"} {
 			for _, work := range []string{"upload, 1 stream", "connect, request, close, cold peer"} {
-				_, ok := r.Ratio(work, v, report.TCP)
+				_, ok := r.Ratio(work, v, comparison.TCP)
 				require.True(t, ok, "%s, %s: %v", work, v, notes(r, v))
 			}
 			for _, work := range []string{"idle connection, rings", "idle connection, rings, serving host"} {
@@ -108,13 +109,13 @@ func TestBenchPeer(t *testing.T) {
 				require.Greater(t, least.Min, 4096.0, "%s, %s", work, v)
 			}
 		}
-		require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, report.TCP))
+		require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, comparison.TCP))
 	})
 
 	// The port is free again, and no refusal is remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
-			held, err := g.client().Try(t.Context(), admin.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: config.ActionPass})
+			held, err := g.client().Try(t.Context(), config.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: report.ActionPass})
 			if err != nil {
 				return false
 			}
@@ -122,7 +123,7 @@ func TestBenchPeer(t *testing.T) {
 			return true
 		}, 30*time.Second, 10*time.Millisecond)
 		require.Eventually(t, func() bool { // what a cold connection met its peer by goes with it
-			return !slices.ContainsFunc(g.peers(), func(p admin.PeerInfo) bool { return p.Use.ShmPeers > 1 })
+			return !slices.ContainsFunc(g.peers(), func(p report.PeerInfo) bool { return p.Use.ShmPeers > 1 })
 		}, 30*time.Second, 10*time.Millisecond, "%+v", g.peers())
 	}
 	for _, p := range g1.peers() {
@@ -131,9 +132,9 @@ func TestBenchPeer(t *testing.T) {
 }
 
 // seriesOf returns a row of a report.
-func seriesOf(t *testing.T, r *report.Report, work, variant string) report.Series {
+func seriesOf(t *testing.T, r *comparison.Report, work, variant string) comparison.Series {
 	t.Helper()
-	i := slices.IndexFunc(r.Series, func(s report.Series) bool { return s.Work == work && s.Variant == variant })
+	i := slices.IndexFunc(r.Series, func(s comparison.Series) bool { return s.Work == work && s.Variant == variant })
 	require.GreaterOrEqual(t, i, 0, "%s by %s", work, variant)
 	return r.Series[i]
 }
@@ -147,7 +148,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 	token := w.serveBench(w.h2)
 	r := w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
 	require.Equal(t, []string{"fallback: no_common_carrier"}, notes(r, "shm"))
-	_, ok := r.Ratio("upload, 1 stream", "soft", report.TCP)
+	_, ok := r.Ratio("upload, 1 stream", "soft", comparison.TCP)
 	require.True(t, ok, notes(r, "soft"))
 	for _, p := range w.gateways[w.h1].peers() {
 		require.Empty(t, p.Reason, "what a trial was refused is not remembered: %+v", p)
@@ -156,7 +157,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 	w.restart(w.h1, settings{Mode: "observe", Carriers: both2})
 	r = w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
 	require.Equal(t, []string{"fallback: mode"}, notes(r, "soft"))
-	require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, report.TCP))
+	require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, comparison.TCP))
 
 	w.restart(w.h1, settings{Carriers: both2})
 	token = w.serveBench(w.h3) // a plain host
@@ -166,7 +167,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 }
 
 // peers lists what a gateway remembers.
-func (g *gw) peers() []admin.PeerInfo {
+func (g *gw) peers() []report.PeerInfo {
 	g.w.t.Helper()
 	var l admin.PeerList
 	g.cliJSON(&l, "peers")

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -106,7 +106,7 @@ func TestCapabilities(t *testing.T) {
 func capable(t *testing.T) {
 	for _, carriers := range []string{"shm", "soft"} {
 		d := newDatagramWorld(t)
-		d.via = config.Carrier("rdma-" + carriers)
+		d.via = report.Carrier("rdma-" + carriers)
 		d.serve(d.h2)
 		d.server = d.serveNumbered(d.h2)
 		rules, err := d.h1.Rules()
@@ -133,7 +133,7 @@ func capable(t *testing.T) {
 			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
 			d.restart(d.h1, s) // a proof holds for a while
 			d.flush()
-			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), config.CarrierRelay)
+			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), report.CarrierRelay)
 			d.gateways[d.h1].stop()
 			continue
 		}

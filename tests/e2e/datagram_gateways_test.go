@@ -11,8 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -30,9 +29,9 @@ func TestDatagramPrograms(t *testing.T) {
 	procs := serveAll(t, d.h2)
 	eachProgram(t, d.h1, d.h2, procs, func(t *testing.T, p udpProgram, server netip.AddrPort, run func() exchanged) {
 		d.carries(t, run)
-		c := d.g1.awaitConn("udp", func(c admin.ConnInfo) bool { return c.Proto == "udp" && c.Remote == server && c.Carrier == d.via }, "--all")
+		c := d.g1.awaitConn("udp", func(c report.ConnInfo) bool { return c.Proto == "udp" && c.Remote == server && c.Carrier == d.via }, "--all")
 		require.Positive(t, c.TxBytes, "%+v", c)
-		c = d.g2.awaitConn("udp", func(c admin.ConnInfo) bool { return c.Proto == "udp" && c.Local == server && c.Carrier == d.via }, "--all")
+		c = d.g2.awaitConn("udp", func(c report.ConnInfo) bool { return c.Proto == "udp" && c.Local == server && c.Carrier == d.via }, "--all")
 		require.Positive(t, c.RxBytes, "%+v", c)
 	})
 }
@@ -75,12 +74,12 @@ func TestDatagramsShown(t *testing.T) {
 			require.Zero(t, result(t, p).Failed)
 		}()
 	}
-	carried := d.g1.awaitConn("udp", func(c admin.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[0] }, "--all")
+	carried := d.g1.awaitConn("udp", func(c report.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[0] }, "--all")
 	require.Equal(t, d.via, carried.Carrier)
 	require.Equal(t, d.h2.AddrPort4(echoUDP), carried.Remote)
 	require.Empty(t, carried.Reason)
-	native := d.g1.awaitConn("native udp", func(c admin.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[1] }, "--all")
-	require.Equal(t, config.CarrierNone, native.Carrier)
+	native := d.g1.awaitConn("native udp", func(c report.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[1] }, "--all")
+	require.Equal(t, report.CarrierNone, native.Carrier)
 	require.Equal(t, d.h3.AddrPort4(echoUDP), native.Remote)
 	require.Equal(t, "peer_unresolved", native.Reason)
 	out, err := d.g1.cli("conns", "-o", "wide")
@@ -88,14 +87,14 @@ func TestDatagramsShown(t *testing.T) {
 	require.Regexp(t, `(?m)^\d+ +udp +client +`+locals[0]+` +10\.77\.0\.2:7100 +carrying +steered +`+string(d.via)+` .* e2e\S* +\d+ `, out)
 	require.NotContains(t, out, locals[1])
 
-	var before, after admin.Stats
+	var before, after report.Stats
 	d.g1.cliJSON(&before, "stats")
 	time.Sleep(300 * time.Millisecond)
 	d.g1.cliJSON(&after, "stats")
 	require.Greater(t, after.Datagrams.Sent[d.via], before.Datagrams.Sent[d.via])
-	require.Greater(t, after.Protocols[config.ProtoUDP].Bytes[d.via].Tx, before.Protocols[config.ProtoUDP].Bytes[d.via].Tx)
-	require.Positive(t, after.Protocols[config.ProtoUDP].Flows[d.via].Now)
-	require.Positive(t, after.Protocols[config.ProtoUDP].Native["peer_unresolved"])
+	require.Greater(t, after.Protocols[report.ProtoUDP].Bytes[d.via].Tx, before.Protocols[report.ProtoUDP].Bytes[d.via].Tx)
+	require.Positive(t, after.Protocols[report.ProtoUDP].Flows[d.via].Now)
+	require.Positive(t, after.Protocols[report.ProtoUDP].Native["peer_unresolved"])
 	out, err = d.g1.cli("stats")
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^udp +`+string(d.via)+` `, out)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -262,7 +262,7 @@ func (d *datagrams) toAll(t *testing.T) {
 		fmt.Sprintf("10.77.0.255:%d", echoUDP), fmt.Sprintf("255.255.255.255:%d", echoUDP),
 		fmt.Sprintf("%s:%d", group4, deadUDP), fmt.Sprintf("[%s]:%d", group6, deadUDP),
 	} {
-		var before admin.DatagramStats
+		var before report.DatagramStats
 		if !d.native {
 			before = d.g1.udpStats()
 		}

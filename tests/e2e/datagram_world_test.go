@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/negotiate"
@@ -123,10 +123,10 @@ func (d *datagrams) dumpUDP() string {
 }
 
 // udpStats are the counters of datagrams.
-func (g *gw) udpStats() admin.DatagramStats { return g.stats().Datagrams }
+func (g *gw) udpStats() report.DatagramStats { return g.stats().Datagrams }
 
 // stats are the counters.
-func (g *gw) stats() admin.Stats {
+func (g *gw) stats() report.Stats {
 	g.w.t.Helper()
 	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
 	defer cancel()
@@ -139,8 +139,8 @@ func (g *gw) stats() admin.Stats {
 
 // busy counts what a gateway left native because one of the two got no processor: pairs of
 // ends while it missed its beat itself, and datagrams for which the other had no room for too long.
-func busy(s admin.Stats) uint64 {
-	return s.Protocols[config.ProtoUDP].Native[negotiate.ReasonGatewayStale.String()] + s.Datagrams.Returned
+func busy(s report.Stats) uint64 {
+	return s.Protocols[report.ProtoUDP].Native[negotiate.ReasonGatewayStale.String()] + s.Datagrams.Returned
 }
 
 // carries runs something between h1 and h2 whose datagrams are carried, all of
@@ -155,7 +155,7 @@ func (d *datagrams) carries(t *testing.T, run func() exchanged) {
 	for patience := time.Now().Add(2 * time.Minute); ; {
 		before1, before2 := d.g1.stats(), d.g2.stats()
 		x := run()
-		var s1, s2 admin.Stats
+		var s1, s2 report.Stats
 		enough := func() bool {
 			s1, s2 = d.g1.stats(), d.g2.stats()
 			sent, received := uint64(float64(x.sent)*d.carriedAtLeast), uint64(float64(x.received)*d.carriedAtLeast)

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -108,7 +107,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 // memory it hears of any death; elsewhere a gateway that ends in order says so,
 // and for others the peer has to ask.
 func (w *world) knownDead(d passing) time.Duration {
-	if w.via == config.CarrierShm || d.status == 0 {
+	if w.via == report.CarrierShm || d.status == 0 {
 		return d.resets
 	}
 	return noHangUp
@@ -233,9 +232,9 @@ func (w *world) wasCarried(e apps.Event) bool {
 	w.t.Helper()
 	for _, end := range []struct {
 		g     *gw
-		match func(admin.ConnInfo) bool
+		match func(report.ConnInfo) bool
 	}{{w.gateways[w.h1], from(e)}, {w.gateways[w.h2], at(e)}} {
-		ended := func() (found []admin.ConnInfo) {
+		ended := func() (found []report.ConnInfo) {
 			for _, c := range end.g.everything(end.match) {
 				if c.End != "" {
 					found = append(found, c)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -49,10 +49,10 @@ func (w *world) carriedUnseen(t *testing.T, to netip.AddrPort) unseen {
 	for try := 0; ; try++ {
 		u := w.dialUnseen(t, to)
 		u.await(t, tcpEstablished)
-		c := w.gateways[w.h1].awaitConn("known", func(c admin.ConnInfo) bool {
-			return c.Remote == to && c.Local.Port() == u.port(t) && (c.State == "carrying" || c.End == admin.EndNative)
+		c := w.gateways[w.h1].awaitConn("known", func(c report.ConnInfo) bool {
+			return c.Remote == to && c.Local.Port() == u.port(t) && (c.State == "carrying" || c.End == report.EndNative)
 		}, "--all")
-		if c.End != admin.EndNative {
+		if c.End != report.EndNative {
 			return u
 		}
 		require.Less(t, try, lateTries, "%+v", c)

@@ -13,8 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -107,7 +106,7 @@ func TestPrograms(t *testing.T) {
 // for each cause by a reason of its own.
 func TestEnds(t *testing.T) {
 	t.Parallel()
-	for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
+	for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft} {
 		t.Run(string(via), func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
 			w.via = via
@@ -137,17 +136,17 @@ func (w *world) endsBy(t *testing.T, by endedBy) {
 		before[h] = w.gateways[h].metrics(t)
 	}
 	by.do(t, w, p)
-	w.tellsEnd(t, w.h1, by, by.client, config.SideClient, from(e), before[w.h1])
+	w.tellsEnd(t, w.h1, by, by.client, report.SideClient, from(e), before[w.h1])
 	if by.server != nil { // its gateway is still there
-		w.tellsEnd(t, w.h2, by, by.server, config.SideServer, at(e), before[w.h2])
+		w.tellsEnd(t, w.h2, by, by.server, report.SideServer, at(e), before[w.h2])
 	}
 }
 
 // tellsEnd: what a host says about the end of a connection.
-func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, side config.Side, match func(admin.ConnInfo) bool, before map[string]float64) {
+func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, side report.Side, match func(report.ConnInfo) bool, before map[string]float64) {
 	g := w.gateways[h]
 	c := g.closedConn(match)
-	require.Equal(t, admin.EndAborted, c.End)
+	require.Equal(t, report.EndAborted, c.End)
 	require.Contains(t, want, word{c.Reason, c.DecidedBy}, "%s", h.Name)
 	series := fmt.Sprintf(`smcgw_connections_ended_total{decided_by=%q,reason=%q,side=%q}`, c.DecidedBy, c.Reason, side)
 	require.Contains(t, before, series, "it is there before anything ends")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -40,7 +40,7 @@ func TestFallbackBoxDrops(t *testing.T) {
 				eaten.ping()
 				p, ok := g1.peer(hostOf(to), 0)
 				require.True(t, ok)
-				require.Equal(t, admin.PeerBlackholed, p.State)
+				require.Equal(t, report.PeerBlackholed, p.State)
 				require.InDelta(t, 1.5, p.ExpiresSeconds, 1.5)
 
 				offers := w.offers()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -88,7 +88,7 @@ func TestFallbackRemembered(t *testing.T) {
 		first.ping()
 		p, ok := w.gateways[w.h1].peer(hostOf(to), echoPort)
 		require.True(t, ok, "the refusal is listed")
-		require.Equal(t, admin.PeerIncapable, p.State)
+		require.Equal(t, report.PeerIncapable, p.State)
 		require.Equal(t, "no_common_carrier", p.Reason)
 		require.InDelta(t, 3, p.ExpiresSeconds, 3)
 		offers := w.offers()

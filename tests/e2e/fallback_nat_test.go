@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -127,7 +127,7 @@ func TestFallbackTranslated(t *testing.T) {
 }
 
 // told checks what the gateway of one host tells about a connection.
-func (w *world) told(t *testing.T, h *testnet.Host, match func(admin.ConnInfo) bool, before map[*testnet.Host]admin.Status, want told) {
+func (w *world) told(t *testing.T, h *testnet.Host, match func(report.ConnInfo) bool, before map[*testnet.Host]report.Status, want told) {
 	t.Helper()
 	w.gateways[h].tells(t, match, want, false)
 	w.gateways[h].counted(t, before[h], want, false)

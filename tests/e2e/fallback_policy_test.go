@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -112,10 +112,10 @@ func TestFallbackSwitched(t *testing.T) {
 		to := addr(w.h2, echoPort)
 		w.carried(t, w.h1, to)
 		set(g1, "off")
-		require.Equal(t, config.ModeOff, g1.status().Mode)
+		require.Equal(t, report.ModeOff, g1.status().Mode)
 		native(t, to, local("off"), nothing)
 		set(g1, "on")
-		require.Equal(t, config.ModeEnforce, g1.status().Mode)
+		require.Equal(t, report.ModeEnforce, g1.status().Mode)
 		w.carried(t, w.h1, to)
 		set(g2, "off")
 		native(t, to, remote("peer_no_option"), local("off"))
@@ -125,7 +125,7 @@ func TestFallbackSwitched(t *testing.T) {
 	set(g1, "off")
 	g1 = w.restart(w.h1, settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		require.Equal(t, config.ModeOff, g1.status().Mode)
+		require.Equal(t, report.ModeOff, g1.status().Mode)
 		native(t, addr(w.h2, echoPort), local("off"), nothing)
 	})
 	set(g1, "on")

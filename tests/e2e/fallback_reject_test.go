@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -90,7 +90,7 @@ func TestFallbackBoxRejects(t *testing.T) {
 				p, ok := w.g1.peer(hostOf(to), 0)
 				require.True(t, ok)
 				require.Equal(t, "option_rejected", p.Reason)
-				require.Equal(t, admin.PeerIncapable, p.State)
+				require.Equal(t, report.PeerIncapable, p.State)
 				require.LessOrEqual(t, p.ExpiresSeconds, 5.0)
 				require.NoError(t, w.h2.FlushNFT())
 				w.carried(t, to)
@@ -148,7 +148,7 @@ func TestFallbackClosedPort(t *testing.T) {
 }
 
 // counts asserts how often connections have fallen back, by reason.
-func (g *gw) counts(t *testing.T, before admin.Status, want map[string]uint64) {
+func (g *gw) counts(t *testing.T, before report.Status, want map[string]uint64) {
 	t.Helper()
 	more := map[string]uint64{}
 	for reason, n := range g.status().FallbacksTotal {

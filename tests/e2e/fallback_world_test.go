@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -27,8 +27,8 @@ type word struct{ reason, by string }
 
 var nothing told
 
-func local(reason string) told  { return told{{reason, admin.DecidedLocal}} }
-func remote(reason string) told { return told{{reason, admin.DecidedRemote}} }
+func local(reason string) told  { return told{{reason, report.DecidedLocal}} }
+func remote(reason string) told { return told{{reason, report.DecidedRemote}} }
 
 // or adds what may be told instead.
 func (t told) or(other told) told { return slices.Concat(t, other) }
@@ -110,7 +110,7 @@ func (f fallback) foundLate(e apps.Event) bool {
 
 // wasLate waits until the gateway knows of a connection, and reports whether that found
 // it late.
-func (g *gw) wasLate(match func(admin.ConnInfo) bool) bool {
+func (g *gw) wasLate(match func(report.ConnInfo) bool) bool {
 	g.w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if all := g.everything(match); len(all) > 0 {
@@ -132,7 +132,7 @@ func (f fallback) took(e apps.Event) {
 }
 
 // check asserts what the gateways tell about the connection of e.
-func (f fallback) check(e apps.Event, before map[*testnet.Host]admin.Status) {
+func (f fallback) check(e apps.Event, before map[*testnet.Host]report.Status) {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
 		want, match, raw := f.server, at(e), f.raw
@@ -144,9 +144,9 @@ func (f fallback) check(e apps.Event, before map[*testnet.Host]admin.Status) {
 }
 
 // totals reads the counters of the gateways that run.
-func (w *world) totals() map[*testnet.Host]admin.Status {
+func (w *world) totals() map[*testnet.Host]report.Status {
 	w.t.Helper()
-	all := map[*testnet.Host]admin.Status{}
+	all := map[*testnet.Host]report.Status{}
 	for h, g := range w.gateways {
 		all[h] = g.status()
 	}
@@ -155,14 +155,14 @@ func (w *world) totals() map[*testnet.Host]admin.Status {
 
 // tells asserts that the gateway's lists have the connection as wanted, once, and
 // returns how. Events of the programs reach the gateway by a timer.
-func (g *gw) tells(t *testing.T, match func(admin.ConnInfo) bool, want told, raw bool) told {
+func (g *gw) tells(t *testing.T, match func(report.ConnInfo) bool, want told, raw bool) told {
 	t.Helper()
 	var got told
 	list := func() told {
 		got = nil
 		for _, c := range g.everything(match) {
 			got = append(got, word{c.Reason, c.DecidedBy})
-			if c.Carrier != config.CarrierNone && !raw {
+			if c.Carrier != report.CarrierNone && !raw {
 				got = append(got, word{"carried by", string(c.Carrier)})
 			}
 		}
@@ -181,19 +181,19 @@ func (g *gw) tells(t *testing.T, match func(admin.ConnInfo) bool, want told, raw
 }
 
 // knows reports whether the gateway tells this about a connection now.
-func (g *gw) knows(match func(admin.ConnInfo) bool, what told) bool {
+func (g *gw) knows(match func(report.ConnInfo) bool, what told) bool {
 	return what.among(g.everything(match))
 }
 
 // among reports whether this is told about one of the connections.
-func (t told) among(all []admin.ConnInfo) bool {
-	return slices.ContainsFunc(all, func(c admin.ConnInfo) bool { return slices.Contains(t, word{c.Reason, c.DecidedBy}) })
+func (t told) among(all []report.ConnInfo) bool {
+	return slices.ContainsFunc(all, func(c report.ConnInfo) bool { return slices.Contains(t, word{c.Reason, c.DecidedBy}) })
 }
 
 // everything lists what the gateway knows of some connections: alive, ended and
 // native.
-func (g *gw) everything(match func(admin.ConnInfo) bool) []admin.ConnInfo {
-	var found []admin.ConnInfo
+func (g *gw) everything(match func(report.ConnInfo) bool) []report.ConnInfo {
+	var found []report.ConnInfo
 	for _, c := range g.conns("--all") {
 		if match(c) {
 			found = append(found, c)
@@ -204,7 +204,7 @@ func (g *gw) everything(match func(admin.ConnInfo) bool) []admin.ConnInfo {
 
 // counted asserts that status has counted one more fallback, for the reason that the
 // gateway tells, and nothing carried.
-func (g *gw) counted(t *testing.T, before admin.Status, is told, raw bool) {
+func (g *gw) counted(t *testing.T, before report.Status, is told, raw bool) {
 	t.Helper()
 	now := g.status()
 	if !raw {
@@ -244,7 +244,7 @@ func (w *world) foundLate(e apps.Event) bool {
 	w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		known := true
-		for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+		for h, match := range map[*testnet.Host]func(report.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 			all := w.gateways[h].everything(match)
 			if local(gatewayStale).or(local("carrier_unreachable")).among(all) {
 				return true
@@ -318,16 +318,16 @@ func (w *world) offers() uint64 {
 
 // peer returns what a gateway remembers about an address, with the port of a
 // service or 0.
-func (g *gw) peer(a netip.Addr, port uint16) (admin.PeerInfo, bool) {
+func (g *gw) peer(a netip.Addr, port uint16) (report.PeerInfo, bool) {
 	g.w.t.Helper()
 	var l admin.PeerList
 	g.cliJSON(&l, "peers")
 	for _, p := range l.Peers {
-		if p.Address == a && p.Port == port && (p.State == admin.PeerIncapable || p.State == admin.PeerBlackholed) {
+		if p.Address == a && p.Port == port && (p.State == report.PeerIncapable || p.State == report.PeerBlackholed) {
 			return p, true
 		}
 	}
-	return admin.PeerInfo{}, false
+	return report.PeerInfo{}, false
 }
 
 // prefix parses an address with the length of its network.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -25,7 +25,7 @@ func TestFaultAcceptsInStorm(t *testing.T) {
 	if matrix.Whole() {
 		runs, rounds = 20, 6
 	}
-	for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
+	for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft} {
 		for _, deadline := range []string{quick, "20ms"} {
 			t.Run(fmt.Sprintf("%s/%s", via, deadline), func(t *testing.T) {
 				w := newWorld(t, testnet.Config{})
@@ -101,7 +101,7 @@ func (w *world) storm(t *testing.T, client *gw, s storm, runs int) {
 		}
 	}
 	t.Logf("%s, %d runs, flows=%d carried, relay %d, fallbacks %v: ratio=%.1f\n  gateway: %v\n  native:  %v", kind, runs,
-		after.FlowsTotal[w.via]-before.FlowsTotal[w.via], after.FlowsTotal[config.CarrierRelay]-before.FlowsTotal[config.CarrierRelay], fell, ratio(carried, native), carried, native)
+		after.FlowsTotal[w.via]-before.FlowsTotal[w.via], after.FlowsTotal[report.CarrierRelay]-before.FlowsTotal[report.CarrierRelay], fell, ratio(carried, native), carried, native)
 	if runs > 1 && ratio(carried, native) > 2 {
 		t.Errorf("%s: connect() takes %.1f times as long", kind, ratio(carried, native))
 	}

@@ -7,8 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/rogue"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -52,7 +51,7 @@ func (b *blind) look() *aim {
 // counters are those of the server's soft device.
 func (b *blind) counters() map[string]uint64 {
 	for _, d := range b.g2.devices() {
-		if d.Kind == config.DeviceSoft {
+		if d.Kind == report.DeviceSoft {
 			return d.Counters
 		}
 	}
@@ -198,8 +197,8 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	require.LessOrEqual(t, of("retransmits"), of("timeouts"), "a machine that is busy")
 	require.LessOrEqual(t, of("cnps"), uint64(1), "the sweep may pass by the first PSN")
 	require.Zero(t, after["qp_errors"])
-	over := b.g2.closedConn(func(c admin.ConnInfo) bool { return c.Remote == local })
-	require.Equal(t, admin.EndClosed, over.End)
+	over := b.g2.closedConn(func(c report.ConnInfo) bool { return c.Remote == local })
+	require.Equal(t, report.EndClosed, over.End)
 	require.Empty(t, over.Demoted)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -148,7 +148,7 @@ func (tr *traffic) end(t *testing.T, w *world) {
 func (w *world) aborted(t *testing.T) {
 	for h, g := range w.gateways {
 		for _, c := range g.conns("--all") {
-			if c.End != admin.EndClosed && c.End != admin.EndNative {
+			if c.End != report.EndClosed && c.End != report.EndNative {
 				t.Logf("%s: %+v", h.Name, c)
 			}
 		}

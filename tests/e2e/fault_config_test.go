@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -26,7 +26,7 @@ import (
 // configCell says on whose host the configuration changes, and what carries.
 type configCell struct {
 	host string
-	via  config.Carrier
+	via  report.Carrier
 }
 
 // TestFaultConfig: reloads of any kind and the kill switch, again and again under
@@ -36,7 +36,7 @@ func TestFaultConfig(t *testing.T) {
 	t.Parallel()
 	var cells []configCell
 	for _, host := range []string{"h1", "h2"} {
-		cells = append(cells, configCell{host, config.CarrierShm}, configCell{host, config.CarrierSoft})
+		cells = append(cells, configCell{host, report.CarrierShm}, configCell{host, report.CarrierSoft})
 	}
 	total := newTally(t)
 	for _, c := range matrix.Cells(t, cells, 1) {
@@ -196,7 +196,7 @@ func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) str
 	require.NoError(t, ask(conn, 20_000), behind)
 	f.tally.add(1, 40_000, 0)
 	own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
-	list, err := f.admins[f.host].Conns(t.Context(), admin.ConnQuery{All: true})
+	list, err := f.admins[f.host].Conns(t.Context(), report.ConnQuery{All: true})
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	return describe(list, own, begun)
@@ -214,7 +214,7 @@ func describe(list admin.ConnList, client netip.AddrPort, begun time.Time) strin
 		if c.Local != client && c.Remote != client || began.Before(begun.Add(-5*time.Millisecond)) {
 			continue
 		}
-		if c.Carrier != config.CarrierNone {
+		if c.Carrier != report.CarrierNone {
 			return string(c.Carrier)
 		}
 		return c.Reason

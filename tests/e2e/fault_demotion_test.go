@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -29,7 +29,7 @@ const idleFlows = 8
 // demotionFault takes connections from their queue pairs while the peer lives.
 type demotionFault struct {
 	name string
-	via  config.Carrier
+	via  report.Carrier
 	idle bool // the idle ones leave it, too
 	do   func(d *demotionTest)
 	// natively is what connect() says meanwhile, with and without a gateway.
@@ -37,11 +37,11 @@ type demotionFault struct {
 }
 
 var demotionFaults = []demotionFault{
-	{"operator", config.CarrierShm, true, (*demotionTest).byOperator, ""},
-	{"operator", config.CarrierSoft, true, (*demotionTest).byOperator, ""},
-	{"hang-up", config.CarrierShm, true, (*demotionTest).cutRendezvous, ""},
-	{"udp", config.CarrierSoft, true, (*demotionTest).blockUDP, ""},
-	{"address", config.CarrierSoft, false, (*demotionTest).removeAddress, "ENETUNREACH"},
+	{"operator", report.CarrierShm, true, (*demotionTest).byOperator, ""},
+	{"operator", report.CarrierSoft, true, (*demotionTest).byOperator, ""},
+	{"hang-up", report.CarrierShm, true, (*demotionTest).cutRendezvous, ""},
+	{"udp", report.CarrierSoft, true, (*demotionTest).blockUDP, ""},
+	{"address", report.CarrierSoft, false, (*demotionTest).removeAddress, "ENETUNREACH"},
 }
 
 // demotionTest is a network under load.
@@ -92,7 +92,7 @@ func testDemotion(t *testing.T, f demotionFault) {
 		relayed := 0
 		for _, c := range g.conns() {
 			if c.Demoted != "" {
-				require.Equal(t, config.CarrierRelay, c.Carrier, "%+v", c)
+				require.Equal(t, report.CarrierRelay, c.Carrier, "%+v", c)
 				relayed++
 			}
 		}
@@ -326,7 +326,7 @@ func (d *demotionTest) removeAddress() {
 // nothingHeld waits until a gateway holds no memory for connections any more.
 func (d *demotionTest) nothingHeld(g *gw) {
 	d.t.Helper()
-	var s admin.Status
+	var s report.Status
 	quarantined := 0.0
 	require.Eventually(d.t, func() bool {
 		s = g.status()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -76,7 +76,7 @@ func TestFaultDrain(t *testing.T) {
 		e = result(t, held)
 		require.Zero(t, e.Failed, "%+v", e)
 		count.result(e)
-		var last admin.DrainInfo
+		var last report.DrainInfo
 		out := <-done
 		require.NoError(t, json.Unmarshal(out, &last), "%s", out)
 		require.True(t, last.Done)
@@ -85,6 +85,28 @@ func TestFaultDrain(t *testing.T) {
 	})
 
 	t.Run("bytes that an application has yet to read", func(t *testing.T) { drainBehindASlowReader(t, w, count) })
+
+	t.Run("one whose configuration takes a restart", func(t *testing.T) {
+		w.upDetached(w.h1, settings{})
+		g := w.gateways[w.h1]
+		held := w.holdCarried(t, g, 2)
+		w.write(g, settings{Memory: "512MiB"})
+		count.faults(1)
+		out, err := g.cli("reload")
+		require.NoError(t, err, out)
+		require.Contains(t, out, "a new gateway has taken over")
+		st := g.status() // of the new one
+		require.Empty(t, st.Degraded)
+		require.Equal(t, 2, st.Predecessor.Flows)
+		require.NoError(t, held.CloseInput())
+		for _, e := range awaitEnded(t, held, 2) {
+			require.Empty(t, e.Errno, "%+v", e)
+		}
+		g.ended(t)
+		out, err = g.cli("drain")
+		require.NoError(t, err, out)
+		require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 20*time.Millisecond)
+	})
 
 	t.Run("one that was replaced, sooner", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
@@ -123,7 +145,7 @@ func TestFaultDrain(t *testing.T) {
 		}
 		require.NoError(t, held.CloseInput())
 		g.ended(t)
-		w.gateways[w.h2].closedConn(func(c admin.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == admin.DecidedRemote })
+		w.gateways[w.h2].closedConn(func(c report.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == report.DecidedRemote })
 		count.result(w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String()))
 	})
 	require.Zero(t, count.failed())

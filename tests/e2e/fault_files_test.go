@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -64,7 +64,7 @@ func TestFaultStateNotRead(t *testing.T) {
 	w.deadServer(filepath.Join(w.dir, w.h1.Name+".state"))
 	count.faults(1)
 	g := w.up(w.h1, settings{})
-	require.Equal(t, config.ModeOff, g.status().Mode)
+	require.Equal(t, report.ModeOff, g.status().Mode)
 	require.Contains(t, g.status().Notes, "state_dir: smcgw off would not outlast this gateway: the server of state_dir does not answer")
 	e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
 	count.result(e)
@@ -75,7 +75,7 @@ func TestFaultStateNotRead(t *testing.T) {
 	out, err = g.cli("on")
 	require.Error(t, err)
 	require.Contains(t, out, "the server of state_dir does not answer")
-	require.Equal(t, config.ModeOff, g.status().Mode)
+	require.Equal(t, report.ModeOff, g.status().Mode)
 	g.signal(g.proc.Pid(), syscall.SIGTERM)
 	g.exited(t, 0)
 }

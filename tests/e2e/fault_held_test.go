@@ -13,8 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -176,13 +175,13 @@ func (h *heldConn) answer() {
 // states are those of the connections of the gateway that is to be hit, by server port.
 func (f *faultWorld) states(t *testing.T) map[uint16]string {
 	t.Helper()
-	list, err := f.asked.Conns(t.Context(), admin.ConnQuery{})
+	list, err := f.asked.Conns(t.Context(), report.ConnQuery{})
 	states := map[uint16]string{}
 	if err != nil { // it is busy
 		return states
 	}
 	for _, info := range list.Conns {
-		if info.Side == config.SideServer {
+		if info.Side == report.SideServer {
 			states[info.Local.Port()] = info.State
 		} else {
 			states[info.Remote.Port()] = info.State

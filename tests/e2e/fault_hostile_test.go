@@ -14,8 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/rogue"
 	"github.com/smcgw/smcgw/negotiate"
@@ -27,7 +26,7 @@ import (
 var (
 	violated = []string{"protocol_error"}
 	broken   = []string{"protocol_error", "peer_dead", "carrier_unreachable", "device_failed"} // a NAK ends the queue pair, and the side that saw it first says why
-	either   = append([]string{"wire_reset", "lost_bytes", admin.DemotedByPeer}, broken...)
+	either   = append([]string{"wire_reset", "lost_bytes", report.DemotedByPeer}, broken...)
 )
 
 // move is what a rogue does after a correct handshake.
@@ -195,7 +194,7 @@ func (s *site) moves() {
 			}
 			info := a.ended()
 			if c.reasons != nil {
-				require.Equal(t, admin.EndAborted, info.End, "%+v", info)
+				require.Equal(t, report.EndAborted, info.End, "%+v", info)
 				oneOf(t, info.Reason, c.reasons...)
 			}
 			require.False(t, errors.Is(a.w.AwaitEnd(hostileWait), os.ErrDeadlineExceeded), "the wire leg ends too")
@@ -251,7 +250,7 @@ func (s *site) memory() {
 }
 
 // rogueFlows are the flows of the rogue that h2 carries now.
-func (s *site) rogueFlows() (list []admin.ConnInfo) {
+func (s *site) rogueFlows() (list []report.ConnInfo) {
 	for _, c := range s.g2.conns() {
 		if c.Remote.Addr() == s.from {
 			list = append(list, c)
@@ -289,7 +288,7 @@ func (s *site) storm() {
 	}
 	var drops map[string]uint64
 	for _, d := range s.devices() {
-		if d.Kind == config.DeviceSoft {
+		if d.Kind == report.DeviceSoft {
 			drops = d.Counters
 		}
 	}
@@ -298,7 +297,7 @@ func (s *site) storm() {
 	a.gone()
 }
 
-func (s *site) devices() []admin.DeviceInfo {
+func (s *site) devices() []report.DeviceInfo {
 	s.t.Helper()
 	list, err := s.admin.Devices(s.t.Context())
 	require.NoError(s.t, err)
@@ -369,7 +368,7 @@ func (s *site) holds(most int) {
 	}, 2*hostileWait, 100*time.Millisecond, "the peer holds more than %d", most)
 }
 
-func (s *site) peers() []admin.PeerInfo {
+func (s *site) peers() []report.PeerInfo {
 	s.t.Helper()
 	list, err := s.admin.Peers(s.t.Context())
 	require.NoError(s.t, err)

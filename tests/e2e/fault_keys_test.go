@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -184,7 +184,7 @@ func TestFaultKeysDatagrams(t *testing.T) {
 					continue
 				}
 				n.faults(1)
-				why := func(i admin.ConnInfo) bool {
+				why := func(i report.ConnInfo) bool {
 					return i.Proto == "udp" && i.Remote.String() == to && i.Reason == "auth_failed"
 				}
 				require.Eventually(t, func() bool { // the peer is asked because of the first ones

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -44,7 +44,7 @@ var datagramFaults = []datagramFault{
 
 type datagramCell struct {
 	fault datagramFault
-	via   config.Carrier
+	via   report.Carrier
 }
 
 // TestFaultNetworkDatagrams: whatever the network does, datagrams are lost as UDP's
@@ -55,8 +55,8 @@ func TestFaultNetworkDatagrams(t *testing.T) {
 	total := newTally(t)
 	var cells []datagramCell
 	for _, f := range datagramFaults {
-		for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
-			if via == config.CarrierSoft || !f.path && f.name != wrongRoCE && f.name != "little RoCE" {
+		for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft} {
+			if via == report.CarrierSoft || !f.path && f.name != wrongRoCE && f.name != "little RoCE" {
 				cells = append(cells, datagramCell{f, via})
 			}
 		}
@@ -92,7 +92,7 @@ func (c datagramCell) run(t *testing.T, total *tally) {
 	stats, err := d.net.BoxStats()
 	require.NoError(t, err)
 	total.faults(int64(c.fault.did(stats) - c.fault.did(start)))
-	if c.via == config.CarrierSoft {
+	if c.via == report.CarrierSoft {
 		require.Greater(t, c.fault.did(stats), c.fault.did(start), "the box did its work")
 	}
 	d.ping(t, d.h1, d.h2.AddrPort6(echoUDP).String(), "-count", "20", "-patient")
@@ -110,7 +110,7 @@ func (c datagramCell) run(t *testing.T, total *tally) {
 		total.add(1, e.Received, int64(e.Failed))
 		t.Logf("%s: answered %d, lost %d, late %d", e.Remote, e.OK, e.Lost, e.Late)
 	}
-	if c.via == config.CarrierSoft { // that a path was bad is remembered for a minute
+	if c.via == report.CarrierSoft { // that a path was bad is remembered for a minute
 		if !matrix.Whole() {
 			return
 		}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -262,17 +261,17 @@ func (n *netWorld) ups() {
 }
 
 // carrier is what carries where nothing is wrong.
-func (n *netWorld) carrier() config.Carrier {
+func (n *netWorld) carrier() report.Carrier {
 	switch n.cell.by {
 	case byShm:
-		return config.CarrierShm
+		return report.CarrierShm
 	case bySoft:
-		return config.CarrierSoft
+		return report.CarrierSoft
 	case byRelay:
-		return config.CarrierRelay
+		return report.CarrierRelay
 	case byNative, byNobody:
 	}
-	return config.CarrierNone
+	return report.CarrierNone
 }
 
 // set begins or ends the fault.
@@ -425,11 +424,11 @@ func (n *netWorld) judge(t *testing.T, errs []error) {
 		}
 	}
 	if n.cell.fault.fails && n.cell.by == bySoft && n.cell.when == inBulk {
-		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c admin.ConnInfo) bool { return c.Demoted != "" }), "%v", reasons)
+		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c report.ConnInfo) bool { return c.Demoted != "" }), "%v", reasons)
 	}
 	t.Logf("%d connections, %d accepted in vain, errors %v: %v", len(n.x.list()), n.x.givenBack.Load(), errs, reasons)
 	if first := n.cell.fault.first; first != "" && n.cell.when == before && n.g2 != nil {
-		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c admin.ConnInfo) bool { return c.Reason == first }), "%s: %v", first, reasons)
+		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c report.ConnInfo) bool { return c.Reason == first }), "%s: %v", first, reasons)
 	}
 }
 
@@ -447,13 +446,13 @@ func (n *netWorld) recovers(t *testing.T) {
 		return
 	}
 	for _, v6 := range []bool{false, true} {
-		var c admin.ConnInfo
+		var c report.ConnInfo
 		require.Eventually(t, func() bool {
 			n.flush()
 			one := n.x.begin(v6, 1000)
 			<-one.done
 			require.NoError(t, one.err)
-			for _, c = range n.g1.everything(func(c admin.ConnInfo) bool { return c.Local == *one.local.Load() }) {
+			for _, c = range n.g1.everything(func(c report.ConnInfo) bool { return c.Local == *one.local.Load() }) {
 				if c.Carrier == n.carrier() {
 					return true
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -27,14 +27,14 @@ type panicStep struct {
 }
 
 // panicSteps are those of the client's and of the server's gateway.
-func panicSteps(host string, via config.Carrier) (steps []panicStep) {
+func panicSteps(host string, via report.Carrier) (steps []panicStep) {
 	if host == "h1" {
 		steps = []panicStep{{"accepted", true, false}, {"negotiating", true, false}, {"handover", true, false}}
 	} else {
 		steps = []panicStep{{"offered", true, false}, {"accepted", true, false}, {"negotiating", true, false}}
 	}
 	steps = append(steps, panicStep{"completing", false, true})
-	if via == config.CarrierRelay {
+	if via == report.CarrierRelay {
 		return append(steps, panicStep{"relay", false, false})
 	}
 	return append(steps, panicStep{"carrying", false, false}, panicStep{"closing", false, true})

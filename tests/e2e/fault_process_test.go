@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -47,13 +47,13 @@ var processFaults = []processFault{
 type processCell struct {
 	processFault
 	host string
-	via  config.Carrier
+	via  report.Carrier
 }
 
 func processCells() (cells []processCell) {
 	for _, f := range processFaults {
 		for _, host := range []string{"h1", "h2"} {
-			for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft, config.CarrierRelay} {
+			for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft, report.CarrierRelay} {
 				cells = append(cells, processCell{f, host, via})
 			}
 		}
@@ -96,15 +96,15 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	w := newWorld(t, testnet.Config{})
 	w.via = c.via
 	f := &faultWorld{world: w, tally: total, c: c, host: w.net.Host(c.host)}
-	if c.via == config.CarrierRelay { // a carrier that is there and does not get through
-		w.via = config.CarrierSoft
+	if c.via == report.CarrierRelay { // a carrier that is there and does not get through
+		w.via = report.CarrierSoft
 		require.NoError(t, w.net.SetBox(f.box()))
 	}
 	before := w.residue(f.host)
 	s := ownSettings()
 	s.Carriers = strings.TrimPrefix(string(w.via), "rdma-")
-	if c.via == config.CarrierRelay {
-		s.NegativeCache = "1s" // or the connections after the first one are native for a while
+	if c.via == report.CarrierRelay {
+		s.NegativeCache = "1s" // or the connections behind the first one are native for a while
 	}
 	steps := heldAt(c.host)
 	s.Env = []string{holdEnvironment(steps)}
@@ -125,7 +125,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 
 	carried := f.carry(t)
 	var storm *caller
-	if c.via != config.CarrierRelay {
+	if c.via != report.CarrierRelay {
 		storm = w.newCaller(t, ownPort+1)
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -165,7 +165,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 
 // box is what the network does to soft's datagrams where only the relay carries.
 func (f *faultWorld) box() testnet.Box {
-	if f.c.via != config.CarrierRelay {
+	if f.c.via != report.CarrierRelay {
 		return testnet.Box{}
 	}
 	return testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}
@@ -202,7 +202,7 @@ func (f *faultWorld) forget(t *testing.T) {
 func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
 	t.Helper()
 	limit := f.knownDead(passing{resets: f.c.resets, status: f.c.status})
-	if f.c.via == config.CarrierRelay && f.c.status != 0 {
+	if f.c.via == report.CarrierRelay && f.c.status != 0 {
 		limit = max(limit, noHangUp) // the records say nothing; TCP's own keepalive has to
 	}
 	var slowest time.Duration
@@ -255,7 +255,7 @@ func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) 
 	}
 	lost := 0
 	for _, c := range carried {
-		if !c.alive() && f.c.via == config.CarrierSoft && frozen > 3*time.Second {
+		if !c.alive() && f.c.via == report.CarrierSoft && frozen > 3*time.Second {
 			lost++ // a queue pair whose peer is silent for so long is given up
 			continue
 		}
@@ -327,9 +327,9 @@ func (f *faultWorld) clean(t *testing.T, before residue, kernel map[string][]int
 }
 
 // with returns the settings of a world in which via carries.
-func (s settings) with(via config.Carrier) settings {
-	if via == config.CarrierRelay {
-		via = config.CarrierSoft
+func (s settings) with(via report.Carrier) settings {
+	if via == report.CarrierRelay {
+		via = report.CarrierSoft
 	}
 	s.Carriers = strings.TrimPrefix(string(via), "rdma-")
 	return s

@@ -16,6 +16,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -193,7 +194,7 @@ func TestFaultUpgradeOff(t *testing.T) {
 				next.signal(pid, syscall.SIGCONT)
 			}
 			next.logged("gateway is up")
-			require.Equal(t, config.ModeOff, next.status().Mode)
+			require.Equal(t, report.ModeOff, next.status().Mode)
 			e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
 			w.tally.result(e)
 			require.Zero(t, next.status().FlowsTotal[w.via])

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -155,7 +155,7 @@ func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]
 		count.faults(1)
 		require.NotNil(t, next.status().Predecessor, "the status tells of the one that drains")
 		flows := g.status().Flows
-		require.GreaterOrEqual(t, flows[w.via]+flows[config.CarrierRelay], 8, "which serves what it carried")
+		require.GreaterOrEqual(t, flows[w.via]+flows[report.CarrierRelay], 8, "which serves what it carried")
 	}
 	for _, p := range append(storm, busy...) {
 		e := result(t, p)

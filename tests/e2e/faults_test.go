@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -41,7 +41,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 			s := g1.status()
 			require.Greater(t, s.FlowsTotal[w.via], before, "some are carried all the same")
 			t.Logf("%d of 120 carried by %s, relayed so far %d, fallbacks so far %v",
-				s.FlowsTotal[w.via]-before, w.via, s.FlowsTotal[config.CarrierRelay], s.FallbacksTotal)
+				s.FlowsTotal[w.via]-before, w.via, s.FlowsTotal[report.CarrierRelay], s.FallbacksTotal)
 		})
 	}
 	require.NoError(t, w.net.SetBox(testnet.Box{}))

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -36,8 +36,8 @@ func TestHandoffs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	files := map[config.Side]string{config.SideClient: filepath.Join(w.dir, "client.trace"), config.SideServer: filepath.Join(w.dir, "server.trace")}
-	for side, h := range map[config.Side]*testnet.Host{config.SideClient: w.h1, config.SideServer: w.h2} {
+	files := map[report.Side]string{report.SideClient: filepath.Join(w.dir, "client.trace"), report.SideServer: filepath.Join(w.dir, "server.trace")}
+	for side, h := range map[report.Side]*testnet.Host{report.SideClient: w.h1, report.SideServer: w.h2} {
 		s := ownSettings()
 		s.Extra = "shards: 1\n"
 		s.Env = []string{fmt.Sprintf("SMCGW_DEBUG_TRACE=%d:%s", echoPort, files[side])}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -30,7 +30,7 @@ type world struct {
 	h1, h2, h3 *testnet.Host
 	dir        string
 	gateways   map[*testnet.Host]*gw
-	via        config.Carrier // what carries in this test
+	via        report.Carrier // what carries in this test
 }
 
 // newWorld builds the network; every test has its own.
@@ -127,7 +127,7 @@ const (
 	plainPort    = 8000 // not in the policy
 )
 
-func (s settings) withDefaults(via config.Carrier) settings {
+func (s settings) withDefaults(via report.Carrier) settings {
 	set := func(field *string, v string) {
 		if *field == "" {
 			*field = v
@@ -280,27 +280,27 @@ func asks[T any](g *gw, question func(context.Context, *admin.Client) (T, error)
 	return answer
 }
 
-func (g *gw) status() admin.Status {
+func (g *gw) status() report.Status {
 	g.w.t.Helper()
-	return asks(g, func(ctx context.Context, c *admin.Client) (admin.Status, error) { return c.Status(ctx) })
+	return asks(g, func(ctx context.Context, c *admin.Client) (report.Status, error) { return c.Status(ctx) })
 }
 
 // conns lists connections: those alive, with the native ones of late (--all), or the past
 // ones (--closed), as the flags of smcgw conns say.
-func (g *gw) conns(flags ...string) []admin.ConnInfo {
+func (g *gw) conns(flags ...string) []report.ConnInfo {
 	g.w.t.Helper()
-	q := admin.ConnQuery{All: slices.Contains(flags, "--all"), Closed: slices.Contains(flags, "--closed")}
+	q := report.ConnQuery{All: slices.Contains(flags, "--all"), Closed: slices.Contains(flags, "--closed")}
 	return asks(g, func(ctx context.Context, c *admin.Client) (admin.ConnList, error) { return c.Conns(ctx, q) }).Conns
 }
 
 // closedConn waits for a carried connection in the history.
-func (g *gw) closedConn(match func(admin.ConnInfo) bool) admin.ConnInfo {
+func (g *gw) closedConn(match func(report.ConnInfo) bool) report.ConnInfo {
 	g.w.t.Helper()
 	return g.awaitConn("closed", match, "--closed")
 }
 
 // awaitConn waits for a connection in one of the lists.
-func (g *gw) awaitConn(what string, match func(admin.ConnInfo) bool, list string) admin.ConnInfo {
+func (g *gw) awaitConn(what string, match func(report.ConnInfo) bool, list string) report.ConnInfo {
 	g.w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		for _, c := range g.conns(list) {
@@ -310,7 +310,7 @@ func (g *gw) awaitConn(what string, match func(admin.ConnInfo) bool, list string
 		}
 	}
 	require.FailNow(g.w.t, "no "+what+" connection as wanted", g.dump())
-	return admin.ConnInfo{}
+	return report.ConnInfo{}
 }
 
 func (g *gw) dump() string {
@@ -320,15 +320,15 @@ func (g *gw) dump() string {
 }
 
 // from matches connections by their ports and addresses as an event tells.
-func from(e apps.Event) func(admin.ConnInfo) bool {
-	return func(c admin.ConnInfo) bool {
+func from(e apps.Event) func(report.ConnInfo) bool {
+	return func(c report.ConnInfo) bool {
 		return c.Local.String() == e.Local && c.Remote.String() == e.Remote
 	}
 }
 
 // at matches the same connection on the server's host.
-func at(e apps.Event) func(admin.ConnInfo) bool {
-	return func(c admin.ConnInfo) bool {
+func at(e apps.Event) func(report.ConnInfo) bool {
+	return func(c report.ConnInfo) bool {
 		return c.Local.String() == e.Remote && c.Remote.String() == e.Local
 	}
 }
@@ -374,11 +374,11 @@ func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, por
 }
 
 // carriedBy asserts that both gateways have seen the connection carried.
-func (w *world) carriedBy(e apps.Event, c config.Carrier) {
+func (w *world) carriedBy(e apps.Event, c report.Carrier) {
 	w.t.Helper()
-	for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+	for h, match := range map[*testnet.Host]func(report.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)
 		require.Equal(w.t, c, info.Carrier, "%s: %+v", h.Name, info)
-		require.Equal(w.t, admin.EndClosed, info.End, "%s: %+v", h.Name, info)
+		require.Equal(w.t, report.EndClosed, info.End, "%s: %+v", h.Name, info)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/rogue"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/negotiate"
@@ -158,9 +159,9 @@ func (a *attack) propose(port uint16, offer negotiate.CarrierOffer) negotiate.Ac
 
 // ended waits until the gateway has ended the connection, and returns what it says
 // about it.
-func (a *attack) ended() admin.ConnInfo {
+func (a *attack) ended() report.ConnInfo {
 	a.t.Helper()
-	return a.g2.closedConn(func(c admin.ConnInfo) bool { return c.Remote == a.w.Local() })
+	return a.g2.closedConn(func(c report.ConnInfo) bool { return c.Remote == a.w.Local() })
 }
 
 // gone waits until the gateway has the connection no more. The honest flows may have
@@ -168,10 +169,10 @@ func (a *attack) ended() admin.ConnInfo {
 func (a *attack) gone() (why string) {
 	a.t.Helper()
 	require.Eventually(a.t, func() bool {
-		live, err := a.admin.Conns(a.t.Context(), admin.ConnQuery{})
-		return err == nil && !slices.ContainsFunc(live.Conns, func(c admin.ConnInfo) bool { return c.Remote == a.w.Local() })
+		live, err := a.admin.Conns(a.t.Context(), report.ConnQuery{})
+		return err == nil && !slices.ContainsFunc(live.Conns, func(c report.ConnInfo) bool { return c.Remote == a.w.Local() })
 	}, hostileWait, 20*time.Millisecond, "the connection lives on")
-	past, err := a.admin.Conns(a.t.Context(), admin.ConnQuery{Closed: true})
+	past, err := a.admin.Conns(a.t.Context(), report.ConnQuery{Closed: true})
 	require.NoError(a.t, err)
 	for _, c := range past.Conns {
 		if c.Remote == a.w.Local() {
@@ -195,7 +196,7 @@ func (a *attack) brokeDown() (why string) {
 			left = true
 			_, _ = a.w.Write(negotiate.AppendHave(negotiate.AppendDemote(nil), 0, 1<<20))
 		}
-		for _, q := range []admin.ConnQuery{{}, {Closed: true}} {
+		for _, q := range []report.ConnQuery{{}, {Closed: true}} {
 			list, err := a.admin.Conns(a.t.Context(), q)
 			if err != nil {
 				return false
@@ -253,7 +254,7 @@ func (s *site) survived() {
 	require.Zero(s.t, s.n.failed(), "errors seen by honest applications")
 	e := s.mustApp(s.h1, "ping", "-count", "20", "-size", "5000", "-to", s.h2.AddrPort4(echoPort).String())
 	s.carriedBy(e, s.via)
-	var st admin.Status
+	var st report.Status
 	require.Eventually(s.t, func() bool {
 		st = s.g2.status()
 		for _, n := range st.Flows {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/apps"
 
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/sockmap"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -99,7 +99,7 @@ func TestSockmapLater(t *testing.T) {
 			}, 20*time.Second, 50*time.Millisecond)
 			require.Contains(t, g.status().Degraded, "app_leg_blocked")
 			w.flush()
-			ends := map[*testnet.Host]func(apps.Event) func(admin.ConnInfo) bool{w.h1: from, w.h2: at}
+			ends := map[*testnet.Host]func(apps.Event) func(report.ConnInfo) bool{w.h1: from, w.h2: at}
 			g.tells(t, ends[h](ping()), local("app_leg_blocked"), false)
 
 			require.NoError(t, p.Close())

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/lab/visit"
@@ -95,7 +95,7 @@ func TestFaultHosts(t *testing.T) {
 			continue
 		}
 		for _, side := range kind.sides {
-			for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
+			for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft} {
 				cells = append(cells, &hostCell{kind: kind, side: side, world: &world{via: via}})
 			}
 		}
@@ -361,6 +361,6 @@ func (c *hostCell) report() {
 			}
 		}
 		c.t.Logf("%s carried %d by %s, relayed %d, native: %s", h.Name, s.FlowsTotal[c.via], c.via,
-			s.FlowsTotal[config.CarrierRelay], strings.Join(reasons, ", "))
+			s.FlowsTotal[report.CarrierRelay], strings.Join(reasons, ", "))
 	}
 }

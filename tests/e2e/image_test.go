@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -79,11 +79,11 @@ func TestImage(t *testing.T) {
 
 	c := admin.NewClient(filepath.Join(dir, "run/smcgw.sock"))
 	t.Cleanup(c.Close)
-	var st admin.Status
+	var st report.Status
 	var err error
 	if !assert.Eventually(t, func() bool {
 		st, err = c.Status(t.Context())
-		return err == nil && st.Mode == config.ModeEnforce
+		return err == nil && st.Mode == report.ModeEnforce
 	}, slowed(20*time.Second), 50*time.Millisecond) {
 		require.Fail(t, "not up", "%+v %v", st, err)
 	}
@@ -93,7 +93,7 @@ func TestImage(t *testing.T) {
 		require.Equal(t, 3, e.OK)
 		st, err = c.Status(t.Context())
 		require.NoError(t, err)
-		return st.FlowsTotal[config.CarrierSoft] > 0 && g2.status().FlowsTotal[config.CarrierSoft] > 0
+		return st.FlowsTotal[report.CarrierSoft] > 0 && g2.status().FlowsTotal[report.CarrierSoft] > 0
 	}, slowed(time.Minute), 100*time.Millisecond)
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600))

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -52,7 +52,7 @@ func TestInProcessContainers(t *testing.T) {
 }
 
 // toldApart wants the two ends to be those of programs in containers of their own.
-func (w *inProcessWorld) toldApart(ends []admin.ConnInfo, cgroup *testnet.Cgroup) {
+func (w *inProcessWorld) toldApart(ends []report.ConnInfo, cgroup *testnet.Cgroup) {
 	w.t.Helper()
 	for _, e := range ends {
 		require.Equal(w.t, "stream", e.Program.Name)
@@ -63,7 +63,7 @@ func (w *inProcessWorld) toldApart(ends []admin.ConnInfo, cgroup *testnet.Cgroup
 	}
 	require.NotEqual(w.t, ends[0].Program.PID, ends[1].Program.PID)
 	require.NotEqual(w.t, ends[0].Program.Cgroup, ends[1].Program.Cgroup)
-	i := slices.IndexFunc(ends, func(c admin.ConnInfo) bool { return c.Remote == w.h3.AddrPort4(echoPort) })
+	i := slices.IndexFunc(ends, func(c report.ConnInfo) bool { return c.Remote == w.h3.AddrPort4(echoPort) })
 	require.GreaterOrEqual(w.t, i, 0, "the client knows the published port alone")
 	require.EqualValues(w.t, transferPort, ends[1-i].Local.Port())
 	out, err := w.g.cli("conns")

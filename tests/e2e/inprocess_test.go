@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -151,13 +151,13 @@ func (g *gw) eventually(what string, within time.Duration, is func() bool) {
 }
 
 // inProcess lists ends that are promoted.
-func (g *gw) inProcess() []admin.ConnInfo {
+func (g *gw) inProcess() []report.ConnInfo {
 	g.w.t.Helper()
-	return slices.DeleteFunc(g.conns(), func(c admin.ConnInfo) bool { return c.Way != config.WayInProcess })
+	return slices.DeleteFunc(g.conns(), func(c report.ConnInfo) bool { return c.Way != report.WayInProcess })
 }
 
 // promoted waits until both ends of one connection are promoted and ring bytes have moved.
-func (g *gw) promoted() (ends []admin.ConnInfo) {
+func (g *gw) promoted() (ends []report.ConnInfo) {
 	g.w.t.Helper()
 	g.eventually("promoted", 10*time.Second, func() bool {
 		ends = g.inProcess()
@@ -170,7 +170,7 @@ func (g *gw) promoted() (ends []admin.ConnInfo) {
 func (g *gw) whyNative(reason string) {
 	g.w.t.Helper()
 	g.eventually("native for "+reason, 10*time.Second, func() bool {
-		return asks(g, func(ctx context.Context, c *admin.Client) (admin.Stats, error) { return c.Stats(ctx) }).InProcess.Native[reason] > 0
+		return asks(g, func(ctx context.Context, c *admin.Client) (report.Stats, error) { return c.Stats(ctx) }).InProcess.Native[reason] > 0
 	})
 	require.Empty(g.w.t, g.inProcess())
 }
@@ -236,7 +236,7 @@ func TestInProcessUnsteered(t *testing.T) {
 	w := newInProcessWorld(t, settings{Extra: "steering: on\n"})
 	old := major < 6 || major == 6 && minor < 6
 	st := w.g.status()
-	require.Equal(t, old, slices.Contains(st.Degraded, admin.NoSteering), "Linux %d.%d: %v", major, minor, st.Degraded)
+	require.Equal(t, old, slices.Contains(st.Degraded, report.NoSteering), "Linux %d.%d: %v", major, minor, st.Degraded)
 	require.Equal(t, old, strings.Contains(w.g.proc.Output(), "cannot steer connections"), w.g.proc.Output())
 	require.True(t, st.InProcess.Serving)
 	const bytes = 32 << 20
@@ -339,7 +339,7 @@ func TestInProcessShaped(t *testing.T) {
 				require.NotZero(t, rate)
 				require.Equal(t, was, w.g.ringBytes(), "by the kernel")
 				for _, c := range w.g.conns("--all") {
-					require.Equal(t, config.WayNative, c.Way)
+					require.Equal(t, report.WayNative, c.Way)
 					require.Equal(t, "path", c.Reason)
 				}
 				_, err := at.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
@@ -376,8 +376,8 @@ func TestInProcessShaped(t *testing.T) {
 		w.g.eventually("sent back", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
 		next := w.g.upgrade()
 		next.eventually("known to the successor, and what is sent by that path sent back", 15*time.Second, func() bool {
-			return slices.ContainsFunc(next.conns("--all"), func(c admin.ConnInfo) bool {
-				return c.Local.Addr() == w.h2.Addr4 && c.Way == config.WayNative && c.Reason == "path"
+			return slices.ContainsFunc(next.conns("--all"), func(c report.ConnInfo) bool {
+				return c.Local.Addr() == w.h2.Addr4 && c.Way == report.WayNative && c.Reason == "path"
 			})
 		})
 		_, err := w.h2.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
@@ -458,8 +458,8 @@ func TestInProcessViews(t *testing.T) {
 	w.g.cliJSON(&past, "conns", "--closed")
 	require.Len(t, past.Conns, 2)
 	for _, c := range past.Conns {
-		require.Equal(t, config.WayInProcess, c.Way)
-		require.Equal(t, admin.EndClosed, c.End)
+		require.Equal(t, report.WayInProcess, c.Way)
+		require.Equal(t, report.EndClosed, c.End)
 		require.NotZero(t, c.InProcess.TxRing)
 		require.NotZero(t, c.EndedAt)
 	}
@@ -472,12 +472,12 @@ func TestInProcessGuard(t *testing.T) {
 	w := newInProcessWorld(t, settings{Extra: "guard: { aborted: 10%, window: 1h, minimum: 1 }\n"})
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	ends := w.g.promoted()
-	i := slices.IndexFunc(ends, func(c admin.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
+	i := slices.IndexFunc(ends, func(c report.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
 	require.NoError(t, spoil(ends[i].Program.PID))
 	ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
 	defer cancel()
 	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
-	w.g.eventually("tripped", 10*time.Second, func() bool { return slices.Contains(w.g.status().Degraded, admin.GuardTripped) })
+	w.g.eventually("tripped", 10*time.Second, func() bool { return slices.Contains(w.g.status().Degraded, report.GuardTripped) })
 	st := w.g.status()
 	require.Contains(t, fmt.Sprint(st.Notes), "1 of 1 connections that ended")
 	require.EqualValues(t, 1, st.InProcess.Broken)
@@ -489,7 +489,7 @@ func TestInProcessGuard(t *testing.T) {
 	require.Empty(t, w.g.inProcess())
 	out, err := w.g.cli("on")
 	require.NoError(t, err, out)
-	require.NotContains(t, w.g.status().Degraded, admin.GuardTripped)
+	require.NotContains(t, w.g.status().Degraded, report.GuardTripped)
 	f.kill()
 	w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()

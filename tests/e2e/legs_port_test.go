@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -37,7 +37,7 @@ func TestListenersPort(t *testing.T) {
 					own, to := netip.MustParseAddrPort(addr(w.h1, port)), netip.MustParseAddrPort(addr(w.h2, echoPort))
 					require.NoError(t, w.h1.Do(func() error { return echoFrom(own, to) }), "from %s", own)
 					if gateways {
-						w.gateways[w.h1].awaitConn(own.String(), func(c admin.ConnInfo) bool {
+						w.gateways[w.h1].awaitConn(own.String(), func(c report.ConnInfo) bool {
 							return c.Local == own && c.Carrier == w.via
 						}, "--closed")
 					}

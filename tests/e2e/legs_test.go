@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -148,7 +148,7 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 				local = localOf(fd)
 				return echoed(fd)
 			}), "mark %#x", mark)
-			w.gateways[w.h1].awaitConn(local.String(), func(c admin.ConnInfo) bool {
+			w.gateways[w.h1].awaitConn(local.String(), func(c report.ConnInfo) bool {
 				return c.Local == local && c.Carrier == w.via
 			}, "--closed")
 		}

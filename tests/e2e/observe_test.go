@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -22,7 +22,7 @@ func (g *gw) rewrite(s settings) {
 }
 
 // turn reloads the gateway with another mode, which is in force when the verb ends.
-func (g *gw) turn(s settings, mode config.Mode) {
+func (g *gw) turn(s settings, mode report.Mode) {
 	g.w.t.Helper()
 	s.Mode = string(mode)
 	g.rewrite(s)
@@ -86,23 +86,23 @@ func TestObserveTouchesNothing(t *testing.T) {
 	}
 	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode"), server: local("mode")}.ping()
 	for _, g := range []*gw{g1, g2} {
-		g.turn(s, config.ModeOff)
+		g.turn(s, report.ModeOff)
 		untouched(g, 0)
-		require.Equal(t, config.ModeOff, g.status().Mode)
-		g.turn(s, config.ModeObserve)
+		require.Equal(t, report.ModeOff, g.status().Mode)
+		g.turn(s, report.ModeObserve)
 		untouched(g, 3)
 	}
 	for range 2 {
-		g1.turn(s, config.ModeEnforce)
+		g1.turn(s, report.ModeEnforce)
 		require.NotEqual(t, before[w.h1], w.touched(w.h1))
-		g2.turn(s, config.ModeEnforce)
+		g2.turn(s, report.ModeEnforce)
 		w.flush()
 		w.carried(t, w.h1, to)
 		held, err := w.h1.StartApp("hold", "-to", to)
 		require.NoError(t, err)
 		e := pinged(t, held)
 
-		g1.turn(s, config.ModeObserve)
+		g1.turn(s, report.ModeObserve)
 		fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
 		require.NotEqual(t, before[w.h1].footprint, w.footprint(w.h1), "a connection is carried")
 		require.NoError(t, held.Send("ping"))
@@ -112,13 +112,13 @@ func TestObserveTouchesNothing(t *testing.T) {
 		require.NoError(t, held.Wait())
 		w.carriedBy(e, w.via)
 		untouched(g1, 3)
-		g2.turn(s, config.ModeObserve)
+		g2.turn(s, report.ModeObserve)
 		untouched(g2, 3)
 		require.Zero(t, w.residue(w.h1).rendezvous)
 		require.Positive(t, g1.status().FlowsTotal[w.via], "what was counted stays")
 	}
-	g1.turn(s, config.ModeEnforce)
-	g2.turn(s, config.ModeEnforce)
+	g1.turn(s, report.ModeEnforce)
+	g2.turn(s, report.ModeEnforce)
 	w.flush()
 	w.carried(t, w.h1, to)
 	for _, g := range []*gw{g1, g2} {
@@ -153,7 +153,7 @@ func TestObserveTakeover(t *testing.T) {
 	next.rewrite(s)
 	last := next.upgrade()
 	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
-	require.Equal(t, config.ModeObserve, last.status().Mode)
+	require.Equal(t, report.ModeObserve, last.status().Mode)
 	require.NoError(t, held.Send("ping"))
 	_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
 	require.NoError(t, err)
@@ -178,11 +178,11 @@ func TestObserveRefused(t *testing.T) {
 	g.rewrite(s)
 	g.reload("configuration refused")
 	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
-	require.Equal(t, config.ModeObserve, g.status().Mode)
+	require.Equal(t, report.ModeObserve, g.status().Mode)
 	require.Contains(t, g.status().Degraded, "config_refused")
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "psk"), []byte(strings.Repeat("ab", 32)), 0o600))
 	g.reload("configuration in force")
-	require.Equal(t, config.ModeEnforce, g.status().Mode)
+	require.Equal(t, report.ModeEnforce, g.status().Mode)
 	require.NotContains(t, g.status().Degraded, "config_refused")
 	require.NotEqual(t, before, w.touched(w.h1))
 }

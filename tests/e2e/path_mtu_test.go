@@ -11,8 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -79,7 +78,7 @@ func (b blackHole) run(t *testing.T) {
 	defer ours.close()
 	defer plain.close()
 	if !b.before {
-		b.carried(t, w, map[bool]config.Carrier{false: config.CarrierRelay, true: config.CarrierSoft}[b.soft])
+		b.carried(t, w, map[bool]report.Carrier{false: report.CarrierRelay, true: report.CarrierSoft}[b.soft])
 		require.NoError(t, exchange(ours, "duplex", 1<<20))
 		require.NoError(t, exchange(plain, "duplex", 1<<20))
 		b.dig(t, w, true)
@@ -91,7 +90,7 @@ func (b blackHole) run(t *testing.T) {
 		}
 	})
 	t.Logf("carried: %v, native beside it: %v", took, native)
-	b.carried(t, w, config.CarrierRelay)
+	b.carried(t, w, report.CarrierRelay)
 	limit := max(b.native(), native)
 	if b.soft {
 		limit += demotes
@@ -124,9 +123,9 @@ func (b blackHole) open(t *testing.T, w *world, server *testnet.Host) *pair {
 	return p
 }
 
-func (b blackHole) carried(t *testing.T, w *world, by config.Carrier) {
+func (b blackHole) carried(t *testing.T, w *world, by report.Carrier) {
 	t.Helper()
-	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c admin.ConnInfo) bool {
+	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c report.ConnInfo) bool {
 		return c.State == "carrying" && c.Carrier == by && strings.HasSuffix(c.Remote.String(), fmt.Sprintf(":%d", ownPort))
 	}, "--all")
 }

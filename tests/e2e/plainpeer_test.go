@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -34,7 +34,7 @@ func TestPlainPeerBesideNative(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return g.status().FallbacksTotal["peer_no_option"] >= uint64(offered)
 	}, 30*time.Second, 50*time.Millisecond, fmt.Sprint(g.status().FallbacksTotal))
-	require.Zero(t, g.status().FlowsTotal[w.via]+g.status().FlowsTotal[config.CarrierRelay])
+	require.Zero(t, g.status().FlowsTotal[w.via]+g.status().FlowsTotal[report.CarrierRelay])
 }
 
 // besideNative measures what a connection to the plain host costs with an offer,

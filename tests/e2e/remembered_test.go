@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -53,7 +52,7 @@ func TestRememberedLateServer(t *testing.T) {
 		require.NotContains(t, g1.status().FallbacksTotal, "option_blackholed")
 		for _, port := range []uint16{0, echoPort, transferPort} {
 			p, ok := g1.peer(hostOf(to), port)
-			require.True(t, !ok || p.State != admin.PeerBlackholed && p.ExpiresSeconds <= 31, "%+v", p)
+			require.True(t, !ok || p.State != report.PeerBlackholed && p.ExpiresSeconds <= 31, "%+v", p)
 		}
 		w.carriedSoon(t, to, 40*time.Second)
 	})
@@ -95,7 +94,7 @@ func TestRememberedNewAddresses(t *testing.T) {
 	soft := settings{Carriers: "soft"}
 	g1 := w.up(w.h1, soft)
 	w.up(w.h2, soft)
-	w.via = config.CarrierSoft
+	w.via = report.CarrierSoft
 	to := w.h2.AddrPort4(echoPort).String()
 	w.carried(t, w.h1, to)
 	for _, a := range []string{"10.77.0.101", "10.77.0.102", "10.77.0.103"} {

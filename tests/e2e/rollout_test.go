@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -80,7 +80,7 @@ func TestGuardTrips(t *testing.T) {
 		_ = p.CloseInput()
 		_ = p.Wait()
 	}
-	require.Eventually(t, func() bool { return g1.status().Mode == config.ModeObserve }, slowed(30*time.Second), 50*time.Millisecond)
+	require.Eventually(t, func() bool { return g1.status().Mode == report.ModeObserve }, slowed(30*time.Second), 50*time.Millisecond)
 	st := g1.status()
 	require.Contains(t, st.Degraded, "guard_tripped")
 	require.Contains(t, fmt.Sprint(st.Notes), "guard: tripped")
@@ -91,7 +91,7 @@ func TestGuardTrips(t *testing.T) {
 	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
 	out, err := g1.cli("on")
 	require.NoError(t, err, out)
-	require.Equal(t, config.ModeEnforce, g1.status().Mode)
+	require.Equal(t, report.ModeEnforce, g1.status().Mode)
 	require.NotContains(t, g1.status().Degraded, "guard_tripped")
 	w.flush()
 	w.carried(t, w.h1, to)
@@ -107,7 +107,7 @@ func TestGuardCompares(t *testing.T) {
 	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
 	require.Eventually(t, func() bool {
 		w.mustApp(w.h1, "churn", "-count", "60", "-parallel", "2", "-to", w.h2.AddrPort4(transferPort).String())
-		return g1.status().Mode == config.ModeObserve
+		return g1.status().Mode == report.ModeObserve
 	}, slowed(2*time.Minute), time.Second)
 	st := g1.status()
 	require.Positive(t, st.FlowsTotal[w.via])
@@ -122,7 +122,7 @@ func TestGuardCompares(t *testing.T) {
 	out, err := g1.cli("policy")
 	require.NoError(t, err, out)
 	require.Regexp(t, `(?m)^test .* \d+%$`, out)
-	require.Equal(t, config.ModeEnforce, g2.status().Mode)
+	require.Equal(t, report.ModeEnforce, g2.status().Mode)
 	require.Zero(t, g2.metrics(t)[`smcgw_guard_compared_connections{kind="native"}`])
 }
 
@@ -137,8 +137,8 @@ func TestObserveTells(t *testing.T) {
 	const bulk = 16 << 20
 	w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
 	w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
-	for g, side := range map[*gw]config.Side{g1: config.SideClient, g2: config.SideServer} {
-		find := func(port uint16, ok func(*admin.ObservedService) bool) {
+	for g, side := range map[*gw]report.Side{g1: report.SideClient, g2: report.SideServer} {
+		find := func(port uint16, ok func(*report.ObservedService) bool) {
 			t.Helper()
 			require.Eventually(t, func() bool {
 				p, err := g.client().Policy(t.Context())
@@ -151,10 +151,10 @@ func TestObserveTells(t *testing.T) {
 				return false
 			}, slowed(30*time.Second), 50*time.Millisecond, "%s %d", side, port)
 		}
-		find(transferPort, func(o *admin.ObservedService) bool {
+		find(transferPort, func(o *report.ObservedService) bool {
 			return o.Ended > 0 && !o.Carries && o.BulkBytes >= bulk && o.BulkBytesPerSecond > 0
 		})
-		find(echoPort, func(o *admin.ObservedService) bool { return o.Ended > 0 && o.Carries && o.Bulk == 0 })
+		find(echoPort, func(o *report.ObservedService) bool { return o.Ended > 0 && o.Carries && o.Bulk == 0 })
 		g.rewrite(settings{Mode: "enforce", Ports: strconv.Itoa(transferPort)})
 		g.reload("configuration in force")
 	}

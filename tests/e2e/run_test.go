@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -30,17 +30,17 @@ func TestRun(t *testing.T) {
 		require.NoError(t, err)
 	}
 	native()
-	report := filepath.Join(t.TempDir(), "report.json")
+	path := filepath.Join(t.TempDir(), "report.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	out, err := w.h1.Run(ctx, binary, "run", "--json", "--report", report, "--socket", g1.socket, "--", "bash", "-c", command)
+	out, err := w.h1.Run(ctx, binary, "run", "--json", "--report", path, "--socket", g1.socket, "--", "bash", "-c", command)
 	require.ErrorContains(t, err, "exit status 3", out)
-	text, err := os.ReadFile(report)
+	text, err := os.ReadFile(path)
 	require.NoError(t, err, out)
 	var doc struct {
 		Schema string
 		Status int
-		Conns  []admin.ConnInfo
+		Conns  []report.ConnInfo
 	}
 	require.NoError(t, json.Unmarshal(text, &doc))
 	require.Equal(t, "smcgw.run/v1", doc.Schema)
@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 	for _, c := range doc.Conns {
 		require.Equal(t, to, c.Remote)
 		require.Equal(t, w.via, c.Carrier, "%s", text)
-		require.Equal(t, admin.EndClosed, c.End)
+		require.Equal(t, report.EndClosed, c.End)
 	}
 	native()
 	carried := g1.status().FlowsTotal[w.via]

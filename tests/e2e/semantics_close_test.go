@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -22,7 +21,7 @@ type scenario struct {
 	name string
 	play func(p *pair)
 	// end is how the gateways call it.
-	end admin.End
+	end report.End
 }
 
 // idle is longer than any timer of a gateway that has nothing to do with an
@@ -44,7 +43,7 @@ var scenarios = []scenario{
 			p.note("write %s", errno(send(p.s, 3_000_000)))
 			p.note("fin %s", errno(p.s.CloseWrite()))
 		}, func() { p.note("client got %s", receive(p.c)) })
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"half-close of the server", func(p *pair) {
 		both(func() {
 			p.note("write %s", errno(send(p.s, 300_000)))
@@ -55,12 +54,12 @@ var scenarios = []scenario{
 			p.note("write %s", errno(send(p.c, 3_000_000)))
 			p.note("fin %s", errno(p.c.CloseWrite()))
 		}, func() { p.note("server got %s", receive(p.s)) })
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"both close at once", func(p *pair) {
 		both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("fin %s", errno(p.s.CloseWrite())) })
 		both(func() { p.note("client got %s", receive(p.c)) }, func() {})
 		p.note("server got %s", receive(p.s))
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"client closes after its last write", func(p *pair) {
 		both(func() {
 			p.note("write %s", errno(send(p.c, 6_000_000)))
@@ -70,7 +69,7 @@ var scenarios = []scenario{
 			p.note("server got %s", receive(p.s))
 			p.note("close %s", errno(p.s.Close()))
 		})
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"server closes after its last write", func(p *pair) {
 		both(func() {
 			p.note("write %s", errno(send(p.s, 6_000_000)))
@@ -80,33 +79,33 @@ var scenarios = []scenario{
 			p.note("client got %s", receive(p.c))
 			p.note("close %s", errno(p.c.Close()))
 		})
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"client resets", func(p *pair) {
 		p.note("write %s", errno(send(p.c, 1000)))
 		p.note("server got %s", readN(p.s, 1000))
 		p.note("linger %s", errno(p.c.SetLinger(0)))
 		p.note("close %s", errno(p.c.Close()))
 		p.note("server got %s", receive(p.s))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"server resets", func(p *pair) {
 		p.note("write %s", errno(send(p.s, 1000)))
 		p.note("client got %s", readN(p.c, 1000))
 		p.note("linger %s", errno(p.s.SetLinger(0)))
 		p.note("close %s", errno(p.s.Close()))
 		p.note("client got %s", receive(p.c))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"client closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.s, 1000)))
 		awaitUnread(p.c, 1000)
 		p.note("close %s", errno(p.c.Close()))
 		p.note("server got %s", receive(p.s))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"server closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.c, 1000)))
 		awaitUnread(p.s, 1000)
 		p.note("close %s", errno(p.s.Close()))
 		p.note("client got %s", receive(p.c))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	// The answers fit into the first window, so that the kernel has sent them
 	// before it resets.
 	{"server answers and closes with unread data", func(p *pair) {
@@ -116,7 +115,7 @@ var scenarios = []scenario{
 		p.note("close %s", errno(p.s.Close()))
 		time.Sleep(moment)
 		p.note("client got %s", receive(p.c))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"client answers and closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.s, 20_000)))
 		awaitUnread(p.c, 20_000)
@@ -124,51 +123,51 @@ var scenarios = []scenario{
 		p.note("close %s", errno(p.c.Close()))
 		time.Sleep(moment)
 		p.note("server got %s", receive(p.s))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"server resets a client that has ended", func(p *pair) {
 		p.note("fin %s", errno(p.c.CloseWrite()))
 		p.note("server got %s", receive(p.s))
 		p.note("linger %s", errno(p.s.SetLinger(0)))
 		p.note("close %s", errno(p.s.Close()))
 		p.note("client got %s", receive(p.c))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"client resets a server that has ended", func(p *pair) {
 		p.note("fin %s", errno(p.s.CloseWrite()))
 		p.note("client got %s", receive(p.c))
 		p.note("linger %s", errno(p.c.SetLinger(0)))
 		p.note("close %s", errno(p.c.Close()))
 		p.note("server got %s", receive(p.s))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"client writes to a server that is gone", func(p *pair) {
 		p.note("close %s", errno(p.s.Close()))
 		p.note("client got %s", receive(p.c))
 		p.note("first write %s", errno(send(p.c, 10)))
 		time.Sleep(moment)
 		p.note("second write %s", errno(send(p.c, 10)))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"server writes to a client that is gone", func(p *pair) {
 		p.note("close %s", errno(p.c.Close()))
 		p.note("server got %s", receive(p.s))
 		p.note("first write %s", errno(send(p.s, 10)))
 		time.Sleep(moment)
 		p.note("second write %s", errno(send(p.s, 10)))
-	}, admin.EndAborted},
+	}, report.EndAborted},
 	{"server speaks first", func(p *pair) {
 		p.note("write %s", errno(send(p.s, 100)))
 		p.note("client got %s", readN(p.c, 100))
 		p.note("write %s", errno(send(p.c, 100)))
 		p.note("server got %s", readN(p.s, 100))
 		both(func() { p.close() }, func() {})
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"nobody says anything", func(p *pair) {
 		both(func() { p.note("close %s", errno(p.s.Close())) }, func() { p.note("client got %s", receive(p.c)) })
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"idle", func(p *pair) {
 		time.Sleep(idle)
 		both(func() { p.note("write %s", errno(send(p.c, 100_000))) }, func() { p.note("server got %s", readN(p.s, 100_000)) })
 		both(func() { p.note("write %s", errno(send(p.s, 100_000))) }, func() { p.note("client got %s", readN(p.c, 100_000)) })
 		both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("server got %s", receive(p.s)) })
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"idle and half closed by the client", func(p *pair) {
 		p.note("fin %s", errno(p.c.CloseWrite()))
 		p.note("server got %s", receive(p.s))
@@ -176,7 +175,7 @@ var scenarios = []scenario{
 		p.note("write %s", errno(send(p.s, 1000)))
 		p.note("fin %s", errno(p.s.CloseWrite()))
 		p.note("client got %s", receive(p.c))
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"idle and half closed by the server", func(p *pair) {
 		p.note("fin %s", errno(p.s.CloseWrite()))
 		p.note("client got %s", receive(p.c))
@@ -184,7 +183,7 @@ var scenarios = []scenario{
 		p.note("write %s", errno(send(p.c, 1000)))
 		p.note("fin %s", errno(p.c.CloseWrite()))
 		p.note("server got %s", receive(p.s))
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"the reader comes late", func(p *pair) {
 		both(func() {
 			p.note("write %s", errno(send(p.c, 4_000_000)))
@@ -195,7 +194,7 @@ var scenarios = []scenario{
 			p.note("server got %s", receive(p.s))
 			p.note("fin %s", errno(p.s.CloseWrite()))
 		})
-	}, admin.EndClosed},
+	}, report.EndClosed},
 	{"one byte at a time", func(p *pair) {
 		dribble := func(from *net.TCPConn) {
 			b := make([]byte, 3000)
@@ -213,7 +212,7 @@ var scenarios = []scenario{
 		}, func() {
 			both(func() { dribble(p.s) }, func() { p.note("client got %s", receive(p.c)) })
 		})
-	}, admin.EndClosed},
+	}, report.EndClosed},
 }
 
 // TestSemanticsOfOneConnection plays every scenario between gateways and
@@ -291,14 +290,14 @@ func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
 // ended asserts how both gateways have seen a connection end, and tells whether
 // they have relayed it instead: the proof of a carrier over a network has a limit
 // of its own, which a machine can be too slow for.
-func (w *world) ended(t *testing.T, e apps.Event, c config.Carrier, end admin.End) (relayed bool) {
+func (w *world) ended(t *testing.T, e apps.Event, c report.Carrier, end report.End) (relayed bool) {
 	t.Helper()
 	first := w.gateways[w.h1].closedConn(from(e))
-	late := first.Reason == "carrier_unreachable" || first.End == admin.EndAborted // whose reason is that of its end
-	if c == config.CarrierSoft && first.Carrier == config.CarrierRelay && late {
-		c, relayed = config.CarrierRelay, true
+	late := first.Reason == "carrier_unreachable" || first.End == report.EndAborted // whose reason is that of its end
+	if c == report.CarrierSoft && first.Carrier == report.CarrierRelay && late {
+		c, relayed = report.CarrierRelay, true
 	}
-	for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+	for h, match := range map[*testnet.Host]func(report.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)
 		require.Equal(t, c, info.Carrier, "%s: %+v", h.Name, info)
 		require.Equal(t, end, info.End, "%s: %+v", h.Name, info)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -98,9 +98,9 @@ func TestSemanticsOfKeepaliveBesideBytes(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
 			server := w.h2
-			via := map[string]config.Carrier{"rdma-shm": config.CarrierShm}[way]
+			via := map[string]report.Carrier{"rdma-shm": report.CarrierShm}[way]
 			if via == "" {
-				via = config.CarrierSoft
+				via = report.CarrierSoft
 			}
 			if way == "native" {
 				server = w.h3

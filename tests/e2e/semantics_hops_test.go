@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -111,7 +111,7 @@ func (w *world) carriedNow(t *testing.T, p *pair) {
 	require.Eventually(t, func() bool {
 		for _, c := range w.gateways[w.h1].conns() {
 			if c.Local == local {
-				return c.Carrier != config.CarrierNone
+				return c.Carrier != report.CarrierNone
 			}
 		}
 		return false

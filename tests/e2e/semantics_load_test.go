@@ -15,8 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -54,7 +53,7 @@ func TestSemanticsUnderLoad(t *testing.T) {
 		e = w.mustApp(w.h1, "churn", "-count", "500", "-parallel", "500", "-size", "20000", "-to", to)
 		require.Equal(t, 500, e.OK)
 		now := g1.status().FlowsTotal
-		carried, relay := now[w.via]-total[w.via], now[config.CarrierRelay]-total[config.CarrierRelay]
+		carried, relay := now[w.via]-total[w.via], now[report.CarrierRelay]-total[report.CarrierRelay]
 		// Overload sheds to native TCP, or to the relay when a queue pair is late.
 		require.Positive(t, carried, "%v", now)
 		t.Logf("500 at once: %d by %s, %d relayed", carried, w.via, relay)
@@ -106,7 +105,7 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			require.NoError(t, end.from.CloseWrite())
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
 		}
-		require.False(t, w.ended(t, p.event(), w.via, admin.EndClosed), "relayed")
+		require.False(t, w.ended(t, p.event(), w.via, report.EndClosed), "relayed")
 	})
 }
 

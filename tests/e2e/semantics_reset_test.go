@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -75,7 +75,7 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 // carries wants the one connection to be carried in a way.
 func (w *world) carries(t *testing.T, way string) {
 	t.Helper()
-	by := map[string]config.Carrier{"native": config.CarrierNone, "carried": w.via, "demoted": config.CarrierRelay, "raw": config.CarrierRelay}[way]
+	by := map[string]report.Carrier{"native": report.CarrierNone, "carried": w.via, "demoted": report.CarrierRelay, "raw": report.CarrierRelay}[way]
 	require.Eventually(t, func() bool {
 		conns := w.gateways[w.h2].conns()
 		if way == "native" {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -154,9 +154,9 @@ func TestSemanticsOfSilence(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
 			server := w.h2
-			via := map[string]config.Carrier{"rdma-shm": config.CarrierShm}[way]
+			via := map[string]report.Carrier{"rdma-shm": report.CarrierShm}[way]
 			if via == "" {
-				via = config.CarrierSoft
+				via = report.CarrierSoft
 			}
 			if way == "native" {
 				server = w.h3
@@ -230,12 +230,12 @@ func (s *silent) knows(t *testing.T, what string, cut time.Time) {
 // carryAll wants n connections to be carried in a way.
 func (w *world) carryAll(t *testing.T, way string, n int) {
 	t.Helper()
-	by := config.Carrier(way)
+	by := report.Carrier(way)
 	switch way {
 	case "native":
 		n = 0
 	case "demoted", "raw":
-		by = config.CarrierRelay
+		by = report.CarrierRelay
 	}
 	require.Eventually(t, func() bool {
 		conns := w.gateways[w.h2].conns()

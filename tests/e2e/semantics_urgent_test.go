@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -20,9 +20,9 @@ func TestSemanticsOfUrgentBytes(t *testing.T) {
 	for _, way := range []string{"native", "rdma-shm", "rdma-soft", "relay"} {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
-			server, via := w.h2, config.Carrier(way)
+			server, via := w.h2, report.Carrier(way)
 			if way == "native" {
-				server, via = w.h3, config.CarrierShm
+				server, via = w.h3, report.CarrierShm
 			}
 			w.up(w.h1, ownSettings().with(via))
 			w.up(w.h2, ownSettings().with(via))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -79,7 +80,7 @@ func TestServiceConfiguration(t *testing.T) {
 	t.Parallel()
 	f, err := config.Load(packaging + "/smcgw.yaml")
 	require.NoError(t, err)
-	require.Equal(t, config.ModeObserve, f.Config.Mode)
+	require.Equal(t, report.ModeObserve, f.Config.Mode)
 	require.Equal(t, "/run/smcgw/smcgw.sock", f.Config.Admin)
 	require.Equal(t, "/var/lib/smcgw", f.Config.StateDir)
 }
@@ -128,7 +129,7 @@ func TestServiceSandbox(t *testing.T) {
 	for _, carriers := range []string{"shm", "soft"} {
 		t.Run(carriers, func(t *testing.T) {
 			d := newDatagramWorld(t)
-			d.via = config.Carrier("rdma-" + carriers)
+			d.via = report.Carrier("rdma-" + carriers)
 			sandbox(t, unit, d.dir)
 			d.serve(d.h2)
 			d.server = d.serveNumbered(d.h2)

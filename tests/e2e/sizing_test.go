@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -23,7 +23,7 @@ const sizingPage = "../../docs/OPERATIONS.md"
 // say what they take.
 func TestIdleOfOnePeer(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
-	w.via = config.CarrierSoft
+	w.via = report.CarrierSoft
 	w.serve(w.h2)
 	s := settings{Carriers: "soft"}
 	g1, _ := w.up(w.h1, s), w.up(w.h2, s)
@@ -41,7 +41,7 @@ func TestIdleOfOnePeer(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, all[0].Failed)
 	st := g1.status()
-	require.InEpsilon(t, most, st.Flows[config.CarrierSoft], 0.05)
+	require.InEpsilon(t, most, st.Flows[report.CarrierSoft], 0.05)
 	require.Positive(t, st.FallbacksTotal["no_memory"])
 	share := st.Memory.LimitBytes / 2
 	require.InEpsilon(t, share, st.Memory.ReservedBytes, 0.05)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -258,7 +258,7 @@ func (w *world) quiet(t *testing.T) {
 	for _, g := range w.gateways {
 		require.Eventually(t, func() bool {
 			s := g.status()
-			return s.Flows[w.via]+s.Flows[config.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
+			return s.Flows[w.via]+s.Flows[report.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
 		}, 30*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
 	}
 }

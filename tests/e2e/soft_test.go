@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -24,14 +24,14 @@ func TestSoftBetweenMachines(t *testing.T) {
 	w.up(w.h2, settings{Carriers: both2, ShmDir: "other"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		for range 3 {
-			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort)), config.CarrierSoft)
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort)), report.CarrierSoft)
 		}
 	})
 	w.restart(w.h2, settings{Carriers: both2})
 	// What could not be shared is tried again after a while; a new gateway knows
 	// nothing.
 	w.restart(w.h1, settings{Carriers: both2})
-	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), config.CarrierShm)
+	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), report.CarrierShm)
 }
 
 // TestSoftPathWithoutUDP: where TCP passes and RoCEv2 does not, connections go
@@ -53,15 +53,15 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 				require.NoError(t, w.h2.SetBox(box))
 			}
 			e := w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.carriedBy(e, config.CarrierRelay)
+			w.carriedBy(e, report.CarrierRelay)
 			require.Equal(t, "carrier_unreachable", w.gateways[w.h1].closedConn(from(e)).Reason)
 			e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.gateways[w.h1].awaitConn("native", func(c admin.ConnInfo) bool {
-				return from(e)(c) && c.End == admin.EndNative && c.Reason == "carrier_unreachable"
+			w.gateways[w.h1].awaitConn("native", func(c report.ConnInfo) bool {
+				return from(e)(c) && c.End == report.EndNative && c.Reason == "carrier_unreachable"
 			}, "--all")
 			require.NoError(t, w.net.SetBox(testnet.Box{}))
 			w.flush()
-			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", to), config.CarrierSoft)
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", to), report.CarrierSoft)
 		})
 	}
 }
@@ -74,12 +74,12 @@ func TestSoftDevices(t *testing.T) {
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Carriers: both2})
 	g2 := w.up(w.h2, settings{Carriers: "soft"})
-	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), config.CarrierSoft)
+	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), report.CarrierSoft)
 
 	list := g1.devices()
 	require.Len(t, list, 2)
 	soft := list[1]
-	require.Equal(t, admin.DeviceActive, soft.State)
+	require.Equal(t, report.DeviceActive, soft.State)
 	require.EqualValues(t, 4791, soft.UDPPort)
 	require.Equal(t, 1024, soft.MTU)
 	require.Contains(t, soft.GIDs, netip.AddrFrom16(w.h1.Addr4.As16()))
@@ -92,7 +92,7 @@ func TestSoftDevices(t *testing.T) {
 
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.111/24")))
 	e := w.mustApp(w.h1, "ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	w.carriedBy(e, config.CarrierSoft)
+	w.carriedBy(e, report.CarrierSoft)
 	require.Len(t, g1.devices(), 3)
 
 	g2.stop()
@@ -110,7 +110,7 @@ func TestSoftDevices(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
+	g1.awaitConn("native", func(c report.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
 }
 
 // TestSoftBesideRDMA: on a host whose RoCEv2 port is another's, as the kernel's
@@ -135,9 +135,9 @@ func TestSoftBesideRDMA(t *testing.T) {
 	exchange := func() {
 		t.Helper()
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-			w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h2, transferPort)), config.CarrierSoft)
+			w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h2, transferPort)), report.CarrierSoft)
 			back := w.mustApp(w.h2, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h1, transferPort))
-			require.Equal(t, config.CarrierSoft, w.gateways[w.h2].closedConn(from(back)).Carrier)
+			require.Equal(t, report.CarrierSoft, w.gateways[w.h2].closedConn(from(back)).Carrier)
 		})
 	}
 	exchange()
@@ -176,7 +176,7 @@ func (w *world) occupyRoCE(h *testnet.Host) (free func()) {
 	return free
 }
 
-func (g *gw) devices() []admin.DeviceInfo {
+func (g *gw) devices() []report.DeviceInfo {
 	g.w.t.Helper()
 	var l admin.DeviceList
 	g.cliJSON(&l, "devices")

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -324,14 +324,14 @@ func (x *talks) over(c *tally) (errs []error) {
 }
 
 // told lists what a gateway knows of the client's connections, if it is theirs.
-func (x *talks) told(g *gw) (list []admin.ConnInfo) {
+func (x *talks) told(g *gw) (list []report.ConnInfo) {
 	mine := map[netip.AddrPort]bool{}
 	for _, one := range x.list() {
 		if local := one.local.Load(); local != nil {
 			mine[*local] = true
 		}
 	}
-	return g.everything(func(c admin.ConnInfo) bool {
+	return g.everything(func(c report.ConnInfo) bool {
 		return mine[c.Local] || mine[c.Remote]
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -21,13 +21,13 @@ func TestStatusTellsAStoppedPeer(t *testing.T) {
 	g := w.up(w.h1, settings{})
 	w.up(w.h2, settings{})
 	to := w.h2.AddrPort4(echoPort).String()
-	told := func() (note string, state admin.PeerState) {
+	told := func() (note string, state report.PeerState) {
 		for _, n := range g.status().Notes {
 			if strings.Contains(n, "stayed native") {
 				note = n
 			}
 		}
-		if i := slices.IndexFunc(g.peers(), func(p admin.PeerInfo) bool { return p.Address == w.h2.Addr4 && p.Port == 0 }); i >= 0 {
+		if i := slices.IndexFunc(g.peers(), func(p report.PeerInfo) bool { return p.Address == w.h2.Addr4 && p.Port == 0 }); i >= 0 {
 			state = g.peers()[i].State
 		}
 		return note, state
@@ -37,7 +37,7 @@ func TestStatusTellsAStoppedPeer(t *testing.T) {
 	require.Eventually(t, func() bool { return len(g.conns("--closed")) > 0 }, 10*time.Second, 10*time.Millisecond)
 	note, state := told()
 	require.Empty(t, note)
-	require.Equal(t, admin.PeerCapable, state)
+	require.Equal(t, report.PeerCapable, state)
 
 	w.down(w.h2)
 	w.mustApp(w.h1, "ping", "-to", to)
@@ -46,11 +46,11 @@ func TestStatusTellsAStoppedPeer(t *testing.T) {
 		return note != ""
 	}, 10*time.Second, 10*time.Millisecond)
 	require.Contains(t, note, "peer_no_option. It was carried before")
-	require.Equal(t, admin.PeerStopped, state)
+	require.Equal(t, report.PeerStopped, state)
 
 	w.up(w.h2, settings{})
 	w.carried(t, w.h1, to)
 	note, state = told()
 	require.Empty(t, note)
-	require.Equal(t, admin.PeerCapable, state)
+	require.Equal(t, report.PeerCapable, state)
 }

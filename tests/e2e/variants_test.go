@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -16,7 +16,7 @@ import (
 // variant is how the tests of this package are run once more: by another
 // carrier, over another network. SMCGW_CARRIER=soft runs all of them over soft.
 type variant struct {
-	via config.Carrier
+	via report.Carrier
 	box testnet.Box
 }
 
@@ -41,17 +41,17 @@ func onSoftPort(rules string) string {
 
 // variants by the test they are run by.
 var variants = map[string]variant{
-	"TestOverSoft":          {via: config.CarrierSoft},
-	"TestFaultUpgradeSoft":  {via: config.CarrierSoft},
-	"TestFaultHandoverSoft": {via: config.CarrierSoft},
+	"TestOverSoft":          {via: report.CarrierSoft},
+	"TestFaultUpgradeSoft":  {via: report.CarrierSoft},
+	"TestFaultHandoverSoft": {via: report.CarrierSoft},
 	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
 	// that what fails, fails by the carrier.
-	"TestLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+	"TestLossySoft": {via: report.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
-	"TestDatagramsAllPortsSoft": {via: config.CarrierSoft},
-	"TestDatagramsPathLostSoft": {via: config.CarrierSoft},
-	"TestDatagramsOverLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+	"TestDatagramsAllPortsSoft": {via: report.CarrierSoft},
+	"TestDatagramsPathLostSoft": {via: report.CarrierSoft},
+	"TestDatagramsOverLossySoft": {via: report.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
 }
@@ -62,9 +62,9 @@ func variantOf(t *testing.T) variant {
 	if v, ok := variants[root]; ok {
 		return v
 	}
-	via := config.CarrierShm
+	via := report.CarrierShm
 	if name := os.Getenv("SMCGW_CARRIER"); name != "" {
-		via = config.Carrier("rdma-" + name)
+		via = report.Carrier("rdma-" + name)
 	}
 	return variant{via: via}
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -152,7 +151,7 @@ func (w *waysWorld) carriedAll(n int) {
 		require.Eventually(w.t, func() bool { return len(g.conns("--closed")) == n }, 10*time.Second, 20*time.Millisecond, "%s", h.Name)
 		for _, c := range g.conns("--closed") {
 			require.Equal(w.t, w.world.via, c.Carrier, "%s: %+v", h.Name, c)
-			require.Equal(w.t, admin.EndClosed, c.End, "%s: %+v", h.Name, c)
+			require.Equal(w.t, report.EndClosed, c.End, "%s: %+v", h.Name, c)
 		}
 	}
 }
@@ -168,7 +167,7 @@ func TestFaultWays(t *testing.T) {
 			for i, side := range []string{"client", "server"} {
 				t.Run(strings.Join([]string{how, side, f.name}, "-"), func(t *testing.T) {
 					w := newWaysWorld(t, f)
-					w.start(config.CarrierShm)
+					w.start(report.CarrierShm)
 					ln := w.listen()
 					c1, s1 := w.connect(ln) // the client's application waits
 					c2, s2 := w.connect(ln) // the server's application waits
@@ -199,7 +198,7 @@ func TestFaultWaysBound(t *testing.T) {
 			w := newWaysWorld(t, f)
 			mustIP(t, w.h1, "route flush default") // eth0 leads nowhere but to neighbours
 			if carried {
-				w.start(config.CarrierShm)
+				w.start(report.CarrierShm)
 			}
 			ln := w.listen()
 			client, server := w.connectBy(ln, "eth0")
@@ -241,7 +240,7 @@ func (w *waysWorld) moves(i int, how string) {
 }
 
 // start starts both gateways, for both links.
-func (w *waysWorld) start(via config.Carrier) {
+func (w *waysWorld) start(via report.Carrier) {
 	w.world.via = via
 	for _, h := range w.hosts() {
 		w.up(h, settings{Devices: "eth0, eth1", Peers: `10.0.0.0/8, "fd00::/8"`})
@@ -256,13 +255,13 @@ func TestWaysDiffer(t *testing.T) {
 		t.Run("answers-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
 			w.route(1, "eth1")
-			w.talks(t, config.CarrierSoft)
+			w.talks(t, report.CarrierSoft)
 		})
 		t.Run("client-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
 			w.byMark(0)
 			require.NoError(t, w.h1.NFT(`table inet marks { chain c { type route hook output priority mangle; tcp dport 7000 meta mark set 9; }; }`))
-			w.talks(t, config.CarrierShm)
+			w.talks(t, report.CarrierShm)
 		})
 		t.Run("server-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
@@ -271,7 +270,7 @@ func TestWaysDiffer(t *testing.T) {
 				chain p { type filter hook prerouting priority mangle; iifname "eth0" ct mark set 9; }
 				chain c { type route hook output priority mangle; meta mark set ct mark; }
 			}`))
-			w.talks(t, config.CarrierShm)
+			w.talks(t, report.CarrierShm)
 		})
 	}
 }
@@ -286,7 +285,7 @@ func (w *waysWorld) byMark(i int) {
 }
 
 // talks makes a carried connection, from its beginning to its end.
-func (w *waysWorld) talks(t *testing.T, via config.Carrier) {
+func (w *waysWorld) talks(t *testing.T, via report.Carrier) {
 	t.Helper()
 	w.start(via)
 	client, server := w.connect(w.listen())
@@ -319,7 +318,7 @@ func TestDirectServerReturn(t *testing.T) {
 			mustIP(w.t, w.h3, fmt.Sprintf("%sroute replace %s via %s dev eth0", f.ip, f.service[1], server))
 			mustIP(w.t, w.h2, fmt.Sprintf("%sroute replace default via %s dev eth0", f.ip, client))
 			require.NoError(t, w.h3.NFT(`table netdev director { chain c { type filter hook ingress device eth0 priority 0; tcp sport 7000 drop; }; }`))
-			w.talks(t, config.CarrierShm)
+			w.talks(t, report.CarrierShm)
 		})
 	}
 }

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
@@ -42,7 +41,7 @@ func (p *adapterPair) talks(ctx context.Context, t *testing.T, from ...netip.Add
 			natives := len(p.natives(ctx, t, talkPorts[i]))
 			tk.progs[i] = startIn(t, p.guest[0], appInGuest(args...)...)
 			c := p.first(ctx, t, talkPorts[i], natives)
-			if c.Carrier == config.CarrierHW {
+			if c.Carrier == report.CarrierHW {
 				tk.id[i] = c.ID
 				break
 			}
@@ -54,10 +53,10 @@ func (p *adapterPair) talks(ctx context.Context, t *testing.T, from ...netip.Add
 }
 
 // natives are the last connections of the first guest with a port that stayed native.
-func (p *adapterPair) natives(ctx context.Context, t *testing.T, port uint16) (list []admin.ConnInfo) {
+func (p *adapterPair) natives(ctx context.Context, t *testing.T, port uint16) (list []report.ConnInfo) {
 	t.Helper()
 	for _, c := range p.conns(ctx, t, 0, port, "--all") {
-		if c.End == admin.EndNative {
+		if c.End == report.EndNative {
 			list = append(list, c)
 		}
 	}
@@ -66,7 +65,7 @@ func (p *adapterPair) natives(ctx context.Context, t *testing.T, port uint16) (l
 
 // first waits for the only connection of the first guest with a port, until it is
 // carried, or there are more than so many that stayed native.
-func (p *adapterPair) first(ctx context.Context, t *testing.T, port uint16, natives int) (c admin.ConnInfo) {
+func (p *adapterPair) first(ctx context.Context, t *testing.T, port uint16, natives int) (c report.ConnInfo) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, c = range p.conns(ctx, t, 0, port) {
@@ -84,8 +83,8 @@ func (p *adapterPair) first(ctx context.Context, t *testing.T, port uint16, nati
 }
 
 // youngest is the connection that ended last.
-func youngest(list []admin.ConnInfo) admin.ConnInfo {
-	return slices.MaxFunc(list, func(a, b admin.ConnInfo) int { return a.EndedAt.Compare(b.EndedAt) })
+func youngest(list []report.ConnInfo) report.ConnInfo {
+	return slices.MaxFunc(list, func(a, b report.ConnInfo) int { return a.EndedAt.Compare(b.EndedAt) })
 }
 
 // goOn waits for the end of both, which saw no error, over the relay. They left the
@@ -96,11 +95,11 @@ func (tk *talks) goOn(ctx context.Context, t *testing.T) {
 		require.NoError(t, prog.Wait(ctx))
 		c := tk.closed(ctx, t, i)
 		t.Logf("%s: %s, demoted: %s", prog.Name, c.Carrier, c.Demoted)
-		require.Equal(t, config.CarrierRelay, c.Carrier, "%+v", c)
+		require.Equal(t, report.CarrierRelay, c.Carrier, "%+v", c)
 		require.Contains(t, []string{
-			negotiate.ReasonDeviceFailed.String(), negotiate.ReasonCarrierUnreachable.String(), admin.DemotedByPeer,
+			negotiate.ReasonDeviceFailed.String(), negotiate.ReasonCarrierUnreachable.String(), report.DemotedByPeer,
 		}, c.Demoted)
-		require.Equal(t, admin.EndClosed, c.End, "%+v", c)
+		require.Equal(t, report.EndClosed, c.End, "%+v", c)
 	}
 }
 
@@ -113,7 +112,7 @@ func (tk *talks) end(ctx context.Context, t *testing.T, reasons ...negotiate.Rea
 		require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
 		c := tk.closed(ctx, t, i)
 		t.Logf("%s: %s, %s", prog.Name, c.End, c.Reason)
-		require.Equal(t, admin.EndAborted, c.End, "%+v", c)
+		require.Equal(t, report.EndAborted, c.End, "%+v", c)
 		var names []string
 		for _, r := range reasons {
 			names = append(names, r.String())
@@ -123,7 +122,7 @@ func (tk *talks) end(ctx context.Context, t *testing.T, reasons ...negotiate.Rea
 }
 
 // closed is one of the connections, when it is over.
-func (tk *talks) closed(ctx context.Context, t *testing.T, i int) (c admin.ConnInfo) {
+func (tk *talks) closed(ctx context.Context, t *testing.T, i int) (c report.ConnInfo) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, c = range tk.p.conns(ctx, t, 0, talkPorts[i], "--closed") {
@@ -156,7 +155,7 @@ func (p *adapterPair) linkGoesDown(ctx context.Context, t *testing.T) {
 	tk := p.talks(ctx, t)
 	// The address of IPv6 goes with the link.
 	p.sh(ctx, t, 0, fmt.Sprintf("ip link set eth0 down; sleep 4; ip link set eth0 up; ip -6 addr replace %v/64 dev eth0 nodad", p.guest[0].Addr6))
-	p.becomes(ctx, t, 0, admin.DeviceActive)
+	p.becomes(ctx, t, 0, report.DeviceActive)
 	tk.goOn(ctx, t)
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 	p.transfer(ctx, t, at(p.guest[1].Addr6, transferPort))

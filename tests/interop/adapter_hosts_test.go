@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
@@ -65,14 +65,14 @@ func TestAdapterHosts(t *testing.T) {
 // carriesAll: bytes go both ways by both families.
 func (p *adapterPair) carriesAll(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
-	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 	before := [2]uint64{p.received(ctx, t, 0), p.received(ctx, t, 1)}
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 	p.transfer(ctx, t, at(p.guest[1].Addr6, transferPort))
 	for i := range p.guest {
 		st := p.status(ctx, t, i)
-		require.GreaterOrEqual(t, st.BytesTotal[config.CarrierHW].Tx, uint64(2*transferSize))
-		require.GreaterOrEqual(t, st.BytesTotal[config.CarrierHW].Rx, uint64(2*transferSize))
+		require.GreaterOrEqual(t, st.BytesTotal[report.CarrierHW].Tx, uint64(2*transferSize))
+		require.GreaterOrEqual(t, st.BytesTotal[report.CarrierHW].Rx, uint64(2*transferSize))
 		require.Greater(t, p.received(ctx, t, i)-before[i], uint64(2*transferSize/1024))
 		require.NotContains(t, p.sh(ctx, t, i, "ss -Hulnp"), "smcgw", "soft is not open")
 	}
@@ -88,7 +88,7 @@ func (p *adapterPair) unload(ctx context.Context, t *testing.T) {
 	_, err := p.guest[0].Run(patience(t, time.Minute), "rdma", "link", "delete", guest.Device)
 	require.NoError(t, err, "a process has it open")
 	p.sh(ctx, t, 0, "rdma link add "+guest.Device+" type rxe netdev eth0")
-	p.becomes(ctx, t, 0, admin.DeviceActive)
+	p.becomes(ctx, t, 0, report.DeviceActive)
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 	talk.goOn(ctx, t)
 }

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -21,10 +20,10 @@ import (
 func (p *adapterPair) memlock(ctx context.Context, t *testing.T) {
 	p.gateway(ctx, t, 1, adapterSettings{})
 	gateway := p.gateway(ctx, t, 0, adapterSettings{}, "sh", "-c", `ulimit -l 64; exec capsh --drop=cap_sys_resource --shell=/bin/sh -- -c 'exec "$@"' sh "$@"`, "sh")
-	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 	require.Equal(t, negotiate.ReasonNoMemory.String(), p.native(ctx, t))
 	device := p.device(ctx, t, 0)
-	require.Equal(t, admin.DeviceFailed, device.State)
+	require.Equal(t, report.DeviceFailed, device.State)
 	require.Contains(t, device.Error, "RLIMIT_MEMLOCK")
 	require.Contains(t, device.Error, "64 KiB")
 	require.NoError(t, gateway.WaitOutput(ctx, "RLIMIT_MEMLOCK"))
@@ -45,7 +44,7 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 	p.up(ctx, t, adapterSettings{})
 	device := p.device(ctx, t, 0)
 	t.Logf("%s %s: %s", device.Name, device.State, device.Error)
-	require.Equal(t, admin.DeviceAbsent, device.State)
+	require.Equal(t, report.DeviceAbsent, device.State)
 	require.Contains(t, device.Error, says)
 	require.NotEmpty(t, p.native(ctx, t))
 	p.sh(ctx, t, 0, "mv /run/away "+file)
@@ -83,9 +82,9 @@ func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answer
 
 // carriedBy counts the connections of the first guest with the echo server by carrier,
 // and what is native by reason.
-func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[config.Carrier]int, native map[string]int) {
+func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[report.Carrier]int, native map[string]int) {
 	t.Helper()
-	by, native = map[config.Carrier]int{}, map[string]int{}
+	by, native = map[report.Carrier]int{}, map[string]int{}
 	for _, c := range p.conns(ctx, t, 0, echoPort) {
 		by[c.Carrier]++
 	}
@@ -110,11 +109,11 @@ func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
 		for i := range p.guest {
 			device := p.device(ctx, t, i)
 			t.Logf("guest %d: %v", i, device.Use)
-			require.Equal(t, admin.DeviceActive, device.State)
-			require.True(t, by[config.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
+			require.Equal(t, report.DeviceActive, device.State)
+			require.True(t, by[report.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
 		}
 		release()
-		if by[config.CarrierHW] > 63 && answered == manyFlows {
+		if by[report.CarrierHW] > 63 && answered == manyFlows {
 			break
 		}
 		require.Less(t, try, workTries, "adapters carry too few")
@@ -137,8 +136,8 @@ func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
 	answered, release := p.holdMany(ctx, t, moreFlows)
 	require.Equal(t, moreFlows, answered)
 	by, native := p.carriedBy(ctx, t)
-	require.LessOrEqual(t, by[config.CarrierHW], 4)
-	require.NotZero(t, by[config.CarrierHW])
+	require.LessOrEqual(t, by[report.CarrierHW], 4)
+	require.NotZero(t, by[report.CarrierHW])
 	require.NotZero(t, native[negotiate.ReasonFlowLimit.String()])
 	release()
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
@@ -152,9 +151,9 @@ func (p *adapterPair) nextCarrier(ctx context.Context, t *testing.T) {
 	answered, release := p.holdMany(ctx, t, moreFlows)
 	require.Equal(t, moreFlows, answered)
 	by, native := p.carriedBy(ctx, t)
-	require.LessOrEqual(t, by[config.CarrierHW], 4)
-	require.NotZero(t, by[config.CarrierHW])
-	require.NotZero(t, by[config.CarrierSoft])
+	require.LessOrEqual(t, by[report.CarrierHW], 4)
+	require.NotZero(t, by[report.CarrierHW])
+	require.NotZero(t, by[report.CarrierSoft])
 	require.Zero(t, native[negotiate.ReasonFlowLimit.String()])
 	release()
 }

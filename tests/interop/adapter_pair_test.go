@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
@@ -164,14 +164,14 @@ func (p *adapterPair) ask(ctx context.Context, t *testing.T, i int, into any, ve
 	require.NoError(t, json.Unmarshal([]byte(out), into), out)
 }
 
-func (p *adapterPair) status(ctx context.Context, t *testing.T, i int) (st admin.Status) {
+func (p *adapterPair) status(ctx context.Context, t *testing.T, i int) (st report.Status) {
 	t.Helper()
 	p.ask(ctx, t, i, &st, "status")
 	return st
 }
 
 // device is the only device of a guest's gateway.
-func (p *adapterPair) device(ctx context.Context, t *testing.T, i int) admin.DeviceInfo {
+func (p *adapterPair) device(ctx context.Context, t *testing.T, i int) report.DeviceInfo {
 	t.Helper()
 	var devices admin.DeviceList
 	p.ask(ctx, t, i, &devices, "devices")
@@ -180,9 +180,9 @@ func (p *adapterPair) device(ctx context.Context, t *testing.T, i int) admin.Dev
 }
 
 // becomes waits until the only device of a guest's gateway is in a state.
-func (p *adapterPair) becomes(ctx context.Context, t *testing.T, i int, state admin.DeviceState) {
+func (p *adapterPair) becomes(ctx context.Context, t *testing.T, i int, state report.DeviceState) {
 	t.Helper()
-	var now admin.DeviceInfo
+	var now report.DeviceInfo
 	require.Eventually(t, func() bool {
 		now = p.device(ctx, t, i)
 		return now.State == state
@@ -192,7 +192,7 @@ func (p *adapterPair) becomes(ctx context.Context, t *testing.T, i int, state ad
 
 // conns are the connections of a guest's gateway with a port of the other guest: those
 // of now, or what the flags ask for.
-func (p *adapterPair) conns(ctx context.Context, t *testing.T, i int, port uint16, flags ...string) (list []admin.ConnInfo) {
+func (p *adapterPair) conns(ctx context.Context, t *testing.T, i int, port uint16, flags ...string) (list []report.ConnInfo) {
 	t.Helper()
 	var all admin.ConnList
 	p.ask(ctx, t, i, &all, append([]string{"conns"}, flags...)...)
@@ -260,9 +260,9 @@ func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
 	size := fmt.Sprint(transferSize)
 	for range 15 {
-		before := p.status(ctx, t, 0).FlowsTotal[config.CarrierHW]
+		before := p.status(ctx, t, 0).FlowsTotal[report.CarrierHW]
 		p.run(ctx, t, "transfer", "-to", to, "-up", size, "-down", size)
-		if p.status(ctx, t, 0).FlowsTotal[config.CarrierHW] > before {
+		if p.status(ctx, t, 0).FlowsTotal[report.CarrierHW] > before {
 			past := p.conns(ctx, t, 0, transferPort, "--closed")
 			if len(past) == 0 || youngest(past).Demoted == "" {
 				return

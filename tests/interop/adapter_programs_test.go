@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -46,7 +46,7 @@ const workTries = 6
 var lateReasons = []string{
 	negotiate.ReasonGatewayStale.String(), negotiate.ReasonHandshakeTimeout.String(), negotiate.ReasonOfferUnanswered.String(),
 	negotiate.ReasonCarrierUnreachable.String(), negotiate.ReasonAcceptLost.String(), negotiate.ReasonAppUnreachable.String(),
-	negotiate.ReasonClientGone.String(), negotiate.ReasonPeerNoOption.String(), negotiate.ReasonDeviceFailed.String(), admin.DemotedByPeer,
+	negotiate.ReasonClientGone.String(), negotiate.ReasonPeerNoOption.String(), negotiate.ReasonDeviceFailed.String(), report.DemotedByPeer,
 }
 
 func (p *adapterPair) redis(ctx context.Context, t *testing.T) { p.work(ctx, t, redisWork) }
@@ -64,7 +64,7 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	for i := range p.guest {
 		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
 	}
-	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 	server := startIn(t, p.guest[1], "sh", "-c", w.serve+"\nexec sleep 100000")
 	host := p.guest[1].Addr4.String()
 	for _, port := range []uint16{w.port, w.port + nativePort} {
@@ -86,7 +86,7 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	w.client(ctx, t, p, host, w.port+nativePort)
 	t.Logf("native: %v", time.Since(start).Round(time.Millisecond))
 	for _, c := range p.past(ctx, t, w.port+nativePort) {
-		require.Equal(t, admin.EndNative, c.End, "the control is native: %+v", c)
+		require.Equal(t, report.EndNative, c.End, "the control is native: %+v", c)
 	}
 	require.Less(t, p.received(ctx, t, 0)-before, uint64(100), "nothing of the control is on adapters")
 
@@ -102,7 +102,7 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 		for key, c := range conns {
 			if _, old := seen[key]; old {
 				delete(conns, key)
-			} else if c.Carrier != config.CarrierHW || c.Demoted != "" {
+			} else if c.Carrier != report.CarrierHW || c.Demoted != "" {
 				others++
 				late[c.Reason+c.Demoted]++
 				require.Contains(t, lateReasons, c.Reason+c.Demoted, "%+v", c)
@@ -124,10 +124,10 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 
 // past are the connections of the first guest with a port that are over, each by
 // address and time, carried or native.
-func (p *adapterPair) past(ctx context.Context, t *testing.T, port uint16) map[string]admin.ConnInfo {
+func (p *adapterPair) past(ctx context.Context, t *testing.T, port uint16) map[string]report.ConnInfo {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(p.conns(ctx, t, 0, port)) == 0 }, time.Minute, 200*time.Millisecond, "they end")
-	all := map[string]admin.ConnInfo{}
+	all := map[string]report.ConnInfo{}
 	for _, c := range append(p.conns(ctx, t, 0, port, "--closed"), p.natives(ctx, t, port)...) {
 		all[fmt.Sprint(c.Local, c.EndedAt)] = c
 	}
@@ -155,7 +155,7 @@ func (p *adapterPair) watch(ctx context.Context, t *testing.T, port uint16, do f
 			}
 			now := 0
 			for _, c := range all.Conns {
-				if c.Remote.Port() == port && c.Carrier == config.CarrierHW {
+				if c.Remote.Port() == port && c.Carrier == report.CarrierHW {
 					now++
 				}
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
@@ -25,14 +25,14 @@ func (p *adapterPair) takeover(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	tk := p.talks(ctx, t)
 	p.gateway(ctx, t, 0, adapterSettings{}, withFlag("--takeover")...)
-	require.Zero(t, p.status(ctx, t, 0).FlowsTotal[config.CarrierHW], "the new one")
+	require.Zero(t, p.status(ctx, t, 0).FlowsTotal[report.CarrierHW], "the new one")
 	var old admin.ConnList
 	out := p.sh(ctx, t, 0, guestProgram+" conns --json --socket /run/admin.sock.old")
 	require.NoError(t, json.Unmarshal([]byte(out), &old), out)
 	require.NotEmpty(t, old.Conns, "one of them is slow")
 	for _, c := range old.Conns {
 		require.Contains(t, tk.id, c.ID)
-		require.Equal(t, config.CarrierHW, c.Carrier, "%+v", c)
+		require.Equal(t, report.CarrierHW, c.Carrier, "%+v", c)
 		require.Empty(t, c.Demoted)
 	}
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
@@ -65,15 +65,15 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 		return e.OK
 	}
 	sent := func() uint64 {
-		var st admin.Stats
+		var st report.Stats
 		p.ask(ctx, t, 0, &st, "stats")
-		return st.Datagrams.Sent[config.CarrierHW]
+		return st.Datagrams.Sent[report.CarrierHW]
 	}
 	require.Eventually(t, func() bool { ping(1); return sent() > 0 }, 2*time.Minute, time.Second, "a path is found")
 	before := sent()
 	require.GreaterOrEqual(t, ping(300), 270)
 	require.GreaterOrEqual(t, sent()-before, uint64(300))
-	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
+	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 
 	// They are native without the adapter, and on it again.
 	var done admin.Result
@@ -81,11 +81,11 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	p.sh(ctx, t, 1, "rdma link delete rxe0")
 	require.Eventually(t, func() bool { return ping(20) == 20 }, 2*time.Minute, time.Second, "they are native")
 	p.sh(ctx, t, 1, "rdma link add rxe0 type rxe netdev eth0")
-	p.becomes(ctx, t, 1, admin.DeviceActive)
+	p.becomes(ctx, t, 1, report.DeviceActive)
 	before = sent()
 	require.Eventually(t, func() bool { return ping(20) > 0 && sent() > before+20 }, 3*time.Minute, time.Second, "they are on it again")
 	for i := range p.guest {
-		var st admin.Stats
+		var st report.Stats
 		p.ask(ctx, t, i, &st, "stats")
 		t.Logf("guest %d: %+v", i, st.Datagrams)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -22,7 +22,7 @@ func TestBesideRXE(t *testing.T) {
 
 	list := m.guestDevices(t)
 	require.Len(t, list.Devices, 1)
-	require.Equal(t, admin.DeviceActive, list.Devices[0].State)
+	require.Equal(t, report.DeviceActive, list.Devices[0].State)
 	require.EqualValues(t, 4793, list.Devices[0].UDPPort)
 	require.Equal(t, "receives on UDP port 4793: UDP port 4791 is in use by rxe0/1, an RDMA device in software", list.Devices[0].Note)
 
@@ -47,7 +47,7 @@ func TestBesideRXE(t *testing.T) {
 	back := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr6, transferPort), "-up", "3000000", "-down", "3000000")...)
 	require.Zero(t, m.result(ctx, t, back).Failed)
 	for _, s := range m.both(t) {
-		require.EqualValues(t, 2, s.FlowsTotal[config.CarrierSoft], "%+v", s)
+		require.EqualValues(t, 2, s.FlowsTotal[report.CarrierSoft], "%+v", s)
 		require.Empty(t, s.Degraded)
 	}
 
@@ -76,8 +76,8 @@ func (m *machines) inGuestRun(t *testing.T, name string, args ...string) string 
 }
 
 // both is what both gateways say of themselves.
-func (m *machines) both(t *testing.T) []admin.Status {
+func (m *machines) both(t *testing.T) []report.Status {
 	t.Helper()
 	host, inGuest := m.status(patience(t, time.Minute), t)
-	return []admin.Status{host, inGuest}
+	return []report.Status{host, inGuest}
 }

@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
@@ -60,13 +59,13 @@ func TestFaultClock(t *testing.T) {
 		bytes += e.Sent + e.Received
 	}
 	flows += 1 + 1 + 60
-	var host, inGuest admin.Status
+	var host, inGuest report.Status
 	require.Eventually(t, func() bool { // the last ones may still be closing
 		host, inGuest = m.status(ctx, t)
-		return host.Flows[config.CarrierSoft] == 4 && inGuest.Flows[config.CarrierSoft] == 4
+		return host.Flows[report.CarrierSoft] == 4 && inGuest.Flows[report.CarrierSoft] == 4
 	}, 20*time.Second, 100*time.Millisecond)
-	for name, s := range map[string]admin.Status{"host": host, "guest": inGuest} {
-		require.EqualValues(t, flows, s.FlowsTotal[config.CarrierSoft], "%s: %+v", name, s)
+	for name, s := range map[string]report.Status{"host": host, "guest": inGuest} {
+		require.EqualValues(t, flows, s.FlowsTotal[report.CarrierSoft], "%s: %+v", name, s)
 		require.Empty(t, s.Degraded, name)
 		require.Greater(t, s.UptimeSeconds, time.Since(began).Seconds()/2, name)
 		require.Less(t, s.UptimeSeconds, 2*time.Since(began).Seconds()+60, name)

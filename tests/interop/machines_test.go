@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -145,7 +146,7 @@ func (m *machines) result(ctx context.Context, t *testing.T, p *remote.Process) 
 }
 
 // status is what both gateways say of themselves, the guest's by its command line.
-func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest admin.Status) {
+func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest report.Status) {
 	t.Helper()
 	host, err := m.admin.Status(ctx)
 	require.NoError(t, err)

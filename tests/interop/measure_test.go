@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench"
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // measureConfig is that of both guests: adapters, and soft on its alternate port.
@@ -45,7 +45,7 @@ func TestAdapterMeasure(t *testing.T) {
 	out, err := p.guest[0].Run(ctx, guestProgram, "bench", "--peer", p.guest[1].Addr4.String(), "--token", token,
 		"--rounds", fmt.Sprint(rounds), "--duration", "2s", "--json", "--socket", "/run/admin.sock")
 	require.NoError(t, err, out)
-	var rep report.Report
+	var rep comparison.Report
 	require.NoError(t, json.Unmarshal([]byte(lastLine(out)), &rep), out)
 	var text strings.Builder
 	require.NoError(t, rep.Text(&text))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
@@ -106,8 +106,8 @@ func (m *machines) carriesInGuest(t *testing.T, port uint16) bool {
 	var list admin.ConnList
 	out := m.inGuestRun(t, guestProgram, "conns", "--json", "--socket", "/run/admin.sock")
 	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
-	return slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool {
-		return c.Proto == "tcp" && c.Remote.Port() == port && c.Carrier == config.CarrierHW
+	return slices.ContainsFunc(list.Conns, func(c report.ConnInfo) bool {
+		return c.Proto == "tcp" && c.Remote.Port() == port && c.Carrier == report.CarrierHW
 	})
 }
 
@@ -131,7 +131,7 @@ func TestMixedOff(t *testing.T) {
 	p := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr4, transferPort), "-up", size, "-down", size)...)
 	require.Zero(t, m.result(ctx, t, p).Failed)
 	for _, s := range m.both(t) {
-		require.Zero(t, s.FlowsTotal[config.CarrierSoft]+s.FlowsTotal[config.CarrierHW], "%+v", s)
+		require.Zero(t, s.FlowsTotal[report.CarrierSoft]+s.FlowsTotal[report.CarrierHW], "%+v", s)
 	}
 	m.leavesNothing(ctx, t)
 }
@@ -142,9 +142,9 @@ func (m *machines) carried(ctx context.Context, t *testing.T, transfer func()) {
 	t.Helper()
 	flows := func() (soft, hw uint64) {
 		host, inGuest := m.status(ctx, t)
-		require.Zero(t, host.FlowsTotal[config.CarrierHW])
-		require.Zero(t, inGuest.FlowsTotal[config.CarrierSoft])
-		return host.FlowsTotal[config.CarrierSoft], inGuest.FlowsTotal[config.CarrierHW]
+		require.Zero(t, host.FlowsTotal[report.CarrierHW])
+		require.Zero(t, inGuest.FlowsTotal[report.CarrierSoft])
+		return host.FlowsTotal[report.CarrierSoft], inGuest.FlowsTotal[report.CarrierHW]
 	}
 	for range 60 {
 		soft, hw := flows()
@@ -152,7 +152,7 @@ func (m *machines) carried(ctx context.Context, t *testing.T, transfer func()) {
 		transfer()
 		if s, h := flows(); s > soft && h > hw {
 			after, _ := m.status(ctx, t)
-			require.GreaterOrEqual(t, after.BytesTotal[config.CarrierSoft].Tx-host.BytesTotal[config.CarrierSoft].Tx, uint64(mixedSize))
+			require.GreaterOrEqual(t, after.BytesTotal[report.CarrierSoft].Tx-host.BytesTotal[report.CarrierSoft].Tx, uint64(mixedSize))
 			return
 		}
 		time.Sleep(2 * time.Second)
@@ -173,12 +173,12 @@ func (m *machines) lossy(ctx context.Context, t *testing.T) {
 		require.Zero(t, m.result(ctx, t, p).Failed)
 	}
 	require.NoError(t, m.host.FlushNFT())
-	list, err := m.admin.Conns(ctx, admin.ConnQuery{Closed: true})
+	list, err := m.admin.Conns(ctx, report.ConnQuery{Closed: true})
 	require.NoError(t, err)
 	carried := 0
 	for _, c := range list.Conns[:min(6, len(list.Conns))] { // the newest first
 		t.Logf("with losses: %s of %v, %s %s", c.Carrier, c.Remote, c.Demoted, c.Reason)
-		if c.Carrier == config.CarrierSoft {
+		if c.Carrier == report.CarrierSoft {
 			carried++
 		}
 	}
@@ -193,12 +193,12 @@ func (m *machines) datagrams(ctx context.Context, t *testing.T) {
 	server := m.start(t, appInGuest("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))...)
 	require.NoError(t, server.WaitOutput(ctx, `"listening"`))
 	sent := func() (soft, hw uint64) {
-		var inGuest admin.Stats
+		var inGuest report.Stats
 		out := m.inGuestRun(t, guestProgram, "stats", "--json", "--socket", "/run/admin.sock")
 		require.NoError(t, json.Unmarshal([]byte(out), &inGuest), out)
 		host, err := m.admin.Stats(ctx)
 		require.NoError(t, err)
-		return host.Datagrams.Sent[config.CarrierSoft], inGuest.Datagrams.Sent[config.CarrierHW]
+		return host.Datagrams.Sent[report.CarrierSoft], inGuest.Datagrams.Sent[report.CarrierHW]
 	}
 	ping := func(to string, count int) []string {
 		return []string{
@@ -243,5 +243,5 @@ func (m *machines) demoted(ctx context.Context, t *testing.T) {
 	m.inGuestRun(t, guestProgram, "demote", "--device", guest.Device, "--socket", "/run/admin.sock")
 	require.NoError(t, talk.Wait(ctx), talk.Output())
 	host, _ := m.status(ctx, t)
-	require.NotZero(t, host.BytesTotal[config.CarrierRelay].Rx)
+	require.NotZero(t, host.BytesTotal[report.CarrierRelay].Rx)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -156,7 +157,7 @@ func (s *system) ended(t *testing.T, p *testnet.Proc) (e apps.Event) {
 }
 
 // conns are the connections that the gateway carries.
-func (s *system) conns(t *testing.T) []admin.ConnInfo {
+func (s *system) conns(t *testing.T) []report.ConnInfo {
 	t.Helper()
 	var list admin.ConnList
 	require.NoError(t, json.Unmarshal([]byte(s.sh(t, "smcgw conns --json")), &list))

@@ -105,7 +105,7 @@ func (s *stack) orderly(n int) {
 	s.t.Helper()
 	st := s.stack.Stats()
 	require.EqualValues(s.t, n, st.Dialed+st.Accepted, "%+v", st)
-	require.Zero(s.t, st.Failed+st.Lingered+st.Forgotten+st.CQErrors, "%+v", st)
+	require.Zero(s.t, st.Failed+st.Lingered+st.CQErrors, "%+v", st)
 }
 
 // packets is a socket for datagrams at the port, 0 for any.

@@ -3,11 +3,11 @@ package monitoring
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -42,17 +42,16 @@ type message struct {
 	Error  *struct{ Message string }
 }
 
-// startBrowser starts Chromium and opens a tab; the test's end ends it.
-func startBrowser(t *testing.T) *browser {
+// startBrowser starts Chromium on a host and opens a tab; the test's end ends it.
+func startBrowser(t *testing.T, h *testnet.Host) *browser {
 	t.Helper()
-	testnet.Require(t, "chromium")
-	dir, err := os.MkdirTemp("", "smcgw-browser-") //nolint:usetesting // it is removed after the process
+	dir, err := os.MkdirTemp("", "smcgw-browser-") //nolint:usetesting // it is removed behind the process
 	require.NoError(t, err)
 	toRead, in, err := os.Pipe()
 	require.NoError(t, err)
 	out, toWrite, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+	cmd := h.Command(context.Background(), "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
 		"--user-data-dir="+dir, "--remote-debugging-pipe")
 	cmd.ExtraFiles = []*os.File{toRead, toWrite}

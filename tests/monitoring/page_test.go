@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // pictures names the environment variable with the directory for pictures of the page.
@@ -22,14 +23,17 @@ const pictureAge = 35 * time.Second
 // outside of it, nothing complains, nothing is asked of anything but the gateway, and it
 // follows what happens.
 func TestStatusPage(t *testing.T) {
-	b := startBrowser(t)
+	testnet.Require(t, "chromium")
 	w := newWorld(t)
-	url := "http://" + w.page[0] + "/"
+	b := startBrowser(t, w.h1)
+	url := "http://" + w.page + "/"
 	// A while for the history.
+	var version string
 	require.Eventually(t, func() bool {
-		st, err := w.g1.Admin().Status(t.Context())
+		st, err := w.g1.Status(t.Context())
 		require.NoError(t, err)
-		return st.FlowsTotal[config.CarrierShm] > 20 && st.FallbacksTotal["peer_no_option"] > 5
+		version = st.Version
+		return st.FlowsTotal[report.CarrierShm] > 20 && st.FallbacksTotal["peer_no_option"] > 5
 	}, patience, 100*time.Millisecond)
 	if os.Getenv(pictures) != "" {
 		time.Sleep(pictureAge)
@@ -60,7 +64,7 @@ func TestStatusPage(t *testing.T) {
 			require.Equal(t, s.dark, eval[bool](b, `getComputedStyle(document.body).backgroundColor.match(/\d+/g).reduce((a, n) => a + Number(n), 0) < 200`))
 			require.Contains(t, eval[string](b, `document.querySelector('header').textContent`), "healthy")
 			text := eval[string](b, `document.querySelector('main').innerText`)
-			for _, want := range []string{"rdma-shm", "peer_no_option", "closed", w.peer, "active", "version 1.2.3"} {
+			for _, want := range []string{"rdma-shm", "peer_no_option", "closed", w.h2.Addr4.String(), "active", "version " + version} {
 				require.Contains(t, text, want)
 			}
 			require.NotContains(t, text, "NaN")
@@ -74,9 +78,9 @@ func TestStatusPage(t *testing.T) {
 // with headers that keep everything else out.
 func TestStatusPageIsReadOnly(t *testing.T) {
 	w := newWorld(t)
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	c := client(w.h1, false)
 	ask := func(method, path, host string) *http.Response {
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.page[0]+path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.page+path, nil)
 		require.NoError(t, err)
 		if host != "" {
 			req.Host = host

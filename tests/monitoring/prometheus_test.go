@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -57,13 +58,14 @@ func TestRulesFire(t *testing.T) {
 type prometheus struct {
 	t    *testing.T
 	addr string
+	c    *http.Client
 }
 
-// startPrometheus starts one that scrapes targets every second and has the alert rules.
-func startPrometheus(t *testing.T, targets []string) *prometheus {
+// startPrometheus starts one on the first host that scrapes the gateways every second and
+// has the alert rules.
+func startPrometheus(t *testing.T, w *world) *prometheus {
 	t.Helper()
-	testnet.Require(t, "prometheus")
-	dir, addr := t.TempDir(), freePort(t)
+	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", prometheusPort)
 	rules, err := filepath.Abs(rulesFile)
 	require.NoError(t, err)
 	config := fmt.Sprintf(`global: { scrape_interval: 1s, evaluation_interval: 1s }
@@ -71,10 +73,10 @@ rule_files: [%q]
 scrape_configs:
   - job_name: smcgw
     static_configs: [{ targets: [%s] }]
-`, rules, strings.Join(targets, ", "))
+`, rules, strings.Join(w.metrics, ", "))
 	require.NoError(t, os.WriteFile(dir+"/prometheus.yml", []byte(config), 0o600))
 	var said bytes.Buffer
-	cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+addr, "--log.level=warn")
+	cmd := w.h1.Command(context.Background(), "prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+addr, "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = &said, &said
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
@@ -86,8 +88,8 @@ scrape_configs:
 			t.Logf("prometheus: %s", said.String())
 		}
 	})
-	p := &prometheus{t, addr}
-	require.Eventually(t, func() bool { return len(p.query("smcgw_build_info")) == len(targets) }, patience, 200*time.Millisecond)
+	p := &prometheus{t, addr, client(w.h1, false)}
+	require.Eventually(t, func() bool { return len(p.query("smcgw_build_info")) == len(w.metrics) }, patience, 200*time.Millisecond)
 	return p
 }
 
@@ -109,8 +111,7 @@ func (p *prometheus) query(expr string) []series {
 // get asks the API; one that does not answer yet answers nothing. An expression that it
 // refuses fails the test.
 func (p *prometheus) get(path string, doc any) {
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	resp, err := c.Get("http://" + p.addr + path)
+	resp, err := p.c.Get("http://" + p.addr + path)
 	if err != nil {
 		return
 	}
@@ -148,8 +149,9 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, err)
 	var d dashboard
 	require.NoError(t, json.Unmarshal(text, &d))
+	testnet.Require(t, "prometheus")
 	w := newWorld(t)
-	p := startPrometheus(t, w.metrics)
+	p := startPrometheus(t, w)
 	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 	queries, ids := 0, map[int]bool{}
 	for _, panel := range d.Panels {

@@ -4,104 +4,126 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/memhost"
+	"github.com/smcgw/smcgw/lab/daemon"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // patience bounds the wait for what has to happen, on however slow a machine.
 const patience = 2 * time.Minute
 
-// Ports of the web servers: of a rule, and of none.
+// Ports of the web servers, of a rule and of none, and of what watches the gateways.
 const (
-	webPort   = 8080
-	plainPort = 8081
+	webPort        = 8080
+	plainPort      = 8081
+	metricsPort    = 9469
+	pagePort       = 9470
+	prometheusPort = 9090
 )
 
-// world is three hosts in memory: h1 and h2 run gateways that serve metrics and the status
-// page on loopback addresses, h3 is plain. Programs of h1 fetch from the others until the
-// test ends.
+// world is three hosts: h1 and h2 run gateways that serve metrics and the status page, h3
+// is plain. Programs of h1 fetch from the others until the test ends, and what watches the
+// gateways runs on h1.
 type world struct {
-	g1, g2        *memhost.Gateway
-	peer          string   // the address of h2
-	metrics, page []string // of both gateways
+	h1, h2, h3 *testnet.Host
+	g1         *admin.Client
+	page       string // the address of the page of h1's gateway
+	metrics    []string
 }
 
 // newWorld starts all of it.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	n, err := memhost.NewNetwork(memhost.Config{})
-	require.NoError(t, err)
+	testnet.Require(t, "root", "bpf")
+	n := testnet.Start(t, testnet.Config{})
+	w := &world{h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3")}
+	w.page = fmt.Sprintf("127.0.0.1:%d", pagePort)
 	var servers sync.WaitGroup
-	t.Cleanup(func() {
-		require.NoError(t, n.Close())
-		servers.Wait()
-	})
-	var hosts []*memhost.Host
-	for i := range 3 {
-		h, err := n.AddHost(fmt.Sprintf("h%d", i+1))
-		require.NoError(t, err)
-		hosts = append(hosts, h)
-	}
-	for _, h := range hosts[1:] {
+	t.Cleanup(servers.Wait)
+	for _, h := range []*testnet.Host{w.h2, w.h3} {
 		for _, port := range []uint16{webPort, plainPort} {
-			v4, v6, err := h.Listen(port)
+			ln, err := h.Listen("tcp", h.AddrPort4(port).String())
 			require.NoError(t, err)
 			srv := apps.NewWeb()
 			t.Cleanup(func() { _ = srv.Close() })
-			servers.Go(func() { _ = srv.Serve(v4) })
-			servers.Go(func() { _ = srv.Serve(v6) })
+			servers.Go(func() { _ = srv.Serve(ln) })
 		}
 	}
-	w := &world{peer: hosts[1].Addr4().String()}
-	for i, g := range []**memhost.Gateway{&w.g1, &w.g2} {
-		c := configuration(t)
-		*g, err = hosts[i].StartGateway(memhost.GatewayConfig{HeartbeatTimeout: 30 * time.Second, Version: "1.2.3", Config: c})
-		require.NoError(t, err)
-		w.metrics, w.page = append(w.metrics, c.Metrics.Listen), append(w.page, c.Page.Listen)
-	}
-	load(t, hosts)
+	dir, err := os.MkdirTemp("", "smcgw-mon-") //nolint:usetesting // short: there are sockets in it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "smcgw"), "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	w.g1 = w.gateway(t, dir, w.h1)
+	w.gateway(t, dir, w.h2)
+	w.load(t)
 	return w
 }
 
-func configuration(t *testing.T) config.Config {
+// gateway starts one on a host. Its metrics are for loopback on h1, and for h1 elsewhere.
+func (w *world) gateway(t *testing.T, dir string, h *testnet.Host) *admin.Client {
 	t.Helper()
-	c := config.Config{
-		Mode: config.ModeEnforce, Carriers: []config.DeviceKind{config.DeviceShm}, Shards: 1,
-		Policy: []config.Rule{
-			{Name: "web", Match: config.Match{Ports: config.Ports(webPort)}, Action: config.ActionAccelerate},
-			{Name: "default", Action: config.ActionPass},
-		},
-		Limits: config.Limits{
-			HandshakeTimeout: 10 * time.Second, Memory: 256 << 20,
-			StallTimeout: config.StallTimeout(20 * time.Second), // a look every 5, for the fill of rings
-		},
-		Metrics: config.Metrics{Listen: freePort(t)}, Page: config.Page{Listen: freePort(t)},
+	metrics := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), metricsPort)
+	if h != w.h1 {
+		metrics = h.AddrPort4(metricsPort)
 	}
-	return c
+	w.metrics = append(w.metrics, metrics.String())
+	socket := filepath.Join(dir, h.Name+".sock")
+	p, client, err := daemon.Start(t.Context(), h, daemon.Spec{
+		Executable: filepath.Join(dir, "smcgw"), File: filepath.Join(dir, h.Name+".yaml"), Socket: socket,
+		Configuration: fmt.Sprintf(`schema: smcgw/v1
+mode: enforce
+admin: %s
+devices: [eth0]
+policy:
+  - { name: web, match: { ports: [%d] }, action: accelerate }
+  - { name: default, action: pass }
+carriers: [shm]
+shards: 1
+shm_dir: %s/shm
+state_dir: %s/%s.state
+in_process: { socket: %s/%s.in-process.sock }
+limits: { handshake_timeout: 10s, memory: 256MiB, stall_timeout: 20s } # a look every 5, for the fill of rings
+metrics: { listen: %q }
+page: { listen: "127.0.0.1:%d" }
+`, socket, webPort, dir, dir, h.Name, dir, h.Name, metrics, pagePort),
+	})
+	t.Cleanup(func() {
+		if client != nil {
+			client.Close()
+		}
+		if p == nil {
+			return
+		}
+		if t.Failed() {
+			t.Logf("gateway of %s:\n%s", h.Name, p.Output())
+		}
+		require.NoError(t, p.Stop(patience))
+	})
+	require.NoError(t, err)
+	return client
 }
 
-// freePort is a loopback address on which nothing listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+// client is a program of a host.
+func client(h *testnet.Host, reuse bool) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: h.Dial, DisableKeepAlives: !reuse}, Timeout: patience}
 }
 
 // load has programs of the first host fetch from the others, over one connection each for
 // a while and over connections of their own.
-func load(t *testing.T, hosts []*memhost.Host) {
+func (w *world) load(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var programs sync.WaitGroup
@@ -109,21 +131,21 @@ func load(t *testing.T, hosts []*memhost.Host) {
 		stop()
 		programs.Wait()
 	})
-	fetch := func(from, to *memhost.Host, port uint16, size int64, reuse bool) {
-		c := &http.Client{Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: !reuse}}
+	fetch := func(to *testnet.Host, port uint16, size int64, reuse bool) {
+		c := client(w.h1, reuse)
 		defer c.CloseIdleConnections()
 		for i := 0; ctx.Err() == nil; i++ {
-			get(ctx, c, fmt.Sprintf("http://%v/%d", netip.AddrPortFrom(to.Addr4(), port), size))
+			get(ctx, c, fmt.Sprintf("http://%v/%d", to.AddrPort4(port), size))
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Duration(20+i/4%12*20) * time.Millisecond): // now more, now less
 			}
 		}
 	}
-	programs.Go(func() { fetch(hosts[0], hosts[1], webPort, 4<<20, true) })
-	programs.Go(func() { fetch(hosts[0], hosts[1], webPort, 1000, false) })
-	programs.Go(func() { fetch(hosts[0], hosts[2], webPort, 1000, false) })
-	programs.Go(func() { fetch(hosts[0], hosts[1], plainPort, 1000, false) })
+	programs.Go(func() { fetch(w.h2, webPort, 4<<20, true) })
+	programs.Go(func() { fetch(w.h2, webPort, 1000, false) })
+	programs.Go(func() { fetch(w.h3, webPort, 1000, false) })
+	programs.Go(func() { fetch(w.h2, plainPort, 1000, false) })
 }
 
 // get fetches a URL. What fails, fails because the world ends, or is tried again.

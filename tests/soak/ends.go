@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -38,7 +39,7 @@ type past struct {
 
 // kindOf is what a connection's end is counted as: side, carrier, end, and the reasons that
 // there are.
-func kindOf(c *admin.ConnInfo) string {
+func kindOf(c *report.ConnInfo) string {
 	words := []string{c.Proto, string(c.Side), string(c.Carrier), string(c.End)}
 	for _, w := range []struct{ name, value string }{
 		{"reason", c.Reason}, {"by", c.DecidedBy}, {"demoted", c.Demoted},
@@ -57,7 +58,7 @@ func (e *pasts) read(ctx context.Context, at *site) {
 	known := false
 	for _, socket := range []string{at.socket(), at.socket() + ".old"} {
 		client := admin.NewClient(socket)
-		list, err := client.Conns(ctx, admin.ConnQuery{Closed: true, All: true})
+		list, err := client.Conns(ctx, report.ConnQuery{Closed: true, All: true})
 		client.Close()
 		if err != nil {
 			continue // it is not there, or about to be another

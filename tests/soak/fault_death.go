@@ -10,8 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -125,13 +124,13 @@ func (d death) hold(p pairing) *victim {
 
 // carried notes which of its connections the gateway carries.
 func (d death) carried(v *victim) error {
-	list, err := d.at.asking().Conns(d.s.life, admin.ConnQuery{})
+	list, err := d.at.asking().Conns(d.s.life, report.ConnQuery{})
 	if err != nil {
 		return err
 	}
 	for i := range list.Conns {
 		c := &list.Conns[i]
-		if c.Carrier == config.CarrierNone {
+		if c.Carrier == report.CarrierNone {
 			continue
 		}
 		for _, a := range []netip.AddrPort{c.Local, c.Remote} {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -46,7 +46,7 @@ func (s *soak) drawOff(rng *rand.Rand) (func(context.Context), string) {
 func (s *soak) drawDemotion(rng *rand.Rand) (func(context.Context), string) {
 	at, times, gap := s.any(rng), 1+rng.IntN(10), span(rng, 10*time.Millisecond, 300*time.Millisecond)
 	q := admin.DemoteQuery{All: true}
-	if by := []config.Carrier{config.CarrierNone, config.CarrierShm, config.CarrierSoft}[rng.IntN(3)]; by != config.CarrierNone {
+	if by := []report.Carrier{report.CarrierNone, report.CarrierShm, report.CarrierSoft}[rng.IntN(3)]; by != report.CarrierNone {
 		q = admin.DemoteQuery{Carrier: by}
 	}
 	return func(ctx context.Context) {
@@ -109,7 +109,7 @@ func (s *soak) drawQuestions(rng *rand.Rand) (func(context.Context), string) {
 		began := time.Now()
 		for range times {
 			client := at.asking()
-			_, err := client.Conns(s.life, admin.ConnQuery{All: true})
+			_, err := client.Conns(s.life, report.ConnQuery{All: true})
 			s.broke(began, "conns of "+at.Name, err)
 			_, err = client.FlushPeers(s.life)
 			s.broke(began, "peers flush of "+at.Name, err)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -20,9 +20,9 @@ func (s *soak) drawReload(rng *rand.Rand) (func(context.Context), string) {
 	ports := services()
 	rng.Shuffle(len(ports), func(i, j int) { ports[i], ports[j] = ports[j], ports[i] })
 	ports = ports[:1+rng.IntN(len(ports))]
-	mode := config.ModeEnforce
+	mode := report.ModeEnforce
 	if rng.IntN(4) == 0 {
-		mode = config.ModeObserve
+		mode = report.ModeObserve
 	}
 	const inForce = "configuration in force"
 	return func(ctx context.Context) {
@@ -30,7 +30,7 @@ func (s *soak) drawReload(rng *rand.Rand) (func(context.Context), string) {
 		s.broke(began, "reload "+at.Name, s.reload(at, at.policy(mode, ports), inForce))
 		_ = testnet.Sleep(ctx, d)
 		s.broke(began, "refuse the configuration of "+at.Name, s.reload(at, "mode: {{", "configuration refused"))
-		s.broke(began, "reload "+at.Name+" again", s.reload(at, at.policy(config.ModeEnforce, services()), inForce))
+		s.broke(began, "reload "+at.Name+" again", s.reload(at, at.policy(report.ModeEnforce, services()), inForce))
 	}, fmt.Sprintf("%s, mode %s, ports %v, for %v", at.Name, mode, ports, d)
 }
 

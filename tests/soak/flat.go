@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // readings are the metrics of one gateway, by name with labels.
@@ -144,7 +144,7 @@ func (s *soak) settled(at *site, began time.Time) (readings, error) {
 // remains is what a gateway and the kernel beside it still have.
 func (s *soak) remains(at *site) string {
 	var b strings.Builder
-	list, err := at.asking().Conns(s.life, admin.ConnQuery{})
+	list, err := at.asking().Conns(s.life, report.ConnQuery{})
 	if err != nil {
 		return err.Error()
 	}

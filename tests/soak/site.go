@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -123,7 +123,7 @@ func services() []uint16 {
 }
 
 // policy is the configuration of a gateway that is to look at these ports.
-func (s *site) policy(mode config.Mode, ports []uint16) string {
+func (s *site) policy(mode report.Mode, ports []uint16) string {
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ports)), ", "), "[]")
 	return fmt.Sprintf(configuration, s.dir, s.Name, s.carriers, s.shmDir, list, udpPort, mode)
 }
@@ -138,7 +138,7 @@ func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	proc, admin, err := daemon.Start(ctx, s.Host, daemon.Spec{
-		Executable: executable, File: s.file(), Configuration: s.policy(config.ModeEnforce, services()),
+		Executable: executable, File: s.file(), Configuration: s.policy(report.ModeEnforce, services()),
 		Socket: s.socket(), TakeOver: takeOver,
 	})
 	if err != nil && takeOver { // the other one goes on

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
@@ -158,7 +158,7 @@ func (s *soak) seen(p pairing, r result) string {
 		if !at.capable() {
 			continue
 		}
-		for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
+		for _, q := range []report.ConnQuery{{All: true}, {Closed: true}} {
 			list, err := at.asking().Conns(ctx, q)
 			if err != nil {
 				fmt.Fprintf(&b, "%s: %v\n", at.Name, err)
@@ -177,7 +177,7 @@ func (s *soak) seen(p pairing, r result) string {
 }
 
 // line describes a connection.
-func line(c *admin.ConnInfo) string {
+func line(c *report.ConnInfo) string {
 	return fmt.Sprintf("#%d %s > %s %s %s carrier=%s reason=%s decided_by=%s tx=%d rx=%d age=%.1fs end=%s",
 		c.ID, c.Local, c.Remote, c.Side, c.State, c.Carrier, c.Reason, c.DecidedBy, c.TxBytes, c.RxBytes, c.AgeSeconds, c.End)
 }

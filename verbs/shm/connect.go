@@ -17,8 +17,6 @@ const (
 	lifeDead  = 3 // closed: the block is about to be recycled
 )
 
-const statusShared = 1 << 24
-
 // News for a queue pair, from its partner.
 const (
 	newsClaim  = 1 << 0 // the claim word has changed
@@ -34,14 +32,12 @@ type partner struct {
 
 	bound  bool
 	gone   bool // was there and is not any more; none of the rest is valid
-	shared bool // its receives are shared: their number is not announced
 	rnr    uint8
 	vector uint16
 	qpn    uint32
 	access verbs.Access
 
-	published uint64 // entries published
-	used      uint64 // receives used up by them
+	published uint64 // entries published, each for a receive
 	consSeen  uint64
 	postSeen  uint64
 }
@@ -50,13 +46,9 @@ type partner struct {
 func (r *partner) mask() uint64 { return uint64(len(r.ring))/2 - 1 }
 
 // publishStatus announces what the partner must know of this queue pair:
-// life | why<<8 | min_rnr_timer<<16 | shared receives<<24 | access<<32.
-func (q *qp) publishStatus(life uint64, why verbs.WCStatus) {
-	word := life | uint64(why)<<8 | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32
-	if q.srq != nil {
-		word |= statusShared
-	}
-	q.blk.status.Store(word)
+// life | min_rnr_timer<<16 | access<<32.
+func (q *qp) publishStatus(life uint64) {
+	q.blk.status.Store(life | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32)
 }
 
 // connect binds the queue pair to dest, or leaves that to the one that claims it.
@@ -75,9 +67,8 @@ func (q *qp) connect(dest uint32) error {
 	return nil
 }
 
-// entry is a queue pair with a ring, as the table of its owner has it.
+// entry is an RC queue pair, as the table of its owner has it.
 type entry struct {
-	kind   uint64
 	vector int
 	log2   uint8
 	off    uint64
@@ -89,8 +80,8 @@ type entry struct {
 func (p *Peer) findQP(qpn uint32) (e entry, found bool) {
 	w := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
 	word, off := w[0].Load(), w[1].Load()
-	e = entry{kind: word & 0xff, vector: int(word >> 16 & 0xffff), log2: uint8(word >> 8), off: off}
-	if w[0].Load() != word || e.kind != kindRC && e.kind != kindUC || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
+	e = entry{vector: int(word >> 16 & 0xffff), log2: uint8(word >> 8), off: off}
+	if w[0].Load() != word || word&0xff != kindRC || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
 		return entry{}, false
 	}
 	if e.vector >= len(p.targets) || !validLog2(e.log2) || off%8 != 0 ||
@@ -106,9 +97,6 @@ func (q *qp) bind(dest uint32) error {
 	e, found := p.findQP(dest)
 	if !found {
 		return fmt.Errorf("queue pair %#x of %v: %w", dest, p, verbs.ErrRemoteGone)
-	}
-	if e.kind != kindOf(q.typ) {
-		return fmt.Errorf("queue pair %#x of %v is not %v: %w", dest, p, q.typ, verbs.ErrRemoteGone)
 	}
 	blk := p.rem.block(e.off)
 	if blk.prod.Load()|blk.cons.Load() != 0 { // we were reset and it was not
@@ -145,14 +133,8 @@ func (q *qp) lookPartner() {
 		return
 	}
 	s := q.rem.status.Load()
-	q.rem.access, q.rem.rnr, q.rem.shared = verbs.Access(s>>32), uint8(s>>16), q.typ == verbs.QPTRC && s&statusShared != 0
+	q.rem.access, q.rem.rnr = verbs.Access(s>>32), uint8(s>>16)
 	if s&0xff != lifeAlive {
-		why := verbs.WCStatus(s >> 8)
-		if why != verbs.WCRemInvReqErr && why != verbs.WCRemOpErr && why != verbs.WCRemAccessErr {
-			why = verbs.WCRetryExcErr
-		}
-		q.seeConsumed()
-		q.sq.nak = why
 		q.rem = partner{gone: true, qpn: q.rem.qpn}
 	}
 }

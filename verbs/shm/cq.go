@@ -64,13 +64,9 @@ func (c *cq) wakeWaiters() {
 // ReqNotify implements verbs.CQ.
 func (c *cq) ReqNotify(solicited bool) error { return c.queue.ReqNotify(solicited) }
 
-// Resize implements verbs.CQ.
-func (c *cq) Resize(depth int) error {
-	if err := c.queue.Resize(depth); err != nil {
-		return err
-	}
-	c.wakeWaiters()
-	return nil
+// Resize implements verbs.CQ: the device cannot.
+func (*cq) Resize(int) error {
+	return fmt.Errorf("resize a completion queue: %w", verbs.ErrNotSupported)
 }
 
 // Vector implements verbs.CQ.

@@ -56,7 +56,6 @@ func (p *Peer) datagramVector(qpn uint32) (int, bool) {
 
 // sendDatagram publishes a datagram or drops it; either way it is done.
 func (q *qp) sendDatagram(s *sendSlot) {
-	s.finished = true
 	if s.length > maxDatagram {
 		q.failed(s, verbs.WCLocLenErr)
 		return
@@ -69,7 +68,7 @@ func (q *qp) sendDatagram(s *sendSlot) {
 	}
 	o := &pt.out[vector]
 	off := o.ring + o.published%dgSlots*dgSlotSize
-	if !q.gather(s, 0, p.rem.span(off+dgHeader, uint64(s.length))) {
+	if !q.gather(s, p.rem.span(off+dgHeader, uint64(s.length))) {
 		return
 	}
 	flags := uint64(0)
@@ -180,30 +179,44 @@ func (pt *port) datagram(off uint64) bool {
 // acceptsDatagram tells whether the queue pair takes a datagram with that key
 // now. If so, a receive is ready for it.
 func (q *qp) acceptsDatagram(qkey uint32) bool {
-	if q.typ != verbs.QPTUD || !q.receiving() || q.attr.QKey != qkey || !q.rcq.room() {
-		return false
-	}
-	if q.srq != nil {
-		return q.sharedReceive()
-	}
-	return !q.rq.Empty()
+	return q.typ == verbs.QPTUD && q.receiving() && q.attr.QKey == qkey && q.rcq.room() && !q.rq.Empty()
 }
 
 // receiveDatagram fills the oldest receive after the place of the GRH, whose
 // bytes are left alone.
 func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
 	room := uint64(0)
-	for _, s := range q.list() {
+	for _, s := range q.rq.List() {
 		room += uint64(s.Length)
 	}
 	if room < grhSize+uint64(len(data)) {
 		q.peer.dev.counters.dropped.Add(1) // its receive serves the next one: no sender shall stop us
 		return
 	}
-	q.got = grhSize
 	wc.Status = q.scatter(data)
 	q.received(wc, solicited)
 	if wc.Status != verbs.WCSuccess {
-		q.fail(verbs.WCSuccess)
+		q.fail()
 	}
+}
+
+// scatter puts data after the place of the GRH; there is room for it.
+func (q *qp) scatter(data []byte) verbs.WCStatus {
+	skip := uint64(grhSize)
+	for _, s := range q.rq.List() {
+		if len(data) == 0 {
+			break
+		}
+		if skip >= uint64(s.Length) {
+			skip -= uint64(s.Length)
+			continue
+		}
+		dst := q.peer.local(s, verbs.AccessLocalWrite)
+		if dst == nil {
+			return verbs.WCLocProtErr
+		}
+		data = data[copy(dst[skip:], data):]
+		skip = 0
+	}
+	return verbs.WCSuccess
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/internal/completion"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
 // datagram is one of n bytes from offset 0 of the side's region.
@@ -30,8 +31,8 @@ func (s *side) dropped() uint64 { return s.d.Stats().Dropped }
 // sent, after the place of the GRH.
 func TestDatagram(t *testing.T) {
 	a, b := newSides(t)
-	from := []*qp{a.ud(nil), a.ud(nil)}
-	to := []*qp{b.ud(nil), b.ud(nil)}
+	from := []*qp{a.ud(), a.ud()}
+	to := []*qp{b.ud(), b.ud()}
 	for i := range 4 {
 		b.post(to[i%2], 5000*i, maxDatagram)
 		data := a.mr.Bytes()[:maxDatagram-i]
@@ -55,20 +56,20 @@ func TestDatagram(t *testing.T) {
 // What cannot be delivered is dropped and counted, and what follows arrives.
 func TestDatagramDropped(t *testing.T) {
 	a, b := newSides(t)
-	from, to := a.ud(nil), b.ud(nil)
-	inInit := b.qp(verbs.QPTUD, nil)
+	from, to := a.ud(), b.ud()
+	inInit := b.qp(verbs.QPTUD)
 	attr := verbs.QPAttr{State: verbs.QPSInit, Port: 1, QKey: sideKey}
 	b.NoError(inInit.Modify(&attr, verbs.UDInitMask))
 	b.post(inInit, 0, 10)
-	inErr := b.ud(nil)
+	inErr := b.ud()
 	b.NoError(inErr.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-	closed := b.ud(nil)
+	closed := b.ud()
 	b.post(closed, 0, 10)
 	b.NoError(closed.Close())
-	_, connected := rc(a, b, nil)
+	_, connected := rc(a, b)
 	b.NoError(connected.PostRecv(&verbs.RecvWR{}))
-	starving := b.ud(b.srq(1))
-	full := b.ud(nil)
+	starving := b.ud()
+	full := b.ud()
 	full.rcq = &cq{vec: full.vec} // no room at all
 	b.post(full, 0, 10)
 	for name, spoil := range map[string]func(wr *verbs.SendWR){
@@ -105,11 +106,12 @@ func TestDatagramDropped(t *testing.T) {
 func TestDatagramRingFull(t *testing.T) {
 	a, b := newSides(t)
 	const burst = dgSlots + 40
-	from, to := a.ud(nil), b.ud(b.srq(1000))
-	for range 1000 {
-		b.NoError(to.srq.PostRecv(&verbs.RecvWR{SGList: b.sge(0, 100)}))
-	}
+	from, to := a.ud(), b.ud()
+	to.rq, to.cap.recvWR = workqueue.NewReceives(dgSlots, 2), dgSlots
 	for round := range 3 {
+		for range dgSlots {
+			b.NoError(to.PostRecv(&verbs.RecvWR{SGList: b.sge(0, 100)}))
+		}
 		a.clear()
 		b.clear()
 		for i := range burst {
@@ -132,7 +134,7 @@ func TestDatagramRingFull(t *testing.T) {
 // stops neither side.
 func TestDatagramErrors(t *testing.T) {
 	a, b := newSides(t)
-	from, to := a.ud(nil), b.ud(nil)
+	from, to := a.ud(), b.ud()
 	b.post(to, 0, 8)
 	a.NoError(from.PostSend(a.datagram(to, 9)))
 	a.NoError(from.PostSend(a.datagram(to, 8)))
@@ -166,7 +168,7 @@ func TestDatagramErrors(t *testing.T) {
 // What is posted in SQE and finds no room for its completion is flushed all the same.
 func TestSendQueueErrorFullCQ(t *testing.T) {
 	a, b := newSides(t)
-	from, to := a.ud(nil), b.ud(nil)
+	from, to := a.ud(), b.ud()
 	queue, err := completion.New(1, maxCQE, nil)
 	a.NoError(err)
 	from.scq = &cq{vec: from.vec, queue: queue}
@@ -187,7 +189,7 @@ func TestSendQueueErrorFullCQ(t *testing.T) {
 // The end of the peer ends its UD queue pairs.
 func TestDatagramPeerDown(t *testing.T) {
 	a, b := newSides(t)
-	from := a.ud(nil)
+	from := a.ud()
 	a.post(from, 0, 8)
 	b.NoError(b.p.Close())
 	<-a.p.Done()
@@ -276,8 +278,8 @@ func TestDatagramVectors(t *testing.T) {
 func TestDatagramModel(t *testing.T) {
 	a, b := newSides(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		from := a.ud(nil)
-		to := []*qp{b.ud(nil), b.ud(nil)}
+		from := a.ud()
+		to := []*qp{b.ud(), b.ud()}
 		inRing, receives := []int(nil), []int{0, 0}
 		var want []uint32
 		a.clear()

@@ -20,7 +20,6 @@ const (
 	maxInline = 1024
 	maxCQE    = 1 << 22
 	maxMsg    = 1 << 30
-	maxSRQ    = 1 << 16 // per peer
 	maxAH     = 1 << 20 // per peer
 )
 
@@ -83,8 +82,7 @@ func (d *Device) Name() string { return "shm-" + hex.EncodeToString(d.cfg.Gatewa
 // Attr implements verbs.Device.
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
-		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
-			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ | verbs.OpWriteImm | verbs.OpSQD,
+		Ops:          verbs.OpRDMAWrite | verbs.OpWriteImm | verbs.OpUD | verbs.OpSQD,
 		Provider:     "shm",
 		Vectors:      d.cfg.Vectors,
 		MaxQP:        maxSlots - firstSlot,
@@ -95,10 +93,6 @@ func (d *Device) Attr() verbs.DeviceAttr {
 		MaxMR:        maxKeys - 1,
 		MaxMRSize:    d.cfg.PeerQuota,
 		MaxMsgSize:   maxMsg,
-		MaxRDAtomic:  maxRDAtomic,
-		MaxSRQ:       maxSRQ,
-		MaxSRQWR:     maxWR,
-		MaxSRQSGE:    maxSGE,
 		MaxAH:        maxAH,
 		CQHoldsBack:  true,
 		RemoteMapper: true,

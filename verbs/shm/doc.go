@@ -40,19 +40,14 @@
 //
 // # Operations
 //
-// WRITE, READ and atomics are done by the requester, in the peer's memory, when
-// they are issued: the responder's processor takes no part, so there is no limit
-// of READs under way and nothing for a fence to wait for. SEND goes through
-// staging memory of the requester and the entry ring. LOCAL_INV completes after
-// a grace period, for the same reason as memory is recycled after one.
+// The device has what gateways post to it, WRITE and WRITE_WITH_IMM on RC, SEND and
+// SEND_WITH_IMM on UD, and refuses the rest: the Ops of its attributes say so.
 //
-// On RC the responder announces its receives and the requester spends them. A
-// shared receive queue cannot announce its receives per queue pair: the
-// requester publishes entries without, and they complete when they were taken;
-// srq.go has the rules. The data of a WRITE_WITH_IMM may then be in place before
-// its turn; WRITE, READ and atomics after a waiting message wait too.
+// A WRITE is done by the requester, in the peer's memory, when it is issued, and
+// is finished then: nothing is ever under way, and a fence has nothing to wait
+// for. The responder announces its receives, and the requester spends them: a
+// WRITE_WITH_IMM that finds one appends an entry to the ring of its partner.
 //
-// UC drops what finds no receive and everything the peer may not do, silently.
 // UD and its datagrams (datagram.go) reach any UD queue pair of the same peer:
 // an address handle says nothing here. What cannot be delivered at once is
 // dropped and counted. There is no general services interface: there are no

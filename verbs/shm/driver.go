@@ -161,7 +161,7 @@ func (d *driver) Arm() bool {
 	for _, pt := range ports {
 		pt.armed.Store(1)
 	}
-	if len(d.v.again) > 0 || d.v.hasHanded.Load() || anyReady(ports) {
+	if len(d.v.again) > 0 || d.v.hasOrphans.Load() || anyReady(ports) {
 		d.Disarm()
 		return false
 	}
@@ -171,7 +171,7 @@ func (d *driver) Arm() bool {
 // Ready implements verbs.Peeker.
 func (d *driver) Ready() bool {
 	v := d.v
-	return len(v.again) > 0 || v.hasHanded.Load() || anyReady(*v.ports.Load())
+	return len(v.again) > 0 || v.hasOrphans.Load() || anyReady(*v.ports.Load())
 }
 
 // anyReady looks once more after arming: a publisher that came before saw the

@@ -17,12 +17,11 @@ package shm
 
 // reclaimed is something to recycle after a grace period.
 type reclaimed struct {
-	off   uint64
-	size  uint64
-	log2  uint8  // ring of a queue pair block, 0 for other ranges
-	stage bool   // staging memory
-	slot  uint32 // queue pair slot to free, 0 for none
-	fn    func() // of AfterGrace
+	off  uint64
+	size uint64
+	log2 uint8  // ring of a queue pair block, 0 for other ranges
+	slot uint32 // queue pair slot to free, 0 for none
+	fn   func() // of AfterGrace
 }
 
 type grace struct {
@@ -109,8 +108,6 @@ func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
 		case r.size == 0:
 		case r.log2 != 0:
 			p.giveBlockLocked(r.off, r.log2)
-		case r.stage && p.err != nil:
-			p.releaseLocked(r.off, r.size)
 		default:
 			p.freeLocked(r.off, r.size)
 		}

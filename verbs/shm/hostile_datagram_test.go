@@ -16,10 +16,8 @@ import (
 type hostileSides struct {
 	a, b *side
 	ud   *qp
-	q    *qp // A's, receives of its own
-	d    *qp // A's, shared receives
-	s    *qp // A's, sends to a shared receive queue of B
-	r    *srq
+	q    *qp    // A's, receives
+	s    *qp    // A's, sends
 	in   uint64 // A's datagram ring, in A's memory
 	out  uint64 // the ring to B, in B's memory
 }
@@ -27,16 +25,14 @@ type hostileSides struct {
 func newHostileSides(t testing.TB) *hostileSides {
 	h := &hostileSides{}
 	h.a, h.b = newSides(t)
-	h.r = h.a.srq(16)
-	h.ud = h.a.ud(h.r)
-	_, h.q = rc(h.b, h.a, nil)
-	_, h.d = rc(h.b, h.a, h.r)
-	h.s, _ = rc(h.a, h.b, h.b.srq(16))
+	h.ud = h.a.ud()
+	_, h.q = rc(h.b, h.a)
+	h.s, _ = rc(h.a, h.b)
 	h.in = h.a.p.ownLayout.datagrams(0, 0)
 	h.out = h.b.p.ownLayout.datagrams(0, 0)
 	settle(h.a, h.b)
 	for range 8 {
-		h.a.NoError(h.r.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)}))
+		h.a.NoError(h.ud.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)}))
 	}
 	return h
 }
@@ -68,11 +64,11 @@ func TestHostileDatagram(t *testing.T) {
 		"fewer":       func(h *hostileSides) { h.put(h.in+dgProd, ^uint64(0)); h.mark(0) },
 		"too long":    func(h *hostileSides) { h.datagram(good(h), sideKey<<32, (maxDatagram+1)<<32) },
 		"length":      func(h *hostileSides) { h.datagram(good(h), sideKey<<32, 0xffffffff<<32) },
-		"flags":       func(h *hostileSides) { h.datagram(good(h), sideKey<<32, entryFirst) },
+		"flags":       func(h *hostileSides) { h.datagram(good(h), sideKey<<32, entryImm<<1) },
 		"source":      func(h *hostileSides) { h.datagram(good(h)|1<<56, sideKey<<32, 0) },
 		"destination": func(h *hostileSides) { h.datagram(good(h)|1<<24, sideKey<<32, 0) },
 		"consumed": func(h *hostileSides) {
-			to := h.b.ud(nil)
+			to := h.b.ud()
 			h.own(h.out+dgCons, 1000)
 			for i := range dgSlots + 1 {
 				_ = h.ud.PostSend(h.a.datagram(to, 8))
@@ -88,7 +84,7 @@ func TestHostileDatagram(t *testing.T) {
 			h.a.turn()
 			require.ErrorIs(t, h.a.p.Err(), ErrViolation)
 			h.a.turn()
-			for _, q := range []*qp{h.ud, h.q, h.d, h.s} {
+			for _, q := range []*qp{h.ud, h.q, h.s} {
 				require.Equal(t, verbs.QPSErr, q.State())
 			}
 			require.Equal(t, uint64(1), h.a.d.Stats().Violations)
@@ -107,7 +103,7 @@ func TestOddDatagram(t *testing.T) {
 	h.a.turn()
 	h.a.NoError(h.a.p.Err())
 	h.a.Equal(uint64(1), h.a.dropped())
-	to := h.b.ud(nil)
+	to := h.b.ud()
 	entry := h.b.p.ownLayout.qpEntry(to.slot)
 	word := h.b.p.own.word(entry).Load()
 	for _, odd := range []uint64{word &^ 0xff, word&^0xff | kindRC, word | 0xffff<<16, word + 1<<32, word | 0xff} {
@@ -149,34 +145,15 @@ func TestDatagramOfAnotherPeer(t *testing.T) {
 	h.a.NoError(h.a.p.Err())
 }
 
-// A peer that always says it starves, or never takes anything, blocks its own
-// queue pair; its words about sharing are believed only for that one.
-func TestHostileStarving(t *testing.T) {
-	h := newHostileSides(t)
-	h.a.NoError(h.s.PostSend(imm(1)))
-	for range 20 {
-		h.own(h.s.remBlock()+blkStarve, ^uint64(0))
-		h.s.vec.schedule(h.s)
-		h.a.turn()
-	}
-	h.a.Equal(verbs.QPSRTS, h.s.State())
-	h.a.NoError(h.a.p.Err())
-	h.own(h.s.remBlock()+blkCons, 2)
-	h.a.NoError(h.s.PostSend(imm(2)))
-	h.own(h.s.remBlock()+blkCons, 7)
-	h.a.NoError(h.s.PostSend(imm(3)))
-	h.a.ErrorIs(h.a.p.Err(), ErrViolation)
-}
-
 // remBlock is the offset of the partner's block in the peer's memory.
 func (q *qp) remBlock() uint64 {
 	e, _ := q.peer.findQP(q.rem.qpn)
 	return e.off
 }
 
-// Random words over everything the peer can write, with shared receives,
-// datagrams, READs and atomics under way: no panic, no hang, no access outside.
-func TestScribbleShared(t *testing.T) {
+// Random words over everything the peer can write, with receives, datagrams and WRITEs
+// under way: no panic, no hang, no access outside.
+func TestScribbleDatagrams(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 40 {
 		h := newHostileSides(t)
@@ -190,11 +167,11 @@ func (h *hostileSides) scribble(rng *rand.Rand) {
 		rng.Uint64, func() uint64 { return rng.Uint64N(4) }, func() uint64 { return ^uint64(0) },
 		func() uint64 { return rng.Uint64N(100) << 32 }, func() uint64 { return uint64(h.ud.num) },
 		func() uint64 { return sideKey << 32 }, func() uint64 { return rng.Uint64N(1 << 12) },
-		func() uint64 { return lifeAlive | statusShared | uint64(allRights)<<32 },
+		func() uint64 { return lifeAlive | uint64(allRights)<<32 },
 	}
-	to := h.b.ud(nil)
+	to := h.b.ud()
 	for range 300 {
-		mine := []uint64{h.in, h.in + dgRing, h.q.blk.off, h.d.blk.off, h.s.blk.off, h.a.p.ownLayout.area(0) + areaBitmap}
+		mine := []uint64{h.in, h.in + dgRing, h.q.blk.off, h.s.blk.off, h.a.p.ownLayout.area(0) + areaBitmap}
 		theirs := []uint64{
 			h.out, h.s.remBlock(), h.b.p.ownLayout.qpEntry(to.slot), h.b.p.ownLayout.qpEntry(slotOf(h.s.rem.qpn)),
 			h.b.p.ownLayout.mrTable + 32,
@@ -206,15 +183,15 @@ func (h *hostileSides) scribble(rng *rand.Rand) {
 			h.own(theirs[rng.IntN(len(theirs))]+off%256, v)
 		}
 		h.mark(0)
-		_ = h.r.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)})
+		_ = h.ud.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)})
 		_ = h.q.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)})
 		_ = h.ud.PostSend(h.a.datagram(to, rng.IntN(100)))
-		wr := h.a.at(verbs.WROpcode(rng.IntN(7)), h.b, 8*rng.IntN(100), 8)
+		wr := h.a.write(verbs.WROpcode(rng.IntN(2)), h.b, 8*rng.IntN(100), 8)
 		if rng.IntN(2) == 0 {
 			wr.RemoteAddr, wr.RKey = rng.Uint64N(16<<20), rng.Uint32N(4)<<16|1
 		}
 		_ = h.s.PostSend(wr)
-		for _, q := range []*qp{h.q, h.d, h.s} {
+		for _, q := range []*qp{h.q, h.s} {
 			q.vec.schedule(q)
 		}
 		h.a.drv.Progress(time.Now())

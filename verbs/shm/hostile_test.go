@@ -290,32 +290,17 @@ func TestHostileRing(t *testing.T) {
 			h.pb.rem.word(h.blk(blkRing)).Store(77)
 			h.pb.rem.word(h.blk(blkProd)).Store(1)
 		},
-		"middle without first": func(h *hostilePair) {
-			h.pb.rem.word(h.blk(blkRing)).Store(entrySegment)
-			h.pb.rem.word(h.blk(blkProd)).Store(1)
-		},
-		"segment beyond memory": func(h *hostilePair) {
-			h.pb.rem.word(h.blk(blkRing)).Store(entrySegment | entryFirst | entryLast)
-			h.pb.rem.word(h.blk(blkRing + 8)).Store(100<<32 | 0xffffffff)
-			h.pb.rem.word(h.blk(blkProd)).Store(1)
-		},
-		"segment in the tables": func(h *hostilePair) {
-			h.pb.rem.word(h.blk(blkRing)).Store(entrySegment | entryFirst | entryLast)
-			h.pb.rem.word(h.blk(blkRing + 8)).Store(100 << 32)
-			h.pb.rem.word(h.blk(blkProd)).Store(1)
-		},
-		"huge segment": func(h *hostilePair) {
-			h.pb.rem.word(h.blk(blkRing)).Store(entrySegment | entryFirst)
-			h.pb.rem.word(h.blk(blkRing + 8)).Store(0xffffffff<<32 | 0xffff)
+		"flags": func(h *hostilePair) {
+			h.pb.rem.word(h.blk(blkRing)).Store(entryWriteImm | entryImm)
 			h.pb.rem.word(h.blk(blkProd)).Store(1)
 		},
 		"consumed too much": func(h *hostilePair) {
 			h.pb.own.word(h.qb.blk.off + blkCons).Store(12345)
-			h.pb.own.word(h.qb.blk.off + blkPosted).Store(0)
-			for range 64 {
-				_ = h.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend})
-			}
 			h.pb.own.word(h.qb.blk.off + blkPosted).Store(1 << 40)
+			for range 65 { // more than the ring has room for
+				_ = h.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm})
+				h.cqa.Poll(make([]verbs.WC, 1))
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

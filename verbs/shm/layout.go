@@ -30,7 +30,6 @@ const (
 	qpEntrySize  = 16
 	kindRC       = 1 // has a ring for one partner of its kind
 	kindDatagram = 2 // UD: the block means nothing
-	kindUC       = 3 // has a ring, and drops what it has no receive for
 	// Entries of the memory region table: {gen<<32 | access<<8 | valid, address, length, 0}.
 	mrEntrySize = 32
 
@@ -39,7 +38,6 @@ const (
 	blkCons   = 128 // u64, owner: entries consumed
 	blkPosted = 136 // u64, owner: receives posted
 	blkStatus = 144 // u64, owner: see status
-	blkStarve = 152 // u64, owner: 1 = the next entry waits for a shared receive
 	blkWant   = 256 // u64, other side: 1 = tell me when cons or posted moves
 	blkClaim  = 264 // u64, both: the queue pair this one is connected to
 	blkNews   = 272 // u64, other side: newsXxx bits
@@ -68,8 +66,7 @@ type blockWords struct {
 	cons   atomic.Uint64
 	posted atomic.Uint64
 	status atomic.Uint64
-	starve atomic.Uint64
-	_      [blkWant - blkStarve - 8]byte
+	_      [blkWant - blkStatus - 8]byte
 	want   atomic.Uint64
 	claim  atomic.Uint64
 	news   atomic.Uint64

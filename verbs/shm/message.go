@@ -31,7 +31,7 @@ var (
 // All integers are big-endian. The version covers the memory layout too.
 const (
 	messageMagic   = "SMSH"
-	messageVersion = 3
+	messageVersion = 4
 	messageSize    = 64
 
 	typeHello   = 1

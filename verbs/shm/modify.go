@@ -25,7 +25,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case verbs.QPSReset:
 		return q.reset()
 	case verbs.QPSErr:
-		q.fail(verbs.WCSuccess)
+		q.fail()
 		return nil
 	case verbs.QPSRTR:
 		if err := q.toRTR(attr.DestQPNum); err != nil {
@@ -44,7 +44,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	q.attr.Apply(attr, mask)
 	q.state = to
-	q.publishStatus(lifeAlive, verbs.WCSuccess)
+	q.publishStatus(lifeAlive)
 	if q.port != nil {
 		q.tell(newsStatus)
 		q.vec.schedule(q)
@@ -87,37 +87,34 @@ func (q *qp) reset() error {
 	q.state, q.port, q.rem, q.attr = verbs.QPSReset, nil, partner{}, verbs.QPAttr{}
 	q.rq.Reset()
 	q.sq.reset()
-	if q.srq != nil {
-		q.cur.held = false
-	}
-	q.got, q.inSend, q.starves, q.lastWQE, q.drained = 0, false, false, false, true
-	q.drops, q.begun, q.inv, q.rnrDeadline = false, false, nil, time.Time{}
-	q.leaveShared()
+	q.drained, q.begun, q.rnrDeadline = true, false, time.Time{}
 	q.useBlock(off)
 	return nil
 }
 
-// fail moves the queue pair to ERR. why is what the partner's oldest
-// unacknowledged SEND completes with, WCSuccess for nothing in particular.
-func (q *qp) fail(why verbs.WCStatus) {
+// fail moves the queue pair to ERR.
+func (q *qp) fail() {
 	if q.state == verbs.QPSErr {
 		return
 	}
 	q.state = verbs.QPSErr
-	q.blk.cons.Store(q.blk.consumed) // before the status: what was taken is acknowledged
-	q.publishStatus(lifeErr, why)
+	q.publishStatus(lifeErr)
 	q.tell(newsStatus)
 	if claim := q.blk.claim.Load(); claim != 0 && !q.rem.bound && q.port != nil {
 		q.port.tellClaimant(claim)
 	}
-	q.leaveShared()
 	q.vec.schedule(q)
+}
+
+// receiving tells whether the queue pair takes messages.
+func (q *qp) receiving() bool {
+	return !q.closed && q.state >= verbs.QPSRTR && q.state != verbs.QPSErr
 }
 
 // refuse ends the queue pair because of what its partner asked for; no
 // completion says so (IBTA vol. 1, 11.6.3.1).
-func (q *qp) refuse(event verbs.EventType, why verbs.WCStatus) {
-	q.fail(why)
+func (q *qp) refuse(event verbs.EventType) {
+	q.fail()
 	q.peer.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
 }
 
@@ -142,7 +139,7 @@ func (q *qp) peerDown() {
 	if !q.sq.Idle() {
 		q.sq.failOldest(verbs.WCRetryExcErr)
 	}
-	q.fail(verbs.WCSuccess)
+	q.fail()
 }
 
 // run does all the queue pair can do now.
@@ -172,13 +169,9 @@ func (q *qp) exchange() {
 	switch { // what came before has been received
 	case q.state == verbs.QPSErr:
 	case news&newsFault != 0:
-		q.refuse(verbs.EventQPAccessErr, verbs.WCSuccess)
+		q.refuse(verbs.EventQPAccessErr)
 	case news&newsBad != 0:
-		q.refuse(verbs.EventQPReqErr, verbs.WCSuccess)
+		q.refuse(verbs.EventQPReqErr)
 	}
-	if q.rem.gone {
-		q.discard()
-	}
-	q.leaveShared()
 	q.answerWant()
 }

@@ -120,8 +120,10 @@ func (m *mr) Close() error {
 // CreateQP implements verbs.PD.
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
-// CreateSRQ implements verbs.PD.
-func (d *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) { return d.peer.createSRQ(attr) }
+// CreateSRQ implements verbs.PD: the device has none.
+func (*pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
+	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
+}
 
 // CreateAH implements verbs.PD: the peer is the domain's, whatever the address.
 func (d *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.peer.createAH(attr) }
@@ -131,9 +133,9 @@ func (d *pd) Close() error {
 	p := d.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.qpCount+p.keys.count+p.srqCount+p.ahCount > 0 {
-		return fmt.Errorf("%d queue pairs, %d memory regions, %d shared receive queues, %d address handles of %v: %w",
-			p.qpCount, p.keys.count, p.srqCount, p.ahCount, p, verbs.ErrBusy)
+	if p.qpCount+p.keys.count+p.ahCount > 0 {
+		return fmt.Errorf("%d queue pairs, %d memory regions, %d address handles of %v: %w",
+			p.qpCount, p.keys.count, p.ahCount, p, verbs.ErrBusy)
 	}
 	return nil
 }
@@ -152,16 +154,16 @@ func (p *Peer) local(s verbs.SGE, need verbs.Access) []byte {
 	return m.buf[off : off+n : off+n]
 }
 
-// remoteSpan returns n bytes of the peer's memory, nil if its table does not grant
-// them. The entry is read once; whatever it says, the span lies in the mapping.
-func (p *Peer) remoteSpan(rkey uint32, addr, n uint64, need verbs.Access) []byte {
+// remoteSpan returns n bytes of the peer's memory, nil if its table does not let
+// this side write them. The entry is read once; whatever it says, the span lies in the mapping.
+func (p *Peer) remoteSpan(rkey uint32, addr, n uint64) []byte {
 	e := p.rem.words(p.remLayout.mrEntry(rkey>>16), 3)
 	word := e[0].Load()
 	base, size := e[1].Load(), e[2].Load()
 	if e[0].Load() != word || word&1 == 0 || uint32(word>>32) != rkey&0xffff {
 		return nil
 	}
-	if verbs.Access(word>>8&0xff)&need != need || addr < base || !fits(addr-base, n, size) {
+	if verbs.Access(word>>8&0xff)&verbs.AccessRemoteWrite == 0 || addr < base || !fits(addr-base, n, size) {
 		return nil
 	}
 	if !fits(addr, n, p.rem.size()) || addr < p.remLayout.arena {

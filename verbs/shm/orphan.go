@@ -6,16 +6,12 @@ type orphan struct {
 	peer  *Peer
 	claim uint64
 	block reclaimed
-	stage reclaimed
 }
 
 // retire leaves the memory to the grace period.
 func (o *orphan) retire() {
 	o.peer.mu.Lock()
 	defer o.peer.mu.Unlock()
-	if o.stage.size > 0 {
-		o.peer.retireLocked(o.stage)
-	}
 	o.peer.retireLocked(o.block)
 }
 
@@ -27,18 +23,7 @@ func (v *vector) leave(o orphan) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.orphans = append(v.orphans, o)
-	v.hasHanded.Store(true)
-	if v.kick >= 0 {
-		ringBell(v.kick)
-	}
-}
-
-// nudge has the loop run q. Any goroutine may call it.
-func (v *vector) nudge(q *qp) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.nudged = append(v.nudged, q)
-	v.hasHanded.Store(true)
+	v.hasOrphans.Store(true)
 	if v.kick >= 0 {
 		ringBell(v.kick)
 	}
@@ -46,14 +31,10 @@ func (v *vector) nudge(q *qp) {
 
 // adoptOrphans does what the closers could not.
 func (v *vector) adoptOrphans() bool {
-	if !v.hasHanded.Load() {
+	if !v.hasOrphans.Load() {
 		return false
 	}
-	os, nudged := v.takeHanded()
-	for _, q := range nudged {
-		v.schedule(q)
-	}
-	for _, o := range os {
+	for _, o := range v.takeOrphans() {
 		if pt := v.portOf(o.peer); pt != nil {
 			pt.tellClaimant(o.claim)
 		}
@@ -63,13 +44,13 @@ func (v *vector) adoptOrphans() bool {
 	return true
 }
 
-func (v *vector) takeHanded() ([]orphan, []*qp) {
+func (v *vector) takeOrphans() []orphan {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	os, nudged := v.orphans, v.nudged
-	v.orphans, v.nudged = nil, nil
-	v.hasHanded.Store(false)
-	return os, nudged
+	os := v.orphans
+	v.orphans = nil
+	v.hasOrphans.Store(false)
+	return os
 }
 
 // tellClaimant gives a queue pair of the peer that claimed one of ours the news

@@ -43,16 +43,15 @@ type Peer struct {
 	keys      keyTable
 	reclaim   *jobs.Queue // returns memory to the system; the quota, and newPeer, bound it
 
-	mu       sync.Mutex // guards everything below
-	err      error
-	conn     *net.UnixConn // nil while pending
-	refs     int           // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
-	arena    *buddy
-	warm     map[uint8][]uint64 // free queue pair blocks by log2(ring)
-	grace    grace
-	qpCount  int
-	srqCount int
-	ahCount  int
+	mu      sync.Mutex // guards everything below
+	err     error
+	conn    *net.UnixConn // nil while pending
+	refs    int           // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
+	arena   *buddy
+	warm    map[uint8][]uint64 // free queue pair blocks by log2(ring)
+	grace   grace
+	qpCount int
+	ahCount int
 
 	// Set once under mu, before any port exists; loops read it through a port.
 	remote

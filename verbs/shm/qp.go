@@ -17,15 +17,13 @@ import (
 //	qp.go          the object         modify.go   state machine
 //	connect.go     finding the partner's block, news
 //	send.go        send queue         write.go    placing payload, publishing
-//	receive.go     entries and receive queue   onesided.go  READ and atomics
-//	srq.go         shared receives              datagram.go  UD
+//	receive.go     entries and receive queue   datagram.go  UD
 type qp struct {
 	peer *Peer
 	vec  *vector
 	port *port // nil until RTR
 	scq  *cq
 	rcq  *cq
-	srq  *srq // nil: receives are in rq
 
 	blk block
 	rem partner
@@ -45,18 +43,9 @@ type qp struct {
 	timed  bool // in vector.timers
 	fullS  bool // in scq.waiters
 	fullR  bool // in rcq.waiters
-	waits  bool // in srq.waiters
 
-	inSend  bool // of the message being received
-	drops   bool // UC: the rest of it is dropped
-	starves bool // blk.starve is set
-	lastWQE bool // the event was raised
 	drained bool // no caller waits for the event of SQD
 	begun   bool // the partner has sent something
-
-	got uint32       // bytes so far of the message being received
-	cur *shared      // its receive; nil without an SRQ
-	inv *atomic.Bool // LOCAL_INV under way: the peer has seen it
 
 	cap  caps
 	attr verbs.QPAttr
@@ -103,50 +92,27 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	if kindOf(attr.Type) == 0 {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
-	room := attr.Cap
 	if attr.SRQ != nil {
-		room.MaxRecvWR, room.MaxRecvSGE = 0, 0
+		return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
 	}
-	if err := limits.Check(room); err != nil {
+	if err := limits.Check(attr.Cap); err != nil {
 		return nil, err
 	}
 	q := &qp{
-		peer: p, vec: scq.vec, typ: attr.Type, cap: capsOf(room), sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
+		peer: p, vec: scq.vec, typ: attr.Type, cap: capsOf(attr.Cap), sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
 	}
-	if err := q.initReceives(attr.SRQ); err != nil {
-		return nil, err
+	q.rq = workqueue.NewReceives(attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE)
+	entries := uint(minRing)
+	if q.typ == verbs.QPTRC {
+		entries = max(entries, uint(attr.Cap.MaxRecvWR))
 	}
+	q.log2 = uint8(bits.Len(entries - 1))
 	if err := q.take(); err != nil {
 		return nil, err
 	}
 	scq.users.Add(1)
 	rcq.users.Add(1)
-	if q.srq != nil {
-		q.srq.queue.Users.Add(1)
-	}
 	return q, nil
-}
-
-// sharedRing is how many entries the ring of a queue pair with an SRQ has.
-const sharedRing = 128
-
-// initReceives decides where receives come from and how long the ring is.
-func (q *qp) initReceives(from verbs.SRQ) error {
-	entries := int(q.cap.recvWR)
-	if from != nil {
-		s, ok := from.(*srq)
-		if !ok || s.peer != q.peer || s.vec != q.vec || s.queue.Closed() {
-			return fmt.Errorf("shared receive queue not of the domain and the vector: %w", verbs.ErrInvalid)
-		}
-		q.srq, q.cur = s, &shared{list: make([]verbs.SGE, 0, s.queue.Query().MaxSGE)}
-		entries = sharedRing
-	}
-	q.rq = workqueue.NewReceives(int(q.cap.recvWR), int(q.cap.recvSGE))
-	if q.typ == verbs.QPTUD {
-		entries = 0
-	}
-	q.log2 = uint8(bits.Len(uint(max(entries, minRing) - 1)))
-	return nil
 }
 
 // take gets the queue pair its number and its block, and a reference to the peer.
@@ -178,7 +144,7 @@ func (q *qp) take() error {
 func (q *qp) useBlock(off uint64) {
 	p := q.peer
 	q.blk = block{blockWords: p.own.block(off), ring: p.own.words(off+blkRing, 2<<q.log2), off: off}
-	q.publishStatus(lifeAlive, verbs.WCSuccess)
+	q.publishStatus(lifeAlive)
 	e := p.own.words(p.ownLayout.qpEntry(q.slot), 2)
 	e[1].Store(off)
 	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | kindOf(q.typ))
@@ -189,11 +155,9 @@ func kindOf(t verbs.QPType) uint64 {
 	switch t {
 	case verbs.QPTRC:
 		return kindRC
-	case verbs.QPTUC:
-		return kindUC
 	case verbs.QPTUD:
 		return kindDatagram
-	case verbs.QPTGSI:
+	case verbs.QPTUC, verbs.QPTGSI:
 	}
 	return 0
 }
@@ -207,12 +171,8 @@ func kindOf(t verbs.QPType) uint64 {
 func (q *qp) dropBlock(slot uint32) {
 	p := q.peer
 	p.own.word(p.ownLayout.qpEntry(q.slot)).Store(0)
-	q.publishStatus(lifeDead, verbs.WCSuccess)
+	q.publishStatus(lifeDead)
 	o := orphan{peer: p, block: reclaimed{off: q.blk.off, size: blockSize(q.log2), log2: q.log2, slot: slot}}
-	if st := q.sq.stage; st != nil {
-		o.stage = reclaimed{off: st.off, size: stageSize, stage: true}
-		q.sq.stage = nil
-	}
 	switch claim := q.blk.claim.Load(); {
 	case q.rem.bound:
 		q.tell(newsStatus)
@@ -253,10 +213,6 @@ func (q *qp) Close() error {
 	q.rem = partner{gone: true}
 	q.scq.users.Add(-1)
 	q.rcq.users.Add(-1)
-	if q.srq != nil {
-		q.srq.queue.Users.Add(-1)
-		q.leaveShared()
-	}
 	q.peer.mu.Lock()
 	defer q.peer.mu.Unlock()
 	q.peer.qpCount--

@@ -7,62 +7,48 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
-// sendQueue holds the work requests not completed yet. They are issued in order and
-// complete in order: Done <= issued <= Posted.
+// sendQueue holds the work requests not completed yet. They are issued in order, which
+// finishes them, and complete in order: Done <= issued <= Posted.
 type sendQueue struct {
 	workqueue.Sends[sendSlot]
-	issued  uint64
-	nak     verbs.WCStatus
-	acked   uint64 // entries the partner has consumed, as last seen
-	flushed bool   // one was flushed: none after it succeeds
-	stage   *stage // nil until the first SEND
+	issued uint64
 }
 
-// sendSlot is a posted work request with its progress.
+// sendSlot is a posted work request with its result.
 type sendSlot struct {
-	wrID     uint64
-	addr     uint64
-	operand  uint64 // atomics: CompareAdd
-	swap     uint64
-	rkey     uint32
-	dest     uint32 // UD
-	qkey     uint32
-	imm      uint32
-	length   uint32
-	sent     uint32 // SEND: bytes published
-	op       verbs.WROpcode
-	flags    verbs.SendFlags
-	status   verbs.WCStatus
-	started  bool
-	finished bool
-	until    uint64 // SEND: finished when the partner has consumed entries up to here
-	sge      []verbs.SGE
-	inline   []byte
+	wrID   uint64
+	addr   uint64
+	rkey   uint32
+	dest   uint32 // UD
+	qkey   uint32
+	imm    uint32
+	length uint32
+	op     verbs.WROpcode
+	flags  verbs.SendFlags
+	status verbs.WCStatus
+	sge    []verbs.SGE
+	inline []byte
 }
 
 // reset forgets what is posted. Counters go on: completions in the CQ refer to them.
 func (s *sendQueue) reset() {
 	s.Reset()
 	s.issued = s.Posted()
-	s.nak, s.acked, s.flushed = verbs.WCSuccess, 0, false
 }
 
-// failOldest gives the oldest work request not completed yet an error status.
+// failOldest gives the oldest work request an error status, unless it is finished.
 func (s *sendQueue) failOldest(status verbs.WCStatus) {
-	t := s.Oldest()
-	if s.Done < s.issued && t.finished {
-		return
+	if s.Done == s.issued {
+		s.Oldest().status = status
+		s.issued++
 	}
-	t.status, t.finished = status, true
-	s.issued = max(s.issued, s.Done+1)
 }
 
 // flushPosted gives what was posted in SQE and has not completed yet an error
 // status: the queue pair is about to send again.
 func (s *sendQueue) flushPosted() {
 	for ; s.issued != s.Posted(); s.issued++ {
-		t := s.Slot(s.issued)
-		t.status, t.finished = verbs.WCWRFlushErr, true
+		s.Slot(s.issued).status = verbs.WCWRFlushErr
 	}
 }
 
@@ -83,11 +69,8 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	s := q.sq.Push()
 	*s = sendSlot{
 		wrID: wr.WRID, addr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.ImmData, length: n, op: wr.Opcode, flags: wr.Flags,
-		operand: wr.CompareAdd, swap: wr.Swap, dest: wr.RemoteQPN, qkey: wr.RemoteQKey,
+		dest: wr.RemoteQPN, qkey: wr.RemoteQKey,
 		sge: append(s.sge[:0], wr.SGList...), inline: s.inline[:0],
-	}
-	if wr.Opcode == verbs.WRSendWithInv || wr.Opcode == verbs.WRLocalInv {
-		s.imm = wr.InvRKey
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		s.inline = append(s.inline, wr.Inline...)
@@ -107,7 +90,7 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 		return 0, fmt.Errorf("flags %#x, %d SGEs: %w", uint16(wr.Flags), len(wr.SGList), verbs.ErrInvalid)
 	}
 	if wr.Flags&verbs.SendInline != 0 {
-		if len(wr.Inline) > int(q.cap.inline) || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 || fetches(wr.Opcode) {
+		if len(wr.Inline) > int(q.cap.inline) || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 {
 			return 0, fmt.Errorf("inline data of %d bytes: %w", len(wr.Inline), verbs.ErrInvalid)
 		}
 		return uint32(len(wr.Inline)), nil
@@ -115,31 +98,23 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	if wr.Flags&verbs.SendMapped != 0 && !mapped(wr) {
 		return 0, fmt.Errorf("mapped payload that is not where it is written to: %w", verbs.ErrInvalid)
 	}
-	if wr.Opcode == verbs.WRLocalInv && len(wr.SGList) > 0 {
-		return 0, fmt.Errorf("payload of LOCAL_INV: %w", verbs.ErrInvalid)
-	}
-	n, err := sumSGE(wr.SGList)
-	if err == nil && isAtomic(wr.Opcode) && n != 8 {
-		err = fmt.Errorf("atomic of %d bytes: %w", n, verbs.ErrInvalid)
-	}
-	return n, err
+	return sumSGE(wr.SGList)
 }
 
 // checkOpcode decides whether the transport has the operation and, for UD,
 // whether the work request says where to go.
 func (q *qp) checkOpcode(wr *verbs.SendWR) error {
-	least := verbs.QPTRC // of the transports in the order RC, UC, UD the last that has it
 	switch wr.Opcode {
 	case verbs.WRSend, verbs.WRSendWithImm:
-		least = verbs.QPTUD
+		if q.typ != verbs.QPTUD {
+			return fmt.Errorf("%v on a queue pair of type %v: %w", wr.Opcode, q.typ, verbs.ErrNotSupported)
+		}
 	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
-		least = verbs.QPTUC
-	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRSendWithInv, verbs.WRLocalInv:
+		if q.typ == verbs.QPTUD {
+			return fmt.Errorf("%v on a queue pair of type %v: %w", wr.Opcode, q.typ, verbs.ErrInvalid)
+		}
 	default:
 		return fmt.Errorf("%v: %w", wr.Opcode, verbs.ErrNotSupported)
-	}
-	if q.typ > least {
-		return fmt.Errorf("%v on a queue pair of type %v: %w", wr.Opcode, q.typ, verbs.ErrInvalid)
 	}
 	if q.typ != verbs.QPTUD {
 		return nil
@@ -148,18 +123,6 @@ func (q *qp) checkOpcode(wr *verbs.SendWR) error {
 		return fmt.Errorf("destination of a datagram: %w", verbs.ErrInvalid)
 	}
 	return nil
-}
-
-// isSend tells whether the operation fills a receive.
-func isSend(op verbs.WROpcode) bool {
-	return op == verbs.WRSend || op == verbs.WRSendWithImm || op == verbs.WRSendWithInv
-}
-
-// fetches tells whether the operation brings data of the peer.
-func fetches(op verbs.WROpcode) bool { return op == verbs.WRRDMARead || isAtomic(op) }
-
-func isAtomic(op verbs.WROpcode) bool {
-	return op == verbs.WRAtomicCmpAndSwp || op == verbs.WRAtomicFetchAndAdd
 }
 
 // mapped tells whether the WR's payload is where it is to be written to.
@@ -187,30 +150,20 @@ func (q *qp) pump() {
 	for q.sending() && q.issue(q.sq.Slot(q.sq.issued)) {
 		q.sq.issued++
 	}
-	before := q.sq.Done
 	for !q.sq.Idle() && q.complete(q.sq.Oldest()) {
 		q.sq.Done++
-	}
-	if q.rem.shared {
-		q.watchStarved(q.sq.Done != before)
 	}
 	if !q.drained {
 		q.checkDrained()
 	}
 }
 
-// sending tells whether there is something to issue. In SQD that is only the
-// rest of a message begun before (IBTA vol. 1, 10.3.1.5).
-func (q *qp) sending() bool {
-	if q.sq.issued == q.sq.Posted() {
-		return false
-	}
-	return q.state == verbs.QPSRTS || q.state == verbs.QPSSQD && q.sq.Slot(q.sq.issued).started
-}
+// sending tells whether there is something to issue.
+func (q *qp) sending() bool { return q.state == verbs.QPSRTS && q.sq.issued != q.sq.Posted() }
 
 // checkDrained raises the event of SQD once all that was begun has completed.
 func (q *qp) checkDrained() {
-	if q.state == verbs.QPSSQD && q.sq.Done == q.sq.issued && !q.sending() {
+	if q.state == verbs.QPSSQD && q.sq.Done == q.sq.issued {
 		q.drained = true
 		q.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
 	}
@@ -237,49 +190,17 @@ func (q *qp) complete(s *sendSlot) bool {
 }
 
 // finished tells whether the oldest work request is, and makes it so if the
-// queue pair is in ERR or the partner has acknowledged it.
+// partner is gone or the queue pair is in ERR.
 func (q *qp) finished(s *sendSlot) bool {
-	issued := q.sq.Done < q.sq.issued
 	switch {
-	case issued && s.finished:
-	case issued && q.acknowledged(s.until):
-		s.finished = true
-	case q.typ == verbs.QPTRC && q.rem.gone && (issued || q.sending()):
-		s.finished, s.status = true, q.takeNAK()
-		q.sq.issued = max(q.sq.issued, q.sq.Done+1)
-		q.fail(verbs.WCSuccess)
+	case q.sq.Done < q.sq.issued:
+	case q.typ == verbs.QPTRC && q.rem.gone && q.sending(): // later ones are flushed
+		q.sq.failOldest(verbs.WCRetryExcErr)
+		q.fail()
 	case q.state == verbs.QPSErr || q.state == verbs.QPSSQE:
-		q.sq.flushed = q.state == verbs.QPSErr
-		s.finished, s.status = true, verbs.WCWRFlushErr
+		s.status = verbs.WCWRFlushErr
 	default:
 		return false
 	}
 	return true
-}
-
-// takeNAK is why the partner did not take the oldest SEND. Later ones are flushed.
-func (q *qp) takeNAK() verbs.WCStatus {
-	status := q.sq.nak
-	q.sq.nak = verbs.WCWRFlushErr
-	if status == verbs.WCSuccess {
-		return verbs.WCRetryExcErr
-	}
-	return status
-}
-
-// acknowledged tells whether the partner has consumed entries up to until, and
-// asks it to say so otherwise.
-func (q *qp) acknowledged(until uint64) bool {
-	if q.sq.acked >= until {
-		return true
-	}
-	if !q.rem.bound || q.sq.flushed {
-		return false
-	}
-	if q.seeConsumed(); q.sq.acked >= until {
-		return true
-	}
-	q.ask()
-	q.seeConsumed()
-	return q.sq.acked >= until
 }

@@ -46,17 +46,17 @@ func newSide(t testing.TB, d *Device, p *Peer) *side {
 
 var sideCap = verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 64, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 64}
 
-func (s *side) qp(typ verbs.QPType, from verbs.SRQ) *qp {
+func (s *side) qp(typ verbs.QPType) *qp {
 	s.t.Helper()
-	q, err := s.p.PD().CreateQP(&verbs.QPInitAttr{SendCQ: s.cq, RecvCQ: s.cq, SRQ: from, Type: typ, SQSigAll: true, Cap: sideCap})
+	q, err := s.p.PD().CreateQP(&verbs.QPInitAttr{SendCQ: s.cq, RecvCQ: s.cq, Type: typ, SQSigAll: true, Cap: sideCap})
 	s.NoError(err)
 	s.t.Cleanup(func() { _ = q.Close() })
 	return q.(*qp)
 }
 
-// rc makes a connected pair; its receives at b come from an SRQ if there is one.
-func rc(a, b *side, from verbs.SRQ, change ...func(*verbs.QPAttr)) (qa, qb *qp) {
-	qa, qb = a.qp(verbs.QPTRC, nil), b.qp(verbs.QPTRC, from)
+// rc makes a connected pair.
+func rc(a, b *side, change ...func(*verbs.QPAttr)) (qa, qb *qp) {
+	qa, qb = a.qp(verbs.QPTRC), b.qp(verbs.QPTRC)
 	a.NoError(verbs.Init(qa, allRights))
 	b.NoError(verbs.Init(qb, allRights))
 	attr := verbs.ConnectAttr(qb.num)
@@ -71,17 +71,10 @@ func rc(a, b *side, from verbs.SRQ, change ...func(*verbs.QPAttr)) (qa, qb *qp) 
 
 const sideKey = 7
 
-func (s *side) ud(from verbs.SRQ) *qp {
-	q := s.qp(verbs.QPTUD, from)
+func (s *side) ud() *qp {
+	q := s.qp(verbs.QPTUD)
 	s.NoError(verbs.StartUD(q, sideKey, 0))
 	return q
-}
-
-func (s *side) srq(maxWR int) *srq {
-	r, err := s.p.PD().CreateSRQ(verbs.SRQInitAttr{MaxWR: maxWR, MaxSGE: 2})
-	s.NoError(err)
-	s.t.Cleanup(func() { _ = r.Close() })
-	return r.(*srq)
 }
 
 func (s *side) sge(off, n int) []verbs.SGE {
@@ -142,6 +135,11 @@ func imms(wcs []verbs.WC) (v []uint32) {
 		v = append(v, wc.ImmData)
 	}
 	return v
+}
+
+// write is a WRITE, or one with an immediate, of n bytes to the same place of the peer's.
+func (s *side) write(op verbs.WROpcode, to *side, off, n int) *verbs.SendWR {
+	return &verbs.SendWR{Opcode: op, SGList: s.sge(off, n), RemoteAddr: to.mr.Addr() + uint64(off), RKey: to.mr.RKey()}
 }
 
 // imm is a WRITE_WITH_IMM without data.

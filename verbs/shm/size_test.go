@@ -20,7 +20,7 @@ func TestBlockWords(t *testing.T) {
 	words := reflect.TypeFor[blockWords]()
 	require.EqualValues(t, blkRing, words.Size())
 	for name, at := range map[string]uintptr{
-		"prod": blkProd, "cons": blkCons, "posted": blkPosted, "status": blkStatus, "starve": blkStarve,
+		"prod": blkProd, "cons": blkCons, "posted": blkPosted, "status": blkStatus,
 		"want": blkWant, "claim": blkClaim, "news": blkNews,
 	} {
 		f, ok := words.FieldByName(name)

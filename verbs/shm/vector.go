@@ -14,8 +14,8 @@ type vector struct {
 	index int
 	ports atomic.Pointer[[]*port] // one per peer; copied on write, guarded by mu
 
-	hasHanded atomic.Bool
-	ringing   ringing
+	hasOrphans atomic.Bool
+	ringing    ringing
 
 	// Owned by the loop.
 	again  []*qp // queue pairs to run at the next Progress
@@ -29,7 +29,6 @@ type vector struct {
 	kick    int        // eventfd of our own, for what is not a peer's doing
 	poller  verbs.Poller
 	orphans []orphan
-	nudged  []*qp // to run, from other goroutines than the loop
 }
 
 // port is a vector's side of one peer.
@@ -197,8 +196,7 @@ func (v *vector) deactivateLocked(p verbs.Poller, n int) {
 }
 
 func (v *vector) close() {
-	os, _ := v.takeHanded()
-	for _, o := range os {
+	for _, o := range v.takeOrphans() {
 		o.peer.unref()
 	}
 	v.mu.Lock()

@@ -23,7 +23,7 @@ func testDeviceAttributes(e *env) {
 		}
 		e.Positive(a.MaxMRSize)
 		e.Positive(a.MaxMsgSize)
-		e.Equal(verbs.OpSend|verbs.OpRDMAWrite, a.Ops&(verbs.OpSend|verbs.OpRDMAWrite), "without these it is of no use")
+		e.NotZero(a.Ops&verbs.OpRDMAWrite, "without it the device is of no use")
 		for op, limits := range map[verbs.Ops][]int{
 			verbs.OpRDMARead: {a.MaxRDAtomic}, verbs.OpAtomic: {a.MaxRDAtomic},
 			verbs.OpSRQ: {a.MaxSRQ, a.MaxSRQWR, a.MaxSRQSGE}, verbs.OpUD: {a.MaxAH},

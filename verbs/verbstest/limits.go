@@ -44,18 +44,19 @@ func testSGELimits(e *env) {
 	for i := range list {
 		list[i] = e.a.sge(i, 1)
 	}
-	e.ErrorIs(e.a.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: list}), verbs.ErrInvalid)
+	e.ErrorIs(e.a.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: list}), verbs.ErrInvalid)
 	e.ErrorIs(e.a.qp.PostRecv(&verbs.RecvWR{SGList: list}), verbs.ErrInvalid)
 	huge := []verbs.SGE{{Length: 1 << 31}, {Length: 1 << 31}, {Length: 1 << 31}}
-	e.ErrorIs(e.a.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: huge}), verbs.ErrInvalid, "message too long")
+	e.ErrorIs(e.a.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: huge}), verbs.ErrInvalid, "message too long")
 }
 
 func testInlineLimit(e *env) {
 	e.connect()
-	wr := &verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: make([]byte, testCap.MaxInline+1)}
+	wr := e.a.write(verbs.WRRDMAWriteWithImm, 0, e.b, 0, 0)
+	wr.SGList, wr.Flags, wr.Inline = nil, verbs.SendInline, make([]byte, testCap.MaxInline+1)
 	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
 	wr.Inline = wr.Inline[1:]
-	e.b.recv(1, e.b.sge(0, 100))
+	e.b.recv(1)
 	e.a.post(wr)
 	e.Equal(uint32(testCap.MaxInline), e.b.received(1).ByteLen)
 }

@@ -82,7 +82,10 @@ func (e *env) mixed(seed uint64, from ...*end) {
 
 func (e *env) newStream(from *end, rnd *rand.Rand) *stream {
 	s := &stream{e: e, rnd: rnd, from: from, to: from.peer}
-	s.ops = []verbs.WROpcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm}
+	s.ops = []verbs.WROpcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm}
+	if from.has(verbs.OpSend) {
+		s.ops = append(s.ops, verbs.WRSend, verbs.WRSendWithImm)
+	}
 	if from.has(verbs.OpRDMARead) {
 		s.ops = append(s.ops, verbs.WRRDMARead)
 	}

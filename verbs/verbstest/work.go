@@ -36,8 +36,12 @@ func (d *end) write(op verbs.WROpcode, id uint64, to *end, off, n int) *verbs.Se
 	}
 }
 
-// send makes a SEND of a part of the region; a datagram on a UD queue pair.
+// send makes a SEND of a part of the region; a datagram on a UD queue pair. Of a device that
+// has none on a connection it is a WRITE_WITH_IMM to the same place.
 func (d *end) send(id uint64, off, n int) *verbs.SendWR {
+	if d.typ != verbs.QPTUD && d.typ != verbs.QPTGSI && !d.has(verbs.OpSend) {
+		return d.write(verbs.WRRDMAWriteWithImm, id, d.peer, off, n)
+	}
 	wr := &verbs.SendWR{WRID: id, Opcode: verbs.WRSend, SGList: []verbs.SGE{d.sge(off, n)}}
 	if d.typ == verbs.QPTUD || d.typ == verbs.QPTGSI {
 		wr.AH, wr.RemoteQPN, wr.RemoteQKey = d.handle(), d.peer.qp.Num(), d.qkey()

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/gateway/internal/subnet"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
@@ -106,7 +106,7 @@ type Fabric interface {
 	// It is called on the shard, and calls done there once, maybe before it returns.
 	Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered)
 	// Devices describes what there is.
-	Devices() []admin.DeviceInfo
+	Devices() []report.DeviceInfo
 	// Close ends the device; no link uses it any more, and the shards have stopped.
 	Close() error
 }
@@ -140,17 +140,17 @@ type Exclusive interface {
 
 // Open opens the devices of the configuration, in its order. A device that cannot be
 // opened is left out, and absent describes it.
-func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
-	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceHW: openHW, config.DeviceIB: openIB, config.DeviceSoft: openSoft}
+func Open(env *Env) (list []Fabric, absent []report.DeviceInfo) {
+	open := map[report.DeviceKind]func(*Env) (Fabric, error){report.DeviceShm: openShm, report.DeviceHW: openHW, report.DeviceIB: openIB, report.DeviceSoft: openSoft}
 	for _, kind := range env.Config.Carriers {
 		fb, err := open[kind](env)
 		switch {
 		case errors.Is(err, errNoAddrs), errors.Is(err, errNoAdapters):
 			env.Log.Info("carrier not on this host", "carrier", kind, "reason", err)
-			absent = append(absent, missing(kind, admin.DeviceAbsent, err.Error()))
+			absent = append(absent, missing(kind, report.DeviceAbsent, err.Error()))
 		case err != nil:
 			env.Log.Warn("carrier left out", "carrier", kind, "error", err)
-			absent = append(absent, missing(kind, admin.DeviceFailed, err.Error()))
+			absent = append(absent, missing(kind, report.DeviceFailed, err.Error()))
 		default:
 			list = append(list, fb)
 		}
@@ -159,6 +159,6 @@ func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
 }
 
 // missing describes a device that was asked for in vain.
-func missing(kind config.DeviceKind, state admin.DeviceState, why string) admin.DeviceInfo {
-	return admin.DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
+func missing(kind report.DeviceKind, state report.DeviceState, why string) report.DeviceInfo {
+	return report.DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
 }

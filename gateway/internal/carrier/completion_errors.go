@@ -4,8 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -37,11 +36,11 @@ func (c *completionErrors) note(kind negotiate.CarrierKind, status verbs.WCStatu
 }
 
 // CQErrors returns the completions that ended queue pairs.
-func (e *Env) CQErrors() (list []admin.CQErrorCount) {
+func (e *Env) CQErrors() (list []report.CQErrorCount) {
 	e.failed.mu.Lock()
 	defer e.failed.mu.Unlock()
 	for k, n := range e.failed.count {
-		list = append(list, admin.CQErrorCount{Carrier: config.Carrier(k.kind.String()), Status: strings.ToLower(k.status.String()), Count: n})
+		list = append(list, report.CQErrorCount{Carrier: report.Carrier(k.kind.String()), Status: strings.ToLower(k.status.String()), Count: n})
 	}
 	return list
 }

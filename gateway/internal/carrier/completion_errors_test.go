@@ -5,8 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -19,9 +18,9 @@ func TestCompletionErrors(t *testing.T) {
 		e.failed.note(negotiate.CarrierSoft, status)
 	}
 	e.failed.note(negotiate.CarrierSHM, verbs.WCRetryExcErr)
-	require.ElementsMatch(t, []admin.CQErrorCount{
-		{Carrier: config.CarrierSoft, Status: "retry_exc_err", Count: 2},
-		{Carrier: config.CarrierSoft, Status: "rem_access_err", Count: 1},
-		{Carrier: config.CarrierShm, Status: "retry_exc_err", Count: 1},
+	require.ElementsMatch(t, []report.CQErrorCount{
+		{Carrier: report.CarrierSoft, Status: "retry_exc_err", Count: 2},
+		{Carrier: report.CarrierSoft, Status: "rem_access_err", Count: 1},
+		{Carrier: report.CarrierShm, Status: "retry_exc_err", Count: 1},
 	}, e.CQErrors())
 }

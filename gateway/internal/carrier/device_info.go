@@ -7,16 +7,15 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
 // Describe describes the queue pair of a link that carries. The caller is on its shard.
-func (l *Link) Describe() *admin.PairInfo {
+func (l *Link) Describe() *report.PairInfo {
 	window, credits, why := l.EP.Room()
-	p := &admin.PairInfo{
+	p := &report.PairInfo{
 		QPN: l.QP.Num(), Sent: l.EP.SentOffset(), Acknowledged: l.EP.FreedOffset(),
 		Received: l.EP.ReceivedOffset(), Consumed: l.EP.ConsumedOffset(),
 		Unsent: l.EP.Unposted(), RingBytes: l.EP.RingSize(), Window: window, Credits: credits,
@@ -32,18 +31,18 @@ func (l *Link) Describe() *admin.PairInfo {
 
 // describeDevice fills in what every device can tell. stats is a flat struct
 // of numbers.
-func describeDevice(name string, kind config.DeviceKind, attr verbs.DeviceAttr, port verbs.PortAttr, stats any) admin.DeviceInfo {
-	info := admin.DeviceInfo{
-		Name: name, Kind: kind, Carrier: kind.Carrier(), State: admin.DeviceActive,
+func describeDevice(name string, kind report.DeviceKind, attr verbs.DeviceAttr, port verbs.PortAttr, stats any) report.DeviceInfo {
+	info := report.DeviceInfo{
+		Name: name, Kind: kind, Carrier: kind.Carrier(), State: report.DeviceActive,
 		UDPPort: port.UDPPort, MTU: port.ActiveMTU.Bytes(),
-		Limits: admin.DeviceLimits{
+		Limits: report.DeviceLimits{
 			Vectors: attr.Vectors, MaxQP: attr.MaxQP, MaxQPWR: attr.MaxQPWR,
 			MaxMR: attr.MaxMR, MaxMRSize: attr.MaxMRSize, MaxMsgSize: attr.MaxMsgSize,
 		},
 		Use: map[string]uint64{}, Counters: map[string]uint64{},
 	}
 	if port.State != verbs.PortActive {
-		info.State = admin.DeviceDown
+		info.State = report.DeviceDown
 	}
 	for _, g := range port.GIDs {
 		if !g.Empty() {
@@ -55,7 +54,7 @@ func describeDevice(name string, kind config.DeviceKind, attr verbs.DeviceAttr, 
 }
 
 // addStats adds the numbers of a flat struct.
-func addStats(info *admin.DeviceInfo, stats any) {
+func addStats(info *report.DeviceInfo, stats any) {
 	v := reflect.ValueOf(stats)
 	for i := range v.NumField() {
 		field := snakeCase(v.Type().Field(i).Name)

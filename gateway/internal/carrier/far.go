@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
-	"github.com/smcgw/smcgw/gateway/internal/tally"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -27,7 +27,7 @@ type far struct {
 	stop    chan struct{}
 	watcher farpeer.Watcher
 	done    sync.WaitGroup
-	past    tally.Devices // those that were closed
+	past    report.PastDevices // those that were closed
 }
 
 func newFar() far { return far{stop: make(chan struct{}), watcher: farpeer.NewWatcher()} }

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
@@ -34,7 +34,7 @@ const (
 type Hardware struct {
 	far
 	env   *Env
-	kind  config.DeviceKind
+	kind  report.DeviceKind
 	layer verbs.LinkLayer
 	net   network
 	host  Adapters
@@ -107,15 +107,15 @@ type hwLink struct {
 
 // openHW opens the adapters whose link layer is Ethernet.
 func openHW(env *Env) (Fabric, error) {
-	return openAdapters(env, config.DeviceHW, verbs.LinkLayerEthernet, func(h *Hardware) network { return &ethernet{env} })
+	return openAdapters(env, report.DeviceHW, verbs.LinkLayerEthernet, func(h *Hardware) network { return &ethernet{env} })
 }
 
 // openIB opens those whose link layer is InfiniBand.
 func openIB(env *Env) (Fabric, error) {
-	return openAdapters(env, config.DeviceIB, verbs.LinkLayerInfiniBand, newInfiniBand)
+	return openAdapters(env, report.DeviceIB, verbs.LinkLayerInfiniBand, newInfiniBand)
 }
 
-func openAdapters(env *Env, kind config.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Fabric, error) {
+func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Fabric, error) {
 	h := &Hardware{
 		far: newFar(), env: env, kind: kind, layer: layer, host: env.adapters(), left: map[string]departure{},
 		turns: make([]sync.Mutex, len(env.Shards)),

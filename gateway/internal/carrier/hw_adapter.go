@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -21,7 +21,7 @@ import (
 // the shards.
 type adapter struct {
 	env     *Env
-	kind    config.DeviceKind
+	kind    report.DeviceKind
 	name    string
 	dev     AdapterPort
 	drivers []verbs.Driver

@@ -14,6 +14,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -54,7 +55,7 @@ func newLibrarySides(t *testing.T) (sides [2]*side) {
 	for i := range sides {
 		adapter := fmt.Sprintf("fake%d", i)
 		addr := lib.Addr(adapter)
-		cfg := config.Config{Carriers: []config.DeviceKind{config.DeviceHW}}
+		cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceHW}}
 		cfg.Limits.HandshakeTimeout = patience // for calls of adapters
 		sides[i] = openSideOn(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, libraryHost{lib, adapter})
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/hwtest"
@@ -138,7 +138,7 @@ func newIBSidesOf(t *testing.T, timeout time.Duration, ports [2]hwtest.SubnetPor
 			SL: uint8(3 + i), MTU: verbs.MTU2048, Rate: 7, FlowLabel: 0x1234, TrafficClass: 0x20, PacketLifetime: 18,
 		}}
 		addr := lib.Addr(adapter)
-		cfg := config.Config{Carriers: []config.DeviceKind{config.DeviceIB}}
+		cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceIB}}
 		cfg.Limits.HandshakeTimeout = timeout
 		s.sides[i] = openSideOn(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, s.hosts[i])
 	}
@@ -178,7 +178,7 @@ func TestIBConnects(t *testing.T) {
 		require.EqualValues(t, len(want[i].PKeys)-1, at.PKeyIndex)
 	}
 	info := s.sides[0].device(t)
-	require.Equal(t, []any{config.DeviceIB, config.CarrierIB, admin.DeviceActive, uint16(0)}, []any{info.Kind, info.Carrier, info.State, info.UDPPort})
+	require.Equal(t, []any{report.DeviceIB, report.CarrierIB, report.DeviceActive, uint16(0)}, []any{info.Kind, info.Carrier, info.State, info.UDPPort})
 	c.close(s.sides)
 	for i, side := range s.sides {
 		eventually(t, side.isEmpty, "the memory is back")
@@ -411,7 +411,7 @@ func TestIBWithdrawn(t *testing.T) {
 func TestIBThatCannotBeOpened(t *testing.T) {
 	s := newIBSides(t, patience)
 	s.hosts[0].change(func(h *subnetHost) { h.shut = verbs.ErrNoMemory })
-	side := openSideOn(t, config.Config{Carriers: []config.DeviceKind{config.DeviceIB}}, always(s.sides[0].addr), nil, s.hosts[0])
+	side := openSideOn(t, config.Config{Carriers: []report.DeviceKind{report.DeviceIB}}, always(s.sides[0].addr), nil, s.hosts[0])
 	require.False(t, side.hw.OffersAtOnce(&Request{}), "the kernel is asked")
 	require.ErrorIs(t, side.offer(s.sides[1].addr), ErrNoDevice)
 	s.hosts[0].change(func(h *subnetHost) { h.device = ipoib + 1 })
@@ -437,9 +437,9 @@ func TestIBHostDoesNotTell(t *testing.T) {
 
 // TestIBOnThisHost: a host without IPoIB has no such carrier, and its name is known.
 func TestIBOnThisHost(t *testing.T) {
-	s := openSide(t, config.Config{Carriers: []config.DeviceKind{config.DeviceIB}}, always(mixedAddrs[0]), nil, verbs.RoCEUDPPort)
+	s := openSide(t, config.Config{Carriers: []report.DeviceKind{report.DeviceIB}}, always(mixedAddrs[0]), nil, verbs.RoCEUDPPort)
 	info := s.device(t)
-	require.Equal(t, []any{"ib0", config.DeviceIB, admin.DeviceAbsent, "this host has no RDMA adapter whose link layer is InfiniBand"},
+	require.Equal(t, []any{"ib0", report.DeviceIB, report.DeviceAbsent, "this host has no RDMA adapter whose link layer is InfiniBand"},
 		[]any{info.Name, info.Kind, info.State, info.Error})
 	require.True(t, s.hw.OffersAtOnce(&Request{}))
 	require.ErrorIs(t, s.offer(addrB), ErrNoAdapter)

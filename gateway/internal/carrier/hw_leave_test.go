@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -152,7 +152,7 @@ func TestHWGoesWithoutAnEvent(t *testing.T) {
 	eventually(t, dev.isClosed, "the device is closed")
 	require.Equal(t, 1, s.gone())
 	s.host.has("rxe0/1")
-	eventually(t, func() bool { return s.device(t).State == admin.DeviceActive }, "it comes back")
+	eventually(t, func() bool { return s.device(t).State == report.DeviceActive }, "it comes back")
 	s.returns[0]()
 	sides[1].on(c.link[1].Close)
 	eventually(t, s.isEmpty, "the memory is back")
@@ -189,23 +189,23 @@ func TestHWIsWithdrawnWhileItIsLost(t *testing.T) {
 	require.NoError(t, err)
 	leave()
 	eventually(t, dev.isClosed, "it is closed")
-	state := func(name string) admin.DeviceState {
+	state := func(name string) report.DeviceState {
 		list := s.hw.Devices()
-		i := slices.IndexFunc(list, func(d admin.DeviceInfo) bool { return d.Name == name })
+		i := slices.IndexFunc(list, func(d report.DeviceInfo) bool { return d.Name == name })
 		if i < 0 {
-			return admin.DeviceAbsent
+			return report.DeviceAbsent
 		}
 		return list[i].State
 	}
 	eventually(t, func() bool {
 		s.host.has("rxe0/1", "rxe1/1")
-		return state("rxe1/1") == admin.DeviceActive
+		return state("rxe1/1") == report.DeviceActive
 	}, "the next one is opened")
-	require.Equal(t, admin.DeviceDown, state("rxe0/1"))
+	require.Equal(t, report.DeviceDown, state("rxe0/1"))
 }
 
 // onlyGrows returns what wants the counters of a device to be no less than they were.
-func onlyGrows(t *testing.T, device func() admin.DeviceInfo) func() {
+func onlyGrows(t *testing.T, device func() report.DeviceInfo) func() {
 	t.Helper()
 	before := device().Counters
 	return func() {
@@ -226,15 +226,15 @@ func TestHWGoesOnCounting(t *testing.T) {
 	c := carry(t, sides)
 	require.NotZero(t, s.device(t).Counters["pairs_made"])
 	require.NotZero(t, s.device(t).Counters["tx_packets"])
-	grows := onlyGrows(t, func() admin.DeviceInfo { return s.device(t) })
+	grows := onlyGrows(t, func() report.DeviceInfo { return s.device(t) })
 	for range 2 {
 		_, err := s.hw.Withdraw("rxe0")
 		require.NoError(t, err)
-		require.Equal(t, admin.DeviceDown, s.device(t).State)
+		require.Equal(t, report.DeviceDown, s.device(t).State)
 		grows()
 		s.hw.Return()
 		s.host.has("rxe0/1")
-		eventually(t, func() bool { return s.device(t).State == admin.DeviceActive }, "it comes back")
+		eventually(t, func() bool { return s.device(t).State == report.DeviceActive }, "it comes back")
 		grows()
 	}
 	s.returns[0]()

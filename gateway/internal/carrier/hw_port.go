@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw"
 )
@@ -119,7 +119,7 @@ func (a *adapter) explain(err error) error {
 }
 
 // Devices implements Fabric.
-func (h *Hardware) Devices() (list []admin.DeviceInfo) {
+func (h *Hardware) Devices() (list []report.DeviceInfo) {
 	h.mu.Lock() // until the end: an adapter that is dropped meanwhile counts once
 	defer h.mu.Unlock()
 	listed := map[string]bool{} // one that is being left is open, too
@@ -137,22 +137,22 @@ func (h *Hardware) Devices() (list []admin.DeviceInfo) {
 	for i := range list {
 		h.past.Sum(&list[i])
 	}
-	slices.SortFunc(list, func(a, b admin.DeviceInfo) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b report.DeviceInfo) int { return strings.Compare(a.Name, b.Name) })
 	if len(list) == 0 {
-		list = append(list, missing(h.kind, admin.DeviceAbsent, fmt.Sprintf("this host has no RDMA adapter whose link layer is %v", h.layer)))
+		list = append(list, missing(h.kind, report.DeviceAbsent, fmt.Sprintf("this host has no RDMA adapter whose link layer is %v", h.layer)))
 	}
 	return list
 }
 
 // describe is what operators are told of the adapter.
-func (a *adapter) describe() admin.DeviceInfo {
+func (a *adapter) describe() report.DeviceInfo {
 	info := describeDevice(a.name, a.kind, a.dev.Attr(), *a.port.Load(), a.dev.Counters())
 	addStats(&info, a.snapshot())
 	if text := a.refusal.Load(); text != nil {
-		info.State, info.Error = admin.DeviceFailed, *text
+		info.State, info.Error = report.DeviceFailed, *text
 	}
 	if a.calls.Silent() {
-		info.State, info.Error = admin.DeviceFailed, loop.ErrNoAnswer.Error()
+		info.State, info.Error = report.DeviceFailed, loop.ErrNoAnswer.Error()
 	}
 	return info
 }

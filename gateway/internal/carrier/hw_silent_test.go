@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -28,7 +28,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			name += " of one that goes"
 		}
 		t.Run(name, func(t *testing.T) {
-			cfg := config.Config{Carriers: []config.DeviceKind{config.DeviceHW}, HW: config.HW{TrafficClass: 104, ServiceLevel: 3}}
+			cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceHW}, HW: config.HW{TrafficClass: 104, ServiceLevel: 3}}
 			s := openSide(t, cfg, always(loopback.Hosts(t)[0].Addr), nil, loopback.FreePort(t))
 			dev, held := s.host.last(), make(chan struct{})
 			release := sync.OnceFunc(func() { close(held) })
@@ -55,7 +55,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			require.LessOrEqual(t, s.host.calls, makersMost)
 			s.host.mu.Unlock()
 			info := s.device(t)
-			require.Equal(t, []any{admin.DeviceFailed, loop.ErrNoAnswer.Error(), uint64(0)}, []any{info.State, info.Error, info.Use["qps"]})
+			require.Equal(t, []any{report.DeviceFailed, loop.ErrNoAnswer.Error(), uint64(0)}, []any{info.State, info.Error, info.Use["qps"]})
 			peers := info.Use["peers"]
 			s.hw.forgetIdle(time.Now().Add(2 * idlePeers))
 			require.Equal(t, peers, s.device(t).Use["peers"], "a call may be one of the peer")
@@ -68,7 +68,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			} else {
 				release()
 				eventually(t, func() bool { return s.offer(addrB) == nil }, "it answers again")
-				eventually(t, func() bool { return s.device(t).State == admin.DeviceActive }, "operators see it")
+				eventually(t, func() bool { return s.device(t).State == report.DeviceActive }, "operators see it")
 			}
 			eventually(t, s.isEmpty, "nothing is left")
 		})

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -28,7 +28,7 @@ const (
 
 // departure is why an adapter of this host is not open.
 type departure struct {
-	state  admin.DeviceState
+	state  report.DeviceState
 	why    string
 	port   verbs.PortAttr // as it was; zero: it was never open
 	stays  bool           // an operator wants it: until it has been away, or Return
@@ -96,7 +96,7 @@ func (h *Hardware) admit(name string) {
 	defer h.mu.Unlock()
 	if err != nil {
 		d := h.left[name]
-		d.state, d.why = admin.DeviceAbsent, err.Error()
+		d.state, d.why = report.DeviceAbsent, err.Error()
 		if !d.logged {
 			h.env.Log.Info("RDMA adapter left out", "device", name, "reason", err)
 		}
@@ -216,7 +216,7 @@ func (a *adapter) has(l *Link) bool { return l.peer.(*hwLink).a == a }
 // lost closes an adapter that has failed; scan opens it again.
 func (h *Hardware) lost(a *adapter, why string) {
 	h.env.Log.Warn("RDMA adapter lost", "device", a.name, "event", why)
-	if err := h.withdraw(a, departure{state: admin.DeviceFailed, why: why}); err != nil {
+	if err := h.withdraw(a, departure{state: report.DeviceFailed, why: why}); err != nil {
 		h.env.Log.Error("close RDMA adapter", "device", a.name, "error", err)
 	}
 }
@@ -235,7 +235,7 @@ func (h *Hardware) Withdraw(name string) (n int, err error) {
 		a.mu.Lock()
 		n += a.pairs
 		a.mu.Unlock()
-		errs = append(errs, h.withdraw(a, departure{state: admin.DeviceDown, why: "left to its driver by the operator", stays: true}))
+		errs = append(errs, h.withdraw(a, departure{state: report.DeviceDown, why: "left to its driver by the operator", stays: true}))
 	}
 	if !found {
 		return 0, fmt.Errorf("%s: %w", name, ErrNoDevice)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw"
@@ -39,7 +39,7 @@ func carry(t *testing.T, sides [2]*side) *linked {
 }
 
 // device is what operators are told of the only adapter.
-func (s *side) device(t *testing.T) admin.DeviceInfo {
+func (s *side) device(t *testing.T) report.DeviceInfo {
 	list := s.hw.Devices()
 	require.Len(t, list, 1)
 	return list[0]
@@ -275,13 +275,13 @@ func TestHWDeviceFails(t *testing.T) {
 			s.on(func() { require.Equal(t, "kept", string(c.link[0].EP.Tail(0))) })
 			require.Zero(t, s.Pool.Stats().Used, "no memory of the device is in use")
 			info := s.device(t)
-			require.Equal(t, []any{admin.DeviceFailed, event.String(), "rxe0/1"}, []any{info.State, info.Error, info.Name})
+			require.Equal(t, []any{report.DeviceFailed, event.String(), "rxe0/1"}, []any{info.State, info.Error, info.Name})
 			require.ErrorIs(t, s.offer(sides[1].addr), ErrNoDevice, "a failure of this host")
 			s.host.mu.Lock()
 			s.host.refused = nil
 			s.host.mu.Unlock()
 			s.host.has("rxe0/1")
-			eventually(t, func() bool { return s.device(t).State == admin.DeviceActive }, "it comes back")
+			eventually(t, func() bool { return s.device(t).State == report.DeviceActive }, "it comes back")
 			require.NoError(t, s.offer(sides[1].addr))
 			for _, sent := range s.returns {
 				sent()
@@ -301,7 +301,7 @@ func TestHWPortGoesDown(t *testing.T) {
 	state := func(to verbs.PortState) func(*verbs.PortAttr) { return func(p *verbs.PortAttr) { p.State = to } }
 	dev := s.host.last()
 	dev.change(verbs.EventPortErr, state(verbs.PortDown))
-	eventually(t, func() bool { return s.device(t).State == admin.DeviceDown }, "operators see it")
+	eventually(t, func() bool { return s.device(t).State == report.DeviceDown }, "operators see it")
 	require.ErrorIs(t, s.offer(sides[1].addr), ErrNoDevice)
 	require.Zero(t, s.gone(), "not at once")
 	eventually(t, func() bool { return s.gone() == 1 }, "a second later")
@@ -358,13 +358,13 @@ func TestHWIsWithdrawn(t *testing.T) {
 		require.True(t, s.host.last().closed)
 		s.host.has("rxe0/1")
 		s.host.has("rxe0/1") // the first look is over
-		require.Equal(t, admin.DeviceDown, s.device(t).State)
+		require.Equal(t, report.DeviceDown, s.device(t).State)
 		require.ErrorIs(t, s.offer(sides[1].addr), ErrNoDevice)
 	}
-	active := func() bool { return s.device(t).State == admin.DeviceActive }
+	active := func() bool { return s.device(t).State == report.DeviceActive }
 	withdraw()
 	s.host.has()
-	eventually(t, func() bool { return s.device(t).State == admin.DeviceAbsent }, "the driver is unloaded")
+	eventually(t, func() bool { return s.device(t).State == report.DeviceAbsent }, "the driver is unloaded")
 	s.host.has("rxe0/1")
 	eventually(t, active, "it has been away")
 	withdraw()
@@ -385,7 +385,7 @@ func TestHWNamesMemlock(t *testing.T) {
 	require.ErrorIs(t, err, hw.ErrMemlock)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	info := s.device(t)
-	require.Equal(t, admin.DeviceFailed, info.State)
+	require.Equal(t, report.DeviceFailed, info.State)
 	require.Contains(t, info.Error, "RLIMIT_MEMLOCK")
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -20,9 +21,9 @@ var mixedAddrs = [2]netip.Addr{loopback.Addr(6), loopback.Addr(7)}
 // adapter. changes are made to their configurations.
 func mixedSides(t *testing.T, changes ...func(*config.Config)) (sides [2]*side) {
 	t.Helper()
-	for i, kind := range []config.DeviceKind{config.DeviceSoft, config.DeviceHW} {
+	for i, kind := range []report.DeviceKind{report.DeviceSoft, report.DeviceHW} {
 		cfg := besideConfig(t)
-		cfg.Carriers = []config.DeviceKind{kind}
+		cfg.Carriers = []report.DeviceKind{kind}
 		cfg.HW, cfg.Limits.HWFlows = config.HW{TrafficClass: 104, ServiceLevel: 3, Mixed: config.SwitchOn}, 40
 		if i < len(changes) {
 			changes[i](&cfg)

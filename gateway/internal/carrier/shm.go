@@ -10,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -222,8 +221,8 @@ func (sf *Shm) abandon(l *Link) (sent, written func()) {
 }
 
 // Devices implements Fabric.
-func (sf *Shm) Devices() []admin.DeviceInfo {
-	return []admin.DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm.Attr(), sf.shm.Port(), sf.shm.Stats())}
+func (sf *Shm) Devices() []report.DeviceInfo {
+	return []report.DeviceInfo{describeDevice("shm0", report.DeviceShm, sf.shm.Attr(), sf.shm.Port(), sf.shm.Stats())}
 }
 
 // Close implements Fabric.

@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/subnet"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -49,7 +50,7 @@ type side struct {
 // newSide opens the carriers of a gateway; share is of what one peer may have.
 func newSide(t testing.TB, dir string, addr netip.Addr, port, hwPort uint16, share config.Percent) *side {
 	t.Helper()
-	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceHW, config.DeviceSoft}}
+	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}}
 	cfg.HW = config.HW{TrafficClass: 104, ServiceLevel: 3}
 	cfg.Limits.HWFlows, cfg.Limits.HandshakeTimeout = 40, patience // for calls of adapters
 	cfg.Soft.UDPPort, cfg.Limits.PeerShare = port, share

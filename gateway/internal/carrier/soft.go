@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
@@ -69,8 +68,8 @@ type SoftUnit struct {
 func softName(place int) string { return "soft" + strconv.Itoa(place) }
 
 // describe is what operators are told of the device.
-func (u *SoftUnit) describe() admin.DeviceInfo {
-	info := describeDevice(u.soft.Name(), config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
+func (u *SoftUnit) describe() report.DeviceInfo {
+	info := describeDevice(u.soft.Name(), report.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 	info.Note = u.note
 	return info
 }
@@ -437,7 +436,7 @@ func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
 // Devices implements Fabric: those that are open, and after them the places of others, which keep
 // what they have counted.
-func (sf *Soft) Devices() (list []admin.DeviceInfo) {
+func (sf *Soft) Devices() (list []report.DeviceInfo) {
 	sf.mu.Lock() // until the end: a device that is closed meanwhile counts once
 	defer sf.mu.Unlock()
 	for _, u := range sf.units {
@@ -459,15 +458,15 @@ func (sf *Soft) Devices() (list []admin.DeviceInfo) {
 }
 
 // describeFree is what operators are told of a place without a device. The caller holds mu.
-func (sf *Soft) describeFree(place int) admin.DeviceInfo {
-	info := missing(config.DeviceSoft, admin.DeviceAbsent, "no address on the devices of the configuration")
+func (sf *Soft) describeFree(place int) report.DeviceInfo {
+	info := missing(report.DeviceSoft, report.DeviceAbsent, "no address on the devices of the configuration")
 	switch {
 	case sf.shut:
-		info.State, info.Error = admin.DeviceDown, ErrYielded.Error()
+		info.State, info.Error = report.DeviceDown, ErrYielded.Error()
 	case sf.without != "" && place == sf.freePlace():
-		info.State, info.Error = admin.DeviceFailed, sf.without
+		info.State, info.Error = report.DeviceFailed, sf.without
 	case len(sf.units) == 0:
-		info.State = admin.DeviceDown
+		info.State = report.DeviceDown
 	}
 	info.Name = softName(place)
 	return info

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -31,7 +31,7 @@ func besideConfig(t *testing.T) config.Config {
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Limits.PeerShare, cfg.Soft.AlternatePort = 100, config.OptionalPort(loopback.FreePort(t))
 	return cfg
 }
@@ -52,7 +52,7 @@ func TestSoftBesideAnAdapter(t *testing.T) {
 	require.Empty(t, list[0].Note)
 	require.Equal(t, cfg.Soft.AlternatePort.Port(), list[1].UDPPort)
 	require.Regexp(t, `^receives on UDP port \d+: adapter mlx5_0/1 takes UDP port 4791$`, list[1].Note)
-	require.Equal(t, admin.DeviceActive, list[1].State)
+	require.Equal(t, report.DeviceActive, list[1].State)
 
 	peer := openSide(t, cfg, always(besideAddrs[2]), nil)
 	sides := [2]*side{peer, s}
@@ -86,13 +86,13 @@ func TestSoftWithoutAlternate(t *testing.T) {
 	s := openSide(t, cfg, always(besideAddrs[0]), roce)
 	whole := s.soft.Devices()
 	require.Len(t, whole, 1)
-	require.Equal(t, admin.DeviceFailed, whole[0].State)
+	require.Equal(t, report.DeviceFailed, whole[0].State)
 	require.Contains(t, whole[0].Error, "adapter mlx5_0/1 takes UDP port 4791; soft.alternate_port names no other port")
 
 	s = openSide(t, cfg, always(besideAddrs[1], besideAddrs[0]), roce)
 	list := s.soft.Devices()
 	require.Len(t, list, 2)
-	require.Equal(t, []admin.DeviceState{admin.DeviceActive, admin.DeviceFailed}, []admin.DeviceState{list[0].State, list[1].State})
+	require.Equal(t, []report.DeviceState{report.DeviceActive, report.DeviceFailed}, []report.DeviceState{list[0].State, list[1].State})
 	require.Contains(t, list[1].Error, besideAddrs[0].String()+": adapter mlx5_0/1 takes UDP port 4791")
 	_, err := s.soft.PortOf(besideAddrs[0])
 	require.ErrorIs(t, err, ErrNoDevice)
@@ -105,19 +105,19 @@ func TestSoftIsRetried(t *testing.T) {
 	cfg := besideConfig(t)
 	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), config.NoPort
 	s := openSide(t, cfg, always(besideAddrs[0]), nil)
-	state := func() admin.DeviceInfo {
+	state := func() report.DeviceInfo {
 		list := s.soft.Devices()
 		require.Len(t, list, 1)
 		return list[0]
 	}
 	s.soft.retry()
-	require.Equal(t, admin.DeviceFailed, state().State)
+	require.Equal(t, report.DeviceFailed, state().State)
 	require.Contains(t, state().Error, "address already in use")
 	_, err = s.soft.PortOf(besideAddrs[0])
 	require.ErrorIs(t, err, ErrNoDevice)
 	require.NoError(t, taken.Close())
 	s.soft.retry()
-	require.Equal(t, admin.DeviceActive, state().State, state().Error)
+	require.Equal(t, report.DeviceActive, state().State, state().Error)
 	require.Equal(t, cfg.Soft.UDPPort, state().UDPPort)
 	_, err = s.soft.PortOf(besideAddrs[0])
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestSoftIsReclaimed(t *testing.T) {
 		require.ErrorContains(t, s.soft.Reclaim(), "address already in use")
 		_, err = s.soft.PortOf(besideAddrs[0])
 		require.ErrorIs(t, err, ErrNoDevice)
-		require.Equal(t, admin.DeviceFailed, s.soft.Devices()[0].State)
+		require.Equal(t, report.DeviceFailed, s.soft.Devices()[0].State)
 		want := cfg.Soft.UDPPort
 		if lasts {
 			want = cfg.Soft.AlternatePort.Port()

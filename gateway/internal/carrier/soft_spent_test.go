@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -43,9 +43,9 @@ func openUnits(sf *Soft) map[*SoftUnit]bool {
 }
 
 // allCounters are those of all devices, each by its name.
-func allCounters(sf *Soft) func() admin.DeviceInfo {
-	return func() admin.DeviceInfo {
-		all := admin.DeviceInfo{Counters: map[string]uint64{}}
+func allCounters(sf *Soft) func() report.DeviceInfo {
+	return func() report.DeviceInfo {
+		all := report.DeviceInfo{Counters: map[string]uint64{}}
 		for _, d := range sf.Devices() {
 			for name, n := range d.Counters {
 				all.Counters[d.Name+" "+name] = n
@@ -135,9 +135,9 @@ func TestSoftClosesWhatNothingUses(t *testing.T) {
 	list := sf.Devices()
 	require.Len(t, list, 2)
 	require.Equal(t, "soft1", list[0].Name)
-	require.Equal(t, admin.DeviceActive, list[0].State)
+	require.Equal(t, report.DeviceActive, list[0].State)
 	require.Equal(t, "soft0", list[1].Name)
-	require.Equal(t, admin.DeviceAbsent, list[1].State)
+	require.Equal(t, report.DeviceAbsent, list[1].State)
 	require.NotZero(t, list[1].Counters["tx_packets"])
 	grows()
 
@@ -180,7 +180,7 @@ func TestSoftKeepsAllCounters(t *testing.T) {
 	require.NoError(t, <-over)
 	grows()
 	for _, d := range sf.Devices() {
-		require.Equal(t, admin.DeviceDown, d.State)
+		require.Equal(t, report.DeviceDown, d.State)
 	}
 	host.has(first)
 	require.NoError(t, sf.Reclaim())

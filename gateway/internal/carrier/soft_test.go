@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -48,7 +48,7 @@ func TestSoftGoesOnCounting(t *testing.T) {
 	c.prove(t, sides)
 	c.close(sides)
 	sf := sides[0].soft
-	device := func() admin.DeviceInfo { return sf.Devices()[0] }
+	device := func() report.DeviceInfo { return sf.Devices()[0] }
 	require.NotZero(t, device().Counters["tx_packets"])
 	grows := onlyGrows(t, device)
 	for range 2 {
@@ -61,13 +61,13 @@ func TestSoftGoesOnCounting(t *testing.T) {
 		})
 		<-held
 		go func() { given <- sf.GiveUp() }()
-		eventually(t, func() bool { return device().State == admin.DeviceDown }, "nothing new")
+		eventually(t, func() bool { return device().State == report.DeviceDown }, "nothing new")
 		grows() // a shard has yet to let go of the device
 		release()
 		require.NoError(t, <-given)
 		grows()
 		require.NoError(t, sf.Reclaim())
-		require.Equal(t, admin.DeviceActive, device().State)
+		require.Equal(t, report.DeviceActive, device().State)
 		grows()
 	}
 }

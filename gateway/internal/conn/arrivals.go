@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -18,7 +18,7 @@ type Desk struct {
 	Find func(t host.Tuple) *Flow
 	// Begin enters a connection into the table; false when it is there already, or, with
 	// nil, when the gateway is going down.
-	Begin func(side config.Side, t host.Tuple, isn uint32) (f *Flow, fresh bool)
+	Begin func(side report.Side, t host.Tuple, isn uint32) (f *Flow, fresh bool)
 	// Hold keeps the gateway from ending until Env.Work is done; false: it is going down.
 	Hold func() bool
 	// Admit decides whether there is room for a connection that is in the table. If there
@@ -44,7 +44,7 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 		d.Env.Release(t, e.ISN, e.SYN)
 		return
 	}
-	f, fresh := d.Begin(config.SideClient, t, e.ISN)
+	f, fresh := d.Begin(report.SideClient, t, e.ISN)
 	if !fresh {
 		d.Env.Work.Done()
 		return
@@ -56,7 +56,7 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 // AppAccepted gives an accepted app leg to its flow.
 func (d *Desk) AppAccepted(fd int, t host.Tuple) {
 	f := d.Find(t)
-	if f == nil || f.Side != config.SideClient {
+	if f == nil || f.Side != report.SideClient {
 		resetLeg(fd)
 		return
 	}
@@ -82,7 +82,7 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	if old != nil && old.ISN != syn.ISN {
 		old.Replaced()
 	}
-	f, fresh := d.Begin(config.SideServer, t, syn.ISN)
+	f, fresh := d.Begin(report.SideServer, t, syn.ISN)
 	switch {
 	case f == nil: // going down
 		d.turnAway(syn)
@@ -116,7 +116,7 @@ func (d *Desk) OfferedSYN(syn netstack.SYN) {
 	switch old := d.Find(t); {
 	case old == nil:
 		give()
-	case old.Side == config.SideServer:
+	case old.Side == report.SideServer:
 		old.beganAnew(give)
 	}
 }
@@ -135,7 +135,7 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 		}
 		return
 	}
-	if f.Side != config.SideServer {
+	if f.Side != report.SideServer {
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
@@ -156,7 +156,7 @@ func (d *Desk) NotAccepted(syn netstack.SYN, err error) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
 	f := d.Find(t)
-	known := f != nil && f.ISN == syn.ISN && f.Side == config.SideServer
+	known := f != nil && f.ISN == syn.ISN && f.Side == report.SideServer
 	overload := errors.Is(err, netstack.ErrOverload)
 	if overload {
 		d.turnAway(syn)
@@ -165,7 +165,7 @@ func (d *Desk) NotAccepted(syn netstack.SYN, err error) {
 	case known:
 		f.NotAccepted(err)
 	case overload:
-		d.Env.Counters.Fallback(negotiate.ReasonRateLimit, config.SideServer)
+		d.Env.Counters.Fallback(negotiate.ReasonRateLimit, report.SideServer)
 	}
 }
 
@@ -174,7 +174,7 @@ func (d *Desk) Accepted(wire *netstack.Conn) {
 	t := host.Tuple(wire.Tuple())
 	defer d.containAbout(t)
 	f := d.Find(t)
-	if f == nil || f.Side != config.SideServer || f.ISN != wire.ISN() || !d.Hold() {
+	if f == nil || f.Side != report.SideServer || f.ISN != wire.ISN() || !d.Hold() {
 		wire.Forget()
 		return
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -51,7 +51,7 @@ func TestAutoOffersAdapters(t *testing.T) {
 	shm, soft := g.fabricOf(negotiate.CarrierSHM), g.fabricOf(negotiate.CarrierSoft)
 	offers := func(auto bool) (kinds []negotiate.CarrierKind, reason negotiate.Reason) {
 		p.port++
-		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+		f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
 		defer g.unlink(f)
 		f.auto = auto
 		var pr negotiate.Proposal
@@ -83,7 +83,7 @@ func TestAutoOffersAdapters(t *testing.T) {
 	list, err := steer.Peers()
 	require.NoError(t, err)
 	require.Empty(t, list)
-	f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+	f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
 	defer g.unlink(f)
 	f.call(f.notWorth)
 	list, err = steer.Peers()
@@ -104,7 +104,7 @@ func TestAutoAnswersAdapters(t *testing.T) {
 		for i := range ends {
 			ends[i] = host.Tuple{Local: netip.AddrPortFrom(pairAddrs[i], p.port), Remote: netip.AddrPortFrom(pairAddrs[1-i], p.port)}
 		}
-		client, server := p.g[0].open(config.SideClient, ends[0], nil), p.g[1].open(config.SideServer, ends[1], nil)
+		client, server := p.g[0].open(report.SideClient, ends[0], nil), p.g[1].open(report.SideServer, ends[1], nil)
 		server.auto = auto
 		pr := negotiate.Proposal{GatewayID: p.g[0].GatewayID, HostID: p.g[0].HostID}
 		carries, _ := client.makeOffers(&pr)

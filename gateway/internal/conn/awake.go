@@ -1,6 +1,6 @@
 package conn
 
-import "github.com/smcgw/smcgw/gateway/config"
+import "github.com/smcgw/smcgw/gateway/report"
 
 const (
 	// awakeTicks is after how many ticks, a second apart, the wire leg of a busy flow speaks again at the latest. Firewalls
@@ -42,7 +42,7 @@ func (a *Awake) tick(all []*Flow) (speak []*Flow) {
 			a.moved[f.ID] = last
 			continue
 		}
-		if c := f.view().carrier; c == config.CarrierNone || c == config.CarrierRelay {
+		if c := f.view().carrier; c == report.CarrierNone || c == report.CarrierRelay {
 			continue // nothing is carried, or by the wire leg itself
 		}
 		now := f.tx.Load() + f.rx.Load()

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestAwake: of few flows each speaks at the tick after it has moved bytes, others do not.
 func TestAwake(t *testing.T) {
 	busy, idle, relayed := &Flow{Opening: Opening{ID: 1}}, &Flow{Opening: Opening{ID: 2}}, &Flow{Opening: Opening{ID: 3}}
-	for f, by := range map[*Flow]config.Carrier{busy: config.CarrierShm, idle: config.CarrierShm, relayed: config.CarrierRelay} {
+	for f, by := range map[*Flow]report.Carrier{busy: report.CarrierShm, idle: report.CarrierShm, relayed: report.CarrierRelay} {
 		f.show(func(v *view) { v.carrier = by })
 	}
 	var a Awake
@@ -37,7 +37,7 @@ func TestAwakeSpreads(t *testing.T) {
 		flows := make([]*Flow, n)
 		for i := range flows {
 			flows[i] = &Flow{Opening: Opening{ID: uint64(i)}}
-			flows[i].show(func(v *view) { v.carrier = config.CarrierShm })
+			flows[i].show(func(v *view) { v.carrier = report.CarrierShm })
 		}
 		spoke := map[*Flow]bool{}
 		for range 1 + awakeTicks {

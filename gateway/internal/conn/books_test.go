@@ -8,15 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // bareFlow is a flow of g that has nothing yet.
-func bareFlow(g *fakeGateway, side config.Side, port uint16) *Flow {
+func bareFlow(g *fakeGateway, side report.Side, port uint16) *Flow {
 	tuple := host.Tuple{
 		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
@@ -41,28 +40,28 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		return negotiate.Verdict{Outcome: o, Reason: r, Remote: remote}
 	}
 	for i, tc := range []struct {
-		side   config.Side
+		side   report.Side
 		end    func(f *Flow)
 		want   string // reason/side, empty for none
 		reason string
 		remote bool
 	}{
-		{config.SideClient, func(f *Flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonAppRefused, true)) }, "app_refused/client", "app_refused", true},
-		{config.SideClient, func(f *Flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonNoMemory, false)) }, "no_memory/client", "no_memory", false},
-		{config.SideServer, func(f *Flow) { f.vanish(negotiate.ReasonFlowLimit) }, "flow_limit/server", "flow_limit", false},
-		{config.SideServer, func(f *Flow) { f.replaced() }, "client_gone/server", "client_gone", true},
-		{config.SideServer, func(f *Flow) { f.drain(negotiate.ReasonDrained) }, "drained/server", "drained", false},
-		{config.SideServer, func(f *Flow) {
+		{report.SideClient, func(f *Flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonAppRefused, true)) }, "app_refused/client", "app_refused", true},
+		{report.SideClient, func(f *Flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonNoMemory, false)) }, "no_memory/client", "no_memory", false},
+		{report.SideServer, func(f *Flow) { f.vanish(negotiate.ReasonFlowLimit) }, "flow_limit/server", "flow_limit", false},
+		{report.SideServer, func(f *Flow) { f.replaced() }, "client_gone/server", "client_gone", true},
+		{report.SideServer, func(f *Flow) { f.drain(negotiate.ReasonDrained) }, "drained/server", "drained", false},
+		{report.SideServer, func(f *Flow) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeDeclined, negotiate.ReasonAppUnreachable, false)})
 		}, "app_unreachable/server", "app_unreachable", false},
-		{config.SideServer, func(f *Flow) {
+		{report.SideServer, func(f *Flow) {
 			f.do(f.core.LosesAccept())
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonAppRefused, false)})
 		}, "accept_lost/server", "accept_lost", false},
-		{config.SideClient, func(f *Flow) {
+		{report.SideClient, func(f *Flow) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonWireReset, true)})
 		}, "", "wire_reset", true},
-		{config.SideServer, func(f *Flow) { f.core.CarriedBy(life.ByRaw); f.replaced() }, "", "client_gone", true},
+		{report.SideServer, func(f *Flow) { f.core.CarriedBy(life.ByRaw); f.replaced() }, "", "client_gone", true},
 	} {
 		before := fallbacks(g)
 		f := bareFlow(g, tc.side, uint16(2000+i))
@@ -79,7 +78,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		require.Equal(t, before, after)
 		info := f.Info(time.Now())
 		require.Equal(t, tc.reason, info.Reason)
-		require.Equal(t, admin.DecidedBy(tc.remote), info.DecidedBy, tc.reason)
+		require.Equal(t, report.DecidedBy(tc.remote), info.DecidedBy, tc.reason)
 	}
 	require.Equal(t, 9, len(g.Closed.List())+len(g.Native.List()))
 	require.Empty(t, g.all())
@@ -89,7 +88,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 // touched, and nothing is sent on it.
 func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	p := newPair(t)
-	f := bareFlow(p.g[0], config.SideClient, 3000)
+	f := bareFlow(p.g[0], report.SideClient, 3000)
 	newer := ebpf.Flow{Tuple: ebpf.Tuple(f.Tuple), ISN: 8, State: ebpf.StateOffered}
 	p.steer[0].Put(newer)
 	f.call(func() {
@@ -105,7 +104,7 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 // TestWireOfAnEndedFlow: a caller that comes too late with it has to end it.
 func TestWireOfAnEndedFlow(t *testing.T) {
 	p := newPair(t)
-	f := bareFlow(p.g[0], config.SideClient, 3001)
+	f := bareFlow(p.g[0], report.SideClient, 3001)
 	f.call(func() {
 		f.replaced()
 		a, _ := newFakeWires(1, 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -206,7 +206,7 @@ func TestDemotedModel(t *testing.T) {
 			for _, g := range p.g {
 				require.NotEmpty(t, g.snapshot().Demotions)
 				for _, n := range g.snapshot().Demotions {
-					require.Contains(t, admin.DemotionCauses(), n.Reason)
+					require.Contains(t, report.DemotionCauses(), n.Reason)
 				}
 			}
 		})
@@ -216,7 +216,7 @@ func TestDemotedModel(t *testing.T) {
 // demote has one side leave the queue pair, if it has not.
 func (c *pairConn) demote(side int) {
 	f := c.flow[side]
-	f.Demote(admin.DemotedByOperator)
+	f.Demote(report.DemotedByOperator)
 }
 
 // breakQueuePair moves one side's queue pair to ERR.

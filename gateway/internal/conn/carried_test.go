@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -199,7 +198,7 @@ func TestPeerHangsUp(t *testing.T) {
 	}
 	for _, c := range conns {
 		for _, f := range c.flow {
-			require.Eventually(t, func() bool { return f.Info(time.Now()).Carrier == config.CarrierRelay }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return f.Info(time.Now()).Carrier == report.CarrierRelay }, patience, time.Millisecond)
 		}
 		_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
 		got, err := io.ReadAll(c.app[1])
@@ -211,8 +210,8 @@ func TestPeerHangsUp(t *testing.T) {
 		require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
 		for _, f := range c.flow {
 			info := f.Info(time.Now())
-			require.Equal(t, config.CarrierRelay, info.Carrier)
-			require.Contains(t, []string{"device_failed", admin.DemotedByPeer}, info.Demoted)
+			require.Equal(t, report.CarrierRelay, info.Carrier)
+			require.Contains(t, []string{"device_failed", report.DemotedByPeer}, info.Demoted)
 		}
 		c.closeApps()
 	}
@@ -227,7 +226,7 @@ func TestPeerHangsUp(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(c.app[1], make([]byte, 1))
 	require.NoError(t, err)
-	require.Equal(t, config.CarrierShm, c.flow[0].Info(time.Now()).Carrier)
+	require.Equal(t, report.CarrierShm, c.flow[0].Info(time.Now()).Carrier)
 	c.closeApps()
 	c.over(t)
 }
@@ -283,8 +282,8 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	}
 	start := time.Now()
 	for _, f := range p.g[0].all() {
-		if f.Carrier() == config.CarrierShm {
-			f.Demote(admin.DemotedByOperator)
+		if f.Carrier() == report.CarrierShm {
+			f.Demote(report.DemotedByOperator)
 		}
 	}
 	var slowest time.Duration
@@ -292,7 +291,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	left := func() (n int) {
 		for _, g := range p.g {
 			for _, f := range g.all() {
-				if f.Info(time.Now()).Carrier == config.CarrierShm {
+				if f.Info(time.Now()).Carrier == report.CarrierShm {
 					n++
 				}
 			}
@@ -342,18 +341,18 @@ func TestBytesOfTheEnded(t *testing.T) {
 	unlink := g.Unlink
 	g.Unlink = func(f *Flow) {
 		unlink(f)
-		at = append(at, g.snapshot().BytesTotal[config.CarrierShm].Tx)
+		at = append(at, g.snapshot().BytesTotal[report.CarrierShm].Tx)
 	}
 	c := p.dial(t, negotiate.CarrierSHM)
 	const n = 100_000
 	go func() { _, _ = c.app[0].Write(make([]byte, n)) }()
 	_, err := io.ReadFull(c.app[1], make([]byte, n))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return g.snapshot().BytesTotal[config.CarrierShm].Tx == n }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return g.snapshot().BytesTotal[report.CarrierShm].Tx == n }, time.Minute, time.Millisecond)
 	require.NoError(t, c.app[0].Close())
 	require.NoError(t, c.app[1].Close())
 	c.over(t)
-	require.EqualValues(t, n, g.snapshot().BytesTotal[config.CarrierShm].Tx)
+	require.EqualValues(t, n, g.snapshot().BytesTotal[report.CarrierShm].Tx)
 	require.NotEmpty(t, at)
 	for _, v := range at {
 		require.EqualValues(t, n, v, "smcgw_bytes_total went from %d to %d and back", n, v)

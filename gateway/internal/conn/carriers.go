@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -55,7 +55,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 
 // admits reports whether a device may carry the flow.
 func (f *Flow) admits(kind negotiate.CarrierKind) bool {
-	return policy.Admits(f.Trial, config.Carrier(kind.String())) && (!f.auto || kind.OfAdapter())
+	return policy.Admits(f.Trial, report.Carrier(kind.String())) && (!f.auto || kind.OfAdapter())
 }
 
 // notWorthIt is why there is no carrier, if it is that no adapter may carry a flow of a rule
@@ -175,9 +175,9 @@ func carrierReason(err error) negotiate.Reason {
 // carryBy starts carrying by one of the prepared carriers and closes the
 // others.
 func (f *Flow) carryBy(kind negotiate.CarrierKind) {
-	picked, by, carriedBy := f.carryOf(kind), life.ByRelay, config.CarrierRelay
+	picked, by, carriedBy := f.carryOf(kind), life.ByRelay, report.CarrierRelay
 	if picked != nil {
-		by, carriedBy = life.ByLink, config.Carrier(picked.Kind.String())
+		by, carriedBy = life.ByLink, report.Carrier(picked.Kind.String())
 	}
 	if !f.core.CarriedBy(by) {
 		return

@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -33,7 +34,7 @@ type pathSide struct {
 
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	log := slog.New(slog.DiscardHandler)
-	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm}}.WithDefaults()
+	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm}}.WithDefaults()
 	p := &pathSide{env: &Env{Log: log, GatewayID: [16]byte{id}}, addr: netip.AddrFrom4([4]byte{10, 0, 0, id}), now: time.Now()}
 	var err error
 	p.pool, err = rmb.NewPool(rmb.PoolConfig{})

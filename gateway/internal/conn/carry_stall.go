@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -89,7 +89,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		c.f.ask()
 		return
 	}
-	c.f.stalled(config.Carrier(c.Kind.String()),
+	c.f.stalled(report.Carrier(c.Kind.String()),
 		"tx_stalled", txStalled, "tx_sent", tx.sent, "tx_freed", tx.freed, "tx_ended", tx.ended, "tx_blocked", tx.blocked,
 		"rx_stalled", rxStalled, "rx_received", rx.received, "rx_consumed", rx.consumed, "rx_known", rx.known, "rx_final", rx.final,
 		"app_readable", leg.readable, "app_writable", leg.writable)

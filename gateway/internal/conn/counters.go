@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -14,43 +13,43 @@ import (
 // connection, never per byte: one lock is enough.
 type Counters struct {
 	mu        sync.Mutex // guards everything below
-	flows     map[config.Carrier]uint64
-	live      map[*Flow]struct{}                 // that are carried now
-	bytes     map[config.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
+	flows     map[report.Carrier]uint64
+	live      map[*Flow]struct{}                  // that are carried now
+	bytes     map[report.Carrier]report.ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
-	handshake map[config.Carrier]*admin.Histogram
-	durations map[config.Carrier]*admin.Histogram
-	roundTrip *admin.Histogram
-	stalls    map[config.Carrier]uint64
-	demotions map[admin.DemotionCount]uint64 // by all but Count
-	ends      map[admin.EndCount]uint64      // the same
+	handshake map[report.Carrier]*report.Histogram
+	durations map[report.Carrier]*report.Histogram
+	roundTrip *report.Histogram
+	stalls    map[report.Carrier]uint64
+	demotions map[report.DemotionCount]uint64 // by all but Count
+	ends      map[report.EndCount]uint64      // the same
 }
 
 type fallbackKey struct {
 	reason negotiate.Reason
-	side   config.Side
+	side   report.Side
 }
 
 // NewCounters returns counters that are all 0.
 func NewCounters() *Counters {
 	return &Counters{
-		flows: map[config.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[config.Carrier]admin.ByteCount{},
-		demotions: map[admin.DemotionCount]uint64{},
-		fallbacks: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
-		stalls: map[config.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
-		durations: map[config.Carrier]*admin.Histogram{}, roundTrip: admin.NewSetupHistogram(),
+		flows: map[report.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[report.Carrier]report.ByteCount{},
+		demotions: map[report.DemotionCount]uint64{},
+		fallbacks: map[fallbackKey]uint64{}, handshake: map[report.Carrier]*report.Histogram{},
+		stalls: map[report.Carrier]uint64{}, ends: map[report.EndCount]uint64{},
+		durations: map[report.Carrier]*report.Histogram{}, roundTrip: report.NewSetupHistogram(),
 	}
 }
 
 // carried counts a flow that begins to be carried. The round trip is that of SYN and
 // SYN-ACK, 0: not known. From here to [Counters.Ended] its bytes are in the totals.
-func (c *Counters) carried(f *Flow, by config.Carrier, after, roundTrip time.Duration) {
+func (c *Counters) carried(f *Flow, by report.Carrier, after, roundTrip time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[f] = struct{}{}
 	c.flows[by]++
 	if c.handshake[by] == nil {
-		c.handshake[by] = admin.NewSetupHistogram()
+		c.handshake[by] = report.NewSetupHistogram()
 	}
 	c.handshake[by].Observe(after)
 	if roundTrip > 0 {
@@ -59,7 +58,7 @@ func (c *Counters) carried(f *Flow, by config.Carrier, after, roundTrip time.Dur
 }
 
 // Fallback counts a connection that the gateway gave back or refused.
-func (c *Counters) Fallback(r negotiate.Reason, s config.Side) {
+func (c *Counters) Fallback(r negotiate.Reason, s report.Side) {
 	if r == negotiate.ReasonNone {
 		return
 	}
@@ -69,7 +68,7 @@ func (c *Counters) Fallback(r negotiate.Reason, s config.Side) {
 }
 
 // stalled counts a flow that stood still.
-func (c *Counters) stalled(by config.Carrier) {
+func (c *Counters) stalled(by report.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalls[by]++
@@ -77,8 +76,8 @@ func (c *Counters) stalled(by config.Carrier) {
 
 // Ended counts the end of a flow that was carried, and adds its bytes to the totals of its
 // carrier.
-func (c *Counters) Ended(f *Flow, info admin.ConnInfo) {
-	if info.Carrier == config.CarrierNone {
+func (c *Counters) Ended(f *Flow, info report.ConnInfo) {
+	if info.Carrier == report.CarrierNone {
 		return
 	}
 	c.mu.Lock()
@@ -87,37 +86,37 @@ func (c *Counters) Ended(f *Flow, info admin.ConnInfo) {
 	f.addBytes(c.bytes)
 	c.ends[endOf(info)]++
 	if c.durations[info.Carrier] == nil {
-		c.durations[info.Carrier] = admin.NewLifeHistogram()
+		c.durations[info.Carrier] = report.NewLifeHistogram()
 	}
 	c.durations[info.Carrier].Observe(time.Duration(info.AgeSeconds * float64(time.Second)))
 }
 
 // endOf is what the end of a carried connection is counted as.
-func endOf(info admin.ConnInfo) admin.EndCount {
-	if info.End != admin.EndAborted {
-		return admin.EndCount{Reason: string(admin.EndClosed), Side: info.Side}
+func endOf(info report.ConnInfo) report.EndCount {
+	if info.End != report.EndAborted {
+		return report.EndCount{Reason: string(report.EndClosed), Side: info.Side}
 	}
-	return admin.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
+	return report.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
 }
 
 // demoted counts a flow that leaves a carrier, and what that has carried of it; leave has
 // the flow belong to another one.
-func (c *Counters) demoted(f *Flow, from config.Carrier, cause string, leave func()) {
+func (c *Counters) demoted(f *Flow, from report.Carrier, cause string, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.addBytes(c.bytes)
 	leave()
-	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
+	c.demotions[report.DemotionCount{Carrier: from, Reason: cause}]++
 }
 
 // AddEnds copies the ends of carried flows.
-func (c *Counters) AddEnds(s *admin.Snapshot) {
+func (c *Counters) AddEnds(s *report.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addEndsLocked(s)
 }
 
-func (c *Counters) addEndsLocked(s *admin.Snapshot) {
+func (c *Counters) addEndsLocked(s *report.Snapshot) {
 	for k, n := range c.ends {
 		k.Count = n
 		s.Ends = append(s.Ends, k)
@@ -125,7 +124,7 @@ func (c *Counters) addEndsLocked(s *admin.Snapshot) {
 }
 
 // AddTo copies the counters into a snapshot whose maps are empty.
-func (c *Counters) AddTo(s *admin.Snapshot) {
+func (c *Counters) AddTo(s *report.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(s.FlowsTotal, c.flows)
@@ -137,7 +136,7 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 	for by, h := range c.handshake {
 		s.Handshakes[by] = h.Snapshot()
 	}
-	s.Durations = map[config.Carrier]admin.HistogramSnapshot{}
+	s.Durations = map[report.Carrier]report.HistogramSnapshot{}
 	for by, h := range c.durations {
 		s.Durations[by] = h.Snapshot()
 	}

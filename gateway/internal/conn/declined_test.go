@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -35,7 +35,7 @@ func TestDeclineOfOneCarrier(t *testing.T) {
 			// connect offers a connection what there is, and has the server decline that.
 			connect := func(also func(*carry)) (offered int, remembered bool) {
 				p.port++
-				f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+				f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
 				defer g.unlink(f)
 				carries, _ := f.makeOffers(&negotiate.Proposal{})
 				require.NotEmpty(t, carries)
@@ -80,7 +80,7 @@ func TestNothingProposedByAGatewayThatEnds(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		p := newPair(t)
 		p.port++
-		f := p.g[0].open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+		f := p.g[0].open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
 		t.Cleanup(func() { p.g[0].unlink(f) })
 		var offer negotiate.Proposal
 		carries, _ := f.makeOffers(&offer)

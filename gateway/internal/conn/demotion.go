@@ -4,9 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -40,7 +39,7 @@ func (c *carry) drain(cause string) {
 	}
 	c.f.do(c.f.core.LinkDrained(life.Drained{
 		Cause: cause, Sent: c.EP.SentOffset(), Freed: c.EP.FreedOffset(), Consumed: c.EP.ConsumedOffset(),
-		Convicted: cause == admin.DemotedByPeer && c.Convicted(), Reset: c.failed,
+		Convicted: cause == report.DemotedByPeer && c.Convicted(), Reset: c.failed,
 	}))
 }
 
@@ -55,10 +54,10 @@ func (c *carry) leave(cause string) {
 	f.relay, f.carries = newRelay(f, f.ctl), nil
 	f.env.Counters.demoted(f, from, cause, func() {
 		f.show(func(v *view) {
-			v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+			v.carrier, v.demoted, v.booked = report.CarrierRelay, cause, report.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
 		})
 	})
-	f.tell(admin.EventDemoted)
+	f.tell(report.EventDemoted)
 	c.Shard.SetTimer(&c.patience, time.Time{})
 	sent, written := c.Depart()
 	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
@@ -17,6 +16,7 @@ import (
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -45,8 +45,8 @@ type Env struct {
 
 	Counters       *Counters
 	Lines          *connlog.Log // about connections
-	Closed, Native *admin.History
-	Feed           *admin.Feed     // nil: none
+	Closed, Native *report.History
+	Feed           *report.Feed    // nil: none
 	Faults         faults.Injector // nil: none
 
 	Context  context.Context // ends with the gateway
@@ -83,18 +83,18 @@ type Datagrams interface {
 // Opening is what a connection is from its first packet on.
 type Opening struct {
 	ID    uint64
-	Side  config.Side
+	Side  report.Side
 	Tuple host.Tuple
-	ISN   uint32       // of the connection's SYN: the app's (client) or the peer's (server)
-	Shard *loop.Shard  // serves it, for life
-	Trial *admin.Trial // it belongs to, also when that has ended; nil: none
+	ISN   uint32        // of the connection's SYN: the app's (client) or the peer's (server)
+	Shard *loop.Shard   // serves it, for life
+	Trial *config.Trial // it belongs to, also when that has ended; nil: none
 }
 
 // New returns a connection that has begun: Adopt or Serve go on with it.
 func (e *Env) New(o Opening) *Flow {
 	f := &Flow{Opening: o, env: e, start: time.Now(), gone: make(chan struct{}), core: life.New(o.Side)}
 	f.noted()
-	if o.Side == config.SideServer {
+	if o.Side == report.SideServer {
 		f.Share.Begin(e.Peers, f.Peer(), f.start)
 	}
 	return f

@@ -3,9 +3,9 @@ package conn
 import (
 	"slices"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -30,7 +30,7 @@ func (f *Flow) Demote(cause string) { f.post(func() { f.do(f.core.Leave(cause)) 
 // such a link carries goes on over the relay, a handshake comes to its end first, within
 // its own time. hard: what is left falls back or is reset.
 func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
-	if by := f.Carrier(); by != config.CarrierNone && by != config.Carrier(kind.String()) {
+	if by := f.Carrier(); by != report.CarrierNone && by != report.Carrier(kind.String()) {
 		return
 	}
 	f.post(func() {

@@ -3,7 +3,7 @@ package conn
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +20,7 @@ func (f *Flow) remember(v negotiate.Verdict) {
 		return
 	}
 	addr, port := f.Tuple.Remote.Addr(), f.Tuple.Remote.Port()
-	if f.Side == config.SideServer || e.Policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
+	if f.Side == report.SideServer || e.Policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
 		port = 0
 	}
 	now := time.Now()
@@ -39,7 +39,7 @@ func (f *Flow) remember(v negotiate.Verdict) {
 func (f *Flow) contradicted() {
 	e := f.env
 	addr, port := f.Tuple.Remote.Addr(), f.Tuple.Remote.Port()
-	if f.Side == config.SideServer {
+	if f.Side == report.SideServer {
 		port = 0
 	}
 	for _, p := range e.Peers.Contradicted(addr, port, f.start, e.Policy) {

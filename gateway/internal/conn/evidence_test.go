@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -40,7 +40,7 @@ func TestOwnLatenessIsNotRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t)
 			g := p.g[0]
-			f := bareFlow(g, config.SideClient, 4000)
+			f := bareFlow(g, report.SideClient, 4000)
 			g.Pulse = new(loop.Pulse)
 			g.Pulse.Late(f.start.Add(time.Nanosecond), c.late)
 			f.call(func() { c.what(f) })

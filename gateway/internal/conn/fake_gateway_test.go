@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/entries"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
@@ -43,7 +43,7 @@ type fakeGateway struct {
 
 func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *entries.Table) *fakeGateway {
 	t.Helper()
-	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	cfg = cfg.WithDefaults()
@@ -52,7 +52,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	g.Peers, g.Keys, g.Pulse = peers.NewTable(cfg.Limits), NewKeyring(g.Log), &g.pulse
 	g.Policy = negotiate.CachePolicy{NegativeTTL: cfg.Fallback.NegativeCache}
 	g.Lines = connlog.New(g.Log, cfg.Log)
-	g.Counters, g.Closed, g.Native = NewCounters(), admin.NewHistory(1024, nil), admin.NewHistory(1024, nil)
+	g.Counters, g.Closed, g.Native = NewCounters(), report.NewHistory(1024, nil), report.NewHistory(1024, nil)
 	g.Die = func() { t.Error("too many panics") }
 	g.Draining, g.Work, g.Unlink = g.draining, &g.work, g.unlink
 	var err error
@@ -64,7 +64,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	s, err := loop.New(0, g.Log, loop.Options{Spin: cfg.Spin.Duration(), CPUs: cfg.CPUs, Place: true})
 	require.NoError(t, err)
 	g.shards = []*loop.Shard{s}
-	var absent []admin.DeviceInfo
+	var absent []report.DeviceInfo
 	g.Fabrics, absent = carrier.Open(&carrier.Env{
 		Config: cfg, Log: g.Log, GatewayID: g.GatewayID, HostID: g.HostID, Shards: g.shards, Pool: g.pool, Peers: g.Peers,
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
@@ -103,7 +103,7 @@ func (g *fakeGateway) drain() {
 }
 
 // open makes a connection and enters it into the table.
-func (g *fakeGateway) open(side config.Side, t host.Tuple, trial *admin.Trial) *Flow {
+func (g *fakeGateway) open(side report.Side, t host.Tuple, trial *config.Trial) *Flow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.nextID++
@@ -131,10 +131,10 @@ func (g *fakeGateway) all() (list []*Flow) {
 }
 
 // snapshot is the numbers of its connections.
-func (g *fakeGateway) snapshot() admin.Snapshot {
-	s := admin.Snapshot{
-		Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
-		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
+func (g *fakeGateway) snapshot() report.Snapshot {
+	s := report.Snapshot{
+		Flows: map[report.Carrier]int{}, FlowsTotal: map[report.Carrier]uint64{},
+		BytesTotal: map[report.Carrier]report.ByteCount{}, Handshakes: map[report.Carrier]report.HistogramSnapshot{},
 	}
 	g.Counters.AddTo(&s)
 	for _, f := range g.all() {

@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -60,9 +59,9 @@ type Flow struct {
 
 // view is what operators see of a flow beside its counters.
 type view struct {
-	carrier config.Carrier
+	carrier report.Carrier
 	demoted string           // why the flow has left its queue pair; empty: it has not
-	booked  admin.ByteCount  // of tx and rx: carried by the queue pair it left
+	booked  report.ByteCount // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 }
@@ -80,7 +79,7 @@ func (f *Flow) Carried() bool {
 func (f *Flow) Ended() bool { return f.state().Final() }
 
 // Carrier returns what moves the bytes of the connection, or has moved them.
-func (f *Flow) Carrier() config.Carrier { return f.view().carrier }
+func (f *Flow) Carrier() report.Carrier { return f.view().carrier }
 
 // view returns what is seen of the flow now.
 func (f *Flow) view() view {
@@ -154,9 +153,9 @@ func (f *Flow) answered(a *negotiate.Accept, why negotiate.Reason) (outdated boo
 }
 
 // AddTo adds the connection to those that are carried now.
-func (f *Flow) AddTo(s *admin.Snapshot) {
+func (f *Flow) AddTo(s *report.Snapshot) {
 	by := f.Carrier()
-	if by == config.CarrierNone {
+	if by == report.CarrierNone {
 		return
 	}
 	s.Flows[by]++
@@ -164,7 +163,7 @@ func (f *Flow) AddTo(s *admin.Snapshot) {
 }
 
 // addBytes adds what the flow's present carrier has carried to the totals.
-func (f *Flow) addBytes(totals map[config.Carrier]admin.ByteCount) {
+func (f *Flow) addBytes(totals map[report.Carrier]report.ByteCount) {
 	v := f.view()
 	b := totals[v.carrier]
 	b.Tx += f.tx.Load() - v.booked.Tx
@@ -173,14 +172,14 @@ func (f *Flow) addBytes(totals map[config.Carrier]admin.ByteCount) {
 }
 
 // tell gives an event to the readers of the feed.
-func (f *Flow) tell(kind admin.EventKind) {
+func (f *Flow) tell(kind report.EventKind) {
 	if f.env.Feed.Watched() {
 		f.env.Feed.Tell(kind, f.Info(time.Now()))
 	}
 }
 
 // Pair describes the queue pair that carries; nil: none does. The caller is on the shard.
-func (f *Flow) Pair() *admin.PairInfo {
+func (f *Flow) Pair() *report.PairInfo {
 	if f.core.Ended() || len(f.carries) != 1 || !f.carries[0].Carries() {
 		return nil
 	}
@@ -196,25 +195,25 @@ func (f *Flow) debug(msg string, args ...any) {
 }
 
 // begins tells that a carrier carries the connection from now on.
-func (f *Flow) begins(by config.Carrier) {
+func (f *Flow) begins(by report.Carrier) {
 	f.syn = nil // it cannot fall back any more
 	f.show(func(v *view) { v.carrier = by })
 	f.noted()
 	f.env.Counters.carried(f, by, time.Since(f.start), f.rtt)
-	f.env.Lines.Carried(func() admin.ConnInfo { return f.Info(time.Now()) })
-	f.tell(admin.EventCarried)
+	f.env.Lines.Carried(func() report.ConnInfo { return f.Info(time.Now()) })
+	f.tell(report.EventCarried)
 }
 
 // Info describes the connection for an operator.
-func (f *Flow) Info(now time.Time) admin.ConnInfo {
+func (f *Flow) Info(now time.Time) report.ConnInfo {
 	v := f.view()
-	c := admin.ConnInfo{
+	c := report.ConnInfo{
 		ID: f.ID, Proto: "tcp", Side: f.Side, Local: f.Tuple.Local, Remote: f.Tuple.Remote,
 		State: f.state().String(), Carrier: v.carrier, Demoted: v.demoted,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
 	if v.reason != negotiate.ReasonNone {
-		c.Reason, c.DecidedBy = v.reason.String(), admin.DecidedBy(v.remote)
+		c.Reason, c.DecidedBy = v.reason.String(), report.DecidedBy(v.remote)
 	}
 	return c
 }

@@ -4,9 +4,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -65,7 +64,7 @@ func (f *Flow) finish(e *life.Ending) {
 	// The client begins again on the tuple: all of the rest comes before it can know
 	// that the tuple is free. A server's client knows by the wire leg, and its SYN
 	// must not meet an application that is still connected to us.
-	wireFirst := e.Anew && f.Side == config.SideClient
+	wireFirst := e.Anew && f.Side == report.SideClient
 	if e.Anew {
 		f.entryDead()
 		if wireFirst {
@@ -74,7 +73,7 @@ func (f *Flow) finish(e *life.Ending) {
 		f.env.Unlink(f)
 	}
 	f.endLeg(leg, e.App != life.AppClean)
-	if f.core.Phase() == life.Closed && f.Side == config.SideServer {
+	if f.core.Phase() == life.Closed && f.Side == report.SideServer {
 		f.forgetTimeWait()
 	}
 	if !wireFirst {
@@ -117,7 +116,7 @@ func closeAll(carries []*carry) {
 }
 
 // bury takes the flow out of the tables and into the history.
-func (f *Flow) bury(end admin.End) {
+func (f *Flow) bury(end report.End) {
 	f.env.Unlink(f)
 	info := f.Info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
@@ -125,7 +124,7 @@ func (f *Flow) bury(end admin.End) {
 	f.env.Lines.Ended(info)
 	switch end {
 	case "": // recorded elsewhere
-	case admin.EndNative:
+	case report.EndNative:
 		f.env.Native.Add(info)
 	default:
 		f.env.Closed.Add(info)

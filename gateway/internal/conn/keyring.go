@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -33,7 +33,7 @@ func NewKeyring(log *slog.Logger) *Keyring {
 
 // NoCommonKey says, now and then, that a peer has no key in common with this gateway:
 // a mistake of an operator, or an attempt.
-func (r *Keyring) NoCommonKey(peer netip.Addr, side config.Side) {
+func (r *Keyring) NoCommonKey(peer netip.Addr, side report.Side) {
 	r.warned.Do(func() {
 		r.log.Warn("no key in common with a peer", "peer", peer, "side", side, "reason", negotiate.ReasonAuthFailed,
 			"keys", len(r.Load()))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -28,7 +28,7 @@ func TestKeyring(t *testing.T) {
 	require.NotZero(t, r.random())
 	require.NotEqual(t, r.random(), r.random())
 	for range 3 {
-		r.NoCommonKey(netip.MustParseAddr("10.0.0.2"), config.SideServer)
+		r.NoCommonKey(netip.MustParseAddr("10.0.0.2"), report.SideServer)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "no key in common"), log.String())
 }

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -110,7 +110,7 @@ func (n *negotiator) expired() {
 		return
 	}
 	n.readWire() // what has arrived counts before the deadline
-	if n.f.Side == config.SideClient && n.f.core.Phase() == life.Completing && !n.done {
+	if n.f.Side == report.SideClient && n.f.core.Phase() == life.Completing && !n.done {
 		// On a busy machine the application's connection waits to be accepted, after this
 		// very timer.
 		n.f.env.Accepting.Arrived(func() { n.s.Post(n.overdue) })

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -53,7 +53,7 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 				g.Fabrics[i] = lackingFabric{fb, fmt.Errorf("offer: %w", c.err)}
 			}
 			p.port++
-			f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+			f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
 			t.Cleanup(func() { g.unlink(f) })
 			carries, reason := f.makeOffers(&negotiate.Proposal{})
 			require.Empty(t, carries)

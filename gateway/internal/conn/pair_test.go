@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -70,7 +70,7 @@ func (p *pair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	tuples := [2]host.Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
 	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
 	copy(c.wire[:], wires)
-	for i, side := range []config.Side{config.SideClient, config.SideServer} {
+	for i, side := range []report.Side{report.SideClient, report.SideServer} {
 		p.steer[i].Put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
 		f := p.g[i].open(side, tuples[i], nil)
 		app, leg := legPair(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // A panic in code that works for one connection ends that connection: it is
@@ -90,7 +90,7 @@ func (f *Flow) contain() {
 // not known how much of it had been.
 func (f *Flow) fail() {
 	untouched := false
-	if f.Side == config.SideClient && f.core.Phase() < life.Carrying {
+	if f.Side == report.SideClient && f.core.Phase() < life.Carrying {
 		e, err := f.env.Steering.Flow(ebpf.Tuple(f.Tuple))
 		untouched = err == nil && e.ISN == f.ISN && e.State == ebpf.StateNegotiating
 	}

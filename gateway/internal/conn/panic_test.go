@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/faults"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -82,7 +82,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 		info := c.flow[side].Info(time.Now())
 		if kind != negotiate.CarrierRelay { // whose reason is why there is no other
 			require.Equal(t, negotiate.ReasonInternalError.String(), info.Reason)
-			require.Equal(t, admin.DecidedLocal, info.DecidedBy)
+			require.Equal(t, report.DecidedLocal, info.DecidedBy)
 		}
 		for end := range 2 {
 			require.NotEqual(t, -1, got[i][end], "wrong bytes")
@@ -107,7 +107,7 @@ func TestPanicStopsThePump(t *testing.T) {
 	p := newPair(t)
 	for name, move := range map[string]func(c *carry){
 		"pump":       (*carry).pump,
-		"drain":      func(c *carry) { c.drain(admin.DemotedByOperator) },
+		"drain":      func(c *carry) { c.drain(report.DemotedByOperator) },
 		"last words": (*carry).lastWords,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -41,7 +41,7 @@ func TestRendezvousOutlivesItsFlow(t *testing.T) {
 	real := g.Fabrics
 	g.Fabrics = []carrier.Fabric{shy}
 	t.Cleanup(func() { g.Fabrics = real })
-	f := g.open(config.SideServer, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 80), Remote: netip.AddrPortFrom(pairAddrs[0], 999)}, nil)
+	f := g.open(report.SideServer, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 80), Remote: netip.AddrPortFrom(pairAddrs[0], 999)}, nil)
 	t.Cleanup(func() { g.unlink(f) })
 	s := &server{hs: negotiate.NewServer(negotiate.ServerConfig{}, 1)}
 	s.f, s.s, s.negotiator.hs = f, f.Shard, s.hs
@@ -107,10 +107,10 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	p := newPair(t)
 	g := p.g[0]
 	fb := g.fabricOf(negotiate.CarrierSoft)
-	var trial *admin.Trial
+	var trial *config.Trial
 	flow := func() *Flow {
 		p.port++
-		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, trial)
+		f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, trial)
 		t.Cleanup(func() { g.unlink(f) })
 		return f
 	}
@@ -150,7 +150,7 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	unproved(true)
 	require.Equal(t, wide, mtu(), "the gateway was late")
 	g.Pulse = &g.pulse
-	trial = &admin.Trial{Cold: true}
+	trial = &config.Trial{Cold: true}
 	other, _ := offer(flow())
 	other.f.call(other.Proved)
 	unproved(true)

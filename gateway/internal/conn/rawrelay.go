@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -45,7 +45,7 @@ func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
 		return r
 	}
 	f.raw = r
-	f.begins(config.CarrierRelay)
+	f.begins(report.CarrierRelay)
 	if !mute {
 		f.wire.MarkCarrying()
 	}

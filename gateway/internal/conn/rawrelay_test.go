@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -299,7 +299,7 @@ func TestBegunAnewReturnsTheEntry(t *testing.T) {
 	for by, state := range map[life.By]ebpf.State{life.ByRelay: ebpf.StateServing, life.ByRaw: ebpf.StateRaw} {
 		t.Run(state.String(), func(t *testing.T) {
 			p := newPair(t)
-			f := bareFlow(p.g[0], config.SideServer, 3100)
+			f := bareFlow(p.g[0], report.SideServer, 3100)
 			tuple := ebpf.Tuple(f.Tuple)
 			p.steer[0].Put(ebpf.Flow{Tuple: tuple, ISN: f.ISN, Side: ebpf.SideServer, State: state})
 			f.call(func() { f.core.CarriedBy(by) })

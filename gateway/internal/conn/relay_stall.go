@@ -3,8 +3,8 @@ package conn
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // relayStand is where both directions of a relay stand.
@@ -51,7 +51,7 @@ func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	if !txStalled && !rxStalled {
 		return // the wire leg of a relay is kept alive anyway
 	}
-	r.f.stalled(config.CarrierRelay,
+	r.f.stalled(report.CarrierRelay,
 		"tx_stalled", txStalled, "tx_read", b.Read, "tx_sent", b.Sent, "tx_allowed", b.Allowed, "tx_ended", b.Tx != life.TxOpen, "tx_pushing", st.pushing,
 		"rx_stalled", rxStalled, "rx_received", b.Received, "rx_consumed", b.Consumed, "rx_known", b.Rx != life.RxOpen, "rx_final", b.Final,
 		"demoted", b.Demoted, "peer_phase", b.Peer, "app_readable", leg.readable, "app_writable", leg.writable)

@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -199,7 +198,7 @@ func TestRelayHasNoGoroutine(t *testing.T) {
 		conns = append(conns, p.dial(t, negotiate.CarrierRelay), p.dial(t, negotiate.CarrierSHM))
 	}
 	for _, f := range p.g[0].all() {
-		f.Demote(admin.DemotedByOperator)
+		f.Demote(report.DemotedByOperator)
 	}
 	buf := make([]byte, 1)
 	for _, c := range conns {
@@ -209,7 +208,7 @@ func TestRelayHasNoGoroutine(t *testing.T) {
 			_, err = io.ReadFull(c.app[1-i], buf)
 			require.NoError(t, err)
 		}
-		require.Eventually(t, func() bool { return c.flow[1].Info(time.Now()).Carrier == config.CarrierRelay }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return c.flow[1].Info(time.Now()).Carrier == report.CarrierRelay }, patience, time.Millisecond)
 	}
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, patience, 10*time.Millisecond)
 	for _, c := range conns {
@@ -253,7 +252,7 @@ func TestBrokenBeforeStart(t *testing.T) {
 				time.Sleep(2 * life.BreakPatience / 4)
 			}
 			for i := range c.flow {
-				require.Equal(t, config.CarrierRelay, c.flow[i].Info(time.Now()).Carrier)
+				require.Equal(t, report.CarrierRelay, c.flow[i].Info(time.Now()).Carrier)
 			}
 			c.closeApps()
 			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))

@@ -3,7 +3,7 @@ package conn
 import (
 	"sync/atomic"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // ringUse is the fill of a connection's rings at the last look for stalls, which is on the
@@ -19,6 +19,6 @@ func (r *ringUse) note(size int, waiting, unacknowledged uint64) {
 	r.unacknowledged.Store(unacknowledged)
 }
 
-func (r *ringUse) use() admin.RingUse {
-	return admin.RingUse{Size: r.size.Load(), Waiting: r.waiting.Load(), Unacknowledged: r.unacknowledged.Load()}
+func (r *ringUse) use() report.RingUse {
+	return report.RingUse{Size: r.size.Load(), Waiting: r.waiting.Load(), Unacknowledged: r.unacknowledged.Load()}
 }

@@ -6,8 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestRingUse: what an application does not take is seen in its ring at the next look, and
@@ -24,8 +23,8 @@ func TestRingUse(t *testing.T) {
 				_, err := c.app[0].Write(make([]byte, 32<<20)) // more than rings and socket buffers hold
 				sent <- err
 			}()
-			by := config.Carrier(kind.String())
-			var to, from admin.RingUse
+			by := report.Carrier(kind.String())
+			var to, from report.RingUse
 			require.Eventuallyf(t, func() bool {
 				for _, g := range c.p.g {
 					lookForStalls(g.all(), time.Hour)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -29,7 +29,7 @@ func TestSoftGivesUpASilentPeer(t *testing.T) {
 	require.Equal(t, "anybody there?", string(got))
 	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(patience))
 	require.Equal(t, "carrier_unreachable", c.flow[0].Info(time.Now()).Demoted)
-	require.Equal(t, admin.DemotedByPeer, c.flow[1].Info(time.Now()).Demoted)
+	require.Equal(t, report.DemotedByPeer, c.flow[1].Info(time.Now()).Demoted)
 	require.False(t, mine.Warm())
 	c.closeApps()
 	c.over(t)

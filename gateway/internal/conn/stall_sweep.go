@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -102,7 +102,7 @@ func lookAt(s *loop.Shard, flows []*Flow, timeout time.Duration) {
 
 // stalled ends a flow that stands still by the fault of a gateway; where says how
 // both directions stand, for the log.
-func (f *Flow) stalled(by config.Carrier, where ...any) {
+func (f *Flow) stalled(by report.Carrier, where ...any) {
 	f.env.Counters.stalled(by)
 	f.env.Log.Warn("connection stalled", append([]any{"flow_id", f.ID, "side", f.Side, "carrier", by, "remote", f.Tuple.Remote}, where...)...)
 	f.abort(negotiate.ReasonStalled, false)

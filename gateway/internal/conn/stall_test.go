@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -178,7 +178,7 @@ func TestStallOfThePeersReader(t *testing.T) {
 		}
 	}
 	require.Equal(t, "stalled", c.flow[0].Info(time.Now()).Reason)
-	require.Equal(t, map[config.Carrier]uint64{config.CarrierRelay: 1}, g.snapshot().Stalls)
+	require.Equal(t, map[report.Carrier]uint64{report.CarrierRelay: 1}, g.snapshot().Stalls)
 	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonAppReset, false) })
 	c.closeApps()
 	c.over(t)

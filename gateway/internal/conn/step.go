@@ -1,13 +1,13 @@
 package conn
 
 import (
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // ServicePort is the server's port of a connection.
-func ServicePort(t host.Tuple, side config.Side) uint16 {
-	if side == config.SideServer {
+func ServicePort(t host.Tuple, side report.Side) uint16 {
+	if side == report.SideServer {
 		return t.Local.Port()
 	}
 	return t.Remote.Port()

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -23,9 +23,9 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 		require.NoError(t, err)
 		return list
 	}
-	flowTo := func(port uint16, trial *admin.Trial) *Flow {
+	flowTo := func(port uint16, trial *config.Trial) *Flow {
 		p.port++
-		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, trial)
+		f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, trial)
 		t.Cleanup(func() { g.unlink(f) })
 		return f
 	}
@@ -41,15 +41,15 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 		return kinds
 	}
 	refused := negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoCommonCarrier, Remote: true}
-	for carrier, kind := range map[config.Carrier]negotiate.CarrierKind{config.CarrierShm: negotiate.CarrierSHM, config.CarrierSoft: negotiate.CarrierSoft} {
-		trial := &admin.Trial{Peer: pairAddrs[1], Port: 4792, Action: config.ActionAccelerate, Carrier: carrier}
+	for carrier, kind := range map[report.Carrier]negotiate.CarrierKind{report.CarrierShm: negotiate.CarrierSHM, report.CarrierSoft: negotiate.CarrierSoft} {
+		trial := &config.Trial{Peer: pairAddrs[1], Port: 4792, Action: report.ActionAccelerate, Carrier: carrier}
 		require.Equal(t, []negotiate.CarrierKind{kind}, offers(flowTo(4792, trial)))
 		require.Len(t, offers(flowTo(80, nil)), 2)
 		flowTo(4792, trial).remember(refused)
 		require.Empty(t, remembered())
 	}
-	require.True(t, flowTo(4792, &admin.Trial{Cold: true}).request(nil).Cold)
-	require.False(t, flowTo(4792, &admin.Trial{}).request(nil).Cold)
+	require.True(t, flowTo(4792, &config.Trial{Cold: true}).request(nil).Cold)
+	require.False(t, flowTo(4792, &config.Trial{}).request(nil).Cold)
 	require.False(t, flowTo(4792, nil).request(nil).Cold)
 	flowTo(4792, nil).remember(refused)
 	require.NotEmpty(t, remembered())

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -163,7 +163,7 @@ func TestAbortTellsWhy(t *testing.T) {
 		c := p.dial(t, kind)
 		c.flow[0].call(func() { c.flow[0].drain(negotiate.ReasonDrained) })
 		require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
-		for i, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
+		for i, by := range []string{report.DecidedLocal, report.DecidedRemote} {
 			info := c.flow[i].Info(time.Now())
 			require.Equal(t, "drained", info.Reason) // also where it had another one to be relayed
 			require.Equal(t, by, info.DecidedBy)
@@ -237,7 +237,7 @@ func TestLinkStaysBehindTheWire(t *testing.T) {
 	p := newPair(t)
 	for _, kind := range rdmaCarriers {
 		for name, leave := range map[string]func(f *Flow){
-			"operator": func(f *Flow) { f.Demote(admin.DemotedByOperator) },
+			"operator": func(f *Flow) { f.Demote(report.DemotedByOperator) },
 			"device":   func(f *Flow) { f.LeaveDevice(kind, func(*carrier.Link) bool { return true }, false) },
 			"patience": func(f *Flow) { f.post(func() { f.do(f.core.Patience()) }) },
 		} {

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // access is the access log: a line when a connection begins to be carried and one when it
@@ -36,28 +36,28 @@ func (a *access) wants(kind config.AccessLog) bool {
 	return s != nil && (s.which == kind || s.which == config.AccessAll)
 }
 
-func (a *access) opened(log *slog.Logger, info admin.ConnInfo) {
+func (a *access) opened(log *slog.Logger, info report.ConnInfo) {
 	a.write(log, "connection opened", info, "carrier", info.Carrier, "setup", duration(info))
 }
 
-func (a *access) complete(log *slog.Logger, info admin.ConnInfo) {
+func (a *access) complete(log *slog.Logger, info report.ConnInfo) {
 	a.write(log, "connection complete", info, "carrier", info.Carrier, "tx_bytes", info.TxBytes, "rx_bytes", info.RxBytes,
 		"duration", duration(info), "end", string(info.End), "reason", info.Reason, "decided_by", info.DecidedBy, "demoted", info.Demoted)
 }
 
-func (a *access) native(log *slog.Logger, info admin.ConnInfo) {
+func (a *access) native(log *slog.Logger, info report.ConnInfo) {
 	a.write(log, "connection native", info, "reason", info.Reason, "decided_by", info.DecidedBy)
 }
 
 // write writes a line with what all of them have in front: src began the connection.
-func (a *access) write(log *slog.Logger, msg string, info admin.ConnInfo, args ...any) {
+func (a *access) write(log *slog.Logger, msg string, info report.ConnInfo, args ...any) {
 	if !a.setting.Load().limit.Allow() {
 		a.leftOut.Add(1)
 		return
 	}
 	a.flush(log)
 	src, dst := info.Local, info.Remote
-	if info.Side == config.SideServer {
+	if info.Side == report.SideServer {
 		src, dst = dst, src
 	}
 	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...) //nolint:sloglint // of callers: constants
@@ -79,6 +79,6 @@ func (a *access) flush(log *slog.Logger) {
 }
 
 // duration is the age of a connection, to the microsecond.
-func duration(info admin.ConnInfo) time.Duration {
+func duration(info report.ConnInfo) time.Duration {
 	return time.Duration(info.AgeSeconds * float64(time.Second)).Round(time.Microsecond)
 }

@@ -3,8 +3,7 @@ package connlog
 import (
 	"log/slog"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // demotions says that connections have left their carriers: a line a second for each carrier
@@ -13,12 +12,12 @@ type demotions struct{ gathered[demotionKey] }
 
 // demotionKey is what has a line of its own.
 type demotionKey struct {
-	from  config.Carrier
+	from  report.Carrier
 	cause string
 }
 
 // note is called for each connection that leaves a carrier.
-func (l *demotions) note(log *slog.Logger, info admin.ConnInfo, from config.Carrier, cause string, failure error) {
+func (l *demotions) note(log *slog.Logger, info report.ConnInfo, from report.Carrier, cause string, failure error) {
 	log.Debug("connection goes on over the relay", "flow_id", info.ID, "local", info.Local, "remote", info.Remote,
 		"carrier", from, "reason", cause, "error", failure)
 	l.add(demotionKey{from, cause}, func(count int) {

@@ -3,8 +3,8 @@ package connlog
 import (
 	"log/slog"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Log writes lines about the connections of one gateway. It is safe for concurrent use
@@ -27,27 +27,27 @@ func New(l *slog.Logger, c config.Log) *Log {
 func (l *Log) Configure(c config.Log) { l.access.configure(c) }
 
 // Carried is called for each connection that begins to be carried.
-func (l *Log) Carried(info func() admin.ConnInfo) {
+func (l *Log) Carried(info func() report.ConnInfo) {
 	if l.access.wants(config.AccessCarried) {
 		l.access.opened(l.log, info())
 	}
 }
 
 // Ended is called for each connection of the gateway that has ended, carried or not.
-func (l *Log) Ended(info admin.ConnInfo) {
+func (l *Log) Ended(info report.ConnInfo) {
 	l.resets.note(l.log, info)
 	switch {
-	case info.Carrier != config.CarrierNone:
+	case info.Carrier != report.CarrierNone:
 		if l.access.wants(config.AccessCarried) {
 			l.access.complete(l.log, info)
 		}
-	case info.End == admin.EndNative:
+	case info.End == report.EndNative:
 		l.Native(info)
 	}
 }
 
 // Native is called for each connection that stays native by a decision of the programs.
-func (l *Log) Native(info admin.ConnInfo) {
+func (l *Log) Native(info report.ConnInfo) {
 	if l.WantsNative() {
 		l.access.native(l.log, info)
 	}
@@ -65,7 +65,7 @@ func (l *Log) Missed(n uint64) {
 
 // Demoted is called for each connection that leaves a carrier because of cause; failure
 // is that of its queue pair, nil: none.
-func (l *Log) Demoted(info admin.ConnInfo, from config.Carrier, cause string, failure error) {
+func (l *Log) Demoted(info report.ConnInfo, from report.Carrier, cause string, failure error) {
 	l.demotions.note(l.log, info, from, cause, failure)
 }
 

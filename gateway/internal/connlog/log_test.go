@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // written is a log whose lines the test reads.
@@ -61,23 +61,23 @@ func (w written) lines(t *testing.T) (list []map[string]any) {
 	return list
 }
 
-func carried(id uint64) admin.ConnInfo {
-	return admin.ConnInfo{
-		ID: id, Proto: "tcp", Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:6379"), Remote: netip.MustParseAddrPort("10.0.0.1:40000"),
-		State: "carrying", Carrier: config.CarrierShm, AgeSeconds: 0.0015,
+func carried(id uint64) report.ConnInfo {
+	return report.ConnInfo{
+		ID: id, Proto: "tcp", Side: report.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:6379"), Remote: netip.MustParseAddrPort("10.0.0.1:40000"),
+		State: "carrying", Carrier: report.CarrierShm, AgeSeconds: 0.0015,
 	}
 }
 
-func ended(id uint64) admin.ConnInfo {
+func ended(id uint64) report.ConnInfo {
 	c := carried(id)
-	c.State, c.End, c.TxBytes, c.RxBytes, c.AgeSeconds = "closed", admin.EndClosed, 10, 20, 61
+	c.State, c.End, c.TxBytes, c.RxBytes, c.AgeSeconds = "closed", report.EndClosed, 10, 20, 61
 	return c
 }
 
-func native() admin.ConnInfo {
-	return admin.ConnInfo{
-		ID: 9, Proto: "tcp", Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:50000"), Remote: netip.MustParseAddrPort("10.0.0.3:80"),
-		Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
+func native() report.ConnInfo {
+	return report.ConnInfo{
+		ID: 9, Proto: "tcp", Side: report.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:50000"), Remote: netip.MustParseAddrPort("10.0.0.3:80"),
+		Reason: "peer_no_option", DecidedBy: report.DecidedRemote, End: report.EndNative,
 	}
 }
 
@@ -99,7 +99,7 @@ func TestAccessLog(t *testing.T) {
 		config.AccessOff: nil, config.AccessCarried: {opened, complete}, config.AccessAll: {opened, complete, left, left},
 	} {
 		w := newWritten(access, 100)
-		w.Carried(func() admin.ConnInfo { return carried(7) })
+		w.Carried(func() report.ConnInfo { return carried(7) })
 		w.Ended(ended(7))
 		w.Native(native())
 		w.Ended(native()) // that fell back
@@ -132,7 +132,7 @@ func TestAccessLogIsBounded(t *testing.T) {
 // Without an access log nothing is asked of a connection.
 func TestAccessLogOffAsksNothing(t *testing.T) {
 	w := newWritten(config.AccessOff, 100)
-	w.Carried(func() admin.ConnInfo { panic("asked") })
+	w.Carried(func() report.ConnInfo { panic("asked") })
 	info := ended(1)
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.Ended(info) }))
 }
@@ -141,9 +141,9 @@ func TestAccessLogOffAsksNothing(t *testing.T) {
 func TestResetsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWritten(config.AccessOff, 1)
-		reset := func(reason string) admin.ConnInfo {
+		reset := func(reason string) report.ConnInfo {
 			c := ended(3)
-			c.End, c.Reason, c.DecidedBy = admin.EndAborted, reason, admin.DecidedRemote
+			c.End, c.Reason, c.DecidedBy = report.EndAborted, reason, report.DecidedRemote
 			return c
 		}
 		for range 5 {
@@ -169,7 +169,7 @@ func TestDemotionsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWritten(config.AccessOff, 1)
 		for id := range uint64(4) {
-			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
+			w.Demoted(carried(id), report.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
 		}
 		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
@@ -186,10 +186,10 @@ func TestDemotionsByCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWritten(config.AccessOff, 1)
 		for id := range uint64(3) {
-			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", nil)
-			w.Demoted(carried(id), config.CarrierShm, "operator", nil)
+			w.Demoted(carried(id), report.CarrierSoft, "carrier_unreachable", nil)
+			w.Demoted(carried(id), report.CarrierShm, "operator", nil)
 		}
-		w.Demoted(carried(3), config.CarrierSoft, "peer", nil)
+		w.Demoted(carried(3), report.CarrierSoft, "peer", nil)
 		w.Flush()
 		counts := map[string]any{}
 		for _, line := range w.lines(t) {

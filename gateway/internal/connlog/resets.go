@@ -3,8 +3,7 @@ package connlog
 import (
 	"log/slog"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -16,8 +15,8 @@ type resets struct{ gathered[resetKey] }
 type resetKey struct{ reason, decidedBy string }
 
 // note is called for each connection that has ended.
-func (l *resets) note(log *slog.Logger, info admin.ConnInfo) {
-	if info.Proto == string(config.ProtoUDP) || info.Carrier == config.CarrierNone || info.End != admin.EndAborted || info.Reason == negotiate.ReasonAppReset.String() {
+func (l *resets) note(log *slog.Logger, info report.ConnInfo) {
+	if info.Proto == string(report.ProtoUDP) || info.Carrier == report.CarrierNone || info.End != report.EndAborted || info.Reason == negotiate.ReasonAppReset.String() {
 		return
 	}
 	key, peer, id := resetKey{info.Reason, info.DecidedBy}, info.Remote.Addr(), info.ID // others are not allocated

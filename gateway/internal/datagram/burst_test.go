@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestDatagramBurstWhileThePeerSleeps: what a program sends while the gateway of the
 // other host has no processor arrives; what does not fit on the way goes natively.
 func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		const count = 1800
 		h := newHosts(t, kind)
 		h.meet()
@@ -71,7 +71,7 @@ func (h *hosts) either(t *testing.T) (*fakeSteering, udpPacket) {
 // carried, and in order. Where the peer gets no processor for longer than that,
 // some are native, and the burst says nothing.
 func TestDatagramsWaitForRoom(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)

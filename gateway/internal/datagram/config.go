@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -72,11 +71,11 @@ type Gateway interface {
 	// NamesPeer reports whether the policy names this address itself.
 	NamesPeer(a netip.Addr) bool
 	// Proven says that datagrams to a peer are carried, and by what.
-	Proven(a netip.Addr, by config.Carrier)
+	Proven(a netip.Addr, by report.Carrier)
 	// NoCommonKey says that a peer has other keys.
 	NoCommonKey(a netip.Addr)
 	// Ended takes the record of a flow that is over.
-	Ended(c admin.ConnInfo)
+	Ended(c report.ConnInfo)
 }
 
 // Fabric is a device of the gateway: a Network or a Memory. The methods of both may

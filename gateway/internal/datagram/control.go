@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -14,7 +14,7 @@ import (
 func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 	if p.shm == nil {
 		if l := p.links[linkKey{grhEnds(grh), qpn}]; l == nil || !e.controlOf(l, kind, msg) {
-			e.count.drop(admin.DropUnproven)
+			e.count.drop(report.DropUnproven)
 		}
 		return
 	}
@@ -28,7 +28,7 @@ func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 	}()
 	switch {
 	case of == nil:
-		e.count.drop(admin.DropUnproven)
+		e.count.drop(report.DropUnproven)
 	case of.valid: // the queue pair is, for all of its addresses
 		for _, l := range p.links {
 			l.valid = l.valid || l.qpn == qpn
@@ -101,7 +101,7 @@ func (e *engine) declined(p *peer, n nativeNotice, ttl time.Duration) {
 				known = true
 				e.setPeer(ebpf.DatagramPeer{Addr: n.service.Addr(), Port: n.service.Port(), Reason: n.reason, TTL: ttl})
 			}
-			e.endFlow(f, admin.EndNative, negotiate.Reason(n.reason))
+			e.endFlow(f, report.EndNative, negotiate.Reason(n.reason))
 		}
 		f = next
 	}

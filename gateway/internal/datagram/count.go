@@ -4,8 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -24,33 +23,33 @@ type counters struct {
 	ignored, resolverIgnored         atomic.Uint64
 }
 
-func (c *counters) drop(why admin.DatagramDrop) {
+func (c *counters) drop(why report.DatagramDrop) {
 	c.dropped[slices.Index(drops[:], why)].Add(1)
 }
 
 // drops is DatagramDrops without allocating.
-var drops = [7]admin.DatagramDrop(admin.DatagramDrops())
+var drops = [7]report.DatagramDrop(report.DatagramDrops())
 
 // emptySnapshot is that of a gateway without datagrams.
-func emptySnapshot(s *admin.Snapshot) {
-	s.UDP = admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: map[config.Carrier]admin.ByteCount{}, Native: map[string]uint64{}}
+func emptySnapshot(s *report.Snapshot) {
+	s.UDP = report.ProtoStats{Flows: map[report.Carrier]report.FlowCount{}, Bytes: map[report.Carrier]report.ByteCount{}, Native: map[string]uint64{}}
 	d := &s.Datagrams
-	d.Sent, d.Received, d.Dropped = map[config.Carrier]uint64{}, map[config.Carrier]uint64{}, map[admin.DatagramDrop]uint64{}
+	d.Sent, d.Received, d.Dropped = map[report.Carrier]uint64{}, map[report.Carrier]uint64{}, map[report.DatagramDrop]uint64{}
 }
 
 // snapshot sets the counters of s.
-func (c *counters) snapshot(s *admin.Snapshot) {
+func (c *counters) snapshot(s *report.Snapshot) {
 	d := &s.Datagrams
 	for _, k := range carriers {
-		name := config.Carrier(k.String())
+		name := report.Carrier(k.String())
 		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
-		s.UDP.Bytes[name] = admin.ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
+		s.UDP.Bytes[name] = report.ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
 	}
 	d.Delivered, d.Returned = c.delivered.Load(), c.returned.Load()
 	for i, why := range drops {
 		d.Dropped[why] = c.dropped[i].Load()
 	}
-	d.Resolution = admin.ResolutionStats{
+	d.Resolution = report.ResolutionStats{
 		Queries: c.queries.Load(), Answers: c.answers.Load(), Refusals: c.refusals.Load(),
 		Asked: c.asked.Load(), Answered: c.answered.Load(), Refused: c.refused.Load(), Ignored: c.ignored.Load() + c.resolverIgnored.Load(),
 	}

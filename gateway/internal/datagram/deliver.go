@@ -5,8 +5,7 @@ import (
 	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -14,7 +13,7 @@ import (
 // received takes a packet of a port; b is the whole receive.
 func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	if wc.ByteLen < grhLen || int(wc.ByteLen) > len(b) {
-		e.count.drop(admin.DropMalformed)
+		e.count.drop(report.DropMalformed)
 		return
 	}
 	msg := b[grhLen:wc.ByteLen]
@@ -23,7 +22,7 @@ func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	if piece {
 		var err error
 		if imm, err = parseImmediate(wc.ImmData); err != nil {
-			e.count.drop(admin.DropMalformed)
+			e.count.drop(report.DropMalformed)
 			return
 		}
 		if imm.control != 0 {
@@ -33,7 +32,7 @@ func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	}
 	ends, payload, err := parseMessage(msg)
 	if err != nil {
-		e.count.drop(admin.DropMalformed)
+		e.count.drop(report.DropMalformed)
 		return
 	}
 	l := p.links[linkKey{addrPair{ends.dst.Addr(), ends.src.Addr()}, wc.SrcQP}]
@@ -45,7 +44,7 @@ func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	at, n := grhLen+ends.headersLen(), len(payload)
 	if piece {
 		if b, n, err = l.asm.add(e.now, imm, ends, msg); err != nil {
-			e.count.drop(admin.DropMalformed)
+			e.count.drop(report.DropMalformed)
 		}
 		e.asmDropped(l)
 		if b == nil {
@@ -57,13 +56,13 @@ func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 }
 
 // refuses says why a datagram is not taken from where it came, "" if it is.
-func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) admin.DatagramDrop {
+func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) report.DatagramDrop {
 	if p.shm == nil {
 		switch seen := grhEnds(grh); {
 		case seen.remote != ends.src.Addr():
-			return admin.DropWrongSource
+			return report.DropWrongSource
 		case seen.local != ends.dst.Addr():
-			return admin.DropWrongTarget
+			return report.DropWrongTarget
 		}
 	}
 	if l != nil && l.valid {
@@ -72,19 +71,19 @@ func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) admin.Data
 	for k, o := range p.links {
 		if l == nil && k.qpn == qpn && o.valid {
 			if k.remote == ends.src.Addr() {
-				return admin.DropWrongTarget
+				return report.DropWrongTarget
 			}
-			return admin.DropWrongSource
+			return report.DropWrongSource
 		}
 	}
-	return admin.DropUnproven
+	return report.DropUnproven
 }
 
 // deliver gives a datagram of a peer, whose payload is b[at:at+n], to the local
 // program as if it came from the network.
 func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 	if !ends.fits(n) {
-		e.count.drop(admin.DropMalformed)
+		e.count.drop(report.DropMalformed)
 		return
 	}
 	kind := l.port.kind
@@ -102,12 +101,12 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 		e.decline(l, t.Local, f.declined)
 	}
 	if e.now.Sub(f.checked) >= flowCheck && !e.checkFlow(l, f) {
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 		return
 	}
 	start := putUDP(b, at, n, ends)
 	if !e.writeTUN(b[start : at+n]) {
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 		return
 	}
 	f.rx.Add(uint64(n))
@@ -120,17 +119,17 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 // and natively it would have come.
 func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	if slices.Contains(e.cfg.OwnPorts, t.Local.Port()) {
-		e.count.drop(admin.DropWrongTarget)
+		e.count.drop(report.DropWrongTarget)
 		return nil
 	}
 	ifindex, err := e.route(l.addrPair)
-	side := config.SideServer
+	side := report.SideServer
 	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port(), Local: t.Local, Remote: t.Remote}
 	v := e.steer.Decide(q)
 	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
 		q.Port = t.Remote.Port()
 		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
-			v, side = answer, config.SideClient
+			v, side = answer, report.SideClient
 		}
 	}
 	if err == nil {
@@ -138,7 +137,7 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	}
 	if err != nil {
 		e.log.Debug("open datagram tuple", "tuple", t, "error", err)
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 		e.shut(l)
 		return nil
 	}
@@ -173,12 +172,12 @@ func (e *engine) checkFlow(l *link, f *flow) bool {
 			return true
 		}
 		e.shut(l)
-		e.endFlow(f, admin.EndNative, negotiate.ReasonAddress)
+		e.endFlow(f, report.EndNative, negotiate.ReasonAddress)
 		return false
 	}
 	f.lost = 0
 	at, err := e.steer.DatagramIfindex(f.tuple)
-	if err == nil && (at == ifindex || f.side == config.SideClient) { // the programs follow what a client sends
+	if err == nil && (at == ifindex || f.side == report.SideClient) { // the programs follow what a client sends
 		return true
 	}
 	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {

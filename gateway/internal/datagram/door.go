@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -107,7 +107,7 @@ func (d *Engine) Quiesce(r negotiate.Reason) { d.call(func(e *engine) { e.quiesc
 func (d *Engine) Resume() { d.call(func(e *engine) { e.resume() }) }
 
 // Flows describes all flows.
-func (d *Engine) Flows() []admin.ConnInfo {
+func (d *Engine) Flows() []report.ConnInfo {
 	if d == nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (d *Engine) CountFlows(to map[netip.Addr]int) {
 }
 
 // Snapshot sets the numbers of datagrams; without an engine there are none.
-func (d *Engine) Snapshot(s *admin.Snapshot) {
+func (d *Engine) Snapshot(s *report.Snapshot) {
 	emptySnapshot(s)
 	if d != nil {
 		d.core.count.snapshot(s)

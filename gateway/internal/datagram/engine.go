@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -210,7 +210,7 @@ func (e *engine) sweep() {
 // asmDropped counts what the reassembly of a link has given up.
 func (e *engine) asmDropped(l *link) {
 	for ; l.asm.dropped > 0; l.asm.dropped-- {
-		e.count.drop(admin.DropReassembly)
+		e.count.drop(report.DropReassembly)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -64,7 +64,7 @@ func (h *hosts) idle(i int) { h.fabrics(i, func([]Fabric) {}) }
 
 // TestForgedQueriesCostNothing: a query that is not answered does not reach the keeper.
 func TestForgedQueriesCostNothing(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	s := h.besideStopped()
 	e := h.engine(1)
 	h.forged(netip.AddrPortFrom(absent(1), h.port+1), 1) // the port of any user
@@ -85,9 +85,9 @@ func TestForgedQueriesCostNothing(t *testing.T) {
 // TestStoppedGatewayHoldsUpNoOther: peers are found while a gateway that was named as the
 // owner of memory does not answer.
 func TestStoppedGatewayHoldsUpNoOther(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		kinds := []config.DeviceKind{config.DeviceShm}
-		if kind != config.DeviceShm {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
+		kinds := []report.DeviceKind{report.DeviceShm}
+		if kind != report.DeviceShm {
 			kinds = append(kinds, kind)
 		}
 		h := newHosts(t, kinds...)
@@ -100,13 +100,13 @@ func TestStoppedGatewayHoldsUpNoOther(t *testing.T) {
 		require.EqualValues(t, 2*maxAttaching-1, h.stats(1).Resolution.Ignored, "the others find too many that wait")
 		h.meet()
 		h.pass(0, h.ends(0, 4000, 53), []byte("x"))
-		require.Equal(t, config.CarrierShm, h.g[0].flows()[0].Carrier)
+		require.Equal(t, report.CarrierShm, h.g[0].flows()[0].Carrier)
 	})
 }
 
 // TestAnswersPassTheFlood: the answer to a query counts, whatever else arrives.
 func TestAnswersPassTheFlood(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.engine(0).sockets.limit.SetBurst(0) // used up
 	h.want(0)
 	h.capable(0)
@@ -116,7 +116,7 @@ func TestAnswersPassTheFlood(t *testing.T) {
 
 // TestWaysOfUseStay: those of hosts that only ask make room, one by one.
 func TestWaysOfUseStay(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	e := h.engine(0)
 	e.s.Call(func() {

@@ -5,8 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -38,7 +37,7 @@ type flow struct {
 	id    uint64
 	tuple ebpf.Tuple
 	peer  *peer
-	side  config.Side
+	side  report.Side
 	start time.Time
 
 	prev, next *flow // in the list of the peer
@@ -49,7 +48,7 @@ type flow struct {
 	checked    time.Time // that the programs still know the tuple
 	lost       int       // checks in a row that have found no way
 
-	carrier config.Carrier // when it began
+	carrier report.Carrier // when it began
 	tx, rx  atomic.Uint64  // bytes from and to the local application
 }
 
@@ -96,13 +95,13 @@ func (e *engine) touch(f *flow) {
 
 // newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
 // one that has been quiet for longest makes room: it begins again when it speaks.
-func (e *engine) newFlow(l *link, t ebpf.Tuple, side config.Side) *flow {
+func (e *engine) newFlow(l *link, t ebpf.Tuple, side report.Side) *flow {
 	p := l.peer
 	limit := e.gateway.MaxFlows()
 	if p.flows.n >= max(1, limit/peerShare) {
-		e.endFlow(p.flows.head, admin.EndClosed, negotiate.ReasonFlowLimit)
+		e.endFlow(p.flows.head, report.EndClosed, negotiate.ReasonFlowLimit)
 	} else if e.flows.len() >= limit {
-		e.endFlow(e.quietest(), admin.EndClosed, negotiate.ReasonFlowLimit)
+		e.endFlow(e.quietest(), report.EndClosed, negotiate.ReasonFlowLimit)
 	}
 	f := &flow{id: e.gateway.NextID(), tuple: t, peer: p, side: side, start: e.now, seen: e.now, rule: ebpf.NoRule, checked: e.now, carrier: l.carrier()}
 	p.flows.push(f)
@@ -122,22 +121,22 @@ func (e *engine) quietest() (oldest *flow) {
 
 // endFlow takes a flow out of the table. The programs decide about its tuple
 // again.
-func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
+func (e *engine) endFlow(f *flow, end report.End, r negotiate.Reason) {
 	p := f.peer
 	p.flows.remove(f)
 	e.flows.remove(f)
 	info := f.info(e.now)
 	info.End, info.EndedAt = end, time.Now()
 	info.State = stateClosed
-	if end == admin.EndNative {
+	if end == report.EndNative {
 		info.State = stateNative
 	}
 	if r != negotiate.ReasonNone {
-		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
+		info.Reason, info.DecidedBy = r.String(), report.DecidedLocal
 	}
 	e.gateway.Ended(info)
 	var left time.Duration
-	if end == admin.EndNative { // what has been steered already can still go back to the network
+	if end == report.EndNative { // what has been steered already can still go back to the network
 		left = nativeEvery
 	}
 	if err := e.steer.CloseDatagram(f.tuple, uint8(r), left); err != nil {
@@ -146,9 +145,9 @@ func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
 }
 
 // info describes the flow for an operator.
-func (f *flow) info(now time.Time) admin.ConnInfo {
-	return admin.ConnInfo{
-		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
+func (f *flow) info(now time.Time) report.ConnInfo {
+	return report.ConnInfo{
+		ID: f.id, Proto: string(report.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
 		State: stateCarrying, Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
@@ -161,9 +160,9 @@ func (e *engine) expireFlows(p *peer) {
 		quiet := e.now.Sub(f.seen)
 		switch {
 		case quiet >= flowIdle:
-			e.endFlow(f, admin.EndClosed, negotiate.ReasonNone)
+			e.endFlow(f, report.EndClosed, negotiate.ReasonNone)
 		case f.declined != negotiate.ReasonNone && quiet >= declinedIdle:
-			e.endFlow(f, admin.EndNative, f.declined)
+			e.endFlow(f, report.EndNative, f.declined)
 		case quiet < declinedIdle:
 			return // the rest is younger
 		}

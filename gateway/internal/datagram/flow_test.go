@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestFlowEndsWithItsDatagram: a flow that ends because its datagram cannot be posted has ended, once.
 func TestFlowEndsWithItsDatagram(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		there := h.ends(0, 4000, 53)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -71,7 +71,7 @@ func (l *link) forge(kind uint8, msg []byte) {
 
 // TestQueriesMakeNoHandles: a host that only asks does not bring about that an adapter looks for it.
 func TestQueriesMakeNoHandles(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(1)
 	h.stop(0)
 	h.start(1)
@@ -84,7 +84,7 @@ func TestQueriesMakeNoHandles(t *testing.T) {
 // TestForgedProbesKeepNoShardWaiting: an adapter looks for a host that does not answer for a second. A bounded number
 // of goroutines wait for that, and a probe in the name of such a host proves nothing.
 func TestForgedProbesKeepNoShardWaiting(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(1)
 	h.stop(0)
 	h.start(1)
@@ -141,7 +141,7 @@ func TestForgedProbesKeepNoShardWaiting(t *testing.T) {
 
 // TestProofWaitsForTheHandle: a proof goes on when the handle is there, however many probes it has missed.
 func TestProofWaitsForTheHandle(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(0)
 	h.start(0)
 	h.forget(0)
@@ -158,7 +158,7 @@ func TestProofWaitsForTheHandle(t *testing.T) {
 // TestProbedLinkIsValidByItsEcho: a link that only a query has made takes datagrams after the first probe of its
 // peer, which has echoed ours by then.
 func TestProbedLinkIsValidByItsEcho(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		e := h.engine(1)

@@ -7,8 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -40,7 +39,7 @@ func (h *hosts) send(i int, fn func(l *link, slot []byte) (n int, imm *uint32)) 
 // TestDatagramViolations: what no honest peer sends is dropped and counted, and
 // the rest goes on.
 func TestDatagramViolations(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		good := h.ends(0, 4000, 53)
@@ -49,21 +48,21 @@ func TestDatagramViolations(t *testing.T) {
 		for name, v := range map[string]struct {
 			msg  []byte
 			imm  *uint32
-			want admin.DatagramDrop
+			want report.DatagramDrop
 		}{
-			"empty":       {nil, nil, admin.DropMalformed},
-			"headers":     {good.append(nil)[:15], nil, admin.DropMalformed},
-			"version":     {append([]byte{5}, good.append(nil)[1:]...), nil, admin.DropMalformed},
-			"immediate":   {good.append(nil), imm(3 << 30), admin.DropMalformed},
-			"piece":       {good.append(nil), imm(pieceImm(1, 2, true)), admin.DropMalformed},
-			"source":      {endPair{src: netip.AddrPortFrom(third, 1), dst: good.dst}.append(nil), nil, admin.DropWrongSource},
-			"destination": {endPair{src: good.src, dst: netip.AddrPortFrom(third, 1)}.append(nil), nil, admin.DropWrongTarget},
-			"own port":    {h.ends(0, 4000, h.port).append(nil), nil, admin.DropWrongTarget},
-			"control":     {[]byte("what"), imm(controlImm(99)), admin.DropUnproven},
-			"echo":        {make([]byte, 64), imm(controlImm(controlEcho)), admin.DropUnproven},
+			"empty":       {nil, nil, report.DropMalformed},
+			"headers":     {good.append(nil)[:15], nil, report.DropMalformed},
+			"version":     {append([]byte{5}, good.append(nil)[1:]...), nil, report.DropMalformed},
+			"immediate":   {good.append(nil), imm(3 << 30), report.DropMalformed},
+			"piece":       {good.append(nil), imm(pieceImm(1, 2, true)), report.DropMalformed},
+			"source":      {endPair{src: netip.AddrPortFrom(third, 1), dst: good.dst}.append(nil), nil, report.DropWrongSource},
+			"destination": {endPair{src: good.src, dst: netip.AddrPortFrom(third, 1)}.append(nil), nil, report.DropWrongTarget},
+			"own port":    {h.ends(0, 4000, h.port).append(nil), nil, report.DropWrongTarget},
+			"control":     {[]byte("what"), imm(controlImm(99)), report.DropUnproven},
+			"echo":        {make([]byte, 64), imm(controlImm(controlEcho)), report.DropUnproven},
 			"notice": {
 				nativeNotice{service: netip.AddrPortFrom(third, 1), reason: 1, seconds: 9}.append(nil),
-				imm(controlImm(controlNative)), admin.DropUnproven,
+				imm(controlImm(controlNative)), report.DropUnproven,
 			},
 		} {
 			before := h.stats(1).Dropped[v.want]
@@ -79,7 +78,7 @@ func TestDatagramViolations(t *testing.T) {
 // TestDatagramsOfAStranger: a queue pair that was never made known is not heard,
 // even if it knows the key.
 func TestDatagramsOfAStranger(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	e.s.Call(func() {
@@ -88,14 +87,14 @@ func TestDatagramsOfAStranger(t *testing.T) {
 		}
 	})
 	h.d[0].steer(t, h.ends(0, 4000, 53), []byte("hello"))
-	require.Eventually(t, func() bool { return h.stats(1).Dropped[admin.DropUnproven] == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.stats(1).Dropped[report.DropUnproven] == 1 }, 30*time.Second, time.Millisecond)
 	require.Nil(t, h.d[1].next(10*time.Millisecond))
 }
 
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
 // if it was the peer, started again, its probes are echoed to it all the same.
 func TestDatagramKeyOfAnother(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	var l *link
@@ -112,7 +111,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 	echoes := func(i int) {
 		t.Helper()
 		o := h.engine(i)
-		before := h.stats(i).Dropped[admin.DropUnproven]
+		before := h.stats(i).Dropped[report.DropUnproven]
 		var heard time.Time
 		o.s.Call(func() {
 			p := o.peers[pairAddrs[1-i]]
@@ -124,7 +123,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 			o.s.Call(func() { ok = o.peers[pairAddrs[1-i]].heard.After(heard) })
 			return ok
 		}, 30*time.Second, time.Millisecond)
-		require.Equal(t, before, h.stats(i).Dropped[admin.DropUnproven])
+		require.Equal(t, before, h.stats(i).Dropped[report.DropUnproven])
 	}
 	echoes(0)
 	h.engine(0).s.Call(func() { // the new one has the other key
@@ -139,7 +138,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 // TestDatagramNoticesOfOthers: a peer decides about the services that it is sent
 // something, and cannot fill tables with others.
 func TestDatagramNoticesOfOthers(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	there := h.ends(1, 53, 4000) // to host 0
 	h.pass(1, there, []byte("x"))

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -22,7 +21,7 @@ import (
 type hosts struct {
 	t     testing.TB
 	dir   string
-	kinds []config.DeviceKind
+	kinds []report.DeviceKind
 	soft  uint16
 	port  uint16
 	// anywhere: the datagram port is on all addresses, as on a real host.
@@ -34,7 +33,7 @@ type hosts struct {
 	d        [2]*fakeSteering
 }
 
-func newHosts(t testing.TB, kinds ...config.DeviceKind) *hosts {
+func newHosts(t testing.TB, kinds ...report.DeviceKind) *hosts {
 	t.Helper()
 	dir := loopback.Dir(t)
 	h := &hosts{t: t, dir: dir, kinds: kinds, soft: loopback.FreePort(t), port: loopback.FreePort(t)}
@@ -61,7 +60,7 @@ func (h *hosts) open(i int) error {
 	h.starts++
 	m := newMachine(h.t, h.starts, max(1, h.shards))
 	for _, kind := range h.kinds {
-		if kind == config.DeviceShm {
+		if kind == report.DeviceShm {
 			m.openShm(h.dir)
 		} else {
 			m.openSoft(pairAddrs[i], h.soft)
@@ -145,15 +144,15 @@ func (h *hosts) pass(i int, ends endPair, payload []byte) {
 	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
 }
 
-func (h *hosts) stats(i int) admin.DatagramStats {
+func (h *hosts) stats(i int) report.DatagramStats {
 	e := h.engine(i)
 	e.s.Call(e.queryCounts)
 	return h.g[i].snapshot().Datagrams
 }
 
-func onBoth(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
+func onBoth(t *testing.T, fn func(t *testing.T, kind report.DeviceKind)) {
 	t.Helper()
-	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
 		t.Run(string(kind), func(t *testing.T) { fn(t, kind) })
 	}
 }
@@ -168,7 +167,7 @@ func randomBytes(n int) []byte {
 
 // TestDatagramsPass: of every size, both ways, with their boundaries and ends.
 func TestDatagramsPass(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
@@ -186,18 +185,18 @@ func TestDatagramsPass(t *testing.T) {
 		for why, n := range s.Dropped {
 			require.Zero(t, n, why)
 		}
-		require.Equal(t, admin.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
+		require.Equal(t, report.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
 
 		list := h.g[0].flows()
 		require.Len(t, list, 1)
 		require.Equal(t, "udp", list[0].Proto)
-		require.Equal(t, config.SideClient, list[0].Side)
+		require.Equal(t, report.SideClient, list[0].Side)
 		require.Equal(t, name, list[0].Carrier)
 		require.Equal(t, there.src, list[0].Local)
 		require.Equal(t, there.dst, list[0].Remote)
 		require.NotZero(t, list[0].TxBytes)
 		require.Equal(t, list[0].TxBytes, h.g[1].flows()[0].RxBytes)
-		require.Equal(t, config.SideServer, h.g[1].flows()[0].Side)
+		require.Equal(t, report.SideServer, h.g[1].flows()[0].Side)
 		require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
 	})
 }
@@ -205,7 +204,7 @@ func TestDatagramsPass(t *testing.T) {
 // TestDatagramsManyAtOnce: a burst as large as a socket buffer arrives whole and
 // in order.
 func TestDatagramsManyAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -223,7 +222,7 @@ func TestDatagramsManyAtOnce(t *testing.T) {
 // TestDatagramsWithSeveralShards: one of them carries all datagrams, and finds its
 // packets among those of all vectors.
 func TestDatagramsWithSeveralShards(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		for i := range h.g {
 			h.stop(i)
@@ -243,7 +242,7 @@ func TestDatagramsWithSeveralShards(t *testing.T) {
 
 // TestDatagramsFromManyToMany: each flow is its own.
 func TestDatagramsFromManyToMany(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		for i := range uint16(50) {
@@ -259,7 +258,7 @@ func TestDatagramsFromManyToMany(t *testing.T) {
 // TestDatagramsUnprovenAreNative: without a capable peer everything steered goes
 // back as it came.
 func TestDatagramsUnprovenAreNative(t *testing.T) {
-	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, report.DeviceShm, report.DeviceSoft)
 	ends := h.ends(0, 4000, 53)
 	h.d[0].steer(t, ends, []byte("early"))
 	p := h.d[0].receive(t) // back on the app TUN
@@ -273,7 +272,7 @@ func TestDatagramsUnprovenAreNative(t *testing.T) {
 
 // TestDatagramPeerWithoutGateway: it is asked once and left alone.
 func TestDatagramPeerWithoutGateway(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.stop(1)
 	for range 3 {
 		h.want(0)
@@ -287,7 +286,7 @@ func TestDatagramPeerWithoutGateway(t *testing.T) {
 // TestDatagramsBothAskAtOnce: each offers memory to the other, and both ways
 // work.
 func TestDatagramsBothAskAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		for range 3 {
 			h.want(0)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // lateNetwork is a Network that gets its address late.
@@ -27,7 +27,7 @@ func (n lateNetwork) DeviceAt(local, remote netip.Addr) (Device, error) {
 // TestDeviceThatComesLate: that there was no way to a peer is not remembered for long, and
 // does not count as a query.
 func TestDeviceThatComesLate(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.stop(0)
 	var there atomic.Bool
 	h.edit = func(_ int, list []Fabric) { list[0] = lateNetwork{list[0].(Network), &there} }

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -61,7 +61,7 @@ type link struct {
 func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} }
 
 // carrier names what the link goes by.
-func (l *link) carrier() config.Carrier { return config.Carrier(l.port.kind.String()) }
+func (l *link) carrier() report.Carrier { return report.Carrier(l.port.kind.String()) }
 
 // prove sends a probe of a full packet; its echo is the proof of that number. False
 // means that the peer cannot be reached.

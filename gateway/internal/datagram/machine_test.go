@@ -12,9 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -45,7 +44,7 @@ type machine struct {
 	engine  atomic.Pointer[Engine]
 
 	mu   sync.Mutex // guards past
-	past []admin.ConnInfo
+	past []report.ConnInfo
 }
 
 // newMachine returns a machine with n running loops and no device.
@@ -78,32 +77,32 @@ func (m *machine) Off() bool { return m.off.Load() }
 func (m *machine) NamesPeer(netip.Addr) bool { return !m.unnamed.Load() }
 
 // Proven implements Gateway.
-func (*machine) Proven(netip.Addr, config.Carrier) {}
+func (*machine) Proven(netip.Addr, report.Carrier) {}
 
 // NoCommonKey implements Gateway.
 func (*machine) NoCommonKey(netip.Addr) {}
 
 // Ended implements Gateway.
-func (m *machine) Ended(c admin.ConnInfo) {
+func (m *machine) Ended(c report.ConnInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.past = append(m.past, c)
 }
 
 // ended returns the flows that are over, the last one first.
-func (m *machine) ended() (list []admin.ConnInfo) {
+func (m *machine) ended() (list []report.ConnInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.past {
-		list = append([]admin.ConnInfo{c}, list...)
+		list = append([]report.ConnInfo{c}, list...)
 	}
 	return list
 }
 
 // flows returns the flows there are.
-func (m *machine) flows() []admin.ConnInfo { return m.engine.Load().Flows() }
+func (m *machine) flows() []report.ConnInfo { return m.engine.Load().Flows() }
 
-func (m *machine) snapshot() (s admin.Snapshot) {
+func (m *machine) snapshot() (s report.Snapshot) {
 	m.engine.Load().Snapshot(&s)
 	return s
 }

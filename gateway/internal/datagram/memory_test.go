@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -52,7 +52,7 @@ func noGateway(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 78, byte(
 // TestMemoryOfNoUseMakesRoom: hosts that never take an offer of memory do not keep
 // the next one from it.
 func TestMemoryOfNoUseMakesRoom(t *testing.T) {
-	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, report.DeviceShm, report.DeviceSoft)
 	for i := range h.g {
 		for j := range maxMemoryPorts + 3 {
 			h.wantAt(i, noGateway(j))
@@ -63,7 +63,7 @@ func TestMemoryOfNoUseMakesRoom(t *testing.T) {
 	}
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("x"))
-	require.Equal(t, config.CarrierShm, h.g[0].flows()[0].Carrier)
+	require.Equal(t, report.CarrierShm, h.g[0].flows()[0].Carrier)
 	require.LessOrEqual(t, h.ports(0)[negotiate.CarrierSHM], maxMemoryPorts)
 
 	for j := range maxMemoryPorts { // and they do not end what has begun
@@ -78,7 +78,7 @@ func TestMemoryOfNoUseMakesRoom(t *testing.T) {
 
 // TestMemoryIsOfferedWithAQueryOnly: a host that may not be asked costs nothing.
 func TestMemoryIsOfferedWithAQueryOnly(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.g[0].unnamed.Store(true)
 	for j := range 3 {
 		h.wantAt(0, noGateway(j))
@@ -101,7 +101,7 @@ func TestMemoryIsOfferedWithAQueryOnly(t *testing.T) {
 // TestMemoryTakenBackIsOfferedAnew: the device withdraws an offer that no peer has
 // taken; the next query names another one.
 func TestMemoryTakenBackIsOfferedAnew(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.wantAt(0, noGateway(0))
 	h.queried(0, 1)
 	e := h.engine(0)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -13,7 +13,7 @@ import (
 // newMixedHosts returns a host with soft and one whose soft device plays an adapter. allow
 // tells which of both allow the other kind at the other end.
 func newMixedHosts(t *testing.T, port uint16, allow [2]bool) *hosts {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	for i := range h.g {
 		h.stop(i)
 	}
@@ -40,7 +40,7 @@ func TestDatagramsMixed(t *testing.T) {
 		h.pass(0, there, randomBytes(n))
 		h.pass(1, back, randomBytes(n))
 	}
-	for i, name := range []config.Carrier{config.CarrierSoft, config.CarrierHW} {
+	for i, name := range []report.Carrier{report.CarrierSoft, report.CarrierHW} {
 		s := h.stats(i)
 		require.EqualValues(t, 6, s.Sent[name])
 		require.EqualValues(t, 6, s.Received[name])

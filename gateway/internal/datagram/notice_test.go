@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -31,7 +31,7 @@ func (h *hosts) known(n int) {
 // TestAllPeersAreToldOfADrain: also those for which there is no slot, or no handle, when it begins.
 func TestAllPeersAreToldOfADrain(t *testing.T) {
 	const many = 2*slotCount + 7
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(0)
 	h.start(0)
 	h.known(many)
@@ -59,7 +59,7 @@ func TestAllPeersAreToldOfADrain(t *testing.T) {
 
 // TestADrainDoesNotWaitForEver: for a peer that cannot be told, nor for one that is forgotten.
 func TestADrainDoesNotWaitForEver(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(0)
 	h.start(0)
 	h.known(3)

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -25,7 +24,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 		"long": func(l *link) { l.mtu = 2048 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+			onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 				h := newHosts(t, kind)
 				h.narrow(1)
 				h.meet()
@@ -50,7 +49,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 
 // TestDatagramsLiveOn: of a peer that is well, at every pace.
 func TestDatagramsLiveOn(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		for i, gap := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1100 * time.Millisecond} {
@@ -69,7 +68,7 @@ func TestDatagramsLiveOn(t *testing.T) {
 // TestDatagramTupleForgotten: a tuple that the programs lost, or whose peer is reached
 // by another device now, is opened again while its datagrams come.
 func TestDatagramTupleForgotten(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -99,7 +98,7 @@ func TestDatagramTupleForgotten(t *testing.T) {
 // TestDatagramsThatDoNotGetIn: a peer that is reached by a device without programs is
 // told to send natively, and does not get as far as that when it is known before.
 func TestDatagramsThatDoNotGetIn(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		e := h.engine(1)
@@ -124,7 +123,7 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 // TestDatagramAddressLeavesTheHost: a flow whose address has no way any more ends after a few checks, and its peer sends
 // natively from there on. One that comes back sooner stays.
 func TestDatagramAddressLeavesTheHost(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -154,7 +153,7 @@ func TestDatagramAddressLeavesTheHost(t *testing.T) {
 	check(ebpf.ErrNoDevice)
 	h.d[0].steer(t, ends, []byte("lost"))
 	require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
-	require.EqualValues(t, 1, h.stats(1).Dropped[admin.DropQueueFull], "after the turn that has told the peer")
+	require.EqualValues(t, 1, h.stats(1).Dropped[report.DropQueueFull], "behind the turn that has told the peer")
 	require.Empty(t, h.g[1].flows())
 	require.Equal(t, "address", h.g[1].ended()[0].Reason)
 	h.d[0].steer(t, ends, []byte("native"))
@@ -176,7 +175,7 @@ func (h *hosts) lose(i int, kind negotiate.CarrierKind) {
 // TestDatagramPortOfAnotherCarrierLost: a carrier whose proof once failed takes nothing
 // with it that goes by another one.
 func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
-	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, report.DeviceShm, report.DeviceSoft)
 	h.meet()
 	e := h.engine(0)
 	others := 0
@@ -199,7 +198,7 @@ func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
 // TestDatagramPortLostWhileOff: what is gone when gateways are switched on again is
 // not waited for.
 func TestDatagramPortLostWhileOff(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	h.g[0].setOff(true)
 	require.Equal(t, negotiate.ReasonOff, h.native(0, 0))
@@ -212,7 +211,7 @@ func TestDatagramPortLostWhileOff(t *testing.T) {
 // TestDatagramProbeOfAllAddresses: where memory is shared a probe does not say for
 // which pair of addresses it is; what its sender then sends is taken by each.
 func TestDatagramProbeOfAllAddresses(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	e := h.engine(1)
 	var links []*link
@@ -290,7 +289,7 @@ func (q failingQP) Close() error {
 // TestDatagramPortThatDoesNotStart: it is given up as a whole, and another one takes its
 // place.
 func TestDatagramPortThatDoesNotStart(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	f := &failing{}
 	h.fabrics(0, func(list []Fabric) {
 		f.Network = list[0].(Network)
@@ -317,7 +316,7 @@ func (h *hosts) way(i int) *port {
 // TestDatagramsLeaveADevice: its queue pair is closed when LeaveDevice returns, and the
 // next use makes another.
 func TestDatagramsLeaveADevice(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	e := h.engine(0)
 	p := h.way(0)
 	require.True(t, p.is(portActive))
@@ -333,7 +332,7 @@ func TestDatagramsLeaveADevice(t *testing.T) {
 // TestLostPortClosesBesideTheShard: an adapter that has failed may keep the calls that end a port. Datagrams go on by
 // another port meanwhile, and what the queue pair may still send from is nothing else's.
 func TestLostPortClosesBesideTheShard(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(0)
 	h.start(0)
 	h.forget(0)
@@ -383,7 +382,7 @@ func TestLostPortClosesBesideTheShard(t *testing.T) {
 
 // TestLinksForgottenBesideTheShard: an adapter may take its time for the end of an address handle, too.
 func TestLinksForgottenBesideTheShard(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(0)
 	h.start(0)
 	h.forget(0)
@@ -398,7 +397,7 @@ func TestLinksForgottenBesideTheShard(t *testing.T) {
 
 // TestPortsHoldTheirDevice: from before anything is made on it until nothing is left, whatever becomes of the port.
 func TestPortsHoldTheirDevice(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	a := h.adapt(0)
 	h.start(0)
 	pair := addrPair{pairAddrs[0], pairAddrs[1]}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -240,7 +240,7 @@ func (e *engine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	}
 	p.cur = nil
 	for p.flows.n > 0 {
-		e.endFlow(p.flows.head, admin.EndNative, r)
+		e.endFlow(p.flows.head, report.EndNative, r)
 	}
 }
 

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -90,7 +89,7 @@ func (h *hosts) native(i int, port uint16) negotiate.Reason {
 // TestDatagramPeerDies: without a word; what is sent then goes natively within
 // 1.5 s on a network, at once where memory is shared.
 func TestDatagramPeerDies(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -110,14 +109,14 @@ func TestDatagramPeerDies(t *testing.T) {
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
 		require.Empty(t, h.g[0].flows())
 		past := h.g[0].ended()
-		require.Equal(t, admin.EndNative, past[0].End)
+		require.Equal(t, report.EndNative, past[0].End)
 		require.Equal(t, "peer_dead", past[0].Reason)
 	})
 }
 
 // TestDatagramPeerComesBack: news of a gateway let it be asked again at once.
 func TestDatagramPeerComesBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -138,7 +137,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 // TestDatagramServiceDeclined: what came is delivered, and the service is left
 // alone from then on.
 func TestDatagramServiceDeclined(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
 		h.meet()
@@ -155,7 +154,7 @@ func TestDatagramServiceDeclined(t *testing.T) {
 
 // TestDatagramsSwitchedOff: by either side, and on again.
 func TestDatagramsSwitchedOff(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -176,7 +175,7 @@ func TestDatagramsSwitchedOff(t *testing.T) {
 
 // TestDatagramsClosed: everything is native, and what is in A goes back.
 func TestDatagramsClosed(t *testing.T) {
-	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, report.DeviceShm, report.DeviceSoft)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("carried"))
@@ -193,7 +192,7 @@ func TestDatagramsClosed(t *testing.T) {
 // TestDatagramsNotProvedAreNotCarried: the peer answers, but no packet reaches
 // its queue pair.
 func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	e := h.engine(1)
 	h.want(0)
 	h.capable(0)
@@ -212,7 +211,7 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 // TestDatagramsInPieces: over a path with a small MTU, of every size around the
 // edges.
 func TestDatagramsInPieces(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		for i := range h.g {
 			h.narrow(i)
@@ -222,14 +221,14 @@ func TestDatagramsInPieces(t *testing.T) {
 			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
 			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
 		}
-		require.Zero(t, h.stats(1).Dropped[admin.DropReassembly])
+		require.Zero(t, h.stats(1).Dropped[report.DropReassembly])
 	})
 }
 
 // TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
 // it speaks.
 func TestDatagramFlowsAreBounded(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	for i := range h.g {
 		h.g[i].most.Store(40)
 	}
@@ -245,13 +244,13 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
 	h.pass(0, first, []byte("again"))
 	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
-	require.EqualValues(t, 31, h.g[1].snapshot().UDP.Flows[config.CarrierShm].Total)
-	require.EqualValues(t, 10, h.g[1].snapshot().UDP.Flows[config.CarrierShm].Now)
+	require.EqualValues(t, 31, h.g[1].snapshot().UDP.Flows[report.CarrierShm].Total)
+	require.EqualValues(t, 10, h.g[1].snapshot().UDP.Flows[report.CarrierShm].Now)
 }
 
 // TestDatagramFlowsEndWhenIdle: the entries of the programs go with them.
 func TestDatagramFlowsEndWhenIdle(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -269,14 +268,14 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
 		past := h.g[i].ended()
 		require.Len(t, past, 1)
-		require.Equal(t, admin.EndClosed, past[0].End)
+		require.Equal(t, report.EndClosed, past[0].End)
 		require.Empty(t, past[0].Reason)
 	}
 }
 
 // TestDatagramsDoNotAllocate: from A to A.
 func TestDatagramsDoNotAllocate(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
 		h.meet()
 		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
@@ -313,7 +312,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 
 // TestDatagramPortTaken: there is no engine, and nothing of it stays.
 func TestDatagramPortTaken(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.stop(1)
 	at := netip.AddrPortFrom(pairAddrs[1], h.port)
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
@@ -325,7 +324,7 @@ func TestDatagramPortTaken(t *testing.T) {
 // TestNoEngine: what is asked of a gateway without one.
 func TestNoEngine(t *testing.T) {
 	var e *Engine
-	var s admin.Snapshot
+	var s report.Snapshot
 	e.Snapshot(&s)
 	require.NotNil(t, s.Datagrams.Sent)
 	require.Empty(t, s.Datagrams.Sent)
@@ -347,17 +346,17 @@ func TestNoEngine(t *testing.T) {
 // TestDatagramAnswerAfterIdleness: of a server to a client whose flow this side
 // has forgotten; a rule about the server's port selects it all the same.
 func TestDatagramAnswerAfterIdleness(t *testing.T) {
-	h := newHosts(t, config.DeviceShm)
+	h := newHosts(t, report.DeviceShm)
 	h.d[0].pass[4000] = true
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
 	e := h.engine(0)
 	e.s.Call(func() {
-		e.endFlow(e.flows.find(h.tuple(0, h.ends(0, 4000, 53))), admin.EndClosed, negotiate.ReasonNone)
+		e.endFlow(e.flows.find(h.tuple(0, h.ends(0, 4000, 53))), report.EndClosed, negotiate.ReasonNone)
 	})
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
 	list := h.g[0].flows()
 	require.Len(t, list, 1)
-	require.Equal(t, config.SideClient, list[0].Side)
+	require.Equal(t, report.SideClient, list[0].Side)
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
 }

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -348,7 +348,7 @@ func (p *port) post(flags verbs.SendFlags) bool {
 	p.wr.Flags = flags
 	if err := p.qp.PostSend(&p.wr); err != nil {
 		p.e.log.Warn("post datagram", "carrier", p.kind, "error", err)
-		p.e.count.drop(admin.DropCarrierError)
+		p.e.count.drop(report.DropCarrierError)
 		p.broken(verbs.WCGeneralErr)
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -88,7 +88,7 @@ func TestIDsRest(t *testing.T) {
 // gateway with a way to us gets more than a refusal, and nothing is longer than
 // what was asked.
 func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.stop(0)
 	h.stop(1)
 	h.anywhere = true

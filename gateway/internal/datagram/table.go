@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // flowTable has the flows of an engine. The shard alone changes it, under mu, and finds
@@ -16,7 +15,7 @@ import (
 type flowTable struct {
 	mu    sync.Mutex
 	flows map[ebpf.Tuple]*flow
-	count map[config.Carrier]admin.FlowCount
+	count map[report.Carrier]report.FlowCount
 }
 
 // find returns the flow of a tuple, or nil.
@@ -28,7 +27,7 @@ func (t *flowTable) add(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.flows == nil {
-		t.flows, t.count = map[ebpf.Tuple]*flow{}, map[config.Carrier]admin.FlowCount{}
+		t.flows, t.count = map[ebpf.Tuple]*flow{}, map[report.Carrier]report.FlowCount{}
 	}
 	t.flows[f.tuple] = f
 	n := t.count[f.carrier]
@@ -50,10 +49,10 @@ func (t *flowTable) remove(f *flow) {
 }
 
 // infos describes all flows.
-func (t *flowTable) infos(now time.Time) []admin.ConnInfo {
+func (t *flowTable) infos(now time.Time) []report.ConnInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list := make([]admin.ConnInfo, 0, len(t.flows))
+	list := make([]report.ConnInfo, 0, len(t.flows))
 	for _, f := range t.flows {
 		list = append(list, f.info(now))
 	}
@@ -70,7 +69,7 @@ func (t *flowTable) countPeers(to map[netip.Addr]int) {
 }
 
 // snapshot copies the numbers of flows by carrier.
-func (t *flowTable) snapshot(to map[config.Carrier]admin.FlowCount) {
+func (t *flowTable) snapshot(to map[report.Carrier]report.FlowCount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.Copy(to, t.count)

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -98,7 +97,7 @@ func (e *engine) outgoing(slot uint16, n int) {
 	b := e.out.bytes(slot)
 	if n > len(b) {
 		e.out.put(slot)
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 		return
 	}
 	p, err := parseUDP(b[:n])
@@ -151,7 +150,7 @@ func (e *engine) openOut(t ebpf.Tuple) *flow {
 	reason := e.quiet
 	if p := e.peers[t.Remote.Addr()]; p != nil && reason == negotiate.ReasonNone {
 		if l := p.linkFrom(t.Local.Addr()); l != nil {
-			return e.newFlow(l, t, config.SideClient)
+			return e.newFlow(l, t, report.SideClient)
 		}
 	}
 	if reason == negotiate.ReasonNone { // suspended just now, or not proven for this address of ours
@@ -168,7 +167,7 @@ func (e *engine) giveBack(slot uint16, n int) {
 	if e.writeTUN(e.out.bytes(slot)[:n]) {
 		e.count.returned.Add(1)
 	} else {
-		e.count.drop(admin.DropQueueFull)
+		e.count.drop(report.DropQueueFull)
 	}
 	e.out.put(slot)
 }

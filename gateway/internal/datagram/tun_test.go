@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // TestShardRestsWithoutSlots: while all slots are under way there is nothing to read for, and the loop may sleep until
 // a completion.
 func TestShardRestsWithoutSlots(t *testing.T) {
-	h := newHosts(t, config.DeviceSoft)
+	h := newHosts(t, report.DeviceSoft)
 	h.meet()
 	e, ends := h.engine(0), h.ends(0, 4000, 53)
 	e.s.Call(func() {

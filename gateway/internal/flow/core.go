@@ -3,7 +3,7 @@ package flow
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -65,7 +65,7 @@ const (
 // connection that has ended returns none. It is not safe for concurrent use.
 type Core struct {
 	Ledger
-	side   config.Side
+	side   report.Side
 	phase  Phase
 	by     By
 	reason negotiate.Reason // why it is not, or no longer, carried
@@ -83,7 +83,7 @@ type Core struct {
 }
 
 // New returns a connection that was accepted.
-func New(side config.Side) Core { return Core{side: side, phase: Accepted} }
+func New(side report.Side) Core { return Core{side: side, phase: Accepted} }
 
 // Phase returns where the connection stands.
 func (c *Core) Phase() Phase { return c.phase }
@@ -107,7 +107,7 @@ func (c *Core) Silent() bool { return c.exchange == silent }
 // Gone reports whether the wire leg has ended.
 func (c *Core) Gone() bool { return c.gone }
 
-func (c *Core) client() bool { return c.side == config.SideClient }
+func (c *Core) client() bool { return c.side == report.SideClient }
 
 // because records why the connection left its path, and which side decided. The first
 // reason stays: what follows is its consequence.

@@ -5,13 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // carriedCore is a connection that is carried by something, and has records.
-func carriedCore(t *testing.T, side config.Side, by By) *Core {
+func carriedCore(t *testing.T, side report.Side, by By) *Core {
 	t.Helper()
 	c := New(side)
 	c.HandshakeBegins()
@@ -33,27 +32,27 @@ func ending(t *testing.T, todo []Action) Action {
 
 // TestCancel: what a gateway that ends does with a connection.
 func TestCancel(t *testing.T) {
-	client := New(config.SideClient)
+	client := New(report.SideClient)
 	require.Empty(t, client.Cancel(negotiate.ReasonDrained), "its handshake begins, and looks itself")
 	client.HandshakeBegins()
 	todo := client.Cancel(negotiate.ReasonDrained)
 	require.Equal(t, []Action{{Do: CancelHandshake, Verdict: negotiate.Verdict{Reason: negotiate.ReasonDrained}}}, todo)
 	require.False(t, client.Ended(), "the handshake gives it back")
 
-	server := New(config.SideServer)
+	server := New(report.SideServer)
 	a := ending(t, server.Cancel(negotiate.ReasonDrained))
 	require.Equal(t, WireForget, a.Ending.Wire, "half open: the client comes back by itself")
 	require.Equal(t, Released, server.Phase())
 
-	a = ending(t, carriedCore(t, config.SideServer, ByRelay).Cancel(negotiate.ReasonDrained))
-	require.Equal(t, admin.EndAborted, a.Ending.End)
+	a = ending(t, carriedCore(t, report.SideServer, ByRelay).Cancel(negotiate.ReasonDrained))
+	require.Equal(t, report.EndAborted, a.Ending.End)
 	require.Equal(t, negotiate.ReasonDrained, a.Word, "the peer is told")
 }
 
 // TestPanicked: as much is saved as can be known.
 func TestPanicked(t *testing.T) {
 	for name, c := range map[string]struct {
-		side            config.Side
+		side            report.Side
 		by              By
 		handshake       bool
 		untouched, mute bool
@@ -62,13 +61,13 @@ func TestPanicked(t *testing.T) {
 		entry           EntryEnd
 		counts          bool
 	}{
-		"client, untouched":      {config.SideClient, ByNothing, true, true, false, Released, WireReset, EntryRelease, true},
-		"client, handed over":    {config.SideClient, ByNothing, true, false, false, Aborted, WireReset, EntryKept, true},
-		"client, carried":        {config.SideClient, ByLink, true, true, false, Aborted, WireReset, EntryKept, false},
-		"server, no handshake":   {config.SideServer, ByNothing, false, false, false, Aborted, WireForget, EntryDead, true},
-		"server, mute":           {config.SideServer, ByNothing, true, false, true, Aborted, WireForget, EntryDead, true},
-		"server":                 {config.SideServer, ByNothing, true, false, false, Aborted, WireReset, EntryDead, true},
-		"server, carried by raw": {config.SideServer, ByRaw, true, false, true, Aborted, WireReset, EntryKept, false},
+		"client, untouched":      {report.SideClient, ByNothing, true, true, false, Released, WireReset, EntryRelease, true},
+		"client, handed over":    {report.SideClient, ByNothing, true, false, false, Aborted, WireReset, EntryKept, true},
+		"client, carried":        {report.SideClient, ByLink, true, true, false, Aborted, WireReset, EntryKept, false},
+		"server, no handshake":   {report.SideServer, ByNothing, false, false, false, Aborted, WireForget, EntryDead, true},
+		"server, mute":           {report.SideServer, ByNothing, true, false, true, Aborted, WireForget, EntryDead, true},
+		"server":                 {report.SideServer, ByNothing, true, false, false, Aborted, WireReset, EntryDead, true},
+		"server, carried by raw": {report.SideServer, ByRaw, true, false, true, Aborted, WireReset, EntryKept, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			core := New(c.side)
@@ -94,7 +93,7 @@ func TestPanicked(t *testing.T) {
 // TestCountsOnce: a connection that was counted as native is not counted again, and the
 // reason that began it stays.
 func TestCountsOnce(t *testing.T) {
-	c := New(config.SideServer)
+	c := New(report.SideServer)
 	c.HandshakeBegins()
 	todo := c.LosesAccept()
 	require.Len(t, todo, 1)
@@ -109,7 +108,7 @@ func TestCountsOnce(t *testing.T) {
 // TestReasonOfTheEnd: what ends a carried connection is not why it is on the carrier it is
 // on.
 func TestReasonOfTheEnd(t *testing.T) {
-	c := carriedCore(t, config.SideServer, ByRelay)
+	c := carriedCore(t, report.SideServer, ByRelay)
 	why, remote := c.Why()
 	require.Equal(t, negotiate.ReasonCarrierUnreachable, why)
 	require.True(t, remote, "the client proves")
@@ -118,7 +117,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	require.Equal(t, negotiate.ReasonStalled, why)
 	require.False(t, remote)
 
-	c = carriedCore(t, config.SideClient, ByRelay)
+	c = carriedCore(t, report.SideClient, ByRelay)
 	c.Aborts(negotiate.ReasonAppReset, false)
 	why, _ = c.Why()
 	require.Equal(t, negotiate.ReasonAppReset, why)
@@ -127,13 +126,13 @@ func TestReasonOfTheEnd(t *testing.T) {
 // TestLinkFails: whose peer is dead ends the connection, others have it go on; what has
 // been lost on the link, or forged there, ends it.
 func TestLinkFails(t *testing.T) {
-	c := carriedCore(t, config.SideClient, ByLink)
+	c := carriedCore(t, report.SideClient, ByLink)
 	require.True(t, c.MindsLink(0))
 	a := ending(t, c.LinkFails(negotiate.ReasonPeerDead, false))
 	require.Equal(t, negotiate.ReasonPeerDead, a.Verdict.Reason)
 	require.False(t, c.MindsLink(0))
 
-	c = carriedCore(t, config.SideClient, ByLink)
+	c = carriedCore(t, report.SideClient, ByLink)
 	require.Equal(t, []Action{{Do: SetPatience, After: BreakPatience}}, c.LinkFails(negotiate.ReasonDeviceFailed, true))
 	require.Empty(t, c.LinkFails(negotiate.ReasonDeviceFailed, false), "known")
 	todo := c.Patience()
@@ -141,18 +140,18 @@ func TestLinkFails(t *testing.T) {
 	a = ending(t, c.LinkDrained(Drained{Cause: "device_failed", Reset: true}))
 	require.Equal(t, negotiate.ReasonAppReset, a.Verdict.Reason)
 
-	c = carriedCore(t, config.SideClient, ByLink)
-	require.Equal(t, []Action{{Do: DrainLink, Cause: admin.DemotedByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))
-	a = ending(t, c.LinkDrained(Drained{Cause: admin.DemotedByPeer, Convicted: true}))
+	c = carriedCore(t, report.SideClient, ByLink)
+	require.Equal(t, []Action{{Do: DrainLink, Cause: report.DemotedByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))
+	a = ending(t, c.LinkDrained(Drained{Cause: report.DemotedByPeer, Convicted: true}))
 	require.Equal(t, negotiate.ReasonProtocolError, a.Word)
 }
 
 // TestAsks: only for something, and not after what has to be acknowledged anyway.
 func TestAsks(t *testing.T) {
-	c := carriedCore(t, config.SideServer, ByLink)
+	c := carriedCore(t, report.SideServer, ByLink)
 	require.Len(t, c.Ask(false), 2)
 	require.Empty(t, c.Ask(true))
-	require.Empty(t, carriedCore(t, config.SideServer, ByRelay).Ask(false), "its wire leg is kept alive anyway")
+	require.Empty(t, carriedCore(t, report.SideServer, ByRelay).Ask(false), "its wire leg is kept alive anyway")
 	require.Equal(t, Carrying, c.Phase())
 	require.Equal(t, ByLink, c.By())
 	require.True(t, c.Talks() && !c.Gone())
@@ -160,10 +159,10 @@ func TestAsks(t *testing.T) {
 
 // TestGivenBack: what the programs did decides what is recorded.
 func TestGivenBack(t *testing.T) {
-	c := New(config.SideServer)
+	c := New(report.SideServer)
 	require.Empty(t, ending(t, c.GivenBack(false)).Ending.End, "another SYN instead of the third ACK: recorded elsewhere")
-	c = New(config.SideClient)
-	require.Equal(t, admin.EndNative, ending(t, c.GivenBack(false)).Ending.End)
-	c = New(config.SideClient)
+	c = New(report.SideClient)
+	require.Equal(t, report.EndNative, ending(t, c.GivenBack(false)).Ending.End)
+	c = New(report.SideClient)
 	require.Empty(t, ending(t, c.GivenBack(true)).Ending.End)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -55,7 +55,7 @@ type model struct {
 
 func newModel(t *rapid.T) *model {
 	m := &model{t: t, by: rapid.SampledFrom([]By{ByLink, ByRelay}).Draw(t, "by")}
-	for i, side := range []config.Side{config.SideClient, config.SideServer} {
+	for i, side := range []report.Side{report.SideClient, report.SideServer} {
 		n := rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(0, 3*Window)).Draw(t, "bytes")
 		m.sides[i] = &modelSide{core: New(side), input: n, done: m.by == ByRelay}
 		m.total[i] = uint64(n)

@@ -3,7 +3,7 @@ package flow
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -64,7 +64,7 @@ func (c *Core) Record(rec negotiate.Record, received uint64) []Action {
 			return []Action{{Do: Pump}}
 		}
 	case negotiate.RecordDemote:
-		return c.Leave(admin.DemotedByPeer)
+		return c.Leave(report.DemotedByPeer)
 	case negotiate.RecordDemoteDone:
 		return []Action{{Do: LinkUnused}}
 	case negotiate.RecordData, negotiate.RecordHave, negotiate.RecordAbort, negotiate.RecordKeepalive:
@@ -254,7 +254,7 @@ func (c *Core) LinkDrained(d Drained) []Action {
 		return nil
 	case d.Reset:
 		return c.Aborts(negotiate.ReasonAppReset, false)
-	case d.Cause == admin.DemotedByPeer && d.Convicted:
+	case d.Cause == report.DemotedByPeer && d.Convicted:
 		return c.Aborts(negotiate.ReasonProtocolError, false)
 	case c.gone: // while the link was drained
 		return nil

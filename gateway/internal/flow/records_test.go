@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -37,7 +37,7 @@ func TestRecordsEnd(t *testing.T) {
 		"ABORT":                {ByLink, negotiate.Record{Type: negotiate.RecordAbort, Reason: negotiate.ReasonStalled}, negotiate.ReasonStalled, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			core := carriedCore(t, config.SideServer, c.by)
+			core := carriedCore(t, report.SideServer, c.by)
 			a := ending(t, core.Record(c.says, 3))
 			require.Equal(t, negotiate.Verdict{Reason: c.reason, Remote: c.remote}, a.Verdict)
 			require.Equal(t, c.remote, a.Word == negotiate.ReasonNone, "a peer that decided knows why")
@@ -48,7 +48,7 @@ func TestRecordsEnd(t *testing.T) {
 
 // TestEndsOfALink: records beside a link, from the first END to the reset of the client.
 func TestEndsOfALink(t *testing.T) {
-	c := carriedCore(t, config.SideClient, ByLink)
+	c := carriedCore(t, report.SideClient, ByLink)
 	require.Empty(t, c.Record(rec(negotiate.RecordHave, 7, Window), 0), "of bytes that only the link counts")
 	require.Equal(t, []Act{Pump}, acts(c.Record(rec(negotiate.RecordEnd, 5, 0), 3)))
 	require.Equal(t, Closing, c.Phase())
@@ -69,7 +69,7 @@ func TestEndsOfALink(t *testing.T) {
 // TestServerLingers: a server asks for the reset of a client that does not come, by TCP
 // first, and waits for that of one that has everything, but not for ever.
 func TestServerLingers(t *testing.T) {
-	c := carriedCore(t, config.SideServer, ByLink)
+	c := carriedCore(t, report.SideServer, ByLink)
 	c.Record(rec(negotiate.RecordEnd, 0, 0), 0)
 	c.LegShut()
 	c.LegEnds(0)
@@ -90,14 +90,14 @@ func TestServerLingers(t *testing.T) {
 // TestWireEnds: before END from both sides it is an abort, and after them the goodbye of
 // the client, if all bytes are here.
 func TestWireEnds(t *testing.T) {
-	c := carriedCore(t, config.SideServer, ByLink)
+	c := carriedCore(t, report.SideServer, ByLink)
 	a := ending(t, c.WireEnded(0))
 	require.Equal(t, negotiate.Verdict{Reason: negotiate.ReasonWireReset, Remote: true}, a.Verdict)
 	for received, want := range []Phase{4: Aborted, 5: Closing} {
 		if want == Offered {
 			continue
 		}
-		c = carriedCore(t, config.SideServer, ByLink)
+		c = carriedCore(t, report.SideServer, ByLink)
 		c.LegEnds(1)
 		c.Record(rec(negotiate.RecordEnd, 5, 0), 3)
 		c.WireEnded(uint64(received))
@@ -112,7 +112,7 @@ func TestWireEnds(t *testing.T) {
 
 // TestLeavesOnce: the first caller leaves, when records are exchanged, and END is said again.
 func TestLeavesOnce(t *testing.T) {
-	c := New(config.SideClient)
+	c := New(report.SideClient)
 	c.HandshakeBegins()
 	require.True(t, c.CarriedBy(ByLink))
 	require.Equal(t, []Action{{Do: ProbeWire, After: ResetMissed}}, c.Leave("operator"), "there are no records yet")

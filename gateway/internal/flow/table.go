@@ -1,8 +1,7 @@
 package flow
 
 import (
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -59,7 +58,7 @@ type Ending struct {
 	// before anything else ends, and the flow leaves the table.
 	Anew bool
 	// End is the record that is kept; empty: it is recorded elsewhere.
-	End admin.End
+	End report.End
 	// FellBack is on which sides the connection is counted as native from here on.
 	FellBack FallbackOf
 	// Tell: the peer learns the reason, if that can be said at once.
@@ -107,8 +106,8 @@ const (
 )
 
 // counts reports whether it does on a side.
-func (b FallbackOf) counts(side config.Side) bool {
-	return b == FallbackBoth || b == FallbackServer && side == config.SideServer
+func (b FallbackOf) counts(side report.Side) bool {
+	return b == FallbackBoth || b == FallbackServer && side == report.SideServer
 }
 
 // transitions are all there are: what is not here does not happen.
@@ -121,21 +120,21 @@ var transitions = [...]Transition{
 	{On: Carries, From: handshakes, To: Carrying},
 	{On: Ends, From: in(Carrying), To: Closing},
 
-	{On: Over, From: carried, To: Closed, Ending: &Ending{Anew: true, End: admin.EndClosed}},
-	{On: RawOver, From: carried, To: Closed, Ending: &Ending{Wire: WireClose, Entry: EntryDead, End: admin.EndClosed}},
-	{On: Aborts, From: anyPhase, To: Aborted, Ending: &Ending{App: AppDrained, Anew: true, End: admin.EndAborted, Tell: true}},
-	{On: Refuses, From: anyPhase, To: Aborted, Ending: &Ending{App: AppReset, Entry: EntryDead, End: admin.EndAborted, FellBack: FallbackServer}},
-	{On: RefusesMute, From: anyPhase, To: Aborted, Ending: &Ending{App: AppReset, Wire: WireForget, Entry: EntryDead, End: admin.EndAborted, FellBack: FallbackServer}},
-	{On: Declines, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Entry: EntryDead, End: admin.EndNative, FellBack: FallbackBoth}},
-	{On: DeclinesMute, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Wire: WireForget, Entry: EntryDead, End: admin.EndNative, FellBack: FallbackBoth}},
-	{On: Releases, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Entry: EntryRelease, End: admin.EndNative, FellBack: FallbackBoth}},
-	{On: Replaces, From: handshakes, To: Released, Reason: negotiate.ReasonClientGone, Ending: &Ending{App: AppReset, Wire: WireForget, End: admin.EndNative, FellBack: FallbackBoth}},
-	{On: Replaces, From: carried, To: Aborted, Reason: negotiate.ReasonClientGone, Ending: &Ending{App: AppReset, Wire: WireForget, End: admin.EndAborted}},
+	{On: Over, From: carried, To: Closed, Ending: &Ending{Anew: true, End: report.EndClosed}},
+	{On: RawOver, From: carried, To: Closed, Ending: &Ending{Wire: WireClose, Entry: EntryDead, End: report.EndClosed}},
+	{On: Aborts, From: anyPhase, To: Aborted, Ending: &Ending{App: AppDrained, Anew: true, End: report.EndAborted, Tell: true}},
+	{On: Refuses, From: anyPhase, To: Aborted, Ending: &Ending{App: AppReset, Entry: EntryDead, End: report.EndAborted, FellBack: FallbackServer}},
+	{On: RefusesMute, From: anyPhase, To: Aborted, Ending: &Ending{App: AppReset, Wire: WireForget, Entry: EntryDead, End: report.EndAborted, FellBack: FallbackServer}},
+	{On: Declines, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Entry: EntryDead, End: report.EndNative, FellBack: FallbackBoth}},
+	{On: DeclinesMute, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Wire: WireForget, Entry: EntryDead, End: report.EndNative, FellBack: FallbackBoth}},
+	{On: Releases, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Entry: EntryRelease, End: report.EndNative, FellBack: FallbackBoth}},
+	{On: Replaces, From: handshakes, To: Released, Reason: negotiate.ReasonClientGone, Ending: &Ending{App: AppReset, Wire: WireForget, End: report.EndNative, FellBack: FallbackBoth}},
+	{On: Replaces, From: carried, To: Aborted, Reason: negotiate.ReasonClientGone, Ending: &Ending{App: AppReset, Wire: WireForget, End: report.EndAborted}},
 	{On: GoesNative, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Wire: WireForget}},
-	{On: Vanishes, From: anyPhase, To: Released, Ending: &Ending{Wire: WireForget, End: admin.EndNative, FellBack: FallbackBoth}},
-	{On: Cancels, From: handshakes, To: Released, Ending: &Ending{Wire: WireForget, Entry: EntryDead, End: admin.EndNative, FellBack: FallbackBoth}},
-	{On: Panics, From: handshakes, To: Aborted, Reason: negotiate.ReasonInternalError, Ending: &Ending{App: AppReset, Anew: true, End: admin.EndAborted, FellBack: FallbackBoth, Tell: true}},
-	{On: Panics, From: carried, To: Aborted, Reason: negotiate.ReasonInternalError, Ending: &Ending{App: AppReset, Anew: true, End: admin.EndAborted, Tell: true}},
+	{On: Vanishes, From: anyPhase, To: Released, Ending: &Ending{Wire: WireForget, End: report.EndNative, FellBack: FallbackBoth}},
+	{On: Cancels, From: handshakes, To: Released, Ending: &Ending{Wire: WireForget, Entry: EntryDead, End: report.EndNative, FellBack: FallbackBoth}},
+	{On: Panics, From: handshakes, To: Aborted, Reason: negotiate.ReasonInternalError, Ending: &Ending{App: AppReset, Anew: true, End: report.EndAborted, FellBack: FallbackBoth, Tell: true}},
+	{On: Panics, From: carried, To: Aborted, Reason: negotiate.ReasonInternalError, Ending: &Ending{App: AppReset, Anew: true, End: report.EndAborted, Tell: true}},
 }
 
 // transition returns the row for an event in a phase, nil if it is not expected there.

@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -108,13 +107,13 @@ func TestEndings(t *testing.T) {
 			require.Equal(t, EntryKept, e.Entry, row.On)
 			require.Equal(t, WireReset, e.Wire, row.On)
 		}
-		require.Equal(t, row.To == Closed, e.End == admin.EndClosed, row.On)
-		require.Equal(t, row.To == Aborted, e.End == admin.EndAborted, row.On)
+		require.Equal(t, row.To == Closed, e.End == report.EndClosed, row.On)
+		require.Equal(t, row.To == Aborted, e.End == report.EndAborted, row.On)
 		if row.To == Closed {
 			require.Equal(t, AppClean, e.App, row.On)
 			require.Equal(t, FallbackNever, e.FellBack, row.On)
 		}
-		if e.End == admin.EndNative {
+		if e.End == report.EndNative {
 			require.Equal(t, FallbackBoth, e.FellBack, "%s: a connection that is native from here on is counted", row.On)
 		}
 		if e.Wire == WireForget {
@@ -140,7 +139,7 @@ func TestEndsOnce(t *testing.T) {
 	steps := []func(*Core){
 		func(*Core) {}, (*Core).Negotiates, (*Core).Completes, func(c *Core) { c.CarriedBy(ByRelay) }, (*Core).RawLegEnds,
 	}
-	for _, side := range []config.Side{config.SideClient, config.SideServer} {
+	for _, side := range []report.Side{report.SideClient, report.SideServer} {
 		for far := range steps {
 			for first, one := range happens {
 				c := New(side)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -104,7 +104,7 @@ func (l *lasting) above(limit int) (n uint64) {
 
 // rules compares the connections of each rule with native ones that moved as much, where
 // there are enough of these.
-func (c *comparison) rules() map[string]admin.Compared {
+func (c *comparison) rules() map[string]report.Compared {
 	type group struct {
 		rule string
 		size uint8
@@ -120,7 +120,7 @@ func (c *comparison) rules() map[string]admin.Compared {
 			g[index(k.offered)][k.lasted] += n
 		}
 	}
-	out := map[string]admin.Compared{}
+	out := map[string]report.Compared{}
 	for k, g := range groups {
 		native, offered := g[0].total(), g[1].total()
 		if native < leastNative || offered == 0 {
@@ -144,7 +144,7 @@ func index(offered bool) int {
 
 // worst is the rule with the greatest share of slower connections, of those that at least
 // so many of are slower.
-func worst(rules map[string]admin.Compared, least uint64) (name string, c admin.Compared, found bool) {
+func worst(rules map[string]report.Compared, least uint64) (name string, c report.Compared, found bool) {
 	var names []string
 	for n, r := range rules {
 		if r.Slower >= least {
@@ -152,7 +152,7 @@ func worst(rules map[string]admin.Compared, least uint64) (name string, c admin.
 		}
 	}
 	if len(names) == 0 {
-		return "", admin.Compared{}, false
+		return "", report.Compared{}, false
 	}
 	name = slices.MinFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(rules[b].Ratio(), rules[a].Ratio()), cmp.Compare(a, b))

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // took is one connection, for the model, which forgets none.
@@ -49,8 +49,8 @@ func TestComparisonModel(t *testing.T) {
 }
 
 // naively sorts the native connections of each rule and size.
-func naively(all []took, now time.Time, window time.Duration) map[string]admin.Compared {
-	out := map[string]admin.Compared{}
+func naively(all []took, now time.Time, window time.Duration) map[string]report.Compared {
+	out := map[string]report.Compared{}
 	for rule := range 2 {
 		for size := range uint8(2) {
 			var lasted [2][]uint8
@@ -96,10 +96,10 @@ func TestSlower(t *testing.T) {
 		{Rule: 1, Lasted: 90, Offered: true, Count: 50},
 	}, names)
 	require.False(t, g.Tick(now, Totals{Ended: 100, Aborted: 100}), "too few native ones, and resets do not count")
-	require.Equal(t, map[string]admin.Compared{"a": {Native: 50, Offered: 50}}, g.Compared())
+	require.Equal(t, map[string]report.Compared{"a": {Native: 50, Offered: 50}}, g.Compared())
 	g.Compare(now, []ebpf.Compared{{Rule: 1, Lasted: 10, Count: 1}}, names)
 	require.True(t, g.Tick(now, Totals{}))
-	require.Equal(t, Trip{Cause: CauseSlower, Rule: "b", Compared: admin.Compared{Native: 20, Offered: 50, Slower: 50}}, g.Last())
+	require.Equal(t, Trip{Cause: CauseSlower, Rule: "b", Compared: report.Compared{Native: 20, Offered: 50, Slower: 50}}, g.Last())
 	g.Reset(now, Totals{})
 	require.Empty(t, g.Compared())
 	require.False(t, g.Tick(now, Totals{}), "counts anew")

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -32,7 +32,7 @@ type Totals struct {
 
 // TotalsOf adds up the ends of a gateway. What an application or an operator has reset is
 // no harm.
-func TotalsOf(ends []admin.EndCount) (t Totals) {
+func TotalsOf(ends []report.EndCount) (t Totals) {
 	for _, e := range ends {
 		t.Ended += e.Count
 		if harm[e.Reason] {
@@ -72,7 +72,7 @@ type Trip struct {
 	Totals
 	// Rule and Compared are those of CauseSlower.
 	Rule     string
-	Compared admin.Compared
+	Compared report.Compared
 }
 
 // String says it in words.
@@ -91,7 +91,7 @@ type Guard struct {
 	// past has a sample per slot of the window, and one from before it.
 	past     []sample
 	compared comparison
-	rules    map[string]admin.Compared // of the last tick
+	rules    map[string]report.Compared // of the last tick
 	last     Trip
 }
 
@@ -132,7 +132,7 @@ func (g *Guard) Compare(now time.Time, list []ebpf.Compared, rule func(int) stri
 }
 
 // Compared is how the connections of each rule compared at the last tick.
-func (g *Guard) Compared() map[string]admin.Compared { return g.rules }
+func (g *Guard) Compared() map[string]report.Compared { return g.rules }
 
 // Tick takes the totals of now and reports whether they, or what was compared, trip the
 // guard. It is due more often than the window has slots; between two the window is longer

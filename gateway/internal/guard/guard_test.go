@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 var start = time.Unix(1_000_000, 0)
@@ -86,7 +86,7 @@ func TestOff(t *testing.T) {
 
 // What applications and operators reset does no harm.
 func TestTotals(t *testing.T) {
-	require.Equal(t, Totals{Ended: 31, Aborted: 6}, TotalsOf([]admin.EndCount{
+	require.Equal(t, Totals{Ended: 31, Aborted: 6}, TotalsOf([]report.EndCount{
 		{Reason: "closed", Count: 10},
 		{Reason: "app_reset", Count: 9},
 		{Reason: "off", Count: 4},

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Keeper is the guard of a daemon, for all of its goroutines. The zero value is off.
@@ -57,26 +57,26 @@ func (k *Keeper) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule f
 }
 
 // Compared is that of the guard.
-func (k *Keeper) Compared() map[string]admin.Compared {
+func (k *Keeper) Compared() map[string]report.Compared {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.core.Compared()
 }
 
 // Tell adds what has tripped the guard to the status.
-func (k *Keeper) Tell(st *admin.Status) {
+func (k *Keeper) Tell(st *report.Status) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.core.State() != Tripped {
 		return
 	}
-	st.Degraded = append(st.Degraded, admin.GuardTripped)
+	st.Degraded = append(st.Degraded, report.GuardTripped)
 	st.Notes = append(st.Notes, fmt.Sprintf("guard: tripped at %s: %v; new ones are native until smcgw on or a reload",
 		k.at.UTC().Format(time.RFC3339), k.core.Last()))
 }
 
 // AddTo adds the guard's numbers to a snapshot.
-func (k *Keeper) AddTo(s *admin.Snapshot) {
+func (k *Keeper) AddTo(s *report.Snapshot) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s.GuardTripped, s.GuardTrips = k.core.State() == Tripped, map[string]uint64{}

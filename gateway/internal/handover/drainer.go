@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Drainer ends a gateway when its connections have ended.
@@ -20,7 +20,7 @@ type Drainer struct {
 	mu       sync.Mutex // guards everything below
 	started  bool
 	deadline time.Time
-	last     admin.DrainInfo
+	last     report.DrainInfo
 }
 
 // drainTurn is how often it is looked whether anything is left.
@@ -39,7 +39,7 @@ func (d *Drainer) Begin(flows int, now, deadline time.Time) {
 	defer d.mu.Unlock()
 	if !d.started {
 		d.started, d.deadline = true, deadline
-		d.last = admin.DrainInfo{Schema: admin.DrainSchema, Flows: flows, RemainingSeconds: deadline.Sub(now).Seconds()}
+		d.last = report.DrainInfo{Schema: report.DrainSchema, Flows: flows, RemainingSeconds: deadline.Sub(now).Seconds()}
 		close(d.begun)
 		return
 	}
@@ -60,12 +60,12 @@ func (d *Drainer) note(flows, lingering int, now time.Time) (over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	over = flows == 0 && lingering == 0 || !now.Before(d.deadline)
-	d.last = admin.DrainInfo{Schema: admin.DrainSchema, Flows: flows, Lingering: lingering, RemainingSeconds: max(0, d.deadline.Sub(now).Seconds()), Done: over}
+	d.last = report.DrainInfo{Schema: report.DrainSchema, Flows: flows, Lingering: lingering, RemainingSeconds: max(0, d.deadline.Sub(now).Seconds()), Done: over}
 	return over
 }
 
 // Info is what note kept; nil before the drain.
-func (d *Drainer) Info() *admin.DrainInfo {
+func (d *Drainer) Info() *report.DrainInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.started {

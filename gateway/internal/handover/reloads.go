@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Reloads are the attempts to read the configuration again. The zero value is ready to
@@ -33,26 +33,26 @@ func (r *Reloads) Note(err error, now time.Time) {
 }
 
 // Tell adds a refusal to the status until a reload succeeds.
-func (r *Reloads) Tell(st *admin.Status) {
+func (r *Reloads) Tell(st *report.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil {
 		return
 	}
-	st.Degraded = append(st.Degraded, admin.ConfigRefused)
+	st.Degraded = append(st.Degraded, report.ConfigRefused)
 	remedy := "correct it (smcgw check) and reload"
 	switch {
 	case errors.Is(r.err, config.ErrStop):
 		remedy = "a stop and a start put it in force"
 	case errors.Is(r.err, config.ErrRestart):
-		remedy = "smcgw reload --replace puts it in force"
+		remedy = "smcgw reload, or a restart, puts it in force"
 	}
 	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %s; %s",
 		r.at.Format(time.RFC3339), strings.ReplaceAll(r.err.Error(), "\n", "; "), remedy))
 }
 
 // AddTo copies the counters.
-func (r *Reloads) AddTo(s *admin.Snapshot) {
+func (r *Reloads) AddTo(s *report.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Reloads = map[string]uint64{"done": r.done, "refused": r.refused}

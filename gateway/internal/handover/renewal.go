@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -30,6 +31,29 @@ var (
 	errNoProgram = errors.New("this gateway cannot start another one")
 )
 
+// Renew has the configuration of the file take effect: by a successor, which is returned, if the
+// installed program is another one than runs, if the configuration takes a restart, or always;
+// else in this gateway. What fails has changed nothing.
+func (r *Renewal) Renew(ctx context.Context, always bool) (*process.Successor, error) {
+	next, err := r.successor(ctx, always)
+	if next != nil || err != nil {
+		return next, err
+	}
+	restart := r.inForce(ctx, true)
+	if !takesRestart(restart) {
+		return nil, restart
+	}
+	if next, err = r.successor(ctx, true); err != nil {
+		return nil, r.refused(fmt.Errorf("%w, and no other gateway can take over: %w", restart, err))
+	}
+	return next, nil
+}
+
+// takesRestart reports whether a successor would put a configuration in force that is refused.
+func takesRestart(err error) bool {
+	return errors.Is(err, config.ErrRestart) && !errors.Is(err, config.ErrStop)
+}
+
 // Loop reads the configuration again for each signal, until ctx ends.
 func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 	for {
@@ -45,13 +69,18 @@ func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 // Again reads the configuration and its keys, and puts them in force, whole or not at all. It
 // goes on after the end of ctx, which a file on a server that does not answer may outlast.
 func (r *Renewal) Again(ctx context.Context) error {
+	return r.inForce(ctx, false)
+}
+
+// inForce is Again. restarts: what takes a restart is not refused, but left to a successor.
+func (r *Renewal) inForce(ctx context.Context, restarts bool) error {
 	if r.Load == nil {
 		return errNoFile
 	}
-	return r.files.Do(ctx, r.again)
+	return r.files.Do(ctx, func() error { return r.again(restarts) })
 }
 
-func (r *Renewal) again() error {
+func (r *Renewal) again(restarts bool) error {
 	defer r.Manager.Reload()()
 	cfg, err := r.Load()
 	var keys [][]byte
@@ -61,7 +90,10 @@ func (r *Renewal) again() error {
 	if err == nil {
 		err = r.Apply(cfg, keys)
 	}
-	if err != nil {
+	switch {
+	case restarts && takesRestart(err):
+		return err
+	case err != nil:
 		return r.refused(err)
 	}
 	r.Reloads.Note(nil, time.Now())
@@ -76,8 +108,8 @@ func (r *Renewal) refused(err error) error {
 	return err
 }
 
-// Successor starts the installed program, if it is another one than runs, or always.
-func (r *Renewal) Successor(ctx context.Context, always bool) (*process.Successor, error) {
+// successor starts the installed program, if it is another one than runs, or always.
+func (r *Renewal) successor(ctx context.Context, always bool) (*process.Successor, error) {
 	if r.Program == nil || r.Load == nil {
 		if always {
 			return nil, errNoProgram

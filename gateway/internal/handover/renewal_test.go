@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,16 +15,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // file is a configuration that can be unreadable, and a gateway that can refuse it.
 type file struct {
 	*Renewal
 	unreadable, refused error
-	inForce             []config.Mode
+	inForce             []report.Mode
 	keys                [][]byte
 }
 
@@ -31,7 +32,7 @@ func newFile() *file {
 	f := &file{}
 	f.Renewal = &Renewal{
 		Log: slog.New(slog.DiscardHandler), Reloads: new(Reloads),
-		Load: func() (config.Config, error) { return config.Config{Mode: config.ModeEnforce}, f.unreadable },
+		Load: func() (config.Config, error) { return config.Config{Mode: report.ModeEnforce}, f.unreadable },
 		Apply: func(cfg config.Config, keys [][]byte) error {
 			if f.refused == nil {
 				f.inForce, f.keys = append(f.inForce, cfg.Mode), keys
@@ -42,8 +43,8 @@ func newFile() *file {
 	return f
 }
 
-func (f *file) status() admin.Status {
-	var st admin.Status
+func (f *file) status() report.Status {
+	var st report.Status
 	f.Reloads.Tell(&st)
 	return st
 }
@@ -54,7 +55,7 @@ func TestAgain(t *testing.T) {
 	require.Empty(t, f.status().Degraded)
 	f.unreadable = errors.New("line 3: no such field")
 	require.ErrorIs(t, f.Again(t.Context()), f.unreadable)
-	require.Equal(t, []string{admin.ConfigRefused}, f.status().Degraded)
+	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
 	require.Contains(t, f.status().Notes[0], "line 3: no such field")
 	f.unreadable, f.refused = nil, errors.New("devices need a restart")
 	require.ErrorIs(t, f.Again(t.Context()), f.refused)
@@ -62,9 +63,9 @@ func TestAgain(t *testing.T) {
 	require.Empty(t, f.inForce)
 	f.refused = nil
 	require.NoError(t, f.Again(t.Context()))
-	require.Equal(t, admin.Status{}, f.status())
-	require.Equal(t, []config.Mode{config.ModeEnforce}, f.inForce)
-	var s admin.Snapshot
+	require.Equal(t, report.Status{}, f.status())
+	require.Equal(t, []report.Mode{report.ModeEnforce}, f.inForce)
+	var s report.Snapshot
 	f.Reloads.AddTo(&s)
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, s.Reloads)
 }
@@ -141,7 +142,7 @@ func TestFilesThatAreNotRead(t *testing.T) {
 				request, leave := context.WithTimeout(t.Context(), time.Minute)
 				defer leave()
 				again := f.Again(request)
-				_, successor := f.Successor(request, true)
+				_, successor := f.successor(request, true)
 				stop()
 				synctest.Wait()
 				ended := over
@@ -160,16 +161,16 @@ func TestFilesThatAreNotRead(t *testing.T) {
 // never with a configuration that would end it.
 func TestSuccessor(t *testing.T) {
 	f := newFile()
-	s, err := f.Successor(t.Context(), false)
+	s, err := f.successor(t.Context(), false)
 	require.NoError(t, err)
 	require.Nil(t, s, "there is no program")
-	_, err = f.Successor(t.Context(), true)
+	_, err = f.successor(t.Context(), true)
 	require.ErrorIs(t, err, errNoProgram)
 
 	own, err := os.Executable()
 	require.NoError(t, err)
 	f.Program = &process.Program{Path: own}
-	s, err = f.Successor(t.Context(), false)
+	s, err = f.successor(t.Context(), false)
 	require.NoError(t, err)
 	require.Nil(t, s, "this program runs")
 
@@ -177,17 +178,17 @@ func TestSuccessor(t *testing.T) {
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))
 	f.Program.Path = script
 	f.unreadable = errors.New("line 3: no such field")
-	_, err = f.Successor(t.Context(), false)
+	_, err = f.successor(t.Context(), false)
 	require.ErrorIs(t, err, f.unreadable)
 	f.unreadable = nil
 	f.Follows = func(cfg config.Config) error { return config.Config{Admin: "/a"}.CheckReplace(cfg) }
 	for _, always := range []bool{false, true} {
-		_, err = f.Successor(t.Context(), always)
+		_, err = f.successor(t.Context(), always)
 		require.ErrorIs(t, err, config.ErrStop)
 	}
 	require.Contains(t, f.status().Notes[0], "admin: takes a stop and a start; a stop and a start put it in force")
 	f.Follows = func(config.Config) error { return nil }
-	s, err = f.Successor(t.Context(), false)
+	s, err = f.successor(t.Context(), false)
 	require.NoError(t, err)
 	select {
 	case err := <-s.Ended():
@@ -208,16 +209,54 @@ func TestRefused(t *testing.T) {
 	}
 	for n, attempt := range []func() error{
 		func() error { return r.Again(t.Context()) },
-		func() error { _, err := r.Successor(t.Context(), true); return err },
+		func() error { _, err := r.successor(t.Context(), true); return err },
 	} {
 		require.ErrorContains(t, attempt(), "mdoe")
-		var st admin.Status
+		var st report.Status
 		r.Reloads.Tell(&st)
-		require.Contains(t, st.Degraded, admin.ConfigRefused)
+		require.Contains(t, st.Degraded, report.ConfigRefused)
 		require.Contains(t, st.Notes[0], "mdoe")
 		require.Equal(t, n+1, strings.Count(log.String(), "configuration refused"))
-		var s admin.Snapshot
+		var s report.Snapshot
 		r.Reloads.AddTo(&s)
 		require.EqualValues(t, n+1, s.Reloads["refused"])
 	}
+}
+
+// What takes a restart is a successor's to put in force; where none can be started it is refused.
+func TestRenew(t *testing.T) {
+	f := newFile()
+	s, err := f.Renew(t.Context(), false)
+	require.NoError(t, err)
+	require.Nil(t, s)
+	require.Len(t, f.inForce, 1)
+
+	f.refused = fmt.Errorf("carriers: %w", config.ErrRestart)
+	_, err = f.Renew(t.Context(), false)
+	require.ErrorIs(t, err, config.ErrRestart)
+	require.ErrorIs(t, err, errNoProgram)
+	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
+
+	script := filepath.Join(t.TempDir(), "smcgw")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))
+	own, err := os.Executable()
+	require.NoError(t, err)
+	f = newFile()
+	f.Program = &process.Program{Path: own}
+	f.refused = errors.Join(config.ErrRestart, config.ErrStop)
+	_, err = f.Renew(t.Context(), false)
+	require.ErrorIs(t, err, config.ErrStop)
+	f = newFile()
+	f.Program = &process.Program{Path: own}
+	f.refused = config.ErrRestart
+	f.Apply = func(config.Config, [][]byte) error {
+		f.Program.Path = script // the program itself would start this test again
+		return config.ErrRestart
+	}
+	s, err = f.Renew(t.Context(), false)
+	require.NoError(t, err)
+	require.NotNil(t, s)
+	require.Empty(t, f.status().Degraded)
+	<-s.Ended()
+	s.Release()
 }

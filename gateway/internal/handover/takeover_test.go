@@ -19,13 +19,14 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // fakeGateway is what an admin server asks of a gateway.
 type fakeGateway struct {
 	admin.Control
-	admin.MetricsSource
-	draining *admin.DrainInfo
+	report.Source
+	draining *report.DrainInfo
 	admin    string        // where it answers
 	back     chan struct{} // closed by TakeBack
 	leave    func() error
@@ -33,9 +34,9 @@ type fakeGateway struct {
 	stop     func() error // ends what serve has begun
 }
 
-func (f *fakeGateway) Status() admin.Status { return admin.Status{} }
+func (f *fakeGateway) Status() report.Status { return report.Status{} }
 
-func (f *fakeGateway) Draining() *admin.DrainInfo { return f.draining }
+func (f *fakeGateway) Draining() *report.DrainInfo { return f.draining }
 
 func (f *fakeGateway) Neighbour() (ebpf.Neighbour, error) {
 	return ebpf.Neighbour{Generation: 1, AppIndex: 3}, nil
@@ -79,7 +80,7 @@ func TestBeginBeside(t *testing.T) {
 		err    error
 	}{
 		"none":   {},
-		"drains": {beside: &fakeGateway{draining: &admin.DrainInfo{Schema: admin.DrainSchema, Flows: 3}}},
+		"drains": {beside: &fakeGateway{draining: &report.DrainInfo{Schema: report.DrainSchema, Flows: 3}}},
 		"serves": {&fakeGateway{}, errServes},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +203,7 @@ func TestTakeOver(t *testing.T) {
 	}{"leaves": {}, "is off": {off: true}, "refuses": {refuses: errors.New("map full")}, "dies": {dies: true}, "is to drain": {isToEnd: true, dies: true}} {
 		t.Run(name, func(t *testing.T) {
 			var b fakeDatapath
-			old := &fakeGateway{off: tt.off, draining: &admin.DrainInfo{Schema: admin.DrainSchema}, back: make(chan struct{}), leave: func() error {
+			old := &fakeGateway{off: tt.off, draining: &report.DrainInfo{Schema: report.DrainSchema}, back: make(chan struct{}), leave: func() error {
 				if b.active.Load() {
 					return errors.New("connections are let in")
 				}
@@ -211,7 +212,7 @@ func TestTakeOver(t *testing.T) {
 			p, server := old.yielded(t)
 			if tt.isToEnd {
 				ctx, stop := context.WithCancel(t.Context())
-				_, _ = admin.NewClient(old.admin+config.DrainingSuffix).Drain(ctx, time.Second, func(admin.DrainInfo) { stop() })
+				_, _ = admin.NewClient(old.admin+config.DrainingSuffix).Drain(ctx, time.Second, func(report.DrainInfo) { stop() })
 			}
 			if tt.dies {
 				require.NoError(t, os.Remove(old.admin+config.DrainingSuffix))

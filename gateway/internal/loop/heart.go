@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,13 +17,23 @@ type lagging interface {
 	Late(now time.Time) time.Duration
 }
 
-// Heart says that a gateway lives as long as every loop turns
+// Heart says that a gateway lives as long as every loop turns that it watches
 // (docs/ARCHITECTURE.md "Shards").
 type Heart struct {
-	Loops []*Shard
 	Write func() error // the heartbeat
 	Pulse *Pulse       // notes it
 	Log   *slog.Logger
+
+	loops atomic.Pointer[[]lagging]
+}
+
+// Watch has these loops turn, in place of those before.
+func (h *Heart) Watch(shards []*Shard) {
+	loops := make([]lagging, len(shards))
+	for i, s := range shards {
+		loops[i] = s
+	}
+	h.loops.Store(&loops)
 }
 
 // Run beats until ctx ends.
@@ -41,17 +52,11 @@ func (h *Heart) Run(ctx context.Context) {
 
 // Beat beats once.
 func (h *Heart) Beat(now time.Time) {
-	loops := make([]lagging, len(h.Loops))
-	for i, s := range h.Loops {
-		loops[i] = s
-	}
-	h.beat(loops, now)
-}
-
-func (h *Heart) beat(loops []lagging, now time.Time) {
-	for _, l := range loops {
-		if l.Late(now) >= StuckAfter {
-			return
+	if loops := h.loops.Load(); loops != nil {
+		for _, l := range *loops {
+			if l.Late(now) >= StuckAfter {
+				return
+			}
 		}
 	}
 	if err := h.Write(); err != nil {

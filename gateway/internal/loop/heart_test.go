@@ -16,20 +16,20 @@ func (l *lateLoop) Late(time.Time) time.Duration { return l.by }
 // TestOneStuckLoopStopsTheHeart: and its next turn starts it again.
 func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	beats := 0
-	h := Heart{Write: func() error { beats++; return nil }, Pulse: new(Pulse)}
+	h := &Heart{Write: func() error { beats++; return nil }, Pulse: new(Pulse)}
 	bad := &lateLoop{by: StuckAfter - 1}
-	loops := []lagging{&lateLoop{}, bad}
+	h.loops.Store(&[]lagging{&lateLoop{}, bad})
 	now := time.Unix(1000, 0)
-	h.beat(loops, now)
+	h.Beat(now)
 	require.Equal(t, 1, beats)
 	bad.by = StuckAfter
-	h.beat(loops, now.Add(BeatInterval))
+	h.Beat(now.Add(BeatInterval))
 	bad.by = time.Hour
-	h.beat(loops, now.Add(2*BeatInterval))
+	h.Beat(now.Add(2 * BeatInterval))
 	require.Equal(t, 1, beats)
 	require.Equal(t, now, h.Pulse.Last())
 	bad.by = 0
-	h.beat(loops, now.Add(time.Second))
+	h.Beat(now.Add(time.Second))
 	require.Equal(t, 2, beats)
 }
 

@@ -25,12 +25,11 @@ func (t *Times) Begin(shards []*Shard) {
 	t.shards = append(t.shards, shards...)
 }
 
-// Succeed counts the shards of another gateway in place of those that it counted, which have
-// ended.
-func (t *Times) Succeed(shards []*Shard) {
+// End counts no shards any more: those that it counted have ended.
+func (t *Times) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended, t.shards = t.usedLocked(), shards
+	t.ended, t.shards = t.usedLocked(), nil
 }
 
 // Used is what the process has used so far, by what of it did.

@@ -7,8 +7,7 @@ import (
 	"sync"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 const (
@@ -20,7 +19,7 @@ const (
 
 // service is what connections have in common.
 type service struct {
-	side    config.Side
+	side    report.Side
 	port    uint16
 	rule    string
 	carries bool
@@ -28,7 +27,7 @@ type service struct {
 
 // sums are what they did.
 type sums struct {
-	admin.ObservedService
+	report.ObservedService
 	hosts   map[netip.Addr]struct{}
 	seconds float64 // that bulk lasted
 }
@@ -57,9 +56,9 @@ func (b *Book) Add(list []ebpf.Seen, rule func(index int) string) {
 
 // addLocked takes in one of them; room drops a service if the book is full.
 func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() bool) {
-	k := service{side: config.SideClient, port: v.Port, carries: v.Carries}
+	k := service{side: report.SideClient, port: v.Port, carries: v.Carries}
 	if v.Side == ebpf.SideServer {
-		k.side = config.SideServer
+		k.side = report.SideServer
 	}
 	if !v.Past {
 		k.rule = rule(v.Rule)
@@ -112,10 +111,10 @@ func (b *Book) dropLocked(rule func(number int) string) bool {
 }
 
 // List returns the services, those with the most bytes first.
-func (b *Book) List() []admin.ObservedService {
+func (b *Book) List() []report.ObservedService {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var list []admin.ObservedService
+	var list []report.ObservedService
 	for _, s := range b.services {
 		o := s.ObservedService
 		for h := range s.hosts {
@@ -128,7 +127,7 @@ func (b *Book) List() []admin.ObservedService {
 		}
 		list = append(list, o)
 	}
-	slices.SortFunc(list, func(a, b admin.ObservedService) int {
+	slices.SortFunc(list, func(a, b report.ObservedService) int {
 		return cmp.Or(
 			cmp.Compare(b.Bytes.Tx+b.Bytes.Rx, a.Bytes.Tx+a.Bytes.Rx), cmp.Compare(b.Connections, a.Connections),
 			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Side, b.Side), cmp.Compare(a.Rule, b.Rule),

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func ruleName(i int) string {
@@ -35,20 +34,20 @@ func TestBook(t *testing.T) {
 			{Side: ebpf.SideClient, Host: h1, Port: 7000, Rule: 0, Past: true, Begun: 1},
 		}, ruleName)
 	}
-	require.Equal(t, []admin.ObservedService{
+	require.Equal(t, []report.ObservedService{
 		{
-			Side: config.SideClient, Port: 5201, Rule: "b", Carries: true, Hosts: []netip.Addr{h1, h2}, Connections: 4, Ended: 2,
-			Bytes: admin.ByteCount{Tx: 2 << 30}, Bulk: 2, BulkBytes: 2 << 30, BulkBytesPerSecond: 1 << 30,
+			Side: report.SideClient, Port: 5201, Rule: "b", Carries: true, Hosts: []netip.Addr{h1, h2}, Connections: 4, Ended: 2,
+			Bytes: report.ByteCount{Tx: 2 << 30}, Bulk: 2, BulkBytes: 2 << 30, BulkBytesPerSecond: 1 << 30,
 		},
 		{
-			Side: config.SideServer, Port: 80, Rule: "default", Hosts: []netip.Addr{h1}, Connections: 20, Ended: 20,
-			Bytes: admin.ByteCount{Tx: 2 << 20, Rx: 2 << 20}, Bulk: 2, BulkBytes: 3 << 20, BulkBytesPerSecond: 3 << 19,
+			Side: report.SideServer, Port: 80, Rule: "default", Hosts: []netip.Addr{h1}, Connections: 20, Ended: 20,
+			Bytes: report.ByteCount{Tx: 2 << 20, Rx: 2 << 20}, Bulk: 2, BulkBytes: 3 << 20, BulkBytesPerSecond: 3 << 19,
 		},
 		{
-			Side: config.SideClient, Port: 6379, Rule: "a", Hosts: []netip.Addr{h1}, Connections: 6, Ended: 6,
-			Bytes: admin.ByteCount{Tx: 10000, Rx: 18000},
+			Side: report.SideClient, Port: 6379, Rule: "a", Hosts: []netip.Addr{h1}, Connections: 6, Ended: 6,
+			Bytes: report.ByteCount{Tx: 10000, Rx: 18000},
 		},
-		{Side: config.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2},
+		{Side: report.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2},
 	}, b.List())
 	require.Zero(t, b.Forgotten())
 }

@@ -1,16 +1,16 @@
 package observed
 
 import (
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Report is the document of policy for the rules of a configuration, the share that is
 // carried now, and what was decided; last names what happens where no rule matches.
-func (b *Book) Report(c config.Config, share config.Share, decided []admin.DecisionCount, last string) admin.PolicyReport {
-	p := admin.PolicyReport{
+func (b *Book) Report(c config.Config, share config.Share, decided []report.DecisionCount, last string) report.PolicyReport {
+	p := report.PolicyReport{
 		Observed: b.List(), Forgotten: b.Forgotten(),
-		Rollout: admin.RolloutReport{Percent: share.Percent(), Seed: c.Rollout.Seed},
+		Rollout: report.RolloutReport{Percent: share.Percent(), Seed: c.Rollout.Seed},
 	}
 	if c.Rollout.Ramp != 0 {
 		p.Rollout.Ramp = c.Rollout.Ramp.String()
@@ -19,15 +19,15 @@ func (b *Book) Report(c config.Config, share config.Share, decided []admin.Decis
 		p.Rules = append(p.Rules, ruleReport(&c.Policy[i], share))
 	}
 	if n := len(c.Policy); n == 0 || c.Policy[n-1].Name != last {
-		p.Rules = append(p.Rules, admin.RuleReport{Name: last, Action: config.ActionPass})
+		p.Rules = append(p.Rules, report.RuleReport{Name: last, Action: report.ActionPass})
 	}
 	addCounts(&p, decided)
 	return p
 }
 
-func ruleReport(r *config.Rule, share config.Share) admin.RuleReport {
-	out := admin.RuleReport{Name: r.Name, Action: r.Action, Proto: r.Match.Proto, Direction: r.Match.Direction}
-	if r.Action != config.ActionPass {
+func ruleReport(r *config.Rule, share config.Share) report.RuleReport {
+	out := report.RuleReport{Name: r.Name, Action: r.Action, Proto: r.Match.Proto, Direction: r.Match.Direction}
+	if r.Action != report.ActionPass {
 		if r.Percent != 0 {
 			share = r.Percent
 		}
@@ -38,15 +38,15 @@ func ruleReport(r *config.Rule, share config.Share) admin.RuleReport {
 }
 
 // addCounts adds what the rules decided, and what was seen of their connections.
-func addCounts(p *admin.PolicyReport, decided []admin.DecisionCount) {
-	byName := map[string]*admin.RuleReport{}
+func addCounts(p *report.PolicyReport, decided []report.DecisionCount) {
+	byName := map[string]*report.RuleReport{}
 	for i := range p.Rules {
 		byName[p.Rules[i].Name] = &p.Rules[i]
 	}
 	for _, d := range decided {
 		switch r := byName[d.Rule]; {
 		case r == nil: // a rule that is gone
-		case d.Action == config.ActionPass:
+		case d.Action == report.ActionPass:
 			r.Passed += d.Count
 		default:
 			r.Selected += d.Count

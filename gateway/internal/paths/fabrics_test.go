@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -20,7 +21,7 @@ import (
 func TestDatagramsHoldSoft(t *testing.T) {
 	own := loopback.Addr(1)
 	log := slog.New(slog.DiscardHandler)
-	cfg := config.Config{Carriers: []config.DeviceKind{config.DeviceSoft}}
+	cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceSoft}}
 	cfg.Soft.UDPPort = loopback.FreePort(t)
 	cfg = cfg.WithDefaults()
 	s, err := loop.New(0, log, loop.Options{})

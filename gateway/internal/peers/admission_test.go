@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -30,7 +31,7 @@ func limits(perSecond, flows int) *Limits {
 // The flow that Admit decides about is in the table: the last one that fits is let in, and
 // Lacking says beforehand that there is room for no other.
 func TestFlowLimit(t *testing.T) {
-	for _, side := range []config.Side{config.SideClient, config.SideServer} {
+	for _, side := range []report.Side{report.SideClient, report.SideServer} {
 		require.Equal(t, negotiate.ReasonNone, limits(10, 20).lacks(side, remote))
 		require.Equal(t, negotiate.ReasonFlowLimit, limits(10, 21).lacks(side, remote))
 	}
@@ -61,7 +62,7 @@ func TestRefusedTakeNoRoom(t *testing.T) {
 	for i := range shares {
 		shares[i].Begin(l.Peers, remote, time.Now())
 		n++
-		switch shed, declines := l.Admit(config.SideServer, remote, &shares[i]); {
+		switch shed, declines := l.Admit(report.SideServer, remote, &shares[i]); {
 		case shed == negotiate.ReasonNone:
 			admitted++
 		case declines:
@@ -87,9 +88,9 @@ func TestRate(t *testing.T) {
 	l := limits(burst, 0)
 	l.Rate.SetLimit(0) // nothing comes back while the test runs
 	for range burst {
-		require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, remote))
+		require.Equal(t, negotiate.ReasonNone, l.lacks(report.SideClient, remote))
 	}
-	require.Equal(t, negotiate.ReasonRateLimit, l.lacks(config.SideClient, remote))
+	require.Equal(t, negotiate.ReasonRateLimit, l.lacks(report.SideClient, remote))
 
 	l = limits(burst, 0)
 	l.Rate.SetLimit(0)
@@ -97,13 +98,13 @@ func TestRate(t *testing.T) {
 	share.Begin(l.Peers, remote, time.Now())
 	admitted := 0
 	for range burst {
-		if l.lacks(config.SideServer, remote) == negotiate.ReasonNone {
+		if l.lacks(report.SideServer, remote) == negotiate.ReasonNone {
 			admitted++
 		}
 	}
 	require.Less(t, admitted, burst)
 	require.Positive(t, l.Peers.Refusals()[ResourceRate])
-	require.Equal(t, negotiate.ReasonNone, l.lacks(config.SideClient, remote), "the peer left the rest to others")
+	require.Equal(t, negotiate.ReasonNone, l.lacks(report.SideClient, remote), "the peer left the rest to others")
 }
 
 // The programs learn each change of the room once, also by many at a time, and what they

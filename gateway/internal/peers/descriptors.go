@@ -19,9 +19,9 @@ func RequireDescriptors() error {
 // errDescriptors means that the process may not have the descriptors that a gateway needs.
 var errDescriptors = errors.New("limit of open files too small")
 
-// flowsWithin is how many of so many flows the process can have now: each needs a
+// FlowsWithin is how many of so many flows the process can have now: each needs a
 // descriptor for its app leg, and one that turns out to be missing when the application
 // has been connected is an error of that connection.
-func flowsWithin(limit int) int {
+func FlowsWithin(limit int) int {
 	return max(0, min(limit, process.DescriptorLimit()-process.OwnDescriptors))
 }

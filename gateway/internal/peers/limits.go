@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +20,7 @@ type Limits struct {
 }
 
 // MaxFlows is how many flows the gateway may have now.
-func (l *Limits) MaxFlows() int { return flowsWithin(l.Max()) }
+func (l *Limits) MaxFlows() int { return FlowsWithin(l.Max()) }
 
 // flows is how many flows take room. Those that are declined do not.
 func (l *Limits) flows() int { return l.Flows() - l.Peers.declined() }
@@ -41,7 +41,7 @@ func (l *Limits) Lacking() negotiate.Reason {
 // side its peer has begun it, and share is what it counts for. A flow that there is none
 // for (shed says why) takes none from here on; declines says whether it can wait until its
 // client is told so. A client's flow does not wait: it counts until its end, which comes now.
-func (l *Limits) Admit(side config.Side, peer netip.Addr, share *Share) (shed negotiate.Reason, declines bool) {
+func (l *Limits) Admit(side report.Side, peer netip.Addr, share *Share) (shed negotiate.Reason, declines bool) {
 	if shed = l.lacks(side, peer); shed == negotiate.ReasonNone {
 		return shed, true
 	}
@@ -51,11 +51,11 @@ func (l *Limits) Admit(side config.Side, peer netip.Addr, share *Share) (shed ne
 }
 
 // lacks is why there is no room for a flow that is in the table.
-func (l *Limits) lacks(side config.Side, peer netip.Addr) negotiate.Reason {
+func (l *Limits) lacks(side report.Side, peer netip.Addr) negotiate.Reason {
 	if l.flows() > l.MaxFlows() {
 		return negotiate.ReasonFlowLimit
 	}
-	if side == config.SideServer {
+	if side == report.SideServer {
 		now := time.Now()
 		scarce := l.Rate.TokensAt(now) < float64(l.Rate.Burst()-l.Peers.perPeer())
 		if r := l.Peers.Admit(peer, scarce, now); r != negotiate.ReasonNone {

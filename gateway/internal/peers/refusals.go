@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -69,12 +69,12 @@ func (t *Table) Forget(a netip.Addr, port uint16) {
 }
 
 // Proven records that a carrier works with a peer.
-func (t *Table) Proven(a netip.Addr, c config.Carrier) {
+func (t *Table) Proven(a netip.Addr, c report.Carrier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.peerLocked(a, time.Now())
 	if p.proven == nil {
-		p.proven = map[config.Carrier]struct{}{}
+		p.proven = map[report.Carrier]struct{}{}
 	}
 	p.proven[c] = struct{}{}
 }
@@ -84,7 +84,7 @@ func (t *Table) Met(a netip.Addr, software string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.peerLocked(a, time.Now())
-	p.software, p.mode = software, config.ModeEnforce
+	p.software, p.mode = software, report.ModeEnforce
 }
 
 // Declined records what the reason of a peer's refusal says of its mode, if it does.
@@ -95,18 +95,18 @@ func (t *Table) Declined(a netip.Addr, r negotiate.Reason) {
 	switch {
 	case p == nil:
 	case r == negotiate.ReasonOff:
-		p.mode = config.ModeOff
+		p.mode = report.ModeOff
 	case r == negotiate.ReasonMode:
-		p.mode = config.ModeObserve
+		p.mode = report.ModeObserve
 	}
 }
 
 // Known is what is remembered of a peer: the carriers that it has been reached by, those
 // that are left alone with it because they failed, and its gateway at the last handshake.
 type Known struct {
-	Proven, Failed []config.Carrier
+	Proven, Failed []report.Carrier
 	Software       string
-	Mode           config.Mode
+	Mode           report.Mode
 }
 
 // Known returns what is known of each peer.
@@ -116,14 +116,14 @@ func (t *Table) Known(now time.Time) map[netip.Addr]Known {
 	out := map[netip.Addr]Known{}
 	for a, p := range t.peers {
 		known := Known{Software: p.software, Mode: p.mode}
-		for _, c := range config.Carriers() {
+		for _, c := range report.Carriers() {
 			if _, ok := p.proven[c]; ok {
 				known.Proven = append(known.Proven, c)
 			}
 		}
 		for kind, rest := range p.rests {
 			if rest.Resting(now) {
-				known.Failed = append(known.Failed, config.Carrier(kind.String()))
+				known.Failed = append(known.Failed, report.Carrier(kind.String()))
 			}
 		}
 		if len(known.Proven)+len(known.Failed) > 0 || known.Mode != "" {

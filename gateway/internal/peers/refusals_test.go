@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +21,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	for i := range 2*limit + 10 {
 		b.Strike(addr(i), 80, negotiate.ReasonAppRefused, policy, now)
-		b.Proven(addr(i), config.CarrierShm)
+		b.Proven(addr(i), report.CarrierShm)
 		require.LessOrEqual(t, b.strikes, limit)
 		require.LessOrEqual(t, len(b.peers), limit)
 	}
@@ -72,10 +73,10 @@ func TestStrikes(t *testing.T) {
 	b.Flush()
 	require.Equal(t, first.TTL, b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now).TTL)
 
-	b.Proven(a, config.CarrierRelay)
-	b.Proven(a, config.CarrierShm)
-	b.Proven(a, config.CarrierShm)
-	require.ElementsMatch(t, []config.Carrier{config.CarrierShm, config.CarrierRelay}, b.Known(now)[a].Proven)
+	b.Proven(a, report.CarrierRelay)
+	b.Proven(a, report.CarrierShm)
+	b.Proven(a, report.CarrierShm)
+	require.ElementsMatch(t, []report.Carrier{report.CarrierShm, report.CarrierRelay}, b.Known(now)[a].Proven)
 }
 
 // What a later connection shows to be wrong is forgotten, and its row with it.
@@ -141,7 +142,7 @@ func TestApart(t *testing.T) {
 // left alone, also of a peer with which nothing was proven.
 func TestCarriersThatRest(t *testing.T) {
 	b, now := testTable(), time.Unix(1000, 0)
-	b.Proven(peerA, config.CarrierShm)
+	b.Proven(peerA, report.CarrierShm)
 	for range 3 {
 		require.Empty(t, b.Known(now)[peerA].Failed, "it is tried again")
 		require.NotContains(t, b.Known(now), peerB)
@@ -151,9 +152,9 @@ func TestCarriersThatRest(t *testing.T) {
 		}
 		b.Failed(peerB, negotiate.CarrierSoft, now)
 	}
-	soft := []config.Carrier{config.CarrierSoft}
+	soft := []report.Carrier{report.CarrierSoft}
 	require.Equal(t, map[netip.Addr]Known{
-		peerA: {Proven: []config.Carrier{config.CarrierShm}, Failed: []config.Carrier{config.CarrierHW, config.CarrierSoft}}, peerB: {Failed: soft},
+		peerA: {Proven: []report.Carrier{report.CarrierShm}, Failed: []report.Carrier{report.CarrierHW, report.CarrierSoft}}, peerB: {Failed: soft},
 	}, b.Known(now))
 	for b.Resting(peerB, negotiate.CarrierSoft, now) {
 		now = now.Add(time.Second)
@@ -167,9 +168,9 @@ func TestGatewayOfPeer(t *testing.T) {
 	b.Declined(peerA, negotiate.ReasonOff)
 	require.Empty(t, b.Known(now), "nothing was heard of it")
 	b.Met(peerA, "0.1.0+hw")
-	require.Equal(t, Known{Software: "0.1.0+hw", Mode: config.ModeEnforce}, b.Known(now)[peerA])
-	for reason, mode := range map[negotiate.Reason]config.Mode{
-		negotiate.ReasonOff: config.ModeOff, negotiate.ReasonMode: config.ModeObserve, negotiate.ReasonNoMemory: config.ModeEnforce,
+	require.Equal(t, Known{Software: "0.1.0+hw", Mode: report.ModeEnforce}, b.Known(now)[peerA])
+	for reason, mode := range map[negotiate.Reason]report.Mode{
+		negotiate.ReasonOff: report.ModeOff, negotiate.ReasonMode: report.ModeObserve, negotiate.ReasonNoMemory: report.ModeEnforce,
 	} {
 		b.Met(peerA, "0.2.0")
 		b.Declined(peerA, reason)

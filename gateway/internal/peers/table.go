@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -45,13 +46,13 @@ type peer struct {
 	seen    time.Time     // when it began the last connection
 
 	strikes   map[uint16]negotiate.Strike // refusals in a row, by port
-	proven    map[config.Carrier]struct{}
+	proven    map[report.Carrier]struct{}
 	rests     map[negotiate.CarrierKind]negotiate.Rest
 	elsewhere time.Time // until when it is believed to be under another kernel
 	apart     time.Time // until when its device of a link has to be of our own kind
 
 	software string      // the version of its gateway's program; empty: it has not said
-	mode     config.Mode // its gateway's, at the last handshake; empty: there was none
+	mode     report.Mode // its gateway's, at the last handshake; empty: there was none
 }
 
 // NewTable returns an empty table with those limits.

@@ -7,16 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // autoConfig has a rule with action auto before one that carries.
 func autoConfig() config.Config {
 	return config.Config{Policy: []config.Rule{
-		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: config.ActionAuto},
-		{Name: "rings", Match: config.Match{Ports: config.Ports(6380)}, Action: config.ActionAuto, Way: config.WayInProcess},
-		{Name: "rest", Action: config.ActionAccelerate},
+		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: report.ActionAuto},
+		{Name: "rings", Match: config.Match{Ports: config.Ports(6380)}, Action: report.ActionAuto, Way: report.WayInProcess},
+		{Name: "rest", Action: report.ActionAccelerate},
 	}}.WithDefaults()
 }
 
@@ -43,7 +43,7 @@ func TestAutoIsARule(t *testing.T) {
 func TestAutoFollows(t *testing.T) {
 	steer, cfg := &fakePolicy{}, autoConfig()
 	ts := NewTrials(cfg, steer)
-	end, err := ts.Begin(admin.Trial{Peer: trialPeer, Port: 4792, Action: config.ActionAccelerate})
+	end, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate})
 	require.NoError(t, err)
 	defer end()
 	require.Equal(t, ebpf.ActionNotWorthIt, steer.rules[0].Action)
@@ -57,8 +57,4 @@ func TestAutoFollows(t *testing.T) {
 	require.Len(t, steer.rules, 4)
 	require.NoError(t, ts.Configure(cfg))
 	require.Equal(t, ebpf.ActionAccelerate, steer.rules[0].Action)
-	other := &fakePolicy{}
-	require.NoError(t, ts.Move(other, cfg, false))
-	require.Equal(t, ebpf.ActionNotWorthIt, other.rules[0].Action)
-	require.Len(t, other.rules, 4)
 }

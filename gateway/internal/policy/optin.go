@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // OptInRule is the name under which connections of opt-ins are counted.
@@ -23,20 +23,20 @@ var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
 // OptIn makes the rule of an opt-in count, ahead of all others; mount is where this
 // gateway sees cgroup2.
-func (ts *Trials) OptIn(o admin.OptIn, mount string) (end func(), err error) {
+func (ts *Trials) OptIn(o config.OptIn, mount string) (end func(), err error) {
 	if !path.IsAbs(o.Cgroup) || path.Clean(o.Cgroup) != o.Cgroup || o.Cgroup == "/" {
-		return nil, fmt.Errorf("%w: %q is not the path of a cgroup", admin.ErrOptIn, o.Cgroup)
+		return nil, fmt.Errorf("%w: %q is not the path of a cgroup", config.ErrOptIn, o.Cgroup)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(path.Join(mount, o.Cgroup), &st); err != nil || st.Ino != o.ID {
-		return nil, fmt.Errorf("%w: the gateway does not see the cgroup %s: it runs in another cgroup namespace, or has cgroup_path", admin.ErrOptIn, o.Cgroup)
+		return nil, fmt.Errorf("%w: the gateway does not see the cgroup %s: it runs in another cgroup namespace, or has cgroup_path", config.ErrOptIn, o.Cgroup)
 	}
 	rule := &ebpf.Rule{Cgroups: []string{literal.Replace(o.Cgroup)}, Action: ebpf.ActionAccelerate, Share: ebpf.ShareAll}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()
 	if len(ts.ahead) >= maxOptIns || len(ts.ahead)+len(ts.rules)+len(held) >= ebpf.MaxRules {
-		return nil, fmt.Errorf("%w: no room for one more rule", admin.ErrOptIn)
+		return nil, fmt.Errorf("%w: no room for one more rule", config.ErrOptIn)
 	}
 	before := ts.ahead
 	ts.ahead = append(slices.Clone(before), rule)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // The rule of an opt-in decides before all others, and is about its cgroup only.
@@ -19,7 +19,7 @@ func TestOptIn(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(mount, "a*b"), 0o700))
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(filepath.Join(mount, "a*b"), &st))
-	end, err := ts.OptIn(admin.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+	end, err := ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 	require.NoError(t, err)
 	require.Len(t, steer.rules, 4)
 	require.Equal(t, ebpf.Rule{Cgroups: []string{`/a\*b`}, Action: ebpf.ActionAccelerate, Share: ebpf.ShareAll}, steer.rules[0])
@@ -30,19 +30,19 @@ func TestOptIn(t *testing.T) {
 	require.Len(t, steer.rules, 3)
 	require.Zero(t, ts.Ahead())
 
-	for _, bad := range []admin.OptIn{{Cgroup: "/a*b", ID: st.Ino + 1}, {Cgroup: "/none", ID: 1}, {Cgroup: "a", ID: 1}, {Cgroup: "/", ID: 1}, {Cgroup: "/x/../a*b", ID: st.Ino}} {
+	for _, bad := range []config.OptIn{{Cgroup: "/a*b", ID: st.Ino + 1}, {Cgroup: "/none", ID: 1}, {Cgroup: "a", ID: 1}, {Cgroup: "/", ID: 1}, {Cgroup: "/x/../a*b", ID: st.Ino}} {
 		_, err := ts.OptIn(bad, mount)
-		require.ErrorIs(t, err, admin.ErrOptIn)
+		require.ErrorIs(t, err, config.ErrOptIn)
 	}
 	for range maxOptIns {
-		_, err := ts.OptIn(admin.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+		_, err := ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 		require.NoError(t, err)
 	}
-	_, err = ts.OptIn(admin.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
-	require.ErrorIs(t, err, admin.ErrOptIn)
+	_, err = ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+	require.ErrorIs(t, err, config.ErrOptIn)
 	steer.refuse = errUnwritten
 	ts = testTrials(steer)
-	_, err = ts.OptIn(admin.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+	_, err = ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 	require.ErrorIs(t, err, errUnwritten)
 	require.Zero(t, ts.Ahead())
 }

@@ -64,18 +64,6 @@ func (p *Progress) Configure(next config.Rollout) {
 	}
 }
 
-// Follow goes on with a rollout of another gateway, if it is the same.
-func (p *Progress) Follow(other *Progress) {
-	other.mu.Lock()
-	of, since := other.of, other.since
-	other.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of == of {
-		p.since = since
-	}
-}
-
 // Grow lets the share follow its ramp. What the datapath refuses is tried again the next time.
 func (p *Progress) Grow(now time.Time) {
 	p.mu.Lock()

@@ -7,13 +7,14 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Translate translates the configuration for the datapath; adapters: an RDMA adapter
 // carries here, or there is one that would.
 func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
-		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, config.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
+		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, report.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Rollout: rollout(c.Rollout, c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
@@ -54,30 +55,30 @@ func share(s config.Share) ebpf.Share {
 	return ebpf.ShareOf(s.Percent())
 }
 
-func steeringDirection(d config.Direction) ebpf.Direction {
+func steeringDirection(d report.Direction) ebpf.Direction {
 	switch d {
-	case config.DirectionClient:
+	case report.DirectionClient:
 		return ebpf.DirectionClient
-	case config.DirectionServer:
+	case report.DirectionServer:
 		return ebpf.DirectionServer
 	default:
 		return ebpf.DirectionBoth
 	}
 }
 
-func steeringProto(p config.Proto) ebpf.Proto {
-	if p == config.ProtoUDP {
+func steeringProto(p report.Proto) ebpf.Proto {
+	if p == report.ProtoUDP {
 		return ebpf.ProtoUDP
 	}
 	return ebpf.ProtoTCP
 }
 
 // Mode translates a mode.
-func Mode(m config.Mode) ebpf.Mode {
+func Mode(m report.Mode) ebpf.Mode {
 	switch m {
-	case config.ModeEnforce:
+	case report.ModeEnforce:
 		return ebpf.ModeEnforce
-	case config.ModeObserve:
+	case report.ModeObserve:
 		return ebpf.ModeObserve
 	default:
 		return ebpf.ModeOff
@@ -88,13 +89,13 @@ func Mode(m config.Mode) ebpf.Mode {
 // kernel's TCP it seldom gives back: auto leaves that alone.
 func steeringAction(r config.Rule, adapters bool) ebpf.Action {
 	switch {
-	case r.Way == config.WayInProcess:
+	case r.Way == report.WayInProcess:
 		return ebpf.ActionPass
-	case r.Action == config.ActionAccelerate:
+	case r.Action == report.ActionAccelerate:
 		return ebpf.ActionAccelerate
-	case r.Action == config.ActionAuto && adapters:
+	case r.Action == report.ActionAuto && adapters:
 		return ebpf.ActionAccelerate
-	case r.Action == config.ActionAuto:
+	case r.Action == report.ActionAuto:
 		return ebpf.ActionNotWorthIt
 	default:
 		return ebpf.ActionPass

@@ -8,12 +8,13 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestSteeringConfigHasTheProtocol(t *testing.T) {
 	c := config.Config{Policy: []config.Rule{
-		{Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(53)}, Action: config.ActionAccelerate},
-		{Match: config.Match{Ports: config.Ports(53)}, Action: config.ActionAccelerate},
+		{Match: config.Match{Proto: report.ProtoUDP, Ports: config.Ports(53)}, Action: report.ActionAccelerate},
+		{Match: config.Match{Ports: config.Ports(53)}, Action: report.ActionAccelerate},
 		{},
 	}}.WithDefaults()
 	c.StateDir = t.TempDir()

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // maxTrials bounds the trials of a gateway.
@@ -35,13 +35,13 @@ type Trials struct {
 	named map[uint16]string // ports that belong to a rule, with its name
 	fast  bool              // an RDMA adapter carries
 
-	held atomic.Pointer[[]*admin.Trial]
+	held atomic.Pointer[[]*config.Trial]
 }
 
 // NewTrials returns the trials beside the rules of a configuration: none yet.
 func NewTrials(cfg config.Config, steer Steering) *Trials {
 	t := &Trials{steer: steer}
-	t.held.Store(new([]*admin.Trial))
+	t.held.Store(new([]*config.Trial))
 	t.takeLocked(cfg)
 	return t
 }
@@ -51,26 +51,13 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	ts.rules, ts.never, ts.named = Translate(cfg, ts.fast, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
-			for port := int(p.First()); r.Match.Proto != config.ProtoUDP && port <= int(p.Last()); port++ {
+			for port := int(p.First()); r.Match.Proto != report.ProtoUDP && port <= int(p.Last()); port++ {
 				if _, ok := ts.named[uint16(port)]; !ok {
 					ts.named[uint16(port)] = r.Name
 				}
 			}
 		}
 	}
-}
-
-// Move has another datapath do what this one did, with the rules of a configuration, as
-// for Adapters.
-func (ts *Trials) Move(to Steering, cfg config.Config, adapters bool) error {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	ts.steer, ts.fast = to, adapters
-	ts.takeLocked(cfg)
-	if len(ts.ahead)+len(*ts.held.Load()) == 0 {
-		return nil
-	}
-	return ts.holdLocked(*ts.held.Load())
 }
 
 // Adapters tells whether an RDMA adapter carries, on which rules with action auto depend.
@@ -106,7 +93,7 @@ func (ts *Trials) Configure(cfg config.Config) error {
 }
 
 // Begin makes a trial count. end may be called more than once.
-func (ts *Trials) Begin(t admin.Trial) (end func(), err error) {
+func (ts *Trials) Begin(t config.Trial) (end func(), err error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if err := ts.checkLocked(&t); err != nil {
@@ -114,10 +101,10 @@ func (ts *Trials) Begin(t admin.Trial) (end func(), err error) {
 	}
 	held := *ts.held.Load()
 	if len(held) >= maxTrials || len(ts.ahead)+len(ts.rules)+len(held) >= ebpf.MaxRules {
-		return nil, &admin.TrialError{Field: "policy", Problem: "no room for one more rule"}
+		return nil, &config.TrialError{Field: "policy", Problem: "no room for one more rule"}
 	}
-	if slices.ContainsFunc(held, func(h *admin.Trial) bool { return h.Port == t.Port }) {
-		return nil, admin.ErrTrialHeld
+	if slices.ContainsFunc(held, func(h *config.Trial) bool { return h.Port == t.Port }) {
+		return nil, config.ErrTrialHeld
 	}
 	if err := ts.holdLocked(append(slices.Clone(held), &t)); err != nil {
 		ts.held.Store(&held)
@@ -127,21 +114,21 @@ func (ts *Trials) Begin(t admin.Trial) (end func(), err error) {
 }
 
 // checkLocked refuses what would change more than the trial's own connections.
-func (ts *Trials) checkLocked(t *admin.Trial) error {
+func (ts *Trials) checkLocked(t *config.Trial) error {
 	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
-		return &admin.TrialError{Field: "peer", Problem: fmt.Sprintf("%q is no address of a host", t.Peer)}
+		return &config.TrialError{Field: "peer", Problem: fmt.Sprintf("%q is no address of a host", t.Peer)}
 	}
 	switch {
 	case t.Port == 0:
-		return &admin.TrialError{Field: "port", Problem: "there is none"}
+		return &config.TrialError{Field: "port", Problem: "there is none"}
 	case slices.Contains(ts.never, t.Port):
-		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d is on the never-list", t.Port)}
+		return &config.TrialError{Field: "port", Problem: fmt.Sprintf("%d is on the never-list", t.Port)}
 	case ts.named[t.Port] != "":
-		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
-	case t.Action != config.ActionPass && t.Action != config.ActionAccelerate:
-		return &admin.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
-	case t.Carrier != config.CarrierNone && !slices.ContainsFunc(config.DeviceKinds(), func(k config.DeviceKind) bool { return k.Carrier() == t.Carrier }):
-		return &admin.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q cannot be chosen", t.Carrier)}
+		return &config.TrialError{Field: "port", Problem: fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
+	case t.Action != report.ActionPass && t.Action != report.ActionAccelerate:
+		return &config.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
+	case t.Carrier != report.CarrierNone && !slices.ContainsFunc(report.DeviceKinds(), func(k report.DeviceKind) bool { return k.Carrier() == t.Carrier }):
+		return &config.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
 	}
 	return nil
 }
@@ -149,7 +136,7 @@ func (ts *Trials) checkLocked(t *admin.Trial) error {
 // end takes a trial back. A policy that cannot be written leaves a rule behind.
 // It concerns only the port of the trial; the next trial writes the policy
 // again.
-func (ts *Trials) end(t *admin.Trial) {
+func (ts *Trials) end(t *config.Trial) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()
@@ -159,7 +146,7 @@ func (ts *Trials) end(t *admin.Trial) {
 }
 
 // holdLocked makes these the trials in force.
-func (ts *Trials) holdLocked(held []*admin.Trial) error {
+func (ts *Trials) holdLocked(held []*config.Trial) error {
 	ts.held.Store(&held)
 	rules := make([]ebpf.Rule, 0, len(ts.ahead)+len(ts.rules)+len(held))
 	for _, r := range ts.ahead {
@@ -177,7 +164,7 @@ func (ts *Trials) holdLocked(held []*admin.Trial) error {
 
 // Of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
-func (ts *Trials) Of(peer netip.Addr, service uint16) *admin.Trial {
+func (ts *Trials) Of(peer netip.Addr, service uint16) *config.Trial {
 	for _, t := range *ts.held.Load() {
 		if t.Port == service && t.Peer == peer {
 			return t
@@ -188,10 +175,10 @@ func (ts *Trials) Of(peer netip.Addr, service uint16) *admin.Trial {
 
 // Admits reports whether a client's flow of the trial may be offered a carrier;
 // one of no trial may.
-func Admits(t *admin.Trial, c config.Carrier) bool {
-	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
+func Admits(t *config.Trial, c report.Carrier) bool {
+	return t == nil || t.Carrier == report.CarrierNone || t.Carrier == c
 }
 
 // Cold reports whether a flow of the trial uses nothing that its gateway has found out
 // about the peer.
-func Cold(t *admin.Trial) bool { return t != nil && t.Cold }
+func Cold(t *config.Trial) bool { return t != nil && t.Cold }

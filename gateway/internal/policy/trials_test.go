@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // fakePolicy keeps the rules, or refuses them.
@@ -31,8 +31,8 @@ var trialPeer = netip.MustParseAddr("10.0.0.2")
 
 func testTrials(steer *fakePolicy) *Trials {
 	return NewTrials(config.Config{Policy: []config.Rule{
-		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: config.ActionAccelerate},
-		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: config.Ports(5000)}, Action: config.ActionAccelerate},
+		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: report.ActionAccelerate},
+		{Name: "dns", Match: config.Match{Proto: report.ProtoUDP, Ports: config.Ports(5000)}, Action: report.ActionAccelerate},
 		{Name: "rest"},
 	}}.WithDefaults(), steer)
 }
@@ -40,7 +40,7 @@ func testTrials(steer *fakePolicy) *Trials {
 func TestTrialComesBehindTheRules(t *testing.T) {
 	steer := &fakePolicy{}
 	ts := testTrials(steer)
-	end, err := ts.Begin(admin.Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft})
+	end, err := ts.Begin(config.Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: report.ActionAccelerate, Carrier: report.CarrierSoft})
 	require.NoError(t, err)
 	rules := steer.rules
 	require.Len(t, rules, 4)
@@ -54,12 +54,12 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 	require.Equal(t, ebpf.Verdict{Rule: 3, Action: ebpf.ActionAccelerate}, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4792}))
 	require.Equal(t, 2, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4793}).Rule)
 
-	_, err = ts.Begin(admin.Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: config.ActionPass})
-	require.ErrorIs(t, err, admin.ErrTrialHeld)
+	_, err = ts.Begin(config.Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: report.ActionPass})
+	require.ErrorIs(t, err, config.ErrTrialHeld)
 	end()
 	end()
 	require.Len(t, steer.rules, 3)
-	again, err := ts.Begin(admin.Trial{Peer: trialPeer, Port: 4792, Action: config.ActionPass})
+	again, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionPass})
 	require.NoError(t, err)
 	again()
 }
@@ -67,23 +67,23 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 func TestTrialsAreRefused(t *testing.T) {
 	steer := &fakePolicy{}
 	ts := testTrials(steer)
-	good := admin.Trial{Peer: trialPeer, Port: 4792, Action: config.ActionAccelerate}
-	for field, edits := range map[string][]func(*admin.Trial){
+	good := config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate}
+	for field, edits := range map[string][]func(*config.Trial){
 		"peer": {
-			func(t *admin.Trial) { t.Peer = netip.Addr{} },
-			func(t *admin.Trial) { t.Peer = netip.MustParseAddr("fe80::1%eth0") },
-			func(t *admin.Trial) { t.Peer = netip.MustParseAddr("0.0.0.0") },
-			func(t *admin.Trial) { t.Peer = netip.MustParseAddr("ff02::1") },
+			func(t *config.Trial) { t.Peer = netip.Addr{} },
+			func(t *config.Trial) { t.Peer = netip.MustParseAddr("fe80::1%eth0") },
+			func(t *config.Trial) { t.Peer = netip.MustParseAddr("0.0.0.0") },
+			func(t *config.Trial) { t.Peer = netip.MustParseAddr("ff02::1") },
 		},
-		"port":    {func(t *admin.Trial) { t.Port = 0 }, func(t *admin.Trial) { t.Port = 22 }, func(t *admin.Trial) { t.Port = 6379 }},
-		"action":  {func(t *admin.Trial) { t.Action = "" }, func(t *admin.Trial) { t.Action = config.ActionAuto }},
-		"carrier": {func(t *admin.Trial) { t.Carrier = config.CarrierRelay }, func(t *admin.Trial) { t.Carrier = "shm" }},
+		"port":    {func(t *config.Trial) { t.Port = 0 }, func(t *config.Trial) { t.Port = 22 }, func(t *config.Trial) { t.Port = 6379 }},
+		"action":  {func(t *config.Trial) { t.Action = "" }, func(t *config.Trial) { t.Action = report.ActionAuto }},
+		"carrier": {func(t *config.Trial) { t.Carrier = report.CarrierRelay }, func(t *config.Trial) { t.Carrier = "shm" }},
 	} {
 		for _, edit := range edits {
 			bad := good
 			edit(&bad)
 			_, err := ts.Begin(bad)
-			var te *admin.TrialError
+			var te *config.TrialError
 			require.ErrorAs(t, err, &te)
 			require.Equal(t, field, te.Field)
 		}

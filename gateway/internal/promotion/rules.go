@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
@@ -26,7 +27,7 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 	for i, r := range all.Policy { // as the steering has them
 		given := c.Policy[i]
 		r.Action = ebpf.ActionPass
-		if given.Action != config.ActionPass && given.Way != config.WaySteered {
+		if given.Action != report.ActionPass && given.Way != report.WaySteered {
 			r.Action = ebpf.ActionAccelerate // auto, too: rings are faster than the kernel whatever the host has
 		}
 		asksCaller := len(r.Cgroups)+len(r.UIDs) > 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
@@ -20,7 +21,7 @@ func pair(port uint16, cgroup string) (client, server broker.Question) {
 
 func TestRules(t *testing.T) {
 	rule := func(r config.Rule) []config.Rule { return []config.Rule{r} }
-	yes := config.ActionAccelerate
+	yes := report.ActionAccelerate
 	for name, c := range map[string]struct {
 		rules  []config.Rule
 		port   uint16
@@ -30,18 +31,18 @@ func TestRules(t *testing.T) {
 		"none":              {nil, 80, "/a", false},
 		"port":              {rule(config.Rule{Match: config.Match{Ports: config.Ports(80)}, Action: yes}), 80, "/a", true},
 		"other port":        {rule(config.Rule{Match: config.Match{Ports: config.Ports(81)}, Action: yes}), 80, "/a", false},
-		"auto":              {rule(config.Rule{Action: config.ActionAuto}), 80, "/a", true},
+		"auto":              {rule(config.Rule{Action: report.ActionAuto}), 80, "/a", true},
 		"pass first":        {[]config.Rule{{Match: config.Match{Ports: config.Ports(80)}}, {Action: yes}}, 80, "/a", false},
-		"datagrams":         {rule(config.Rule{Match: config.Match{Proto: config.ProtoUDP}, Action: yes}), 80, "/a", false},
-		"steered only":      {rule(config.Rule{Action: yes, Way: config.WaySteered}), 80, "/a", false},
-		"in process only":   {rule(config.Rule{Action: yes, Way: config.WayInProcess}), 80, "/a", true},
+		"datagrams":         {rule(config.Rule{Match: config.Match{Proto: report.ProtoUDP}, Action: yes}), 80, "/a", false},
+		"steered only":      {rule(config.Rule{Action: yes, Way: report.WaySteered}), 80, "/a", false},
+		"in process only":   {rule(config.Rule{Action: yes, Way: report.WayInProcess}), 80, "/a", true},
 		"caller":            {rule(config.Rule{Match: config.Match{Cgroups: []string{"/a"}}, Action: yes}), 80, "/a", true},
 		"other caller":      {rule(config.Rule{Match: config.Match{Cgroups: []string{"/b"}}, Action: yes}), 80, "/a", false},
 		"caller passes":     {[]config.Rule{{Match: config.Match{Cgroups: []string{"/a"}}}, {Action: yes}}, 80, "/a", false},
 		"user":              {rule(config.Rule{Match: config.Match{UIDs: []uint32{7}}, Action: yes}), 80, "/a", true},
-		"client's rule":     {rule(config.Rule{Match: config.Match{Direction: config.DirectionClient}, Action: yes}), 80, "/a", true},
-		"server's rule":     {rule(config.Rule{Match: config.Match{Direction: config.DirectionServer}, Action: yes}), 80, "/a", true},
-		"server passes":     {[]config.Rule{{Match: config.Match{Direction: config.DirectionServer}}, {Action: yes}}, 80, "/a", false},
+		"client's rule":     {rule(config.Rule{Match: config.Match{Direction: report.DirectionClient}, Action: yes}), 80, "/a", true},
+		"server's rule":     {rule(config.Rule{Match: config.Match{Direction: report.DirectionServer}, Action: yes}), 80, "/a", true},
+		"server passes":     {[]config.Rule{{Match: config.Match{Direction: report.DirectionServer}}, {Action: yes}}, 80, "/a", false},
 		"never-list":        {rule(config.Rule{Action: yes}), 22, "/a", false},
 		"never-list, named": {rule(config.Rule{Match: config.Match{Ports: config.Ports(22)}, Action: yes}), 22, "/a", true},
 		"no share":          {rule(config.Rule{Action: yes, Percent: config.NoShare}), 80, "/a", false},
@@ -57,7 +58,7 @@ func TestRules(t *testing.T) {
 
 // TestShare: the rollout chooses connections, and each of them once.
 func TestShare(t *testing.T) {
-	r, err := newRules(config.Config{Policy: []config.Rule{{Action: config.ActionAccelerate}}}.WithDefaults(), ebpf.ShareOf(50))
+	r, err := newRules(config.Config{Policy: []config.Rule{{Action: report.ActionAccelerate}}}.WithDefaults(), ebpf.ShareOf(50))
 	require.NoError(t, err)
 	in := 0
 	for port := range uint16(1000) {

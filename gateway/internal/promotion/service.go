@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf/sequence"
 	"github.com/smcgw/smcgw/ebpf/shapers"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/scan"
@@ -45,7 +46,7 @@ type Service struct {
 
 	mu     sync.Mutex // guards everything below
 	live   config.Config
-	mode   config.Mode
+	mode   report.Mode
 	share  ebpf.Share
 	now    *broker.Broker // nil: not served
 	end    func()         // of what serves; nil: nothing does
@@ -61,7 +62,7 @@ func New(c config.Config, o Options) *Service {
 	if c.InProcess.Enabled != config.SwitchOn {
 		return nil
 	}
-	s := &Service{log: o.Log, config: c.InProcess, scanner: scan.New(), live: c, mode: config.ModeOff, share: ebpf.ShareAll}
+	s := &Service{log: o.Log, config: c.InProcess, scanner: scan.New(), live: c, mode: report.ModeOff, share: ebpf.ShareAll}
 	var err error
 	if s.program, err = sequence.Load(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
@@ -240,7 +241,7 @@ func sum(past, now broker.Counters) broker.Counters {
 
 // Set puts rules, thresholds, a mode and the share of the rollout in force. In the mode off what is promoted goes back to
 // the kernel; in observe nothing is promoted, and what is promoted stays so.
-func (s *Service) Set(c config.Config, mode config.Mode, share ebpf.Share) {
+func (s *Service) Set(c config.Config, mode report.Mode, share ebpf.Share) {
 	if s == nil {
 		return
 	}
@@ -274,9 +275,9 @@ func (s *Service) applyLocked() {
 	}
 	s.told.rules.Store(&r)
 	p := s.live.InProcess
-	sel := &selection{service: s, rules: r, observes: s.mode != config.ModeEnforce, shaped: p.Shaped == config.SwitchOn}
+	sel := &selection{service: s, rules: r, observes: s.mode != report.ModeEnforce, shaped: p.Shaped == config.SwitchOn}
 	s.now.SetPolicy(sel, broker.Thresholds{Calls: uint32(p.Calls), Bytes: uint64(p.Bytes), Spin: p.Spin.Duration()})
-	s.now.SetOff(s.mode == config.ModeOff)
+	s.now.SetOff(s.mode == report.ModeOff)
 }
 
 // selection is the policy of a broker. It is never changed, but replaced.

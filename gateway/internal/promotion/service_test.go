@@ -12,14 +12,15 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func newService(t *testing.T, path string) *Service {
 	t.Helper()
-	c := config.Config{Policy: []config.Rule{{Action: config.ActionAccelerate}}}.WithDefaults()
+	c := config.Config{Policy: []config.Rule{{Action: report.ActionAccelerate}}}.WithDefaults()
 	c.InProcess.Socket = path
 	s := New(c, Options{Log: slog.New(slog.DiscardHandler)})
-	s.Set(c, config.ModeEnforce, ebpf.ShareAll)
+	s.Set(c, report.ModeEnforce, ebpf.ShareAll)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -77,7 +78,7 @@ func TestConfiguredAway(t *testing.T) {
 	s := New(c, Options{})
 	require.Nil(t, s)
 	s.Serve(true)
-	s.Set(c, config.ModeEnforce, ebpf.ShareAll)
+	s.Set(c, report.ModeEnforce, ebpf.ShareAll)
 	s.Share(ebpf.ShareAll)
 	require.False(t, s.Totals(true).Enabled)
 	s.Close()

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
@@ -22,16 +22,16 @@ type telling struct {
 
 // pastConns are the last ends that were promoted and have ended, or went back for good.
 type pastConns struct {
-	feed           *admin.Feed
-	closed, native *admin.History
+	feed           *report.Feed
+	closed, native *report.History
 }
 
 // Report has a feed told of what becomes of connections from now on.
-func (s *Service) Report(f *admin.Feed) {
+func (s *Service) Report(f *report.Feed) {
 	if s == nil {
 		return
 	}
-	s.told.past.CompareAndSwap(nil, &pastConns{f, admin.NewHistory(admin.HistorySize, f), admin.NewHistory(admin.HistorySize, f)})
+	s.told.past.CompareAndSwap(nil, &pastConns{f, report.NewHistory(report.HistorySize, f), report.NewHistory(report.HistorySize, f)})
 }
 
 // Promoted counts by the name of the rule the connections that were promoted, or would have been in the mode observe.
@@ -66,13 +66,13 @@ func (s *Service) tell(what broker.Told, e broker.End, why inprocess.Why) {
 	case broker.ToldPromoted:
 		if past.feed.Watched() {
 			e.Report.State = inprocess.StatePromoted
-			past.feed.Tell(admin.EventPromoted, describe(&e, true, false, time.Now()))
+			past.feed.Tell(report.EventPromoted, describe(&e, true, false, time.Now()))
 		}
 	case broker.ToldEnded:
 		past.ended(&e, why)
 	case broker.ToldDenied:
 		if past.feed.Watched() && e.Socket.Local.IsValid() {
-			past.feed.Tell(admin.EventNative, describeNative(&e, why, time.Now()))
+			past.feed.Tell(report.EventNative, describeNative(&e, why, time.Now()))
 		}
 	}
 }
@@ -88,14 +88,14 @@ func (p *pastConns) ended(e *broker.End, why inprocess.Why) {
 	}
 	e.Report.State, e.Report.Why = inprocess.StatePromoted, inprocess.WhyNone
 	i := describe(e, true, false, now)
-	i.State, i.End, i.EndedAt = "closed", admin.EndClosed, now.UTC()
+	i.State, i.End, i.EndedAt = "closed", report.EndClosed, now.UTC()
 	if why != inprocess.WhyNone {
-		i.End, i.Reason, i.DecidedBy = admin.EndAborted, why.String(), admin.DecidedLocal
+		i.End, i.Reason, i.DecidedBy = report.EndAborted, why.String(), report.DecidedLocal
 	}
 	p.closed.Add(i)
 }
 
-func describeNative(e *broker.End, why inprocess.Why, now time.Time) admin.ConnInfo {
+func describeNative(e *broker.End, why inprocess.Why, now time.Time) report.ConnInfo {
 	e.Report.State, e.Report.Why = inprocess.StateNever, why
 	i := describe(e, false, false, now)
 	i.EndedAt = now.UTC()

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
@@ -16,15 +15,15 @@ import (
 const idBase = 1 << 40
 
 // Conns lists the ends that are promoted, and those that have asked or are native for good, where they are asked for.
-func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
+func (s *Service) Conns(q report.ConnQuery) []report.ConnInfo {
 	b, off := s.broker()
 	if b == nil {
 		return nil
 	}
-	var list []admin.ConnInfo
+	var list []report.ConnInfo
 	if past := s.told.past.Load(); past != nil {
 		for _, h := range past.asked(q) {
-			list = append(list, slices.DeleteFunc(h.List(), func(i admin.ConnInfo) bool { return !q.Filter.Matches(&i) })...)
+			list = append(list, slices.DeleteFunc(h.List(), func(i report.ConnInfo) bool { return !q.Filter.Matches(&i) })...)
 		}
 	}
 	now := time.Now()
@@ -37,12 +36,12 @@ func (s *Service) Conns(q admin.ConnQuery) []admin.ConnInfo {
 			list = append(list, i)
 		}
 	}
-	slices.SortFunc(list, func(a, b admin.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }
 
 // asked are the histories that are asked for.
-func (p *pastConns) asked(q admin.ConnQuery) (list []*admin.History) {
+func (p *pastConns) asked(q report.ConnQuery) (list []*report.History) {
 	if q.Ended() {
 		list = append(list, p.closed)
 	}
@@ -59,34 +58,34 @@ func (s *Service) broker() (b *broker.Broker, off bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now, s.mode == config.ModeOff
+	return s.now, s.mode == report.ModeOff
 }
 
 // describe makes the document of an end. One that has its memory and sends by the kernel, because of the switch or the path,
 // is promoted again after that.
-func describe(e *broker.End, promoted, off bool, now time.Time) admin.ConnInfo {
+func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo {
 	r := &e.Report
-	i := admin.ConnInfo{
-		ID: idBase | e.Socket.Cookie, Proto: string(config.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
-		State: r.State.String(), Way: config.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
-		Program: &admin.Program{Name: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup},
-		InProcess: &admin.InProcessEnd{
+	i := report.ConnInfo{
+		ID: idBase | e.Socket.Cookie, Proto: string(report.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
+		State: r.State.String(), Way: report.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
+		Program: &report.Program{Name: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup},
+		InProcess: &report.InProcessEnd{
 			Conn: e.ID, TxRing: r.TxRing, RxRing: r.RxRing, TxSpilled: r.TxKernel, RxSpilled: r.RxKernel, TxTokens: r.TokensTx, RxTokens: r.TokensRx,
 			Spills: r.Spills, Returns: r.Returns, ResidentBytes: max(e.Resident, 0),
 		},
 	}
 	switch {
 	case promoted:
-		i.Way = config.WayInProcess
+		i.Way = report.WayInProcess
 	case r.State == inprocess.StatePromoted && off:
-		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), admin.DecidedLocal
+		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), report.DecidedLocal
 	case r.State == inprocess.StatePromoted:
-		i.Reason, i.DecidedBy = e.SentBack.String(), admin.DecidedLocal
+		i.Reason, i.DecidedBy = e.SentBack.String(), report.DecidedLocal
 	case r.Why != inprocess.WhyNone:
-		i.Reason, i.DecidedBy = r.Why.String(), admin.DecidedLocal
+		i.Reason, i.DecidedBy = r.Why.String(), report.DecidedLocal
 	}
 	if r.State == inprocess.StateNever {
-		i.State, i.End = "native", admin.EndNative
+		i.State, i.End = "native", report.EndNative
 	}
 	if !e.Since.IsZero() {
 		i.AgeSeconds = now.Sub(e.Since).Seconds()
@@ -101,12 +100,12 @@ func program(exe string) string {
 	return path.Base(exe)
 }
 
-func sideOf(r broker.Role) config.Side {
+func sideOf(r broker.Role) report.Side {
 	switch r {
 	case broker.RoleClient:
-		return config.SideClient
+		return report.SideClient
 	case broker.RoleServer:
-		return config.SideServer
+		return report.SideServer
 	default:
 		return ""
 	}
@@ -114,16 +113,16 @@ func sideOf(r broker.Role) config.Side {
 
 // Totals are the numbers of the service. whole: with what connections have moved that there are now, which is read from
 // the memory of each.
-func (s *Service) Totals(whole bool) admin.InProcess {
+func (s *Service) Totals(whole bool) report.InProcess {
 	if s == nil {
-		return admin.InProcess{Native: map[string]uint64{}}
+		return report.InProcess{Native: map[string]uint64{}}
 	}
 	s.mu.Lock()
 	b, past := s.now, s.past
 	s.mu.Unlock()
 	c := past
 	c.Processes, c.Waiting, c.Conns, c.Memory = 0, 0, 0, 0
-	out := admin.InProcess{Enabled: true, Native: map[string]uint64{}, Predicted: s.seen.count()}
+	out := report.InProcess{Enabled: true, Native: map[string]uint64{}, Predicted: s.seen.count()}
 	if err := s.Serving(); err != nil {
 		out.Note = err.Error()
 	} else {
@@ -141,7 +140,7 @@ func (s *Service) Totals(whole bool) admin.InProcess {
 	} else if b != nil {
 		c = sum(past, b.Counters())
 	}
-	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, uint64(c.Memory)
+	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, c.Memory
 	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes
 	for _, n := range live {
 		out.RingBytesTotal += n

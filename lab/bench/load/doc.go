@@ -11,7 +11,7 @@
 //	raw   UDP sockets and trains cut by the kernel (UDP_SEGMENT), cumulatively
 //	      acknowledged, without transport and checksum: what a device on UDP
 //	      could reach at most
-//	rsocket-soft, rsocket-shm
+//	rsocket-soft
 //	      streams of package rsocket, as a program uses them
 //	soft  a reliable connection of verbs/soft, driven by a verbs.Loop
 //

@@ -29,7 +29,7 @@ const (
 
 // Job is what a client does with a server.
 type Job struct {
-	Kind string `json:"kind"` // tcp, udp, raw, soft, rsocket-soft, rsocket-shm
+	Kind string `json:"kind"` // tcp, udp, raw, soft, rsocket-soft
 	// Op is "stream" (in one direction as fast as it goes), "ping" (a message
 	// and its echo, one at a time) or "rate" (a stream of small messages, each
 	// posted or written alone), or "idle" (rsocket: Count connections that do
@@ -44,7 +44,6 @@ type Job struct {
 	CC      string     `json:"cc,omitempty"`      // tcp: congestion control
 	Seconds float64    `json:"seconds,omitempty"` // stream, rate
 	Count   int        `json:"count,omitempty"`   // ping: round trips
-	Dir     string     `json:"dir,omitempty"`     // rsocket-shm: where the two sides find each other; empty otherwise
 	Polling float64    `json:"polling,omitempty"` // rsocket: microseconds; 0: the default
 	// Profile is the beginning of the names of files for the CPU profiles of
 	// both sides; none if empty.
@@ -152,7 +151,7 @@ func runJob(j *Job) (r Result, err error) {
 	}
 	clients := map[string]func(*Job, *control) (Result, error){
 		"tcp": tcpClient, "udp": udpClient, "raw": rawClient, "soft": softClient,
-		"rsocket-soft": rsocketClient, "rsocket-shm": rsocketClient,
+		"rsocket-soft": rsocketClient,
 	}
 	client := clients[j.Kind]
 	if client == nil {

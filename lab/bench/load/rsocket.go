@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket/socket"
-	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/shm"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
@@ -29,89 +26,51 @@ const (
 // rsocketStack is a device with a stack on it, and how connections are made.
 type rsocketStack struct {
 	*socket.Stack
-	listener *socket.Listener // soft
-	shm      *shm.Device
+	listener *socket.Listener
 	soft     *soft.Device
 	before   soft.Stats // as of the job's begin
 }
 
 // counters are what the soft device counted since the job began.
-func (s *rsocketStack) counters() Counters {
-	if s.soft == nil {
-		return Counters{}
-	}
-	return since(s.before, s.soft.Stats())
-}
+func (s *rsocketStack) counters() Counters { return since(s.before, s.soft.Stats()) }
 
 // starts begins a job.
-func (s *rsocketStack) starts() {
-	if s.soft != nil {
-		s.before = s.soft.Stats()
-	}
-}
+func (s *rsocketStack) starts() { s.before = s.soft.Stats() }
 
-// openRsocket opens the device of a job's kind; a server's listens.
+// openRsocket opens a device; a server's listens.
 func openRsocket(j *Job, addr netip.Addr, server bool) (*rsocketStack, error) {
 	cfg := socket.StackConfig{PollingTime: time.Duration(j.Polling * 1e3)}
 	s := &rsocketStack{}
-	var dev verbs.Device
 	var err error
-	if j.Kind == "rsocket-shm" {
-		c := shm.Config{Dir: j.Dir, PeerQuota: 4 << 30}
-		_, _ = rand.Read(c.GatewayID[:])
-		if s.shm, err = shm.Open(c); err != nil {
-			return nil, err
-		}
-		dev = s.shm
-	} else {
-		if s.soft, err = soft.Open(soft.Config{Addrs: []netip.Addr{addr}, UDPPort: rsocketUDPPort}); err != nil {
-			return nil, err
-		}
-		dev = s.soft
+	if s.soft, err = soft.Open(soft.Config{Addrs: []netip.Addr{addr}, UDPPort: rsocketUDPPort}); err != nil {
+		return nil, err
 	}
-	if s.Stack, err = socket.NewStack(dev, cfg); err != nil || !server {
-		return s, err
-	}
-	if s.shm != nil {
-		_, err = s.shm.Listen()
+	if s.Stack, err = socket.NewStack(s.soft, cfg); err != nil || !server {
 		return s, err
 	}
 	s.listener, err = (&socket.ListenConfig{Stack: s.Stack}).Listen(context.Background(), netip.AddrPortFrom(addr, PlainPort))
 	return s, err
 }
 
-// invitation is what a client has to know: where to connect to, and the memory to attach.
+// invitation is what a client has to know: where to connect to.
 type invitation struct {
 	Port uint16
-	Name string
-	Key  [16]byte
 }
 
 // rsocketService is the far side: it counts what comes, or sends it back.
 type rsocketService struct {
 	tcpService
 	stack *rsocketStack
-	peer  *shm.Peer
 	conns chan io.Closer // what is idle
 }
 
 func newRsocketService(s *rsocketStack, ln net.Listener, j *Job) (*rsocketService, error) {
 	svc := &rsocketService{tcpService: tcpService{job: j, ln: ln}, stack: s}
 	s.starts()
-	if s.shm == nil {
-		return svc, nil
-	}
-	var err error
-	svc.peer, err = s.shm.Offer()
-	return svc, err
+	return svc, nil
 }
 
-func (s *rsocketService) ready() any {
-	if s.peer == nil {
-		return invitation{Port: PlainPort}
-	}
-	return invitation{Port: PlainPort, Name: s.peer.Name(), Key: s.peer.Key()}
-}
+func (s *rsocketService) ready() any { return invitation{Port: PlainPort} }
 
 func (s *rsocketService) begin(*control) error {
 	s.done = make(chan error, 1)
@@ -131,14 +90,7 @@ func (s *rsocketService) begin(*control) error {
 func (s *rsocketService) accept() (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), meetTimeout)
 	defer cancel()
-	if s.peer == nil {
-		return s.stack.listener.AcceptConn(ctx)
-	}
-	oob, err := s.ln.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.stack.Server(ctx, oob, socket.ConnConfig{PD: s.peer.PD()})
+	return s.stack.listener.AcceptConn(ctx)
 }
 
 // collect takes the connections of an idle job.
@@ -177,24 +129,8 @@ func rsocketClient(j *Job, ctl *control) (r Result, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), meetTimeout)
 	defer cancel()
-	var pd verbs.PD
-	if s.shm != nil {
-		peer, err := s.shm.Attach(ctx, at.Name, at.Key)
-		if err != nil {
-			return r, err
-		}
-		pd = peer.PD()
-	}
 	dial := func() (net.Conn, error) {
-		to := netip.AddrPortFrom(j.Server, at.Port)
-		if pd == nil {
-			return (&socket.Dialer{Stack: s.Stack}).Dial(ctx, to)
-		}
-		oob, err := net.Dial("tcp", to.String())
-		if err != nil {
-			return nil, err
-		}
-		return s.Client(ctx, oob, socket.ConnConfig{PD: pd})
+		return (&socket.Dialer{Stack: s.Stack}).Dial(ctx, netip.AddrPortFrom(j.Server, at.Port))
 	}
 	if j.Op == "idle" {
 		return r, idle(j, ctl, &r, dial)

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -14,9 +13,9 @@ func sortDurations(d []time.Duration) { slices.Sort(d) }
 // server is one process that does the far side of any number of jobs.
 type server struct {
 	addr  netip.Addr
-	plain net.Listener             // of TCP jobs
-	soft  *device                  // opened with the first job that needs it
-	rsock map[string]*rsocketStack // by what a job needs of it, likewise
+	plain net.Listener  // of TCP jobs
+	soft  *device       // opened with the first job that needs it
+	rsock *rsocketStack // likewise
 }
 
 // service is the far side of a job. ready is what the client is told; wait ends
@@ -33,7 +32,7 @@ func serve(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	s := &server{addr: addr, rsock: map[string]*rsocketStack{}}
+	s := &server{addr: addr}
 	if s.plain, err = net.Listen("tcp", netip.AddrPortFrom(addr, PlainPort).String()); err != nil {
 		return err
 	}
@@ -107,20 +106,15 @@ func (s *server) open(j *Job) (service, error) {
 			s.soft = d
 		}
 		return newSoftService(s.soft, j)
-	}
-	if strings.HasPrefix(j.Kind, "rsocket-") {
-		what := j.Kind
-		if j.Dir != "" {
-			what = fmt.Sprint(j.Kind, j.Dir, j.Polling)
-		}
-		if s.rsock[what] == nil {
+	case "rsocket-soft":
+		if s.rsock == nil {
 			stack, err := openRsocket(j, s.addr, true)
 			if err != nil {
 				return nil, err
 			}
-			s.rsock[what] = stack
+			s.rsock = stack
 		}
-		return newRsocketService(s.rsock[what], s.plain, j)
+		return newRsocketService(s.rsock, s.plain, j)
 	}
 	return nil, fmt.Errorf("%w: kind %q", errUsage, j.Kind)
 }

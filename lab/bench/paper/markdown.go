@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // Markdown writes the report as a section of a page, without a heading of its
@@ -45,22 +45,22 @@ func (r *Report) markdownCommands(b *bufio.Writer) {
 		fmt.Fprintln(b)
 	}
 	for _, c := range r.Commands {
-		fmt.Fprintf(b, "    %s\n", report.Plain(c))
+		fmt.Fprintf(b, "    %s\n", comparison.Plain(c))
 	}
 }
 
 func (r *Report) markdownWork(b *bufio.Writer, work string) {
 	list := r.Of(work)
-	fmt.Fprintf(b, "\n**%s** (%s)\n\n", escapeMarkdown(work), strings.TrimPrefix(escapeMarkdown(list[0].Unit)+", "+report.Direction(list[0].Better), ", "))
+	fmt.Fprintf(b, "\n**%s** (%s)\n\n", escapeMarkdown(work), strings.TrimPrefix(escapeMarkdown(list[0].Unit)+", "+comparison.Direction(list[0].Better), ", "))
 	fmt.Fprintln(b, "| variant | median | rounds | × TCP | note |")
 	fmt.Fprintln(b, "|---|---:|---:|---:|---|")
 	for _, s := range list {
 		sp := s.Spread()
-		value := report.Number(sp.Median)
+		value := comparison.Number(sp.Median)
 		if sp.N > 1 {
-			value += fmt.Sprintf(" (%s–%s)", report.Number(sp.Min), report.Number(sp.Max))
+			value += fmt.Sprintf(" (%s–%s)", comparison.Number(sp.Min), comparison.Number(sp.Max))
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", escapeMarkdown(s.Variant), value, report.Rounds(s, sp),
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", escapeMarkdown(s.Variant), value, comparison.Rounds(s, sp),
 			strings.ReplaceAll(r.Versus(s), "×", ""), escapeMarkdown(s.Note))
 	}
 	verdict := escapeMarkdown(r.Verdict(work))
@@ -70,7 +70,7 @@ func (r *Report) markdownWork(b *bufio.Writer, work string) {
 // escapeMarkdown makes a text mean itself, also in a cell of a table.
 func escapeMarkdown(s string) string {
 	var b strings.Builder
-	for _, r := range report.Plain(s) {
+	for _, r := range comparison.Plain(s) {
 		switch r {
 		case '<':
 			b.WriteString("&lt;")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 var nan = math.NaN()
@@ -25,27 +25,27 @@ var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 // example has what reports can have: works either way, rounds that failed, one
 // round only, a variant that was not there.
 func example() *Report {
-	return &Report{Report: report.Report{
-		Machine: report.Machine{
+	return &Report{Report: comparison.Report{
+		Machine: comparison.Machine{
 			CPU: "Example CPU @ 2.0 GHz", CPUs: 2, Kernel: "6.18.5", Arch: "amd64", GoVersion: "go1.26.3",
 			CongestionControl: "cubic", Load1: 0.25, Time: time.Date(2026, 12, 1, 10, 30, 0, 0, time.UTC),
 		},
 		Commands: []string{"smcgw-lab bench --rounds 3"}, Rounds: 3,
-		Series: []report.Series{
-			{Work: "bulk, 1 stream", Variant: report.TCP, Unit: "MB/s", Values: []float64{4000, 4200, 4100}},
+		Series: []comparison.Series{
+			{Work: "bulk, 1 stream", Variant: comparison.TCP, Unit: "MB/s", Values: []float64{4000, 4200, 4100}},
 			{Work: "bulk, 1 stream", Variant: "chain1", Unit: "MB/s", Values: []float64{2000, 2300, 2050}},
 			{Work: "bulk, 1 stream", Variant: "shm", Unit: "MB/s", Values: []float64{4800, 5460, 4510}},
 			{Work: "bulk, 1 stream", Variant: "soft9000", Unit: "MB/s", Values: []float64{4100, 4100, 4000}},
 			{Work: "bulk, 1 stream", Variant: "hw", Unit: "MB/s", Note: "not available in this version"},
-			{Work: "ping-pong 64 B, p50", Variant: report.TCP, Unit: "µs", Better: report.Less, Values: []float64{21.5, 22, nan}},
-			{Work: "ping-pong 64 B, p50", Variant: "shm", Unit: "µs", Better: report.Less, Values: []float64{33, 35.2, 30}},
-			{Work: "ping-pong 64 B, p50", Variant: "soft9000", Unit: "µs", Better: report.Less, Values: []float64{nan, nan, nan}, Note: "fallback: carrier_unreachable"},
-			{Work: "once", Variant: report.TCP, Unit: "s/GB", Better: report.Less, Values: []float64{0.5}},
-			{Work: "once", Variant: "shm", Unit: "s/GB", Better: report.Less, Values: []float64{0.4}},
+			{Work: "ping-pong 64 B, p50", Variant: comparison.TCP, Unit: "µs", Better: comparison.Less, Values: []float64{21.5, 22, nan}},
+			{Work: "ping-pong 64 B, p50", Variant: "shm", Unit: "µs", Better: comparison.Less, Values: []float64{33, 35.2, 30}},
+			{Work: "ping-pong 64 B, p50", Variant: "soft9000", Unit: "µs", Better: comparison.Less, Values: []float64{nan, nan, nan}, Note: "fallback: carrier_unreachable"},
+			{Work: "once", Variant: comparison.TCP, Unit: "s/GB", Better: comparison.Less, Values: []float64{0.5}},
+			{Work: "once", Variant: "shm", Unit: "s/GB", Better: comparison.Less, Values: []float64{0.4}},
 		},
 		Notes: []string{"one machine, two namespaces"},
 	}, Profiles: []Profile{
-		{Work: "bulk, 1 stream", Variant: report.TCP, Value: 32, Unit: "Gbit/s", Samples: 1000, Parts: []Part{
+		{Work: "bulk, 1 stream", Variant: comparison.TCP, Value: 32, Unit: "Gbit/s", Samples: 1000, Parts: []Part{
 			{Item: "TCP", Share: 0.5, By: map[string]float64{"client": 0.3, "server": 0.2}, Functions: []string{"tcp_ack 12.0 %"}},
 			{Item: IdleItem, Share: 0.3, By: map[string]float64{"kernel": 0.3}, Functions: []string{"halt 30.0 %"}},
 			{Item: "copies", Share: 0.2, By: map[string]float64{"client": 0.2}, Functions: []string{"copy 20.0 %"}},
@@ -65,10 +65,10 @@ func many() (list []Part) {
 // hostile has names that try to leave their place.
 func hostile() *Report {
 	name := "a|b`c`*d*_e_[f](g)<h>&\"'\\\x1b[31m\x00\nnext\u2028line ]]></text><script>"
-	return &Report{Report: report.Report{
-		Machine: report.Machine{CPU: name, Kernel: name}, Commands: []string{name}, Notes: []string{name, ""},
-		Series: []report.Series{
-			{Work: name, Variant: report.TCP, Unit: name, Values: []float64{1}, Note: name},
+	return &Report{Report: comparison.Report{
+		Machine: comparison.Machine{CPU: name, Kernel: name}, Commands: []string{name}, Notes: []string{name, ""},
+		Series: []comparison.Series{
+			{Work: name, Variant: comparison.TCP, Unit: name, Values: []float64{1}, Note: name},
 			{Work: name, Variant: name, Unit: name, Values: []float64{-1, 0}, Note: name},
 			{Work: name, Variant: "\xff\xfe", Unit: name},
 			{Work: "", Variant: "", Values: []float64{0, nan}},

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // itemsShown is how many items a table has; what is less is added up.
@@ -30,7 +30,7 @@ func profileRows(list []Profile, cpus int) (rows [][]string) {
 		rest = append(rest, percent(max(less, 0)))
 		text := percent(p.Busy())
 		if c, unit := p.Cost(p.Busy(), cpus); unit != "" {
-			text += fmt.Sprintf(" (%s %s)", report.Number(c), unit)
+			text += fmt.Sprintf(" (%s %s)", comparison.Number(c), unit)
 		}
 		cost = append(cost, text)
 	}
@@ -50,11 +50,11 @@ func percent(share float64) string { return fmt.Sprintf("%.1f", share*100) }
 // textProfiles writes where the time went for a terminal.
 func (r *Report) textProfiles(w io.Writer) error {
 	for _, work := range r.ProfiledWorks() {
-		fmt.Fprintf(w, "\n%s: where the time of all processors went (%%)\n", report.Plain(work))
+		fmt.Fprintf(w, "\n%s: where the time of all processors went (%%)\n", comparison.Plain(work))
 		tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 		for i, row := range profileRows(r.ProfilesOf(work), r.Machine.CPUs) {
 			for j, cell := range row {
-				if row[j] = report.Plain(cell); i == 0 && j == 0 {
+				if row[j] = comparison.Plain(cell); i == 0 && j == 0 {
 					row[j] = "ITEM"
 				}
 			}

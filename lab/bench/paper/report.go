@@ -3,12 +3,12 @@ package paper
 import (
 	"io"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // Report is a comparison, and where processor time went in it.
 type Report struct {
-	report.Report
+	comparison.Report
 	// Profiles say where processor time went, if that was looked at.
 	Profiles []Profile `json:"profiles,omitempty"`
 }
@@ -18,5 +18,5 @@ func (r *Report) Text(w io.Writer) error { return r.TextWith(w, r.textProfiles) 
 
 // JSON writes the report as one document on one line.
 func (r *Report) JSON(w io.Writer) error {
-	return report.Encode(w, Report{r.Document(), r.Profiles})
+	return comparison.Encode(w, Report{r.Document(), r.Profiles})
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 )
 
 // The measures of the chart, in pixels.
@@ -72,11 +72,11 @@ func (r *Report) SVG(w io.Writer) error {
 func (r *Report) colours() map[string]string {
 	var names []string
 	for _, s := range r.Series {
-		if s.Variant != report.TCP && !slices.Contains(names, s.Variant) {
+		if s.Variant != comparison.TCP && !slices.Contains(names, s.Variant) {
 			names = append(names, s.Variant)
 		}
 	}
-	m := map[string]string{report.TCP: grey}
+	m := map[string]string{comparison.TCP: grey}
 	for i, n := range names {
 		m[n] = palette[i%len(palette)]
 	}
@@ -87,7 +87,7 @@ func (r *Report) colours() map[string]string {
 func (r *Report) svgWork(b *bufio.Writer, work string, y int, colours map[string]string) int {
 	list := r.Of(work)
 	label(b, "text head", "start", chartTop, y+18, short(work, 3*maxLabel))
-	label(b, "soft", "end", chartWidth-chartTop, y+18, short(list[0].Unit, maxLabel)+", "+report.Direction(list[0].Better))
+	label(b, "soft", "end", chartWidth-chartTop, y+18, short(list[0].Unit, maxLabel)+", "+comparison.Direction(list[0].Better))
 	y += headHeight
 	top := 0.0
 	for _, s := range list {
@@ -104,7 +104,7 @@ func (r *Report) svgWork(b *bufio.Writer, work string, y int, colours map[string
 }
 
 // svgBar draws one variant: name, bar, spread, and beside it the numbers.
-func (r *Report) svgBar(b *bufio.Writer, s report.Series, y int, top float64, colour string) {
+func (r *Report) svgBar(b *bufio.Writer, s comparison.Series, y int, top float64, colour string) {
 	label(b, "text", "end", chartLeft-8, y+barHeight-2, short(s.Variant, maxLabel))
 	sp := s.Spread()
 	end := chartLeft
@@ -118,7 +118,7 @@ func (r *Report) svgBar(b *bufio.Writer, s report.Series, y int, top float64, co
 		end = int(math.Ceil(max(median, high)))
 	}
 	var words []string
-	for _, word := range []string{report.Number(sp.Median), r.Versus(s), short(s.Note, maxNote)} {
+	for _, word := range []string{comparison.Number(sp.Median), r.Versus(s), short(s.Note, maxNote)} {
 		if word != "" && word != "-" {
 			words = append(words, word)
 		}
@@ -137,13 +137,13 @@ func along(v, top float64) float64 {
 // label writes a text, escaped.
 func label(b *bufio.Writer, class, anchor string, x, y int, s string) {
 	fmt.Fprintf(b, `<text class="%s" text-anchor="%s" x="%d" y="%d">`, class, anchor, x, y)
-	_ = xml.EscapeText(b, []byte(report.Plain(s))) // the error stays in b until Flush
+	_ = xml.EscapeText(b, []byte(comparison.Plain(s))) // the error stays in b until Flush
 	fmt.Fprint(b, "</text>\n")
 }
 
 // short cuts what would run into its neighbours.
 func short(s string, n int) string {
-	r := []rune(report.Plain(s))
+	r := []rune(comparison.Plain(s))
 	if len(r) <= n {
 		return string(r)
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 )
 
@@ -31,31 +31,31 @@ const (
 
 // aims are those of which make bench measures something.
 var aims = []aim{
-	{id: "P1", text: "one bulk stream over shm, × TCP", work: bulk, variant: bench.Shm, base: report.TCP, least: 0.75, only: usual},
-	{id: "P1", text: "one bulk stream over shm, × TCP", work: bulk, variant: bench.Shm, base: report.TCP, least: 1.1, only: paced},
-	{id: "P1", text: "its processor time, × TCP", work: bulkCPU, variant: bench.Shm, base: report.TCP, most: 1.5},
+	{id: "P1", text: "one bulk stream over shm, × TCP", work: bulk, variant: bench.Shm, base: comparison.TCP, least: 0.75, only: usual},
+	{id: "P1", text: "one bulk stream over shm, × TCP", work: bulk, variant: bench.Shm, base: comparison.TCP, least: 1.1, only: paced},
+	{id: "P1", text: "its processor time, × TCP", work: bulkCPU, variant: bench.Shm, base: comparison.TCP, most: 1.5},
 	{id: "P1", text: "the stream, × two proxies", work: bulk, variant: bench.Shm, base: bench.TwoProxies, least: 2},
-	{id: "P2", text: "64 bytes there and back, shm, × TCP", work: ping, variant: bench.Shm, base: report.TCP, most: 1.5},
-	{id: "P2", text: "64 bytes beside one bulk stream, 99 %, shm, × TCP", work: besideP99, variant: bench.Shm, base: report.TCP, most: 5},
-	{id: "P2", text: "the same over soft, × TCP", work: besideP99, variant: bench.Soft1500, base: report.TCP, most: 5},
+	{id: "P2", text: "64 bytes there and back, shm, × TCP", work: ping, variant: bench.Shm, base: comparison.TCP, most: 1.5},
+	{id: "P2", text: "64 bytes beside one bulk stream, 99 %, shm, × TCP", work: besideP99, variant: bench.Shm, base: comparison.TCP, most: 5},
+	{id: "P2", text: "the same over soft, × TCP", work: besideP99, variant: bench.Soft1500, base: comparison.TCP, most: 5},
 	{id: "P3", text: "redis -c1 over shm, × two proxies", work: "redis -c1", variant: bench.Shm, base: bench.TwoProxies, least: 1.1},
 	{id: "P3", text: "redis -c50 over shm, × two proxies", work: "redis -c50", variant: bench.Shm, base: bench.TwoProxies, least: 1.2},
 	{id: "P3", text: "redis -c50 -P16 over shm, × two proxies", work: "redis -c50 -P16", variant: bench.Shm, base: bench.TwoProxies, least: 1},
-	{id: "P3", text: "`auto`: bulk, × TCP", work: bulk, variant: bench.Auto, base: report.TCP, least: 0.97},
-	{id: "P3", text: "`auto`: redis -c50, × TCP", work: "redis -c50", variant: bench.Auto, base: report.TCP, least: 0.97},
-	{id: "P3", text: "`auto`: 64 bytes beside one bulk stream, median, × TCP", work: besidePing, variant: bench.Auto, base: report.TCP, most: 1.03},
-	{id: "P4", text: "not carried, rule does not select: bulk, × TCP", work: "not carried: bulk", variant: bench.Attached, base: report.TCP, least: 0.97},
-	{id: "P4", text: "the same: 64 bytes there and back, × TCP", work: "not carried: ping-pong 64 B, median", variant: bench.Attached, base: report.TCP, most: 1.03},
-	{id: "P4", text: "the same: connect(), × TCP", work: "not carried: connect()", variant: bench.Attached, base: report.TCP, most: 1.1},
-	{id: "P5", text: "the soft device alone, MTU 1500, × TCP", work: bulk, variant: bench.RC1500, base: report.TCP, least: 1, only: paced},
+	{id: "P3", text: "`auto`: bulk, × TCP", work: bulk, variant: bench.Auto, base: comparison.TCP, least: 0.97},
+	{id: "P3", text: "`auto`: redis -c50, × TCP", work: "redis -c50", variant: bench.Auto, base: comparison.TCP, least: 0.97},
+	{id: "P3", text: "`auto`: 64 bytes beside one bulk stream, median, × TCP", work: besidePing, variant: bench.Auto, base: comparison.TCP, most: 1.03},
+	{id: "P4", text: "not carried, rule does not select: bulk, × TCP", work: "not carried: bulk", variant: bench.Attached, base: comparison.TCP, least: 0.97},
+	{id: "P4", text: "the same: 64 bytes there and back, × TCP", work: "not carried: ping-pong 64 B, median", variant: bench.Attached, base: comparison.TCP, most: 1.03},
+	{id: "P4", text: "the same: connect(), × TCP", work: "not carried: connect()", variant: bench.Attached, base: comparison.TCP, most: 1.1},
+	{id: "P5", text: "the soft device alone, MTU 1500, × TCP", work: bulk, variant: bench.RC1500, base: comparison.TCP, least: 1, only: paced},
 	{id: "P5", text: "the soft device alone, MTU 9000, × TCP", work: bulk, variant: bench.RC9000, base: bench.TCP9000, least: 2, only: paced},
-	{id: "P5", text: "one bulk stream over soft, × TCP", work: bulk, variant: bench.Soft1500, base: report.TCP, least: 0.45, only: usual},
+	{id: "P5", text: "one bulk stream over soft, × TCP", work: bulk, variant: bench.Soft1500, base: comparison.TCP, least: 0.45, only: usual},
 	{id: "P7", text: "processor time of both gateways, 20,000 idle flows, %", work: "idle connections, CPU of both gateways", variant: bench.Shm, most: 1},
 	{id: "P7", text: "an idle flow: heap and stacks of one gateway beside its ring, KiB", work: idleOwn, variant: bench.Shm, most: 2},
 	{id: "P8", text: "short connections over shm, × two proxies", work: connections, variant: bench.Shm, base: bench.TwoProxies, least: 1},
 	{id: "P8", text: "short connections over soft, × two proxies", work: connections, variant: bench.Soft1500, base: bench.TwoProxies, least: 0.7},
 	{id: "P8", text: "one of them over shm, 8 at a time, median, µs", work: connections + ", median", variant: bench.Shm, most: 1500},
-	{id: "P8", text: "`auto`: short connections, × TCP", work: connections, variant: bench.Auto, base: report.TCP, least: 0.97},
+	{id: "P8", text: "`auto`: short connections, × TCP", work: connections, variant: bench.Auto, base: comparison.TCP, least: 0.97},
 }
 
 // of is the figure that the aim is about.
@@ -76,9 +76,9 @@ func (a *aim) of(s *summary) (spread, bool) {
 
 func (a *aim) bound() string {
 	if a.most != 0 {
-		return "≤ " + report.Number(a.most)
+		return "≤ " + comparison.Number(a.most)
 	}
-	return "≥ " + report.Number(a.least)
+	return "≥ " + comparison.Number(a.least)
 }
 
 // met compares what a reader sees: two decimals.

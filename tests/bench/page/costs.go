@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 )
 
@@ -39,7 +39,7 @@ Over shared memory the transport is free: nothing but the gateways' copies moves
 |---|---:|---:|---:|
 `, s.congestion())
 	for _, c := range unitCosts {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", c.unit, s.value(c.machine, report.TCP), s.value(c.machine, bench.Shm), s.value(c.gateways, bench.Shm))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", c.unit, s.value(c.machine, comparison.TCP), s.value(c.machine, bench.Shm), s.value(c.gateways, bench.Shm))
 	}
 	fmt.Fprintf(&b, `
 An adapter can cost no less. On this machine it would pay for one stream where TCP between two hosts gives less than %s and
@@ -55,7 +55,7 @@ func (s *summary) value(work, variant string) string {
 	if f == nil || f.Value == nil {
 		return "–"
 	}
-	return report.Number(f.Value.Median) + " " + f.Unit
+	return comparison.Number(f.Value.Median) + " " + f.Unit
 }
 
 // parts are what the memory of an idle connection is in.
@@ -75,10 +75,10 @@ func memory(list []*summary) string {
 	b.WriteString("\n## What an idle connection has\n\n| KiB each | TCP | shm | soft |\n|---|---:|---:|---:|\n")
 	for _, p := range parts {
 		fmt.Fprintf(&b, "| %s |", p.title)
-		for _, variant := range []string{report.TCP, bench.Shm, bench.Soft9000} {
+		for _, variant := range []string{comparison.TCP, bench.Shm, bench.Soft9000} {
 			value := "–"
 			if f := list[i].figure(p.work, variant); f != nil && f.Value != nil && f.Value.Median >= 0 { // the machine's memory also changes by itself
-				value = report.Number(f.Value.Median)
+				value = comparison.Number(f.Value.Median)
 			}
 			fmt.Fprintf(&b, " %s |", value)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 )
 
@@ -85,7 +85,7 @@ func front(list []*summary) string {
 func sentence(s *summary) string {
 	ratio := func(variant string) string {
 		if f := s.figure(bulk, variant); f != nil {
-			if sp, ok := f.Ratios[report.TCP]; ok {
+			if sp, ok := f.Ratios[comparison.TCP]; ok {
 				return fmt.Sprintf("%.2f × TCP", sp.Median)
 			}
 		}
@@ -122,17 +122,17 @@ func firstTable(s *summary) string {
 
 // absolute is what TCP does.
 func absolute(s *summary, work string) string {
-	f := s.figure(work, report.TCP)
+	f := s.figure(work, comparison.TCP)
 	if f == nil || f.Value == nil {
 		return "–"
 	}
-	return report.Number(f.Value.Median) + " " + f.Unit
+	return comparison.Number(f.Value.Median) + " " + f.Unit
 }
 
 // versus is a way's ratio to TCP.
 func versus(s *summary, work, variant string) string {
 	if f := s.figure(work, variant); f != nil {
-		if sp, ok := f.Ratios[report.TCP]; ok {
+		if sp, ok := f.Ratios[comparison.TCP]; ok {
 			return sp.String() + " ×"
 		}
 	}

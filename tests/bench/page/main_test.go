@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/leak"
@@ -39,10 +39,10 @@ func TestPage(t *testing.T) {
 	name, out := filepath.Join(dir, "BENCHMARKS.md"), filepath.Join(dir, "out")
 	require.NoError(t, os.WriteFile(name, []byte("# Head\n"+begin+"old\n"+end+"tail\n"), 0o644))
 	one := func(cc, work string, values ...float64) *paper.Report {
-		return &paper.Report{Report: report.Report{
-			Machine: report.Machine{CongestionControl: cc, Time: at(t, "2026-11-20")}, Rounds: len(values), Commands: []string{"smcgw " + work},
-			Series: []report.Series{
-				{Work: work, Variant: report.TCP, Unit: "x", Values: values},
+		return &paper.Report{Report: comparison.Report{
+			Machine: comparison.Machine{CongestionControl: cc, Time: at(t, "2026-11-20")}, Rounds: len(values), Commands: []string{"smcgw " + work},
+			Series: []comparison.Series{
+				{Work: work, Variant: comparison.TCP, Unit: "x", Values: values},
 				{Work: work, Variant: bench.Shm, Unit: "x", Values: []float64{0.5, 1, 1.5}[:len(values)]},
 			},
 		}}
@@ -82,13 +82,13 @@ func TestPage(t *testing.T) {
 // TestInProcess: programs with the library have a table of their own, of the first summary that has them.
 func TestInProcess(t *testing.T) {
 	ratio := func(work, variant string, median float64) figure {
-		return figure{Work: work, Variant: variant, Unit: "x", Ratios: map[string]spread{report.TCP: {Median: median, Rounds: 1}}}
+		return figure{Work: work, Variant: variant, Unit: "x", Ratios: map[string]spread{comparison.TCP: {Median: median, Rounds: 1}}}
 	}
-	some := &summary{Machine: report.Machine{CongestionControl: usual}, Figures: []figure{
-		{Work: bulk, Variant: report.TCP, Unit: "Gbit/s", Value: &spread{Median: 54.3, Rounds: 1}},
+	some := &summary{Machine: comparison.Machine{CongestionControl: usual}, Figures: []figure{
+		{Work: bulk, Variant: comparison.TCP, Unit: "Gbit/s", Value: &spread{Median: 54.3, Rounds: 1}},
 		ratio(bulk, bench.InProcess, 5.25), ratio(loopback+bulk, bench.InProcess, 5), ratio(ping, bench.InProcessSpin, 0.02),
 	}}
-	text := inProcess([]*summary{{Machine: report.Machine{CongestionControl: paced}}, some})
+	text := inProcess([]*summary{{Machine: comparison.Machine{CongestionControl: paced}}, some})
 	require.Contains(t, text, "by plain TCP with cubic")
 	require.Contains(t, text, "| one bulk stream | 54.3 Gbit/s | 5.25 × | 5.00 × |\n")
 	require.Contains(t, text, "| the same with spin, median | – | 0.02 × | – |\n")
@@ -109,7 +109,7 @@ func TestPageHasMarkers(t *testing.T) {
 	require.NoError(t, err)
 	_, generated, _ := strings.Cut(committed, begin)
 	generated, _, _ = strings.Cut(generated, end)
-	for line := range strings.Lines(front([]*summary{{Machine: report.Machine{CongestionControl: usual}}})) {
+	for line := range strings.Lines(front([]*summary{{Machine: comparison.Machine{CongestionControl: usual}}})) {
 		if strings.HasPrefix(line, "#") {
 			require.Contains(t, generated, "\n"+line)
 		}
@@ -144,11 +144,11 @@ func TestCosts(t *testing.T) {
 	of := func(work, variant, unit string, value float64) figure {
 		return figure{Work: work, Variant: variant, Unit: unit, Value: &spread{Median: value, Rounds: 1}}
 	}
-	none := &summary{Machine: report.Machine{CongestionControl: usual}}
-	some := &summary{Machine: report.Machine{CongestionControl: paced}, Figures: []figure{
-		of(bulk, bench.Shm, "Gbit/s", 40), of(bulkCPU, report.TCP, "s/GB", 0.25), of(bulkCPU, bench.Shm, "s/GB", 0.5),
+	none := &summary{Machine: comparison.Machine{CongestionControl: usual}}
+	some := &summary{Machine: comparison.Machine{CongestionControl: paced}, Figures: []figure{
+		of(bulk, bench.Shm, "Gbit/s", 40), of(bulkCPU, comparison.TCP, "s/GB", 0.25), of(bulkCPU, bench.Shm, "s/GB", 0.5),
 		of(unitCosts[0].gateways, bench.Shm, "s/GB", 0.2), of(unitCosts[2].gateways, bench.Shm, "µs", 900), of(ping, bench.Shm, "µs", 33),
-		of(idleOwn, bench.Shm, "KiB each", 12.5), of(parts[2].work, report.TCP, "KiB each", 9),
+		of(idleOwn, bench.Shm, "KiB each", 12.5), of(parts[2].work, comparison.TCP, "KiB each", 9),
 	}}
 	require.Empty(t, costs([]*summary{none}))
 	require.Empty(t, memory([]*summary{none}))

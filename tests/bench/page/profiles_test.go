@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/bench/profile"
 )
@@ -18,9 +18,9 @@ func profiledReport() *paper.Report {
 		return paper.Part{Item: string(item), Share: share, By: map[string]float64{string(profile.Client): share}}
 	}
 	return &paper.Report{
-		Report: report.Report{
-			Machine: report.Machine{CongestionControl: "bbr", CPUs: 2},
-			Series:  []report.Series{{Work: "bulk, 1 stream", Variant: report.TCP, Unit: "Gbit/s", Values: []float64{1}}},
+		Report: comparison.Report{
+			Machine: comparison.Machine{CongestionControl: "bbr", CPUs: 2},
+			Series:  []comparison.Series{{Work: "bulk, 1 stream", Variant: comparison.TCP, Unit: "Gbit/s", Values: []float64{1}}},
 		},
 		Profiles: []paper.Profile{{Work: "bulk, 1 stream", Variant: "soft1500", Value: 16, Unit: "Gbit/s", Samples: 1000, Parts: []paper.Part{
 			part(profile.Checksum, 0.4), part(profile.Idle, 0.3), part(profile.TCP, 0.15), part(profile.Copy, 0.1), part(profile.Timers, 0.05),

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
@@ -51,7 +51,7 @@ func section(w *bytes.Buffer, dir string, r *paper.Report) error {
 		return err
 	}
 	for _, g := range groups {
-		part := paper.Report{Report: report.Report{Machine: r.Machine, Rounds: r.Rounds}}
+		part := paper.Report{Report: comparison.Report{Machine: r.Machine, Rounds: r.Rounds}}
 		for _, s := range r.Series {
 			if strings.HasPrefix(s.Work, g.prefix) {
 				part.Series = append(part.Series, s)
@@ -69,7 +69,7 @@ func section(w *bytes.Buffer, dir string, r *paper.Report) error {
 			return err
 		}
 		fmt.Fprintf(w, "\n### %s, %s\n\n![%s](%s)\n", g.title, r.Machine.CongestionControl, g.title, chart)
-		tables := paper.Report{Report: report.Report{Series: part.Series}}
+		tables := paper.Report{Report: comparison.Report{Series: part.Series}}
 		if err := tables.Markdown(w); err != nil {
 			return err
 		}

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/lab/bench"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 // summary is what a report amounts to.
 type summary struct {
-	Machine report.Machine
+	Machine comparison.Machine
 	Figures []figure
 }
 
@@ -33,7 +33,7 @@ type spread struct {
 }
 
 // bases are the ways that others are compared with.
-var bases = []string{report.TCP, bench.TwoProxies, bench.TCP9000}
+var bases = []string{comparison.TCP, bench.TwoProxies, bench.TCP9000}
 
 func summarize(r *paper.Report) *summary {
 	s := &summary{Machine: r.Machine}

@@ -1,0 +1,116 @@
+package comparison
+
+import (
+	"slices"
+	"time"
+)
+
+// Schema names the version of the JSON document.
+const Schema = "smcgw.bench/v1"
+
+// TCP is the variant that everything else is compared with: the same programs
+// on the same hosts with nothing of ours in the way.
+const TCP = "tcp"
+
+// Better says which way the values of a series are better.
+type Better int
+
+// The directions. Rates are better when they are higher, times and costs when
+// they are lower.
+const (
+	More Better = iota
+	Less
+)
+
+// String returns "more" or "less".
+func (b Better) String() string {
+	if b == Less {
+		return "less"
+	}
+	return "more"
+}
+
+// Series is one work done one way: a value per round.
+type Series struct {
+	// Work names what was done, such as "bulk, 1 stream". All series of one
+	// work have the same unit and direction.
+	Work string
+	// Variant names how it was done, such as [TCP] or "shm".
+	Variant string
+	// Unit is the unit of the values, such as "MB/s" or "µs".
+	Unit string
+	// Better is the direction in which values are better.
+	Better Better
+	// Values has the value of each round, in the order of the rounds. NaN is a
+	// round that failed. It is empty where the work could not be done this way
+	// at all; Note says why.
+	Values []float64
+	// Note is what a reader must know about this row, such as
+	// "fallback: peer_no_option" or "not installed". It may be empty.
+	Note string
+}
+
+// Machine is where a report was made.
+type Machine struct {
+	// CPU is the model of the processor, CPUs the number of them in use.
+	CPU  string `json:"cpu"`
+	CPUs int    `json:"cpus"`
+	// Kernel is the release of the kernel, Arch the architecture in Go's
+	// terms, GoVersion the compiler's version.
+	Kernel    string `json:"kernel"`
+	Arch      string `json:"arch"`
+	GoVersion string `json:"go_version"`
+	// CongestionControl is TCP's, of every variant.
+	CongestionControl string `json:"congestion_control"`
+	// Load1 is the load average of the minute before the first round: how
+	// quiet the machine was.
+	Load1 float64 `json:"load1"`
+	// Time is when the first round began.
+	Time time.Time `json:"time"`
+}
+
+// Report is a whole comparison.
+type Report struct {
+	// Schema is the version of the JSON document; empty means [Schema].
+	Schema string `json:"schema"`
+	// Machine is where it was made.
+	Machine Machine `json:"machine"`
+	// Commands are the command lines that make it again.
+	Commands []string `json:"commands"`
+	// Rounds is the number of rounds that were asked for.
+	Rounds int `json:"rounds"`
+	// Series are the results. Works and variants are printed in the order of
+	// their first appearance.
+	Series []Series `json:"series"`
+	// Notes are remarks about the whole.
+	Notes []string `json:"notes"`
+}
+
+// Works lists the works in the order of their first appearance.
+func (r *Report) Works() (works []string) {
+	for _, s := range r.Series {
+		if !slices.Contains(works, s.Work) {
+			works = append(works, s.Work)
+		}
+	}
+	return works
+}
+
+// Of lists the series of one work.
+func (r *Report) Of(work string) (list []Series) {
+	for _, s := range r.Series {
+		if s.Work == work {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// find returns the first series of a work and variant.
+func (r *Report) find(work, variant string) (Series, bool) {
+	i := slices.IndexFunc(r.Series, func(s Series) bool { return s.Work == work && s.Variant == variant })
+	if i < 0 {
+		return Series{}, false
+	}
+	return r.Series[i], true
+}

@@ -1,0 +1,81 @@
+package comparison
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// example has works either way, a round that failed, and one round only.
+func example() *Report {
+	return &Report{Rounds: 3, Notes: []string{"one machine"}, Series: []Series{
+		{Work: "ping-pong 64 B, p50", Variant: TCP, Unit: "µs", Better: Less, Values: []float64{21.5, 22, nan}},
+		{Work: "ping-pong 64 B, p50", Variant: "shm", Unit: "µs", Better: Less, Values: []float64{33, 35.2, 30}},
+		{Work: "once", Variant: TCP, Unit: "s/GB", Better: Less, Values: []float64{0.5}},
+		{Work: "once", Variant: "shm", Unit: "s/GB", Better: Less, Values: []float64{0.4}, Note: "a\x1b[31m\nb"},
+	}}
+}
+
+// Nothing of a name reaches the terminal as a command. Tables of others stand
+// before the notes.
+func TestText(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, example().TextWith(&b, func(w io.Writer) error {
+		_, err := io.WriteString(w, "between\n")
+		return err
+	}))
+	require.NotContains(t, b.String(), "\x1b")
+	lines := strings.Split(b.String(), "\n")
+	require.Equal(t, []string{
+		"ping-pong 64 B, p50 (µs, less is better)",
+		"  VARIANT  MEDIAN  MIN   MAX   ROUNDS  VS TCP             NOTE",
+		"  tcp      21.8    21.5  22.0  2 of 3  -                  -",
+		"  shm      33.0    30.0  35.2  3       1.57× (1.53–1.60)  -",
+		"  plain TCP wins against shm by 1.57×",
+	}, lines[1:6])
+	require.Equal(t, []string{"between", "", "one machine", ""}, lines[len(lines)-4:])
+	b.Reset()
+	require.NoError(t, (&Report{}).Text(&b))
+	require.Equal(t, "nothing was measured\n", b.String())
+}
+
+func TestVerdict(t *testing.T) {
+	require.Equal(t, "plain TCP wins against chain1 by 2.00×; plain TCP is ahead within the spread of soft9000",
+		(&Report{Series: []Series{
+			{Work: "w", Variant: TCP, Values: []float64{4, 4, 4}},
+			{Work: "w", Variant: "chain1", Values: []float64{2, 2, 2}},
+			{Work: "w", Variant: "soft9000", Values: []float64{3.9, 3.9, 4.1}},
+			{Work: "w", Variant: "shm", Values: []float64{8, 8, 8}},
+		}}).Verdict("w"))
+	r := example()
+	require.Equal(t, "plain TCP wins against shm by 1.57×", r.Verdict("ping-pong 64 B, p50"))
+	require.Equal(t, "plain TCP wins against none", r.Verdict("once"))
+	require.Equal(t, "plain TCP was not measured: nothing to compare with", r.Verdict("none"))
+	require.Equal(t, "nothing but plain TCP was measured", (&Report{Series: []Series{{Work: "w", Variant: TCP, Values: []float64{1}}}}).Verdict("w"))
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.12345: "0.123", 1: "1.00", 12.34: "12.3", 123.4: "123", 123456: "123456", -2: "-2.00", 1e18: "1e+18",
+	} {
+		require.Equal(t, want, Number(v))
+	}
+	require.Equal(t, "-", Number(nan))
+}
+
+// full refuses to be written to.
+type full struct{}
+
+var errFull = errors.New("disk full")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	require.ErrorIs(t, example().Text(full{}), errFull)
+	require.ErrorIs(t, example().JSON(full{}), errFull)
+	require.ErrorIs(t, example().TextWith(io.Discard, func(io.Writer) error { return errFull }), errFull)
+}

@@ -1,0 +1,151 @@
+package comparison
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Plain makes a name fit for one line of a terminal: whatever the name, it
+// moves no cursor and ends no line.
+func Plain(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		default:
+			return r
+		}
+	}, s))
+}
+
+// Number writes a value with about three digits that mean something.
+func Number(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "-"
+	case a >= 1e15:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	case a >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+}
+
+// times writes a ratio with its spread.
+func times(s Spread) string {
+	if s.N == 1 {
+		return factor(s.Median) + "×"
+	}
+	return fmt.Sprintf("%s× (%s–%s)", factor(s.Median), factor(s.Min), factor(s.Max))
+}
+
+// factor writes a ratio: two decimals, unless that leaves nothing of it.
+func factor(v float64) string {
+	if a := math.Abs(v); a < 0.1 || a >= 100 {
+		return Number(v)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// Direction tells how a series wants to be read.
+func Direction(b Better) string { return b.String() + " is better" }
+
+// Rounds tells how many rounds a series is made of, and how many failed.
+func Rounds(s Series, sp Spread) string {
+	if sp.N == len(s.Values) {
+		return strconv.Itoa(sp.N)
+	}
+	return fmt.Sprintf("%d of %d", sp.N, len(s.Values))
+}
+
+// Versus is the cell that compares a series with plain TCP; empty for plain TCP
+// itself and where there is nothing to compare.
+func (r *Report) Versus(s Series) string {
+	ratio, ok := r.Ratio(s.Work, s.Variant, TCP)
+	if s.Variant == TCP || !ok {
+		return ""
+	}
+	return times(ratio)
+}
+
+// Verdict says in one line where plain TCP wins a work and by how much, and
+// where the rounds do not tell.
+func (r *Report) Verdict(work string) string {
+	if base, ok := r.find(work, TCP); !ok || base.Spread().N == 0 {
+		return "plain TCP was not measured: nothing to compare with"
+	}
+	var wins, ties []string
+	others := 0
+	for _, s := range r.Of(work) {
+		ratio, ok := r.Ratio(work, s.Variant, TCP)
+		if s.Variant == TCP || !ok {
+			continue
+		}
+		others++
+		lead, worst, best := ratio.Median, ratio.Min, ratio.Max // of plain TCP
+		if s.Better == More {
+			lead, worst, best = 1/ratio.Median, 1/ratio.Max, 1/ratio.Min
+		}
+		switch {
+		case lead <= 1:
+		case worst < 1 && best > 1:
+			ties = append(ties, Plain(s.Variant))
+		default:
+			wins = append(wins, fmt.Sprintf("%s by %s×", Plain(s.Variant), factor(lead)))
+		}
+	}
+	switch {
+	case others == 0:
+		return "nothing but plain TCP was measured"
+	case len(wins)+len(ties) == 0:
+		return "plain TCP wins against none"
+	}
+	var parts []string
+	if len(wins) > 0 {
+		parts = append(parts, "plain TCP wins against "+strings.Join(wins, ", "))
+	}
+	if len(ties) > 0 {
+		parts = append(parts, "plain TCP is ahead within the spread of "+strings.Join(ties, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Lines describes the machine, without what is not known.
+func (m Machine) Lines() (list []string) {
+	cpu := Plain(m.CPU)
+	if m.CPUs > 0 {
+		cpu = strings.TrimSpace(fmt.Sprintf("%d × %s", m.CPUs, cpu))
+	}
+	var first []string
+	for _, s := range []string{cpu, Plain(m.Arch), with("kernel ", m.Kernel), Plain(m.GoVersion), with("congestion control ", m.CongestionControl)} {
+		if s != "" {
+			first = append(first, s)
+		}
+	}
+	if len(first) > 0 {
+		list = append(list, strings.Join(first, ", "))
+	}
+	if !m.Time.IsZero() {
+		list = append(list, m.Time.UTC().Format("2006-01-02 15:04:05")+" UTC, load before the start "+Number(m.Load1))
+	}
+	return list
+}
+
+// with puts a word before a text that is not empty.
+func with(word, s string) string {
+	if s = Plain(s); s == "" {
+		return ""
+	}
+	return word + s
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/wire"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// retiring is a datapath that leaves new connections to another.
+type retiring struct{ host.Beside }
+
+func (retiring) Retire() error { return nil }
+
+// steeredGateway is a gateway of which only the steering is there, until the test ends.
+func steeredGateway(t *testing.T, cfg config.Config, beside host.Beside) (*gateway, *fakeSteering) {
+	t.Helper()
+	steer := newFakeSteering()
+	g, err := newGateway(cfg, &site{Host: Host{Steering: steer, Beside: beside}}, nil, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(g.close)
+	return g, steer
+}
+
+// activated is a datapath that takes new connections.
+type activated struct{ retiring }
+
+func (activated) Activate() error { return nil }
+
+func (activated) HasNeighbour() bool { return false }
+
+// hookedCounters runs something between a look at the counters and its use.
+type hookedCounters struct {
+	*fakeSteering
+	behind func()
+}
+
+func (s *hookedCounters) Counters() (ebpf.Counters, error) {
+	c, err := s.fakeSteering.Counters()
+	if f := s.behind; f != nil {
+		s.behind = nil
+		f()
+	}
+	return c, err
+}
+
+// A reload closes the book of decisions while a scrape is made of it.
+func TestDecisionsBesideReload(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	next := g.cfg
+	next.Policy = []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: report.ActionAccelerate}}
+	require.NoError(t, g.reload(next, nil))
+	set := func(n uint64) {
+		steer.mu.Lock()
+		defer steer.mu.Unlock()
+		steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: n}}
+	}
+	set(10)
+	next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: report.ActionAccelerate}}
+	g.steer = &hookedCounters{steer, func() {
+		set(11) // one more connection
+		require.NoError(t, g.reload(next, nil))
+	}}
+	for _, d := range g.Snapshot().Decisions {
+		require.LessOrEqual(t, d.Count, uint64(11), "%+v", d)
+	}
+}
+
+// hookedSeen runs something between a look at what connections did and its use.
+type hookedSeen struct {
+	*fakeSteering
+	behind func()
+}
+
+func (s *hookedSeen) TakeSeen() ([]ebpf.Seen, error) {
+	list, err := s.fakeSteering.TakeSeen()
+	if f := s.behind; f != nil {
+		s.behind = nil
+		f()
+	}
+	return list, err
+}
+
+// A reload while what connections did is looked at leaves that with the rule that they had.
+func TestForecastBesideReload(t *testing.T) {
+	for name, look := range map[string]func(*gateway){"chore": (*gateway).look, "policy": func(g *gateway) { g.Policy() }} {
+		first := []config.Rule{{Name: "a", Match: config.Match{Ports: config.Ports(7000)}, Action: report.ActionAccelerate}}
+		g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve, Policy: first}.WithDefaults(), retiring{})
+		next := g.cfg
+		next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: report.ActionAccelerate}}
+		steer.seen = []ebpf.Seen{{Port: 7000, Rule: 0, Carries: true, Begun: 1}}
+		reloaded := make(chan error, 1)
+		g.steer = &hookedSeen{steer, func() {
+			if !g.reloading.TryLock() { // it waits
+				go func() { reloaded <- g.reload(next, nil) }()
+				return
+			}
+			g.reloading.Unlock()
+			reloaded <- g.reload(next, nil)
+		}}
+		look(g)
+		require.NoError(t, <-reloaded)
+		list := g.observed.List()
+		require.Len(t, list, 1, name)
+		require.Equal(t, "a", list[0].Rule, name)
+	}
+}
+
+// TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
+func TestLateLeave(t *testing.T) {
+	g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve}.WithDefaults(), retiring{})
+	_, err := g.Leave(func() error { return errStopping }, time.Second, 0)
+	require.ErrorIs(t, err, errStopping)
+	require.Zero(t, steer.refused)
+	require.Nil(t, g.Draining())
+	for _, off := range []bool{true, false} { // the kill switch goes with it
+		require.NoError(t, g.SetOff(off))
+		told, err := g.Leave(func() error { return nil }, time.Second, 0)
+		require.NoError(t, err)
+		require.Equal(t, off, told)
+	}
+}
+
+// settled waits until an engine that is not wanted any more has ended.
+func settled(t *testing.T, g *gateway) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		g.settle(time.Now())
+		return !g.carries()
+	}, patience, 10*time.Millisecond)
+}
+
+// TestEngineComesAndGoes: a reload of the mode makes the engine, and the end of what it carries
+// ends it; opt-ins, the kill switch and what is counted stay, and a drain or a takeover keeps
+// the engine.
+func TestEngineComesAndGoes(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	g.host.Beside = activated{}
+	observe := g.cfg
+	observe.Mode, observe.CgroupPath = report.ModeObserve, ""
+	require.NoError(t, os.Mkdir(filepath.Join(g.cfg.CgroupPath, "job"), 0o700))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(filepath.Join(g.cfg.CgroupPath, "job"), &st))
+	end, err := g.OptIn(config.OptIn{Cgroup: "/job", ID: st.Ino})
+	require.NoError(t, err)
+	require.Len(t, steer.policy, 1)
+
+	observe = g.cfg
+	observe.Mode = report.ModeObserve
+	require.NoError(t, g.reload(observe, nil))
+	f := bareFlow(t, g, report.SideServer, 3009)
+	time.Sleep(2 * drainGrace)
+	g.settle(time.Now())
+	require.True(t, g.carries(), "a connection is there")
+	f.Cancel(negotiate.ReasonMode)
+	gone(t, g, f)
+	g.change = func() (func(), error) { return nil, errStopping }
+	g.settle(time.Now())
+	require.True(t, g.carries(), "another process takes over")
+	g.change = func() (func(), error) { return func() {}, nil }
+	settled(t, g)
+	require.Equal(t, ebpf.ModeObserve, steer.mode)
+	require.Empty(t, g.Devices().Devices)
+	require.Zero(t, g.ResetFlows())
+	_, err = g.Demote(admin.DemoteQuery{Device: "rxe0"})
+	require.ErrorIs(t, err, carrier.ErrNoDevice)
+	n, err := g.FlushPeers()
+	require.NoError(t, err)
+	require.Zero(t, n)
+
+	require.NoError(t, g.SetOff(true))
+	before := g.engine()
+	require.NoError(t, g.reload(g.cfg, negotiate.Keys{[]byte("0123456789abcdef")}))
+	require.NotSame(t, before, g.engine())
+	require.Len(t, g.engine().env.Keys.Load(), 1)
+	require.True(t, steer.off)
+	require.Len(t, steer.policy, 1)
+	end()
+	require.Empty(t, steer.policy)
+	require.NotEmpty(t, g.Devices().Devices)
+
+	require.NoError(t, g.reload(observe, nil))
+	_, err = g.Drain(time.Minute)
+	require.NoError(t, err)
+	time.Sleep(2 * drainGrace)
+	g.settle(time.Now())
+	require.True(t, g.carries(), "it drains")
+}
+
+// TestEngineThatFails: a reload whose engine cannot be made is refused whole.
+func TestEngineThatFails(t *testing.T) {
+	cfg := config.Config{Mode: report.ModeObserve}.WithDefaults()
+	g, steer := steeredGateway(t, cfg, activated{})
+	broken := errors.New("no descriptors")
+	wire := wire.New(1500, 1)
+	defer wire.Close()
+	g.host.Link, g.host.Legs = wire.A(), failingLegs{err: broken}
+	next := cfg
+	next.Mode = report.ModeEnforce
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
+	require.ErrorIs(t, g.reload(next, negotiate.Keys{[]byte("0123456789abcdef")}), broken)
+	require.False(t, g.carries())
+	require.Empty(t, steer.policy)
+	require.Empty(t, g.keys.Load())
+	require.Equal(t, report.ModeObserve, g.Status().Mode)
+	g.close()
+	require.ErrorIs(t, g.reload(next, nil), errStopping)
+}
+
+// failingLegs accepts nothing.
+type failingLegs struct {
+	noLegs
+	err error
+}
+
+func (l failingLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error) {
+	return nil, l.err
+}

@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// service is a port of a peer, or of this host as the peer sees it.
+type service struct {
+	peer netip.Addr
+	side report.Side
+	port uint16
+}
+
+func serviceOf(c *report.ConnInfo) service {
+	port := c.Remote.Port()
+	if c.Side == report.SideServer {
+		port = c.Local.Port()
+	}
+	return service{c.Remote.Addr(), c.Side, port}
+}
+
+// failingServices are the services none of whose latest connections was carried, for a reason that
+// is about the peer or the way to it: what an operator would want to know without asking.
+type failingServices struct {
+	list    []failure
+	carried map[netip.Addr]bool // peers that something was carried with
+}
+
+type failure struct {
+	service
+	reason negotiate.Reason
+	count  int       // connections in a row
+	at     time.Time // of the latest one
+	before bool      // the service was carried before
+}
+
+// findFailing reads what became of connections: those that are carried now, that were
+// carried and ended, and that stayed native. Numbers of connections grow with time.
+func findFailing(live, ended, natives []report.ConnInfo) failingServices {
+	f := failingServices{carried: map[netip.Addr]bool{}}
+	good := map[service]uint64{} // the latest connection that was carried to its end, or is
+	bad := map[service]*failure{}
+	carried := func(c *report.ConnInfo) {
+		s := serviceOf(c)
+		good[s] = max(good[s], c.ID)
+		f.carried[s.peer] = true
+	}
+	fails := func(c *report.ConnInfo, r negotiate.Reason) {
+		s := serviceOf(c)
+		b := bad[s]
+		if b == nil {
+			b = &failure{service: s}
+			bad[s] = b
+		}
+		if b.count++; !c.EndedAt.Before(b.at) {
+			b.reason, b.at = r, c.EndedAt
+		}
+	}
+	for i := range live {
+		carried(&live[i])
+	}
+	lost := func(r negotiate.Reason) bool { return r == negotiate.ReasonWireReset || r == negotiate.ReasonPeerDead }
+	for i := range ended {
+		if r, _ := negotiate.ParseReason(ended[i].Reason); !lost(r) {
+			carried(&ended[i])
+		} else {
+			f.carried[ended[i].Remote.Addr()] = true
+		}
+	}
+	for i := range ended {
+		if r, _ := negotiate.ParseReason(ended[i].Reason); lost(r) && ended[i].ID > good[serviceOf(&ended[i])] {
+			fails(&ended[i], r)
+			bad[serviceOf(&ended[i])].before = true
+		}
+	}
+	for i := range natives {
+		c := &natives[i]
+		r, _ := negotiate.ParseReason(c.Reason)
+		if s := serviceOf(c); aboutPeer(r) && c.ID > good[s] {
+			fails(c, r)
+			bad[s].before = bad[s].before || good[s] != 0
+		}
+	}
+	for _, b := range bad {
+		f.list = append(f.list, *b)
+	}
+	slices.SortFunc(f.list, func(a, b failure) int { return b.at.Compare(a.at) })
+	return f
+}
+
+// aboutPeer reports whether a reason is about the peer or the way to it, and stays.
+func aboutPeer(r negotiate.Reason) bool {
+	switch r {
+	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed, negotiate.ReasonOptionRejected,
+		negotiate.ReasonOfferUnanswered, negotiate.ReasonAcceptLost, negotiate.ReasonPeerUnresolved, negotiate.ReasonPeerRefused,
+		negotiate.ReasonVersion, negotiate.ReasonNoCommonCarrier, negotiate.ReasonNAT, negotiate.ReasonHandshakeTimeout,
+		negotiate.ReasonAuthFailed, negotiate.ReasonProtocolError, negotiate.ReasonCarrierUnreachable:
+		return true
+	default:
+		return false
+	}
+}
+
+// maxFailingNotes bounds the sentences of Notes.
+const maxFailingNotes = 5
+
+// Notes says in a sentence each which services stay native, why, and what to do about it:
+// the latest first.
+func (f failingServices) Notes(now time.Time) []string {
+	var notes []string
+	for i := range f.list {
+		if len(notes) == maxFailingNotes {
+			return append(notes, fmt.Sprintf("%d more services stay native: smcgw conns --native", len(f.list)-i))
+		}
+		b := &f.list[i]
+		code, _ := report.CodeNamed(b.reason.String())
+		what, fix := code.Meaning, code.Fix
+		if b.reason == negotiate.ReasonPeerNoOption {
+			switch {
+			case b.before:
+				what, fix = "It was carried before: the gateway there has stopped, is off, or no longer selects it.", "Run `smcgw status` there."
+			case f.carried[b.peer]:
+				what, fix = "The gateway there carries other services, and does not select this one.", "Compare the rules of both hosts."
+			}
+		}
+		where := fmt.Sprintf("port %d of %s", b.port, b.peer)
+		if b.side == report.SideServer {
+			where = fmt.Sprintf("port %d for %s", b.port, b.peer)
+		}
+		times := "the latest connection"
+		if b.count > 1 {
+			times = fmt.Sprintf("the latest %d connections", b.count)
+		}
+		notes = append(notes, fmt.Sprintf("%s: %s stayed native, %s ago: %s. %s %s", where, times, now.Sub(b.at).Truncate(time.Second), b.reason, what, fix))
+	}
+	return notes
+}
+
+// Tell sets in a list of peers why the latest connection with each was not carried. A peer
+// that had answered and does not any more is stopped.
+func (f failingServices) Tell(list []report.PeerInfo) {
+	latest := map[netip.Addr]*failure{}
+	for i := range f.list {
+		if b := &f.list[i]; latest[b.peer] == nil {
+			latest[b.peer] = b
+		}
+	}
+	for i := range list {
+		b := latest[list[i].Address]
+		if b == nil || list[i].State != report.PeerCapable && list[i].State != report.PeerUnknown {
+			continue
+		}
+		if list[i].Reason == "" {
+			list[i].Reason = b.reason.String()
+		}
+		if b.before && list[i].Flows == 0 && silent(b.reason) {
+			list[i].State = report.PeerStopped
+		}
+	}
+}
+
+// silent reports whether a reason means that no gateway has answered.
+func silent(r negotiate.Reason) bool {
+	switch r {
+	case negotiate.ReasonPeerNoOption, negotiate.ReasonOfferUnanswered, negotiate.ReasonHandshakeTimeout, negotiate.ReasonWireReset, negotiate.ReasonPeerDead:
+		return true
+	default:
+		return false
+	}
+}
+
+// minRuleAge is how long a rule is in force before it is said that it matches nothing.
+const minRuleAge = 5 * time.Minute
+
+// idleRules says which rules have matched no connection, in force for so long. What the
+// rules select in process alone they do not count: they are idle if that is nothing, too.
+func idleRules(rules []report.RuleReport, noneInProcess bool, age time.Duration) []string {
+	if age < minRuleAge || !noneInProcess {
+		return nil
+	}
+	var notes []string
+	for i := range rules {
+		if r := &rules[i]; r.Selected+r.Passed == 0 && r.Action != report.ActionPass && r.Proto != report.ProtoUDP {
+			notes = append(notes, fmt.Sprintf("policy: rule %s has matched no connection in %s: smcgw ping HOST PORT tells which rule decides", r.Name, age.Truncate(time.Minute)))
+		}
+	}
+	return notes
+}

@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/report"
+)
+
+// seen is a connection of this host with port 7000 of the peer, or the port given.
+func seen(id uint64, reason string, end report.End, at time.Time, port ...uint16) report.ConnInfo {
+	to := netip.MustParseAddrPort("10.0.0.2:7000")
+	if len(port) > 0 {
+		to = netip.AddrPortFrom(to.Addr(), port[0])
+	}
+	return report.ConnInfo{
+		ID: id, Proto: "tcp", Side: report.SideClient, Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: to, Reason: reason, End: end, EndedAt: at,
+	}
+}
+
+func TestFailing(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	past := func(s int) time.Time { return now.Add(-time.Duration(s) * time.Second) }
+	type conns = []report.ConnInfo
+	for _, c := range []struct {
+		name                 string
+		live, ended, natives conns
+		note                 string // of the first note, a part; empty: there is no note
+		state                report.PeerState
+		reason               string
+	}{
+		{name: "nothing", state: report.PeerCapable},
+		{
+			name: "keys", natives: conns{seen(3, "auth_failed", report.EndNative, past(9)), seen(2, "auth_failed", report.EndNative, past(20))},
+			note: "port 7000 of 10.0.0.2: the latest 2 connections stayed native, 9s ago: auth_failed. ", state: report.PeerCapable, reason: "auth_failed",
+		},
+		{
+			name: "carried since", live: conns{seen(4, "", "", time.Time{})}, natives: conns{seen(3, "auth_failed", report.EndNative, past(9))}, state: report.PeerCapable,
+		},
+		{
+			name: "own choice", natives: conns{seen(3, "rate_limit", report.EndNative, past(9)), seen(2, "policy", report.EndNative, past(9))}, state: report.PeerCapable,
+		},
+		{
+			name: "stopped", ended: conns{seen(1, "", report.EndClosed, past(30))}, natives: conns{seen(2, "peer_no_option", report.EndNative, past(1))},
+			note: "the latest connection stayed native, 1s ago: peer_no_option. It was carried before", state: report.PeerStopped, reason: "peer_no_option",
+		},
+		{
+			name: "killed", ended: conns{seen(1, "wire_reset", report.EndAborted, past(3))}, note: "wire_reset", state: report.PeerStopped, reason: "wire_reset",
+		},
+		{
+			name: "another service", ended: conns{seen(1, "", report.EndClosed, past(30))}, natives: conns{seen(2, "peer_no_option", report.EndNative, past(1), 80)},
+			note:  "port 80 of 10.0.0.2: the latest connection stayed native, 1s ago: peer_no_option. The gateway there carries other services",
+			state: report.PeerCapable, reason: "peer_no_option",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := findFailing(c.live, c.ended, c.natives)
+			notes := f.Notes(now)
+			if c.note == "" {
+				require.Empty(t, notes)
+			} else {
+				require.Len(t, notes, 1)
+				require.Contains(t, notes[0], c.note)
+			}
+			list := []report.PeerInfo{{Address: netip.MustParseAddr("10.0.0.2"), State: report.PeerCapable}, {Address: netip.MustParseAddr("10.0.0.3"), State: report.PeerCapable}}
+			f.Tell(list)
+			require.Equal(t, c.state, list[0].State)
+			require.Equal(t, c.reason, list[0].Reason)
+			require.Equal(t, report.PeerInfo{Address: netip.MustParseAddr("10.0.0.3"), State: report.PeerCapable}, list[1])
+		})
+	}
+}
+
+// TestFailingNotesAreBounded: a host that scans, or a network that is down, does not fill the status.
+func TestFailingNotesAreBounded(t *testing.T) {
+	now := time.Now()
+	var natives []report.ConnInfo
+	for port := range uint16(40) {
+		natives = append(natives, seen(uint64(port)+1, "auth_failed", report.EndNative, now, 7000+port))
+	}
+	notes := findFailing(nil, nil, natives).Notes(now)
+	require.Len(t, notes, maxFailingNotes+1)
+	require.Contains(t, notes[maxFailingNotes], "35 more services")
+}
+
+func TestIdleRules(t *testing.T) {
+	rules := []report.RuleReport{
+		{Name: "used", Action: report.ActionAccelerate, Selected: 1}, {Name: "idle", Action: report.ActionAccelerate},
+		{Name: "never", Action: report.ActionPass}, {Name: "left", Action: report.ActionAccelerate, Passed: 1},
+	}
+	require.Empty(t, idleRules(rules, true, minRuleAge-time.Second))
+	require.Empty(t, idleRules(rules, false, time.Hour), "programs with the library may be what they are for")
+	notes := idleRules(rules, true, time.Hour)
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0], "rule idle has matched no connection in 1h0m0s")
+}

@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/rmb"
+)
+
+// usePerPeer returns what each address holds.
+func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]report.PeerUse {
+	all := map[netip.Addr]report.PeerUse{}
+	for a, holds := range table.Use() {
+		all[a] = report.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
+	}
+	for owner, st := range pool.Owners() {
+		if a, ok := owner.(netip.Addr); ok {
+			u := all[a]
+			u.MemoryBytes = uint64(st.Reserved)
+			all[a] = u
+		}
+	}
+	for _, fb := range fabrics {
+		if sf, ok := fb.(*carrier.Shm); ok {
+			for _, p := range sf.Peers() {
+				u := all[p.Of]
+				u.ShmPeers++
+				all[p.Of] = u
+			}
+		}
+	}
+	return all
+}
+
+// sharesRefused returns how often an address wanted more than its share.
+func sharesRefused(table *peers.Table, pool *rmb.Pool) map[string]uint64 {
+	all := map[string]uint64{}
+	for r, n := range table.Refusals() {
+		all[string(r)] = n
+	}
+	all[string(peers.ResourceMemory)] += pool.Stats().RefusedQuota
+	return all
+}

@@ -1,0 +1,30 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+func TestEveryReasonIsExplained(t *testing.T) {
+	list := Codes()
+	require.Equal(t, codesSchema, list.Schema)
+	require.Len(t, list.Codes, len(negotiate.Reasons())+len(inProcessCodes())+3)
+	for _, c := range list.Codes {
+		require.NotEmpty(t, c.Meaning, c.Name)
+		require.NotEmpty(t, c.Fix, c.Name)
+		got, ok := CodeNamed(c.Name)
+		require.True(t, ok)
+		require.Equal(t, c, got)
+	}
+	_, ok := CodeNamed("no_such_reason")
+	require.False(t, ok)
+	_, ok = CodeNamed(GuardTripped)
+	require.True(t, ok)
+	c, ok := CodeNamed("peer_no_option")
+	require.True(t, ok)
+	require.Equal(t, 20, c.Code)
+	require.Equal(t, `smcgw_fallbacks_total{reason="peer_no_option"}`, c.Metric)
+}

@@ -1,0 +1,140 @@
+package report
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// eventSchema versions the documents of watch.
+const EventSchema = "smcgw.event/v1"
+
+// EventKind says what happened to a connection.
+type EventKind string
+
+// The kinds: a connection began to be carried, left its carrier for the relay, was promoted,
+// ended, or stayed native; of one that is promoted each end is told of. Lost stands for events that came too fast for the reader, or for the
+// programs to tell of. Of UDP there are ends and native ones.
+const (
+	EventCarried  EventKind = "carried"
+	EventDemoted  EventKind = "demoted"
+	EventPromoted EventKind = "promoted"
+	EventEnded    EventKind = "ended"
+	EventNative   EventKind = "native"
+	EventLost     EventKind = "lost"
+)
+
+// Event is a line of watch.
+type Event struct {
+	Schema string    `json:"schema"`
+	At     time.Time `json:"at"`
+	Event  EventKind `json:"event"`
+	// Conn is the connection; absent with EventLost.
+	Conn *ConnInfo `json:"conn,omitempty"`
+	// Lost counts the events that are missing here.
+	Lost uint64 `json:"lost,omitempty"`
+}
+
+const (
+	// feedReaders bounds how many may watch, feedRoom how many events wait for each.
+	FeedReaders = 16
+	feedRoom    = 4096
+)
+
+// Feed tells readers what happens to connections. To tell takes no waiting: a slow reader
+// loses events, and is told how many. A nil Feed has no readers.
+type Feed struct {
+	watched atomic.Int32
+	mu      sync.Mutex // guards everything below
+	readers map[*Reader]struct{}
+	missed  uint64 // of [Feed.Missed]
+}
+
+// Reader is one that watches.
+type Reader struct {
+	of     *Feed
+	Events chan Event
+	lost   uint64 // after the last one of Events; guarded by the feed
+}
+
+// NewFeed returns a feed without readers.
+func NewFeed() *Feed { return &Feed{readers: map[*Reader]struct{}{}} }
+
+// Watched reports whether there is a reader: without one nothing need be described.
+func (f *Feed) Watched() bool { return f != nil && f.watched.Load() > 0 }
+
+// Tell gives an event to the readers.
+func (f *Feed) Tell(kind EventKind, c ConnInfo) {
+	if !f.Watched() {
+		return
+	}
+	c.TellWay()
+	e := Event{Schema: EventSchema, At: time.Now().UTC(), Event: kind, Conn: &c}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r := range f.readers {
+		if !r.tellLostLocked() || !r.offer(e) {
+			r.lost++
+		}
+	}
+}
+
+// Missed takes how many events there were in all that could not be told of. It returns how
+// many are new.
+func (f *Feed) Missed(total uint64) (n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if total <= f.missed { // told meanwhile
+		return 0
+	}
+	n, f.missed = total-f.missed, total
+	for r := range f.readers {
+		r.lost += n
+		r.tellLostLocked()
+	}
+	return n
+}
+
+// tellLostLocked says in its place what is lost; false: there is no room for that.
+func (r *Reader) tellLostLocked() bool {
+	if r.lost > 0 && r.offer(Event{Schema: EventSchema, At: time.Now().UTC(), Event: EventLost, Lost: r.lost}) {
+		r.lost = 0
+	}
+	return r.lost == 0
+}
+
+func (r *Reader) offer(e Event) bool {
+	select {
+	case r.Events <- e:
+		return true
+	default:
+		return false
+	}
+}
+
+// Drained says what is lost after the last event, if nothing else comes.
+func (r *Reader) Drained() {
+	if len(r.Events) == 0 {
+		r.of.mu.Lock()
+		defer r.of.mu.Unlock()
+		r.tellLostLocked()
+	}
+}
+
+// Read begins to watch, until leave is called; false: too many do.
+func (f *Feed) Read() (r *Reader, leave func(), ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.readers) >= FeedReaders {
+		return nil, nil, false
+	}
+	r = &Reader{of: f, Events: make(chan Event, feedRoom)}
+	f.readers[r] = struct{}{}
+	f.watched.Add(1)
+	return r, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.readers, r)
+		f.watched.Add(-1)
+	}, true
+}

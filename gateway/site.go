@@ -1,0 +1,224 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/handover"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/internal/sockets"
+	"github.com/smcgw/smcgw/gateway/internal/unsteered"
+	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
+)
+
+// site is the host of a gateway together with the datapath it is on; a host without one
+// is all of it. Its methods are called one at a time, but for beat.
+type site struct {
+	Host
+	dp         *ebpf.Datapath
+	legs       *sockets.Namespace
+	kernel     *sockets.Legs // nil: nothing is carried
+	hand       ebpf.Handover
+	supervisor Supervisor // nil: nothing outlives the daemon
+	protected  bool       // by the supervisor
+	log        *slog.Logger
+}
+
+// carries reports whether gateways of a mode carry. The others have neither devices nor
+// ports nor sockets on their host.
+func carries(m report.Mode) bool { return m == report.ModeEnforce }
+
+// openSite makes the site of a configuration in the network namespace of the calling thread.
+// Where the configuration wants no steering, or the kernel cannot, it has none, and the
+// programs with the library are all that is served.
+func openSite(cfg config.Config, legs *sockets.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
+	log := opts.logger()
+	if cfg.Steering == config.SwitchOff {
+		log.Info("steering is off: only programs with the library are served")
+		return unsteeredSite(before, nil)
+	}
+	s, err := steeredSite(cfg, legs, before, opts)
+	if err == nil || !ebpf.Lacking(err) || cfg.InProcess.Enabled != config.SwitchOn {
+		return s, err
+	}
+	log.Error("this kernel cannot steer connections: only programs with the library are served", "error", err)
+	return unsteeredSite(before, err)
+}
+
+// steeredSite makes a site with the datapath that the mode needs.
+func steeredSite(cfg config.Config, legs *sockets.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
+	steering := policy.Translate(cfg, false, opts.logger())
+	before.Place(&steering)
+	steering.Counting, steering.Off, steering.Legs = !carries(cfg.Mode), true, legs // off until the flag is known
+	if steering.CgroupPath == "" {
+		steering.CgroupPath = process.Cgroup()
+	}
+	dp, err := ebpf.Open(steering)
+	if err != nil {
+		return nil, fmt.Errorf("datapath: %w", err)
+	}
+	s := &site{
+		dp: dp, legs: legs, supervisor: opts.Supervisor, log: opts.logger(),
+		Host: Host{
+			Steering: dp, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice, Owners: process.Owners, Version: opts.Version,
+			RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: dp, AppTUN: -1,
+		},
+	}
+	s.ID, err = process.KernelID()
+	switch {
+	case err != nil:
+	case carries(cfg.Mode):
+		err = s.carry()
+	default:
+		err = s.handOver()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.leave())
+	}
+	return s, nil
+}
+
+// unsteeredSite makes a site without a datapath, and why it has none although it should; nil: it should not.
+func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
+	var at ebpf.Config
+	before.Place(&at)
+	steer := unsteered.New(at.Generation)
+	s := &site{Host: Host{Steering: steer, Beside: steer, AppTUN: -1, unsteered: why}}
+	var err error
+	s.ID, err = process.KernelID()
+	return s, err
+}
+
+// canCarry reports whether connections can be carried, if the mode wants it.
+func (s *site) canCarry() bool { return s.dp != nil || s.Link != nil }
+
+// counts reports whether what carrying takes is not there, or always is.
+func (s *site) counts() bool { return s.dp == nil || s.kernel == nil }
+
+// carry opens what carrying takes: devices, legs and the programs that touch packets.
+func (s *site) carry() error {
+	if !s.counts() || s.dp == nil {
+		return nil
+	}
+	if err := s.dp.Carry(); err != nil {
+		return fmt.Errorf("datapath: %w", err)
+	}
+	s.legs.Tend(s.log, s.dp.ProveAgain)
+	s.kernel = sockets.New(s.legs, s.dp.SetListener)
+	wire, err := link.TUN(s.dp.WireTUN(), s.dp.WireMTU())
+	if err == nil {
+		s.Link, s.Legs, s.Datagrams, s.AppTUN = wire, s.kernel, s.dp, s.dp.AppTUN()
+		err = s.handOver()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("wire link: %w", err), s.count())
+	}
+	return nil
+}
+
+// count undoes carry; the engine has ended.
+func (s *site) count() error {
+	if s.counts() {
+		return nil
+	}
+	if err := s.letGo(); err != nil {
+		return err
+	}
+	s.detach()
+	if err := s.dp.Count(); err != nil {
+		return errors.Join(fmt.Errorf("datapath: %w", err), s.handOver())
+	}
+	err := s.kernel.Close()
+	s.kernel, s.Link, s.Legs, s.Datagrams, s.AppTUN = nil, nil, nil, nil, -1
+	return errors.Join(err, s.handOver())
+}
+
+// detach ends the use of the link; it may be that no engine has taken it.
+func (s *site) detach() {
+	if s.Link != nil {
+		s.Link.Endpoint().Detach()
+	}
+}
+
+// beat tells the guardian and the programs that this process lives.
+func (s *site) beat() error {
+	if s.dp == nil {
+		return nil
+	}
+	return s.dp.Heartbeat()
+}
+
+// protect has the guardian hold what must outlive the daemon, from now on. The heart beats
+// soon.
+func (s *site) protect() error {
+	if s.dp == nil || s.supervisor == nil {
+		return nil
+	}
+	s.protected = true
+	return s.handOver()
+}
+
+// handOver has the guardian, if it protects, hold what there is now.
+func (s *site) handOver() error {
+	if err := s.letGo(); err != nil {
+		return err
+	}
+	var err error
+	if s.hand, err = s.dp.Handover(); err != nil {
+		return fmt.Errorf("hand over to the guardian: %w", err)
+	}
+	if !s.protected {
+		return nil
+	}
+	if err := s.supervisor.Protect(s.hand.Heartbeat, s.hand.Hold); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	return nil
+}
+
+// letGo has the guardian hold nothing.
+func (s *site) letGo() error {
+	if s.protected {
+		if err := s.supervisor.Release(); err != nil {
+			return fmt.Errorf("guardian: %w", err)
+		}
+	}
+	err := s.hand.Close()
+	s.hand = ebpf.Handover{}
+	return err
+}
+
+// release ends protect, when the last flow has ended, and tells the programs that no
+// heart beats any more.
+func (s *site) release() error {
+	if s.dp == nil {
+		return nil
+	}
+	var err error
+	if s.protected {
+		err = s.supervisor.Release()
+	}
+	if s.hand.Heartbeat == nil {
+		return err
+	}
+	return errors.Join(err, ebpf.StopHeartbeat(s.hand.Heartbeat))
+}
+
+// leave closes everything; the gateway is closed.
+func (s *site) leave() error {
+	if s.dp == nil {
+		return nil
+	}
+	s.detach()
+	err := errors.Join(s.hand.Close(), s.dp.Close())
+	if s.kernel != nil {
+		err = errors.Join(err, s.kernel.Close())
+	}
+	return err
+}

@@ -1,0 +1,26 @@
+package socket
+
+import "github.com/smcgw/smcgw/verbs"
+
+// watch is the goroutine that hears of what happens to queue pairs outside of any work request.
+func (s *Stack) watch() {
+	for {
+		e, err := s.dev.Async().Get(s.life)
+		if err != nil {
+			return
+		}
+		switch e.Type {
+		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
+			if c := s.connOf(e.QP); c != nil {
+				c.broken(e.Type)
+			}
+		default:
+		}
+	}
+}
+
+func (s *Stack) connOf(qp verbs.QP) *Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byQP[qp]
+}

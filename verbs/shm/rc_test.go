@@ -1,0 +1,95 @@
+package shm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// What was sent before a request that is refused is received.
+func TestReceivedBeforeFault(t *testing.T) {
+	a, b := newSides(t)
+	q, d := rc(a, b)
+	b.NoError(d.PostRecv(&verbs.RecvWR{}))
+	a.NoError(q.PostSend(imm(5)))
+	wr := a.write(verbs.WRRDMAWrite, b, 0, 8)
+	wr.RKey ^= 1
+	a.NoError(q.PostSend(wr))
+	settle(a, b)
+	a.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCRemAccessErr}, statuses(a.send))
+	b.Equal([]verbs.WCStatus{verbs.WCSuccess}, statuses(b.recv))
+	b.Equal(q.num, b.recv[0].SrcQP)
+	b.Equal(verbs.QPSErr, d.State())
+}
+
+// A queue pair that was reset does not get back to a partner that was not.
+func TestPartnerUsedBefore(t *testing.T) {
+	a, b := newSides(t)
+	q, d := rc(a, b)
+	b.NoError(d.PostRecv(&verbs.RecvWR{}))
+	a.NoError(q.PostSend(imm(1)))
+	settle(a, b)
+	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	a.NoError(verbs.Init(q, allRights))
+	a.ErrorIs(verbs.Connect(q, verbs.ConnectAttr(d.num)), verbs.ErrRemoteGone)
+	settle(a, b)
+	a.NoError(a.p.Err())
+	b.NoError(b.p.Err())
+}
+
+// An RC queue pair does not connect to one of UD.
+func TestTransports(t *testing.T) {
+	a, b := newSides(t)
+	q := a.qp(verbs.QPTRC)
+	a.NoError(verbs.Init(q, allRights))
+	a.ErrorIs(verbs.Connect(q, verbs.ConnectAttr(b.ud().num)), verbs.ErrRemoteGone)
+}
+
+func rnr(retries, timer uint8) func(*verbs.QPAttr) {
+	return func(a *verbs.QPAttr) { a.RNRRetry, a.MinRNRTimer = retries, timer }
+}
+
+// The next message has a clock of its own although the one before was sent when its time
+// was over.
+func TestClockRestartsAtExpiry(t *testing.T) {
+	a, b := newSides(t)
+	q, d := rc(a, b, rnr(1, 14))
+	a.NoError(q.PostSend(imm(1)))
+	a.NoError(q.PostSend(imm(2)))
+	a.turn()
+	a.False(q.rnrDeadline.IsZero())
+	time.Sleep(time.Until(q.rnrDeadline))
+	b.NoError(d.PostRecv(&verbs.RecvWR{}))
+	next := q.vec.expire(time.Now())
+	a.Equal(verbs.QPSRTS, q.State())
+	a.Equal(q.rnrDeadline, next)
+	time.Sleep(time.Until(next))
+	a.Zero(q.vec.expire(time.Now()))
+	a.Equal(verbs.QPSErr, q.State())
+	settle(a, b)
+	a.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCRNRRetryExcErr}, statuses(a.send))
+}
+
+// SQD says once that nothing is under way, where that is asked for.
+func TestDrained(t *testing.T) {
+	a, b := newSides(t)
+	q, d := rc(a, b)
+	drain := func() {
+		a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD, SQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrSQDAsyncNotify))
+	}
+	a.NoError(q.PostSend(imm(1))) // there is no receive
+	drain()
+	a.turn()
+	a.Equal([]verbs.EventType{verbs.EventSQDrained}, a.events(), "it was not begun")
+	b.NoError(d.PostRecv(&verbs.RecvWR{}))
+	settle(a, b)
+	a.Empty(a.send)
+	a.Empty(a.events())
+	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
+	settle(a, b)
+	a.Len(a.send, 1)
+	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPAttrState))
+	a.turn()
+	a.Empty(a.events(), "not asked for")
+}

@@ -38,7 +38,7 @@ func ParseToken(s string) (t Token, err error) {
 }
 
 // proof shows that its maker knows the token. It names the maker's side, so that
-// one side's proof is none of the other's.
+// one side's proof does not do for the other.
 func (t Token) proof(side string, server, client [nonceSize]byte) (p [proofSize]byte) {
 	m := hmac.New(sha256.New, t[:])
 	m.Write([]byte("smcgw bench " + side))

@@ -73,7 +73,7 @@ func (h *host) tellCongestion(port string) {
 }
 
 // What applications of a carried connection send goes to the gateway beside them: their
-// congestion control is none that looks for the capacity of a network. Other
+// congestion control does not look for the capacity of a network. Other
 // connections keep theirs.
 func TestLocalLegsArePlain(t *testing.T) {
 	requireRoot(t)

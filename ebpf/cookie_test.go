@@ -209,7 +209,7 @@ func TestAnswerKernelKnows(t *testing.T) {
 	s.send(syn.without())
 	require.True(t, s.kernelAnswers(syn, patience))
 	s.send(third)
-	s.quiet("third segment behind a bare SYN")
+	s.quiet("third segment after a bare SYN")
 	require.Equal(t, StateNone, s.state(syn))
 }
 

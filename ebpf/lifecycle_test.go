@@ -285,7 +285,7 @@ func TestDestroySocket(t *testing.T) {
 }
 
 // A leg waits when the namespace of the legs has a socket or a request for the flow. The
-// listener that the programs find for its SYN is none.
+// listener that the programs find for its SYN does not count.
 func TestLegWaits(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)

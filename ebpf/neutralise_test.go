@@ -231,6 +231,39 @@ func TestOtherDeviceAndForwarded(t *testing.T) {
 	require.EqualValues(t, 1, stat(t, d0, "offered"))
 	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonForwarded))
 	require.EqualValues(t, 1, nativeCount(t, d0, SideClient, ReasonPeerNoOption))
+
+	// Without a gateway of its own it is counted there, by the rule that selects it; what it sends again is not.
+	require.NoError(t, d0.Close())
+	before := c.d.selected(t, 0)
+	for i := range 3 {
+		conn, err := h0.connect("10.77.0.2:6379", patience)
+		require.NoError(t, err)
+		exchange(t, conn)
+		require.NoError(t, conn.Close())
+		require.EqualValues(t, i+1, nativeCount(t, c.d, SideClient, ReasonForwarded))
+	}
+	require.Equal(t, before+3, c.d.selected(t, 0))
+	c.h2.nft("table ip t { chain in { type filter hook input priority 0; tcp dport 6390 drop; }; }")
+	require.Error(t, h0.dial("10.77.0.2:6390", 2500*time.Millisecond)) // two SYNs, and more on a busy machine
+	require.EqualValues(t, 4, nativeCount(t, c.d, SideClient, ReasonForwarded))
+	own, err := c.h1.connect("10.77.0.2:6379", patience)
+	require.NoError(t, err)
+	exchange(t, own)
+	require.NoError(t, own.Close())
+	require.EqualValues(t, 4, nativeCount(t, c.d, SideClient, ReasonForwarded), "this host's own")
+}
+
+// selected is how many connections a rule has selected.
+func (d *Datapath) selected(t *testing.T, rule int) uint64 {
+	t.Helper()
+	c, err := d.Counters()
+	require.NoError(t, err)
+	for _, r := range c.Decided {
+		if r.Rule == rule {
+			return r.Accelerate
+		}
+	}
+	return 0
 }
 
 // setAddress brings a device up with an address.

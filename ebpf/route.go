@@ -8,7 +8,7 @@ import (
 )
 
 // RouteDevice returns the interface index of the wire device through which this
-// host reaches remote from its address local; [ErrNoDevice] if that is none our
+// host reaches remote from its address local; [ErrNoDevice] if that is not one our
 // programs are on.
 func (d *Datapath) RouteDevice(local, remote netip.Addr) (int, error) {
 	local, remote = local.Unmap(), remote.Unmap()

@@ -389,6 +389,7 @@ const (
 	smcgwVarLegIfindex          = "leg_ifindex"
 	smcgwVarNetnsCookie         = "netns_cookie"
 	smcgwVarSmcgwBusy           = "smcgw_busy"
+	smcgwVarSmcgwForwarded      = "smcgw_forwarded"
 	smcgwVarSmcgwProved         = "smcgw_proved"
 	smcgwVarSmcgwRetired        = "smcgw_retired"
 	smcgwVarSmcgwTraces         = "smcgw_traces"
@@ -511,6 +512,7 @@ type smcgwVariableSpecs struct {
 	LegIfindex          *ebpf.VariableSpec `ebpf:"leg_ifindex"`
 	NetnsCookie         *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SmcgwBusy           *ebpf.VariableSpec `ebpf:"smcgw_busy"`
+	SmcgwForwarded      *ebpf.VariableSpec `ebpf:"smcgw_forwarded"`
 	SmcgwProved         *ebpf.VariableSpec `ebpf:"smcgw_proved"`
 	SmcgwRetired        *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.VariableSpec `ebpf:"smcgw_traces"`
@@ -624,6 +626,7 @@ type smcgwVariables struct {
 	LegIfindex          *ebpf.Variable `ebpf:"leg_ifindex"`
 	NetnsCookie         *ebpf.Variable `ebpf:"netns_cookie"`
 	SmcgwBusy           *ebpf.Variable `ebpf:"smcgw_busy"`
+	SmcgwForwarded      *ebpf.Variable `ebpf:"smcgw_forwarded"`
 	SmcgwProved         *ebpf.Variable `ebpf:"smcgw_proved"`
 	SmcgwRetired        *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces         *ebpf.Variable `ebpf:"smcgw_traces"`

@@ -3,8 +3,6 @@ package ebpf
 import (
 	"fmt"
 	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -75,91 +73,6 @@ func TestVerdictTable(t *testing.T) {
 			}
 		}
 	}
-}
-
-// described finds what verdict.h says of the names of an enum, and the headings
-// between them.
-func described(header, enum string) (lines []string) {
-	_, text, _ := strings.Cut(header, "enum "+enum+" {\n")
-	text, _, _ = strings.Cut(text, "\n};")
-	name := regexp.MustCompile(`^\t([A-Z_]+),\s*(?:/\* (.*) \*/)?$`)
-	heading := regexp.MustCompile(`^\t/\* (.*) \*/$`)
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if m := heading.FindStringSubmatch(line); m != nil {
-			lines = append(lines, "# "+m[1])
-		} else if m := name.FindStringSubmatch(line); m != nil && m[1] != "CLASSES" && m[1] != "LOOK" {
-			lines = append(lines, m[1]+" "+m[2])
-		}
-	}
-	return lines
-}
-
-// document writes the table as docs/design/verdicts.md has it.
-func (v *verdictTable) document(header string) string {
-	var b strings.Builder
-	b.WriteString(documentHead)
-	index := map[string]int{}
-	for i, c := range v.classes {
-		index[c] = i
-	}
-	for _, line := range described(header, "packet_class") {
-		if title, ok := strings.CutPrefix(line, "# "); ok {
-			fmt.Fprintf(&b, "\n## %s\n\n| packet | %s |\n|---|%s\n", strings.TrimSuffix(title, "."), strings.Join(tableStates, " | "), strings.Repeat("---|", len(tableStates)))
-			continue
-		}
-		class, text, _ := strings.Cut(line, " ")
-		fmt.Fprintf(&b, "| `%s`", class)
-		if text != "" {
-			fmt.Fprintf(&b, " %s", text)
-		}
-		for s := range tableStates {
-			fmt.Fprintf(&b, " | %s", v.cell(index[class], s))
-		}
-		b.WriteString(" |\n")
-	}
-	b.WriteString("\n## Verdicts\n\n| verdict | the packet; the entry |\n|---|---|\n")
-	for _, line := range described(header, "packet_verdict") {
-		if name, text, _ := strings.Cut(line, " "); name != "#" && text != "" {
-			fmt.Fprintf(&b, "| %s | %s |\n", spoken(name), text)
-		}
-	}
-	return b.String()
-}
-
-const documentHead = `# Verdicts
-
-What the programs do with a packet of a tuple, by its class, the state of the tuple's entry, and the liveness of the gateway: *alive*
-while its heartbeat is younger than 200 ms, *late* until 12 s, then *gone*. A cell with one verdict does not look at the
-liveness; one with three is alive / late / gone. This page is made from ` + "`ebpf/bpf/verdict.h`" + `, and a test sends every class in every state
-and liveness through the programs (` + "`ebpf/verdict_test.go`" + `).
-
-Two flags of an entry come before the table: of one that was released for good nothing of netstack's leaves any more, and
-refusals count twice only behind a refused offer. Released and dead entries decide for five seconds.
-`
-
-// spoken is how a verdict reads.
-func spoken(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", " ")) }
-
-// cell shows one cell.
-func (v *verdictTable) cell(class, state int) string {
-	drop := func(s string) string {
-		if strings.HasPrefix(s, "DROP") {
-			return "drop"
-		}
-		return spoken(s)
-	}
-	if always := v.at(class, 0, state); always != "LOOK" {
-		return drop(always)
-	}
-	return drop(v.of(class, 0, state)) + " / " + drop(v.of(class, 1, state)) + " / " + drop(v.of(class, 2, state))
-}
-
-// The page is what the programs have. SMCGW_UPDATE=1 writes it.
-func TestVerdictDocument(t *testing.T) {
-	header, err := os.ReadFile("bpf/verdict.h")
-	require.NoError(t, err)
-	compareFile(t, "../docs/design/verdicts.md", loadTable(t).document(string(header)))
 }
 
 // compareFile wants a file to have a text, or writes it where that is asked for.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -112,8 +114,31 @@ func (g *gateway) Conns(q report.ConnQuery) []report.ConnInfo {
 	if q.Natives() {
 		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
+	if q.Programs && g.host.Owners != nil {
+		g.tellPrograms(list, q.Filter)
+	}
 	slices.SortStableFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
+}
+
+// tellPrograms adds whose the sockets are, of connections that are asked for and may have one.
+func (g *gateway) tellPrograms(list []report.ConnInfo, of report.ConnFilter) {
+	sockets := map[process.Socket][]*report.ConnInfo{}
+	for i := range list {
+		c := &list[i]
+		if s := (process.Socket{UDP: c.Proto == string(report.ProtoUDP), Local: c.Local, Remote: c.Remote}); c.Program == nil && c.End != report.EndClosed && c.End != report.EndAborted && of.Matches(c) {
+			sockets[s] = append(sockets[s], c)
+		}
+	}
+	owners, err := g.host.Owners(slices.Collect(maps.Keys(sockets)))
+	if err != nil {
+		g.log.Warn("look for the programs of connections", "error", err)
+	}
+	for s, o := range owners {
+		for _, c := range sockets[s] {
+			c.Program = &report.Program{Name: o.Program, PID: o.PID, UID: o.UID, Cgroup: o.Cgroup}
+		}
+	}
 }
 
 // Feed implements admin.Control. What was missed so far was missed by earlier readers.

@@ -211,7 +211,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 			require.Len(t, list, 1)
 			require.Equal(t, "udp", list[0].Proto)
 			require.Equal(t, kind.Carrier(), list[0].Carrier)
-			require.Contains(t, g.engine().peers.Carriers(time.Now())[pairAddrs[1-i]].Proven, kind.Carrier())
+			require.Contains(t, g.engine().peers.Known(time.Now())[pairAddrs[1-i]].Proven, kind.Carrier())
 			require.Equal(t, 1, g.Snapshot().UDP.Flows[kind.Carrier()].Now)
 		}
 		require.NoError(t, p.g[0].SetOff(true))

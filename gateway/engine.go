@@ -86,7 +86,7 @@ func newEngine(g *gateway, cfg config.Config) (*engine, error) {
 // environ prepares what connections need and does not have to be opened.
 func (e *engine) environ() {
 	g, v := e.g, &e.env
-	v.Log, v.HostID, v.Faults, v.Die = g.log, e.host.ID, e.host.faults, crash
+	v.Log, v.HostID, v.Version, v.Faults, v.Die = g.log, e.host.ID, e.host.Version, e.host.faults, crash
 	v.Steering, v.Legs, v.Datagrams = g.steer, e.legs, datagramGateway{e}
 	v.Peers, v.Pulse, v.Keys = e.peers, &g.pulse, g.keys
 	v.Policy = negotiate.CachePolicy{NegativeTTL: e.cfg.Fallback.NegativeCache}
@@ -270,11 +270,11 @@ func (e *engine) memory() map[string]uint64 {
 }
 
 // peerUse is what is known of peers, and what they use.
-func (e *engine) peerUse() (map[netip.Addr]peers.Carriers, map[netip.Addr]report.PeerUse) {
+func (e *engine) peerUse() (map[netip.Addr]peers.Known, map[netip.Addr]report.PeerUse) {
 	if e == nil {
 		return nil, nil
 	}
-	return e.peers.Carriers(time.Now()), usePerPeer(e.peers, e.pool, e.env.Fabrics)
+	return e.peers.Known(time.Now()), usePerPeer(e.peers, e.pool, e.env.Fabrics)
 }
 
 // parts sets the counters that end with the engine.

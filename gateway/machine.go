@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -34,6 +35,8 @@ type Host struct {
 	// Route returns the number of the network device by which the host sends from one
 	// address to another; nil where that is not known.
 	Route func(from, to netip.Addr) (ifindex int, err error)
+	// Owners tells whose the sockets of the host are; nil on hosts without processes.
+	Owners func([]process.Socket) (map[process.Socket]process.Owner, error)
 	// RoCE returns the addresses for which RDMA adapters of the host speak RoCE v2; nil
 	// on a host without any.
 	RoCE func() (sysfs.RoCEPorts, error)
@@ -44,6 +47,8 @@ type Host struct {
 	Priority int
 	// ID names the kernel: gateways with the same one can share memory.
 	ID [16]byte
+	// Version is that of the program, which peers are told.
+	Version string
 
 	// datagramAddr is the only address that is asked at the datagram port; zero:
 	// all of them are.

@@ -13,12 +13,12 @@ import (
 // listPeers lists all hosts that something is known of: the carriers proven and failed, what
 // the programs remember, how many flows are carried, and what each holds, of which what
 // is listed is removed.
-func listPeers(known map[netip.Addr]peers.Carriers, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]report.PeerUse) []report.PeerInfo {
+func listPeers(known map[netip.Addr]peers.Known, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]report.PeerUse) []report.PeerInfo {
 	var list []report.PeerInfo
 	listed := map[netip.Addr]int{} // where in list
 	for a, by := range known {
 		listed[a] = len(list)
-		info := report.PeerInfo{Address: a, State: report.PeerUnknown, Flows: flows[a], Use: use[a], CarriersFailed: by.Failed}
+		info := report.PeerInfo{Address: a, State: report.PeerUnknown, Flows: flows[a], Use: use[a], CarriersFailed: by.Failed, Version: by.Software, Mode: by.Mode}
 		if len(by.Proven) > 0 {
 			info.State = report.PeerCapable
 		}

@@ -28,7 +28,7 @@ func TestPeers(t *testing.T) {
 		table.Failed(failing, negotiate.CarrierSoft, now)
 		now = now.Add(5 * time.Second)
 	}
-	list := listPeers(table.Carriers(now), []ebpf.Peer{
+	list := listPeers(table.Known(now), []ebpf.Peer{
 		{Addr: capable, Reason: uint8(negotiate.ReasonPeerDead), TTL: time.Second},
 		{Addr: capable, Port: 80, Reason: uint8(negotiate.ReasonPeerRefused), TTL: time.Minute},
 		{Addr: blackholed, Reason: uint8(negotiate.ReasonOptionBlackholed), TTL: time.Hour},

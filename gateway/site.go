@@ -67,7 +67,7 @@ func steeredSite(cfg config.Config, legs *sockets.Namespace, before *handover.Pr
 	s := &site{
 		dp: dp, legs: legs, supervisor: opts.Supervisor, log: opts.logger(),
 		Host: Host{
-			Steering: dp, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice,
+			Steering: dp, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice, Owners: process.Owners, Version: opts.Version,
 			RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: dp, AppTUN: -1,
 		},
 	}

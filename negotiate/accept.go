@@ -16,19 +16,22 @@ type Accept struct {
 	HostID [16]byte
 	// DatagramPort is the UDP port for datagram resolution, 0 for none.
 	DatagramPort uint16
+	// Software is the version of the sender's program, up to 16 visible characters of ASCII; empty: it does not say.
+	Software string
 	// Random is fresh in every message that is authenticated, so that no two handshakes have the same chain; zero: none.
 	Random [16]byte
 	// Carriers is what the server can do of what was offered, in the order the client should try them: 1 to MaxCarriers.
 	Carriers []CarrierOffer
 }
 
-const acceptTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19)
+const acceptTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19 | 1<<20)
 
 // appendAccept appends the message without a MAC.
 func appendAccept(b []byte, a *Accept) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, TypeAccept, a.Version)
 	b = clc.AppendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
+	b = clc.AppendSoftware(b, a.Software)
 	b = clc.AppendRandom(b, a.Random)
 	for i := range a.Carriers {
 		b = appendCarrier(b, &a.Carriers[i])
@@ -38,7 +41,7 @@ func appendAccept(b []byte, a *Accept) []byte {
 
 // Len returns the length appendAccept adds.
 func (a *Accept) Len() int {
-	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
+	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.SoftwareLen(a.Software) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
 }
 
 // ParseAccept reads an ACCEPT at the start of b and returns the number of bytes it took.
@@ -63,6 +66,8 @@ func ParseAccept(b []byte) (Accept, int, error) {
 
 func (a *Accept) set(typ uint16, v []byte) error {
 	switch typ {
+	case clc.TLVSoftware:
+		return clc.SetSoftware(&a.Software, v)
 	case clc.TLVRandom:
 		return clc.SetID(&a.Random, v)
 	case clc.TLVCarrier:

@@ -14,6 +14,7 @@ func goldenAccept(t testing.TB) Accept {
 	return Accept{
 		Version:   1,
 		GatewayID: [16]byte(seq(0xd0, 16)),
+		Software:  "0.1.0",
 		Carriers: []CarrierOffer{{
 			Kind: CarrierSHM, Conn: ConnData(conn),
 			SHM: SHMEndpoint{Name: "gw-b.s", Key: [16]byte(seq(0xe0, 16)), QPN: 18},
@@ -34,7 +35,7 @@ func TestAcceptGolden(t *testing.T) {
 
 func TestAcceptWithEverything(t *testing.T) {
 	p := goldenProposal(t)
-	a := Accept{Version: 1, GatewayID: p.GatewayID, HostID: p.HostID, DatagramPort: 1, Carriers: p.Carriers}
+	a := Accept{Version: 1, GatewayID: p.GatewayID, HostID: p.HostID, DatagramPort: 1, Software: "v2", Carriers: p.Carriers}
 	b := appendAccept(nil, &a)
 	require.Len(t, b, a.Len())
 	got, _, err := ParseAccept(b)

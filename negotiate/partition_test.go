@@ -30,7 +30,7 @@ func carriersOf(name string, b []byte) ([]CarrierOffer, error) {
 
 func TestPartition(t *testing.T) {
 	for name, b := range partitions(t) {
-		require.Equal(t, []byte{0x00, 0x13, 0, 2, 0x92, 0x34}, b[len(b)-6:], "behind its carrier, and not critical")
+		require.Equal(t, []byte{0x00, 0x13, 0, 2, 0x92, 0x34}, b[len(b)-6:], "after its carrier, and not critical")
 		cs, err := carriersOf(name, b)
 		require.NoError(t, err)
 		require.EqualValues(t, 0x9234, FindCarrier(cs, CarrierSoft).RoCE.PKey)

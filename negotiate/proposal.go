@@ -21,6 +21,8 @@ type Proposal struct {
 	HostID [16]byte
 	// DatagramPort is the UDP port for datagram resolution between gateways, 0 for none.
 	DatagramPort uint16
+	// Software is the version of the sender's program, up to 16 visible characters of ASCII; empty: it does not say.
+	Software string
 	// Budget is how long after sending this message the client still reads ACCEPT; milliseconds on the wire, rounded up.
 	Budget time.Duration
 	// Random is fresh in every message that is authenticated, so that no two handshakes have the same chain; zero: none.
@@ -29,7 +31,7 @@ type Proposal struct {
 	Carriers []CarrierOffer
 }
 
-const proposalTLVs = clc.TLVSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17 | 1<<19)
+const proposalTLVs = clc.TLVSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17 | 1<<19 | 1<<20)
 
 // AppendProposal appends the message without a MAC.
 func AppendProposal(b []byte, p *Proposal) []byte {
@@ -39,6 +41,7 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 	b = clc.AppendTLV(b, clc.TLVVersions, []byte{p.MinVersion, p.MaxVersion})
 	b = clc.AppendTLV(b, clc.TLVBudget, binary.BigEndian.AppendUint32(nil, budgetMillis(p.Budget)))
 	b = clc.AppendIdentity(b, p.GatewayID, p.HostID, p.DatagramPort)
+	b = clc.AppendSoftware(b, p.Software)
 	b = clc.AppendRandom(b, p.Random)
 	for i := range p.Carriers {
 		b = appendCarrier(b, &p.Carriers[i])
@@ -49,7 +52,7 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 // Len returns the length AppendProposal adds.
 func (p *Proposal) Len() int {
 	n := HeaderLen + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 4)
-	return n + clc.IdentityLen(p.HostID, p.DatagramPort) + clc.RandomLen(p.Random) + carriersLen(p.Carriers)
+	return n + clc.IdentityLen(p.HostID, p.DatagramPort) + clc.SoftwareLen(p.Software) + clc.RandomLen(p.Random) + carriersLen(p.Carriers)
 }
 
 // parseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
@@ -84,6 +87,8 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 		}
 		p.Budget = time.Duration(binary.BigEndian.Uint32(v)) * time.Millisecond
 		return nil
+	case clc.TLVSoftware:
+		return clc.SetSoftware(&p.Software, v)
 	case clc.TLVRandom:
 		return clc.SetID(&p.Random, v)
 	case clc.TLVCarrier:

@@ -2,6 +2,7 @@ package negotiate
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ func goldenProposal(t testing.TB) Proposal {
 		GatewayID:    [16]byte(seq(0xa0, 16)),
 		HostID:       [16]byte(seq(0xb0, 16)),
 		DatagramPort: 4790,
+		Software:     "0.1.0+hw",
 		Budget:       204 * time.Millisecond,
 		Carriers: []CarrierOffer{
 			{
@@ -72,6 +74,33 @@ func TestProposalBudget(t *testing.T) {
 		-1: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Hour: 3600_000, 1 << 62: 1<<32 - 1,
 	} {
 		require.Equal(t, want, budgetMillis(in), "%d", in)
+	}
+}
+
+// TestSoftware: a version is told by its first 16 visible characters, and nothing else is believed to be one.
+func TestSoftware(t *testing.T) {
+	for text, told := range map[string]string{"": "", "1.0": "1.0", "1.0 beta\n\x80": "1.0beta", "0.1.0+a-long-build-name": "0.1.0+a-long-bui", " ": ""} {
+		p := goldenProposal(t)
+		p.Software = text
+		b := AppendProposal(nil, &p)
+		require.Len(t, b, p.Len())
+		got, _, err := parseProposal(b)
+		require.NoError(t, err)
+		require.Equal(t, told, got.Software)
+	}
+	p := goldenProposal(t)
+	p.Software = "abc"
+	for _, c := range []byte{0, ' ', 0x7f, 0x80, '\n'} {
+		b := AppendProposal(nil, &p)
+		b[bytes.Index(b, []byte("abc"))] = c
+		_, _, err := parseProposal(b)
+		require.ErrorIs(t, err, ErrMalformed, "%#x", c)
+	}
+	for _, v := range [][]byte{{}, []byte("seventeen letters")} {
+		b := clc.AppendTLV(AppendProposal(nil, &Proposal{MinVersion: 1, MaxVersion: 1}), clc.TLVSoftware, v)
+		binary.BigEndian.PutUint16(b[6:], uint16(len(b)))
+		_, _, err := parseProposal(b)
+		require.ErrorIs(t, err, ErrMalformed, "%q", v)
 	}
 }
 

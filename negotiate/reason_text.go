@@ -26,7 +26,7 @@ var reasonTexts = [...]reasonText{
 		"Connect to the untranslated address, or accept native TCP here.",
 	},
 	ReasonForwarded: {
-		"forwarded", "The SYN did not come from a socket of this host, whose address it has.",
+		"forwarded", "The SYN did not come from a socket of this namespace: it is forwarded, of a container for instance.",
 		"Run a gateway in the network namespace of the application.",
 	},
 	ReasonSYNOptions: {

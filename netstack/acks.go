@@ -17,7 +17,7 @@ const ackTick = 4 * time.Millisecond
 // heldACK is the acknowledgement of one flow that waits for something to take it
 // along. gVisor acknowledges every segment at once; of a handshake and of records,
 // which are one segment each, half of all packets would be that. The third segment
-// of an adopted connection waits as well: the PROPOSAL is right behind it.
+// of an adopted connection waits as well: the PROPOSAL is right after it.
 type heldACK struct {
 	mu    sync.Mutex // guards everything below
 	pkt   *stack.PacketBuffer

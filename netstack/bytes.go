@@ -30,7 +30,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.writeMini(p)
 }
 
-// CloseWrite sends a FIN behind what was written; reading goes on.
+// CloseWrite sends a FIN after what was written; reading goes on.
 func (c *Conn) CloseWrite() error { return c.want((*stream).CloseWrite) }
 
 // SetUserTimeout ends the connection with ETIMEDOUT when written bytes stay

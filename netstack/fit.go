@@ -121,7 +121,7 @@ func piece(ip []byte, t packet.TCP, payload []byte, off, end int) *stack.PacketB
 	return buildTCP(ip, head[:], t[packet.TCPMinLen:], payload[off:end])
 }
 
-// sequenceEnd is the sequence number behind an outbound segment.
+// sequenceEnd is the sequence number after an outbound segment.
 func sequenceEnd(p *stack.PacketBuffer, t packet.TCP) uint32 {
 	end := t.Seq() + uint32(p.Data().Size())
 	if t.Flags()&(packet.FlagSYN|packet.FlagFIN) != 0 {

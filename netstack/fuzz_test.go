@@ -43,7 +43,7 @@ func FuzzOptions(f *testing.F) {
 		}
 		if len(short) <= packet.TCPMaxLen-packet.TCPMinLen-optionSpace && o.Option.Role == 0 {
 			marked := packet.ParseTCPOptions(fuzzHeader(appendOption(short, packet.RoleConfirm, 77)).Options())
-			if marked.Option.Role != 0 { // not behind a malformed option
+			if marked.Option.Role != 0 { // not after a malformed option
 				require.EqualValues(t, packet.RoleConfirm, marked.Option.Role)
 				require.EqualValues(t, 77, marked.Option.Nonce)
 			}

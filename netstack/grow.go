@@ -164,7 +164,7 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	m.waiting, m.wanted = nil, nil
 	if m.sock.Unread() == 0 {
 		m.sock = nil
-		m.plain.Store(true) // behind what has waited: nothing overtakes it
+		m.plain.Store(true) // after what has waited: nothing overtakes it
 	}
 	return nil
 }

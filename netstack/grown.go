@@ -12,7 +12,7 @@ type grown struct {
 	origin  seqmap.Origin // of the endpoint
 	numbers seqmap.Map    // between the wire and the endpoint
 	acks    heldACK
-	ahead   reorder.Queue // what gVisor keeps behind a gap
+	ahead   reorder.Queue // what gVisor keeps after a gap
 	stamps  paws.Guard    // of the peer
 	fitting fitting
 }

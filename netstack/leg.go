@@ -54,7 +54,7 @@ type mini struct {
 	listed  bool                    // the flow is on a list of ackHolder
 	wanted  []func(s *stream) error // what the owner has asked of the endpoint
 	growing bool                    // Conn.grow runs
-	leaving bool                    // flow.leaving is closed behind it
+	leaving bool                    // flow.leaving is closed after it
 }
 
 // waitingMost bounds the packets that wait for an endpoint; it takes microseconds.

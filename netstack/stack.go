@@ -114,7 +114,7 @@ const (
 )
 
 // setTCPOptions sets what was measured to matter: see
-// docs/ARCHITECTURE.md "netstack". RACK is off: behind a retransmission timeout with
+// docs/ARCHITECTURE.md "netstack". RACK is off: after a retransmission timeout with
 // many segments lost, gVisor's enters fast recovery with nothing that it may send,
 // and two segments a timeout are all that moves.
 func setTCPOptions(gs *stack.Stack, cfg Config) error {

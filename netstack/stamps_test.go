@@ -41,7 +41,7 @@ func TestOldDuplicate(t *testing.T) {
 	acked(104)
 	send(104, recent-1, packet.FlagACK|packet.FlagFIN, "")
 	within(t, "it is judged", func() bool { return b.s.Stats().OldStamps == 2 })
-	send(105, recent, packet.FlagACK, "eird") // behind a gap
+	send(105, recent, packet.FlagACK, "eird") // after a gap
 	send(104, recent, packet.FlagACK, "w")    // a retransmission
 	read("weird")
 	send(104, recent, packet.FlagACK, "weird") // once more

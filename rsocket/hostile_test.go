@@ -151,7 +151,7 @@ func TestHostileRings(t *testing.T) {
 		"of nothing":               {{Addr: other, Key: 7}},
 		"larger than any":          {{Addr: other, Key: 7, Length: MaxRing + 1}},
 		"over the address space":   {{Addr: ^uint64(0) - 8, Key: 7, Length: 64}},
-		"behind one that is new":   {elsewhere, {Addr: other + 1<<32, Key: 8, Length: 64}},
+		"after one that is new":    {elsewhere, {Addr: other + 1<<32, Key: 8, Length: 64}},
 		"more of one that is full": {elsewhere, {Addr: other, Key: 7, Length: 8}},
 		"beyond the new one":       {elsewhere, {Addr: other + 64, Key: 7, Length: 8}},
 	} {

@@ -379,7 +379,7 @@ func TestCrossedEndsWithStockPeer(t *testing.T) {
 		require.True(t, w.Settled())
 		w.stock.step()
 		require.Equal(t, rsDisconnected, w.stock.state)
-		require.Equal(t, 200, w.stock.recv(1000), "what came before the end can be read behind it")
+		require.Equal(t, 200, w.stock.recv(1000), "what came before the end can be read after it")
 		w.settle()
 		require.NoError(t, w.Err())
 	}

@@ -64,7 +64,7 @@ notes about what may not do what was meant, and the RDMA adapters of this host. 
 		},
 	}
 	addConfigFlag(c, &path, config.DefaultPath)
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print errors alone: nothing, if there is none")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only errors")
 	return verb(e, c)
 }
 

@@ -21,7 +21,6 @@ type connsFlags struct {
 	query  report.ConnQuery
 	filter filterFlags
 	since  time.Duration
-	follow bool
 	smcss  bool
 }
 
@@ -33,15 +32,16 @@ func newConns(e *env) *cobra.Command {
 		Long: fmt.Sprintf(`Conns lists the connections that are carried, and those in process. With
 --closed it lists those that were carried and have ended, with --native those that
 stayed native, with --all all three. Of the past the gateway keeps the last %d of
-each kind, for TCP and for UDP; "smcgw watch", and --follow, miss none.
+each kind, for TCP and for UDP; "smcgw watch" misses none.
 
 --since measures: TX/S and RX/S are what a connection moved a second in that time.
--o wide adds the round trip and the packets that were sent again (soft), and of
-connections in process user, cgroup, the bytes of both directions that went by rings
-and by the kernel, and the tokens that woke a program. --details shows the queue pair:
-its number, how far each direction is, and what the peer lets come. CARRIER of a
-connection that nothing carries is its state. AT is when one ended, or was decided to
-stay native.`, report.HistorySize),
+PROGRAM and PID are of the process that has the socket, while there is one that the
+gateway may look into. -o wide adds its user and cgroup, the round trip and the packets
+that were sent again (soft), and of connections in process the bytes of both directions
+that went by rings and by the kernel, and the tokens that woke a program. --details
+shows the queue pair: its number, how far each direction is, and what the peer lets
+come. CARRIER of a connection that nothing carries is its state. AT is when one ended,
+or was decided to stay native.`, report.HistorySize),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	fs := c.Flags()
@@ -50,7 +50,6 @@ stay native.`, report.HistorySize),
 	fs.BoolVar(&f.query.All, "all", false, "list what is carried, what ended and what stayed native")
 	fs.BoolVarP(&f.query.Details, "details", "d", false, "show the queue pairs")
 	fs.DurationVar(&f.since, "since", 0, "measure rates for this time, such as 2s")
-	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what happens to connections, as watch does")
 	fs.BoolVar(&f.smcss, "smcss", false, "print the columns of smcss")
 	f.filter.register(c)
 	return withSocket(e, noun(e, withList(e, c)))
@@ -63,8 +62,8 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 		return err
 	case f.since < 0:
 		return usagef("--since %s: not a time to wait for", f.since)
-	case f.smcss && (f.query.Details || f.since > 0 || f.follow):
-		return usagef("--smcss excludes --details, --since and --follow")
+	case f.smcss && (f.query.Details || f.since > 0):
+		return usagef("--smcss excludes --details and --since")
 	}
 	q := f.query
 	q.Details = q.Details || e.output == outputWide
@@ -74,10 +73,7 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := f.show(e, list); err != nil || !f.follow {
-		return errors.Join(err, f.hint(e, list))
-	}
-	return e.watch(ctx, c, q.Filter)
+	return errors.Join(f.show(e, list), f.hint(e, list))
 }
 
 // hint tells an operator at a terminal where connections are that are not carried.
@@ -105,20 +101,22 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden, Spare: spareOfConns()})
 }
 
-// connsSince lists connections, with what each moved a second if there is a time for that.
-func connsSince(ctx context.Context, c *admin.Client, q report.ConnQuery, span time.Duration) (admin.ConnList, error) {
-	list, err := c.Conns(ctx, q)
-	if err != nil || span <= 0 {
-		return list, err
-	}
+// connsSince lists connections and their programs, with what each moved a second if there is a time for that.
+func connsSince(ctx context.Context, c *admin.Client, q report.ConnQuery, span time.Duration) (list admin.ConnList, err error) {
 	before, began := map[uint64]report.ConnInfo{}, time.Now()
-	for _, i := range list.Conns {
-		before[i.ID] = i
+	if span > 0 {
+		if list, err = c.Conns(ctx, q); err != nil {
+			return list, err
+		}
+		for _, i := range list.Conns {
+			before[i.ID] = i
+		}
+		if err := pause(ctx, span); err != nil {
+			return list, fmt.Errorf("measure: %w", err)
+		}
 	}
-	if err := pause(ctx, span); err != nil {
-		return list, fmt.Errorf("measure: %w", err)
-	}
-	if list, err = c.Conns(ctx, q); err == nil {
+	q.Programs = true
+	if list, err = c.Conns(ctx, q); err == nil && span > 0 {
 		rates(list.Conns, before, time.Since(began).Seconds())
 	}
 	return list, err
@@ -153,9 +151,13 @@ func rates(conns []report.ConnInfo, before map[uint64]report.ConnInfo, seconds f
 // of the rates.
 func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "WAY", "CARRIER", "REASON", "TX", "RX", "AGE", "RTT", "RETRANS"}}
+	known := slices.ContainsFunc(conns, func(c report.ConnInfo) bool { return c.Program != nil })
+	if known {
+		rows[0] = append(rows[0], "PROGRAM", "PID", "UID", "CGROUP")
+	}
 	inProcess := slices.ContainsFunc(conns, func(c report.ConnInfo) bool { return c.InProcess != nil })
 	if inProcess {
-		rows[0] = append(rows[0], "PROGRAM", "PID", "UID", "CGROUP", "RING", "SPILLED", "TOKENS")
+		rows[0] = append(rows[0], "RING", "SPILLED", "TOKENS")
 	}
 	if measured {
 		rows[0] = append(rows[0], "TX/S", "RX/S")
@@ -169,6 +171,9 @@ func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 		row := []string{
 			strconv.FormatUint(c.ID, 10), c.Proto, string(c.Side), c.Local.String(), c.Remote.String(), c.State,
 			string(c.Way), howCell(c), reasonCell(c), sizeCell(c, c.TxBytes), sizeCell(c, c.RxBytes), ageCell(c), "", "",
+		}
+		if known {
+			row = append(row, programCells(c.Program)...)
 		}
 		if inProcess {
 			row = append(row, endCells(c.InProcess)...)
@@ -190,18 +195,27 @@ func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 // spareOfConns are the columns that say least about why a connection is not carried.
 func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT"} }
 
-// wideOfEnds are the columns of connections in process that say least.
+// wideOfEnds are the columns of programs and of connections in process that say least.
 func wideOfEnds() []string { return []string{"UID", "CGROUP", "RING", "SPILLED", "TOKENS"} }
+
+// programCells are empty where it is not known whose the socket is, or there is none any more.
+func programCells(p *report.Program) []string {
+	if p == nil {
+		return make([]string, 4)
+	}
+	pid := ""
+	if p.PID != 0 {
+		pid = strconv.Itoa(p.PID)
+	}
+	return []string{p.Name, pid, strconv.FormatUint(uint64(p.UID), 10), p.Cgroup}
+}
 
 // endCells are what is known of the end of a program with the library: bytes of both directions together.
 func endCells(p *report.InProcessEnd) []string {
 	if p == nil {
-		return make([]string, 7)
+		return make([]string, 3)
 	}
-	return []string{
-		p.Program, strconv.Itoa(p.PID), strconv.FormatUint(uint64(p.UID), 10), p.Cgroup,
-		screen.Size(p.TxRing + p.RxRing), screen.Size(p.TxSpilled + p.RxSpilled), strconv.FormatUint(p.TxTokens+p.RxTokens, 10),
-	}
+	return []string{screen.Size(p.TxRing + p.RxRing), screen.Size(p.TxSpilled + p.RxSpilled), strconv.FormatUint(p.TxTokens+p.RxTokens, 10)}
 }
 
 // ageCell is empty for native connections, of which the end is not seen.
@@ -271,7 +285,11 @@ func smcssRows(conns []report.ConnInfo) [][]string {
 	rows := [][]string{{"State", "UID", "Inode", "Local-Address", "Peer-Address", "Intf", "Mode"}}
 	for i := range conns {
 		c := &conns[i]
-		rows = append(rows, []string{smcssState(c), "0", "0", c.Local.String(), c.Remote.String(), "0000", smcssMode(c)})
+		uid := "0"
+		if c.Program != nil {
+			uid = strconv.FormatUint(uint64(c.Program.UID), 10)
+		}
+		rows = append(rows, []string{smcssState(c), uid, "0", c.Local.String(), c.Remote.String(), "0000", smcssMode(c)})
 	}
 	return rows
 }

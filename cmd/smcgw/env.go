@@ -22,7 +22,7 @@ type env struct {
 	machineOff     admin.OffFlag
 	rdma           func() (sysfs.Host, error)              // adapters
 	host           doctor.Host                             // what doctor examines
-	terminal       func(io.Writer) int                     // columns; 0: it is none; nil: nothing is
+	terminal       func(io.Writer) int                     // columns; 0: it is no terminal; nil: nothing is
 	startBroker    func(dir string, socket *os.File) error // of a user without a daemon
 
 	service  string // configuration file of the service

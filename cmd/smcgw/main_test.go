@@ -330,7 +330,7 @@ func sampleConns(q report.ConnQuery, n uint64) (conns []report.ConnInfo) {
 // Peers implements admin.Control.
 func (d *fakeDaemon) Peers() []report.PeerInfo {
 	return []report.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: report.PeerCapable, Flows: 2, Carriers: []report.Carrier{report.CarrierShm}, CarriersFailed: []report.Carrier{report.CarrierSoft}, Use: report.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: report.PeerCapable, Version: "0.1.0+hw", Mode: "enforce", Flows: 2, Carriers: []report.Carrier{report.CarrierShm}, CarriersFailed: []report.Carrier{report.CarrierSoft}, Use: report.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
 		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: report.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }
@@ -410,7 +410,7 @@ func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
 // Set implements admin.Control.
 func (d *fakeDaemon) Set(s admin.Setting) error {
 	if s.Value == "loud" {
-		return fmt.Errorf("%w: %q is none", admin.ErrSetting, s.Value)
+		return fmt.Errorf("%w: %q is no level", admin.ErrSetting, s.Value)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func printed(err error) error {
 	return fmt.Errorf("print: %w", err)
 }
 
-// terminalColumns is how wide a terminal is, 0 if w is none.
+// terminalColumns is how wide a terminal is, 0 if w is not one.
 func terminalColumns(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -45,9 +45,9 @@ func newPeersFlush(e *env) *cobra.Command {
 }
 
 func peerRows(peers []report.PeerInfo) [][]string {
-	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "FLOWS", "BEGUN", "MEMORY", "CARRIERS"}}
+	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "VERSION", "MODE", "FLOWS", "BEGUN", "MEMORY", "CARRIERS"}}
 	for _, p := range peers {
-		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", strconv.Itoa(p.Flows), strconv.Itoa(p.Use.Begun), memoryCell(p), carrierCell(p)}
+		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", p.Version, string(p.Mode), strconv.Itoa(p.Flows), strconv.Itoa(p.Use.Begun), memoryCell(p), carrierCell(p)}
 		if p.Port != 0 {
 			row[1] = strconv.Itoa(int(p.Port))
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -74,13 +73,6 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, cancel)
 	return ctx, cancel
-}
-
-// watch shows what happens to connections until ^C.
-func (e *env) watch(ctx context.Context, c *admin.Client, f report.ConnFilter) error {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	return c.Watch(ctx, f, nil, e.showEvent())
 }
 
 // counted ends a stream after n events; 0: it does not.

@@ -30,7 +30,7 @@ var wrongConfigs = []struct {
 	{"3 addresses", `policy: [{match: {peers: ["10.77.0.0/33", "fd00::/129", host.example, "10.77.0"]}}]`, 4, []string{
 		`peers[0]: "10.77.0.0/33" is not an address or a prefix such as 10.0.0.0/8`, `peers[1]: "fd00::/129"`, `peers[2]: "host.example"`, `peers[3]: "10.77.0"`,
 	}},
-	{"4 bits behind a prefix", "policy: [{match: {peers: [10.77.0.2/24]}, action: accelerate}]", 0, []string{"10.77.0.2/24 means all of 10.77.0.0/24"}},
+	{"4 bits after a prefix", "policy: [{match: {peers: [10.77.0.2/24]}, action: accelerate}]", 0, []string{"10.77.0.2/24 means all of 10.77.0.0/24"}},
 	{"5 ports", `policy: [{match: {ports: [70000, http, "7000-6000"]}}]`, 4, []string{
 		`ports[0]: "70000" is neither a port`, `ports[1]: "http" is neither a port`, `ports[2]: "7000-6000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 	}},
@@ -89,7 +89,7 @@ func TestWrongConfigurations(t *testing.T) {
 	}
 }
 
-// wrongCommands are mistakes on command lines: 25 is a file that is none, 40 the rest.
+// wrongCommands are mistakes on command lines: 25 is a file that does not exist, 40 the rest.
 var wrongCommands = []struct {
 	kind   int
 	line   string

@@ -160,7 +160,7 @@ static __always_inline long turn_link(struct __sk_buff *skb, u32 l2len)
 }
 
 /* fill_answer makes the TCP header, with the options that Linux gives a SYN-ACK, in
- * its order, and the accept behind them. */
+ * its order, and the accept after them. */
 static __always_inline void fill_answer(u8 *b, struct packet *p, struct options *o, u32 seq, u32 stamp, u16 mss)
 {
 	struct tcp *t = (void *)b;

@@ -71,7 +71,7 @@ static __always_inline int gateways_own(struct __sk_buff *skb, const struct flow
 static __always_inline int to_many(struct __sk_buff *skb, u32 l2len)
 {
 	u8 first;
-	if (l2len == IPOIB_LEN) /* behind the queue pair's number: a GID (RFC 4391, 9.1.1) */
+	if (l2len == IPOIB_LEN) /* after the queue pair's number: a GID (RFC 4391, 9.1.1) */
 		return bpf_skb_load_bytes(skb, 4, &first, 1) || first == 0xff;
 	return l2len == ETH_LEN && (bpf_skb_load_bytes(skb, 0, &first, 1) || first & 1);
 }
@@ -193,7 +193,7 @@ static __noinline int decide_datagram(struct __sk_buff *skb, u32 l2len, struct f
 		}
 	}
 	if (ch.decided) {
-		/* An obstacle found behind the policy is not its decision. */
+		/* An obstacle found after the policy is not its decision. */
 		if (ch.v.reason == REASON_NAT || ch.v.reason == REASON_ADDRESS)
 			ch.v.reason = 0;
 		count_decision(&ch.v);

@@ -113,7 +113,7 @@ static __noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
 	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
 }
 
-/* create_flow makes the entry of an offer, behind the end of the old one, if there is
+/* create_flow makes the entry of an offer, after the end of the old one, if there is
  * one: no view of that is one of the new. An end that is under way elsewhere leaves
  * no room. */
 static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule, struct flow *old)
@@ -203,7 +203,7 @@ static __always_inline void offer_answered(struct __sk_buff *skb)
 		n->phase = PHASE_ANSWERED;
 }
 
-/* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
+/* asked_again: the bare SYN after a refusal of the offered one. What the socket sends
  * again for that reason is no loss of its offer. */
 static __always_inline int asked_again(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
@@ -232,12 +232,38 @@ static __noinline int give_back(struct packet *p, struct flow *f, u64 w, u8 reas
 	return TCX_NEXT;
 }
 
+/* sent_again tells that a SYN was forwarded already. */
+static __always_inline int sent_again(const struct packet *p)
+{
+	u64 place = mix(mixed_end(p->key.laddr, p->key.lport, p->seq) ^ mixed_end(p->key.raddr, p->key.rport, 1));
+	volatile u64 *slot = &smcgw_forwarded[place % FORWARDED_SLOTS];
+	if (*slot == place)
+		return 1;
+	*slot = place;
+	return 0;
+}
+
+/* forwarded tells of a connection that a rule selects, and that no socket makes which we
+ * could see: of a container, for instance. Rules that ask who calls do not select it. */
+static __noinline int forwarded(struct __sk_buff *skb, struct packet *p)
+{
+	struct verdict v;
+	struct control *c = control();
+	if (!c || skb->sk || smcgw_retired || odd_address(&p->key) || sent_again(p))
+		return TCX_NEXT;
+	u32 policy = c->policy;
+	discard(decide(&p->key, p->key.rport, policy, allowed_rules(NULL, policy), &v));
+	if (!v.reason || v.reason == REASON_CANARY)
+		native(&p->key, p->seq, SIDE_CLIENT, REASON_FORWARDED, v.rule, FLOW_NONE);
+	return TCX_NEXT;
+}
+
 /* bare_out does what is decided of a SYN without offer. Where the entry changes
  * under the decision the SYN is dropped: it will be sent again. */
 static __noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w, u8 verdict)
 {
 	if (!f)
-		return TCX_NEXT;
+		return forwarded(skb, p);
 	switch (verdict) {
 	case ASK:
 		return asked_again(skb, p, f, w);
@@ -362,7 +388,8 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 	if (tagged(skb))
 		return let_pass(skb);
 	/* A tagged packet on the parent device has passed the VLAN device's program. */
-	if (skb->vlan_present || passes(skb, l2len))
+	enum passing passing = passes(skb, l2len);
+	if (skb->vlan_present || passing == PASSES || (passing == PASSES_SYN && skb->sk))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, OUTBOUND, &p);
 	if (proto && proto != IPPROTO_TCP)

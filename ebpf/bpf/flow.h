@@ -30,7 +30,7 @@ static __always_inline u64 flow_word(struct flow *f)
 /* flow_here tells that an entry is still that of key. The kernel makes the next entry in
  * the memory of a deleted one, also while a program looks at that. A word that was read
  * before is of a connection of key, or names none that the entry will ever have: so what
- * is done by compare-and-swap behind it is done to the right connection, or fails. */
+ * is done by compare-and-swap after it is done to the right connection, or fails. */
 static __noinline int flow_here(const struct flow_key *key, const struct flow *f)
 {
 	return bpf_map_lookup_elem(&smcgw_flows, key) == f;

@@ -422,10 +422,15 @@ volatile struct traces smcgw_traces;
 /* Connections that peers have proved: the second (63..32) and how many in it (31..0). */
 volatile u64 smcgw_proved;
 
+/* SYNs that were forwarded last, by a hash of their tuple and number: one that is sent again is
+ * the same connection. Two at once may take each other's place, and then count twice. */
+#define FORWARDED_SLOTS 1024
+volatile u64 smcgw_forwarded[FORWARDED_SLOTS];
+
 /* When a step of a set-up last took too long (room.h), ktime. */
 volatile u64 smcgw_busy;
 
-/* Not 0: another gateway takes the new connections, and its programs come behind
+/* Not 0: another gateway takes the new connections, and its programs come after
  * ours on every hook (docs/ARCHITECTURE.md "Two gateways side by side"). */
 volatile u32 smcgw_retired;
 

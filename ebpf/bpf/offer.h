@@ -95,7 +95,7 @@ static __always_inline u32 refused_for(const struct flow_key *k, struct sk_note 
 	return reason ? reason : remembered(k);
 }
 
-/* offer_refused is why a connection is not offered, with the rule behind RULE_SHIFT. */
+/* offer_refused is why a connection is not offered, with the rule above RULE_SHIFT. */
 #define RULE_SHIFT 16
 global u32 offer_refused(const struct flow_key *k, struct sk_note *n)
 {

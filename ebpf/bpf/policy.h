@@ -59,7 +59,7 @@ static __always_inline u64 mixed_end(const u8 *addr, u16 port, u64 seed)
 	return mix(mix(mix(seed ^ le64(w[0])) ^ le64(w[1])) ^ be16(port));
 }
 
-/* outside_share tells that the place of a connection is behind the share that is carried.
+/* outside_share tells that the place of a connection is beyond the share that is carried.
  * The place is the same at both ends, and for a SYN that is sent again (Place in
  * ebpf/internal/policy). */
 global int outside_share(const struct flow_key *k, u32 share)

@@ -51,7 +51,7 @@ static __always_inline void trace_answer(u16 port, u16 other)
 }
 
 /* usual_syn recognises the options of the SYN that Linux sends, all of them: MSS,
- * SACK permitted, timestamps, NOP, window scale. There is none of ours. */
+ * SACK permitted, timestamps, NOP, window scale. It has none of our options. */
 static __always_inline int usual_syn(const struct tcp *t, const void *end)
 {
 	const struct { u16 mss, size; u32 sack_and_stamps, value, echo; u8 nop, scale, len, shift; } *o = (const void *)(t + 1);
@@ -60,10 +60,13 @@ static __always_inline int usual_syn(const struct tcp *t, const void *end)
 	return o->mss == be16(0x0204) && o->sack_and_stamps == be32(0x0402080a) && o->nop == 1 && o->scale == 3 && o->len == 3;
 }
 
-/* passes tells whether a packet is a TCP segment that we have nothing to do with.
- * No is no answer: the segment may be none of ours all the same, or its headers
- * not where they can be read directly. */
-static __always_inline int passes(struct __sk_buff *skb, u32 off)
+/* What passes answers. MAY_CONCERN is no answer: the segment may be none of ours all the
+ * same, or its headers not where they can be read directly. */
+enum passing { MAY_CONCERN, PASSES, PASSES_SYN };
+
+/* passes tells whether a packet is a TCP segment that we have nothing to do with, and
+ * of a SYN that it is one. */
+static __always_inline enum passing passes(struct __sk_buff *skb, u32 off)
 {
 	const void *data = (const void *)(long)skb->data, *end = (const void *)(long)skb->data_end;
 	const struct tcp *t;
@@ -84,7 +87,9 @@ static __always_inline int passes(struct __sk_buff *skb, u32 off)
 	}
 	if (traced(t->src, t->dst))
 		return 0;
-	return (t->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN || usual_syn(t, end);
+	if ((t->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN)
+		return PASSES;
+	return usual_syn(t, end) ? PASSES_SYN : MAY_CONCERN;
 }
 
 #endif

@@ -113,7 +113,7 @@ static __always_inline int spoken(struct flow *f, u64 w)
 }
 
 /* W ingress: netstack's segments. Of a released flow only the reset that closes
- * the old wire leg, and a bare SYN behind it, may leave. On a tuple where the
+ * the old wire leg, and a bare SYN after it, may leave. On a tuple where the
  * application has begun anew meanwhile, only the reset of its old connection may:
  * the peer would wait for bytes of it, and a new connection refuses it. */
 SEC("tcx/ingress")

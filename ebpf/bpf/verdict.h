@@ -2,7 +2,7 @@
 /*
  * What becomes of a packet: (its class, liveness of the gateway, state of the
  * entry) → verdict. The programs tell the class, look here, and do what they find.
- * docs/design/verdicts.md is made from this table, and a test sends every class in
+ * Two flags of an entry come before it (docs/ARCHITECTURE.md "Flow entries"). A test sends every class in
  * every state and liveness through the programs (ebpf/verdict_test.go).
  */
 #ifndef SMCGW_VERDICT_H
@@ -73,13 +73,13 @@ enum packet_verdict {
 	SPEAK,          /* the same, and noted: the gateway has spoken */
 	/* The entry changes with it. */
 	OFFER,          /* recorded, or its option overwritten */
-	REOFFER,        /* the same, behind word to the gateway that the old one is over */
+	REOFFER,        /* the same, after word to the gateway that the old one is over */
 	RELEASE,        /* released; passes */
 	GIVE_BACK,      /* released for good, the gateway told; passes */
 	HOLD,           /* taken away, and counts as sent */
 	WAIT,           /* dropped; GIVE_BACK when that takes too long; HOLD where the gateway has spoken */
 	YIELD,          /* GIVE_BACK; HOLD where the gateway has spoken */
-	ASK,            /* passes; noted as the bare SYN behind a refusal */
+	ASK,            /* passes; noted as the bare SYN after a refusal */
 	REPLACE,        /* deleted, the gateway told; passes */
 	FORGET,         /* deleted; passes */
 	STALE,          /* the same, counted; a SYN is a new one then */

@@ -33,7 +33,7 @@ const (
 )
 
 // ErrKeeper means that the keeper is gone, or that the other end of the
-// connection is none.
+// connection is no keeper.
 var ErrKeeper = errors.New("keeper of the legs' namespace")
 
 // deviceRequest asks for the device, which has been moved into the namespace, to
@@ -58,7 +58,7 @@ type socketsRequest struct {
 // the kernel that was the cause.
 type failure struct {
 	Text  string        `json:"text"`
-	Errno syscall.Errno `json:"errno"` // 0: the cause is none of the kernel
+	Errno syscall.Errno `json:"errno"` // 0: the cause is not in the kernel
 }
 
 func (f failure) Error() string { return f.Text }

@@ -13,7 +13,7 @@ import (
 // valuesOf are the parameters of a request.
 func valuesOf(q report.ConnQuery) url.Values {
 	v := url.Values{}
-	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details} {
+	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details, "programs": q.Programs} {
 		if on {
 			v.Set(name, "true")
 		}
@@ -24,7 +24,7 @@ func valuesOf(q report.ConnQuery) url.Values {
 
 // parseConnQuery reads the parameters of a request.
 func parseConnQuery(v url.Values) (q report.ConnQuery, err error) {
-	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details} {
+	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details, "programs": &q.Programs} {
 		text := v.Get(name)
 		if text == "" {
 			continue

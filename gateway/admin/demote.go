@@ -74,7 +74,7 @@ func (q DemoteQuery) problem() string {
 	case q.All && len(q.IDs) > 0:
 		return "all and ids exclude each other"
 	case q.Carrier != report.CarrierNone && (q.Carrier == report.CarrierRelay || !slices.Contains(report.Carriers(), q.Carrier)):
-		return "carrier: " + string(q.Carrier) + " is none that can be left; rdma-shm, rdma-soft, rdma-hw and rdma-ib can"
+		return "carrier: " + string(q.Carrier) + " cannot be left; rdma-shm, rdma-soft, rdma-hw and rdma-ib can"
 	}
 	return ""
 }

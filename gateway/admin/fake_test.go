@@ -117,7 +117,7 @@ func (f *fakeControl) Demote(q DemoteQuery) (int, error) {
 
 func (f *fakeControl) Set(s Setting) error {
 	if s.Value == "loud" {
-		return fmt.Errorf("%w: %q is none", ErrSetting, s.Value)
+		return fmt.Errorf("%w: %q is no level", ErrSetting, s.Value)
 	}
 	return f.fail
 }

@@ -97,7 +97,7 @@ func FuzzAdminRequest(f *testing.F) {
 	})
 }
 
-// TestAdminRequestTruncated: a trial whose request is cut anywhere is none.
+// TestAdminRequestTruncated: a trial whose request is cut anywhere is no trial.
 func TestAdminRequestTruncated(t *testing.T) {
 	for n := range len(trialRequest) {
 		ctl, w, ok := askAdmin(t, []byte(trialRequest[:n]), accessWrite)

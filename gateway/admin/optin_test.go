@@ -15,7 +15,7 @@ func TestSet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Result{Schema: ResultSchema, Verb: "set", Message: "log.level is debug until the configuration is read again"}, res)
 	_, err = a.client.Set(t.Context(), Setting{"log.level", "loud"})
-	require.EqualError(t, err, `answer of the daemon: set: "loud" is none`)
+	require.EqualError(t, err, `answer of the daemon: set: "loud" is no level`)
 	_, err = a.client.Set(t.Context(), Setting{"mode", "off"})
 	require.EqualError(t, err, `answer of the daemon: set: "mode" cannot be set`)
 	a.ctl.fail = errFake

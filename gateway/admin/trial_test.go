@@ -71,7 +71,7 @@ func TestAdminTrialEndsWithItsClient(t *testing.T) {
 }
 
 // TestAdminTrialOutlivesTheRequestLimits: the limits of the server for reading a
-// request and writing an answer are none for a trial, nor is that of the client
+// request and writing an answer do not bound a trial, nor does that of the client
 // for an answer.
 func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	socket, err := listenAdminSocket(t.TempDir()+"/a.sock", false)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestAdminIn: what is wrong elsewhere in a file does not matter; what is no path of a socket
-// is none.
+// does not count.
 func TestAdminIn(t *testing.T) {
 	const own, usual = "/run/smcgw/gw1.sock", "/run/smcgw/smcgw.sock"
 	at := filepath.Join(t.TempDir(), "smcgw.yaml")

@@ -19,7 +19,7 @@ const (
 )
 
 // LoadKeys reads security.psk_file: one key per line, of 16 to 512 bytes, with no
-// space around it; empty lines and those that begin with # are none. The first key
+// space around it; empty lines and those that begin with # are skipped. The first key
 // is used for what this gateway begins, all are believed. The file must be a
 // regular one that only its owner can write and only its owner and group can
 // read. An empty path is no keys. Its error never holds anything of the file.

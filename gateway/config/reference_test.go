@@ -15,7 +15,10 @@ func TestReference(t *testing.T) {
 		"Generated from `gateway/config/fields.go` by `make docs`. `smcgw check -c FILE` prints the effective values and their origin.\n" +
 		"The file is YAML, read strictly: an unknown field is an error with its line. Every field is optional. `[]` is an element of a list.\n\n" +
 		"| field | default | meaning |\n|---|---|---|\n")
-	for _, f := range configFields {
+	for i, f := range configFields {
+		if i+1 < len(configFields) && strings.HasPrefix(configFields[i+1].Path, f.Path+".") {
+			continue // its fields tell
+		}
 		value := ""
 		if f.Default != "" {
 			value = "`" + f.Default + "`"

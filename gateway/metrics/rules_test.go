@@ -74,7 +74,7 @@ func (atStart) Snapshot() report.Snapshot {
 }
 
 // TestAlertsSeeTheFirst: what an alert takes the increase of is 0 from the start on. An
-// increase from a series that is not there is none.
+// increase from a series that did not exist before does not show.
 func TestAlertsSeeTheFirst(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/prometheus/smcgw.rules.yaml")
 	require.NoError(t, err)

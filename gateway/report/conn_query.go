@@ -18,6 +18,8 @@ type ConnQuery struct {
 	Closed, Native, All bool
 	// Details asks for ConnInfo.Pair.
 	Details bool
+	// Programs asks for ConnInfo.Program, for which the processes of the host are looked through.
+	Programs bool
 	// Filter is what all of them match.
 	Filter ConnFilter
 }

@@ -126,6 +126,8 @@ type ConnInfo struct {
 	RxRate float64 `json:"rx_bytes_per_second,omitempty"`
 	// Way is how the bytes go: native, in-process or steered.
 	Way Way `json:"way"`
+	// Program is whose socket the connection has at this end; nil: not asked for, or not known.
+	Program *Program `json:"program,omitempty"`
 	// InProcess is what is known of an end whose program has the library.
 	InProcess *InProcessEnd `json:"in_process,omitempty"`
 	// Pair is the queue pair that carries, where it was asked for.
@@ -134,6 +136,14 @@ type ConnInfo struct {
 	// that was decided.
 	End     End       `json:"end,omitempty"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// Program is a process that has the socket of a connection.
+type Program struct {
+	Name   string `json:"name"`
+	PID    int    `json:"pid"`
+	UID    uint32 `json:"uid"`
+	Cgroup string `json:"cgroup"`
 }
 
 // PairInfo is the queue pair of a connection, and the buffers at this end.
@@ -203,6 +213,10 @@ type PeerInfo struct {
 	Reason string `json:"reason"`
 	// ExpiresSeconds is when an incapable or blackholed entry is forgotten.
 	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
+	// Version is that of the peer's program, Mode its mode, as the last handshake with its gateway said; empty: there
+	// was none. A gateway whose mode is not enforce takes part in none, so State and Reason say when that has changed.
+	Version string `json:"version,omitempty"`
+	Mode    Mode   `json:"mode,omitempty"`
 	// Flows is the number of flows carried with this peer now.
 	Flows int `json:"flows"`
 	// Carriers are those proven with this peer, CarriersFailed those that are left

@@ -27,11 +27,7 @@ type InProcess struct {
 // InProcessEnd is one end of a connection as its program says, which has the library.
 type InProcessEnd struct {
 	// Conn is the same at both ends, 0 before they are brought together.
-	Conn    uint64 `json:"conn,omitempty"`
-	Program string `json:"program"`
-	PID     int    `json:"pid"`
-	UID     uint32 `json:"uid"`
-	Cgroup  string `json:"cgroup"`
+	Conn uint64 `json:"conn,omitempty"`
 	// Bytes that went by the ring, and by the kernel while the connection was promoted; tokens
 	// are the bytes that woke the other end.
 	TxRing    uint64 `json:"tx_ring_bytes"`

@@ -52,7 +52,7 @@ type Unit struct {
 	settings map[string][]string
 }
 
-// unitName completes a name as systemctl does, and refuses what is none.
+// unitName completes a name as systemctl does, and refuses what is not one.
 func unitName(name string) (string, error) {
 	if !strings.Contains(name, ".") {
 		name += ".service"

@@ -36,7 +36,7 @@ func (r *run) also(n ByWhy) {
 	}
 }
 
-// joinRun makes a client part of a run, once; 0 is none. A run too many is not counted.
+// joinRun makes a client part of a run, once; 0 means no run. A run too many is not counted.
 func (c *core) joinRun(m *member, id uint64) {
 	if id == 0 || m.run != nil {
 		return

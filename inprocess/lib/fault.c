@@ -16,7 +16,7 @@ static atomic_flag changing = ATOMIC_FLAG_INIT;
 
 static struct sigaction *of(int s) { return s == SIGSEGV ? &mine[0] : s == SIGBUS ? &mine[1] : 0; }
 
-// covers: is the fault one of the copy? An address that is none at all comes without it.
+// covers: is the fault one of the copy? An address outside the address space comes without it.
 static bool covers(const struct guard *g, const siginfo_t *i) {
 	uintptr_t at = (uintptr_t)i->si_addr;
 	if (i->si_code <= 0) return false; // sent by somebody

@@ -1173,7 +1173,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 		errno = EINTR;
 		return GAVE_UP;
 	}
-	// A round without a byte: by the kernel, which has room of its own, as natively where both ends write before they read, and knows
+	// A round without a byte: by the kernel, which has room of its own, as it does natively where both ends write before they read, and knows
 	// whether the peer lives.
 	return n == -ETIMEDOUT && smcgw_still(e, fd) && !room(e) ? BY_KERNEL : AGAIN;
 }
@@ -1439,7 +1439,7 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 }
 
 // finish is close() of the last descriptor. Tokens that are on their way are waited for, or the kernel would answer them by a
-// reset; bytes that were not read are answered by one, as natively.
+// reset; bytes that were not read are answered by one, as the kernel does.
 void smcgw_finish(struct end *e, int fd) {
 	smcgw_lock(e, &e->rl);
 	smcgw_lock(e, &e->wl);

@@ -208,7 +208,7 @@ func (s *search) decodable(offset, size uint64) ([]byte, error) {
 // likely decides about a place that is in no function that can be decoded: in assembly
 // without unwind tables, or in a table that stands among the code, as libcrypto has them.
 // Instructions are decoded from several places before it, which soon fall into step. Where
-// fewer of them meet the place than miss it, it is none. In a file whose other code has
+// fewer of them meet the place than miss it, it is not one. In a file whose other code has
 // unwind tables one more thing is wanted: that a number is set in a straight line before it.
 func (s *search) likely(c codeRange, at uint64, within bool) (bool, error) {
 	if s.im.arch == ARM64 {

@@ -33,7 +33,7 @@ type Event struct {
 	Local  string `json:"local,omitempty"`
 	Remote string `json:"remote,omitempty"`
 	// Errno is the name of the system's error, like ECONNREFUSED; Error is the
-	// whole text, also of errors that are none of the system's. An orderly end
+	// whole text, also of errors that are not of the system's. An orderly end
 	// of stream is no error.
 	Errno string `json:"errno,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -190,7 +190,7 @@ func errnoName(err error) string {
 	}
 }
 
-// withError notes an error in an event. End of stream is none, unless the other
+// withError notes an error in an event. End of stream is no error, unless the other
 // direction has taken the system's error: it is told once only.
 func (e Event) withError(err error) Event {
 	if err != nil && (errnoName(err) != "" || !errors.Is(err, io.EOF)) {

@@ -117,7 +117,7 @@ func receive(r io.Reader, s stream, n int64, got *int64) error {
 	return wrong
 }
 
-var errTrailing = errors.New("bytes behind the end")
+var errTrailing = errors.New("bytes after the end")
 
 // expectEnd reads the FIN.
 func expectEnd(r io.Reader) error {

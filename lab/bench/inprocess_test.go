@@ -29,7 +29,7 @@ func TestInProcess(t *testing.T) {
 	require.Equal(t, 18, found)
 }
 
-// A run of which something was not promoted is none.
+// A run of which something was not promoted does not count.
 func TestWhollyPromoted(t *testing.T) {
 	before := moved{broker.Counters{Promoted: 3}, 100}
 	good := moved{broker.Counters{Promoted: 4}, 100 + fewestRingBytes}

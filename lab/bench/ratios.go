@@ -80,8 +80,9 @@ func vsChain(metric string, variant string) quotient {
 	return quotient{metric: metric, variant: variant, base: TwoProxies}
 }
 
-// targets are the ratios of the last line, in its order. docs/BENCHMARKS.md
-// says what each key means.
+// targets are the ratios of the last line, in its order: by key, the median of those of the
+// rounds, or null where a program is missing or every round failed. Of several quotients it is
+// the worst. Paced ones are with bbr, or with reno where the kernel has no bbr.
 //
 // P3 with action auto and P4 are promises about several works or ways at once;
 // their ratio is that of the one that keeps the promise worst. P5 is a reliable

@@ -3,8 +3,6 @@ package bench
 import (
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -82,15 +80,6 @@ func TestRatios(t *testing.T) {
 		next := strings.Index(line.String(), `"`+k+`":`)
 		require.Greater(t, next, at-1, "%s is not in its place", k)
 		at = next
-	}
-}
-
-// The page explains each key.
-func TestKeysAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "BENCHMARKS.md"))
-	require.NoError(t, err)
-	for _, k := range keys {
-		require.Contains(t, string(page), "`"+k+"`")
 	}
 }
 

@@ -76,7 +76,7 @@ func (o order) receive(r io.Reader, down bool) error {
 		off += n
 	}
 	if n, err := r.Read(got[:1]); n > 0 || !errors.Is(err, io.EOF) {
-		return fmt.Errorf("behind %d bytes: %d, %w", o.size, n, errors.Join(errTransfer, err))
+		return fmt.Errorf("after %d bytes: %d, %w", o.size, n, errors.Join(errTransfer, err))
 	}
 	return nil
 }

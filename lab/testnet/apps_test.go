@@ -59,7 +59,7 @@ func TestAppHold(t *testing.T) {
 	ended, err := p.WaitEvents(ctx, 3, func(e apps.Event) bool { return e.Event == "ended" })
 	require.NoError(t, err)
 	for _, e := range ended {
-		require.Empty(t, e.Error, "an orderly end is none")
+		require.Empty(t, e.Error, "an orderly end is no error")
 	}
 	require.NoError(t, p.CloseInput())
 	require.NoError(t, p.Wait())

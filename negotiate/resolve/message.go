@@ -249,7 +249,7 @@ func datagram(b []byte, t clc.MessageType) (clc.Header, []byte, error) {
 		return clc.Header{}, nil, err
 	}
 	if h.Len != len(b) {
-		return clc.Header{}, nil, fmt.Errorf("clc %s with %d bytes behind it: %w", t, len(b)-h.Len, clc.ErrMalformed)
+		return clc.Header{}, nil, fmt.Errorf("clc %s with %d bytes after it: %w", t, len(b)-h.Len, clc.ErrMalformed)
 	}
 	const n = len(QueryNonce{})
 	if len(tlvs) < clc.TLVHeaderLen+n || binary.BigEndian.Uint32(tlvs) != clc.TLVQueryNonce<<16|uint32(n) {

@@ -82,7 +82,7 @@ func TestResolutionCut(t *testing.T) {
 		for n := clc.HeaderLen; n < len(whole); n++ {
 			b := bytes.Clone(whole)
 			binary.BigEndian.PutUint16(b[6:], uint16(n))
-			require.ErrorIs(t, parse(b), clc.ErrMalformed, "%s with bytes behind it", name)
+			require.ErrorIs(t, parse(b), clc.ErrMalformed, "%s with bytes after it", name)
 			if err := parse(b[:n]); err != nil {
 				require.ErrorIs(t, err, clc.ErrMalformed, "%s of %d bytes", name, n)
 			} else { // everything that must be there comes first

@@ -125,7 +125,7 @@ func slices(views buffer.ViewList, off int) iter.Seq[[]byte] {
 	}
 }
 
-// flatten copies the size bytes behind the first off of views into one of gVisor's pool, which the caller releases.
+// flatten copies the size bytes after the first off of views into one of gVisor's pool, which the caller releases.
 func flatten(views buffer.ViewList, off, size int) *buffer.View {
 	flat := buffer.NewView(size)
 	for b := range slices(views, off) {

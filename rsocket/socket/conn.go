@@ -271,7 +271,7 @@ func (c *Conn) setDeadline(h *half, t time.Time) error {
 	return nil
 }
 
-// Err is why the connection was lost, nil while it was not. An orderly end is none.
+// Err is why the connection was lost, nil while it was not. An orderly end is no loss.
 func (c *Conn) Err() error {
 	if err := c.failure.Load(); err != nil {
 		return *err

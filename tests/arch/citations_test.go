@@ -67,7 +67,7 @@ func (tr *tree) hasSection(doc, section string) bool {
 }
 
 // linksHold wants the targets of links between our documents to be there: the file,
-// and the heading behind #.
+// and the heading after #.
 func linksHold(tr *tree) (problems []string) {
 	for name, text := range tr.texts {
 		if path.Ext(name) != ".md" || strings.Contains(name, "testdata/") {

@@ -40,7 +40,7 @@ func exportsUsed(tr *tree) (problems []string) {
 	return problems
 }
 
-// namesByUser lists which directories name an identifier behind a dot. The external
+// namesByUser lists which directories name an identifier after a dot. The external
 // tests of a package are other users.
 func (tr *tree) namesByUser() map[string]map[string]bool {
 	named := map[string]map[string]bool{}

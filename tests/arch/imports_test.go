@@ -191,7 +191,7 @@ var fences = []fence{
 	{"C", []string{"verbs/hw/ibv/"}}, // what cgo binds to, which make build leaves out
 	{"gvisor.dev/gvisor", []string{"netstack/", "lab/wire/"}},
 	{"github.com/cilium/ebpf", []string{"ebpf/", "lab/"}},
-	{"github.com/vishvananda", []string{"ebpf/", "verbs/hw/sysfs/", "doctor/", "lab/"}},
+	{"github.com/vishvananda", []string{"ebpf/", "gateway/process/", "verbs/hw/sysfs/", "doctor/", "lab/"}},
 	{"github.com/prometheus", []string{"gateway/metrics/"}},
 	{"github.com/spf13", []string{"cmd/"}},
 	{"github.com/coreos/go-systemd", []string{"gateway/process/"}},

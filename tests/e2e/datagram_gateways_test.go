@@ -84,7 +84,7 @@ func TestDatagramsShown(t *testing.T) {
 	require.Equal(t, "peer_unresolved", native.Reason)
 	out, err := d.g1.cli("conns", "-o", "wide")
 	require.NoError(t, err)
-	require.Regexp(t, `(?m)^\d+ +udp +client +`+locals[0]+` +10\.77\.0\.2:7100 +carrying +steered +`+string(d.via), out)
+	require.Regexp(t, `(?m)^\d+ +udp +client +`+locals[0]+` +10\.77\.0\.2:7100 +carrying +steered +`+string(d.via)+` .* e2e\S* +\d+ `, out)
 	require.NotContains(t, out, locals[1])
 
 	var before, after report.Stats

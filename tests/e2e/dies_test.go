@@ -231,7 +231,7 @@ func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 		out, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
 		require.NoError(t, err, out)
 	}
-	// The kernel takes the namespace of the legs apart behind its last process.
+	// The kernel takes the namespace of the legs apart after its last process.
 	require.Eventually(t, func() bool {
 		links, err := g.h.Links()
 		return err == nil && slices.Equal(links, []string{"lo", "eth0"})

@@ -3,6 +3,9 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,6 +64,42 @@ var endedBys = []endedBy{
 func resetNow(t *testing.T, c *net.TCPConn) {
 	require.NoError(t, c.SetLinger(0))
 	require.NoError(t, c.Close())
+}
+
+// TestPrograms: of carried and of native connections, conns names the process that has the socket.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		w.up(h, settings{Ports: fmt.Sprint(slowPort)})
+	}
+	ln, err := w.h2.Listen("tcp", w.h2.AddrPort4(slowPort).String())
+	require.NoError(t, err)
+	defer ln.Close()
+	p := w.carriedPair(t, ln)
+	defer p.close()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cells := fmt.Sprintf(` %s +%d +%d +/`, regexp.QuoteMeta(filepath.Base(exe)), os.Getpid(), os.Getuid())
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		out, err := w.gateways[h].cli("conns", "-o", "wide")
+		require.NoError(t, err, out)
+		require.Regexp(t, `carrying .*`+cells, out)
+		out, err = w.gateways[h].cli("peers")
+		require.NoError(t, err, out)
+		require.Regexp(t, `(?m)^10\.77\.0\.\d .* `+regexp.QuoteMeta(w.gateways[h].status().Version)+` +enforce `, out)
+	}
+	_, err = w.gateways[w.h2].cli("off")
+	require.NoError(t, err)
+	c, err := w.h1.Dial(t.Context(), "tcp", w.h2.AddrPort4(slowPort).String())
+	require.NoError(t, err)
+	defer c.Close()
+	var native string
+	require.Eventually(t, func() bool {
+		native, err = w.gateways[w.h1].cli("conns", "--native", "-o", "wide")
+		return err == nil && strings.Contains(native, c.LocalAddr().String())
+	}, 30*time.Second, 20*time.Millisecond)
+	require.Regexp(t, regexp.QuoteMeta(c.LocalAddr().String())+` .*`+cells, native)
 }
 
 // TestEnds: why a carried connection was reset is told, counted and logged on both hosts,

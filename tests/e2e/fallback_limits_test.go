@@ -33,7 +33,7 @@ func TestFallbackLimits(t *testing.T) {
 	w.restart(w.h1, settings{Carriers: "shm"})
 	limited("directory of the server", remote("no_common_carrier"), local("no_common_carrier"))
 	w.restart(w.h2, settings{})
-	// A client that has nothing to offer resets the wire leg right behind its
+	// A client that has nothing to offer resets the wire leg right after its
 	// third ACK. Whether the server's gateway still reads why is a race.
 	w.restart(w.h1, settings{Memory: "1MiB"})
 	limited("memory of the client", local("no_memory"), remote("no_memory").or(remote("client_gone")))
@@ -42,7 +42,7 @@ func TestFallbackLimits(t *testing.T) {
 }
 
 // TestFallbackReleaseAtOnce: the SYN of a released connection goes out right
-// behind the reset of its wire leg and is answered, whatever the server's
+// after the reset of its wire leg and is answered, whatever the server's
 // gateway is doing at that moment.
 func TestFallbackReleaseAtOnce(t *testing.T) {
 	t.Parallel()

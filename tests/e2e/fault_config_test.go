@@ -307,7 +307,7 @@ type logTail struct {
 	at   int64
 }
 
-// await waits for a line with text behind the last one it found.
+// await waits for a line with text after the last one it found.
 func (l *logTail) await(t *testing.T, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

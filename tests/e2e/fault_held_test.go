@@ -257,7 +257,7 @@ func (f *faultWorld) handedOver(t *testing.T, h *heldConn) {
 }
 
 // connected: the connections that were being made are made, at the latest by the
-// second retransmission of their SYN behind the fault, and work.
+// second retransmission of their SYN after the fault, and work.
 func (f *faultWorld) connected(t *testing.T, held []*heldConn) {
 	t.Helper()
 	for _, h := range held {

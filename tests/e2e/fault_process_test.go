@@ -67,7 +67,7 @@ func (c processCell) String() string {
 
 // TestFaultProcess: however the processes of a gateway end or are stopped, while
 // connections are in every state there is: those that connect do, natively at the
-// latest with the retransmission behind it, those that are carried are reset in
+// latest with the retransmission after it, those that are carried are reset in
 // time and at both ends, and nothing is left. What the server's program may have accepted
 // waits for a client's gateway that may go on, and ends with one that stops.
 func TestFaultProcess(t *testing.T) {

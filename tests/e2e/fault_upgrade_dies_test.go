@@ -146,7 +146,7 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 }
 
 // holdCarried opens idle connections that are all carried. On a machine that is busy one may
-// be native, and then those behind it are: they are given up, and others opened.
+// be native, and then those after it are: they are given up, and others opened.
 func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -215,7 +215,7 @@ func TestFlood(t *testing.T) {
 			t.Logf("natively, %d packets: %v", control, want)
 			t.Logf("gateway, no packets: %v", quiet)
 			t.Logf("gateway, %d packets, %d replies: %v", sent, replied, got)
-			t.Logf("resident: %d KiB before, %d KiB behind; %v", before, resident(t, pid), floodCounters(m))
+			t.Logf("resident: %d KiB before, %d KiB after; %v", before, resident(t, pid), floodCounters(m))
 			require.Less(t, got.usual(), max(want.usual(), quiet.usual())+floodSlack)
 			require.Less(t, got.worst, max(want.worst, quiet.worst)+time.Second)
 			require.Equal(t, pid, g.daemon(), "it lives")

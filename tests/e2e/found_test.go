@@ -35,7 +35,7 @@ func TestFound(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "off", res.Verb)
 	require.EqualValues(t, "off", g.status().Mode)
-	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is none")
+	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is not a gateway")
 	g.frozen(func() {
 		f := found(g.proc.Pid())
 		require.Equal(t, machine.Found{PID: g.proc.Pid(), Namespace: f.Namespace}, f)
@@ -46,7 +46,7 @@ func TestFound(t *testing.T) {
 	g = w.up(w.h2, settings{Mode: "observe"}) // which has no devices
 	daemon = g.daemon()
 	require.Equal(t, g.socket, found(daemon).Path)
-	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is none")
+	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is not a gateway")
 	g.frozen(func() {
 		f := found(daemon)
 		require.Equal(t, machine.Found{PID: daemon, Namespace: f.Namespace}, f)

@@ -26,7 +26,7 @@ import (
 // it: posts to a shard, goroutines that are started, goroutines that are woken.
 type handoffs map[string]int
 
-// mostHandoffs bounds them from the offered SYN to the first byte behind CONFIRM, of a
+// mostHandoffs bounds them from the offered SYN to the first byte after CONFIRM, of a
 // connection to a peer whose gateway is known, on gateways of one shard (docs/design/shards.md "Hand-offs").
 const mostHandoffs = 1
 
@@ -145,7 +145,7 @@ func traced(t *testing.T, file string) (list []traceEvent) {
 	return list
 }
 
-// handoffs counts those in the window. What the runtime does for itself is none, nor is a
+// handoffs counts those in the window. What the runtime does for itself does not count, nor does a
 // timer or a descriptor that wakes a goroutine: nothing hands over then. What a shard posts
 // to itself is of no thread but its own.
 func (b window) handoffs(events []traceEvent) handoffs {

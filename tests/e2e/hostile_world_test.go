@@ -275,5 +275,5 @@ func (s *site) survived() {
 // oneOf checks the reason with which an attack ended.
 func oneOf(t *testing.T, reason string, reasons ...string) {
 	t.Helper()
-	require.True(t, slices.Contains(reasons, reason), "%q is none of %q", reason, reasons)
+	require.True(t, slices.Contains(reasons, reason), "%q is not among %q", reason, reasons)
 }

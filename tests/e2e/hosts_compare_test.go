@@ -27,7 +27,7 @@ const (
 // timed are the connections whose time is judged one by one, besides the median.
 var timed = []int{0, 1, 2, 3, 4, 5, 9, manyVisits - 1}
 
-// compare visits all targets and notes what is not as natively.
+// compare visits all targets and notes what differs from the native run.
 func (c *hostCell) compare(when string, targets []target, native map[string][]visit.Observation) {
 	c.t.Helper()
 	var silent []call

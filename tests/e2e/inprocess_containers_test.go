@@ -55,21 +55,21 @@ func TestInProcessContainers(t *testing.T) {
 func (w *inProcessWorld) toldApart(ends []report.ConnInfo, cgroup *testnet.Cgroup) {
 	w.t.Helper()
 	for _, e := range ends {
-		require.Equal(w.t, "stream", e.InProcess.Program)
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.InProcess.PID))
+		require.Equal(w.t, "stream", e.Program.Name)
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.Program.PID))
 		require.NoError(w.t, err, "the PID is that of the daemon's namespace")
 		require.Equal(w.t, "stream\n", string(comm))
-		require.True(w.t, strings.HasPrefix(e.InProcess.Cgroup, cgroup.Name+"/"), e.InProcess.Cgroup)
+		require.True(w.t, strings.HasPrefix(e.Program.Cgroup, cgroup.Name+"/"), e.Program.Cgroup)
 	}
-	require.NotEqual(w.t, ends[0].InProcess.PID, ends[1].InProcess.PID)
-	require.NotEqual(w.t, ends[0].InProcess.Cgroup, ends[1].InProcess.Cgroup)
+	require.NotEqual(w.t, ends[0].Program.PID, ends[1].Program.PID)
+	require.NotEqual(w.t, ends[0].Program.Cgroup, ends[1].Program.Cgroup)
 	i := slices.IndexFunc(ends, func(c report.ConnInfo) bool { return c.Remote == w.h3.AddrPort4(echoPort) })
 	require.GreaterOrEqual(w.t, i, 0, "the client knows the published port alone")
 	require.EqualValues(w.t, transferPort, ends[1-i].Local.Port())
 	out, err := w.g.cli("conns")
 	require.NoError(w.t, err, out)
 	for _, e := range ends {
-		require.Regexp(w.t, fmt.Sprintf(`in-process.* stream +%d\b`, e.InProcess.PID), out)
+		require.Regexp(w.t, fmt.Sprintf(`in-process.* stream +%d\b`, e.Program.PID), out)
 	}
 }
 

@@ -184,8 +184,8 @@ func TestInProcess(t *testing.T) {
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	ends := w.g.promoted()
 	for _, e := range ends {
-		require.Equal(t, "stream", e.InProcess.Program)
-		require.NotZero(t, e.InProcess.PID)
+		require.Equal(t, "stream", e.Program.Name)
+		require.NotZero(t, e.Program.PID)
 		require.Equal(t, ends[0].InProcess.Conn, e.InProcess.Conn)
 		require.Equal(t, "promoted", e.State)
 	}
@@ -473,7 +473,7 @@ func TestInProcessGuard(t *testing.T) {
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	ends := w.g.promoted()
 	i := slices.IndexFunc(ends, func(c report.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
-	require.NoError(t, spoil(ends[i].InProcess.PID))
+	require.NoError(t, spoil(ends[i].Program.PID))
 	ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
 	defer cancel()
 	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))

@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestLegsTakeNothing: while connections are carried, and right behind them, every
+// TestLegsTakeNothing: while connections are carried, and right after them, every
 // address and port of both hosts is free for their programs, with and without
 // SO_REUSEADDR, and a range of ports that is nearly used up by clients elsewhere is
 // whole for the server's own host. The native control is the same without gateways.
@@ -118,7 +118,7 @@ func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
 }
 
 // TestLegsOfMarkedSockets: whatever mark a program gives its socket, its connection is
-// carried, and its packets have that mark at the firewall, as natively.
+// carried, and its packets have that mark at the firewall, as it does natively.
 func TestLegsOfMarkedSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

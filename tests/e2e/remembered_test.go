@@ -85,7 +85,7 @@ func TestRememberedLateClient(t *testing.T) {
 	})
 }
 
-// TestRememberedNewAddresses: addresses that this host gets one behind the other are
+// TestRememberedNewAddresses: addresses that this host gets one after the other are
 // no fact about the peer, and carry their connections at once.
 func TestRememberedNewAddresses(t *testing.T) {
 	t.Parallel()

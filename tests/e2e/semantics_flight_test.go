@@ -36,7 +36,7 @@ var flights = []flight{
 	{silence: silence{name: "bytes of the client", keep: 3}, sends: []time.Duration{0}},
 	{silence: silence{name: "bytes of the server", keep: 3, server: true}, sends: []time.Duration{0}},
 	{silence: silence{name: "one probe", keep: 1}, sends: []time.Duration{0}},
-	{silence: silence{name: "bytes behind a probe", keep: 3}, sends: []time.Duration{1500 * time.Millisecond}},
+	{silence: silence{name: "bytes after a probe", keep: 3}, sends: []time.Duration{1500 * time.Millisecond}},
 	{silence: silence{name: "more and more bytes", keep: 3, server: true}, sends: []time.Duration{0, time.Second, 4 * time.Second}},
 	{silence: silence{name: "the end of its bytes", keep: 3}, half: 100 * time.Millisecond},
 	{silence: silence{name: "nothing", keep: 3}, dies: true},
@@ -91,7 +91,7 @@ func (f *flight) arrived(t *testing.T, s *silent, what string) {
 
 // TestSemanticsOfKeepaliveBesideBytes: a kernel does not probe beside bytes that are on
 // their way, so a cut that retransmissions outlive ends no connection that has some, whatever
-// carries; one that has none ends as natively.
+// carries; one that has none ends as it does natively.
 func TestSemanticsOfKeepaliveBesideBytes(t *testing.T) {
 	t.Parallel()
 	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {

@@ -42,7 +42,7 @@ func TestSemanticsOfSteadyReader(t *testing.T) {
 	all.Wait()
 	for j, name := range []string{"client", "server"} {
 		carried, native := worst[0][j], worst[1][j]
-		t.Logf("the %s writes again behind %d KiB that are read, natively behind %d", name, carried>>10, native>>10)
+		t.Logf("the %s writes again after %d KiB that are read, natively after %d", name, carried>>10, native>>10)
 		require.Positive(t, native)
 		require.Less(t, carried, 2*native+96<<10, name)
 	}

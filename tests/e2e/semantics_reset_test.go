@@ -15,8 +15,8 @@ import (
 
 // TestSemanticsOfStuckResets: an application resets a connection on which nothing
 // moves: because the other end does not read, or because it has nothing to say
-// behind a half-close. The other end, which neither reads nor writes, gets the reset
-// at once, as natively, whatever carries.
+// after a half-close. The other end, which neither reads nor writes, gets the reset
+// at once, as it does natively, whatever carries.
 func TestSemanticsOfStuckResets(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"native", "carried", "demoted", "raw"} {

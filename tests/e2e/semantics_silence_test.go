@@ -48,7 +48,7 @@ var silences = []silence{
 const (
 	silenceAfter = 5 * time.Second
 	silenceSlack = 2 * time.Second
-	// a kernel that repeats a segment three times gives up behind the repetition that
+	// a kernel that repeats a segment three times gives up after the repetition that
 	// follows 3 s, which may be 6.2 s after the first
 	fewRepetitions = 6500 * time.Millisecond
 )

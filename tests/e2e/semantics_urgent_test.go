@@ -14,7 +14,7 @@ import (
 )
 
 // TestSemanticsOfUrgentBytes: a receiver that wants urgent bytes in line gets them in
-// line, and what is behind them at once, both ways, whatever carries.
+// line, and what is after them at once, both ways, whatever carries.
 func TestSemanticsOfUrgentBytes(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"native", "rdma-shm", "rdma-soft", "relay"} {

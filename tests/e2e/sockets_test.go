@@ -181,7 +181,7 @@ func errno(err error) string {
 	return err.Error()
 }
 
-// pattern fills b with bytes that tell their place behind offset off.
+// pattern fills b with bytes that tell their place after offset off.
 func pattern(b []byte, off int) {
 	for i := range b {
 		n := off + i
@@ -212,7 +212,7 @@ func receive(c *net.TCPConn) string {
 		n, err := c.Read(buf)
 		pattern(want[:n], off)
 		if string(buf[:n]) != string(want[:n]) {
-			return fmt.Sprintf("wrong bytes behind %d", off)
+			return fmt.Sprintf("wrong bytes after %d", off)
 		}
 		off += n
 		if err != nil {

@@ -64,7 +64,7 @@ func TestDevicesOfRoutes(t *testing.T) {
 	require.Empty(t, w.gateways[w.h1].status().Degraded)
 }
 
-// TestDeviceThatIsNotThere: a name in devices that is none is told, until the device comes.
+// TestDeviceThatIsNotThere: a name in devices that no device has is told, until the device comes.
 func TestDeviceThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

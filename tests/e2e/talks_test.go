@@ -256,7 +256,7 @@ func (w *oneWay) read(c *net.TCPConn) error {
 		at := w.got.Load()
 		pattern(want[:n], w.salt+int(at))
 		if string(buf[:n]) != string(want[:n]) {
-			return fmt.Errorf("wrong bytes behind offset %d", at)
+			return fmt.Errorf("wrong bytes after offset %d", at)
 		}
 		w.got.Add(int64(n))
 		if errors.Is(err, io.EOF) {

@@ -47,7 +47,7 @@ func TestWrongStarts(t *testing.T) {
 	}
 }
 
-// fails runs smcgw on h1, behind other programs if any, and returns what it says after it
+// fails runs smcgw on h1, after other programs if any, and returns what it says after it
 // has failed.
 func (w *world) fails(before []string, args ...string) string {
 	w.t.Helper()

@@ -136,7 +136,7 @@ func makeSends(p *perftest, size, n int) {
 func beWritten(p *perftest, size, n int) {
 	p.report(size, n)
 	beyond := p.mr.Bytes()[2*size:]
-	require.True(p.e.t, bytes.Equal(make([]byte, len(beyond)), beyond), "memory behind what the program may use")
+	require.True(p.e.t, bytes.Equal(make([]byte, len(beyond)), beyond), "memory after what the program may use")
 }
 
 func makeWrites(p *perftest, size, n int) {

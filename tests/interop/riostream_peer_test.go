@@ -54,7 +54,7 @@ func (r *riostream) play(t rstreamTest) error {
 	return m.Close()
 }
 
-// sync exchanges messages, behind which the memory of both is known.
+// sync exchanges messages, after which the memory of both is known.
 func (r *riostream) sync() error {
 	b := make([]byte, rstreamSync)
 	steps := []func() error{

@@ -72,7 +72,7 @@ func reset(t *testing.T, conn *socket.Conn, ended <-chan error, within time.Dura
 	}
 	require.ErrorIs(t, conn.Err(), syscall.ECONNRESET)
 	left, err := io.Copy(io.Discard, conn)
-	require.ErrorIs(t, err, syscall.ECONNRESET, "behind %d more bytes", left)
+	require.ErrorIs(t, err, syscall.ECONNRESET, "after %d more bytes", left)
 	_, err = conn.Write([]byte{0})
 	require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE), "%v", err)
 }

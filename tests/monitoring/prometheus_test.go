@@ -177,7 +177,7 @@ func TestDashboard(t *testing.T) {
 			for _, s := range got {
 				require.NotEqual(t, "NaN", s.Value[1], target.Expr)
 				for _, m := range label.FindAllStringSubmatch(target.LegendFormat, -1) {
-					if m[1] != "decided_by" { // of an end in order it is none
+					if m[1] != "decided_by" { // an end in order has none
 						require.Contains(t, slices.Collect(maps.Keys(s.Metric)), m[1], "%s: legend of %s", panel.Title, target.Expr)
 					}
 				}

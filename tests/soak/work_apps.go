@@ -23,7 +23,7 @@ func drawTransfer(s *soak, rng *rand.Rand, p pairing) (func(context.Context) res
 		args = append(args, "-late")
 	}
 	if rng.IntN(4) == 0 {
-		args = append(args, "-rst") // behind the last byte
+		args = append(args, "-rst") // after the last byte
 	}
 	if rng.IntN(4) == 0 {
 		args = append(args, "-write", text(max(size(rng, 1<<20), up/100_000, down/100_000)))
@@ -41,7 +41,7 @@ func drawChurn(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result
 	return app(p, good, args...), strings.Join(args[3:], " ")
 }
 
-// drawPing: requests and answers over one connection, with pauses, some behind a
+// drawPing: requests and answers over one connection, with pauses, some after a
 // banner of the server.
 func drawPing(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	port := uint16(echoPort)

@@ -87,7 +87,7 @@ func (s suite) compare(t *testing.T) {
 	require.Empty(t, differ, "tests that differ")
 }
 
-// differences are the tests whose result is none that they have had natively.
+// differences are the tests whose result they have not had natively.
 func differences(native []results, got results) map[string]string {
 	differ := map[string]string{}
 	names := maps.Clone(got)

@@ -23,7 +23,7 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// TestDifferences: a result that the test has had natively is none, one that is missing is.
+// TestDifferences: a result that the test has had natively is no difference, one that is missing is.
 func TestDifferences(t *testing.T) {
 	native := []results{{"a": "ok", "b": "ok", "c": "ok"}, {"a": "ok", "b": "FAIL", "c": "ok"}}
 	require.Empty(t, differences(native, results{"a": "ok", "b": "FAIL", "c": "ok"}))

@@ -16,11 +16,11 @@ import (
 type hooks struct {
 	*hwtest.Library
 
-	notified func()                    // behind Notify
+	notified func()                    // after Notify
 	modify   func(*verbs.QPAttr) error // before ModifyQP
 	create   func()                    // before CreateQP
 	destroy  func()                    // before DestroyQP
-	ended    func()                    // behind DestroyQP
+	ended    func()                    // after DestroyQP
 }
 
 type hookedContext struct {
@@ -107,8 +107,8 @@ func (h *hooks) stay() {
 	}
 }
 
-// Nothing goes out behind a refused request, also where the adapter does not move its queue
-// pair to ERR: it completes with its error, those behind it are flushed, an event tells of
+// Nothing goes out after a refused request, also where the adapter does not move its queue
+// pair to ERR: it completes with its error, those after it are flushed, an event tells of
 // it, and nothing more is posted. What was under way completes as it does, and frees nothing
 // twice.
 func TestRefusedSendWhereNothingMoves(t *testing.T) {

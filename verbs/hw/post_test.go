@@ -61,7 +61,7 @@ func TestPush(t *testing.T) {
 }
 
 // A request that the provider refuses, long after PostSend: those before it
-// complete as they do, it says LOC_QP_OP_ERR, those behind it are flushed, in
+// complete as they do, it says LOC_QP_OP_ERR, those after it are flushed, in
 // this order, and the queue pair is in ERR.
 func TestRefusedSend(t *testing.T) {
 	for name, stubborn := range map[string]bool{"once": false, "for ever": true} {
@@ -140,7 +140,7 @@ func TestRefusedSharedReceive(t *testing.T) {
 	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 2}))
 	require.Equal(t, 2, shared.queue.used())
 	shared.poster.flush()
-	require.Equal(t, 1, shared.queue.used(), "the one behind it was posted")
+	require.Equal(t, 1, shared.queue.used(), "the one after it was posted")
 	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: s}, nextEvent(t, e.a.dev))
 	require.NoError(t, s.Close())
 }

@@ -94,7 +94,7 @@ func (w *workQueue) push(id uint64) (entry uint32) {
 func (w *workQueue) wrid(entry uint32) uint64 { return uint64(w.slot)<<32 | uint64(entry) }
 
 // retire frees a completed entry of a ring, and all before it. One that is free already was
-// posted before one that the provider refused, and completed behind it: see repost.
+// posted before one that the provider refused, and completed after it: see repost.
 func (w *workQueue) retire(entry uint32) {
 	if n := (entry-w.done)&uint32(len(w.ids)-1) + 1; n <= w.posted-w.done {
 		w.retireTo(w.done + n)

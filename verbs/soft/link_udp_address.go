@@ -29,7 +29,7 @@ func putAddress(b *[unix.SizeofSockaddrInet6]byte, to netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// parseAddress reads a source, without zone; the zero value if it is none.
+// parseAddress reads a source, without zone; the zero value if it is not one.
 func parseAddress(b []byte) netip.AddrPort {
 	if len(b) < unix.SizeofSockaddrInet4 {
 		return netip.AddrPort{}

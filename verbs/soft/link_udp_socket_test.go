@@ -61,7 +61,7 @@ func TestSocketBuffers(t *testing.T) {
 	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("net.core.rmem_max")))
 }
 
-// A datagram longer than any packet of ours is none, whole or in part.
+// A datagram longer than any packet of ours is dropped, whole or in part.
 func TestUDPLinkTruncated(t *testing.T) {
 	for _, m := range modes()[2:] {
 		t.Run(m.name, func(t *testing.T) {

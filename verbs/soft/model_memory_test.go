@@ -100,7 +100,7 @@ func (r *modelRegion) checkFrame(t simTB) {
 	t.Helper()
 	frame := bytes.Repeat([]byte{modelGuard}, modelFrame)
 	requireSame(t, frame, r.all[:modelFrame], "before the region")
-	requireSame(t, frame, r.all[modelFrame+r.size:], "behind the region")
+	requireSame(t, frame, r.all[modelFrame+r.size:], "after the region")
 }
 
 // cut divides n bytes at off of a region into at most count pieces, some of

@@ -309,7 +309,7 @@ func (e *modelEnd) receive(wc *verbs.WC) {
 	}
 	requireSame(t, m.data, e.recvs.contents(r, len(m.data)), "payload of a %v", m.op)
 	rest := e.recvs.slots.bytes()[r.off+len(m.data) : r.off+e.recvs.slots.each]
-	requireSame(t, make([]byte, len(rest)), rest, "receive buffer behind the message")
+	requireSame(t, make([]byte, len(rest)), rest, "receive buffer after the message")
 	var flags verbs.WCFlags
 	switch m.op {
 	case verbs.WRSendWithImm, verbs.WRRDMAWriteWithImm:

@@ -95,7 +95,7 @@ type simFaults struct {
 	mark      float64       // congestion experienced, of what is ECN capable
 	corrupt   float64       // bit flips in the UDP payload
 	// unchecked is how many corrupted datagrams get past the receiving kernel
-	// although their UDP checksum is wrong. On a healthy path that is none:
+	// although their UDP checksum is wrong. On a healthy path there are none:
 	// devices of this package always send checksums and kernels verify them, so
 	// a corrupted datagram reaches the device only if the flips cancel out in
 	// the ones' complement sum. It is above 0 where no kernel checks: senders

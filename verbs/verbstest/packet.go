@@ -52,7 +52,7 @@ func (e *env) edges(mtu int) {
 		e.a.post(e.a.send(uint64(2*i), 0, n))
 		e.Equal(uint32(n), e.b.received(2*i+1).ByteLen)
 		e.same(e.a.bytes(0, n), e.b.bytes(0, n), "%d bytes sent", n)
-		e.same(make([]byte, 100), e.b.bytes(n, 100), "nothing behind")
+		e.same(make([]byte, 100), e.b.bytes(n, 100), "nothing after")
 		clear(e.b.bytes(0, n))
 		e.b.recv(uint64(2*i + 1))
 		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, uint64(2*i+1), e.b, 0, n))

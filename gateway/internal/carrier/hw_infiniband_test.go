@@ -247,7 +247,7 @@ func TestIBThroughRouters(t *testing.T) {
 }
 
 // TestIBSendsToThePeerOnly: a queue pair that is not at the end of the path to the peer, or
-// in another partition, is none; the path is asked for again, since it may be the old one.
+// in another partition, is no path; the path is asked for again, since it may be the old one.
 func TestIBSendsToThePeerOnly(t *testing.T) {
 	for name, change := range map[string]func(*negotiate.IBEndpoint){
 		"lid":          func(e *negotiate.IBEndpoint) { e.LID = 8 },

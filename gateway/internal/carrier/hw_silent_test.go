@@ -44,7 +44,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 					all.Go(func() { assert.ErrorIs(t, s.offer(addrB), loop.ErrNoAnswer) })
 				}
 				all.Wait()
-				assert.ErrorIs(t, s.offer(addrA), loop.ErrNoAnswer, "behind them")
+				assert.ErrorIs(t, s.offer(addrA), loop.ErrNoAnswer, "after them")
 			}()
 			select {
 			case <-over:
@@ -64,7 +64,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 				require.ErrorIs(t, err, verbs.ErrBusy)
 				require.False(t, dev.isClosed())
 				release()
-				eventually(t, dev.isClosed, "it is closed behind the call")
+				eventually(t, dev.isClosed, "it is closed after the call")
 			} else {
 				release()
 				eventually(t, func() bool { return s.offer(addrB) == nil }, "it answers again")

@@ -214,7 +214,7 @@ func TestHWLaneWaitsForATurn(t *testing.T) {
 	require.Same(t, ln, again)
 }
 
-// TestHWSendsToThePeerOnly: an offer that names a third address is none, and an address
+// TestHWSendsToThePeerOnly: an offer that names a third address is ignored, and an address
 // without an adapter is no failure.
 func TestHWSendsToThePeerOnly(t *testing.T) {
 	sides := newSides(t, 100)

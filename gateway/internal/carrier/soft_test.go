@@ -72,7 +72,7 @@ func TestSoftGoesOnCounting(t *testing.T) {
 	}
 }
 
-// TestSoftSendsToThePeerOnly: an offer that names a third address is none.
+// TestSoftSendsToThePeerOnly: an offer that names a third address is ignored.
 func TestSoftSendsToThePeerOnly(t *testing.T) {
 	s := newSides(t, 100)[1]
 	r := s.request(&fakeUser{}, sideAddrs[0])

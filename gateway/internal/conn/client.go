@@ -77,7 +77,7 @@ func (f *Flow) adopted(conn *netstack.Conn, err error) {
 		return
 	}
 	p := negotiate.Proposal{
-		Nonce: f.nonce, GatewayID: f.env.GatewayID, HostID: f.env.HostID, DatagramPort: f.env.Datagrams.Port(), Random: f.env.Keys.random(),
+		Nonce: f.nonce, GatewayID: f.env.GatewayID, HostID: f.env.HostID, DatagramPort: f.env.Datagrams.Port(), Software: f.env.Version, Random: f.env.Keys.random(),
 	}
 	if f.offersAtOnce() {
 		carries, reason := f.makeOffers(&p)
@@ -165,6 +165,7 @@ func (c *client) action(a negotiate.Action) {
 		c.send(a.Bytes)
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
+		c.f.env.Peers.Met(c.f.Tuple.Remote.Addr(), a.Accept.Software)
 		c.f.env.Datagrams.News(ebpf.Tuple(c.f.Tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
 		c.f.answered(a.Accept, negotiate.ReasonNone)
 		c.handOver()
@@ -190,6 +191,9 @@ func (c *client) action(a negotiate.Action) {
 
 // declined tells the carriers that the server could use none of them, and why.
 func (c *client) declined(v negotiate.Verdict) {
+	if v.Remote {
+		c.f.env.Peers.Declined(c.f.Tuple.Remote.Addr(), v.Reason)
+	}
 	if v.Remote && v.Reason.OfCarriers() && c.f.answered(nil, v.Reason) {
 		c.f.outdated = true
 	}

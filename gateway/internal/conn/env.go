@@ -27,6 +27,7 @@ import (
 type Env struct {
 	Log               *slog.Logger
 	GatewayID, HostID [16]byte
+	Version           string // which peers are told
 
 	Steering  Steering
 	Stack     *netstack.Stack  // adopts connections of clients

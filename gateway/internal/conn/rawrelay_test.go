@@ -161,7 +161,7 @@ func TestRawResets(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		c.ended(t)
 	})
-	t.Run("application, behind its end", func(t *testing.T) {
+	t.Run("application, after its end", func(t *testing.T) {
 		c, f, w := p.rawPair(t, 1000, 1000)
 		f.clear(nil)
 		_, err := w.Write([]byte("unread"))
@@ -193,7 +193,7 @@ func TestRawResets(t *testing.T) {
 		appSees(t, c)
 		c.ended(t)
 	})
-	t.Run("client, behind its end", func(t *testing.T) {
+	t.Run("client, after its end", func(t *testing.T) {
 		c, f, w := p.rawPair(t, 1000, 1000)
 		f.clear(nil)
 		require.NoError(t, w.CloseWrite())

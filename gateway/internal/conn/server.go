@@ -121,6 +121,7 @@ func (s *server) action(a negotiate.Action) {
 			return
 		}
 		f.peerID = a.Proposal.GatewayID
+		f.env.Peers.Met(f.Tuple.Remote.Addr(), a.Proposal.Software)
 		f.env.Datagrams.News(ebpf.Tuple(f.Tuple), a.Proposal.DatagramPort, a.Proposal.GatewayID)
 		s.meet(a.Proposal)
 	case negotiate.Dial:
@@ -219,7 +220,7 @@ func (s *server) reserved(now time.Time, offers []negotiate.CarrierOffer, reason
 		return s.hs.Refused(now, reason)
 	}
 	return s.hs.Reserved(now, negotiate.Accept{
-		GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Random: s.f.env.Keys.random(),
+		GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Software: s.f.env.Version, Random: s.f.env.Keys.random(),
 		Carriers: offers,
 	})
 }

@@ -79,20 +79,20 @@ func TestHostileRecords(t *testing.T) {
 		"demote":               demote,
 		"have of nothing sent": have(nil, 1, 0),
 		"gap":                  append(negotiate.AppendDataHeader(nil, 1, 1), 'x'),
-		"behind the end":       cat(end(nil, 0), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')),
+		"after the end":        cat(end(nil, 0), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')),
 		"end before the data":  cat(append(negotiate.AppendDataHeader(nil, 0, 2), "xy"...), end(nil, 1)),
 	}
 	rdma := map[string][]byte{
-		"data":                    data,
-		"demote twice":            cat(demote, demote),
-		"demote twice, later":     cat(demote, have(nil, 0, 9), demote),
-		"data before have":        cat(demote, data),
-		"done before have":        cat(demote, done),
-		"done twice":              cat(demote, have(nil, 0, 9), done, done),
-		"have of nothing sent":    cat(demote, have(nil, 1, 9)),
-		"gap":                     cat(demote, have(nil, 0, 9), negotiate.AppendDataHeader(nil, 1, 1), []byte("x")),
-		"another end":             cat(end(nil, 1), demote, have(nil, 0, 9), end(nil, 0)),
-		"behind the end, by data": cat(demote, have(nil, 0, 9), end(nil, 0), data),
+		"data":                   data,
+		"demote twice":           cat(demote, demote),
+		"demote twice, later":    cat(demote, have(nil, 0, 9), demote),
+		"data before have":       cat(demote, data),
+		"done before have":       cat(demote, done),
+		"done twice":             cat(demote, have(nil, 0, 9), done, done),
+		"have of nothing sent":   cat(demote, have(nil, 1, 9)),
+		"gap":                    cat(demote, have(nil, 0, 9), negotiate.AppendDataHeader(nil, 1, 1), []byte("x")),
+		"another end":            cat(end(nil, 1), demote, have(nil, 0, 9), end(nil, 0)),
+		"after the end, by data": cat(demote, have(nil, 0, 9), end(nil, 0), data),
 	}
 	for kind, more := range map[negotiate.CarrierKind]map[string][]byte{negotiate.CarrierSHM: rdma, negotiate.CarrierRelay: relay} {
 		for _, cases := range []map[string][]byte{common, more} {

@@ -187,7 +187,7 @@ func (e *engine) act(list []resolve.ResolverAction) {
 		case resolve.ProbePeer:
 			if p := e.peers[a.Peer]; p != nil {
 				if l := p.reach(); l != nil {
-					l.probe(l.mtu) // a path that has become narrower is none any more
+					l.probe(l.mtu) // a path that has become narrower is no path any more
 				}
 			}
 		case resolve.PeerCapable:

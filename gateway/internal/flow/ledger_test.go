@@ -37,10 +37,10 @@ func TestLedgerRefuses(t *testing.T) {
 		"done before have":              {[]negotiate.Record{demote, done}, violation},
 		"done twice":                    {[]negotiate.Record{demote, have(20), done, done}, violation},
 		"data that was had":             {[]negotiate.Record{demote, have(20), data(4)}, violation},
-		"data behind a gap":             {[]negotiate.Record{demote, have(20), data(6)}, violation},
+		"data after a gap":              {[]negotiate.Record{demote, have(20), data(6)}, violation},
 		"end before what was had":       {[]negotiate.Record{end(4)}, violation},
 		"another end":                   {[]negotiate.Record{end(7), demote, have(20), end(8)}, violation},
-		"data behind the end":           {[]negotiate.Record{demote, have(20), end(5), data(5)}, violation},
+		"data after the end":            {[]negotiate.Record{demote, have(20), end(5), data(5)}, violation},
 		"have of what was not sent yet": {[]negotiate.Record{demote, have(20), have(21)}, violation},
 		"less than all, afterwards":     {[]negotiate.Record{have(30), demote, have(29)}, violation},
 	} {

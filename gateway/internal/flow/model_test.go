@@ -80,7 +80,7 @@ func (s *modelSide) moves() bool { return s.runs() && s.begun }
 func (m *model) do(i int, todo []Action) {
 	s := m.sides[i]
 	for _, a := range todo {
-		require.True(m.t, s.runs() || a.Do == End || a.Do == CountFallback, "%d behind the end", a.Do)
+		require.True(m.t, s.runs() || a.Do == End || a.Do == CountFallback, "%d after the end", a.Do)
 		switch a.Do {
 		case Queue:
 			s.out = append(s.out, a.Record)
@@ -576,11 +576,11 @@ func TestModel(t *testing.T) {
 func TestLostBehindTheEnds(t *testing.T) {
 	type event = func(*model, int)
 	for name, events := range map[string][]event{
-		"operator":                      {(*model).loses, (*model).leave},
-		"failure":                       {(*model).loses, (*model).breaks},
-		"patience":                      {(*model).breaks, (*model).loses},
-		"patience of an early failure":  {(*model).breaks, (*model).loses, (*model).leave},
-		"patience behind a part of all": {(*model).breaks, (*model).loses, (*model).take, (*model).tick},
+		"operator":                     {(*model).loses, (*model).leave},
+		"failure":                      {(*model).loses, (*model).breaks},
+		"patience":                     {(*model).breaks, (*model).loses},
+		"patience of an early failure": {(*model).breaks, (*model).loses, (*model).leave},
+		"patience after a part of all": {(*model).breaks, (*model).loses, (*model).take, (*model).tick},
 	} {
 		for side := range 2 {
 			t.Run(fmt.Sprint(name, "/", side), func(t *testing.T) {

@@ -53,7 +53,7 @@ func TestEndsOfALink(t *testing.T) {
 	require.Equal(t, []Act{Pump}, acts(c.Record(rec(negotiate.RecordEnd, 5, 0), 3)))
 	require.Equal(t, Closing, c.Phase())
 	require.Equal(t, []Act{Look}, acts(c.LegShut()))
-	require.Empty(t, c.Pay(), "it goes behind the own END")
+	require.Empty(t, c.Pay(), "it goes after the own END")
 	require.Equal(t, []Act{Queue, Look}, acts(c.LegEnds(9)))
 	require.Equal(t, []Action{record(negotiate.RecordHave, 5, 0)}, c.Pay())
 	require.Empty(t, c.Pay(), "once")

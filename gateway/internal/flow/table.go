@@ -137,7 +137,7 @@ var transitions = [...]Transition{
 	{On: Panics, From: carried, To: Aborted, Reason: negotiate.ReasonInternalError, Ending: &Ending{App: AppReset, Anew: true, End: report.EndAborted, Tell: true}},
 }
 
-// transition returns the row for an event in a phase, nil if it is none there.
+// transition returns the row for an event in a phase, nil if it is not expected there.
 func transition(on On, from Phase) *Transition {
 	for i := range transitions {
 		if t := &transitions[i]; t.On == on && t.From.has(from) {

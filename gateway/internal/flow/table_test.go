@@ -157,7 +157,7 @@ func TestEndsOnce(t *testing.T) {
 				require.True(t, c.Ended() && c.Silent())
 				at := c
 				for second, other := range happens {
-					require.Empty(t, other(&c), "%s behind %s", second, first)
+					require.Empty(t, other(&c), "%s after %s", second, first)
 				}
 				require.False(t, c.CarriedBy(ByLink))
 				require.False(t, c.Talk())

@@ -61,7 +61,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// naive counts what ended in the window, behind the last reset.
+// naive counts what ended in the window, after the last reset.
 func naive(cfg config.Guard, ends []end, from, now time.Time) bool {
 	all, bad := 0, 0
 	for _, e := range ends {

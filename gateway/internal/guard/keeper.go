@@ -39,7 +39,7 @@ func (k *Keeper) Reset(totals Totals) {
 	k.core.Reset(time.Now(), totals)
 }
 
-// Tick is that of the guard, behind Compare. last is what was counted in the window that
+// Tick is that of the guard, after Compare. last is what was counted in the window that
 // tripped it.
 func (k *Keeper) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule func(int) string) (last Trip, trips bool) {
 	k.mu.Lock()

@@ -79,17 +79,43 @@ func (t *Table) Proven(a netip.Addr, c report.Carrier) {
 	p.proven[c] = struct{}{}
 }
 
-// Carriers are those that a peer has been reached by, and those that are left alone with
-// it because they failed.
-type Carriers struct{ Proven, Failed []report.Carrier }
-
-// Carriers returns what is known of carriers with each peer.
-func (t *Table) Carriers(now time.Time) map[netip.Addr]Carriers {
+// Met records that a peer's gateway takes part in a handshake, as only one does whose mode is enforce.
+func (t *Table) Met(a netip.Addr, software string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := map[netip.Addr]Carriers{}
+	p := t.peerLocked(a, time.Now())
+	p.software, p.mode = software, report.ModeEnforce
+}
+
+// Declined records what the reason of a peer's refusal says of its mode, if it does.
+func (t *Table) Declined(a netip.Addr, r negotiate.Reason) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
+	switch {
+	case p == nil:
+	case r == negotiate.ReasonOff:
+		p.mode = report.ModeOff
+	case r == negotiate.ReasonMode:
+		p.mode = report.ModeObserve
+	}
+}
+
+// Known is what is remembered of a peer: the carriers that it has been reached by, those
+// that are left alone with it because they failed, and its gateway at the last handshake.
+type Known struct {
+	Proven, Failed []report.Carrier
+	Software       string
+	Mode           report.Mode
+}
+
+// Known returns what is known of each peer.
+func (t *Table) Known(now time.Time) map[netip.Addr]Known {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[netip.Addr]Known{}
 	for a, p := range t.peers {
-		var known Carriers
+		known := Known{Software: p.software, Mode: p.mode}
 		for _, c := range report.Carriers() {
 			if _, ok := p.proven[c]; ok {
 				known.Proven = append(known.Proven, c)
@@ -100,7 +126,7 @@ func (t *Table) Carriers(now time.Time) map[netip.Addr]Carriers {
 				known.Failed = append(known.Failed, report.Carrier(kind.String()))
 			}
 		}
-		if len(known.Proven)+len(known.Failed) > 0 {
+		if len(known.Proven)+len(known.Failed) > 0 || known.Mode != "" {
 			slices.Sort(known.Failed)
 			out[a] = known
 		}

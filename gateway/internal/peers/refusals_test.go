@@ -76,7 +76,7 @@ func TestStrikes(t *testing.T) {
 	b.Proven(a, report.CarrierRelay)
 	b.Proven(a, report.CarrierShm)
 	b.Proven(a, report.CarrierShm)
-	require.ElementsMatch(t, []report.Carrier{report.CarrierShm, report.CarrierRelay}, b.Carriers(now)[a].Proven)
+	require.ElementsMatch(t, []report.Carrier{report.CarrierShm, report.CarrierRelay}, b.Known(now)[a].Proven)
 }
 
 // What a later connection shows to be wrong is forgotten, and its row with it.
@@ -144,8 +144,8 @@ func TestCarriersThatRest(t *testing.T) {
 	b, now := testTable(), time.Unix(1000, 0)
 	b.Proven(peerA, report.CarrierShm)
 	for range 3 {
-		require.Empty(t, b.Carriers(now)[peerA].Failed, "it is tried again")
-		require.NotContains(t, b.Carriers(now), peerB)
+		require.Empty(t, b.Known(now)[peerA].Failed, "it is tried again")
+		require.NotContains(t, b.Known(now), peerB)
 		now = now.Add(10 * time.Second)
 		for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSoft, negotiate.CarrierHW} {
 			b.Failed(peerA, kind, now)
@@ -153,11 +153,27 @@ func TestCarriersThatRest(t *testing.T) {
 		b.Failed(peerB, negotiate.CarrierSoft, now)
 	}
 	soft := []report.Carrier{report.CarrierSoft}
-	require.Equal(t, map[netip.Addr]Carriers{
+	require.Equal(t, map[netip.Addr]Known{
 		peerA: {Proven: []report.Carrier{report.CarrierShm}, Failed: []report.Carrier{report.CarrierHW, report.CarrierSoft}}, peerB: {Failed: soft},
-	}, b.Carriers(now))
+	}, b.Known(now))
 	for b.Resting(peerB, negotiate.CarrierSoft, now) {
 		now = now.Add(time.Second)
 	}
-	require.NotContains(t, b.Carriers(now), peerB)
+	require.NotContains(t, b.Known(now), peerB)
+}
+
+// TestGatewayOfPeer: a handshake tells the version of a peer's gateway, and that it enforces; a refusal may tell another mode.
+func TestGatewayOfPeer(t *testing.T) {
+	b, now := NewTable(config.Limits{}), time.Now()
+	b.Declined(peerA, negotiate.ReasonOff)
+	require.Empty(t, b.Known(now), "nothing was heard of it")
+	b.Met(peerA, "0.1.0+hw")
+	require.Equal(t, Known{Software: "0.1.0+hw", Mode: report.ModeEnforce}, b.Known(now)[peerA])
+	for reason, mode := range map[negotiate.Reason]report.Mode{
+		negotiate.ReasonOff: report.ModeOff, negotiate.ReasonMode: report.ModeObserve, negotiate.ReasonNoMemory: report.ModeEnforce,
+	} {
+		b.Met(peerA, "0.2.0")
+		b.Declined(peerA, reason)
+		require.Equal(t, Known{Software: "0.2.0", Mode: mode}, b.Known(now)[peerA], reason)
+	}
 }

@@ -50,6 +50,9 @@ type peer struct {
 	rests     map[negotiate.CarrierKind]negotiate.Rest
 	elsewhere time.Time // until when it is believed to be under another kernel
 	apart     time.Time // until when its device of a link has to be of our own kind
+
+	software string      // the version of its gateway's program; empty: it has not said
+	mode     report.Mode // its gateway's, at the last handshake; empty: there was none
 }
 
 // NewTable returns an empty table with those limits.
@@ -130,6 +133,7 @@ func (p *peer) unknown(now time.Time) bool {
 func (t *Table) forgetLocked(p *peer) {
 	t.strikes -= len(p.strikes)
 	p.strikes, p.proven, p.rests, p.elsewhere, p.apart = nil, nil, nil, time.Time{}, time.Time{}
+	p.software, p.mode = "", ""
 }
 
 func (t *Table) dropLocked(a netip.Addr, p *peer) {

@@ -68,9 +68,9 @@ func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo 
 	i := report.ConnInfo{
 		ID: idBase | e.Socket.Cookie, Proto: string(report.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
 		State: r.State.String(), Way: report.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
+		Program: &report.Program{Name: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup},
 		InProcess: &report.InProcessEnd{
-			Conn: e.ID, Program: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup,
-			TxRing: r.TxRing, RxRing: r.RxRing, TxSpilled: r.TxKernel, RxSpilled: r.RxKernel, TxTokens: r.TokensTx, RxTokens: r.TokensRx,
+			Conn: e.ID, TxRing: r.TxRing, RxRing: r.RxRing, TxSpilled: r.TxKernel, RxSpilled: r.RxKernel, TxTokens: r.TokensTx, RxTokens: r.TokensRx,
 			Spills: r.Spills, Returns: r.Returns, ResidentBytes: max(e.Resident, 0),
 		},
 	}

@@ -64,7 +64,7 @@ func From(p *rdmacm.Path, gid verbs.GID, lid uint16) bool {
 	return p.SGID == gid && lid > 0 && lid <= maxUnicast && p.SLID-lid < maxPathBits
 }
 
-// Member reports that an entry of a port's table of partitions is none: the administrator has
+// Member reports that an entry of a port's table of partitions is empty: the administrator has
 // taken the partition back since the path was asked for.
 func Member(pkey uint16) error {
 	if pkey&^fullMember == 0 {

@@ -11,7 +11,7 @@ import (
 
 // Host is what a host knows of the subnets that it is on.
 type Host interface {
-	// GIDOf returns the GID of the port below a network device of IPoIB; zero: it is none.
+	// GIDOf returns the GID of the port below a network device of IPoIB; zero: it is not one.
 	GIDOf(ifindex int) (verbs.GID, error)
 	// Path asks for the path between two addresses of IPoIB.
 	Path(ctx context.Context, local, remote netip.Addr) (rdmacm.Path, error)

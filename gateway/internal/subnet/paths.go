@@ -14,7 +14,7 @@ import (
 
 const (
 	// keptFound is how long a path holds unless an event ends it before: the administrator tells a host of changes at its
-	// own port, and not of those at its peers'. keptMissing is the same of an answer that is none.
+	// own port, and not of those at its peers'. keptMissing is the same of an answer without a path.
 	keptFound   = 10 * time.Second
 	keptMissing = time.Second
 	// pathsMost bounds the answers that are kept, askedMost the questions under way: each holds a thread.

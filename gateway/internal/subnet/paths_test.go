@@ -51,7 +51,7 @@ func within(d time.Duration) context.Context {
 	return ctx
 }
 
-// TestPathsAreKept: an answer holds for a while, and one that is none for a shorter one.
+// TestPathsAreKept: an answer holds for a while, and one without a path for a shorter one.
 func TestPathsAreKept(t *testing.T) {
 	for _, c := range []struct {
 		err  error

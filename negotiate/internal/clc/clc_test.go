@@ -16,7 +16,7 @@ func TestHeader(t *testing.T) {
 	h, n, err := ParseHeader(golden.Vector(t, "proposal"))
 	require.NoError(t, err)
 	require.Equal(t, HeaderLen, n)
-	require.Equal(t, Header{Type: TypeProposal, Version: 1, Len: 220}, h)
+	require.Equal(t, Header{Type: TypeProposal, Version: 1, Len: 232}, h)
 }
 
 func TestHeaderTruncated(t *testing.T) {

@@ -1,6 +1,9 @@
 package clc
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // AppendIdentity appends the TLVs that identify a sender.
 func AppendIdentity(b []byte, gateway, host [16]byte, dgramPort uint16) []byte {
@@ -40,6 +43,52 @@ func RandomLen(random [16]byte) int {
 		return 0
 	}
 	return TLVHeaderLen + 16
+}
+
+// softwareMax is the longest value of the software TLV.
+const softwareMax = 16
+
+// software is what is told of a text: its first characters without spaces, of ASCII.
+func software(text string) []byte {
+	var b []byte
+	for i := 0; i < len(text) && len(b) < softwareMax; i++ {
+		if visible(text[i]) {
+			b = append(b, text[i])
+		}
+	}
+	return b
+}
+
+func visible(c byte) bool { return c > ' ' && c < 0x7f }
+
+// AppendSoftware appends the software TLV, if there is something to tell.
+func AppendSoftware(b []byte, text string) []byte {
+	if v := software(text); len(v) > 0 {
+		return AppendTLV(b, TLVSoftware, v)
+	}
+	return b
+}
+
+// SoftwareLen is the length of what AppendSoftware appends.
+func SoftwareLen(text string) int {
+	if n := len(software(text)); n > 0 {
+		return TLVHeaderLen + n
+	}
+	return 0
+}
+
+// SetSoftware reads the value of the software TLV.
+func SetSoftware(text *string, v []byte) error {
+	if len(v) == 0 || len(v) > softwareMax {
+		return fmt.Errorf("value of %d bytes, want 1 to %d: %w", len(v), softwareMax, ErrMalformed)
+	}
+	for _, c := range v {
+		if !visible(c) {
+			return fmt.Errorf("byte %#02x in a name: %w", c, ErrMalformed)
+		}
+	}
+	*text = string(v)
+	return nil
 }
 
 // SetIdentity reads a TLV of AppendIdentity; others are skipped.

@@ -25,6 +25,7 @@ const (
 	TLVChosen    = 0x800B
 	TLVRandom    = 0x0011
 	TLVPartition = 0x0013
+	TLVSoftware  = 0x0014
 
 	// On the datagram port.
 	TLVQueryNonce = 0x800C
@@ -42,7 +43,7 @@ type TLVSet uint32
 func tlvBit(typ uint16) TLVSet {
 	switch typ {
 	case TLVNonce, TLVVersions, TLVGatewayID, TLVHostID, TLVDgramPort, TLVBudget, TLVCarrier, TLVMAC, TLVReason, TLVChosen,
-		TLVQueryNonce, TLVAddress, TLVUDOffer, TLVTTL, TLVPadding, TLVRandom, TLVCookie, TLVPartition:
+		TLVQueryNonce, TLVAddress, TLVUDOffer, TLVTTL, TLVPadding, TLVRandom, TLVCookie, TLVPartition, TLVSoftware:
 		return 1 << (typ &^ TLVCritical)
 	}
 	return 0

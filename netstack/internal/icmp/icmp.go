@@ -26,7 +26,7 @@ type Error struct {
 	MTU     int // 0: it is not about the size
 }
 
-// Read reads the error in b, the head of the packet p; false: it is none, or about something else than a segment. The caller
+// Read reads the error in b, the head of the packet p; false: it is not one, or about something else than a segment. The caller
 // verifies the checksum.
 func Read(p packet.IP, b []byte) (e Error, ok bool) {
 	if len(b) < len(p.Header)+HeaderLen {

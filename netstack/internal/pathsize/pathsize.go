@@ -18,7 +18,7 @@ const (
 	// found (RFC 4821 7.3; Linux: tcp_probe_interval).
 	probeAgain = 10 * time.Minute
 	// probeFlight is how many packets must be under way when a larger one is
-	// tried: three of them behind it make its loss known without a timeout.
+	// tried: three of them after it make its loss known without a timeout.
 	probeFlight = 5
 )
 

@@ -44,7 +44,7 @@ type Segment struct {
 }
 
 // Takes reports whether s is no old duplicate. The timestamp of one that reaches what was acknowledged counts from here on
-// (RFC 7323 4.3): that of one in front of it or behind a gap may be forged, or newer than what is missing.
+// (RFC 7323 4.3): that of one in front of it or after a gap may be forged, or newer than what is missing.
 func (g *Guard) Takes(s Segment) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

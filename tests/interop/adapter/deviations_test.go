@@ -11,7 +11,7 @@ const (
 )
 
 // Of FenceRepeated: a fenced request waits until no READ or atomic is under way
-// (rxe_wqe_is_fenced), and those that are about to be repeated behind it count (req_retry). It
+// (rxe_wqe_is_fenced), and those that are about to be repeated after it count (req_retry). It
 // is not all of what repeats do to atomics, the rest being a matter of time: a message that
 // comes twice is acknowledged with the PSN of the last request (duplicate_request), and an
 // atomic there completes without its result. TestRXERetry has another. Gateways and rsockets
@@ -38,7 +38,7 @@ var deviations = map[string]map[string]string{
 		"Send/SendTooLong":                  blamesLength,
 		"SRQ/TooLong":                       blamesLength,
 		"UD/TooLong":                        "a datagram above the path MTU completes with success instead of LOC_LEN_ERR",
-		verbstest.FenceRepeated:             "a fenced message that is repeated waits for the atomic behind it, for ever",
+		verbstest.FenceRepeated:             "a fenced message that is repeated waits for the atomic after it, for ever",
 		"CQ/SolicitedError":                 "errors wake no queue that is armed for solicited events",
 		"Async/CommunicationEstablished":    raisesNoEvent,
 		"Async/AccessError":                 raisesNoEvent,

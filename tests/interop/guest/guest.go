@@ -74,7 +74,7 @@ type Config struct {
 	// Files are put into the guest: paths there to paths here. They are programs.
 	Files map[string]string
 	// Second makes the guest the other one of a host with two taps: its addresses are
-	// those behind the first one's.
+	// those after the first one's.
 	Second bool
 	// Hosts loads what namespaces in the guest need to play hosts of many kinds.
 	Hosts bool
@@ -227,7 +227,7 @@ func (g *Guest) console() string { return filepath.Join(g.dir, "console") }
 
 func (g *Guest) agent() string { return netip.AddrPortFrom(g.Addr4, agentPort).String() }
 
-// addAgent builds the agent and puts it, as /init, with the other files behind a
+// addAgent builds the agent and puts it, as /init, with the other files after a
 // copy of the root file system: the kernel unpacks archives one after the other.
 func addAgent(ctx context.Context, dir, root, initrd string, files map[string]string) error {
 	binary := filepath.Join(dir, "agent")

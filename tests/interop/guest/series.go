@@ -39,7 +39,7 @@ var modules = []string{
 	"crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
 }
 
-// hostModules are loaded behind the others if [Config.Hosts] says so: devices,
+// hostModules are loaded after the others if [Config.Hosts] says so: devices,
 // packet filters and balancers.
 var hostModules = []string{
 	"crc32c_generic", "bridge", "macvlan", "ipvlan", "8021q", "bonding", "vrf", "wireguard", "ipip", "ip6_tunnel", "ip_gre", "sit", "vxlan", "dummy",

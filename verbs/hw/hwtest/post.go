@@ -26,7 +26,7 @@ func (c *conn) Post(b *ibv.Batch) (refused int) {
 	return refused
 }
 
-// number is the errno of a refused request, or of one behind it.
+// number is the errno of a refused request, or of one after it.
 func number(err error) int32 {
 	var no unix.Errno
 	if !errors.As(err, &no) {

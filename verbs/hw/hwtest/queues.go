@@ -28,7 +28,7 @@ type queue struct {
 	ch    *channel
 	id    uint64
 	saved []verbs.WC
-	over  bool       // it overran: nothing completes behind what it held then
+	over  bool       // it overran: nothing completes after what it held then
 	wcs   []verbs.WC // scratch
 }
 

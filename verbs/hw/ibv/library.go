@@ -114,7 +114,7 @@ type Context interface {
 	DestroyAH(ah AH) error
 
 	// Post posts a batch and returns how many requests have Err set: those that
-	// the provider refused, and those behind them in their queue.
+	// the provider refused, and those after them in their queue.
 	Post(b *Batch) (refused int)
 
 	// AsyncFD is readable when there is an asynchronous event. It never blocks.

@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// PD is the handle of a protection domain. Of this and of all other handles 0 is none.
+// PD is the handle of a protection domain. Of this and of all other handles 0 means none.
 type PD uintptr
 
 // MR is the handle of a memory region.

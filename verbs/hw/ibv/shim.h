@@ -93,7 +93,7 @@ uintptr_t hw_create_ah(uintptr_t pd, struct ibv_ah_attr *a);
 int hw_destroy_ah(uintptr_t ah);
 
 // Posts all records, each queue's as one list. Those that the provider refuses,
-// and those behind them in their queue, have err set; returns their number.
+// and those after them in their queue, have err set; returns their number.
 int hw_post(struct hw_send *sends, int ns, struct hw_recv *recvs, int nr, struct ibv_sge *sges, uint8_t *inl);
 
 int hw_async_fd(uintptr_t ctx);

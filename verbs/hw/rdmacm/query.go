@@ -12,7 +12,7 @@ const (
 	addrAnswerSize = 280 // struct rdma_ucm_query_addr_resp
 	pathSize       = 72  // struct ib_path_rec_data
 	// pathAnswerSize has room for the primary and an alternate path. The kernel fills a place only if there are more bytes
-	// behind it.
+	// after it.
 	pathAnswerSize = 8 + 2*pathSize + 8
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// sockaddr is an address as the kernel takes it. The zero value is none. scope is the interface of a link-local address.
+// sockaddr is an address as the kernel takes it. The zero value is no address. scope is the interface of a link-local address.
 type sockaddr struct {
 	netip.AddrPort
 

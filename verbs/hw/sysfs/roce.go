@@ -43,7 +43,7 @@ func RoCE() (RoCEPorts, error) {
 }
 
 // hardwareAddrLen is the length of the hardware address of a network device of IPoIB: the number of its queue pair
-// behind a byte of flags, and the GID of its port (RFC 4391, 9.1.1).
+// after a byte of flags, and the GID of its port (RFC 4391, 9.1.1).
 const hardwareAddrLen = 20
 
 // IPoIB returns the GID of the port below a network device of IPoIB; zero: it is another device.

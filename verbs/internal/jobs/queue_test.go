@@ -22,7 +22,7 @@ func TestQueue(t *testing.T) {
 	<-turn
 	g.Close()
 	require.Equal(t, []int{0, 1, 2, 3, 4}, order)
-	require.False(t, q.Put(func() { t.Error("a job behind Close") }))
+	require.False(t, q.Put(func() { t.Error("a job after Close") }))
 	g.Close()
 }
 

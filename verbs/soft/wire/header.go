@@ -27,7 +27,7 @@ const (
 	reservedLen     = 16
 )
 
-// Why a datagram is none; it is to be dropped without an answer.
+// Why a datagram is not a packet; it is to be dropped without an answer.
 var (
 	ErrTruncated = errors.New("truncated datagram")
 	ErrVersion   = errors.New("unknown transport version")

@@ -11,11 +11,11 @@ const Columns = 100
 // Screen is where output for people goes.
 type Screen struct {
 	out      io.Writer
-	terminal int // columns; 0: it is none
+	terminal int // columns; 0: it is no terminal
 	colour   bool
 }
 
-// New returns a screen; terminal is how many columns a terminal has, 0 if out is none.
+// New returns a screen; terminal is how many columns a terminal has, 0 if out is not one.
 func New(out io.Writer, terminal int, colour bool) *Screen {
 	return &Screen{out: out, terminal: terminal, colour: colour && terminal > 0}
 }

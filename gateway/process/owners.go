@@ -1,0 +1,172 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Socket is a socket of this network namespace by its addresses: of UDP by its own, which
+// it may have without being connected.
+type Socket struct {
+	UDP           bool
+	Local, Remote netip.AddrPort
+}
+
+// Owner is a process that has a socket.
+type Owner struct {
+	Program string // the name of its file; empty: unknown
+	PID     int
+	UID     uint32 // of the socket
+	Cgroup  string // of cgroup2, "/a/b"
+}
+
+// ownersPatience is how long the processes of a host are looked through.
+const ownersPatience = 2 * time.Second
+
+// Owners tells whose the sockets are that there are. Of several processes that have one it
+// is that with the lowest number. Sockets of processes in other PID namespaces, of those
+// that this process may not look into, and of those that are not reached within two seconds
+// are missing.
+func Owners(wanted []Socket) (map[Socket]Owner, error) {
+	inodes, err := inodesOf(wanted)
+	if err != nil || len(inodes) == 0 {
+		return nil, err
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("owners of sockets: %w", err)
+	}
+	owners := map[Socket]Owner{}
+	for end := time.Now().Add(ownersPatience); len(entries) > 0 && len(inodes) > 0 && time.Now().Before(end); entries = entries[1:] {
+		pid, err := strconv.Atoi(entries[0].Name())
+		if err != nil {
+			continue
+		}
+		var o *Owner
+		for _, n := range socketsOf(pid) {
+			i, ok := inodes[n]
+			if !ok {
+				continue
+			}
+			if o == nil {
+				o = ownerOf(pid)
+			}
+			o.UID = i.uid
+			for _, s := range i.sockets {
+				owners[s] = *o
+			}
+			delete(inodes, n)
+		}
+	}
+	return owners, nil
+}
+
+// socketsOf are the inodes of the sockets of a process; none: it has ended, or is not ours to look into.
+func socketsOf(pid int) (inodes []uint32) {
+	dir, err := os.Open(File(pid, "fd"))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	fds, _ := dir.Readdirnames(-1)
+	var to [64]byte
+	for _, fd := range fds {
+		n, err := unix.Readlinkat(int(dir.Fd()), fd, to[:])
+		if err != nil {
+			continue
+		}
+		if text, ok := strings.CutPrefix(string(to[:n]), "socket:["); ok {
+			if n, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 32); err == nil {
+				inodes = append(inodes, uint32(n))
+			}
+		}
+	}
+	return inodes
+}
+
+// inode is a socket as the kernel numbers it. One UDP socket may be several that are wanted.
+type inode struct {
+	uid     uint32
+	sockets []Socket
+}
+
+// inodesOf asks the kernel for those of its sockets that are wanted.
+func inodesOf(wanted []Socket) (map[uint32]inode, error) {
+	tcp, udp := map[Socket]bool{}, map[uint16][]Socket{} // by their own port
+	for _, s := range wanted {
+		if s.UDP {
+			udp[s.Local.Port()] = append(udp[s.Local.Port()], s)
+		} else {
+			tcp[s] = true
+		}
+	}
+	found := map[uint32]inode{}
+	var errs []error
+	if len(tcp) > 0 {
+		errs = append(errs, eachSocket(netlink.SocketDiagTCP, func(s *netlink.Socket, local, remote netip.AddrPort) {
+			if n := (Socket{Local: local, Remote: remote}); tcp[n] && s.INode != 0 {
+				found[s.INode] = inode{s.UID, []Socket{n}}
+			}
+		}))
+	}
+	if len(udp) > 0 {
+		errs = append(errs, eachSocket(netlink.SocketDiagUDP, func(s *netlink.Socket, local, remote netip.AddrPort) {
+			var of []Socket
+			for _, w := range udp[local.Port()] {
+				if (w.Local == local || local.Addr().IsUnspecified()) && (remote.Port() == 0 || w.Remote == remote) {
+					of = append(of, w)
+				}
+			}
+			if len(of) > 0 && s.INode != 0 {
+				found[s.INode] = inode{s.UID, of}
+			}
+		}))
+	}
+	return found, errors.Join(errs...)
+}
+
+// eachSocket lists the sockets of both families. What an interrupted dump has is told.
+func eachSocket(dump func(family uint8) ([]*netlink.Socket, error), tell func(s *netlink.Socket, local, remote netip.AddrPort)) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		list, err := dump(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("list sockets: %w", err)
+		}
+		for _, s := range list {
+			tell(s, addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort))
+		}
+	}
+	return nil
+}
+
+func addrPort(ip net.IP, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(a.Unmap(), port)
+}
+
+// ownerOf reads what a process says of itself.
+func ownerOf(pid int) *Owner {
+	exe, _ := os.Readlink(File(pid, "exe"))
+	o := &Owner{PID: pid, Program: strings.TrimSuffix(exe, " (deleted)")}
+	if exe != "" {
+		o.Program = path.Base(o.Program)
+	}
+	text, _ := os.ReadFile(File(pid, "cgroup"))
+	for line := range bytes.Lines(text) {
+		if at, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::")); ok {
+			o.Cgroup = string(at)
+		}
+	}
+	return o
+}

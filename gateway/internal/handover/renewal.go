@@ -39,7 +39,7 @@ func (r *Renewal) Renew(ctx context.Context, always bool) (*process.Successor, e
 	if next != nil || err != nil {
 		return next, err
 	}
-	restart := r.inForce(ctx, true)
+	restart := r.takeIn(ctx, true)
 	if !takesRestart(restart) {
 		return nil, restart
 	}
@@ -61,19 +61,15 @@ func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-signals:
-			_ = r.Again(ctx) // which the log and the status tell
+			_ = r.takeIn(ctx, false) // which the log and the status tell
 		}
 	}
 }
 
-// Again reads the configuration and its keys, and puts them in force, whole or not at all. It
+// takeIn reads the configuration and its keys, and puts them in force, whole or not at all. It
 // goes on after the end of ctx, which a file on a server that does not answer may outlast.
-func (r *Renewal) Again(ctx context.Context) error {
-	return r.inForce(ctx, false)
-}
-
-// inForce is Again. restarts: what takes a restart is not refused, but left to a successor.
-func (r *Renewal) inForce(ctx context.Context, restarts bool) error {
+// restarts: what takes a restart is not refused, but left to a successor.
+func (r *Renewal) takeIn(ctx context.Context, restarts bool) error {
 	if r.Load == nil {
 		return errNoFile
 	}

@@ -54,15 +54,15 @@ func TestAgain(t *testing.T) {
 	f := newFile()
 	require.Empty(t, f.status().Degraded)
 	f.unreadable = errors.New("line 3: no such field")
-	require.ErrorIs(t, f.Again(t.Context()), f.unreadable)
+	require.ErrorIs(t, f.takeIn(t.Context(), false), f.unreadable)
 	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
 	require.Contains(t, f.status().Notes[0], "line 3: no such field")
 	f.unreadable, f.refused = nil, errors.New("devices need a restart")
-	require.ErrorIs(t, f.Again(t.Context()), f.refused)
+	require.ErrorIs(t, f.takeIn(t.Context(), false), f.refused)
 	require.Contains(t, f.status().Notes[0], "devices need a restart")
 	require.Empty(t, f.inForce)
 	f.refused = nil
-	require.NoError(t, f.Again(t.Context()))
+	require.NoError(t, f.takeIn(t.Context(), false))
 	require.Equal(t, report.Status{}, f.status())
 	require.Equal(t, []report.Mode{report.ModeEnforce}, f.inForce)
 	var s report.Snapshot
@@ -74,7 +74,7 @@ func TestAgain(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	f := newFile()
 	f.Load = nil
-	require.ErrorIs(t, f.Again(t.Context()), errNoFile)
+	require.ErrorIs(t, f.takeIn(t.Context(), false), errNoFile)
 	require.Empty(t, f.status().Degraded)
 }
 
@@ -107,11 +107,11 @@ func TestAgainReadsKeys(t *testing.T) {
 	var cfg config.Config
 	cfg.Security.PSKFile = filepath.Join(t.TempDir(), "psk")
 	f.Load = func() (config.Config, error) { return cfg, nil }
-	require.ErrorIs(t, f.Again(t.Context()), os.ErrNotExist)
+	require.ErrorIs(t, f.takeIn(t.Context(), false), os.ErrNotExist)
 	require.Empty(t, f.inForce)
 	const key = "0123456789abcdef0123456789abcdef"
 	require.NoError(t, os.WriteFile(cfg.Security.PSKFile, []byte(key+"\n"), 0o600))
-	require.NoError(t, f.Again(t.Context()))
+	require.NoError(t, f.takeIn(t.Context(), false))
 	require.Equal(t, [][]byte{[]byte(key)}, f.keys)
 }
 
@@ -141,7 +141,7 @@ func TestFilesThatAreNotRead(t *testing.T) {
 				synctest.Wait()
 				request, leave := context.WithTimeout(t.Context(), time.Minute)
 				defer leave()
-				again := f.Again(request)
+				again := f.takeIn(request, false)
 				_, successor := f.successor(request, true)
 				stop()
 				synctest.Wait()
@@ -208,7 +208,7 @@ func TestRefused(t *testing.T) {
 		Load: func() (config.Config, error) { return config.Config{}, errors.New("line 3: mdoe: unknown field") },
 	}
 	for n, attempt := range []func() error{
-		func() error { return r.Again(t.Context()) },
+		func() error { return r.takeIn(t.Context(), false) },
 		func() error { _, err := r.successor(t.Context(), true); return err },
 	} {
 		require.ErrorContains(t, attempt(), "mdoe")

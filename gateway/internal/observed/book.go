@@ -136,8 +136,8 @@ func (b *Book) List() []report.ObservedService {
 	return list
 }
 
-// Forgotten counts connections of services for which there was no room.
-func (b *Book) Forgotten() uint64 {
+// lost counts connections of services for which there was no room.
+func (b *Book) lost() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.forgotten

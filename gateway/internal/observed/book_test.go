@@ -49,7 +49,7 @@ func TestBook(t *testing.T) {
 		},
 		{Side: report.SideClient, Port: 7000, Hosts: []netip.Addr{h1}, Connections: 2},
 	}, b.List())
-	require.Zero(t, b.Forgotten())
+	require.Zero(t, b.lost())
 }
 
 // The book has a bound, and counts what it has no room for.
@@ -59,7 +59,7 @@ func TestBookIsBounded(t *testing.T) {
 		b.Add([]ebpf.Seen{{Port: port, Rule: ebpf.NoRule, Begun: 2}}, ruleName)
 	}
 	require.Len(t, b.List(), maxServices)
-	require.EqualValues(t, 20, b.Forgotten())
+	require.EqualValues(t, 20, b.lost())
 	for i := range byte(maxHosts + 5) {
 		b.Add([]ebpf.Seen{{Port: 0, Host: netip.AddrFrom4([4]byte{10, 0, 0, i}), Rule: ebpf.NoRule, Begun: 1}}, ruleName)
 	}
@@ -88,7 +88,7 @@ func TestFullBookLooksForRoomOnce(t *testing.T) {
 	see(0, maxServices)
 	asked = 0
 	see(maxServices, 8*maxServices)
-	require.EqualValues(t, 7*maxServices, b.Forgotten())
+	require.EqualValues(t, 7*maxServices, b.lost())
 	require.LessOrEqual(t, asked, 7*maxServices+ebpf.MaxRules+1)
 }
 
@@ -108,13 +108,13 @@ func TestRulesThatAreGoneMakeRoom(t *testing.T) {
 		see(port, "old", false)
 	}
 	see(2000, "old", true)
-	require.EqualValues(t, 1, b.Forgotten(), "its rule is gone, too")
+	require.EqualValues(t, 1, b.lost(), "its rule is gone, too")
 	for port := range maxServices {
 		see(3000+port, "new", false)
 		require.Len(t, b.services, maxServices)
 	}
 	see(2000, "new", false)
-	require.EqualValues(t, 1+maxServices+1, b.Forgotten(), "each connection once")
+	require.EqualValues(t, 1+maxServices+1, b.lost(), "each connection once")
 	for _, s := range b.List() {
 		require.Equal(t, "new", s.Rule)
 	}

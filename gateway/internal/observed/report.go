@@ -9,7 +9,7 @@ import (
 // carried now, and what was decided; last names what happens where no rule matches.
 func (b *Book) Report(c config.Config, share config.Share, decided []report.DecisionCount, last string) report.PolicyReport {
 	p := report.PolicyReport{
-		Observed: b.List(), Forgotten: b.Forgotten(),
+		Observed: b.List(), Forgotten: b.lost(),
 		Rollout: report.RolloutReport{Percent: share.Percent(), Seed: c.Rollout.Seed},
 	}
 	if c.Rollout.Ramp != 0 {

@@ -755,7 +755,8 @@ static bool busy(const pid_t pid[2]) {
 	DIR *d = opendir("/proc"), *tasks;
 	for (struct dirent *p, *t; d && !found && (p = readdir(d));) {
 		pid_t id = atoi(p->d_name);
-		if (id <= 0 || (shared->one ? id != getpid() : getpgid(id) != pid[0] && getpgid(id) != pid[1])) continue;
+		pid_t group = id > 0 ? getpgid(id) : -1;
+		if (id <= 0 || (shared->one ? group != getpgid(0) : group != pid[0] && group != pid[1])) continue;
 		char name[64];
 		snprintf(name, sizeof name, "/proc/%d/task", id);
 		if (!(tasks = opendir(name))) continue;

@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -73,16 +72,4 @@ func TestVerdictTable(t *testing.T) {
 			}
 		}
 	}
-}
-
-// compareFile wants a file to have a text, or writes it where that is asked for.
-func compareFile(t *testing.T, name, text string) {
-	t.Helper()
-	if os.Getenv("SMCGW_UPDATE") != "" {
-		require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
-		return
-	}
-	have, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, string(have), text, "SMCGW_UPDATE=1 go test -run Verdict ./ebpf writes %s", name)
 }

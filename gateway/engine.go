@@ -279,11 +279,12 @@ func (e *engine) peerUse() (map[netip.Addr]peers.Known, map[netip.Addr]report.Pe
 
 // parts sets the counters that end with the engine.
 func (e *engine) parts(s *report.Snapshot) {
+	e.datagrams().Snapshot(s)
+	s.SharesRefused = e.sharesRefused()
 	if e == nil {
 		return
 	}
-	e.dgrams.Load().Snapshot(s)
-	s.Panics, s.SharesRefused = e.env.Panics(), sharesRefused(e.peers, e.pool)
+	s.Panics = e.env.Panics()
 	readWire(&s.Bounds, e.env.Stack.Stats())
 	s.CQErrors = e.carriers.CQErrors()
 }

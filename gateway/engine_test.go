@@ -16,6 +16,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
@@ -231,4 +232,14 @@ type failingLegs struct {
 
 func (l failingLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error) {
 	return nil, l.err
+}
+
+// TestNumbersWithoutAnEngine: what the programs count is told, and every number is there.
+func TestNumbersWithoutAnEngine(t *testing.T) {
+	g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve}.WithDefaults(), activated{})
+	steer.counters.Datagrams[ebpf.SideClient] = map[uint8]uint64{uint8(negotiate.ReasonMode): 2}
+	snap := g.Snapshot()
+	require.Equal(t, map[string]uint64{"mode": 2}, snap.UDP.Native)
+	require.Contains(t, snap.SharesRefused, string(peers.ResourceMemory))
+	require.Contains(t, snap.Memory, "used")
 }

@@ -34,12 +34,18 @@ func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) ma
 	return all
 }
 
-// sharesRefused returns how often an address wanted more than its share.
-func sharesRefused(table *peers.Table, pool *rmb.Pool) map[string]uint64 {
+// sharesRefused is how often an address wanted more than its share.
+func (e *engine) sharesRefused() map[string]uint64 {
 	all := map[string]uint64{}
-	for r, n := range table.Refusals() {
+	for _, r := range peers.Resources() {
+		all[string(r)] = 0
+	}
+	if e == nil {
+		return all
+	}
+	for r, n := range e.peers.Refusals() {
 		all[string(r)] = n
 	}
-	all[string(peers.ResourceMemory)] += pool.Stats().RefusedQuota
+	all[string(peers.ResourceMemory)] += e.pool.Stats().RefusedQuota
 	return all
 }

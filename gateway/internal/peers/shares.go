@@ -35,8 +35,8 @@ const (
 	ResourceShmPeers   Resource = "shm_peers"  // peers of the shm device
 )
 
-// resources lists every Resource.
-func resources() []Resource {
+// Resources lists every Resource.
+func Resources() []Resource {
 	return []Resource{ResourceFlows, ResourceHandshakes, ResourceRate, ResourceMemory, ResourceShmPeers}
 }
 
@@ -224,7 +224,7 @@ func (t *Table) Refusals() map[Resource]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := map[Resource]uint64{}
-	for _, r := range resources() {
+	for _, r := range Resources() {
 		all[r] = t.refused[r]
 	}
 	return all

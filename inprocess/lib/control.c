@@ -270,9 +270,12 @@ static void denied(const struct smci_record *r) {
 	atomic_compare_exchange_strong(&e->report.state, &asked, later ? SMCI_NATIVE : SMCI_NEVER);
 }
 
+static uint32_t taken; // how much news there was when all of it was taken
+
 static void take_all(void) {
 	struct smci_record r;
 	int fd[3], n;
+	uint32_t told = smcgw.news ? get_acquire(&smcgw.news->grants) : 0;
 	while (smcgw.socket >= 0 && (n = take_record(&r, fd)) != 0) {
 		if (n < 0) {
 			close_all(fd);
@@ -286,6 +289,7 @@ static void take_all(void) {
 		default: close_all(fd); // of a later version
 		}
 	}
+	taken = told;
 }
 
 static bool connected(void) {
@@ -306,7 +310,8 @@ static bool connected(void) {
 		struct timespec ts = {0, WELCOME_WITHIN};
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
-	if (!welcome) take_all();
+	// Answers to ends that were closed meanwhile nobody else looks for: they would be in the way of all that follow.
+	if (!welcome || get_acquire(&smcgw.news->grants) != taken) take_all();
 	return welcome;
 }
 

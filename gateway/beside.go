@@ -34,7 +34,7 @@ func (g *gateway) Yield() error {
 		e.yieldDatagrams()
 	}
 	g.host.promotion.Serve(false)
-	for _, x := range e.exclusive() {
+	for _, x := range carriersOf[carrier.Exclusive](e) {
 		if err := x.GiveUp(); err != nil {
 			return fmt.Errorf("give up device: %w", err)
 		}
@@ -46,7 +46,7 @@ func (g *gateway) Yield() error {
 func (g *gateway) TakeBack() error {
 	var errs []error
 	e := g.engine()
-	for _, x := range e.exclusive() {
+	for _, x := range carriersOf[carrier.Exclusive](e) {
 		errs = append(errs, x.Reclaim())
 	}
 	if e != nil {
@@ -59,13 +59,13 @@ func (g *gateway) TakeBack() error {
 // Activate lets new connections in.
 func (g *gateway) Activate() error { return g.host.Beside.Activate() }
 
-// exclusive are the carriers of what only one gateway can have.
-func (e *engine) exclusive() (list []carrier.Exclusive) {
+// carriersOf are the carriers of an engine that are a T; of a nil one there are none.
+func carriersOf[T any](e *engine) (list []T) {
 	if e == nil {
 		return nil
 	}
 	for _, fb := range e.env.Fabrics {
-		if x, ok := fb.(carrier.Exclusive); ok {
+		if x, ok := fb.(T); ok {
 			list = append(list, x)
 		}
 	}

@@ -80,7 +80,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 // that are carried have theirs.
 func (g *gateway) watchLegs() {
 	e := g.engine()
-	missing := e != nil && !e.legs.Available()
+	missing := e != nil && !e.host.Legs.Available()
 	if g.stopping.Load() || missing == g.legless.Load() {
 		return
 	}

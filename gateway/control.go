@@ -69,7 +69,7 @@ func (g *gateway) tellHealth(st *report.Status) {
 	}
 	e := g.engine()
 	if e != nil {
-		if note := e.legs.Note(); note != "" {
+		if note := e.host.Legs.Note(); note != "" {
 			st.Notes = append(st.Notes, note)
 		}
 	}
@@ -290,7 +290,7 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 func (e *engine) withdraw(device string) (n int, err error) {
 	var errs []error
 	known := false
-	for _, h := range e.hardware() {
+	for _, h := range carriersOf[*carrier.Hardware](e) {
 		left, err := h.Withdraw(device)
 		if errors.Is(err, carrier.ErrNoDevice) {
 			continue
@@ -305,22 +305,9 @@ func (e *engine) withdraw(device string) (n int, err error) {
 
 // returnAdapters has adapters used again that an operator has withdrawn.
 func (e *engine) returnAdapters() {
-	for _, h := range e.hardware() {
+	for _, h := range carriersOf[*carrier.Hardware](e) {
 		h.Return()
 	}
-}
-
-// hardware are the carriers of RDMA adapters.
-func (e *engine) hardware() (list []*carrier.Hardware) {
-	if e == nil {
-		return nil
-	}
-	for _, fb := range e.env.Fabrics {
-		if h, ok := fb.(*carrier.Hardware); ok {
-			list = append(list, h)
-		}
-	}
-	return list
 }
 
 // Try implements admin.Control.

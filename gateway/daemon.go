@@ -67,14 +67,6 @@ func (d *daemon) equip(g *gateway) {
 	g.change = d.admin.Change
 	g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.opts.Load, d.opts.Program, d.opts.Manager
 	g.renewal.Follows = d.cfg.CheckReplace
-	g.renewal.Apply = func(cfg config.Config, keys [][]byte) error {
-		done, err := g.change()
-		if err != nil {
-			return err
-		}
-		defer done()
-		return g.reload(cfg, keys)
-	}
 	d.page = page.New(g, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }})
 	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, admin.NewVersionInfo(d.opts.Version))
 }

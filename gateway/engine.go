@@ -36,7 +36,6 @@ type engine struct {
 	g    *gateway
 	cfg  config.Config // as it was made
 	host Host
-	legs host.Legs
 	env  conn.Env // of connections, which have it in common with their gateway
 	pool *rmb.Pool
 
@@ -68,7 +67,7 @@ type engine struct {
 // newEngine builds everything and starts the loops, for a configuration; close undoes it.
 func newEngine(g *gateway, cfg config.Config) (*engine, error) {
 	e := &engine{
-		g: g, cfg: cfg, host: *g.host, legs: g.host.Legs, seed: maphash.MakeSeed(),
+		g: g, cfg: cfg, host: *g.host, seed: maphash.MakeSeed(),
 		peers: peers.NewTable(cfg.Limits), rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 		draining: make(chan struct{}), flows: map[host.Tuple]*conn.Flow{},
 	}
@@ -87,7 +86,7 @@ func newEngine(g *gateway, cfg config.Config) (*engine, error) {
 func (e *engine) environ() {
 	g, v := e.g, &e.env
 	v.Log, v.HostID, v.Version, v.Faults, v.Die = g.log, e.host.ID, e.host.Version, e.host.faults, crash
-	v.Steering, v.Legs, v.Datagrams = g.steer, e.legs, datagramGateway{e}
+	v.Steering, v.Legs, v.Datagrams = g.steer, e.host.Legs, datagramGateway{e}
 	v.Peers, v.Pulse, v.Keys = e.peers, &g.pulse, g.keys
 	v.Policy = negotiate.CachePolicy{NegativeTTL: e.cfg.Fallback.NegativeCache}
 	v.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
@@ -114,7 +113,7 @@ func (e *engine) build() error {
 	}); err != nil {
 		return err
 	}
-	if e.env.Accepting, err = e.legs.Listen(e.shards[0], e.desk.AppAccepted); err != nil {
+	if e.env.Accepting, err = e.host.Legs.Listen(e.shards[0], e.desk.AppAccepted); err != nil {
 		return fmt.Errorf("app legs: %w", err)
 	}
 	if err := startIntake(e.shards[0], e.host.Link); err != nil {
@@ -161,16 +160,12 @@ func (e *engine) openFabrics() {
 	}
 }
 
-// close ends the engine: nothing new is taken, flows in handshake are given
+// close ends the engine, once: nothing new is taken, flows in handshake are given
 // back, carried ones are reset, then the loops and devices end.
 func (e *engine) close() {
 	e.mu.Lock()
-	already := e.down
 	e.down = true
 	e.mu.Unlock()
-	if already {
-		return
-	}
 	e.opening.Lock() // after a chore that opens it; later ones see that the engine ends
 	e.dgrams.Load().Close()
 	e.opening.Unlock()
@@ -186,7 +181,6 @@ func (e *engine) close() {
 	if e.env.Accepting != nil { // handshakes have come to their ends by it
 		_ = e.env.Accepting.Close()
 	}
-	e.env.Lines.Flush()
 	if e.env.Stack != nil {
 		_ = e.env.Stack.Close()
 	}

@@ -187,7 +187,11 @@ func TestEngineComesAndGoes(t *testing.T) {
 
 	require.NoError(t, g.SetOff(true))
 	before := g.engine()
+	require.NoError(t, steer.Remember(pairAddrs[1], 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
 	require.NoError(t, g.reload(g.cfg, negotiate.Keys{[]byte("0123456789abcdef")}))
+	refused, err := steer.Peers()
+	require.NoError(t, err)
+	require.Empty(t, refused, "for other keys")
 	require.NotSame(t, before, g.engine())
 	require.Len(t, g.engine().env.Keys.Load(), 1)
 	require.True(t, steer.off)

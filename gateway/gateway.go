@@ -90,7 +90,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
-	g.renewal = &handover.Renewal{Log: log, Apply: g.reload, Reloads: g.reloads}
+	g.renewal = &handover.Renewal{Log: log, Apply: g.apply, Reloads: g.reloads}
 	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.keys.Set(keys)
 	if err := g.steer.SetProofs(cfg.Limits.NewFlowsPerSecond); err != nil {
@@ -156,7 +156,7 @@ func (g *gateway) endEngine() {
 // settle ends the engine when it carries nothing any more, as its mode wants, and then has
 // the host give up what carrying takes.
 func (g *gateway) settle(now time.Time) {
-	if carries(g.live.Load().Mode) || !g.carries() && g.site.counts() || !g.unsettled.Over(now) {
+	if carries(g.live.Load().Mode) || !g.carries() && !g.site.carrying || !g.unsettled.Over(now) {
 		return
 	}
 	done, err := g.change()

@@ -7,6 +7,13 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
+// changeKeys is setKeys. Peers that it cannot forget are asked again later.
+func (g *gateway) changeKeys(keys negotiate.Keys) {
+	if err := g.setKeys(keys); err != nil {
+		g.log.Warn("peers that were refused for their keys", "error", err)
+	}
+}
+
 // setKeys puts keys in force: new handshakes and resolutions have them, what is
 // carried goes on. A peer that was refused for the old ones is asked again.
 func (g *gateway) setKeys(keys negotiate.Keys) error {

@@ -22,7 +22,7 @@ func (l *someLegs) Available() bool { return !l.missing }
 func TestLegsComeBack(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer, legs := p.g[0], p.steer[0], &someLegs{}
-	g.engine().legs = legs
+	g.engine().host.Legs = legs
 	look := func(missing bool, want negotiate.Reason) {
 		t.Helper()
 		legs.missing = missing

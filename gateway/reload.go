@@ -11,6 +11,16 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
+// apply is reload while no other process takes over.
+func (g *gateway) apply(next config.Config, keys [][]byte) error {
+	done, err := g.change()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return g.reload(next, keys)
+}
+
 // reload puts another configuration in force, whole or not at all. Connections
 // that there are go on; those that begin are decided by the new one.
 func (g *gateway) reload(next config.Config, keys [][]byte) error {
@@ -51,9 +61,7 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	}
 	g.engine().configure(next.Limits)
 	g.engine().returnAdapters()
-	if err := g.setKeys(keys); err != nil {
-		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
-	}
+	g.changeKeys(keys)
 	return nil
 }
 
@@ -72,7 +80,7 @@ func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
 		return g.setMode(next.Mode)
 	}
 	before := g.keys.Load()
-	g.keys.Set(keys)
+	g.changeKeys(keys)
 	err := g.carryLocked(next)
 	if err == nil {
 		if err = g.setMode(next.Mode); err != nil {
@@ -81,7 +89,7 @@ func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
 		}
 	}
 	if err != nil {
-		g.keys.Set(before)
+		g.changeKeys(before)
 	}
 	return err
 }

@@ -99,9 +99,6 @@ func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
 // canCarry reports whether connections can be carried, if the mode wants it.
 func (s *site) canCarry() bool { return s.dp != nil || s.Link != nil }
 
-// counts reports whether what carrying takes is not there, or not the site's to make.
-func (s *site) counts() bool { return !s.carrying }
-
 // carry opens what carrying takes: devices, legs and the programs that touch packets.
 func (s *site) carry() error {
 	if s.dp == nil || s.Link != nil {
@@ -126,7 +123,7 @@ func (s *site) carry() error {
 
 // count undoes carry; the engine has ended. What fails can be tried again.
 func (s *site) count() error {
-	if s.counts() {
+	if !s.carrying {
 		return nil
 	}
 	if err := s.letGo(); err != nil {

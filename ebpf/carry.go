@@ -73,7 +73,7 @@ func (d *Datapath) exchange(counting bool) error {
 	if d.counting == counting {
 		return nil
 	}
-	next := &Datapath{cfg: d.cfg, log: d.log, ns: d.ns, nl: d.nl, retired: d.retired, carriage: newCarriage(counting)}
+	next := &Datapath{cfg: d.cfg, log: d.log, ns: d.ns, nl: d.nl, carriage: newCarriage(counting)}
 	steps := []step{{"programs", func() error { return next.load(d.objs) }}}
 	if !counting {
 		steps = slices.Concat(next.deviceSteps(), steps, []step{{"attach steering", next.attachSteering}})

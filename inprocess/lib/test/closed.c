@@ -1,22 +1,20 @@
 // close() of a connection right after its question: the end has arrived when it returns, as natively.
-#include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pair.h"
+
 int main(void) {
 	enum { ROUNDS = 20, CALLS = 60 };
 	int at_once = 0;
 	alarm(60);
 	for (int i = 0; i < ROUNDS; i++) {
-		struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-		socklen_t n = sizeof a;
-		int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0), s;
+		int c, s;
 		char b[CALLS];
-		if (l < 0 || bind(l, (struct sockaddr *)&a, n) || listen(l, 1) || getsockname(l, (struct sockaddr *)&a, &n)) err(1, "listen");
-		if (connect(c, (struct sockaddr *)&a, n) || (s = accept(l, 0, 0)) < 0) err(1, "connect");
+		pair(&c, &s);
 		for (int k = 0; k < CALLS; k++)
 			if (send(c, "x", 1, 0) != 1) err(1, "send");
 		if (close(c)) err(1, "close");
@@ -25,7 +23,6 @@ int main(void) {
 		if (end > 0 || (end < 0 && errno != EAGAIN)) err(1, "end");
 		at_once += end == 0;
 		close(s);
-		close(l);
 	}
 	puts(at_once >= ROUNDS / 2 ? "at once" : "late"); // the kernel may be late, too, on a busy machine
 }

@@ -1,9 +1,7 @@
 // foreign [raw]: both ends of a connection, which is asked to move bytes until it is promoted or has shown that it stays native.
 // With raw, one byte is read by a system call of the program's own before.
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +12,7 @@
 #include <linux/tcp.h>
 
 #include "../sys.h"
+#include "pair.h"
 
 static uint64_t received(int fd) {
 	struct tcp_info t;
@@ -23,11 +22,8 @@ static uint64_t received(int fd) {
 	return t.tcpi_bytes_received;
 }
 int main(int argc, char **argv) {
-	struct sockaddr_in s = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t n = sizeof s;
-	int l = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0), native = 0;
-	if (bind(l, (struct sockaddr *)&s, n) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0 || connect(a, (struct sockaddr *)&s, n) < 0) return 2;
-	int b = accept(l, 0, 0);
+	int a, b, native = 0;
+	pair(&a, &b);
 	char c[100];
 	if (argc > 1 && !strcmp(argv[1], "raw")) {
 		if (write(a, "r", 1) != 1 || SYS(read, b, c, 1) != 1 || c[0] != 'r') return 2;

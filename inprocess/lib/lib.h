@@ -63,7 +63,7 @@ struct end {
 	// Of the table.
 	_Atomic uint32_t use;              // counts uses of the entry; odd while in use
 	_Atomic int refs;                  // descriptors, in all processes
-	_Atomic int32_t owner[MAX_OWNERS]; // processes that have descriptors; -1: a child that is being made
+	_Atomic int32_t owner[MAX_OWNERS]; // processes that have descriptors; negative: a child of that process that is being made
 	_Atomic int owned[MAX_OWNERS];     // how many
 	_Atomic bool closing;              // the last descriptor is gone; what it holds goes with the last thread
 	// Before promotion.

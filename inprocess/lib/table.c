@@ -353,16 +353,18 @@ void smcgw_same(int from, int to) {
 	for (int h = get(&highest); to > h && !atomic_compare_exchange_weak(&highest, &h, to);) {}
 }
 
-// fork: the child has every end too. It is counted before it exists, as -1, or the parent's close() could be the last.
+// fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: as the negative of
+// the parent's number, which no other fork of the end has, also if the child forks before the parent goes on.
 long smcgw_forked(long (*make)(void)) {
 	if (!smcgw.slab || !smcgw_ours()) return make();
 	pthread_mutex_lock(&forking);
+	const int32_t unborn = -smcgw.pid;
 	int top = get(&highest);
 	for (int fd = 0; fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e) continue;
 		if (e->listed) smcgw_settled(e, fd); // the child does not have our list
-		int at = owner_at(e, -1, true);
+		int at = owner_at(e, unborn, true);
 		if (at < 0) { // more processes than are counted: it can no longer be told when the last is gone
 			smcgw_never(e, SMCI_WHY_SHARED);
 			continue;
@@ -376,10 +378,10 @@ long smcgw_forked(long (*make)(void)) {
 		struct end *e = look(fd);
 		if (!e) continue;
 		for (int k = 0; k < MAX_OWNERS; k++) {
-			int32_t none = -1;
-			if (get(&e->owner[k]) != -1) continue;
+			int32_t was = unborn;
+			if (get(&e->owner[k]) != unborn) continue;
 			if (child >= 0) {
-				atomic_compare_exchange_strong(&e->owner[k], &none, pid);
+				atomic_compare_exchange_strong(&e->owner[k], &was, pid);
 			} else {
 				atomic_fetch_sub(&e->refs, get(&e->owned[k]));
 				put(&e->owner[k], 0);

@@ -76,8 +76,15 @@ static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&
 
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
+// list_of is the list of an end. A child has the mark of its parent's list, the set of which it may have closed.
+static struct list *list_of(const struct end *e) {
+	for (int i = 0; e->slot_of && i < nsets; i++)
+		if (set_of(set_fds[i]) == e->slot_of) return &e->slot_of->list;
+	return &pollers;
+}
+
 static void unlist(struct end *e) {
-	struct list *l = e->slot_of ? &e->slot_of->list : &pollers;
+	struct list *l = list_of(e);
 	for (int i = 0; i < l->n; i++)
 		if (l->e[i] == e) {
 			l->e[i] = l->e[--l->n];

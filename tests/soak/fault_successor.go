@@ -49,7 +49,8 @@ func (s *soak) reload(at *site, configuration, says string) error {
 	defer cancel()
 	for strings.Count(proc.Output(), says) == before {
 		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for %q: %w", says, err)
+			said := proc.Output()
+			return fmt.Errorf("wait for %q: %w, after:\n%s", says, err, said[max(0, len(said)-4096):])
 		}
 	}
 	return nil

@@ -76,15 +76,16 @@ static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&
 
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
-// list_of is the list of an end. A child has the mark of its parent's list, the set of which it may have closed.
-static struct list *list_of(const struct end *e) {
+// slot_set is the set whose slot serves an end, if it is open. A child has the mark of its parent's, which it may have closed.
+static struct set *slot_set(const struct end *e) {
 	for (int i = 0; e->slot_of && i < nsets; i++)
-		if (set_of(set_fds[i]) == e->slot_of) return &e->slot_of->list;
-	return &pollers;
+		if (set_of(set_fds[i]) == e->slot_of) return e->slot_of;
+	return 0;
 }
 
 static void unlist(struct end *e) {
-	struct list *l = list_of(e);
+	struct set *s = slot_set(e);
+	struct list *l = s ? &s->list : &pollers;
 	for (int i = 0; i < l->n; i++)
 		if (l->e[i] == e) {
 			l->e[i] = l->e[--l->n];
@@ -339,7 +340,7 @@ static void sleep_again(struct set *s) { // the next byte needs a token of its o
 void smcgw_token_taken(struct end *e) {
 	if (likely(!e->slot_of)) return;
 	hold();
-	struct set *s = e->slot_of;
+	struct set *s = slot_set(e);
 	if (s && s->waiting && s->slot >= 0 && smcgw.desk) {
 		sleep_again(s);
 		if (any_fresh(s)) nudge(s);

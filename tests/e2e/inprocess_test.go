@@ -475,7 +475,9 @@ func TestInProcessGuard(t *testing.T) {
 	i := slices.IndexFunc(ends, func(c report.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
 	// The program goes on writing what is so, and may change its rings or end between the two steps of a write.
 	w.g.eventually("reset", 20*time.Second, func() bool {
-		_ = spoil(ends[i].Program.PID)
+		if err := spoil(ends[i].Program.PID); err != nil {
+			t.Log(err)
+		}
 		return strings.Contains(f.server.Output(), "reset after")
 	})
 	w.g.eventually("tripped", 10*time.Second, func() bool { return slices.Contains(w.g.status().Degraded, report.GuardTripped) })

@@ -52,7 +52,7 @@ func TestKillAtInstructions(t *testing.T) {
 }
 
 // sanitizers are what is to be said to each. The search for leaks traces a process that exits, which
-// the stops and signals of the test can leave waiting for ever; the library allocates nothing.
+// the stops and signals of the test can leave waiting for ever; the library allocates for sets alone.
 var sanitizers = map[world.Sanitizer][]string{
 	world.Addresses: {"ASAN_OPTIONS=abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS=print_stacktrace=1"},
 	world.Threads:   {"TSAN_OPTIONS=report_thread_leaks=0 symbolize=0 halt_on_error=1"},

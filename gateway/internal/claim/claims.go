@@ -95,18 +95,8 @@ func (s *Claims) Followed() { close(s.heir) }
 // Claim begins a takeover for the holder of token, until revoked is closed: after a change
 // that is under way. describe tells the holder what the gateway is, which stays so.
 func (s *Claims) Claim(ctx context.Context, token string, describe func() error) (revoked <-chan struct{}, err error) {
-	for {
-		s.mu.Lock()
-		if s.state() != changing {
-			break
-		}
-		changed := s.changed
-		s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if err := s.lock(ctx); err != nil {
+		return nil, err
 	}
 	defer s.mu.Unlock()
 	switch s.state() {
@@ -125,13 +115,32 @@ func (s *Claims) Claim(ctx context.Context, token string, describe func() error)
 	}
 }
 
+// lock locks mu when no change is under way.
+func (s *Claims) lock(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if s.state() != changing {
+			return nil
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Change keeps takeovers away until done is called, unless there is one. There is one change
-// at a time.
+// at a time: the next begins when that one is done.
 func (s *Claims) Change() (done func(), err error) {
 	if s.Busy() { // and mu may be held for long
 		return nil, ErrUnderWay
 	}
-	s.mu.Lock()
+	if err := s.lock(context.Background()); err != nil { // every change ends
+		return nil, err
+	}
 	defer s.mu.Unlock()
 	if s.state() != alone {
 		return nil, ErrUnderWay

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -93,6 +94,9 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"change": func(t *rapid.T) {
+				if m.state == changing { // it would wait
+					return
+				}
 				done, err := m.s.Change()
 				if m.state != alone {
 					require.ErrorIs(t, err, ErrUnderWay)
@@ -167,6 +171,28 @@ func TestClaimBehindAChange(t *testing.T) {
 		require.Equal(t, is, told)
 		_, err = s.Change()
 		require.ErrorIs(t, err, ErrUnderWay)
+	})
+}
+
+// A change waits for the one that is under way, and is not taken for a takeover.
+func TestChangeBehindAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		first, err := s.Change()
+		require.NoError(t, err)
+		began := make(chan func(), 1)
+		go func() {
+			second, err := s.Change()
+			assert.NoError(t, err)
+			began <- second
+		}()
+		synctest.Wait()
+		require.Empty(t, began)
+		first()
+		second := <-began
+		require.Equal(t, changing, s.state())
+		second()
+		require.Equal(t, alone, s.state())
 	})
 }
 

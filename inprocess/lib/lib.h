@@ -44,7 +44,10 @@
 #ifndef FIRST_CALLS
 #define FIRST_CALLS 32 // of a connection before its process meets a broker, which says how many it wants
 #endif
-#define MAX_OWNERS 4
+#define MAX_OWNERS 6
+#define OTHERS_AT (MAX_OWNERS - 1)
+#define OWNER_OTHERS INT32_MIN
+#define OWNER_GOES (INT32_MIN + 1)
 
 // A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot.
 struct peer_desk {

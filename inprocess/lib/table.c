@@ -56,36 +56,55 @@ static bool make_slab(void) {
 	return ok;
 }
 
-static int owner_at(struct end *e, int32_t pid, bool make) {
-	for (int i = 0; i < MAX_OWNERS; i++)
-		if (get(&e->owner[i]) == pid) return i;
-	for (int i = 0; make && i < MAX_OWNERS; i++) {
-		int32_t none = 0;
-		if (atomic_compare_exchange_strong(&e->owner[i], &none, pid)) {
-			put(&e->owned[i], 0);
-			return i;
-		}
+// prune takes out the processes that have died without close().
+static void prune(struct end *e) {
+	for (int i = 0; i < OTHERS_AT; i++) {
+		int32_t p = get(&e->owner[i]);
+		if (p <= 0 || p == smcgw.pid || SYS(kill, p, 0) != -ESRCH || !atomic_compare_exchange_strong(&e->owner[i], &p, OWNER_GOES)) continue;
+		atomic_fetch_sub(&e->refs, atomic_exchange(&e->owned[i], 0));
+		put(&e->owner[i], 0);
 	}
-	return -1;
+}
+
+// owner_at is where the descriptors of a process are counted; make: it is to get one. Processes without a place of their own share the
+// last, where a dead one stays counted. -1: it has none.
+static int owner_at(struct end *e, int32_t pid, bool make) {
+	int32_t none = 0;
+	for (int i = 0; i < OTHERS_AT; i++)
+		if (get(&e->owner[i]) == pid) return i;
+	for (int round = 0; make && round < 2; round++) {
+		if (round) prune(e);
+		for (int i = 0; i < OTHERS_AT; i++, none = 0)
+			if (atomic_compare_exchange_strong(&e->owner[i], &none, pid)) return i;
+	}
+	if (make) atomic_compare_exchange_strong(&e->owner[OTHERS_AT], &none, OWNER_OTHERS);
+	return get(&e->owner[OTHERS_AT]) ? OTHERS_AT : -1;
+}
+
+// owns counts one descriptor more; disowns counts one less, and says how many there are still, of all processes.
+static void owns(struct end *e, int32_t pid) {
+	atomic_fetch_add(&e->owned[owner_at(e, pid, true)], 1);
+	atomic_fetch_add(&e->refs, 1);
+}
+static int disowns(struct end *e, int32_t pid) {
+	int at = owner_at(e, pid, false);
+	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1 && at != OTHERS_AT) put(&e->owner[at], 0);
+	return atomic_fetch_sub(&e->refs, 1) - 1;
+}
+
+static int owners(const struct end *e) {
+	int n = get(&e->owned[OTHERS_AT]) ? 2 : 0; // it may be many
+	for (int i = 0; i < OTHERS_AT; i++) n += get(&e->owner[i]) != 0;
+	return n;
 }
 
 bool smcgw_alone(struct end *e) {
-	int n = 0;
-	for (int i = 0; i < MAX_OWNERS; i++) n += get(&e->owner[i]) != 0;
-	if (likely(n == 1)) return true;
+	if (likely(owners(e) == 1)) return true;
 	int64_t t = now_coarse();
 	if (t - e->pruned_at < 50000000) return false;
 	e->pruned_at = t;
-	n = 0;
-	for (int i = 0; i < MAX_OWNERS; i++) {
-		int32_t p = get(&e->owner[i]);
-		if (p > 0 && p != smcgw.pid && SYS(kill, p, 0) == -ESRCH) {
-			atomic_fetch_sub(&e->refs, get(&e->owned[i]));
-			put(&e->owner[i], p = 0);
-		}
-		n += p != 0;
-	}
-	return n == 1;
+	prune(e);
+	return owners(e) == 1;
 }
 
 // hold tells whether this process alone has an end, and has no child come to it until let: what is mapped meanwhile a child has, too.
@@ -109,12 +128,11 @@ static void reclaim(void) {
 		struct end *e = entry(i);
 		if (!(get(&e->use) & 1)) continue;
 		bool dead = true;
-		for (int k = 0; k < MAX_OWNERS && dead; k++) {
+		for (int k = 0; k < OTHERS_AT && dead; k++) {
 			int32_t p = get(&e->owner[k]);
 			dead = p == 0 || (p > 0 && p != smcgw.pid && SYS(kill, p, 0) == -ESRCH);
 		}
-		if (!dead) continue;
-		for (int k = 0; k < MAX_OWNERS; k++) put(&e->owner[k], 0);
+		if (!dead || get(&e->owned[OTHERS_AT])) continue;
 		put(&e->report.state, SMCI_FREE);
 		atomic_fetch_add(&e->use, 1);
 	}
@@ -154,9 +172,10 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	if (!e) return;
 	memset(&e->report, 0, sizeof e->report);
 	put(&e->refs, 1);
-	put(&e->owner[0], smcgw.pid);
-	put(&e->owned[0], 1);
-	for (int i = 1; i < MAX_OWNERS; i++) put(&e->owner[i], 0);
+	for (int i = 0; i < MAX_OWNERS; i++) {
+		put(&e->owner[i], i ? 0 : smcgw.pid);
+		put(&e->owned[i], !i);
+	}
 	put(&e->closing, false);
 	put(&e->ops, 0);
 	put(&e->raw_rx, 0);
@@ -226,9 +245,7 @@ void smcgw_stale(int fd) {
 	struct end *e = i ? entry(i - 1) : 0;
 	if (!e) return;
 	smcgw_forget(e);
-	int at = owner_at(e, smcgw.pid, false);
-	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
-	if (atomic_fetch_sub(&e->refs, 1) == 1) closed_last(e);
+	if (!disowns(e, smcgw.pid)) closed_last(e);
 }
 
 bool smcgw_try(struct end *e, pthread_mutex_t *m) {
@@ -311,20 +328,26 @@ void smcgw_unmap(struct end *e) {
 	e->desk = 0;
 }
 
+// only tells whether a process has no descriptor to an end but this one.
+static bool only(const struct end *e, int fd) {
+	if (get(&e->refs) == 1) return true;
+	for (int i = 0, top = get(&highest); i <= top; i++)
+		if (i != fd && look(i) == e) return false;
+	return true;
+}
+
 void smcgw_drop(int fd) {
 	smcgw_wait_closed(fd);
 	struct end *e = look(fd);
 	if (!e || !smcgw_ours()) return;
 	uint32_t i = index_of(e) + 1;
-	int at = owner_at(e, smcgw.pid, false);
-	bool last_here = at >= 0 && get(&e->owned[at]) == 1, last = get(&e->refs) == 1;
+	bool last = get(&e->refs) == 1, last_here = only(e, fd);
 	bool promoted = state_of(e) == SMCI_PROMOTED;
 	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
 	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
-	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1) put(&e->owner[at], 0);
 	if (last_here) smcgw_forget(e);
-	if (atomic_fetch_sub(&e->refs, 1) != 1) {
+	if (disowns(e, smcgw.pid)) {
 		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);
 			smcgw_lock(e, &e->wl);
@@ -345,10 +368,7 @@ void smcgw_same(int from, int to) {
 		put(&smcgw_table[to], 0);
 		return;
 	}
-	int at = owner_at(e, smcgw.pid, true);
-	if (at < 0) return;
-	atomic_fetch_add(&e->owned[at], 1);
-	atomic_fetch_add(&e->refs, 1);
+	owns(e, smcgw.pid);
 	put_release(&smcgw_table[to], index_of(e) + 1);
 	for (int h = get(&highest); to > h && !atomic_compare_exchange_weak(&highest, &h, to);) {}
 }
@@ -364,29 +384,16 @@ long smcgw_forked(long (*make)(void)) {
 		struct end *e = look(fd);
 		if (!e) continue;
 		if (e->listed) smcgw_settled(e, fd); // the child does not have our list
-		int at = owner_at(e, unborn, true);
-		if (at < 0) { // more processes than are counted: it can no longer be told when the last is gone
-			smcgw_never(e, SMCI_WHY_SHARED);
-			continue;
-		}
-		atomic_fetch_add(&e->owned[at], 1);
-		atomic_fetch_add(&e->refs, 1);
+		owns(e, unborn);
 	}
 	long child = make();
 	int32_t pid = child == 0 ? (int32_t)SYS(getpid) : (int32_t)child;
 	for (int fd = 0; fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e) continue;
-		for (int k = 0; k < MAX_OWNERS; k++) {
-			int32_t was = unborn;
-			if (get(&e->owner[k]) != unborn) continue;
-			if (child >= 0) {
-				atomic_compare_exchange_strong(&e->owner[k], &was, pid);
-			} else {
-				atomic_fetch_sub(&e->refs, get(&e->owned[k]));
-				put(&e->owner[k], 0);
-			}
-		}
+		if (child < 0) disowns(e, unborn);
+		int32_t was = unborn;
+		for (int i = 0; child >= 0 && i < OTHERS_AT && !atomic_compare_exchange_strong(&e->owner[i], &was, pid); i++) was = unborn;
 	}
 	if (child == 0) {
 		smcgw.pid = pid;

@@ -25,3 +25,16 @@ func TestChildBetweenQuestionAndAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestManyProcesses: a promoted pair that more processes have than its ends name.
+func TestManyProcesses(t *testing.T) {
+	program := build(t).Program("forked")
+	want, err := run(nil, time.Minute, nil, program, "many")
+	require.NoError(t, err, want)
+	require.Equal(t, "0 ok\n", want)
+	w := newWorld(t, broker.Thresholds{Calls: 40, Bytes: 1 << 30})
+	got, err := run(w, time.Minute, nil, program, "many")
+	require.NoError(t, err, got)
+	require.Equal(t, want, got)
+	require.NotZero(t, w.Counters().Promoted)
+}

@@ -87,8 +87,7 @@ int main(int argc, char **argv) {
 	pair(&c, &s);
 	for (int i = 0; i < 40; i++) through(c, s); // both ends ask; the answers wait
 	if (pipe(ready)) err(1, "pipe");
-	pid_t child = fork();
-	if (child < 0) err(1, "fork");
+	pid_t child = forks();
 	if (child == 0) {
 		if (read(ready[0], b, 1) != 1) err(1, "read");
 		if (!strcmp(argv[1], "write")) _exit(write(s, "ok", 2) != 2);

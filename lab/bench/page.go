@@ -192,8 +192,8 @@ Over shared memory the transport is free: nothing but the gateways' copies moves
 	fmt.Fprintf(b, `
 An adapter can cost no less. On this machine it would pay for one stream where TCP between two hosts gives less than
 %s and less than the adapter, or takes more than %s of both hosts together; for messages where TCP's
-round trip is longer than %s and twice `+"`ib_write_lat`"+`; for connections that carry one request never.
-[ADAPTERS.md](ADAPTERS.md#what-to-expect) has each side by itself.
+round trip is longer than %s and twice `+"`ib_write_lat`"+`; for connections that carry one request never
+([ADAPTERS.md](ADAPTERS.md#what-to-expect)).
 `, value(r, bulk1, Shm), value(r, bulk1+cpu, Shm), value(r, ping64+median, Shm))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -21,7 +22,7 @@ type host struct {
 	t    testing.TB
 	addr netip.Addr
 	dev  *soft.Device
-	loop *verbs.Loop
+	loop *loop.Loop
 	m    *Manager
 	pd   verbs.PD
 	cq   verbs.CQ
@@ -40,7 +41,7 @@ func openHost(t testing.TB, port uint16, addr string, cfg Config) *host {
 	var err error
 	h.dev, err = soft.Open(soft.Config{Addrs: []netip.Addr{h.addr}, UDPPort: port})
 	require.NoError(t, err)
-	h.loop, err = verbs.NewLoop(h.dev, 0, nil)
+	h.loop, err = loop.New(h.dev, 0, nil)
 	require.NoError(t, err)
 	cfg.Do = h.loop.Do
 	h.m, err = New(h.dev, cfg)

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 

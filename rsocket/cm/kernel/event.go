@@ -3,7 +3,7 @@ package kernel
 import (
 	"syscall"
 
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 

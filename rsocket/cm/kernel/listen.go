@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 

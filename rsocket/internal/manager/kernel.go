@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/rsocket/cm/kernel"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 // kernelManager is the kernel's manager.

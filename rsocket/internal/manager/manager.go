@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/rsocket/cm/kernel"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 // Manager is a communication manager.

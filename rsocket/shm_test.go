@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -34,7 +35,7 @@ type pump struct {
 	cq    verbs.CQ
 	qp    verbs.QP
 	ep    *Endpoint
-	loop  *verbs.Loop
+	loop  *loop.Loop
 	arena *rmb.Arena
 	wcs   [16]verbs.WC
 
@@ -68,7 +69,7 @@ func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) {
 	require.NoError(t, err)
 	for _, p := range []*pump{a, b} {
 		p.done, p.proved, p.chunk = make(chan struct{}), make(chan struct{}), 1<<20
-		p.loop, err = verbs.NewLoop(p.dev, 0, p.turn)
+		p.loop, err = loop.New(p.dev, 0, p.turn)
 		require.NoError(t, err)
 	}
 	b.peer, err = b.dev.Attach(context.Background(), a.peer.Name(), a.peer.Key())

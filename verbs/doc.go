@@ -4,9 +4,8 @@
 //
 // It exists so that rsocket and the gateway are written once and run on shared
 // memory (verbs/shm), on RoCEv2 over UDP (verbs/soft) and later on real RNICs.
-// It contains no device; it holds what all devices share: the names, the rules
-// of the queue-pair state machine (CheckTransition), and Loop, a goroutine that
-// drives one vector of a device for users without an event loop of their own.
+// It contains no device; it holds what all devices share: the names, and the rules
+// of the queue-pair state machine (CheckTransition).
 //
 // # Ownership
 //

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -82,7 +83,7 @@ func rcMain(args []string) (any, error) {
 type rcDevice struct {
 	*soft.Device
 	pd   verbs.PD
-	loop *verbs.Loop
+	loop *loop.Loop
 	turn func() bool
 }
 
@@ -95,7 +96,7 @@ func rcOpen(addr netip.Addr) (*rcDevice, error) {
 	if d.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
 	}
-	d.loop, err = verbs.NewLoop(dev, 0, func() bool { return d.turn != nil && d.turn() })
+	d.loop, err = loop.New(dev, 0, func() bool { return d.turn != nil && d.turn() })
 	return d, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -24,7 +25,7 @@ type Device struct {
 	Soft *soft.Device // nil on shm
 	Shm  *shm.Device  // nil on soft
 	addr netip.Addr
-	loop *verbs.Loop
+	loop *loop.Loop
 	cq   verbs.CQ
 }
 
@@ -57,7 +58,7 @@ func OpenShm(dir string, s Self) (*Device, error) {
 func (d *Device) start(dev verbs.Device) error {
 	var err error
 	if d.cq, err = dev.CreateCQ(verbs.CQAttr{Depth: 1 << 14}); err == nil {
-		d.loop, err = verbs.NewLoop(dev, 0, d.turn)
+		d.loop, err = loop.New(dev, 0, d.turn)
 	}
 	if err != nil {
 		return errors.Join(err, dev.Close())

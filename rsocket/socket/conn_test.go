@@ -15,8 +15,8 @@ import (
 	"github.com/smcgw/smcgw/rsocket/internal/manager"
 
 	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 // each runs a test with every kind of connection.

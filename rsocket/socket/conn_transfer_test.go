@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 

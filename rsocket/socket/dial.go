@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/rsocket/internal/manager"
 
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/rsocket/cm"
 )
 
 // Dialer makes connections. Stack must be set.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 const (

@@ -24,7 +24,7 @@ var doors = map[string][]string{
 	"negotiate/resolve":         {"Receive"},                       // messages of the datagram port
 	"netstack":                  {"Inject"},                        // segments
 	"rsocket":                   {"Receive", "HandleWC"},           // immediates and grants
-	"verbs/cm":                  {"receive"},                       // MADs
+	"rsocket/cm":                {"receive"},                       // MADs
 	"verbs/shm":                 {"progress", "take", "gatewayOf"}, // memory, rendezvous, names
 	"verbs/soft":                {"deliver"},                       // packets
 }

@@ -125,7 +125,7 @@ func TestDependencies(t *testing.T) {
 		{"rsocket", []string{"gvisor.dev/", "github.com/cilium/", "github.com/prometheus/", "github.com/spf13/", module + "/gateway"}},
 		{"negotiate", []string{module + "/", "gvisor.dev/", "github.com/"}},
 		{"packet", []string{module + "/", "gvisor.dev/", "github.com/", "golang.org/x/"}},
-		{"cmd/smcgw", []string{"testing", "github.com/stretchr/", "go.uber.org/goleak", "pgregory.net/", module + "/lab", module + "/tests"}},
+		{"cmd/smcgw", []string{"testing", "github.com/stretchr/", "go.uber.org/goleak", "pgregory.net/", module + "/lab", module + "/tests", module + "/rsocket/cm", module + "/rsocket/socket"}},
 	} {
 		t.Run(strings.ReplaceAll(c.pkg, "/", "-"), func(t *testing.T) {
 			deps := goList(t, c.pkg)

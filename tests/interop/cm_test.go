@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 // Ports of the programs.

@@ -1,5 +1,5 @@
 // Package interop tests the software RDMA device (verbs/soft), the connection
-// manager (verbs/cm) and rsockets (rsocket) against the implementations others
+// manager (rsocket/cm) and rsockets (rsocket) against the implementations others
 // wrote: the Linux kernel's rxe, the library of rdma-core, and its and
 // perftest's programs, in a small virtual machine on a tap (tests/interop/guest).
 //

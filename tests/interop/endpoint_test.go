@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -20,7 +21,7 @@ type endpoint struct {
 	t    *testing.T
 	addr netip.Addr
 	dev  *soft.Device
-	loop *verbs.Loop
+	loop *loop.Loop
 	pd   verbs.PD
 	cq   verbs.CQ
 	wcs  chan verbs.WC
@@ -46,7 +47,7 @@ func (l *lab) open(t *testing.T, addr netip.Addr) *endpoint {
 	require.NoError(t, err)
 	e.cq, err = e.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth})
 	require.NoError(t, err)
-	e.loop, err = verbs.NewLoop(e.dev, 0, e.turn)
+	e.loop, err = loop.New(e.dev, 0, e.turn)
 	require.NoError(t, err)
 	t.Cleanup(e.close)
 	// The device opens sockets to send from when a queue pair first needs them.

@@ -13,35 +13,49 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// kernelCM is where the tests of verbs/hw/rdmacm are in the guest.
-const kernelCM = "/programs/rdmacm.test"
+// Where the tests of rsocket/cm/kernel and of verbs/hw/rdmacm are in the guest.
+const (
+	kernelCM   = "/programs/kernel.test"
+	kernelPath = "/programs/rdmacm.test"
+)
 
-// TestKernelCM runs the tests of verbs/hw/rdmacm with the manager of a kernel, between queue pairs that are numbers: it
-// needs no other. With SMCGW_UPDATE=1 it writes down what the kernel says, for the tests that have no kernel.
+// kernelTests are the packages of those tests.
+var kernelTests = map[string]string{kernelCM: "rsocket/cm/kernel", kernelPath: "verbs/hw/rdmacm"}
+
+// TestKernelCM runs the tests of both with the manager of a kernel, between queue pairs that are numbers: it needs no
+// other. With SMCGW_UPDATE=1 it writes down what the kernel says, for the tests that have no kernel.
 func TestKernelCM(t *testing.T) {
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
-	file := filepath.Join(t.TempDir(), "rdmacm.test")
-	build(t.Context(), t, "0", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/verbs/hw/rdmacm")
+	files := map[string]string{}
+	for program, pkg := range kernelTests {
+		file := filepath.Join(t.TempDir(), filepath.Base(program))
+		build(t.Context(), t, "0", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/"+pkg)
+		files[program] = file
+	}
 	for _, k := range kernels() {
-		t.Run("linux-"+string(k), func(t *testing.T) { kernelCMs(t, k, file) })
+		t.Run("linux-"+string(k), func(t *testing.T) { kernelCMs(t, k, files) })
 	}
 }
 
-func kernelCMs(t *testing.T, k guest.Series, file string) {
-	l := bootWith(t, k, map[string]string{kernelCM: file})
-	printed := l.run(t, "env", testnet.RequireVariable+"=kernel", "SMCGW_RDMACM_RECORD=/tmp/record", kernelCM, "-test.v", "-test.run", "^TestKernel")
-	t.Log(printed)
-	require.Contains(t, printed, "--- PASS: TestKernelConnection")
-	require.NotContains(t, printed, "SKIP")
-	printed = l.run(t, "env", testnet.RequireVariable+"=kernel", "SMCGW_RDMACM_REMOVE="+guest.Device+" eth0", kernelCM, "-test.v", "-test.run", "^TestRemovedFromKernel$")
+func kernelCMs(t *testing.T, k guest.Series, files map[string]string) {
+	l := bootWith(t, k, files)
+	for program, test := range map[string]string{kernelCM: "TestKernelConnection", kernelPath: "TestKernelPath"} {
+		printed := l.run(t, "env", testnet.RequireVariable+"=kernel", "SMCGW_RDMACM_RECORD=/tmp/record", program, "-test.v", "-test.run", "^TestKernel")
+		t.Log(printed)
+		require.Contains(t, printed, "--- PASS: "+test)
+		require.NotContains(t, printed, "SKIP")
+	}
+	printed := l.run(t, "env", testnet.RequireVariable+"=kernel", "SMCGW_RDMACM_REMOVE="+guest.Device+" eth0", kernelCM, "-test.v", "-test.run", "^TestRemovedFromKernel$")
 	require.Contains(t, printed, "--- PASS: TestRemovedFromKernel")
 	l.nothingLeft(t)
 	if os.Getenv("SMCGW_UPDATE") == "" || k != guest.Linux612 {
 		return
 	}
-	for _, name := range []string{"TestKernelConnection", "TestKernelRefusals", "TestKernelPath"} {
+	for name, program := range map[string]string{
+		"TestKernelConnection": kernelCM, "TestKernelRefusals": kernelCM, "TestKernelPath": kernelPath,
+	} {
 		text := l.run(t, "cat", "/tmp/record."+name)
-		to := filepath.Join("../../verbs/hw/rdmacm/testdata", strings.TrimPrefix(name, "TestKernel")+".txt")
+		to := filepath.Join("../..", kernelTests[program], "testdata", strings.TrimPrefix(name, "TestKernel")+".txt")
 		require.NoError(t, os.WriteFile(to, []byte(text), 0o644)) //nolint:gosec // it is committed
 	}
 }

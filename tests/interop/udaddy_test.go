@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 // udaddy is our end of the program's private protocol (librdmacm/examples/

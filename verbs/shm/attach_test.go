@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
-	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/lab/loop"
 )
 
 // TestAttachWhileLoopSleeps: a loop that sleeps while a peer attaches turns for that peer.
@@ -20,10 +20,10 @@ func TestAttachWhileLoopSleeps(t *testing.T) {
 	a, b := openDevice(t, dir), openDevice(t, dir)
 	_, err := b.Listen()
 	require.NoError(t, err)
-	la, err := verbs.NewLoop(a, 0, nil)
+	la, err := loop.New(a, 0, nil)
 	require.NoError(t, err)
 	defer la.Close()
-	lb, err := verbs.NewLoop(b, 0, nil)
+	lb, err := loop.New(b, 0, nil)
 	require.NoError(t, err)
 	defer lb.Close()
 	time.Sleep(50 * time.Millisecond) // both sleep

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -74,7 +75,7 @@ func childEcho(d *Device, p *Peer) error {
 	if err != nil {
 		return err
 	}
-	loop, err := verbs.NewLoop(d, 0, func() bool { return echo(cq, qp) })
+	loop, err := loop.New(d, 0, func() bool { return echo(cq, qp) })
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ type host struct {
 	t    testing.TB
 	cq   verbs.CQ
 	qp   verbs.QP
-	loop *verbs.Loop
+	loop *loop.Loop
 	recs chan verbs.WC
 	errs chan verbs.WC
 }
@@ -225,7 +226,7 @@ func newHost(t testing.TB, d *Device, p *Peer) *host {
 	for range hostDepth {
 		require.NoError(t, h.qp.PostRecv(&verbs.RecvWR{}))
 	}
-	h.loop, err = verbs.NewLoop(d, 0, h.turn)
+	h.loop, err = loop.New(d, 0, h.turn)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.loop.Close() })
 	return h

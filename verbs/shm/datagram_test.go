@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/internal/completion"
 	"github.com/smcgw/smcgw/verbs/internal/workqueue"
@@ -204,7 +205,7 @@ func TestDatagramVectors(t *testing.T) {
 	const vectors, each = 3, 20
 	da, db, pa, pb := met(t, func(c *Config) { c.Vectors = vectors })
 	got := make(chan verbs.WC, 10*vectors*vectors*each)
-	start := func(d *Device, p *Peer, v int) (*verbs.Loop, verbs.QP) {
+	start := func(d *Device, p *Peer, v int) (*loop.Loop, verbs.QP) {
 		cq, err := d.CreateCQ(verbs.CQAttr{Depth: 1024, Vector: v})
 		require.NoError(t, err)
 		q, err := p.PD().CreateQP(&verbs.QPInitAttr{
@@ -213,7 +214,7 @@ func TestDatagramVectors(t *testing.T) {
 		require.NoError(t, err)
 		mr, err := p.PD().RegMR(make([]byte, 100), verbs.AccessLocalWrite)
 		require.NoError(t, err)
-		l, err := verbs.NewLoop(d, v, func() bool {
+		l, err := loop.New(d, v, func() bool {
 			var wcs [16]verbs.WC
 			n, _ := cq.Poll(wcs[:])
 			for _, wc := range wcs[:n] {
@@ -239,7 +240,7 @@ func TestDatagramVectors(t *testing.T) {
 	require.NoError(t, err)
 	defer ah.Close()
 	var from, to []uint32
-	var loops []*verbs.Loop
+	var loops []*loop.Loop
 	var qps []verbs.QP
 	for v := range vectors {
 		l, q := start(da, pa, v)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -147,7 +148,7 @@ func newPump(t *testing.T, d *Device, p *Peer, vector, todo int) *pump {
 func TestLoopsStress(t *testing.T) {
 	a, b, pa, pb := met(t, func(c *Config) { c.Vectors = 2; c.PeerQuota = 32 << 20 })
 	const pairs, messages = 8, 2000
-	loops := map[*Device][]*verbs.Loop{}
+	loops := map[*Device][]*loop.Loop{}
 	pumps := map[*Device][][]*pump{a: {nil, nil}, b: {nil, nil}}
 	for i := range pairs {
 		ua, ub := newPump(t, a, pa, i%2, messages), newPump(t, b, pb, i/2%2, messages)
@@ -157,7 +158,7 @@ func TestLoopsStress(t *testing.T) {
 	}
 	for _, d := range []*Device{a, b} {
 		for v := range 2 {
-			l, err := verbs.NewLoop(d, v, func() bool {
+			l, err := loop.New(d, v, func() bool {
 				worked := false
 				for _, u := range pumps[d][v] {
 					if u.busy {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -75,7 +76,7 @@ func TestLoops(t *testing.T) {
 	const vectors, pairs, messages, receives = 2, 8, 1000, 3
 	da, db, pa, pb := met(t, func(c *Config) { c.Vectors = vectors })
 	src, dst := make([]*streams, vectors), make([]*sink, vectors)
-	var loopsA, loopsB []*verbs.Loop
+	var loopsA, loopsB []*loop.Loop
 	for v := range vectors {
 		a, b := &streams{todo: messages}, &sink{qps: map[uint32]verbs.QP{}, want: map[uint32]uint32{}}
 		src[v], dst[v] = a, b
@@ -91,9 +92,9 @@ func TestLoops(t *testing.T) {
 		a.wr = verbs.SendWR{
 			Opcode: verbs.WRRDMAWriteWithImm, SGList: []verbs.SGE{{Addr: out.Addr(), Length: 9000, LKey: out.LKey()}}, RemoteAddr: in.Addr(), RKey: in.RKey(),
 		}
-		la, err := verbs.NewLoop(da, v, func() bool { return src[v].turn() })
+		la, err := loop.New(da, v, func() bool { return src[v].turn() })
 		require.NoError(t, err)
-		lb, err := verbs.NewLoop(db, v, func() bool { return dst[v].turn() })
+		lb, err := loop.New(db, v, func() bool { return dst[v].turn() })
 		require.NoError(t, err)
 		loopsA, loopsB = append(loopsA, la), append(loopsB, lb)
 		t.Cleanup(func() { _ = la.Close(); _ = lb.Close(); _ = in.Close(); _ = out.Close() })

@@ -3,6 +3,7 @@ package verbstest
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -21,10 +22,10 @@ func (e *env) asleep(a, b func() bool) (onA func(func()), stop func()) {
 	e.t.Helper()
 	e.NoError(e.a.Driver.Close())
 	e.NoError(e.b.Driver.Close())
-	la, err := verbs.NewLoop(e.a.Device, 0, a)
+	la, err := loop.New(e.a.Device, 0, a)
 	e.NoError(err)
 	e.t.Cleanup(func() { _ = la.Close() })
-	lb, err := verbs.NewLoop(e.b.Device, 0, b)
+	lb, err := loop.New(e.b.Device, 0, b)
 	e.NoError(err)
 	e.t.Cleanup(func() { _ = lb.Close() })
 	return func(f func()) { e.NoError(la.Do(f)) }, func() {

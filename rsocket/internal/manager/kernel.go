@@ -4,20 +4,20 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/smcgw/smcgw/verbs/cm"
-	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
+	"github.com/smcgw/smcgw/rsocket/cm"
+	"github.com/smcgw/smcgw/rsocket/cm/kernel"
 )
 
-// kernel is the kernel's manager.
-type kernel struct{ *rdmacm.Manager }
+// kernelManager is the kernel's manager.
+type kernelManager struct{ *kernel.Manager }
 
 // Dial implements Manager.
-func (m kernel) Dial(ctx context.Context, p cm.DialParams) (Conn, error) {
+func (m kernelManager) Dial(ctx context.Context, p cm.DialParams) (Conn, error) {
 	return connOf(m.Manager.Dial(ctx, p))
 }
 
 // Listen implements Manager.
-func (m kernel) Listen(local netip.AddrPort, backlog int) (Listener, error) {
+func (m kernelManager) Listen(local netip.AddrPort, backlog int) (Listener, error) {
 	l, err := m.Manager.Listen(local, cm.ListenConfig{Backlog: backlog})
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (m kernel) Listen(local netip.AddrPort, backlog int) (Listener, error) {
 	return kernelListener{l}, nil
 }
 
-type kernelListener struct{ *rdmacm.Listener }
+type kernelListener struct{ *kernel.Listener }
 
 // Accept implements Listener.
 func (l kernelListener) Accept(ctx context.Context) (Request, error) {
@@ -36,7 +36,7 @@ func (l kernelListener) Accept(ctx context.Context) (Request, error) {
 	return kernelRequest{r}, nil
 }
 
-type kernelRequest struct{ *rdmacm.Request }
+type kernelRequest struct{ *kernel.Request }
 
 // Private implements Request.
 func (r kernelRequest) Private() ([]byte, error) { return r.PrivateData, nil }

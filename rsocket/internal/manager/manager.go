@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
+	"github.com/smcgw/smcgw/rsocket/cm/kernel"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
-	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // Manager is a communication manager.
@@ -68,11 +68,11 @@ func New(dev verbs.Device, cfg cm.Config) (Manager, error) {
 
 // Kernel opens the kernel's manager.
 func Kernel(dev verbs.Device) (Manager, error) {
-	m, err := rdmacm.New(dev)
+	m, err := kernel.New(dev)
 	if err != nil {
 		return nil, err
 	}
-	return kernel{m}, nil
+	return kernelManager{m}, nil
 }
 
 func connOf[C Conn](c C, err error) (Conn, error) {

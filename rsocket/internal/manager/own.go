@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/rsocket/cm"
 )
 
 // own is the manager of package cm.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 	"github.com/smcgw/smcgw/verbs/soft"
@@ -127,7 +128,7 @@ type adapter struct {
 	name string
 	port uint16
 	dev  *soft.Device
-	loop *verbs.Loop
+	loop *loop.Loop
 
 	unwatch context.CancelFunc
 	watched sync.WaitGroup
@@ -183,7 +184,7 @@ func newAdapter(l *Library, name string, addr netip.Addr, port uint16) (*adapter
 	if err != nil {
 		return nil, err
 	}
-	loop, err := verbs.NewLoop(dev, 0, nil)
+	loop, err := loop.New(dev, 0, nil)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}

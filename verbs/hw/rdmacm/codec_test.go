@@ -8,16 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
-
-func at(s string) sockaddr { return sockaddr{AddrPort: netip.MustParseAddrPort(s)} }
 
 // TestCommands compares the commands with the structs of rdma_user_cm.h: their sizes, where the answer goes, and where
 // the fields are. The interface is that of little-endian hosts in this test.
@@ -26,75 +22,44 @@ func TestCommands(t *testing.T) {
 		t.Skip("vectors are little-endian")
 	}
 	const answer = 0x1122334455667788
-	param := connParam{qpn: 0x123456, private: []byte{0xaa, 0xbb}, srq: true, responderResources: 1, initiatorDepth: 2, retryCount: 6, rnrRetryCount: 7}
 	where := "8877665544332211"
 	zeros := func(n int) string { return strings.Repeat("00", n) }
-	wireParam := "56341200" + zeros(4) + "aabb" + zeros(254) + "0201010200060701"
 	in := "02001d2f0a4d0003" + zeros(120)
 	in6 := "0a001d2f00000000" + "fe800000000000000000000000000001" + "07000000" + zeros(100)
-	scoped := at("[fe80::1]:7471")
-	scoped.scope = 7
+	plain := Sockaddr{AddrPort: netip.MustParseAddrPort("10.77.0.3:7471")}
+	scoped := Sockaddr{AddrPort: netip.MustParseAddrPort("[fe80::1]:7471"), Scope: 7}
 	for _, c := range []struct {
-		command command
+		command Command
 		want    string // head and body
 	}{
-		{createID{uid: 5, space: cm.PortSpaceTCP, qp: verbs.QPTRC}, "00000000" + "1800" + "0400" + "0500000000000000" + where + "0601" + "02" + zeros(5)},
-		{destroyID{9}, "01000000" + "1000" + "0400" + where + "09000000" + zeros(4)},
-		{bind{9, at("10.77.0.3:7471")}, "14000000" + "8800" + "0000" + "09000000" + "1000" + "0000" + in},
+		{CreateID{UID: 5, Space: portSpaceTCP, QP: verbs.QPTRC}, "00000000" + "1800" + "0400" + "0500000000000000" + where + "0601" + "02" + zeros(5)},
 		{
-			resolveAddr{9, 2000, sockaddr{}, scoped},
+			ResolveAddr{9, 2000, Sockaddr{}, scoped},
 			"15000000" + "1001" + "0000" + "09000000" + "d0070000" + "0000" + "1c00" + zeros(4) + zeros(128) + in6,
 		},
-		{resolveRoute{9, 2000}, "04000000" + "0800" + "0000" + "09000000" + "d0070000"},
-		{query{9, queryAddr}, "13000000" + "1000" + "1801" + where + "09000000" + "00000000"},
-		{query{9, queryPath}, "13000000" + "1000" + "a000" + where + "09000000" + "01000000"},
-		{query{9, queryGID}, "13000000" + "1000" + "1801" + where + "09000000" + "02000000"},
-		{initQPAttr{9, verbs.QPSRTR}, "0b000000" + "1000" + "9000" + where + "09000000" + "02000000"},
-		{listen{9, 128}, "07000000" + "0800" + "0000" + "09000000" + "80000000"},
-		{connect{9, param}, "06000000" + "2001" + "0000" + wireParam + "09000000" + zeros(12)},
-		{accept{9, 5, &param}, "08000000" + "2801" + "0000" + "0500000000000000" + wireParam + "09000000" + zeros(12)},
-		{accept{9, 5, nil}, "08000000" + "2801" + "0000" + "0500000000000000" + zeros(272) + "09000000" + zeros(12)},
-		{reject{9, []byte{0xcc}}, "09000000" + "0801" + "0000" + "09000000" + "01" + "1c" + "0000" + "cc" + zeros(255)},
-		{disconnect{9}, "0a000000" + "0400" + "0000" + "09000000"},
-		{notify{9}, "0f000000" + "0800" + "0000" + "09000000" + "04000000"},
-		{getEvent{}, "0c000000" + "0800" + "5001" + where},
+		{
+			ResolveAddr{9, 2000, plain, plain},
+			"15000000" + "1001" + "0000" + "09000000" + "d0070000" + "1000" + "1000" + zeros(4) + in + in,
+		},
+		{ResolveRoute{9, 2000}, "04000000" + "0800" + "0000" + "09000000" + "d0070000"},
+		{Query{9, QueryAddr}, "13000000" + "1000" + "1801" + where + "09000000" + "00000000"},
+		{Query{9, QueryPath}, "13000000" + "1000" + "a000" + where + "09000000" + "01000000"},
+		{Query{9, QueryGID}, "13000000" + "1000" + "1801" + where + "09000000" + "02000000"},
+		{InitQPAttr{9, verbs.QPSRTR}, "0b000000" + "1000" + "9000" + where + "09000000" + "02000000"},
+		{GetEvent{}, "0c000000" + "0800" + "5001" + where},
 	} {
-		require.Equal(t, c.want, hex.EncodeToString(encode(c.command, answer)), "%v", c.command.number())
+		require.Equal(t, c.want, hex.EncodeToString(Encode(c.command, answer)), "%v", c.command.Number())
 	}
 }
 
-// TestCommandsBounded: what does not fit is cut, and numbers the kernel adds have names.
-func TestCommandsBounded(t *testing.T) {
-	long := bytes.Repeat([]byte{1}, 1000)
-	require.Len(t, encode(reject{1, long}, 0), headerSize+264)
-	require.Len(t, encode(connect{1, connParam{private: long}}, 0), headerSize+288)
-	require.Equal(t, "RESOLVE_ADDR", numResolveAddr.String())
-	require.Equal(t, "ADDR_CHANGE", addrChange.String())
-	require.Equal(t, "event 77", eventKind(77).String())
+// TestNames: numbers that the kernel adds have names, too.
+func TestNames(t *testing.T) {
+	require.Equal(t, "RESOLVE_ADDR", NumResolveAddr.String())
+	require.Equal(t, "ADDR_CHANGE", AddrChange.String())
+	require.Equal(t, "event 77", EventKind(77).String())
 }
 
-func TestSockaddr(t *testing.T) {
-	for _, s := range []string{"10.77.0.3:7471", "[fd77::1]:1", "[::]:0", "0.0.0.0:65535"} {
-		a := at(s)
-		got, err := parseSockaddr(a.append(nil))
-		require.NoError(t, err)
-		require.Equal(t, a.AddrPort, got)
-	}
-	scoped := at("[fe80::1]:7471")
-	scoped.scope = 7
-	got, err := parseSockaddr(scoped.append(nil))
-	require.NoError(t, err)
-	require.Equal(t, "[fe80::1%7]:7471", got.String())
-	got, err = parseSockaddr(make([]byte, sockaddrSize))
-	require.NoError(t, err)
-	require.False(t, got.IsValid())
-	_, err = parseSockaddr(append(native.AppendUint16(nil, syscall.AF_UNIX), make([]byte, 126)...))
-	require.ErrorIs(t, err, ErrMalformed)
-	_, err = parseSockaddrIB(scoped.append(nil))
-	require.ErrorIs(t, err, ErrMalformed)
-}
-
-// ibPath is an answer to queryPath as a kernel on InfiniBand makes it: no adapter of that kind was at hand, so it is
+// ibPath is an answer to QueryPath as a kernel on InfiniBand makes it: no adapter of that kind was at hand, so it is
 // built by hand from struct rdma_ucm_query_path_resp and IBTA vol. 1, 15.2.5.16. An alternate path is in front.
 func ibPath(hops byte) []byte {
 	b := native.AppendUint32(native.AppendUint32(nil, 2), 0)
@@ -132,7 +97,7 @@ func TestPathOnInfiniBand(t *testing.T) {
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
-// ibQPAttr is an answer to initQPAttr as a kernel on InfiniBand makes it, built by hand from struct ib_uverbs_qp_attr.
+// ibQPAttr is an answer to InitQPAttr as a kernel on InfiniBand makes it, built by hand from struct ib_uverbs_qp_attr.
 func ibQPAttr() []byte {
 	b := native.AppendUint32(nil, uint32(verbs.RTRMask)|1<<14|1<<18|0xe00000)
 	for _, v := range []uint32{2, 0, 4, 1, 0, 0x111111, 0x222222, 0x000777, 2} {
@@ -147,10 +112,10 @@ func ibQPAttr() []byte {
 }
 
 func TestQPAttrOnInfiniBand(t *testing.T) {
-	var a qpAttr
-	require.NoError(t, a.parse(ibQPAttr()))
-	require.Equal(t, qpAttr{
-		mask: verbs.RTRMask,
+	var a QPAttr
+	require.NoError(t, a.Parse(ibQPAttr()))
+	require.Equal(t, QPAttr{
+		Mask: verbs.RTRMask,
 		QPAttr: verbs.QPAttr{
 			State: verbs.QPSRTR, PathMTU: verbs.MTU2048, RQPSN: 0x111111, SQPSN: 0x222222, DestQPNum: 0x777, Access: verbs.AccessRemoteWrite,
 			AH: verbs.AHAttr{DLID: 7, SL: 3, SrcPathBits: 1, Port: 2}, PKeyIndex: 4, MaxRDAtomic: 5, MaxDestRDAtomic: 6,
@@ -159,171 +124,52 @@ func TestQPAttrOnInfiniBand(t *testing.T) {
 	}, a)
 	bad := ibQPAttr()
 	native.PutUint32(bad[4:], 9)
-	require.ErrorIs(t, a.parse(bad), ErrMalformed)
+	require.ErrorIs(t, a.Parse(bad), ErrMalformed)
 	bad = ibQPAttr()
 	native.PutUint32(bad[12:], 6)
-	require.ErrorIs(t, a.parse(bad), ErrMalformed)
+	require.ErrorIs(t, a.Parse(bad), ErrMalformed)
 }
 
-// ibGIDs is an answer to queryGID on InfiniBand, built by hand from struct sockaddr_ib.
-func ibGIDs() []byte {
-	ib := func(last byte) []byte {
-		s := binary.BigEndian.AppendUint16(native.AppendUint16(nil, familyIB), 0x8005)
-		s = append(pad(s, 4), 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0, 0, last)
-		return pad(s, sockaddrSize-len(s))
-	}
-	b := append(pad(nil, 8), 1, 0, 0x80, 0x05)
-	b = native.AppendUint16(native.AppendUint16(b, sockaddrIBLen), sockaddrIBLen)
-	return pad(append(append(b, ib(1)...), ib(2)...), 8)
-}
-
-func TestGIDsOnInfiniBand(t *testing.T) {
-	src, dst, err := parseGIDs(ibGIDs())
+// TestRecordedPath reads paths that Linux 6.12 has given on rxe.
+func TestRecordedPath(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "Path.txt"))
 	require.NoError(t, err)
-	require.Equal(t, "fe80::2:c903:0:1", src.String())
-	require.Equal(t, "fe80::2:c903:0:2", dst.String())
-}
-
-// answers are what a kernel has said, by command.
-func answers(t testing.TB, file string) map[string][][]byte {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", file))
-	require.NoError(t, err)
-	all := map[string][][]byte{}
+	want := []string{"10.77.0.2", "fd77::2"}
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		if len(f) < 4 || f[2] != "answer" {
+		if f[0] != "QUERY" || f[2] != "answer" {
 			continue
 		}
-		name := f[0]
-		if name == "QUERY" || name == "INIT_QP_ATTR" {
-			name += " " + f[1][len(f[1])-8:] // what is asked for
-		}
+		require.NotEmpty(t, want)
 		b, err := hex.DecodeString(f[3])
 		require.NoError(t, err)
-		all[name] = append(all[name], b)
-	}
-	return all
-}
-
-// TestRecordedConnection reads what Linux 6.12 said to the two ends of a connection on rxe.
-func TestRecordedConnection(t *testing.T) {
-	all := answers(t, "Connection.txt")
-	var kinds []eventKind
-	for _, b := range all["GET_EVENT"] {
-		var ev event
-		require.NoError(t, ev.parse(b))
-		require.Zero(t, ev.status)
-		kinds = append(kinds, ev.kind)
-		switch ev.kind {
-		case connectRequest:
-			require.Equal(t, "hello", strings.TrimRight(string(ev.param.private), "\x00"))
-			require.Len(t, ev.param.private, cm.MaxDialPrivate)
-			require.EqualValues(t, 6, ev.param.retryCount)
-		case connectResponse:
-			require.Equal(t, "welcome", strings.TrimRight(string(ev.param.private), "\x00"))
-			require.Len(t, ev.param.private, cm.MaxREPPrivate)
-			require.EqualValues(t, 5, ev.param.rnrRetryCount)
-		default:
-		}
-	}
-	for _, want := range []eventKind{addrResolved, routeResolved, connectRequest, connectResponse, established, disconnected} {
-		require.Contains(t, kinds, want)
-	}
-	for _, b := range all["QUERY 02000000"] {
-		src, dst, err := parseGIDs(b)
+		p, err := parsePath(b)
 		require.NoError(t, err)
-		require.Equal(t, src, dst)
-	}
-	listeners, ends := 0, 0
-	for _, b := range all["QUERY 00000000"] {
-		var a addrAnswer
-		require.NoError(t, a.parse(b))
-		require.EqualValues(t, 1, a.port)
-		require.Zero(t, a.pkey, "of an InfiniBand interface only")
-		require.EqualValues(t, 0x505400fffe770002, a.nodeGUID)
-		if a.dst.Addr().IsUnspecified() {
-			listeners++
-			require.EqualValues(t, 7471, a.src.Port())
-			continue
-		}
-		ends++
-		require.Equal(t, a.src.Addr(), a.dst.Addr())
-	}
-	require.Equal(t, []int{2, 4}, []int{listeners, ends})
-	for state, mask := range map[string]verbs.QPAttrMask{"02000000": verbs.RTRMask, "03000000": verbs.RTSMask} {
-		require.NotEmpty(t, all["INIT_QP_ATTR "+state])
-		for _, b := range all["INIT_QP_ATTR "+state] {
-			var a qpAttr
-			require.NoError(t, a.parse(b))
-			require.Equal(t, mask, a.mask)
-			if mask == verbs.RTRMask {
-				require.True(t, a.global)
-				require.Equal(t, verbs.MTU1024, a.PathMTU)
-				require.EqualValues(t, 64, a.AH.HopLimit)
-			}
-		}
-	}
-}
-
-// TestRecordedRefusals reads how Linux 6.12 tells of refusals.
-func TestRecordedRefusals(t *testing.T) {
-	var reasons []cm.RejectReason
-	for _, b := range answers(t, "Refusals.txt")["GET_EVENT"] {
-		var ev event
-		require.NoError(t, ev.parse(b))
-		var r *cm.RejectError
-		if err := ev.failure(); err != nil {
-			require.ErrorAs(t, err, &r)
-			reasons = append(reasons, r.Reason)
-		}
-	}
-	require.Equal(t, []cm.RejectReason{cm.RejectInvalidServiceID, cm.RejectConsumerDefined, cm.RejectConsumerDefined}, reasons)
-}
-
-// TestRecordedPath reads paths on rxe.
-func TestRecordedPath(t *testing.T) {
-	all := answers(t, "Path.txt")["QUERY 01000000"]
-	require.Len(t, all, 2)
-	for i, addr := range []string{"10.77.0.2", "fd77::2"} {
-		p, err := parsePath(all[i])
-		require.NoError(t, err)
-		require.Equal(t, verbs.GIDOf(netip.MustParseAddr(addr)), p.DGID)
+		require.Equal(t, verbs.GIDOf(netip.MustParseAddr(want[0])), p.DGID)
 		require.Equal(t, verbs.MTU1024, p.MTU)
 		require.EqualValues(t, 64, p.HopLimit)
 		require.EqualValues(t, 0xffff, p.PKey)
 		require.True(t, p.Global())
+		want = want[1:]
 	}
+	require.Empty(t, want)
 }
 
 // parsers are all that reads what the kernel writes.
 var parsers = map[string]func(b []byte) error{
-	"event":      func(b []byte) error { return new(event).parse(b) },
-	"conn param": func(b []byte) error { return new(connParam).parse(b) },
-	"qp attr":    func(b []byte) error { return new(qpAttr).parse(b) },
-	"addrs":      func(b []byte) error { return new(addrAnswer).parse(b) },
-	"gids":       func(b []byte) error { _, _, err := parseGIDs(b); return err },
-	"path":       func(b []byte) error { _, err := parsePath(b); return err },
-	"record":     func(b []byte) error { return new(Path).parse(b) },
-	"sockaddr":   func(b []byte) error { _, err := parseSockaddr(b); return err },
-	"sockaddrIB": func(b []byte) error { _, err := parseSockaddrIB(b); return err },
+	"event":   func(b []byte) error { _, err := new(Event).Parse(b); return err },
+	"qp attr": func(b []byte) error { return new(QPAttr).Parse(b) },
+	"path":    func(b []byte) error { _, err := parsePath(b); return err },
+	"record":  func(b []byte) error { return new(Path).parse(b) },
 }
 
 // whole are answers that are as short as may be.
 func whole() map[string][]byte {
-	param := connParam{qpn: 1, private: []byte("x")}
-	gids := ibGIDs()
-	addrs := append(append(gids[:16:16], at("10.0.0.1:1").append(nil)...), append(at("10.0.0.2:2").append(nil), make([]byte, 8)...)...)
 	return map[string][]byte{
-		"event":      pad(param.append(pad(nil, eventHeadSize)), eventUDSize-connParamSize),
-		"conn param": param.append(nil),
-		"qp attr":    ibQPAttr(),
-		"addrs":      addrs,
-		"gids":       gids,
-		"path":       ibPath(0),
-		"record":     ibPath(0)[8+pathSize+8:],
-		"sockaddr":   at("10.0.0.1:1").append(nil),
-		"sockaddrIB": gids[16 : 16+sockaddrIBLen],
+		"event":   make([]byte, eventMinSize),
+		"qp attr": ibQPAttr(),
+		"path":    ibPath(0),
+		"record":  ibPath(0)[8+pathSize+8:],
 	}
 }
 
@@ -339,7 +185,7 @@ func TestTruncated(t *testing.T) {
 	require.Len(t, whole(), len(parsers))
 }
 
-// FuzzParse: no answer of the kernel leads astray, and what is read of an event can be written again.
+// FuzzParse: no answer of the kernel leads astray.
 func FuzzParse(f *testing.F) {
 	for _, b := range whole() {
 		f.Add(b)
@@ -348,13 +194,9 @@ func FuzzParse(f *testing.F) {
 		for _, parse := range parsers {
 			_ = parse(b)
 		}
-		var ev event
-		if ev.parse(b) != nil {
-			return
+		var ev Event
+		if _, err := ev.Parse(b); err == nil {
+			_ = ev.Failure()
 		}
-		_ = ev.failure()
-		var again connParam
-		require.NoError(t, again.parse(ev.param.append(nil)))
-		require.Equal(t, ev.param, again)
 	})
 }

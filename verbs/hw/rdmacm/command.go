@@ -4,59 +4,59 @@ import (
 	"encoding/binary"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
-// number says which command it is (RDMA_USER_CM_CMD_*).
-type number uint32
+// Number says which command it is (RDMA_USER_CM_CMD_*).
+type Number uint32
 
 // The commands in use.
 const (
-	numCreateID     number = 0
-	numDestroyID    number = 1
-	numResolveRoute number = 4
-	numConnect      number = 6
-	numListen       number = 7
-	numAccept       number = 8
-	numReject       number = 9
-	numDisconnect   number = 10
-	numInitQPAttr   number = 11
-	numGetEvent     number = 12
-	numNotify       number = 15
-	numQuery        number = 19
-	numBind         number = 20
-	numResolveAddr  number = 21
+	NumCreateID     Number = 0
+	NumDestroyID    Number = 1
+	NumResolveRoute Number = 4
+	NumConnect      Number = 6
+	NumListen       Number = 7
+	NumAccept       Number = 8
+	NumReject       Number = 9
+	NumDisconnect   Number = 10
+	NumInitQPAttr   Number = 11
+	NumGetEvent     Number = 12
+	NumNotify       Number = 15
+	NumQuery        Number = 19
+	NumBind         Number = 20
+	NumResolveAddr  Number = 21
 )
 
-var numberNames = map[number]string{
-	numCreateID: "CREATE_ID", numDestroyID: "DESTROY_ID", numResolveRoute: "RESOLVE_ROUTE", numConnect: "CONNECT",
-	numListen: "LISTEN", numAccept: "ACCEPT", numReject: "REJECT", numDisconnect: "DISCONNECT",
-	numInitQPAttr: "INIT_QP_ATTR", numGetEvent: "GET_EVENT", numNotify: "NOTIFY", numQuery: "QUERY", numBind: "BIND",
-	numResolveAddr: "RESOLVE_ADDR",
+var commandNames = map[Number]string{
+	NumCreateID: "CREATE_ID", NumDestroyID: "DESTROY_ID", NumResolveRoute: "RESOLVE_ROUTE", NumConnect: "CONNECT",
+	NumListen: "LISTEN", NumAccept: "ACCEPT", NumReject: "REJECT", NumDisconnect: "DISCONNECT",
+	NumInitQPAttr: "INIT_QP_ATTR", NumGetEvent: "GET_EVENT", NumNotify: "NOTIFY", NumQuery: "QUERY", NumBind: "BIND",
+	NumResolveAddr: "RESOLVE_ADDR",
 }
 
 // String returns the name that the kernel has for the command.
-func (n number) String() string { return numberNames[n] }
+func (n Number) String() string { return commandNames[n] }
 
-// command is what the kernel is asked to do.
-type command interface {
-	number() number
-	// answerSize is how many bytes the kernel writes at most; 0: none.
-	answerSize() int
-	// append appends the command without its header. The kernel writes its answer to the address.
-	append(b []byte, answer uint64) []byte
+// Command is what the kernel is asked to do.
+type Command interface {
+	// Number says which command it is.
+	Number() Number
+	// AnswerSize is how many bytes the kernel writes at most; 0: none.
+	AnswerSize() int
+	// Append appends the command without its header. The kernel writes its answer to the address.
+	Append(b []byte, answer uint64) []byte
 }
 
 // native is the byte order of the interface.
 var native = binary.NativeEndian
 
-// encode returns what is written to the device: struct rdma_ucm_cmd_hdr and the command.
-func encode(c command, answer uint64) []byte {
-	b := native.AppendUint32(make([]byte, 0, 512), uint32(c.number()))
+// Encode returns what is written to the device: struct rdma_ucm_cmd_hdr and the command.
+func Encode(c Command, answer uint64) []byte {
+	b := native.AppendUint32(make([]byte, 0, 512), uint32(c.Number()))
 	b = native.AppendUint32(b, 0)
-	b = c.append(b, answer)
+	b = c.Append(b, answer)
 	native.PutUint16(b[4:], uint16(len(b)-headerSize))
-	native.PutUint16(b[6:], uint16(c.answerSize()))
+	native.PutUint16(b[6:], uint16(c.AnswerSize()))
 	return b
 }
 
@@ -66,187 +66,119 @@ const headerSize = 8
 // pad appends zeros.
 func pad(b []byte, n int) []byte { return append(b, make([]byte, n)...) }
 
-// createID makes an identifier, whose events carry uid (struct rdma_ucm_create_id).
-type createID struct {
-	uid   uint64
-	space cm.PortSpace
-	qp    verbs.QPType
+// CreateID makes an identifier, whose events carry UID (struct rdma_ucm_create_id).
+type CreateID struct {
+	UID   uint64
+	Space uint16 // of port numbers (RDMA_PS_*)
+	QP    verbs.QPType
 }
 
-func (createID) number() number  { return numCreateID }
-func (createID) answerSize() int { return 4 }
-func (c createID) append(b []byte, answer uint64) []byte {
-	b = native.AppendUint64(b, c.uid)
+// Number implements Command.
+func (CreateID) Number() Number { return NumCreateID }
+
+// AnswerSize implements Command.
+func (CreateID) AnswerSize() int { return 4 }
+
+// Append implements Command.
+func (c CreateID) Append(b []byte, answer uint64) []byte {
+	b = native.AppendUint64(b, c.UID)
 	b = native.AppendUint64(b, answer)
-	b = native.AppendUint16(b, uint16(c.space))
-	return pad(append(b, byte(c.qp)), 5)
+	b = native.AppendUint16(b, c.Space)
+	return pad(append(b, byte(c.QP)), 5)
 }
 
-// destroyID ends an identifier and what it stands for: a request that was not answered is refused, an attempt given up
-// (struct rdma_ucm_destroy_id).
-type destroyID struct{ id uint32 }
-
-func (destroyID) number() number  { return numDestroyID }
-func (destroyID) answerSize() int { return 4 }
-func (c destroyID) append(b []byte, answer uint64) []byte {
-	return pad(native.AppendUint32(native.AppendUint64(b, answer), c.id), 4)
+// ResolveAddr finds device and next hop (struct rdma_ucm_resolve_addr). Without a source the kernel chooses it.
+type ResolveAddr struct {
+	ID        uint32
+	TimeoutMS uint32
+	Src, Dst  Sockaddr
 }
 
-// bind gives an identifier its address (struct rdma_ucm_bind).
-type bind struct {
-	id   uint32
-	addr sockaddr
+// Number implements Command.
+func (ResolveAddr) Number() Number { return NumResolveAddr }
+
+// AnswerSize implements Command.
+func (ResolveAddr) AnswerSize() int { return 0 }
+
+// Append implements Command.
+func (c ResolveAddr) Append(b []byte, _ uint64) []byte {
+	b = native.AppendUint32(native.AppendUint32(b, c.ID), c.TimeoutMS)
+	b = native.AppendUint16(native.AppendUint16(b, c.Src.Size()), c.Dst.Size())
+	return c.Dst.Append(c.Src.Append(pad(b, 4)))
 }
 
-func (bind) number() number  { return numBind }
-func (bind) answerSize() int { return 0 }
-func (c bind) append(b []byte, _ uint64) []byte {
-	b = native.AppendUint16(native.AppendUint32(b, c.id), c.addr.size())
-	return c.addr.append(pad(b, 2))
-}
-
-// resolveAddr finds device and next hop (struct rdma_ucm_resolve_addr). Without a source the kernel chooses it.
-type resolveAddr struct {
-	id        uint32
-	timeoutMS uint32
-	src, dst  sockaddr
-}
-
-func (resolveAddr) number() number  { return numResolveAddr }
-func (resolveAddr) answerSize() int { return 0 }
-func (c resolveAddr) append(b []byte, _ uint64) []byte {
-	b = native.AppendUint32(native.AppendUint32(b, c.id), c.timeoutMS)
-	b = native.AppendUint16(native.AppendUint16(b, c.src.size()), c.dst.size())
-	return c.dst.append(c.src.append(pad(b, 4)))
-}
-
-// resolveRoute asks the subnet administrator, or on Ethernet the kernel itself, for the path
+// ResolveRoute asks the subnet administrator, or on Ethernet the kernel itself, for the path
 // (struct rdma_ucm_resolve_route).
-type resolveRoute struct{ id, timeoutMS uint32 }
+type ResolveRoute struct{ ID, TimeoutMS uint32 }
 
-func (resolveRoute) number() number  { return numResolveRoute }
-func (resolveRoute) answerSize() int { return 0 }
-func (c resolveRoute) append(b []byte, _ uint64) []byte {
-	return native.AppendUint32(native.AppendUint32(b, c.id), c.timeoutMS)
+// Number implements Command.
+func (ResolveRoute) Number() Number { return NumResolveRoute }
+
+// AnswerSize implements Command.
+func (ResolveRoute) AnswerSize() int { return 0 }
+
+// Append implements Command.
+func (c ResolveRoute) Append(b []byte, _ uint64) []byte {
+	return native.AppendUint32(native.AppendUint32(b, c.ID), c.TimeoutMS)
 }
 
-// query asks for what an identifier has resolved (struct rdma_ucm_query).
-type query struct {
-	id     uint32
-	option queryOption
+// Query asks for what an identifier has resolved (struct rdma_ucm_query).
+type Query struct {
+	ID     uint32
+	Option QueryOption
 }
 
-// queryOption says what query asks for (RDMA_USER_CM_QUERY_*).
-type queryOption uint32
+// QueryOption says what Query asks for (RDMA_USER_CM_QUERY_*).
+type QueryOption uint32
 
+// What an identifier can be asked for.
 const (
-	queryAddr queryOption = 0
-	queryPath queryOption = 1
-	queryGID  queryOption = 2
+	QueryAddr QueryOption = 0 // the addresses of both ends
+	QueryPath QueryOption = 1
+	QueryGID  QueryOption = 2 // the GIDs of both ends
 )
 
-func (query) number() number { return numQuery }
-func (c query) answerSize() int {
-	if c.option == queryPath {
+// Number implements Command.
+func (Query) Number() Number { return NumQuery }
+
+// AnswerSize implements Command.
+func (c Query) AnswerSize() int {
+	if c.Option == QueryPath {
 		return pathAnswerSize
 	}
-	return addrAnswerSize
+	return AddrAnswerSize
 }
 
-func (c query) append(b []byte, answer uint64) []byte {
-	return native.AppendUint32(native.AppendUint32(native.AppendUint64(b, answer), c.id), uint32(c.option))
+// Append implements Command.
+func (c Query) Append(b []byte, answer uint64) []byte {
+	return native.AppendUint32(native.AppendUint32(native.AppendUint64(b, answer), c.ID), uint32(c.Option))
 }
 
-// initQPAttr asks which attributes take the queue pair to a state (struct rdma_ucm_init_qp_attr).
-type initQPAttr struct {
-	id    uint32
-	state verbs.QPState
+// InitQPAttr asks which attributes take the queue pair to a state (struct rdma_ucm_init_qp_attr).
+type InitQPAttr struct {
+	ID    uint32
+	State verbs.QPState
 }
 
-func (initQPAttr) number() number  { return numInitQPAttr }
-func (initQPAttr) answerSize() int { return qpAttrSize }
-func (c initQPAttr) append(b []byte, answer uint64) []byte {
-	return native.AppendUint32(native.AppendUint32(native.AppendUint64(b, answer), c.id), uint32(c.state))
+// Number implements Command.
+func (InitQPAttr) Number() Number { return NumInitQPAttr }
+
+// AnswerSize implements Command.
+func (InitQPAttr) AnswerSize() int { return qpAttrSize }
+
+// Append implements Command.
+func (c InitQPAttr) Append(b []byte, answer uint64) []byte {
+	return native.AppendUint32(native.AppendUint32(native.AppendUint64(b, answer), c.ID), uint32(c.State))
 }
 
-// listen begins to take requests (struct rdma_ucm_listen).
-type listen struct{ id, backlog uint32 }
+// GetEvent takes the next event (struct rdma_ucm_get_event).
+type GetEvent struct{}
 
-func (listen) number() number  { return numListen }
-func (listen) answerSize() int { return 0 }
-func (c listen) append(b []byte, _ uint64) []byte {
-	return native.AppendUint32(native.AppendUint32(b, c.id), c.backlog)
-}
+// Number implements Command.
+func (GetEvent) Number() Number { return NumGetEvent }
 
-// eceSize is that of struct rdma_ucm_ece, the enhanced connection establishment that no side here uses.
-const eceSize = 8
+// AnswerSize implements Command.
+func (GetEvent) AnswerSize() int { return EventSize }
 
-// connect sends the request (struct rdma_ucm_connect).
-type connect struct {
-	id    uint32
-	param connParam
-}
-
-func (connect) number() number  { return numConnect }
-func (connect) answerSize() int { return 0 }
-func (c connect) append(b []byte, _ uint64) []byte {
-	return pad(native.AppendUint32(c.param.append(b), c.id), 4+eceSize)
-}
-
-// accept answers a request; without a parameter it confirms the answer to our own (struct rdma_ucm_accept). Events
-// carry uid from then on.
-type accept struct {
-	id    uint32
-	uid   uint64
-	param *connParam
-}
-
-func (accept) number() number  { return numAccept }
-func (accept) answerSize() int { return 0 }
-func (c accept) append(b []byte, _ uint64) []byte {
-	b = native.AppendUint64(b, c.uid)
-	if c.param != nil {
-		b = c.param.append(b)
-	} else {
-		b = pad(b, connParamSize)
-	}
-	return pad(native.AppendUint32(b, c.id), 4+eceSize)
-}
-
-// reject refuses a request or an answer (struct rdma_ucm_reject). The reason is that of the consumer: programs may give
-// no other.
-type reject struct {
-	id      uint32
-	private []byte
-}
-
-func (reject) number() number  { return numReject }
-func (reject) answerSize() int { return 0 }
-func (c reject) append(b []byte, _ uint64) []byte {
-	n := min(len(c.private), cm.MaxREJPrivate)
-	b = append(native.AppendUint32(b, c.id), byte(n), byte(cm.RejectConsumerDefined), 0, 0)
-	return pad(append(b, c.private[:n]...), maxPrivate-n)
-}
-
-// disconnect ends a connection, or confirms that the peer has ended it (struct rdma_ucm_disconnect).
-type disconnect struct{ id uint32 }
-
-func (disconnect) number() number                     { return numDisconnect }
-func (disconnect) answerSize() int                    { return 0 }
-func (c disconnect) append(b []byte, _ uint64) []byte { return native.AppendUint32(b, c.id) }
-
-// notify tells the manager that the peer's data has arrived, so that the peer has our answer (struct rdma_ucm_notify).
-type notify struct{ id uint32 }
-
-func (notify) number() number  { return numNotify }
-func (notify) answerSize() int { return 0 }
-func (c notify) append(b []byte, _ uint64) []byte {
-	return native.AppendUint32(native.AppendUint32(b, c.id), uint32(verbs.EventCommEst))
-}
-
-// getEvent takes the next event (struct rdma_ucm_get_event).
-type getEvent struct{}
-
-func (getEvent) number() number                        { return numGetEvent }
-func (getEvent) answerSize() int                       { return eventSize }
-func (getEvent) append(b []byte, answer uint64) []byte { return native.AppendUint64(b, answer) }
+// Append implements Command.
+func (GetEvent) Append(b []byte, answer uint64) []byte { return native.AppendUint64(b, answer) }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-
-	"github.com/smcgw/smcgw/verbs/cm"
 )
 
 var (
@@ -15,8 +13,6 @@ var (
 	ErrAbsent = errors.New("connection manager absent")
 	// ErrCredentials is a command by a thread with other credentials than those that opened the device file.
 	ErrCredentials = errors.New("thread with changed credentials")
-	// ErrOtherDevice is an address or request that belongs to another adapter than the manager's.
-	ErrOtherDevice = fmt.Errorf("address of another device: %w", syscall.EADDRNOTAVAIL)
 	// ErrDeviceRemoved is the end of the adapter.
 	ErrDeviceRemoved = fmt.Errorf("device removed: %w", syscall.ENODEV)
 )
@@ -59,25 +55,4 @@ func (e *EventError) Unwrap() error {
 		return nil
 	}
 	return e.Errno
-}
-
-// failure is the error that an event tells of, nil for one that tells of none.
-func (e *event) failure() error {
-	switch e.kind {
-	case rejected:
-		return &cm.RejectError{Reason: cm.RejectReason(e.status), PrivateData: e.param.private}
-	case unreachable:
-		if e.errno() == syscall.ETIMEDOUT {
-			return cm.ErrTimeout
-		}
-		return &EventError{Event: e.kind.String(), Errno: e.errno()}
-	case addrError, routeError, connectError:
-		return &EventError{Event: e.kind.String(), Errno: e.errno()}
-	case deviceRemoval:
-		return ErrDeviceRemoved
-	case disconnected:
-		return cm.ErrDisconnected
-	default:
-		return nil
-	}
 }

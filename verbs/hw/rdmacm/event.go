@@ -6,39 +6,39 @@ import (
 	"syscall"
 )
 
-// eventKind says what has happened (enum rdma_cm_event_type).
-type eventKind uint32
+// EventKind says what has happened (enum rdma_cm_event_type).
+type EventKind uint32
 
 // The events.
 const (
-	addrResolved    eventKind = 0
-	addrError       eventKind = 1
-	routeResolved   eventKind = 2
-	routeError      eventKind = 3
-	connectRequest  eventKind = 4
-	connectResponse eventKind = 5
-	connectError    eventKind = 6
-	unreachable     eventKind = 7
-	rejected        eventKind = 8
-	established     eventKind = 9
-	disconnected    eventKind = 10
-	deviceRemoval   eventKind = 11
-	multicastJoin   eventKind = 12
-	multicastError  eventKind = 13
-	addrChange      eventKind = 14
-	timewaitExit    eventKind = 15
+	AddrResolved    EventKind = 0
+	AddrError       EventKind = 1
+	RouteResolved   EventKind = 2
+	RouteError      EventKind = 3
+	ConnectRequest  EventKind = 4
+	ConnectResponse EventKind = 5
+	ConnectError    EventKind = 6
+	Unreachable     EventKind = 7
+	Rejected        EventKind = 8
+	Established     EventKind = 9
+	Disconnected    EventKind = 10
+	DeviceRemoval   EventKind = 11
+	MulticastJoin   EventKind = 12
+	MulticastError  EventKind = 13
+	AddrChange      EventKind = 14
+	TimewaitExit    EventKind = 15
 )
 
 var eventNames = [...]string{
-	addrResolved: "ADDR_RESOLVED", addrError: "ADDR_ERROR", routeResolved: "ROUTE_RESOLVED", routeError: "ROUTE_ERROR",
-	connectRequest: "CONNECT_REQUEST", connectResponse: "CONNECT_RESPONSE", connectError: "CONNECT_ERROR",
-	unreachable: "UNREACHABLE", rejected: "REJECTED", established: "ESTABLISHED", disconnected: "DISCONNECTED",
-	deviceRemoval: "DEVICE_REMOVAL", multicastJoin: "MULTICAST_JOIN", multicastError: "MULTICAST_ERROR",
-	addrChange: "ADDR_CHANGE", timewaitExit: "TIMEWAIT_EXIT",
+	AddrResolved: "ADDR_RESOLVED", AddrError: "ADDR_ERROR", RouteResolved: "ROUTE_RESOLVED", RouteError: "ROUTE_ERROR",
+	ConnectRequest: "CONNECT_REQUEST", ConnectResponse: "CONNECT_RESPONSE", ConnectError: "CONNECT_ERROR",
+	Unreachable: "UNREACHABLE", Rejected: "REJECTED", Established: "ESTABLISHED", Disconnected: "DISCONNECTED",
+	DeviceRemoval: "DEVICE_REMOVAL", MulticastJoin: "MULTICAST_JOIN", MulticastError: "MULTICAST_ERROR",
+	AddrChange: "ADDR_CHANGE", TimewaitExit: "TIMEWAIT_EXIT",
 }
 
 // String returns the name that the kernel has for the event.
-func (k eventKind) String() string {
+func (k EventKind) String() string {
 	if int(k) < len(eventNames) {
 		return eventNames[k]
 	}
@@ -48,39 +48,50 @@ func (k eventKind) String() string {
 const (
 	eventHeadSize = 8 + 4 + 4 + 4
 	eventUDSize   = 304 // the larger part of the union, struct rdma_ucm_ud_param
-	eventSize     = 336 // struct rdma_ucm_event_resp
 	// eventMinSize is what kernels before 5.8 write.
 	eventMinSize = eventHeadSize + eventUDSize
+	// EventSize is how many bytes an event has at most (struct rdma_ucm_event_resp).
+	EventSize = 336
 )
 
-// event is what the manager has to say (struct rdma_ucm_event_resp).
-type event struct {
-	uid    uint64 // of the identifier, or of the listener that a new one belongs to
-	id     uint32 // of a request: the new identifier
-	kind   eventKind
-	status int32 // 0, a negative errno or, of a rejection, its reason
-	param  connParam
+// Event is what the manager has to say (struct rdma_ucm_event_resp).
+type Event struct {
+	UID    uint64 // of the identifier, or of the listener that a new one belongs to
+	ID     uint32 // of a request: the new identifier
+	Kind   EventKind
+	Status int32 // 0, a negative errno or, of a rejection, its reason
 }
 
-// parse reads an answer to getEvent.
-func (e *event) parse(b []byte) error {
+// Parse reads an answer to GetEvent. It returns the part of b that has the parameters of a connection, where the event
+// has any.
+func (e *Event) Parse(b []byte) (param []byte, err error) {
 	if len(b) < eventMinSize {
-		return fmt.Errorf("event of %d bytes: %w", len(b), ErrMalformed)
+		return nil, fmt.Errorf("event of %d bytes: %w", len(b), ErrMalformed)
 	}
-	*e = event{uid: native.Uint64(b), id: native.Uint32(b[8:]), kind: eventKind(native.Uint32(b[12:])), status: int32(native.Uint32(b[16:]))}
-	if err := e.param.parse(b[eventHeadSize:]); err != nil {
-		return err
+	*e = Event{UID: native.Uint64(b), ID: native.Uint32(b[8:]), Kind: EventKind(native.Uint32(b[12:])), Status: int32(native.Uint32(b[16:]))}
+	if int(e.Kind) >= len(eventNames) {
+		return nil, fmt.Errorf("%v: %w", e.Kind, ErrMalformed)
 	}
-	if int(e.kind) >= len(eventNames) {
-		return fmt.Errorf("%v: %w", e.kind, ErrMalformed)
-	}
-	return nil
+	return b[eventHeadSize:], nil
 }
 
-// errno is the cause of an event that tells of an error.
-func (e *event) errno() syscall.Errno {
-	if e.status < 0 && e.status > -4096 {
-		return syscall.Errno(-e.status)
+// Errno is the cause of an event that tells of an error.
+func (e *Event) Errno() syscall.Errno {
+	if e.Status < 0 && e.Status > -4096 {
+		return syscall.Errno(-e.Status)
 	}
 	return 0
+}
+
+// Failure is the error that an event tells of, nil for one that tells of none. Whether a peer refuses or ends a connection
+// is for those to see who make connections.
+func (e *Event) Failure() error {
+	switch e.Kind {
+	case Unreachable, AddrError, RouteError, ConnectError:
+		return &EventError{Event: e.Kind.String(), Errno: e.Errno()}
+	case DeviceRemoval:
+		return ErrDeviceRemoved
+	default:
+		return nil
+	}
 }

@@ -13,25 +13,14 @@ import (
 // DevicePath is the kernel's connection manager, of the module rdma_ucm.
 const DevicePath = "/dev/infiniband/rdma_cm"
 
-// kernel is what the commands are given to.
-type kernel interface {
-	// call gives a command to the kernel, which writes its answer.
-	call(c command, answer []byte) error
-	// next waits for an event and writes it to answer. It returns when ctx ends, or with os.ErrClosed after close.
-	next(ctx context.Context, answer []byte) error
-	// close ends all identifiers.
-	close() error
+// File is the kernel's manager: an open file, with identifiers and a queue of events of its own.
+type File struct {
+	file *os.File
+	raw  syscall.RawConn
 }
 
-// file is the kernel's manager: an open file, with identifiers and a queue of events of its own.
-type file struct {
-	*os.File
-
-	raw syscall.RawConn
-}
-
-// openFile opens the device. A host without is ErrAbsent.
-func openFile() (*file, error) {
+// Open opens the device. A host without is ErrAbsent.
+func Open() (*File, error) {
 	fd, err := syscall.Open(DevicePath, syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		err = &fs.PathError{Op: "open", Path: DevicePath, Err: err}
@@ -40,32 +29,33 @@ func openFile() (*file, error) {
 		}
 		return nil, err
 	}
-	f := &file{File: os.NewFile(uintptr(fd), DevicePath)}
-	if f.raw, err = f.SyscallConn(); err != nil {
+	f := &File{file: os.NewFile(uintptr(fd), DevicePath)}
+	if f.raw, err = f.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// call implements kernel. No command that is used here waits for a peer.
-func (f *file) call(c command, answer []byte) error {
+// Call gives a command to the kernel, which writes its answer. No command of this package or of its users waits for a
+// peer. After Close the error is os.ErrClosed.
+func (f *File) Call(c Command, answer []byte) error {
 	var err error
 	if rawErr := f.raw.Control(func(fd uintptr) { err = write(fd, c, answer) }); rawErr != nil {
-		return fmt.Errorf("%v: %w", c.number(), os.ErrClosed)
+		return fmt.Errorf("%v: %w", c.Number(), os.ErrClosed)
 	}
 	return err
 }
 
-// next implements kernel.
-func (f *file) next(ctx context.Context, answer []byte) error {
-	if err := f.SetReadDeadline(time.Time{}); err != nil {
+// Next waits for an event and writes it to answer. It returns when ctx ends, or with os.ErrClosed after Close.
+func (f *File) Next(ctx context.Context, answer []byte) error {
+	if err := f.file.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = f.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var err error
 	rawErr := f.raw.Read(func(fd uintptr) bool {
-		err = write(fd, getEvent{}, answer)
+		err = write(fd, GetEvent{}, answer)
 		return !errors.Is(err, syscall.EAGAIN)
 	})
 	switch {
@@ -78,5 +68,5 @@ func (f *file) next(ctx context.Context, answer []byte) error {
 	}
 }
 
-// close implements kernel.
-func (f *file) close() error { return f.Close() }
+// Close ends all identifiers.
+func (f *File) Close() error { return f.file.Close() }

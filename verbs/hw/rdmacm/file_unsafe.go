@@ -7,7 +7,7 @@ import (
 )
 
 // write gives a command to the kernel, which writes into answer before it returns.
-func write(fd uintptr, c command, answer []byte) error {
+func write(fd uintptr, c Command, answer []byte) error {
 	var pinner runtime.Pinner
 	defer pinner.Unpin()
 	var at uint64
@@ -15,7 +15,7 @@ func write(fd uintptr, c command, answer []byte) error {
 		pinner.Pin(&answer[0])
 		at = uint64(uintptr(unsafe.Pointer(&answer[0])))
 	}
-	b := encode(c, at)
+	b := Encode(c, at)
 	for {
 		n, err := syscall.Write(int(fd), b)
 		switch {
@@ -25,7 +25,7 @@ func write(fd uintptr, c command, answer []byte) error {
 			return err
 		case err != nil:
 			errno, _ := err.(syscall.Errno) //nolint:errorlint // it is the errno itself
-			return &CommandError{Command: c.number().String(), Errno: errno}
+			return &CommandError{Command: c.Number().String(), Errno: errno}
 		case n != len(b):
 			return ErrMalformed
 		}

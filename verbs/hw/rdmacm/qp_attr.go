@@ -18,24 +18,24 @@ const qpAttrMask = verbs.QPAttrState | verbs.QPAttrAccess | verbs.QPAttrPKeyInde
 	verbs.QPAttrRQPSN | verbs.QPAttrMaxRDAtomic | verbs.QPAttrMinRNRTimer | verbs.QPAttrSQPSN |
 	verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrDestQPN
 
-// qpAttr is the answer to initQPAttr: which attributes take a queue pair to a state. Port and SGID index are those of
+// QPAttr is the answer to InitQPAttr: which attributes take a queue pair to a state. Port and SGID index are those of
 // the kernel's tables.
-type qpAttr struct {
+type QPAttr struct {
 	verbs.QPAttr
 
-	mask   verbs.QPAttrMask
-	global bool // packets have a global header
+	Mask   verbs.QPAttrMask
+	Global bool // packets have a global header
 }
 
-// parse reads the answer.
-func (a *qpAttr) parse(b []byte) error {
+// Parse reads the answer.
+func (a *QPAttr) Parse(b []byte) error {
 	if len(b) < qpAttrSize {
 		return fmt.Errorf("queue pair attributes of %d bytes: %w", len(b), ErrMalformed)
 	}
 	word := func(i int) uint32 { return native.Uint32(b[4*i:]) }
 	tail := b[40+2*ahSize+5*4:]
-	*a = qpAttr{
-		mask: verbs.QPAttrMask(word(0)) & qpAttrMask,
+	*a = QPAttr{
+		Mask: verbs.QPAttrMask(word(0)) & qpAttrMask,
 		QPAttr: verbs.QPAttr{
 			State: verbs.QPState(word(1)), PathMTU: verbs.MTU(word(3)), QKey: word(5), RQPSN: word(6) & 0xffffff, SQPSN: word(7) & 0xffffff,
 			DestQPNum: word(8) & 0xffffff, Access: verbs.Access(word(9)),
@@ -43,7 +43,7 @@ func (a *qpAttr) parse(b []byte) error {
 			Port: tail[9], Timeout: tail[10], RetryCnt: tail[11], RNRRetry: tail[12],
 		},
 	}
-	if word(1) > uint32(verbs.QPSErr) || a.mask&verbs.QPAttrPathMTU != 0 && (word(3) > 0xff || a.PathMTU.Bytes() == 0) {
+	if word(1) > uint32(verbs.QPSErr) || a.Mask&verbs.QPAttrPathMTU != 0 && (word(3) > 0xff || a.PathMTU.Bytes() == 0) {
 		return fmt.Errorf("queue pair attributes out of range: %w", ErrMalformed)
 	}
 	a.parseAH(b[40 : 40+ahSize])
@@ -51,12 +51,12 @@ func (a *qpAttr) parse(b []byte) error {
 }
 
 // parseAH reads the peer's address.
-func (a *qpAttr) parseAH(b []byte) {
-	a.global = b[29] != 0
+func (a *QPAttr) parseAH(b []byte) {
+	a.Global = b[29] != 0
 	a.AH = verbs.AHAttr{
 		SL: b[26], SrcPathBits: b[27], DLID: native.Uint16(b[24:]), Port: b[30],
 	}
-	if a.global {
+	if a.Global {
 		a.AH.DGID = verbs.GID(b[:16])
 		a.AH.FlowLabel = native.Uint32(b[16:])
 		a.AH.SGIDIndex, a.AH.HopLimit, a.AH.TrafficClass = b[20], b[21], b[22]

@@ -3,52 +3,19 @@ package rdmacm
 import (
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 
 	"github.com/smcgw/smcgw/verbs"
 )
 
 const (
-	addrAnswerSize = 280 // struct rdma_ucm_query_addr_resp
-	pathSize       = 72  // struct ib_path_rec_data
+	// AddrAnswerSize is how many bytes the addresses or the GIDs of an identifier have (struct rdma_ucm_query_addr_resp).
+	AddrAnswerSize = 280
+
+	pathSize = 72 // struct ib_path_rec_data
 	// pathAnswerSize has room for the primary and an alternate path. The kernel fills a place only if there are more bytes
 	// after it.
 	pathAnswerSize = 8 + 2*pathSize + 8
 )
-
-// addrAnswer is the answer to queryAddr: where an identifier is. Before its address is resolved the device is missing.
-type addrAnswer struct {
-	nodeGUID uint64
-	port     uint8  // 0: no device yet
-	pkey     uint16 // of an IPoIB interface; 0 on Ethernet
-	src, dst netip.AddrPort
-}
-
-// parse reads the answer.
-func (a *addrAnswer) parse(b []byte) error {
-	if len(b) < addrAnswerSize {
-		return fmt.Errorf("addresses of %d bytes: %w", len(b), ErrMalformed)
-	}
-	*a = addrAnswer{nodeGUID: binary.BigEndian.Uint64(b), port: b[8], pkey: binary.BigEndian.Uint16(b[10:])}
-	var err error
-	if a.src, err = parseSockaddr(b[16:]); err != nil {
-		return err
-	}
-	a.dst, err = parseSockaddr(b[16+sockaddrSize:])
-	return err
-}
-
-// parseGIDs reads the answer to queryGID: the GIDs of both ends.
-func parseGIDs(b []byte) (src, dst verbs.GID, err error) {
-	if len(b) < addrAnswerSize {
-		return src, dst, fmt.Errorf("gids of %d bytes: %w", len(b), ErrMalformed)
-	}
-	if src, err = parseSockaddrIB(b[16:]); err != nil {
-		return src, dst, err
-	}
-	dst, err = parseSockaddrIB(b[16+sockaddrSize:])
-	return src, dst, err
-}
 
 // Path is a way to a peer (IBTA vol. 1, 15.2.5.16, PathRecord). On Ethernet the LIDs mean nothing.
 type Path struct {
@@ -68,13 +35,13 @@ type Path struct {
 // Global tells whether packets need a global header: the path leaves the subnet.
 func (p *Path) Global() bool { return p.HopLimit > 1 }
 
-// The flags of a path in the answer to queryPath (IB_PATH_*).
+// The flags of a path in the answer to QueryPath (IB_PATH_*).
 const (
 	pathPrimary  = 1 << 1
 	pathOutbound = 1 << 3
 )
 
-// parsePath reads the answer to queryPath: the primary path. The others are alternates and ways back.
+// parsePath reads the answer to QueryPath: the primary path. The others are alternates and ways back.
 func parsePath(b []byte) (p Path, err error) {
 	if len(b) < 8 {
 		return p, fmt.Errorf("paths of %d bytes: %w", len(b), ErrMalformed)

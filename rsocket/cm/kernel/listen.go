@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -7,8 +7,9 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // defaultBacklog is that of cm.ListenConfig.
@@ -66,7 +67,7 @@ func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, 
 // host has the one.
 func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
 	bound := func(a netip.AddrPort) error {
-		s, err := sockaddrOf(a)
+		s, err := rdmacm.SockaddrOf(a)
 		if err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
 
 // event takes a request, and refuses those beyond the backlog.
 func (l *Listener) event(ev event) {
-	if ev.kind != connectRequest {
+	if ev.Kind != rdmacm.ConnectRequest {
 		if err := ev.failure(); err != nil {
 			l.end(err)
 			l.id.destroy() // the device waits for it
@@ -107,7 +108,7 @@ func (l *Listener) event(ev event) {
 		default:
 		}
 	}
-	l.id.m.refuse(ev.id)
+	l.id.m.refuse(ev.ID)
 }
 
 // Addr is the address listened on, with the port that was chosen.
@@ -147,7 +148,7 @@ func (l *Listener) Close() error {
 	for {
 		select {
 		case ev := <-l.requests:
-			l.id.m.refuse(ev.id)
+			l.id.m.refuse(ev.ID)
 		default:
 			return nil
 		}

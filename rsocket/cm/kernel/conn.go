@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // Conn is an established connection. Its methods may be called by any goroutine; Disconnect not by a loop.
@@ -41,11 +42,11 @@ func (c *Conn) lost(why error) {
 
 // event takes what the kernel says. What ends the connection is confirmed at once, and the identifier goes.
 func (c *Conn) event(ev event) {
-	switch ev.kind {
-	case disconnected:
+	switch ev.Kind {
+	case rdmacm.Disconnected:
 		c.over(ev.failure())
 		_ = c.id.do(disconnect{c.id.handle})
-	case deviceRemoval:
+	case rdmacm.DeviceRemoval:
 		c.over(ev.failure())
 	default:
 		return
@@ -109,7 +110,7 @@ func (c *Conn) AfterDone(f func()) {
 	c.after = append(c.after, f)
 }
 
-// Err is nil before Done, then cm.ErrDisconnected if the peer ended it, ErrDeviceRemoved, or else cm.ErrClosed.
+// Err is nil before Done, then cm.ErrDisconnected if the peer ended it, rdmacm.ErrDeviceRemoved, or else cm.ErrClosed.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

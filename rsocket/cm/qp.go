@@ -12,8 +12,8 @@ type QPParams struct {
 	// QP is an RC or UC queue pair in RESET or INIT. The manager moves it to
 	// RTS, the passive side before it says so to the peer.
 	QP verbs.QP
-	// Do runs a function in the loop of the queue pair's vector, as Do of
-	// verbs.Loop does, and returns after it. Nil: it is run at once.
+	// Do runs a function in the loop of the queue pair's vector and returns
+	// after it. Nil: it is run at once.
 	Do func(func()) error
 	// Access are the rights of the peer if QP is in RESET.
 	Access verbs.Access

@@ -19,7 +19,6 @@ import (
 type Manager struct {
 	dev    verbs.Device
 	cfg    Config
-	loop   *verbs.Loop // its own, or nil
 	gsi    *gsi
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -44,17 +43,8 @@ func New(dev verbs.Device, cfg Config) (*Manager, error) {
 	}, m.cfg.CAGUID, randomID, func() []netip.Addr { return m.addrs })
 	m.port = uint16(randomID())
 	m.refresh()
-	do := m.cfg.Do
-	if do == nil {
-		loop, err := verbs.NewLoop(dev, m.cfg.Vector, nil)
-		if err != nil {
-			return nil, fmt.Errorf("communication manager: %w", err)
-		}
-		m.loop, do = loop, loop.Do
-	}
 	var err error
-	if m.gsi, err = newGSI(dev, m.cfg.Vector, do); err != nil {
-		m.closeLoop()
+	if m.gsi, err = newGSI(dev, m.cfg.Vector, m.cfg.Do); err != nil {
 		return nil, fmt.Errorf("communication manager: %w", err)
 	}
 	var ctx context.Context
@@ -71,9 +61,6 @@ func randomID() uint32 {
 	_, _ = rand.Read(b[:])
 	return get32(b[:])
 }
-
-// Do runs f in the loop of the manager's vector and returns after it.
-func (m *Manager) Do(f func()) error { return m.gsi.do(f) }
 
 // Stats returns the counters.
 func (m *Manager) Stats() Stats {
@@ -249,14 +236,7 @@ func (m *Manager) Close() error {
 		time.Sleep(2 * time.Millisecond)
 	}
 	m.gsi.close()
-	m.closeLoop()
 	return nil
-}
-
-func (m *Manager) closeLoop() {
-	if m.loop != nil {
-		_ = m.loop.Close()
-	}
 }
 
 // wait returns when ready says so, after changes of something; ready is called

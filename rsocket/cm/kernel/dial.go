@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 const (
-	// resolveTimeout bounds each of the two steps of a resolution in the kernel.
-	resolveTimeout = 2 * time.Second
 	// attemptTimeout bounds an attempt to connect where the caller does not. The kernel's own retries end after 70 s.
 	attemptTimeout = 2 * time.Minute
 	// staleRetries is how often Dial tries again when the peer has to forget an older connection of the same queue pair
@@ -22,8 +21,8 @@ const (
 )
 
 // Dial connects a queue pair to a peer's as Dial of cm.Manager does. A refusal is a *cm.RejectError, an address
-// without a way to it a *EventError, one that is reached by another device ErrOtherDevice. p.MTU is not used: the kernel
-// knows that of the path. After an error the queue pair may be in any state.
+// without a way to it a *rdmacm.EventError, one that is reached by another device ErrOtherDevice. p.MTU is not used: the
+// kernel knows that of the path. After an error the queue pair may be in any state.
 func (m *Manager) Dial(ctx context.Context, p cm.DialParams) (*Conn, error) {
 	if err := checkDial(&p); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
@@ -90,7 +89,7 @@ func (d *identifier) dial(ctx context.Context, p *cm.DialParams) (*Conn, error) 
 	if err := d.do(connect{id: d.handle, param: paramOf(&p.QPParams, p.PrivateData)}); err != nil {
 		return nil, err
 	}
-	answer, err := d.await(ctx, connectResponse)
+	answer, err := d.await(ctx, rdmacm.ConnectResponse)
 	if err != nil {
 		return nil, err
 	}

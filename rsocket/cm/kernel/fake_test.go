@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // fakeNet connects the fake kernels of a test.
@@ -29,9 +30,9 @@ type fakeKernel struct {
 	gid    verbs.GID
 	events chan []byte
 	over   chan struct{}
-	end    func()                   // closes over, once
-	refuse map[number]syscall.Errno // commands that fail
-	mute   map[eventKind]bool       // events that do not come
+	end    func()                          // closes over, once
+	refuse map[rdmacm.Number]syscall.Errno // commands that fail
+	mute   map[rdmacm.EventKind]bool       // events that do not come
 
 	pkeyIndex uint16 // of all paths
 
@@ -58,7 +59,7 @@ func newFakeNet() *fakeNet { return &fakeNet{listeners: map[uint16]*fakeID{}, la
 func (n *fakeNet) kernel(addr netip.Addr) *fakeKernel {
 	k := &fakeKernel{
 		net: n, gid: verbs.GIDOf(addr), events: make(chan []byte, 1024), over: make(chan struct{}),
-		refuse: map[number]syscall.Errno{}, mute: map[eventKind]bool{}, ids: map[uint32]*fakeID{},
+		refuse: map[rdmacm.Number]syscall.Errno{}, mute: map[rdmacm.EventKind]bool{}, ids: map[uint32]*fakeID{},
 	}
 	k.end = sync.OnceFunc(func() { close(k.over) })
 	n.kernels = append(n.kernels, k)
@@ -84,7 +85,7 @@ func (k *fakeKernel) newID() *fakeID {
 }
 
 // tell sends an event to the owner of the identifier.
-func (d *fakeID) tell(uid uint64, kind eventKind, status int32, param *connParam) {
+func (d *fakeID) tell(uid uint64, kind rdmacm.EventKind, status int32, param *connParam) {
 	if uid == 0 || d.k.mute[kind] || d.k.closed {
 		return
 	}
@@ -94,10 +95,10 @@ func (d *fakeID) tell(uid uint64, kind eventKind, status int32, param *connParam
 	b := native.AppendUint32(native.AppendUint64(nil, uid), d.handle)
 	b = native.AppendUint32(native.AppendUint32(b, uint32(kind)), uint32(status))
 	b = param.append(b)
-	d.k.events <- pad(b, eventSize-len(b))
+	d.k.events <- pad(b, rdmacm.EventSize-len(b))
 }
 
-func (k *fakeKernel) next(ctx context.Context, answer []byte) error {
+func (k *fakeKernel) Next(ctx context.Context, answer []byte) error {
 	select {
 	case b := <-k.events:
 		copy(answer, b)
@@ -109,7 +110,7 @@ func (k *fakeKernel) next(ctx context.Context, answer []byte) error {
 	}
 }
 
-func (k *fakeKernel) close() error {
+func (k *fakeKernel) Close() error {
 	k.net.mu.Lock()
 	defer k.net.mu.Unlock()
 	k.closed = true
@@ -120,32 +121,32 @@ func (k *fakeKernel) close() error {
 	return nil
 }
 
-func (k *fakeKernel) call(c command, answer []byte) error {
+func (k *fakeKernel) Call(c rdmacm.Command, answer []byte) error {
 	k.net.mu.Lock()
 	defer k.net.mu.Unlock()
 	if k.closed {
 		return os.ErrClosed
 	}
-	if len(answer) != c.answerSize() {
-		return fmt.Errorf("%v: room of %d bytes", c.number(), len(answer))
+	if len(answer) != c.AnswerSize() {
+		return fmt.Errorf("%v: room of %d bytes", c.Number(), len(answer))
 	}
-	if errno := k.refuse[c.number()]; errno != 0 {
-		return &CommandError{Command: c.number().String(), Errno: errno}
+	if errno := k.refuse[c.Number()]; errno != 0 {
+		return &rdmacm.CommandError{Command: c.Number().String(), Errno: errno}
 	}
 	if errno := k.do(c, answer); errno != 0 {
-		return &CommandError{Command: c.number().String(), Errno: errno}
+		return &rdmacm.CommandError{Command: c.Number().String(), Errno: errno}
 	}
 	return nil
 }
 
-func (k *fakeKernel) do(c command, answer []byte) syscall.Errno {
-	if c, ok := c.(createID); ok {
+func (k *fakeKernel) do(c rdmacm.Command, answer []byte) syscall.Errno {
+	if c, ok := c.(rdmacm.CreateID); ok {
 		d := k.newID()
-		d.uid = c.uid
+		d.uid = c.UID
 		native.PutUint32(answer, d.handle)
 		return 0
 	}
-	body := encode(c, 0)[headerSize:]
+	body := rdmacm.Encode(c, 0)[8:]
 	d := k.ids[handleOf(c)]
 	if d == nil {
 		return syscall.ENOENT
@@ -155,19 +156,19 @@ func (k *fakeKernel) do(c command, answer []byte) syscall.Errno {
 		k.destroy(d)
 	case bind:
 		return d.bind(c.addr.AddrPort)
-	case resolveAddr:
-		d.src, d.dst = c.src.AddrPort, c.dst.AddrPort
+	case rdmacm.ResolveAddr:
+		d.src, d.dst = c.Src.AddrPort, c.Dst.AddrPort
 		if !d.src.Addr().IsValid() {
 			k.net.lastPort++
 			d.src = netip.AddrPortFrom(k.gid.Addr(), k.net.lastPort)
 		}
-		d.tell(d.uid, addrResolved, 0, nil)
-	case resolveRoute:
-		d.tell(d.uid, routeResolved, 0, nil)
-	case query:
-		return d.query(c.option, answer)
-	case initQPAttr:
-		copy(answer, fakeAttr(d, c.state))
+		d.tell(d.uid, rdmacm.AddrResolved, 0, nil)
+	case rdmacm.ResolveRoute:
+		d.tell(d.uid, rdmacm.RouteResolved, 0, nil)
+	case rdmacm.Query:
+		return d.query(c.Option, answer)
+	case rdmacm.InitQPAttr:
+		copy(answer, fakeAttr(d, c.State))
 	case listen:
 		d.backlog = int(c.backlog)
 		k.net.listeners[d.port] = d
@@ -177,29 +178,29 @@ func (k *fakeKernel) do(c command, answer []byte) syscall.Errno {
 		return d.accept(c)
 	case reject:
 		d.settled = true
-		d.peer.tell(d.peer.uid, rejected, 28, &connParam{private: c.private})
+		d.peer.tell(d.peer.uid, rdmacm.Rejected, 28, &connParam{private: c.private})
 	case disconnect:
 		return d.disconnect()
 	case notify:
-		d.tell(d.uid, established, 0, nil)
+		d.tell(d.uid, rdmacm.Established, 0, nil)
 	}
 	return 0
 }
 
-func handleOf(c command) uint32 {
+func handleOf(c rdmacm.Command) uint32 {
 	switch c := c.(type) {
 	case destroyID:
 		return c.id
 	case bind:
 		return c.id
-	case resolveAddr:
-		return c.id
-	case resolveRoute:
-		return c.id
-	case query:
-		return c.id
-	case initQPAttr:
-		return c.id
+	case rdmacm.ResolveAddr:
+		return c.ID
+	case rdmacm.ResolveRoute:
+		return c.ID
+	case rdmacm.Query:
+		return c.ID
+	case rdmacm.InitQPAttr:
+		return c.ID
 	case listen:
 		return c.id
 	case connect:
@@ -232,15 +233,13 @@ func (d *fakeID) bind(a netip.AddrPort) syscall.Errno {
 	return 0
 }
 
-func (d *fakeID) query(option queryOption, answer []byte) syscall.Errno {
+func (d *fakeID) query(option rdmacm.QueryOption, answer []byte) syscall.Errno {
 	b := append(pad(nil, 8), 1, 0, 0xff, 0xff, 0, 0, 0, 0)
 	switch option {
-	case queryAddr:
-		b = sockaddr{AddrPort: d.dst}.append(sockaddr{AddrPort: d.src}.append(b))
-	case queryGID:
+	case rdmacm.QueryAddr:
+		b = rdmacm.Sockaddr{AddrPort: d.dst}.Append(rdmacm.Sockaddr{AddrPort: d.src}.Append(b))
+	case rdmacm.QueryGID:
 		b = fakeIB(fakeIB(b, verbs.GIDOf(d.src.Addr())), verbs.GIDOf(d.dst.Addr()))
-	case queryPath:
-		b = ibPath(0)
 	}
 	copy(answer, b)
 	return 0
@@ -249,12 +248,13 @@ func (d *fakeID) query(option queryOption, answer []byte) syscall.Errno {
 func fakeIB(b []byte, gid verbs.GID) []byte {
 	b = native.AppendUint16(b, familyIB)
 	b = append(pad(b, 6), gid[:]...)
-	return pad(b, sockaddrSize-24)
+	return pad(b, rdmacm.SockaddrSize-24)
 }
 
 // fakeAttr are the attributes for the step to a state.
 func fakeAttr(d *fakeID, state verbs.QPState) []byte {
-	b := ibQPAttr()
+	b := pad(nil, rdmacm.InitQPAttr{}.AnswerSize())
+	native.PutUint32(b[12:], uint32(verbs.MTU2048))
 	masks := map[verbs.QPState]verbs.QPAttrMask{verbs.QPSInit: verbs.InitMask, verbs.QPSRTR: verbs.RTRMask, verbs.QPSRTS: verbs.RTSMask}
 	native.PutUint32(b, uint32(masks[state]))
 	native.PutUint16(b[124:], d.k.pkeyIndex)
@@ -273,19 +273,19 @@ func (d *fakeID) connect(body []byte) {
 	_ = d.param.parse(body)
 	l := d.k.net.listeners[d.dst.Port()]
 	if l == nil {
-		d.tell(d.uid, rejected, 8, nil)
+		d.tell(d.uid, rdmacm.Rejected, 8, nil)
 		return
 	}
 	if l.backlog == 0 {
 		d.peer = &fakeID{k: l.k, settled: true}
-		d.tell(d.uid, rejected, 28, nil)
+		d.tell(d.uid, rdmacm.Rejected, 28, nil)
 		return
 	}
 	p := l.k.newID()
 	p.src, p.dst, p.peer, d.peer = d.dst, d.src, d, p
 	d.begun, p.begun = true, true
 	p.param = connParam{}
-	p.tell(l.uid, connectRequest, 0, &d.param)
+	p.tell(l.uid, rdmacm.ConnectRequest, 0, &d.param)
 }
 
 func (d *fakeID) accept(c accept) syscall.Errno {
@@ -294,9 +294,9 @@ func (d *fakeID) accept(c accept) syscall.Errno {
 	}
 	if c.param != nil {
 		d.uid, d.param = c.uid, *c.param
-		d.peer.tell(d.peer.uid, connectResponse, 0, c.param)
+		d.peer.tell(d.peer.uid, rdmacm.ConnectResponse, 0, c.param)
 	} else {
-		d.peer.tell(d.peer.uid, established, 0, nil)
+		d.peer.tell(d.peer.uid, rdmacm.Established, 0, nil)
 	}
 	return 0
 }
@@ -306,7 +306,7 @@ func (d *fakeID) disconnect() syscall.Errno {
 		return syscall.EINVAL
 	}
 	d.settled = true
-	d.peer.tell(d.peer.uid, disconnected, 0, nil) // DREQ, or DREP where the peer was first
+	d.peer.tell(d.peer.uid, rdmacm.Disconnected, 0, nil) // DREQ, or DREP where the peer was first
 	return 0
 }
 
@@ -318,7 +318,7 @@ func (k *fakeKernel) destroy(d *fakeID) {
 		delete(k.net.listeners, d.port)
 	}
 	if p := d.peer; p != nil && !d.settled && !p.settled {
-		p.tell(p.uid, rejected, 28, nil)
+		p.tell(p.uid, rdmacm.Rejected, 28, nil)
 	}
 	d.settled = true
 }

@@ -1,6 +1,10 @@
-package rdmacm
+package kernel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
+)
 
 const (
 	maxPrivate    = 256 // RDMA_MAX_PRIVATE_DATA
@@ -30,7 +34,7 @@ func (p *connParam) append(b []byte) []byte {
 // parse reads a parameter. It keeps a copy of the private data.
 func (p *connParam) parse(b []byte) error {
 	if len(b) < connParamSize {
-		return fmt.Errorf("connection parameter of %d bytes: %w", len(b), ErrMalformed)
+		return fmt.Errorf("connection parameter of %d bytes: %w", len(b), rdmacm.ErrMalformed)
 	}
 	tail := b[8+maxPrivate:]
 	*p = connParam{

@@ -1,4 +1,4 @@
-package verbs
+package loop
 
 import (
 	"errors"
@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
 )
 
-// Loop is one goroutine that drives one vector of a device, for users without
-// an event loop of their own. Everything that belongs to the vector's loop is
-// done by functions given to Do, or by the turn function.
+// Loop is one goroutine that drives one vector of a device. Everything that
+// belongs to the vector's loop is done by functions given to Do, or by the turn
+// function.
 type Loop struct {
-	driver Driver
+	driver verbs.Driver
 	turn   func() bool
 	ep     int
 	kick   int
@@ -24,10 +26,10 @@ type Loop struct {
 	closed bool
 }
 
-// NewLoop takes the vector and starts its goroutine, which lives until Close.
+// New takes the vector and starts its goroutine, which lives until Close.
 // turn, if not nil, is called in the goroutine after every Progress: it polls
 // CQs, posts work and tells whether it found any.
-func NewLoop(dev Device, vector int, turn func() bool) (*Loop, error) {
+func New(dev verbs.Device, vector int, turn func() bool) (*Loop, error) {
 	l := &Loop{turn: turn, ep: -1, kick: -1, done: make(chan struct{})}
 	if l.turn == nil {
 		l.turn = func() bool { return false }
@@ -40,7 +42,7 @@ func NewLoop(dev Device, vector int, turn func() bool) (*Loop, error) {
 	return l, nil
 }
 
-func (l *Loop) open(dev Device, vector int) (err error) {
+func (l *Loop) open(dev verbs.Device, vector int) (err error) {
 	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
@@ -54,19 +56,19 @@ func (l *Loop) open(dev Device, vector int) (err error) {
 	return err
 }
 
-// Add implements Poller.
+// Add implements verbs.Poller.
 func (l *Loop) Add(fd int) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
 	return unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &ev)
 }
 
-// Remove implements Poller.
+// Remove implements verbs.Poller.
 func (l *Loop) Remove(fd int) error {
 	return unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
 // Do runs f in the loop's goroutine and waits until it returned. It must not be
-// called by the loop itself. It returns ErrClosed after Close.
+// called by the loop itself. It returns verbs.ErrClosed after Close.
 func (l *Loop) Do(f func()) error {
 	ran := make(chan struct{})
 	if err := l.post(func() { defer close(ran); f() }); err != nil {
@@ -81,7 +83,7 @@ func (l *Loop) Do(f func()) error {
 	case <-ran:
 		return nil
 	default:
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 }
 
@@ -89,7 +91,7 @@ func (l *Loop) post(f func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 	l.jobs = append(l.jobs, f)
 	l.wake()

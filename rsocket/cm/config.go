@@ -8,13 +8,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Config is what a manager is made with. The zero value is usable and behaves
-// as the Linux kernel does.
+// Config is what a manager is made with. With Do alone it behaves as the Linux
+// kernel does.
 type Config struct {
-	// Do runs a function in the loop of Vector and returns after it: Do of a
-	// verbs.Loop, for a caller that drives the vector itself. The loop outlives
-	// the manager. Default: the manager drives the vector, with a loop of its
-	// own; see Manager.Do.
+	// Do runs a function in the loop of Vector, which outlives the manager, and
+	// returns after it. No default.
 	Do func(func()) error
 	// Vector is whose loop serves queue pair 1. Default 0.
 	Vector int
@@ -80,6 +78,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format+": %w", append(args, verbs.ErrInvalid)...))
 		}
 	}
+	bad(c.Do != nil, "loop missing")
 	bad(c.Vector >= 0, "vector: %d is negative", c.Vector)
 	bad(c.Objects >= 0, "objects: %d is negative", c.Objects)
 	bad(c.ResponseTimeout < 32, "response timeout: %d, want 0 to 31", c.ResponseTimeout)

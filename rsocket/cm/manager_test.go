@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -21,7 +22,7 @@ type host struct {
 	t    testing.TB
 	addr netip.Addr
 	dev  *soft.Device
-	loop *verbs.Loop // nil: the manager's
+	loop *loop.Loop
 	m    *Manager
 	pd   verbs.PD
 	cq   verbs.CQ
@@ -35,16 +36,14 @@ type host struct {
 // on the machine.
 func testPort() uint16 { return uint16(20000 + randomID()%12000) }
 
-func openHost(t testing.TB, port uint16, addr string, ownLoop bool, cfg Config) *host {
+func openHost(t testing.TB, port uint16, addr string, cfg Config) *host {
 	h := &host{t: t, addr: netip.MustParseAddr(addr)}
 	var err error
 	h.dev, err = soft.Open(soft.Config{Addrs: []netip.Addr{h.addr}, UDPPort: port})
 	require.NoError(t, err)
-	if !ownLoop {
-		h.loop, err = verbs.NewLoop(h.dev, 0, nil)
-		require.NoError(t, err)
-		cfg.Do = h.loop.Do
-	}
+	h.loop, err = loop.New(h.dev, 0, nil)
+	require.NoError(t, err)
+	cfg.Do = h.loop.Do
 	h.m, err = New(h.dev, cfg)
 	require.NoError(t, err)
 	h.pd, err = h.dev.AllocPD()
@@ -62,11 +61,9 @@ func (h *host) close() {
 		return
 	}
 	h.endQPs()
-	require.NoError(h.t, h.m.Do(func() { require.NoError(h.t, h.cq.Close()) }))
+	require.NoError(h.t, h.loop.Do(func() { require.NoError(h.t, h.cq.Close()) }))
 	require.NoError(h.t, h.m.Close())
-	if h.loop != nil {
-		require.NoError(h.t, h.loop.Close())
-	}
+	require.NoError(h.t, h.loop.Close())
 	require.NoError(h.t, h.mr.Close())
 	require.NoError(h.t, h.pd.Close())
 	require.NoError(h.t, h.dev.Close())
@@ -91,11 +88,11 @@ func (h *host) qp(kind verbs.QPType) verbs.QP {
 	require.NoError(h.t, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ends = append(h.ends, func() { require.NoError(h.t, h.m.Do(func() { require.NoError(h.t, qp.Close()) })) })
+	h.ends = append(h.ends, func() { require.NoError(h.t, h.loop.Do(func() { require.NoError(h.t, qp.Close()) })) })
 	return qp
 }
 
-func (h *host) params(kind verbs.QPType) QPParams { return QPParams{QP: h.qp(kind), Do: h.m.Do} }
+func (h *host) params(kind verbs.QPType) QPParams { return QPParams{QP: h.qp(kind), Do: h.loop.Do} }
 
 func (h *host) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	return h.m.Dial(ctx, DialParams{QPParams: h.params(verbs.QPTRC), Remote: to, PrivateData: []byte("hello")})
@@ -134,7 +131,7 @@ func (h *host) ctx() context.Context {
 }
 
 // in runs f in the loop.
-func (h *host) in(f func()) { require.NoError(h.t, h.m.Do(f)) }
+func (h *host) in(f func()) { require.NoError(h.t, h.loop.Do(f)) }
 
 // completion waits for one.
 func (h *host) completion(op verbs.WCOpcode) (wc verbs.WC) {
@@ -174,19 +171,17 @@ func TestConnections(t *testing.T) {
 		name string
 		a, b string // the same: a connection to itself
 		kind verbs.QPType
-		own  bool
 	}{
-		{"ipv4", "127.0.0.2", "127.0.0.3", verbs.QPTRC, true},
-		{"caller's loop", "127.0.0.2", "127.0.0.3", verbs.QPTRC, false},
-		{"unreliable", "127.0.0.2", "127.0.0.3", verbs.QPTUC, false},
-		{"ipv6, to itself", "::1", "::1", verbs.QPTRC, true},
+		{"ipv4", "127.0.0.2", "127.0.0.3", verbs.QPTRC},
+		{"unreliable", "127.0.0.2", "127.0.0.3", verbs.QPTUC},
+		{"ipv6, to itself", "::1", "::1", verbs.QPTRC},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			port := testPort()
-			a := openHost(t, port, c.a, c.own, Config{})
+			a := openHost(t, port, c.a, Config{})
 			b := a
 			if c.a != c.b {
-				b = openHost(t, port, c.b, c.own, Config{})
+				b = openHost(t, port, c.b, Config{})
 			}
 			l := b.listen(ListenConfig{})
 			served := b.accept(l, c.kind)
@@ -229,7 +224,7 @@ func TestConnections(t *testing.T) {
 // pair is two hosts with IPv4 addresses.
 func pair(t testing.TB, cfg Config) (*host, *host) {
 	port := testPort()
-	return openHost(t, port, "127.0.0.2", true, cfg), openHost(t, port, "127.0.0.3", true, cfg)
+	return openHost(t, port, "127.0.0.2", cfg), openHost(t, port, "127.0.0.3", cfg)
 }
 
 func TestRefusals(t *testing.T) {
@@ -310,7 +305,7 @@ func TestEstablished(t *testing.T) {
 	p.Do = func(f func()) error {
 		close(dialing)
 		<-connected
-		return a.m.Do(f)
+		return a.loop.Do(f)
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -364,7 +359,7 @@ func TestCancelled(t *testing.T) {
 
 // No host is there: the times and retries of the configuration hold.
 func TestNobodyThere(t *testing.T) {
-	a := openHost(t, testPort(), "127.0.0.2", true, Config{ResponseTimeout: 10, PacketLifetime: 10, Retries: 3})
+	a := openHost(t, testPort(), "127.0.0.2", Config{ResponseTimeout: 10, PacketLifetime: 10, Retries: 3})
 	begin := time.Now()
 	_, err := a.dial(a.ctx(), netip.MustParseAddrPort("127.0.0.9:1"))
 	require.ErrorIs(t, err, ErrTimeout)
@@ -417,6 +412,7 @@ func TestClose(t *testing.T) {
 	_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: nobody})
 	require.ErrorIs(t, err, ErrClosed)
 	require.NoError(t, a.m.Close())
+	require.NoError(t, a.loop.Close())
 	require.NoError(t, a.mr.Close())
 	require.NoError(t, a.pd.Close())
 	require.NoError(t, a.dev.Close())
@@ -453,9 +449,9 @@ func TestRequestAsTheKernels(t *testing.T) {
 func TestRestart(t *testing.T) {
 	port := testPort()
 	cfg := Config{TimeWait: 50 * time.Millisecond}
-	b := openHost(t, port, "127.0.0.3", true, cfg)
+	b := openHost(t, port, "127.0.0.3", cfg)
 	l := b.listen(ListenConfig{})
-	a := openHost(t, port, "127.0.0.2", true, cfg)
+	a := openHost(t, port, "127.0.0.2", cfg)
 	served := b.accept(l, verbs.QPTRC)
 	x, err := a.dial(a.ctx(), l.Addr())
 	require.NoError(t, err)
@@ -469,7 +465,7 @@ func TestRestart(t *testing.T) {
 	a.m.mu.Unlock()
 
 	served = b.accept(l, verbs.QPTRC)
-	again, err := a.m.Dial(a.ctx(), DialParams{QPParams: QPParams{QP: renumbered{a.qp(verbs.QPTRC), qpn}, Do: a.m.Do}, Remote: l.Addr()})
+	again, err := a.m.Dial(a.ctx(), DialParams{QPParams: QPParams{QP: renumbered{a.qp(verbs.QPTRC), qpn}, Do: a.loop.Do}, Remote: l.Addr()})
 	require.NoError(t, err)
 	y := <-served
 	require.NoError(t, y.err)
@@ -491,10 +487,10 @@ func (r renumbered) Num() uint32 { return r.num }
 func TestResolveAndSend(t *testing.T) {
 	for _, addr := range []string{"127.0.0.3", "::1"} {
 		port := testPort()
-		b := openHost(t, port, addr, true, Config{})
+		b := openHost(t, port, addr, Config{})
 		a := b
 		if b.addr.Is4() {
-			a = openHost(t, port, "127.0.0.2", false, Config{})
+			a = openHost(t, port, "127.0.0.2", Config{})
 		}
 		l, err := b.m.ListenUD(netip.AddrPortFrom(b.addr, 0), ListenConfig{})
 		require.NoError(t, err)
@@ -591,7 +587,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestParameters(t *testing.T) {
-	a := openHost(t, testPort(), "127.0.0.2", true, Config{})
+	a := openHost(t, testPort(), "127.0.0.2", Config{})
 	to := netip.MustParseAddrPort("127.0.0.3:1")
 	_, err := a.m.Dial(a.ctx(), DialParams{Remote: to})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
@@ -620,15 +616,15 @@ func TestParameters(t *testing.T) {
 	ul, err := a.m.ListenUD(l.Addr(), ListenConfig{PortSpace: PortSpaceTCP})
 	require.NoError(t, err, "datagrams are another matter")
 	require.Equal(t, l.Addr(), ul.Addr())
-	_, err = New(a.dev, Config{})
+	_, err = New(a.dev, Config{Do: a.loop.Do})
 	require.ErrorIs(t, err, verbs.ErrBusy, "a device has one manager")
 }
 
 func TestConfig(t *testing.T) {
-	require.NoError(t, Config{}.Validate())
+	require.NoError(t, Config{Do: func(func()) error { return nil }}.Validate())
 	err := Config{Vector: -1, Objects: -1, ResponseTimeout: 32, PacketLifetime: 31, ServiceTimeout: 32, Retries: 16, TimeWait: -1}.Validate()
 	require.ErrorIs(t, err, verbs.ErrInvalid)
-	for _, field := range []string{"vector", "objects", "response timeout", "packet lifetime", "service timeout", "retries", "time wait"} {
+	for _, field := range []string{"loop missing", "vector", "objects", "response timeout", "packet lifetime", "service timeout", "retries", "time wait"} {
 		require.ErrorContains(t, err, field)
 	}
 	_, err = New(nil, Config{Vector: -1})
@@ -651,7 +647,7 @@ func TestAckTimeout(t *testing.T) {
 
 // The device takes queue pair 1 away: everything ends, nothing hangs.
 func TestQueuePairOneFails(t *testing.T) {
-	a := openHost(t, testPort(), "127.0.0.2", true, Config{})
+	a := openHost(t, testPort(), "127.0.0.2", Config{})
 	l := a.listen(ListenConfig{})
 	a.in(func() {
 		require.NoError(t, a.m.gsi.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))

@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // Device is the adapter whose queue pairs a Manager connects: a verbs.Device.
@@ -17,11 +19,24 @@ type Device interface {
 	Port() verbs.PortAttr
 }
 
+// file is what the commands are given to: a *rdmacm.File.
+type file interface {
+	// Call gives a command to the kernel, which writes its answer.
+	Call(c rdmacm.Command, answer []byte) error
+	// Next waits for an event and writes it to answer. It returns when ctx ends, or with os.ErrClosed after Close.
+	Next(ctx context.Context, answer []byte) error
+	// Close ends all identifiers.
+	Close() error
+}
+
+// ErrOtherDevice is an address or request that belongs to another adapter than the manager's.
+var ErrOtherDevice = fmt.Errorf("address of another device: %w", syscall.EADDRNOTAVAIL)
+
 // Manager makes connections between queue pairs of a device and those of peers. Its methods, and those of what it
 // makes, may be called by any goroutine but, unless they say otherwise, not in the loop of a vector.
 type Manager struct {
 	dev    Device
-	kernel kernel
+	file   file
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
@@ -33,17 +48,17 @@ type Manager struct {
 	ending bool
 }
 
-// New takes the kernel's manager into use for a device. Hosts without it are ErrAbsent.
+// New takes the kernel's manager into use for a device. Hosts without it are rdmacm.ErrAbsent.
 func New(dev Device) (*Manager, error) {
-	f, err := openFile()
+	f, err := rdmacm.Open()
 	if err != nil {
 		return nil, fmt.Errorf("connection manager of the kernel: %w", err)
 	}
 	return newManager(dev, f), nil
 }
 
-func newManager(dev Device, k kernel) *Manager {
-	m := &Manager{dev: dev, kernel: k, ids: map[uint64]*identifier{}}
+func newManager(dev Device, f file) *Manager {
+	m := &Manager{dev: dev, file: f, ids: map[uint64]*identifier{}}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(context.Background())
 	m.tasks.Go(func() { m.dispatch(ctx) })
@@ -52,10 +67,10 @@ func newManager(dev Device, k kernel) *Manager {
 
 // dispatch gives every event to its identifier.
 func (m *Manager) dispatch(ctx context.Context) {
-	answer := make([]byte, eventSize)
+	answer := make([]byte, rdmacm.EventSize)
 	for {
 		clear(answer)
-		err := m.kernel.next(ctx, answer)
+		err := m.file.Next(ctx, answer)
 		if ctx.Err() != nil {
 			return
 		}
@@ -74,19 +89,19 @@ func (m *Manager) dispatch(ctx context.Context) {
 // then.
 func (m *Manager) deliver(ev event) {
 	m.mu.Lock()
-	d := m.ids[ev.uid]
+	d := m.ids[ev.UID]
 	m.mu.Unlock()
 	switch {
 	case d != nil:
 		d.deliver(ev)
-	case ev.kind == connectRequest:
-		m.refuse(ev.id)
+	case ev.Kind == rdmacm.ConnectRequest:
+		m.refuse(ev.ID)
 	}
 }
 
 // refuse ends the identifier of a request, which tells the peer.
 func (m *Manager) refuse(id uint32) {
-	m.background(func() { _ = m.kernel.call(destroyID{id}, make([]byte, destroyID{}.answerSize())) })
+	m.background(func() { _ = m.file.Call(destroyID{id}, make([]byte, destroyID{}.AnswerSize())) })
 }
 
 // background runs f, which Close waits for. After Close there is nothing left to do: all identifiers have ended.
@@ -131,7 +146,7 @@ func (m *Manager) Close() error {
 	}
 	m.end(cm.ErrClosed)
 	m.cancel()
-	err := m.kernel.close()
+	err := m.file.Close()
 	m.tasks.Wait()
 	return err
 }
@@ -177,9 +192,9 @@ func (m *Manager) create(space cm.PortSpace, typ verbs.QPType) (*identifier, err
 	if err != nil {
 		return nil, err
 	}
-	c := createID{uid: d.uid, space: space, qp: typ}
-	answer := make([]byte, c.answerSize())
-	if err := m.kernel.call(c, answer); err != nil {
+	c := rdmacm.CreateID{UID: d.uid, Space: uint16(space), QP: typ}
+	answer := make([]byte, c.AnswerSize())
+	if err := m.file.Call(c, answer); err != nil {
 		m.forget(d)
 		return nil, err
 	}
@@ -204,20 +219,20 @@ func (m *Manager) forget(d *identifier) {
 }
 
 // do gives a command without answer to the kernel.
-func (d *identifier) do(c command) error {
+func (d *identifier) do(c rdmacm.Command) error {
 	_, err := d.ask(c)
 	return err
 }
 
 // ask gives a command to the kernel and returns the answer.
-func (d *identifier) ask(c command) ([]byte, error) {
+func (d *identifier) ask(c rdmacm.Command) ([]byte, error) {
 	d.calls.RLock()
 	defer d.calls.RUnlock()
 	if d.gone {
 		return nil, cm.ErrClosed
 	}
-	answer := make([]byte, c.answerSize())
-	return answer, d.m.kernel.call(c, answer)
+	answer := make([]byte, c.AnswerSize())
+	return answer, d.m.file.Call(c, answer)
 }
 
 // destroy ends the identifier in the background: the kernel waits until its own work for it is done. It is idempotent.
@@ -280,11 +295,11 @@ func (d *identifier) loss() error {
 }
 
 // await waits for one of the events, for an error, or the end of ctx.
-func (d *identifier) await(ctx context.Context, kind eventKind) (event, error) {
+func (d *identifier) await(ctx context.Context, kind rdmacm.EventKind) (event, error) {
 	for {
 		select {
 		case ev := <-d.events:
-			if ev.kind == kind {
+			if ev.Kind == kind {
 				return ev, nil
 			}
 			if err := ev.failure(); err != nil {

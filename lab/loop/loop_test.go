@@ -1,4 +1,4 @@
-package verbs
+package loop
 
 import (
 	"errors"
@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // fakeDevice drives nothing but counts how it is driven.
 type fakeDevice struct {
-	Device
+	verbs.Device
+
 	err      error
 	progress atomic.Int64
 	flushes  atomic.Int64
@@ -20,7 +23,7 @@ type fakeDevice struct {
 	work     atomic.Int64 // Progress calls that find work
 }
 
-func (d *fakeDevice) Drive(int, Poller) (Driver, error) { return d, d.err }
+func (d *fakeDevice) Drive(int, verbs.Poller) (verbs.Driver, error) { return d, d.err }
 
 func (d *fakeDevice) Progress(now time.Time) (bool, time.Time) {
 	d.progress.Add(1)
@@ -40,7 +43,7 @@ func (d *fakeDevice) Close() error { d.closed.Store(true); return nil }
 func TestLoop(t *testing.T) {
 	d := &fakeDevice{}
 	turns := atomic.Int64{}
-	l, err := NewLoop(d, 0, func() bool { turns.Add(1); return false })
+	l, err := New(d, 0, func() bool { turns.Add(1); return false })
 	require.NoError(t, err)
 	ran := 0
 	for range 100 {
@@ -50,7 +53,7 @@ func TestLoop(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
 	require.True(t, d.closed.Load())
-	require.ErrorIs(t, l.Do(func() {}), ErrClosed)
+	require.ErrorIs(t, l.Do(func() {}), verbs.ErrClosed)
 	require.Equal(t, d.progress.Load(), turns.Load())
 	require.Equal(t, d.progress.Load(), d.flushes.Load())
 }
@@ -59,14 +62,14 @@ func TestLoop(t *testing.T) {
 func TestLoopSleeps(t *testing.T) {
 	d := &fakeDevice{}
 	d.work.Store(10)
-	l, err := NewLoop(d, 0, nil)
+	l, err := New(d, 0, nil)
 	require.NoError(t, err)
 	time.Sleep(20 * time.Millisecond)
 	require.LessOrEqual(t, d.progress.Load(), int64(12))
 	require.NoError(t, l.Close())
 
 	d = &fakeDevice{wakeIn: 2 * time.Millisecond}
-	l, err = NewLoop(d, 0, nil)
+	l, err = New(d, 0, nil)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return d.progress.Load() > 5 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
@@ -75,14 +78,14 @@ func TestLoopSleeps(t *testing.T) {
 
 func TestLoopCannotDrive(t *testing.T) {
 	d := &fakeDevice{err: errors.New("no")}
-	_, err := NewLoop(d, 0, nil)
+	_, err := New(d, 0, nil)
 	require.ErrorIs(t, err, d.err)
 }
 
 // Do never hangs, whatever Close does meanwhile.
 func TestLoopCloseRace(t *testing.T) {
 	for range 50 {
-		l, err := NewLoop(&fakeDevice{}, 0, nil)
+		l, err := New(&fakeDevice{}, 0, nil)
 		require.NoError(t, err)
 		done := make(chan struct{})
 		go func() {

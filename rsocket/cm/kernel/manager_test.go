@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -11,8 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // listen listens on the second host.
@@ -173,7 +174,7 @@ func TestNoAnswer(t *testing.T) {
 
 	for _, k := range []*fakeKernel{p.ka, p.kb} {
 		k.net.mu.Lock()
-		k.mute[disconnected] = true
+		k.mute[rdmacm.Disconnected] = true
 		k.net.mu.Unlock()
 	}
 	c, s := p.connect(t, l, newQP(3), newQP(4))
@@ -188,7 +189,7 @@ func TestNoAnswer(t *testing.T) {
 func TestEstablishedByData(t *testing.T) {
 	p := newFakePair(t)
 	l := p.listen(t, 4)
-	p.kb.mute[established] = true
+	p.kb.mute[rdmacm.Established] = true
 	dialed := make(chan error, 1)
 	go func() {
 		_, err := p.dial(t.Context(), newQP(1))
@@ -201,7 +202,7 @@ func TestEstablishedByData(t *testing.T) {
 			t.Error(err)
 		}
 		p.net.mu.Lock()
-		p.kb.mute[established] = false
+		p.kb.mute[rdmacm.Established] = false
 		p.net.mu.Unlock()
 		r.Established()
 	}()
@@ -213,7 +214,7 @@ func TestEstablishedByData(t *testing.T) {
 func TestEndsUnconfirmed(t *testing.T) {
 	p := newFakePair(t)
 	l := p.listen(t, 4)
-	p.kb.mute[established] = true
+	p.kb.mute[rdmacm.Established] = true
 	client := make(chan error, 1)
 	go func() {
 		c, err := p.dial(t.Context(), newQP(1))
@@ -238,13 +239,13 @@ func TestRemoval(t *testing.T) {
 	l := p.listen(t, 4)
 	_, s := p.connect(t, l, newQP(1), newQP(2))
 	p.net.mu.Lock()
-	p.kb.ids[s.id.handle].tell(s.id.uid, deviceRemoval, 0, nil)
-	p.kb.ids[l.id.handle].tell(l.id.uid, deviceRemoval, 0, nil)
+	p.kb.ids[s.id.handle].tell(s.id.uid, rdmacm.DeviceRemoval, 0, nil)
+	p.kb.ids[l.id.handle].tell(l.id.uid, rdmacm.DeviceRemoval, 0, nil)
 	p.net.mu.Unlock()
 	<-s.Done()
-	require.ErrorIs(t, s.Err(), ErrDeviceRemoved)
+	require.ErrorIs(t, s.Err(), rdmacm.ErrDeviceRemoved)
 	_, err := l.Accept(t.Context())
-	require.ErrorIs(t, err, ErrDeviceRemoved)
+	require.ErrorIs(t, err, rdmacm.ErrDeviceRemoved)
 	eventually(t, func() bool { return p.net.identifiers() == 1 }, "the client is left")
 	require.NoError(t, l.Close())
 }
@@ -284,17 +285,17 @@ func TestManagerEnds(t *testing.T) {
 
 // TestCommandsFail: whichever command fails, the attempt does and leaves nothing.
 func TestCommandsFail(t *testing.T) {
-	for _, n := range []number{numCreateID, numResolveAddr, numResolveRoute, numQuery, numConnect, numInitQPAttr, numAccept} {
+	for _, n := range []rdmacm.Number{rdmacm.NumCreateID, rdmacm.NumResolveAddr, rdmacm.NumResolveRoute, rdmacm.NumQuery, rdmacm.NumConnect, rdmacm.NumInitQPAttr, rdmacm.NumAccept} {
 		t.Run(n.String(), func(t *testing.T) {
 			p := newFakePair(t)
 			l := p.listen(t, 4)
 			p.ka.refuse[n] = syscall.EACCES
-			if n >= numConnect && n != numQuery {
+			if n >= rdmacm.NumConnect && n != rdmacm.NumQuery {
 				go func() { _, _ = acceptOne(t.Context(), l, newQP(2)) }()
 			}
 			_, err := p.dial(t.Context(), newQP(1))
-			require.ErrorIs(t, err, ErrCredentials)
-			var failed *CommandError
+			require.ErrorIs(t, err, rdmacm.ErrCredentials)
+			var failed *rdmacm.CommandError
 			require.ErrorAs(t, err, &failed)
 			require.Equal(t, n.String(), failed.Command)
 			eventually(t, func() bool {
@@ -304,7 +305,7 @@ func TestCommandsFail(t *testing.T) {
 			}, "nothing is left")
 		})
 	}
-	for _, n := range []number{numCreateID, numBind, numQuery, numListen} {
+	for _, n := range []rdmacm.Number{rdmacm.NumCreateID, rdmacm.NumBind, rdmacm.NumQuery, rdmacm.NumListen} {
 		p := newFakePair(t)
 		p.kb.refuse[n] = syscall.ENOMEM
 		_, err := p.b.Listen(p.listenerOnHost, cm.ListenConfig{})
@@ -339,55 +340,33 @@ func TestArguments(t *testing.T) {
 	}))
 }
 
-func TestResolve(t *testing.T) {
-	k := newFakeNet().kernel(netip.MustParseAddr("10.0.0.1"))
-	k.pkeyIndex = 4
-	p, err := resolveBy(t.Context(), k, netip.Addr{}, netip.MustParseAddr("10.0.0.2"))
-	require.NoError(t, err)
-	require.EqualValues(t, 7, p.DLID)
-	require.EqualValues(t, 4, p.PKeyIndex)
-	k.mute[routeResolved] = true
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	_, err = resolveBy(ctx, k, netip.Addr{}, netip.MustParseAddr("10.0.0.2"))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	for _, n := range []number{numCreateID, numResolveAddr, numQuery} {
-		k := newFakeNet().kernel(netip.MustParseAddr("10.0.0.1"))
-		k.refuse[n] = syscall.ENODEV
-		_, err = resolveBy(t.Context(), k, netip.Addr{}, netip.MustParseAddr("10.0.0.2"))
-		require.ErrorIs(t, err, syscall.ENODEV)
-	}
-}
-
 // TestFailures: what events tell of errors.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		ev   event
 		want error
 	}{
-		{event{kind: addrError, status: -int32(syscall.EHOSTUNREACH)}, syscall.EHOSTUNREACH},
-		{event{kind: routeError, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
-		{event{kind: unreachable, status: -int32(syscall.ETIMEDOUT)}, cm.ErrTimeout},
-		{event{kind: unreachable, status: -int32(syscall.ENETUNREACH)}, syscall.ENETUNREACH},
-		{event{kind: connectError, status: -int32(syscall.ENOMEM)}, syscall.ENOMEM},
-		{event{kind: rejected, status: 4}, syscall.ETIMEDOUT},
-		{event{kind: rejected, status: 28}, syscall.ECONNREFUSED},
-		{event{kind: disconnected}, cm.ErrDisconnected},
-		{event{kind: deviceRemoval}, syscall.ENODEV},
+		{event{Event: rdmacm.Event{Kind: rdmacm.AddrError, Status: -int32(syscall.EHOSTUNREACH)}}, syscall.EHOSTUNREACH},
+		{event{Event: rdmacm.Event{Kind: rdmacm.RouteError, Status: -int32(syscall.ETIMEDOUT)}}, syscall.ETIMEDOUT},
+		{event{Event: rdmacm.Event{Kind: rdmacm.Unreachable, Status: -int32(syscall.ETIMEDOUT)}}, cm.ErrTimeout},
+		{event{Event: rdmacm.Event{Kind: rdmacm.Unreachable, Status: -int32(syscall.ENETUNREACH)}}, syscall.ENETUNREACH},
+		{event{Event: rdmacm.Event{Kind: rdmacm.ConnectError, Status: -int32(syscall.ENOMEM)}}, syscall.ENOMEM},
+		{event{Event: rdmacm.Event{Kind: rdmacm.Rejected, Status: 4}}, syscall.ETIMEDOUT},
+		{event{Event: rdmacm.Event{Kind: rdmacm.Rejected, Status: 28}}, syscall.ECONNREFUSED},
+		{event{Event: rdmacm.Event{Kind: rdmacm.Disconnected}}, cm.ErrDisconnected},
+		{event{Event: rdmacm.Event{Kind: rdmacm.DeviceRemoval}}, syscall.ENODEV},
 	} {
 		require.ErrorIs(t, c.ev.failure(), c.want)
 	}
-	require.NoError(t, (&event{kind: established}).failure())
-	require.Equal(t, "ADDR_ERROR", (&event{kind: addrError, status: 5}).failure().Error())
+	require.NoError(t, (&event{Event: rdmacm.Event{Kind: rdmacm.Established}}).failure())
+	require.Equal(t, "ADDR_ERROR", (&event{Event: rdmacm.Event{Kind: rdmacm.AddrError, Status: 5}}).failure().Error())
 }
 
 // TestAbsent: this test runs on hosts without the device only.
 func TestAbsent(t *testing.T) {
-	if _, err := os.Stat(DevicePath); err == nil {
+	if _, err := os.Stat(rdmacm.DevicePath); err == nil {
 		t.Skip("the device is there")
 	}
 	_, err := New(fakeDevice{})
-	require.ErrorIs(t, err, ErrAbsent)
-	_, err = Resolve(t.Context(), netip.Addr{}, netip.MustParseAddr("10.0.0.2"))
-	require.ErrorIs(t, err, ErrAbsent)
+	require.ErrorIs(t, err, rdmacm.ErrAbsent)
 }

@@ -1,4 +1,4 @@
-package rdmacm
+package kernel
 
 import (
 	"context"
@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
 // Request is a peer's request for a connection. One of Accept and Reject answers it.
@@ -25,9 +26,9 @@ type Request struct {
 
 // newRequest takes the identifier of a request. One that is for another device is refused.
 func (m *Manager) newRequest(ev *event) (*Request, error) {
-	d, err := m.adopt(ev.id)
+	d, err := m.adopt(ev.ID)
 	if err != nil {
-		m.refuse(ev.id)
+		m.refuse(ev.ID)
 		return nil, err
 	}
 	w, err := d.where()
@@ -77,9 +78,9 @@ func (r *Request) accept(ctx context.Context, p *cm.AcceptParams) (*Conn, error)
 	var ev event
 	err = r.id.do(accept{id: r.id.handle, uid: r.id.uid, param: &param})
 	if err == nil {
-		ev, err = r.id.await(ctx, established)
+		ev, err = r.id.await(ctx, rdmacm.Established)
 	}
-	if err != nil && ev.kind != disconnected {
+	if err != nil && ev.Kind != rdmacm.Disconnected {
 		return nil, errors.Join(err, p.Fail())
 	}
 	c := newConn(r.id, p.QPParams, attr, r.at, r.PrivateData)

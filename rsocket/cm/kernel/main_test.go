@@ -1,0 +1,10 @@
+package kernel
+
+import (
+	"os"
+	"testing"
+
+	"github.com/smcgw/smcgw/lab/leak"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

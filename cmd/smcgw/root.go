@@ -22,10 +22,11 @@ func run(ctx context.Context, e *env, args []string) int {
 func newRoot(e *env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "smcgw",
-		Short: "Carry the TCP connections and UDP datagrams of unmodified programs by RDMA",
-		Long: `smcgw carries selected TCP connections and UDP datagrams of unmodified programs
-by RDMA where both hosts run it, and leaves everything else to the kernel,
-untouched.
+		Short: "Move the bytes of unmodified programs' connections by shared memory or RDMA",
+		Long: `smcgw moves the bytes of unmodified programs' connections over shared memory or
+RDMA where both ends can, and leaves every other connection to the kernel,
+untouched. Programs of one host start with "smcgw run" or "smcgw preload enable"
+and need nothing else; between hosts, "smcgw up" runs on both.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check or doctor
 found errors, or ping a native connection, 5 degraded (status --strict).`,

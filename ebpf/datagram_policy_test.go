@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // sendAs sends a datagram from a new socket that a user made.
@@ -68,7 +68,7 @@ func TestDatagramPolicyInKernel(t *testing.T) {
 	requireRoot(t)
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
-	mount, err := policy.CgroupMount()
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")

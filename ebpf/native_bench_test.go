@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
 	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // BenchmarkNative is what a connection that is not carried costs on both of its
@@ -87,7 +87,7 @@ func newNativeWorld(b *testing.B, family int) *nativeWorld {
 		w.to = addrPort("[fd77::2]:6000")
 	}
 	pair(b, w.hosts[0], w.hosts[1])
-	root, err := policy.CgroupMount()
+	root, err := procfs.CgroupMount()
 	require.NoError(b, err)
 	for i := range w.cgroups {
 		w.cgroups[i] = filepath.Join(root, fmt.Sprintf("smcgw-bench-%d-%d", os.Getpid(), i))

@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // begin starts a connect() without waiting for it and returns its local
@@ -200,7 +200,7 @@ func TestPolicyInKernel(t *testing.T) {
 	requireRoot(t)
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
-	mount, err := policy.CgroupMount()
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")
@@ -347,7 +347,7 @@ func TestCgroupPatterns(t *testing.T) {
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
 	h1.ghosts(h2)
-	mount, err := policy.CgroupMount()
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")

@@ -145,20 +145,6 @@ func TestAccess(t *testing.T) {
 	require.Equal(t, unix.EIO.Error(), problem(unix.EIO))
 }
 
-func TestCgroupOf(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/": "", "0::/a/b.service\n": "a/b.service", "12:rdma:/x\n0::/y": "y", "0::/../outside": "outside",
-	} {
-		at, ok := cgroupOf(text)
-		require.True(t, ok, text)
-		require.Equal(t, want, at, text)
-	}
-	for _, text := range []string{"", "12:rdma:/x", "0:"} {
-		_, ok := cgroupOf(text)
-		require.False(t, ok, text)
-	}
-}
-
 // TestBroken: no attribute that is cut, missing, or has a wrong value takes more
 // than what it says itself.
 func TestBroken(t *testing.T) {

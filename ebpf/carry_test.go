@@ -23,9 +23,7 @@ func decidedBy(t *testing.T, d *Datapath) uint64 {
 // TestCarryAndCount: a datapath that counts carries, and counts again, with policy and counters
 // as they were; every connection meanwhile is counted once, and nothing is left behind.
 func TestCarryAndCount(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d1, d2 := h1.open(withLegs(t, countingConfig(accelerate(6379)))), h2.open(withLegs(t, countingConfig(accelerate(6379))))
 	before := h1.attachments()
@@ -95,9 +93,7 @@ func offerings(d *Datapath) int {
 
 // TestCarryFails: a datapath that cannot carry counts as before, and leaves nothing.
 func TestCarryFails(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	cfg := withLegs(t, countingConfig(accelerate(6379)))
 	d := h1.open(cfg)

@@ -65,9 +65,7 @@ func (h *host) sendAs(q Query) (t Tuple) {
 // The programs decide about datagrams as Decide does: by port, peer, user and
 // cgroup, with the never-list, and by rules about UDP only.
 func TestDatagramPolicyInKernel(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
@@ -124,9 +122,7 @@ func TestDatagramPolicyInKernel(t *testing.T) {
 
 // A rule about TCP leaves datagrams alone and the other way round.
 func TestRulesByProtocol(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config([]Rule{{Ports: []uint16{80}, Action: ActionAccelerate}, {Proto: ProtoUDP, Ports: []uint16{90}, Action: ActionAccelerate}}))
 	for _, v := range []struct {

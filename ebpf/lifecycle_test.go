@@ -79,9 +79,7 @@ func ourLinks(t *testing.T) int {
 
 // Close leaves nothing behind, no descriptor either; so does a failed Open.
 func TestCloseLeavesNothing(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	var err error
 	cfg := withLegs(t, config(accelerate(6379)))
 	before, fds := h1.attachments(), openFDs(t)
@@ -205,8 +203,7 @@ func TestLookedAtPort(t *testing.T) {
 func TestRPFilter(t *testing.T) {
 	requireRoot(t)
 	for _, filter := range []string{"1", "2"} {
-		h1, h2 := newHost(t), newHost(t)
-		pair(t, h1, h2)
+		h1, h2 := newPair(t)
 		h2.echo("6379")
 		for _, h := range []*host{h1, h2} {
 			h.do(func() {
@@ -222,9 +219,7 @@ func TestRPFilter(t *testing.T) {
 
 // What the guardian holds keeps steering alive, without offers.
 func TestHandover(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	var d *Datapath
 	var err error
 	cfg := withLegs(t, config(accelerate(6379)))

@@ -137,6 +137,15 @@ func pair(t testing.TB, a, b *host) {
 	}
 }
 
+// newPair makes two hosts that are joined.
+func newPair(t testing.TB) (a, b *host) {
+	t.Helper()
+	requireRoot(t)
+	a, b = newHost(t), newHost(t)
+	pair(t, a, b)
+	return a, b
+}
+
 // address configures a device.
 func address(t testing.TB, dev string, n byte) {
 	t.Helper()

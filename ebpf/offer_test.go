@@ -59,9 +59,7 @@ func beginHere(family int, to netip.AddrPort) (int, netip.AddrPort, error) {
 // The option is on the first SYN only, and only of selected connections; IPv4,
 // IPv6 and v4-mapped sockets.
 func TestOfferOnSYN(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config([]Rule{{Ports: []uint16{6379, 6380}, Action: ActionAccelerate}, {Action: ActionNotWorthIt}, {Ports: []uint16{7000}}}))
 	require.NoError(t, d.SetPolicy([]Rule{
@@ -125,9 +123,7 @@ func TestOfferOnSYN(t *testing.T) {
 
 // Why an offer is withheld, and that each reason is told.
 func TestOfferWithheld(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	cfg := config([]Rule{{Action: ActionAccelerate}})
 	d := h1.open(cfg)
@@ -197,9 +193,7 @@ func TestOfferWithheld(t *testing.T) {
 
 // The programs decide as Decide does, for users and cgroups too.
 func TestPolicyInKernel(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
@@ -343,9 +337,7 @@ func (h *host) beginAs(q Query) (t Tuple) {
 
 // Patterns stand for the cgroups that exist, also those that came later.
 func TestCgroupPatterns(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)

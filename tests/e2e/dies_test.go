@@ -97,14 +97,12 @@ func TestDies(t *testing.T) {
 }
 
 func dies(t *testing.T, d death, host string) {
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	h := w.net.Host(host)
 	rules, err := h.Rules()
 	require.NoError(t, err)
 	patient := settings{Handshake: "1s"}
-	w.up(w.h1, patient)
-	w.up(w.h2, patient)
+	w.upBoth(patient)
 	g := w.gateways[h]
 	idle, active := w.carryTwelve(t)
 
@@ -258,8 +256,7 @@ func sorted(s []string) []string {
 // configuration file is by then, and that one does its duty.
 func TestDiesGuardian(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g := w.up(w.h1, settings{})
 	w.up(w.h2, settings{})
 	idle, active := w.carryTwelve(t)

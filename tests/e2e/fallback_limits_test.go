@@ -13,8 +13,7 @@ import (
 // side hears why, and the connection is native at once.
 func TestFallbackLimits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{Memory: "1MiB"})
 	limited := func(name string, client, server told) {
@@ -46,8 +45,7 @@ func TestFallbackLimits(t *testing.T) {
 // gateway is doing at that moment.
 func TestFallbackReleaseAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{NegativeCache: "100ms"})
 	w.up(w.h2, settings{Memory: "1MiB"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -65,8 +63,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 // the first has ended the third is carried.
 func TestFallbackFlowLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{MaxFlows: 1})
 	limited := func(client, server told) {

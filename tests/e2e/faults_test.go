@@ -17,8 +17,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{NoOffload: true})
 	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Handshake: quick, NegativeCache: "1s"})
-	w.up(w.h2, settings{Handshake: quick, NegativeCache: "1s"})
+	g1, _ := w.upBoth(settings{Handshake: quick, NegativeCache: "1s"})
 	for _, fault := range []struct {
 		name string
 		box  testnet.Box
@@ -30,8 +29,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		{"all", testnet.Box{Loss: 20, Dup: 20, Reorder: 50, Delay: 2 * time.Millisecond}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			_, err := g1.cli("peers", "flush")
-			require.NoError(t, err)
+			g1.says("peers", "flush")
 			require.NoError(t, w.net.SetBox(fault.box))
 			before := g1.status().FlowsTotal[w.via]
 			for _, to := range []string{w.h2.AddrPort4(transferPort).String(), w.h2.AddrPort6(transferPort).String()} {

@@ -20,8 +20,7 @@ func TestListenersPort(t *testing.T) {
 	t.Parallel()
 	for _, gateways := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			w.serve(w.h2)
+			w := newServed(t)
 			ports := []uint16{45678}
 			if gateways {
 				ports = nil

@@ -27,14 +27,12 @@ func TestLegsTakeNothing(t *testing.T) {
 	const narrow = 10
 	for _, gateways := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			w.serve(w.h2)
+			w := newServed(t)
 			for _, h := range []*testnet.Host{w.h1, w.h2} {
 				require.NoError(t, h.SetSysctl("net.ipv4.ip_local_port_range", fmt.Sprintf("40000 %d", 40000+narrow-1)))
 			}
 			if gateways {
-				w.up(w.h1, settings{})
-				w.up(w.h2, settings{})
+				w.upBoth(settings{})
 			}
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 				to := addr(w.h2, echoPort)
@@ -121,10 +119,8 @@ func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
 // carried, and its packets have that mark at the firewall, as it does natively.
 func TestLegsOfMarkedSockets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w := newServed(t)
+	w.upBoth(settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := netip.MustParseAddrPort(addr(w.h2, echoPort))
 		for _, mark := range []int{1, 0x10000000, 0x20000000, 0x30000000, 0x7fffffff} {
@@ -189,10 +185,8 @@ func echoed(fd int) error {
 // once, those are native, and say why, until a restart.
 func TestKeeperDies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w := newServed(t)
+	w.upBoth(settings{})
 	for _, h := range []*testnet.Host{w.h2, w.h1} {
 		to := w.h2.AddrPort4(echoPort).String()
 		p, held := w.hold(t, w.h1, to)

@@ -57,8 +57,7 @@ func (w *world) ruleset(h *testnet.Host) string {
 // removes it when the last connection that is carried has ended, which nothing disturbs.
 func TestObserveTouchesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Carriers: strings.TrimPrefix(string(w.via), "rdma-"), Extra: "spin: off\n"}
 	w.bare(w.h1)
 	w.bare(w.h2)
@@ -79,7 +78,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 	}
 	observe := s
 	observe.Mode = "observe"
-	g1, g2 := w.up(w.h1, observe), w.up(w.h2, observe)
+	g1, g2 := w.upBoth(observe)
 	to := w.h2.AddrPort4(echoPort).String()
 	for _, g := range []*gw{g1, g2} {
 		untouched(g, 3)
@@ -131,8 +130,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 // old one carries goes on.
 func TestObserveTakeover(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Mode: "observe"}
 	w.bare(w.h1)
 	before := w.touched(w.h1)

@@ -40,9 +40,8 @@ func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) {
 // path is not blamed for it, and connections are carried again within seconds.
 func TestRememberedLateServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	g1, g2 := w.up(w.h1, settings{Handshake: quick}), w.up(w.h2, settings{Handshake: quick})
+	w := newServed(t)
+	g1, g2 := w.upBoth(settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, echoPort)
 		w.carried(t, w.h1, to)
@@ -62,10 +61,8 @@ func TestRememberedLateServer(t *testing.T) {
 // handshakes. Nothing of that is remembered about the peer.
 func TestRememberedLateClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Handshake: quick})
-	w.up(w.h2, settings{Handshake: quick})
+	w := newServed(t)
+	g1, _ := w.upBoth(settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.flush()
 		to := addr(w.h2, echoPort)
@@ -89,11 +86,9 @@ func TestRememberedLateClient(t *testing.T) {
 // no fact about the peer, and carry their connections at once.
 func TestRememberedNewAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	soft := settings{Carriers: "soft"}
-	g1 := w.up(w.h1, soft)
-	w.up(w.h2, soft)
+	g1, _ := w.upBoth(soft)
 	w.via = report.CarrierSoft
 	to := w.h2.AddrPort4(echoPort).String()
 	w.carried(t, w.h1, to)

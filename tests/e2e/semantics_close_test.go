@@ -190,8 +190,7 @@ var scenarios = slices.Concat(
 func TestSemanticsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.upBoth(ownSettings())
 	played := w.playAll(scenarios)
 	relayed := 0
 	for _, p := range played {

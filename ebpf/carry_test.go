@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // decidedBy is what the policy of a datapath has selected by its first rule.
@@ -100,9 +102,9 @@ func TestCarryFails(t *testing.T) {
 	before := h1.attachments()
 	other := withLegs(t, config(nil))
 	second := h1.open(other) // has the names of the devices
-	fds := openFDs(t)
+	fds := len(leak.OpenFiles())
 	require.ErrorIs(t, d.Carry(), ErrInUse)
-	require.Equal(t, fds, openFDs(t))
+	require.Equal(t, fds, len(leak.OpenFiles()))
 	require.NoError(t, second.Close())
 	require.NoError(t, cfg.Legs.Close())
 	require.ErrorContains(t, d.Carry(), "legs")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/internal/ktime"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // fileOf wraps a descriptor that a test opened.
@@ -67,10 +68,8 @@ func (h *host) attachments() (out []string) {
 func ourLinks(t *testing.T) int {
 	t.Helper()
 	n := 0
-	names, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, e := range names {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "anon_inode:bpf_link" {
+	for _, to := range leak.OpenFiles() {
+		if to == "anon_inode:bpf_link" {
 			n++
 		}
 	}
@@ -82,7 +81,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	h1, _ := newPair(t)
 	var err error
 	cfg := withLegs(t, config(accelerate(6379)))
-	before, fds := h1.attachments(), openFDs(t)
+	before, fds := h1.attachments(), len(leak.OpenFiles())
 	for range 2 {
 		var d *Datapath
 		h1.do(func() { d, err = Open(cfg) })
@@ -97,7 +96,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	h1.do(func() { _, err = Open(cfg) })
 	require.Error(t, err)
 	require.Equal(t, before, h1.attachments())
-	require.Equal(t, fds, openFDs(t))
+	require.Equal(t, fds, len(leak.OpenFiles()))
 }
 
 // A second gateway of the same generation is refused, one of the next is not.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -281,14 +280,6 @@ func nativeCount(t *testing.T, d *Datapath, side Side, reason uint8) uint64 {
 	c, err := d.Counters()
 	require.NoError(t, err)
 	return c.Native[side][reason]
-}
-
-// openFDs counts descriptors of this process.
-func openFDs(t *testing.T) int {
-	t.Helper()
-	names, err := filepath.Glob("/proc/self/fd/*")
-	require.NoError(t, err)
-	return len(names)
 }
 
 // programs names the programs of an object that are loaded.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // countingConfig is that of a datapath that counts.
@@ -47,7 +49,7 @@ func (s seenSum) take(t require.TestingT, d *Datapath) {
 // its own, and a failed one too.
 func TestCountingTouchesNothing(t *testing.T) {
 	h1, _ := newPair(t)
-	before, fds := h1.attachments(), openFDs(t)
+	before, fds := h1.attachments(), len(leak.OpenFiles())
 	for _, mode := range []Mode{ModeObserve, ModeOff} {
 		cfg := countingConfig(accelerate(6379))
 		cfg.Mode = mode
@@ -66,7 +68,7 @@ func TestCountingTouchesNothing(t *testing.T) {
 		require.NoError(t, d.Close())
 		require.Zero(t, ourLinks(t))
 	}
-	require.Equal(t, fds, openFDs(t))
+	require.Equal(t, fds, len(leak.OpenFiles()))
 }
 
 // Both ends count a connection by its service, host and rule, and what it moved.

@@ -26,6 +26,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // fileHeartbeat stands for the map: eight bytes of a file.
@@ -511,14 +512,6 @@ func guards(pid int) bool {
 	return false
 }
 
-// openFiles counts the descriptors of this process.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	fds, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(fds)
-}
-
 func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -539,10 +532,10 @@ func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
 			}
 		}
 	}()
-	before := openFiles(t)
+	before := len(leak.OpenFiles())
 	ward, status, err := Supervise(ctx, o)
 	require.NoError(t, err)
 	require.Nil(t, ward)
 	require.Equal(t, 4, status)
-	require.LessOrEqual(t, openFiles(t), before) // finalizers may have closed others
+	require.LessOrEqual(t, len(leak.OpenFiles()), before) // finalizers may have closed others
 }

@@ -14,18 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // sendAs sends a datagram from a new socket that a user made.
 func (h *host) sendAs(q Query) (t Tuple) {
 	h.t.Helper()
-	family := unix.AF_INET
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(q.Port), Addr: q.Peer.As16()}
-	if q.Peer.Is6() {
-		family = unix.AF_INET6
-	} else {
-		sa = &unix.SockaddrInet4{Port: int(q.Port), Addr: q.Peer.As4()}
-	}
+	t.Remote = netip.AddrPortFrom(q.Peer, q.Port)
 	fd := -1
 	h.do(func() {
 		// This thread only; it dies after do. The effective user makes the socket.
@@ -35,30 +30,22 @@ func (h *host) sendAs(q Query) (t Tuple) {
 			return
 		}
 		var err error
-		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		fd, err = unix.Socket(sockaddr.Family(q.Peer), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 0, ^uintptr(0))
 		if err == nil {
-			err = unix.Connect(fd, sa)
+			err = unix.Connect(fd, sockaddr.Of(t.Remote))
 		}
 		if err == nil {
 			_, err = unix.Write(fd, []byte("x"))
 		}
+		if err == nil {
+			t.Local, err = sockaddr.Local(fd)
+		}
 		if err != nil {
 			h.t.Errorf("datagram to %v: %v", q.Peer, err)
-			return
-		}
-		name, err := unix.Getsockname(fd)
-		switch a := name.(type) {
-		case *unix.SockaddrInet4:
-			t.Local = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-		case *unix.SockaddrInet6:
-			t.Local = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
-		default:
-			h.t.Errorf("getsockname: %v", err)
 		}
 	})
 	h.t.Cleanup(func() { _ = unix.Close(fd) })
-	t.Remote = netip.AddrPortFrom(q.Peer, q.Port)
 	return t
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // begin starts a connect() without waiting for it and returns its local
@@ -38,22 +39,14 @@ func beginHere(family int, to netip.AddrPort) (int, netip.AddrPort, error) {
 	if err != nil {
 		return -1, netip.AddrPort{}, err
 	}
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
-	if family == unix.AF_INET {
-		sa = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	if family == unix.AF_INET6 && to.Addr().Is4() {
+		to = netip.AddrPortFrom(netip.AddrFrom16(to.Addr().As16()), to.Port()) // mapped
 	}
-	if err := unix.Connect(fd, sa); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err := unix.Connect(fd, sockaddr.Of(to)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return fd, netip.AddrPort{}, err
 	}
-	name, err := unix.Getsockname(fd)
-	switch a := name.(type) {
-	case *unix.SockaddrInet4:
-		return fd, netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), err
-	case *unix.SockaddrInet6:
-		return fd, netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), err
-	default:
-		return fd, netip.AddrPort{}, err
-	}
+	local, err := sockaddr.Local(fd)
+	return fd, local, err
 }
 
 // The option is on the first SYN only, and only of selected connections; IPv4,

@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"gateway/internal/conn":       {"ebpf", "ebpf/legs", "gateway/config", "gateway/report", "gateway/faults", "gateway/host", "gateway/internal/carrier", "gateway/internal/connlog", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
 	"gateway/internal/flow":       {"gateway/report", "negotiate"},
 	"gateway/internal/handover":   {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/process"},
-	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs"},
+	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs", "internal/sockaddr"},
 	"gateway/internal/observed":   {"gateway/config", "gateway/report", "ebpf"},
 	"gateway/internal/guard":      {"gateway/config", "gateway/report", "ebpf", "negotiate"},
 	"gateway/internal/paths":      {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/datagram", "gateway/internal/loop", "gateway/internal/shmpeers", "negotiate"},
@@ -51,7 +51,7 @@ var allowed = map[string][]string{
 	"ebpf/shapers":                {},
 	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
-	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs", "internal/procfs"},
+	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs", "internal/procfs", "internal/sockaddr"},
 	"ebpf/internal/rulewatch":     {},
 	"ebpf/internal/sockdiag":      {},
 	"ebpf/legs":                   {"internal/fdpass"},
@@ -81,13 +81,14 @@ var allowed = map[string][]string{
 	"internal/golden":             {},
 	"internal/nearest":            {},
 	"internal/procfs":             {},
+	"internal/sockaddr":           {},
 	"verbs":                       {},
 	"verbs/...":                   {"verbs"},
 	"inprocess/internal/model":    {},
 	"verbs/hw/sysfs":              {"internal/procfs", "verbs"},
 	"verbs/hw/rdmacm":             {"verbs", "verbs/cm"},
 	"verbs/shm":                   {"internal/fdpass", "verbs", "verbs/internal/..."},
-	"verbs/soft":                  {"verbs", "verbs/internal/...", "verbs/soft/wire"},
+	"verbs/soft":                  {"verbs", "verbs/internal/...", "verbs/soft/wire", "internal/sockaddr"},
 	"verbs/soft/wire":             {},
 	"verbs/hw":                    {"verbs", "verbs/hw/ibv", "verbs/internal/..."},
 	"verbs/hw/ibv":                {"verbs"},
@@ -101,17 +102,17 @@ var allowed = map[string][]string{
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/udpsocket":  {"rsocket"},
 	"rsocket/internal/vector":     {"verbs"},
-	"gateway/internal/datagram":   {"gateway/report", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
+	"gateway/internal/datagram":   {"gateway/report", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm", "internal/sockaddr"},
 	// A measurement on real hosts, which asks the gateways beside it.
 	"bench":            {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "negotiate", "internal/procfs"},
 	"bench/comparison": {},
-	"lab/...":          {"lab/...", "packet", "internal/procfs"},
+	"lab/...":          {"lab/...", "packet", "internal/procfs", "internal/sockaddr"},
 	"lab/rogue":        {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
 	"lab/demo":         {"gateway/admin", "gateway/config", "gateway/report", "lab/..."},
 	"lab/wire":         {"netstack/link"},
 	"lab/entries":      {"ebpf"},
 	"lab/faults":       {"gateway/faults"},
-	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs"},
+	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
 	"lab/daemon":       {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},
@@ -121,7 +122,7 @@ var allowed = map[string][]string{
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/golden", "internal/procfs", "lab/...", "verbs/..."}
+var allowedInTests = []string{"internal/golden", "internal/procfs", "internal/sockaddr", "lab/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -97,18 +98,14 @@ func requireRange(t *testing.T, h *testnet.Host, a netip.Addr, n int, what strin
 
 // boundSocket is a TCP socket bound to an address.
 func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
-	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())})
-	if a.Addr().Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(sockaddr.Family(a.Addr()), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	if reuse {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	if err := unix.Bind(fd, sa); err != nil {
+	if err := unix.Bind(fd, sockaddr.Of(a)); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
@@ -131,17 +128,15 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 					return err
 				}
 				defer func() { _ = unix.Close(fd) }()
-				sa := unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
-				if to.Addr().Is4() {
-					sa = &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
-				}
 				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
 					return err
 				}
-				if err := unix.Connect(fd, sa); err != nil {
+				if err := unix.Connect(fd, sockaddr.Of(to)); err != nil {
 					return err
 				}
-				local = localOf(fd)
+				if local, err = sockaddr.Local(fd); err != nil {
+					return err
+				}
 				return echoed(fd)
 			}), "mark %#x", mark)
 			w.gateways[w.h1].awaitConn(local.String(), func(c report.ConnInfo) bool {
@@ -149,19 +144,6 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 			}, "--closed")
 		}
 	})
-}
-
-// localOf is the address of a socket.
-func localOf(fd int) netip.AddrPort {
-	sa, _ := unix.Getsockname(fd)
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
-	default:
-		return netip.AddrPort{}
-	}
 }
 
 // echoed sends a byte to an echo and reads it back.

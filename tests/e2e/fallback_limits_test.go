@@ -73,8 +73,7 @@ func TestFallbackFlowLimit(t *testing.T) {
 			for range 2 { // nothing is remembered of a passing limit here
 				fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
 			}
-			require.NoError(t, p.CloseInput())
-			require.NoError(t, p.Wait())
+			leaves(t, p)
 			w.carriedBy(held, w.via)
 			w.carried(t, w.h1, to)
 		})
@@ -105,4 +104,19 @@ func pinged(t *testing.T, p *testnet.Proc) apps.Event {
 	require.NoError(t, err)
 	require.Equal(t, 1, done[0].OK, "%+v", done)
 	return ev[0]
+}
+
+// pingedAgain lets it do so once more.
+func pingedAgain(t *testing.T, p *testnet.Proc) {
+	t.Helper()
+	require.NoError(t, p.Send("ping"))
+	_, err := p.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
+	require.NoError(t, err)
+}
+
+// leaves ends a client that holds connections, and wants it to end in order.
+func leaves(t *testing.T, p *testnet.Proc) {
+	t.Helper()
+	require.NoError(t, p.CloseInput())
+	require.NoError(t, p.Wait())
 }

@@ -88,8 +88,7 @@ func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	p, err := w.h1.StartCmd(cmd)
 	require.NoError(t, err)
 	e := pinged(t, p)
-	require.NoError(t, p.CloseInput())
-	require.NoError(t, p.Wait())
+	leaves(t, p)
 	w.carriedBy(e, w.via)
 }
 

@@ -159,8 +159,7 @@ func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
 				return true
 			}
 		}
-		require.NoError(t, p.CloseInput())
-		require.NoError(t, p.Wait())
+		leaves(t, p)
 		for _, g := range w.gateways {
 			g.says("peers", "flush")
 		}

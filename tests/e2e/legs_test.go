@@ -54,8 +54,7 @@ func TestLegsTakeNothing(t *testing.T) {
 				}
 				free("while connections last")
 				for _, p := range held {
-					require.NoError(t, p.CloseInput())
-					require.NoError(t, p.Wait())
+					leaves(t, p)
 				}
 				free("when they have ended")
 				for _, e := range events {
@@ -209,8 +208,7 @@ func TestKeeperDies(t *testing.T) {
 		require.Contains(t, g.status().Degraded, "app_leg_blocked")
 		w.mustApp(w.h1, "ping", "-count", "3", "-to", to)
 		require.NoError(t, p.Send("ping"))
-		require.NoError(t, p.CloseInput())
-		require.NoError(t, p.Wait())
+		leaves(t, p)
 		w.carriedBy(held, w.via)
 		w.restart(h, settings{})
 		w.flush()

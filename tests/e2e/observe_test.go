@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -97,18 +96,13 @@ func TestObserveTouchesNothing(t *testing.T) {
 		g2.turn(s, report.ModeEnforce)
 		w.flush()
 		w.carried(t, w.h1, to)
-		held, err := w.h1.StartApp("hold", "-to", to)
-		require.NoError(t, err)
-		e := pinged(t, held)
+		held, e := w.hold(t, w.h1, to)
 
 		g1.turn(s, report.ModeObserve)
 		fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
 		require.NotEqual(t, before[w.h1].footprint, w.footprint(w.h1), "a connection is carried")
-		require.NoError(t, held.Send("ping"))
-		_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
-		require.NoError(t, err)
-		require.NoError(t, held.CloseInput())
-		require.NoError(t, held.Wait())
+		pingedAgain(t, held)
+		leaves(t, held)
 		w.carriedBy(e, w.via)
 		untouched(g1, 3)
 		g2.turn(s, report.ModeObserve)
@@ -143,20 +137,15 @@ func TestObserveTakeover(t *testing.T) {
 	next := g.upgrade()
 	g.ended(t)
 	w.carried(t, w.h1, to)
-	held, err := w.h1.StartApp("hold", "-to", to)
-	require.NoError(t, err)
-	pinged(t, held)
+	held, _ := w.hold(t, w.h1, to)
 
 	s.Mode = "observe"
 	next.rewrite(s)
 	last := next.upgrade()
 	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
 	require.Equal(t, report.ModeObserve, last.status().Mode)
-	require.NoError(t, held.Send("ping"))
-	_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
-	require.NoError(t, err)
-	require.NoError(t, held.CloseInput())
-	require.NoError(t, held.Wait())
+	pingedAgain(t, held)
+	leaves(t, held)
 	next.ended(t)
 	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
 }

@@ -66,9 +66,7 @@ func TestGuardTrips(t *testing.T) {
 	w.carried(t, w.h1, to)
 	var held []*testnet.Proc
 	for range 4 {
-		p, err := w.h1.StartApp("hold", "-to", to)
-		require.NoError(t, err)
-		pinged(t, p)
+		p, _ := w.hold(t, w.h1, to)
 		held = append(held, p)
 	}
 	g2 := w.gateways[w.h2]

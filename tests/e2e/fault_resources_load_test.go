@@ -113,7 +113,7 @@ func faultSlowReaders(t *testing.T, c *tally) {
 	wrote := make([]int, n)
 	var all sync.WaitGroup
 	for i, p := range pairs {
-		all.Go(func() { wrote[i] = fillUp(p.c) })
+		all.Go(func() { wrote[i], _ = fillUp(p.c) })
 	}
 	all.Wait()
 	c.faults(int64(n))
@@ -150,18 +150,16 @@ func faultSlowReaders(t *testing.T, c *tally) {
 }
 
 // fillUp writes the pattern until nothing is taken for half a second.
-func fillUp(c *net.TCPConn) (n int) {
+func fillUp(c *net.TCPConn) (n int, err error) {
 	buf := make([]byte, 64<<10)
-	for n < 64<<20 {
+	for err == nil && n < 64<<20 {
 		pattern(buf, n)
 		_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
-		m, err := c.Write(buf)
+		var m int
+		m, err = c.Write(buf)
 		n += m
-		if err != nil {
-			break
-		}
 	}
-	return n
+	return n, err
 }
 
 func faultAtOnce(t *testing.T, c *tally) { atOnce(t, c, 2000) }

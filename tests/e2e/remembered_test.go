@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -22,18 +23,19 @@ func (g *gw) frozen(fn func()) {
 	fn()
 }
 
-// carriedSoon makes connections until one is carried.
-func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) {
+// carriedSoon makes connections until one is carried, which it returns.
+func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) (e apps.Event) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		e := w.mustApp(w.h1, "ping", "-to", to)
+		e = w.mustApp(w.h1, "ping", "-to", to)
 		for _, c := range w.gateways[w.h1].everything(from(e)) {
 			if c.Carrier == w.via {
 				return true
 			}
 		}
 		return false
-	}, within, 200*time.Millisecond)
+	}, within, 100*time.Millisecond)
+	return e
 }
 
 // TestRememberedLateServer: the server's gateway is stopped while connections begin. The

@@ -111,18 +111,11 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 // fill writes the pattern until nothing is taken for a while.
 func fill(t *testing.T, c *net.TCPConn) (n int) {
 	t.Helper()
-	defer func() { require.NoError(t, c.SetDeadline(time.Now().Add(socketPatience))) }()
-	buf := make([]byte, 64<<10)
-	for n < 64<<20 {
-		pattern(buf, n)
-		require.NoError(t, c.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
-		m, err := c.Write(buf)
-		n += m
-		if err != nil {
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			return n
-		}
+	n, err := fillUp(c)
+	if err != nil {
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	}
+	require.NoError(t, c.SetDeadline(time.Now().Add(socketPatience)))
 	return n
 }
 

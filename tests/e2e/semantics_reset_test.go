@@ -55,7 +55,7 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 					_, err = other.Read(make([]byte, 1)) // its end
 					require.ErrorIs(t, err, io.EOF)
 				} else {
-					fillUp(who)
+					_, _ = fillUp(who)
 				}
 				w.carries(t, way)
 				require.False(t, closed(other))

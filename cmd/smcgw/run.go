@@ -174,7 +174,12 @@ func newRunGroup() (*runGroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := filepath.Join("/", procfs.CgroupOf(os.Getpid()))
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("own cgroup: %w", err)
+	}
+	at, _ := procfs.Cgroup(string(own))
+	at = filepath.Join("/", at)
 	g := &runGroup{parent: filepath.Join(mount, at)}
 	below := filepath.Join(at, "smcgw-run-"+strconv.Itoa(os.Getpid()))
 	g.dir = filepath.Join(mount, below)

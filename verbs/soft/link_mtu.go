@@ -33,11 +33,11 @@ func pathMTU(addr netip.Addr) (verbs.MTU, error) {
 // undivided: that of the route, or what ICMP has said of the path since, which the
 // kernel forgets after ten minutes.
 func PathMTU(to netip.Addr) (verbs.MTU, error) {
-	family, level, name := unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU
+	level, name := unix.IPPROTO_IPV6, unix.IPV6_MTU
 	if to = to.Unmap(); to.Is4() {
-		family, level, name = unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
+		level, name = unix.IPPROTO_IP, unix.IP_MTU
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(sockaddr.Family(to), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("socket: %w", err)
 	}

@@ -213,15 +213,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-func TestStatCPU(t *testing.T) {
-	const stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1000 0 0 0 7 3 0 0 20 0 5 0 100 1000 200"
-	require.EqualValues(t, 100*time.Millisecond, statCPU([]byte(stat)))
-	for i := range len(stat) - len(" 0 0 20 0 5 0 100 1000 200") - 1 {
-		if got := statCPU([]byte(stat[:i])); got != unknownCPU {
-			t.Fatalf("%q gives %d", stat[:i], got)
-		}
-	}
-	require.Equal(t, unknownCPU, statCPU([]byte("1 (x) S 1 2 3 4 5 6 7 8 9 10 a b")))
+func TestProcessorTime(t *testing.T) {
 	require.Equal(t, unknownCPU, processCPU(0))
 	require.NotEqual(t, unknownCPU, ownCPU())
 }

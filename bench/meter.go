@@ -1,13 +1,9 @@
 package bench
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
-	"time"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // ownCPU is the processor time of this process.
@@ -19,43 +15,17 @@ func ownCPU() uint64 {
 	return uint64(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// userHZ is the unit of /proc/PID/stat on every architecture Go knows.
-const userHZ = 100
-
 // processCPU is the processor time of another process; unknownCPU where there is
 // none, or none to be seen from here.
 func processCPU(pid int) uint64 {
 	if pid <= 0 {
 		return unknownCPU
 	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+	t, ok := procfs.StatOf(pid).CPU()
+	if !ok {
 		return unknownCPU
 	}
-	return statCPU(b)
-}
-
-// statCPU reads utime and stime, the 14th and 15th field of proc(5). The second
-// is a name in brackets that may hold anything.
-func statCPU(stat []byte) uint64 {
-	i := bytes.LastIndexByte(stat, ')')
-	if i < 0 {
-		return unknownCPU
-	}
-	fields := bytes.Fields(stat[i+1:])
-	const utime = 14 - 3 // the third field is the first after the name
-	if len(fields) < utime+2 {
-		return unknownCPU
-	}
-	var ticks uint64
-	for _, f := range fields[utime : utime+2] {
-		n, err := strconv.ParseUint(string(f), 10, 48)
-		if err != nil {
-			return unknownCPU
-		}
-		ticks += n
-	}
-	return ticks * uint64(time.Second/userHZ)
+	return uint64(t)
 }
 
 // spent is the difference of two readings; false if one is not known.

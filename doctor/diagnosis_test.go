@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 // TestDiagnosis: what is ok is left out, causes are counted by reason and side.
@@ -26,11 +27,11 @@ func TestDiagnosis(t *testing.T) {
 	)
 	var text, doc bytes.Buffer
 	require.NoError(t, d.Text(&text))
-	golden(t, "diagnosis.txt", text.String())
+	golden.File(t, "diagnosis.txt", text.String())
 	enc := json.NewEncoder(&doc)
 	enc.SetIndent("", " ")
 	require.NoError(t, enc.Encode(d))
-	golden(t, "diagnosis.json", doc.String())
+	golden.File(t, "diagnosis.json", doc.String())
 
 	text.Reset()
 	d = Diagnose(Report{}, nil, nil)

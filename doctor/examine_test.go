@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,22 +14,9 @@ import (
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/golden"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files of testdata")
-
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
-}
 
 // runs is a daemon without complaints.
 func runs() *Daemon {
@@ -78,11 +62,11 @@ func TestGolden(t *testing.T) {
 		r := Examine(t.Context(), c.host, c.s)
 		var text, doc bytes.Buffer
 		require.NoError(t, r.Text(&text, nil))
-		golden(t, c.name+".txt", text.String())
+		golden.File(t, c.name+".txt", text.String())
 		enc := json.NewEncoder(&doc)
 		enc.SetIndent("", " ")
 		require.NoError(t, enc.Encode(r))
-		golden(t, c.name+".json", doc.String())
+		golden.File(t, c.name+".json", doc.String())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // kernel checks what the programs need.
@@ -159,12 +160,11 @@ func cgroup(e *exam) []Line {
 		e.cgroup = p
 		return []Line{ok("cgroup2 at %s, as configured", p)}
 	}
-	f, err := e.files.Open("proc/self/mountinfo")
+	mounts, err := fs.ReadFile(e.files, "proc/self/mountinfo")
 	if err != nil {
 		return []Line{failure("mount -t proc proc /proc", "mounts could not be read: %v", err)}
 	}
-	defer func() { _ = f.Close() }()
-	e.cgroup, err = inspect.CgroupIn(f)
+	e.cgroup, err = procfs.CgroupIn(string(mounts))
 	switch {
 	case err == nil && e.partOfCgroups():
 		return []Line{warning("run the gateway where the whole hierarchy is mounted; a container: with the host's cgroup namespace",

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // limitOf is the hard limit of the process that counts; -1: none.
@@ -81,13 +82,11 @@ const otherMemory = 100 << 20
 // memoryMax is the limit of the daemon's control group, if it has one.
 func (e *exam) memoryMax() (int64, bool) {
 	groups, _ := e.text(e.process() + "/cgroup")
-	for line := range strings.Lines(groups) {
-		group, found := strings.CutPrefix(strings.TrimSpace(line), "0::/")
-		if found && e.Daemon != nil && e.cgroup != "" {
-			return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // "max" is no number
-		}
+	group, found := procfs.Cgroup(groups)
+	if !found || e.Daemon == nil || e.cgroup == "" {
+		return 0, false
 	}
-	return 0, false
+	return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // "max" is no number
 }
 
 // memory compares limits.memory with what the host and its service may have.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/inprocess/scan"
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 func TestProgram(t *testing.T) {
@@ -33,12 +34,12 @@ func TestProgram(t *testing.T) {
 		require.Equal(t, name == "static", p.Library == "")
 		var text, doc bytes.Buffer
 		require.NoError(t, p.Text(&text))
-		golden(t, "program-"+name+".txt", text.String())
+		golden.File(t, "program-"+name+".txt", text.String())
 		enc := json.NewEncoder(&doc)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", " ")
 		require.NoError(t, enc.Encode(p))
-		golden(t, "program-"+name+".json", doc.String())
+		golden.File(t, "program-"+name+".json", doc.String())
 	}
 	p := ExamineProgram("", &scan.Result{Libc: launch.Glibc}, "")
 	require.Contains(t, p.Hints[0], "not installed")

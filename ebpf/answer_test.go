@@ -21,9 +21,8 @@ type client struct {
 // newClient makes a host with a datapath and a ghost to connect to.
 func newClient(t *testing.T, cfg Config) *client {
 	t.Helper()
-	requireRoot(t)
-	c := &client{t: t, h1: newHost(t), h2: newHost(t)}
-	pair(t, c.h1, c.h2)
+	c := &client{t: t}
+	c.h1, c.h2 = newPair(t)
 	c.h1.ghosts(c.h2)
 	c.d = c.h1.open(cfg)
 	c.rec = record(t, c.d)

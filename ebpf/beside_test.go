@@ -90,8 +90,7 @@ func TestSideBySide(t *testing.T) {
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			h1, h2 := newHost(t), newHost(t)
-			pair(t, h1, h2)
+			h1, h2 := newPair(t)
 			before := h1.attachments()
 			h2.echo("6379")
 			target := net.JoinHostPort(v.addr, "6379")
@@ -163,9 +162,7 @@ func (h *host) beside(d *Datapath, cfg Config) *Datapath {
 // A successor that never takes over leaves the first one as it was, and the one
 // that is opened beside a gateway that was killed removes what that has left.
 func TestBesideTheDead(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	cfg := config(accelerate(6379))
 	before := h1.attachments()
 	d := h1.open(cfg)
@@ -202,9 +199,7 @@ func TestRefuse(t *testing.T) {
 
 // What the kernel still has to deliver for closed gateway sockets is counted.
 func TestLingering(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	cfg := config(accelerate(6379))
 	d1, d2 := h1.open(cfg), h2.open(cfg)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // decidedBy is what the policy of a datapath has selected by its first rule.
@@ -23,9 +25,7 @@ func decidedBy(t *testing.T, d *Datapath) uint64 {
 // TestCarryAndCount: a datapath that counts carries, and counts again, with policy and counters
 // as they were; every connection meanwhile is counted once, and nothing is left behind.
 func TestCarryAndCount(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d1, d2 := h1.open(withLegs(t, countingConfig(accelerate(6379)))), h2.open(withLegs(t, countingConfig(accelerate(6379))))
 	before := h1.attachments()
@@ -95,18 +95,16 @@ func offerings(d *Datapath) int {
 
 // TestCarryFails: a datapath that cannot carry counts as before, and leaves nothing.
 func TestCarryFails(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	cfg := withLegs(t, countingConfig(accelerate(6379)))
 	d := h1.open(cfg)
 	before := h1.attachments()
 	other := withLegs(t, config(nil))
 	second := h1.open(other) // has the names of the devices
-	fds := openFDs(t)
+	fds := len(leak.OpenFiles())
 	require.ErrorIs(t, d.Carry(), ErrInUse)
-	require.Equal(t, fds, openFDs(t))
+	require.Equal(t, fds, len(leak.OpenFiles()))
 	require.NoError(t, second.Close())
 	require.NoError(t, cfg.Legs.Close())
 	require.ErrorContains(t, d.Carry(), "legs")

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,16 +109,16 @@ func DefaultNeverPorts() []uint16 {
 
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
-	setDefault(&c.Generation, 1)
-	setDefault(&c.BlackholeAfter, 2)
-	setDefault(&c.Retry, time.Hour)
-	setDefault(&c.Handshake, 3*time.Second)
-	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
-	setDefault(&c.MaxFlows, 1<<16)
-	setDefault(&c.MaxPeers, 1<<14)
-	setDefault(&c.MaxDatagrams, 1<<14)
-	setDefault(&c.DatagramPort, 4790)
-	setDefault(&c.answers, answerRate)
+	c.Generation = cmp.Or(c.Generation, 1)
+	c.BlackholeAfter = cmp.Or(c.BlackholeAfter, 2)
+	c.Retry = cmp.Or(c.Retry, time.Hour)
+	c.Handshake = cmp.Or(c.Handshake, 3*time.Second)
+	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 200*time.Millisecond)
+	c.MaxFlows = cmp.Or(c.MaxFlows, 1<<16)
+	c.MaxPeers = cmp.Or(c.MaxPeers, 1<<14)
+	c.MaxDatagrams = cmp.Or(c.MaxDatagrams, 1<<14)
+	c.DatagramPort = cmp.Or(c.DatagramPort, 4790)
+	c.answers = cmp.Or(c.answers, answerRate)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}
@@ -125,14 +126,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-// setDefault gives a zero field its default.
-func setDefault[T comparable](field *T, def T) {
-	var zero T
-	if *field == zero {
-		*field = def
-	}
 }
 
 // Validate reports all problems of the configuration at once.

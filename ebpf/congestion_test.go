@@ -81,8 +81,7 @@ func TestLocalLegsArePlain(t *testing.T) {
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			h1, h2 := newHost(t), newHost(t)
-			pair(t, h1, h2)
+			h1, h2 := newPair(t)
 			h2.tellCongestion("6379")
 			h2.tellCongestion("6380")
 			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))

@@ -9,13 +9,13 @@ import (
 
 	bpf "github.com/cilium/ebpf"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // setupState writes control and policy before anything is attached.
 func (d *Datapath) setupState() error {
 	if d.cfg.CgroupPath == "" {
-		path, err := policy.CgroupMount()
+		path, err := procfs.CgroupMount()
 		if err != nil {
 			return fmt.Errorf("%w, and this process may not mount it (CAP_SYS_ADMIN): mount -t cgroup2 none /sys/fs/cgroup", err)
 		}

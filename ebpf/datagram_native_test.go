@@ -300,9 +300,7 @@ func TestDatagramsTranslated(t *testing.T) {
 
 // Native tuples, however many, evict no carried one, and every table is bounded.
 func TestDatagramsBounded(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	cfg := config(udpRules(9000))
 	cfg.MaxDatagrams, cfg.MaxPeers = 64, 64
 	d1, d2 := h1.open(cfg), h2.open(config(nil))

@@ -13,19 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // sendAs sends a datagram from a new socket that a user made.
 func (h *host) sendAs(q Query) (t Tuple) {
 	h.t.Helper()
-	family := unix.AF_INET
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(q.Port), Addr: q.Peer.As16()}
-	if q.Peer.Is6() {
-		family = unix.AF_INET6
-	} else {
-		sa = &unix.SockaddrInet4{Port: int(q.Port), Addr: q.Peer.As4()}
-	}
+	t.Remote = netip.AddrPortFrom(q.Peer, q.Port)
 	fd := -1
 	h.do(func() {
 		// This thread only; it dies after do. The effective user makes the socket.
@@ -35,40 +30,30 @@ func (h *host) sendAs(q Query) (t Tuple) {
 			return
 		}
 		var err error
-		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		fd, err = unix.Socket(sockaddr.Family(q.Peer), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 0, ^uintptr(0))
 		if err == nil {
-			err = unix.Connect(fd, sa)
+			err = unix.Connect(fd, sockaddr.Of(t.Remote))
 		}
 		if err == nil {
 			_, err = unix.Write(fd, []byte("x"))
 		}
+		if err == nil {
+			t.Local, err = sockaddr.Local(fd)
+		}
 		if err != nil {
 			h.t.Errorf("datagram to %v: %v", q.Peer, err)
-			return
-		}
-		name, err := unix.Getsockname(fd)
-		switch a := name.(type) {
-		case *unix.SockaddrInet4:
-			t.Local = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-		case *unix.SockaddrInet6:
-			t.Local = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
-		default:
-			h.t.Errorf("getsockname: %v", err)
 		}
 	})
 	h.t.Cleanup(func() { _ = unix.Close(fd) })
-	t.Remote = netip.AddrPortFrom(q.Peer, q.Port)
 	return t
 }
 
 // The programs decide about datagrams as Decide does: by port, peer, user and
 // cgroup, with the never-list, and by rules about UDP only.
 func TestDatagramPolicyInKernel(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
-	mount, err := policy.CgroupMount()
+	h1, h2 := newPair(t)
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")
@@ -124,9 +109,7 @@ func TestDatagramPolicyInKernel(t *testing.T) {
 
 // A rule about TCP leaves datagrams alone and the other way round.
 func TestRulesByProtocol(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config([]Rule{{Ports: []uint16{80}, Action: ActionAccelerate}, {Proto: ProtoUDP, Ports: []uint16{90}, Action: ActionAccelerate}}))
 	for _, v := range []struct {

@@ -9,9 +9,7 @@ import (
 // A plain peer: the option is on the SYN and is not answered, the connection is
 // native and nothing remains.
 func TestPlainPeer(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d := h1.open(config(accelerate(6379)))
 	for _, addr := range []string{"10.77.0.2:6379", "[fd77::2]:6379"} {

@@ -12,9 +12,7 @@ import (
 // cluster with IPVS, and routers with a VLAN for each customer: it starts, and the rest is
 // native.
 func TestMoreThanThereIsRoomFor(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	h1.do(func() {
 		l, err := netlink.LinkByName("w0")
 		require.NoError(t, err)

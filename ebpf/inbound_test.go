@@ -25,9 +25,8 @@ type server struct {
 // newServer makes a server that echoes on 6379.
 func newServer(t *testing.T, cfg Config) *server {
 	t.Helper()
-	requireRoot(t)
-	s := &server{t: t, h1: newHost(t), h2: newHost(t), port: 20000}
-	pair(t, s.h1, s.h2)
+	s := &server{t: t, port: 20000}
+	s.h1, s.h2 = newPair(t)
 	s.h2.ghosts(s.h1)
 	s.h2.echo("6379")
 	s.d = s.h2.open(cfg)

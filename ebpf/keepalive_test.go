@@ -25,8 +25,7 @@ type carriedClient struct {
 
 func newCarriedClient(t *testing.T, network, addr string) *carriedClient {
 	t.Helper()
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	c := &carriedClient{host: h1, d: h1.open(config(accelerate(6379)))}
 	d2 := h2.open(config(accelerate(6379)))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/internal/ktime"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // fileOf wraps a descriptor that a test opened.
@@ -67,10 +68,8 @@ func (h *host) attachments() (out []string) {
 func ourLinks(t *testing.T) int {
 	t.Helper()
 	n := 0
-	names, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, e := range names {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "anon_inode:bpf_link" {
+	for _, to := range leak.OpenFiles() {
+		if to == "anon_inode:bpf_link" {
 			n++
 		}
 	}
@@ -79,12 +78,10 @@ func ourLinks(t *testing.T) int {
 
 // Close leaves nothing behind, no descriptor either; so does a failed Open.
 func TestCloseLeavesNothing(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	var err error
 	cfg := withLegs(t, config(accelerate(6379)))
-	before, fds := h1.attachments(), openFDs(t)
+	before, fds := h1.attachments(), len(leak.OpenFiles())
 	for range 2 {
 		var d *Datapath
 		h1.do(func() { d, err = Open(cfg) })
@@ -99,7 +96,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	h1.do(func() { _, err = Open(cfg) })
 	require.Error(t, err)
 	require.Equal(t, before, h1.attachments())
-	require.Equal(t, fds, openFDs(t))
+	require.Equal(t, fds, len(leak.OpenFiles()))
 }
 
 // A second gateway of the same generation is refused, one of the next is not.
@@ -205,8 +202,7 @@ func TestLookedAtPort(t *testing.T) {
 func TestRPFilter(t *testing.T) {
 	requireRoot(t)
 	for _, filter := range []string{"1", "2"} {
-		h1, h2 := newHost(t), newHost(t)
-		pair(t, h1, h2)
+		h1, h2 := newPair(t)
 		h2.echo("6379")
 		for _, h := range []*host{h1, h2} {
 			h.do(func() {
@@ -222,9 +218,7 @@ func TestRPFilter(t *testing.T) {
 
 // What the guardian holds keeps steering alive, without offers.
 func TestHandover(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	var d *Datapath
 	var err error
 	cfg := withLegs(t, config(accelerate(6379)))

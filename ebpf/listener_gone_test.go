@@ -27,8 +27,7 @@ func TestListenerGone(t *testing.T) {
 }
 
 func listenerGone(t *testing.T, network, target string, local bool) {
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	if local {
 		h1.echo("6379")

@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
-	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // BenchmarkNative is what a connection that is not carried costs on both of its
@@ -87,7 +87,7 @@ func newNativeWorld(b *testing.B, family int) *nativeWorld {
 		w.to = addrPort("[fd77::2]:6000")
 	}
 	pair(b, w.hosts[0], w.hosts[1])
-	root, err := policy.CgroupMount()
+	root, err := procfs.CgroupMount()
 	require.NoError(b, err)
 	for i := range w.cgroups {
 		w.cgroups[i] = filepath.Join(root, fmt.Sprintf("smcgw-bench-%d-%d", os.Getpid(), i))
@@ -101,7 +101,7 @@ func newNativeWorld(b *testing.B, family int) *nativeWorld {
 	w.hosts[1].do(func() {
 		w.ln, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		require.NoError(b, err)
-		require.NoError(b, unix.Bind(w.ln, legs.Sockaddr(w.to)))
+		require.NoError(b, unix.Bind(w.ln, sockaddr.Of(w.to)))
 		require.NoError(b, unix.Listen(w.ln, 4096))
 	})
 	b.Cleanup(func() { _ = unix.Close(w.ln) })
@@ -179,7 +179,7 @@ func (w *nativeWorld) connect() (client, server int, took time.Duration, err err
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	to := legs.Sockaddr(w.to)
+	to := sockaddr.Of(w.to)
 	begin := time.Now()
 	err = unix.Connect(client, to)
 	took = time.Since(begin)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -135,6 +134,15 @@ func pair(t testing.TB, a, b *host) {
 		require.Eventually(t, func() bool { return errors.Is(a.dial(addr, 200*time.Millisecond), unix.ECONNREFUSED) },
 			30*time.Second, 20*time.Millisecond, addr)
 	}
+}
+
+// newPair makes two hosts that are joined.
+func newPair(t testing.TB) (a, b *host) {
+	t.Helper()
+	requireRoot(t)
+	a, b = newHost(t), newHost(t)
+	pair(t, a, b)
+	return a, b
 }
 
 // address configures a device.
@@ -272,14 +280,6 @@ func nativeCount(t *testing.T, d *Datapath, side Side, reason uint8) uint64 {
 	c, err := d.Counters()
 	require.NoError(t, err)
 	return c.Native[side][reason]
-}
-
-// openFDs counts descriptors of this process.
-func openFDs(t *testing.T) int {
-	t.Helper()
-	names, err := filepath.Glob("/proc/self/fd/*")
-	require.NoError(t, err)
-	return len(names)
 }
 
 // programs names the programs of an object that are loaded.

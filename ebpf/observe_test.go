@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // countingConfig is that of a datapath that counts.
@@ -46,10 +48,8 @@ func (s seenSum) take(t require.TestingT, d *Datapath) {
 // A datapath that counts leaves the namespace as it was, in the mode off without a link of
 // its own, and a failed one too.
 func TestCountingTouchesNothing(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
-	before, fds := h1.attachments(), openFDs(t)
+	h1, _ := newPair(t)
+	before, fds := h1.attachments(), len(leak.OpenFiles())
 	for _, mode := range []Mode{ModeObserve, ModeOff} {
 		cfg := countingConfig(accelerate(6379))
 		cfg.Mode = mode
@@ -68,14 +68,12 @@ func TestCountingTouchesNothing(t *testing.T) {
 		require.NoError(t, d.Close())
 		require.Zero(t, ourLinks(t))
 	}
-	require.Equal(t, fds, openFDs(t))
+	require.Equal(t, fds, len(leak.OpenFiles()))
 }
 
 // Both ends count a connection by its service, host and rule, and what it moved.
 func TestCounting(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	rules := []Rule{
 		{Ports: []uint16{9000}, Action: ActionAccelerate, Direction: DirectionClient},
 		{Ports: []uint16{9000}, Action: ActionAccelerate},
@@ -150,9 +148,7 @@ func echoed(t *testing.T, h *host, to string, n int) {
 
 // The share of the rollout is that of the places, and follows it.
 func TestRollout(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("9000")
 	d := h1.openCounting(countingConfig([]Rule{{Action: ActionAccelerate}}))
 	rec := record(t, d)

@@ -17,7 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // begin starts a connect() without waiting for it and returns its local
@@ -38,30 +39,20 @@ func beginHere(family int, to netip.AddrPort) (int, netip.AddrPort, error) {
 	if err != nil {
 		return -1, netip.AddrPort{}, err
 	}
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
-	if family == unix.AF_INET {
-		sa = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	if family == unix.AF_INET6 && to.Addr().Is4() {
+		to = netip.AddrPortFrom(netip.AddrFrom16(to.Addr().As16()), to.Port()) // mapped
 	}
-	if err := unix.Connect(fd, sa); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err := unix.Connect(fd, sockaddr.Of(to)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return fd, netip.AddrPort{}, err
 	}
-	name, err := unix.Getsockname(fd)
-	switch a := name.(type) {
-	case *unix.SockaddrInet4:
-		return fd, netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), err
-	case *unix.SockaddrInet6:
-		return fd, netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), err
-	default:
-		return fd, netip.AddrPort{}, err
-	}
+	local, err := sockaddr.Local(fd)
+	return fd, local, err
 }
 
 // The option is on the first SYN only, and only of selected connections; IPv4,
 // IPv6 and v4-mapped sockets.
 func TestOfferOnSYN(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config([]Rule{{Ports: []uint16{6379, 6380}, Action: ActionAccelerate}, {Action: ActionNotWorthIt}, {Ports: []uint16{7000}}}))
 	require.NoError(t, d.SetPolicy([]Rule{
@@ -125,9 +116,7 @@ func TestOfferOnSYN(t *testing.T) {
 
 // Why an offer is withheld, and that each reason is told.
 func TestOfferWithheld(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	cfg := config([]Rule{{Action: ActionAccelerate}})
 	d := h1.open(cfg)
@@ -197,10 +186,8 @@ func TestOfferWithheld(t *testing.T) {
 
 // The programs decide as Decide does, for users and cgroups too.
 func TestPolicyInKernel(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
-	mount, err := policy.CgroupMount()
+	h1, h2 := newPair(t)
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")
@@ -343,11 +330,9 @@ func (h *host) beginAs(q Query) (t Tuple) {
 
 // Patterns stand for the cgroups that exist, also those that came later.
 func TestCgroupPatterns(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
-	mount, err := policy.CgroupMount()
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")

@@ -16,9 +16,7 @@ import (
 // TestPrompt: what shards call goes on while programs are attached, the kernel lists devices,
 // and traces are renewed.
 func TestPrompt(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	d := h1.open(config(nil))
 	var index int
 	h1.do(func() {

@@ -44,8 +44,7 @@ func TestProof(t *testing.T) {
 		{"established", `chain c { type filter hook input priority 0; meta nfproto ipv4 ether saddr 02:53:4d:47:57:02 tcp flags & syn == 0 drop; }`, LegConfirm},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h1, h2 := newHost(t), newHost(t)
-			pair(t, h1, h2)
+			h1, h2 := newPair(t)
 			h2.echo("6379")
 			h1.nft("table inet blocks { " + c.rule + "; }")
 			d := h1.open(config(accelerate(6379)))
@@ -141,9 +140,7 @@ func (h *host) neighbours() (list []string) {
 
 // A proof never takes an address of the host for a neighbour.
 func TestProofKnowsOwnAddresses(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	d := h1.open(config(accelerate(6379)))
 	for addr, own := range map[string]bool{"10.77.0.1": true, "10.77.0.3": false, "fd77::1": true, "fd77::3": false} {
 		require.Equal(t, own, d.isOwn(netip.MustParseAddr(addr)), addr)

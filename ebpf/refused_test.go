@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -102,12 +103,7 @@ func (d *dialled) ends() error {
 	fds := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLOUT}}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if n, _ := unix.Poll(fds, 100); n > 0 {
-			v, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-			require.NoError(d.c.t, err)
-			if v == 0 {
-				return nil
-			}
-			return unix.Errno(v)
+			return sockaddr.Err(d.fd)
 		}
 	}
 	require.Fail(d.c.t, "connect() does not end")

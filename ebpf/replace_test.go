@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
 	"github.com/smcgw/smcgw/internal/ktime"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // beginFrom is begin from a chosen port; the socket is returned.
@@ -121,13 +121,12 @@ func TestFlowLimit(t *testing.T) {
 // offer: the flags belong to the socket.
 func TestForeignHeaderOptions(t *testing.T) {
 	requireRoot(t)
-	mount, err := policy.CgroupMount()
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")
 	calls := foreignSockops(t, filepath.Join(mount, base))
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d := h1.open(config(accelerate(6379)))
 	enterCgroup(t, mount, base)

@@ -11,9 +11,7 @@ import (
 // Connections beyond those that may be set up at a time are native at once. One that is
 // not answered soon gives its place to others, and so does one whose set-up has ended.
 func TestRoomForSetUps(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	cfg := config([]Rule{{Action: ActionAccelerate}})
 	cfg.SetUps = 2
@@ -45,9 +43,7 @@ func TestRoomForSetUps(t *testing.T) {
 
 // While a step of set-ups takes too long on this host, an eighth of them is left.
 func TestRoomWhileBusy(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	cfg := config([]Rule{{Action: ActionAccelerate}})
 	cfg.SetUps = 16

@@ -107,8 +107,7 @@ func TestSteering(t *testing.T) {
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			h1, h2 := newHost(t), newHost(t)
-			pair(t, h1, h2)
+			h1, h2 := newPair(t)
 			firewalls(h1, h2)
 			h2.echo("6379")
 			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
@@ -208,8 +207,7 @@ func TestRelease(t *testing.T) {
 	requireRoot(t)
 	for _, addr := range []string{"10.77.0.2", "fd77::2"} {
 		t.Run(addr, func(t *testing.T) {
-			h1, h2 := newHost(t), newHost(t)
-			pair(t, h1, h2)
+			h1, h2 := newPair(t)
 			h2.echo("6379")
 			d1 := h1.open(config(accelerate(6379)))
 			h2.open(config(accelerate(6379)))

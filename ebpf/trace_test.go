@@ -35,9 +35,7 @@ func (d *Datapath) traced(t *testing.T, tuple Tuple) bool {
 // TestTraces: entries leave a trace as long as they are there, however many are
 // made while user space sweeps, and not for much longer.
 func TestTraces(t *testing.T) {
-	requireRoot(t)
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config(accelerate(6000)))
 	long := SweepLimits{Offered: time.Hour}

@@ -8,6 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// newDoubtful is a client that blames a path after two offers without an answer.
+func newDoubtful(t *testing.T) *client {
+	cfg := config(accelerate(6379))
+	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
+	return newClient(t, cfg)
+}
+
 // unanswered has the offered SYN get lost; the bare one is answered.
 func (c *client) unanswered(to string) {
 	c.t.Helper()
@@ -58,9 +65,7 @@ func (c *client) plain(to string) {
 // rests for seconds, however long a box would be left alone, and the path is not
 // blamed before that has lasted.
 func TestUnanswered(t *testing.T) {
-	cfg := config(accelerate(6379))
-	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
-	c := newClient(t, cfg)
+	c := newDoubtful(t)
 	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
 	c.plain(to)
 	_, ok := c.known(host, 0)
@@ -88,9 +93,7 @@ func TestUnanswered(t *testing.T) {
 // An answer to the offered SYN shows that the option passes, however late it comes: the
 // time is our own as well as the peer's. It ends what doubt there is.
 func TestLateAnswer(t *testing.T) {
-	cfg := config(accelerate(6379))
-	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
-	c := newClient(t, cfg)
+	c := newDoubtful(t)
 	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
 	c.late(to)
 	c.late(to)
@@ -109,9 +112,7 @@ func TestLateAnswer(t *testing.T) {
 
 // Connections that began together are one event: they rest once.
 func TestUnansweredTogether(t *testing.T) {
-	cfg := config(accelerate(6379))
-	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
-	c := newClient(t, cfg)
+	c := newDoubtful(t)
 	to := ghost4 + ":6379"
 	c.plain(to)
 	var all []*dialled

@@ -116,8 +116,7 @@ type cellHost struct {
 }
 
 func newCellHost(t *testing.T) *cellHost {
-	h1, h2 := newHost(t), newHost(t)
-	pair(t, h1, h2)
+	h1, _ := newPair(t)
 	c := &cellHost{host: h1, t: t, mac: h1.mac()}
 	cfg := withLegs(t, config(nil))
 	cfg.HeartbeatTimeout = time.Second

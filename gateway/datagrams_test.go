@@ -142,14 +142,14 @@ func carryingDatagrams(t testing.TB, port uint16) config.Config {
 func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams) *gateway {
 	t.Helper()
 	wire := wire.New(1500, 1)
-	h := Host{
+	h := localHost{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1}, datagramAddr: pairAddrs[i],
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
 	}
 	if d != nil {
 		h.Datagrams, h.AppTUN = d, d.a
 	}
-	g, err := newGateway(cfg.WithDefaults(), &site{Host: h}, nil, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg.WithDefaults(), &site{localHost: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		g.close()

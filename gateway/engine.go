@@ -35,7 +35,7 @@ import (
 type engine struct {
 	g    *gateway
 	cfg  config.Config // as it was made
-	host Host
+	host localHost
 	env  conn.Env // of connections, which have it in common with their gateway
 	pool *rmb.Pool
 

@@ -31,7 +31,7 @@ func (retiring) Retire() error { return nil }
 func steeredGateway(t *testing.T, cfg config.Config, beside host.Beside) (*gateway, *fakeSteering) {
 	t.Helper()
 	steer := newFakeSteering()
-	g, err := newGateway(cfg, &site{Host: Host{Steering: steer, Beside: beside}}, nil, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg, &site{localHost: localHost{Steering: steer, Beside: beside}}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(g.close)
 	return g, steer

@@ -23,7 +23,7 @@ func TestMissedNatives(t *testing.T) {
 		var text bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&text, nil))
 		steer := newFakeSteering()
-		g, err := newGateway(cfg, &site{Host: Host{Steering: steer, Beside: retiring{}}}, nil, log)
+		g, err := newGateway(cfg, &site{localHost: localHost{Steering: steer, Beside: retiring{}}}, nil, log)
 		require.NoError(t, err)
 		t.Cleanup(g.close)
 		lose := func(s *fakeSteering, total uint64) {

@@ -55,7 +55,7 @@ func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, u
 	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), alternate
 	wire := wire.New(1500, 1)
 	t.Cleanup(wire.Close)
-	g, err := newGateway(cfg.WithDefaults(), &site{Host: Host{
+	g, err := newGateway(cfg.WithDefaults(), &site{localHost: localHost{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(),
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 	}}, nil, slog.New(slog.DiscardHandler))

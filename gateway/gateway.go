@@ -32,7 +32,7 @@ type gateway struct {
 	cfg   config.Config // of the start
 	log   *slog.Logger
 	site  *site
-	host  *Host // of site
+	host  *localHost // of site
 	steer host.Steering
 
 	carrying atomic.Pointer[engine] // nil: nothing is carried
@@ -80,7 +80,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	feed := report.NewFeed()
 	history := func() *report.History { return report.NewHistory(report.HistorySize, feed) }
 	g := &gateway{
-		cfg: cfg, log: log, site: at, host: &at.Host, steer: at.Steering, started: time.Now(),
+		cfg: cfg, log: log, site: at, host: &at.localHost, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
 		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
 		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// Host is the machine a gateway runs on.
-type Host struct {
+// localHost is the machine a gateway runs on.
+type localHost struct {
 	Steering host.Steering
 	Legs     host.Legs
 	// Link is the wire side of the steering, for the wire legs' TCP.

@@ -59,11 +59,11 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	wire := wire.New(1500, 1)
-	h := Host{
+	h := localHost{
 		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 	}
-	g, err := newGateway(cfg.WithDefaults(), &site{Host: h}, nil, slog.New(slog.DiscardHandler))
+	g, err := newGateway(cfg.WithDefaults(), &site{localHost: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.Empty(t, g.engine().absent)
 	t.Cleanup(func() {

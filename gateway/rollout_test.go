@@ -125,7 +125,7 @@ func TestGuardFromTheStart(t *testing.T) {
 	cfg.ShmDir, cfg.Carriers = t.TempDir(), []report.DeviceKind{report.DeviceShm}
 	wire := wire.New(1500, 1)
 	defer wire.Close()
-	at := &site{Host: Host{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{2}}}
+	at := &site{localHost: localHost{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{2}}}
 	g, err := newGateway(cfg, at, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer g.close()

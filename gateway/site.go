@@ -20,7 +20,7 @@ import (
 // site is the host of a gateway together with the datapath it is on; a host without one
 // is all of it. Its methods are called one at a time, but for beat.
 type site struct {
-	Host
+	localHost
 	dp         *ebpf.Datapath
 	legs       *sockets.Namespace
 	carrying   bool          // what carry opens is there, or some of it
@@ -66,7 +66,7 @@ func steeredSite(cfg config.Config, legs *sockets.Namespace, before *handover.Pr
 	}
 	s := &site{
 		dp: dp, legs: legs, supervisor: opts.Supervisor, log: opts.logger(),
-		Host: Host{
+		localHost: localHost{
 			Steering: dp, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice, Owners: process.Owners, Version: opts.Version,
 			RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: dp, AppTUN: -1,
 		},
@@ -90,7 +90,7 @@ func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
 	var at ebpf.Config
 	before.Place(&at)
 	steer := unsteered.New(at.Generation)
-	s := &site{Host: Host{Steering: steer, Beside: steer, AppTUN: -1, unsteered: why}}
+	s := &site{localHost: localHost{Steering: steer, Beside: steer, AppTUN: -1, unsteered: why}}
 	var err error
 	s.ID, err = process.KernelID()
 	return s, err

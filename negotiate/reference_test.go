@@ -1,15 +1,12 @@
 package negotiate
 
 import (
-	"flag"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/smcgw/smcgw/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the generated documents")
 
 // TestReference: docs/reference/reasons.md is the table of reasons.
 func TestReference(t *testing.T) {
@@ -23,5 +20,5 @@ func TestReference(t *testing.T) {
 	for _, r := range Reasons() {
 		fmt.Fprintf(&b, "| %d | `%s` | %s |\n", r, r, r.Meaning())
 	}
-	golden.Page(t, "docs/reference/reasons.md", b.String(), *update)
+	golden.Page(t, "docs/reference/reasons.md", b.String())
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -14,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
+	"github.com/smcgw/smcgw/internal/golden"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
 // testEnv is a world that collects what is printed.
 func testEnv() (e *env, stdout, stderr *bytes.Buffer) {
@@ -51,13 +48,7 @@ func TestHelp(t *testing.T) {
 	for line := range strings.Lines(all.String()) {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), screen.Columns+1, line)
 	}
-	const golden = "testdata/help.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, all.Bytes(), 0o600))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), all.String())
+	golden.File(t, "help.golden", all.String())
 }
 
 // TestHelpOnANarrowTerminal: help fits 80 columns.

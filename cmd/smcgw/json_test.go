@@ -19,6 +19,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/machine"
+	"github.com/smcgw/smcgw/internal/golden"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -148,11 +149,5 @@ func TestEveryJSON(t *testing.T) {
 			fmt.Fprintf(&b, "%s %s\n", strings.TrimPrefix(field, "."), found[name][field])
 		}
 	}
-	const golden = "testdata/json.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(b.String()), 0o600))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), b.String())
+	golden.File(t, "json.golden", b.String())
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 const (
@@ -177,12 +178,8 @@ func newRunGroup() (*runGroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("own cgroup: %w", err)
 	}
-	at := "/"
-	for line := range strings.Lines(string(own)) {
-		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			at = p
-		}
-	}
+	at, _ := procfs.Cgroup(string(own))
+	at = filepath.Join("/", at)
 	g := &runGroup{parent: filepath.Join(mount, at)}
 	below := filepath.Join(at, "smcgw-run-"+strconv.Itoa(os.Getpid()))
 	g.dir = filepath.Join(mount, below)

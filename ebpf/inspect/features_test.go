@@ -1,7 +1,6 @@
 package inspect_test
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -51,7 +50,7 @@ func TestFeaturesOfThisKernel(t *testing.T) {
 // of gateways only.
 func TestHooks(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	mount, err := policy.CgroupMount()
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp(mount, "smcgw-hooks-") //nolint:usetesting // a cgroup
 	require.NoError(t, err)
@@ -98,13 +97,4 @@ func TestHooks(t *testing.T) {
 	for _, o := range objects {
 		require.True(t, strings.HasPrefix(o.Name, "smcgw_"), o.Name)
 	}
-}
-
-// A mountinfo without cgroup2 says so.
-func TestCgroupIn(t *testing.T) {
-	at, err := inspect.CgroupIn(strings.NewReader("31 24 0:27 / /sys/fs/cgroup rw - tmpfs x rw\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"))
-	require.NoError(t, err)
-	require.Equal(t, "/sys/fs/cgroup/unified", at)
-	_, err = inspect.CgroupIn(strings.NewReader("31 24 0:27 / /sys/fs/cgroup rw"))
-	require.True(t, errors.Is(err, os.ErrNotExist))
 }

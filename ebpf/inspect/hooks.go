@@ -3,7 +3,6 @@ package inspect
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/smcgw/smcgw/ebpf/internal/listing"
-	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
 // HookRoom is how many programs the kernel takes at one hook of a cgroup or a device
@@ -64,10 +62,6 @@ func Hooks(cgroup string, devices []string) (list []Hook) {
 	}
 	return list
 }
-
-// CgroupIn returns where the gateway attaches by what /proc/self/mountinfo says: the first
-// mount of cgroup2. It is [os.ErrNotExist] where there is none.
-func CgroupIn(mountinfo io.Reader) (string, error) { return policy.CgroupIn(mountinfo) }
 
 // hookOf lists the programs of one hook.
 func hookOf(name string, at bpf.AttachType, target func() (int, func(), error)) Hook {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -117,7 +118,9 @@ func TestSignals(t *testing.T) {
 		fdpass.CloseFDs(fds)
 	}
 	require.NoError(t, n.Close())
-	require.Eventually(t, func() bool { return errors.Is(unix.Kill(keepers[0], 0), unix.ESRCH) || zombie(keepers[0]) }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return errors.Is(unix.Kill(keepers[0], 0), unix.ESRCH) || procfs.StatOf(keepers[0]).State() == "Z"
+	}, 30*time.Second, time.Millisecond)
 }
 
 // onThread runs fn on a thread that dies afterwards.
@@ -311,14 +314,8 @@ func TestNothingIsLeft(t *testing.T) {
 	require.NotEmpty(t, name)
 	pid := keeperOf(t, n)
 	require.NoError(t, n.Close())
-	require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) || zombie(pid) }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) || procfs.StatOf(pid).State() == "Z" }, 30*time.Second, 5*time.Millisecond)
 	fdpass.CloseFDs(fds)
-}
-
-// zombie reports whether a process has ended and was not waited for.
-func zombie(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(b), ") Z ")
 }
 
 // A gateway without descriptors gets no sockets, and asks again later: what did not

@@ -3,7 +3,6 @@ package legs
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,14 +21,6 @@ func Family(v6 bool) int {
 		return unix.AF_INET6
 	}
 	return unix.AF_INET
-}
-
-// Sockaddr returns an address as system calls take it.
-func Sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
 // SetHops sets the TTL of what a socket sends.

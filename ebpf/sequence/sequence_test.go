@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -137,15 +137,9 @@ func connection(t testing.TB, network string) (client, server *net.TCPConn) {
 }
 
 func cgroupMount(t testing.TB) string {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	mount, err := procfs.CgroupMount()
 	require.NoError(t, err)
-	for line := range strings.Lines(string(b)) {
-		if left, _, ok := strings.Cut(line, " - cgroup2 "); ok {
-			return strings.Fields(left)[4]
-		}
-	}
-	t.Skip("no cgroup2 is mounted")
-	return ""
+	return mount
 }
 
 // TestWhileItMoves: the numbers of a connection that is busy in both directions are those that it had.

@@ -4,8 +4,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -22,7 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // are not.
 func TestWitness(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	mount := cgroupMount(t)
+	mount, err := procfs.CgroupMount()
+	require.NoError(t, err)
 	dir, err := os.MkdirTemp(mount, "smcgw-witness-") //nolint:usetesting // a control group
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -53,18 +53,6 @@ func TestWitness(t *testing.T) {
 	for _, c := range list {
 		require.NotEqual(t, other.LocalAddr().String(), c.Local.String())
 	}
-}
-
-func cgroupMount(t *testing.T) string {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(b)) {
-		if left, _, ok := strings.Cut(line, " - cgroup2 "); ok {
-			return filepath.Clean(strings.Fields(left)[4])
-		}
-	}
-	t.Skip("no cgroup2 mount")
-	return ""
 }
 
 func TestBound(t *testing.T) {

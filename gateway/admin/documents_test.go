@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 // TestDocumentsAreStable pins the JSON that scripts read: a document may gain
@@ -28,7 +29,7 @@ func TestDocumentsAreStable(t *testing.T) {
 	} {
 		out, err := json.MarshalIndent(doc, "", "  ")
 		require.NoError(t, err)
-		golden(t, name, append(out, '\n'))
+		golden.File(t, name, string(out)+"\n")
 	}
 }
 

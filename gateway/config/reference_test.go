@@ -25,5 +25,5 @@ func TestReference(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, value, f.Doc)
 	}
-	golden.Page(t, "docs/reference/configuration.md", b.String(), *update)
+	golden.Page(t, "docs/reference/configuration.md", b.String())
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,31 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files of testdata")
-
-// goldenConfig compares got with the file testdata/name.
-func goldenConfig(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, got, 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got))
-}
 
 func TestEffectiveConfigShowsWhereItCameFrom(t *testing.T) {
 	f := parseString(t, fullConfig)
 	out, err := f.YAML()
 	require.NoError(t, err)
-	goldenConfig(t, "config_full.golden", out)
+	golden.File(t, "config_full.golden", string(out))
 
 	out, err = parseString(t, "mode: enforce\npolicy:\n  - match: { ports: [80] }\n    action: accelerate\n").YAML()
 	require.NoError(t, err)
-	goldenConfig(t, "config_short.golden", out)
+	golden.File(t, "config_short.golden", string(out))
 }
 
 func TestEffectiveConfigReadsBack(t *testing.T) {

@@ -25,6 +25,8 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
+	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // fileHeartbeat stands for the map: eight bytes of a file.
@@ -475,7 +477,7 @@ func (r *fakeRun) guardian() int {
 	r.t.Helper()
 	var pid int
 	require.Eventually(r.t, func() bool {
-		for _, p := range children(r.daemon) {
+		for _, p := range procfs.Children(r.daemon) {
 			if isGuardian(p) && !zombie(p) {
 				pid = p
 				return true
@@ -486,24 +488,10 @@ func (r *fakeRun) guardian() int {
 	return pid
 }
 
-// children lists the children of all threads of a process.
-func children(pid int) (out []int) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, f := range files {
-		b, _ := os.ReadFile(f)
-		for s := range strings.FieldsSeq(string(b)) {
-			if n, err := strconv.Atoi(s); err == nil {
-				out = append(out, n)
-			}
-		}
-	}
-	return out
-}
-
 // zombie reports whether the process has ended, reaped or not.
 func zombie(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(b), ") Z ")
+	state := procfs.StatOf(pid).State()
+	return state == "" || state == "Z"
 }
 
 // isGuardian reports whether the process was started as a guardian. Children
@@ -522,14 +510,6 @@ func guards(pid int) bool {
 		}
 	}
 	return false
-}
-
-// openFiles counts the descriptors of this process.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	fds, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(fds)
 }
 
 func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
@@ -552,10 +532,10 @@ func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
 			}
 		}
 	}()
-	before := openFiles(t)
+	before := len(leak.OpenFiles())
 	ward, status, err := Supervise(ctx, o)
 	require.NoError(t, err)
 	require.Nil(t, ward)
 	require.Equal(t, 4, status)
-	require.LessOrEqual(t, openFiles(t), before) // finalizers may have closed others
+	require.LessOrEqual(t, len(leak.OpenFiles()), before) // finalizers may have closed others
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // threadsShown bounds the threads of a line of the log.
@@ -83,26 +85,16 @@ func rests(call string) bool {
 
 // threadState is a letter.
 func threadState(dir string) string {
-	if f := stat(dir); len(f) > 0 {
-		return f[0]
+	if state := procfs.StatIn(dir).State(); state != "" {
+		return state
 	}
 	return "?"
 }
 
-// stat are the fields of proc_pid_stat(5) after the name, which stands in parentheses: the third and those that follow.
-func stat(dir string) []string {
-	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
-	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-}
-
 // leaves reports whether a process ends, or has ended. The kernel marks every thread before it closes the process's descriptors.
 func leaves(proc string) bool {
-	const flags, exiting = 9 - 3, 0x4 // PF_EXITING
-	f := stat(proc)
-	if len(f) <= flags {
-		return true
-	}
-	word, err := strconv.ParseUint(f[flags], 10, 64)
+	const flags, exiting = 9, 0x4 // PF_EXITING
+	word, err := strconv.ParseUint(procfs.StatIn(proc).Field(flags), 10, 64)
 	return err != nil || word&exiting != 0
 }
 

@@ -1,9 +1,7 @@
 package metrics
 
 import (
-	"flag"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	pages "github.com/smcgw/smcgw/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata and the page of the reference")
 
 func TestMetricsFollowTheNamingRules(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
@@ -38,13 +35,7 @@ func TestMetricNames(t *testing.T) {
 			ours = append(ours, line)
 		}
 	}
-	const file = "testdata/metrics.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(strings.Join(ours, "")), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), strings.Join(ours, ""))
+	pages.File(t, "metrics.golden", strings.Join(ours, ""))
 	require.Contains(t, rec.Body.String(), `smcgw_build_info{go="go`)
 	require.Contains(t, rec.Body.String(), "go_goroutines")
 }

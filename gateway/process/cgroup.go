@@ -1,13 +1,14 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // cgroupEnv names the descriptor of a cgroup2 hierarchy that has no mount point.
@@ -24,12 +25,8 @@ func openCgroup() error {
 	if os.Getenv(RoleEnv) != "" || os.Getenv(cgroupEnv) != "" {
 		return nil
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return fmt.Errorf("mountinfo: %w", err)
-	}
-	if bytes.Contains(mounts, []byte(" - cgroup2 ")) {
-		return nil
+	if _, err := procfs.CgroupMount(); !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	fd, err := detachedCgroup()
 	if errors.Is(err, os.ErrPermission) {
@@ -68,17 +65,11 @@ func CgroupMount() (string, error) {
 	if dir := Cgroup(); dir != "" {
 		return dir, nil
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mount, err := procfs.CgroupMount()
 	if err != nil {
-		return "", fmt.Errorf("mountinfo: %w", err)
+		return "", fmt.Errorf("%w: mount -t cgroup2 none /sys/fs/cgroup", err)
 	}
-	for line := range bytes.Lines(mounts) {
-		left, _, ok := bytes.Cut(line, []byte(" - cgroup2 "))
-		if fields := bytes.Fields(left); ok && len(fields) > 4 {
-			return string(fields[4]), nil
-		}
-	}
-	return "", fmt.Errorf("cgroup2 mount: %w: mount -t cgroup2 none /sys/fs/cgroup", os.ErrNotExist)
+	return mount, nil
 }
 
 // Cgroup returns the path of the hierarchy that Confine has opened; empty: it is mounted,

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // endPatience is how long the processes of a gateway may take to end after its drain.
@@ -42,16 +44,8 @@ func WatchEnding(daemon int) (*Ending, error) {
 // GuardianOf returns the parent of a daemon if that runs the same program with the same
 // arguments, else 0.
 func GuardianOf(daemon int) int {
-	stat, err := os.ReadFile(File(daemon, "stat"))
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	if err != nil {
+	parent := procfs.StatOf(daemon).Parent()
+	if parent == 0 {
 		return 0
 	}
 	exe, errExe := os.Stat(File(daemon, "exe"))

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // Socket is a socket of this network namespace by its addresses: of UDP by its own, which
@@ -158,15 +159,9 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 // ownerOf reads what a process says of itself.
 func ownerOf(pid int) *Owner {
 	exe, _ := os.Readlink(File(pid, "exe"))
-	o := &Owner{PID: pid, Program: strings.TrimSuffix(exe, " (deleted)")}
+	o := &Owner{PID: pid, Program: strings.TrimSuffix(exe, " (deleted)"), Cgroup: procfs.CgroupOf(pid)}
 	if exe != "" {
 		o.Program = path.Base(o.Program)
-	}
-	text, _ := os.ReadFile(File(pid, "cgroup"))
-	for line := range bytes.Lines(text) {
-		if at, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::")); ok {
-			o.Cgroup = string(at)
-		}
 	}
 	return o
 }

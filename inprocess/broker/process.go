@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // Process is a client as the kernel names it. What cannot be known is 0 or empty: PID, Cgroup and Exe of a process
@@ -46,7 +47,7 @@ func processOf(c *net.UnixConn) (p Process, err error) {
 	}
 	p.PID = int(cred.Pid)
 	p.Exe, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
-	p.Cgroup = cgroupOf(p.PID)
+	p.Cgroup = procfs.CgroupOf(p.PID)
 	if pidfd >= 0 {
 		defer func() { _ = unix.Close(pidfd) }()
 		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
@@ -54,14 +55,4 @@ func processOf(c *net.UnixConn) (p Process, err error) {
 		}
 	}
 	return p, nil
-}
-
-func cgroupOf(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	for line := range strings.Lines(string(text)) {
-		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			return at
-		}
-	}
-	return ""
 }

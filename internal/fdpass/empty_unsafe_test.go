@@ -2,13 +2,14 @@ package fdpass
 
 import (
 	"io"
-	"os"
 	"runtime"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // TestEmptyPacket: a packet without bytes is the end, and leaves no descriptor behind that came with it.
@@ -19,13 +20,8 @@ func TestEmptyPacket(t *testing.T) {
 	c, err := Conn(near)
 	require.NoError(t, err)
 	defer c.Close()
-	open := func() int {
-		list, err := os.ReadDir("/proc/self/fd")
-		require.NoError(t, err)
-		return len(list)
-	}
 	runtime.GC() // files of earlier tests
-	before := open()
+	before := len(leak.OpenFiles())
 	rights := unix.UnixRights(0, 0, 0)
 	h := unix.Msghdr{Control: &rights[0]}
 	h.SetControllen(len(rights))
@@ -34,5 +30,5 @@ func TestEmptyPacket(t *testing.T) {
 	_, fds, _, err := Receive(c, make([]byte, 16))
 	require.ErrorIs(t, err, io.EOF)
 	require.Empty(t, fds)
-	require.LessOrEqual(t, open(), before)
+	require.LessOrEqual(t, len(leak.OpenFiles()), before)
 }

@@ -1,17 +1,34 @@
 package golden
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 )
 
-// Page compares a document that is made from the tables of the code with its
-// committed text. With update it writes the document instead.
-func Page(t testing.TB, name, text string, update bool) {
+var update = flag.Bool("update", false, "write the golden files of testdata and the generated documents anew")
+
+// Updating reports whether the flag -update asks for what is generated to be written.
+func Updating() bool { return *update }
+
+// Page compares a document that is made from the tables of the code with its committed text.
+func Page(t testing.TB, name, text string) {
 	t.Helper()
-	file := filepath.Join(root(t), filepath.FromSlash(name))
-	if update {
+	compare(t, filepath.Join(root(t), filepath.FromSlash(name)), text, "%s is not what the code says: `make docs` writes it", name)
+}
+
+// File compares a text with a file of testdata, of the package that is tested.
+func File(t testing.TB, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	compare(t, file, text, "%s is not\n%s\n-update writes it", file, text)
+}
+
+// compare compares a text with that of a file, which -update writes first.
+func compare(t testing.TB, file, text, format string, args ...any) {
+	t.Helper()
+	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +38,7 @@ func Page(t testing.TB, name, text string, update bool) {
 		t.Fatal(err)
 	}
 	if string(committed) != text {
-		t.Fatalf("%s is not what the code says: `make docs` writes it", name)
+		t.Fatalf(format, args...)
 	}
 }
 

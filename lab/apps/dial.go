@@ -6,10 +6,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // dialer opens client sockets by the system calls themselves: the exact errno,
@@ -71,7 +72,7 @@ func (d dialer) connect(fd, family int, to netip.AddrPort) error {
 			return err
 		}
 	}
-	err := unix.Connect(fd, sockaddr(family, to))
+	err := unix.Connect(fd, of(family, to))
 	if errors.Is(err, unix.EINPROGRESS) {
 		err = d.await(fd)
 	}
@@ -82,15 +83,16 @@ func bindTo(fd, family int, a netip.AddrPort) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(family, a)))
+	return os.NewSyscallError("bind", unix.Bind(fd, of(family, a)))
 }
 
-func sockaddr(family int, a netip.AddrPort) unix.Sockaddr {
-	if family == unix.AF_INET {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+// of is an address as a socket of a family takes it: As16 writes an IPv4 address in its
+// mapped form.
+func of(family int, a netip.AddrPort) unix.Sockaddr {
+	if family == unix.AF_INET6 {
+		a = netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
 	}
-	// As16 writes an IPv4 address in its mapped form.
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	return sockaddr.Of(a)
 }
 
 // errGaveUp is the application's own decision, not the network's.
@@ -115,19 +117,8 @@ func (d dialer) await(fd int) error {
 		case n == 0:
 			return errGaveUp
 		}
-		return socketError(fd)
+		return sockaddr.Err(fd)
 	}
-}
-
-func socketError(fd int) error {
-	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
-		return err
-	}
-	if errno != 0 {
-		return syscall.Errno(errno)
-	}
-	return nil
 }
 
 // addrText writes an address with IPv4 unmapped.

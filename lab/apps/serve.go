@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // Modes of servers, what they do with a connection:
@@ -186,7 +188,7 @@ func serveHold(c *net.TCPConn, _ *Event) error {
 
 func pollError(raw syscall.RawConn) error {
 	var err error
-	ctlErr := raw.Control(func(fd uintptr) { err = socketError(int(fd)) })
+	ctlErr := raw.Control(func(fd uintptr) { err = sockaddr.Err(int(fd)) })
 	return errors.Join(ctlErr, err)
 }
 

@@ -21,7 +21,7 @@ func TestColdPeer(t *testing.T) {
 	n, err := newNetwork(cc)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, n.close()) }()
-	ways, err := n.build(t.Context(), program(t), "", "", []string{Shm, Soft1500})
+	ways, err := n.build(t.Context(), testnet.Program(t), "", "", []string{Shm, Soft1500})
 	require.NoError(t, err)
 	for _, name := range []string{Shm, Soft1500} {
 		w := ways[name]

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
@@ -90,11 +91,11 @@ func connectOnce(to netip.AddrPort) (time.Duration, error) {
 		return 0, os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
-	at := unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	at := sockaddr.Of(to)
 	start := time.Now()
-	err = unix.Connect(fd, &at)
+	err = unix.Connect(fd, at)
 	for errors.Is(err, unix.EINTR) {
-		if err = unix.Connect(fd, &at); errors.Is(err, unix.EISCONN) {
+		if err = unix.Connect(fd, at); errors.Is(err, unix.EISCONN) {
 			err = nil
 		}
 	}

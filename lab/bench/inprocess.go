@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -31,7 +32,7 @@ type promotion struct {
 // promote starts a broker. What names connections across hosts is the same for all brokers, and made by the first.
 func (n *network) promote(library, name string, spin time.Duration) (*promotion, error) {
 	if n.sequences == nil {
-		root, err := testnet.CgroupRoot()
+		root, err := procfs.CgroupMount()
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,7 @@ import (
 func TestInProcess(t *testing.T) {
 	testnet.Require(t, "root", "bpf", "redis-benchmark", "nginx", "wrk")
 	r, err := Run(t.Context(), Options{
-		Executable: program(t), Library: testnet.Library(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(),
+		Executable: testnet.Program(t), Library: testnet.Library(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(),
 		Only: []string{"redis-c50", "loopback-redis-c50", "web-close"}, Variants: []string{comparison.TCP, InProcess},
 	})
 	require.NoError(t, err)

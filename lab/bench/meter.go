@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // ticks are the processor times of the whole machine in USER_HZ, a hundredth of
@@ -211,33 +213,11 @@ func parseKiB(text, name string) (float64, error) {
 func (w way) gatewayCPU() (float64, error) {
 	total := 0.0
 	for _, pid := range w.daemons() {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, fmt.Errorf("processor time of a gateway: %w", err)
+		t, ok := procfs.StatOf(pid).CPU()
+		if !ok {
+			return 0, fmt.Errorf("processor time of a gateway: %w", errOutput)
 		}
-		t, err := parseProcessCPU(string(b))
-		if err != nil {
-			return 0, err
-		}
-		total += t
-	}
-	return total, nil
-}
-
-// parseProcessCPU reads fields 14 and 15 of a process's stat (proc(5)), which
-// count from after the command's name.
-func parseProcessCPU(text string) (float64, error) {
-	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(f) < 14 {
-		return 0, fmt.Errorf("stat of a process: %w", errOutput)
-	}
-	total := 0.0
-	for _, s := range f[11:13] {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("stat of a process: %w: %w", errOutput, err)
-		}
-		total += float64(n) / ticksPerSecond
+		total += t.Seconds()
 	}
 	return total, nil
 }

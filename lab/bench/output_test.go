@@ -135,15 +135,6 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestParseProcess(t *testing.T) {
-	cpu := "42 (a ) b) S 1 42 42 0 -1 4194560 1 2 3 4 150 250 7 8 20 0 1 0 100"
-	got, err := parseProcessCPU(cpu)
-	require.NoError(t, err)
-	require.InDelta(t, 4, got, 1e-9)
-	for i := range cpu {
-		if got, err := parseProcessCPU(cpu[:i]); err == nil {
-			require.InDelta(t, 4, got, 1e-9, cpu[:i])
-		}
-	}
 	rollup := "00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\nPss_Anon: 0 kB\n"
 	pss, err := parseKiB(rollup, "Pss:")
 	require.NoError(t, err)

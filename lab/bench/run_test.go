@@ -2,9 +2,6 @@ package bench
 
 import (
 	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,26 +13,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// program is the smcgw that hosts run: that of the Makefile, or one made here.
-func program(t *testing.T) string {
-	if file := os.Getenv("SMCGW_BINARY"); file != "" {
-		if _, err := os.Stat(file); err == nil {
-			return file
-		}
-	}
-	file := filepath.Join(t.TempDir(), "smcgw")
-	out, err := exec.Command("go", "build", "-o", file, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
-	require.NoError(t, err, string(out))
-	return file
-}
-
 // One short round of a few works on all hosts: every way is there, is what it
 // claims to be, and everything is gone afterwards.
 func TestTinyComparison(t *testing.T) {
 	testnet.Require(t, "root", "bpf", "redis-benchmark")
 	var log strings.Builder
 	r, err := Run(t.Context(), Options{
-		Executable: program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: &log, Command: "tiny",
+		Executable: testnet.Program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: &log, Command: "tiny",
 		Only: []string{"redis-c1", "past-connect", "connections"},
 	})
 	require.NoError(t, err, log.String())
@@ -64,7 +48,7 @@ func TestTinyComparison(t *testing.T) {
 func TestQuick(t *testing.T) {
 	testnet.Require(t, "root", "bpf", "haproxy", "iperf3", "sockperf", "nginx", "wrk")
 	list, err := Quick(t.Context(), Options{
-		Executable: program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(), Command: "quick",
+		Executable: testnet.Program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(), Command: "quick",
 		Only:     []string{"connections", "beside-ping"},
 		Variants: []string{comparison.TCP, TwoProxies, Shm, Soft1500},
 	})

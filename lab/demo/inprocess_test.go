@@ -1,9 +1,6 @@
 package demo
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,22 +9,10 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-func executable(t *testing.T) string {
-	if file := os.Getenv("SMCGW_BINARY"); file != "" {
-		if _, err := os.Stat(file); err == nil {
-			return file
-		}
-	}
-	file := filepath.Join(t.TempDir(), "smcgw")
-	out, err := exec.Command("go", "build", "-o", file, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
-	require.NoError(t, err, string(out))
-	return file
-}
-
 // A line is as expected if connections were promoted, and not if they could not be.
 func TestCompareInProcess(t *testing.T) {
 	testnet.Require(t, "redis-server", "redis-benchmark")
-	s := &processShow{Options: Options{Out: t.Output(), Executable: executable(t), Rounds: 1}, ctx: t.Context(), dir: t.TempDir()}
+	s := &processShow{Options: Options{Out: t.Output(), Executable: testnet.Program(t), Rounds: 1}, ctx: t.Context(), dir: t.TempDir()}
 	w := redisPair("redis GET", "-c", "5", "-n", "5000")
 	t.Setenv("SMCGW_LIBRARY", testnet.Library(t))
 	l, err := s.compare(w)

@@ -31,7 +31,7 @@ const patience = 20 * time.Second
 // Main runs the tests and then looks for leaks. Its result is for [os.Exit].
 // Failed tests may leak: their cleanup cannot be trusted.
 func Main(m Runner, options ...goleak.Option) int {
-	before := openFiles()
+	before := OpenFiles()
 	if code := m.Run(); code != 0 {
 		return code
 	}
@@ -52,7 +52,7 @@ func Main(m Runner, options ...goleak.Option) int {
 // when Check is called is no leak.
 func Check(tb TB) {
 	tb.Helper()
-	files := openFiles()
+	files := OpenFiles()
 	ignore := goleak.IgnoreCurrent()
 	tb.Cleanup(func() {
 		tb.Helper()
@@ -81,7 +81,7 @@ func leakedGoroutines(options ...goleak.Option) (err error) {
 func leakedFiles(before map[string]string) []string {
 	var leaked []string
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		leaked = newFiles(before, openFiles())
+		leaked = newFiles(before, OpenFiles())
 		if len(leaked) == 0 || time.Now().After(end) {
 			return leaked
 		}
@@ -89,8 +89,8 @@ func leakedFiles(before map[string]string) []string {
 	}
 }
 
-// openFiles maps descriptor numbers to what they are open on.
-func openFiles() map[string]string {
+// OpenFiles maps descriptor numbers to what they are open on.
+func OpenFiles() map[string]string {
 	const dir = "/proc/self/fd"
 	entries, err := os.ReadDir(dir)
 	if err != nil {

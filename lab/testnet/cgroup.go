@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // Cgroup is a control group of the unified hierarchy, for policies that select
@@ -22,24 +24,9 @@ type Cgroup struct {
 	dir *os.File
 }
 
-// CgroupRoot finds where the unified hierarchy (cgroup2) is mounted.
-func CgroupRoot() (string, error) {
-	b, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return "", fmt.Errorf("mounts: %w", err)
-	}
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) > 2 && f[2] == "cgroup2" {
-			return f[1], nil
-		}
-	}
-	return "", errNoCgroup2
-}
-
 // NewCgroup makes a control group below the root of the hierarchy.
 func NewCgroup(name string) (*Cgroup, error) {
-	root, err := CgroupRoot()
+	root, err := procfs.CgroupMount()
 	if err != nil {
 		return nil, err
 	}

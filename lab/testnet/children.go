@@ -1,17 +1,17 @@
 package testnet
 
 import (
-	"fmt"
 	"os"
 	"strconv"
-	"strings"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // Children lists the processes that live on the host and were started by parent.
 func (h *Host) Children(parent int) []int {
 	var pids []int
 	for _, pid := range h.Processes() {
-		if parentOf(pid) == parent {
+		if procfs.StatOf(pid).Parent() == parent {
 			pids = append(pids, pid)
 		}
 	}
@@ -23,24 +23,9 @@ func (h *Host) Children(parent int) []int {
 func ChildrenAnywhere(parent int) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && parentOf(pid) == parent {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && procfs.StatOf(pid).Parent() == parent {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
-}
-
-// parentOf reads the fourth field of /proc/PID/stat, after the name in
-// brackets; 0 if the process is gone.
-func parentOf(pid int) (ppid int) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	text := string(b)
-	var state string
-	if _, err := fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &state, &ppid); err != nil {
-		return 0
-	}
-	return ppid
 }

@@ -34,3 +34,23 @@ func Library(tb TB) string {
 	}
 	return file
 }
+
+// Program returns the smcgw that hosts run: that of the Makefile, or one built for the test.
+func Program(tb TB) string {
+	tb.Helper()
+	if file := os.Getenv("SMCGW_BINARY"); file != "" {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	dir, err := os.MkdirTemp("", "smcgw-program-")
+	if err != nil {
+		tb.Fatalf("smcgw: %v", err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file := filepath.Join(dir, "smcgw")
+	if out, err := exec.Command("go", "build", "-o", file, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput(); err != nil {
+		tb.Fatalf("smcgw: %v: %s", err, out)
+	}
+	return file
+}

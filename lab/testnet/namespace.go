@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // runDir is where iproute2 and this package keep named namespaces.
@@ -33,20 +35,13 @@ func ownerName(pid int) (string, error) {
 	return fmt.Sprintf("%s%d-%s", namePrefix, pid, start), nil
 }
 
-// startTime reads field 22 of /proc/PID/stat (proc(5)): clock ticks since boot.
+// startTime is when a process began, in clock ticks since boot.
 func startTime(pid int) (string, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", fmt.Errorf("start time of process %d: %w", pid, err)
+	start := procfs.StatOf(pid).Field(22)
+	if start == "" {
+		return "", fmt.Errorf("start time of process %d: %w", pid, os.ErrNotExist)
 	}
-	// The command name may contain spaces and parentheses; fields count from
-	// after its last one.
-	rest := string(b[strings.LastIndexByte(string(b), ')')+1:])
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return "", fmt.Errorf("start time of process %d: short stat line", pid)
-	}
-	return fields[19], nil
+	return start, nil
 }
 
 // orphaned tells whether a namespace name is ours and its owner is gone.

@@ -7,6 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // Neighbours are programs of others on a host's device and in the control group
@@ -88,7 +90,7 @@ func (n *Neighbours) attachSockOps() error {
 	if err != nil {
 		return err
 	}
-	root, err := CgroupRoot()
+	root, err := procfs.CgroupMount()
 	if err != nil {
 		return err
 	}

@@ -117,18 +117,23 @@ func (p *Proc) WaitEvents(ctx context.Context, n int, match func(apps.Event) boo
 	}
 }
 
-// Redis starts an ordinary redis-server on the host, all addresses, nothing on
-// disk, and waits until it answers.
-func (h *Host) Redis(port uint16) (*Proc, error) {
-	p, err := h.Start("redis-server", "--port", strconv.Itoa(int(port)),
-		"--bind", "*", "-::*", "--protected-mode", "no",
-		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", os.TempDir())
+// startReady starts a program and waits until it says that it is ready.
+func (h *Host) startReady(says, name string, args ...string) (*Proc, error) {
+	p, err := h.Start(name, args...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return p, p.WaitOutput(ctx, "eady to accept connections")
+	return p, p.WaitOutput(ctx, says)
+}
+
+// Redis starts an ordinary redis-server on the host, all addresses, nothing on
+// disk, and waits until it answers.
+func (h *Host) Redis(port uint16) (*Proc, error) {
+	return h.startReady("eady to accept connections", "redis-server", "--port", strconv.Itoa(int(port)),
+		"--bind", "*", "-::*", "--protected-mode", "no",
+		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", os.TempDir())
 }
 
 // RedisCLI runs redis-cli on the host against a server.
@@ -170,13 +175,7 @@ func (h *Host) RedisBenchmark(ctx context.Context, server netip.AddrPort, args .
 
 // IPerf3Server starts an iperf3 server on the host.
 func (h *Host) IPerf3Server(port uint16) (*Proc, error) {
-	p, err := h.Start("iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return p, p.WaitOutput(ctx, "Server listening")
+	return h.startReady("Server listening", "iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
 }
 
 // IPerf3 is the result of a run of iperf3.

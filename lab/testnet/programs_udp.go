@@ -23,13 +23,7 @@ func (h *Host) DNSServer(port uint16, records ...string) (*Proc, error) {
 	for _, r := range records {
 		args = append(args, "--"+r)
 	}
-	p, err := h.Start("dnsmasq", args...)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return p, p.WaitOutput(ctx, "started, version")
+	return h.startReady("started, version", "dnsmasq", args...)
 }
 
 // Dig runs dig on the host and returns what it prints; args are added to its
@@ -47,26 +41,14 @@ func (h *Host) Dig(ctx context.Context, server netip.AddrPort, name, kind string
 // listens by UDP as well as by TCP.
 func (h *Host) Memcached(port uint16) (*Proc, error) {
 	number := strconv.Itoa(int(port))
-	p, err := h.Start("memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	// It listens to datagrams last.
-	return p, p.WaitOutput(ctx, "server listening (udp)")
+	return h.startReady("server listening (udp)", "memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
 }
 
 // SockperfServer starts a sockperf server on one address of the host. The
 // program knows IPv4 alone.
 func (h *Host) SockperfServer(port uint16) (*Proc, error) {
-	p, err := h.Start("sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return p, p.WaitOutput(ctx, "using recvfrom() to block on socket")
+	return h.startReady("using recvfrom() to block on socket", "sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
 }
 
 // Sockperf is the result of a run of sockperf ping-pong.

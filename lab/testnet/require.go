@@ -180,6 +180,3 @@ func (p *Proc) state() string {
 		return "running"
 	}
 }
-
-// errNoCgroup2 says that there is no unified hierarchy.
-var errNoCgroup2 = errors.New("no cgroup2 mount")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // client visits a server some times, one after the other.
@@ -125,23 +127,19 @@ var errGaveUp = errors.New("GAVE_UP")
 // dial connects by the system calls themselves: package net would take other
 // calls into the time, and try again after some errors.
 func (c client) dial(o *Observation, end time.Time) (*net.TCPConn, error) {
-	family := unix.AF_INET6
-	if c.to.Addr().Is4() {
-		family = unix.AF_INET
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(sockaddr.Family(c.to.Addr()), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "tcp")
 	defer file.Close()
 	if c.bind.IsValid() {
-		if err := unix.Bind(fd, sockaddr(c.bind)); err != nil {
+		if err := unix.Bind(fd, sockaddr.Of(c.bind)); err != nil {
 			return nil, err
 		}
 	}
 	start := time.Now()
-	err = unix.Connect(fd, sockaddr(c.to))
+	err = unix.Connect(fd, sockaddr.Of(c.to))
 	if errors.Is(err, unix.EINPROGRESS) {
 		err = await(fd, end)
 	}
@@ -153,13 +151,6 @@ func (c client) dial(o *Observation, end time.Time) (*net.TCPConn, error) {
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
 // await waits for the outcome of a connect in progress. Of an ICMP error over IPv4 the
@@ -180,12 +171,8 @@ func await(fd int, end time.Time) error {
 		case n == 0:
 			return errGaveUp
 		}
-		errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err != nil {
+		if err := sockaddr.Err(fd); err != nil {
 			return err
-		}
-		if errno != 0 {
-			return unix.Errno(errno)
 		}
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil || info.Bytes_acked > 0 {

@@ -11,7 +11,7 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/guardian", "gateway/machine", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "inprocess/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs", "internal/procfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw-lab":               {"bench/comparison", "lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
@@ -20,9 +20,9 @@ var allowed = map[string][]string{
 	"gateway/config":              {"gateway/report", "internal/nearest"},
 	"gateway/report":              {"inprocess", "negotiate"},
 	"gateway/faults":              {},
-	"gateway/guardian":            {"gateway/process", "ebpf", "internal/fdpass"},
+	"gateway/guardian":            {"gateway/process", "ebpf", "internal/fdpass", "internal/procfs"},
 	"gateway/host":                {"ebpf", "ebpf/legs"},
-	"gateway/process":             {"ebpf/legs"},
+	"gateway/process":             {"ebpf/legs", "internal/procfs"},
 	"gateway/internal/loop":       {"verbs"},
 	"gateway/internal/promotion":  {"ebpf", "ebpf/sequence", "ebpf/shapers", "gateway/config", "gateway/report", "gateway/internal/policy", "inprocess", "inprocess/broker", "inprocess/scan"},
 	"gateway/internal/unsteered":  {"ebpf", "gateway/host"},
@@ -37,13 +37,13 @@ var allowed = map[string][]string{
 	"gateway/internal/conn":       {"ebpf", "ebpf/legs", "gateway/config", "gateway/report", "gateway/faults", "gateway/host", "gateway/internal/carrier", "gateway/internal/connlog", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
 	"gateway/internal/flow":       {"gateway/report", "negotiate"},
 	"gateway/internal/handover":   {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/process"},
-	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs"},
+	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs", "internal/sockaddr"},
 	"gateway/internal/observed":   {"gateway/config", "gateway/report", "ebpf"},
 	"gateway/internal/guard":      {"gateway/config", "gateway/report", "ebpf", "negotiate"},
 	"gateway/internal/paths":      {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/datagram", "gateway/internal/loop", "gateway/internal/shmpeers", "negotiate"},
 	"gateway/internal/subnet":     {"negotiate", "verbs", "verbs/hw/rdmacm", "verbs/hw/sysfs"},
 	"gateway/internal/policy":     {"gateway/config", "gateway/report", "ebpf"},
-	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "internal/fdpass", "internal/ktime", "packet"},
+	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "internal/fdpass", "internal/ktime", "packet", "internal/procfs"},
 	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/netdev", "ebpf/internal/policy"},
 	"ebpf/internal/listing":       {},
 	"ebpf/internal/netdev":        {"ebpf/internal/listing"},
@@ -51,12 +51,12 @@ var allowed = map[string][]string{
 	"ebpf/shapers":                {},
 	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
-	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs"},
+	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs", "internal/procfs", "internal/sockaddr"},
 	"ebpf/internal/rulewatch":     {},
 	"ebpf/internal/sockdiag":      {},
 	"ebpf/legs":                   {"internal/fdpass"},
 	"inprocess":                   {},
-	"inprocess/broker":            {"inprocess", "internal/fdpass"},
+	"inprocess/broker":            {"inprocess", "internal/fdpass", "internal/procfs"},
 	"inprocess/launch":            {},
 	"inprocess/private":           {"inprocess", "inprocess/broker", "internal/fdpass"},
 	"inprocess/adopt":             {"inprocess/scan"},
@@ -80,11 +80,15 @@ var allowed = map[string][]string{
 	"rsocket/socket":              {"rmb", "rsocket", "rsocket/cm", "rsocket/internal/...", "verbs"},
 	"internal/golden":             {},
 	"internal/nearest":            {},
+	"internal/procfs":             {},
+	"internal/sockaddr":           {},
 	"verbs":                       {},
 	"verbs/...":                   {"verbs"},
 	"inprocess/internal/model":    {},
+	"verbs/hw/sysfs":              {"internal/procfs", "verbs"},
+	"verbs/hw/rdmacm":             {"verbs"},
 	"verbs/shm":                   {"internal/fdpass", "verbs", "verbs/internal/..."},
-	"verbs/soft":                  {"verbs", "verbs/internal/...", "verbs/soft/wire"},
+	"verbs/soft":                  {"verbs", "verbs/internal/...", "verbs/soft/wire", "internal/sockaddr"},
 	"verbs/soft/wire":             {},
 	"verbs/hw":                    {"verbs", "verbs/hw/ibv", "verbs/internal/..."},
 	"verbs/hw/ibv":                {"verbs"},
@@ -92,7 +96,7 @@ var allowed = map[string][]string{
 	"verbs/verbstest":             {"lab/loop", "verbs"},
 	"rmb":                         {"verbs"},
 	"rsocket":                     {"rmb", "rsocket/internal/sendring", "verbs"},
-	"doctor":                      {"ebpf", "ebpf/inspect", "gateway/config", "gateway/report", "gateway/process", "inprocess/launch", "inprocess/scan", "verbs/hw/sysfs"},
+	"doctor":                      {"ebpf", "ebpf/inspect", "gateway/config", "gateway/report", "gateway/process", "inprocess/launch", "inprocess/scan", "verbs/hw/sysfs", "internal/procfs"},
 	"doctor/bugreport":            {"ebpf/inspect", "gateway/admin", "gateway/config", "gateway/report"},
 	"netstack/link":               {},
 	"rsocket/cm":                  {"verbs"},
@@ -101,18 +105,18 @@ var allowed = map[string][]string{
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/udpsocket":  {"rsocket"},
 	"rsocket/internal/vector":     {"verbs"},
-	"gateway/internal/datagram":   {"gateway/report", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
+	"gateway/internal/datagram":   {"gateway/report", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm", "internal/sockaddr"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"bench":            {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "negotiate"},
+	"bench":            {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "negotiate", "internal/procfs"},
 	"bench/comparison": {},
-	"lab/...":          {"lab/...", "packet"},
+	"lab/...":          {"lab/...", "packet", "internal/procfs", "internal/sockaddr"},
 	"lab/rogue":        {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
 	"lab/demo":         {"gateway/admin", "gateway/config", "gateway/report", "lab/..."},
 	"lab/loop":         {"verbs"},
 	"lab/wire":         {"netstack/link"},
 	"lab/entries":      {"ebpf"},
 	"lab/faults":       {"gateway/faults"},
-	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/..."},
+	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
 	"lab/daemon":       {"gateway/admin", "lab/testnet"},
 	// What bounds the clients of the admin socket.
 	"gateway/admin/internal/limit": {},
@@ -122,7 +126,7 @@ var allowed = map[string][]string{
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/golden", "lab/...", "verbs/..."}
+var allowedInTests = []string{"internal/golden", "internal/procfs", "internal/sockaddr", "lab/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {

@@ -15,8 +15,7 @@ import (
 // server that carries what its rule selects is not asked.
 func TestAuto(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.listen(w.h2, "echo", redisPort)
 	auto := settings{Policy: fmt.Sprintf("\n  - { name: auto, match: { ports: [%d, %d] }, action: auto }\n", echoPort, transferPort)}
 	g1, g2 := w.up(w.h1, auto), w.up(w.h2, settings{})
@@ -35,8 +34,7 @@ func TestAuto(t *testing.T) {
 // of a client that offers to its kernel, and the connection is native.
 func TestAutoServes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	auto := settings{Policy: fmt.Sprintf("\n  - { name: auto, match: { ports: [%d] }, action: auto }\n", echoPort)}
 	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, auto)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

@@ -77,7 +77,7 @@ func notes(r *comparison.Report, variant string) (list []string) {
 func TestBenchPeer(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	s := settings{Carriers: both2, Handshake: "2s"} // a busy machine's connections are carried, too
-	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
+	g1, g2 := w.upBoth(s)
 	token := w.serveBench(w.h2)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := netip.MustParseAddrPort(addr(w.h2, benchPort)).Addr().String()

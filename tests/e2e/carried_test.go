@@ -26,8 +26,7 @@ func TestCombination(t *testing.T) {
 	}
 }`)))
 	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w.upBoth(settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.carried(t, w.h1, addr(w.h2, echoPort)) // on a lossy network the proof may take too long
 		e := w.mustApp(w.h1, "ping", "-count", "50", "-to", addr(w.h2, echoPort))

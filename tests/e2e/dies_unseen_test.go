@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -25,14 +26,10 @@ func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
 	t.Helper()
 	var fd int
 	require.NoError(t, w.h1.Do(func() (err error) {
-		family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
-		if to.Addr().Is4() {
-			family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
-		}
-		if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		if fd, err = unix.Socket(sockaddr.Family(to.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		if err = unix.Connect(fd, addr); errors.Is(err, unix.EINPROGRESS) {
+		if err = unix.Connect(fd, sockaddr.Of(to)); errors.Is(err, unix.EINPROGRESS) {
 			err = nil
 		}
 		return err
@@ -64,12 +61,9 @@ func (w *world) carriedUnseen(t *testing.T, to netip.AddrPort) unseen {
 // port is that of this host.
 func (u unseen) port(t *testing.T) uint16 {
 	t.Helper()
-	name, err := unix.Getsockname(int(u.Fd()))
+	at, err := sockaddr.Local(int(u.Fd()))
 	require.NoError(t, err)
-	if v4, ok := name.(*unix.SockaddrInet4); ok {
-		return uint16(v4.Port)
-	}
-	return uint16(name.(*unix.SockaddrInet6).Port)
+	return at.Port()
 }
 
 // await waits for a state of the kernel's socket without asking it for its error.
@@ -79,15 +73,7 @@ func (u unseen) await(t *testing.T, state uint8) {
 }
 
 // result is what the caller of connect() sees when it looks.
-func (u unseen) result(t *testing.T) error {
-	t.Helper()
-	n, err := unix.GetsockoptInt(int(u.Fd()), unix.SOL_SOCKET, unix.SO_ERROR)
-	require.NoError(t, err)
-	if n == 0 {
-		return nil
-	}
-	return syscall.Errno(n)
-}
+func (u unseen) result() error { return sockaddr.Err(int(u.Fd())) }
 
 // TestDiesUnseen: what connect() says of a connection that was established, and
 // reset before its caller looked, is ECONNRESET: of plain TCP, whose server closed
@@ -103,7 +89,7 @@ func TestDiesUnseen(t *testing.T) {
 			u.await(t, tcpEstablished)
 			require.NoError(t, ln.Close())
 			u.await(t, tcpClose)
-			require.ErrorIs(t, u.result(t), syscall.ECONNRESET)
+			require.ErrorIs(t, u.result(), syscall.ECONNRESET)
 		})
 		for _, host := range []string{"h1", "h2"} {
 			t.Run(map[bool]string{false: "carried/v4/", true: "carried/v6/"}[v6]+host, func(t *testing.T) { diesUnseen(t, v6, host) })
@@ -122,5 +108,5 @@ func diesUnseen(t *testing.T, v6 bool, host string) {
 	u := w.carriedUnseen(t, to)
 	deaths[1].do(w.gateways[w.net.Host(host)])
 	u.await(t, tcpClose)
-	require.ErrorIs(t, u.result(t), syscall.ECONNRESET)
+	require.ErrorIs(t, u.result(), syscall.ECONNRESET)
 }

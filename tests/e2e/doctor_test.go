@@ -153,11 +153,9 @@ func TestDoctorFirewall(t *testing.T) {
 // TestDoctorWithDaemons: a daemon's word, and a live peer.
 func TestDoctorWithDaemons(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.serve(w.h3)
-	g1 := w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	g1, _ := w.upBoth(settings{})
 	// On a busy machine a gateway may be late: what is wanted comes after a few tries.
 	look := func(status int, peer, text string) (r doctor.Report) {
 		t.Helper()
@@ -179,8 +177,7 @@ func TestDoctorWithDaemons(t *testing.T) {
 	found(t, r, "capabilities", doctor.OK, "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON")
 	look(4, w.h3.AddrPort6(echoPort).String(), "a connection was native, peer_no_option")
 
-	_, err := g1.cli("off")
-	require.NoError(t, err)
+	g1.says("off")
 	r = look(4, w.h2.AddrPort4(echoPort).String(), "a connection was native, off")
 	found(t, r, "daemon", doctor.Warning, "switched off")
 }
@@ -270,8 +267,7 @@ func TestBugreport(t *testing.T) {
 	require.NoError(t, os.WriteFile(psk, []byte(key+"\n"), 0o600))
 	s := settings{Extra: "security: { psk_file: " + psk + " }\n"}
 	w.serve(w.h2)
-	g1 := w.up(w.h1, s)
-	w.up(w.h2, s)
+	g1, _ := w.upBoth(s)
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
 	archive := filepath.Join(w.dir, "report.tar.gz")
 	m, status := says[bugreport.Manifest](w, w.h1, nil, "bugreport", "-c", g1.config, "-o", archive)

@@ -37,10 +37,8 @@ var endedBys = []endedBy{
 	{
 		name: "off --now at the server", do: func(t *testing.T, w *world, _ *pair) {
 			g := w.gateways[w.h2]
-			out, err := g.cli("off", "--now")
-			require.NoError(t, err, out)
-			out, err = g.cli("on")
-			require.NoError(t, err, out)
+			g.says("off", "--now")
+			g.says("on")
 		},
 		client: remote("off"), server: local("off"),
 	},
@@ -82,15 +80,12 @@ func TestPrograms(t *testing.T) {
 	require.NoError(t, err)
 	cells := fmt.Sprintf(` %s +%d +%d +/`, regexp.QuoteMeta(filepath.Base(exe)), os.Getpid(), os.Getuid())
 	for _, h := range []*testnet.Host{w.h1, w.h2} {
-		out, err := w.gateways[h].cli("conns", "-o", "wide")
-		require.NoError(t, err, out)
+		out := w.gateways[h].says("conns", "-o", "wide")
 		require.Regexp(t, `carrying .*`+cells, out)
-		out, err = w.gateways[h].cli("peers")
-		require.NoError(t, err, out)
+		out = w.gateways[h].says("peers")
 		require.Regexp(t, `(?m)^10\.77\.0\.\d .* `+regexp.QuoteMeta(w.gateways[h].status().Version)+` +enforce `, out)
 	}
-	_, err = w.gateways[w.h2].cli("off")
-	require.NoError(t, err)
+	w.gateways[w.h2].says("off")
 	c, err := w.h1.Dial(t.Context(), "tcp", w.h2.AddrPort4(slowPort).String())
 	require.NoError(t, err)
 	defer c.Close()

@@ -15,8 +15,7 @@ import (
 // left alone, until that expires or an operator flushes it.
 func TestFallbackBoxDrops(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "2s"})
 	w.up(w.h2, settings{Handshake: quick})
 	for _, c := range []struct {
@@ -60,8 +59,7 @@ func TestFallbackBoxDrops(t *testing.T) {
 // if it is not.
 func TestFallbackBoxGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "2s"})
 	w.up(w.h2, settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -92,12 +90,10 @@ func TestFallbackBoxGone(t *testing.T) {
 // client's onto the answer. No connection waits for anything.
 func TestFallbackBoxStrips(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.serve(w.h3)
 	// What may pass is remembered for a twentieth of this.
-	w.up(w.h1, settings{Handshake: quick, NegativeCache: "40s"})
-	w.up(w.h2, settings{Handshake: quick, NegativeCache: "40s"})
+	w.upBoth(settings{Handshake: quick, NegativeCache: "40s"})
 	banner := []string{"-banner"} // the server speaks first
 	for _, c := range []struct {
 		name                   string
@@ -159,8 +155,7 @@ func TestFallbackBoxStrips(t *testing.T) {
 // client's offers again after a while.
 func TestFallbackBoxAcceptLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{Handshake: quick})
 	g2 := w.up(w.h2, settings{Handshake: quick, NegativeCache: "20s"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -187,8 +182,7 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 // the gateways change their minds. Each gets its bytes, and none waits.
 func TestFallbackBoxChurn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{Handshake: quick, NegativeCache: "100ms"}) // so that offers go on
 	g2 := w.up(w.h2, settings{Handshake: quick, NegativeCache: "100ms"})
 	for name, box := range map[string]testnet.Box{

@@ -27,8 +27,7 @@ const (
 // gateways know that the server's could not reach its application.
 func TestFallbackFirewall(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.listen(w.h2, "echo", resetPort, prohibitPort, swallowPort)
 	require.NoError(t, w.h2.NFT(fmt.Sprintf(`table inet filter {
 	chain input {
@@ -76,8 +75,7 @@ func TestFallbackFirewall(t *testing.T) {
 // services of the host are not touched by it.
 func TestFallbackRemembered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{Carriers: "shm", NegativeCache: "6s"})
 	w.up(w.h2, settings{Carriers: " "})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -115,10 +113,8 @@ func TestFallbackRemembered(t *testing.T) {
 // connection back by itself, and it works as soon as the path does.
 func TestFallbackDeadline(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{Handshake: quick})
-	w.up(w.h2, settings{Handshake: quick})
+	w := newServed(t)
+	w.upBoth(settings{Handshake: quick})
 	for _, c := range []struct {
 		name   string
 		silent *testnet.Host
@@ -144,8 +140,7 @@ func TestFallbackDeadline(t *testing.T) {
 				require.GreaterOrEqual(t, took, 200*time.Millisecond, "the deadline of the configuration")
 				require.NoError(t, w.net.SetBox(testnet.Box{}))
 				e := pinged(t, p)
-				require.NoError(t, p.CloseInput())
-				require.NoError(t, p.Wait())
+				leaves(t, p)
 				fallback{w: w, t: t, from: w.h1, to: to, client: local("handshake_timeout"), server: c.server}.check(e, before)
 			})
 		})

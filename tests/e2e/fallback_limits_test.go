@@ -13,8 +13,7 @@ import (
 // side hears why, and the connection is native at once.
 func TestFallbackLimits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{Memory: "1MiB"})
 	limited := func(name string, client, server told) {
@@ -46,8 +45,7 @@ func TestFallbackLimits(t *testing.T) {
 // gateway is doing at that moment.
 func TestFallbackReleaseAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{NegativeCache: "100ms"})
 	w.up(w.h2, settings{Memory: "1MiB"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -65,8 +63,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 // the first has ended the third is carried.
 func TestFallbackFlowLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{MaxFlows: 1})
 	limited := func(client, server told) {
@@ -76,8 +73,7 @@ func TestFallbackFlowLimit(t *testing.T) {
 			for range 2 { // nothing is remembered of a passing limit here
 				fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
 			}
-			require.NoError(t, p.CloseInput())
-			require.NoError(t, p.Wait())
+			leaves(t, p)
 			w.carriedBy(held, w.via)
 			w.carried(t, w.h1, to)
 		})
@@ -108,4 +104,19 @@ func pinged(t *testing.T, p *testnet.Proc) apps.Event {
 	require.NoError(t, err)
 	require.Equal(t, 1, done[0].OK, "%+v", done)
 	return ev[0]
+}
+
+// pingedAgain lets it do so once more.
+func pingedAgain(t *testing.T, p *testnet.Proc) {
+	t.Helper()
+	require.NoError(t, p.Send("ping"))
+	_, err := p.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
+	require.NoError(t, err)
+}
+
+// leaves ends a client that holds connections, and wants it to end in order.
+func leaves(t *testing.T, p *testnet.Proc) {
+	t.Helper()
+	require.NoError(t, p.CloseInput())
+	require.NoError(t, p.Wait())
 }

@@ -25,8 +25,7 @@ func TestFallbackTranslated(t *testing.T) {
 	client, err := w.net.Behind(w.h1, "client")
 	require.NoError(t, err)
 	ports := settings{Ports: fmt.Sprintf("%d, %d", echoPort, translatedPort), Carriers: "shm, soft"}
-	w.up(w.h1, ports)
-	w.up(w.h2, ports)
+	w.upBoth(ports)
 
 	// The client's host sends what is for h3 to h2.
 	t.Run("output", func(t *testing.T) {

@@ -88,21 +88,18 @@ func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	p, err := w.h1.StartCmd(cmd)
 	require.NoError(t, err)
 	e := pinged(t, p)
-	require.NoError(t, p.CloseInput())
-	require.NoError(t, p.Wait())
+	leaves(t, p)
 	w.carriedBy(e, w.via)
 }
 
 // TestFallbackSwitched: mode observe, and off and on, which survives a restart.
 func TestFallbackSwitched(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
+	w := newServed(t)
+	g1, g2 := w.upBoth(settings{})
 	set := func(g *gw, verb string) {
 		t.Helper()
-		out, err := g.cli(verb)
-		require.NoError(t, err, out)
+		g.says(verb)
 	}
 	native := func(t *testing.T, to string, client, server told) {
 		t.Helper()
@@ -143,10 +140,8 @@ func TestFallbackSwitched(t *testing.T) {
 // TestFallbackStopped: the server's gateway is stopped in order and comes back.
 func TestFallbackStopped(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w := newServed(t)
+	w.upBoth(settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 	})

@@ -42,16 +42,8 @@ func (w *rejecting) box(t *testing.T, rule string) {
 // carried makes connections until one is carried: a rest is over within seconds.
 func (w *rejecting) carried(t *testing.T, to string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		e := w.mustApp(w.h1, "ping", "-to", to)
-		for _, c := range w.g1.everything(from(e)) {
-			if c.Carrier == w.via {
-				require.Equal(t, w.via, w.g2.closedConn(at(e)).Carrier)
-				return true
-			}
-		}
-		return false
-	}, 30*time.Second, 100*time.Millisecond)
+	e := w.carriedSoon(t, to, 30*time.Second)
+	require.Equal(t, w.via, w.g2.closedConn(at(e)).Carrier)
 }
 
 // quickly asserts that a connection took no longer than its network.
@@ -150,11 +142,5 @@ func TestFallbackClosedPort(t *testing.T) {
 // counts asserts how often connections have fallen back, by reason.
 func (g *gw) counts(t *testing.T, before report.Status, want map[string]uint64) {
 	t.Helper()
-	more := map[string]uint64{}
-	for reason, n := range g.status().FallbacksTotal {
-		if d := n - before.FallbacksTotal[reason]; d > 0 {
-			more[reason] = d
-		}
-	}
-	require.Equal(t, want, more)
+	require.Equal(t, want, fallbacksSince(before, g.status()))
 }

@@ -12,8 +12,7 @@ import (
 // not take over: MPTCP, TCP Fast Open, ECN, no timestamps.
 func TestFallbackSockets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	_, err := w.h2.StartApp("serve", "-tfo", "first=[::]:7130", "echo=[::]:7131")
 	require.NoError(t, err)
 	_, err = w.h2.StartApp("serve", "-mptcp", "echo=[::]:7132")
@@ -21,8 +20,7 @@ func TestFallbackSockets(t *testing.T) {
 	require.NoError(t, w.h1.SetSysctl("net.ipv4.tcp_fastopen", "3"))
 	require.NoError(t, w.h2.SetSysctl("net.ipv4.tcp_fastopen", "3"))
 	ports := settings{Ports: "7000, 7130, 7131, 7132"}
-	w.up(w.h1, ports)
-	w.up(w.h2, ports)
+	w.upBoth(ports)
 	options := local("syn_options")
 
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

@@ -41,8 +41,7 @@ func TestFaultAcceptsInStorm(t *testing.T) {
 				defer cancel()
 				_, err = server.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "listening" })
 				require.NoError(t, err)
-				g1 := w.up(w.h1, s)
-				w.up(w.h2, s)
+				g1, _ := w.upBoth(s)
 				for range 2 {
 					loop, err := w.h3.Start("sh", "-c", "while :; do :; done")
 					require.NoError(t, err)

@@ -49,8 +49,7 @@ func (c company) coexist(t *testing.T) {
 	}
 	via := strings.TrimPrefix(string(w.via), "rdma-")
 	s := settings{Carriers: via, NegativeCache: "1s", Retry: "1s"}
-	w.up(w.h1, s)
-	w.up(w.h2, s)
+	w.upBoth(s)
 	before := w.gateways[w.h1].status().FlowsTotal[w.via]
 	traffic := w.startTraffic(t, server, !c.idle)
 	if c.meanwhile != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // slowPort is served by the test itself.
@@ -28,15 +27,13 @@ const (
 func TestFaultDrain(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h2, settings{Ports: drainPorts})
 
 	t.Run("nothing to wait for", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
 		count.faults(1)
-		out, err := g.cli("drain")
-		require.NoError(t, err, out)
+		out := g.says("drain")
 		require.True(t, strings.HasSuffix(out, "drained, 0 connections left\n"), out)
 		require.Empty(t, g.processes(), "it returns when the gateway is gone")
 		g.ended(t)
@@ -92,8 +89,7 @@ func TestFaultDrain(t *testing.T) {
 		held := w.holdCarried(t, g, 2)
 		w.write(g, settings{Memory: "512MiB"})
 		count.faults(1)
-		out, err := g.cli("reload")
-		require.NoError(t, err, out)
+		out := g.says("reload")
 		require.Contains(t, out, "a new gateway has taken over")
 		st := g.status() // of the new one
 		require.Empty(t, st.Degraded)
@@ -103,8 +99,7 @@ func TestFaultDrain(t *testing.T) {
 			require.Empty(t, e.Errno, "%+v", e)
 		}
 		g.ended(t)
-		out, err = g.cli("drain")
-		require.NoError(t, err, out)
+		g.says("drain")
 		require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 20*time.Millisecond)
 	})
 
@@ -125,8 +120,7 @@ func TestFaultDrain(t *testing.T) {
 		}
 		require.NoError(t, held.CloseInput())
 		g.ended(t)
-		out, err = next.cli("drain")
-		require.NoError(t, err, out)
+		next.says("drain")
 		next.ended(t)
 	})
 

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // TestFaultKeysNotRead: while a reload waits for its keys, as on a server that does not answer,
@@ -20,8 +19,7 @@ import (
 func TestFaultKeysNotRead(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g := w.up(w.h1, settings{Extra: w.keys(w.h1, keyOne)})
 	w.up(w.h2, settings{Extra: w.keys(w.h2, keyOne)})
 	held := w.holdCarried(t, g, 4)
@@ -39,8 +37,7 @@ func TestFaultKeysNotRead(t *testing.T) {
 	}, 30*time.Second, time.Millisecond, "the gateway opens the file")
 	count.faults(1)
 	for _, verb := range []string{"off", "on"} {
-		out, err := g.cli(verb)
-		require.NoError(t, err, out)
+		g.says(verb)
 	}
 	e := w.comesToCarry(w.h2.AddrPort4(echoPort).String(), w.flush)
 	count.result(e)
@@ -58,8 +55,7 @@ func TestFaultKeysNotRead(t *testing.T) {
 func TestFaultStateNotRead(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h2, settings{})
 	w.deadServer(filepath.Join(w.dir, w.h1.Name+".state"))
 	count.faults(1)

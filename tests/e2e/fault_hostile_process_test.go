@@ -3,8 +3,6 @@ package e2e
 import (
 	encoding "encoding/binary"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/rogue"
 	"github.com/smcgw/smcgw/negotiate"
@@ -122,12 +121,9 @@ func ring(bells []int) {
 // eventfds are those of this process.
 func eventfds(t *testing.T) map[int]bool {
 	list := map[int]bool{}
-	entries, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, e := range entries {
-		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
-		if err == nil && target == "anon_inode:[eventfd]" {
-			fd, err := strconv.Atoi(e.Name())
+	for name, target := range leak.OpenFiles() {
+		if target == "anon_inode:[eventfd]" {
+			fd, err := strconv.Atoi(name)
 			require.NoError(t, err)
 			list[fd] = true
 		}

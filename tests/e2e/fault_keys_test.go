@@ -67,8 +67,7 @@ func TestFaultKeys(t *testing.T) {
 }
 
 func keyed(t *testing.T, n *tally, c keyCell) {
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{Extra: w.keys(w.h1, c.client...)})
 	w.up(w.h2, settings{Extra: w.keys(w.h2, c.server...)})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -110,8 +109,7 @@ func (g *gw) reload(says string) {
 // native, and the right one carries them again at once.
 func TestFaultKeysChanged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	const good, bad = "configuration in force", "configuration refused"
 	w.up(w.h1, settings{Extra: w.keys(w.h1, keyOne)})
 	w.up(w.h2, settings{Extra: w.keys(w.h2, keyOne)})

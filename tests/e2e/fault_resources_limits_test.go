@@ -24,9 +24,8 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // get in either way.
 func faultDescriptors(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	g1, g2 := w.up(w.h1, settings{NegativeCache: "1s"}), w.up(w.h2, settings{NegativeCache: "1s"})
+	w := newServed(t)
+	g1, g2 := w.upBoth(settings{NegativeCache: "1s"})
 	limited := []*gw{g1, g2}[rng.IntN(2)]
 	done := w.watchLeaks(t)
 
@@ -61,8 +60,7 @@ func faultDescriptors(t *testing.T, c *tally) {
 	require.Positive(t, s.Flows[w.via])
 	require.Greater(t, s.FallbacksTotal["flow_limit"], before.FallbacksTotal["flow_limit"])
 	require.LessOrEqual(t, limited.metrics(t)["process_open_fds"], float64(low))
-	out, err := limited.cli("status")
-	require.NoError(t, err)
+	out := limited.says("status")
 	require.Contains(t, out, "connections instead of 20000")
 	end()
 
@@ -109,8 +107,7 @@ func (w *world) carriedAgain(t *testing.T, c *tally, n int) {
 // carried again when there is memory.
 func faultMemory(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	small := []settings{{NegativeCache: "1s"}, {NegativeCache: "1s"}}
 	which := rng.IntN(2)
 	small[which].Memory = itoa(2*(4+rng.IntN(5))) + "MiB" // of which a peer gets half

@@ -22,8 +22,7 @@ import (
 // TCP recovers whatever was dropped, and the drops are counted.
 func faultQueues(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	// SYNs that a queue drops look like those that a box eats.
 	gs := []*gw{w.up(w.h1, settings{NegativeCache: "1s", Retry: "1s"}), w.up(w.h2, settings{NegativeCache: "1s", Retry: "1s"})}
 	done := w.watchLeaks(t)
@@ -94,8 +93,7 @@ func faultSlowReaders(t *testing.T, c *tally) {
 	if matrix.Whole() {
 		n = 2000
 	}
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := ownSettings()
 	s.Memory, s.NegativeCache = "128MiB", "1s"
 	gs := []*gw{w.up(w.h1, s), w.up(w.h2, s)}
@@ -115,7 +113,7 @@ func faultSlowReaders(t *testing.T, c *tally) {
 	wrote := make([]int, n)
 	var all sync.WaitGroup
 	for i, p := range pairs {
-		all.Go(func() { wrote[i] = fillUp(p.c) })
+		all.Go(func() { wrote[i], _ = fillUp(p.c) })
 	}
 	all.Wait()
 	c.faults(int64(n))
@@ -152,18 +150,16 @@ func faultSlowReaders(t *testing.T, c *tally) {
 }
 
 // fillUp writes the pattern until nothing is taken for half a second.
-func fillUp(c *net.TCPConn) (n int) {
+func fillUp(c *net.TCPConn) (n int, err error) {
 	buf := make([]byte, 64<<10)
-	for n < 64<<20 {
+	for err == nil && n < 64<<20 {
 		pattern(buf, n)
 		_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
-		m, err := c.Write(buf)
+		var m int
+		m, err = c.Write(buf)
 		n += m
-		if err != nil {
-			break
-		}
 	}
-	return n
+	return n, err
 }
 
 func faultAtOnce(t *testing.T, c *tally) { atOnce(t, c, 2000) }
@@ -184,8 +180,7 @@ func atOnce(t *testing.T, c *tally, n int) {
 			require.NoError(t, err)
 		}
 	}
-	w.up(w.h1, settings{NegativeCache: "1s"})
-	w.up(w.h2, settings{NegativeCache: "1s"})
+	w.upBoth(settings{NegativeCache: "1s"})
 	done := w.watchLeaks(t)
 	before := w.gateways[w.h1].status()
 	e, took := w.burst(t, w.h2, n) // first, since everything is slower for the first time
@@ -274,8 +269,7 @@ func faultRate(t *testing.T, c *tally) {
 		_, err := h.StartApp("serve", "-quiet", fmt.Sprintf("echo=[::]:%d", echoPort), fmt.Sprintf("transfer=[::]:%d", transferPort))
 		require.NoError(t, err)
 	}
-	w.up(w.h1, settings{NegativeCache: "1s", Handshake: quick})
-	w.up(w.h2, settings{NegativeCache: "1s", Handshake: quick})
+	w.upBoth(settings{NegativeCache: "1s", Handshake: quick})
 	require.NoError(t, w.h1.SetSysctl("net.ipv4.ip_local_port_range", "1024 65535"))
 	require.NoError(t, w.h1.SetSysctl("net.ipv4.tcp_tw_reuse", "1"))
 

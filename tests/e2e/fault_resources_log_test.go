@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/lab/matrix"
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // faultLog: what the daemon logs is not taken: the disk is full, or fills up,
@@ -30,8 +29,7 @@ func faultLog(t *testing.T, c *tally) {
 		{"no reader", goneReader, true},
 	}, 2) {
 		t.Run(sink.name, func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			w.serve(w.h2)
+			w := newServed(t)
 			log, reader := sink.open(t)
 			g1 := w.upBehind(w.h1, settings{}, log) // the template logs every connection
 			g2 := w.upBehind(w.h2, settings{}, log)

@@ -126,8 +126,7 @@ func (m *mute) acknowledge(s segment) {
 // it might as well not. Connections are native after the deadline, and the next
 // ones at once.
 func faultSilentPeers(t *testing.T, c *tally) {
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.serve(w.h3)
 	g1 := w.up(w.h1, settings{Handshake: quick})
 	w.up(w.h2, settings{})
@@ -160,11 +159,9 @@ func faultSilentPeers(t *testing.T, c *tally) {
 // carried or native.
 func faultFlood(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Peers: `10.77.0.0/16, 10.78.0.0/16, "fd77::/16"`, NegativeCache: "1s"}
-	w.up(w.h1, s)
-	g2 := w.up(w.h2, s)
+	_, g2 := w.upBoth(s)
 	_, err := w.h2.Run(t.Context(), "ip", "route", "add", "10.78.0.0/16", "via", w.h3.Addr4.String())
 	require.NoError(t, err)
 	done := w.watchLeaks(t)

@@ -142,8 +142,7 @@ func (w *world) holders(t *testing.T, c *tally, from *testnet.Host, n int, to st
 		t.Helper()
 		ask()
 		await()
-		require.NoError(t, p.CloseInput())
-		require.NoError(t, p.Wait())
+		leaves(t, p)
 	}
 }
 

@@ -66,8 +66,7 @@ func TestFaultHandoverSoft(t *testing.T) {
 
 func upgradeDied(t *testing.T, c upgradeDeath) {
 	count := newTally(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	h := w.net.Host(c.host)
 	rules, err := h.Rules()
 	require.NoError(t, err)
@@ -160,11 +159,9 @@ func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
 				return true
 			}
 		}
-		require.NoError(t, p.CloseInput())
-		require.NoError(t, p.Wait())
+		leaves(t, p)
 		for _, g := range w.gateways {
-			_, err := g.cli("peers", "flush")
-			require.NoError(t, err)
+			g.says("peers", "flush")
 		}
 		return false
 	}, time.Minute, 10*time.Millisecond, "%d connections are carried", n)

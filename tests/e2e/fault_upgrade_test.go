@@ -110,10 +110,8 @@ func TestFaultUpgradeSoft(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}}
 
 func upgrades(t *testing.T, rounds [][]string) {
 	count := newTally(t)
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w := newServed(t)
+	w.upBoth(settings{})
 	alone := map[*testnet.Host]footprint{w.h1: w.footprint(w.h1).oneGateway(), w.h2: w.footprint(w.h2).oneGateway()}
 	for _, names := range matrix.Cells(t, rounds, 1) {
 		var hosts []*testnet.Host

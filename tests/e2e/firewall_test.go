@@ -33,13 +33,12 @@ func TestFirewallDecidesTheSame(t *testing.T) {
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("fd77::101/64")))
 	require.NoError(t, w.h2.NFT(onSoftPort(strictFirewall)))
 	server := w.serve(w.h2)
-	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
+	g1, g2 := w.upBoth(settings{})
 
 	for _, on := range []bool{false, true} {
 		verb := map[bool]string{false: "off", true: "on"}[on]
 		for _, g := range []*gw{g1, g2} {
-			out, err := g.cli(verb)
-			require.NoError(t, err, out)
+			g.says(verb)
 		}
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			good, bad := "10.77.0.1:0", "10.77.0.101:0"

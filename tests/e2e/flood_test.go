@@ -173,8 +173,7 @@ func resident(t *testing.T, pid int) (kib int) {
 // floodWorld is a server's host that has a route to everywhere.
 func floodWorld(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	_, err := w.h2.Run(t.Context(), "ip", "route", "add", "10.78.0.0/16", "via", w.h3.Addr4.String())
 	require.NoError(t, err)
 	return w

@@ -34,8 +34,7 @@ const mostHandoffs = 1
 // the runtime.
 func TestHandoffs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	files := map[report.Side]string{report.SideClient: filepath.Join(w.dir, "client.trace"), report.SideServer: filepath.Join(w.dir, "server.trace")}
 	for side, h := range map[report.Side]*testnet.Host{report.SideClient: w.h1, report.SideServer: w.h2} {
 		s := ownSettings()

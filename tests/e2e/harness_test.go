@@ -47,6 +47,14 @@ func newWorld(t *testing.T, cfg testnet.Config) *world {
 	return w
 }
 
+// newServed is a world with the test servers on h2.
+func newServed(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	return w
+}
+
 // shortDir is a directory whose name is short enough for sockets, whatever the
 // test's.
 func shortDir(t *testing.T) string {
@@ -174,6 +182,12 @@ func (w *world) up(h *testnet.Host, s settings) *gw {
 	return g
 }
 
+// upBoth starts the gateways of h1 and h2.
+func (w *world) upBoth(s settings) (g1, g2 *gw) {
+	w.t.Helper()
+	return w.up(w.h1, s), w.up(w.h2, s)
+}
+
 // inProcess is where the gateway of a host serves programs with the library.
 func (w *world) inProcess(h *testnet.Host) string {
 	return filepath.Join(w.dir, h.Name+".in-process.sock")
@@ -257,6 +271,14 @@ func (g *gw) cli(args ...string) (string, error) {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary, append(args, "--socket", g.socket)...).CombinedOutput()
 	return string(out), err
+}
+
+// says runs a client verb that has to succeed.
+func (g *gw) says(args ...string) string {
+	g.w.t.Helper()
+	out, err := g.cli(args...)
+	require.NoError(g.w.t, err, out)
+	return out
 }
 
 // cliJSON decodes the JSON of a noun.

@@ -16,7 +16,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/rogue"
-	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -42,8 +41,7 @@ type site struct {
 // newSite starts both gateways with both carriers, and honest flows by one of them.
 func newSite(t *testing.T, n *tally) *site {
 	t.Helper()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := &site{world: w, t: t, n: n, from: w.h3.Addr4, port: new(uint16), dev: map[negotiate.CarrierKind]*rogue.Device{}}
 	s.g1, s.g2 = w.up(w.h1, settings{}), w.up(w.h2, settings{Carriers: "shm, soft"})
 	s.admin = s.g2.client()

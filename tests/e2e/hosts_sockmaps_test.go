@@ -84,8 +84,7 @@ func TestSockmapLater(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, group.Kill()) })
 			h.Within(group)
 			w.serve(w.h2)
-			w.up(w.h1, settings{})
-			w.up(w.h2, settings{})
+			w.upBoth(settings{})
 			to := w.h2.AddrPort4(echoPort).String()
 			ping := func() apps.Event { return w.mustApp(w.h1, "ping", "-count", "3", "-to", to) }
 			w.carriedBy(ping(), w.via)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -20,8 +21,7 @@ func TestListenersPort(t *testing.T) {
 	t.Parallel()
 	for _, gateways := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			w.serve(w.h2)
+			w := newServed(t)
 			ports := []uint16{45678}
 			if gateways {
 				ports = nil
@@ -54,11 +54,7 @@ func echoFrom(own, to netip.AddrPort) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	sa := unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
-	if to.Addr().Is4() {
-		sa = &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
-	}
-	if err := unix.Connect(fd, sa); err != nil {
+	if err := unix.Connect(fd, sockaddr.Of(to)); err != nil {
 		return err
 	}
 	return echoed(fd)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -27,14 +28,12 @@ func TestLegsTakeNothing(t *testing.T) {
 	const narrow = 10
 	for _, gateways := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			w.serve(w.h2)
+			w := newServed(t)
 			for _, h := range []*testnet.Host{w.h1, w.h2} {
 				require.NoError(t, h.SetSysctl("net.ipv4.ip_local_port_range", fmt.Sprintf("40000 %d", 40000+narrow-1)))
 			}
 			if gateways {
-				w.up(w.h1, settings{})
-				w.up(w.h2, settings{})
+				w.upBoth(settings{})
 			}
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 				to := addr(w.h2, echoPort)
@@ -55,8 +54,7 @@ func TestLegsTakeNothing(t *testing.T) {
 				}
 				free("while connections last")
 				for _, p := range held {
-					require.NoError(t, p.CloseInput())
-					require.NoError(t, p.Wait())
+					leaves(t, p)
 				}
 				free("when they have ended")
 				for _, e := range events {
@@ -99,18 +97,14 @@ func requireRange(t *testing.T, h *testnet.Host, a netip.Addr, n int, what strin
 
 // boundSocket is a TCP socket bound to an address.
 func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
-	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())})
-	if a.Addr().Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(sockaddr.Family(a.Addr()), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	if reuse {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	if err := unix.Bind(fd, sa); err != nil {
+	if err := unix.Bind(fd, sockaddr.Of(a)); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
@@ -121,10 +115,8 @@ func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
 // carried, and its packets have that mark at the firewall, as it does natively.
 func TestLegsOfMarkedSockets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w := newServed(t)
+	w.upBoth(settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := netip.MustParseAddrPort(addr(w.h2, echoPort))
 		for _, mark := range []int{1, 0x10000000, 0x20000000, 0x30000000, 0x7fffffff} {
@@ -135,17 +127,15 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 					return err
 				}
 				defer func() { _ = unix.Close(fd) }()
-				sa := unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
-				if to.Addr().Is4() {
-					sa = &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
-				}
 				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
 					return err
 				}
-				if err := unix.Connect(fd, sa); err != nil {
+				if err := unix.Connect(fd, sockaddr.Of(to)); err != nil {
 					return err
 				}
-				local = localOf(fd)
+				if local, err = sockaddr.Local(fd); err != nil {
+					return err
+				}
 				return echoed(fd)
 			}), "mark %#x", mark)
 			w.gateways[w.h1].awaitConn(local.String(), func(c report.ConnInfo) bool {
@@ -153,19 +143,6 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 			}, "--closed")
 		}
 	})
-}
-
-// localOf is the address of a socket.
-func localOf(fd int) netip.AddrPort {
-	sa, _ := unix.Getsockname(fd)
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
-	default:
-		return netip.AddrPort{}
-	}
 }
 
 // echoed sends a byte to an echo and reads it back.
@@ -189,10 +166,8 @@ func echoed(fd int) error {
 // once, those are native, and say why, until a restart.
 func TestKeeperDies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w := newServed(t)
+	w.upBoth(settings{})
 	for _, h := range []*testnet.Host{w.h2, w.h1} {
 		to := w.h2.AddrPort4(echoPort).String()
 		p, held := w.hold(t, w.h1, to)
@@ -233,8 +208,7 @@ func TestKeeperDies(t *testing.T) {
 		require.Contains(t, g.status().Degraded, "app_leg_blocked")
 		w.mustApp(w.h1, "ping", "-count", "3", "-to", to)
 		require.NoError(t, p.Send("ping"))
-		require.NoError(t, p.CloseInput())
-		require.NoError(t, p.Wait())
+		leaves(t, p)
 		w.carriedBy(held, w.via)
 		w.restart(h, settings{})
 		w.flush()

@@ -20,7 +20,7 @@ func TestLoadRedis(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	_, err := w.h2.Redis(redisPort)
 	require.NoError(t, err)
-	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
+	g1, g2 := w.upBoth(settings{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -60,11 +60,10 @@ func hostPrefix(a string) string {
 // TestLoadTransfer: 2 GiB each way, checked byte by byte, while 50 other
 // flows come and go.
 func TestLoadTransfer(t *testing.T) {
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	// On two cores that also move 4 GiB a handshake can take its time.
 	patient := settings{Handshake: "2s"}
-	g1, g2 := w.up(w.h1, patient), w.up(w.h2, patient)
+	g1, g2 := w.upBoth(patient)
 	stop := make(chan struct{})
 	var churn sync.WaitGroup
 	churn.Go(func() {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -57,8 +56,7 @@ func (w *world) ruleset(h *testnet.Host) string {
 // removes it when the last connection that is carried has ended, which nothing disturbs.
 func TestObserveTouchesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Carriers: strings.TrimPrefix(string(w.via), "rdma-"), Extra: "spin: off\n"}
 	w.bare(w.h1)
 	w.bare(w.h2)
@@ -79,7 +77,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 	}
 	observe := s
 	observe.Mode = "observe"
-	g1, g2 := w.up(w.h1, observe), w.up(w.h2, observe)
+	g1, g2 := w.upBoth(observe)
 	to := w.h2.AddrPort4(echoPort).String()
 	for _, g := range []*gw{g1, g2} {
 		untouched(g, 3)
@@ -98,18 +96,13 @@ func TestObserveTouchesNothing(t *testing.T) {
 		g2.turn(s, report.ModeEnforce)
 		w.flush()
 		w.carried(t, w.h1, to)
-		held, err := w.h1.StartApp("hold", "-to", to)
-		require.NoError(t, err)
-		e := pinged(t, held)
+		held, e := w.hold(t, w.h1, to)
 
 		g1.turn(s, report.ModeObserve)
 		fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
 		require.NotEqual(t, before[w.h1].footprint, w.footprint(w.h1), "a connection is carried")
-		require.NoError(t, held.Send("ping"))
-		_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
-		require.NoError(t, err)
-		require.NoError(t, held.CloseInput())
-		require.NoError(t, held.Wait())
+		pingedAgain(t, held)
+		leaves(t, held)
 		w.carriedBy(e, w.via)
 		untouched(g1, 3)
 		g2.turn(s, report.ModeObserve)
@@ -131,8 +124,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 // old one carries goes on.
 func TestObserveTakeover(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Mode: "observe"}
 	w.bare(w.h1)
 	before := w.touched(w.h1)
@@ -145,20 +137,15 @@ func TestObserveTakeover(t *testing.T) {
 	next := g.upgrade()
 	g.ended(t)
 	w.carried(t, w.h1, to)
-	held, err := w.h1.StartApp("hold", "-to", to)
-	require.NoError(t, err)
-	pinged(t, held)
+	held, _ := w.hold(t, w.h1, to)
 
 	s.Mode = "observe"
 	next.rewrite(s)
 	last := next.upgrade()
 	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
 	require.Equal(t, report.ModeObserve, last.status().Mode)
-	require.NoError(t, held.Send("ping"))
-	_, err = held.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
-	require.NoError(t, err)
-	require.NoError(t, held.CloseInput())
-	require.NoError(t, held.Wait())
+	pingedAgain(t, held)
+	leaves(t, held)
 	next.ended(t)
 	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
 }

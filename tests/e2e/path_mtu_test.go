@@ -71,8 +71,7 @@ func (b blackHole) run(t *testing.T) {
 	}
 	s := ownSettings()
 	s.Carriers = "soft"
-	w.up(w.h1, s)
-	w.up(w.h2, s)
+	w.upBoth(s)
 	b.dig(t, w, b.before)
 	ours, plain := b.open(t, w, w.h2), b.open(t, w, w.h3)
 	defer ours.close()

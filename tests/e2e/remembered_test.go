@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -22,27 +23,27 @@ func (g *gw) frozen(fn func()) {
 	fn()
 }
 
-// carriedSoon makes connections until one is carried.
-func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) {
+// carriedSoon makes connections until one is carried, which it returns.
+func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) (e apps.Event) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		e := w.mustApp(w.h1, "ping", "-to", to)
+		e = w.mustApp(w.h1, "ping", "-to", to)
 		for _, c := range w.gateways[w.h1].everything(from(e)) {
 			if c.Carrier == w.via {
 				return true
 			}
 		}
 		return false
-	}, within, 200*time.Millisecond)
+	}, within, 100*time.Millisecond)
+	return e
 }
 
 // TestRememberedLateServer: the server's gateway is stopped while connections begin. The
 // path is not blamed for it, and connections are carried again within seconds.
 func TestRememberedLateServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	g1, g2 := w.up(w.h1, settings{Handshake: quick}), w.up(w.h2, settings{Handshake: quick})
+	w := newServed(t)
+	g1, g2 := w.upBoth(settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, echoPort)
 		w.carried(t, w.h1, to)
@@ -62,10 +63,8 @@ func TestRememberedLateServer(t *testing.T) {
 // handshakes. Nothing of that is remembered about the peer.
 func TestRememberedLateClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Handshake: quick})
-	w.up(w.h2, settings{Handshake: quick})
+	w := newServed(t)
+	g1, _ := w.upBoth(settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.flush()
 		to := addr(w.h2, echoPort)
@@ -89,11 +88,9 @@ func TestRememberedLateClient(t *testing.T) {
 // no fact about the peer, and carry their connections at once.
 func TestRememberedNewAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	soft := settings{Carriers: "soft"}
-	g1 := w.up(w.h1, soft)
-	w.up(w.h2, soft)
+	g1, _ := w.upBoth(soft)
 	w.via = report.CarrierSoft
 	to := w.h2.AddrPort4(echoPort).String()
 	w.carried(t, w.h1, to)

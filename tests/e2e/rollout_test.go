@@ -19,10 +19,9 @@ import (
 // connections; a reload and the admin call change the share.
 func TestRolloutShare(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	half := settings{Extra: "rollout: { percent: 50, seed: blue }\n"}
-	g1, g2 := w.up(w.h1, half), w.up(w.h2, half)
+	g1, g2 := w.upBoth(half)
 	const conns = 60
 	churn := func() (carried, canary uint64) {
 		before := g1.status()
@@ -60,17 +59,14 @@ func TestRolloutShare(t *testing.T) {
 // native until smcgw on.
 func TestGuardTrips(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g1 := w.up(w.h1, settings{Extra: "guard: { aborted: 10%, window: 1h, minimum: 3 }\n"})
 	w.up(w.h2, settings{})
 	to := w.h2.AddrPort4(echoPort).String()
 	w.carried(t, w.h1, to)
 	var held []*testnet.Proc
 	for range 4 {
-		p, err := w.h1.StartApp("hold", "-to", to)
-		require.NoError(t, err)
-		pinged(t, p)
+		p, _ := w.hold(t, w.h1, to)
 		held = append(held, p)
 	}
 	g2 := w.gateways[w.h2]
@@ -89,8 +85,7 @@ func TestGuardTrips(t *testing.T) {
 	require.EqualValues(t, 1, m["smcgw_guard_tripped"])
 	w.up(w.h2, settings{})
 	fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
-	out, err := g1.cli("on")
-	require.NoError(t, err, out)
+	g1.says("on")
 	require.Equal(t, report.ModeEnforce, g1.status().Mode)
 	require.NotContains(t, g1.status().Degraded, "guard_tripped")
 	w.flush()
@@ -101,10 +96,9 @@ func TestGuardTrips(t *testing.T) {
 // which trips a guard that compares them. At the host that accepts them nothing is compared.
 func TestGuardCompares(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Extra: "rollout: { percent: 50 }\nguard: { slower: 20%, window: 1h, minimum: 5 }\n"}
-	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
+	g1, g2 := w.upBoth(s)
 	require.Eventually(t, func() bool {
 		w.mustApp(w.h1, "churn", "-count", "60", "-parallel", "2", "-to", w.h2.AddrPort4(transferPort).String())
 		return g1.status().Mode == report.ModeObserve
@@ -119,8 +113,7 @@ func TestGuardCompares(t *testing.T) {
 	require.Zero(t, m[`smcgw_guard_trips_total{cause="aborted"}`])
 	require.GreaterOrEqual(t, m["smcgw_guard_slower_ratio"], 0.2)
 	require.GreaterOrEqual(t, m[`smcgw_guard_compared_connections{kind="native"}`], 20.0)
-	out, err := g1.cli("policy")
-	require.NoError(t, err, out)
+	out := g1.says("policy")
 	require.Regexp(t, `(?m)^test .* \d+%$`, out)
 	require.Equal(t, report.ModeEnforce, g2.status().Mode)
 	require.Zero(t, g2.metrics(t)[`smcgw_guard_compared_connections{kind="native"}`])
@@ -130,10 +123,9 @@ func TestGuardCompares(t *testing.T) {
 // ends, and a rule for such a service carries it.
 func TestObserveTells(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Mode: "observe", Ports: strconv.Itoa(echoPort)}
-	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
+	g1, g2 := w.upBoth(s)
 	const bulk = 16 << 20
 	w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
 	w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())

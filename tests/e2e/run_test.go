@@ -12,15 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // TestRun: where the rules pass everything, the connections of one command are carried, from
 // its first on, and told; those of others are native, before and after.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g1 := w.up(w.h1, settings{Policy: "\n  - { name: none, action: pass }\n"})
 	w.up(w.h2, settings{})
 	to := w.h2.AddrPort4(echoPort)

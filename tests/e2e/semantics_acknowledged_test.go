@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // TestSemanticsOfAcknowledgementLost: connect() has returned, and nothing that the application
@@ -19,10 +18,8 @@ import (
 // is carried when it does.
 func TestSemanticsOfAcknowledgementLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w := newServed(t)
+	w.upBoth(ownSettings())
 	require.NoError(t, w.h1.NFT(fmt.Sprintf(`table inet lost {
 		chain output {
 			type filter hook output priority 0;

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,188 +33,156 @@ const idle = 7 * time.Second
 // network loses it once or twice.
 const moment = 500 * time.Millisecond
 
-var scenarios = []scenario{
-	{"half-close of the client", func(p *pair) {
-		both(func() {
-			p.note("write %s", errno(send(p.c, 300_000)))
-			p.note("fin %s", errno(p.c.CloseWrite()))
-		}, func() { p.note("server got %s", receive(p.s)) })
+// side is one end of a pair, as scenarios have it that are played from either.
+type side struct {
+	name string
+	c    *net.TCPConn
+}
+
+// mirrored are a scenario of which it is the client that does something, and the same of the
+// server.
+func mirrored(name string, end report.End, play func(p *pair, one, other side)) []scenario {
+	return []scenario{
+		{strings.NewReplacer("ONE", "client", "OTHER", "server").Replace(name), func(p *pair) {
+			play(p, side{"client", p.c}, side{"server", p.s})
+		}, end},
+		{strings.NewReplacer("ONE", "server", "OTHER", "client").Replace(name), func(p *pair) {
+			play(p, side{"server", p.s}, side{"client", p.c})
+		}, end},
+	}
+}
+
+func (p *pair) sends(from side, n int) { p.note("write %s", errno(send(from.c, n))) }
+func (p *pair) fins(end side)          { p.note("fin %s", errno(end.c.CloseWrite())) }
+func (p *pair) closes(end side)        { p.note("close %s", errno(end.c.Close())) }
+func (p *pair) gets(end side)          { p.note(end.name+" got %s", receive(end.c)) }
+func (p *pair) getsN(end side, n int)  { p.note(end.name+" got %s", readN(end.c, n)) }
+
+func (p *pair) resets(end side) {
+	p.note("linger %s", errno(end.c.SetLinger(0)))
+	p.closes(end)
+}
+
+// says has one end write and end its direction while the other reads.
+func (p *pair) says(one, other side, n int) {
+	both(func() {
+		p.sends(one, n)
+		p.fins(one)
+	}, func() { p.gets(other) })
+}
+
+var scenarios = slices.Concat(
+	mirrored("half-close of the ONE", report.EndClosed, func(p *pair, one, other side) {
+		p.says(one, other, 300_000)
 		time.Sleep(moment)
+		p.says(other, one, 3_000_000)
+	}),
+	mirrored("ONE closes after its last write", report.EndClosed, func(p *pair, one, other side) {
 		both(func() {
-			p.note("write %s", errno(send(p.s, 3_000_000)))
-			p.note("fin %s", errno(p.s.CloseWrite()))
-		}, func() { p.note("client got %s", receive(p.c)) })
-	}, report.EndClosed},
-	{"half-close of the server", func(p *pair) {
-		both(func() {
-			p.note("write %s", errno(send(p.s, 300_000)))
-			p.note("fin %s", errno(p.s.CloseWrite()))
-		}, func() { p.note("client got %s", receive(p.c)) })
-		time.Sleep(moment)
-		both(func() {
-			p.note("write %s", errno(send(p.c, 3_000_000)))
-			p.note("fin %s", errno(p.c.CloseWrite()))
-		}, func() { p.note("server got %s", receive(p.s)) })
-	}, report.EndClosed},
-	{"both close at once", func(p *pair) {
-		both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("fin %s", errno(p.s.CloseWrite())) })
-		both(func() { p.note("client got %s", receive(p.c)) }, func() {})
-		p.note("server got %s", receive(p.s))
-	}, report.EndClosed},
-	{"client closes after its last write", func(p *pair) {
-		both(func() {
-			p.note("write %s", errno(send(p.c, 6_000_000)))
-			p.note("close %s", errno(p.c.Close()))
+			p.sends(one, 6_000_000)
+			p.closes(one)
 		}, func() {
 			time.Sleep(moment)
-			p.note("server got %s", receive(p.s))
-			p.note("close %s", errno(p.s.Close()))
+			p.gets(other)
+			p.closes(other)
 		})
-	}, report.EndClosed},
-	{"server closes after its last write", func(p *pair) {
-		both(func() {
-			p.note("write %s", errno(send(p.s, 6_000_000)))
-			p.note("close %s", errno(p.s.Close()))
-		}, func() {
-			time.Sleep(moment)
-			p.note("client got %s", receive(p.c))
-			p.note("close %s", errno(p.c.Close()))
-		})
-	}, report.EndClosed},
-	{"client resets", func(p *pair) {
-		p.note("write %s", errno(send(p.c, 1000)))
-		p.note("server got %s", readN(p.s, 1000))
-		p.note("linger %s", errno(p.c.SetLinger(0)))
-		p.note("close %s", errno(p.c.Close()))
-		p.note("server got %s", receive(p.s))
-	}, report.EndAborted},
-	{"server resets", func(p *pair) {
-		p.note("write %s", errno(send(p.s, 1000)))
-		p.note("client got %s", readN(p.c, 1000))
-		p.note("linger %s", errno(p.s.SetLinger(0)))
-		p.note("close %s", errno(p.s.Close()))
-		p.note("client got %s", receive(p.c))
-	}, report.EndAborted},
-	{"client closes with unread data", func(p *pair) {
-		p.note("write %s", errno(send(p.s, 1000)))
-		awaitUnread(p.c, 1000)
-		p.note("close %s", errno(p.c.Close()))
-		p.note("server got %s", receive(p.s))
-	}, report.EndAborted},
-	{"server closes with unread data", func(p *pair) {
-		p.note("write %s", errno(send(p.c, 1000)))
-		awaitUnread(p.s, 1000)
-		p.note("close %s", errno(p.s.Close()))
-		p.note("client got %s", receive(p.c))
-	}, report.EndAborted},
+	}),
+	mirrored("ONE resets", report.EndAborted, func(p *pair, one, other side) {
+		p.sends(one, 1000)
+		p.getsN(other, 1000)
+		p.resets(one)
+		p.gets(other)
+	}),
+	mirrored("ONE closes with unread data", report.EndAborted, func(p *pair, one, other side) {
+		p.sends(other, 1000)
+		awaitUnread(one.c, 1000)
+		p.closes(one)
+		p.gets(other)
+	}),
 	// The answers fit into the first window, so that the kernel has sent them
 	// before it resets.
-	{"server answers and closes with unread data", func(p *pair) {
-		p.note("write %s", errno(send(p.c, 20_000)))
-		awaitUnread(p.s, 20_000)
-		p.note("write %s", errno(send(p.s, 12_000)))
-		p.note("close %s", errno(p.s.Close()))
+	mirrored("ONE answers and closes with unread data", report.EndAborted, func(p *pair, one, other side) {
+		p.sends(other, 20_000)
+		awaitUnread(one.c, 20_000)
+		p.sends(one, 12_000)
+		p.closes(one)
 		time.Sleep(moment)
-		p.note("client got %s", receive(p.c))
-	}, report.EndAborted},
-	{"client answers and closes with unread data", func(p *pair) {
-		p.note("write %s", errno(send(p.s, 20_000)))
-		awaitUnread(p.c, 20_000)
-		p.note("write %s", errno(send(p.c, 12_000)))
-		p.note("close %s", errno(p.c.Close()))
+		p.gets(other)
+	}),
+	mirrored("ONE resets a OTHER that has ended", report.EndAborted, func(p *pair, one, other side) {
+		p.fins(other)
+		p.gets(one)
+		p.resets(one)
+		p.gets(other)
+	}),
+	mirrored("ONE writes to a OTHER that is gone", report.EndAborted, func(p *pair, one, other side) {
+		p.closes(other)
+		p.gets(one)
+		p.note("first write %s", errno(send(one.c, 10)))
 		time.Sleep(moment)
-		p.note("server got %s", receive(p.s))
-	}, report.EndAborted},
-	{"server resets a client that has ended", func(p *pair) {
-		p.note("fin %s", errno(p.c.CloseWrite()))
-		p.note("server got %s", receive(p.s))
-		p.note("linger %s", errno(p.s.SetLinger(0)))
-		p.note("close %s", errno(p.s.Close()))
-		p.note("client got %s", receive(p.c))
-	}, report.EndAborted},
-	{"client resets a server that has ended", func(p *pair) {
-		p.note("fin %s", errno(p.s.CloseWrite()))
-		p.note("client got %s", receive(p.c))
-		p.note("linger %s", errno(p.c.SetLinger(0)))
-		p.note("close %s", errno(p.c.Close()))
-		p.note("server got %s", receive(p.s))
-	}, report.EndAborted},
-	{"client writes to a server that is gone", func(p *pair) {
-		p.note("close %s", errno(p.s.Close()))
-		p.note("client got %s", receive(p.c))
-		p.note("first write %s", errno(send(p.c, 10)))
-		time.Sleep(moment)
-		p.note("second write %s", errno(send(p.c, 10)))
-	}, report.EndAborted},
-	{"server writes to a client that is gone", func(p *pair) {
-		p.note("close %s", errno(p.c.Close()))
-		p.note("server got %s", receive(p.s))
-		p.note("first write %s", errno(send(p.s, 10)))
-		time.Sleep(moment)
-		p.note("second write %s", errno(send(p.s, 10)))
-	}, report.EndAborted},
-	{"server speaks first", func(p *pair) {
-		p.note("write %s", errno(send(p.s, 100)))
-		p.note("client got %s", readN(p.c, 100))
-		p.note("write %s", errno(send(p.c, 100)))
-		p.note("server got %s", readN(p.s, 100))
-		both(func() { p.close() }, func() {})
-	}, report.EndClosed},
-	{"nobody says anything", func(p *pair) {
-		both(func() { p.note("close %s", errno(p.s.Close())) }, func() { p.note("client got %s", receive(p.c)) })
-	}, report.EndClosed},
-	{"idle", func(p *pair) {
+		p.note("second write %s", errno(send(one.c, 10)))
+	}),
+	mirrored("idle and half closed by the ONE", report.EndClosed, func(p *pair, one, other side) {
+		p.fins(one)
+		p.gets(other)
 		time.Sleep(idle)
-		both(func() { p.note("write %s", errno(send(p.c, 100_000))) }, func() { p.note("server got %s", readN(p.s, 100_000)) })
-		both(func() { p.note("write %s", errno(send(p.s, 100_000))) }, func() { p.note("client got %s", readN(p.c, 100_000)) })
-		both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("server got %s", receive(p.s)) })
-	}, report.EndClosed},
-	{"idle and half closed by the client", func(p *pair) {
-		p.note("fin %s", errno(p.c.CloseWrite()))
-		p.note("server got %s", receive(p.s))
-		time.Sleep(idle)
-		p.note("write %s", errno(send(p.s, 1000)))
-		p.note("fin %s", errno(p.s.CloseWrite()))
-		p.note("client got %s", receive(p.c))
-	}, report.EndClosed},
-	{"idle and half closed by the server", func(p *pair) {
-		p.note("fin %s", errno(p.s.CloseWrite()))
-		p.note("client got %s", receive(p.c))
-		time.Sleep(idle)
-		p.note("write %s", errno(send(p.c, 1000)))
-		p.note("fin %s", errno(p.c.CloseWrite()))
-		p.note("server got %s", receive(p.s))
-	}, report.EndClosed},
-	{"the reader comes late", func(p *pair) {
-		both(func() {
-			p.note("write %s", errno(send(p.c, 4_000_000)))
-			p.note("fin %s", errno(p.c.CloseWrite()))
-			p.note("client got %s", receive(p.c))
-		}, func() {
-			time.Sleep(idle)
+		p.sends(other, 1000)
+		p.fins(other)
+		p.gets(one)
+	}),
+	[]scenario{
+		{"both close at once", func(p *pair) {
+			both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("fin %s", errno(p.s.CloseWrite())) })
+			both(func() { p.note("client got %s", receive(p.c)) }, func() {})
 			p.note("server got %s", receive(p.s))
-			p.note("fin %s", errno(p.s.CloseWrite()))
-		})
-	}, report.EndClosed},
-	{"one byte at a time", func(p *pair) {
-		dribble := func(from *net.TCPConn) {
-			b := make([]byte, 3000)
-			pattern(b, 0)
-			for i := range b {
-				if _, err := from.Write(b[i : i+1]); err != nil {
-					p.note("write %d: %s", i, errno(err))
-					return
+		}, report.EndClosed},
+		{"server speaks first", func(p *pair) {
+			p.note("write %s", errno(send(p.s, 100)))
+			p.note("client got %s", readN(p.c, 100))
+			p.note("write %s", errno(send(p.c, 100)))
+			p.note("server got %s", readN(p.s, 100))
+			both(func() { p.close() }, func() {})
+		}, report.EndClosed},
+		{"nobody says anything", func(p *pair) {
+			both(func() { p.note("close %s", errno(p.s.Close())) }, func() { p.note("client got %s", receive(p.c)) })
+		}, report.EndClosed},
+		{"idle", func(p *pair) {
+			time.Sleep(idle)
+			both(func() { p.note("write %s", errno(send(p.c, 100_000))) }, func() { p.note("server got %s", readN(p.s, 100_000)) })
+			both(func() { p.note("write %s", errno(send(p.s, 100_000))) }, func() { p.note("client got %s", readN(p.c, 100_000)) })
+			both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("server got %s", receive(p.s)) })
+		}, report.EndClosed},
+		{"the reader comes late", func(p *pair) {
+			both(func() {
+				p.note("write %s", errno(send(p.c, 4_000_000)))
+				p.note("fin %s", errno(p.c.CloseWrite()))
+				p.note("client got %s", receive(p.c))
+			}, func() {
+				time.Sleep(idle)
+				p.note("server got %s", receive(p.s))
+				p.note("fin %s", errno(p.s.CloseWrite()))
+			})
+		}, report.EndClosed},
+		{"one byte at a time", func(p *pair) {
+			dribble := func(from *net.TCPConn) {
+				b := make([]byte, 3000)
+				pattern(b, 0)
+				for i := range b {
+					if _, err := from.Write(b[i : i+1]); err != nil {
+						p.note("write %d: %s", i, errno(err))
+						return
+					}
 				}
+				p.note("fin %s", errno(from.CloseWrite()))
 			}
-			p.note("fin %s", errno(from.CloseWrite()))
-		}
-		both(func() {
-			both(func() { dribble(p.c) }, func() { p.note("server got %s", receive(p.s)) })
-		}, func() {
-			both(func() { dribble(p.s) }, func() { p.note("client got %s", receive(p.c)) })
-		})
-	}, report.EndClosed},
-}
+			both(func() {
+				both(func() { dribble(p.c) }, func() { p.note("server got %s", receive(p.s)) })
+			}, func() {
+				both(func() { dribble(p.s) }, func() { p.note("client got %s", receive(p.c)) })
+			})
+		}, report.EndClosed},
+	},
+)
 
 // TestSemanticsOfOneConnection plays every scenario between gateways and
 // towards the plain host, on both families, all at once, and compares what the
@@ -221,8 +190,7 @@ var scenarios = []scenario{
 func TestSemanticsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.upBoth(ownSettings())
 	played := w.playAll(scenarios)
 	relayed := 0
 	for _, p := range played {

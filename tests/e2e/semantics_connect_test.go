@@ -46,8 +46,7 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 		require.NoError(t, w.h1.SetSysctl(sysctl, "1"))
 	}
 	require.NoError(t, w.h1.SetSysctl("net.ipv4.tcp_syn_retries", "1"))
-	w.up(w.h1, quickSettings())
-	w.up(w.h2, quickSettings())
+	w.upBoth(quickSettings())
 	absent4, absent6 := netip.MustParseAddr("10.77.0.77"), netip.MustParseAddr("fd77::77")
 
 	type attempt struct {
@@ -125,14 +124,12 @@ func (w *world) listenAll(h *testnet.Host, ports ...uint16) {
 // connection on their tuple works.
 func TestSemanticsOfGivingUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.listenAll(w.h2, ownPort)
 	require.NoError(t, w.h2.NFT(fmt.Sprintf(`table inet filter {
 	chain input { type filter hook input priority 0; policy accept; tcp dport %d drop; }
 }`, ownPort)))
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.upBoth(ownSettings())
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		var all sync.WaitGroup
 		local := strings.TrimSuffix(addr(w.h1, 1), "1")
@@ -185,8 +182,7 @@ func TestSemanticsOfAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	server := w.serve(w.h2)
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.upBoth(ownSettings())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for name, tc := range map[string]struct {

@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -94,72 +92,52 @@ func (f *flight) arrived(t *testing.T, s *silent, what string) {
 // carries; one that has none ends as it does natively.
 func TestSemanticsOfKeepaliveBesideBytes(t *testing.T) {
 	t.Parallel()
-	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {
-		t.Run(way, func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			server := w.h2
-			via := map[string]report.Carrier{"rdma-shm": report.CarrierShm}[way]
-			if via == "" {
-				via = report.CarrierSoft
+	silentWays(t, func(t *testing.T, w *world, server *testnet.Host, way string) {
+		all := make([]*silent, len(flights))
+		for i := range flights {
+			all[i] = w.silenceOf(t, server, flights[i].silence, uint16(i))
+		}
+		w.demoted(t, way, len(all))
+		time.Sleep(silenceAfter)
+		w.carryAll(t, way, len(all))
+		for _, s := range all {
+			require.True(t, s.alive(), "%s: %v", s.name, s.err)
+			if s.waits { // the other end has not read it
+				require.NoError(t, s.s.SetReadDeadline(time.Now().Add(slack)))
+				_, err := io.ReadFull(s.s, make([]byte, len("question")))
+				require.NoError(t, err)
 			}
-			if way == "native" {
-				server = w.h3
+		}
+		require.NoError(t, w.net.SetBox(testnet.Box{Blackhole: true}))
+		cut := time.Now()
+		flown := make(chan error, len(all))
+		for i, s := range all {
+			go func() { flown <- flights[i].fly(s) }()
+		}
+		time.Sleep(time.Until(cut.Add(flightCut)))
+		for range all {
+			require.NoError(t, <-flown)
+		}
+		for i, s := range all {
+			what := fmt.Sprintf("%s, %s", way, s.name)
+			if !flights[i].dies {
+				require.True(t, s.alive(), "%s: %v after %s", what, s.err, s.at.Sub(cut))
 			}
-			w.up(w.h1, ownSettings().with(via))
-			w.up(w.h2, ownSettings().with(via))
-			if way == "raw" {
-				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
+		}
+		require.NoError(t, w.net.SetBox(testnet.Box{}))
+		for i, s := range all {
+			what := fmt.Sprintf("%s, %s", way, s.name)
+			if !flights[i].dies {
+				flights[i].arrived(t, s, what)
+				t.Logf("%s: arrived %s after the cut", what, time.Since(cut.Add(flightCut)))
+				continue
 			}
-			all := make([]*silent, len(flights))
-			for i := range flights {
-				all[i] = w.silenceOf(t, server, flights[i].silence, uint16(i))
+			require.False(t, s.alive(), what)
+			t.Logf("%s: %s after %s", what, s.err, s.at.Sub(cut))
+			require.ErrorIs(t, s.err, syscall.ETIMEDOUT, what)
+			if flights[i].asks && way == "rdma-shm" {
+				require.EqualValues(t, flightBytes, s.read.Load(), "memory is not cut")
 			}
-			if way == "demoted" {
-				require.Eventually(t, func() bool { return len(w.gateways[w.h1].conns()) == len(all) }, slack, time.Millisecond)
-				out, err := w.gateways[w.h1].cli("demote", "--all")
-				require.NoError(t, err, out)
-			}
-			time.Sleep(silenceAfter)
-			w.carryAll(t, way, len(all))
-			for _, s := range all {
-				require.True(t, s.alive(), "%s: %v", s.name, s.err)
-				if s.waits { // the other end has not read it
-					require.NoError(t, s.s.SetReadDeadline(time.Now().Add(slack)))
-					_, err := io.ReadFull(s.s, make([]byte, len("question")))
-					require.NoError(t, err)
-				}
-			}
-			require.NoError(t, w.net.SetBox(testnet.Box{Blackhole: true}))
-			cut := time.Now()
-			flown := make(chan error, len(all))
-			for i, s := range all {
-				go func() { flown <- flights[i].fly(s) }()
-			}
-			time.Sleep(time.Until(cut.Add(flightCut)))
-			for range all {
-				require.NoError(t, <-flown)
-			}
-			for i, s := range all {
-				what := fmt.Sprintf("%s, %s", way, s.name)
-				if !flights[i].dies {
-					require.True(t, s.alive(), "%s: %v after %s", what, s.err, s.at.Sub(cut))
-				}
-			}
-			require.NoError(t, w.net.SetBox(testnet.Box{}))
-			for i, s := range all {
-				what := fmt.Sprintf("%s, %s", way, s.name)
-				if !flights[i].dies {
-					flights[i].arrived(t, s, what)
-					t.Logf("%s: arrived %s after the cut", what, time.Since(cut.Add(flightCut)))
-					continue
-				}
-				require.False(t, s.alive(), what)
-				t.Logf("%s: %s after %s", what, s.err, s.at.Sub(cut))
-				require.ErrorIs(t, s.err, syscall.ETIMEDOUT, what)
-				if flights[i].asks && way == "rdma-shm" {
-					require.EqualValues(t, flightBytes, s.read.Load(), "memory is not cut")
-				}
-			}
-		})
-	}
+		}
+	})
 }

@@ -42,8 +42,7 @@ func TestSemanticsOfHops(t *testing.T) {
 			if way == "native" {
 				server = w.h3
 			}
-			w.up(w.h1, ownSettings())
-			w.up(w.h2, ownSettings())
+			w.upBoth(ownSettings())
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 				for i, least := range []int{65, 128, 200, 254, 255} {
 					for j, when := range []string{"before", "after"} {
@@ -123,8 +122,7 @@ func (w *world) carriedNow(t *testing.T, p *pair) {
 func TestSemanticsOfSavedSYN(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.upBoth(ownSettings())
 	const ttl, tos = 99, 0xb8
 	for i, server := range []*testnet.Host{w.h3, w.h2} { // native, carried
 		saved := net.ListenConfig{Control: control(func(fd int) error {

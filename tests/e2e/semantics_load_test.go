@@ -24,11 +24,10 @@ import (
 // once, applications that die, and after all of it the daemons are as small as
 // before.
 func TestSemanticsUnderLoad(t *testing.T) {
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	// Starting 500 at once takes two cores longer than the default allows.
 	patient := settings{Handshake: "2s"}
-	g1, g2 := w.up(w.h1, patient), w.up(w.h2, patient)
+	g1, g2 := w.upBoth(patient)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, transferPort)
 		started, late := g1.status().FlowsTotal, w.late()
@@ -83,7 +82,7 @@ const largestRings = 4<<20 + 1<<20 + 64<<10
 func TestSemanticsOfSlowReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	g1, g2 := w.up(w.h1, ownSettings()), w.up(w.h2, ownSettings())
+	g1, g2 := w.upBoth(ownSettings())
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := w.h2.AddrPort4(ownPort)
 		if strings.HasPrefix(addr(w.h2, 1), "[") {
@@ -112,18 +111,11 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 // fill writes the pattern until nothing is taken for a while.
 func fill(t *testing.T, c *net.TCPConn) (n int) {
 	t.Helper()
-	defer func() { require.NoError(t, c.SetDeadline(time.Now().Add(socketPatience))) }()
-	buf := make([]byte, 64<<10)
-	for n < 64<<20 {
-		pattern(buf, n)
-		require.NoError(t, c.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
-		m, err := c.Write(buf)
-		n += m
-		if err != nil {
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			return n
-		}
+	n, err := fillUp(c)
+	if err != nil {
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	}
+	require.NoError(t, c.SetDeadline(time.Now().Add(socketPatience)))
 	return n
 }
 
@@ -134,8 +126,7 @@ func TestSemanticsOfKilledApps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	servers := map[*testnet.Host]*testnet.Proc{w.h2: w.serve(w.h2), w.h3: w.serve(w.h3)}
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w.upBoth(settings{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

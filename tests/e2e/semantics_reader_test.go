@@ -19,8 +19,7 @@ import (
 func TestSemanticsOfSteadyReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.upBoth(ownSettings())
 	var worst [2][2]int // by carried and native, and by the writer: client and server
 	var all sync.WaitGroup
 	for i, h := range []*testnet.Host{w.h2, w.h3} {

@@ -26,8 +26,7 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 			if way == "native" {
 				server = w.h3
 			}
-			w.up(w.h1, ownSettings())
-			w.up(w.h2, ownSettings())
+			w.upBoth(ownSettings())
 			if way == "raw" { // the client is native, the server's gateway is in between
 				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
 			}
@@ -49,15 +48,14 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 				require.NoError(t, err)
 				if way == "demoted" {
 					w.carries(t, "carried")
-					out, err := w.gateways[w.h1].cli("demote", "--all")
-					require.NoError(t, err, out)
+					w.gateways[w.h1].says("demote", "--all")
 				}
 				if c.halfClosed {
 					require.NoError(t, who.CloseWrite())
 					_, err = other.Read(make([]byte, 1)) // its end
 					require.ErrorIs(t, err, io.EOF)
 				} else {
-					fillUp(who)
+					_, _ = fillUp(who)
 				}
 				w.carries(t, way)
 				require.False(t, closed(other))

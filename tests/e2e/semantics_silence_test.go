@@ -150,51 +150,63 @@ func (s *silent) alive() bool {
 // carries; and not before it is.
 func TestSemanticsOfSilence(t *testing.T) {
 	t.Parallel()
+	silentWays(t, func(t *testing.T, w *world, server *testnet.Host, way string) {
+		require.NoError(t, server.SetSysctl("net.ipv4.tcp_retries2", "3"))
+		all := w.silencesOf(t, server)
+		w.demoted(t, way, len(all))
+		for _, s := range all {
+			if s.unread {
+				n, _ := fillUp(s.who)
+				require.Positive(t, n)
+			}
+		}
+		time.Sleep(silenceAfter)
+		w.carryAll(t, way, len(all))
+		for name, s := range all {
+			require.True(t, s.alive(), "%s: %v", name, s.err)
+		}
+		require.NoError(t, w.net.SetBox(testnet.Box{Blackhole: true}))
+		cut := time.Now()
+		for _, s := range all {
+			if s.writes {
+				_, err := s.who.Write([]byte{1})
+				require.NoError(t, err)
+			}
+		}
+		for name, s := range all {
+			s.knows(t, fmt.Sprintf("%s, %s", way, name), cut)
+		}
+	})
+}
+
+// silentWays runs a test of connections to a host that go natively, and in some of the ways
+// there are, through gateways that run.
+func silentWays(t *testing.T, test func(t *testing.T, w *world, server *testnet.Host, way string)) {
 	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
-			server := w.h2
-			via := map[string]report.Carrier{"rdma-shm": report.CarrierShm}[way]
-			if via == "" {
-				via = report.CarrierSoft
-			}
-			if way == "native" {
+			via, server := report.CarrierSoft, w.h2
+			switch way {
+			case "native":
 				server = w.h3
+			case "rdma-shm":
+				via = report.CarrierShm
 			}
-			w.up(w.h1, ownSettings().with(via))
-			w.up(w.h2, ownSettings().with(via))
+			w.upBoth(ownSettings().with(via))
 			if way == "raw" {
 				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
 			}
-			require.NoError(t, server.SetSysctl("net.ipv4.tcp_retries2", "3"))
-			all := w.silencesOf(t, server)
-			if way == "demoted" {
-				require.Eventually(t, func() bool { return len(w.gateways[w.h1].conns()) == len(all) }, slack, time.Millisecond)
-				out, err := w.gateways[w.h1].cli("demote", "--all")
-				require.NoError(t, err, out)
-			}
-			for _, s := range all {
-				if s.unread {
-					require.Positive(t, fillUp(s.who))
-				}
-			}
-			time.Sleep(silenceAfter)
-			w.carryAll(t, way, len(all))
-			for name, s := range all {
-				require.True(t, s.alive(), "%s: %v", name, s.err)
-			}
-			require.NoError(t, w.net.SetBox(testnet.Box{Blackhole: true}))
-			cut := time.Now()
-			for _, s := range all {
-				if s.writes {
-					_, err := s.who.Write([]byte{1})
-					require.NoError(t, err)
-				}
-			}
-			for name, s := range all {
-				s.knows(t, fmt.Sprintf("%s, %s", way, name), cut)
-			}
+			test(t, w, server, way)
 		})
+	}
+}
+
+// demoted has n connections leave their queue pairs, if that is the way.
+func (w *world) demoted(t *testing.T, way string, n int) {
+	t.Helper()
+	if way == "demoted" {
+		require.Eventually(t, func() bool { return len(w.gateways[w.h1].conns()) == n }, slack, time.Millisecond)
+		w.gateways[w.h1].says("demote", "--all")
 	}
 }
 

@@ -26,7 +26,7 @@ func TestIdleOfOnePeer(t *testing.T) {
 	w.via = report.CarrierSoft
 	w.serve(w.h2)
 	s := settings{Carriers: "soft"}
-	g1, _ := w.up(w.h1, s), w.up(w.h2, s)
+	g1, _ := w.upBoth(s)
 	page, err := os.ReadFile(sizingPage)
 	require.NoError(t, err)
 	row := regexp.MustCompile(`(?m)^\| soft \| ([0-9]+) \|`).FindSubmatch(page)

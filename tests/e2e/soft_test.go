@@ -18,8 +18,7 @@ const both2 = "shm, soft" // the default carriers
 // carrier by themselves, hosts that do prefer memory.
 func TestSoftBetweenMachines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h1, settings{Carriers: both2})
 	w.up(w.h2, settings{Carriers: both2, ShmDir: "other"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -38,10 +37,8 @@ func TestSoftBetweenMachines(t *testing.T) {
 // over the wire leg, and then natively, until that is forgotten.
 func TestSoftPathWithoutUDP(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
-	w.up(w.h1, settings{Handshake: quick, Carriers: "soft"})
-	w.up(w.h2, settings{Handshake: quick, Carriers: "soft"})
+	w := newServed(t)
+	w.upBoth(settings{Handshake: quick, Carriers: "soft"})
 	to := w.h2.AddrPort4(echoPort).String()
 	box := testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}
 	for _, name := range []string{"both ways", "there"} {
@@ -70,8 +67,7 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 // missing, and that new addresses are taken in.
 func TestSoftDevices(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g1 := w.up(w.h1, settings{Carriers: both2})
 	g2 := w.up(w.h2, settings{Carriers: "soft"})
 	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), report.CarrierSoft)
@@ -103,8 +99,7 @@ func TestSoftDevices(t *testing.T) {
 	}))
 	defer taken.Close()
 	g2 = w.restart(w.h2, settings{Carriers: "soft", Extra: "soft: { alternate_port: 0 }\n"})
-	out, err := g2.cli("devices")
-	require.NoError(t, err)
+	out := g2.says("devices")
 	require.Contains(t, out, "failed")
 	require.Contains(t, out, "address already in use")
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
@@ -122,13 +117,11 @@ func TestSoftBesideRDMA(t *testing.T) {
 	w.serve(w.h1)
 	w.serve(w.h2)
 	free := w.occupyRoCE(w.h2)
-	w.up(w.h1, settings{Carriers: "soft"})
-	g2 := w.up(w.h2, settings{Carriers: "soft"})
+	_, g2 := w.upBoth(settings{Carriers: "soft"})
 	note := "soft0: receives on UDP port 4793: UDP port 4791 is in use"
 	require.EqualValues(t, 4793, g2.devices()[0].UDPPort)
 	for _, verb := range []string{"devices", "status"} {
-		out, err := g2.cli(verb)
-		require.NoError(t, err)
+		out := g2.says(verb)
 		require.Contains(t, out, note)
 	}
 	require.Empty(t, g2.status().Degraded)

@@ -18,8 +18,7 @@ import (
 // mounted anew and nothing below it, a gateway carries as elsewhere.
 func TestStartWithoutCgroupMount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	w.up(w.h2, settings{})
 	w.upBehind(w.h1, settings{}, nil, "unshare", "--mount", "sh", "-ec",
 		`umount --lazy /sys; mount -t sysfs sysfs /sys; ! grep -q " - cgroup2 " /proc/self/mountinfo; exec "$0" "$@"`)
@@ -46,8 +45,7 @@ func TestStartWithoutCapability(t *testing.T) {
 // rule are carried, also where there is no default route.
 func TestDevicesOfRoutes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	out, err := w.h1.Command(t.Context(), "ip", "route", "del", "default").CombinedOutput()
 	t.Logf("default route: %s%v", out, err) // it may have none
 	for _, command := range []string{       // as to a container, without an address

@@ -9,15 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // TestStatusTellsAStoppedPeer: once the gateway of a peer has stopped, status and peers of
 // this one say so with the next connection, and no more once it is back.
 func TestStatusTellsAStoppedPeer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	g := w.up(w.h1, settings{})
 	w.up(w.h2, settings{})
 	to := w.h2.AddrPort4(echoPort).String()

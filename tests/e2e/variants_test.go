@@ -82,7 +82,7 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 // rest of the suite, too.
 func TestOverSoft(t *testing.T) {
 	again(t, matrix.Cells(t, []func(*testing.T){
-		TestCombination, TestDies, TestDiesGuardian, TestDiesInTime,
+		TestCombination, TestDiesGuardian, TestDiesInTime,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
 		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfSteadyReader, TestSemanticsOfKilledApps,
 		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried, TestDiesUnderDatagrams,

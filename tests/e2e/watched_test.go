@@ -47,10 +47,9 @@ func saying(lines []map[string]any, msg string) []map[string]any {
 // metrics of the programs' maps, the status page.
 func TestWatched(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	w := newServed(t)
 	s := settings{Log: "{ level: info, format: json, access: carried }", Extra: "metrics: { listen: \"127.0.0.1:9469\" }\npage: { listen: \"127.0.0.1:9470\" }\n"}
-	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
+	g1, g2 := w.upBoth(s)
 
 	p, err := newPair(w.h1, w.h2, netip.AddrPortFrom(w.h2.Addr4, deadPort))
 	require.NoError(t, err)
@@ -89,15 +88,13 @@ func TestWatched(t *testing.T) {
 	code, text = get("9470/")
 	require.Equal(t, 200, code)
 	require.Contains(t, text, e.Remote)
-	out, err := g1.cli("off")
-	require.NoError(t, err, out)
+	g1.says("off")
 	code, text = get("9469/readyz")
 	require.Equal(t, 200, code)
 	require.Equal(t, "ready\nmode off\n", text)
 	code, _ = get("9469/readyz?strict=1")
 	require.Equal(t, 503, code)
-	out, err = g1.cli("on")
-	require.NoError(t, err, out)
+	g1.says("on")
 
 	// The level changes while it runs; debug lines have addresses.
 	_, err = g1.client().Set(t.Context(), admin.Setting{Name: "log.level", Value: "debug"})

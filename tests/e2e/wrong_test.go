@@ -144,8 +144,7 @@ func degradedBy(t *testing.T, g *gw) string {
 func wrongSoftPort(t *testing.T, w *world) {
 	p := w.serves(t, "serve-udp", w.h1.AddrPort4(rdmaPort).String())
 	g := w.up(w.h1, settings{Carriers: "soft"})
-	out, err := g.cli("status")
-	require.NoError(t, err, out)
+	out := g.says("status")
 	require.Contains(t, out, fmt.Sprintf("note       soft0: receives on UDP port 4793: UDP port %d is in use", rdmaPort))
 	g.stop()
 	g = w.up(w.h1, settings{Carriers: "soft", Extra: fmt.Sprintf("soft: { udp_port: %d, alternate_port: 0 }\n", rdmaPort)})
@@ -212,8 +211,7 @@ func (w *world) upWithState(t *testing.T, options string) *gw {
 
 func wrongReadOnly(t *testing.T, w *world) {
 	g := w.upWithState(t, "ro")
-	out, err := g.cli("status")
-	require.NoError(t, err, out)
+	out := g.says("status")
 	require.Contains(t, out, "note       state_dir: smcgw off would not outlast this gateway: state directory "+w.dir+"/h1.state: read-only file system")
 }
 
@@ -246,8 +244,7 @@ func wrongReload(t *testing.T, w *world) {
 		require.Contains(t, out, "mode enforce, 0 connections carried, degraded: config_refused")
 		require.Regexp(t, `note       configuration: refused at \S+, the one before stays in force: line 15: carrots: .*; correct it \(smcgw check\) and reload`, out)
 		require.NoError(t, os.WriteFile(g.config, text, 0o600))
-		out, err = g.cli("reload")
-		require.NoError(t, err, out)
+		g.says("reload")
 		require.Empty(t, g.status().Degraded)
 		require.NoError(t, os.WriteFile(g.config, append(text, "carrots: [shm]\n"...), 0o600))
 	}

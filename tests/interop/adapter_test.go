@@ -76,22 +76,9 @@ func absences(ctx context.Context, t *testing.T, g *guest.Guest) {
 
 // adapterGuest starts a guest that has the suite.
 func adapterGuest(ctx context.Context, t *testing.T) *guest.Guest {
-	img, err := guest.Build(ctx, guest.Linux612)
-	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "adapter.test")
 	build(ctx, t, "1", "test", "-c", "-tags", "hw,netgo,osusergo", "-o", file, "github.com/smcgw/smcgw/tests/interop/adapter")
-	host, err := testnet.NewTapped(1500)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, host.Close()) })
-	g, err := guest.Boot(ctx, host, img, guest.Config{Files: map[string]string{adapterProgram: file}})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("console of the guest:\n%s", g.Console())
-		}
-		require.NoError(t, g.Close())
-	})
-	return g
+	return bootWith(ctx, t, guest.Linux612, guest.Config{Files: map[string]string{adapterProgram: file}}).guest
 }
 
 // build runs the go command with or without cgo.

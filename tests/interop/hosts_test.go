@@ -67,11 +67,6 @@ const hostPrograms = "/programs"
 func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	ctx := patience(t, 10*time.Minute)
-	img, err := guest.Build(ctx, series)
-	require.NoError(t, err)
-	host, err := testnet.NewTapped(1500)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, host.Close()) })
 	files := map[string]string{}
 	for name, args := range map[string][]string{
 		"smcgw":    {"build", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/cmd/smcgw"},
@@ -94,15 +89,8 @@ func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 	for _, name := range []string{"libsmcgw.so", "stream"} {
 		files[hostPrograms+"/"+name] = filepath.Join(dir, name)
 	}
-	ctx = patience(t, 10*time.Minute) // what was built has had its own
-	g, err := guest.Boot(ctx, host, img, guest.Config{Files: files, Hosts: true, Memory: 2048})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("console of the guest:\n%s", g.Console())
-		}
-		require.NoError(t, g.Close())
-	})
+	ctx = patience(t, 20*time.Minute) // what was built has had its own
+	g := bootWith(ctx, t, series, guest.Config{Files: files, Hosts: true, Memory: 2048}).guest
 	_, err = g.Run(ctx, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
 	require.NoError(t, err)
 	return hostsGuest{g}

@@ -155,7 +155,7 @@ func insideLab(t *testing.T) *lab {
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	file := filepath.Join(t.TempDir(), "interop.test")
 	build(t.Context(), t, "1", "test", "-c", "-tags", "hw", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/tests/interop")
-	return bootWith(t, guest.Linux612, map[string]string{insideProgram: file})
+	return bootWith(patience(t, 10*time.Minute), t, guest.Linux612, guest.Config{Files: map[string]string{insideProgram: file}})
 }
 
 // ourselves has both ends of a connection ours: by the kernel's manager, to a

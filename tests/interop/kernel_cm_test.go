@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func TestKernelCM(t *testing.T) {
 }
 
 func kernelCMs(t *testing.T, k guest.Series, files map[string]string) {
-	l := bootWith(t, k, files)
+	l := bootWith(patience(t, 10*time.Minute), t, k, guest.Config{Files: files})
 	for program, test := range map[string]string{kernelCM: "TestKernelConnection", kernelPath: "TestKernelPath"} {
 		printed := l.run(t, "env", testnet.RequireVariable+"=kernel", "SMCGW_RDMACM_RECORD=/tmp/record", program, "-test.v", "-test.run", "^TestKernel")
 		t.Log(printed)
@@ -60,16 +61,15 @@ func kernelCMs(t *testing.T, k guest.Series, files map[string]string) {
 	}
 }
 
-// bootWith starts a guest of the test's own that has files.
-func bootWith(t *testing.T, k guest.Series, files map[string]string) *lab {
+// bootWith starts a guest of the test's own.
+func bootWith(ctx context.Context, t *testing.T, k guest.Series, cfg guest.Config) *lab {
 	t.Helper()
-	ctx := patience(t, 10*time.Minute)
 	img, err := guest.Build(ctx, k)
 	require.NoError(t, err)
 	host, err := testnet.NewTapped(1500)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, host.Close()) })
-	g, err := guest.Boot(ctx, host, img, guest.Config{Files: files})
+	g, err := guest.Boot(ctx, host, img, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -58,49 +58,45 @@ limits: { memory: 128MiB, handshake_timeout: 5s }
 func newMachines(t *testing.T, rxe bool) *machines {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	ctx := patience(t, 5*time.Minute)
-	img, err := guest.Build(ctx, guest.Linux612)
-	require.NoError(t, err)
 	dir := t.TempDir()
 	build(ctx, t, "0", "build", "-o", dir, "github.com/smcgw/smcgw/cmd/smcgw", "github.com/smcgw/smcgw/cmd/smcgw-lab")
 
-	m := &machines{}
-	m.host, err = testnet.NewTapped(1500)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.host.Close()) })
-	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{
-		guestProgram: filepath.Join(dir, "smcgw"), guestApps: filepath.Join(dir, "smcgw-lab"),
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("console of the guest:\n%s", m.guest.Console())
-		}
-		require.NoError(t, m.guest.Close())
-	})
+	m := newGuest(ctx, t, filepath.Join(dir, "smcgw"), filepath.Join(dir, "smcgw-lab"))
 	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"), "")
 	m.inGuest(ctx, t, rxe)
 	return m
 }
 
+// newGuest starts the guest with a gateway and its programs.
+func newGuest(ctx context.Context, t *testing.T, gateway, programs string) *machines {
+	t.Helper()
+	l := bootWith(ctx, t, guest.Linux612, guest.Config{Files: map[string]string{guestProgram: gateway, guestApps: programs}})
+	return &machines{host: l.host, guest: l.guest}
+}
+
 // inHost starts the gateway and the servers of the host; more is the end of its configuration.
 func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary, more string) {
 	t.Helper()
-	p, admin, err := daemon.Start(ctx, m.host.Host, daemon.Spec{
-		Executable:    binary,
-		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort, datagramRule) + more,
-		Socket:        filepath.Join(dir, "admin.sock"),
+	text := fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort, datagramRule) + more
+	m.admin = gatewayOn(ctx, t, m.host.Host, dir, binary, text)
+}
+
+// gatewayOn starts a gateway, whose files are in a directory, and servers on a host.
+func gatewayOn(ctx context.Context, t *testing.T, h *testnet.Host, dir, binary, text string) *admin.Client {
+	t.Helper()
+	p, client, err := daemon.Start(ctx, h, daemon.Spec{
+		Executable: binary, File: filepath.Join(dir, "smcgw.yaml"), Configuration: text, Socket: filepath.Join(dir, "admin.sock"),
 	})
-	m.admin = admin
 	t.Cleanup(func() {
-		m.admin.Close()
+		client.Close()
 		if p != nil && t.Failed() {
-			t.Logf("gateway of the host:\n%s", p.Output())
+			t.Logf("gateway of %s:\n%s", h.Name, p.Output())
 		}
 	})
 	require.NoError(t, err)
-	_, err = m.host.StartApp(servers()...)
+	_, err = h.StartApp(servers()...)
 	require.NoError(t, err)
+	return client
 }
 
 func (m *machines) inGuest(ctx context.Context, t *testing.T, rxe bool) {

@@ -41,28 +41,13 @@ const mixedSize = 4 << 20
 // adapter alone. mixed is what the guest's configuration says of both.
 func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
-	img, err := guest.Build(ctx, guest.Linux612)
-	require.NoError(t, err)
 	dir := t.TempDir()
 	program := func(cgo, name, file string) string {
 		file = filepath.Join(dir, file)
 		build(ctx, t, cgo, "build", "-trimpath", "-tags", "hw,netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+name)
 		return file
 	}
-	m := &machines{}
-	m.host, err = testnet.NewTapped(1500)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.host.Close()) })
-	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{
-		guestProgram: program("1", "smcgw", "smcgw-hw"), guestApps: program("0", "smcgw-lab", "smcgw-lab"),
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("console of the guest:\n%s", m.guest.Console())
-		}
-		require.NoError(t, m.guest.Close())
-	})
+	m := newGuest(ctx, t, program("1", "smcgw", "smcgw-hw"), program("0", "smcgw-lab", "smcgw-lab"))
 	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"), "hw: { mixed: on }\nfallback: { negative_cache: 1s }\n")
 
 	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, datagramRule, mixed)

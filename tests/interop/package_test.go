@@ -17,7 +17,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/debian"
 )
@@ -110,21 +109,7 @@ func newSystem(t *testing.T) *system {
 func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
 	t.Helper()
 	dir := t.TempDir()
-	p, client, err := daemon.Start(ctx, s.peer, daemon.Spec{
-		Executable:    program,
-		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort, ""),
-		Socket:        filepath.Join(dir, "admin.sock"),
-	})
-	t.Cleanup(func() {
-		client.Close()
-		if p != nil && t.Failed() {
-			t.Logf("gateway of the peer:\n%s", p.Output())
-		}
-	})
-	require.NoError(t, err)
-	_, err = s.peer.StartApp(servers()...)
-	require.NoError(t, err)
+	gatewayOn(ctx, t, s.peer, dir, program, fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort, ""))
 }
 
 // sh runs lines of shell in the system, which must succeed.

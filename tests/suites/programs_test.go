@@ -28,25 +28,19 @@ var programs = []suite{
 	}, {
 		name: "java", limit: 20 * time.Minute, least: 4, needs: []string{"java", "javac"},
 		run: func(r *round) results {
-			got := results{}
-			r.check(got, r.command("java", r.script("Java.java")))
-			return got
+			return r.checked(r.command("java", r.script("Java.java")))
 		},
 	}, {
 		name: "node", limit: 20 * time.Minute, least: 4, needs: []string{"node"},
 		run: func(r *round) results {
-			got := results{}
-			r.check(got, r.command("node", r.script("node.js")))
-			return got
+			return r.checked(r.command("node", r.script("node.js")))
 		},
 	},
 	{
 		name: "node/net", limit: 30 * time.Minute, least: 150, needs: []string{"node", "dpkg-source"},
 		run: func(r *round) results {
 			r.source("nodejs", "test", "test") // of Debian's version: with another some fail natively, too
-			got := results{}
-			r.check(got, r.command("bash", r.script("node-net.sh")))
-			return got
+			return r.checked(r.command("bash", r.script("node-net.sh")))
 		},
 	},
 	{name: "mariadb/unscanned", limit: 20 * time.Minute, least: 8, needs: mariadbNeeds, unscanned: true, run: mariadb},
@@ -66,19 +60,9 @@ func mariadb(r *round) results {
 	require.NoError(r, err, tail(said))
 	r.start(r.command("/usr/sbin/mariadbd", "--no-defaults", "--datadir="+data, "--socket="+filepath.Join(r.dir, "sock"), "--pid-file="+filepath.Join(r.dir, "pid"),
 		"--port=3307", "--bind-address=127.0.0.1", "--max-allowed-packet=64M", "--innodb-flush-log-at-trx-commit=0"), "127.0.0.1:3307")
-	got := results{}
-	r.check(got, r.command("bash", r.script("mariadb.sh")))
-	return got
+	return r.checked(r.command("bash", r.script("mariadb.sh")))
 }
 
-func mysqlTest(r *round) results {
-	got := results{}
-	r.check(got, r.command("bash", r.script("mysql-test.sh")))
-	return got
-}
+func mysqlTest(r *round) results { return r.checked(r.command("bash", r.script("mysql-test.sh"))) }
 
-func stressNG(r *round) results {
-	got := results{}
-	r.check(got, r.command("bash", r.script("stress-ng.sh")))
-	return got
-}
+func stressNG(r *round) results { return r.checked(r.command("bash", r.script("stress-ng.sh"))) }

@@ -46,18 +46,14 @@ var remote = []suite{
 			}
 			r.file("ssh.conf", "Host h\nHostName 127.0.0.1\nUser root\nIdentityFile "+filepath.Join(r.dir, "key")+
 				"\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\nLogLevel ERROR\n")
-			got := results{}
-			r.check(got, r.command("bash", r.script("ssh.sh")))
-			return got
+			return r.checked(r.command("bash", r.script("ssh.sh")))
 		},
 	}, {
 		name: "rsync", limit: 15 * time.Minute, least: 20, needs: []string{"rsync"},
 		run: func(r *round) results {
 			r.file("rsyncd.conf", fmt.Sprintf("port = 8730\naddress = 127.0.0.1\nuse chroot = no\n[in]\npath = %s/in\nread only = no\n", r.dir))
 			r.start(r.command("rsync", "--daemon", "--no-detach", "--config=rsyncd.conf"), "127.0.0.1:8730")
-			got := results{}
-			r.check(got, r.command("bash", r.script("rsync.sh")))
-			return got
+			return r.checked(r.command("bash", r.script("rsync.sh")))
 		},
 	},
 }

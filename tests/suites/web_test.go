@@ -59,9 +59,7 @@ var web = []suite{
 		run: func(r *round) results {
 			r.site()
 			r.apache()
-			got := results{}
-			r.check(got, r.command("bash", r.script("curl.sh")))
-			return got
+			return r.checked(r.command("bash", r.script("curl.sh")))
 		},
 	},
 }
@@ -184,6 +182,14 @@ func (r *round) script(name string) string {
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	require.NoError(r, err)
 	return r.file(name, string(text))
+}
+
+// checked runs a program by which all cases are.
+func (r *round) checked(c *testnet.Cmd) results {
+	r.Helper()
+	got := results{}
+	r.check(got, c)
+	return got
 }
 
 // check runs a program that prints a line for each case: its name, a tab, its result. What else it says is logged.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/fdpass"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/loop"
 )
 
@@ -53,7 +54,7 @@ func TestRendezvousNeedsDescriptors(t *testing.T) {
 	}
 	m := message{kind: typeHello, vectors: 3, gateway: newID()}
 	require.NoError(t, sendMessage(ends[0], m, 0, 0, 0, 0))
-	before := openFDs()
+	before := len(leak.OpenFiles())
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	free, err := unix.Dup(0)
@@ -64,5 +65,5 @@ func TestRendezvousNeedsDescriptors(t *testing.T) {
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	require.ErrorIs(t, err, unix.EMFILE)
 	require.NotErrorIs(t, err, ErrMessage)
-	require.LessOrEqual(t, openFDs(), before)
+	require.LessOrEqual(t, len(leak.OpenFiles()), before)
 }

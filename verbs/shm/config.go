@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,12 +48,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.Dir, "/run/smcgw/shm")
-	setDefault(&c.Vectors, 1)
-	setDefault(&c.PeerQuota, 256<<20)
-	setDefault(&c.MaxPeers, 256)
-	setDefault(&c.HandshakeTimeout, time.Second)
-	setDefault(&c.PushBytes, 64<<10)
+	c.Dir = cmp.Or(c.Dir, "/run/smcgw/shm")
+	c.Vectors = cmp.Or(c.Vectors, 1)
+	c.PeerQuota = cmp.Or(c.PeerQuota, 256<<20)
+	c.MaxPeers = cmp.Or(c.MaxPeers, 256)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, time.Second)
+	c.PushBytes = cmp.Or(c.PushBytes, 64<<10)
 	if c.OnPeer == nil {
 		c.OnPeer = func(*Peer) {}
 	}
@@ -63,13 +64,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
 }
 
 // Validate reports all problems at once.

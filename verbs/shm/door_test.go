@@ -3,13 +3,14 @@ package shm
 import (
 	"context"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 func knock(t *testing.T, path string) (*net.UnixConn, error) {
@@ -62,7 +63,7 @@ func TestManyCallers(t *testing.T) {
 	if testing.Short() {
 		calls = 1000
 	}
-	before := countFiles(t)
+	before := len(leak.OpenFiles())
 	for i := range calls {
 		c, err := knock(t, path)
 		if err != nil {
@@ -80,18 +81,11 @@ func TestManyCallers(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	eventually(t, patience, func() bool { return countFiles(t) <= before }, "files closed")
+	eventually(t, patience, func() bool { return len(leak.OpenFiles()) <= before }, "files closed")
 	require.False(t, p.Connected())
 	eventually(t, patience, func() bool {
 		c := openDevice(t, dir)
 		_, err := c.Attach(context.Background(), p.Name(), p.Key())
 		return err == nil
 	}, "a caller with the key")
-}
-
-func countFiles(t testing.TB) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(list)
 }

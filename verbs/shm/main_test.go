@@ -3,14 +3,13 @@ package shm
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/verbstest"
 )
@@ -19,24 +18,7 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv("SHM_TEST_CHILD"); mode != "" {
 		os.Exit(child(mode))
 	}
-	before := openFDs()
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-		if after := openFDs(); after > before+4 { // epoll and friends of the runtime
-			fmt.Fprintf(os.Stderr, "%d file descriptors before, %d after\n", before, after)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func openFDs() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
+	os.Exit(leak.Main(m))
 }
 
 func newID() (id [16]byte) {

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,11 +57,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.Name, "soft0")
-	setDefault(&c.UDPPort, verbs.RoCEUDPPort)
-	setDefault(&c.Vectors, 1)
-	setDefault(&c.MaxQP, 1<<16)
-	setDefault(&c.MaxMemory, 4<<30)
+	c.Name = cmp.Or(c.Name, "soft0")
+	c.UDPPort = cmp.Or(c.UDPPort, verbs.RoCEUDPPort)
+	c.Vectors = cmp.Or(c.Vectors, 1)
+	c.MaxQP = cmp.Or(c.MaxQP, 1<<16)
+	c.MaxMemory = cmp.Or(c.MaxMemory, 4<<30)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -71,13 +72,6 @@ func (c Config) withDefaults() Config {
 		c.newLink = newUDPLink
 	}
 	return c
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
 }
 
 // Validate reports all problems at once.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -32,18 +33,16 @@ func pathMTU(addr netip.Addr) (verbs.MTU, error) {
 // undivided: that of the route, or what ICMP has said of the path since, which the
 // kernel forgets after ten minutes.
 func PathMTU(to netip.Addr) (verbs.MTU, error) {
-	family, level, name := unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: verbs.RoCEUDPPort, Addr: to.As16()}
+	level, name := unix.IPPROTO_IPV6, unix.IPV6_MTU
 	if to = to.Unmap(); to.Is4() {
-		family, level, name = unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
-		sa = &unix.SockaddrInet4{Port: verbs.RoCEUDPPort, Addr: to.As4()}
+		level, name = unix.IPPROTO_IP, unix.IP_MTU
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(sockaddr.Family(to), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("socket: %w", err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Connect(fd, sa); err != nil {
+	if err := unix.Connect(fd, sockaddr.Of(netip.AddrPortFrom(to, verbs.RoCEUDPPort))); err != nil {
 		return 0, fmt.Errorf("route to %v: %w", to, err)
 	}
 	n, err := unix.GetsockoptInt(fd, level, name)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // What the sockets can do without a transport: one way, from a thread to
@@ -121,15 +123,9 @@ func rawLimit(tb testing.TB, m mode, payload, bytes int) (through int) {
 
 // ports is the port a link of one address receives on.
 func ports(tb testing.TB, l *udpLink) uint16 {
-	sa, err := unix.Getsockname(l.receivers[0])
+	at, err := sockaddr.Local(l.receivers[0])
 	require.NoError(tb, err)
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return uint16(sa.Port)
-	case *unix.SockaddrInet6:
-		return uint16(sa.Port)
-	}
-	return 0
+	return at.Port()
 }
 
 func TestRawLimit(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // arrived collects what a link delivers.
@@ -466,11 +468,11 @@ func TestUDPLinkPortTaken(t *testing.T) {
 		for _, other := range []int{1, 2} {
 			cfg.Vectors = other
 			cfg.Addrs = []netip.Addr{netip.MustParseAddr("127.0.73.9"), cfg.Addrs[len(cfg.Addrs)-1]}
-			before := openFDs()
+			before := len(leak.OpenFiles())
 			_, err := newUDPLink(&cfg, 0)
 			require.ErrorIs(t, err, unix.EADDRINUSE)
 			require.ErrorContains(t, err, cfg.Addrs[1].String())
-			require.Equal(t, before, openFDs())
+			require.Equal(t, before, len(leak.OpenFiles()))
 		}
 	}
 	cfg := Config{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, UDPPort: freePort(t)}.withDefaults()
@@ -479,7 +481,7 @@ func TestUDPLinkPortTaken(t *testing.T) {
 }
 
 func TestUDPLinkClose(t *testing.T) {
-	before := openFDs()
+	before := len(leak.OpenFiles())
 	cfg := Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.74.1"), netip.MustParseAddr("::1")}, UDPPort: freePort(t), Vectors: 2}.withDefaults()
 	for v := range 2 {
 		l, err := newUDPLink(&cfg, v)
@@ -498,10 +500,10 @@ func TestUDPLinkClose(t *testing.T) {
 			if v == 1 {
 				return
 			}
-			require.Equal(t, before, openFDs())
+			require.Equal(t, before, len(leak.OpenFiles()))
 		}()
 	}
-	require.Equal(t, before+2*(2+2*lanes), openFDs())
+	require.Equal(t, before+2*(2+2*lanes), len(leak.OpenFiles()))
 }
 
 // counter is a receiver that keeps nothing.

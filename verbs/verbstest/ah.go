@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-var ahTests = []test{
+var ahTests = where((*env).useAH, []test{
 	{"Create", testAH},
 	{"Missing", testAHMissing},
 	{"ClosedAfterPost", testAHClosedAfterPost},
@@ -15,7 +15,7 @@ var ahTests = []test{
 	{"ForeignDevice", testAHForeignDevice},
 	{"Invalid", testAHInvalid},
 	{"Loopback", testAHLoopback},
-}
+})
 
 // useAH is use of UD queue pairs; a device without them must refuse address
 // handles too.
@@ -30,9 +30,6 @@ func (e *env) useAH() bool {
 
 // ibv_create_ah(3): a handle says where it leads, and many may lead there.
 func testAH(e *env) {
-	if !e.useAH() {
-		return
-	}
 	want := e.attr(e.a.Side, 0).AH
 	for range 10 {
 		ah, err := e.a.PD.CreateAH(want)
@@ -46,9 +43,6 @@ func testAH(e *env) {
 
 // A datagram without a handle goes nowhere.
 func testAHMissing(e *env) {
-	if !e.useAH() {
-		return
-	}
 	e.connect()
 	wr := e.a.send(1, 0, 8)
 	wr.AH = nil
@@ -57,9 +51,6 @@ func testAHMissing(e *env) {
 
 // What was posted is sent although its handle is closed; see verbs.AH.
 func testAHClosedAfterPost(e *env) {
-	if !e.useAH() {
-		return
-	}
 	e.connect()
 	for i := range 10 {
 		ah, err := e.a.PD.CreateAH(e.attr(e.a.Side, 0).AH)
@@ -89,9 +80,6 @@ func (e *env) unfit(ah verbs.AH, why error) {
 }
 
 func testAHClosedBeforePost(e *env) {
-	if !e.useAH() {
-		return
-	}
 	e.connect()
 	ah, err := e.a.PD.CreateAH(e.attr(e.a.Side, 0).AH)
 	e.NoError(err)
@@ -101,9 +89,6 @@ func testAHClosedBeforePost(e *env) {
 
 // Handle and queue pair must be of one protection domain (IBTA vol. 1, 10.2.3, C10-10).
 func testAHForeignDomain(e *env) {
-	if !e.useAH() {
-		return
-	}
 	pd := e.a.otherPD()
 	if pd == nil {
 		return
@@ -116,16 +101,13 @@ func testAHForeignDomain(e *env) {
 }
 
 func testAHForeignDevice(e *env) {
-	if !e.useAH() {
-		return
-	}
 	e.connect()
 	e.unfit(e.b.handle(), verbs.ErrInvalid)
 }
 
 // A source address that the port does not have, or a port that does not exist.
 func testAHInvalid(e *env) {
-	if !e.useAH() || !e.a.networked() {
+	if !e.a.networked() {
 		return
 	}
 	for _, change := range []func(*verbs.AHAttr){
@@ -144,7 +126,7 @@ func testAHInvalid(e *env) {
 // A port reaches its own queue pairs, the sending one too (IBTA vol. 1, 10.2.6:
 // loopback).
 func testAHLoopback(e *env) {
-	if !e.useAH() || !e.a.networked() {
+	if !e.a.networked() {
 		return
 	}
 	e.connect()

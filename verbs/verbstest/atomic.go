@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-var atomicTests = []test{
+var atomicTests = where((*env).canAtomic, []test{
 	{"FetchAndAdd", testFetchAndAdd},
 	{"CompareAndSwap", testCompareAndSwap},
 	{"ManyOutstanding", testAtomicMany},
@@ -18,7 +18,7 @@ var atomicTests = []test{
 	{"RegionRights", testAtomicRights},
 	{"QueuePairRights", testAtomicQueuePairRights},
 	{"LocalRights", testAtomicLocalRights},
-}
+})
 
 func (e *env) canAtomic() bool {
 	return e.can(verbs.OpAtomic, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd)
@@ -39,9 +39,6 @@ func (d *end) add(id uint64, off int, v uint64) *verbs.SendWR {
 
 // IBTA vol. 1, 9.4.5.1: the sum has 64 bits and no carry; the original comes back.
 func testFetchAndAdd(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	e.b.setWord(64, 40)
 	e.a.post(e.a.add(0, 64, 2))
 	wc := e.a.sent(1)
@@ -56,9 +53,6 @@ func testFetchAndAdd(e *env) {
 
 // IBTA vol. 1, 9.4.5.2.
 func testCompareAndSwap(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	swap := func(id, compare, to uint64) *verbs.SendWR {
 		wr := e.a.write(verbs.WRAtomicCmpAndSwp, id, e.b, 8, 8)
 		wr.CompareAdd, wr.Swap = compare, to
@@ -77,9 +71,6 @@ func testCompareAndSwap(e *env) {
 
 // Each executes once, in order, however many wait (max_rd_atomic).
 func testAtomicMany(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	for i := range 100 {
 		wr := e.a.add(uint64(i), 0, 3)
 		wr.SGList[0] = e.a.sge(8*i, 8)
@@ -96,9 +87,6 @@ func testAtomicMany(e *env) {
 // Atomics of different queue pairs on one word exclude each other: no original
 // comes twice.
 func testAtomicTwo(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	other, _ := e.second(verbs.QPInitAttr{Cap: testCap, SQSigAll: true}, verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 	for i := range 8 {
 		for j, qp := range []verbs.QP{e.a.qp, other} {
@@ -118,9 +106,6 @@ func testAtomicTwo(e *env) {
 
 // Fence waits for atomics as for READs.
 func testAtomicFence(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	e.b.setWord(0, 5)
 	e.b.recv(1, e.b.sge(1000, 8))
 	e.a.post(e.a.add(0, 0, 1))
@@ -134,9 +119,6 @@ func testAtomicFence(e *env) {
 // The original has 8 bytes: no other buffer will do (ibv_post_send(3)). It is
 // refused at once or fails as it would on the way back.
 func testAtomicLength(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	wr := e.a.add(1, 0, 1)
 	wr.SGList[0].Length = 7
 	if err := e.a.qp.PostSend(wr); err != nil {
@@ -148,9 +130,6 @@ func testAtomicLength(e *env) {
 
 // The word must be aligned: invalid request (IBTA vol. 1, 9.7.4.1.6; rocev2.md 8.3).
 func testAtomicMisaligned(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	misaligned := func() *verbs.SendWR {
 		wr := e.a.add(1, 64, 1)
 		wr.RemoteAddr += 4
@@ -169,18 +148,12 @@ func testAtomicMisaligned(e *env) {
 }
 
 func testAtomicKey(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	wr := e.a.add(1, 0, 1)
 	wr.RKey ^= 1
 	e.refusedWith(wr, verbs.WCRemAccessErr)
 }
 
 func testAtomicRights(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	mr := e.b.alloc(bothWrite)
 	wr := e.a.add(1, 0, 1)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
@@ -189,9 +162,6 @@ func testAtomicRights(e *env) {
 }
 
 func testAtomicQueuePairRights(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	e.renew()
 	e.a.init()
 	e.NoError(verbs.Init(e.b.qp, bothWrite))
@@ -200,9 +170,6 @@ func testAtomicQueuePairRights(e *env) {
 }
 
 func testAtomicLocalRights(e *env) {
-	if !e.canAtomic() {
-		return
-	}
 	mr := e.a.alloc(0)
 	wr := e.a.add(1, 0, 1)
 	wr.SGList = []verbs.SGE{sgeOf(mr, 8)}

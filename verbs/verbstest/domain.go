@@ -27,6 +27,17 @@ func (d *end) otherPD() verbs.PD {
 	return own(d, pd)
 }
 
+// foreign is a region of another protection domain; nil where there is none.
+func (d *end) foreign() verbs.MR {
+	pd := d.otherPD()
+	if pd == nil {
+		return nil
+	}
+	mr, err := pd.AllocMR(4096, bothWrite)
+	d.e.NoError(err)
+	return own(d, mr)
+}
+
 func testAllocPD(e *env) {
 	pd := e.a.otherPD()
 	if pd == nil {
@@ -73,13 +84,10 @@ func testDomainInUse(e *env) {
 // The keys of one protection domain mean nothing to queue pairs of another
 // (IBTA vol. 1, 10.2.3, C10-9): as a local key it is a local protection error,
 func testForeignLocalKey(e *env) {
-	pd := e.a.otherPD()
-	if pd == nil {
+	mr := e.a.foreign()
+	if mr == nil {
 		return
 	}
-	mr, err := pd.AllocMR(4096, bothWrite)
-	e.NoError(err)
-	own(e.a, mr)
 	e.connect()
 	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 0)
 	wr.SGList = []verbs.SGE{sgeOf(mr, 8)}
@@ -89,13 +97,10 @@ func testForeignLocalKey(e *env) {
 
 // in a receive also, which the requester sees as remote operation error,
 func testForeignReceiveKey(e *env) {
-	pd := e.b.otherPD()
-	if pd == nil {
+	mr := e.b.foreign()
+	if mr == nil {
 		return
 	}
-	mr, err := pd.AllocMR(4096, bothWrite)
-	e.NoError(err)
-	own(e.b, mr)
 	fill(e.a.bytes(0, 8), 1)
 	e.connect()
 	e.b.recv(1, sgeOf(mr, 100))
@@ -107,13 +112,10 @@ func testForeignReceiveKey(e *env) {
 
 // and as a remote key it is a remote access error.
 func testForeignRemoteKey(e *env) {
-	pd := e.b.otherPD()
-	if pd == nil {
+	mr := e.b.foreign()
+	if mr == nil {
 		return
 	}
-	mr, err := pd.AllocMR(4096, bothWrite)
-	e.NoError(err)
-	own(e.b, mr)
 	fill(e.a.bytes(0, 8), 1)
 	e.connect()
 	e.refused(e.to(1, mr))

@@ -2,19 +2,16 @@ package verbstest
 
 import "github.com/smcgw/smcgw/verbs"
 
-var gsiTests = []test{
+var gsiTests = where(over(verbs.QPTGSI), []test{
 	{"Exchange", testGSI},
 	{"OnlyOne", testGSIOnlyOne},
 	{"FromOther", testGSIFromOther},
-}
+})
 
 // The general services interface is queue pair 1 of every port with a
 // well-known Q_Key; management datagrams have 256 bytes (IBTA vol. 1, 3.9.5.4,
 // 13.5.3; rocev2.md 12).
 func testGSI(e *env) {
-	if !e.use(verbs.QPTGSI) {
-		return
-	}
 	e.Equal(uint32(1), e.a.qp.Num())
 	e.Equal(verbs.QPTGSI, e.a.qp.Type())
 	e.connect()
@@ -38,9 +35,6 @@ func testGSI(e *env) {
 
 // There is one; when it is closed there can be another.
 func testGSIOnlyOne(e *env) {
-	if !e.use(verbs.QPTGSI) {
-		return
-	}
 	_, err := e.a.PD.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap}))
 	e.ErrorIs(err, verbs.ErrBusy)
 	e.renew()
@@ -50,9 +44,6 @@ func testGSIOnlyOne(e *env) {
 // Any UD queue pair that has the Q_Key can send to it; as the key has the high
 // bit set, that takes a queue pair of the same key (IBTA vol. 1, 10.2.5).
 func testGSIFromOther(e *env) {
-	if !e.use(verbs.QPTGSI) {
-		return
-	}
 	e.connect()
 	e.b.recv(1, e.b.room(0, 256))
 	for _, c := range []struct {

@@ -2,13 +2,13 @@ package verbstest
 
 import "github.com/smcgw/smcgw/verbs"
 
-var invalidateTests = []test{
+var invalidateTests = where((*env).canInvalidate, []test{
 	{"SendWithInv", testSendWithInv},
 	{"NotPermitted", testInvNotPermitted},
 	{"UnknownKey", testInvUnknownKey},
 	{"Local", testLocalInv},
 	{"LocalUnknownKey", testLocalInvUnknown},
-}
+})
 
 func (e *env) canInvalidate() bool {
 	return e.can(verbs.OpSendWithInv, verbs.WRSendWithInv, verbs.WRLocalInv)
@@ -29,9 +29,6 @@ func (e *env) to(id uint64, mr verbs.MR) *verbs.SendWR {
 // SEND_WITH_INV is a SEND that ends the peer's access by a key before its
 // completion is seen (IBTA vol. 1, 9.4.1.1.3; IBV_WC_WITH_INV in ibv_poll_cq(3)).
 func testSendWithInv(e *env) {
-	if !e.canInvalidate() {
-		return
-	}
 	mr := e.invalidatable()
 	e.a.post(e.to(0, mr))
 	e.a.good(1)
@@ -75,9 +72,6 @@ func (e *env) invRefused(key uint32) {
 
 // Only regions that permit it can be invalidated by the peer (IBTA vol. 1, 10.6.7.2.2).
 func testInvNotPermitted(e *env) {
-	if !e.canInvalidate() {
-		return
-	}
 	mr := e.b.alloc(bothWrite)
 	e.invRefused(mr.RKey())
 	e.renew()
@@ -87,17 +81,11 @@ func testInvNotPermitted(e *env) {
 }
 
 func testInvUnknownKey(e *env) {
-	if !e.canInvalidate() {
-		return
-	}
 	e.invRefused(e.invalidatable().RKey() ^ 1)
 }
 
 // LOCAL_INV does the same to a region of one's own (IBTA vol. 1, 10.6.5.2).
 func testLocalInv(e *env) {
-	if !e.canInvalidate() {
-		return
-	}
 	mr := e.invalidatable()
 	e.a.post(e.to(0, mr))
 	e.a.good(1)
@@ -113,9 +101,6 @@ func testLocalInv(e *env) {
 // A key that is not ours is a local queue pair operation error (IBTA vol. 1,
 // 10.10.2.2; rxe's do_local_ops).
 func testLocalInvUnknown(e *env) {
-	if !e.canInvalidate() {
-		return
-	}
 	e.a.post(&verbs.SendWR{WRID: 1, Opcode: verbs.WRLocalInv, InvRKey: e.a.mr.RKey() ^ 0x5500})
 	e.a.post(e.a.send(2, 0, 8))
 	e.Equal(verbs.WCLocQPOpErr, e.a.sent(1).Status)

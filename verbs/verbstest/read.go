@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/smcgw/smcgw/verbs"
 
-var readTests = []test{
+var readTests = where((*env).canRead, []test{
 	{"Read", testRead},
 	{"Sizes", testReadSizes},
 	{"Scatter", testReadScatter},
@@ -18,7 +18,7 @@ var readTests = []test{
 	{"QueuePairRights", testReadQueuePairRights},
 	{"LocalRights", testReadLocalRights},
 	{"Flush", testReadFlush},
-}
+})
 
 func (e *env) canRead() bool { return e.can(verbs.OpRDMARead, verbs.WRRDMARead) }
 
@@ -29,9 +29,6 @@ func (d *end) read(id uint64, off, n int) *verbs.SendWR {
 
 // A READ brings the peer's memory and nothing changes there (IBTA vol. 1, 9.4.4).
 func testRead(e *env) {
-	if !e.canRead() {
-		return
-	}
 	e.b.recv(1)
 	fill(e.b.bytes(100, 100), 1)
 	e.a.post(e.a.read(7, 100, 100))
@@ -43,9 +40,6 @@ func testRead(e *env) {
 }
 
 func testReadSizes(e *env) {
-	if !e.canRead() {
-		return
-	}
 	for i, n := range []int{1, 3, 63, 255, 256, 257, 4095, 4096, 4097, 65536, 100_001, regionSize} {
 		fill(e.b.bytes(0, n), i)
 		e.a.post(e.a.read(uint64(i), 0, n))
@@ -56,9 +50,6 @@ func testReadSizes(e *env) {
 
 // What is read is scattered over the SGEs.
 func testReadScatter(e *env) {
-	if !e.canRead() {
-		return
-	}
 	fill(e.b.mr.Bytes(), 1)
 	wr := e.a.read(1, 500, 0)
 	wr.SGList = []verbs.SGE{e.a.sge(10, 7), e.a.sge(0, 0), e.a.sge(300, 1), e.a.sge(2000, 20000)}
@@ -74,9 +65,6 @@ func testReadScatter(e *env) {
 
 // More READs than may be outstanding wait (max_rd_atomic; IBTA vol. 1, 9.7.6.2.2).
 func testReadMany(e *env) {
-	if !e.canRead() {
-		return
-	}
 	for _, depth := range []uint8{1, 4} {
 		if int(depth) > e.a.Device.Attr().MaxRDAtomic {
 			continue
@@ -97,9 +85,6 @@ func testReadMany(e *env) {
 // A READ sees what WRITEs posted before it wrote, and completes in its turn
 // (IBTA vol. 1, 10.8.3.3, table 79).
 func testReadOrder(e *env) {
-	if !e.canRead() {
-		return
-	}
 	const half = regionSize / 2
 	for i := range 10 {
 		fill(e.a.bytes(0, 5000), i)
@@ -115,9 +100,6 @@ func testReadOrder(e *env) {
 // With SendFence a work request starts when the READs before it have completed,
 // so it can send what they brought (IBTA vol. 1, 10.8.3.3).
 func testFence(e *env) {
-	if !e.canRead() {
-		return
-	}
 	const there = regionSize / 2
 	for i := range 10 {
 		fill(e.b.bytes(0, 50_000), i)
@@ -133,9 +115,6 @@ func testFence(e *env) {
 }
 
 func testReadBoth(e *env) {
-	if !e.canRead() {
-		return
-	}
 	fill(e.a.bytes(0, 200_000), 1)
 	fill(e.b.bytes(200_000, 200_000), 2)
 	for i := range 10 {
@@ -149,18 +128,12 @@ func testReadBoth(e *env) {
 
 // A zero-length READ names no memory (IBTA vol. 1, 9.7.4.1.4).
 func testReadZero(e *env) {
-	if !e.canRead() {
-		return
-	}
 	e.a.post(&verbs.SendWR{WRID: 0, Opcode: verbs.WRRDMARead, RemoteAddr: ^uint64(0), RKey: ^uint32(0)})
 	e.a.good(1)
 }
 
 // Inline is for data that goes out (ibv_post_send(3)).
 func testReadInline(e *env) {
-	if !e.canRead() {
-		return
-	}
 	wr := e.a.read(1, 0, 8)
 	wr.SGList, wr.Inline, wr.Flags = nil, make([]byte, 8), verbs.SendInline
 	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
@@ -176,9 +149,6 @@ func (e *env) readRefused(wr *verbs.SendWR, status verbs.WCStatus) {
 }
 
 func testReadKey(e *env) {
-	if !e.canRead() {
-		return
-	}
 	wr := e.a.read(1, 0, 8)
 	wr.RKey ^= 1
 	e.readRefused(wr, verbs.WCRemAccessErr)
@@ -186,9 +156,6 @@ func testReadKey(e *env) {
 
 // The whole range is checked before the first byte is sent.
 func testReadRange(e *env) {
-	if !e.canRead() {
-		return
-	}
 	for _, off := range []uint64{regionSize - 19_999, regionSize, ^uint64(0)} {
 		e.renew()
 		e.connect()
@@ -199,9 +166,6 @@ func testReadRange(e *env) {
 }
 
 func testReadRights(e *env) {
-	if !e.canRead() {
-		return
-	}
 	mr := e.b.alloc(bothWrite)
 	wr := e.a.read(1, 0, 8)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
@@ -211,9 +175,6 @@ func testReadRights(e *env) {
 // A queue pair that does not take READs answers like one that does not know
 // them (IBTA vol. 1, 9.7.4.1.2, table 58; rocev2.md 8.3).
 func testReadQueuePairRights(e *env) {
-	if !e.canRead() {
-		return
-	}
 	e.renew()
 	e.a.init()
 	e.NoError(verbs.Init(e.b.qp, bothWrite))
@@ -223,9 +184,6 @@ func testReadQueuePairRights(e *env) {
 
 // What is read must be writable here: local protection error (IBTA vol. 1, 10.10.2.2).
 func testReadLocalRights(e *env) {
-	if !e.canRead() {
-		return
-	}
 	mr := e.a.alloc(verbs.AccessRemoteRead)
 	wr := e.a.read(1, 0, 8)
 	wr.SGList = []verbs.SGE{sgeOf(mr, 8)}
@@ -239,9 +197,6 @@ func testReadLocalRights(e *env) {
 // READs under way are flushed in order with the rest, if they are under way at
 // all: where memory is shared they may be done when they are posted.
 func testReadFlush(e *env) {
-	if !e.canRead() {
-		return
-	}
 	for i := range uint64(8) {
 		e.a.post(e.a.read(i, 0, 100_000))
 	}

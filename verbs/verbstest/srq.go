@@ -4,15 +4,15 @@ import "github.com/smcgw/smcgw/verbs"
 
 var srqTests = []test{
 	{"Create", testSRQCreate},
-	{"Shared", testSRQShared},
-	{"PostToQueuePair", testSRQPostToQP},
-	{"Full", testSRQFull},
-	{"Empty", testSRQEmpty},
-	{"Modify", testSRQModify},
-	{"InUse", testSRQInUse},
-	{"SGEs", testSRQSGEs},
-	{"BadBuffer", testSRQBadBuffer},
-	{"TooLong", testSRQTooLong},
+	{"Shared", onSRQ(testSRQShared)},
+	{"PostToQueuePair", onSRQ(testSRQPostToQP)},
+	{"Full", onSRQ(testSRQFull)},
+	{"Empty", onSRQ(testSRQEmpty)},
+	{"Modify", onSRQ(testSRQModify)},
+	{"InUse", onSRQ(testSRQInUse)},
+	{"SGEs", onSRQ(testSRQSGEs)},
+	{"BadBuffer", onSRQ(testSRQBadBuffer)},
+	{"TooLong", onSRQ(testSRQTooLong)},
 	{"Datagrams", testSRQDatagrams},
 	{"Unreliable", testSRQUnreliable},
 	{"Vector", testSRQVector},
@@ -32,6 +32,15 @@ func (e *env) shared(attr verbs.SRQInitAttr) verbs.SRQ {
 	own(e.b, srq)
 	e.b.replace(verbs.QPInitAttr{SRQ: srq, Cap: testCap, SQSigAll: true})
 	return srq
+}
+
+// onSRQ has a test run on a queue pair that shares a receive queue.
+func onSRQ(run func(*env, verbs.SRQ)) func(*env) {
+	return func(e *env) {
+		if srq := e.shared(testSRQ); srq != nil {
+			run(e, srq)
+		}
+	}
 }
 
 var testSRQ = verbs.SRQInitAttr{MaxWR: 16, MaxSGE: 4}
@@ -67,11 +76,7 @@ func testSRQCreate(e *env) {
 
 // Receives go, oldest first, to whichever queue pair gets a message (IBTA
 // vol. 1, 10.2.9). The receive CQ is that of the queue pair.
-func testSRQShared(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQShared(e *env, srq verbs.SRQ) {
 	e.connect()
 	other, otherB := e.second(verbs.QPInitAttr{Cap: testCap, SQSigAll: true}, verbs.QPInitAttr{Cap: testCap, SRQ: srq})
 	e.supply(srq, 0, 12)
@@ -92,21 +97,13 @@ func testSRQShared(e *env) {
 }
 
 // Such a queue pair has no receive queue of its own (ibv_post_recv(3)).
-func testSRQPostToQP(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQPostToQP(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.ErrorIs(e.b.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrInvalid)
 }
 
 // An entry is free again when its receive was taken.
-func testSRQFull(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQFull(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.supply(srq, 0, testSRQ.MaxWR)
 	e.ErrorIs(srq.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
@@ -117,11 +114,7 @@ func testSRQFull(e *env) {
 }
 
 // An empty one is like an empty receive queue: receiver not ready.
-func testSRQEmpty(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQEmpty(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.a.post(e.a.send(0, 0, 8))
 	e.settle()
@@ -143,11 +136,7 @@ func (e *env) renewShared(srq verbs.SRQ) {
 }
 
 // ibv_modify_srq(3).
-func testSRQModify(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQModify(e *env, srq verbs.SRQ) {
 	e.Equal(verbs.SRQAttr{MaxWR: 16, MaxSGE: 4}, srq.Query())
 	e.supply(srq, 0, 10)
 	limits := e.b.Device.Attr()
@@ -179,11 +168,7 @@ func testSRQModify(e *env) {
 }
 
 // ibv_destroy_srq(3): not while a queue pair uses it.
-func testSRQInUse(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQInUse(e *env, srq verbs.SRQ) {
 	e.ErrorIs(srq.Close(), verbs.ErrBusy)
 	e.NoError(e.b.qp.Close())
 	e.NoError(srq.Close())
@@ -193,11 +178,7 @@ func testSRQInUse(e *env) {
 	e.Error(err, "a closed one")
 }
 
-func testSRQSGEs(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQSGEs(e *env, srq verbs.SRQ) {
 	list := make([]verbs.SGE, testSRQ.MaxSGE+1)
 	for i := range list {
 		list[i] = e.b.sge(i*1000, 10)
@@ -214,11 +195,7 @@ func testSRQSGEs(e *env) {
 }
 
 // A bad receive fails the queue pair whose message took it, and that one only.
-func testSRQBadBuffer(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQBadBuffer(e *env, srq verbs.SRQ) {
 	e.connect()
 	other, _ := e.second(verbs.QPInitAttr{Cap: testCap, SQSigAll: true}, verbs.QPInitAttr{Cap: testCap, SRQ: srq})
 	bad := e.b.sge(0, 100)
@@ -236,11 +213,7 @@ func testSRQBadBuffer(e *env) {
 	e.Equal(uint64(1), e.b.recvs[1].WRID)
 }
 
-func testSRQTooLong(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQTooLong(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.supply(srq, 0, 2)
 	e.a.post(e.a.send(0, 0, 201))

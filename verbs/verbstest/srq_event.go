@@ -3,10 +3,10 @@ package verbstest
 import "github.com/smcgw/smcgw/verbs"
 
 var srqEventTests = []test{
-	{"Limit", testSRQLimit},
+	{"Limit", onSRQ(testSRQLimit)},
 	{"LimitAtCreation", testSRQLimitAtCreation},
-	{"NotFlushed", testSRQNotFlushed},
-	{"LastWQE", testSRQLastWQE},
+	{"NotFlushed", onSRQ(testSRQNotFlushed)},
+	{"LastWQE", onSRQ(testSRQLastWQE)},
 }
 
 func limitReached(srq verbs.SRQ) verbs.AsyncEvent {
@@ -15,11 +15,7 @@ func limitReached(srq verbs.SRQ) verbs.AsyncEvent {
 
 // Once fewer than the limit are left the event is raised, once, and the limit
 // is 0 until it is set again (IBTA vol. 1, 10.2.9.1 and 11.6.3.1; rocev2.md 10).
-func testSRQLimit(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQLimit(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.supply(srq, 0, 10)
 	next := 0
@@ -68,11 +64,7 @@ func testSRQLimitAtCreation(e *env) {
 
 // The queue pair in ERR takes nothing with it: the receives belong to all
 // (IBTA vol. 1, 10.2.9.4).
-func testSRQNotFlushed(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQNotFlushed(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.supply(srq, 0, 4)
 	e.b.to(verbs.QPSErr)
@@ -86,11 +78,7 @@ func testSRQNotFlushed(e *env) {
 
 // A queue pair in ERR says when it takes no receive any more (IBTA vol. 1,
 // 11.6.3.1; ibv_get_async_event(3)).
-func testSRQLastWQE(e *env) {
-	srq := e.shared(testSRQ)
-	if srq == nil {
-		return
-	}
+func testSRQLastWQE(e *env, srq verbs.SRQ) {
 	last := func(qp verbs.QP) verbs.AsyncEvent {
 		return verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: qp}
 	}

@@ -2,25 +2,22 @@ package verbstest
 
 import "github.com/smcgw/smcgw/verbs"
 
-var ucTests = []test{
+var ucTests = where(over(verbs.QPTUC), []test{
 	{"Send", testUCSend},
 	{"Write", testUCWrite},
 	{"NoReceive", testUCNoReceive},
 	{"WriteWithoutReceive", testUCWriteNoReceive},
 	{"RemoteErrors", testUCRemoteErrors},
 	{"TooLong", testUCTooLong},
-	{"BadBuffer", testUCBadBuffer},
-	{"SendQueueError", testUCSendQueueError},
+	{"BadBuffer", testBadBuffer},
+	{"SendQueueError", testSendQueueError},
 	{"PeerGone", testUCPeerGone},
 	{"ForeignPeer", testUCForeignPeer},
 	{"Many", testUCMany},
-}
+})
 
 // IBTA vol. 1, 9.8.2: as on RC, without acknowledgement.
 func testUCSend(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	for i, n := range []int{0, 1, 1000, 4096, 4097, 50_000} {
 		fill(e.a.bytes(0, n), i)
@@ -39,9 +36,6 @@ func testUCSend(e *env) {
 }
 
 func testUCWrite(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 60_000), 1)
 	e.a.post(e.a.write(verbs.WRRDMAWrite, 0, e.b, 0, 30_000))
@@ -57,9 +51,6 @@ func testUCWrite(e *env) {
 
 // Without a receive a message is lost, and only it (IBTA vol. 1, 9.8.2.2.2).
 func testUCNoReceive(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 20_000), 1)
 	e.a.post(e.a.send(0, 0, 10_000))
@@ -76,9 +67,6 @@ func testUCNoReceive(e *env) {
 
 // A WRITE_WITH_IMM needs one for its immediate, a WRITE does not.
 func testUCWriteNoReceive(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 20_000), 1)
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 0, e.b, 0, 8))
@@ -96,9 +84,6 @@ func testUCWriteNoReceive(e *env) {
 // What the responder must not do it does not do, silently (rocev2.md 8.3); what
 // comes after is executed.
 func testUCRemoteErrors(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 20_000), 1)
 	for i, change := range []func(wr *verbs.SendWR){
@@ -123,9 +108,6 @@ func testUCRemoteErrors(e *env) {
 
 // A message longer than the receive does not succeed and writes nothing after it.
 func testUCTooLong(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 10_000), 1)
 	e.b.recv(1, e.b.sge(0, 99))
@@ -141,14 +123,7 @@ func testUCTooLong(e *env) {
 // A receive that names memory which is not there is the receiver's own fault:
 // local protection error and ERR (IBTA vol. 1, 10.10.2.2). The sender, which
 // did nothing wrong, does not notice.
-func testUCBadBuffer(e *env) {
-	if e.use(verbs.QPTUC) {
-		e.badBuffer()
-	}
-}
-
-func (e *env) badBuffer() {
-	e.t.Helper()
+func testBadBuffer(e *env) {
 	e.connect()
 	bad := e.b.room(0, 100)
 	bad.LKey ^= 1
@@ -195,10 +170,7 @@ func (e *env) sendQueueError(wr *verbs.SendWR, status verbs.WCStatus) {
 	e.Equal(uint64(2), e.b.received(2).WRID)
 }
 
-func testUCSendQueueError(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
+func testSendQueueError(e *env) {
 	wr := e.a.send(0, 0, 8)
 	wr.SGList[0].LKey ^= 1
 	e.sendQueueError(wr, verbs.WCLocProtErr)
@@ -206,9 +178,6 @@ func testUCSendQueueError(e *env) {
 
 // A sender does not notice that its peer is gone.
 func testUCPeerGone(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	e.b.to(verbs.QPSErr)
 	e.a.post(e.a.send(0, 0, 8))
@@ -221,7 +190,7 @@ func testUCPeerGone(e *env) {
 // Packets of a transport are for queue pairs of that transport (rocev2.md 8.5):
 // what a UC queue pair sends to an RC one is dropped there.
 func testUCForeignPeer(e *env) {
-	if !e.use(verbs.QPTUC) || !e.a.networked() {
+	if !e.a.networked() {
 		return
 	}
 	rc := own(e.b, e.b.newQP(verbs.QPInitAttr{Type: verbs.QPTRC, Cap: testCap}))
@@ -238,9 +207,6 @@ func testUCForeignPeer(e *env) {
 }
 
 func testUCMany(e *env) {
-	if !e.use(verbs.QPTUC) {
-		return
-	}
 	e.connect()
 	for i := range 500 {
 		n := i * 13 % 3000

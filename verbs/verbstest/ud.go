@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/smcgw/smcgw/verbs"
 
-var udTests = []test{
+var udTests = where(over(verbs.QPTUD), []test{
 	{"Send", testUDSend},
 	{"SendWithImm", testUDImm},
 	{"GRH", testGRH},
@@ -14,15 +14,15 @@ var udTests = []test{
 	{"QKeyModified", testQKeyModified},
 	{"NoReceive", testUDNoReceive},
 	{"BufferTooSmall", testUDTooSmall},
-	{"BadBuffer", testUDBadBuffer},
+	{"BadBuffer", testBadBuffer},
 	{"UnknownPeer", testUDUnknownPeer},
 	{"ForeignPeer", testUDForeignPeer},
 	{"TooLong", testUDTooLong},
-	{"SendQueueError", testUDSendQueueError},
+	{"SendQueueError", testSendQueueError},
 	{"ManySenders", testUDManySenders},
 	{"Flush", testUDFlush},
 	{"Start", testStartUD},
-}
+})
 
 // grhSize is the room that a receive of a UD queue pair has before the payload,
 // for the global route header (IBTA vol. 1, 10.2.2.2; ibv_post_recv(3)).
@@ -40,9 +40,6 @@ func (d *end) grh() int {
 func (d *end) room(off, n int) verbs.SGE { return d.sge(off, d.grh()+n) }
 
 func testUDSend(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 60), 1)
 	e.b.recv(4, e.b.room(0, 100))
@@ -57,9 +54,6 @@ func testUDSend(e *env) {
 }
 
 func testUDImm(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	e.b.recv(4, e.b.room(0, 100))
 	wr := e.a.send(0, 0, 7)
@@ -74,7 +68,7 @@ func testUDImm(e *env) {
 // On a network the room has the network header: of IPv4 in its last 20 bytes,
 // of IPv6 in all 40 (rocev2.md 6).
 func testGRH(e *env) {
-	if !e.use(verbs.QPTUD) || !e.a.networked() {
+	if !e.a.networked() {
 		return
 	}
 	e.connect()
@@ -98,9 +92,6 @@ func testGRH(e *env) {
 
 // One packet: up to the path MTU of the port (IBTA vol. 1, 9.8.3).
 func testUDSizes(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	mtu := e.a.Device.Port().ActiveMTU.Bytes()
 	for i, n := range []int{0, 1, 2, 3, 4, 255, mtu - 1, mtu} {
@@ -117,9 +108,6 @@ func testUDSizes(e *env) {
 
 // The room is part of the scatter list, cut wherever the list is.
 func testUDScatter(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 500), 1)
 	e.b.recv(1, e.b.sge(0, 10), e.b.sge(100, 33), e.b.sge(200, 0), e.b.sge(1000, 500))
@@ -134,9 +122,6 @@ func testUDScatter(e *env) {
 
 // The source queue pair of a datagram is where an answer goes.
 func testUDReply(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	for i := range 10 {
 		e.b.recv(uint64(i), e.b.room(0, 100))
@@ -172,9 +157,6 @@ func (e *env) found(wr *verbs.SendWR) {
 
 // A datagram with another Q_Key is dropped (IBTA vol. 1, 10.2.5).
 func testQKeyMismatch(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	e.b.recv(1, e.b.room(0, 100))
 	wr := e.a.send(1, 0, 8)
@@ -187,9 +169,6 @@ func testQKeyMismatch(e *env) {
 // cannot use a controlled one that it was not given (IBTA vol. 1, 10.2.5;
 // rxe_req).
 func testControlledQKey(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	e.b.recv(1, e.b.room(0, 100))
 	wr := e.a.send(1, 0, 8)
@@ -202,9 +181,6 @@ func testControlledQKey(e *env) {
 }
 
 func testQKeyModified(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	e.b.recv(1, e.b.room(0, 100))
 	e.NoError(e.b.qp.Modify(&verbs.QPAttr{QKey: 77}, verbs.QPAttrQKey))
@@ -216,9 +192,6 @@ func testQKeyModified(e *env) {
 
 // No receive: dropped; the next one is not disturbed (IBTA vol. 1, 9.8.3.2.2).
 func testUDNoReceive(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	e.lost(e.a.send(1, 0, 8))
 	e.b.recv(1, e.b.room(0, 100))
@@ -230,9 +203,6 @@ func testUDNoReceive(e *env) {
 // A receive that is too small, for the room included, gets nothing that looks
 // like success, and nothing is written after it.
 func testUDTooSmall(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	fill(e.a.bytes(0, 100), 1)
 	e.b.recv(1, e.b.room(0, 99))
@@ -245,16 +215,7 @@ func testUDTooSmall(e *env) {
 	e.same(make([]byte, 100), e.b.bytes(grhSize+99, 100))
 }
 
-func testUDBadBuffer(e *env) {
-	if e.use(verbs.QPTUD) {
-		e.badBuffer()
-	}
-}
-
 func testUDUnknownPeer(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	e.b.recv(1, e.b.room(0, 100))
 	for _, qpn := range []uint32{e.b.qp.Num() ^ 0x550000, 0, 0xffffff} {
@@ -267,9 +228,6 @@ func testUDUnknownPeer(e *env) {
 
 // Datagrams are for UD queue pairs only (rocev2.md 8.5).
 func testUDForeignPeer(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	rc, _ := e.second(verbs.QPInitAttr{Type: verbs.QPTRC, Cap: testCap}, verbs.QPInitAttr{Type: verbs.QPTRC, Cap: testCap})
 	e.NoError(rc.PostRecv(&verbs.RecvWR{SGList: []verbs.SGE{e.a.sge(0, 100)}}))
@@ -288,29 +246,14 @@ func testUDForeignPeer(e *env) {
 // A message longer than a packet fails here, with local length error (IBTA vol.
 // 1, 9.8.3 and 10.10.2.2), and no part of it is sent.
 func testUDTooLong(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	mtu := e.a.Device.Port().ActiveMTU.Bytes()
 	e.sendQueueError(e.a.send(0, 0, mtu+1), verbs.WCLocLenErr)
 	e.settle()
 	e.Len(e.b.recvs, 2)
 }
 
-func testUDSendQueueError(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
-	wr := e.a.send(0, 0, 8)
-	wr.SGList[0].LKey ^= 1
-	e.sendQueueError(wr, verbs.WCLocProtErr)
-}
-
 // One UD queue pair hears many.
 func testUDManySenders(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	const n = 10
 	want := map[uint32]bool{}
@@ -330,9 +273,6 @@ func testUDManySenders(e *env) {
 }
 
 func testUDFlush(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	e.connect()
 	for i := range uint64(3) {
 		e.a.recv(i, e.a.room(0, 100))
@@ -349,9 +289,6 @@ func testUDFlush(e *env) {
 
 // verbs.StartUD goes from RESET to RTS in one call.
 func testStartUD(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
-	}
 	for _, d := range e.ends() {
 		e.NoError(verbs.StartUD(d.qp, testQKey, 5))
 		e.Equal(verbs.QPSRTS, d.qp.State())

@@ -89,3 +89,21 @@ type test struct {
 	name string
 	run  func(e *env)
 }
+
+// where has tests run on devices that can do what they are about.
+func where(can func(*env) bool, tests []test) []test {
+	list := make([]test, len(tests))
+	for i, c := range tests {
+		list[i] = test{c.name, func(e *env) {
+			if can(e) {
+				c.run(e)
+			}
+		}}
+	}
+	return list
+}
+
+// over gives both ends queue pairs of a transport.
+func over(typ verbs.QPType) func(*env) bool {
+	return func(e *env) bool { return e.use(typ) }
+}

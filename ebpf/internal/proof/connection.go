@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // timeout bounds each step of a proof, which takes less than a millisecond where
@@ -104,7 +105,7 @@ func (c *connection) connect(near, far netip.AddrPort) error {
 	if err := c.Entries.Enter(near, far, c.ends.index); err != nil {
 		return err
 	}
-	err := unix.Connect(c.app, legs.Sockaddr(far))
+	err := unix.Connect(c.app, sockaddr.Of(far))
 	switch {
 	case err == nil, errors.Is(err, unix.EINPROGRESS):
 		return nil
@@ -190,19 +191,9 @@ func ready(fd int, events int16) bool {
 
 // bound binds a socket to an address and returns it with the port that was free.
 func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
-	if err := unix.Bind(fd, legs.Sockaddr(netip.AddrPortFrom(a, 0))); err != nil {
+	if err := unix.Bind(fd, sockaddr.Of(netip.AddrPortFrom(a, 0))); err != nil {
 		return netip.AddrPort{}, fmt.Errorf("bind to %v: %w", a, err)
 	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("own address: %w", err)
-	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(a, uint16(sa.Port)), nil
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(a, uint16(sa.Port)), nil
-	default:
-		return netip.AddrPort{}, errors.New("own address of another family")
-	}
+	own, err := sockaddr.Local(fd)
+	return netip.AddrPortFrom(a, own.Port()), err
 }

@@ -43,9 +43,7 @@ func (s *side) replace(l *Link, qp verbs.QP) {
 // next one of the peer gets its send buffer after the close of the queue pair, which may
 // send from it until then.
 func TestHWSendBufferOutlivesQueuePair(t *testing.T) {
-	sides := newSides(t, 100)
-	s := sides[0]
-	c := carry(t, sides)
+	sides, s, c := newCarried(t)
 	l := c.link[0]
 	var sent *byte
 	s.on(func() { sent = &l.EP.Tail(0)[0] })
@@ -116,9 +114,7 @@ func TestHWClosesBehindACallThatHangs(t *testing.T) {
 func TestHWQueuePairIsNotLetGo(t *testing.T) {
 	for _, departs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("departs %v", departs), func(t *testing.T) {
-			sides := newSides(t, 100)
-			s := sides[0]
-			c := carry(t, sides)
+			sides, s, c := newCarried(t)
 			l := c.link[0]
 			s.replace(l, &closingQP{l.QP, func() error { return errors.Join(l.QP.(*closingQP).QP.Close(), verbs.ErrBusy) }})
 			if departs {
@@ -144,9 +140,7 @@ func TestHWQueuePairIsNotLetGo(t *testing.T) {
 // TestHWGoesWithoutAnEvent: connections leave an adapter that the host does not have any
 // more.
 func TestHWGoesWithoutAnEvent(t *testing.T) {
-	sides := newSides(t, 100)
-	s := sides[0]
-	c := carry(t, sides)
+	sides, s, c := newCarried(t)
 	dev := s.host.last()
 	s.host.has()
 	eventually(t, dev.isClosed, "the device is closed")
@@ -221,9 +215,7 @@ func onlyGrows(t *testing.T, device func() report.DeviceInfo) func() {
 // TestHWGoesOnCounting: what an adapter has counted falls neither while it is away nor when it
 // is used again.
 func TestHWGoesOnCounting(t *testing.T) {
-	sides := newSides(t, 100)
-	s := sides[0]
-	c := carry(t, sides)
+	sides, s, c := newCarried(t)
 	require.NotZero(t, s.device(t).Counters["pairs_made"])
 	require.NotZero(t, s.device(t).Counters["tx_packets"])
 	grows := onlyGrows(t, func() report.DeviceInfo { return s.device(t) })

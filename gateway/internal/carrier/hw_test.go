@@ -20,6 +20,14 @@ import (
 
 func hwOf(s *side) Fabric { return s.hw }
 
+// newCarried makes two sides and a connection that carries between them. s is the
+// first side.
+func newCarried(t *testing.T) (sides [2]*side, s *side, c *linked) {
+	t.Helper()
+	sides = newSides(t, 100)
+	return sides, sides[0], carry(t, sides)
+}
+
 // carry makes a connection that carries, with bytes under way that the server has not
 // consumed.
 func carry(t *testing.T, sides [2]*side) *linked {
@@ -258,9 +266,7 @@ func TestHWLinkEndsWhileItIsConnected(t *testing.T) {
 func TestHWDeviceFails(t *testing.T) {
 	for _, event := range []verbs.EventType{verbs.EventDeviceFatal, verbs.EventCQErr} {
 		t.Run(event.String(), func(t *testing.T) {
-			sides := newSides(t, 100)
-			s := sides[0]
-			c := carry(t, sides)
+			sides, s, c := newCarried(t)
 			first := s.host.last()
 			s.host.mu.Lock()
 			s.host.refused = verbs.ErrNoMemory
@@ -295,9 +301,7 @@ func TestHWDeviceFails(t *testing.T) {
 // TestHWPortGoesDown: nothing new is made of it, and its connections leave it if it
 // stays.
 func TestHWPortGoesDown(t *testing.T) {
-	sides := newSides(t, 100)
-	s := sides[0]
-	c := carry(t, sides)
+	sides, s, c := newCarried(t)
 	state := func(to verbs.PortState) func(*verbs.PortAttr) { return func(p *verbs.PortAttr) { p.State = to } }
 	dev := s.host.last()
 	dev.change(verbs.EventPortErr, state(verbs.PortDown))
@@ -316,9 +320,7 @@ func TestHWPortGoesDown(t *testing.T) {
 // TestHWAddressGoes: the connections of an address that the adapter does not have any more
 // leave it, no others.
 func TestHWAddressGoes(t *testing.T) {
-	sides := newSides(t, 100)
-	s := sides[0]
-	c := carry(t, sides)
+	sides, s, c := newCarried(t)
 	dev := s.host.last()
 	var gid verbs.GIDEntry
 	dev.change(verbs.EventGIDChange, func(p *verbs.PortAttr) { p.GIDs[0] = verbs.GIDEntry{} })

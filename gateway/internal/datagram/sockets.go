@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
@@ -164,17 +165,14 @@ func destination(oob []byte) (netip.Addr, bool) {
 func (s *sockets) send(m resolve.SendResolution) error {
 	s.ask(m.Bytes)
 	var oob []byte
-	var to unix.Sockaddr
 	if m.From.Is4() {
 		oob = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: m.From.As4()})
-		to = &unix.SockaddrInet4{Addr: m.To.Addr().As4(), Port: int(m.To.Port())}
 	} else {
 		oob = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: m.From.As16()})
-		to = &unix.SockaddrInet6{Addr: m.To.Addr().As16(), Port: int(m.To.Port())}
 	}
 	for _, c := range s.conns {
 		if c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Is4() == m.From.Is4() {
-			return sendAtOnce(c, m.Bytes, oob, to)
+			return sendAtOnce(c, m.Bytes, oob, sockaddr.Of(m.To))
 		}
 	}
 	return errNotHere

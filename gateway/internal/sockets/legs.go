@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
 // Namespace is where the sockets are.
@@ -111,10 +112,10 @@ func (d *kernelDial) connect() error {
 	if err := d.like.Dress(d.fd, d.tuple.Local.Addr().Is6()); err != nil {
 		return fmt.Errorf("dress: %w", err)
 	}
-	if err := unix.Bind(d.fd, legs.Sockaddr(d.tuple.Remote)); err != nil {
+	if err := unix.Bind(d.fd, sockaddr.Of(d.tuple.Remote)); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if err := unix.Connect(d.fd, legs.Sockaddr(d.tuple.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
+	if err := unix.Connect(d.fd, sockaddr.Of(d.tuple.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	if err := d.on.Watch(d.fd, d.event); err != nil {
@@ -126,16 +127,12 @@ func (d *kernelDial) connect() error {
 
 // event is called when the socket is connected, or never will be.
 func (d *kernelDial) event(uint32) {
-	errno, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err == nil && errno == 0 {
-		fd := d.release()
-		d.done(fd, nil)
+	if err := sockaddr.Err(d.fd); err != nil {
+		d.end(err)
 		return
 	}
-	if err == nil {
-		err = unix.Errno(errno)
-	}
-	d.end(err)
+	fd := d.release()
+	d.done(fd, nil)
 }
 
 // end reports a failure, unless the dial is over.
@@ -228,7 +225,7 @@ func (l *kernelListener) open(k *Legs, v6 bool) (int, error) {
 	if v6 {
 		at = netip.IPv6Loopback()
 	}
-	if err := unix.Bind(fd, legs.Sockaddr(netip.AddrPortFrom(at, 0))); err != nil {
+	if err := unix.Bind(fd, sockaddr.Of(netip.AddrPortFrom(at, 0))); err != nil {
 		return -1, fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
@@ -289,12 +286,12 @@ func (l *kernelListener) Arrived(then func()) {
 // accepted: the gateway's socket has the server's address, its peer is the
 // application.
 func (l *kernelListener) accepted(fd int, peer unix.Sockaddr) {
-	own, err := unix.Getsockname(fd)
+	own, err := sockaddr.Local(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return
 	}
-	l.accept(fd, host.Tuple{Local: addrPort(peer), Remote: addrPort(own)})
+	l.accept(fd, host.Tuple{Local: sockaddr.AddrPort(peer), Remote: own})
 }
 
 // Close implements host.LegListener.
@@ -309,15 +306,4 @@ func (l *kernelListener) Close() error {
 		l.fds = nil
 	})
 	return errors.Join(errs...)
-}
-
-func addrPort(s unix.Sockaddr) netip.AddrPort {
-	switch s := s.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr).Unmap(), uint16(s.Port))
-	default:
-		return netip.AddrPort{}
-	}
 }

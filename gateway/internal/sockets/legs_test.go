@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -102,7 +103,7 @@ func TestDialFromTakenPort(t *testing.T) {
 	for i, hosts := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
 		own, err := unix.Getsockname(listening[i])
 		require.NoError(t, err)
-		client := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), addrPort(own).Port())
+		client := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), sockaddr.AddrPort(own).Port())
 		dialled := func() error {
 			result := make(chan error, 1)
 			tuple := host.Tuple{Local: netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 80), Remote: client}
@@ -112,7 +113,7 @@ func TestDialFromTakenPort(t *testing.T) {
 		require.ErrorIs(t, dialled(), unix.ENETUNREACH, "the namespace has no device: this is the error of connect()")
 		other, err := ns.Sockets(i == 1, 1)
 		require.NoError(t, err)
-		require.NoError(t, unix.Bind(other[0], legs.Sockaddr(client)))
+		require.NoError(t, unix.Bind(other[0], sockaddr.Of(client)))
 		require.NoError(t, unix.Listen(other[0], 1))
 		require.ErrorIs(t, dialled(), unix.EADDRINUSE)
 		require.NoError(t, unix.Close(other[0]))

@@ -9,18 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <linux/tcp.h>
-
 #include "../sys.h"
 #include "pair.h"
+#include "promoted.h"
 
-static uint64_t received(int fd) {
-	struct tcp_info t;
-	socklen_t l = sizeof t;
-	memset(&t, 0, sizeof t);
-	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
-	return t.tcpi_bytes_received;
-}
 int main(int argc, char **argv) {
 	int a, b, native = 0;
 	pair(&a, &b);

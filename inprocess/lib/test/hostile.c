@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "promoted.h"
+#include "rounds.h"
 
 #define END_WITHIN 10.0
 
@@ -31,17 +32,6 @@ static struct shared {
 static struct sockaddr_storage server;
 static socklen_t server_len;
 
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-static uint64_t draw(uint64_t *x) {
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return *x * 0x2545f4914f6cdd1dull;
-}
 static void fail(const char *what, long n) {
 	printf("FAIL %s: %ld (%s)\n", what, n, strerror(errno));
 	fflush(stdout);

@@ -9,7 +9,7 @@
 #include "../layout.h"
 
 // received is what the kernel has counted: a byte of the ring is not among it.
-static uint64_t received(int fd) {
+static inline uint64_t received(int fd) {
 	struct tcp_info t;
 	socklen_t l = sizeof t;
 	memset(&t, 0, sizeof t);
@@ -17,7 +17,7 @@ static uint64_t received(int fd) {
 	return t.tcpi_bytes_received;
 }
 // own finds the memory that this process writes, if the connection is promoted.
-static struct smci_end *own(void) {
+static inline struct smci_end *own(void) {
 	char line[500];
 	struct smci_end *found = 0;
 	FILE *f = fopen("/proc/self/maps", "r");

@@ -31,10 +31,10 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <linux/tcp.h>
+#include "promoted.h"
+#include "rounds.h"
 
 #define WITHIN 20 // seconds for a case
 
@@ -69,11 +69,6 @@ static const char *res(long n) {
 	if (n >= 0) snprintf(p, 32, "%ld", n);
 	else snprintf(p, 32, "%s", strerrorname_np(errno));
 	return p;
-}
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 static void ms(int n) { // a signal does not end it
 	double until = now() + n / 1e3, left;
@@ -119,13 +114,6 @@ static int listener(struct sockaddr_storage *s, socklen_t *l) {
 	int fd = new_socket(s->ss_family);
 	if (bind(fd, (struct sockaddr *)s, *l) < 0 || listen(fd, 16) < 0 || getsockname(fd, (struct sockaddr *)s, l) < 0) die("listen");
 	return fd;
-}
-static uint64_t received(int fd) {
-	struct tcp_info t;
-	socklen_t l = sizeof t;
-	memset(&t, 0, sizeof t);
-	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
-	return t.tcpi_bytes_received;
 }
 static bool moved(int from, int to) { // 64 bytes, not by the kernel?
 	char b[64] = "warm";

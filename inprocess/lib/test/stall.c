@@ -14,20 +14,15 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "promoted.h"
+#include "rounds.h"
 
 #define FOR 3.0
 #define SOON 0.01
 #define SOON_CLOSED 0.5
 
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 static long sleeps(void) {
 	struct rusage r;
 	getrusage(RUSAGE_THREAD, &r);

@@ -43,8 +43,9 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "rounds.h"
 
 #define PERIOD 1048573 // a prime, so that a shift by any size of a buffer shows
 #define LARGEST 300000
@@ -104,17 +105,6 @@ static uint64_t moved[4]; // in all rounds: bytes, kills, those at instructions,
 #endif
 extern char **environ;
 
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-static uint64_t draw(uint64_t *x) {
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return *x * 0x2545f4914f6cdd1dull;
-}
 static void end_round(const pid_t pid[2]) {
 	for (int i = 0; i < 2; i++)
 		if (pid[i]) kill(-pid[i], SIGKILL);

@@ -5,30 +5,22 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // cgroupRoot is the usual mount of cgroup2, below /.
 const cgroupRoot = "sys/fs/cgroup"
 
-// cgroupOf finds the control group in a /proc/PID/cgroup: the line of cgroup2 has
-// the number 0 and no controllers.
-func cgroupOf(proc string) (string, bool) {
-	for line := range strings.Lines(proc) {
-		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok {
-			return path.Clean("/" + at)[1:], true
-		}
-	}
-	return "", false
-}
-
 // cgroupLimits are the least of the limits that a process's control group and those
 // above it set for each adapter.
 func cgroupLimits(root fs.FS) map[string]map[string]uint64 {
 	proc, _ := text(root, "proc/self", "cgroup")
-	at, ok := cgroupOf(proc)
+	at, ok := procfs.Cgroup(proc)
 	if !ok {
 		return nil
 	}
+	at = path.Clean("/" + at)[1:] // of a group outside of this namespace, below the root
 	least := map[string]map[string]uint64{}
 	for {
 		max, _ := text(root, path.Join(cgroupRoot, at), "rdma.max")

@@ -2,10 +2,10 @@ package sysfs
 
 import (
 	"encoding/json"
-	"flag"
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files of testdata")
+	"github.com/smcgw/smcgw/internal/golden"
+)
 
 // TestTrees compares everything that is read of each tree.
 func TestTrees(t *testing.T) {
@@ -24,13 +24,7 @@ func TestTrees(t *testing.T) {
 		require.NoError(t, err, file)
 		doc, err := json.MarshalIndent(h, "", "  ")
 		require.NoError(t, err)
-		name := strings.TrimSuffix(file, ".tree") + ".json"
-		if *update {
-			require.NoError(t, os.WriteFile(name, append(doc, '\n'), 0o600))
-		}
-		want, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(doc)+"\n", file)
+		golden.File(t, strings.TrimSuffix(filepath.Base(file), ".tree")+".json", string(doc)+"\n")
 	}
 }
 
@@ -143,20 +137,6 @@ func TestAccess(t *testing.T) {
 	require.Contains(t, problem(access("/dev/infiniband/none")), "container")
 	require.Contains(t, problem(unix.EACCES), "permission")
 	require.Equal(t, unix.EIO.Error(), problem(unix.EIO))
-}
-
-func TestCgroupOf(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/": "", "0::/a/b.service\n": "a/b.service", "12:rdma:/x\n0::/y": "y", "0::/../outside": "outside",
-	} {
-		at, ok := cgroupOf(text)
-		require.True(t, ok, text)
-		require.Equal(t, want, at, text)
-	}
-	for _, text := range []string{"", "12:rdma:/x", "0:"} {
-		_, ok := cgroupOf(text)
-		require.False(t, ok, text)
-	}
 }
 
 // TestBroken: no attribute that is cut, missing, or has a wrong value takes more

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/leak"
 )
 
@@ -85,8 +86,8 @@ func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	return err != nil || bytes.Contains(b, []byte(") Z "))
+	state := procfs.StatOf(pid).State()
+	return state == "" || state == "Z"
 }
 
 func TestWaitOutputEndsWithTheProgram(t *testing.T) {

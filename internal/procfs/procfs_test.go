@@ -1,0 +1,59 @@
+package procfs
+
+import (
+	"io/fs"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestCgroup(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/": "/", "0::/a/b.service\n": "/a/b.service", "12:rdma:/x\n0::/y": "/y", "0::/../outside": "/../outside",
+	} {
+		at, ok := Cgroup(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, at, text)
+	}
+	for _, text := range []string{"", "12:rdma:/x", "0:"} {
+		_, ok := Cgroup(text)
+		require.False(t, ok, text)
+	}
+	require.Empty(t, CgroupOf(-1))
+}
+
+func TestCgroupIn(t *testing.T) {
+	at, err := CgroupIn("31 24 0:27 / /sys/fs/cgroup rw - tmpfs x rw\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n")
+	require.NoError(t, err)
+	require.Equal(t, "/sys/fs/cgroup/unified", at)
+	for _, text := range []string{"", "31 24 0:27 / /sys/fs/cgroup rw", "31 24 - cgroup2 cgroup2 rw"} {
+		_, err = CgroupIn(text)
+		require.ErrorIs(t, err, fs.ErrNotExist, text)
+	}
+}
+
+func TestStat(t *testing.T) {
+	const text Stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1000 0 0 0 7 3 0 0 20 0 5 0 100 1000 200"
+	require.Equal(t, "S", text.State())
+	require.Equal(t, 1, text.Parent())
+	require.Equal(t, "100", text.Field(22))
+	cpu, ok := text.CPU()
+	require.True(t, ok)
+	require.Equal(t, 100*time.Millisecond, cpu)
+	for i := range len(text) - len(" 0 0 20 0 5 0 100 1000 200") - 1 {
+		_, ok := text[:i].CPU()
+		require.False(t, ok, text[:i])
+	}
+	for _, s := range []Stat{"1 (x) S 1 2 3 4 5 6 7 8 9 10 a b", StatOf(-1)} {
+		_, ok = s.CPU()
+		require.False(t, ok, s)
+	}
+	own := StatOf(os.Getpid())
+	require.Equal(t, os.Getppid(), own.Parent())
+	require.Empty(t, Children(os.Getpid()))
+}

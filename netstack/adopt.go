@@ -126,17 +126,8 @@ func parseHeaders(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 // of the old one; nil: it has.
 func (s *Stack) clear(f *flow) (there <-chan struct{}, err error) {
 	old := s.flows.get(f.key)
-	switch {
-	case old == nil:
-		return nil, nil
-	case old.server:
-		return s.replace(old), nil
-	case old.alive() && old.isn == f.isn && old.nonce == f.nonce:
+	if old != nil && !old.server && old.alive() && old.isn == f.isn && old.nonce == f.nonce {
 		return nil, ErrAdopted
 	}
-	if c := old.conn.Load(); c != nil {
-		c.Forget()
-	}
-	s.retire(old) // an Abort that is still at it does so later
-	return old.stillThere(), nil
+	return s.replace(old), nil
 }

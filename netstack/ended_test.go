@@ -71,7 +71,7 @@ func TestGrowIsNoSignOfLife(t *testing.T) {
 	written, heard := c.Vitals()
 	_, err := c.Write([]byte("lost"))
 	require.NoError(t, err)
-	within(t, "it has an endpoint", func() bool { return c.mini.phase.Load() == legWhole })
+	within(t, "it has an endpoint", func() bool { return c.f.state() == legWhole })
 	nowWritten, nowHeard := c.Vitals()
 	require.Equal(t, written+4, nowWritten)
 	require.Equal(t, heard, nowHeard)

@@ -326,7 +326,7 @@ func (f *flow) await(ctx context.Context, mask waiter.EventMask, op func() (int,
 func (c *Conn) grown(t *testing.T) {
 	t.Helper()
 	c.QuickACK()
-	within(t, "it has an endpoint", func() bool { return c.mini.phase.Load() == legWhole })
+	within(t, "it has an endpoint", func() bool { return c.f.state().endpoint() })
 }
 
 // adopt waits for an adoption.

@@ -24,31 +24,25 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookie.Proof) *flow {
 	return f
 }
 
-// replace ends the flow in the way of a new one on its tuple. The channel is
-// closed when gVisor has let go of it; nil: it has.
-func (s *Stack) replace(old *flow) <-chan struct{} {
-	if old == nil || !old.server {
+// replace ends the flow in the way of a new one on its tuple. The channel is closed when gVisor has
+// let go of it; nil: it has. A reset leaves before that, and a client that has waited for it may begin
+// anew at once.
+func (s *Stack) replace(old *flow) (there <-chan struct{}) {
+	if old == nil {
 		return nil
 	}
 	if c := old.conn.Load(); c != nil {
 		c.Forget()
 	}
-	return old.stillThere()
-}
-
-// stillThere returns what is closed when gVisor has let go of a connection that is being
-// ended; nil: it has. A reset leaves before that, and a client that has waited for it
-// may begin anew at once.
-func (f *flow) stillThere() <-chan struct{} {
-	left := f.leaving.Load()
-	if left == nil {
+	g := old.grown.Load()
+	if g == nil {
 		return nil
 	}
 	select {
-	case <-*left:
+	case <-g.led:
 		return nil
 	default:
-		return *left
+		return g.led
 	}
 }
 

@@ -434,7 +434,7 @@ func (m *shim) inLate(f *flow, k tupleKey, p packet.IP, t packet.TCP, pkt *stack
 	switch {
 	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
 		m.inSYNACK(k, t, pkt)
-	case flags&(packet.FlagSYN|packet.FlagRST|packet.FlagFIN|packet.FlagACK) == packet.FlagACK && (payload == 0 || f.reset.Load()):
+	case flags&(packet.FlagSYN|packet.FlagRST|packet.FlagFIN|packet.FlagACK) == packet.FlagACK && (payload == 0 || f.state() == legReset):
 		m.s.count.lateResets.Add(1)
 		m.send(buildReset(p, t))
 	default:

@@ -82,7 +82,7 @@ func TestNoTimestampsUnasked(t *testing.T) {
 	b := newBench(t, Config{})
 	syn := makeSYN(false, 1, 100, packet.RoleOffer)
 	synack := without(makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101), packet.KindTimestamps)
-	c, err := adopt(b.s, syn, synack, time.Millisecond)
+	c, err := b.s.Adopt(syn, synack, time.Millisecond)
 	require.NoError(t, err)
 	defer c.Forget()
 	from := func(seq, ack uint32, payload string) {

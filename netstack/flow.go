@@ -43,6 +43,9 @@ type flow struct {
 	rtt   time.Duration // of the handshake, as the owner knows it
 	quick atomic.Bool   // no acknowledgement waits: bulk data, or a packet of another flow
 	grown atomic.Pointer[grown]
+	// left is closed when gVisor has let go of the tuple: of the flows before this one, and of this
+	// one from the step on that has it led. nil: it has. Conn.mu guards it, until the flow is over.
+	left <-chan struct{}
 
 	adopt *adoption // client only
 	serve *serving  // server only
@@ -157,6 +160,9 @@ func (t *flowTable) put(f *flow, lim Limits) error {
 		return ErrAdopted
 	case t.live >= lim.Flows:
 		return ErrOverload
+	}
+	if old != nil {
+		f.left = old.left
 	}
 	t.live++
 	t.m[f.key] = f

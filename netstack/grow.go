@@ -26,20 +26,21 @@ func (c *Conn) growLocked(on legEvent) {
 	c.s.count.grown.Add(1)
 	n := c.sock.Numbers(sinceStart(c.s.clock))
 	n.Written = nil // there will be more of it
-	g := &grown{origin: seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}, led: make(chan struct{})}
-	if c.f.peer().TS {
-		g.stamps.Begin(n.Recent)
-	}
-	c.f.grow(g)
-	go c.grow(g, n) // bounded: once a connection, and ends
+	before, led := c.f.left, make(chan struct{})
+	c.f.left = led
+	go c.grow(before, led, n) // bounded: once a connection, and ends
 }
 
 // grow leads gVisor through a handshake of which nothing is on the wire: gVisor connects, the shim swallows
-// its SYN, and the SYN-ACK that answers begins with the numbers at which the connection stands.
-func (c *Conn) grow(g *grown, n minisock.Numbers) {
+// its SYN, and the SYN-ACK that answers begins with the numbers at which the connection stands. A flow before
+// on the tuple, which is over, has its endpoint made and ended first.
+func (c *Conn) grow(before <-chan struct{}, led chan<- struct{}, n minisock.Numbers) {
 	defer c.s.release()
-	defer close(g.led)
-	ep, err := c.lead(g, n)
+	defer close(led)
+	if before != nil {
+		<-before
+	}
+	ep, err := c.lead(n)
 	if err == nil {
 		err = c.handOver(ep)
 	}
@@ -69,8 +70,16 @@ func (c *Conn) ungrown(ep tcpip.Endpoint) {
 }
 
 // lead returns the endpoint when it is established.
-func (c *Conn) lead(g *grown, n minisock.Numbers) (tcpip.Endpoint, error) {
+func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s, f := c.s, c.f
+	if !f.state().led() {
+		return nil, errNoEndpoint // the owner has ended it
+	}
+	g := &grown{origin: seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}}
+	if f.peer().TS {
+		g.stamps.Begin(n.Recent)
+	}
+	f.grow(g)
 	tuple := f.key.tuple()
 	local, proto := fullAddress(tuple.Local)
 	remote, _ := fullAddress(tuple.Remote)
@@ -105,7 +114,7 @@ func (c *Conn) lead(g *grown, n minisock.Numbers) (tcpip.Endpoint, error) {
 		select {
 		case <-changed:
 		case <-late.C:
-			return ep, ErrHandshakeTimeout
+			return ep, fmt.Errorf("%w: not established in time", errNoEndpoint)
 		}
 	}
 	return ep, nil

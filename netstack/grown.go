@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/netstack/internal/seqmap"
 )
 
-// grown is what a flow needs whose bytes gVisor moves, from the step on that has gVisor led. Most wire
+// grown is what a flow needs whose bytes gVisor moves, from Conn.lead on, before gVisor knows of it. Most wire
 // legs never do.
 type grown struct {
 	origin  seqmap.Origin // of the endpoint
@@ -15,7 +15,6 @@ type grown struct {
 	ahead   reorder.Queue // what gVisor keeps after a gap
 	stamps  paws.Guard    // of the peer
 	fitting fitting
-	led     chan struct{} // closed when Conn.grow is done: nothing of it can send any more
 }
 
 func (f *flow) grow(g *grown) {

@@ -24,28 +24,6 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookie.Proof) *flow {
 	return f
 }
 
-// replace ends the flow in the way of a new one on its tuple. The channel is closed when gVisor has
-// let go of it; nil: it has. A reset leaves before that, and a client that has waited for it may begin
-// anew at once.
-func (s *Stack) replace(old *flow) (there <-chan struct{}) {
-	if old == nil {
-		return nil
-	}
-	if c := old.conn.Load(); c != nil {
-		c.Forget()
-	}
-	g := old.grown.Load()
-	if g == nil {
-		return nil
-	}
-	select {
-	case <-g.led:
-		return nil
-	default:
-		return g.led
-	}
-}
-
 // notBegun tells of a connection that there is no room for, unless it has begun already.
 func (s *Stack) notBegun(f *flow, syn SYN, err error) {
 	if !errors.Is(err, errRepeated) {

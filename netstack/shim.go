@@ -367,7 +367,7 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
 	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may open it anew
-		m.s.Forget(k.tuple())
+		f.forget()
 	}
 	if f != nil && f.alive() {
 		if !f.server || f.carrying.Load() || f.isn != t.Seq() {

@@ -150,17 +150,18 @@ func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
 
 // Forget ends whatever lives on tuple without a packet, and reports whether
 // something did.
-func (s *Stack) Forget(t Tuple) bool {
-	f := s.flows.get(keyOf(t))
+func (s *Stack) Forget(t Tuple) bool { return s.flows.get(keyOf(t)).forget() }
+
+// forget ends a flow without a packet, and reports whether it was alive; nil: there is none.
+func (f *flow) forget() bool {
 	if f == nil {
 		return false
 	}
 	c := f.conn.Load()
-	if c == nil {
-		return false
+	if c != nil {
+		c.Forget()
 	}
-	c.Forget()
-	return true
+	return c != nil
 }
 
 // hold keeps Close from finishing; false: the stack is closing.
@@ -180,7 +181,7 @@ func (s *Stack) release() { s.busy.Done() }
 // met it when it was about to end is looked at again. It is called once per flow.
 func (s *Stack) retire(f *flow) {
 	f.conn.Store(nil)
-	if g := f.grown.Load(); g != nil { // nothing that comes later gets through the shim
+	if g := f.grown.Load(); g != nil { // one that comes later gets nothing through the shim
 		g.acks.drop()
 		g.ahead.End(&s.reorder)
 	}

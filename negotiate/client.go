@@ -96,18 +96,18 @@ func (c *Client) Verdict() (Verdict, bool) {
 	return c.verdict, c.verdict.Outcome != OutcomeNone
 }
 
-// State returns the state's name in the words of the flow's states.
-func (c *Client) State() string {
+// Stage returns how far the handshake has come.
+func (c *Client) Stage() Stage {
 	switch c.state {
 	case clientIdle:
-		return "accepted"
+		return StageAccepted
 	case clientProposed, clientAsking:
-		return "negotiating"
+		return StageNegotiating
 	case clientCompleting:
-		return "completing"
+		return StageCompleting
 	case clientDone:
 	}
-	return c.verdict.Outcome.String()
+	return StageOver
 }
 
 // Start begins the handshake: the wire leg is established, synRTT is the round trip of SYN and SYN-ACK.

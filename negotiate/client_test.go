@@ -112,7 +112,7 @@ func TestNativeClientsRestOnThePeer(t *testing.T) {
 
 func TestClientProposes(t *testing.T) {
 	c, b := proposed(t, ClientConfig{})
-	require.Equal(t, "negotiating", c.State())
+	require.Equal(t, StageNegotiating, c.Stage())
 	p, _, err := parseProposal(b)
 	require.NoError(t, err)
 	want := goldenProposal(t)
@@ -126,7 +126,7 @@ func TestClientProposes(t *testing.T) {
 func TestClientCarries(t *testing.T) {
 	for _, appFirst := range []bool{true, false} {
 		c := completing(t)
-		require.Equal(t, "completing", c.State())
+		require.Equal(t, StageCompleting, c.Stage())
 		now := at(25 * time.Millisecond)
 		if appFirst {
 			require.Nil(t, c.AppAccepted(now))
@@ -187,13 +187,13 @@ func TestClientAsks(t *testing.T) {
 	asking := func() *Client {
 		c, _ := proposed(t, ClientConfig{})
 		require.Equal(t, []Action{Send{Bytes: vector(t, "ask")}}, c.Tick(at(240*time.Millisecond)))
-		require.Equal(t, "negotiating", c.State())
+		require.Equal(t, StageNegotiating, c.Stage())
 		require.Equal(t, at(740*time.Millisecond), c.Deadline())
 		return c
 	}
 	c := asking()
 	require.Len(t, c.Receive(at(2*time.Second), acceptBoth(t)), 2)
-	require.Equal(t, "completing", c.State())
+	require.Equal(t, StageCompleting, c.Stage())
 
 	c = asking()
 	require.Equal(t, released(ReasonAppRefused, true), c.Receive(t0, vector(t, "decline")))
@@ -230,7 +230,7 @@ func TestClientCancelled(t *testing.T) {
 		now = c.Deadline()
 	}
 	require.Equal(t, at(2240*time.Millisecond), now)
-	require.Equal(t, "released", c.State())
+	require.Equal(t, OutcomeReleased, c.verdict.Outcome)
 
 	c = cancelled()
 	require.Equal(t, released(ReasonOff, false), c.Receive(t0, vector(t, "decline")))
@@ -360,7 +360,7 @@ func TestClientHandsOverAgain(t *testing.T) {
 func TestClientCancelledBeforeStart(t *testing.T) {
 	for _, keys := range []Keys{nil, {[]byte("key")}} {
 		c := NewClient(ClientConfig{Keys: keys}, Proposal{Nonce: 7})
-		require.Equal(t, "accepted", c.State())
+		require.Equal(t, StageAccepted, c.Stage())
 		require.True(t, c.Deadline().IsZero())
 		todo := c.Cancel(t0, ReasonNoMemory)
 		require.Len(t, todo, 2)

@@ -57,7 +57,7 @@ func FuzzServerReceive(f *testing.F) {
 		}
 		s.RawDialled(t0.Add(time.Hour), true, ReasonNone)
 		_, ok := s.Verdict()
-		require.True(t, ok, s.State())
+		require.True(t, ok, s.Stage())
 		require.LessOrEqual(t, sends, 1)
 	})
 }

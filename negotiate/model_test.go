@@ -304,8 +304,8 @@ func (w *world) serverAborts(a Abort) {
 func (w *world) check() {
 	cv, cok := w.c.Verdict()
 	sv, sok := w.s.Verdict()
-	require.True(w.t, cok, "client waits for ever in %s", w.c.State())
-	require.True(w.t, sok || w.died || !w.started, "server waits for ever in %s", w.s.State())
+	require.True(w.t, cok, "client waits for ever in %s", w.c.Stage())
+	require.True(w.t, sok || w.died || !w.started, "server waits for ever in %s", w.s.Stage())
 	require.False(w.t, w.reserved, "reserved and forgotten")
 	w.checkWords()
 	w.checkAccepts(cv)

@@ -110,18 +110,18 @@ func (s *Server) Verdict() (Verdict, bool) {
 	return s.verdict, s.verdict.Outcome != OutcomeNone
 }
 
-// State returns the state's name in the words of the flow's states.
-func (s *Server) State() string {
+// Stage returns how far the handshake has come.
+func (s *Server) Stage() Stage {
 	switch s.state {
 	case serverIdle:
-		return "accepted"
+		return StageAccepted
 	case serverWaiting, serverServing, serverDialling, serverRawDialling:
-		return "negotiating"
+		return StageNegotiating
 	case serverAccepted:
-		return "completing"
+		return StageCompleting
 	case serverDeclined, serverRaw, serverCarried, serverDone:
 	}
-	return s.verdict.Outcome.String()
+	return StageOver
 }
 
 // Start begins the handshake: the third ACK has arrived at now, synRTT after the SYN-ACK. Where it has waited for the caller

@@ -58,11 +58,11 @@ func aborted(r Reason, remote, silent bool) []Action {
 
 func TestServerCarries(t *testing.T) {
 	s := accepted(t)
-	require.Equal(t, "completing", s.State())
+	require.Equal(t, StageCompleting, s.Stage())
 	require.Equal(t, at(204*time.Millisecond+askTime+completingTimeout+2*testRTT+lastWordSlack), s.Deadline())
 	require.Equal(t, []Action{Carry{CarrierSHM}, Records{Rest: []byte("rest")}},
 		s.Receive(t0, append(confirmBytes(CarrierSHM), "rest"...)))
-	require.Equal(t, "carried", s.State())
+	require.Equal(t, OutcomeCarried, s.verdict.Outcome)
 	require.False(t, s.Reading())
 	require.True(t, s.Deadline().IsZero())
 	require.Equal(t, []Action{Records{Rest: []byte("more")}}, s.Receive(t0, []byte("more")))
@@ -375,7 +375,7 @@ func TestServerUnknown(t *testing.T) {
 	s := waiting(ConfirmedUnknown)
 	require.Nil(t, s.Receive(t0, vector(t, "proposal")[:20]))
 	require.Len(t, s.Receive(t0, vector(t, "proposal")[20:]), 1)
-	require.Equal(t, "negotiating", s.State())
+	require.Equal(t, StageNegotiating, s.Stage())
 
 	s = waiting(ConfirmedUnknown)
 	require.Equal(t, []Action{DialRaw{}}, s.Receive(t0, []byte("GET")))
@@ -467,7 +467,7 @@ func TestAuthenticatedPeerData(t *testing.T) {
 	s.Receive(t0, p)
 	served(s, t0, goldenAccept(t))
 	require.Nil(t, s.PeerData(t0, CarrierSHM))
-	require.Equal(t, "completing", s.State())
+	require.Equal(t, StageCompleting, s.Stage())
 }
 
 // A server that ends does not wait for the last word as one that goes on does.

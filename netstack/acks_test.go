@@ -79,7 +79,7 @@ func TestHeldACK(t *testing.T) {
 }
 
 // A flow keeps no packet beyond its end.
-func TestBuriedFlowHoldsNothing(t *testing.T) {
+func TestRetiredFlowHoldsNothing(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	key := keyOf(Tuple{Local: netip.AddrPortFrom(server4, testPort), Remote: netip.AddrPortFrom(client4, 1000)})
 	f := &flow{key: key, server: true, serve: &serving{}}
@@ -90,8 +90,7 @@ func TestBuriedFlowHoldsNothing(t *testing.T) {
 	held, _ := g.acks.hold(p, tcpHeader(packet.FlagACK, 100), false)
 	p.DecRef()
 	require.True(t, held)
-	require.True(t, w.srv.bury(f))
-	require.False(t, w.srv.bury(f))
+	require.True(t, f.step(legForget))
+	w.srv.retire(f)
 	require.Nil(t, g.acks.pkt)
-	require.False(t, f.alive())
 }

@@ -20,40 +20,29 @@ const unknownRTT = 100 * time.Millisecond
 // the headers suffice. synRTT is the time between them as the owner measured it
 // (0: unknown); it seeds the retransmission timer.
 //
-// Adopt does not wait. done is called once, with the connection or why there is none, maybe before
-// Adopt returns. The third ACK, with the confirm option, leaves with the first bytes written, or
+// Adopt does not wait. The third ACK, with the confirm option, leaves with the first bytes written, or
 // soon. A flow that lives on the tuple is forgotten first, unless it is the same connection: a
 // repeated SYN-ACK yields ErrAdopted and changes nothing.
-func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration, done func(*Conn, error)) {
+func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration) (*Conn, error) {
 	if !s.hold() {
-		done(nil, fmt.Errorf("adopt: %w", net.ErrClosed))
-		return
+		return nil, fmt.Errorf("adopt: %w", net.ErrClosed)
 	}
 	defer s.release()
 	f, err := s.newClientFlow(syn, synack)
 	if err != nil {
-		done(nil, fmt.Errorf("adopt: %w", err))
-		return
+		return nil, fmt.Errorf("adopt: %w", err)
 	}
 	f.rtt = synRTT
-	begin := func(err error) {
-		var c *Conn
-		if err == nil {
-			c, err = s.adopted(f)
-		}
-		if err != nil {
-			done(nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err))
-			return
-		}
-		done(c, nil)
+	old := s.flows.get(f.key)
+	if old != nil && !old.server && old.alive() && old.isn == f.isn && old.nonce == f.nonce {
+		return nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), ErrAdopted)
 	}
-	there, err := s.clear(f)
-	if err != nil || there == nil {
-		begin(err)
-		return
+	old.forget()
+	c, err := s.adopted(f)
+	if err != nil {
+		return nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err)
 	}
-	s.busy.Add(1)
-	go s.whenGone(there, begin)
+	return c, nil
 }
 
 // adopted begins the connection of a SYN and a SYN-ACK, which it acknowledges.
@@ -72,19 +61,6 @@ func (s *Stack) adopted(f *flow) (*Conn, error) {
 		c.QuickACK() // every segment of a mini socket has timestamps
 	}
 	return c, nil
-}
-
-// whenGone begins a connection when gVisor has let go of the one before on its tuple.
-func (s *Stack) whenGone(there <-chan struct{}, begin func(error)) {
-	defer s.release()
-	late := time.NewTimer(s.cfg.HandshakeTimeout)
-	defer late.Stop()
-	select {
-	case <-there:
-		begin(nil)
-	case <-late.C:
-		begin(ErrHandshakeTimeout)
-	}
 }
 
 // newClientFlow reads both packets and checks that they belong together.
@@ -120,23 +96,4 @@ func parseHeaders(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 	}
 	t, err := p.TCP()
 	return p, t, err == nil
-}
-
-// clear makes room for the new flow f on its tuple. there is closed when gVisor has let go
-// of the old one; nil: it has.
-func (s *Stack) clear(f *flow) (there <-chan struct{}, err error) {
-	old := s.flows.get(f.key)
-	switch {
-	case old == nil:
-		return nil, nil
-	case old.server:
-		return s.replace(old), nil
-	case old.alive() && old.isn == f.isn && old.nonce == f.nonce:
-		return nil, ErrAdopted
-	}
-	if c := old.conn.Load(); c != nil {
-		c.Forget()
-	}
-	s.retire(old) // an Abort that is still at it does so later
-	return old.stillThere(), nil
 }

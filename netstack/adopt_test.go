@@ -364,15 +364,15 @@ func TestAdoptRefuses(t *testing.T) {
 		{syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1002)},
 		{makeSYN(true, 40000, 1000, packet.RoleOffer), makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001)},
 	} {
-		_, err := adopt(w.gw, bad[0], bad[1], 0)
+		_, err := w.gw.Adopt(bad[0], bad[1], 0)
 		require.ErrorIs(t, err, ErrPacket)
 	}
 	require.Zero(t, w.gw.Stats().Flows)
-	c, err := adopt(w.gw, syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001), 0)
+	c, err := w.gw.Adopt(syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001), 0)
 	require.NoError(t, err)
 	c.Forget()
 	require.NoError(t, w.gw.Close())
-	_, err = adopt(w.gw, syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001), 0)
+	_, err = w.gw.Adopt(syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001), 0)
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
@@ -381,15 +381,15 @@ func TestAdoptTwice(t *testing.T) {
 	b := newBench(t, Config{})
 	syn := makeSYN(false, 1, 100, packet.RoleOffer)
 	synack := makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101)
-	c, err := adopt(b.s, syn, synack, 0)
+	c, err := b.s.Adopt(syn, synack, 0)
 	require.NoError(t, err)
-	_, err = adopt(b.s, syn, synack, 0)
+	_, err = b.s.Adopt(syn, synack, 0)
 	require.ErrorIs(t, err, ErrAdopted)
 	n, err := c.Write([]byte("hello"))
 	require.NoError(t, err)
 	require.Equal(t, 5, n)
 	newer := makeSYN(false, 1, 9000, packet.RoleOffer) // another connection takes over
-	d, err := adopt(b.s, newer, makeSYNACK(newer, 5000, packet.RoleAccept, testNonce, 9001), 0)
+	d, err := b.s.Adopt(newer, makeSYNACK(newer, 5000, packet.RoleAccept, testNonce, 9001), 0)
 	require.NoError(t, err)
 	_, err = c.Write([]byte("hello"))
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -402,7 +402,7 @@ func TestAdoptOverServerFlow(t *testing.T) {
 	b := newBench(t, Config{})
 	b.accept(1, 100)
 	syn := makeSYNOf(Tuple{Local: serverAddr(false), Remote: makeTuple(1).Local}, 7, packet.RoleOffer)
-	c, err := adopt(b.s, syn, makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 8), 0)
+	c, err := b.s.Adopt(syn, makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 8), 0)
 	require.NoError(t, err)
 	require.False(t, c.Server())
 	require.Equal(t, ConfirmYes, c.Confirmed())

@@ -2,7 +2,6 @@ package netstack
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -16,12 +15,11 @@ const (
 	askFor   = 2 * time.Second
 )
 
-// asking is the state of Conn.Ask: a keepalive that asks now, beside the owner's own.
+// asking is the state of Conn.Ask: a keepalive that asks now, beside the owner's own. Conn.mu guards it.
 type asking struct {
-	mu    sync.Mutex // guards everything below
-	own   keepalive  // what the owner has set
-	now   bool       // an Ask is under way
-	heard func()     // nil: no callback
+	own   keepalive // what the owner has set
+	now   bool      // an Ask is under way
+	heard func()    // nil: no callback
 	until tcpip.Timer
 }
 
@@ -34,13 +32,13 @@ type keepalive struct {
 // SetKeepalive sends probes on an idle connection after idle, every interval;
 // count unanswered ones end it with ETIMEDOUT. idle 0 turns it off.
 func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
-	c.asking.mu.Lock()
-	defer c.asking.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.asking.own = keepalive{idle, interval, count}
 	if c.asking.now {
 		return nil
 	}
-	return c.setKeepalive(c.asking.own)
+	return c.setKeepaliveLocked(c.asking.own)
 }
 
 // Ask asks the peer's TCP for a sign of life and calls heard, on a goroutine of its
@@ -49,9 +47,9 @@ func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
 // acknowledgement, their retransmissions ask.
 func (c *Conn) Ask(heard func()) {
 	a := &c.asking
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c.ended.Load() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.f.alive() {
 		return
 	}
 	a.now = true
@@ -59,7 +57,7 @@ func (c *Conn) Ask(heard func()) {
 		a.heard = heard
 	}
 	c.f.asked.Store(true)
-	_ = c.setKeepalive(keepalive{askSoon, askEvery, math.MaxInt32}) // an endpoint that is gone is not heard
+	_ = c.setKeepaliveLocked(keepalive{askSoon, askEvery, math.MaxInt32}) // an endpoint that is gone is not heard
 	if a.until == nil {
 		a.until = c.s.clock.AfterFunc(askFor, c.unanswered)
 	} else {
@@ -76,17 +74,23 @@ func (c *Conn) unanswered() {
 
 // answered ends an Ask.
 func (c *Conn) answered(heard bool) {
-	a := &c.asking
-	a.mu.Lock()
-	fn, asks := a.heard, a.now
-	a.heard, a.now = nil, false
-	if asks && !c.ended.Load() {
-		_ = c.setKeepalive(a.own)
-	}
-	a.mu.Unlock()
+	c.mu.Lock()
+	fn := c.answeredLocked()
+	c.mu.Unlock()
 	if heard && fn != nil {
 		fn()
 	}
+}
+
+// answeredLocked is answered, and returns what is to be called if the peer was heard.
+func (c *Conn) answeredLocked() (heard func()) {
+	a := &c.asking
+	heard = a.heard
+	if a.now {
+		_ = c.setKeepaliveLocked(a.own)
+	}
+	a.heard, a.now = nil, false
+	return heard
 }
 
 // heard takes note of a segment of the peer, before gVisor has it. A segment that

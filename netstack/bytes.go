@@ -10,7 +10,7 @@ import (
 // ErrWouldBlock, or the error that ended the connection, which stays.
 func (c *Conn) Read(p []byte) (int, error) {
 	switch {
-	case c.mini.plain.Load():
+	case c.f.state() == legWhole:
 		return c.whole.Read(p)
 	case len(p) == 0:
 		return 0, nil
@@ -22,7 +22,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 // nothing. p is copied.
 func (c *Conn) Write(p []byte) (int, error) {
 	switch {
-	case c.mini.plain.Load():
+	case c.f.state() == legWhole:
 		return c.whole.Write(p)
 	case len(p) == 0:
 		return 0, nil
@@ -42,21 +42,19 @@ func (c *Conn) SetUserTimeout(d time.Duration) error {
 // Over reports whether the connection has ended: both directions in order, or by a
 // reset. What came before can still be read.
 func (c *Conn) Over() bool {
-	if c.mini.phase.Load() != legWhole {
-		return c.mini.broken.Load() != nil
-	}
-	return c.whole.over()
+	l := c.f.state()
+	return l >= legBroken || l.endpoint() && c.whole.over()
 }
 
 // Vitals returns signs of life: how many bytes were taken to be sent, and how
 // many segments have come from the peer. Both only grow. It is safe for
 // concurrent use.
 func (c *Conn) Vitals() (written, heard uint64) {
-	written, heard = c.mini.took.Load(), c.mini.heard.Load()
-	if c.mini.phase.Load() != legWhole {
-		return written, heard
+	written, heard = c.took.Load(), c.heard.Load()
+	if l := c.f.state(); (l.endpoint() || !l.alive()) && c.whole != nil {
+		written, heard = written+c.whole.written.Load(), heard+c.whole.received()-c.whole.led
 	}
-	return written + c.whole.written.Load(), heard + c.whole.received() - c.whole.led
+	return written, heard
 }
 
 // Acknowledged reports whether the peer's TCP has acknowledged the first written bytes, as

@@ -60,8 +60,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Limits bounds the tables.
 	Limits Limits
-	// HandshakeTimeout bounds what has to happen on this host before a connection can go on: that
-	// gVisor takes it over, or has let go of the one before on its tuple. Default 3 s.
+	// HandshakeTimeout bounds what has to happen on this host before gVisor goes on with a
+	// connection. Default 3 s.
 	HandshakeTimeout time.Duration
 	// Linger is how long an ended flow still swallows what comes late and
 	// answers challenge ACKs by an exact reset. Default 5 s.

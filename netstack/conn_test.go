@@ -218,7 +218,7 @@ func TestCloseUnderLoad(t *testing.T) {
 					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 200, packet.RoleOffer))
 					syn := makeSYN(port%2 == 0, 20000+port+lane*5000, 100, packet.RoleOffer)
 					synack := makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101)
-					if c, err := adopt(b.s, syn, synack, 0); err == nil && port%3 == 0 {
+					if c, err := b.s.Adopt(syn, synack, 0); err == nil && port%3 == 0 {
 						c.Abort()
 					}
 				}

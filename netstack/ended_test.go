@@ -71,7 +71,7 @@ func TestGrowIsNoSignOfLife(t *testing.T) {
 	written, heard := c.Vitals()
 	_, err := c.Write([]byte("lost"))
 	require.NoError(t, err)
-	within(t, "it has an endpoint", func() bool { return c.mini.phase.Load() == legWhole })
+	within(t, "it has an endpoint", func() bool { return c.f.state() == legWhole })
 	nowWritten, nowHeard := c.Vitals()
 	require.Equal(t, written+4, nowWritten)
 	require.Equal(t, heard, nowHeard)
@@ -82,7 +82,7 @@ func TestNoTimestampsUnasked(t *testing.T) {
 	b := newBench(t, Config{})
 	syn := makeSYN(false, 1, 100, packet.RoleOffer)
 	synack := without(makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101), packet.KindTimestamps)
-	c, err := adopt(b.s, syn, synack, time.Millisecond)
+	c, err := b.s.Adopt(syn, synack, time.Millisecond)
 	require.NoError(t, err)
 	defer c.Forget()
 	from := func(seq, ack uint32, payload string) {

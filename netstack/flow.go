@@ -15,18 +15,6 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// flowState is the life of a flow in the table:
-//
-//	open ──► dead ──► (gone after Linger)
-//
-// Only the goroutine whose compare-and-swap succeeds performs the work of the transition.
-type flowState = uint32
-
-const (
-	flowOpen flowState = iota
-	flowDead
-)
-
 // flow is one wire leg: what the shim must know per tuple. Fields without a
 // lock are set before the flow is put into the table.
 type flow struct {
@@ -35,14 +23,10 @@ type flow struct {
 	isn    uint32 // sequence number of the client's SYN on the wire
 	nonce  uint16
 
-	state    atomic.Uint32
-	carrying atomic.Bool // a SYN from the network goes to the endpoint
-	asked    atomic.Bool // an Ask waits for a segment of the peer
-	reset    atomic.Bool // ended by Abort: the peer was told, and may be told again
+	leg      atomic.Uint32 // legState
+	carrying atomic.Bool   // a SYN from the network goes to the endpoint
+	asked    atomic.Bool   // an Ask waits for a segment of the peer
 	conn     atomic.Pointer[Conn]
-	// leaving is closed when gVisor has let go of a connection that Abort or Forget
-	// ends: the reset has left by then, and its answer may have come. nil: neither does.
-	leaving atomic.Pointer[chan struct{}]
 	// challenged is the last SYN that met the flow while it carried.
 	challenged atomic.Pointer[challenged]
 
@@ -59,15 +43,12 @@ type flow struct {
 	rtt   time.Duration // of the handshake, as the owner knows it
 	quick atomic.Bool   // no acknowledgement waits: bulk data, or a packet of another flow
 	grown atomic.Pointer[grown]
+	// left is closed when gVisor has let go of the tuple: of the flows before this one, and of this
+	// one from the step on that has it led. nil: it has. Conn.mu guards it, until the flow is over.
+	left <-chan struct{}
 
 	adopt *adoption // client only
 	serve *serving  // server only
-}
-
-// leave says that a connection is about to let go.
-func (f *flow) leave() {
-	left := make(chan struct{})
-	f.leaving.CompareAndSwap(nil, &left)
 }
 
 // challenged is a SYN that was left to the endpoint to answer.
@@ -112,8 +93,6 @@ func (f *flow) roundTrip() time.Duration {
 	}
 	return f.rtt
 }
-
-func (f *flow) alive() bool { return f.state.Load() != flowDead }
 
 // noteSent moves the upper bound of what was sent; wire sequence numbers.
 func (f *flow) noteSent(next uint32) {
@@ -181,6 +160,9 @@ func (t *flowTable) put(f *flow, lim Limits) error {
 		return ErrAdopted
 	case t.live >= lim.Flows:
 		return ErrOverload
+	}
+	if old != nil {
+		f.left = old.left
 	}
 	t.live++
 	t.m[f.key] = f

@@ -84,7 +84,7 @@ func FuzzDeliver(f *testing.F) {
 		s, err := New(Config{Link: bench.link, Handler: h})
 		require.NoError(t, err)
 		defer s.Close()
-		c, err := adopt(s, syn, makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101), time.Millisecond)
+		c, err := s.Adopt(syn, makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101), time.Millisecond)
 		require.NoError(t, err)
 		defer c.Forget()
 		bench.link.Inject(makeSYNOf(Tuple{Local: makeTuple(1).Remote, Remote: makeTuple(2).Local}, 7, packet.RoleOffer))
@@ -126,7 +126,7 @@ func TestTruncation(t *testing.T) {
 		whole := makeSYN(v6, 1, 100, packet.RoleOffer)
 		for n := range whole {
 			b.link.Inject(whole[:n])
-			_, err := adopt(b.s, whole[:n], makeSYNACK(whole, 1, packet.RoleAccept, testNonce, 101), 0)
+			_, err := b.s.Adopt(whole[:n], makeSYNACK(whole, 1, packet.RoleAccept, testNonce, 101), 0)
 			require.ErrorIs(t, err, ErrPacket)
 		}
 	}

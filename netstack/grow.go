@@ -16,25 +16,30 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// growLocked begins to make an endpoint that goes on where the mini socket stands. Until it is there the
-// connection only takes: what comes waits, and so does what is written.
-func (c *Conn) growLocked() {
-	m := &c.mini
-	if !m.movesLocked() || !c.s.hold() {
+// growLocked begins to make an endpoint that goes on where the mini socket stands, because of on. Until it
+// is there the connection only takes: what comes waits, and so does what is written.
+func (c *Conn) growLocked(on legEvent) {
+	if c.f.state() != legMini || !c.s.hold() {
 		return
 	}
-	m.growing = true
-	m.phase.Store(legLeading)
+	c.f.step(on)
 	c.s.count.grown.Add(1)
-	n := m.sock.Numbers(sinceStart(c.s.clock))
+	n := c.sock.Numbers(sinceStart(c.s.clock))
 	n.Written = nil // there will be more of it
-	go c.grow(n)    // bounded: once a connection, and ends
+	before, led := c.f.left, make(chan struct{})
+	c.f.left = led
+	go c.grow(before, led, n) // bounded: once a connection, and ends
 }
 
 // grow leads gVisor through a handshake of which nothing is on the wire: gVisor connects, the shim swallows
-// its SYN, and the SYN-ACK that answers begins with the numbers at which the connection stands.
-func (c *Conn) grow(n minisock.Numbers) {
+// its SYN, and the SYN-ACK that answers begins with the numbers at which the connection stands. A flow before
+// on the tuple, which is over, has its endpoint made and ended first.
+func (c *Conn) grow(before <-chan struct{}, led chan<- struct{}, n minisock.Numbers) {
 	defer c.s.release()
+	defer close(led)
+	if before != nil {
+		<-before
+	}
 	ep, err := c.lead(n)
 	if err == nil {
 		err = c.handOver(ep)
@@ -43,45 +48,41 @@ func (c *Conn) grow(n minisock.Numbers) {
 		c.s.cfg.Logger.Debug("wire leg without endpoint", "tuple", c.f.key.tuple(), "error", err)
 		c.ungrown(ep)
 	}
-	m := &c.mini
-	m.mu.Lock()
-	m.growing = false
-	leaving := m.leaving
-	m.mu.Unlock()
-	if leaving {
-		close(*c.f.leaving.Load())
-	}
 	c.f.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
 }
 
 // ungrown ends a connection that has no endpoint.
 func (c *Conn) ungrown(ep tcpip.Endpoint) {
 	if ep != nil {
-		defer ep.Abort() // its reset is swallowed, or says what the one before it said
+		ep.Abort() // its reset is swallowed, or says what the next one says
 	}
-	m := &c.mini
-	m.mu.Lock()
-	if m.sock != nil && c.breakLocked(errNoEndpoint) {
-		c.emit(m.sock.Reset(sinceStart(c.s.clock)))
-	}
-	m.releaseLocked()
-	m.mu.Unlock()
-	if c.closing.Load() {
-		c.s.retire(c.f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resetLocked()
+	switch {
+	case !c.f.step(legNotLed): // the owner has ended it
+	case c.f.alive():
+		c.err = errNoEndpoint
+		c.releaseLocked()
+	default:
+		c.goneLocked()
 	}
 }
 
 // lead returns the endpoint when it is established.
 func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s, f := c.s, c.f
-	tuple := f.key.tuple()
-	local, proto := fullAddress(tuple.Local)
-	remote, _ := fullAddress(tuple.Remote)
+	if !f.state().led() {
+		return nil, errNoEndpoint // the owner has ended it
+	}
 	g := &grown{origin: seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}}
 	if f.peer().TS {
 		g.stamps.Begin(n.Recent)
 	}
 	f.grow(g)
+	tuple := f.key.tuple()
+	local, proto := fullAddress(tuple.Local)
+	remote, _ := fullAddress(tuple.Remote)
 	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, c.f.wq)
 	if terr != nil {
 		return nil, mapError(terr)
@@ -107,13 +108,13 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing in it waits for the network
 	defer late.Stop()
 	for state := tcp.EndpointState(ep.State()); state != tcp.StateEstablished; state = tcp.EndpointState(ep.State()) {
-		if c.mini.broken.Load() != nil || state == tcp.StateError || state == tcp.StateClose {
+		if !f.state().led() || state == tcp.StateError || state == tcp.StateClose {
 			return ep, errNoEndpoint // the owner has ended it, or gVisor
 		}
 		select {
 		case <-changed:
 		case <-late.C:
-			return ep, ErrHandshakeTimeout
+			return ep, fmt.Errorf("%w: not established in time", errNoEndpoint)
 		}
 	}
 	return ep, nil
@@ -133,39 +134,42 @@ func (c *Conn) answer(x *seqmap.Map, n minisock.Numbers) []byte {
 
 // handOver gives the endpoint everything that the mini socket and the owner have for it.
 func (c *Conn) handOver(ep tcpip.Endpoint) error {
-	m := &c.mini
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.sock == nil || m.broken.Load() != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.f.state().led() {
 		return errNoEndpoint // the owner has ended it
 	}
-	c.whole = &stream{ep: ep, wq: c.f.wq}
-	written := m.sock.Numbers(0).Written
-	if n, err := c.whole.Write(written); n < len(written) {
+	e := &stream{ep: ep, wq: c.f.wq}
+	written := c.sock.Numbers(0).Written
+	if n, err := e.Write(written); n < len(written) {
 		return fmt.Errorf("write again: %w", err)
 	}
-	c.whole.written.Store(0) // Conn.took has them
-	idle, interval, count := m.sock.Keepalive()
-	if err := c.whole.SetKeepalive(idle, interval, count); err != nil {
+	e.written.Store(0) // Conn.took has them
+	idle, interval, count := c.sock.Keepalive()
+	if err := e.SetKeepalive(idle, interval, count); err != nil {
 		return fmt.Errorf("keepalive: %w", err)
 	}
-	for _, fn := range m.wanted {
-		_ = fn(c.whole) // as the owner does
+	for _, fn := range c.wanted {
+		_ = fn(e) // as the owner does
 	}
-	if m.timer != nil {
-		m.timer.Stop()
+	if c.f.state() == legShut {
+		_ = e.close(c.s.cfg.CloseTimeout)
 	}
-	c.whole.led = c.whole.received() // the SYN-ACK
-	m.phase.Store(legWhole)
-	for _, p := range m.waiting {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	e.led = e.received() // the SYN-ACK
+	for _, p := range c.waiting {
 		c.s.shim.resume(c.f, p)
-		p.DecRef()
 	}
-	m.waiting, m.wanted = nil, nil
-	if m.sock.Unread() == 0 {
-		m.sock = nil
-		m.plain.Store(true) // after what has waited: nothing overtakes it
+	c.releaseLocked()
+	c.wanted, c.whole = nil, e
+	c.f.step(legLed) // after what has waited: nothing overtakes it
+	if c.sock.Unread() == 0 {
+		c.sock = nil
+		c.f.step(legRead)
 	}
+	c.deliveredLocked()
 	return nil
 }
 

@@ -282,12 +282,11 @@ func (w *world) onSYNACK(sa SYNACK) {
 	w.mu.Lock()
 	syn, rtt := w.syns[k], time.Since(w.sentAt[k])
 	w.mu.Unlock()
-	w.gw.Adopt(syn, sa.Raw, rtt, func(c *Conn, err error) {
-		if errors.Is(err, ErrAdopted) {
-			return // the SYN-ACK came twice
-		}
-		w.adopt <- adopted{c, err}
-	})
+	c, err := w.gw.Adopt(syn, sa.Raw, rtt)
+	if errors.Is(err, ErrAdopted) {
+		return // the SYN-ACK came twice
+	}
+	w.adopt <- adopted{c, err}
 }
 
 // ReadContext is Read, waiting until there is something or ctx ends.
@@ -326,15 +325,7 @@ func (f *flow) await(ctx context.Context, mask waiter.EventMask, op func() (int,
 func (c *Conn) grown(t *testing.T) {
 	t.Helper()
 	c.QuickACK()
-	within(t, "it has an endpoint", func() bool { return c.mini.phase.Load() == legWhole })
-}
-
-// adopt waits for an adoption.
-func adopt(s *Stack, syn, synack []byte, rtt time.Duration) (*Conn, error) {
-	over := make(chan adopted, 1)
-	s.Adopt(syn, synack, rtt, func(c *Conn, err error) { over <- adopted{c, err} })
-	a := <-over
-	return a.c, a.err
+	within(t, "it has an endpoint", func() bool { return c.f.state().endpoint() })
 }
 
 // dial connects as an application does.

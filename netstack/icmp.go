@@ -25,7 +25,7 @@ func (m *shim) inICMP(p packet.IP, pkt *stack.PacketBuffer) {
 		f.shrink(uint32(mtu - len(p.Header)))
 	}
 	m.s.count.icmpDelivered.Add(1)
-	if c := f.conn.Load(); c == nil || c.mini.phase.Load() == legWhole {
+	if f.state().endpoint() {
 		m.up(p, pkt) // a mini socket looks at the size each time
 	}
 }

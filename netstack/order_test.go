@@ -19,7 +19,7 @@ func behindGap(t *testing.T, w *world, s *Conn, n int) {
 	for i := range n {
 		w.wire.A().Send(segmentOf(tup.Remote, tup.Local, seq+uint32(i%3)*2, ack, packet.FlagACK, opts, []byte("x")))
 		if i == 0 {
-			within(t, "it has an endpoint", func() bool { return s.mini.phase.Load() == legWhole })
+			within(t, "it has an endpoint", func() bool { return s.f.state() == legWhole })
 		}
 	}
 }

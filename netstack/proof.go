@@ -63,17 +63,7 @@ func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, pkt *st
 	defer s.release()
 	f := s.newServerFlow(k, syn, &pr)
 	f.rtt, syn.Raw = rtt, nil
-	if done := s.replace(old); done != nil {
-		s.busy.Add(1)
-		pkt.IncRef()
-		go func() { // bounded by the flows that are about to end
-			defer s.release()
-			defer pkt.DecRef()
-			<-done
-			s.stand(f, syn, p, t, pkt)
-		}()
-		return true
-	}
+	old.forget()
 	s.stand(f, syn, p, t, pkt)
 	return true
 }

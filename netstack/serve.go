@@ -24,34 +24,6 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookie.Proof) *flow {
 	return f
 }
 
-// replace ends the flow in the way of a new one on its tuple. The channel is
-// closed when gVisor has let go of it; nil: it has.
-func (s *Stack) replace(old *flow) <-chan struct{} {
-	if old == nil || !old.server {
-		return nil
-	}
-	if c := old.conn.Load(); c != nil {
-		c.Forget()
-	}
-	return old.stillThere()
-}
-
-// stillThere returns what is closed when gVisor has let go of a connection that is being
-// ended; nil: it has. A reset leaves before that, and a client that has waited for it
-// may begin anew at once.
-func (f *flow) stillThere() <-chan struct{} {
-	left := f.leaving.Load()
-	if left == nil {
-		return nil
-	}
-	select {
-	case <-*left:
-		return nil
-	default:
-		return *left
-	}
-}
-
 // notBegun tells of a connection that there is no room for, unless it has begun already.
 func (s *Stack) notBegun(f *flow, syn SYN, err error) {
 	if !errors.Is(err, errRepeated) {

@@ -259,7 +259,7 @@ func TestSYNACKOnDeadTuple(t *testing.T) {
 	b := newBench(t, Config{})
 	syn := makeSYN(false, 1, 100, packet.RoleOffer)
 	synack := makeSYNACK(syn, 500, packet.RoleAccept, testNonce, 101)
-	c, err := adopt(b.s, syn, synack, time.Millisecond)
+	c, err := b.s.Adopt(syn, synack, time.Millisecond)
 	require.NoError(t, err)
 	b.next()
 	c.Forget()

@@ -367,7 +367,7 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
 	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may open it anew
-		m.s.Forget(k.tuple())
+		f.forget()
 	}
 	if f != nil && f.alive() {
 		if !f.server || f.carrying.Load() || f.isn != t.Seq() {
@@ -434,7 +434,7 @@ func (m *shim) inLate(f *flow, k tupleKey, p packet.IP, t packet.TCP, pkt *stack
 	switch {
 	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
 		m.inSYNACK(k, t, pkt)
-	case flags&(packet.FlagSYN|packet.FlagRST|packet.FlagFIN|packet.FlagACK) == packet.FlagACK && (payload == 0 || f.reset.Load()):
+	case flags&(packet.FlagSYN|packet.FlagRST|packet.FlagFIN|packet.FlagACK) == packet.FlagACK && (payload == 0 || f.state() == legReset):
 		m.s.count.lateResets.Add(1)
 		m.send(buildReset(p, t))
 	default:

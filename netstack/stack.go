@@ -150,17 +150,18 @@ func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
 
 // Forget ends whatever lives on tuple without a packet, and reports whether
 // something did.
-func (s *Stack) Forget(t Tuple) bool {
-	f := s.flows.get(keyOf(t))
+func (s *Stack) Forget(t Tuple) bool { return s.flows.get(keyOf(t)).forget() }
+
+// forget ends a flow without a packet, and reports whether it was alive; nil: there is none.
+func (f *flow) forget() bool {
 	if f == nil {
 		return false
 	}
 	c := f.conn.Load()
-	if c == nil {
-		return false
+	if c != nil {
+		c.Forget()
 	}
-	c.Forget()
-	return true
+	return c != nil
 }
 
 // hold keeps Close from finishing; false: the stack is closing.
@@ -176,26 +177,15 @@ func (s *Stack) hold() bool {
 
 func (s *Stack) release() { s.busy.Done() }
 
-// bury makes an open flow a dead one, which holds no packet and whose
-// tuple lingers. It reports whether the flow was open.
-func (s *Stack) bury(f *flow) bool {
-	if !f.state.CompareAndSwap(flowOpen, flowDead) {
-		return false
-	}
+// retire takes f out of the living, just dead: it holds no packet, and its tuple lingers. A SYN that
+// met it when it was about to end is looked at again. It is called once per flow.
+func (s *Stack) retire(f *flow) {
 	f.conn.Store(nil)
 	if g := f.grown.Load(); g != nil { // one that comes later gets nothing through the shim
 		g.acks.drop()
 		g.ahead.End(&s.reorder)
 	}
 	s.flows.bury(f)
-	return true
-}
-
-// retire buries f, and looks again at a SYN that met it when it was about to end.
-func (s *Stack) retire(f *flow) {
-	if !s.bury(f) {
-		return
-	}
 	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
 		go s.shim.again(f, c.raw) // bounded: once a flow
 	}

@@ -113,6 +113,13 @@ func (c *stream) CloseWrite() error {
 	return mapError(c.ep.Shutdown(tcpip.ShutdownWrite))
 }
 
+// close ends both directions: what was written is still delivered, unless the peer acknowledges
+// nothing for as long as patience.
+func (c *stream) close(patience time.Duration) error {
+	defer c.ep.Close()
+	return c.SetUserTimeout(patience)
+}
+
 // never is when a probe that was turned off is due. Off for good it cannot be:
 // gVisor's timer that expires while it is off does not start again when it is
 // turned on.

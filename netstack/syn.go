@@ -68,13 +68,11 @@ var (
 	ErrWouldBlock = errors.New("operation would block")
 	// ErrOverload: a bound of Limits is reached.
 	ErrOverload = errors.New("netstack limit reached")
-	// ErrHandshakeTimeout: Config.HandshakeTimeout has passed.
-	ErrHandshakeTimeout = errors.New("handshake timeout")
 	// ErrReplaced: a newer connection on the same tuple took this one's place.
 	ErrReplaced = errors.New("replaced by a newer connection")
 	// ErrAdopted: Adopt was called for this very connection before.
 	ErrAdopted = errors.New("already adopted")
-	// errRepeated: the proof of a flow came twice while an older one was in the way.
+	// errRepeated: the proof of a flow came twice at once.
 	errRepeated = errors.New("repeated syn")
 	// ErrPacket: bytes handed in are not the packet they should be.
 	ErrPacket = errors.New("malformed packet")

@@ -136,7 +136,7 @@ func TestTUNSend(t *testing.T) {
 			if !sack {
 				syn, synack = without(syn, packet.KindSACKPermitted), without(synack, packet.KindSACKPermitted)
 			}
-			c, err := adopt(s, syn, synack, time.Millisecond)
+			c, err := s.Adopt(syn, synack, time.Millisecond)
 			require.NoError(t, err)
 			defer c.Forget()
 			c.grown(t)

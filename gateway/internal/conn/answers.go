@@ -10,17 +10,18 @@ import (
 
 // answerOffers prepares what the client offered and we can do, in the order of
 // our own preference, and connects it; report makes what is told of what happens
-// on it from then on. Carriers that failed already are left out. It calls then once,
-// on the shard, maybe before it returns.
+// on it from then on. Carriers that failed already are left out. then is posted: it runs
+// once, on the shard, after answerOffers has returned.
 func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events), then func([]negotiate.CarrierOffer, negotiate.Reason)) {
-	a := answers{f: f, reason: negotiate.ReasonNoCommonCarrier, under: 1, then: then}
-	for _, w := range a.ways(p, failed) {
-		a.under++
-		at := len(a.offers)
-		a.offers = append(a.offers, negotiate.CarrierOffer{})
+	a := answers{f: f, reason: negotiate.ReasonNoCommonCarrier, then: then}
+	ways := a.ways(p, failed)
+	a.offers, a.under = make([]negotiate.CarrierOffer, len(ways)), len(ways)
+	for at, w := range ways {
 		a.answer(*w.from, w.by, at, p, report)
 	}
-	a.finish()
+	if len(ways) == 0 {
+		f.post(a.finish)
+	}
 }
 
 // way is an offer of a client with the devices that may answer it, the best first.
@@ -60,7 +61,7 @@ type answers struct {
 	f      *Flow
 	offers []negotiate.CarrierOffer // by preference; of no kind: there is none
 	reason negotiate.Reason         // for the lack of carriers
-	under  int                      // carriers that are being connected, and one for the loop that begins them
+	under  int                      // carriers that have not answered
 	then   func([]negotiate.CarrierOffer, negotiate.Reason)
 }
 
@@ -78,7 +79,9 @@ func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Fabric, at in
 		default:
 			a.failed(by[0].Kind(), err)
 		}
-		a.finish()
+		if a.under--; a.under == 0 {
+			a.f.post(a.finish)
+		}
 	})
 }
 
@@ -90,9 +93,6 @@ func (a *answers) failed(kind negotiate.CarrierKind, err error) {
 
 // finish goes on when everything has been answered.
 func (a *answers) finish() {
-	if a.under--; a.under > 0 {
-		return
-	}
 	offers := slices.DeleteFunc(a.offers, func(o negotiate.CarrierOffer) bool { return o.Kind == negotiate.CarrierRelay })
 	switch {
 	case a.f.core.Ended():

@@ -62,6 +62,7 @@ func TestAnswersComeLate(t *testing.T) {
 				}
 				said <- v
 			})
+			require.Empty(t, said, "it is posted")
 			f1.env.Fabrics = before
 		})
 		return c, said

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -50,18 +49,9 @@ func (f *Flow) postHeld(fn func()) {
 
 // adopt takes over the connection. What follows is the shard's.
 func (f *Flow) adopt(sa netstack.SYNACK) {
-	f.env.Work.Add(1)
-	over := sync.OnceFunc(f.env.Work.Done)
-	defer func() {
-		if r := recover(); r != nil {
-			f.Panicked(r)
-			over()
-		}
-	}()
-	f.env.Stack.Adopt(f.syn, sa.Raw, f.rtt, func(conn *netstack.Conn, err error) {
-		defer over()
-		f.postHeld(func() { f.adopted(conn, err) })
-	})
+	defer f.contain()
+	conn, err := f.env.Stack.Adopt(f.syn, sa.Raw, f.rtt)
+	f.postHeld(func() { f.adopted(conn, err) })
 }
 
 // adopted goes on with the wire leg, or falls back. It makes what the PROPOSAL offers; a
@@ -135,8 +125,6 @@ func (f *Flow) adoptionReason(err error) negotiate.Reason {
 		return negotiate.ReasonFlowLimit
 	case errors.Is(err, netstack.ErrPacket):
 		return negotiate.ReasonProtocolError
-	case errors.Is(err, netstack.ErrHandshakeTimeout): // a host too busy for its own part
-		return negotiate.ReasonHandshakeTimeout
 	default:
 		return negotiate.ReasonDeviceFailed
 	}

@@ -34,7 +34,6 @@ func TestOwnLatenessIsNotRemembered(t *testing.T) {
 		"no PROPOSAL, late":          {5 * time.Millisecond, remember(raw), false},
 		"native bytes, late":         {5 * time.Millisecond, remember(shown), true},
 		"declined, late":             {loop.StuckAfter, remember(said), true},
-		"own queue":                  {0, func(f *Flow) { f.adopted(nil, netstack.ErrHandshakeTimeout) }, false},
 		"own packet":                 {0, func(f *Flow) { f.adopted(nil, netstack.ErrOverload) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

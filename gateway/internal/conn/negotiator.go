@@ -22,7 +22,7 @@ type machine interface {
 	WireFailed(now time.Time) []negotiate.Action
 	Cancel(now time.Time, r negotiate.Reason) []negotiate.Action
 	Verdict() (negotiate.Verdict, bool)
-	State() string
+	Stage() negotiate.Stage
 }
 
 // negotiator runs one handshake on the shard of its flow: it feeds the sans-IO
@@ -171,8 +171,8 @@ func (n *negotiator) do(actions []negotiate.Action) {
 		}
 		n.execute(a)
 	}
-	n.f.follow(n.hs.State())
-	n.reached(n.hs.State())
+	n.f.follow(n.hs.Stage())
+	n.reached(n.hs.Stage())
 }
 
 // readWire gives the machine what the wire leg has.
@@ -217,12 +217,13 @@ func (f *Flow) setNegotiator(n *negotiator) {
 }
 
 // follow moves the flow's state along with the machine's.
-func (f *Flow) follow(name string) {
-	switch name {
-	case "negotiating":
+func (f *Flow) follow(s negotiate.Stage) {
+	switch s {
+	case negotiate.StageNegotiating:
 		f.core.Negotiates()
-	case "completing":
+	case negotiate.StageCompleting:
 		f.core.Completes()
+	case negotiate.StageAccepted, negotiate.StageOver: // the flow is there, or its actions say where it goes
 	}
 	f.noted()
 }

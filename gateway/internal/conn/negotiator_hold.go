@@ -3,24 +3,31 @@ package conn
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // heldHandshake is what a handshake needs to stay where a fault wants it:
 // it takes no notice of anything but the end of its flow and of the gateway.
 type heldHandshake struct {
-	at   string // the step it has reached
+	at   negotiate.Stage // the last that it has come to
 	held bool
 	kept []func(now time.Time) []negotiate.Action // what happened meanwhile
 }
 
-// reached notes the step that the handshake is at.
-func (n *negotiator) reached(step string) {
-	if n.f.env.Faults == nil || step == n.hold.at {
+// reached notes the stage that the handshake is at.
+func (n *negotiator) reached(s negotiate.Stage) {
+	if n.f.env.Faults == nil || s == n.hold.at {
 		return
 	}
-	n.hold.at = step
-	n.hold.held = n.f.step(step) || n.hold.held
+	n.hold.at = s
+	switch s {
+	case negotiate.StageNegotiating:
+		n.hold.held = n.f.step(faults.Negotiating) || n.hold.held
+	case negotiate.StageCompleting:
+		n.hold.held = n.f.step(faults.Completing) || n.hold.held
+	case negotiate.StageAccepted, negotiate.StageOver: // no steps of a handshake
+	}
 }
 
 // holding reports whether the handshake is being held.

@@ -91,17 +91,18 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	require.NoError(t, err)
 	f0.call(func() { require.True(t, f0.addCarry(c0)) })
 	require.NoError(t, fb1.Meet(context.Background(), f1.Peer(), offer))
-	var answers []negotiate.CarrierOffer
-	var reason negotiate.Reason
+	answers, reason := make(chan []negotiate.CarrierOffer, 1), make(chan negotiate.Reason, 1)
 	p := &negotiate.Proposal{HostID: f0.env.HostID, Carriers: []negotiate.CarrierOffer{offer}}
 	f1.Shard.Call(func() {
 		f1.answerOffers(p, nil, func(*carry) func(rsocket.Events) { return nil }, func(offers []negotiate.CarrierOffer, why negotiate.Reason) {
-			answers, reason = offers, why
+			answers <- offers
+			reason <- why
 		})
 	})
-	require.Equal(t, negotiate.ReasonNone, reason)
-	require.Len(t, answers, 1)
-	c.offer, c.answer = offer, answers[0]
+	require.Equal(t, negotiate.ReasonNone, <-reason)
+	list := <-answers
+	require.Len(t, list, 1)
+	c.offer, c.answer = offer, list[0]
 	f0.Shard.Call(func() { c0.Connect(c.answer, func(cause error) { err = cause }) })
 	require.NoError(t, err)
 }

@@ -203,15 +203,9 @@ func (s *server) meet(p *negotiate.Proposal) {
 
 // answer reserves what the flow needs. Carriers that failed already are left out.
 func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
-	at := true // it has not returned
 	s.f.answerOffers(p, failed, s.early, func(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
-		if at {
-			s.do(s.reserved(time.Now(), offers, reason))
-			return
-		}
-		s.input(func(now time.Time) []negotiate.Action { return s.reserved(now, offers, reason) })
+		s.happened(func(now time.Time) []negotiate.Action { return s.reserved(now, offers, reason) })
 	})
-	at = false
 }
 
 // reserved tells the machine what there is to carry the bytes of the application.

@@ -496,6 +496,13 @@ static bool nothing_but_tokens(const struct end *e) {
 	return (nx & 1) || (nx && get(&e->own->x[(nx - 1) % SMCI_TRANSITIONS].k) == get(&e->ks));
 }
 
+// all_passed: has the peer come to where this end's stream stands, with the ring read? A transition from the ring to the kernel that it
+// has not passed takes nothing from it.
+static bool all_passed(const struct end *e) {
+	uint32_t nx = get(&e->own->nx), cx = get(&e->peer->cx);
+	return cx == nx || (!(nx & 1) && cx + 1 == nx);
+}
+
 // ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
 static bool ended(struct end *e, int fd) {
 	if (likely(!e->eof && !e->rx_error)) return false;
@@ -516,8 +523,7 @@ static bool ended(struct end *e, int fd) {
 	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
 	// the peer's kernel had not sent, so it is an end only where all of its stream has come.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
-	    get(&e->peer->tail) == get(&e->own->head) && get(&e->peer->cx) == get(&e->own->nx) &&
-	    !missing(e) && nothing_but_tokens(e)) {
+	    get(&e->peer->tail) == get(&e->own->head) && all_passed(e) && !missing(e) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;
 		atomic_store(&e->forgives, true);

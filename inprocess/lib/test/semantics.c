@@ -1971,6 +1971,28 @@ static void low_at_end(void) { // an option that has the kernel serve what comes
 	say("%s", res(read(a, in, 100)));
 	say("%s", res(read(a, in, 100)));
 }
+static void token_and_exits(int b) { // what it has read by the ring leaves a token unread
+	for (int i = 0; i < 10; i++) {
+		if (!strstr(revents(b, POLLIN, 1000), "in")) _exit(7);
+		if (read(b, in, 1) != 1) _exit(8);
+		give(b, "k");
+	}
+	give(b, "01234567890123456789");
+}
+static void low_after_token(void) { // as low_at_end, where the kernel has ended the connection by a reset
+	int a, two = 2;
+	pid_t p = peer(&a, token_and_exits);
+	for (int i = 0; i < 10; i++) {
+		give(a, "x");
+		ms(2);
+		if (read(a, in, 1) != 1) die("read");
+	}
+	reap(p);
+	say("%s", res(setsockopt(a, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two)));
+	say("%s", res(read(a, in, 7)));
+	say("%s", res(read(a, in, 100)));
+	say("%s", res(read(a, in, 100)));
+}
 static void oob(void) {
 	int a, b;
 	pair(&a, &b);
@@ -2192,7 +2214,7 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -23,6 +25,9 @@ const proxyMark = 0x539
 // ambient is a server in such a pod, a client, or both.
 func (c *hostCell) ambient(inbound string, flags ...string) []target {
 	c.serves(c.h2, "app", 7000)
+	// A proxy borrows the address of a client, whose host knows nothing of the port that it takes.
+	require.NoError(c.t, c.h1.SetSysctl("net.ipv4.ip_local_port_range", "32768 46999"))
+	require.NoError(c.t, c.h2.SetSysctl("net.ipv4.ip_local_port_range", "47000 60999"))
 	for _, h := range c.those() {
 		mark := fmt.Sprint(proxyMark)
 		c.sidecar(h, nil, append(append([]string{"-as-client", "-mark", mark}, flags...), "[::]:15006")...)

@@ -127,12 +127,8 @@ static void reclaim(void) {
 	for (uint32_t i = 0; i < MAX_ENDS; i++) {
 		struct end *e = entry(i);
 		if (!(get(&e->use) & 1)) continue;
-		bool dead = true;
-		for (int k = 0; k < OTHERS_AT && dead; k++) {
-			int32_t p = get(&e->owner[k]);
-			dead = p == 0 || (p > 0 && p != smcgw.pid && SYS(kill, p, 0) == -ESRCH);
-		}
-		if (!dead || get(&e->owned[OTHERS_AT])) continue;
+		prune(e);
+		if (owners(e)) continue;
 		put(&e->report.state, SMCI_FREE);
 		atomic_fetch_add(&e->use, 1);
 	}
@@ -391,9 +387,14 @@ long smcgw_forked(long (*make)(void)) {
 	for (int fd = 0; fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e) continue;
-		if (child < 0) disowns(e, unborn);
-		int32_t was = unborn;
-		for (int i = 0; child >= 0 && i < OTHERS_AT && !atomic_compare_exchange_strong(&e->owner[i], &was, pid); i++) was = unborn;
+		if (child < 0) {
+			disowns(e, unborn);
+			continue;
+		}
+		for (int i = 0; i < OTHERS_AT; i++) {
+			int32_t was = unborn;
+			atomic_compare_exchange_strong(&e->owner[i], &was, pid);
+		}
 	}
 	if (child == 0) {
 		smcgw.pid = pid;

@@ -96,7 +96,7 @@ func (c *hostCell) podman(h *testnet.Host) {
 		export CONTAINERS_CONF=%s TMPDIR=/run HOME=/run
 		podman="podman --storage-driver vfs --root /run/storage --runroot /run/containers"
 		$podman network create --ipv6 --subnet 10.98.0.0/24 --subnet fd98::/64 net
-		$podman run -d --network net --security-opt seccomp=unconfined -p 7000:7000 -p '[::]:7000:7000' -p 7004:7001 -p '[::]:7004:7001' \
+		$podman run -d --network net --security-opt seccomp=unconfined -p 7000:7000 -p 7004:7001 \
 			--rootfs %s /visit serve container '[::]:7000' '[::]:7001'
 		echo ready
 		exec sleep infinity`, config, root), "empty=/run", "cgroup")

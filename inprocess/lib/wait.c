@@ -1,7 +1,8 @@
 // Waiting. The kernel's calls are right by themselves for every end that is not listed: its ring has bytes only while a token is
 // in the kernel's queue. A listed end has left its ring empty without arming it, so each wait of this process looks at the
 // lists first, and settles them before it sleeps. An end whose only waits are those of one epoll set goes further: its peers look at
-// the slot of that set, and no token is sent while a thread of this process is awake.
+// the slot of that set, and no token is sent while a thread of this process is awake. If such an end has bytes, and another set or
+// process is to be told of them, it is a stray: whoever waits for it finds it, until it has been read to its end.
 #include "lib.h"
 
 #include <stdlib.h>

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -125,7 +124,7 @@ func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net f
 		h.net.close()
 		return nil, err
 	}
-	h.done.Go(func() { h.watcher.Run(h.stop, h.known, h.forgetIdle) })
+	h.done.Go(func() { h.watcher.run(h.stop, h.known, h.forgetIdle) })
 	h.done.Go(h.tend)
 	return h, nil
 }
@@ -297,7 +296,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	}
 	attr := h.net.attr(hl, &to)
 	l.probeLen = attr.PathMTU.Bytes()
-	hl.Meets(to.Mixed)
+	hl.meets(to.Mixed)
 	attr.SQPSN, attr.MinRNRTimer, attr.Timeout, attr.RetryCnt, attr.RNRRetry = hl.psn, 12, hwTimeout, hwRetries, 7
 	reads := uint8(min(1, hl.a.dev.Attr().MaxRDAtomic)) // none is ever posted
 	attr.MaxRDAtomic, attr.MaxDestRDAtomic = reads, reads
@@ -319,7 +318,7 @@ func (h *Hardware) end(l *Link) {
 	if l.joining { // connect goes on here
 		return
 	}
-	hl.Unwatch(leg{l})
+	hl.unwatch(leg{l})
 	detach(l.QP)
 	l.EP.Leave()
 	hl.a.forget(l)
@@ -350,7 +349,7 @@ func (h *Hardware) reap(l *Link, free func() error) {
 func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	hl := l.peer.(*hwLink)
 	a := hl.a
-	hl.Unwatch(leg{l})
+	hl.unwatch(leg{l})
 	detach(l.QP)
 	free := l.EP.ReleaseRings
 	if a.keepTail(l) {
@@ -366,7 +365,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 func (*Hardware) convicted(*Link) bool { return false }
 
 // known returns the peers of all adapters.
-func (h *Hardware) known() (peers []*farpeer.Peer) {
+func (h *Hardware) known() (peers []*farPeer) {
 	for _, a := range h.open() {
 		peers = append(peers, a.known()...)
 	}

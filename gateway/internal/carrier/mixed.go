@@ -49,7 +49,7 @@ func (l *Link) answerTo(from, own negotiate.CarrierOffer) (to, answer negotiate.
 // partMixed has later links with the peer of a link end at devices of one kind, if those of
 // now do not.
 func (l *Link) partMixed(d time.Duration) {
-	if farPeerOf(l).Mixed() {
+	if farPeerOf(l).mixed.Load() {
 		l.env.Peers.Part(l.of.peer(), time.Now(), d)
 	}
 }

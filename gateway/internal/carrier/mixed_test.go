@@ -167,9 +167,9 @@ func TestMixedIsProvedApart(t *testing.T) {
 	sides[0].on(c.link[0].Proved)
 	require.True(t, c.link[0].Warm())
 	p := farPeerOf(c.link[0])
-	p.Meets(true)
+	p.meets(true)
 	require.True(t, c.link[0].Warm())
-	p.Meets(false)
+	p.meets(false)
 	require.False(t, c.link[0].Warm())
 	c.close(sides)
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -88,8 +87,8 @@ type softKey struct {
 
 // softPeer is a peer of one of the devices.
 type softPeer struct {
-	farPeer // guarded by Soft.mu
-	key     softKey
+	*farPeer // guarded by Soft.mu
+	key      softKey
 }
 
 // softLink is what Soft knows of a link.
@@ -117,7 +116,7 @@ func openSoft(env *Env) (Fabric, error) {
 		sf.without = err.Error()
 		env.Log.Warn("soft device left out on addresses, until its port is free", "error", err)
 	}
-	sf.done.Go(func() { sf.watcher.Run(sf.stop, sf.known, sf.forgetIdle) })
+	sf.done.Go(func() { sf.watcher.run(sf.stop, sf.known, sf.forgetIdle) })
 	sf.done.Go(func() {
 		defer deaf()
 		sf.watchPorts(changed)
@@ -272,7 +271,7 @@ func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
 	mtu := commonMTU(sl.mtu, to.RoCE.MTU)
 	l.probeLen = mtu.Bytes()
-	sl.Meets(to.Mixed)
+	sl.meets(to.Mixed)
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
 		return err
 	}
@@ -301,7 +300,7 @@ func (sf *Soft) newLink(r Request, port SoftPort) (*Link, negotiate.CarrierOffer
 	l.medium, l.Kind, l.Lossy = sf, negotiate.CarrierSoft, true
 	l.peer = softLink{
 		softPeer: p, port: port, psn: soft.RandomPSN(), pkey: soft.RandomPartition(),
-		mtu: p.MTU(port.Unit.Port.ActiveMTU),
+		mtu: p.mtuFrom(port.Unit.Port.ActiveMTU),
 	}
 	return l, describeSoft(l), nil
 }
@@ -311,7 +310,7 @@ func (sf *Soft) end(l *Link) {
 	l.closePair()
 	p := l.peer.(softLink).softPeer
 	sf.unpaired(p.key.unit)
-	p.Unwatch(leg{l})
+	p.unwatch(leg{l})
 	if err := l.EP.Release(); err != nil {
 		sf.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
 	}
@@ -404,7 +403,7 @@ func (sf *Soft) forgetIdle(now time.Time) {
 // rings are free at once.
 func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(softLink).softPeer
-	p.Unwatch(leg{l})
+	p.unwatch(leg{l})
 	if err := errors.Join(l.QP.Close(), l.EP.ReleaseRings()); err != nil {
 		sf.env.Log.Warn("leave queue pair", "flow_id", l.of.ID, "error", err)
 	}
@@ -419,12 +418,12 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 }
 
 // known returns the peers.
-func (sf *Soft) known() []*farpeer.Peer {
+func (sf *Soft) known() []*farPeer {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	peers := make([]*farpeer.Peer, 0, len(sf.peers))
+	peers := make([]*farPeer, 0, len(sf.peers))
 	for _, p := range sf.peers {
-		peers = append(peers, p.Peer)
+		peers = append(peers, p.farPeer)
 	}
 	return peers
 }

@@ -1,4 +1,4 @@
-package farpeer
+package carrier
 
 import (
 	"sync"
@@ -20,10 +20,10 @@ const (
 	LegPatience = 2 * time.Hour
 )
 
-// Leg is a link as its peer sees it: what tells of the peer's life beside the queue pair, the
+// wireLeg is a link as its peer sees it: what tells of the peer's life beside the queue pair, the
 // connection's wire leg. Its methods do not block, and any goroutine may call them. Values of
 // one link are equal.
-type Leg interface {
+type wireLeg interface {
 	// Ending reports whether the connection is about to end: what its wire leg hears
 	// then says nothing about the peer's gateway.
 	Ending() bool
@@ -48,38 +48,38 @@ type Leg interface {
 // answer would be sent again later and later.
 type keepalive struct {
 	mu     sync.Mutex // guards everything below
-	flows  map[Leg]bool
-	leader Leg
+	flows  map[wireLeg]bool
+	leader wireLeg
 	width  int  // how many legs the next step asks
 	hit    bool // one that was asked has been lost
 }
 
-func newKeepalive() keepalive { return keepalive{flows: map[Leg]bool{}, width: 1} }
+func newKeepalive() keepalive { return keepalive{flows: map[wireLeg]bool{}, width: 1} }
 
-// Watch enters a flow that is carried.
-func (v *keepalive) Watch(l Leg) {
+// watch enters a flow that is carried.
+func (v *keepalive) watch(l wireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flows[l] = false
 }
 
-// Unwatch forgets a flow.
-func (v *keepalive) Unwatch(l Leg) {
+// unwatch forgets a flow.
+func (v *keepalive) unwatch(l wireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.forgetLocked(l)
 }
 
-func (v *keepalive) forgetLocked(l Leg) {
+func (v *keepalive) forgetLocked(l wireLeg) {
 	delete(v.flows, l)
 	if v.leader == l {
 		v.leader = nil
 	}
 }
 
-// Lost takes note of the loss of a flow's wire leg, or that it was silent for too
+// lost takes note of the loss of a flow's wire leg, or that it was silent for too
 // long, and tells whether others should be asked soon.
-func (v *keepalive) Lost(l Leg, silent bool) bool {
+func (v *keepalive) lost(l wireLeg, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	asked := v.flows[l] || v.leader == l
@@ -93,8 +93,8 @@ func (v *keepalive) Lost(l Leg, silent bool) bool {
 	return asked && len(v.flows) > 0
 }
 
-// Suspect takes note that the peer has not answered a queue pair.
-func (v *keepalive) Suspect() {
+// suspect takes note that the peer has not answered a queue pair.
+func (v *keepalive) suspect() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.widenLocked()
@@ -109,7 +109,7 @@ func (v *keepalive) widenLocked() {
 
 // lead ends a series of steps and returns a flow that is leader from now on, nil
 // if there is one or none is needed.
-func (v *keepalive) lead() Leg {
+func (v *keepalive) lead() wireLeg {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
@@ -135,7 +135,7 @@ func (v *keepalive) lead() Leg {
 }
 
 // step returns the flows that are to ask because another has been lost.
-func (v *keepalive) step() (legs []Leg) {
+func (v *keepalive) step() (legs []wireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {

@@ -1,4 +1,4 @@
-package farpeer
+package carrier
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func (*fakeLeg) KeepAlive(time.Duration, int) {}
 func (*fakeLeg) Ask()                         {}
 
 // watched is a leg that is watched.
-func watched(ending bool) Leg { return &fakeLeg{ending} }
+func watched(ending bool) wireLeg { return &fakeLeg{ending} }
 
 // TestPeerKeepaliveAsksInSteps: one leg as long as all is well; when the peer is dead
 // all of them soon, but not all at the first sign.
@@ -23,7 +23,7 @@ func TestPeerKeepaliveAsksInSteps(t *testing.T) {
 	v := newKeepalive()
 	require.Nil(t, v.lead(), "nobody to lead")
 	for range 1000 {
-		v.Watch(watched(false))
+		v.watch(watched(false))
 	}
 	leader := v.lead()
 	require.NotNil(t, leader)
@@ -33,19 +33,19 @@ func TestPeerKeepaliveAsksInSteps(t *testing.T) {
 	}
 	for c := range v.flows { // a flow that was not asked is reset: nothing unusual
 		if c != leader {
-			require.False(t, v.Lost(c, false))
+			require.False(t, v.lost(c, false))
 			break
 		}
 	}
 	require.Empty(t, v.step())
 
-	require.True(t, v.Lost(leader, false))
+	require.True(t, v.lost(leader, false))
 	left, steps := 998, []int{}
 	for asked := v.step(); len(asked) > 0; asked = v.step() {
 		steps = append(steps, len(asked))
 		for i, l := range asked {
 			left--
-			require.Equal(t, left > 0, v.Lost(l, false), "step %d of %v", i, steps)
+			require.Equal(t, left > 0, v.lost(l, false), "step %d of %v", i, steps)
 		}
 	}
 	require.Equal(t, []int{8, 64, 512, 414}, steps)
@@ -57,12 +57,12 @@ func TestPeerKeepaliveAsksInSteps(t *testing.T) {
 func TestPeerKeepaliveCalmsDown(t *testing.T) {
 	v := newKeepalive()
 	for range 100 {
-		v.Watch(watched(false))
+		v.watch(watched(false))
 	}
 	require.NotNil(t, v.lead())
 	for range 3 {
 		leader := v.leader
-		require.True(t, v.Lost(leader, false))
+		require.True(t, v.lost(leader, false))
 		require.Nil(t, v.leader)
 		next := v.lead()
 		require.NotSame(t, leader, next)
@@ -71,19 +71,19 @@ func TestPeerKeepaliveCalmsDown(t *testing.T) {
 		require.Nil(t, v.lead())
 	}
 	leader := v.leader
-	v.Suspect()
-	v.Suspect()
+	v.suspect()
+	v.suspect()
 	require.Len(t, v.step(), keepaliveStep, "a queue pair was not answered")
-	v.Unwatch(leader)
+	v.unwatch(leader)
 	require.NotNil(t, v.lead())
 }
 
 // TestPeerKeepaliveLeaderCarries: one at its end leads only where there is no other.
 func TestPeerKeepaliveLeaderCarries(t *testing.T) {
 	v := newKeepalive()
-	enter := func(ending bool) Leg {
+	enter := func(ending bool) wireLeg {
 		l := watched(ending)
-		v.Watch(l)
+		v.watch(l)
 		return l
 	}
 	ends := enter(true)
@@ -99,16 +99,16 @@ func TestPeerKeepaliveLeaderCarries(t *testing.T) {
 func TestPeerKeepaliveSilence(t *testing.T) {
 	v := newKeepalive()
 	for range 1000 {
-		v.Watch(watched(false))
+		v.watch(watched(false))
 	}
 	require.NotNil(t, v.lead())
-	require.True(t, v.Lost(v.leader, true))
+	require.True(t, v.lost(v.leader, true))
 	require.NotNil(t, v.lead())
 	require.Len(t, v.step(), 999)
 	require.Empty(t, v.step())
 	require.Nil(t, v.lead())
 	for c := range v.flows { // one of those asked
-		require.True(t, v.Lost(c, false))
+		require.True(t, v.lost(c, false))
 		break
 	}
 	require.Len(t, v.step(), keepaliveStep)

@@ -11,7 +11,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -23,7 +22,7 @@ import (
 
 var (
 	// ErrNotHere means that this carrier cannot reach the peer: no failure.
-	ErrNotHere = shmpeers.ErrElsewhere
+	ErrNotHere = errors.New("peer is under another kernel")
 	// ErrNoAdapter is an ErrNotHere that is no word about the peer: no adapter of this host
 	// has the connection's own address.
 	ErrNoAdapter = fmt.Errorf("no adapter on this address: %w", ErrNotHere)

@@ -10,7 +10,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
-	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -111,7 +110,7 @@ func (d memory) Attach(ctx context.Context, from netip.Addr, name string, key [1
 }
 
 // peer returns a peer as the engine sees it, zero for nil.
-func (d memory) peer(p *shmpeers.Peer) datagram.MemoryPeer {
+func (d memory) peer(p *carrier.ShmPeer) datagram.MemoryPeer {
 	if p == nil {
 		return datagram.MemoryPeer{}
 	}

@@ -1,4 +1,4 @@
-package shmpeers
+package carrier
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/rmb"
@@ -18,47 +19,42 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-var (
-	addrA = netip.MustParseAddr("10.0.0.1")
-	addrB = netip.MustParseAddr("fd00::1")
-)
-
-// side is the table of one gateway.
-type side struct {
-	*Table
+// shmSide is the table of one gateway.
+type shmSide struct {
+	*shmTable
 	t *testing.T
 }
 
-// newSide opens the table of a gateway, by its number.
-func newSide(t *testing.T, dir string, id byte, limits config.Limits) side {
+// newShmSide opens the table of a gateway, by its number.
+func newShmSide(t *testing.T, dir string, id byte, limits config.Limits) shmSide {
 	t.Helper()
 	cfg := config.Config{ShmDir: dir, Limits: limits}.WithDefaults()
 	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: int64(cfg.Limits.Memory)})
 	require.NoError(t, err)
-	table, dev, err := Open(Env{
-		Config: cfg, Log: slog.New(slog.DiscardHandler), GatewayID: [16]byte{id}, Vectors: 1, Pool: pool, Peers: peers.NewTable(cfg.Limits),
+	table, err := openShmTable(&Env{
+		Config: cfg, Log: slog.New(slog.DiscardHandler), GatewayID: [16]byte{id}, Shards: make([]*loop.Shard, 1), Pool: pool, Peers: peers.NewTable(cfg.Limits),
 		PeerDown: func(*shm.Peer) {},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, dev.Close())
-		table.Close()
+		require.NoError(t, table.shm.Close())
+		table.free()
 	})
-	return side{table, t}
+	return shmSide{table, t}
 }
 
-// newSides opens the tables of two gateways; share is of what one peer may have.
-func newSides(t *testing.T, share config.Percent) (sides [2]side) {
+// newShmSides opens the tables of two gateways; share is of what one peer may have.
+func newShmSides(t *testing.T, share config.Percent) (sides [2]shmSide) {
 	t.Helper()
 	dir := loopback.Dir(t)
 	for i := range sides {
-		sides[i] = newSide(t, dir, byte(i+1), config.Limits{PeerShare: share})
+		sides[i] = newShmSide(t, dir, byte(i+1), config.Limits{PeerShare: share})
 	}
 	return sides
 }
 
 // other is another gateway's device under the same kernel.
-func (s side) other(id byte) *shm.Device {
+func (s shmSide) other(id byte) *shm.Device {
 	s.t.Helper()
 	d, err := shm.Open(shm.Config{
 		Dir: s.env.Config.ShmDir, GatewayID: [16]byte{id, 1}, PeerQuota: 1 << 20, MaxPeers: 1000,
@@ -71,7 +67,7 @@ func (s side) other(id byte) *shm.Device {
 	return d
 }
 
-func (s side) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
+func (s shmSide) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
 	s.t.Helper()
 	p, err := d.Offer()
 	require.NoError(s.t, err)
@@ -82,7 +78,7 @@ func (s side) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
 	return p, err
 }
 
-func (s side) use(a netip.Addr) (n int) {
+func (s shmSide) use(a netip.Addr) (n int) {
 	for _, p := range s.Peers() {
 		if p.Of == a {
 			n++
@@ -95,7 +91,7 @@ func (s side) use(a netip.Addr) (n int) {
 // idle ones make room, and if none is idle there is no memory for it. Others meet
 // as before.
 func TestPeersShared(t *testing.T) {
-	s := newSides(t, 2)[1] // 5 of 256
+	s := newShmSides(t, 2)[1] // 5 of 256
 	d := s.other(7)
 	var first *shm.Peer
 	for i := range 20 {
@@ -107,7 +103,7 @@ func TestPeersShared(t *testing.T) {
 		require.LessOrEqual(t, s.use(addrA), 5)
 	}
 	require.Eventually(t, func() bool { return first.Err() != nil }, 30*time.Second, time.Millisecond)
-	var held []*Peer
+	var held []*ShmPeer
 	s.mu.Lock()
 	for _, p := range s.peers {
 		p.users++
@@ -133,10 +129,10 @@ func TestPeersShared(t *testing.T) {
 // When there are as many peers as there may be, the one that has been idle for
 // longest makes room for a new one.
 func TestPeersEvicted(t *testing.T) {
-	s := newSides(t, 100)[1]
+	s := newShmSides(t, 100)[1]
 	d := s.other(8)
 	var all []*shm.Peer
-	for i := range peersLimit {
+	for i := range shmPeersLimit {
 		p, err := s.meet(d, netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}))
 		require.NoError(t, err)
 		all = append(all, p)
@@ -152,7 +148,7 @@ func TestPeersEvicted(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, p.Connected())
 	require.Eventually(t, func() bool { return all[1].Err() != nil }, 30*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return len(s.shm.Peers()) <= peersLimit }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.shm.Peers()) <= shmPeersLimit }, 30*time.Second, time.Millisecond)
 
 	for _, p := range s.Peers() { // none may be sent away
 		s.Hold(p)
@@ -161,15 +157,15 @@ func TestPeersEvicted(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	_, err = s.meet(d, addrA)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
-	require.Len(t, s.Peers(), peersLimit)
+	require.Len(t, s.Peers(), shmPeersLimit)
 	require.Empty(t, s.calls)
 }
 
 // An offer that a link is using is not withdrawn for another.
 func TestOffersInUseStay(t *testing.T) {
-	s := newSides(t, 50)[1]
-	var all []*Peer
-	for i := range pendingLimit {
+	s := newShmSides(t, 50)[1]
+	var all []*ShmPeer
+	for i := range shmPendingLimit {
 		p, err := s.PeerFor(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), true)
 		require.NoError(t, err)
 		all = append(all, p)
@@ -184,14 +180,14 @@ func TestOffersInUseStay(t *testing.T) {
 
 // Offers that are not in use make room, the oldest first: the next server may read the others just now.
 func TestOldestOfferMakesRoom(t *testing.T) {
-	s := newSides(t, 50)[1]
-	var all []*Peer
-	for i := range 2 * pendingLimit {
+	s := newShmSides(t, 50)[1]
+	var all []*ShmPeer
+	for i := range 2 * shmPendingLimit {
 		p, err := s.PeerFor(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), false)
 		require.NoError(t, err)
 		all = append(all, p)
 		for j, p := range all {
-			require.Equal(t, j <= i-pendingLimit, p.Err() != nil, "%d of %d", j, i)
+			require.Equal(t, j <= i-shmPendingLimit, p.Err() != nil, "%d of %d", j, i)
 		}
 	}
 }
@@ -199,11 +195,11 @@ func TestOldestOfferMakesRoom(t *testing.T) {
 // A server that did not take an offer is believed to be under another kernel until it
 // makes one itself that can be reached.
 func TestElsewhereIsContradicted(t *testing.T) {
-	sides := newSides(t, 50)
+	sides := newShmSides(t, 50)
 	of := addrB
 	sides[0].env.Peers.Unreachable(of, time.Now(), time.Hour)
 	_, err := sides[0].PeerFor(of, false)
-	require.ErrorIs(t, err, ErrElsewhere)
+	require.ErrorIs(t, err, ErrNotHere)
 
 	p, err := sides[1].PeerFor(addrA, false)
 	require.NoError(t, err)
@@ -216,7 +212,7 @@ func TestElsewhereIsContradicted(t *testing.T) {
 // Offers that are being attached to count for the share of their address, once each
 // however many flows come with them.
 func TestCallsShared(t *testing.T) {
-	s := newSides(t, 2)[1] // 5 of 256
+	s := newShmSides(t, 2)[1] // 5 of 256
 	for i := range byte(5) {
 		for range 3 {
 			require.NoError(t, s.call(addrA, [16]byte{i}))
@@ -247,7 +243,7 @@ func TestCallsShared(t *testing.T) {
 // Connections that come with one offer attach one after the other: the second needs no room,
 // and does not make any by the peer that the first is about to use.
 func TestAttachedPeerStays(t *testing.T) {
-	s := newSides(t, 1)[1] // 2 of 256
+	s := newShmSides(t, 1)[1] // 2 of 256
 	d := s.other(7)
 	_, err := s.meet(d, addrA)
 	require.NoError(t, err)
@@ -266,9 +262,9 @@ func TestAttachedPeerStays(t *testing.T) {
 func TestMuchMemory(t *testing.T) {
 	for _, memory := range []config.Bytes{64 * config.GiB, 16 * config.TiB} {
 		dir := loopback.Dir(t)
-		var sides [2]side
+		var sides [2]shmSide
 		for i := range sides {
-			sides[i] = newSide(t, dir, byte(i+1), config.Limits{Memory: memory})
+			sides[i] = newShmSide(t, dir, byte(i+1), config.Limits{Memory: memory})
 		}
 		p, err := sides[0].PeerFor(addrB, false)
 		require.NoError(t, err)
@@ -279,11 +275,11 @@ func TestMuchMemory(t *testing.T) {
 
 // A cold peer is of one user, and goes with it. What others were offered stays.
 func TestColdPeers(t *testing.T) {
-	s := newSides(t, 50)[0]
+	s := newShmSides(t, 50)[0]
 	warm, err := s.PeerFor(addrA, true)
 	require.NoError(t, err)
 	for range 3 {
-		cold, err := s.ColdPeerFor(addrA)
+		cold, err := s.coldPeerFor(addrA)
 		require.NoError(t, err)
 		require.NotSame(t, warm, cold)
 		require.NoError(t, cold.Err())
@@ -293,10 +289,10 @@ func TestColdPeers(t *testing.T) {
 		require.Len(t, s.Peers(), 2)
 		s.Leave(cold)
 		require.Error(t, cold.Err())
-		require.Equal(t, []*Peer{warm}, s.Peers())
+		require.Equal(t, []*ShmPeer{warm}, s.Peers())
 	}
 	require.NoError(t, warm.Err())
 	s.env.Peers.Unreachable(addrA, time.Now(), time.Hour)
-	_, err = s.ColdPeerFor(addrA)
-	require.ErrorIs(t, err, ErrElsewhere)
+	_, err = s.coldPeerFor(addrA)
+	require.ErrorIs(t, err, ErrNotHere)
 }

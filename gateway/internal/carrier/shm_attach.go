@@ -1,4 +1,4 @@
-package shmpeers
+package carrier
 
 import (
 	"context"
@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// call is one offer that some flows of an address attach to now.
-type call struct {
+// shmCall is one offer that some flows of an address attach to now.
+type shmCall struct {
 	of    netip.Addr
 	flows int
 }
 
 // Attach becomes the peer of an offer that was made to an address.
-func (t *Table) Attach(ctx context.Context, of netip.Addr, name string, key [16]byte) (*Peer, error) {
+func (t *shmTable) Attach(ctx context.Context, of netip.Addr, name string, key [16]byte) (*ShmPeer, error) {
 	if err := t.call(of, key); err != nil {
 		return nil, err
 	}
@@ -22,12 +22,12 @@ func (t *Table) Attach(ctx context.Context, of netip.Addr, name string, key [16]
 	if err != nil {
 		return nil, fmt.Errorf("shm attach: %w", err)
 	}
-	return t.Adopt(peer, of, false), nil
+	return t.adopt(peer, of, false), nil
 }
 
 // call begins to attach to an offer, which called ends. Flows that come with the same
 // offer are one peer.
-func (t *Table) call(of netip.Addr, key [16]byte) error {
+func (t *shmTable) call(of netip.Addr, key [16]byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.calls[key]
@@ -37,14 +37,14 @@ func (t *Table) call(of netip.Addr, key [16]byte) error {
 				return err
 			}
 		}
-		c = &call{of: of}
+		c = &shmCall{of: of}
 		t.calls[key] = c
 	}
 	c.flows++
 	return nil
 }
 
-func (t *Table) called(key [16]byte) {
+func (t *shmTable) called(key [16]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.calls[key]

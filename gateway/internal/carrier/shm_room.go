@@ -1,4 +1,4 @@
-package shmpeers
+package carrier
 
 import (
 	"fmt"
@@ -10,20 +10,20 @@ import (
 
 // dropPendingLocked makes room when too many servers have never come: the oldest offer
 // goes. Offers in use stay: a server may be reading them just now.
-func (t *Table) dropPendingLocked() {
-	pending := func(p *Peer) bool { return !p.Connected() }
-	if p := t.longestIdleLocked(pending); p != nil && t.countLocked(pending) >= pendingLimit {
+func (t *shmTable) dropPendingLocked() {
+	pending := func(p *ShmPeer) bool { return !p.Connected() }
+	if p := t.longestIdleLocked(pending); p != nil && t.countLocked(pending) >= shmPendingLimit {
 		t.dropLocked(p)
 	}
 }
 
 // makeRoomLocked sends an idle peer away if there are as many as there may be, those that are
 // being attached to included.
-func (t *Table) makeRoomLocked(a netip.Addr) error {
-	if len(t.peers)+len(t.calls) < peersLimit {
+func (t *shmTable) makeRoomLocked(a netip.Addr) error {
+	if len(t.peers)+len(t.calls) < shmPeersLimit {
 		return nil
 	}
-	p := t.longestIdleLocked(func(*Peer) bool { return true })
+	p := t.longestIdleLocked(func(*ShmPeer) bool { return true })
 	if p == nil {
 		return fmt.Errorf("%d shm peers in use: %w", len(t.peers), verbs.ErrNoMemory)
 	}
@@ -32,7 +32,7 @@ func (t *Table) makeRoomLocked(a netip.Addr) error {
 	return nil
 }
 
-func (t *Table) longestIdleLocked(among func(*Peer) bool) (found *Peer) {
+func (t *shmTable) longestIdleLocked(among func(*ShmPeer) bool) (found *ShmPeer) {
 	for _, p := range t.peers {
 		if p.users == 0 && among(p) && (found == nil || p.idle.Before(found.idle)) {
 			found = p
@@ -42,23 +42,23 @@ func (t *Table) longestIdleLocked(among func(*Peer) bool) (found *Peer) {
 }
 
 // dropLocked hangs up, or withdraws an offer.
-func (t *Table) dropLocked(p *Peer) {
+func (t *shmTable) dropLocked(p *ShmPeer) {
 	t.forgetLocked(p.Peer)
 	_ = p.Close()
-	p.Reap()
+	p.reap()
 }
 
 // admitLocked decides whether an address may have one peer more: it has its share
 // of them, those that are being attached to included. An idle one of its own makes room.
-func (t *Table) admitLocked(a netip.Addr) error {
-	of := func(p *Peer) bool { return p.Of == a }
+func (t *shmTable) admitLocked(a netip.Addr) error {
+	of := func(p *ShmPeer) bool { return p.Of == a }
 	n := t.countLocked(of)
 	for _, c := range t.calls {
 		if c.of == a {
 			n++
 		}
 	}
-	if n >= t.env.Config.Limits.PeerShare.Of(peersLimit) {
+	if n >= t.env.Config.Limits.PeerShare.Of(shmPeersLimit) {
 		own := t.longestIdleLocked(of)
 		if own == nil {
 			t.env.Peers.Refuse(peers.ResourceShmPeers)

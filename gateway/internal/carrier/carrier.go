@@ -11,7 +11,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -38,7 +37,7 @@ var (
 	ErrFull = errors.New("limits.hw_flows reached")
 	// ErrNoPath means that an InfiniBand subnet leads to no such peer, or does not say so in
 	// time.
-	ErrNoPath = subnet.ErrNoPath
+	ErrNoPath = errors.New("no path through the InfiniBand subnet")
 	// ErrClosed means that the link has ended.
 	ErrClosed = errors.New("link is closed")
 	// errNoAdapters means that this host or this build cannot use adapters.
@@ -79,9 +78,8 @@ type Env struct {
 	Withdrawn func(verbs.Device)
 	// Adapters finds the RDMA adapters of the host; nil: by libibverbs.
 	Adapters Adapters
-	// Subnet knows InfiniBand subnets; nil: by the kernel.
-	Subnet subnet.Host
 
+	subnet  subnet       // knows InfiniBand subnets; nil: by the kernel
 	growing atomic.Int64 // bytes of larger rings that are being allocated
 	failed  completionErrors
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
@@ -84,7 +83,7 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	require.NoError(t, err)
 	sd := &side{addr: addr}
 	var route func(from, to netip.Addr) (int, error)
-	var administrator subnet.Host
+	var administrator subnet
 	switch h := host.(type) {
 	case *fakeHost:
 		sd.host, h.shards, route = h, []*loop.Shard{s}, h.route
@@ -94,7 +93,7 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	env := &Env{
 		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Peers: peers.NewTable(cfg.Limits),
 		Addrs: addrs, RoCE: roce,
-		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, Subnet: administrator, Route: route,
+		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, subnet: administrator, Route: route,
 	}
 	list, absent := Open(env)
 	require.Empty(t, absent)

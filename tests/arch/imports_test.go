@@ -38,7 +38,6 @@ var allowed = map[string][]string{
 	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs", "internal/sockaddr"},
 	"gateway/internal/observed":   {"gateway/config", "gateway/report", "ebpf"},
 	"gateway/internal/guard":      {"gateway/config", "gateway/report", "ebpf", "negotiate"},
-	"gateway/internal/paths":      {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/datagram", "gateway/internal/loop", "negotiate"},
 	"gateway/internal/policy":     {"gateway/config", "gateway/report", "ebpf"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "internal/fdpass", "internal/ktime", "packet", "internal/procfs"},
 	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/netdev", "ebpf/internal/policy"},
@@ -102,7 +101,7 @@ var allowed = map[string][]string{
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/udpsocket":  {"rsocket"},
 	"rsocket/internal/vector":     {"verbs"},
-	"gateway/internal/datagram":   {"gateway/report", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm", "internal/sockaddr"},
+	"gateway/internal/datagram":   {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm", "internal/sockaddr"},
 	// A measurement on real hosts, which asks the gateways beside it.
 	"bench":            {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "negotiate", "internal/procfs"},
 	"bench/comparison": {},

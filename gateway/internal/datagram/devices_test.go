@@ -1,4 +1,4 @@
-package paths
+package datagram
 
 import (
 	"log/slog"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
-	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
@@ -44,7 +43,7 @@ func TestDatagramsHoldSoft(t *testing.T) {
 		require.NoError(t, list[0].Close())
 		s.CloseFDs()
 	})
-	dev, err := Fabrics(list, s, cfg.HW)[0].(datagram.Network).DeviceAt(own, loopback.Addr(2))
+	dev, err := Fabrics(list, s, cfg.HW)[0].(Network).DeviceAt(own, loopback.Addr(2))
 	require.NoError(t, err)
 	_, leave, err = dev.Hold()
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
-	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -73,7 +72,7 @@ func (g *gateway) Policy() report.PolicyReport {
 		g.log.Warn("read counters", "error", err)
 	}
 	live.addDecisions(&s, c.Decided)
-	p := g.observed.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
+	p := g.observed.Report(live.Config, g.rollout.Share(), s.Decisions)
 	p.Mode = g.mode()
 	compared, promoted := g.guard.Compared(), g.host.promotion.Promoted()
 	for i := range p.Rules {

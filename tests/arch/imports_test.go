@@ -36,7 +36,6 @@ var allowed = map[string][]string{
 	"gateway/internal/flow":       {"gateway/report", "negotiate"},
 	"gateway/internal/handover":   {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/process"},
 	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs", "internal/sockaddr"},
-	"gateway/internal/observed":   {"gateway/config", "gateway/report", "ebpf"},
 	"gateway/internal/guard":      {"gateway/config", "gateway/report", "ebpf", "negotiate"},
 	"gateway/internal/policy":     {"gateway/config", "gateway/report", "ebpf"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "internal/fdpass", "internal/ktime", "packet", "internal/procfs"},

@@ -1,4 +1,4 @@
-package observed
+package policy
 
 import (
 	"cmp"
@@ -11,37 +11,38 @@ import (
 )
 
 const (
-	// maxServices and maxHosts bound the book. Connections of more services are counted
+	// maxServices and maxHosts bound Observed. Connections of more services are counted
 	// as forgotten; of a service with more hosts the others are not named.
 	maxServices = 1024
 	maxHosts    = 64
 )
 
-// service is what connections have in common.
-type service struct {
+// observedService is what connections have in common.
+type observedService struct {
 	side    report.Side
 	port    uint16
 	rule    string
 	carries bool
 }
 
-// sums are what they did.
-type sums struct {
+// observedSums are what they did.
+type observedSums struct {
 	report.ObservedService
 	hosts   map[netip.Addr]struct{}
 	seconds float64 // that bulk lasted
 }
 
-// Book adds up what was seen. The zero value is ready to use.
-type Book struct {
+// Observed adds up what connections did while nothing was carried: how many they were and what
+// they moved. It predicts nothing: smcgw bench --peer measures. The zero value is ready to use.
+type Observed struct {
 	mu        sync.Mutex // guards everything below
-	services  map[service]*sums
+	services  map[observedService]*observedSums
 	forgotten uint64
 }
 
 // Add takes in what the programs have seen; rule names the rule with a number of the
 // policy in force.
-func (b *Book) Add(list []ebpf.Seen, rule func(index int) string) {
+func (b *Observed) Add(list []ebpf.Seen, rule func(index int) string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	full := false // there is none to drop, nor will there be: what comes is of rules in force
@@ -54,9 +55,9 @@ func (b *Book) Add(list []ebpf.Seen, rule func(index int) string) {
 	}
 }
 
-// addLocked takes in one of them; room drops a service if the book is full.
-func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() bool) {
-	k := service{side: report.SideClient, port: v.Port, carries: v.Carries}
+// addLocked takes in one of them; room drops a service if there are as many as there may be.
+func (b *Observed) addLocked(v *ebpf.Seen, rule func(index int) string, room func() bool) {
+	k := observedService{side: report.SideClient, port: v.Port, carries: v.Carries}
 	if v.Side == ebpf.SideServer {
 		k.side = report.SideServer
 	}
@@ -69,10 +70,10 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() 
 		return
 	}
 	if s == nil {
-		s = &sums{hosts: map[netip.Addr]struct{}{}}
+		s = &observedSums{hosts: map[netip.Addr]struct{}{}}
 		s.Side, s.Port, s.Rule, s.Carries = k.side, k.port, k.rule, k.carries
 		if b.services == nil {
-			b.services = map[service]*sums{}
+			b.services = map[observedService]*observedSums{}
 		}
 		b.services[k] = s
 	}
@@ -90,13 +91,13 @@ func (b *Book) addLocked(v *ebpf.Seen, rule func(index int) string, room func() 
 
 // dropLocked makes room: of the services of rules that are gone the one with the fewest bytes
 // goes. It reports false where there is none.
-func (b *Book) dropLocked(rule func(number int) string) bool {
+func (b *Observed) dropLocked(rule func(number int) string) bool {
 	there := map[string]bool{}
 	for number := ebpf.NoRule; number < ebpf.MaxRules; number++ {
 		there[rule(number)] = true
 	}
-	var least *sums
-	var of service
+	var least *observedSums
+	var of observedService
 	for k, s := range b.services {
 		if !there[k.rule] && (least == nil || s.Bytes.Tx+s.Bytes.Rx < least.Bytes.Tx+least.Bytes.Rx) {
 			least, of = s, k
@@ -111,7 +112,7 @@ func (b *Book) dropLocked(rule func(number int) string) bool {
 }
 
 // List returns the services, those with the most bytes first.
-func (b *Book) List() []report.ObservedService {
+func (b *Observed) List() []report.ObservedService {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []report.ObservedService
@@ -137,7 +138,7 @@ func (b *Book) List() []report.ObservedService {
 }
 
 // lost counts connections of services for which there was no room.
-func (b *Book) lost() uint64 {
+func (b *Observed) lost() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.forgotten

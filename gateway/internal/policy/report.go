@@ -1,4 +1,4 @@
-package observed
+package policy
 
 import (
 	"github.com/smcgw/smcgw/gateway/config"
@@ -6,8 +6,8 @@ import (
 )
 
 // Report is the document of policy for the rules of a configuration, the share that is
-// carried now, and what was decided; last names what happens where no rule matches.
-func (b *Book) Report(c config.Config, share config.Share, decided []report.DecisionCount, last string) report.PolicyReport {
+// carried now, and what was decided.
+func (b *Observed) Report(c config.Config, share config.Share, decided []report.DecisionCount) report.PolicyReport {
 	p := report.PolicyReport{
 		Observed: b.List(), Forgotten: b.lost(),
 		Rollout: report.RolloutReport{Percent: share.Percent(), Seed: c.Rollout.Seed},
@@ -18,8 +18,8 @@ func (b *Book) Report(c config.Config, share config.Share, decided []report.Deci
 	for i := range c.Policy {
 		p.Rules = append(p.Rules, ruleReport(&c.Policy[i], share))
 	}
-	if n := len(c.Policy); n == 0 || c.Policy[n-1].Name != last {
-		p.Rules = append(p.Rules, report.RuleReport{Name: last, Action: report.ActionPass})
+	if n := len(c.Policy); n == 0 || c.Policy[n-1].Name != NoRule {
+		p.Rules = append(p.Rules, report.RuleReport{Name: NoRule, Action: report.ActionPass})
 	}
 	addCounts(&p, decided)
 	return p

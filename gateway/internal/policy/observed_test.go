@@ -1,4 +1,4 @@
-package observed
+package policy
 
 import (
 	"net/netip"
@@ -22,8 +22,8 @@ func ruleName(i int) string {
 }
 
 // What the programs saw bit by bit is added up by side, port and rule.
-func TestBook(t *testing.T) {
-	var b Book
+func TestObserved(t *testing.T) {
+	var b Observed
 	h1, h2 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::2")
 	for range 2 {
 		b.Add([]ebpf.Seen{
@@ -53,8 +53,8 @@ func TestBook(t *testing.T) {
 }
 
 // The book has a bound, and counts what it has no room for.
-func TestBookIsBounded(t *testing.T) {
-	var b Book
+func TestObservedIsBounded(t *testing.T) {
+	var b Observed
 	for port := range uint16(maxServices + 10) {
 		b.Add([]ebpf.Seen{{Port: port, Rule: ebpf.NoRule, Begun: 2}}, ruleName)
 	}
@@ -72,7 +72,7 @@ func TestBookIsBounded(t *testing.T) {
 // A full book looks for room once for all that comes at a time: a scan of ports comes by the
 // thousand.
 func TestFullBookLooksForRoomOnce(t *testing.T) {
-	var b Book
+	var b Observed
 	asked := 0
 	rule := func(number int) string {
 		asked++
@@ -95,7 +95,7 @@ func TestFullBookLooksForRoomOnce(t *testing.T) {
 // TestRulesThatAreGoneMakeRoom: a full book has room for the services of rules in force, as
 // long as it has some of rules that are gone, the least of them first.
 func TestRulesThatAreGoneMakeRoom(t *testing.T) {
-	var b Book
+	var b Observed
 	see := func(port int, rule string, past bool) {
 		b.Add([]ebpf.Seen{{Port: uint16(port), Rule: 0, Past: past, Begun: 1, Sent: uint64(port)}}, func(number int) string {
 			if number == 0 {

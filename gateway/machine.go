@@ -4,8 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/netstack/link"

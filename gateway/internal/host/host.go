@@ -49,8 +49,7 @@ type switches interface {
 	SetCompare(on bool) error
 }
 
-// watching is the part of [Steering] that tells what happens, and cleans up. It has more
-// than seven methods because the programs have that much to tell.
+// watching is the part of [Steering] that tells what happens, and cleans up.
 type watching interface {
 	Events(ctx context.Context, fn func(ebpf.Event)) error
 	Sweep(l ebpf.SweepLimits) (int, error)

@@ -35,7 +35,7 @@ func (g *gateway) adapters() bool {
 	case !slices.ContainsFunc(live.Policy, func(r config.Rule) bool { return r.Action == report.ActionAuto }):
 		return false
 	case g.carries():
-		return slices.ContainsFunc(g.engine().env.Fabrics, carrier.HasAdapter)
+		return slices.ContainsFunc(g.engine().env.Providers, carrier.HasAdapter)
 	case !live.UsesAdapters() || g.host.RDMA == nil:
 		return false
 	}

@@ -88,9 +88,9 @@ type Env struct {
 // and how to reach it; or why there is none.
 type Answered func(l *Link, offer negotiate.CarrierOffer, err error)
 
-// Fabric is one kind of RDMA device as the negotiation sees it. Meet, Offer and Close
+// Provider has the devices of one kind, as the negotiation sees them. Meet, Offer and Close
 // may block. The others must not, since the connection's shard may call them.
-type Fabric interface {
+type Provider interface {
 	Kind() negotiate.CarrierKind
 	// Offer makes the link of a client's connection and says how to reach it.
 	Offer(r Request) (*Link, negotiate.CarrierOffer, error)
@@ -121,8 +121,8 @@ type Adapted interface {
 }
 
 // HasAdapter reports whether a carrier is on RDMA adapters, and one of them carries now.
-func HasAdapter(fb Fabric) bool {
-	a, ok := fb.(Adapted)
+func HasAdapter(prov Provider) bool {
+	a, ok := prov.(Adapted)
 	return ok && a.HasAdapter()
 }
 
@@ -137,10 +137,10 @@ type Exclusive interface {
 
 // Open opens the devices of the configuration, in its order. A device that cannot be
 // opened is left out, and absent describes it.
-func Open(env *Env) (list []Fabric, absent []report.DeviceInfo) {
-	open := map[report.DeviceKind]func(*Env) (Fabric, error){report.DeviceShm: openShm, report.DeviceHW: openHW, report.DeviceIB: openIB, report.DeviceSoft: openSoft}
+func Open(env *Env) (list []Provider, absent []report.DeviceInfo) {
+	open := map[report.DeviceKind]func(*Env) (Provider, error){report.DeviceShm: openShm, report.DeviceHW: openHW, report.DeviceIB: openIB, report.DeviceSoft: openSoft}
 	for _, kind := range env.Config.Carriers {
-		fb, err := open[kind](env)
+		prov, err := open[kind](env)
 		switch {
 		case errors.Is(err, errNoAddrs), errors.Is(err, errNoAdapters):
 			env.Log.Info("carrier not on this host", "carrier", kind, "reason", err)
@@ -149,7 +149,7 @@ func Open(env *Env) (list []Fabric, absent []report.DeviceInfo) {
 			env.Log.Warn("carrier left out", "carrier", kind, "error", err)
 			absent = append(absent, missing(kind, report.DeviceFailed, err.Error()))
 		default:
-			list = append(list, fb)
+			list = append(list, prov)
 		}
 	}
 	return list, absent

@@ -2,9 +2,9 @@
 // carry the bytes of one connection. It knows devices, peers and memory, and nothing of
 // what a connection is.
 //
-//	Fabric  one kind of RDMA device: shared memory, RoCEv2 by adapters or in user space
-//	Link    one queue pair with its endpoint and rings
-//	User    what a link works for, and what it tells
+//	Provider  one kind of RDMA device: shared memory, RoCEv2 by adapters or in user space
+//	Link      one queue pair with its endpoint and rings
+//	User      what a link works for, and what it tells
 //
 // A link begins by Offer at the client and by Answer at the server, where Meet comes
 // first if the peer's gateway is not known yet. Connect joins it with the one of the

@@ -36,10 +36,10 @@ func (l leg) Ending() bool                              { return l.of.User.Endin
 func (l leg) KeepAlive(every time.Duration, probes int) { l.of.User.KeepAlive(every, probes) }
 func (l leg) Ask()                                      { l.of.User.Ask() }
 
-// Met implements Fabric: a peer is an address.
+// Met implements Provider: a peer is an address.
 func (*far) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
 
-// Meet implements Fabric.
+// Meet implements Provider.
 func (*far) Meet(context.Context, netip.Addr, negotiate.CarrierOffer) error { return nil }
 
 // reachable: the queue pair must be at the address that the connection itself

@@ -105,16 +105,16 @@ type hwLink struct {
 }
 
 // openHW opens the adapters whose link layer is Ethernet.
-func openHW(env *Env) (Fabric, error) {
+func openHW(env *Env) (Provider, error) {
 	return openAdapters(env, report.DeviceHW, verbs.LinkLayerEthernet, func(h *Hardware) network { return &ethernet{env} })
 }
 
 // openIB opens those whose link layer is InfiniBand.
-func openIB(env *Env) (Fabric, error) {
+func openIB(env *Env) (Provider, error) {
 	return openAdapters(env, report.DeviceIB, verbs.LinkLayerInfiniBand, newInfiniBand)
 }
 
-func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Fabric, error) {
+func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Provider, error) {
 	h := &Hardware{
 		far: newFar(), env: env, kind: kind, layer: layer, host: env.adapters(), left: map[string]departure{},
 		turns: make([]sync.Mutex, len(env.Shards)),
@@ -129,7 +129,7 @@ func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net f
 	return h, nil
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (h *Hardware) Kind() negotiate.CarrierKind {
 	if h.layer == verbs.LinkLayerInfiniBand {
 		return negotiate.CarrierIB
@@ -140,7 +140,7 @@ func (h *Hardware) Kind() negotiate.CarrierKind {
 // HasAdapter implements Adapted.
 func (h *Hardware) HasAdapter() bool { return len(h.open()) > 0 }
 
-// Offer implements Fabric.
+// Offer implements Provider.
 func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	l, err := h.newLink(r, nil)
 	if err != nil {
@@ -158,7 +158,7 @@ func (h *Hardware) OffersAtOnce(*Request) bool {
 	return len(h.adapters) == 0 && (len(h.left) == 0 || h.layer != verbs.LinkLayerInfiniBand)
 }
 
-// Answer implements Fabric.
+// Answer implements Provider.
 func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	var l *Link
 	var offer negotiate.CarrierOffer
@@ -386,7 +386,7 @@ func (h *Hardware) open() []*adapter {
 	return append([]*adapter(nil), h.adapters...)
 }
 
-// Close implements Fabric.
+// Close implements Provider.
 func (h *Hardware) Close() error {
 	h.mu.Lock()
 	h.shut = true

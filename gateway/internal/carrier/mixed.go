@@ -13,11 +13,11 @@ import (
 
 // Answers reports whether a device may answer an offer: one of its own kind, or one for
 // both. A host without adapters does not try for them with others.
-func Answers(fb Fabric, o *negotiate.CarrierOffer) bool {
-	if h, ok := fb.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
+func Answers(prov Provider, o *negotiate.CarrierOffer) bool {
+	if h, ok := prov.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
 		return false
 	}
-	return fb.Kind() == o.Kind || o.Mixed && fb.Kind().IsRoCE()
+	return prov.Kind() == o.Kind || o.Mixed && prov.Kind().IsRoCE()
 }
 
 const (

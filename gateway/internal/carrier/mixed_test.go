@@ -34,7 +34,7 @@ func mixedSides(t *testing.T, changes ...func(*config.Config)) (sides [2]*side) 
 }
 
 // only is the device of a side.
-func only(s *side) Fabric {
+func only(s *side) Provider {
 	if s.soft != nil {
 		return s.soft
 	}

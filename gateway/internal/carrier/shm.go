@@ -28,7 +28,7 @@ type Shm struct {
 }
 
 // openShm opens the device.
-func openShm(env *Env) (Fabric, error) {
+func openShm(env *Env) (Provider, error) {
 	table, err := openShmTable(env)
 	if err != nil {
 		return nil, err
@@ -40,59 +40,59 @@ func openShm(env *Env) (Fabric, error) {
 	return &Shm{Driven: driven, shmTable: table}, nil
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (*Shm) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
-// Offer implements Fabric.
-func (sf *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
-	p, err := sf.peerFor(r)
+// Offer implements Provider.
+func (s *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
+	p, err := s.peerFor(r)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	return sf.newLink(r, p)
+	return s.newLink(r, p)
 }
 
-func (sf *Shm) peerFor(r Request) (*ShmPeer, error) {
+func (s *Shm) peerFor(r Request) (*ShmPeer, error) {
 	if r.Cold {
-		return sf.coldPeerFor(r.peer())
+		return s.coldPeerFor(r.peer())
 	}
-	return sf.PeerFor(r.peer(), true)
+	return s.PeerFor(r.peer(), true)
 }
 
 // OffersAtOnce implements Prompt.
-func (sf *Shm) OffersAtOnce(r *Request) bool { return !r.Cold && sf.ready(r.peer()) }
+func (s *Shm) OffersAtOnce(r *Request) bool { return !r.Cold && s.ready(r.peer()) }
 
 // describe is what the other side must know of a queue pair.
-func (sf *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
+func (s *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{
 		Kind: negotiate.CarrierSHM, Conn: l.connData(),
 		SHM: negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: l.QP.Num()},
 	}
 }
 
-// Met implements Fabric: gateways under other kernels need not be met.
-func (sf *Shm) Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
-	return p.HostID != sf.Driven.env.HostID || sf.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
+// Met implements Provider: gateways under other kernels need not be met.
+func (s *Shm) Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
+	return p.HostID != s.Driven.env.HostID || s.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
 }
 
-// Meet implements Fabric.
-func (sf *Shm) Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error {
-	_, err := sf.Attach(ctx, peer, from.SHM.Name, from.SHM.Key)
+// Meet implements Provider.
+func (s *Shm) Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error {
+	_, err := s.Attach(ctx, peer, from.SHM.Name, from.SHM.Key)
 	return err
 }
 
-// Answer implements Fabric.
-func (sf *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered) {
-	if p.HostID != sf.Driven.env.HostID {
+// Answer implements Provider.
+func (s *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered) {
+	if p.HostID != s.Driven.env.HostID {
 		done(nil, negotiate.CarrierOffer{}, ErrNotHere)
 		return
 	}
-	peer := sf.shm.Attached(from.SHM.Name, from.SHM.Key)
+	peer := s.shm.Attached(from.SHM.Name, from.SHM.Key)
 	if peer == nil {
 		done(nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed))
 		return
 	}
-	l, offer, err := sf.newLink(r, sf.adopt(peer, r.peer(), true))
+	l, offer, err := s.newLink(r, s.adopt(peer, r.peer(), true))
 	if err != nil {
 		done(nil, offer, err)
 		return
@@ -109,7 +109,7 @@ func (*Shm) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 // attached: another one that is there now refuses it, and is made an offer of its
 // own. A server that carries otherwise and did not attach is not offered memory for
 // a while. One without room has no more for another offer.
-func (sf *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
+func (s *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
 	if a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil ||
 		a == nil && why != negotiate.ReasonDeviceFailed && why != negotiate.ReasonNoCommonCarrier {
 		return false
@@ -117,13 +117,13 @@ func (sf *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (out
 	p := l.peer.(*ShmPeer)
 	gw := p.Gateway() // zero: the offer was not taken
 	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
-		sf.replaced(p)
+		s.replaced(p)
 		return true
 	}
 	if a == nil {
 		return false
 	}
-	sf.Driven.env.Peers.Unreachable(l.of.peer(), time.Now(), elsewhereFor)
+	s.Driven.env.Peers.Unreachable(l.of.peer(), time.Now(), elsewhereFor)
 	return false
 }
 
@@ -138,25 +138,25 @@ func (*Shm) unproved(*Link) {}
 
 // newLink makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the link does.
-func (sf *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, error) {
-	l, err := sf.prepare(r, p.PD(), p.arena)
+func (s *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, error) {
+	l, err := s.prepare(r, p.PD(), p.arena)
 	if err != nil {
-		sf.Leave(p)
+		s.Leave(p)
 		p.reap() // what it had of the arena may have been the last
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm: %w", err)
 	}
-	l.medium, l.peer, l.Kind, l.reap = sf, p, negotiate.CarrierSHM, p.reap
-	return l, sf.describe(l, p), nil
+	l.medium, l.peer, l.Kind, l.reap = s, p, negotiate.CarrierSHM, p.reap
+	return l, s.describe(l, p), nil
 }
 
 // end implements failing: the memory is free after every loop of the peer has passed a
 // turn. Until then the peer may not have noticed the end.
-func (sf *Shm) end(l *Link) {
+func (s *Shm) end(l *Link) {
 	l.closePair()
 	p := l.peer.(*ShmPeer)
 	p.AfterGrace(func() {
 		_ = l.EP.Release()
-		sf.Leave(p)
+		s.Leave(p)
 		p.reap()
 	})
 }
@@ -188,13 +188,13 @@ func (*Shm) convicted(*Link) bool { return false }
 // abandon implements failing. The queue pair keeps the peer's ring mapped, which has
 // the tail, and the own ring stays as it is until the peer has taken its own tail
 // out of it: neither can be revoked.
-func (sf *Shm) abandon(l *Link) (sent, written func()) {
+func (s *Shm) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(*ShmPeer)
 	_ = l.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 	var halves atomic.Int32
 	half := func() {
 		if halves.Add(1) == 2 {
-			sf.Leave(p)
+			s.Leave(p)
 		}
 		p.reap()
 	}
@@ -202,7 +202,7 @@ func (sf *Shm) abandon(l *Link) (sent, written func()) {
 		l.Shard.Post(func() {
 			l.Shard.WorksFor(l.Owner())
 			if err := l.QP.Close(); err != nil {
-				sf.Driven.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
+				s.Driven.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
 			}
 			half()
 		})
@@ -215,14 +215,14 @@ func (sf *Shm) abandon(l *Link) (sent, written func()) {
 	})
 }
 
-// Devices implements Fabric.
-func (sf *Shm) Devices() []report.DeviceInfo {
-	return []report.DeviceInfo{describeDevice("shm0", report.DeviceShm, sf.shm.Attr(), sf.shm.Port(), sf.shm.Stats())}
+// Devices implements Provider.
+func (s *Shm) Devices() []report.DeviceInfo {
+	return []report.DeviceInfo{describeDevice("shm0", report.DeviceShm, s.shm.Attr(), s.shm.Port(), s.shm.Stats())}
 }
 
-// Close implements Fabric.
-func (sf *Shm) Close() error {
-	err := sf.close()
-	sf.free()
+// Close implements Provider.
+func (s *Shm) Close() error {
+	err := s.close()
+	s.free()
 	return err
 }

@@ -102,7 +102,7 @@ type softLink struct {
 
 // openSoft opens the device on the addresses the host has now. Where its port is not to
 // be had, it is asked for again later.
-func openSoft(env *Env) (Fabric, error) {
+func openSoft(env *Env) (Provider, error) {
 	if env.Addrs == nil {
 		return nil, errNoAddrs
 	}
@@ -178,10 +178,10 @@ func (sf *Soft) portOf(a netip.Addr) (SoftPort, error) {
 	return SoftPort{}, fmt.Errorf("%v: %w", a, ErrNoDevice)
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
-// Offer implements Fabric.
+// Offer implements Provider.
 func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	port, err := sf.PortOf(r.Local)
 	if err != nil {
@@ -200,7 +200,7 @@ func (sf *Soft) OffersAtOnce(r *Request) bool {
 	return known || sf.shut
 }
 
-// Answer implements Fabric. A device for an address that has none is opened beside the shard.
+// Answer implements Provider. A device for an address that has none is opened beside the shard.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {
 		done(nil, negotiate.CarrierOffer{}, ErrTranslated)
@@ -433,7 +433,7 @@ func (sf *Soft) known() []*farPeer {
 // had no answer, and leaves the queue pair: the wire leg says so.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
-// Devices implements Fabric: those that are open, and after them the places of others, which keep
+// Devices implements Provider: those that are open, and after them the places of others, which keep
 // what they have counted.
 func (sf *Soft) Devices() (list []report.DeviceInfo) {
 	sf.mu.Lock() // until the end: a device that is closed meanwhile counts once
@@ -484,7 +484,7 @@ func (sf *Soft) isTaken(place int) bool {
 	return slices.ContainsFunc(sf.units, func(u *SoftUnit) bool { return u.place == place })
 }
 
-// Close implements Fabric.
+// Close implements Provider.
 func (sf *Soft) Close() error {
 	sf.halt()
 	sf.mu.Lock()

@@ -30,10 +30,10 @@ type Env struct {
 	Version           string // which peers are told
 
 	Steering  Steering
-	Stack     *netstack.Stack  // adopts connections of clients
-	Legs      host.Legs        // dials applications of servers
-	Accepting host.LegListener // accepts applications of clients
-	Fabrics   []carrier.Fabric // in order of preference
+	Stack     *netstack.Stack    // adopts connections of clients
+	Legs      host.Legs          // dials applications of servers
+	Accepting host.LegListener   // accepts applications of clients
+	Providers []carrier.Provider // in order of preference
 	Datagrams Datagrams
 
 	Peers  *peers.Table

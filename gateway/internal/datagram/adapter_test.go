@@ -32,7 +32,7 @@ func (h *hosts) adapt(i int) *adapter {
 	a := &adapter{t: h.t, gates: map[string]chan struct{}{}, fails: map[string]error{}, calls: map[string]int{}, ended: map[string]int{}}
 	h.stop(i)
 	a.shard = func() *loop.Shard { return h.g[i].shards[0] }
-	h.edit = func(j int, list []Fabric) {
+	h.edit = func(j int, list []Provider) {
 		if j == i {
 			a.Network = list[0].(Network)
 			list[0] = a

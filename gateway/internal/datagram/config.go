@@ -38,8 +38,8 @@ type Config struct {
 	TUN int
 	// Steering is the datapath below.
 	Steering Steering
-	// Fabrics are the devices that carry, in the order of preference.
-	Fabrics []Fabric
+	// Providers are the devices that carry, in the order of preference.
+	Providers []Provider
 	// Gateway is the gateway that the engine is a part of.
 	Gateway Gateway
 	// Log takes what an operator may want to know.
@@ -78,16 +78,16 @@ type Gateway interface {
 	Ended(c report.ConnInfo)
 }
 
-// Fabric is a device of the gateway: a Network or a Memory. The methods of both may
+// Provider has the devices of one kind: a Network or a Memory. The methods of both may
 // wait: the keeper's goroutine calls them.
-type Fabric interface {
+type Provider interface {
 	// Kind is the carrier that peers are told of.
 	Kind() negotiate.CarrierKind
 }
 
 // Network is a device whose peers are addresses, such as RoCEv2.
 type Network interface {
-	Fabric
+	Provider
 	// DeviceAt returns the device that has a local address, and reaches a remote one
 	// from it.
 	DeviceAt(local, remote netip.Addr) (Device, error)
@@ -115,7 +115,7 @@ type Device struct {
 
 // Memory is the device of peers that share memory with this host.
 type Memory interface {
-	Fabric
+	Provider
 	// SharedDevice returns the device that all peers share memory with.
 	SharedDevice() Device
 	// Offered returns the peer that memory is offered to at an address, and makes the

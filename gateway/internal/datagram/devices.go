@@ -12,20 +12,20 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Fabrics are the fabrics of connections as the datagram engine sees them, on its shard.
+// Providers are those of connections as the datagram engine sees them, on its shard.
 // hw says how the packets of RDMA adapters are marked, and what may be at their other end.
-func Fabrics(all []carrier.Fabric, shard *loop.Shard, hw config.HW) (list []Fabric) {
-	for _, fb := range all {
-		switch fb := fb.(type) {
+func Providers(all []carrier.Provider, shard *loop.Shard, hw config.HW) (list []Provider) {
+	for _, prov := range all {
+		switch prov := prov.(type) {
 		case *carrier.Shm:
-			list = append(list, shmMemory{fb, shard})
+			list = append(list, shmMemory{prov, shard})
 		case *carrier.Soft:
-			list = append(list, softNetwork{fb, shard, hw.Mixed == config.SwitchOn})
+			list = append(list, softNetwork{prov, shard, hw.Mixed == config.SwitchOn})
 		case *carrier.Hardware:
-			if fb.Kind() != negotiate.CarrierHW { // a datagram has no way to name a port of InfiniBand
+			if prov.Kind() != negotiate.CarrierHW { // a datagram has no way to name a port of InfiniBand
 				continue
 			}
-			list = append(list, hwNetwork{fb, shard, hw})
+			list = append(list, hwNetwork{prov, shard, hw})
 		}
 	}
 	return list
@@ -38,7 +38,7 @@ type softNetwork struct {
 	mixed bool
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (softNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
 // DeviceAt implements Network.
@@ -60,7 +60,7 @@ type hwNetwork struct {
 	cfg   config.HW
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (hwNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
 
 // DeviceAt implements Network.
@@ -82,7 +82,7 @@ type shmMemory struct {
 	shard *loop.Shard
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (shmMemory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
 // SharedDevice implements Memory.

@@ -4,7 +4,7 @@
 // (docs/ARCHITECTURE.md "Datagrams between gateways", docs/PROTOCOL.md "Datagrams").
 //
 // It knows the gateway it is a part of by [Config] only, and the carriers of connections by
-// their devices, which it uses with them ([Fabrics]). A datagram that cannot be
+// their devices, which it uses with them ([Providers]). A datagram that cannot be
 // carried goes back to the network as it came.
 //
 // The trap: the engine lives on one shard. What it calls there, the [Steering] and the

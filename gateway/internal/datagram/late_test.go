@@ -30,7 +30,7 @@ func TestDeviceThatComesLate(t *testing.T) {
 	h := newHosts(t, report.DeviceSoft)
 	h.stop(0)
 	var there atomic.Bool
-	h.edit = func(_ int, list []Fabric) { list[0] = lateNetwork{list[0].(Network), &there} }
+	h.edit = func(_ int, list []Provider) { list[0] = lateNetwork{list[0].(Network), &there} }
 	h.start(0)
 	h.want(0)
 	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, patience, time.Millisecond)

@@ -32,16 +32,16 @@ func restingAllocations(d time.Duration) int64 { return 10 * int64(d/(50*time.Mi
 
 // machine is a host with devices and loops, and what an engine needs of a gateway.
 type machine struct {
-	t       testing.TB
-	id      [16]byte
-	shards  []*loop.Shard
-	devices []driven
-	fabrics []Fabric
-	ids     atomic.Uint64
-	most    atomic.Int64
-	off     atomic.Bool
-	unnamed atomic.Bool // the policy names no peer
-	engine  atomic.Pointer[Engine]
+	t         testing.TB
+	id        [16]byte
+	shards    []*loop.Shard
+	devices   []driven
+	providers []Provider
+	ids       atomic.Uint64
+	most      atomic.Int64
+	off       atomic.Bool
+	unnamed   atomic.Bool // the policy names no peer
+	engine    atomic.Pointer[Engine]
 
 	mu   sync.Mutex // guards past
 	past []report.ConnInfo
@@ -168,7 +168,7 @@ func (d driven) device() Device { return Device{Device: d.dev, Queue: d.queues[0
 func (m *machine) openSoft(at netip.Addr, port uint16) {
 	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{at}, UDPPort: port, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(m.t, err)
-	m.fabrics = append(m.fabrics, network{driven: m.drive(dev), kind: negotiate.CarrierSoft})
+	m.providers = append(m.providers, network{driven: m.drive(dev), kind: negotiate.CarrierSoft})
 }
 
 // network is a Network of one device.
@@ -199,7 +199,7 @@ func (m *machine) openShm(dir string) {
 	require.NoError(m.t, err)
 	_, err = dev.Listen()
 	require.NoError(m.t, err)
-	m.fabrics = append(m.fabrics, &memory{driven: m.drive(dev), shm: dev, offers: map[netip.Addr]*shm.Peer{}})
+	m.providers = append(m.providers, &memory{driven: m.drive(dev), shm: dev, offers: map[netip.Addr]*shm.Peer{}})
 }
 
 // memory is a Memory that lets no peer go. The keeper alone calls it, but for Attach.

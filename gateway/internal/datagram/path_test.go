@@ -291,7 +291,7 @@ func (q failingQP) Close() error {
 func TestDatagramPortThatDoesNotStart(t *testing.T) {
 	h := newHosts(t, report.DeviceSoft)
 	f := &failing{}
-	h.fabrics(0, func(list []Fabric) {
+	h.providers(0, func(list []Provider) {
 		f.Network = list[0].(Network)
 		list[0] = f
 	})

@@ -20,23 +20,23 @@ func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().core }
 
 // narrow makes the packets of host i short; no port is there yet.
 func (h *hosts) narrow(i int) {
-	h.fabrics(i, func(list []Fabric) {
-		for j, fb := range list {
-			switch fb := fb.(type) {
+	h.providers(i, func(list []Provider) {
+		for j, prov := range list {
+			switch prov := prov.(type) {
 			case Memory:
-				list[j] = narrowMemory{fb}
+				list[j] = narrowMemory{prov}
 			case Network:
-				list[j] = narrowNetwork{fb}
+				list[j] = narrowNetwork{prov}
 			}
 		}
 	})
 }
 
-// fabrics changes the devices of host i where they are read: on the keeper's goroutine.
-func (h *hosts) fabrics(i int, change func(list []Fabric)) {
+// providers changes the devices of host i where they are read: on the keeper's goroutine.
+func (h *hosts) providers(i int, change func(list []Provider)) {
 	k, done := h.engine(i).keeper, make(chan struct{})
 	k.jobs <- func() {
-		change(k.e.cfg.Fabrics)
+		change(k.e.cfg.Providers)
 		close(done)
 	}
 	<-done

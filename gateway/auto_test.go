@@ -61,9 +61,9 @@ func TestAutoObserved(t *testing.T) {
 	cfg := config.Config{Mode: report.ModeObserve, Policy: []config.Rule{{Name: "a", Action: report.ActionAuto}}}.WithDefaults()
 	g, _ := steeredGateway(t, cfg, retiring{})
 	require.False(t, g.adapters())
-	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{}, nil }
+	g.host.RDMA = func() (sysfs.RDMA, error) { return sysfs.RDMA{}, nil }
 	require.False(t, g.adapters())
-	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{Adapters: make([]sysfs.Adapter, 1)}, nil }
+	g.host.RDMA = func() (sysfs.RDMA, error) { return sysfs.RDMA{Adapters: make([]sysfs.Adapter, 1)}, nil }
 	require.True(t, g.adapters())
 	cfg.Carriers = []report.DeviceKind{report.DeviceShm}
 	g.live.Store(&liveConfig{Config: cfg})

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is what a host has of RDMA, as far as the namespaces and rights of the
+// RDMA is what a host has of it, as far as the namespaces and rights of the
 // process that looks show it.
-type Host struct {
+type RDMA struct {
 	Adapters []Adapter `json:"adapters"`
 	// Namespaces is how adapters are shared between network namespaces: shared, all
 	// see all of them; exclusive, each adapter is in one. Empty: no RDMA driver is
@@ -25,7 +25,7 @@ type Host struct {
 	Memlock int64 `json:"memlock_bytes"`
 }
 
-// kernel is what a Host is read from.
+// kernel is what an RDMA is read from.
 type kernel struct {
 	root       fs.FS // of the file system
 	access     func(name string) error
@@ -37,7 +37,7 @@ type kernel struct {
 }
 
 // Read looks at this host.
-func Read() (Host, error) {
+func Read() (RDMA, error) {
 	k := kernel{
 		root: os.DirFS("/"), access: access, priorities: priorities, memlock: memlock,
 		namespaces: func() string {
@@ -89,8 +89,8 @@ func locked(effective uint32, limit uint64) int64 {
 
 // read reads everything. Only what cannot be listed is an error; an attribute that
 // cannot be read is empty.
-func (k *kernel) read() (Host, error) {
-	h := Host{Adapters: []Adapter{}, Memlock: k.memlock()}
+func (k *kernel) read() (RDMA, error) {
+	h := RDMA{Adapters: []Adapter{}, Memlock: k.memlock()}
 	sys, err := fs.Sub(k.root, "sys")
 	if err != nil {
 		return h, fmt.Errorf("sysfs: %w", err)

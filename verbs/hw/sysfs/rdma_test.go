@@ -171,7 +171,7 @@ func read(t *testing.T, whole fstest.MapFS, name string, f *fstest.MapFile) {
 	bounded(t, h)
 }
 
-func bounded(t *testing.T, h Host) {
+func bounded(t *testing.T, h RDMA) {
 	t.Helper()
 	for i := range h.Adapters {
 		for j := range h.Adapters[i].Ports {

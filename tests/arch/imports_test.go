@@ -59,7 +59,6 @@ var allowed = map[string][]string{
 	"internal/ktime":              {},
 	"netstack":                    {"netstack/cookie", "netstack/internal/...", "netstack/link", "netstack/minisock", "packet"},
 	"netstack/cookie":             {"packet"},
-	"netstack/internal/icmp":      {"netstack/internal/pathsize", "packet"},
 	"netstack/internal/pathsize":  {"packet"},
 	"netstack/internal/paws":      {"packet"},
 	"netstack/internal/reorder":   {"packet"},

@@ -1,4 +1,4 @@
-package paws
+package segment
 
 import (
 	"sync"
@@ -22,22 +22,23 @@ func (r Recent) Outdates(v uint32, now time.Duration) bool {
 	return packet.After(r.Value, v) && now-r.At < outdated
 }
 
-// Guard judges the segments of one flow. The zero value takes all. Methods may be called concurrently.
-type Guard struct {
+// PAWS protects one flow against wrapped sequence numbers (RFC 7323 5): a segment with a timestamp older than one that came
+// before is an old duplicate, whatever its sequence number. The zero value takes all. Methods may be called concurrently.
+type PAWS struct {
 	mu     sync.Mutex // guards everything below
 	begun  bool
 	recent Recent
 }
 
 // Begin has g compare segments with r, and with what comes.
-func (g *Guard) Begin(r Recent) {
+func (g *PAWS) Begin(r Recent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.begun, g.recent = true, r
 }
 
-// Segment is one that has come, of a flow that has acknowledged everything before Acked.
-type Segment struct {
+// Stamped is a segment with a timestamp that has come, of a flow that has acknowledged everything before Acked.
+type Stamped struct {
 	Seq, End, Acked uint32
 	Stamp           uint32
 	Now             time.Duration
@@ -45,7 +46,7 @@ type Segment struct {
 
 // Takes reports whether s is no old duplicate. The timestamp of one that reaches what was acknowledged counts from here on
 // (RFC 7323 4.3): that of one in front of it or after a gap may be forged, or newer than what is missing.
-func (g *Guard) Takes(s Segment) bool {
+func (g *PAWS) Takes(s Stamped) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

@@ -1,4 +1,4 @@
-package strange
+package segment
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package strange
+package segment
 
 import (
 	"sync/atomic"
@@ -12,16 +12,16 @@ import (
 // while others come in, the peer is gone.
 //
 // A host that cannot see the connection can send strange answers, too. They end it
-// only if the peer, which is asked, has said nothing for Time. Their bytes and their
+// only if the peer, which is asked, has said nothing for StrangeTime. Their bytes and their
 // FIN are dropped (RFC 5961 5.2): gVisor would look at the sequence number alone.
 const (
-	most = 5
-	// Time is how long a peer that is asked has to be silent.
-	Time = 10 * time.Second
+	strangeMost = 5
+	// StrangeTime is how long a peer that is asked has to be silent.
+	StrangeTime = 10 * time.Second
 )
 
-// ACKs counts the strange answers since the peer was asked and has not answered. Methods may be called concurrently.
-type ACKs struct {
+// StrangeACKs counts the strange answers since the peer was asked and has not answered. Methods may be called concurrently.
+type StrangeACKs struct {
 	n     atomic.Uint32
 	since atomic.Int64 // when it was asked first, nanoseconds of the caller's clock
 	asked atomic.Int64 // when it was asked last
@@ -29,7 +29,7 @@ type ACKs struct {
 
 // Strange takes note, at a time, of an inbound ACK of an established connection that the peer cannot have sent. It reports
 // whether another host has taken the peer's place, or else whether to ask the peer, which is done once in that long.
-func (a *ACKs) Strange(at, every time.Duration) (gone, ask bool) {
+func (a *StrangeACKs) Strange(at, every time.Duration) (gone, ask bool) {
 	last, now := a.asked.Load(), at.Nanoseconds()
 	ask = last == 0 || now-last >= every.Nanoseconds()
 	if ask {
@@ -43,15 +43,15 @@ func (a *ACKs) Strange(at, every time.Duration) (gone, ask bool) {
 		return false, false
 	}
 	n := a.n.Add(1)
-	return n >= most && now-a.since.Load() >= Time.Nanoseconds(), ask
+	return n >= strangeMost && now-a.since.Load() >= StrangeTime.Nanoseconds(), ask
 }
 
 // Heard takes note of one that the peer can have sent.
-func (a *ACKs) Heard() {
+func (a *StrangeACKs) Heard() {
 	if a.n.Load() != 0 {
 		a.n.Store(0)
 	}
 }
 
 // Count is how many strange answers there were since the peer was heard.
-func (a *ACKs) Count() uint32 { return a.n.Load() }
+func (a *StrangeACKs) Count() uint32 { return a.n.Load() }

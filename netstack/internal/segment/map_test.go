@@ -1,4 +1,4 @@
-package seqmap
+package segment
 
 import (
 	"encoding/binary"
@@ -16,8 +16,8 @@ var (
 	remote = netip.MustParseAddrPort("10.0.0.2:7000")
 )
 
-// segment returns a packet, and its TCP header.
-func segment(seq, ack uint32, opts, payload []byte) ([]byte, packet.TCP) {
+// newSegment returns a packet, and its TCP header.
+func newSegment(seq, ack uint32, opts, payload []byte) ([]byte, packet.TCP) {
 	pkt := packet.Segment{Src: local, Dst: remote, Seq: seq, Ack: ack, Flags: packet.FlagACK, Options: opts, Payload: payload}.Append(nil)
 	p, err := packet.ParseIP(pkt)
 	if err != nil {
@@ -31,7 +31,7 @@ func segment(seq, ack uint32, opts, payload []byte) ([]byte, packet.TCP) {
 }
 
 // Incremental and full checksums agree, for options at any offset.
-func TestChecksum(t *testing.T) {
+func TestMapChecksum(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		opts := rapid.SliceOfN(rapid.SampledFrom([]byte{packet.KindNOP}), 0, 3).Draw(r, "pad")
 		opts = append(opts, packet.KindTimestamps, 10)
@@ -40,7 +40,7 @@ func TestChecksum(t *testing.T) {
 			opts = append(opts, packet.KindNOP)
 		}
 		payload := rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(r, "payload")
-		pkt, tcp := segment(rapid.Uint32().Draw(r, "seq"), rapid.Uint32().Draw(r, "ack"), opts, payload)
+		pkt, tcp := newSegment(rapid.Uint32().Draw(r, "seq"), rapid.Uint32().Draw(r, "ack"), opts, payload)
 		x := Map{
 			seq: rapid.Uint32().Draw(r, "dseq"), ts: rapid.Uint32().Draw(r, "dts"),
 			wsNS: rapid.Uint8Range(0, 14).Draw(r, "wsns"), ws: rapid.Uint8Range(0, 14).Draw(r, "ws"),
@@ -56,7 +56,7 @@ func TestChecksum(t *testing.T) {
 	})
 }
 
-func TestIn(t *testing.T) {
+func TestMapIn(t *testing.T) {
 	x := Map{seq: 1000, ts: 50}
 	opts := append(make([]byte, 12), packet.KindNOP, packet.KindNOP, packet.KindSACK, 18)
 	for _, v := range []uint32{2000, 2100, 3000, 3100} {
@@ -64,7 +64,7 @@ func TestIn(t *testing.T) {
 	}
 	copy(opts, []byte{packet.KindNOP, packet.KindNOP, packet.KindTimestamps, packet.TimestampsLen})
 	binary.BigEndian.PutUint32(opts[8:], 51) // echoed timestamp
-	_, tcp := segment(7, 1500, opts, nil)
+	_, tcp := newSegment(7, 1500, opts, nil)
 	x.In(tcp)
 	require.EqualValues(t, 7, tcp.Seq())
 	require.EqualValues(t, 500, tcp.Ack())
@@ -78,13 +78,13 @@ func TestIn(t *testing.T) {
 }
 
 // An acknowledgement of what the endpoint has not sent again is one of what it has.
-func TestRepeats(t *testing.T) {
+func TestMapRepeats(t *testing.T) {
 	var x Map
-	_, syn := segment(77, 0, nil, nil)
+	_, syn := newSegment(77, 0, nil, nil)
 	x.Begin(syn, Origin{ISN: 1000, Sent: 1301}, -1)
 	require.True(t, x.Ready())
 	acked := func(ack uint32) uint32 {
-		_, tcp := segment(7, ack, nil, nil)
+		_, tcp := newSegment(7, ack, nil, nil)
 		x.In(tcp)
 		return tcp.Ack() - 78
 	}
@@ -98,9 +98,9 @@ func TestRepeats(t *testing.T) {
 }
 
 // A reset is where the peer stands, also when the endpoint has not sent again what the peer has.
-func TestResetBehindRepeats(t *testing.T) {
+func TestMapResetBehindRepeats(t *testing.T) {
 	var x Map
-	_, syn := segment(77, 0, nil, nil)
+	_, syn := newSegment(77, 0, nil, nil)
 	x.Begin(syn, Origin{ISN: 1000, Sent: 1301}, -1)
 	for _, c := range []struct {
 		flags      byte
@@ -114,7 +114,7 @@ func TestResetBehindRepeats(t *testing.T) {
 		{packet.FlagRST | packet.FlagACK, 478, 1401, 1401},
 	} {
 		x.Sent(c.again)
-		pkt, tcp := segment(c.seq, 6, nil, []byte("x"))
+		pkt, tcp := newSegment(c.seq, 6, nil, []byte("x"))
 		tcp.SetFlags(c.flags)
 		tcp.SetChecksum(0)
 		p, err := packet.ParseIP(pkt)
@@ -133,7 +133,7 @@ func FuzzMap(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, opts []byte) {
 		opts = opts[:min(len(opts), packet.TCPMaxLen-packet.TCPMinLen)&^3]
-		_, tcp := segment(5, 6, opts, nil)
+		_, tcp := newSegment(5, 6, opts, nil)
 		x := Map{seq: 12345, ts: 999}
 		x.Out(tcp, true)
 		require.EqualValues(t, 12350, tcp.Seq())

@@ -1,4 +1,4 @@
-package reorder
+package segment
 
 import (
 	"sync"
@@ -7,17 +7,17 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// Total is the memory that the segments of all flows take together. Legs that relay may have all of it, and each of them a
-// quarter; the others half of it together, and each of them LegMost.
+// HeldTotal is the memory that the segments of all flows take together. Legs that relay may have all of it, and each of them
+// a quarter; the others half of it together, and each of them HeldLeg.
 const (
-	Total   = 64 << 20
-	LegMost = 256 << 10
+	HeldTotal = 64 << 20
+	HeldLeg   = 256 << 10
 )
 
 // farthest is beyond every window: an endpoint keeps nothing that is as far ahead.
 const farthest = 64 << 20
 
-// Budget is what is left of Total. The zero value is whole.
+// Budget is what is left of HeldTotal. The zero value is whole.
 type Budget struct{ used atomic.Int64 }
 
 // Used is the memory that is taken.
@@ -25,9 +25,9 @@ func (b *Budget) Used() int64 { return b.used.Load() }
 
 // take reports whether the flow that has taken so much already may take n bytes more.
 func (b *Budget) take(n, already int64, relays bool) bool {
-	most, each := int64(Total/2), int64(LegMost)
+	most, each := int64(HeldTotal/2), int64(HeldLeg)
 	if relays {
-		most, each = Total, Total/4
+		most, each = HeldTotal, HeldTotal/4
 	}
 	if already+n > each {
 		return false
@@ -39,17 +39,23 @@ func (b *Budget) take(n, already int64, relays bool) bool {
 	return true
 }
 
-// Segment is one that has come.
-type Segment struct {
+// Arrived is a segment that has come.
+type Arrived struct {
 	Seq, End uint32
 	Cost     int64 // the memory of its buffers
 }
 
-// Queue is what one flow has taken of the budget. Methods may be called concurrently.
+// Ahead is what one flow has taken of the budget: the memory of segments that came before those in front of them.
+//
+// gVisor keeps such segments for each connection by itself, up to its receive buffer, repeated ones too, and counts their
+// bytes, not the buffers that these are in. Here the buffers are counted, of all connections of a stack together. The trap:
+// what is counted is at least what gVisor keeps, and can be more for as long as a gap is open.
+//
+// Methods may be called concurrently.
 //
 // The segments are counted in two generations: the old one returns to the budget when everything before its end was acknowledged,
 // and the next one takes its place. So what has come in a round trip is counted at most twice.
-type Queue struct {
+type Ahead struct {
 	taken atomic.Bool // something is counted
 
 	mu       sync.Mutex // guards everything below
@@ -68,7 +74,7 @@ type generation struct {
 // Take reports whether g may be given to an endpoint that has acknowledged everything before acked. What continues where
 // the last segment of a relay ended is in order, if no gap is open: the endpoint has not come to it yet. A leg that carries
 // records has next to nothing under way, so everything ahead of the acknowledgement counts.
-func (q *Queue) Take(b *Budget, g Segment, acked uint32, relays bool) bool {
+func (q *Ahead) Take(b *Budget, g Arrived, acked uint32, relays bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.begun {
@@ -100,7 +106,7 @@ func (q *Queue) Take(b *Budget, g Segment, acked uint32, relays bool) bool {
 }
 
 // count adds g to the newer generation.
-func (q *Queue) count(g Segment) {
+func (q *Ahead) count(g Arrived) {
 	into := &q.new
 	if q.old.bytes == 0 {
 		into = &q.old
@@ -114,7 +120,7 @@ func (q *Queue) count(g Segment) {
 
 // Acked notes that the endpoint has acknowledged everything before acked, and whether it has said that something behind is
 // missing.
-func (q *Queue) Acked(b *Budget, acked uint32, missing bool) {
+func (q *Ahead) Acked(b *Budget, acked uint32, missing bool) {
 	if !missing && !q.taken.Load() {
 		return
 	}
@@ -131,7 +137,7 @@ func (q *Queue) Acked(b *Budget, acked uint32, missing bool) {
 }
 
 // End returns everything to the budget. A flow that has ended takes nothing.
-func (q *Queue) End(b *Budget) {
+func (q *Ahead) End(b *Budget) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b.used.Add(-q.old.bytes - q.new.bytes)

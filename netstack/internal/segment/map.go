@@ -1,4 +1,4 @@
-package seqmap
+package segment
 
 import (
 	"encoding/binary"

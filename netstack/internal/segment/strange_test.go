@@ -1,4 +1,4 @@
-package strange
+package segment
 
 import (
 	"testing"
@@ -8,9 +8,9 @@ import (
 )
 
 // Another host has the peer's place when enough of its answers came over the time and none of the peer did.
-func TestACKs(t *testing.T) {
+func TestStrangeACKs(t *testing.T) {
 	const every = 2 * time.Second
-	var a ACKs
+	var a StrangeACKs
 	gone, ask := a.Strange(time.Second, every)
 	require.False(t, gone)
 	require.True(t, ask, "the first asks")
@@ -29,12 +29,12 @@ func TestACKs(t *testing.T) {
 	require.Zero(t, a.Count())
 
 	begun := time.Minute
-	for i := range most - 1 {
+	for i := range strangeMost - 1 {
 		gone, _ = a.Strange(begun+time.Duration(i), every)
 		require.False(t, gone, "too few")
 	}
-	gone, _ = a.Strange(begun+Time-1, every)
+	gone, _ = a.Strange(begun+StrangeTime-1, every)
 	require.False(t, gone, "too soon")
-	gone, _ = a.Strange(begun+Time, every)
+	gone, _ = a.Strange(begun+StrangeTime, every)
 	require.True(t, gone)
 }

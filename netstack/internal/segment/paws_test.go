@@ -1,4 +1,4 @@
-package paws
+package segment
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGuard(t *testing.T) {
+func TestPAWS(t *testing.T) {
 	const acked = 5000
 	recent := uint32(math.MaxUint32 - 10) // timestamps go round
 	for name, c := range map[string]struct {
@@ -31,13 +31,13 @@ func TestGuard(t *testing.T) {
 		"older after 24 days":        {acked, acked + 10, recent - 5, outdated, true, recent - 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var g Guard
+			var g PAWS
 			g.Begin(Recent{Value: recent, At: time.Hour})
-			s := Segment{Seq: c.seq, End: c.end, Acked: acked, Stamp: c.stamp, Now: time.Hour + c.after}
+			s := Stamped{Seq: c.seq, End: c.end, Acked: acked, Stamp: c.stamp, Now: time.Hour + c.after}
 			require.Equal(t, c.takes, g.Takes(s))
 			require.Equal(t, c.counts, g.recent.Value)
 		})
 	}
-	var none Guard
-	require.True(t, none.Takes(Segment{Stamp: 7}), "a connection without timestamps")
+	var none PAWS
+	require.True(t, none.Takes(Stamped{Stamp: 7}), "a connection without timestamps")
 }

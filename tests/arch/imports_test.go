@@ -46,7 +46,6 @@ var allowed = map[string][]string{
 	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
 	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs", "internal/procfs", "internal/sockaddr"},
-	"ebpf/internal/rulewatch":     {},
 	"ebpf/internal/sockdiag":      {},
 	"ebpf/legs":                   {"internal/fdpass"},
 	"inprocess":                   {},

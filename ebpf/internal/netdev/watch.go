@@ -1,4 +1,4 @@
-package rulewatch
+package netdev
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start tells that something has changed, until quit: devices, addresses, rules and routes
-// of routing, the settings of devices that netlink tells of (reverse-path filter,
-// forwarding), and nftables. It is called on a thread of the namespace. Messages that were
-// lost are changes, too.
-func Start(quit <-chan struct{}) (<-chan struct{}, error) {
+// Watch tells that something has changed that programs and proofs follow, until quit: devices,
+// addresses, rules and routes of routing, the settings of devices that netlink tells of
+// (reverse-path filter, forwarding), and nftables. It does not tell what has changed, so
+// messages that were lost are changes, too. The trap: rules of iptables change in silence.
+func Watch(quit <-chan struct{}) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	var socks []*nl.NetlinkSocket
 	for _, group := range [][]uint{
@@ -38,7 +38,7 @@ func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	}
 	ended := make(chan struct{}, len(socks))
 	for _, s := range socks {
-		go read(s, quit, changed, ended)
+		go readChanges(s, quit, changed, ended)
 	}
 	go func() {
 		<-quit
@@ -53,19 +53,19 @@ func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// pause is how long a socket that fails is left alone.
-const pause = time.Second
+// watchPause is how long a socket that fails is left alone.
+const watchPause = time.Second
 
-// read passes the fact of messages on. It does not wait for the receiver: a socket that is
+// readChanges passes the fact of messages on. It does not wait for the receiver: a socket that is
 // read late loses messages.
-func read(s *nl.NetlinkSocket, quit <-chan struct{}, changed, ended chan<- struct{}) {
+func readChanges(s *nl.NetlinkSocket, quit <-chan struct{}, changed, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
 	for {
 		if _, _, err := s.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			select {
 			case <-quit:
 				return
-			case <-time.After(pause):
+			case <-time.After(watchPause):
 			}
 		}
 		select {

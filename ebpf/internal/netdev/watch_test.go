@@ -1,4 +1,4 @@
-package rulewatch
+package netdev
 
 import (
 	"net"
@@ -25,7 +25,7 @@ func told(t *testing.T, changed <-chan struct{}, what string) {
 func TestWatch(t *testing.T) {
 	testnet.InNamespace(t, func() {
 		quit := make(chan struct{})
-		changed, err := Start(quit)
+		changed, err := Watch(quit)
 		require.NoError(t, err)
 		rule := netlink.NewRule()
 		rule.Priority, rule.Table = 7, 7
@@ -42,7 +42,7 @@ func TestWatch(t *testing.T) {
 func TestWatchAfterLoss(t *testing.T) {
 	testnet.InNamespace(t, func() {
 		quit := make(chan struct{})
-		changed, err := Start(quit)
+		changed, err := Watch(quit)
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "w0"}, PeerName: "w1"}))
 		told(t, changed, "a device")

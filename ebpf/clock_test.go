@@ -1,4 +1,4 @@
-package ktime
+package ebpf
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // clockVariable makes the test binary a process that prints its clock.
-const clockVariable = "SMCGW_KTIME"
+const clockVariable = "SMCGW_CLOCK"
 
 // TestClockInATimeNamespace: what a time namespace adds, or takes away, is not in the
 // clock that the programs and the gateway share.

@@ -1,4 +1,4 @@
-package ktime
+package ebpf
 
 import (
 	"bufio"
@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the clock of bpf_ktime_get_ns: CLOCK_MONOTONIC without what a time
-// namespace adds, which programs in the kernel know nothing about. A heartbeat
-// from the future would be believed long after the gateway has died.
+// Now is the time that the programs tell, by bpf_ktime_get_ns: CLOCK_MONOTONIC without what a
+// time namespace adds, which programs in the kernel know nothing about, and time.Now has. A
+// heartbeat from the future would be believed long after the gateway has died.
 func Now() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return 0
 	}
-	return uint64(ts.Nano() - int64(offset()))
+	return uint64(ts.Nano() - int64(clockOffset()))
 }
 
-// offset is what our time namespace adds to CLOCK_MONOTONIC, which does not
+// clockOffset is what our time namespace adds to CLOCK_MONOTONIC, which does not
 // change once a process is in it (time_namespaces(7)).
-var offset = sync.OnceValue(func() time.Duration {
+var clockOffset = sync.OnceValue(func() time.Duration {
 	f, err := os.Open("/proc/self/timens_offsets")
 	if err != nil {
 		return 0 // a kernel without time namespaces

@@ -41,13 +41,13 @@ type softNetwork struct {
 // Kind implements Provider.
 func (softNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
-// DeviceAt implements Network.
-func (d softNetwork) DeviceAt(local, _ netip.Addr) (dev Device, err error) {
+// DeviceAt implements network.
+func (d softNetwork) DeviceAt(local, _ netip.Addr) (dev device, err error) {
 	at, err := d.of.PortOf(local)
 	if err != nil {
 		return dev, err
 	}
-	return Device{
+	return device{
 		Device: at.Unit.Device, Port: at.Unit.Port, GID: at.GID, Mixed: d.mixed,
 		Hold: func() (*loop.Queue, func(), error) { return d.of.Hold(at.Unit, d.shard) },
 	}, nil
@@ -63,16 +63,16 @@ type hwNetwork struct {
 // Kind implements Provider.
 func (hwNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
 
-// DeviceAt implements Network.
-func (d hwNetwork) DeviceAt(local, remote netip.Addr) (dev Device, err error) {
+// DeviceAt implements network.
+func (d hwNetwork) DeviceAt(local, remote netip.Addr) (dev device, err error) {
 	at, err := d.of.DatagramsAt(local, remote)
 	if err != nil {
 		return dev, err
 	}
-	return Device{
+	return device{
 		Device: at.Device, Port: at.Port, GID: at.GID,
 		TrafficClass: d.cfg.TrafficClass, ServiceLevel: d.cfg.ServiceLevel, Mixed: d.cfg.Mixed == config.SwitchOn,
-		Hold: func() (*loop.Queue, func(), error) { return at.Hold(d.shard, QueueNeed) },
+		Hold: func() (*loop.Queue, func(), error) { return at.Hold(d.shard, queueNeed) },
 	}, nil
 }
 
@@ -85,35 +85,35 @@ type shmMemory struct {
 // Kind implements Provider.
 func (shmMemory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
-// SharedDevice implements Memory.
-func (d shmMemory) SharedDevice() Device {
-	return Device{Device: d.of.Device, Queue: d.of.Queue(d.shard), Port: d.of.Device.Port()}
+// SharedDevice implements memory.
+func (d shmMemory) SharedDevice() device {
+	return device{Device: d.of.Device, Queue: d.of.Queue(d.shard), Port: d.of.Device.Port()}
 }
 
-// Offered implements Memory.
-func (d shmMemory) Offered(to netip.Addr) (MemoryPeer, error) {
+// Offered implements memory.
+func (d shmMemory) Offered(to netip.Addr) (memoryPeer, error) {
 	p, err := d.of.PeerFor(to, false)
 	if errors.Is(err, carrier.ErrNotHere) {
-		return MemoryPeer{}, nil
+		return memoryPeer{}, nil
 	}
 	return d.peer(p), err
 }
 
-// Known implements Memory.
-func (d shmMemory) Known(key [16]byte) MemoryPeer { return d.peer(d.of.Known(key)) }
+// Known implements memory.
+func (d shmMemory) Known(key [16]byte) memoryPeer { return d.peer(d.of.Known(key)) }
 
-// Attach implements Memory.
-func (d shmMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (MemoryPeer, error) {
+// Attach implements memory.
+func (d shmMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (memoryPeer, error) {
 	p, err := d.of.Attach(ctx, from, name, key)
 	return d.peer(p), err
 }
 
 // peer returns a peer as the engine sees it, zero for nil.
-func (d shmMemory) peer(p *carrier.ShmPeer) MemoryPeer {
+func (d shmMemory) peer(p *carrier.ShmPeer) memoryPeer {
 	if p == nil {
-		return MemoryPeer{}
+		return memoryPeer{}
 	}
-	return MemoryPeer{Peer: p.Peer, Hold: func() (leave func()) {
+	return memoryPeer{Peer: p.Peer, Hold: func() (leave func()) {
 		d.of.Hold(p)
 		return sync.OnceFunc(func() { d.of.Leave(p) })
 	}}

@@ -43,7 +43,7 @@ func TestDatagramsHoldSoft(t *testing.T) {
 		require.NoError(t, list[0].Close())
 		s.CloseFDs()
 	})
-	dev, err := Providers(list, s, cfg.HW)[0].(Network).DeviceAt(own, loopback.Addr(2))
+	dev, err := Providers(list, s, cfg.HW)[0].(network).DeviceAt(own, loopback.Addr(2))
 	require.NoError(t, err)
 	_, leave, err = dev.Hold()
 	require.NoError(t, err)

@@ -17,20 +17,20 @@ import (
 // stoppedName is the rendezvous of a gateway that was stopped: nothing ever answers there.
 const stoppedName = "stopped"
 
-// stoppedMemory is a Memory beside a stopped gateway.
+// stoppedMemory is a memory beside a stopped gateway.
 type stoppedMemory struct {
-	Memory
+	memory
 	calls   *atomic.Int64 // to the stopped gateway
 	release chan struct{}
 }
 
-func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (MemoryPeer, error) {
+func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (memoryPeer, error) {
 	if name != stoppedName {
-		return m.Memory.Attach(ctx, from, name, key)
+		return m.memory.Attach(ctx, from, name, key)
 	}
 	m.calls.Add(1)
 	<-m.release
-	return MemoryPeer{}, errNotHere
+	return memoryPeer{}, errNotHere
 }
 
 // besideStopped starts host 1 again, beside a stopped gateway.
@@ -40,7 +40,7 @@ func (h *hosts) besideStopped() stoppedMemory {
 	h.stop(1)
 	h.edit = func(i int, list []Provider) {
 		for j, prov := range list {
-			if m, ok := prov.(Memory); ok && i == 1 {
+			if m, ok := prov.(memory); ok && i == 1 {
 				list[j] = stoppedMemory{m, s.calls, s.release}
 			}
 		}

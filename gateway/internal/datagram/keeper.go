@@ -40,7 +40,7 @@ type keeper struct {
 	// Of its goroutine.
 	network map[verbs.Device]*port
 	memory  []*port                   // one per peer; the one found least lately first
-	met     map[netip.Addr]MemoryPeer // peers that have offered memory, by address
+	met     map[netip.Addr]memoryPeer // peers that have offered memory, by address
 	// attaching are the gateways that are being attached to, by rendezvous, and what waits
 	// for each.
 	attaching map[string][]func()
@@ -49,7 +49,7 @@ type keeper struct {
 func newKeeper(e *engine) *keeper {
 	k := &keeper{
 		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{},
-		met: map[netip.Addr]MemoryPeer{}, attaching: map[string][]func(){},
+		met: map[netip.Addr]memoryPeer{}, attaching: map[string][]func(){},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
@@ -93,9 +93,9 @@ func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 		var w way
 		var err error
 		switch prov := prov.(type) {
-		case Memory:
+		case memory:
 			w, err = k.memoryWay(prov, pair, q)
-		case Network:
+		case network:
 			w, err = k.networkWay(prov, pair)
 		}
 		switch {
@@ -109,7 +109,7 @@ func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 }
 
 // networkWay is the port of the device that has the local address.
-func (k *keeper) networkWay(prov Network, pair addrPair) (w way, err error) {
+func (k *keeper) networkWay(prov network, pair addrPair) (w way, err error) {
 	dev, err := prov.DeviceAt(pair.local, pair.remote)
 	if err != nil {
 		return w, err
@@ -131,7 +131,7 @@ func (k *keeper) networkWay(prov Network, pair addrPair) (w way, err error) {
 
 // memoryWay is the port of the peer that shares memory with us: the one that the
 // query names, or one that we offer.
-func (k *keeper) memoryWay(prov Memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
+func (k *keeper) memoryWay(prov memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
 	peer, err := k.memoryPeer(prov, pair, q)
 	if err != nil {
 		return w, err
@@ -146,7 +146,7 @@ func (k *keeper) memoryWay(prov Memory, pair addrPair, q *resolve.Resolve) (w wa
 }
 
 // memoryPort finds or makes the port of a peer.
-func (k *keeper) memoryPort(prov Memory, peer MemoryPeer) (p *port, err error) {
+func (k *keeper) memoryPort(prov memory, peer memoryPeer) (p *port, err error) {
 	k.dropMemory()
 	if i := slices.IndexFunc(k.memory, func(p *port) bool { return p.shm == peer.Peer }); i >= 0 {
 		p = k.memory[i]
@@ -186,7 +186,7 @@ func (k *keeper) memoryRoom() bool {
 }
 
 // memoryPeer finds the peer.
-func (k *keeper) memoryPeer(prov Memory, pair addrPair, q *resolve.Resolve) (p MemoryPeer, err error) {
+func (k *keeper) memoryPeer(prov memory, pair addrPair, q *resolve.Resolve) (p memoryPeer, err error) {
 	if q == nil {
 		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
 			p, err = prov.Offered(pair.remote)
@@ -206,7 +206,7 @@ func (k *keeper) memoryPeer(prov Memory, pair addrPair, q *resolve.Resolve) (p M
 }
 
 // memoryOffer is the offer of memory in a query from this kernel, or nil.
-func (k *keeper) memoryOffer(prov Memory, q *resolve.Resolve) *resolve.UDOffer {
+func (k *keeper) memoryOffer(prov memory, q *resolve.Resolve) *resolve.UDOffer {
 	if q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (k *keeper) memoryOffer(prov Memory, q *resolve.Resolve) *resolve.UDOffer {
 // goroutine of its own, so that no other waits with it.
 func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
 	for _, prov := range k.e.cfg.Providers {
-		prov, shares := prov.(Memory)
+		prov, shares := prov.(memory)
 		if !shares {
 			continue
 		}
@@ -244,7 +244,7 @@ func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
 
 // call attaches to an offer, on a goroutine of its own, and goes on with then on that of
 // the keeper.
-func (k *keeper) call(prov Memory, from netip.Addr, o *resolve.UDOffer, then func()) {
+func (k *keeper) call(prov memory, from netip.Addr, o *resolve.UDOffer, then func()) {
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
 	p, err := prov.Attach(ctx, from, o.Name, o.Key)
@@ -269,7 +269,7 @@ func (k *keeper) call(prov Memory, from netip.Addr, o *resolve.UDOffer, then fun
 }
 
 // meet remembers that the peer at an address has offered memory.
-func (k *keeper) meet(at netip.Addr, p MemoryPeer) {
+func (k *keeper) meet(at netip.Addr, p memoryPeer) {
 	if _, known := k.met[at]; !known && len(k.met) >= maxPeers {
 		dropOne(k.met)
 	}

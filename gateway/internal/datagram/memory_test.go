@@ -14,9 +14,9 @@ import (
 )
 
 // memory is the device of host i that shares memory.
-func (h *hosts) memory(i int) *memory {
+func (h *hosts) memory(i int) *fakeMemory {
 	for _, prov := range h.g[i].providers {
-		if m, ok := prov.(*memory); ok {
+		if m, ok := prov.(*fakeMemory); ok {
 			return m
 		}
 	}

@@ -23,9 +23,9 @@ func (h *hosts) narrow(i int) {
 	h.providers(i, func(list []Provider) {
 		for j, prov := range list {
 			switch prov := prov.(type) {
-			case Memory:
+			case memory:
 				list[j] = narrowMemory{prov}
-			case Network:
+			case network:
 				list[j] = narrowNetwork{prov}
 			}
 		}
@@ -43,18 +43,18 @@ func (h *hosts) providers(i int, change func(list []Provider)) {
 }
 
 // narrowMemory and narrowNetwork are devices of short packets.
-type narrowMemory struct{ Memory }
+type narrowMemory struct{ memory }
 
-func (n narrowMemory) SharedDevice() Device {
-	d := n.Memory.SharedDevice()
+func (n narrowMemory) SharedDevice() device {
+	d := n.memory.SharedDevice()
 	d.Port.ActiveMTU = verbs.MTU1024
 	return d
 }
 
-type narrowNetwork struct{ Network }
+type narrowNetwork struct{ network }
 
-func (n narrowNetwork) DeviceAt(local, remote netip.Addr) (Device, error) {
-	d, err := n.Network.DeviceAt(local, remote)
+func (n narrowNetwork) DeviceAt(local, remote netip.Addr) (device, error) {
+	d, err := n.network.DeviceAt(local, remote)
 	d.Port.ActiveMTU = verbs.MTU1024
 	return d, err
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/internal/claim"
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // takeoverSchema is the schema of [TakeoverOffer].
@@ -221,7 +220,7 @@ func awaited(r *http.Request) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("until: %w", err)
-	case ktime.Now() > until:
+	case ebpf.Now() > until:
 		return errLate
 	}
 	return r.Context().Err()

@@ -15,7 +15,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // errRefused is returned when a daemon does not do what it is asked for now.
@@ -113,7 +112,7 @@ func (t *Takeover) Yield(ctx context.Context) error {
 // is to watch the process main from now on. It is told until when it may do so: one that
 // stands still must not leave to a successor that has gone. It tells whether it is switched off.
 func (t *Takeover) Leave(ctx context.Context, drain time.Duration, main int) (off bool, err error) {
-	q := url.Values{"main": {strconv.Itoa(main)}, "until": {strconv.FormatUint(ktime.Now()+uint64(t.lease), 10)}}
+	q := url.Values{"main": {strconv.Itoa(main)}, "until": {strconv.FormatUint(ebpf.Now()+uint64(t.lease), 10)}}
 	a, err := t.step(ctx, t.lease+commitPatience, t.admin+config.DrainingSuffix, "/v1/takeover/leave?"+q.Encode(), takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
 	return a.Off, err
 }

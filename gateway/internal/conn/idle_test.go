@@ -98,7 +98,7 @@ func testIdleFlowsShare(t *testing.T, kind negotiate.CarrierKind) {
 	}
 	conns := []*pairConn{p.dial(t, kind)}
 	echo(conns[0])
-	use := func(i int) map[string]uint64 { return p.g[i].fabricOf(kind).Devices()[0].Use }
+	use := func(i int) map[string]uint64 { return p.g[i].providerOf(kind).Devices()[0].Use }
 	before := [2]map[string]uint64{use(0), use(1)}
 	memory := [2]int64{p.g[0].pool.Stats().Used, p.g[1].pool.Stats().Used}
 	goroutines := runtime.NumGoroutine()

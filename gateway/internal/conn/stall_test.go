@@ -251,11 +251,11 @@ func TestNoStallOfSlowApplications(t *testing.T) {
 
 // queueOf is the completion queue of a carry.
 func (g *fakeGateway) queueOf(t *testing.T, c *carry) *loop.Queue {
-	switch fb := g.fabricOf(c.Kind).(type) {
+	switch prov := g.providerOf(c.Kind).(type) {
 	case *carrier.Shm:
-		return fb.Queue(c.Shard)
+		return prov.Queue(c.Shard)
 	case *carrier.Soft:
-		at, err := fb.PortOf(c.f.Tuple.Local.Addr())
+		at, err := prov.PortOf(c.f.Tuple.Local.Addr())
 		require.NoError(t, err)
 		return at.Unit.Queue(c.Shard)
 	}

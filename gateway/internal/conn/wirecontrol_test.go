@@ -489,8 +489,8 @@ func TestTeardownOnce(t *testing.T) {
 	c.over(t)
 	require.Equal(t, 1, len(p.g[0].Closed.List())+len(p.g[0].Native.List()))
 	n := uint64(0)
-	for _, fb := range p.g[0].snapshot().Fallbacks {
-		n += fb.Count
+	for _, prov := range p.g[0].snapshot().Fallbacks {
+		n += prov.Count
 	}
 	require.LessOrEqual(t, n, uint64(1))
 	p.empty(t)

@@ -27,7 +27,7 @@ type hosts struct {
 	// anywhere: the datagram port is on all addresses, as on a real host.
 	anywhere bool
 	shards   int
-	edit     func(i int, list []Fabric) // changes the devices of a host before its engine has them; may be nil
+	edit     func(i int, list []Provider) // changes the devices of a host before its engine has them; may be nil
 	starts   byte
 	g        [2]*machine // nil: stopped
 	d        [2]*fakeSteering
@@ -67,12 +67,12 @@ func (h *hosts) open(i int) error {
 		}
 	}
 	if h.edit != nil {
-		h.edit(i, m.fabrics)
+		h.edit(i, m.providers)
 	}
 	cfg := Config{
 		GatewayID: m.id, HostID: [16]byte{1}, Port: h.port, Only: pairAddrs[i], OwnPorts: []uint16{h.port, h.soft},
 		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute}, Shard: m.shards[0], TUN: h.d[i].a, Steering: h.d[i],
-		Fabrics: m.fabrics, Gateway: m, Log: slog.New(slog.DiscardHandler),
+		Providers: m.providers, Gateway: m, Log: slog.New(slog.DiscardHandler),
 	}
 	if h.anywhere {
 		cfg.Only = netip.Addr{}

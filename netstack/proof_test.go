@@ -80,6 +80,8 @@ func TestProvedTransfers(t *testing.T) {
 				require.EqualValues(t, cookieISS, s.ServerISN())
 				require.Equal(t, c.ServerISN(), s.ServerISN())
 				require.Equal(t, c.ISN(), s.ISN())
+				require.Equal(t, serverAddr(v6), c.RemoteAddr())
+				require.Equal(t, c.LocalAddr(), s.RemoteAddr())
 				require.EqualValues(t, testNonce, s.f.nonce)
 				require.Equal(t, provedRTT, s.SYNRTT())
 				require.Zero(t, w.server.proofs()-1)

@@ -182,23 +182,6 @@ func TestHostileHello(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Every truncation of a HELLO is refused.
-func TestTruncatedHello(t *testing.T) {
-	d, dir := listening(t)
-	p := offer(t, d)
-	h := newHello(t, p)
-	full := h.m.encode()
-	for n := range full {
-		m, err := rawCall(t, d, dir, full[:n], h.memfd, h.evt)
-		if err == nil {
-			require.Equal(t, byte(typeRefuse), m.kind)
-		}
-	}
-	m, err := rawCall(t, d, dir, full, h.memfd, h.evt)
-	require.NoError(t, err)
-	require.Equal(t, byte(typeWelcome), m.kind)
-}
-
 // A caller checks the answer as strictly.
 func TestHostileWelcome(t *testing.T) {
 	dir := t.TempDir()

@@ -139,6 +139,46 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	}
 }
 
+func TestCrossedShutdownsKeepData(t *testing.T) {
+	a, b := gatewayPair(t, 64)
+	for _, s := range []*side{a, b} {
+		s.write(30)
+		s.Shutdown()
+		s.control()
+	}
+	for _, s := range []*side{a, b} {
+		for s.transfer() {
+		}
+	}
+	for _, s := range []*side{a, b} {
+		for s.receive() {
+		}
+		require.Equal(t, StateDisconnected, s.State())
+		require.False(t, s.Settled(), "own sends have not completed")
+		require.Equal(t, 30, s.read(100), "received bytes stay readable")
+		for s.complete() {
+		}
+		require.True(t, s.Settled())
+		require.False(t, s.PeerGone())
+	}
+}
+
+// Nothing follows the last word, although the peer has not heard it and sends.
+func TestNothingAfterDisconnect(t *testing.T) {
+	a, b := gatewayPair(t, 64)
+	a.Disconnect()
+	a.control()
+	last := len(a.posted)
+	for b.write(1) == 1 {
+		b.transfer()
+		a.receive()
+		a.read(1)
+		a.control()
+	}
+	require.Equal(t, uint64(8), a.ConsumedOffset(), "all that credits were there for")
+	require.Len(t, a.posted, last)
+}
+
 // A SHUTDOWN that waits for a control slot still goes out when the peer's crosses it.
 func TestShutdownWaitsForSlot(t *testing.T) {
 	a, b := gatewayPair(t, 64)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"io"
 	"syscall"
 	"testing"
@@ -40,8 +41,10 @@ func (p *pair) halfPair(t *testing.T, kind negotiate.CarrierKind, side int) (*pa
 func heard(t *testing.T, w *fakeWire) (recs []negotiate.Record) {
 	var r negotiate.RecordReader
 	buf := make([]byte, 1<<16)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for {
-		n, err := w.ReadContext(t.Context(), buf)
+		n, err := w.ReadContext(ctx, buf)
 		if err != nil {
 			return recs
 		}
@@ -87,6 +90,36 @@ func TestHostileRecords(t *testing.T) {
 			require.Equal(t, negotiate.Record{Type: negotiate.RecordAbort, Reason: negotiate.ReasonProtocolError}, recs[len(recs)-1])
 			waitBuried(t, f)
 			require.Equal(t, life.Aborted, f.state())
+			_, err = io.Copy(io.Discard, c.app[1])
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+}
+
+// TestBytesBehindTheEnd: a peer that writes behind its END loses the connection.
+func TestBytesBehindTheEnd(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			c, f, w := p.halfPair(t, kind, 1)
+			_, err := w.Write(negotiate.AppendEnd(nil, 1))
+			require.NoError(t, err)
+			require.Eventually(t, func() (known bool) {
+				f.call(func() { known = f.core.Rx != life.RxOpen })
+				return known
+			}, patience, time.Millisecond)
+			peer := c.flow[0]
+			peer.call(func() {
+				if ep := peer.carries[0].EP; len(ep.WriteSpan()) > 1 {
+					err = ep.Commit(2)
+				}
+				peer.Shard.Flush()
+			})
+			require.NoError(t, err)
+			recs := heard(t, w)
+			require.NotEmpty(t, recs)
+			require.Equal(t, negotiate.Record{Type: negotiate.RecordAbort, Reason: negotiate.ReasonProtocolError}, recs[len(recs)-1])
+			waitBuried(t, f)
 			_, err = io.Copy(io.Discard, c.app[1])
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		})

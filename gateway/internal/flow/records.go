@@ -256,6 +256,8 @@ func (c *Core) LinkDrained(d Drained) []Action {
 		return c.Aborts(negotiate.ReasonAppReset, false)
 	case d.Cause == report.DemotedByPeer && d.Convicted:
 		return c.Aborts(negotiate.ReasonProtocolError, false)
+	case c.gone: // while the link was drained
+		return nil
 	}
 	c.by = ByRelay
 	c.leave(d.Sent, d.Freed, d.Consumed)

@@ -776,7 +776,10 @@ bool smcgw_settled(struct end *e, int fd) {
 	if (e->attached) {
 		pass_read(e);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
-		else if (smcgw_hot(e) || settle(e, fd)) r = true;
+		else if (smcgw_hot(e)) {
+			r = true;
+			if ((get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) smcgw_arm(e, SMCI_ARM_SELF); // what follows wakes by itself, not by a slot
+		} else if (settle(e, fd)) r = true;
 		else smcgw_forget(e);
 	}
 	smcgw_unlock(e, &e->rl);

@@ -33,6 +33,7 @@ struct set {
 	int waiting;            // threads in the kernel's wait
 	bool shared;            // with another process, or nested in another set
 	bool nudged;            // the kernel's set has smcgw.nudge
+	bool unwanted;          // the list may have ends that it does not want: see vacate
 	int fd;
 	uint32_t sleeps;
 	unsigned returns;
@@ -79,6 +80,11 @@ static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&
 
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
+static bool at_slot(const struct end *e) {
+	uint32_t a = get(&e->own->arm);
+	return a && (a & 0xff) != SMCI_ARM_SELF;
+}
+
 static void unlist(struct end *e) {
 	struct place *p = place_of(e);
 	struct list *l = p->set ? &p->set->list : &pollers;
@@ -124,10 +130,27 @@ static struct registration *wants(struct set *s, int fd) {
 	return r && r->tagged && (r->events & EPOLLIN) && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) ? r : 0;
 }
 
+// vacate is before a sleep. A peer process rings once for all of its ends at a slot: a token for one that the set does not want would wake
+// nobody, and no other would be sent. So such an end is armed by itself. If it has bytes it stays in the list, for when it is wanted again.
+static void vacate(struct set *s) {
+	s->unwanted = false;
+	for (int i = s->list.n - 1; i >= 0; i--) {
+		struct end *e = i < s->list.n ? s->list.e[i] : 0;
+		if (!e || wants(s, place_of(e)->fd)) continue;
+		smcgw_settled(e, place_of(e)->fd);
+		if (listed(e) && at_slot(e)) s->unwanted = true; // a reader is inside
+	}
+}
+static void unwanted(struct set *s, const struct end *e) {
+	if (!e || !listed(e) || place_of(e)->set != s || wants(s, place_of(e)->fd)) return;
+	s->unwanted = true;
+	if (s->waiting) vacate(s);
+}
+
 bool smcgw_defer(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	if (get(&p->listed)) {
-		if (!get(&p->stray) || smcgw_hot(e)) return true;
+		if (smcgw_hot(e) || (!get(&p->stray) && (!p->set || at_slot(e)))) return true;
 		smcgw_forget(e);
 	}
 	if (!smcgw_alone(e) || get(&e->sleeper)) return false;
@@ -227,6 +250,7 @@ void smcgw_wait_closed(int fd) {
 			if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
 			s->promoted -= r->tagged;
 			r->on = r->tagged = false;
+			unwanted(s, e);
 		}
 	}
 	let_go();
@@ -334,6 +358,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 				put(&e->reported, UINT64_MAX); // what is there already is an edge of a new registration
 			}
 			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
+			unwanted(s, e);
 			bool comes = op != EPOLL_CTL_DEL && listed(e) && (place_of(e)->set != s || place_of(e)->fd != fd) && stray(e);
 			if ((comes || s->waiting) && listed(e) && asks(s, fd) && smcgw_hot(e)) nudge(s);
 		}
@@ -520,6 +545,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 		if (!poll_only) {
 			s->waiting++;
+			if (unlikely(s->unwanted)) vacate(s);
 			if (s->slot >= 0 && smcgw.desk) {
 				sleep_again(s);
 				if (any_fresh(s)) {

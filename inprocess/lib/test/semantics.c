@@ -1060,6 +1060,45 @@ static void resumed(void) { // a thread sleeps in the set meanwhile
 		mod(ep[0], b, EPOLLIN);
 	}
 }
+static void paused(void) { // one connection of a set is not read for a while
+	int a[2], b[2], ep = epoll_create1(0);
+	for (int i = 0; i < 2; i++) {
+		pair(&a[i], &b[i]);
+		add(ep, b[i], EPOLLIN);
+	}
+	for (int i = 0; i < 12; i++) {
+		struct thread t = {.fd = ep, .n = 1};
+		for (int k = 0; k < 2; k++) {
+			give(a[k], "x");
+			say("told %s", happens(ep, 1000));
+			take(b[k], 1);
+			say("none %s", res(recv(b[k], in, 1, MSG_DONTWAIT)));
+		}
+		if (i & 1) begin(&t, wait_thread);
+		if (i % 3 == 2) epoll_ctl(ep, EPOLL_CTL_DEL, b[0], 0);
+		else mod(ep, b[0], i % 3 ? EPOLLIN | EPOLLONESHOT : 0);
+		if (i % 3 == 1) { // it goes off, and is not armed again
+			give(a[0], "o");
+			if (i & 1) say("%s", finish(&t));
+			else say("%s %zu", happens(ep, 1000), take(b[0], 1));
+			if (i & 1) begin(&t, wait_thread);
+		}
+		if (!(i & 1)) begin(&t, wait_thread);
+		give(a[0], "paused");
+		ms(20);
+		double at = now();
+		give(a[1], "y");
+		say("%d woken %s %s", i, finish(&t), now() - at < 2 ? "soon" : "late");
+		give(a[0], "more");
+		give(a[1], "z");
+		begin(&t, wait_thread);
+		say("again %s", finish(&t));
+		if (i % 3 == 2) add(ep, b[0], EPOLLIN);
+		else mod(ep, b[0], EPOLLIN);
+		say("resumed %s %zu", happens(ep, 1000), take(b[0], 10));
+		say("none %s", happens(ep, 0));
+	}
+}
 static void shared_set(void) {
 	int a, b, ep = epoll_create1(0), p[2];
 	pair(&a, &b);
@@ -2309,7 +2348,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(resumed) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

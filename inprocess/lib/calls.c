@@ -314,9 +314,9 @@ static void handed(int old) {
 }
 PUBLIC int dup3(int old, int new, int flags) {
 	if (old != new) handed(old);
-	if (old != new && smcgw_ours()) {
+	if (old != new && !(flags & ~O_CLOEXEC) && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
 		smcgw_hide_from(new);
-		if (tracked(new) || tracked(old)) smcgw_drop(new);
+		smcgw_drop(new);
 	}
 	int r = REAL(dup3)(old, new, flags);
 	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
@@ -340,10 +340,8 @@ PUBLIC int fcntl(int fd, int cmd, ...) {
 	struct end *e = look(fd);
 	if (unlikely(e && (cmd == F_SETOWN || cmd == F_SETSIG || (cmd == F_SETFL && (x & O_ASYNC))))) to_kernel(fd, SMCI_WHY_OPTION);
 	int r = REAL(fcntl)(fd, cmd, x);
-	if (r >= 0 && e) {
-		if (cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
-		if ((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);
-	}
+	if (r >= 0 && e && cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
+	if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);
 	return r;
 }
 PUBLIC int ioctl(int fd, ioctl_request request, ...) {

@@ -321,6 +321,7 @@ void smcgw_forget(struct end *e);
 void smcgw_attached(struct end *e, int fd);
 void smcgw_wait_forked(bool child);       // after a fork, in both
 void smcgw_wait_closed(int fd);
+void smcgw_wait_same(int from, int to);   // a duplicate, also of a set
 int smcgw_epoll_create(int fd);
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask);
 int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask);

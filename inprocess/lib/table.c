@@ -359,6 +359,7 @@ void smcgw_drop(int fd) {
 void smcgw_same(int from, int to) {
 	struct end *e = look(from);
 	if ((unsigned)to >= MAX_FD || from == to) return;
+	smcgw_wait_same(from, to);
 	if (!e) {
 		put(&smcgw_table[to], 0);
 		return;
@@ -371,7 +372,12 @@ void smcgw_same(int from, int to) {
 // fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: as the negative of
 // the parent's number, which no other fork of the end has, also if the child forks before the parent goes on.
 long smcgw_forked(long (*make)(void)) {
-	if (!smcgw.slab || !smcgw_ours()) return make();
+	if (!smcgw_ours()) return make();
+	if (!smcgw.slab) {
+		long r = make();
+		if (r == 0) smcgw.pid = (int)SYS(getpid);
+		return r;
+	}
 	pthread_mutex_lock(&forking);
 	const int32_t unborn = -smcgw.pid;
 	int top = get(&highest);

@@ -34,7 +34,8 @@ struct set {
 	bool shared;            // with another process, or nested in another set
 	bool nudged;            // the kernel's set has smcgw.nudge
 	bool unwanted;          // the list may have ends that it does not want: see vacate
-	int fd;
+	int fd;                 // one of its numbers, -1: closed
+	int numbers;            // of it in this process: duplicates name the same set
 	uint32_t sleeps;
 	unsigned returns;
 	struct list list;
@@ -201,6 +202,7 @@ int smcgw_epoll_create(int fd) {
 	hold();
 	s->slot = -1;
 	s->fd = fd;
+	s->numbers = 1;
 	for (int i = 0; i < (int)SMCI_SLOTS && s->slot < 0; i++)
 		if (!(slots >> i & 1)) {
 			slots |= 1ull << i;
@@ -216,7 +218,11 @@ int smcgw_epoll_create(int fd) {
 static void set_closed(int fd) {
 	hold();
 	struct set *s = atomic_exchange(&sets[fd], 0);
-	if (s) {
+	if (s && --s->numbers) {
+		for (int i = 0; s->fd == fd && i < MAX_FD; i++)
+			if (get(&sets[i]) == s) s->fd = i;
+	} else if (s) {
+		s->fd = -1;
 		while (s->list.n) {
 			struct end *e = s->list.e[0];
 			if (stray(e) && place_of(e)->set) unlist(e);
@@ -232,6 +238,16 @@ static void set_closed(int fd) {
 			free(s);
 		}
 	}
+	let_go();
+}
+
+void smcgw_wait_same(int from, int to) {
+	struct set *s = set_of(from);
+	if (unlikely(set_of(to) != 0)) set_closed(to); // past us
+	if (likely(!s)) return;
+	hold();
+	s->numbers++;
+	atomic_store(&sets[to], s);
 	let_go();
 }
 
@@ -512,7 +528,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
 		if (n <= 0 || (!s->promoted && !s->nudged)) return n; // promoted while this thread slept
 		hold();
-		n = set_of(ep) == s ? translate(s, ep, v, 0, n) : n;
+		n = s->fd >= 0 ? translate(s, ep, v, 0, n) : n;
 		let_go();
 		if (n) return n;
 	}
@@ -583,7 +599,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				if (s->waiting) sleep_again(s);
 				else put(&smcgw.desk->slot[s->slot].sleeps, 0);
 			}
-			if (set_of(ep) != s && !s->waiting) { // closed by another thread
+			if (s->fd < 0 && !s->waiting) { // closed by another thread
 				free(s->r);
 				free(s);
 				let_go();

@@ -1042,6 +1042,32 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void set_duplicated(void) { // registered by one number of the set, waited in by the other
+	int a, b, ep = epoll_create1(0), d = fcntl(ep, F_DUPFD_CLOEXEC, 3);
+	pair(&a, &b);
+	for (int i = 0; i < 6; i++) {
+		add(i & 1 ? ep : d, b, i < 3 ? EPOLLIN : EPOLLIN | EPOLLET);
+		for (int k = 0; k < 4; k++) {
+			leave_hot(k & 1 ? d : ep, a, b);
+			struct epoll_event v = {0};
+			say("%s data %d", res(epoll_wait(k & 1 ? d : ep, &v, 1, 1000)), v.data.fd == b);
+			take(b, 2);
+		}
+		epoll_ctl(d, EPOLL_CTL_DEL, b, 0);
+	}
+	add(d, b, EPOLLIN);
+	leave_hot(ep, a, b);
+	close(ep);
+	say("other number %s", happens(d, 1000));
+	take(b, 2);
+	leave_hot(d, a, b);
+	ep = epoll_create1(0);
+	say("%s", res(dup3(ep, d, O_CLOEXEC) == d));
+	say("another set %s", happens(d, 0));
+	add(d, b, EPOLLIN);
+	say("%s", happens(ep, 1000));
+	take(b, 2);
+}
 static void resumed(void) { // a thread sleeps in the set meanwhile
 	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
 	pair(&a, &b);
@@ -2348,7 +2374,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

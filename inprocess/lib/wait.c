@@ -28,9 +28,9 @@ struct list {
 struct set {
 	struct registration *r; // by descriptor
 	int n;                  // of r
-	int promoted;           // registrations with our data
+	_Atomic int promoted;   // registrations with our data
 	int slot;               // -1: none
-	int waiting;            // threads in the kernel's wait
+	_Atomic int waiting;    // threads in the kernel's wait
 	bool shared;            // with another process, or nested in another set
 	bool nudged;            // the kernel's set has smcgw.nudge
 	bool unwanted;          // the list may have ends that it does not want: see vacate
@@ -148,6 +148,16 @@ static void unwanted(struct set *s, const struct end *e) {
 	if (s->waiting) vacate(s);
 }
 
+static void sleep_again(struct set *s) { // the next byte needs a token of its own
+	if (!++s->sleeps) s->sleeps++;
+	put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
+	fence();
+}
+// asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
+static void asleep(struct set *s) {
+	if (s->waiting && s->slot >= 0 && smcgw.desk && !get(&smcgw.desk->slot[s->slot].sleeps)) sleep_again(s);
+}
+
 bool smcgw_defer(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	if (get(&p->listed)) {
@@ -177,6 +187,7 @@ bool smcgw_defer(struct end *e, int fd) {
 		put(&p->listed, true);
 		l->e[l->n++] = e;
 		if (set) {
+			asleep(set);
 			smcgw_arm(e, (uint32_t)set->slot);
 		} else {
 			fence();
@@ -375,6 +386,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 			}
 			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
 			unwanted(s, e);
+			if (listed(e) && place_of(e)->set == s) asleep(s);
 			bool comes = op != EPOLL_CTL_DEL && listed(e) && (place_of(e)->set != s || place_of(e)->fd != fd) && stray(e);
 			if ((comes || s->waiting) && listed(e) && asks(s, fd) && smcgw_hot(e)) nudge(s);
 		}
@@ -416,11 +428,6 @@ static void pass_on(struct set *s, const struct epoll_event *v, int n) {
 		nudge(s);
 		return;
 	}
-}
-static void sleep_again(struct set *s) { // the next byte needs a token of its own
-	if (!++s->sleeps) s->sleeps++;
-	put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
-	fence();
 }
 
 // token_taken: a thread that the token was to wake may sleep on, and no other would come for this sleep.
@@ -509,6 +516,14 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int from, int
 	return m;
 }
 
+// report is what the program is told after the kernel's answer. Others who sleep are told of what is left.
+static int report(struct set *s, int ep, struct epoll_event *v, int max, int n) {
+	n = translate(s, ep, v, 0, n);
+	if (s->waiting && n < max) n = emit(s, v, max, n);
+	if (n > 0) pass_on(s, v, n);
+	return n;
+}
+
 static void give_back(struct set *s) {
 	for (int i = 0; i < s->list.n; i++)
 		if (s->list.e[i]->touched) smcgw_give_back(s->list.e[i]);
@@ -519,18 +534,45 @@ static bool to_give_back(struct set *s) {
 	return false;
 }
 
+// awake is after a sleep. False: the set was closed meanwhile, and is no more.
+static bool awake(struct set *s) {
+	s->waiting--;
+	if (s->slot >= 0 && smcgw.desk) {
+		if (s->waiting) sleep_again(s);
+		else put(&smcgw.desk->slot[s->slot].sleeps, 0);
+	}
+	if (s->fd >= 0 || s->waiting) return true;
+	free(s->r);
+	free(s);
+	return false;
+}
+
+// concerned: does a wait in the set need more than the kernel's answer?
+static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays); }
+
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
-	if (!s || max <= 0 || (!s->promoted && !s->nudged && !get(&strays))) {
-		if (s && timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		if (n <= 0 || (!s->promoted && !s->nudged)) return n; // promoted while this thread slept
-		hold();
-		n = s->fd >= 0 ? translate(s, ep, v, 0, n) : n;
-		let_go();
-		if (n) return n;
+	if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+	if (!concerned(s)) {
+		if (timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		s->waiting++; // without the lock; an end that is promoted while this thread sleeps is listed after a look at it
+		if (concerned(s)) {
+			s->waiting--;
+		} else {
+			n = sleep_in(s, ep, v, max, timeout, mask);
+			if (!concerned(s) && s->fd >= 0) {
+				s->waiting--;
+				return n;
+			}
+			int err = errno, had = n;
+			hold();
+			if (awake(s) && n > 0) n = report(s, ep, v, max, n);
+			else had = 0;
+			let_go();
+			if (n >= 0 || !had) errno = err;
+			if (n || !had) return n;
+		}
 	}
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
 	const struct timespec zero = {0, 0};
@@ -594,24 +636,13 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		int err = errno;
 		hold();
 		if (!poll_only) {
-			s->waiting--;
-			if (s->slot >= 0 && smcgw.desk) {
-				if (s->waiting) sleep_again(s);
-				else put(&smcgw.desk->slot[s->slot].sleeps, 0);
-			}
-			if (s->fd < 0 && !s->waiting) { // closed by another thread
-				free(s->r);
-				free(s);
+			if (!awake(s)) {
 				let_go();
 				errno = err;
 				return n;
 			}
 		}
-		if (n > 0) {
-			n = translate(s, ep, v, 0, n);
-			if (s->waiting && n < max && (n = emit(s, v, max, n)) < 0) err = errno;
-			if (n > 0) pass_on(s, v, n);
-		}
+		if (n > 0 && (n = report(s, ep, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
 		if (n < 0) {

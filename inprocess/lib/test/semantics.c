@@ -1042,6 +1042,25 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void promoted_meanwhile(void) { // another thread sleeps in the set since before
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0);
+		cold(&a, &b);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		struct thread t[2] = {{.fd = ep, .n = 1}, {.fd = ep, .n = 1}};
+		mod(ep, b, 0);
+		for (int k = 0; k < 1 + i / 2; k++) begin(&t[k], wait_thread);
+		warm(a, b);
+		mod(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		double at = now();
+		for (int k = 0; k < 1 + i / 2; k++) {
+			give(a, "x");
+			ms(50);
+		}
+		for (int k = 0; k < 1 + i / 2; k++) say("%d woken %s %s", i, finish(&t[k]), now() - at < 2 ? "soon" : "late");
+	}
+}
 static void set_duplicated(void) { // registered by one number of the set, waited in by the other
 	int a, b, ep = epoll_create1(0), d = fcntl(ep, F_DUPFD_CLOEXEC, 3);
 	pair(&a, &b);
@@ -2374,7 +2393,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -158,6 +158,7 @@ struct place {
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
 	int fd;
 	struct set *set;                   // whose slot serves it, 0: none
+	int registered;                    // how often it is in a set, by any of its descriptors
 };
 extern struct place smcgw_places[MAX_ENDS];
 static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }

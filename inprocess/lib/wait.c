@@ -20,6 +20,8 @@ struct registration {
 	epoll_data_t data;
 	uint32_t events;
 	bool on, tagged;
+	struct end *of;         // it is counted among the registrations of this use of the end
+	uint32_t use;
 };
 struct list {
 	struct end *e[LISTED];
@@ -80,6 +82,14 @@ static void let_go(void) {
 static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&sets[ep]) : 0; }
 
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
+
+static void belongs(struct registration *r, struct end *e) {
+	if (r->of && get(&r->of->use) == r->use) place_of(r->of)->registered--;
+	if ((r->of = e)) {
+		r->use = get(&e->use);
+		place_of(e)->registered++;
+	}
+}
 
 static bool at_slot(const struct end *e) {
 	uint32_t a = get(&e->own->arm);
@@ -161,19 +171,16 @@ static void asleep(struct set *s) {
 bool smcgw_defer(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	if (get(&p->listed)) {
-		if (smcgw_hot(e) || (!get(&p->stray) && (!p->set || at_slot(e)))) return true;
+		if ((!get(&p->stray) && (!p->set || at_slot(e))) || smcgw_hot(e)) return true;
 		smcgw_forget(e);
 	}
 	if (!smcgw_alone(e) || get(&e->sleeper)) return false;
 	hold();
 	struct set *set = 0;
-	int in = 0;
-	for (struct set *s = open_sets; s; s = s->next) {
-		if (!registered(s, fd)) continue;
-		in++;
-		set = s;
-	}
-	if (in != 1 || set->shared || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
+	int in = p->registered;
+	for (struct set *s = in == 1 ? open_sets : 0; s && !set; s = s->next)
+		if (registered(s, fd) && s->r[fd].of == e) set = s;
+	if (!set || set->shared || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
 	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
 	struct list *l = set ? &set->list : &pollers;
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
@@ -244,6 +251,7 @@ static void set_closed(int fd) {
 		else before->next = s->next;
 		if (s->slot >= 0) slots &= ~(1ull << s->slot);
 		s->slot = -1;
+		for (int i = 0; i < s->n; i++) belongs(&s->r[i], 0);
 		if (!s->waiting) { // a thread inside still has it
 			free(s->r);
 			free(s);
@@ -277,6 +285,7 @@ void smcgw_wait_closed(int fd) {
 			if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
 			s->promoted -= r->tagged;
 			r->on = r->tagged = false;
+			belongs(r, 0);
 			unwanted(s, e);
 		}
 	}
@@ -375,9 +384,13 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 		if (op == EPOLL_CTL_DEL) {
 			r->on = r->tagged = false;
 		} else {
-			*r = (struct registration){ev->data, ev->events, true, ours};
+			r->data = ev->data;
+			r->events = ev->events;
+			r->on = true;
+			r->tagged = ours;
 			s->promoted += ours;
 		}
+		belongs(r, r->on ? e : 0);
 		if (e) {
 			put(&e->polled, true);
 			if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET)) {
@@ -401,6 +414,7 @@ void smcgw_attached(struct end *e, int fd) {
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, fd);
 		if (!r) continue;
+		belongs(r, e); // it may have been no connection yet
 		put(&e->polled, true);
 		if (r->events & EPOLLET) {
 			put(&e->edge, true);

@@ -1042,6 +1042,23 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void read_by_duplicate(void) { // of the number that is in the set
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0), other = epoll_create1(0);
+		pair(&a, &b);
+		int d = dup(b);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		if (i & 2) add(other, d, EPOLLIN);
+		for (int k = 0; k < 5; k++) {
+			give(a, "x");
+			say("%d.%d %s %s", i, k, happens(ep, 1000), happens(other, i & 2 ? 1000 : 0));
+			take(d, 1);
+			if (k & 1) say("none %s", res(recv(d, in, 1, MSG_DONTWAIT)));
+		}
+		close(b);
+		close(d);
+	}
+}
 static void promoted_meanwhile(void) { // another thread sleeps in the set since before
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0);
@@ -2393,7 +2410,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

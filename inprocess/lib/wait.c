@@ -33,7 +33,8 @@ struct set {
 	_Atomic int promoted;   // registrations with our data
 	int slot;               // -1: none
 	_Atomic int waiting;    // threads in the kernel's wait
-	bool shared;            // with another process, or nested in another set
+	bool shared;            // with another process
+	bool nested;            // it is waited for itself, by another set, poll or select
 	bool nudged;            // the kernel's set has smcgw.nudge
 	bool unwanted;          // the list may have ends that it does not want: see vacate
 	int fd;                 // one of its numbers, -1: closed
@@ -180,7 +181,7 @@ bool smcgw_defer(struct end *e, int fd) {
 	int in = p->registered;
 	for (struct set *s = in == 1 ? open_sets : 0; s && !set; s = s->next)
 		if (registered(s, fd) && s->r[fd].of == e) set = s;
-	if (!set || set->shared || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
+	if (!set || set->shared || set->nested || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
 	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
 	struct list *l = set ? &set->list : &pollers;
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
@@ -327,10 +328,6 @@ static bool any_fresh(void *of) {
 	return false;
 }
 
-static void settle_all(struct set *s) {
-	for (int i = s->list.n - 1; i >= 0; i--)
-		if (i < s->list.n) smcgw_settled(s->list.e[i], place_of(s->list.e[i])->fd);
-}
 // settle_strays is before a sleep: those without bytes are armed, and the others are looked at afterwards.
 static void settle_strays(struct set *s) {
 	for (int i = pollers.n - 1; i >= 0; i--) {
@@ -339,13 +336,24 @@ static void settle_strays(struct set *s) {
 	}
 }
 
-// nudge wakes one thread that sleeps in the set. A token does so for the first byte after their sleep began; what comes after it is
-// for the thread that it wakes, which tells the next one where it does not report all itself.
+// nudge wakes one thread that sleeps in the set, or has a nested set readable until nothing is left: see translate. A token does so for
+// the first byte after their sleep began; what comes after it is for the thread that it wakes, which tells the next one where it does
+// not report all itself.
 static void nudge(struct set *s) {
-	struct epoll_event k = {.events = EPOLLIN | EPOLLONESHOT};
+	struct epoll_event k = {.events = s->nested ? EPOLLIN : EPOLLIN | EPOLLONESHOT};
 	k.data.u64 = TAG << 32 | (uint32_t)smcgw.nudge;
 	if (SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, smcgw.nudge, &k) == -ENOENT) SYS(epoll_ctl, s->fd, EPOLL_CTL_ADD, smcgw.nudge, &k);
 	s->nudged = true;
+}
+// nest is of a set that the kernel alone is asked about: bytes that no token speaks of are not to be in it.
+static void nest(struct set *s) {
+	if (likely(s->nested)) return;
+	hold();
+	s->nested = true;
+	for (int i = s->list.n - 1; i >= 0; i--)
+		if (i < s->list.n) stray(s->list.e[i]);
+	if (any_fresh(s)) nudge(s);
+	let_go();
 }
 static bool grow(struct set *s, int fd) {
 	if (fd < s->n) return true;
@@ -373,10 +381,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	struct end *e = look(fd);
 	bool ours = e && state_of(e) == SMCI_PROMOTED && !s->shared && !(op != EPOLL_CTL_DEL && (ev->events & EPOLLEXCLUSIVE));
 	if (!grow(s, fd)) ours = false;
-	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) { // its ends are waited for past us
-		inner->shared = true;
-		settle_all(inner);
-	}
+	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) nest(inner);
 	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
 		struct registration *r = &s->r[fd];
@@ -499,6 +504,7 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int from, int
 			int fd = (int)(uint32_t)data.u64;
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
+			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
 			if (!r) continue; // closed meanwhile
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
@@ -678,13 +684,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 // look_at says for one descriptor whether the ring has bytes; before a sleep it settles what is listed.
 static bool look_at(int fd, bool settle) {
 	struct end *e = look(fd);
-	struct set *inner = (unsigned)fd < MAX_FD ? get(&sets[fd]) : 0;
-	if (unlikely(inner != 0) && inner->promoted) {
-		hold();
-		inner->shared = true;
-		settle_all(inner);
-		let_go();
-	}
+	struct set *inner = set_of(fd);
+	if (unlikely(inner != 0)) nest(inner);
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
 	put(&e->polled, true);
 	if (!listed(e)) return false;
@@ -764,7 +765,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	size_t bytes = ((size_t)n + 63) / 64 * 8;
 	int top = 0;
 	for (int fd = 0; fd < n; fd++)
-		if (FD_ISSET(fd, r) && look(fd)) top = fd + 1;
+		if (FD_ISSET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
 	if (!top || bytes > sizeof(fd_set)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	fd_set r0 = *r, w0, x0;
 	if (w) w0 = *w;

@@ -1042,6 +1042,29 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void set_polled(void) { // another loop waits for the set, as GLib does
+	for (int i = 0; i < 6; i++) {
+		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
+		pair(&a, &b);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		leave_hot(ep, a, b);
+		if (i / 2 == 2) add(outer, ep, EPOLLIN);
+		for (int k = 0; k < 8; k++) {
+			fd_set r;
+			FD_ZERO(&r);
+			FD_SET(ep, &r);
+			struct timeval tv = {1, 0};
+			const char *s = i / 2 == 0 ? revents(ep, POLLIN, 1000) : i / 2 == 1 ? res(select(ep + 1, &r, 0, 0, &tv)) : happens(outer, 1000);
+			say("%d.%d %s: %s", i, k, s, happens(ep, 0));
+			if (i & 1 && !k) take(b, 1);
+			take(b, 1);
+			if (i & 1) say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+			if (k || i & 1) give(a, "w");
+		}
+		close(a);
+		close(b);
+	}
+}
 static void read_by_duplicate(void) { // of the number that is in the set
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0), other = epoll_create1(0);
@@ -2410,7 +2433,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -20,6 +20,8 @@ struct registration {
 	epoll_data_t data;
 	uint32_t events;
 	bool on, tagged;
+	uint64_t round;         // of the set: where its event is among those of one wait
+	int at;
 	struct end *of;         // it is counted among the registrations of this use of the end
 	uint32_t use;
 };
@@ -41,6 +43,7 @@ struct set {
 	int numbers;            // of it in this process: duplicates name the same set
 	uint32_t sleeps;
 	unsigned returns;
+	uint64_t round;         // waits that are about to return
 	struct list list;
 	struct set *next;
 };
@@ -435,15 +438,13 @@ void smcgw_attached(struct end *e, int fd) {
 	let_go();
 }
 
-static void pass_on(struct set *s, const struct epoll_event *v, int n) {
+static void pass_on(struct set *s) {
 	if (likely(!s->waiting)) return;
 	for (int i = 0; i < looked_at(s); i++) {
 		struct end *e;
-		int fd, k = 0;
+		int fd;
 		struct registration *r = has_fresh(s, i, &e, &fd);
-		if (!r) continue;
-		while (k < n && v[k].data.u64 != r->data.u64) k++;
-		if (k < n) continue;
+		if (!r || r->round == s->round) continue;
 		nudge(s);
 		return;
 	}
@@ -476,18 +477,26 @@ static int sleep_in(struct set *s, int ep, struct epoll_event *v, int max, const
 	return n;
 }
 
+// emit follows what the kernel has said, n events.
 static int emit(struct set *s, struct epoll_event *v, int max, int n) {
-	int k = looked_at(s);
-	for (int i = 0; i < k && n < max; i++) { // round robin: with room for one, each has its turn
+	int k = looked_at(s), had = n;
+	if (!n) s->round++;
+	for (int i = 0; i < k && (n < max || had); i++) { // round robin: with room for one, each has its turn
 		struct end *e;
 		int fd;
 		s->list.at = (s->list.at + 1) % k;
 		struct registration *r = has_fresh(s, s->list.at, &e, &fd);
-		if (!r) continue;
+		if (!r || (n == max && r->round != s->round)) continue;
 		if (r->events & EPOLLET) put(&e->reported, get_acquire(&e->peer->head));
+		if (r->round == s->round) { // the kernel has an event of it already
+			v[r->at].events |= EPOLLIN | (r->events & EPOLLRDNORM);
+			continue;
+		}
 		struct epoll_event ev = {EPOLLIN | (r->events & EPOLLRDNORM), r->data};
 		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) ev.events |= EPOLLOUT;
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
+		r->round = s->round;
+		r->at = n;
 		if (unlikely(r->events & EPOLLONESHOT)) tagged(s->fd, EPOLL_CTL_MOD, fd, r->events &= EPOLLONESHOT | EPOLLET);
 		n++;
 	}
@@ -495,9 +504,10 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 }
 
 // translate gives the program its data back, and drops readiness that is a token and nothing else.
-static int translate(struct set *s, int ep, struct epoll_event *v, int from, int n) {
-	int m = from;
-	for (int i = from; i < n; i++) {
+static int translate(struct set *s, int ep, struct epoll_event *v, int n) {
+	int m = 0;
+	s->round++;
+	for (int i = 0; i < n; i++) {
 		uint32_t evs = v[i].events;
 		epoll_data_t data = v[i].data;
 		if (data.u64 >> 32 == TAG) {
@@ -520,15 +530,10 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int from, int
 					put(&e->reported, get_acquire(&e->peer->head));
 					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
 				}
-				bool twice = false;
-				for (int k = 0; k < m && listed(e) && !twice; k++) // emit has reported it already
-					if (v[k].data.u64 == data.u64 && (v[k].events & EPOLLIN)) {
-						v[k].events |= evs;
-						twice = true;
-					}
-				if (twice) continue;
 			}
 			if (r->events & EPOLLONESHOT) r->events &= EPOLLONESHOT | EPOLLET;
+			r->round = s->round;
+			r->at = m;
 		}
 		v[m].events = evs;
 		v[m++].data = data;
@@ -538,9 +543,9 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int from, int
 
 // report is what the program is told after the kernel's answer. Others who sleep are told of what is left.
 static int report(struct set *s, int ep, struct epoll_event *v, int max, int n) {
-	n = translate(s, ep, v, 0, n);
-	if (s->waiting && n < max) n = emit(s, v, max, n);
-	if (n > 0) pass_on(s, v, n);
+	n = translate(s, ep, v, n);
+	if (s->waiting) n = emit(s, v, max, n);
+	if (n > 0) pass_on(s);
 	return n;
 }
 
@@ -601,23 +606,20 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		struct timespec left;
 		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+		n = 0;
 		hold();
 		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
-		n = emit(s, v, max, 0);
-		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
-		if (unlikely(n < 0)) {
+		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) { // its turn comes before the ring's, or with room for one it never had any
 			let_go();
-			return n;
-		}
-		if (n) {
-			bool look_too = ++s->returns % KERNEL_EVERY == 0 && n < max;
-			if (n == max) pass_on(s, v, n);
-			let_go();
-			if (!look_too) return n;
-			int k = smcgw_kernel_epoll(ep, v + n, max - n, &zero, 0);
-			if (k <= 0) return n;
+			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
 			hold();
-			n = translate(s, ep, v, n, n + k);
+			n = translate(s, ep, v, n);
+		}
+		n = emit(s, v, max, n);
+		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
+		if (n) {
+			s->returns++;
+			if (n == max) pass_on(s);
 			let_go();
 			return n;
 		}

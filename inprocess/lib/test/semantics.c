@@ -1042,6 +1042,22 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void one_at_a_time(void) { // one connection has bytes always
+	int a, b, ep = epoll_create1(0), p[2], told = 0;
+	pair(&a, &b);
+	if (pipe(p)) die("pipe");
+	add(ep, b, EPOLLIN);
+	add(ep, p[0], EPOLLIN);
+	leave_hot(ep, a, b);
+	if (write(a, big, 50000) != 50000 || write(p[1], "x", 1) != 1) die("write");
+	for (int i = 0; i < 100; i++) {
+		struct epoll_event v;
+		if (epoll_wait(ep, &v, 1, 1000) != 1) die("epoll_wait");
+		if (v.data.fd == b) take(b, 100);
+		else told++;
+	}
+	say("told %d", told > 0);
+}
 static void set_polled(void) { // another loop waits for the set, as GLib does
 	for (int i = 0; i < 6; i++) {
 		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
@@ -2433,7 +2449,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

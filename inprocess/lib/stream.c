@@ -892,10 +892,15 @@ static inline uint64_t room(struct end *e) {
 
 bool smcgw_room(struct end *e) { return (get(&e->own->nx) & 1) && get(&e->own->head) - get_acquire(&e->peer->tail) < size_of(e); }
 
+// A writer may sleep in the kernel with its lock: the reader's keeps the memory, too.
 size_t smcgw_unsent(struct end *e) {
-	smcgw_lock(e, &e->wl);
-	size_t n = e->attached ? (size_t)(get(&e->own->head) - get_acquire(&e->peer->tail)) : 0;
-	smcgw_unlock(e, &e->wl);
+	size_t n = 0;
+	smcgw_lock(e, &e->rl);
+	if (e->attached) {
+		uint64_t tail = get_acquire(&e->peer->tail), head = get_acquire(&e->own->head);
+		n = head > tail ? (size_t)(head - tail) : 0;
+	}
+	smcgw_unlock(e, &e->rl);
 	return n;
 }
 

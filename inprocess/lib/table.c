@@ -345,7 +345,14 @@ void smcgw_drop(int fd) {
 	if (disowns(e, smcgw.pid)) {
 		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);
-			smcgw_lock(e, &e->wl);
+			while (!smcgw_try(e, &e->wl)) {
+				struct timespec ts = {0, 200000};
+				if (atomic_load(&e->tx_blocked)) { // a writer sleeps in the kernel, for as long as the peer reads nothing: this stays mapped
+					smcgw_unlock(e, &e->rl);
+					return;
+				}
+				SYS(nanosleep, &ts, 0);
+			}
 			struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring}; // the others' are theirs
 			unmap_here(&here);
 			pthread_mutex_unlock(&e->wl);

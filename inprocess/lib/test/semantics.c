@@ -1818,6 +1818,28 @@ static void forked_closes(void) {
 	close(a);
 	say("%s", res(read(b, in, 10)));
 }
+static void fork_while_writing(void) { // a thread waits in a write
+	int a, b, q = 0;
+	pair(&a, &b);
+	struct thread t = {.fd = a};
+	begin(&t, write_much_thread);
+	ms(200);
+	double at = now();
+	pid_t c = fork();
+	if (c == 0) {
+		close(a);
+		close(b);
+		_exit(0);
+	}
+	reap(c);
+	say("child %s", about(at, 0));
+	at = now();
+	say("%s %d %s", res(ioctl(a, SIOCOUTQ, &q)), q > 0, about(at, 0));
+	int d = dup(a);
+	at = now();
+	close(d);
+	say("close %s", about(at, 0));
+}
 static void runs(int fd, const char *how) {
 	char *argv[] = {"cat", 0};
 	if (!strcmp(how, "vfork") || !strcmp(how, "fork")) {
@@ -2452,7 +2474,7 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 

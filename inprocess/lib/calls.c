@@ -486,6 +486,19 @@ PUBLIC pid_t fork(void) {
 	return (pid_t)r;
 }
 
+PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside of itself
+	pid_t p = fork();
+	if (p > 0) _exit(0);
+	if (p < 0 || setsid() < 0) return -1;
+	if (!keeps_directory && chdir("/")) {} // as libc
+	if (keeps_files) return 0;
+	int fd = open("/dev/null", O_RDWR);
+	for (int i = 0; i < 3; i++)
+		if (fd < 0 || dup2(fd, i) < 0) return -1;
+	if (fd > 2) close(fd);
+	return 0;
+}
+
 // leaving: the next program of this process has no memory of ours. What it inherits goes by the kernel.
 static void leaving(void) {
 	int64_t until = now() + DEMOTE_WITHIN; // for all together

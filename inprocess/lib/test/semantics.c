@@ -1818,6 +1818,37 @@ static void forked_closes(void) {
 	close(a);
 	say("%s", res(read(b, in, 10)));
 }
+static void daemons(void) { // in the background with its connections
+	int a, b, p[2];
+	pair(&a, &b);
+	if (pipe(p)) die("pipe");
+	pid_t c = fork();
+	if (c == 0) {
+		close(a);
+		if (daemon(1, 1)) _exit(1);
+		int d = dup(b);
+		char t[20] = "";
+		for (int i = 0; i < 5; i++) {
+			if (i & 1 && poll(&(struct pollfd){d, POLLIN, 0}, 1, 2000) != 1) break;
+			ssize_t n = read(i & 1 ? d : b, t, sizeof t);
+			if (n <= 0 || write(d, t, (size_t)n) != n) break;
+		}
+		close(b);
+		int e = open("/dev/null", O_RDWR);
+		if (write(e, "n", 1) != 1 || write(d, "end", 3) != 3) _exit(2);
+		if (write(p[1], "k", 1) != 1) _exit(3);
+		ms(20);
+		_exit(0);
+	}
+	reap(c);
+	close(b);
+	for (int i = 0; i < 5; i++) {
+		give(a, "hello");
+		say("%s", res(read(a, in, 5)));
+	}
+	say("%s", res(read(p[0], in, 1)));
+	say("%zu then %s", take(a, 3), res(read(a, in, 1)));
+}
 static void fork_while_writing(void) { // a thread waits in a write
 	int a, b, q = 0;
 	pair(&a, &b);
@@ -2474,7 +2505,7 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 

@@ -5,6 +5,7 @@
 // process is to be told of them, it is a stray: whoever waits for it finds it, until it has been read to its end.
 #include "lib.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/select.h>
 #include <unistd.h>
@@ -760,26 +761,46 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	}
 }
 
+// An fd_set may be longer than the type.
+#define WORD(fd, of) ((unsigned long *)(of))[(fd) / 64]
+#define BIT(fd) (1ul << (fd) % 64)
+#define IS_SET(fd, of) (WORD(fd, of) >> (fd) % 64 & 1)
+#define MOST_NUMBERS (1 << 18)
+
+// numbers is how many of n descriptors select() looks at: those that the process has room for. Programs pass the limit of descriptors,
+// and have no memory for so many.
+static int numbers(int n) {
+	char b[4096];
+	long fd = SYS(openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC), k = fd < 0 ? -1 : SYS(read, fd, b, sizeof b - 1);
+	if (fd >= 0) SYS(close, fd);
+	b[k > 0 ? k : 0] = 0;
+	const char *p = strstr(b, "FDSize:");
+	long size = p ? strtol(p + 7, 0, 10) : FD_SETSIZE;
+	if (size > MOST_NUMBERS) size = MOST_NUMBERS;
+	return size < n ? (int)size : n;
+}
+
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
-	size_t bytes = ((size_t)n + 63) / 64 * 8;
-	int top = 0;
-	for (int fd = 0; fd < n; fd++)
-		if (FD_ISSET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
-	if (!top || bytes > sizeof(fd_set)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
-	fd_set r0 = *r, w0, x0;
-	if (w) w0 = *w;
-	if (x) x0 = *x;
+	int some = n > FD_SETSIZE ? numbers(n) : n, top = 0;
+	for (int fd = 0; fd < some; fd++)
+		if (IS_SET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
+	if (!top) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	const size_t bytes = ((size_t)some + 63) / 64 * 8;
+	unsigned long r0[bytes / 8], w0[bytes / 8], x0[bytes / 8];
+	memcpy(r0, r, bytes);
+	if (w) memcpy(w0, w, bytes);
+	if (x) memcpy(x0, x, bytes);
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (int fd = 0; fd < top; fd++)
-			if (FD_ISSET(fd, &r0) && look_at(fd, false)) hot = true;
+			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
 			smcgw_count_in(&polling, 0);
 			for (int fd = 0; fd < top; fd++)
-				if (FD_ISSET(fd, &r0) && look_at(fd, true)) hot = true;
+				if (IS_SET(fd, r0) && look_at(fd, true)) hot = true;
 			if (hot) smcgw_count_out(&polling);
 		}
 		struct timespec left = {0, 0}, *t = 0;
@@ -803,24 +824,24 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		}
 		bool dropped = false;
 		for (int fd = 0; fd < top; fd++) {
-			struct end *e = FD_ISSET(fd, &r0) ? look(fd) : 0;
+			struct end *e = IS_SET(fd, r0) ? look(fd) : 0;
 			if (!e || state_of(e) != SMCI_PROMOTED) continue;
-			bool had = FD_ISSET(fd, r);
+			bool had = IS_SET(fd, r);
 			if (had) {
 				put(&e->kernel_news, true);
 				if (!smcgw_genuine(e, fd)) {
-					FD_CLR(fd, r);
+					WORD(fd, r) &= ~BIT(fd);
 					dropped = true;
 				}
 			}
-			if (!FD_ISSET(fd, r) && look_at(fd, false)) FD_SET(fd, r);
-			k += FD_ISSET(fd, r) - had;
+			if (!IS_SET(fd, r) && look_at(fd, false)) WORD(fd, r) |= BIT(fd);
+			k += IS_SET(fd, r) - had;
 		}
 		if (k || poll_only || (!dropped && !hot && !owing)) return k;
 		if (timeout && now() >= until) return 0;
-		*r = r0;
-		if (w) *w = w0;
-		if (x) *x = x0;
+		memcpy(r, r0, bytes);
+		if (w) memcpy(w, w0, bytes);
+		if (x) memcpy(x, x0, bytes);
 	}
 }
 

@@ -647,6 +647,29 @@ static void selects(void) {
 	SETS;
 	say("bad %s", res(select(100, &r, 0, 0, 0)));
 }
+static void select_many(void) { // numbers above those of an fd_set, and all numbers
+	int a, b, n;
+	struct rlimit l = {4096, 4096};
+	static fd_set r[8];
+	if (getrlimit(RLIMIT_NOFILE, &l)) die("getrlimit");
+	l.rlim_cur = l.rlim_max < 4096 ? l.rlim_max : 4096;
+	setrlimit(RLIMIT_NOFILE, &l);
+	pair(&a, &b);
+	for (int i = 0; i < 6; i++) {
+		int fd = i < 3 ? b : dup2(b, 1200);
+		say("none %s", res(recv(fd, in, 1, MSG_DONTWAIT)));
+		give(a, "x");
+		memset(r, 0, sizeof r);
+		((unsigned long *)r)[fd / 64] |= 1ul << fd % 64;
+		struct timeval tv = {1, 0};
+		n = select(i % 3 ? 4096 : fd + 1, r, 0, 0, &tv);
+		say("%s %d", res(n), (int)(((unsigned long *)r)[fd / 64] >> fd % 64 & 1));
+		take(fd, 1);
+		tv = (struct timeval){0, 50000};
+		n = select(i % 3 ? 4096 : fd + 1, r, 0, 0, &tv);
+		say("%s", res(n));
+	}
+}
 static void level(void) {
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
@@ -2502,7 +2525,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

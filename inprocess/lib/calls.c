@@ -157,7 +157,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 	}
 	struct timespec t = {0, 0};
 	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
-	int64_t until = timeout ? now() + t.tv_sec * 1000000000LL + t.tv_nsec : INT64_MAX;
+	int64_t until = timeout ? now() + ns_of(&t) : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
 		if (r < 0) {
@@ -241,6 +241,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	return (int)n;
 }
 PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
+	if (unlikely(tracked(from))) return REAL(sendfile)(fd, from, at, n); // it says that this is no file
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
@@ -588,7 +589,7 @@ int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct time
 	}
 	int ms = -1;
 	if (t) {
-		int64_t x = t->tv_sec * 1000LL + (t->tv_nsec + 999999) / 1000000;
+		int64_t x = ns_of(t) / 1000000 + (t->tv_nsec % 1000000 != 0);
 		ms = x > INT_MAX ? INT_MAX : (int)x;
 	}
 	return REAL(epoll_pwait)(ep, v, max, ms, mask);
@@ -623,7 +624,7 @@ PUBLIC int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restri
 PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, struct timeval *restrict t) {
 	if (!get(&smcgw.met) || (t && (t->tv_sec < 0 || t->tv_usec < 0))) return REAL(select)(n, r, w, x, t);
 	struct timespec c = t ? (struct timespec){t->tv_sec + t->tv_usec / 1000000, t->tv_usec % 1000000 * 1000} : (struct timespec){0, 0};
-	int64_t began = t ? now() : 0, had = c.tv_sec * 1000000000LL + c.tv_nsec;
+	int64_t began = t ? now() : 0, had = ns_of(&c);
 	int k = smcgw_pselect(n, r, w, x, t ? &c : 0, 0), err = errno;
 	if (t) {
 		int64_t ns = had - (now() - began);

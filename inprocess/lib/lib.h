@@ -176,6 +176,11 @@ static inline int64_t now(void) {
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+#define FOREVER (INT64_MAX / 2)
+static inline int64_t ns_of(const struct timespec *t) { // as long as can be added to a time
+	return t->tv_sec < FOREVER / 1000000000 ? t->tv_sec * 1000000000LL + t->tv_nsec : FOREVER;
+}
+
 // ---- table.c: what a thread counts while it is in a call, so that it counts no longer after its end if it is cancelled there
 struct counted {
 	bool known;

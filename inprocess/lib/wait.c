@@ -86,7 +86,7 @@ static void let_go(void) {
 
 static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&sets[ep]) : 0; }
 
-static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
+static struct registration *registered(const struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
 static void belongs(struct registration *r, struct end *e) {
 	if (r->of && get(&r->of->use) == r->use) place_of(r->of)->registered--;
@@ -312,7 +312,10 @@ static struct registration *asks(struct set *s, int fd) {
 // A set looks at its own list, and at all strays: these may be in it by any descriptor.
 static int looked_at(const struct set *s) { return s->list.n + (unlikely(get(&strays)) ? pollers.n : 0); }
 static int of_stray(const struct set *s, const struct end *e) {
-	for (int fd = 0; get(&place_of(e)->stray) && fd < s->n; fd++)
+	const struct place *p = place_of(e);
+	if (!get(&p->stray) || !p->registered) return -1;
+	if (registered(s, p->fd) && look(p->fd) == e) return p->fd;
+	for (int fd = 0; fd < s->n; fd++)
 		if (s->r[fd].on && look(fd) == e) return fd;
 	return -1;
 }
@@ -600,7 +603,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			if (n || !had) return n;
 		}
 	}
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	for (;;) {
@@ -715,7 +718,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	if (!get(&smcgw.met) || !smcgw_touch(p, n * sizeof *p)) return smcgw_kernel_poll(p, n, timeout, mask);
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (nfds_t i = 0; i < n; i++)
@@ -783,7 +786,7 @@ static int numbers(int n) {
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
 	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	int some = n > FD_SETSIZE ? numbers(n) : n, top = 0;
 	for (int fd = 0; fd < some; fd++)
 		if (IS_SET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -646,6 +647,30 @@ static void selects(void) {
 	say("closed %s: %d %s", res(n), FD_ISSET(b, &r), res(read(b, in, 10)));
 	SETS;
 	say("bad %s", res(select(100, &r, 0, 0, 0)));
+}
+static void far_timeouts(void) { // so long that they are for ever
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	for (int i = 0; i < 8; i++) {
+		fd_set r;
+		FD_ZERO(&r);
+		FD_SET(b, &r);
+		struct timespec ts = {i & 4 ? LONG_MAX : 10000000000, 999999999};
+		struct timeval tv = {ts.tv_sec, 999999};
+		struct epoll_event v;
+		if (i % 4 == 3 && i == 3) add(ep, b, EPOLLIN);
+		struct thread t = {.fd = a, .n = 1};
+		if (fork() == 0) {
+			ms(50);
+			write_thread(&t);
+			_exit(0);
+		}
+		double at = now();
+		int n = i % 4 == 0 ? ppoll(&(struct pollfd){b, POLLIN, 0}, 1, &ts, 0) : i % 4 == 1 ? select(b + 1, &r, 0, 0, &tv) : i % 4 == 2 ? pselect(b + 1, &r, 0, 0, &ts, 0) : epoll_pwait2(ep, &v, 1, &ts, 0);
+		say("%d %s %s", i, res(n), about(at, 0.05));
+		take(b, 1);
+		wait(0);
+	}
 }
 static void select_many(void) { // numbers above those of an fd_set, and all numbers
 	int a, b, n;
@@ -2525,7 +2550,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -1032,8 +1032,9 @@ static inline void doorbell(struct end *e, int fd) {
 		rings |= a != e->rung;
 		if (rings) e->rung = a;
 	} else if (a && !rings && who < SMCI_SLOTS && e->desk) {
-		uint32_t s = get(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
-		rings = s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s);
+		uint32_t s = get_acquire(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
+		// One that has left the slot before this sleep must not ring for those that are there.
+		rings = s && s != r && (get(&e->peer->arm) != a || atomic_compare_exchange_strong(&e->desk->rung[who], &r, s));
 	}
 	if (!rings) return;
 	e->first = false;

@@ -115,10 +115,12 @@ static void unlist(struct end *e) {
 	put(&p->listed, false);
 }
 
+// forget is called by the reader. An end that is in no list is at no slot: a peer that rings for it would wake no other of the set's.
 void smcgw_forget(struct end *e) {
 	if (!listed(e)) return;
 	hold();
 	if (listed(e)) unlist(e);
+	if (at_slot(e)) put(&e->own->arm, 0);
 	let_go();
 }
 
@@ -165,7 +167,7 @@ static void unwanted(struct set *s, const struct end *e) {
 
 static void sleep_again(struct set *s) { // the next byte needs a token of its own
 	if (!++s->sleeps) s->sleeps++;
-	put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
+	put_release(&smcgw.desk->slot[s->slot].sleeps, s->sleeps); // after what its ends have been armed by
 	fence();
 }
 // asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.

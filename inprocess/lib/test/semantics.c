@@ -1248,6 +1248,34 @@ static void paused(void) { // one connection of a set is not read for a while
 		say("none %s", happens(ep, 0));
 	}
 }
+static void paused_after_much(void) { // what it has read last came by the kernel
+	int a[2], b[2], ep = epoll_create1(0);
+	for (int i = 0; i < 2; i++) {
+		pair(&a[i], &b[i]);
+		add(ep, b[i], EPOLLIN);
+	}
+	for (int i = 0; i < 6; i++) {
+		for (int k = 0; k < 2; k++) {
+			give(a[k], "x");
+			say("told %s", happens(ep, 1000));
+			take(b[k], 1);
+			say("none %s", res(recv(b[k], in, 1, MSG_DONTWAIT)));
+		}
+		say("same %d", fill(a[0]) == drain(b[0]));
+		mod(ep, b[0], 0);
+		struct thread t = {.fd = ep, .n = 1};
+		begin(&t, wait_thread);
+		for (int k = 0; k < 3; k++) {
+			give(a[0], "paused");
+			ms(5);
+		}
+		double at = now();
+		give(a[1], "y");
+		say("%d woken %s %s", i, finish(&t), now() - at < 2 ? "soon" : "late");
+		mod(ep, b[0], EPOLLIN);
+		say("resumed %s %zu", happens(ep, 1000), drain(b[0]));
+	}
+}
 static void shared_set(void) {
 	int a, b, ep = epoll_create1(0), p[2];
 	pair(&a, &b);
@@ -2550,7 +2578,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

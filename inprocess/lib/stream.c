@@ -1269,7 +1269,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	int64_t until = 0;
 	int err = 0;
 	bool stop = false;
-	if (!want) return 0;
+	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0; // moves nothing; an error is told
 	if (!smcgw_try(e, &e->wl)) {
 		if (nowait && atomic_load(&e->tx_blocked)) { // the kernel's buffer is full, and says when it is not
 			errno = EAGAIN;

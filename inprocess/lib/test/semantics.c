@@ -1581,6 +1581,34 @@ static void broken_pipe(void) {
 	say("own %s signals %d", res(write(a, "x", 1)), pipes);
 	say("own %s signals %d", res(writev(a, &(struct iovec){"x", 1}, 1)), pipes);
 }
+static const char *so_error(int fd) {
+	int v = -1;
+	socklen_t l = sizeof v;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &v, &l)) return "fails";
+	return v ? strerrorname_np(v) : "none";
+}
+static void so_errors(void) { // a reset, asked for by option
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		if (i >= 2) add(ep, b, i & 1 ? EPOLLIN | EPOLLET | EPOLLRDHUP : EPOLLIN);
+		give(a, "x");
+		say("told %s", i < 2 ? revents(b, POLLIN, 1000) : happens(ep, 1000));
+		take(b, 1);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		give(b, "unread");
+		ms(5);
+		close(a);
+		ms(50);
+		say("%d %s", i, i < 2 ? revents(b, POLLIN | POLLOUT | POLLRDHUP, 1000) : happens(ep, 1000));
+		say("error %s", so_error(b));
+		if (i & 1) say("write %s", res(send(b, "y", 1, MSG_NOSIGNAL)));
+		say("read %s then %s", res(read(b, in, 2)), res(read(b, in, 10)));
+		say("write %s", res(send(b, "y", 1, MSG_NOSIGNAL)));
+		say("error %s, write nothing %s", so_error(b), res(send(b, "y", 0, MSG_NOSIGNAL)));
+		close(b);
+	}
+}
 static void exits_reading(int b) {
 	take(b, 4);
 	exit(0);
@@ -2580,7 +2608,7 @@ static void late_connect(void) { // without waiting, as event loops do
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
+	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)

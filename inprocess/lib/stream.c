@@ -467,6 +467,48 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
+// ring_after looks at bytes of ring extent i from r on.
+static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iovec *v, int nv, size_t done, size_t want) {
+	const struct smci_end *p = e->peer;
+	uint64_t to = get_acquire(&p->head), tail = get(&e->own->tail), n;
+	if (get_acquire(&p->nx) != i) to = get(&p->x[i % SMCI_TRANSITIONS].r);
+	uint32_t order = get(&p->order);
+	if (order < SMCI_ORDER_MIN || order > reach(e) || r < tail || r >= to || to - tail > 1ull << order) return 0;
+	n = to - r < want - done ? to - r : want - done;
+	return copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
+}
+
+// kernel_after looks at bytes of the kernel that follow ring extent i, which is read or looked at to its end, and at ring bytes after them.
+// The tokens between go only where data of the kernel are there to wake instead.
+static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec *v, int nv, size_t done, size_t want) {
+	const struct smci_transition *x = &e->peer->x[i % SMCI_TRANSITIONS], *y = &e->peer->x[(i + 1) % SMCI_TRANSITIONS];
+	uint64_t k = get(&x->k), r = get(&x->r), to;
+	size_t had = done;
+	int q = 0;
+	SYS(ioctl, fd, SIOCINQ, &q);
+	fence();
+	bool last = get_acquire(&e->peer->nx) == i + 1;
+	to = get(&e->kr) + e->stashed + (unsigned)q;
+	if (!last && get(&y->k) < to) to = get(&y->k);
+	if (to <= k) return 0;
+	eat(e, fd, k);
+	if (get(&e->kr) != k || get(&e->sleeper)) return 0;
+	uint64_t n = to - k < want - done ? to - k : want - done;
+	if (e->stashed) {
+		if (!copy(&e->stash, 0, 0, v, nv, done++, 1, true)) return 0;
+		n--;
+	}
+	if (n) {
+		struct iovec w[PARTS];
+		struct msghdr h = {.msg_iov = w};
+		h.msg_iovlen = (size_t)part(w, v, nv, done, n);
+		long got = SYS(recvmsg, fd, &h, MSG_PEEK | MSG_DONTWAIT);
+		if (got > 0) done += (size_t)got;
+	}
+	if (!last && k + (done - had) == get(&y->k) && done < want) done += ring_after(e, i + 2, r, v, nv, done, want);
+	return done - had;
+}
+
 // died: a FIN has come that nobody has said.
 static inline bool died(struct end *e) { return get(&e->eof) && !get(&e->read_ended) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
@@ -646,7 +688,11 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 					break;
 				}
 				done += have;
-				if (peek) break;
+				if (peek) { // what is there is looked at in one piece, wherever it is
+					if (done < want && get_acquire(&e->peer->nx) != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail + have)
+						done += kernel_after(e, fd, cx, v, nv, done, want);
+					break;
+				}
 				add(&e->report.rx_ring, have);
 				freed(e, tail + have);
 				if (done == want) break;
@@ -679,6 +725,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			seen = false;
 			if (n > 0) {
 				done += (size_t)n;
+				if (peek && done < want && get_acquire(&e->peer->nx) != cx && get(&e->kr) + (size_t)n == get(&e->peer->x[cx % SMCI_TRANSITIONS].k))
+					done += ring_after(e, cx + 1, get(&e->own->tail), v, nv, done, want);
 				if (peek || done == want) break;
 				continue;
 			}

@@ -346,6 +346,25 @@ static void peek(void) {
 	give(a, "56789");
 	say("%s, queued %d", finish(&t), queued(b));
 }
+static void peeks_on(void) { // a header of 4 bytes is peeked until it is whole, wherever its bytes are
+	int a, b, stuck = 0, wrong = 0;
+	pair(&a, &b);
+	for (int round = 0; round < 2; round++) {
+		size_t sent = 0, at = 0, more = 3;
+		for (ssize_t n; sent < 150000 && (n = send(a, big + sent, 9001, MSG_DONTWAIT)) > 0;) sent += (size_t)n;
+		while (sent - at >= 4) {
+			ssize_t p = 0;
+			for (int tries = 0; tries < 50 && (p = recv(b, in, 4, MSG_PEEK | MSG_DONTWAIT)) < 4; tries++) usleep(1000);
+			stuck += p < 4 && queued(b) >= 4;
+			wrong += p == 4 && memcmp(in, big + at, 4);
+			if (read(b, in, 1) != 1) die("read");
+			wrong += in[0] != big[at++];
+			if (sent - at == 10 && more && more--) sent += (size_t)write(a, big + sent, 1000); // by another way than what is left
+		}
+		say("%d stuck %d wrong %d", round, stuck, wrong);
+		take(b, sent - at);
+	}
+}
 static void counts(void) {
 	int a, b, q;
 	pair(&a, &b);
@@ -2605,7 +2624,7 @@ static void late_connect(void) { // without waiting, as event loops do
 }
 
 #define CASES(X)                                                                                                                  \
-	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
+	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \

@@ -86,7 +86,7 @@ static void let_go(void) {
 
 static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&sets[ep]) : 0; }
 
-static struct registration *registered(const struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
+static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
 static void belongs(struct registration *r, struct end *e) {
 	if (r->of && get(&r->of->use) == r->use) place_of(r->of)->registered--;
@@ -313,12 +313,12 @@ static struct registration *asks(struct set *s, int fd) {
 
 // A set looks at its own list, and at all strays: these may be in it by any descriptor.
 static int looked_at(const struct set *s) { return s->list.n + (unlikely(get(&strays)) ? pollers.n : 0); }
-static int of_stray(const struct set *s, const struct end *e) {
+static int of_stray(struct set *s, const struct end *e) { // the descriptor by which the set asks for it
 	const struct place *p = place_of(e);
 	if (!get(&p->stray) || !p->registered) return -1;
-	if (registered(s, p->fd) && look(p->fd) == e) return p->fd;
+	if (asks(s, p->fd) && look(p->fd) == e) return p->fd;
 	for (int fd = 0; fd < s->n; fd++)
-		if (s->r[fd].on && look(fd) == e) return fd;
+		if (s->r[fd].on && look(fd) == e && asks(s, fd)) return fd;
 	return -1;
 }
 static struct registration *has_fresh(struct set *s, int i, struct end **e, int *fd) {

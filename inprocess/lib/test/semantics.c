@@ -1109,6 +1109,40 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void registered_first(void) { // before it is connected
+	for (int i = 0; i < 4; i++) {
+		struct sockaddr_storage s;
+		socklen_t l;
+		int from = listener(&s, &l), b = socket(s.ss_family, SOCK_STREAM, 0), ep = epoll_create1(0), d = dup(ep);
+		add(i & 2 ? d : ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		if (connect(b, (struct sockaddr *)&s, l)) die("connect");
+		int a = accept(from, 0, 0);
+		close(from);
+		warm(a, b);
+		for (int k = 0; k < 4; k++) {
+			leave_hot(ep, a, b);
+			say("%d.%d %s", i, k, happens(ep, 1000));
+			take(b, 2);
+		}
+		struct thread t = {.fd = d, .n = 1};
+		give(a, "x");
+		say("told %s %zu %s", happens(ep, 1000), take(b, 1), res(recv(b, in, 1, MSG_DONTWAIT)));
+		begin(&t, wait_thread);
+		double at = now();
+		give(a, "y");
+		say("woken %s %s", finish(&t), now() - at < 2 ? "soon" : "late");
+		mod(ep, b, 0);
+		int other = dup(b);
+		give(a, "z");
+		add(ep, other, EPOLLIN | EPOLLONESHOT);
+		say("%s then %s", happens(ep, 1000), happens(ep, 20));
+		say("%zu", take(other, 1));
+		close(b);
+		give(a, "v");
+		mod(ep, other, EPOLLIN | EPOLLONESHOT);
+		say("%s %zu", happens(d, 1000), take(other, 1));
+	}
+}
 static void one_at_a_time(void) { // one connection has bytes always
 	int a, b, ep = epoll_create1(0), p[2], told = 0;
 	pair(&a, &b);
@@ -2622,10 +2656,41 @@ static void late_connect(void) { // without waiting, as event loops do
 	l = sizeof s;
 	say("refused %s", res(connect(a, (struct sockaddr *)&s, address(&s))));
 }
+static void *poll_thread(void *x) {
+	struct thread *t = x;
+	t->r = poll(&(struct pollfd){t->fd, POLLIN, 0}, 1, 3000);
+	t->err = errno;
+	t->done = true;
+	return 0;
+}
+static void two_ways_at_once(void) { // a thread polls, another waits in a set, a third reads
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	for (int i = 0; i < 10; i++) {
+		leave_hot(ep, a, b);
+		take(b, 2);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		struct thread t = {.fd = ep}, u = {.fd = b};
+		begin(&t, wait_thread);
+		begin(&u, poll_thread);
+		double at = now();
+		give(a, "y");
+		say("woken %s %s %s", finish(&t), finish(&u), now() - at < 2 ? "soon" : "late");
+		take(b, 1);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		begin(&u, poll_thread);
+		begin(&t, wait_thread);
+		at = now();
+		give(a, "y");
+		say("woken %s %s %s", finish(&t), finish(&u), now() - at < 2 ? "soon" : "late");
+		take(b, 1);
+	}
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -157,7 +157,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 	}
 	struct timespec t = {0, 0};
 	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
-	int64_t until = timeout ? now() + t.tv_sec * 1000000000LL + t.tv_nsec : INT64_MAX;
+	int64_t until = timeout ? now() + ns_of(&t) : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
 		if (r < 0) {
@@ -241,6 +241,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	return (int)n;
 }
 PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
+	if (unlikely(tracked(from))) return REAL(sendfile)(fd, from, at, n); // it says that this is no file
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
@@ -314,9 +315,9 @@ static void handed(int old) {
 }
 PUBLIC int dup3(int old, int new, int flags) {
 	if (old != new) handed(old);
-	if (old != new && smcgw_ours()) {
+	if (old != new && !(flags & ~O_CLOEXEC) && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
 		smcgw_hide_from(new);
-		if (tracked(new) || tracked(old)) smcgw_drop(new);
+		smcgw_drop(new);
 	}
 	int r = REAL(dup3)(old, new, flags);
 	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
@@ -340,10 +341,8 @@ PUBLIC int fcntl(int fd, int cmd, ...) {
 	struct end *e = look(fd);
 	if (unlikely(e && (cmd == F_SETOWN || cmd == F_SETSIG || (cmd == F_SETFL && (x & O_ASYNC))))) to_kernel(fd, SMCI_WHY_OPTION);
 	int r = REAL(fcntl)(fd, cmd, x);
-	if (r >= 0 && e) {
-		if (cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
-		if ((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);
-	}
+	if (r >= 0 && e && cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
+	if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);
 	return r;
 }
 PUBLIC int ioctl(int fd, ioctl_request request, ...) {
@@ -488,6 +487,19 @@ PUBLIC pid_t fork(void) {
 	return (pid_t)r;
 }
 
+PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside of itself
+	pid_t p = fork();
+	if (p > 0) _exit(0);
+	if (p < 0 || setsid() < 0) return -1;
+	if (!keeps_directory && chdir("/")) {} // as libc
+	if (keeps_files) return 0;
+	int fd = open("/dev/null", O_RDWR);
+	for (int i = 0; i < 3; i++)
+		if (fd < 0 || dup2(fd, i) < 0) return -1;
+	if (fd > 2) close(fd);
+	return 0;
+}
+
 // leaving: the next program of this process has no memory of ours. What it inherits goes by the kernel.
 static void leaving(void) {
 	int64_t until = now() + DEMOTE_WITHIN; // for all together
@@ -577,7 +589,7 @@ int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct time
 	}
 	int ms = -1;
 	if (t) {
-		int64_t x = t->tv_sec * 1000LL + (t->tv_nsec + 999999) / 1000000;
+		int64_t x = ns_of(t) / 1000000 + (t->tv_nsec % 1000000 != 0);
 		ms = x > INT_MAX ? INT_MAX : (int)x;
 	}
 	return REAL(epoll_pwait)(ep, v, max, ms, mask);
@@ -612,7 +624,7 @@ PUBLIC int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restri
 PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, struct timeval *restrict t) {
 	if (!get(&smcgw.met) || (t && (t->tv_sec < 0 || t->tv_usec < 0))) return REAL(select)(n, r, w, x, t);
 	struct timespec c = t ? (struct timespec){t->tv_sec + t->tv_usec / 1000000, t->tv_usec % 1000000 * 1000} : (struct timespec){0, 0};
-	int64_t began = t ? now() : 0, had = c.tv_sec * 1000000000LL + c.tv_nsec;
+	int64_t began = t ? now() : 0, had = ns_of(&c);
 	int k = smcgw_pselect(n, r, w, x, t ? &c : 0, 0), err = errno;
 	if (t) {
 		int64_t ns = had - (now() - began);

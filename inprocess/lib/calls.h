@@ -18,5 +18,5 @@
 #define ALIASES(X)                                                                                                               \
 	X(__read_chk) X(__recv_chk) X(__recvfrom_chk) X(__poll_chk) X(__ppoll_chk)                                               \
 	X(sendfile64) X(freopen64) X(fcntl64) X(preadv64v2) X(pwritev64v2) X(aio_read64) X(aio_write64) X(lio_listio64)                       \
-	X(dprintf) X(__dprintf_chk) X(__vdprintf_chk) X(_Fork) X(execl) X(execle) X(execlp)                                      \
+	X(dprintf) X(__dprintf_chk) X(__vdprintf_chk) X(_Fork) X(daemon) X(execl) X(execle) X(execlp)                                      \
 	X(__read) X(__write) X(__close) X(__send) X(__connect) X(__poll) X(__select) X(__dup2) X(__fcntl) X(__fork)

@@ -26,6 +26,7 @@ static struct peer_desk desks[DESKS];
 
 __attribute__((constructor)) static void start(void) {
 	const char *p = getenv("SMCGW_SOCKET"), *r = getenv("SMCGW_RUN");
+	smcgw.pid = (int)SYS(getpid);
 	if (getauxval(AT_SECURE)) { // ld.so.preload is loaded into set-user-ID programs too: nothing is tracked there
 		smcgw.disabled = true;
 		return;

@@ -158,6 +158,7 @@ struct place {
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
 	int fd;
 	struct set *set;                   // whose slot serves it, 0: none
+	int registered;                    // how often it is in a set, by any of its descriptors
 };
 extern struct place smcgw_places[MAX_ENDS];
 static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }
@@ -173,6 +174,11 @@ static inline int64_t now(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+#define FOREVER (INT64_MAX / 2)
+static inline int64_t ns_of(const struct timespec *t) { // as long as can be added to a time
+	return t->tv_sec < FOREVER / 1000000000 ? t->tv_sec * 1000000000LL + t->tv_nsec : FOREVER;
 }
 
 // ---- table.c: what a thread counts while it is in a call, so that it counts no longer after its end if it is cancelled there
@@ -321,6 +327,7 @@ void smcgw_forget(struct end *e);
 void smcgw_attached(struct end *e, int fd);
 void smcgw_wait_forked(bool child);       // after a fork, in both
 void smcgw_wait_closed(int fd);
+void smcgw_wait_same(int from, int to);   // a duplicate, also of a set
 int smcgw_epoll_create(int fd);
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask);
 int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask);

@@ -467,6 +467,48 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
+// ring_after looks at bytes of ring extent i from r on.
+static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iovec *v, int nv, size_t done, size_t want) {
+	const struct smci_end *p = e->peer;
+	uint64_t to = get_acquire(&p->head), tail = get(&e->own->tail), n;
+	if (get_acquire(&p->nx) != i) to = get(&p->x[i % SMCI_TRANSITIONS].r);
+	uint32_t order = get(&p->order);
+	if (order < SMCI_ORDER_MIN || order > reach(e) || r < tail || r >= to || to - tail > 1ull << order) return 0;
+	n = to - r < want - done ? to - r : want - done;
+	return copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
+}
+
+// kernel_after looks at bytes of the kernel that follow ring extent i, which is read or looked at to its end, and at ring bytes after them.
+// The tokens between go only where data of the kernel are there to wake instead.
+static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec *v, int nv, size_t done, size_t want) {
+	const struct smci_transition *x = &e->peer->x[i % SMCI_TRANSITIONS], *y = &e->peer->x[(i + 1) % SMCI_TRANSITIONS];
+	uint64_t k = get(&x->k), r = get(&x->r), to;
+	size_t had = done;
+	int q = 0;
+	SYS(ioctl, fd, SIOCINQ, &q);
+	fence();
+	bool last = get_acquire(&e->peer->nx) == i + 1;
+	to = get(&e->kr) + e->stashed + (unsigned)q;
+	if (!last && get(&y->k) < to) to = get(&y->k);
+	if (to <= k) return 0;
+	eat(e, fd, k);
+	if (get(&e->kr) != k || get(&e->sleeper)) return 0;
+	uint64_t n = to - k < want - done ? to - k : want - done;
+	if (e->stashed) {
+		if (!copy(&e->stash, 0, 0, v, nv, done++, 1, true)) return 0;
+		n--;
+	}
+	if (n) {
+		struct iovec w[PARTS];
+		struct msghdr h = {.msg_iov = w};
+		h.msg_iovlen = (size_t)part(w, v, nv, done, n);
+		long got = SYS(recvmsg, fd, &h, MSG_PEEK | MSG_DONTWAIT);
+		if (got > 0) done += (size_t)got;
+	}
+	if (!last && k + (done - had) == get(&y->k) && done < want) done += ring_after(e, i + 2, r, v, nv, done, want);
+	return done - had;
+}
+
 // died: a FIN has come that nobody has said.
 static inline bool died(struct end *e) { return get(&e->eof) && !get(&e->read_ended) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
@@ -646,7 +688,11 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 					break;
 				}
 				done += have;
-				if (peek) break;
+				if (peek) { // what is there is looked at in one piece, wherever it is
+					if (done < want && get_acquire(&e->peer->nx) != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail + have)
+						done += kernel_after(e, fd, cx, v, nv, done, want);
+					break;
+				}
 				add(&e->report.rx_ring, have);
 				freed(e, tail + have);
 				if (done == want) break;
@@ -679,6 +725,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			seen = false;
 			if (n > 0) {
 				done += (size_t)n;
+				if (peek && done < want && get_acquire(&e->peer->nx) != cx && get(&e->kr) + (size_t)n == get(&e->peer->x[cx % SMCI_TRANSITIONS].k))
+					done += ring_after(e, cx + 1, get(&e->own->tail), v, nv, done, want);
 				if (peek || done == want) break;
 				continue;
 			}
@@ -776,7 +824,10 @@ bool smcgw_settled(struct end *e, int fd) {
 	if (e->attached) {
 		pass_read(e);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
-		else if (smcgw_hot(e) || settle(e, fd)) r = true;
+		else if (smcgw_hot(e)) {
+			r = true;
+			if ((get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) smcgw_arm(e, SMCI_ARM_SELF); // what follows wakes by itself, not by a slot
+		} else if (settle(e, fd)) r = true;
 		else smcgw_forget(e);
 	}
 	smcgw_unlock(e, &e->rl);
@@ -889,10 +940,15 @@ static inline uint64_t room(struct end *e) {
 
 bool smcgw_room(struct end *e) { return (get(&e->own->nx) & 1) && get(&e->own->head) - get_acquire(&e->peer->tail) < size_of(e); }
 
+// A writer may sleep in the kernel with its lock: the reader's keeps the memory, too.
 size_t smcgw_unsent(struct end *e) {
-	smcgw_lock(e, &e->wl);
-	size_t n = e->attached ? (size_t)(get(&e->own->head) - get_acquire(&e->peer->tail)) : 0;
-	smcgw_unlock(e, &e->wl);
+	size_t n = 0;
+	smcgw_lock(e, &e->rl);
+	if (e->attached) {
+		uint64_t tail = get_acquire(&e->peer->tail), head = get_acquire(&e->own->head);
+		n = head > tail ? (size_t)(head - tail) : 0;
+	}
+	smcgw_unlock(e, &e->rl);
 	return n;
 }
 
@@ -1024,8 +1080,9 @@ static inline void doorbell(struct end *e, int fd) {
 		rings |= a != e->rung;
 		if (rings) e->rung = a;
 	} else if (a && !rings && who < SMCI_SLOTS && e->desk) {
-		uint32_t s = get(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
-		rings = s && s != r && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s);
+		uint32_t s = get_acquire(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
+		// One that has left the slot before this sleep must not ring for those that are there.
+		rings = s && s != r && (get(&e->peer->arm) != a || atomic_compare_exchange_strong(&e->desk->rung[who], &r, s));
 	}
 	if (!rings) return;
 	e->first = false;
@@ -1260,7 +1317,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	int64_t until = 0;
 	int err = 0;
 	bool stop = false;
-	if (!want) return 0;
+	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0; // moves nothing; an error is told
 	if (!smcgw_try(e, &e->wl)) {
 		if (nowait && atomic_load(&e->tx_blocked)) { // the kernel's buffer is full, and says when it is not
 			errno = EAGAIN;

@@ -345,7 +345,14 @@ void smcgw_drop(int fd) {
 	if (disowns(e, smcgw.pid)) {
 		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);
-			smcgw_lock(e, &e->wl);
+			while (!smcgw_try(e, &e->wl)) {
+				struct timespec ts = {0, 200000};
+				if (atomic_load(&e->tx_blocked)) { // a writer sleeps in the kernel, for as long as the peer reads nothing: this stays mapped
+					smcgw_unlock(e, &e->rl);
+					return;
+				}
+				SYS(nanosleep, &ts, 0);
+			}
 			struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring}; // the others' are theirs
 			unmap_here(&here);
 			pthread_mutex_unlock(&e->wl);
@@ -359,6 +366,7 @@ void smcgw_drop(int fd) {
 void smcgw_same(int from, int to) {
 	struct end *e = look(from);
 	if ((unsigned)to >= MAX_FD || from == to) return;
+	smcgw_wait_same(from, to);
 	if (!e) {
 		put(&smcgw_table[to], 0);
 		return;
@@ -371,7 +379,12 @@ void smcgw_same(int from, int to) {
 // fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: as the negative of
 // the parent's number, which no other fork of the end has, also if the child forks before the parent goes on.
 long smcgw_forked(long (*make)(void)) {
-	if (!smcgw.slab || !smcgw_ours()) return make();
+	if (!smcgw_ours()) return make();
+	if (!smcgw.slab) {
+		long r = make();
+		if (r == 0) smcgw.pid = (int)SYS(getpid);
+		return r;
+	}
 	pthread_mutex_lock(&forking);
 	const int32_t unborn = -smcgw.pid;
 	int top = get(&highest);

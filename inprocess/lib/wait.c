@@ -5,6 +5,7 @@
 // process is to be told of them, it is a stray: whoever waits for it finds it, until it has been read to its end.
 #include "lib.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/select.h>
 #include <unistd.h>
@@ -20,6 +21,10 @@ struct registration {
 	epoll_data_t data;
 	uint32_t events;
 	bool on, tagged;
+	uint64_t round;         // of the set: where its event is among those of one wait
+	int at;
+	struct end *of;         // it is counted among the registrations of this use of the end
+	uint32_t use;
 };
 struct list {
 	struct end *e[LISTED];
@@ -28,14 +33,18 @@ struct list {
 struct set {
 	struct registration *r; // by descriptor
 	int n;                  // of r
-	int promoted;           // registrations with our data
+	_Atomic int promoted;   // registrations with our data
 	int slot;               // -1: none
-	int waiting;            // threads in the kernel's wait
-	bool shared;            // with another process, or nested in another set
+	_Atomic int waiting;    // threads in the kernel's wait
+	bool shared;            // with another process
+	bool nested;            // it is waited for itself, by another set, poll or select
 	bool nudged;            // the kernel's set has smcgw.nudge
-	int fd;
+	bool unwanted;          // the list may have ends that it does not want: see vacate
+	int fd;                 // one of its numbers, -1: closed
+	int numbers;            // of it in this process: duplicates name the same set
 	uint32_t sleeps;
 	unsigned returns;
+	uint64_t round;         // waits that are about to return
 	struct list list;
 	struct set *next;
 };
@@ -79,6 +88,19 @@ static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&
 
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
+static void belongs(struct registration *r, struct end *e) {
+	if (r->of && get(&r->of->use) == r->use) place_of(r->of)->registered--;
+	if ((r->of = e)) {
+		r->use = get(&e->use);
+		place_of(e)->registered++;
+	}
+}
+
+static bool at_slot(const struct end *e) {
+	uint32_t a = get(&e->own->arm);
+	return a && (a & 0xff) != SMCI_ARM_SELF;
+}
+
 static void unlist(struct end *e) {
 	struct place *p = place_of(e);
 	struct list *l = p->set ? &p->set->list : &pollers;
@@ -93,10 +115,12 @@ static void unlist(struct end *e) {
 	put(&p->listed, false);
 }
 
+// forget is called by the reader. An end that is in no list is at no slot: a peer that rings for it would wake no other of the set's.
 void smcgw_forget(struct end *e) {
 	if (!listed(e)) return;
 	hold();
 	if (listed(e)) unlist(e);
+	if (at_slot(e)) put(&e->own->arm, 0);
 	let_go();
 }
 
@@ -124,22 +148,46 @@ static struct registration *wants(struct set *s, int fd) {
 	return r && r->tagged && (r->events & EPOLLIN) && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) ? r : 0;
 }
 
+// vacate is before a sleep. A peer process rings once for all of its ends at a slot: a token for one that the set does not want would wake
+// nobody, and no other would be sent. So such an end is armed by itself. If it has bytes it stays in the list, for when it is wanted again.
+static void vacate(struct set *s) {
+	s->unwanted = false;
+	for (int i = s->list.n - 1; i >= 0; i--) {
+		struct end *e = i < s->list.n ? s->list.e[i] : 0;
+		if (!e || wants(s, place_of(e)->fd)) continue;
+		smcgw_settled(e, place_of(e)->fd);
+		if (listed(e) && at_slot(e)) s->unwanted = true; // a reader is inside
+	}
+}
+static void unwanted(struct set *s, const struct end *e) {
+	if (!e || !listed(e) || place_of(e)->set != s || wants(s, place_of(e)->fd)) return;
+	s->unwanted = true;
+	if (s->waiting) vacate(s);
+}
+
+static void sleep_again(struct set *s) { // the next byte needs a token of its own
+	if (!++s->sleeps) s->sleeps++;
+	put_release(&smcgw.desk->slot[s->slot].sleeps, s->sleeps); // after what its ends have been armed by
+	fence();
+}
+// asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
+static void asleep(struct set *s) {
+	if (s->waiting && s->slot >= 0 && smcgw.desk && !get(&smcgw.desk->slot[s->slot].sleeps)) sleep_again(s);
+}
+
 bool smcgw_defer(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	if (get(&p->listed)) {
-		if (!get(&p->stray) || smcgw_hot(e)) return true;
+		if ((!get(&p->stray) && (!p->set || at_slot(e))) || smcgw_hot(e)) return true;
 		smcgw_forget(e);
 	}
 	if (!smcgw_alone(e) || get(&e->sleeper)) return false;
 	hold();
 	struct set *set = 0;
-	int in = 0;
-	for (struct set *s = open_sets; s; s = s->next) {
-		if (!registered(s, fd)) continue;
-		in++;
-		set = s;
-	}
-	if (in != 1 || set->shared || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
+	int in = p->registered;
+	for (struct set *s = in == 1 ? open_sets : 0; s && !set; s = s->next)
+		if (registered(s, fd) && s->r[fd].of == e) set = s;
+	if (!set || set->shared || set->nested || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
 	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
 	struct list *l = set ? &set->list : &pollers;
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
@@ -153,6 +201,7 @@ bool smcgw_defer(struct end *e, int fd) {
 		put(&p->listed, true);
 		l->e[l->n++] = e;
 		if (set) {
+			asleep(set);
 			smcgw_arm(e, (uint32_t)set->slot);
 		} else {
 			fence();
@@ -178,6 +227,7 @@ int smcgw_epoll_create(int fd) {
 	hold();
 	s->slot = -1;
 	s->fd = fd;
+	s->numbers = 1;
 	for (int i = 0; i < (int)SMCI_SLOTS && s->slot < 0; i++)
 		if (!(slots >> i & 1)) {
 			slots |= 1ull << i;
@@ -193,7 +243,11 @@ int smcgw_epoll_create(int fd) {
 static void set_closed(int fd) {
 	hold();
 	struct set *s = atomic_exchange(&sets[fd], 0);
-	if (s) {
+	if (s && --s->numbers) {
+		for (int i = 0; s->fd == fd && i < MAX_FD; i++)
+			if (get(&sets[i]) == s) s->fd = i;
+	} else if (s) {
+		s->fd = -1;
 		while (s->list.n) {
 			struct end *e = s->list.e[0];
 			if (stray(e) && place_of(e)->set) unlist(e);
@@ -204,11 +258,22 @@ static void set_closed(int fd) {
 		else before->next = s->next;
 		if (s->slot >= 0) slots &= ~(1ull << s->slot);
 		s->slot = -1;
+		for (int i = 0; i < s->n; i++) belongs(&s->r[i], 0);
 		if (!s->waiting) { // a thread inside still has it
 			free(s->r);
 			free(s);
 		}
 	}
+	let_go();
+}
+
+void smcgw_wait_same(int from, int to) {
+	struct set *s = set_of(from);
+	if (unlikely(set_of(to) != 0)) set_closed(to); // past us
+	if (likely(!s)) return;
+	hold();
+	s->numbers++;
+	atomic_store(&sets[to], s);
 	let_go();
 }
 
@@ -227,6 +292,8 @@ void smcgw_wait_closed(int fd) {
 			if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
 			s->promoted -= r->tagged;
 			r->on = r->tagged = false;
+			belongs(r, 0);
+			unwanted(s, e);
 		}
 	}
 	let_go();
@@ -246,9 +313,12 @@ static struct registration *asks(struct set *s, int fd) {
 
 // A set looks at its own list, and at all strays: these may be in it by any descriptor.
 static int looked_at(const struct set *s) { return s->list.n + (unlikely(get(&strays)) ? pollers.n : 0); }
-static int of_stray(const struct set *s, const struct end *e) {
-	for (int fd = 0; get(&place_of(e)->stray) && fd < s->n; fd++)
-		if (s->r[fd].on && look(fd) == e) return fd;
+static int of_stray(struct set *s, const struct end *e) { // the descriptor by which the set asks for it
+	const struct place *p = place_of(e);
+	if (!get(&p->stray) || !p->registered) return -1;
+	if (asks(s, p->fd) && look(p->fd) == e) return p->fd;
+	for (int fd = 0; fd < s->n; fd++)
+		if (s->r[fd].on && look(fd) == e && asks(s, fd)) return fd;
 	return -1;
 }
 static struct registration *has_fresh(struct set *s, int i, struct end **e, int *fd) {
@@ -267,10 +337,6 @@ static bool any_fresh(void *of) {
 	return false;
 }
 
-static void settle_all(struct set *s) {
-	for (int i = s->list.n - 1; i >= 0; i--)
-		if (i < s->list.n) smcgw_settled(s->list.e[i], place_of(s->list.e[i])->fd);
-}
 // settle_strays is before a sleep: those without bytes are armed, and the others are looked at afterwards.
 static void settle_strays(struct set *s) {
 	for (int i = pollers.n - 1; i >= 0; i--) {
@@ -279,13 +345,24 @@ static void settle_strays(struct set *s) {
 	}
 }
 
-// nudge wakes one thread that sleeps in the set. A token does so for the first byte after their sleep began; what comes after it is
-// for the thread that it wakes, which tells the next one where it does not report all itself.
+// nudge wakes one thread that sleeps in the set, or has a nested set readable until nothing is left: see translate. A token does so for
+// the first byte after their sleep began; what comes after it is for the thread that it wakes, which tells the next one where it does
+// not report all itself.
 static void nudge(struct set *s) {
-	struct epoll_event k = {.events = EPOLLIN | EPOLLONESHOT};
+	struct epoll_event k = {.events = s->nested ? EPOLLIN : EPOLLIN | EPOLLONESHOT};
 	k.data.u64 = TAG << 32 | (uint32_t)smcgw.nudge;
 	if (SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, smcgw.nudge, &k) == -ENOENT) SYS(epoll_ctl, s->fd, EPOLL_CTL_ADD, smcgw.nudge, &k);
 	s->nudged = true;
+}
+// nest is of a set that the kernel alone is asked about: bytes that no token speaks of are not to be in it.
+static void nest(struct set *s) {
+	if (likely(s->nested)) return;
+	hold();
+	s->nested = true;
+	for (int i = s->list.n - 1; i >= 0; i--)
+		if (i < s->list.n) stray(s->list.e[i]);
+	if (any_fresh(s)) nudge(s);
+	let_go();
 }
 static bool grow(struct set *s, int fd) {
 	if (fd < s->n) return true;
@@ -313,10 +390,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	struct end *e = look(fd);
 	bool ours = e && state_of(e) == SMCI_PROMOTED && !s->shared && !(op != EPOLL_CTL_DEL && (ev->events & EPOLLEXCLUSIVE));
 	if (!grow(s, fd)) ours = false;
-	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) { // its ends are waited for past us
-		inner->shared = true;
-		settle_all(inner);
-	}
+	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) nest(inner);
 	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
 		struct registration *r = &s->r[fd];
@@ -324,9 +398,13 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 		if (op == EPOLL_CTL_DEL) {
 			r->on = r->tagged = false;
 		} else {
-			*r = (struct registration){ev->data, ev->events, true, ours};
+			r->data = ev->data;
+			r->events = ev->events;
+			r->on = true;
+			r->tagged = ours;
 			s->promoted += ours;
 		}
+		belongs(r, r->on ? e : 0);
 		if (e) {
 			put(&e->polled, true);
 			if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET)) {
@@ -334,6 +412,8 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 				put(&e->reported, UINT64_MAX); // what is there already is an edge of a new registration
 			}
 			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
+			unwanted(s, e);
+			if (listed(e) && place_of(e)->set == s) asleep(s);
 			bool comes = op != EPOLL_CTL_DEL && listed(e) && (place_of(e)->set != s || place_of(e)->fd != fd) && stray(e);
 			if ((comes || s->waiting) && listed(e) && asks(s, fd) && smcgw_hot(e)) nudge(s);
 		}
@@ -348,6 +428,7 @@ void smcgw_attached(struct end *e, int fd) {
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, fd);
 		if (!r) continue;
+		belongs(r, e); // it may have been no connection yet
 		put(&e->polled, true);
 		if (r->events & EPOLLET) {
 			put(&e->edge, true);
@@ -363,23 +444,16 @@ void smcgw_attached(struct end *e, int fd) {
 	let_go();
 }
 
-static void pass_on(struct set *s, const struct epoll_event *v, int n) {
+static void pass_on(struct set *s) {
 	if (likely(!s->waiting)) return;
 	for (int i = 0; i < looked_at(s); i++) {
 		struct end *e;
-		int fd, k = 0;
+		int fd;
 		struct registration *r = has_fresh(s, i, &e, &fd);
-		if (!r) continue;
-		while (k < n && v[k].data.u64 != r->data.u64) k++;
-		if (k < n) continue;
+		if (!r || r->round == s->round) continue;
 		nudge(s);
 		return;
 	}
-}
-static void sleep_again(struct set *s) { // the next byte needs a token of its own
-	if (!++s->sleeps) s->sleeps++;
-	put(&smcgw.desk->slot[s->slot].sleeps, s->sleeps);
-	fence();
 }
 
 // token_taken: a thread that the token was to wake may sleep on, and no other would come for this sleep.
@@ -409,18 +483,26 @@ static int sleep_in(struct set *s, int ep, struct epoll_event *v, int max, const
 	return n;
 }
 
+// emit follows what the kernel has said, n events.
 static int emit(struct set *s, struct epoll_event *v, int max, int n) {
-	int k = looked_at(s);
-	for (int i = 0; i < k && n < max; i++) { // round robin: with room for one, each has its turn
+	int k = looked_at(s), had = n;
+	if (!n) s->round++;
+	for (int i = 0; i < k && (n < max || had); i++) { // round robin: with room for one, each has its turn
 		struct end *e;
 		int fd;
 		s->list.at = (s->list.at + 1) % k;
 		struct registration *r = has_fresh(s, s->list.at, &e, &fd);
-		if (!r) continue;
+		if (!r || (n == max && r->round != s->round)) continue;
 		if (r->events & EPOLLET) put(&e->reported, get_acquire(&e->peer->head));
+		if (r->round == s->round) { // the kernel has an event of it already
+			v[r->at].events |= EPOLLIN | (r->events & EPOLLRDNORM);
+			continue;
+		}
 		struct epoll_event ev = {EPOLLIN | (r->events & EPOLLRDNORM), r->data};
 		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) ev.events |= EPOLLOUT;
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
+		r->round = s->round;
+		r->at = n;
 		if (unlikely(r->events & EPOLLONESHOT)) tagged(s->fd, EPOLL_CTL_MOD, fd, r->events &= EPOLLONESHOT | EPOLLET);
 		n++;
 	}
@@ -428,15 +510,17 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 }
 
 // translate gives the program its data back, and drops readiness that is a token and nothing else.
-static int translate(struct set *s, int ep, struct epoll_event *v, int from, int n) {
-	int m = from;
-	for (int i = from; i < n; i++) {
+static int translate(struct set *s, int ep, struct epoll_event *v, int n) {
+	int m = 0;
+	s->round++;
+	for (int i = 0; i < n; i++) {
 		uint32_t evs = v[i].events;
 		epoll_data_t data = v[i].data;
 		if (data.u64 >> 32 == TAG) {
 			int fd = (int)(uint32_t)data.u64;
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
+			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
 			if (!r) continue; // closed meanwhile
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
@@ -452,20 +536,23 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int from, int
 					put(&e->reported, get_acquire(&e->peer->head));
 					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
 				}
-				bool twice = false;
-				for (int k = 0; k < m && listed(e) && !twice; k++) // emit has reported it already
-					if (v[k].data.u64 == data.u64 && (v[k].events & EPOLLIN)) {
-						v[k].events |= evs;
-						twice = true;
-					}
-				if (twice) continue;
 			}
 			if (r->events & EPOLLONESHOT) r->events &= EPOLLONESHOT | EPOLLET;
+			r->round = s->round;
+			r->at = m;
 		}
 		v[m].events = evs;
 		v[m++].data = data;
 	}
 	return m;
+}
+
+// report is what the program is told after the kernel's answer. Others who sleep are told of what is left.
+static int report(struct set *s, int ep, struct epoll_event *v, int max, int n) {
+	n = translate(s, ep, v, n);
+	if (s->waiting) n = emit(s, v, max, n);
+	if (n > 0) pass_on(s);
+	return n;
 }
 
 static void give_back(struct set *s) {
@@ -478,48 +565,73 @@ static bool to_give_back(struct set *s) {
 	return false;
 }
 
+// awake is after a sleep. False: the set was closed meanwhile, and is no more.
+static bool awake(struct set *s) {
+	s->waiting--;
+	if (s->slot >= 0 && smcgw.desk) {
+		if (s->waiting) sleep_again(s);
+		else put(&smcgw.desk->slot[s->slot].sleeps, 0);
+	}
+	if (s->fd >= 0 || s->waiting) return true;
+	free(s->r);
+	free(s);
+	return false;
+}
+
+// concerned: does a wait in the set need more than the kernel's answer?
+static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays); }
+
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
-	if (!s || max <= 0 || (!s->promoted && !s->nudged && !get(&strays))) {
-		if (s && timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
-		if (n <= 0 || (!s->promoted && !s->nudged)) return n; // promoted while this thread slept
-		hold();
-		n = set_of(ep) == s ? translate(s, ep, v, 0, n) : n;
-		let_go();
-		if (n) return n;
+	if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+	if (!concerned(s)) {
+		if (timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		s->waiting++; // without the lock; an end that is promoted while this thread sleeps is listed after a look at it
+		if (concerned(s)) {
+			s->waiting--;
+		} else {
+			n = sleep_in(s, ep, v, max, timeout, mask);
+			if (!concerned(s) && s->fd >= 0) {
+				s->waiting--;
+				return n;
+			}
+			int err = errno, had = n;
+			hold();
+			if (awake(s) && n > 0) n = report(s, ep, v, max, n);
+			else had = 0;
+			let_go();
+			if (n >= 0 || !had) errno = err;
+			if (n || !had) return n;
+		}
 	}
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	for (;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+		n = 0;
 		hold();
 		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
-		n = emit(s, v, max, 0);
-		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
-		if (unlikely(n < 0)) {
+		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) { // its turn comes before the ring's, or with room for one it never had any
 			let_go();
-			return n;
-		}
-		if (n) {
-			bool look_too = ++s->returns % KERNEL_EVERY == 0 && n < max;
-			if (n == max) pass_on(s, v, n);
-			let_go();
-			if (!look_too) return n;
-			int k = smcgw_kernel_epoll(ep, v + n, max - n, &zero, 0);
-			if (k <= 0) return n;
+			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
 			hold();
-			n = translate(s, ep, v, n, n + k);
+			n = translate(s, ep, v, n);
+		}
+		n = emit(s, v, max, n);
+		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
+		if (n) {
+			s->returns++;
+			if (n == max) pass_on(s);
 			let_go();
 			return n;
 		}
 		if (!poll_only) {
 			s->waiting++;
+			if (unlikely(s->unwanted)) vacate(s);
 			if (s->slot >= 0 && smcgw.desk) {
 				sleep_again(s);
 				if (any_fresh(s)) {
@@ -552,24 +664,13 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		int err = errno;
 		hold();
 		if (!poll_only) {
-			s->waiting--;
-			if (s->slot >= 0 && smcgw.desk) {
-				if (s->waiting) sleep_again(s);
-				else put(&smcgw.desk->slot[s->slot].sleeps, 0);
-			}
-			if (set_of(ep) != s && !s->waiting) { // closed by another thread
-				free(s->r);
-				free(s);
+			if (!awake(s)) {
 				let_go();
 				errno = err;
 				return n;
 			}
 		}
-		if (n > 0) {
-			n = translate(s, ep, v, 0, n);
-			if (s->waiting && n < max && (n = emit(s, v, max, n)) < 0) err = errno;
-			if (n > 0) pass_on(s, v, n);
-		}
+		if (n > 0 && (n = report(s, ep, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
 		if (n < 0) {
@@ -591,13 +692,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 // look_at says for one descriptor whether the ring has bytes; before a sleep it settles what is listed.
 static bool look_at(int fd, bool settle) {
 	struct end *e = look(fd);
-	struct set *inner = (unsigned)fd < MAX_FD ? get(&sets[fd]) : 0;
-	if (unlikely(inner != 0) && inner->promoted) {
-		hold();
-		inner->shared = true;
-		settle_all(inner);
-		let_go();
-	}
+	struct set *inner = set_of(fd);
+	if (unlikely(inner != 0)) nest(inner);
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
 	put(&e->polled, true);
 	if (!listed(e)) return false;
@@ -624,7 +720,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	if (!get(&smcgw.met) || !smcgw_touch(p, n * sizeof *p)) return smcgw_kernel_poll(p, n, timeout, mask);
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
+	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (nfds_t i = 0; i < n; i++)
@@ -670,26 +766,46 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	}
 }
 
+// An fd_set may be longer than the type.
+#define WORD(fd, of) ((unsigned long *)(of))[(fd) / 64]
+#define BIT(fd) (1ul << (fd) % 64)
+#define IS_SET(fd, of) (WORD(fd, of) >> (fd) % 64 & 1)
+#define MOST_NUMBERS (1 << 18)
+
+// numbers is how many of n descriptors select() looks at: those that the process has room for. Programs pass the limit of descriptors,
+// and have no memory for so many.
+static int numbers(int n) {
+	char b[4096];
+	long fd = SYS(openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC), k = fd < 0 ? -1 : SYS(read, fd, b, sizeof b - 1);
+	if (fd >= 0) SYS(close, fd);
+	b[k > 0 ? k : 0] = 0;
+	const char *p = strstr(b, "FDSize:");
+	long size = p ? strtol(p + 7, 0, 10) : FD_SETSIZE;
+	if (size > MOST_NUMBERS) size = MOST_NUMBERS;
+	return size < n ? (int)size : n;
+}
+
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
-	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
-	size_t bytes = ((size_t)n + 63) / 64 * 8;
-	int top = 0;
-	for (int fd = 0; fd < n; fd++)
-		if (FD_ISSET(fd, r) && look(fd)) top = fd + 1;
-	if (!top || bytes > sizeof(fd_set)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
-	fd_set r0 = *r, w0, x0;
-	if (w) w0 = *w;
-	if (x) x0 = *x;
+	int64_t until = timeout ? now() + ns_of(timeout) : 0;
+	int some = n > FD_SETSIZE ? numbers(n) : n, top = 0;
+	for (int fd = 0; fd < some; fd++)
+		if (IS_SET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
+	if (!top) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	const size_t bytes = ((size_t)some + 63) / 64 * 8;
+	unsigned long r0[bytes / 8], w0[bytes / 8], x0[bytes / 8];
+	memcpy(r0, r, bytes);
+	if (w) memcpy(w0, w, bytes);
+	if (x) memcpy(x0, x, bytes);
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		for (int fd = 0; fd < top; fd++)
-			if (FD_ISSET(fd, &r0) && look_at(fd, false)) hot = true;
+			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
 			smcgw_count_in(&polling, 0);
 			for (int fd = 0; fd < top; fd++)
-				if (FD_ISSET(fd, &r0) && look_at(fd, true)) hot = true;
+				if (IS_SET(fd, r0) && look_at(fd, true)) hot = true;
 			if (hot) smcgw_count_out(&polling);
 		}
 		struct timespec left = {0, 0}, *t = 0;
@@ -713,24 +829,24 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		}
 		bool dropped = false;
 		for (int fd = 0; fd < top; fd++) {
-			struct end *e = FD_ISSET(fd, &r0) ? look(fd) : 0;
+			struct end *e = IS_SET(fd, r0) ? look(fd) : 0;
 			if (!e || state_of(e) != SMCI_PROMOTED) continue;
-			bool had = FD_ISSET(fd, r);
+			bool had = IS_SET(fd, r);
 			if (had) {
 				put(&e->kernel_news, true);
 				if (!smcgw_genuine(e, fd)) {
-					FD_CLR(fd, r);
+					WORD(fd, r) &= ~BIT(fd);
 					dropped = true;
 				}
 			}
-			if (!FD_ISSET(fd, r) && look_at(fd, false)) FD_SET(fd, r);
-			k += FD_ISSET(fd, r) - had;
+			if (!IS_SET(fd, r) && look_at(fd, false)) WORD(fd, r) |= BIT(fd);
+			k += IS_SET(fd, r) - had;
 		}
 		if (k || poll_only || (!dropped && !hot && !owing)) return k;
 		if (timeout && now() >= until) return 0;
-		*r = r0;
-		if (w) *w = w0;
-		if (x) *x = x0;
+		memcpy(r, r0, bytes);
+		if (w) memcpy(w, w0, bytes);
+		if (x) memcpy(x, x0, bytes);
 	}
 }
 

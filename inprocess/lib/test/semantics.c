@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -345,6 +346,25 @@ static void peek(void) {
 	give(a, "56789");
 	say("%s, queued %d", finish(&t), queued(b));
 }
+static void peeks_on(void) { // a header of 4 bytes is peeked until it is whole, wherever its bytes are
+	int a, b, stuck = 0, wrong = 0;
+	pair(&a, &b);
+	for (int round = 0; round < 2; round++) {
+		size_t sent = 0, at = 0, more = 3;
+		for (ssize_t n; sent < 150000 && (n = send(a, big + sent, 9001, MSG_DONTWAIT)) > 0;) sent += (size_t)n;
+		while (sent - at >= 4) {
+			ssize_t p = 0;
+			for (int tries = 0; tries < 50 && (p = recv(b, in, 4, MSG_PEEK | MSG_DONTWAIT)) < 4; tries++) usleep(1000);
+			stuck += p < 4 && queued(b) >= 4;
+			wrong += p == 4 && memcmp(in, big + at, 4);
+			if (read(b, in, 1) != 1) die("read");
+			wrong += in[0] != big[at++];
+			if (sent - at == 10 && more && more--) sent += (size_t)write(a, big + sent, 1000); // by another way than what is left
+		}
+		say("%d stuck %d wrong %d", round, stuck, wrong);
+		take(b, sent - at);
+	}
+}
 static void counts(void) {
 	int a, b, q;
 	pair(&a, &b);
@@ -646,6 +666,53 @@ static void selects(void) {
 	say("closed %s: %d %s", res(n), FD_ISSET(b, &r), res(read(b, in, 10)));
 	SETS;
 	say("bad %s", res(select(100, &r, 0, 0, 0)));
+}
+static void far_timeouts(void) { // so long that they are for ever
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	for (int i = 0; i < 8; i++) {
+		fd_set r;
+		FD_ZERO(&r);
+		FD_SET(b, &r);
+		struct timespec ts = {i & 4 ? LONG_MAX : 10000000000, 999999999};
+		struct timeval tv = {ts.tv_sec, 999999};
+		struct epoll_event v;
+		if (i % 4 == 3 && i == 3) add(ep, b, EPOLLIN);
+		struct thread t = {.fd = a, .n = 1};
+		if (fork() == 0) {
+			ms(50);
+			write_thread(&t);
+			_exit(0);
+		}
+		double at = now();
+		int n = i % 4 == 0 ? ppoll(&(struct pollfd){b, POLLIN, 0}, 1, &ts, 0) : i % 4 == 1 ? select(b + 1, &r, 0, 0, &tv) : i % 4 == 2 ? pselect(b + 1, &r, 0, 0, &ts, 0) : epoll_pwait2(ep, &v, 1, &ts, 0);
+		say("%d %s %s", i, res(n), about(at, 0.05));
+		take(b, 1);
+		wait(0);
+	}
+}
+static void select_many(void) { // numbers above those of an fd_set, and all numbers
+	int a, b, n;
+	struct rlimit l = {4096, 4096};
+	static fd_set r[8];
+	if (getrlimit(RLIMIT_NOFILE, &l)) die("getrlimit");
+	l.rlim_cur = l.rlim_max < 4096 ? l.rlim_max : 4096;
+	setrlimit(RLIMIT_NOFILE, &l);
+	pair(&a, &b);
+	for (int i = 0; i < 6; i++) {
+		int fd = i < 3 ? b : dup2(b, 1200);
+		say("none %s", res(recv(fd, in, 1, MSG_DONTWAIT)));
+		give(a, "x");
+		memset(r, 0, sizeof r);
+		((unsigned long *)r)[fd / 64] |= 1ul << fd % 64;
+		struct timeval tv = {1, 0};
+		n = select(i % 3 ? 4096 : fd + 1, r, 0, 0, &tv);
+		say("%s %d", res(n), (int)(((unsigned long *)r)[fd / 64] >> fd % 64 & 1));
+		take(fd, 1);
+		tv = (struct timeval){0, 50000};
+		n = select(i % 3 ? 4096 : fd + 1, r, 0, 0, &tv);
+		say("%s", res(n));
+	}
 }
 static void level(void) {
 	int a, b, ep = epoll_create1(0);
@@ -1042,6 +1109,141 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
+static void registered_first(void) { // before it is connected
+	for (int i = 0; i < 4; i++) {
+		struct sockaddr_storage s;
+		socklen_t l;
+		int from = listener(&s, &l), b = socket(s.ss_family, SOCK_STREAM, 0), ep = epoll_create1(0), d = dup(ep);
+		add(i & 2 ? d : ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		if (connect(b, (struct sockaddr *)&s, l)) die("connect");
+		int a = accept(from, 0, 0);
+		close(from);
+		warm(a, b);
+		for (int k = 0; k < 4; k++) {
+			leave_hot(ep, a, b);
+			say("%d.%d %s", i, k, happens(ep, 1000));
+			take(b, 2);
+		}
+		struct thread t = {.fd = d, .n = 1};
+		give(a, "x");
+		say("told %s %zu %s", happens(ep, 1000), take(b, 1), res(recv(b, in, 1, MSG_DONTWAIT)));
+		begin(&t, wait_thread);
+		double at = now();
+		give(a, "y");
+		say("woken %s %s", finish(&t), now() - at < 2 ? "soon" : "late");
+		mod(ep, b, 0);
+		int other = dup(b);
+		give(a, "z");
+		add(ep, other, EPOLLIN | EPOLLONESHOT);
+		say("%s then %s", happens(ep, 1000), happens(ep, 20));
+		say("%zu", take(other, 1));
+		close(b);
+		give(a, "v");
+		mod(ep, other, EPOLLIN | EPOLLONESHOT);
+		say("%s %zu", happens(d, 1000), take(other, 1));
+	}
+}
+static void one_at_a_time(void) { // one connection has bytes always
+	int a, b, ep = epoll_create1(0), p[2], told = 0;
+	pair(&a, &b);
+	if (pipe(p)) die("pipe");
+	add(ep, b, EPOLLIN);
+	add(ep, p[0], EPOLLIN);
+	leave_hot(ep, a, b);
+	if (write(a, big, 50000) != 50000 || write(p[1], "x", 1) != 1) die("write");
+	for (int i = 0; i < 100; i++) {
+		struct epoll_event v;
+		if (epoll_wait(ep, &v, 1, 1000) != 1) die("epoll_wait");
+		if (v.data.fd == b) take(b, 100);
+		else told++;
+	}
+	say("told %d", told > 0);
+}
+static void set_polled(void) { // another loop waits for the set, as GLib does
+	for (int i = 0; i < 6; i++) {
+		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
+		pair(&a, &b);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		leave_hot(ep, a, b);
+		if (i / 2 == 2) add(outer, ep, EPOLLIN);
+		for (int k = 0; k < 8; k++) {
+			fd_set r;
+			FD_ZERO(&r);
+			FD_SET(ep, &r);
+			struct timeval tv = {1, 0};
+			const char *s = i / 2 == 0 ? revents(ep, POLLIN, 1000) : i / 2 == 1 ? res(select(ep + 1, &r, 0, 0, &tv)) : happens(outer, 1000);
+			say("%d.%d %s: %s", i, k, s, happens(ep, 0));
+			if (i & 1 && !k) take(b, 1);
+			take(b, 1);
+			if (i & 1) say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+			if (k || i & 1) give(a, "w");
+		}
+		close(a);
+		close(b);
+	}
+}
+static void read_by_duplicate(void) { // of the number that is in the set
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0), other = epoll_create1(0);
+		pair(&a, &b);
+		int d = dup(b);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		if (i & 2) add(other, d, EPOLLIN);
+		for (int k = 0; k < 5; k++) {
+			give(a, "x");
+			say("%d.%d %s %s", i, k, happens(ep, 1000), happens(other, i & 2 ? 1000 : 0));
+			take(d, 1);
+			if (k & 1) say("none %s", res(recv(d, in, 1, MSG_DONTWAIT)));
+		}
+		close(b);
+		close(d);
+	}
+}
+static void promoted_meanwhile(void) { // another thread sleeps in the set since before
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0);
+		cold(&a, &b);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		struct thread t[2] = {{.fd = ep, .n = 1}, {.fd = ep, .n = 1}};
+		mod(ep, b, 0);
+		for (int k = 0; k < 1 + i / 2; k++) begin(&t[k], wait_thread);
+		warm(a, b);
+		mod(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		double at = now();
+		for (int k = 0; k < 1 + i / 2; k++) {
+			give(a, "x");
+			ms(50);
+		}
+		for (int k = 0; k < 1 + i / 2; k++) say("%d woken %s %s", i, finish(&t[k]), now() - at < 2 ? "soon" : "late");
+	}
+}
+static void set_duplicated(void) { // registered by one number of the set, waited in by the other
+	int a, b, ep = epoll_create1(0), d = fcntl(ep, F_DUPFD_CLOEXEC, 3);
+	pair(&a, &b);
+	for (int i = 0; i < 6; i++) {
+		add(i & 1 ? ep : d, b, i < 3 ? EPOLLIN : EPOLLIN | EPOLLET);
+		for (int k = 0; k < 4; k++) {
+			leave_hot(k & 1 ? d : ep, a, b);
+			struct epoll_event v = {0};
+			say("%s data %d", res(epoll_wait(k & 1 ? d : ep, &v, 1, 1000)), v.data.fd == b);
+			take(b, 2);
+		}
+		epoll_ctl(d, EPOLL_CTL_DEL, b, 0);
+	}
+	add(d, b, EPOLLIN);
+	leave_hot(ep, a, b);
+	close(ep);
+	say("other number %s", happens(d, 1000));
+	take(b, 2);
+	leave_hot(d, a, b);
+	ep = epoll_create1(0);
+	say("%s", res(dup3(ep, d, O_CLOEXEC) == d));
+	say("another set %s", happens(d, 0));
+	add(d, b, EPOLLIN);
+	say("%s", happens(ep, 1000));
+	take(b, 2);
+}
 static void resumed(void) { // a thread sleeps in the set meanwhile
 	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
 	pair(&a, &b);
@@ -1058,6 +1260,73 @@ static void resumed(void) { // a thread sleeps in the set meanwhile
 		take(b, 1);
 		if (i & 1) epoll_ctl(ep[1], EPOLL_CTL_DEL, b, 0);
 		mod(ep[0], b, EPOLLIN);
+	}
+}
+static void paused(void) { // one connection of a set is not read for a while
+	int a[2], b[2], ep = epoll_create1(0);
+	for (int i = 0; i < 2; i++) {
+		pair(&a[i], &b[i]);
+		add(ep, b[i], EPOLLIN);
+	}
+	for (int i = 0; i < 12; i++) {
+		struct thread t = {.fd = ep, .n = 1};
+		for (int k = 0; k < 2; k++) {
+			give(a[k], "x");
+			say("told %s", happens(ep, 1000));
+			take(b[k], 1);
+			say("none %s", res(recv(b[k], in, 1, MSG_DONTWAIT)));
+		}
+		if (i & 1) begin(&t, wait_thread);
+		if (i % 3 == 2) epoll_ctl(ep, EPOLL_CTL_DEL, b[0], 0);
+		else mod(ep, b[0], i % 3 ? EPOLLIN | EPOLLONESHOT : 0);
+		if (i % 3 == 1) { // it goes off, and is not armed again
+			give(a[0], "o");
+			if (i & 1) say("%s", finish(&t));
+			else say("%s %zu", happens(ep, 1000), take(b[0], 1));
+			if (i & 1) begin(&t, wait_thread);
+		}
+		if (!(i & 1)) begin(&t, wait_thread);
+		give(a[0], "paused");
+		ms(20);
+		double at = now();
+		give(a[1], "y");
+		say("%d woken %s %s", i, finish(&t), now() - at < 2 ? "soon" : "late");
+		give(a[0], "more");
+		give(a[1], "z");
+		begin(&t, wait_thread);
+		say("again %s", finish(&t));
+		if (i % 3 == 2) add(ep, b[0], EPOLLIN);
+		else mod(ep, b[0], EPOLLIN);
+		say("resumed %s %zu", happens(ep, 1000), take(b[0], 10));
+		say("none %s", happens(ep, 0));
+	}
+}
+static void paused_after_much(void) { // what it has read last came by the kernel
+	int a[2], b[2], ep = epoll_create1(0);
+	for (int i = 0; i < 2; i++) {
+		pair(&a[i], &b[i]);
+		add(ep, b[i], EPOLLIN);
+	}
+	for (int i = 0; i < 6; i++) {
+		for (int k = 0; k < 2; k++) {
+			give(a[k], "x");
+			say("told %s", happens(ep, 1000));
+			take(b[k], 1);
+			say("none %s", res(recv(b[k], in, 1, MSG_DONTWAIT)));
+		}
+		say("same %d", fill(a[0]) == drain(b[0]));
+		mod(ep, b[0], 0);
+		struct thread t = {.fd = ep, .n = 1};
+		begin(&t, wait_thread);
+		for (int k = 0; k < 3; k++) {
+			give(a[0], "paused");
+			ms(5);
+		}
+		double at = now();
+		give(a[1], "y");
+		say("%d woken %s %s", i, finish(&t), now() - at < 2 ? "soon" : "late");
+		mod(ep, b[0], EPOLLIN);
+		say("resumed %s %zu", happens(ep, 1000), drain(b[0]));
 	}
 }
 static void shared_set(void) {
@@ -1364,6 +1633,34 @@ static void broken_pipe(void) {
 	shutdown(a, SHUT_WR);
 	say("own %s signals %d", res(write(a, "x", 1)), pipes);
 	say("own %s signals %d", res(writev(a, &(struct iovec){"x", 1}, 1)), pipes);
+}
+static const char *so_error(int fd) {
+	int v = -1;
+	socklen_t l = sizeof v;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &v, &l)) return "fails";
+	return v ? strerrorname_np(v) : "none";
+}
+static void so_errors(void) { // a reset, asked for by option
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		if (i >= 2) add(ep, b, i & 1 ? EPOLLIN | EPOLLET | EPOLLRDHUP : EPOLLIN);
+		give(a, "x");
+		say("told %s", i < 2 ? revents(b, POLLIN, 1000) : happens(ep, 1000));
+		take(b, 1);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		give(b, "unread");
+		ms(5);
+		close(a);
+		ms(50);
+		say("%d %s", i, i < 2 ? revents(b, POLLIN | POLLOUT | POLLRDHUP, 1000) : happens(ep, 1000));
+		say("error %s", so_error(b));
+		if (i & 1) say("write %s", res(send(b, "y", 1, MSG_NOSIGNAL)));
+		say("read %s then %s", res(read(b, in, 2)), res(read(b, in, 10)));
+		say("write %s", res(send(b, "y", 1, MSG_NOSIGNAL)));
+		say("error %s, write nothing %s", so_error(b), res(send(b, "y", 0, MSG_NOSIGNAL)));
+		close(b);
+	}
 }
 static void exits_reading(int b) {
 	take(b, 4);
@@ -1677,6 +1974,59 @@ static void forked_closes(void) {
 	reap(c);
 	close(a);
 	say("%s", res(read(b, in, 10)));
+}
+static void daemons(void) { // in the background with its connections
+	int a, b, p[2];
+	pair(&a, &b);
+	if (pipe(p)) die("pipe");
+	pid_t c = fork();
+	if (c == 0) {
+		close(a);
+		if (daemon(1, 1)) _exit(1);
+		int d = dup(b);
+		char t[20] = "";
+		for (int i = 0; i < 5; i++) {
+			if (i & 1 && poll(&(struct pollfd){d, POLLIN, 0}, 1, 2000) != 1) break;
+			ssize_t n = read(i & 1 ? d : b, t, sizeof t);
+			if (n <= 0 || write(d, t, (size_t)n) != n) break;
+		}
+		close(b);
+		int e = open("/dev/null", O_RDWR);
+		if (write(e, "n", 1) != 1 || write(d, "end", 3) != 3) _exit(2);
+		if (write(p[1], "k", 1) != 1) _exit(3);
+		ms(20);
+		_exit(0);
+	}
+	reap(c);
+	close(b);
+	for (int i = 0; i < 5; i++) {
+		give(a, "hello");
+		say("%s", res(read(a, in, 5)));
+	}
+	say("%s", res(read(p[0], in, 1)));
+	say("%zu then %s", take(a, 3), res(read(a, in, 1)));
+}
+static void fork_while_writing(void) { // a thread waits in a write
+	int a, b, q = 0;
+	pair(&a, &b);
+	struct thread t = {.fd = a};
+	begin(&t, write_much_thread);
+	ms(200);
+	double at = now();
+	pid_t c = fork();
+	if (c == 0) {
+		close(a);
+		close(b);
+		_exit(0);
+	}
+	reap(c);
+	say("child %s", about(at, 0));
+	at = now();
+	say("%s %d %s", res(ioctl(a, SIOCOUTQ, &q)), q > 0, about(at, 0));
+	int d = dup(a);
+	at = now();
+	close(d);
+	say("close %s", about(at, 0));
 }
 static void runs(int fd, const char *how) {
 	char *argv[] = {"cat", 0};
@@ -2306,13 +2656,44 @@ static void late_connect(void) { // without waiting, as event loops do
 	l = sizeof s;
 	say("refused %s", res(connect(a, (struct sockaddr *)&s, address(&s))));
 }
+static void *poll_thread(void *x) {
+	struct thread *t = x;
+	t->r = poll(&(struct pollfd){t->fd, POLLIN, 0}, 1, 3000);
+	t->err = errno;
+	t->done = true;
+	return 0;
+}
+static void two_ways_at_once(void) { // a thread polls, another waits in a set, a third reads
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	for (int i = 0; i < 10; i++) {
+		leave_hot(ep, a, b);
+		take(b, 2);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		struct thread t = {.fd = ep}, u = {.fd = b};
+		begin(&t, wait_thread);
+		begin(&u, poll_thread);
+		double at = now();
+		give(a, "y");
+		say("woken %s %s %s", finish(&t), finish(&u), now() - at < 2 ? "soon" : "late");
+		take(b, 1);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		begin(&u, poll_thread);
+		begin(&t, wait_thread);
+		at = now();
+		give(a, "y");
+		say("woken %s %s %s", finish(&t), finish(&u), now() - at < 2 ? "soon" : "late");
+		take(b, 1);
+	}
+}
 
 #define CASES(X)                                                                                                                  \
-	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(resumed) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
+	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 

@@ -5,7 +5,7 @@
 // own errors name neither the cause nor the remedy. It changes nothing and needs no
 // daemon; where one answers, its word counts more than a guess about the host.
 //
-// The checks are one table ([Examine]). Each looks at a [Host], which tests make of a tree
+// The checks are one table ([Examine]). Each asks the [Probes], which tests make of a tree
 // of files and a few answers.
 //
 // The trap: a process sees the host through its own namespaces and rights. What it may not

@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// Host is what the checks look at, as this process sees it.
-type Host interface {
+// Probes tell the checks what this process sees of its host.
+type Probes interface {
 	// Files is the root of the file system.
 	Files() fs.FS
 	// Features asks the kernel for what the programs need.
@@ -30,7 +30,7 @@ type Host interface {
 	// there. Silence is no refusal.
 	Refuses(ctx context.Context, to netip.AddrPort) (bool, error)
 	// RDMA is what the kernel tells of adapters.
-	RDMA() (sysfs.Host, error)
+	RDMA() (sysfs.RDMA, error)
 }
 
 // Device is a network device.
@@ -102,7 +102,7 @@ type Peer struct {
 type exam struct {
 	Subject
 	ctx   context.Context
-	host  Host
+	host  Probes
 	files fs.FS
 	// cgroup is the mount that was found, devices the names of those looked at.
 	cgroup  string
@@ -142,7 +142,7 @@ func checks() []check {
 }
 
 // Examine looks at everything. What cannot be looked at is a line, too.
-func Examine(ctx context.Context, h Host, s Subject) Report {
+func Examine(ctx context.Context, h Probes, s Subject) Report {
 	e := &exam{Subject: s, ctx: ctx, host: h, files: h.Files()}
 	r := Report{Schema: Schema, Lines: []Line{}}
 	for _, c := range checks() {

@@ -42,7 +42,7 @@ func broken(t testing.TB) (*fakeHost, Subject) {
 	h.put("proc/self/limits", "Max open files            64                   320                  files\nMax locked memory         65536                65536                bytes\n")
 	h.put("proc/meminfo", "MemAvailable:   131072 kB\n")
 	h.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n")
-	h.rdma = sysfs.Host{Memlock: 64 << 10, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "DOWN", Unusable: "the port is DOWN"}}}}}
+	h.rdma = sysfs.RDMA{Memlock: 64 << 10, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "DOWN", Unusable: "the port is DOWN"}}}}}
 	h.chains = []Chain{{"firewalld", "filter_INPUT"}, {"nat", "KUBE-SERVICES"}, {"nat", "DOCKER"}}
 	h.hooks[1].Programs[0] = "cil_from_netdev"
 	s.ConfigFile, s.ConfigError = "bad.yaml", errors.New("line 2: mdoe: unknown field\nline 3: limits: no number")
@@ -185,11 +185,11 @@ func TestEachCheck(t *testing.T) {
 		"another daemon": {func(_ *fakeHost, s *Subject) { s.Others = []string{"gateway of process 7"} }, "daemon", Warning, "there is another: gateway of process 7"},
 		"no meminfo":     {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/meminfo") }, "memory", OK, "not told"},
 		"an adapter": {func(h *fakeHost, _ *Subject) {
-			h.rdma = sysfs.Host{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "ACTIVE", Rate: "100 Gb/sec"}}}}}
+			h.rdma = sysfs.RDMA{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "ACTIVE", Rate: "100 Gb/sec"}}}}}
 		}, "rdma", OK, "mlx5_0/1: ACTIVE, 100 Gb/sec"},
 		"an adapter that is not wanted": {func(h *fakeHost, s *Subject) {
 			s.Config.Carriers = []report.DeviceKind{report.DeviceSoft}
-			h.rdma = sysfs.Host{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, Unusable: "the port is DOWN"}}}}}
+			h.rdma = sysfs.RDMA{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, Unusable: "the port is DOWN"}}}}}
 		}, "rdma", OK, "nor is it to be"},
 		"process": {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "firewalld\n") }, "agents", OK, "firewalld (process firewalld)"},
 		"socket":  {func(h *fakeHost, _ *Subject) { h.put("proc/net/unix", "0: 2 0 10000 0001 01 180 /run/docker.sock\n") }, "agents", OK, "Docker (socket /run/docker.sock)"},

@@ -22,7 +22,7 @@ type fakeHost struct {
 	hooks      []inspect.Hook
 	devices    []Device
 	chains     []Chain
-	rdma       sysfs.Host
+	rdma       sysfs.RDMA
 	refuses    bool
 	refusesErr error
 	err        error // of everything that can be listed
@@ -61,25 +61,25 @@ func link(to string) *fstest.MapFile {
 // put changes a file.
 func (h *fakeHost) put(name, text string) { h.tree[name] = &fstest.MapFile{Data: []byte(text)} }
 
-// Files implements Host.
+// Files implements Probes.
 func (h *fakeHost) Files() fs.FS { return h.tree }
 
-// Features implements Host.
+// Features implements Probes.
 func (h *fakeHost) Features() ([]inspect.Feature, error) { return h.features, h.err }
 
-// Hooks implements Host.
+// Hooks implements Probes.
 func (h *fakeHost) Hooks(string, []string) []inspect.Hook { return h.hooks }
 
-// Devices implements Host.
+// Devices implements Probes.
 func (h *fakeHost) Devices(bool) ([]Device, error) { return h.devices, h.err }
 
-// Chains implements Host.
+// Chains implements Probes.
 func (h *fakeHost) Chains() ([]Chain, error) { return h.chains, h.err }
 
-// RDMA implements Host.
-func (h *fakeHost) RDMA() (sysfs.Host, error) { return h.rdma, h.err }
+// RDMA implements Probes.
+func (h *fakeHost) RDMA() (sysfs.RDMA, error) { return h.rdma, h.err }
 
-// Refuses implements Host.
+// Refuses implements Probes.
 func (h *fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
 	h.asked = to
 	return h.refuses, h.refusesErr

@@ -18,15 +18,15 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// This is the host of this process.
-func This() Host { return this{} }
+// This probes the host of this process.
+func This() Probes { return this{} }
 
 type this struct{}
 
-// Files implements Host.
+// Files implements Probes.
 func (this) Files() fs.FS { return os.DirFS("/") }
 
-// Features implements Host.
+// Features implements Probes.
 func (this) Features() ([]inspect.Feature, error) {
 	spec, err := ebpf.Spec()
 	if err != nil {
@@ -35,15 +35,15 @@ func (this) Features() ([]inspect.Feature, error) {
 	return inspect.Features(spec), nil
 }
 
-// Hooks implements Host.
+// Hooks implements Probes.
 func (this) Hooks(cgroup string, devices []string) []inspect.Hook {
 	return inspect.Hooks(cgroup, devices)
 }
 
-// RDMA implements Host.
-func (this) RDMA() (sysfs.Host, error) { return sysfs.Read() }
+// RDMA implements Probes.
+func (this) RDMA() (sysfs.RDMA, error) { return sysfs.Read() }
 
-// Devices implements Host.
+// Devices implements Probes.
 func (this) Devices(infiniBand bool) ([]Device, error) {
 	all, err := netlink.LinkList()
 	if err != nil {
@@ -89,7 +89,7 @@ func bits(n *net.IPNet) (int, bool) {
 // refusalPatience is how long an ICMP error may take.
 const refusalPatience = time.Second
 
-// Refuses implements Host. The datagram is empty: a gateway takes it for no packet.
+// Refuses implements Probes. The datagram is empty: a gateway takes it for no packet.
 func (this) Refuses(ctx context.Context, to netip.AddrPort) (bool, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "udp", to.String())
 	if err != nil {

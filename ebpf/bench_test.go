@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/internal/ktime"
 	"github.com/smcgw/smcgw/packet"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
@@ -114,7 +113,7 @@ func BenchmarkDatagram(b *testing.B) {
 		b.Run(v.name, func(b *testing.B) {
 			control := smcgwControl{Mode: uint32(ModeEnforce), Datagrams: v.looks, Epoch: 1, Share: uint32(ShareAll), HeartbeatTimeout: uint64(time.Hour)}
 			require.NoError(b, objs.Control.Put(uint32(0), control))
-			require.NoError(b, objs.Beat.Put(uint32(0), ktime.Now()))
+			require.NoError(b, objs.Beat.Put(uint32(0), Now()))
 			require.NoError(b, objs.Datagrams.Put(tuple, smcgwDgram{State: v.state, Epoch: 1, Told: ReasonPolicy, Reason: ReasonPolicy, Ifindex: 1}))
 			require.NoError(b, objs.Devices.Put(uint32(1), smcgwDevice{Flags: deviceOffer, L2len: netdev.EtherLen}))
 			run := bpf.RunOptions{Data: frame, Repeat: uint32(b.N)}

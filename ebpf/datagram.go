@@ -7,8 +7,6 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // DatagramPeer is what the gateway knows about the datagrams of a peer.
@@ -63,7 +61,7 @@ func deadline(ttl time.Duration) uint64 {
 	if ttl <= 0 {
 		return 0
 	}
-	return ktime.Now() + uint64(ttl)
+	return Now() + uint64(ttl)
 }
 
 // OpenDatagram is for the tuple of a datagram that a peer gateway sent: what is
@@ -87,7 +85,7 @@ func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 		return err
 	}
 	v.State, v.Reason, v.Told, v.Until, v.Epoch = dgramOpen, 0, 0, 0, 0
-	v.Ifindex, v.Rule, v.Side, v.Seen = uint32(ifindex), ruleSlot(rule), uint8(SideServer), ktime.Now()
+	v.Ifindex, v.Rule, v.Side, v.Seen = uint32(ifindex), ruleSlot(rule), uint8(SideServer), Now()
 	if err := d.putDatagram(k, v); err != nil {
 		return err
 	}

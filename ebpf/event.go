@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // EventKind says what an [Event] is about.
@@ -191,5 +189,5 @@ func parseEvent(b []byte) (Event, error) {
 
 // wallTime translates a time of the kernel's monotonic clock.
 func wallTime(at uint64) time.Time {
-	return time.Now().Add(time.Duration(at) - time.Duration(ktime.Now()))
+	return time.Now().Add(time.Duration(at) - time.Duration(Now()))
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Flow is a copy of a flow entry.
@@ -134,7 +132,7 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 		return Flow{}, ErrNoFlow
 	}
 	f := v.flow(k)
-	f.Age = time.Duration(ktime.Now()) - f.ChangedAt
+	f.Age = time.Duration(Now()) - f.ChangedAt
 	return f, nil
 }
 
@@ -319,7 +317,7 @@ func (d *Datapath) sweep(l SweepLimits) (n int, stuck []Flow, err error) {
 		return 0, nil, err
 	}
 	defer d.leave()
-	now := time.Duration(ktime.Now())
+	now := time.Duration(Now())
 	var stale []Flow
 	err = d.traces.renew(func(found func(*smcgwFlowKey)) error {
 		return d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {

@@ -9,8 +9,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Offsets in struct __sk_buff, and a tag of redirect.h.
@@ -89,7 +87,7 @@ func TestLegSYN(t *testing.T) {
 			name := fmt.Sprintf("%v of %v", state, s.src)
 			_ = d.objs.Flows.Delete(k)
 			if state != StateNone {
-				now := ktime.Now()
+				now := Now()
 				require.NoError(t, d.objs.Flows.Put(k, smcgwFlow{Word: 1000<<32 | uint64(state), OfferedAt: now, ChangedAt: now}))
 			}
 			passed, dropped := count(seenBare), stat(t, d, "leg_ingress_drop")

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
-	"github.com/smcgw/smcgw/internal/ktime"
 	"github.com/smcgw/smcgw/lab/leak"
 )
 
@@ -230,7 +229,7 @@ func TestHandover(t *testing.T) {
 	require.Len(t, h.Hold, 3+6) // TUNs, namespace; lookup, A 2, W, w0 2
 	at, err := ReadHeartbeat(h.Heartbeat)
 	require.NoError(t, err)
-	require.Less(t, time.Duration(ktime.Now())-at, patience)
+	require.Less(t, time.Duration(Now())-at, patience)
 	require.NoError(t, StopHeartbeat(h.Heartbeat))
 	at, err = ReadHeartbeat(h.Heartbeat)
 	require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
-	"github.com/smcgw/smcgw/ebpf/internal/rulewatch"
 )
 
 // monitor follows devices, addresses and cgroups. It has a thread in the namespace
@@ -36,7 +35,7 @@ const (
 // thread of the namespace, where the sockets of the subscriptions are made.
 func (d *Datapath) startMonitor() error {
 	m := &monitor{quit: make(chan struct{}), done: make(chan struct{}), tasks: make(chan task)}
-	changes, err := rulewatch.Start(m.quit)
+	changes, err := netdev.Watch(m.quit)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // objects are the loaded maps and programs.
@@ -138,7 +136,7 @@ func (d *Datapath) loadFirst() (err error) {
 	if d.beat, err = d.objs.Beat.Memory(); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	d.loaded, d.loadedAt = time.Now(), ktime.Now()
+	d.loaded, d.loadedAt = time.Now(), Now()
 	d.events, err = ringbuf.NewReader(d.objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

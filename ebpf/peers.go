@@ -9,7 +9,6 @@ import (
 	bpf "github.com/cilium/ebpf"
 
 	"github.com/smcgw/smcgw/ebpf/internal/listing"
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Peer is what is remembered about a destination (client) or source (server).
@@ -53,7 +52,7 @@ func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time
 		return err
 	}
 	defer d.leave()
-	if err := d.objs.Peers.Put(k, smcgwPeer{Until: ktime.Now() + uint64(ttl), Reason: reason}); err != nil {
+	if err := d.objs.Peers.Put(k, smcgwPeer{Until: Now() + uint64(ttl), Reason: reason}); err != nil {
 		return fmt.Errorf("peer %v: %w", addr, err)
 	}
 	return nil
@@ -89,7 +88,7 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	var out []Peer
 	var k smcgwPeerKey
 	var v smcgwPeer
-	now := ktime.Now()
+	now := Now()
 	it := d.objs.Peers.Iterate()
 	for it.Next(&k, &v) {
 		p := Peer{

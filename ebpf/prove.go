@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/internal/proof"
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // Until a connection of our own has come through on a device and family (package
@@ -206,7 +205,7 @@ func (e proofEntries) Enter(local, remote netip.AddrPort, ifindex int) error {
 	if err != nil {
 		return err
 	}
-	now := ktime.Now()
+	now := Now()
 	v := smcgwFlow{Word: stateProof, OfferedAt: now, ChangedAt: now, Ifindex: uint64(ifindex)}
 	if err := e.d.objs.Flows.Put(k, v); err != nil {
 		return fmt.Errorf("entry: %w", err)

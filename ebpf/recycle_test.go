@@ -8,8 +8,6 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 // An entry is deleted while a program looks at it, and the kernel makes the next one in its
@@ -52,7 +50,7 @@ const (
 // recycle runs a program on a packet whose entry becomes another one's.
 func recycle(t *testing.T, inbound bool, at string, k smcgwFlowKey, state State, pkt []byte) {
 	entry := func(isn uint64) smcgwFlow {
-		now, of := ktime.Now(), func(v uint64) uint64 { return isn<<32 | v }
+		now, of := Now(), func(v uint64) uint64 { return isn<<32 | v }
 		return smcgwFlow{
 			Word: of(uint64(state)), OfferedAt: now, ChangedAt: now,
 			Ifindex: of(77), Out: of(78), Mark: of(79), Bound: of(80), Options: of(81),

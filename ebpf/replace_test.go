@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/internal/ktime"
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
@@ -169,7 +168,7 @@ func TestEndIsRemembered(t *testing.T) {
 	defer close(stop)
 	const minute = uint64(time.Minute)
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-		began := ktime.Now() - minute
+		began := Now() - minute
 		require.NoError(t, c.d.objs.Flows.Put(k, smcgwFlow{
 			Word: 1000<<32 | uint64(StateCarrying), OfferedAt: began, ChangedAt: began, Ifindex: cellValue(c.device), Out: cellValue(c.device),
 		}))

@@ -14,8 +14,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/internal/ktime"
 )
 
 const (
@@ -149,11 +147,11 @@ func newCellHost(t *testing.T) *cellHost {
 
 // beat makes the gateway alive, late or gone, and returns whether it still is.
 func (c *cellHost) beat(live int) (still func() bool) {
-	now := ktime.Now()
+	now := Now()
 	at := []uint64{now, now - uint64(2*time.Second), 0}[live]
 	require.NoError(c.t, c.d.objs.Beat.Put(uint32(0), at))
 	return func() bool {
-		age := time.Duration(ktime.Now() - at)
+		age := time.Duration(Now() - at)
 		return live == 2 || live == 1 && age < 12*time.Second || live == 0 && age < time.Second
 	}
 }
@@ -190,7 +188,7 @@ func (c *cellHost) enterCell(k smcgwFlowKey, class string, state int) {
 	if State(state) == StateReleased && (class == "IN_RESET" || class == "IN_UNREACHABLE") {
 		word |= 3 << 11 // WORD_REFUSED, WORD_BARE
 	}
-	now := ktime.Now()
+	now := Now()
 	require.NoError(c.t, c.d.objs.Flows.Put(k, smcgwFlow{
 		Word: word, OfferedAt: now, ChangedAt: now, Ifindex: cellValue(c.device), Out: cellValue(c.device),
 		Mark: cellValue(cellMark), Bound: cellValue(0), Options: cellValue(0),

@@ -13,13 +13,13 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// adapterFabric is a carrier whose adapter comes and goes.
-type adapterFabric struct {
-	carrier.Fabric
+// adapterProvider is a carrier whose adapter comes and goes.
+type adapterProvider struct {
+	carrier.Provider
 	there bool
 }
 
-func (a *adapterFabric) HasAdapter() bool { return a.there }
+func (a *adapterProvider) HasAdapter() bool { return a.there }
 
 // TestAutoFollowsAdapters: a rule with action auto carries while an adapter does, also after
 // a reload that brings the rule; shared memory and software never make it.
@@ -34,17 +34,17 @@ func TestAutoFollowsAdapters(t *testing.T) {
 	next := g.cfg
 	next.Policy = []config.Rule{{Name: "a", Action: report.ActionAuto}, {Name: "b", Match: config.Match{Ports: config.Ports(80)}, Action: report.ActionAccelerate}}
 	require.NoError(t, g.reload(next, nil))
-	require.NotEmpty(t, g.engine().env.Fabrics)
+	require.NotEmpty(t, g.engine().env.Providers)
 	require.NoError(t, g.followAdapters())
 	require.Equal(t, ebpf.ActionNotWorthIt, action())
 	require.True(t, g.auto(0))
 	require.False(t, g.auto(1))
 	require.False(t, g.auto(ebpf.NoRule))
 
-	before := g.engine().env.Fabrics
-	defer func() { g.engine().env.Fabrics = before }()
-	a := &adapterFabric{before[0], true}
-	g.engine().env.Fabrics = append(slices.Clone(before), a)
+	before := g.engine().env.Providers
+	defer func() { g.engine().env.Providers = before }()
+	a := &adapterProvider{before[0], true}
+	g.engine().env.Providers = append(slices.Clone(before), a)
 	require.NoError(t, g.followAdapters())
 	require.Equal(t, ebpf.ActionAccelerate, action())
 	a.there = false
@@ -61,9 +61,9 @@ func TestAutoObserved(t *testing.T) {
 	cfg := config.Config{Mode: report.ModeObserve, Policy: []config.Rule{{Name: "a", Action: report.ActionAuto}}}.WithDefaults()
 	g, _ := steeredGateway(t, cfg, retiring{})
 	require.False(t, g.adapters())
-	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{}, nil }
+	g.host.RDMA = func() (sysfs.RDMA, error) { return sysfs.RDMA{}, nil }
 	require.False(t, g.adapters())
-	g.host.RDMA = func() (sysfs.Host, error) { return sysfs.Host{Adapters: make([]sysfs.Adapter, 1)}, nil }
+	g.host.RDMA = func() (sysfs.RDMA, error) { return sysfs.RDMA{Adapters: make([]sysfs.Adapter, 1)}, nil }
 	require.True(t, g.adapters())
 	cfg.Carriers = []report.DeviceKind{report.DeviceShm}
 	g.live.Store(&liveConfig{Config: cfg})

@@ -66,8 +66,8 @@ func carriersOf[T any](e *engine) (list []T) {
 	if e == nil {
 		return nil
 	}
-	for _, fb := range e.env.Fabrics {
-		if x, ok := fb.(T); ok {
+	for _, prov := range e.env.Providers {
+		if x, ok := prov.(T); ok {
 			list = append(list, x)
 		}
 	}

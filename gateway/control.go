@@ -16,7 +16,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -34,7 +33,7 @@ func (g *gateway) Status() report.Status {
 	g.tellHealth(&st)
 	if !g.off.Load() {
 		live := g.live.Load()
-		rules := g.observed.Report(live.Config, g.rollout.Share(), snap.Decisions, policy.NoRule).Rules
+		rules := g.observed.Report(live.Config, g.rollout.Share(), snap.Decisions).Rules
 		st.Notes = append(st.Notes, idleRules(rules, st.InProcess.ConnectionsTotal == 0, time.Since(live.since))...)
 	}
 	if g.carries() {

@@ -6,7 +6,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
-	"github.com/smcgw/smcgw/gateway/internal/paths"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -31,7 +30,7 @@ func (e *engine) openDatagrams() (opened bool) {
 	d, err := datagram.Open(datagram.Config{
 		GatewayID: e.env.GatewayID, HostID: e.env.HostID, Port: e.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: e.cfg.OwnPorts(),
 		Keys: e.env.Keys.Load(), Policy: e.env.Policy, Shard: e.shards[0], TUN: h.AppTUN, Steering: h.Datagrams,
-		Fabrics: paths.Fabrics(e.env.Fabrics, e.shards[0], e.cfg.HW), Gateway: datagramGateway{e}, Log: e.g.log,
+		Providers: datagram.Providers(e.env.Providers, e.shards[0], e.cfg.HW), Gateway: datagramGateway{e}, Log: e.g.log,
 	})
 	if err != nil {
 		if e.noDatagrams.Swap(&err) == nil {

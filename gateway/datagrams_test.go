@@ -198,7 +198,7 @@ func onEachDevice(t *testing.T, fn func(t *testing.T, kind report.DeviceKind)) {
 	}
 }
 
-// TestDatagramsOfGateways: on the fabrics of whole gateways, switched off and on, and
+// TestDatagramsOfGateways: on the devices of whole gateways, switched off and on, and
 // as an operator sees them.
 func TestDatagramsOfGateways(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, kind report.DeviceKind) {

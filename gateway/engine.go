@@ -15,10 +15,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -106,7 +106,7 @@ func (e *engine) build() error {
 	if err := e.startShards(); err != nil {
 		return err
 	}
-	e.openFabrics()
+	e.openProviders()
 	if e.env.Stack, err = netstack.New(netstack.Config{
 		Link: e.host.Link, Handler: &e.desk, Logger: e.g.log,
 		Limits: wireLimits(e.cfg.Limits.MaxFlows),
@@ -146,15 +146,15 @@ func (e *engine) startShards() error {
 	return nil
 }
 
-// openFabrics opens the devices, and starts the loops that drive them.
-func (e *engine) openFabrics() {
+// openProviders opens the devices, and starts the loops that drive them.
+func (e *engine) openProviders() {
 	e.carriers = &carrier.Env{
 		Config: e.cfg, Log: e.g.log, GatewayID: e.env.GatewayID, HostID: e.env.HostID, Shards: e.shards, Pool: e.pool, Peers: e.peers,
 		Addrs: e.host.Addrs, RoCE: e.host.RoCE, Route: e.host.Route, Priority: e.host.Priority, Vacate: e.leaveCarrier,
 		PeerDown:  func(p *shm.Peer) { e.dgrams.Load().PeerDown(p) },
 		Withdrawn: func(dev verbs.Device) { e.dgrams.Load().LeaveDevice(dev) },
 	}
-	e.env.Fabrics, e.absent = carrier.Open(e.carriers)
+	e.env.Providers, e.absent = carrier.Open(e.carriers)
 	for _, s := range e.shards {
 		s.Start()
 	}
@@ -206,8 +206,8 @@ func (e *engine) closeShards() {
 		s.Detach()
 	}
 	e.dgrams.Load().Release()
-	for _, fb := range e.env.Fabrics {
-		errs = append(errs, fb.Close())
+	for _, prov := range e.env.Providers {
+		errs = append(errs, prov.Close())
 	}
 	for _, s := range e.shards {
 		s.CloseFDs()
@@ -248,8 +248,8 @@ func (e *engine) devices() []report.DeviceInfo {
 		return nil
 	}
 	var list []report.DeviceInfo
-	for _, fb := range e.env.Fabrics {
-		list = append(list, fb.Devices()...)
+	for _, prov := range e.env.Providers {
+		list = append(list, prov.Devices()...)
 	}
 	return append(list, e.absent...)
 }
@@ -268,7 +268,7 @@ func (e *engine) peerUse() (map[netip.Addr]peers.Known, map[netip.Addr]report.Pe
 	if e == nil {
 		return nil, nil
 	}
-	return e.peers.Known(time.Now()), usePerPeer(e.peers, e.pool, e.env.Fabrics)
+	return e.peers.Known(time.Now()), usePerPeer(e.peers, e.pool, e.env.Providers)
 }
 
 // parts sets the counters that end with the engine.

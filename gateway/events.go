@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 )
 
 // onEvent is called for every decision of the programs.

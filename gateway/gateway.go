@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/guard"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
-	"github.com/smcgw/smcgw/gateway/internal/observed"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -51,7 +50,7 @@ type gateway struct {
 	lines          *connlog.Log
 	tally          *report.Tally // of parts that have ended
 	times          *loop.Times
-	observed       *observed.Book
+	observed       *policy.Observed
 	guard          *guard.Keeper
 
 	keys     *conn.Keyring
@@ -83,7 +82,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	g := &gateway{
 		cfg: cfg, log: log, site: at, host: &at.localHost, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
-		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(observed.Book), guard: new(guard.Keeper),
+		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(policy.Observed), guard: new(guard.Keeper),
 		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
 		logDropped: func() uint64 { return 0 },

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/netstack/link"
@@ -41,7 +41,7 @@ type localHost struct {
 	// on a host without any.
 	RoCE func() (sysfs.RoCEPorts, error)
 	// RDMA returns all that the kernel tells of adapters; nil as RoCE.
-	RDMA func() (sysfs.Host, error)
+	RDMA func() (sysfs.RDMA, error)
 	// Priority is the SO_PRIORITY by which the steering knows the gateway's own
 	// sockets; 0: it needs none.
 	Priority int

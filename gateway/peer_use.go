@@ -10,7 +10,7 @@ import (
 )
 
 // usePerPeer returns what each address holds.
-func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) map[netip.Addr]report.PeerUse {
+func usePerPeer(table *peers.Table, pool *rmb.Pool, providers []carrier.Provider) map[netip.Addr]report.PeerUse {
 	all := map[netip.Addr]report.PeerUse{}
 	for a, holds := range table.Use() {
 		all[a] = report.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
@@ -22,9 +22,9 @@ func usePerPeer(table *peers.Table, pool *rmb.Pool, fabrics []carrier.Fabric) ma
 			all[a] = u
 		}
 	}
-	for _, fb := range fabrics {
-		if sf, ok := fb.(*carrier.Shm); ok {
-			for _, p := range sf.Peers() {
+	for _, prov := range providers {
+		if s, ok := prov.(*carrier.Shm); ok {
+			for _, p := range s.Peers() {
 				u := all[p.Of]
 				u.ShmPeers++
 				all[p.Of] = u

@@ -5,7 +5,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
-	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -36,7 +35,7 @@ func (g *gateway) adapters() bool {
 	case !slices.ContainsFunc(live.Policy, func(r config.Rule) bool { return r.Action == report.ActionAuto }):
 		return false
 	case g.carries():
-		return slices.ContainsFunc(g.engine().env.Fabrics, carrier.HasAdapter)
+		return slices.ContainsFunc(g.engine().env.Providers, carrier.HasAdapter)
 	case !live.UsesAdapters() || g.host.RDMA == nil:
 		return false
 	}
@@ -73,7 +72,7 @@ func (g *gateway) Policy() report.PolicyReport {
 		g.log.Warn("read counters", "error", err)
 	}
 	live.addDecisions(&s, c.Decided)
-	p := g.observed.Report(live.Config, g.rollout.Share(), s.Decisions, policy.NoRule)
+	p := g.observed.Report(live.Config, g.rollout.Share(), s.Decisions)
 	p.Mode = g.mode()
 	compared, promoted := g.guard.Compared(), g.host.promotion.Promoted()
 	for i := range p.Rules {

@@ -8,9 +8,9 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
-	"github.com/smcgw/smcgw/gateway/internal/unsteered"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/netstack/link"
@@ -89,7 +89,7 @@ func steeredSite(cfg config.Config, legs *sockets.Namespace, before *handover.Pr
 func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
 	var at ebpf.Config
 	before.Place(&at)
-	steer := unsteered.New(at.Generation)
+	steer := host.NewUnsteered(at.Generation)
 	s := &site{localHost: localHost{Steering: steer, Beside: steer, AppTUN: -1, unsteered: why}}
 	var err error
 	s.ID, err = process.KernelID()

@@ -11,8 +11,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -32,8 +32,8 @@ func bareFlow(t *testing.T, g *gateway, side report.Side, port uint16) *conn.Flo
 
 func fallbacks(g *gateway) map[string]uint64 {
 	out := map[string]uint64{}
-	for _, fb := range g.Snapshot().Fallbacks {
-		out[fb.Reason+"/"+string(fb.Side)] = fb.Count
+	for _, prov := range g.Snapshot().Fallbacks {
+		out[prov.Reason+"/"+string(prov.Side)] = prov.Count
 	}
 	return out
 }

@@ -169,19 +169,6 @@ func TestClientAcceptInPieces(t *testing.T) {
 	require.Len(t, c.Receive(t0, msg[len(msg)-1:]), 2)
 }
 
-func TestClientReleases(t *testing.T) {
-	c, _ := proposed(t, ClientConfig{})
-	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonAppRefused, Remote: true}}},
-		c.Receive(t0, vector(t, "decline")))
-
-	c, _ = proposed(t, ClientConfig{})
-	require.IsType(t, Release{}, c.WireLost(t0)[0])
-
-	requireDeclined(t, completing(t).AppFailed(t0), ReasonClientGone)
-	requireDeclined(t, completing(t).Receive(t0, []byte("x")), ReasonProtocolError)
-
-}
-
 // A client whose time is over asks. It goes on natively when the server says so, or says nothing for two seconds.
 func TestClientAsks(t *testing.T) {
 	asking := func() *Client {

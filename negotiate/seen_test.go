@@ -13,11 +13,12 @@ func TestSeen(t *testing.T) {
 		binary.BigEndian.PutUint64(m[:], uint64(i))
 		return m
 	}
-	for i := range 3 * seenMost {
+	const last = 3*seenMost + seenMost/2 // half of a generation is young
+	for i := range last {
 		require.True(t, s.first(mac(i)))
 		require.False(t, s.first(mac(i)))
 	}
-	for i := 2 * seenMost; i < 3*seenMost; i++ {
+	for i := last - seenMost; i < last; i++ {
 		require.False(t, s.first(mac(i)), "of the last ones")
 	}
 	require.LessOrEqual(t, len(s.young)+len(s.old), 2*seenMost)

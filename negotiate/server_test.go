@@ -155,6 +155,7 @@ func TestServerRefusesProposal(t *testing.T) {
 	}{
 		"nonce":    {func(p *Proposal) { p.Nonce++ }, ReasonProtocolError},
 		"version":  {func(p *Proposal) { p.MinVersion, p.MaxVersion = 2, 9 }, ReasonVersion},
+		"older":    {func(p *Proposal) { p.MinVersion, p.MaxVersion = 0, 0 }, ReasonVersion},
 		"carriers": {func(p *Proposal) { p.Carriers = nil }, ReasonNoCommonCarrier},
 	} {
 		p := goldenProposal(t)

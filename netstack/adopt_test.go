@@ -17,36 +17,6 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-func TestAdopt(t *testing.T) {
-	cases := []struct {
-		name  string
-		strip []byte
-	}{
-		{"all options", nil},
-		{"no window scale", []byte{packet.KindWindowScale}},
-		{"no sack", []byte{packet.KindSACKPermitted}},
-		{"mss and timestamps", []byte{packet.KindWindowScale, packet.KindSACKPermitted}},
-	}
-	for _, v6 := range []bool{false, true} {
-		for _, tc := range cases {
-			t.Run(fmt.Sprintf("%s/v6=%v", tc.name, v6), func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, worldOptions{editSYN: func(p []byte) []byte { return without(p, tc.strip...) }})
-				c, s := w.connect(v6)
-				require.Equal(t, ConfirmYes, s.Confirmed())
-				require.Equal(t, serverAddr(v6), c.RemoteAddr())
-				require.Equal(t, c.LocalAddr(), s.RemoteAddr())
-				require.Equal(t, c.ISN(), s.ISN())
-				require.EqualValues(t, testNonce, s.f.nonce)
-				transfer(t, c, s, 300000)
-				transfer(t, s, c, 300000)
-				halfClose(t, c, s)
-				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
-			})
-		}
-	}
-}
-
 // The peer reads our windows with the scale of the application's SYN, which is
 // not gVisor's.
 func TestWindowScale(t *testing.T) {
@@ -115,23 +85,6 @@ func halfClose(t *testing.T, c, s *Conn) {
 	require.NoError(t, s.CloseWrite())
 	_, err = c.ReadContext(ctx, buf)
 	require.ErrorIs(t, err, io.EOF)
-}
-
-func TestImpairedWire(t *testing.T) {
-	for _, v6 := range []bool{false, true} {
-		for _, strip := range [][]byte{nil, {packet.KindSACKPermitted}, {packet.KindWindowScale}} {
-			t.Run(fmt.Sprintf("v6=%v/strip=%v", v6, strip), func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, worldOptions{seed: 42, editSYN: func(p []byte) []byte { return without(p, strip...) }})
-				c, s := w.connect(v6)
-				imp := wire.Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
-				w.wire.A().Impair(imp)
-				w.wire.B().Impair(imp)
-				transfer(t, c, s, 500000)
-				transfer(t, s, c, 500000)
-			})
-		}
-	}
 }
 
 // The peer's accept is stripped on its way: the application's kernel completes
@@ -242,18 +195,6 @@ func (w *world) tap(e *wire.End) <-chan []byte {
 		return p
 	}})
 	return ch
-}
-
-func TestResetByServer(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldOptions{})
-	c, s := w.connect(false)
-	transfer(t, c, s, 5000)
-	s.Abort()
-	readError(t, c, syscall.ECONNRESET)
-	readError(t, c, syscall.ECONNRESET)
-	_, err := s.Read(make([]byte, 1))
-	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 func readError(t *testing.T, c *Conn, want error) {

@@ -103,17 +103,6 @@ func TestCloseUnread(t *testing.T) {
 	require.Zero(t, w.srv.Stats().Flows)
 }
 
-func TestKeepalive(t *testing.T) {
-	w := newWorld(t, worldOptions{})
-	c, _ := w.connect(false)
-	require.NoError(t, c.SetKeepalive(50*time.Millisecond, 500*time.Millisecond, 3))
-	time.Sleep(100 * time.Millisecond)
-	_, err := c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, ErrWouldBlock)
-	w.wire.A().Impair(wire.Impairment{Loss: 1})
-	readError(t, c, syscall.ETIMEDOUT)
-}
-
 // A keepalive that was due while it was off works when it is turned on again.
 func TestKeepaliveTurnedOnAgain(t *testing.T) {
 	w := newWorld(t, worldOptions{})

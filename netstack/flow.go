@@ -10,7 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/smcgw/smcgw/netstack/cookie"
-	"github.com/smcgw/smcgw/netstack/internal/strange"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -35,7 +35,7 @@ type flow struct {
 	una, sent atomic.Uint32
 	// awaited is the next sequence number of the peer, as we told it.
 	awaited atomic.Uint32
-	strange strange.ACKs
+	strange segment.StrangeACKs
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 

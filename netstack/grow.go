@@ -10,7 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/smcgw/smcgw/netstack/cookie"
-	"github.com/smcgw/smcgw/netstack/internal/seqmap"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/netstack/minisock"
 
 	"github.com/smcgw/smcgw/packet"
@@ -75,7 +75,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	if !f.state().led() {
 		return nil, errNoEndpoint // the owner has ended it
 	}
-	g := &grown{origin: seqmap.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}}
+	g := &grown{origin: segment.Origin{ISN: n.Seq - 1, Stamp: n.Stamp, Sent: n.Sent}}
 	if f.peer().TS {
 		g.stamps.Begin(n.Recent)
 	}
@@ -122,7 +122,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 
 // answer makes the SYN-ACK for gVisor's SYN, in gVisor's numbers. Its echoed timestamp is as old as the round
 // trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
-func (c *Conn) answer(x *seqmap.Map, n minisock.Numbers) []byte {
+func (c *Conn) answer(x *segment.Map, n minisock.Numbers) []byte {
 	tuple, o := c.f.key.tuple(), c.f.peer()
 	o.MSS = uint16(c.f.segMax.Load() - packet.TCPMinLen) // what the path has said since included
 	o.TSVal, o.TSEcr = n.Recent.Value, x.Echo(uint32(c.f.roundTrip().Milliseconds()))

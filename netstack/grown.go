@@ -1,19 +1,17 @@
 package netstack
 
 import (
-	"github.com/smcgw/smcgw/netstack/internal/paws"
-	"github.com/smcgw/smcgw/netstack/internal/reorder"
-	"github.com/smcgw/smcgw/netstack/internal/seqmap"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 )
 
 // grown is what a flow needs whose bytes gVisor moves, from Conn.lead on, before gVisor knows of it. Most wire
 // legs never do.
 type grown struct {
-	origin  seqmap.Origin // of the endpoint
-	numbers seqmap.Map    // between the wire and the endpoint
+	origin  segment.Origin // of the endpoint
+	numbers segment.Map    // between the wire and the endpoint
 	acks    heldACK
-	ahead   reorder.Queue // what gVisor keeps after a gap
-	stamps  paws.Guard    // of the peer
+	ahead   segment.Ahead // what gVisor keeps after a gap
+	stamps  segment.PAWS  // of the peer
 	fitting fitting
 }
 

@@ -1,12 +1,65 @@
 package netstack
 
 import (
+	"encoding/binary"
+
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
-	"github.com/smcgw/smcgw/netstack/internal/icmp"
-
+	"github.com/smcgw/smcgw/netstack/internal/pathsize"
 	"github.com/smcgw/smcgw/packet"
 )
+
+// icmpHeaderLen is what is in front of the quoted packet.
+const icmpHeaderLen = 8
+
+// Types and codes of the errors that are read.
+const (
+	icmpUnreachable   = 3
+	icmpFragNeeded    = 4
+	icmpV6Unreachable = 1
+	icmpV6TooBig      = 2
+)
+
+// icmpError is what an ICMP error says about a segment that a wire leg has sent.
+type icmpError struct {
+	quoted  packet.IP // of a segment; the payload is what was quoted of it
+	segment packet.TCP
+	mtu     int // 0: it is not about the size
+}
+
+// readICMP reads the error in b, the head of the packet p; false: it is not one, or about something else than a segment. It
+// knows no flow: the caller decides whether the quoted segment is on its way, and verifies the checksum.
+func readICMP(p packet.IP, b []byte) (e icmpError, ok bool) {
+	if len(b) < len(p.Header)+icmpHeaderLen {
+		return icmpError{}, false
+	}
+	b = b[len(p.Header):]
+	if e.mtu, ok = icmpMTU(p.V6(), b); !ok {
+		return icmpError{}, false
+	}
+	q, err := packet.ParseQuoted(b[icmpHeaderLen:])
+	if err != nil || q.Proto != packet.ProtoTCP || q.V6() != p.V6() {
+		return icmpError{}, false
+	}
+	e.quoted, e.segment = q, packet.TCP(q.Payload)
+	return e, true
+}
+
+// icmpMTU reads type and code: destination unreachable, or packet too big for a path of that MTU.
+func icmpMTU(v6 bool, b []byte) (mtu int, ok bool) {
+	switch {
+	case !v6 && b[0] == icmpUnreachable && b[1] == icmpFragNeeded:
+		mtu = int(binary.BigEndian.Uint16(b[6:]))
+		return mtu, mtu >= pathsize.Least4
+	case v6 && b[0] == icmpV6TooBig:
+		mtu = int(min(binary.BigEndian.Uint32(b[4:]), 1<<16))
+		return mtu, mtu >= pathsize.Least6
+	case v6:
+		return 0, b[0] == icmpV6Unreachable
+	default:
+		return 0, b[0] == icmpUnreachable
+	}
+}
 
 // inICMP passes on errors about segments of live flows that are on the way. The
 // quoted sequence number must be one (RFC 5927 4.1): a blind sender must not
@@ -34,16 +87,16 @@ func (m *shim) inICMP(p packet.IP, pkt *stack.PacketBuffer) {
 // than "packet too big".
 func (m *shim) icmpFlow(p packet.IP, pkt *stack.PacketBuffer) (f *flow, mtu int, ok bool) {
 	b, _ := pkt.Data().PullUp(min(pkt.Data().Size(), 2*maxHeaders))
-	e, ok := icmp.Read(p, b)
+	e, ok := readICMP(p, b)
 	if !ok {
 		return nil, 0, false
 	}
-	f = m.s.flows.get(outboundKey(e.Quoted.Header, e.Segment))
+	f = m.s.flows.get(outboundKey(e.quoted.Header, e.segment))
 	if f == nil || !f.alive() {
 		return nil, 0, false
 	}
-	seq := e.Segment.Seq()
-	return f, e.MTU, !packet.After(f.una.Load(), seq) && !packet.After(seq, f.sent.Load())
+	seq := e.segment.Seq()
+	return f, e.mtu, !packet.After(f.una.Load(), seq) && !packet.After(seq, f.sent.Load())
 }
 
 // shrink lowers the largest segment of f to n bytes of TCP header and payload.

@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/wire"
-
-	"github.com/smcgw/smcgw/packet"
 )
 
 // minis are both ends of a connection without an endpoint.
@@ -170,18 +168,6 @@ func TestEndWhileGrowing(t *testing.T) {
 	}
 }
 
-// Close of a mini socket with bytes that were not read is a reset, as with kernel sockets.
-func TestCloseUnreadMini(t *testing.T) {
-	w := newWorld(t, worldOptions{})
-	c, s := w.minis()
-	_, err := s.Write([]byte("unread"))
-	require.NoError(t, err)
-	within(t, "come", func() bool { _, heard := c.Vitals(); return heard > 0 })
-	require.NoError(t, c.Close())
-	readError(t, s, syscall.ECONNRESET)
-	require.Zero(t, w.gw.Stats().Flows)
-}
-
 // A FIN and a gap take an endpoint; what came before is read first.
 func TestBeyondMini(t *testing.T) {
 	w := newWorld(t, worldOptions{})
@@ -195,24 +181,6 @@ func TestBeyondMini(t *testing.T) {
 	readError(t, c, io.EOF)
 	require.EqualValues(t, 1, w.gw.Stats().Grown)
 	say(t, c, s, 100)
-}
-
-// A blind reset, and a blind SYN, end no mini socket.
-func TestBlindAtMini(t *testing.T) {
-	for _, flags := range []byte{packet.FlagRST, packet.FlagSYN, packet.FlagFIN | packet.FlagACK} {
-		w := newWorld(t, worldOptions{})
-		c, s := w.minis()
-		say(t, c, s, 100)
-		say(t, s, c, 100)
-		c.MarkCarrying()
-		tup := c.Tuple()
-		w.fromWire(segmentOf(tup.Remote, tup.Local, c.f.awaited.Load()+1000, c.f.sent.Load(), flags, timestamps(), nil))
-		say(t, s, c, 200)
-		say(t, c, s, 200)
-		if flags&packet.FlagFIN == 0 {
-			require.Zero(t, w.gw.Stats().Grown, "it is answered, and costs nothing")
-		}
-	}
 }
 
 // What comes is acknowledged once, if nothing takes the acknowledgement along.

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/wire"
-	"github.com/smcgw/smcgw/netstack/internal/reorder"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -43,7 +43,7 @@ func TestOutOfOrderIsBounded(t *testing.T) {
 	within(t, "some are dropped", func() bool { return w.srv.Stats().ReorderDropped > 0 })
 	used := w.srv.reorder.Used()
 	require.Positive(t, used)
-	require.LessOrEqual(t, used, int64(reorder.LegMost))
+	require.LessOrEqual(t, used, int64(segment.HeldLeg))
 	s.Abort()
 	require.Zero(t, w.srv.reorder.Used())
 }
@@ -54,9 +54,9 @@ func TestTransferWithoutReordering(t *testing.T) {
 	c, s := w.minis()
 	c.grown(t)
 	s.grown(t)
-	var full [5]reorder.Queue
+	var full [5]segment.Ahead
 	for i := range full {
-		full[i].Take(&w.srv.reorder, reorder.Segment{Seq: 2, End: 3, Cost: reorder.Total / 4}, 1, true)
+		full[i].Take(&w.srv.reorder, segment.Arrived{Seq: 2, End: 3, Cost: segment.HeldTotal / 4}, 1, true)
 	}
 	w.wire.A().Impair(wire.Impairment{Loss: 0.01})
 	transfer(t, c, s, 1<<20)

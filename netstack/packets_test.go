@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/smcgw/smcgw/netstack/internal/icmp"
-
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -57,14 +55,14 @@ func tooBig(router netip.Addr, pkt []byte, mtu uint16) []byte {
 	quote := pkt[:min(len(pkt), len(p.Header)+28)]
 	h := packet.Header{Src: router, Dst: p.Src(), Proto: packet.ProtoICMP, TTL: 64}
 	ip := make([]byte, h.Len())
-	msg := append(make([]byte, icmp.HeaderLen), quote...)
+	msg := append(make([]byte, icmpHeaderLen), quote...)
 	pseudo := uint16(0)
 	if p.V6() {
 		h.Proto = packet.ProtoICMPv6
-		msg[0] = icmp.V6TooBig
+		msg[0] = icmpV6TooBig
 		binary.BigEndian.PutUint32(msg[4:], uint32(mtu))
 	} else {
-		msg[0], msg[1] = icmp.Unreachable, icmp.FragNeeded
+		msg[0], msg[1] = icmpUnreachable, icmpFragNeeded
 		binary.BigEndian.PutUint16(msg[6:], mtu)
 	}
 	h.Put(ip, len(msg))

@@ -90,6 +90,7 @@ func TestFlowBound(t *testing.T) {
 	b.prove(2, 100, packet.RoleConfirm, "")
 	require.Equal(t, []error{ErrOverload}, b.h.failures())
 	require.EqualValues(t, 1, b.s.Stats().Shed)
+	require.Equal(t, 1, b.h.proofs(), "the owner begins nothing for what there is no room for")
 	c.Forget()
 	b.accept(2, 100)
 }

@@ -3,8 +3,7 @@ package netstack
 import (
 	"sync/atomic"
 
-	"github.com/smcgw/smcgw/netstack/internal/paws"
-	"github.com/smcgw/smcgw/netstack/internal/reorder"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -287,7 +286,7 @@ func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	g, n := f.grown.Load(), uint32(p.Total-len(p.Header)-len(t))
 	m.refuseOld(f, &g.stamps, t, n, pkt)
-	seg := reorder.Segment{Seq: t.Seq(), End: t.Seq() + n, Cost: link.Held(pkt)}
+	seg := segment.Arrived{Seq: t.Seq(), End: t.Seq() + n, Cost: link.Held(pkt)}
 	if n > 0 && !g.ahead.Take(&m.s.reorder, seg, f.awaited.Load(), f.quick.Load()) {
 		m.s.count.reorderDropped.Add(1)
 		return
@@ -300,12 +299,12 @@ func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketB
 
 // refuseOld makes an old duplicate with n bytes, which gVisor would take, one of bytes that have come: gVisor drops it, and
 // acknowledges.
-func (m *shim) refuseOld(f *flow, stamps *paws.Guard, t packet.TCP, n uint32, pkt *stack.PacketBuffer) {
+func (m *shim) refuseOld(f *flow, stamps *segment.PAWS, t packet.TCP, n uint32, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
 	if !o.TS || t.Flags()&(packet.FlagSYN|packet.FlagRST) != 0 {
 		return
 	}
-	s := paws.Segment{Seq: t.Seq(), End: t.Seq() + n, Acked: f.awaited.Load(), Stamp: o.TSVal, Now: sinceStart(m.s.clock)}
+	s := segment.Stamped{Seq: t.Seq(), End: t.Seq() + n, Acked: f.awaited.Load(), Stamp: o.TSVal, Now: sinceStart(m.s.clock)}
 	if !stamps.Takes(s) {
 		m.s.count.oldStamps.Add(1)
 		t.SetFlags(t.Flags() &^ packet.FlagFIN)

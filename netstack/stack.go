@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/internal/reorder"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -43,7 +43,7 @@ type Stack struct {
 	acks  ackHolder
 	count counters
 
-	reorder reorder.Budget
+	reorder segment.Budget
 
 	mu      sync.Mutex // guards closing
 	closing bool

@@ -14,7 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/faketime"
 
 	"github.com/smcgw/smcgw/lab/wire"
-	"github.com/smcgw/smcgw/netstack/internal/strange"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -53,7 +53,7 @@ func TestStrangers(t *testing.T) {
 	}
 	within(t, "all have come", func() bool { return c.f.strange.Count() == 200 })
 	open()
-	clock.Advance(strange.Time)
+	clock.Advance(segment.StrangeTime)
 	answer(iss+1<<31, "")
 	within(t, "reset", func() bool {
 		_, err := c.Read(make([]byte, 1))
@@ -80,7 +80,7 @@ func TestStrangersBesideThePeer(t *testing.T) {
 			tup := c.Tuple()
 			toClient := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
 			toServer := segmentOf(tup.Local, tup.Remote, 1, s.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
-			for end := time.Now().Add(strange.Time + 3*time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+			for end := time.Now().Add(segment.StrangeTime + 3*time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 				w.wire.B().Send(append([]byte(nil), toClient...))
 				w.wire.A().Send(append([]byte(nil), toServer...))
 				for _, conn := range []*Conn{c, s} {

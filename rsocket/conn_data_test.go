@@ -27,15 +27,6 @@ func exampleConn() ConnData {
 	}
 }
 
-func TestConnDataVector(t *testing.T) {
-	want := unhex(t, exampleConnData)
-	require.Len(t, want, connDataSize)
-	require.Equal(t, want, exampleConn().Append(nil))
-	got, err := ParseConnData(want)
-	require.NoError(t, err)
-	require.Equal(t, exampleConn(), got)
-}
-
 func TestStockStreamConnData(t *testing.T) {
 	s, err := NewStream(memory(Config{Credits: 384}, 131072, 2))
 	require.NoError(t, err)

@@ -140,7 +140,7 @@ func (s *Stream) Settled() bool {
 	if s.err != nil || s.down || s.peerGone {
 		return true
 	}
-	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.posted == s.ctrl.done && s.placed()
+	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.posted == s.ctrl.done
 }
 
 // placed: every byte of ours has completed.

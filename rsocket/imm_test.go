@@ -30,19 +30,6 @@ func TestImmediateVectors(t *testing.T) {
 	}
 }
 
-// An entry of a target list in both byte orders, from the protocol reference.
-func TestGrantVectors(t *testing.T) {
-	g := SGE{Addr: 0x7f0000b10000, Key: 0x1002, Length: 65536}
-	for big, want := range map[bool]string{
-		false: "0000b100 007f0000 02100000 00000100",
-		true:  "00007f00 00b10000 00001002 00010000",
-	} {
-		b := grantBytes(g, big)
-		require.Equal(t, unhex(t, want), b[:])
-		require.Equal(t, g, readGrant(b[:], big))
-	}
-}
-
 // The exchange of the protocol reference: both sides with stock defaults, the client sends 3 × 1000 bytes.
 func TestStockExchange(t *testing.T) {
 	cfg := Config{Credits: 384, SendDepth: 384}

@@ -39,4 +39,9 @@ func TestProtocolVectors(t *testing.T) {
 		require.Equal(t, vectors[name], golden.Vector(t, name), name)
 	}
 	require.Len(t, vectors, len(golden.Names(t, "rsocket-")))
+	require.Equal(t, grant, readGrant(little[:], false))
+	require.Equal(t, grant, readGrant(big[:], true))
+	got, err := ParseConnData(vectors["rsocket-connection-data"])
+	require.NoError(t, err)
+	require.Equal(t, exampleConn(), got)
 }

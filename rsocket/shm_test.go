@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	mathrand "math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +39,6 @@ type pump struct {
 	wcs   [16]verbs.WC
 
 	running bool
-	apart   chan struct{} // a producer of its own: writable
 	chunk   int
 	total   uint64 // bytes to send
 	open    bool   // no shutdown after them
@@ -132,47 +130,12 @@ func (p *pump) turn() bool {
 	for i := range p.wcs[:n] {
 		p.event(p.ep.HandleWC(&p.wcs[i]))
 	}
-	if p.apart != nil {
-		posted, _ := p.ep.Pump()
-		return p.read() || posted > 0 || n > 0
-	}
 	return p.read() || p.write() || n > 0
-}
-
-// produce is a producer in a goroutine of its own.
-func (p *pump) produce(total uint64) {
-	for off := uint64(0); off < total; {
-		span := p.ep.SendSpan()
-		if len(span) == 0 {
-			select {
-			case <-p.apart:
-				continue
-			case <-p.done:
-				return
-			}
-		}
-		from := pattern[off%uint64(len(pattern)):]
-		n := copy(span, from[:min(uint64(len(from)), total-off, uint64(p.chunk))])
-		off += uint64(n)
-		if p.ep.Produced(n) != nil || p.loop.Do(func() {
-			if _, err := p.ep.Pump(); err == nil && off == total {
-				_ = p.ep.Shutdown()
-			}
-		}) != nil {
-			return
-		}
-	}
 }
 
 func (p *pump) event(ev Events) {
 	if ev.Has(EventProved) && !p.seen.Has(EventProved) {
 		close(p.proved)
-	}
-	if ev.Has(EventWritable) && p.apart != nil {
-		select {
-		case p.apart <- struct{}{}:
-		default:
-		}
 	}
 	over := EventDisconnected | EventFailed
 	if ev&over != 0 && p.seen&over == 0 {
@@ -258,66 +221,6 @@ func TestOverSharedMemory(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The same as a library does it: producers of their own, no dialect, inline or not.
-func TestProducersOverSharedMemory(t *testing.T) {
-	for name, tc := range map[string]struct {
-		cfg   EndpointConfig
-		chunk int
-		total uint64
-	}{
-		"bulk":   {EndpointConfig{}, 1 << 20, 32 << 20},
-		"inline": {EndpointConfig{Inline: 64}, 7, 10_000},
-		"tiny":   {EndpointConfig{RingSize: 3000, SendBuffer: 500, Credits: 16}, 7, 10_000},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, b := newPumps(t, tc.cfg)
-			var producers sync.WaitGroup
-			for _, p := range []*pump{a, b} {
-				p.do(func() { p.chunk, p.apart = tc.chunk, make(chan struct{}, 1) })
-				producers.Go(func() { p.produce(tc.total) })
-			}
-			for _, p := range []*pump{a, b} {
-				waitFor(t, "transfer hangs", p.done)
-				p.do(func() {
-					require.NoError(t, p.ep.Err())
-					require.False(t, p.wrong)
-					require.Equal(t, tc.total, p.ep.ConsumedOffset())
-					require.True(t, p.ep.PeerShut())
-				})
-			}
-			producers.Wait()
-		})
-	}
-}
-
-// A program that writes, closes and exits at once: the peer finds everything all the same, and an end.
-func TestLastBytesOfAProgramThatExits(t *testing.T) {
-	a, b := newPumps(t, EndpointConfig{})
-	const total = 90_000
-	b.do(func() { // nothing moves here meanwhile
-		a.do(func() {
-			p := pattern[:total-1]
-			for len(p) > 0 {
-				n := copy(a.ep.SendSpan(), p)
-				require.NoError(t, a.ep.Produced(n))
-				p = p[n:]
-			}
-			require.NoError(t, a.ep.Disconnect())
-		})
-		waitFor(t, "the end is not acknowledged", a.done)
-		a.do(func() { require.True(t, a.ep.Settled()) })
-		require.NoError(t, a.peer.Close())
-		<-b.peer.Done()
-	})
-	waitFor(t, "end not noticed", b.done)
-	b.do(func() {
-		require.NoError(t, b.ep.Err())
-		require.True(t, b.ep.PeerShut())
-		require.EqualValues(t, total-1, b.ep.ReceivedOffset())
-		require.False(t, b.wrong)
-	})
 }
 
 func TestPeerDeviceGone(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // printAdapters lists the ports of the host's adapters, why one cannot be used, and
 // what an operator should know. A host without adapters has nothing to print.
-func (e *env) printAdapters(h *sysfs.Host) error {
+func (e *env) printAdapters(h *sysfs.RDMA) error {
 	if len(h.Adapters) == 0 {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (e *env) printAdapters(h *sysfs.Host) error {
 	return nil
 }
 
-func adapterRows(h *sysfs.Host) [][]string {
+func adapterRows(h *sysfs.RDMA) [][]string {
 	rows := [][]string{{"ADAPTER", "LAYER", "STATE", "SPEED", "DRIVER", "FIRMWARE", "NODE", "ROCEV2"}}
 	eachPort(h, func(a *sysfs.Adapter, p *sysfs.Port) {
 		rows = append(rows, []string{a.PortName(p), p.LinkLayer, p.State, speed(p.Rate), driver(a), a.Firmware, node(a), gids(p)})
@@ -41,7 +41,7 @@ func adapterRows(h *sysfs.Host) [][]string {
 	return rows
 }
 
-func eachPort(h *sysfs.Host, f func(*sysfs.Adapter, *sysfs.Port)) {
+func eachPort(h *sysfs.RDMA, f func(*sysfs.Adapter, *sysfs.Port)) {
 	for i := range h.Adapters {
 		a := &h.Adapters[i]
 		for j := range a.Ports {
@@ -51,7 +51,7 @@ func eachPort(h *sysfs.Host, f func(*sysfs.Adapter, *sysfs.Port)) {
 }
 
 // unusablePorts says why the gateway cannot use ports.
-func unusablePorts(h *sysfs.Host) (list []string) {
+func unusablePorts(h *sysfs.RDMA) (list []string) {
 	eachPort(h, func(a *sysfs.Adapter, p *sysfs.Port) {
 		if p.Unusable != "" {
 			list = append(list, a.PortName(p)+": cannot be used: "+p.Unusable)
@@ -93,7 +93,7 @@ func gids(p *sysfs.Port) string {
 }
 
 // adapterDetails lists everything, one fact per line.
-func adapterDetails(h *sysfs.Host) [][]string {
+func adapterDetails(h *sysfs.RDMA) [][]string {
 	rows := [][]string{{"ADAPTER", "NAME", "VALUE"}}
 	if len(h.Adapters) == 0 {
 		return rows
@@ -167,7 +167,7 @@ func memlock(n int64) string {
 
 // adapterNotes are lines of check about the host's adapters and what the configuration
 // makes of them.
-func adapterNotes(c *config.Config, h *sysfs.Host) (list []string) {
+func adapterNotes(c *config.Config, h *sysfs.RDMA) (list []string) {
 	eachPort(h, func(a *sysfs.Adapter, p *sysfs.Port) {
 		list = append(list, fmt.Sprintf("%s: %s, %s, %s, %s, firmware %s", a.PortName(p), p.LinkLayer, p.State, speed(p.Rate), driver(a), orDash(a.Firmware)))
 		if g := gids(p); g != "" {

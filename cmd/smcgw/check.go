@@ -26,7 +26,7 @@ type checkDoc struct {
 	// Config is the effective configuration as YAML.
 	Config string `json:"config,omitempty"`
 	// RDMA is what the kernel tells of the host's adapters.
-	RDMA sysfs.Host `json:"rdma"`
+	RDMA sysfs.RDMA `json:"rdma"`
 }
 
 func newCheck(e *env) *cobra.Command {
@@ -68,7 +68,7 @@ notes about what may not do what was meant, and the RDMA adapters of this host. 
 	return verb(e, c)
 }
 
-func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, host sysfs.Host) error {
+func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, host sysfs.RDMA) error {
 	if len(errs) > 0 {
 		printFieldErrors(e.stdout, path, errs)
 		return nil
@@ -88,7 +88,7 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 }
 
 // checkNotes are those about the file, and about the file on this host.
-func checkNotes(f *config.File, host *sysfs.Host) []string {
+func checkNotes(f *config.File, host *sysfs.RDMA) []string {
 	usable := false
 	notes := append(f.Notes(), inspect.DeviceNotes(f.Config.Devices, slices.Contains(f.Config.Carriers, report.DeviceIB))...)
 	eachPort(host, func(a *sysfs.Adapter, p *sysfs.Port) { usable = usable || p.Unusable == "" && a.RoCE(p) })
@@ -98,7 +98,7 @@ func checkNotes(f *config.File, host *sysfs.Host) []string {
 	return notes
 }
 
-func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, host sysfs.Host) error {
+func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, host sysfs.RDMA) error {
 	doc := checkDoc{Schema: checkSchema, File: path, OK: len(errs) == 0, Errors: errs, Notes: []string{}, RDMA: host}
 	if errs == nil {
 		doc.Errors = []*config.FieldError{}

@@ -14,7 +14,7 @@ import (
 // fakeHost is what doctor examines in scripts.
 type fakeHost struct {
 	tree fstest.MapFS
-	rdma sysfs.Host
+	rdma sysfs.RDMA
 }
 
 // healthyHost has what a gateway needs.
@@ -38,31 +38,31 @@ func brokenHost() *fakeHost {
 	return h
 }
 
-// Files implements doctor.Host.
+// Files implements doctor.Probes.
 func (h *fakeHost) Files() fs.FS { return h.tree }
 
-// Features implements doctor.Host.
+// Features implements doctor.Probes.
 func (*fakeHost) Features() ([]inspect.Feature, error) {
 	return []inspect.Feature{{Name: "map type RingBuf"}}, nil
 }
 
-// Hooks implements doctor.Host.
+// Hooks implements doctor.Probes.
 func (*fakeHost) Hooks(string, []string) []inspect.Hook {
 	return []inspect.Hook{{Name: "sockops of /sys/fs/cgroup"}}
 }
 
-// Devices implements doctor.Host.
+// Devices implements doctor.Probes.
 func (*fakeHost) Devices(bool) ([]doctor.Device, error) {
 	return []doctor.Device{{Name: "eth0", MTU: 9000, Up: true, Default: true}}, nil
 }
 
-// Chains implements doctor.Host.
+// Chains implements doctor.Probes.
 func (*fakeHost) Chains() ([]doctor.Chain, error) { return nil, nil }
 
-// Refuses implements doctor.Host: one host does.
+// Refuses implements doctor.Probes: one host does.
 func (*fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
 	return to.Addr() == netip.MustParseAddr("10.0.0.9"), nil
 }
 
-// RDMA implements doctor.Host.
-func (h *fakeHost) RDMA() (sysfs.Host, error) { return h.rdma, nil }
+// RDMA implements doctor.Probes.
+func (h *fakeHost) RDMA() (sysfs.RDMA, error) { return h.rdma, nil }

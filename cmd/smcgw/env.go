@@ -20,8 +20,8 @@ type env struct {
 	confine        func() error                                   // gives up privileges, of the process
 	gateways       func(context.Context) ([]machine.Found, error) // of this machine
 	machineOff     admin.OffFlag
-	rdma           func() (sysfs.Host, error)              // adapters
-	host           doctor.Host                             // what doctor examines
+	rdma           func() (sysfs.RDMA, error)              // adapters
+	host           doctor.Probes                           // what doctor examines
 	terminal       func(io.Writer) int                     // columns; 0: it is no terminal; nil: nothing is
 	startBroker    func(dir string, socket *os.File) error // of a user without a daemon
 

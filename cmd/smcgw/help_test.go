@@ -110,7 +110,7 @@ func TestNarrowTerminal(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"conns"}, {"conns", "--all"}, {"doctor"}, {"peers"}, {"policy"}, {"policy", "--services"}, {"codes"}, {"codes", "wire_reset"}, {"stats"}} {
 		e, stdout, stderr := testEnv()
 		e.terminal, e.host = func(io.Writer) int { return 80 }, healthyHost()
-		e.rdma = func() (sysfs.Host, error) { return sampleRDMA(), nil }
+		e.rdma = func() (sysfs.RDMA, error) { return sampleRDMA(), nil }
 		e.getenv = func(name string) string { return map[string]string{"NO_COLOR": "1"}[name] }
 		if args[0] != "codes" {
 			args = append(args, "--socket", cfg.Admin)

@@ -107,7 +107,7 @@ func TestEveryJSON(t *testing.T) {
 	world := func() (e *env, stdout, stderr *bytes.Buffer) {
 		e, stdout, stderr = testEnv()
 		e.machineOff, e.host = admin.NewOffFlag(t.TempDir()), healthyHost()
-		e.rdma = func() (sysfs.Host, error) { return sampleRDMA(), nil }
+		e.rdma = func() (sysfs.RDMA, error) { return sampleRDMA(), nil }
 		e.gateways = func(context.Context) ([]machine.Found, error) { return nil, nil }
 		return e, stdout, stderr
 	}

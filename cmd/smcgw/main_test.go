@@ -32,19 +32,19 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(checked{m}, map[string]func(){
-		"smcgw":      func() { onHost(sysfs.Host{Adapters: []sysfs.Adapter{}, Memlock: -1}, healthyHost()) },
+		"smcgw":      func() { onHost(sysfs.RDMA{Adapters: []sysfs.Adapter{}, Memlock: -1}, healthyHost()) },
 		"smcgw-rdma": func() { onHost(sampleRDMA(), brokenHost()) },
 		fakeProgram:  fakeMain,
 	})
 }
 
 // onHost is main on a host with these adapters.
-func onHost(h sysfs.Host, examined *fakeHost) {
+func onHost(h sysfs.RDMA, examined *fakeHost) {
 	e := osEnv()
 	e.service = filepath.Join(os.Getenv("WORK"), "etc", "smcgw.yaml")
 	examined.rdma, e.host = h, examined
 	e.gateways = func(context.Context) ([]machine.Found, error) { return nil, nil } // other tests have some
-	e.rdma = func() (sysfs.Host, error) { return h, nil }
+	e.rdma = func() (sysfs.RDMA, error) { return h, nil }
 	os.Exit(run(context.Background(), e, os.Args[1:]))
 }
 
@@ -379,7 +379,7 @@ func (d *fakeDaemon) Devices() admin.DeviceList {
 }
 
 // sampleRDMA is a host with two ports, one of them without a link.
-func sampleRDMA() sysfs.Host {
+func sampleRDMA() sysfs.RDMA {
 	port := sysfs.Port{
 		Number: 1, LinkLayer: "Ethernet", State: "ACTIVE", Physical: "LinkUp", Rate: "100 Gb/sec (2X HDR)", TrafficClass: "Global tclass=106",
 		GIDs: []sysfs.GID{
@@ -397,7 +397,7 @@ func sampleRDMA() sysfs.Host {
 	second.Name, second.Limits, second.Use = "mlx5_1", nil, nil
 	second.Verbs = &sysfs.Node{Path: "/dev/infiniband/uverbs1", Problem: "no permission to read and write it"}
 	second.Ports = []sysfs.Port{{Number: 1, LinkLayer: "Ethernet", State: "DOWN", Physical: "Disabled", Rate: "40 Gb/sec (4X QDR)", GIDs: []sysfs.GID{}, Unusable: "the port is DOWN"}}
-	return sysfs.Host{Namespaces: "shared", Memlock: 8 << 20, Adapters: []sysfs.Adapter{first, second}}
+	return sysfs.RDMA{Namespaces: "shared", Memlock: 8 << 20, Adapters: []sysfs.Adapter{first, second}}
 }
 
 // Demote implements admin.Control.

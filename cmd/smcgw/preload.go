@@ -61,8 +61,8 @@ library from its next start.`,
 }
 
 // preloadHost is where preload writes. The library is where the host's programs find it.
-func (e *env) preloadHost(root string) (*adopt.Host, error) {
-	h := &adopt.Host{Root: root, Library: adopt.Installed}
+func (e *env) preloadHost(root string) (*adopt.Installation, error) {
+	h := &adopt.Installation{Root: root, Library: adopt.Installed}
 	if root != "/" { // as packages put it
 		if _, err := os.Stat(filepath.Join(root, h.Library, adopt.Name)); err != nil {
 			return h, fmt.Errorf("preload --root: %w", err)
@@ -108,7 +108,7 @@ func newPreloadSwitch(e *env, root *string, on bool, c *cobra.Command) *cobra.Co
 }
 
 // preloadHostWide switches every program.
-func (e *env) preloadHostWide(ctx context.Context, h *adopt.Host, on bool) (r admin.Result, err error) {
+func (e *env) preloadHostWide(ctx context.Context, h *adopt.Installation, on bool) (r admin.Result, err error) {
 	r.Verb = preloadVerb(on)
 	var changed bool
 	r.Message = "programs of this host start without the library from now on"
@@ -139,7 +139,7 @@ func preloadVerb(on bool) string {
 }
 
 // preloadUnit switches one unit.
-func (e *env) preloadUnit(h *adopt.Host, name string, on bool) (r admin.Result, err error) {
+func (e *env) preloadUnit(h *adopt.Installation, name string, on bool) (r admin.Result, err error) {
 	r.Verb = preloadVerb(on)
 	var own string
 	var changed bool
@@ -166,7 +166,7 @@ func (e *env) preloadUnit(h *adopt.Host, name string, on bool) (r admin.Result, 
 }
 
 // nativePrograms are what a unit starts and the library is of no use for.
-func nativePrograms(h *adopt.Host, u *adopt.Unit) (list []string) {
+func nativePrograms(h *adopt.Installation, u *adopt.Unit) (list []string) {
 	if h.Root != "/" {
 		return nil
 	}

@@ -79,7 +79,7 @@ func TestWrongConfigurations(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "smcgw.yaml")
 			require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
 			e, stdout, stderr := testEnv()
-			e.rdma = func() (sysfs.Host, error) { return sysfs.Host{}, nil }
+			e.rdma = func() (sysfs.RDMA, error) { return sysfs.RDMA{}, nil }
 			require.Equal(t, c.status, run(t.Context(), e, []string{"check", "-c", file}), stdout)
 			require.Empty(t, stderr.String())
 			for _, text := range c.says {

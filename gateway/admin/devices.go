@@ -14,5 +14,5 @@ type DeviceList struct {
 	Devices []report.DeviceInfo `json:"devices"`
 	// RDMA is what the kernel tells of the host's adapters, whether the gateway uses
 	// them or not.
-	RDMA sysfs.Host `json:"rdma"`
+	RDMA sysfs.RDMA `json:"rdma"`
 }

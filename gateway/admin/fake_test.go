@@ -87,7 +87,7 @@ func samplePolicy() report.PolicyReport {
 func (f *fakeControl) Devices() DeviceList { return sampleDeviceList() }
 
 func sampleDeviceList() DeviceList {
-	return DeviceList{Schema: devicesSchema, Devices: sampleDevices(), RDMA: sysfs.Host{
+	return DeviceList{Schema: devicesSchema, Devices: sampleDevices(), RDMA: sysfs.RDMA{
 		Namespaces: "exclusive", Memlock: 65536,
 		Adapters: []sysfs.Adapter{{
 			Name: "mlx5_0", Driver: "mlx5_core", PCI: "0000:3b:00.0", Node: "CA", Firmware: "22.41.1000",

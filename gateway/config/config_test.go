@@ -134,12 +134,6 @@ func TestSoftPortIsNoSourcePort(t *testing.T) {
 	require.EqualValues(t, 49151, parseString(t, "soft: { udp_port: 49151 }\n").Config.Soft.UDPPort)
 }
 
-func TestEmptyCarriersStayEmpty(t *testing.T) {
-	c := parseString(t, "carriers: []\n").Config
-	require.NotNil(t, c.Carriers)
-	require.Empty(t, c.Carriers)
-}
-
 func TestRulesAreNamedAndPassByDefault(t *testing.T) {
 	c := parseString(t, "policy: [{}, {name: a}, {match: {ports: [1]}}]\n").Config
 	require.Equal(t, []string{"rule-1", "a", "rule-3"}, []string{c.Policy[0].Name, c.Policy[1].Name, c.Policy[2].Name})

@@ -14,6 +14,8 @@ import (
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(""))
 	f.Add([]byte(fullConfig))
+	f.Add([]byte("carriers: []\n"))
+	f.Add([]byte("policy: [{name: 'off'}, {name: '1'}]\n"))
 	f.Add([]byte("policy: [{match: {peers: ['::ffff:1.2.3.4']}}]"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("? {a: b}\n: c"))

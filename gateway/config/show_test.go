@@ -25,15 +25,6 @@ func TestEffectiveConfigShowsWhereItCameFrom(t *testing.T) {
 	golden.File(t, "config_short.golden", string(out))
 }
 
-func TestEffectiveConfigReadsBack(t *testing.T) {
-	for _, text := range []string{"", fullConfig, "carriers: []\n", "policy: [{name: 'off'}, {name: '1'}]\n"} {
-		f := parseString(t, text)
-		out, err := f.YAML()
-		require.NoError(t, err)
-		requireSameMeaning(t, f, out)
-	}
-}
-
 // requireSameMeaning reads the rendered form back. Lists that are empty by
 // default come back empty instead of nil.
 func requireSameMeaning(t *testing.T, f *File, rendered []byte) {

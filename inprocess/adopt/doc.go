@@ -6,7 +6,7 @@
 // is undone leaves what others have written as it was.
 //
 // The trap: a library that the loader cannot load makes every program of the host complain,
-// and one that misbehaves there cannot be removed by a program. [Host.EnableHost] therefore
+// and one that misbehaves there cannot be removed by a program. [Installation.EnableHost] therefore
 // tries the library first, wants it out of reach of others than root, and refuses a host
 // with programs that the library is not made for.
 package adopt

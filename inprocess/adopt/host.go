@@ -26,10 +26,10 @@ const loaderFile = "/etc/ld.so.preload"
 const trialPatience = 10 * time.Second
 
 // hostLibrary is the library in the host's list.
-func (h *Host) hostLibrary() string { return path.Join(h.Library, Name) }
+func (h *Installation) hostLibrary() string { return path.Join(h.Library, Name) }
 
 // preloaded is what the list says, and whether the library is in it.
-func (h *Host) preloaded() (text string, is bool, err error) {
+func (h *Installation) preloaded() (text string, is bool, err error) {
 	b, err := os.ReadFile(path.Join(h.Root, loaderFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
@@ -42,7 +42,7 @@ func (h *Host) preloaded() (text string, is bool, err error) {
 }
 
 // HostEnabled tells whether every program of the host loads the library.
-func (h *Host) HostEnabled() (bool, error) {
+func (h *Installation) HostEnabled() (bool, error) {
 	_, is, err := h.preloaded()
 	return is, err
 }
@@ -78,7 +78,7 @@ func without(text, library string) (rest string, found bool) {
 
 // EnableHost has every program of the host load the library from its next start, after it
 // was tried. changed: it was not so. try starts programs with the library; nil: [Try].
-func (h *Host) EnableHost(ctx context.Context, try func(context.Context, string) error) (changed bool, err error) {
+func (h *Installation) EnableHost(ctx context.Context, try func(context.Context, string) error) (changed bool, err error) {
 	if try == nil {
 		try = Try
 	}
@@ -116,7 +116,7 @@ func (h *Host) EnableHost(ctx context.Context, try func(context.Context, string)
 
 // DisableHost undoes EnableHost and leaves the names of others. changed: there was something
 // to undo.
-func (h *Host) DisableHost() (changed bool, err error) {
+func (h *Installation) DisableHost() (changed bool, err error) {
 	text, is, err := h.preloaded()
 	if err != nil || !is {
 		return false, err
@@ -136,7 +136,7 @@ func (h *Host) DisableHost() (changed bool, err error) {
 
 // safe refuses a library that others than root could exchange, as every program of root
 // loads it.
-func (h *Host) safe(library string) error {
+func (h *Installation) safe(library string) error {
 	for p := library; ; p = path.Dir(p) {
 		var st unix.Stat_t
 		if err := unix.Lstat(path.Join(h.Root, p), &st); err != nil {

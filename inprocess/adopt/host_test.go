@@ -26,7 +26,7 @@ func library(t *testing.T, compiler, text, file string) {
 
 // hostWithLibrary has one at a place that only its owner can write, which may not be so of
 // the directory that all tests share.
-func hostWithLibrary(t *testing.T, files map[string]string) *Host {
+func hostWithLibrary(t *testing.T, files map[string]string) *Installation {
 	h := tree(t, files)
 	require.NoError(t, os.Chmod(h.Root, 0o755))
 	library(t, "gcc", "int smcgw;", filepath.Join(h.Root, h.Library, Name))
@@ -34,7 +34,7 @@ func hostWithLibrary(t *testing.T, files map[string]string) *Host {
 	return h
 }
 
-func list(t *testing.T, h *Host) string {
+func list(t *testing.T, h *Installation) string {
 	b, err := os.ReadFile(filepath.Join(h.Root, loaderFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return "none"
@@ -83,27 +83,27 @@ func TestEnableHost(t *testing.T) {
 
 // TestRefusedHost: what cannot be loaded by every program is not written down.
 func TestRefusedHost(t *testing.T) {
-	file := func(h *Host) string { return filepath.Join(h.Root, h.Library, Name) }
+	file := func(h *Installation) string { return filepath.Join(h.Root, h.Library, Name) }
 	for name, c := range map[string]struct {
-		spoil func(*Host)
+		spoil func(*Installation)
 		text  string
 	}{
-		"none":            {func(h *Host) { require.NoError(t, os.Remove(file(h))) }, "no such file"},
-		"no library":      {func(h *Host) { require.NoError(t, os.WriteFile(file(h), []byte("x"), 0o644)) }, "no program"},
-		"writable":        {func(h *Host) { require.NoError(t, os.Chmod(file(h), 0o666)) }, "others than its owner may write"},
-		"writable above":  {func(h *Host) { require.NoError(t, os.Chmod(filepath.Join(h.Root, "usr"), 0o777)) }, "others than its owner may write /usr"},
-		"unreadable":      {func(h *Host) { require.NoError(t, os.Chmod(file(h), 0o700)) }, "not everyone may read"},
-		"unknown symbols": {func(h *Host) { library(t, "gcc", "int none(void); int x(void) { return none(); }", file(h)) }, "undefined symbol"},
-		"it ends programs": {func(h *Host) {
+		"none":            {func(h *Installation) { require.NoError(t, os.Remove(file(h))) }, "no such file"},
+		"no library":      {func(h *Installation) { require.NoError(t, os.WriteFile(file(h), []byte("x"), 0o644)) }, "no program"},
+		"writable":        {func(h *Installation) { require.NoError(t, os.Chmod(file(h), 0o666)) }, "others than its owner may write"},
+		"writable above":  {func(h *Installation) { require.NoError(t, os.Chmod(filepath.Join(h.Root, "usr"), 0o777)) }, "others than its owner may write /usr"},
+		"unreadable":      {func(h *Installation) { require.NoError(t, os.Chmod(file(h), 0o700)) }, "not everyone may read"},
+		"unknown symbols": {func(h *Installation) { library(t, "gcc", "int none(void); int x(void) { return none(); }", file(h)) }, "undefined symbol"},
+		"it ends programs": {func(h *Installation) {
 			library(t, "gcc", "#include <stdlib.h>\n__attribute__((constructor)) static void x(void) { _Exit(3); }", file(h))
 		}, "exit status 3"},
-		"it prints": {func(h *Host) {
+		"it prints": {func(h *Installation) {
 			library(t, "gcc", "#include <unistd.h>\n__attribute__((constructor)) static void x(void) { if (write(2, \"hello\", 5)) {} }", file(h))
 		}, "hello"},
-		"of musl": {func(h *Host) {
+		"of musl": {func(h *Installation) {
 			library(t, "musl-gcc", "#include <stdio.h>\nint x(void) { return puts(\"\"); }", file(h))
 		}, ""},
-		"32 bits": {func(h *Host) {
+		"32 bits": {func(h *Installation) {
 			require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "lib"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(h.Root, "lib/ld-linux.so.2"), nil, 0o755))
 		}, "32 bits"},

@@ -28,8 +28,8 @@ var (
 	ErrLibrary = errors.New("library")
 )
 
-// Host is where files are written.
-type Host struct {
+// Installation is where files are written.
+type Installation struct {
 	// Root is the directory that holds the host's files, "/" or that of an image.
 	Root string
 	// Library is the directory of the library, as the host's programs see it.
@@ -75,7 +75,7 @@ func template(name string) string {
 }
 
 // Unit finds a unit by its name.
-func (h *Host) Unit(name string) (*Unit, error) {
+func (h *Installation) Unit(name string) (*Unit, error) {
 	name, err := unitName(name)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (h *Host) Unit(name string) (*Unit, error) {
 }
 
 // unitFile is the file of a unit, and the unit's own name.
-func (h *Host) unitFile(name string) (file, own string, err error) {
+func (h *Installation) unitFile(name string) (file, own string, err error) {
 	own = name
 	const aliases = 8
 	for range aliases {
@@ -146,7 +146,7 @@ func (h *Host) unitFile(name string) (file, own string, err error) {
 }
 
 // dropIns lists the drop-ins of a unit, ours apart.
-func (h *Host) dropIns(name string) (list []string) {
+func (h *Installation) dropIns(name string) (list []string) {
 	for _, unit := range []string{template(name), name} {
 		if unit == "" {
 			continue
@@ -267,13 +267,13 @@ func (u *Unit) Programs() (list []string) {
 func dropInFile(unit string) string { return path.Join(etc, unit+".d", DropIn) }
 
 // dropInText is what it says. Programs of a service may be of either libc.
-func (h *Host) dropInText() string {
+func (h *Installation) dropInText() string {
 	return "# Made by \"smcgw preload enable\", removed by \"smcgw preload disable\".\n[Service]\nEnvironment=\"LD_PRELOAD=" + path.Join(h.Library, Anywhere) + "\"\n"
 }
 
 // EnableUnit has the unit's programs load the library from their next start. changed: it
 // was not so.
-func (h *Host) EnableUnit(u *Unit) (changed bool, err error) {
+func (h *Installation) EnableUnit(u *Unit) (changed bool, err error) {
 	if err := u.Refusal(); err != nil {
 		return false, err
 	}
@@ -293,7 +293,7 @@ func (h *Host) EnableUnit(u *Unit) (changed bool, err error) {
 
 // DisableUnit undoes EnableUnit, also for a unit that is gone. changed: there was something
 // to undo.
-func (h *Host) DisableUnit(name string) (own string, changed bool, err error) {
+func (h *Installation) DisableUnit(name string) (own string, changed bool, err error) {
 	if name, err = unitName(name); err != nil {
 		return "", false, err
 	}
@@ -311,7 +311,7 @@ func (h *Host) DisableUnit(name string) (own string, changed bool, err error) {
 }
 
 // Units lists the units with our drop-in.
-func (h *Host) Units() ([]string, error) {
+func (h *Installation) Units() ([]string, error) {
 	found, err := filepath.Glob(path.Join(h.Root, etc, "*.service.d", DropIn))
 	if err != nil {
 		return nil, err

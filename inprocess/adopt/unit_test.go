@@ -9,8 +9,8 @@ import (
 )
 
 // tree is a host with these files; a text that begins with -> is a link.
-func tree(t *testing.T, files map[string]string) *Host {
-	h := &Host{Root: t.TempDir(), Library: Installed}
+func tree(t *testing.T, files map[string]string) *Installation {
+	h := &Installation{Root: t.TempDir(), Library: Installed}
 	for name, text := range files {
 		file := filepath.Join(h.Root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
@@ -23,7 +23,7 @@ func tree(t *testing.T, files map[string]string) *Host {
 	return h
 }
 
-func someUnits(t *testing.T) *Host {
+func someUnits(t *testing.T) *Installation {
 	return tree(t, map[string]string{
 		"usr/lib/systemd/system/redis.service":        "[Unit]\nRootDirectory=/not-of-a-service\n[Service]\nExecStart=-/usr/bin/redis-server --port 1\n",
 		"etc/systemd/system/redis-alias.service":      "->/usr/lib/systemd/system/redis.service",

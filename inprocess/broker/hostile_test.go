@@ -90,9 +90,9 @@ func TestHostileClients(t *testing.T) {
 	eventually(t, func() bool { return b.Counters().Strays == 1 }, "the bystander is served")
 }
 
-// TestSocketsThatCannotBe: each is denied with its reason, and the client goes on.
+// TestSocketsThatCannotBe: each is denied with its reason and at once, and the client goes on.
 func TestSocketsThatCannotBe(t *testing.T) {
-	_, at := serve(t, Config{})
+	_, at := serve(t, Config{Limits: Limits{Wait: time.Hour}})
 	l := connect(t, at)
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)

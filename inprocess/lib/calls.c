@@ -600,17 +600,17 @@ PUBLIC int epoll_pwait2(int ep, struct epoll_event *v, int max, const struct tim
 }
 PUBLIC int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) { return smcgw_ppoll(p, n, t, mask); }
 PUBLIC int poll(struct pollfd *p, nfds_t n, int ms) {
-	if (!smcgw.news) return REAL(poll)(p, n, ms);
+	if (!get(&smcgw.met)) return REAL(poll)(p, n, ms);
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
 	return smcgw_ppoll(p, n, ms < 0 ? 0 : &t, 0);
 }
 PUBLIC int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, const struct timespec *restrict t, const sigset_t *restrict mask) {
-	if (!smcgw.news) return REAL(pselect)(n, r, w, x, t, mask);
+	if (!get(&smcgw.met)) return REAL(pselect)(n, r, w, x, t, mask);
 	struct timespec c = t ? *t : (struct timespec){0, 0};
 	return smcgw_pselect(n, r, w, x, t ? &c : 0, mask);
 }
 PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, struct timeval *restrict t) {
-	if (!smcgw.news || (t && (t->tv_sec < 0 || t->tv_usec < 0))) return REAL(select)(n, r, w, x, t);
+	if (!get(&smcgw.met) || (t && (t->tv_sec < 0 || t->tv_usec < 0))) return REAL(select)(n, r, w, x, t);
 	struct timespec c = t ? (struct timespec){t->tv_sec + t->tv_usec / 1000000, t->tv_usec % 1000000 * 1000} : (struct timespec){0, 0};
 	int64_t began = t ? now() : 0, had = c.tv_sec * 1000000000LL + c.tv_nsec;
 	int k = smcgw_pselect(n, r, w, x, t ? &c : 0, 0), err = errno;

@@ -163,6 +163,7 @@ static void welcomed(int fd[3]) {
 	d->version = SMCI_VERSION;
 	if (!smcgw.desk) smcgw.desk = d; // peers look at the first one for good
 	else munmap(d, sizeof *d);
+	put(&smcgw.met, true);
 	smcgw.news = n; // an old one stays mapped: another thread may be reading it
 	questions = 0;
 	welcome = true;

@@ -123,10 +123,6 @@ struct end {
 	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
-	// Of this process's waits: wait.c's lock.
-	_Atomic bool listed;
-	int list_fd;
-	struct set *slot_of;
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
@@ -135,6 +131,7 @@ struct smcgw_state {
 	_Atomic int socket;                // -1: none
 	struct smci_desk *_Atomic desk;
 	const struct smci_news *_Atomic news;
+	_Atomic bool met;                  // this process or a parent has met a broker: ends may be promoted
 	int64_t retry_at;
 	char *slab;
 	_Atomic int slab_fd;
@@ -154,6 +151,18 @@ static inline struct end *look(int fd) {
 	uint32_t i = get_acquire(&smcgw_table[fd]);
 	return likely(!i) ? 0 : entry(i - 1);
 }
+
+// A place is where an end is in the lists of this process's waits: wait.c's lock. A child has its own.
+struct place {
+	_Atomic bool listed;
+	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
+	int fd;
+	struct set *set;                   // whose slot serves it, 0: none
+};
+extern struct place smcgw_places[MAX_ENDS];
+static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }
+static inline bool listed(const struct end *e) { return get(&place_of(e)->listed); }
+
 static inline uint32_t state_of(const struct end *e) { return get_acquire(&e->report.state); }
 static inline int64_t now_coarse(void) {
 	struct timespec t;
@@ -310,7 +319,7 @@ void smcgw_token_taken(struct end *e);    // it may have been meant to wake a th
 bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
 void smcgw_forget(struct end *e);
 void smcgw_attached(struct end *e, int fd);
-void smcgw_wait_forked(void);
+void smcgw_wait_forked(bool child);       // after a fork, in both
 void smcgw_wait_closed(int fd);
 int smcgw_epoll_create(int fd);
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask);

@@ -575,7 +575,7 @@ static void filled(struct end *e, int fd) {
 		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && e->ate) smcgw_defer(e, fd);
 	} else if (e->ate) {
 		smcgw_defer(e, fd);
-	} else if (get(&e->edge) && !e->listed) { // the next bytes are an edge of their own
+	} else if (get(&e->edge) && !listed(e)) { // the next bytes are an edge of their own
 		smcgw_arm(e, SMCI_ARM_SELF);
 	}
 }
@@ -660,7 +660,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			}
 			if (ended(e, fd)) break;
 			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
-			if (e->listed && nowait) {
+			if (listed(e) && nowait) {
 				if (asks_kernel(e, fd)) continue;
 				smcgw_unlock(e, &e->rl);
 				errno = EAGAIN;
@@ -796,7 +796,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 	}
 	if (pass_read(e)) cx++;
 	if (cx & 1) {
-		if (e->slot_of && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
+		if (place_of(e)->set && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
 			eat_counted(e, fd);
 			r = smcgw_hot(e);
 		} else {

@@ -188,8 +188,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
-	put(&e->listed, false);
-	e->slot_of = 0;
+	*place_of(e) = (struct place){0};
 	put_release(&e->report.state, SMCI_NATIVE);
 	put_release(&smcgw_table[fd], index_of(e) + 1);
 	for (int h = get(&highest); fd > h && !atomic_compare_exchange_weak(&highest, &h, fd);) {}
@@ -378,9 +377,7 @@ long smcgw_forked(long (*make)(void)) {
 	int top = get(&highest);
 	for (int fd = 0; fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e) continue;
-		if (e->listed) smcgw_settled(e, fd); // the child does not have our list
-		owns(e, unborn);
+		if (e) owns(e, unborn);
 	}
 	long child = make();
 	int32_t pid = child == 0 ? (int32_t)SYS(getpid) : (int32_t)child;
@@ -400,10 +397,10 @@ long smcgw_forked(long (*make)(void)) {
 		smcgw.pid = pid;
 		forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 		smcgw_control_forked();
-		smcgw_wait_forked();
 	} else {
 		pthread_mutex_unlock(&forking);
 	}
+	if (child >= 0) smcgw_wait_forked(child == 0);
 	return child;
 }
 

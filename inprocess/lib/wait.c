@@ -1,7 +1,8 @@
 // Waiting. The kernel's calls are right by themselves for every end that is not listed: its ring has bytes only while a token is
 // in the kernel's queue. A listed end has left its ring empty without arming it, so each wait of this process looks at the
 // lists first, and settles them before it sleeps. An end whose only waits are those of one epoll set goes further: its peers look at
-// the slot of that set, and no token is sent while a thread of this process is awake.
+// the slot of that set, and no token is sent while a thread of this process is awake. If such an end has bytes, and another set or
+// process is to be told of them, it is a stray: whoever waits for it finds it, until it has been read to its end.
 #include "lib.h"
 
 #include <stdlib.h>
@@ -36,15 +37,17 @@ struct set {
 	uint32_t sleeps;
 	unsigned returns;
 	struct list list;
+	struct set *next;
 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // of all below
 static _Atomic uintptr_t holder;                       // the thread that has it, which may take it again: settling an end may unlist it
 static int again;
 static struct set *_Atomic sets[MAX_FD];
-static int set_fds[64];
-static _Atomic int nsets; // the first of them, for attaching
+static struct set *_Atomic open_sets;
 static struct list pollers;
+static _Atomic int strays;     // of pollers
+struct place smcgw_places[MAX_ENDS];
 static _Atomic int polling;    // threads that are about to wait in poll or select, or do
 static uint64_t slots;
 
@@ -76,30 +79,43 @@ static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&
 
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
-// slot_set is the set whose slot serves an end, if it is open. A child has the mark of its parent's, which it may have closed.
-static struct set *slot_set(const struct end *e) {
-	for (int i = 0; e->slot_of && i < nsets; i++)
-		if (set_of(set_fds[i]) == e->slot_of) return e->slot_of;
-	return 0;
-}
-
 static void unlist(struct end *e) {
-	struct set *s = slot_set(e);
-	struct list *l = s ? &s->list : &pollers;
+	struct place *p = place_of(e);
+	struct list *l = p->set ? &p->set->list : &pollers;
 	for (int i = 0; i < l->n; i++)
 		if (l->e[i] == e) {
 			l->e[i] = l->e[--l->n];
 			break;
 		}
-	put(&e->listed, false);
-	e->slot_of = 0;
+	if (get(&p->stray)) atomic_fetch_sub(&strays, 1);
+	put(&p->stray, false);
+	p->set = 0;
+	put(&p->listed, false);
 }
 
 void smcgw_forget(struct end *e) {
-	if (!e->listed) return;
+	if (!listed(e)) return;
 	hold();
-	if (e->listed) unlist(e);
+	if (listed(e)) unlist(e);
 	let_go();
+}
+
+// stray is of a listed end that may be waited for elsewhere than in the set whose list it is in. If it has bytes, no token speaks of
+// them: every set that has it finds them in the list of pollers, until it has been read to its end. False: it is not listed any more.
+static bool stray(struct end *e) {
+	struct place *p = place_of(e);
+	smcgw_settled(e, p->fd);
+	if (!get(&p->listed)) return false;
+	if (get(&p->stray)) return true;
+	if (p->set) {
+		if (pollers.n == LISTED) return true; // its set has it
+		unlist(e);
+		pollers.e[pollers.n++] = e;
+		put(&p->listed, true);
+	}
+	put(&p->stray, true);
+	atomic_fetch_add(&strays, 1);
+	return true;
 }
 
 // wants is the registration of an end that may be served by its set's slot.
@@ -109,14 +125,17 @@ static struct registration *wants(struct set *s, int fd) {
 }
 
 bool smcgw_defer(struct end *e, int fd) {
-	if (e->listed) return true;
+	struct place *p = place_of(e);
+	if (get(&p->listed)) {
+		if (!get(&p->stray) || smcgw_hot(e)) return true;
+		smcgw_forget(e);
+	}
 	if (!smcgw_alone(e) || get(&e->sleeper)) return false;
 	hold();
 	struct set *set = 0;
 	int in = 0;
-	for (int i = 0; i < nsets; i++) {
-		struct set *s = set_of(set_fds[i]);
-		if (!s || !registered(s, fd)) continue;
+	for (struct set *s = open_sets; s; s = s->next) {
+		if (!registered(s, fd)) continue;
 		in++;
 		set = s;
 	}
@@ -126,12 +145,12 @@ bool smcgw_defer(struct end *e, int fd) {
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
 		l->at = (l->at + 1) % LISTED;
 		struct end *old = l->e[l->at];
-		if (old == e || smcgw_settled(old, old->list_fd) || l->n == LISTED) ok = false;
+		if (old == e || smcgw_settled(old, place_of(old)->fd) || l->n == LISTED) ok = false;
 	}
 	if (ok) {
-		e->slot_of = set;
-		e->list_fd = fd;
-		put(&e->listed, true);
+		p->set = set;
+		p->fd = fd;
+		put(&p->listed, true);
 		l->e[l->n++] = e;
 		if (set) {
 			smcgw_arm(e, (uint32_t)set->slot);
@@ -165,8 +184,8 @@ int smcgw_epoll_create(int fd) {
 			s->slot = i;
 		}
 	atomic_store(&sets[fd], s);
-	if (nsets < 64) set_fds[nsets++] = fd;
-	else s->shared = true;
+	s->next = open_sets;
+	open_sets = s;
 	let_go();
 	return fd;
 }
@@ -177,17 +196,12 @@ static void set_closed(int fd) {
 	if (s) {
 		while (s->list.n) {
 			struct end *e = s->list.e[0];
-			if (smcgw_settled(e, e->list_fd) || e->listed) { // bytes are there: the poll list keeps them
-				unlist(e);
-				if (pollers.n < LISTED) {
-					put(&e->listed, true);
-					pollers.e[pollers.n++] = e;
-				}
-			}
-			if (s->list.n && s->list.e[0] == e) s->list.e[0] = s->list.e[--s->list.n]; // a child has unlisted it, in its own list alone
+			if (stray(e) && place_of(e)->set) unlist(e);
 		}
-		for (int i = 0; i < nsets; i++)
-			if (set_fds[i] == fd) set_fds[i] = set_fds[--nsets];
+		struct set *before = open_sets;
+		while (before != s && before->next != s) before = before->next;
+		if (before == s) open_sets = s->next;
+		else before->next = s->next;
 		if (s->slot >= 0) slots &= ~(1ull << s->slot);
 		s->slot = -1;
 		if (!s->waiting) { // a thread inside still has it
@@ -202,16 +216,15 @@ void smcgw_wait_closed(int fd) {
 	if ((unsigned)fd >= MAX_FD || !smcgw_ours()) return;
 	if (get(&sets[fd])) set_closed(fd);
 	struct end *e = look(fd);
-	if (!nsets || !e) return;
+	if (!open_sets || !e) return;
 	// The broker may have a duplicate still, for which the kernel would go on to report a number that is another file's soon.
 	uint32_t state = state_of(e);
 	bool lent = state != SMCI_NATIVE && state != SMCI_PROMOTED && get(&e->refs) == 1;
 	hold();
-	for (int i = 0; i < nsets; i++) {
-		struct set *s = set_of(set_fds[i]);
-		struct registration *r = s ? registered(s, fd) : 0;
+	for (struct set *s = open_sets; s; s = s->next) {
+		struct registration *r = registered(s, fd);
 		if (r) {
-			if (lent) SYS(epoll_ctl, set_fds[i], EPOLL_CTL_DEL, fd, 0);
+			if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
 			s->promoted -= r->tagged;
 			r->on = r->tagged = false;
 		}
@@ -219,6 +232,61 @@ void smcgw_wait_closed(int fd) {
 	let_go();
 }
 
+static bool fresh(struct end *e, const struct registration *r) { // hot, and for an edge since the last one
+	if (!smcgw_hot(e)) return false;
+	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != get(&e->reported);
+}
+
+// asks is the registration of an end whose bytes its set is to be told of. Of one that was made before the promotion, and is for one
+// event, it is not known whether that has been.
+static struct registration *asks(struct set *s, int fd) {
+	struct registration *r = registered(s, fd);
+	return r && (r->events & EPOLLIN) && (r->tagged || !(r->events & EPOLLONESHOT)) ? r : 0;
+}
+
+// A set looks at its own list, and at all strays: these may be in it by any descriptor.
+static int looked_at(const struct set *s) { return s->list.n + (unlikely(get(&strays)) ? pollers.n : 0); }
+static int of_stray(const struct set *s, const struct end *e) {
+	for (int fd = 0; get(&place_of(e)->stray) && fd < s->n; fd++)
+		if (s->r[fd].on && look(fd) == e) return fd;
+	return -1;
+}
+static struct registration *has_fresh(struct set *s, int i, struct end **e, int *fd) {
+	*e = likely(i < s->list.n) ? s->list.e[i] : pollers.e[i - s->list.n];
+	*fd = likely(i < s->list.n) ? place_of(*e)->fd : of_stray(s, *e);
+	struct registration *r = *fd < 0 ? 0 : asks(s, *fd);
+	return r && fresh(*e, r) ? r : 0;
+}
+
+static bool any_fresh(void *of) {
+	struct set *s = of;
+	struct end *e;
+	int fd;
+	for (int i = 0; i < looked_at(s); i++)
+		if (has_fresh(s, i, &e, &fd)) return true;
+	return false;
+}
+
+static void settle_all(struct set *s) {
+	for (int i = s->list.n - 1; i >= 0; i--)
+		if (i < s->list.n) smcgw_settled(s->list.e[i], place_of(s->list.e[i])->fd);
+}
+// settle_strays is before a sleep: those without bytes are armed, and the others are looked at afterwards.
+static void settle_strays(struct set *s) {
+	for (int i = pollers.n - 1; i >= 0; i--) {
+		int fd = i < pollers.n ? of_stray(s, pollers.e[i]) : -1;
+		if (fd >= 0) smcgw_settled(pollers.e[i], fd);
+	}
+}
+
+// nudge wakes one thread that sleeps in the set. A token does so for the first byte after their sleep began; what comes after it is
+// for the thread that it wakes, which tells the next one where it does not report all itself.
+static void nudge(struct set *s) {
+	struct epoll_event k = {.events = EPOLLIN | EPOLLONESHOT};
+	k.data.u64 = TAG << 32 | (uint32_t)smcgw.nudge;
+	if (SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, smcgw.nudge, &k) == -ENOENT) SYS(epoll_ctl, s->fd, EPOLL_CTL_ADD, smcgw.nudge, &k);
+	s->nudged = true;
+}
 static bool grow(struct set *s, int fd) {
 	if (fd < s->n) return true;
 	int n = fd + fd / 2 + 64;
@@ -247,7 +315,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	if (!grow(s, fd)) ours = false;
 	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) { // its ends are waited for past us
 		inner->shared = true;
-		for (int i = inner->list.n - 1; i >= 0; i--) smcgw_settled(inner->list.e[i], inner->list.e[i]->list_fd);
+		settle_all(inner);
 	}
 	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
@@ -266,7 +334,8 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 				put(&e->reported, UINT64_MAX); // what is there already is an edge of a new registration
 			}
 			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
-			if (e->listed && e->slot_of != s && op != EPOLL_CTL_DEL) smcgw_settled(e, fd);
+			bool comes = op != EPOLL_CTL_DEL && listed(e) && (place_of(e)->set != s || place_of(e)->fd != fd) && stray(e);
+			if ((comes || s->waiting) && listed(e) && asks(s, fd) && smcgw_hot(e)) nudge(s);
 		}
 	}
 	let_go();
@@ -276,9 +345,8 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 // attached: from here on the kernel reports this end by our data, so that an event can be told to be a token.
 void smcgw_attached(struct end *e, int fd) {
 	hold();
-	for (int i = 0; i < nsets; i++) {
-		struct set *s = set_of(set_fds[i]);
-		struct registration *r = s ? registered(s, fd) : 0;
+	for (struct set *s = open_sets; s; s = s->next) {
+		struct registration *r = registered(s, fd);
 		if (!r) continue;
 		put(&e->polled, true);
 		if (r->events & EPOLLET) {
@@ -287,7 +355,7 @@ void smcgw_attached(struct end *e, int fd) {
 		}
 		// One that was reported once already must not be again: it is ours from its next EPOLL_CTL_MOD on.
 		if (r->tagged || s->shared || (r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE))) continue;
-		if (tagged(set_fds[i], EPOLL_CTL_MOD, fd, r->events) == 0) {
+		if (tagged(s->fd, EPOLL_CTL_MOD, fd, r->events) == 0) {
 			r->tagged = true;
 			s->promoted++;
 		}
@@ -295,35 +363,13 @@ void smcgw_attached(struct end *e, int fd) {
 	let_go();
 }
 
-static bool fresh(struct end *e, const struct registration *r) { // hot, and for an edge since the last one
-	if (!smcgw_hot(e)) return false;
-	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != get(&e->reported);
-}
-
-static bool any_fresh(void *of) {
-	struct set *s = of;
-	for (int i = 0; i < s->list.n; i++) {
-		struct end *e = s->list.e[i];
-		struct registration *r = wants(s, e->list_fd);
-		if (r && fresh(e, r)) return true;
-	}
-	return false;
-}
-
-// nudge wakes one thread that sleeps in the set. A token does so for the first byte after their sleep began; what comes after it is
-// for the thread that it wakes, which tells the next one where it does not report all itself.
-static void nudge(struct set *s) {
-	struct epoll_event k = {.events = EPOLLIN | EPOLLONESHOT};
-	k.data.u64 = TAG << 32 | (uint32_t)smcgw.nudge;
-	if (SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, smcgw.nudge, &k) == -ENOENT) SYS(epoll_ctl, s->fd, EPOLL_CTL_ADD, smcgw.nudge, &k);
-	s->nudged = true;
-}
 static void pass_on(struct set *s, const struct epoll_event *v, int n) {
 	if (likely(!s->waiting)) return;
-	for (int i = 0; i < s->list.n; i++) {
-		struct registration *r = wants(s, s->list.e[i]->list_fd);
-		if (!r || !fresh(s->list.e[i], r)) continue;
-		int k = 0;
+	for (int i = 0; i < looked_at(s); i++) {
+		struct end *e;
+		int fd, k = 0;
+		struct registration *r = has_fresh(s, i, &e, &fd);
+		if (!r) continue;
 		while (k < n && v[k].data.u64 != r->data.u64) k++;
 		if (k < n) continue;
 		nudge(s);
@@ -338,9 +384,9 @@ static void sleep_again(struct set *s) { // the next byte needs a token of its o
 
 // token_taken: a thread that the token was to wake may sleep on, and no other would come for this sleep.
 void smcgw_token_taken(struct end *e) {
-	if (likely(!e->slot_of)) return;
+	if (likely(!place_of(e)->set)) return;
 	hold();
-	struct set *s = slot_set(e);
+	struct set *s = place_of(e)->set;
 	if (s && s->waiting && s->slot >= 0 && smcgw.desk) {
 		sleep_again(s);
 		if (any_fresh(s)) nudge(s);
@@ -364,16 +410,18 @@ static int sleep_in(struct set *s, int ep, struct epoll_event *v, int max, const
 }
 
 static int emit(struct set *s, struct epoll_event *v, int max, int n) {
-	int k = s->list.n;
+	int k = looked_at(s);
 	for (int i = 0; i < k && n < max; i++) { // round robin: with room for one, each has its turn
+		struct end *e;
+		int fd;
 		s->list.at = (s->list.at + 1) % k;
-		struct end *e = s->list.e[s->list.at];
-		struct registration *r = wants(s, e->list_fd);
-		if (!r || !fresh(e, r)) continue;
+		struct registration *r = has_fresh(s, s->list.at, &e, &fd);
+		if (!r) continue;
 		if (r->events & EPOLLET) put(&e->reported, get_acquire(&e->peer->head));
 		struct epoll_event ev = {EPOLLIN | (r->events & EPOLLRDNORM), r->data};
 		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) ev.events |= EPOLLOUT;
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
+		if (unlikely(r->events & EPOLLONESHOT)) tagged(s->fd, EPOLL_CTL_MOD, fd, r->events &= EPOLLONESHOT | EPOLLET);
 		n++;
 	}
 	return n;
@@ -402,16 +450,17 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int from, int
 					if (!evs) continue;
 				} else if ((evs & EPOLLIN) && (r->events & EPOLLET)) {
 					put(&e->reported, get_acquire(&e->peer->head));
-					if (!e->listed && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
+					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
 				}
 				bool twice = false;
-				for (int k = 0; k < m && e->listed && !twice; k++) // emit has reported it already
+				for (int k = 0; k < m && listed(e) && !twice; k++) // emit has reported it already
 					if (v[k].data.u64 == data.u64 && (v[k].events & EPOLLIN)) {
 						v[k].events |= evs;
 						twice = true;
 					}
 				if (twice) continue;
 			}
+			if (r->events & EPOLLONESHOT) r->events &= EPOLLONESHOT | EPOLLET;
 		}
 		v[m].events = evs;
 		v[m++].data = data;
@@ -432,7 +481,7 @@ static bool to_give_back(struct set *s) {
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
-	if (!s || max <= 0 || (!s->promoted && !s->nudged)) {
+	if (!s || max <= 0 || (!s->promoted && !s->nudged && !get(&strays))) {
 		if (s && timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
 		if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
 		n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
@@ -450,6 +499,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		hold();
+		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
 		n = emit(s, v, max, 0);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
 		if (unlikely(n < 0)) {
@@ -545,20 +595,17 @@ static bool look_at(int fd, bool settle) {
 	if (unlikely(inner != 0) && inner->promoted) {
 		hold();
 		inner->shared = true;
-		for (int i = inner->list.n - 1; i >= 0; i--)
-			if (i < inner->list.n) smcgw_settled(inner->list.e[i], inner->list.e[i]->list_fd);
+		settle_all(inner);
 		let_go();
 	}
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
 	put(&e->polled, true);
-	if (!e->listed) return false;
+	if (!listed(e)) return false;
 	hold();
-	bool r = e->listed && (settle ? smcgw_settled(e, fd) : smcgw_hot(e));
+	bool r = listed(e) && (settle ? smcgw_settled(e, fd) : smcgw_hot(e));
 	let_go();
 	return r;
 }
-
-static bool promoted_any(void) { return smcgw.news != 0; }
 
 struct polled {
 	const struct pollfd *p;
@@ -568,13 +615,13 @@ static bool any_polled(void *of) {
 	const struct polled *l = of;
 	for (nfds_t i = 0; i < l->n; i++) {
 		struct end *e = l->p[i].events & POLLIN ? look(l->p[i].fd) : 0;
-		if (e && e->listed && state_of(e) == SMCI_PROMOTED && look_at(l->p[i].fd, false)) return true;
+		if (e && listed(e) && state_of(e) == SMCI_PROMOTED && look_at(l->p[i].fd, false)) return true;
 	}
 	return false;
 }
 
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask) {
-	if (!promoted_any() || !smcgw_touch(p, n * sizeof *p)) return smcgw_kernel_poll(p, n, timeout, mask);
+	if (!get(&smcgw.met) || !smcgw_touch(p, n * sizeof *p)) return smcgw_kernel_poll(p, n, timeout, mask);
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
@@ -624,7 +671,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 }
 
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	if (!promoted_any() || !r || n < 0 || !smcgw_touch(r, ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + timeout->tv_sec * 1000000000LL + timeout->tv_nsec : 0;
 	size_t bytes = ((size_t)n + 63) / 64 * 8;
@@ -687,17 +734,22 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	}
 }
 
-void smcgw_wait_forked(void) {
-	mu = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	put(&holder, 0);
-	again = 0;
-	atomic_store(&polling, 0);
-	pollers.n = 0;
-	for (int i = 0; i < nsets; i++) {
-		struct set *s = set_of(set_fds[i]);
-		if (!s) continue;
+void smcgw_wait_forked(bool child) {
+	if (child) {
+		mu = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+		put(&holder, 0);
+		again = 0;
+		atomic_store(&polling, 0);
+	}
+	hold();
+	for (struct set *s = open_sets; s; s = s->next) {
+		for (int i = s->list.n - 1; i >= 0; i--) // the other process may read it to its end
+			if (i < s->list.n) stray(s->list.e[i]);
+		if (!child) continue;
 		s->shared = true;
 		s->waiting = 0;
-		s->list.n = 0;
 	}
+	for (int i = pollers.n - 1; i >= 0; i--)
+		if (i < pollers.n) stray(pollers.e[i]);
+	let_go();
 }

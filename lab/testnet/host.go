@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Host is one network namespace that plays a machine. Its methods may be
@@ -87,13 +88,19 @@ func (h *Host) Dial(ctx context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// Listen opens a native listener on the host.
+// Listen opens a native listener on the host. A program that is being started has
+// every listener of this process until it runs, also one that was closed just now:
+// such an address is asked for again, for a second.
 func (h *Host) Listen(network, address string) (ln net.Listener, err error) {
 	err = h.Do(func() error {
 		var c net.ListenConfig
 		c.SetMultipathTCP(false)
-		ln, err = c.Listen(context.Background(), network, address)
-		return err
+		for until := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+			ln, err = c.Listen(context.Background(), network, address)
+			if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(until) {
+				return err
+			}
+		}
 	})
 	return ln, err
 }

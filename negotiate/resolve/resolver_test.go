@@ -330,6 +330,19 @@ func TestResolverRefusals(t *testing.T) {
 	}
 }
 
+// TestResolverRefusalTTL: a peer may say for how long asking is useless, within bounds.
+func TestResolverRefusalTTL(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{
+		time.Second: queryInterval, 3 * time.Minute: 3 * time.Minute, maxAnswerTTL: negotiate.DefaultNegativeTTL,
+	} {
+		a := newResolver(1, nil)
+		q, err := parseResolve(asks(t, a, t0).Bytes)
+		require.NoError(t, err)
+		no := encodeRefused(Refused{Nonce: q.Nonce, Reason: negotiate.ReasonPolicy, TTL: said})
+		require.Equal(t, want, one[PeerNative](t, receive(a, portA, portB, no, t0)).TTL, said)
+	}
+}
+
 func TestResolverFlush(t *testing.T) {
 	a := newResolver(1, nil)
 	b := newResolver(2, func(c *ResolverConfig) {

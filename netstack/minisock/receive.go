@@ -3,7 +3,7 @@ package minisock
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/internal/paws"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -71,7 +71,7 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	}
 	s.hear(now)
 	if !packet.After(seq, s.told) {
-		s.recent = paws.Recent{Value: o.TSVal, At: now} // RFC 7323 4.3
+		s.recent = segment.Recent{Value: o.TSVal, At: now} // RFC 7323 4.3
 	}
 	s.acked(now, ack, uint32(t.Window())<<s.peerScale)
 	fresh := payload[s.rcv-seq:]

@@ -3,7 +3,7 @@ package minisock
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/internal/paws"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -51,7 +51,7 @@ type Sock struct {
 	told             uint32 // the last acknowledgement that left
 	window           uint32 // from una on
 	scale, peerScale uint8
-	recent           paws.Recent
+	recent           segment.Recent
 	stamp            uint32
 	born             time.Duration // when the timestamp was stamp
 
@@ -83,7 +83,7 @@ type keepalive struct {
 func New(c Config) *Sock {
 	s := &Sock{
 		una: c.Seq, nxt: c.Seq, top: c.Seq, rcv: c.Ack, told: c.Ack, window: c.Window,
-		scale: c.Scale, peerScale: c.PeerScale, stamp: c.Stamp, recent: paws.Recent{Value: c.Recent, At: c.Now}, born: c.Now,
+		scale: c.Scale, peerScale: c.PeerScale, stamp: c.Stamp, recent: segment.Recent{Value: c.Recent, At: c.Now}, born: c.Now,
 		timeout: c.Timeout,
 	}
 	if c.Owed {
@@ -107,7 +107,7 @@ type Numbers struct {
 	Sent     uint32 // the next that was not sent
 	Window   uint32 // bytes that the peer takes from Seq on
 	Stamp    uint32
-	Recent   paws.Recent
+	Recent   segment.Recent
 	Written  []byte // all from Seq on, what was sent included
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/netstack/internal/paws"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -127,7 +127,7 @@ func TestRepeat(t *testing.T) {
 	at, _ := s.Deadline()
 	require.Equal(t, TooLate, s.Expire(at))
 	n := s.Numbers(at)
-	require.Equal(t, Numbers{Seq: 101, Sent: 106, Ack: 5001, Window: 1 << 16, Stamp: 3 + uint32(at.Milliseconds()), Recent: paws.Recent{Value: 900}, Written: []byte("bytes")}, n)
+	require.Equal(t, Numbers{Seq: 101, Sent: 106, Ack: 5001, Window: 1 << 16, Stamp: 3 + uint32(at.Milliseconds()), Recent: segment.Recent{Value: 900}, Written: []byte("bytes")}, n)
 }
 
 // TestKeepalive: an idle peer is asked; one that answers is idle anew, one that does not is

@@ -155,46 +155,6 @@ func (w *world) requireEmpty() {
 	}
 }
 
-func TestConnectAndDisconnect(t *testing.T) {
-	w := newWorld(t)
-	l := w.listen(w.b, 1)
-	x := w.request(w.a, 0x11)
-	require.Equal(t, []AttrID{AttrREQ}, w.exchange())
-	y := l.take().(*conn)
-	require.Equal(t, "hello", string(y.req.PrivateData[:5]))
-	require.Equal(t, netip.MustParseAddrPort("10.0.0.1:40000"), y.addr.Source)
-	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22, PSN: 0x23, PrivateData: []byte("welcome")}))
-	require.Equal(t, []AttrID{AttrREP}, w.exchange())
-	require.Equal(t, stateRepRcvd, x.state)
-	require.Equal(t, "welcome", string(x.rep.PrivateData[:7]))
-	require.NoError(t, x.ready(nil))
-	require.Equal(t, []AttrID{AttrRTU}, w.exchange())
-	require.Equal(t, stateEstablished, y.state)
-	require.Empty(t, w.a.timers)
-	require.Empty(t, w.b.timers)
-
-	x.disconnect(w.now, ErrClosed)
-	require.Equal(t, []AttrID{AttrDREQ, AttrDREP}, w.exchange())
-	require.ErrorIs(t, x.err, ErrClosed)
-	require.ErrorIs(t, y.err, ErrDisconnected)
-	require.Equal(t, stateTimeWait, x.state)
-	require.Equal(t, stateTimeWait, y.state)
-	w.pass(500 * time.Millisecond)
-	w.requireEmpty()
-}
-
-func TestCrossedDisconnect(t *testing.T) {
-	w := newWorld(t)
-	x, y := w.connected()
-	x.disconnect(w.now, ErrClosed)
-	y.disconnect(w.now, ErrClosed)
-	require.ElementsMatch(t, []AttrID{AttrDREQ, AttrDREP, AttrDREQ, AttrDREP}, w.exchange())
-	require.Equal(t, stateTimeWait, x.state)
-	require.Equal(t, stateTimeWait, y.state)
-	w.pass(time.Second)
-	w.requireEmpty()
-}
-
 // Whatever is repeated is answered as it was.
 func TestRepeated(t *testing.T) {
 	w := newWorld(t)

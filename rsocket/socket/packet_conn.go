@@ -140,7 +140,7 @@ func (c *PacketConn) MaxPayload(remote netip.Addr) int {
 // packetHost is what resolution must know of its host.
 type packetHost PacketConn
 
-// Path implements resolution.Host.
+// Path implements resolution.Devices.
 func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Path {
 	if !local.IsValid() {
 		if local = c.socket.Local.Addr(); c.socket.Wild {
@@ -163,7 +163,7 @@ func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Pa
 	return p
 }
 
-// QPN implements resolution.Host.
+// QPN implements resolution.Devices.
 func (c *packetHost) QPN(dev int) uint32 {
 	if dev < 0 {
 		return 0

@@ -35,7 +35,7 @@ type deviceKind struct {
 	family    string
 	alone     string // the reason why connections are native; none: they are carried
 	unheard   bool   // programs do not see what the device takes
-	fabric    bool   // the devices are of lab/ipoib
+	ipoib     bool   // the devices are of lab/ipoib
 	carriers  string // of the configuration; none: the default
 }
 
@@ -67,7 +67,7 @@ var deviceKinds = []deviceKind{
 	{name: "ipip", tunnel: true, both: true, family: "ipv4", make: []string{"link add up0 type ipip local LOCAL4 remote PEER"}},
 	{name: "gre", tunnel: true, both: true, make: []string{"link add up0 type gre local LOCAL4 remote PEER"}},
 	{name: "sit", tunnel: true, both: true, family: "ipv6", make: []string{"link add up0 type sit local LOCAL4 remote PEER"}},
-	{name: "ipoib", tunnel: true, both: true, fabric: true, carriers: "ib, shm, soft"},
+	{name: "ipoib", tunnel: true, both: true, ipoib: true, carriers: "ib, shm, soft"},
 	{name: "vxlan", tunnel: true, both: true, make: []string{"link add up0 type vxlan id 77 dstport 4789 local LOCAL4 remote PEER"}},
 }
 
@@ -101,7 +101,7 @@ func (k deviceKind) commands(h, peer *testnet.Host) []string {
 // need skips the test if this kernel has no such device.
 func (k deviceKind) need(t *testing.T, w *world) {
 	t.Helper()
-	if k.fabric {
+	if k.ipoib {
 		return
 	}
 	first := k.commands(w.h3, w.h2)[0]

@@ -33,18 +33,18 @@ func (k deviceKind) test(t *testing.T, where string) {
 	w := newWorld(t, testnet.Config{})
 	k.need(t, w)
 	client, server := settings{Carriers: k.carriers}, settings{Carriers: k.carriers}
-	var fabric *ipoib.Cable
-	if k.fabric {
-		fabric = k.join(t, w)
+	var cable *ipoib.Cable
+	if k.ipoib {
+		cable = k.join(t, w)
 	}
 	if where != serverSide {
-		if !k.fabric {
+		if !k.ipoib {
 			k.give(t, w, w.h1, w.h2)
 		}
 		client.Devices = k.offers()
 	}
 	if where != clientSide {
-		if !k.fabric {
+		if !k.ipoib {
 			k.give(t, w, w.h2, w.h1)
 		}
 		server.Devices = k.offers()
@@ -62,8 +62,8 @@ func (k deviceKind) test(t *testing.T, where string) {
 		require.Zero(t, native[family].Repeated)
 	}
 	g1, g2 := w.launch(w.h1, client), w.launch(w.h2, server)
-	if k.fabric {
-		require.NoError(t, fabric.Show(patience(t)))
+	if k.ipoib {
+		require.NoError(t, cable.Show(patience(t)))
 	}
 	g1.ready()
 	g2.ready()

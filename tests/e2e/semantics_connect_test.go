@@ -306,12 +306,14 @@ func TestSemanticsOfReuse(t *testing.T) {
 	w.quiet(t)
 }
 
-// shed counts connections that the first host left native of late because it is busy.
+// shed counts connections that the first host left native because a host was busy or stood still.
 func (w *world) shed() (n int) {
-	for _, c := range w.gateways[w.h1].conns("--all") {
-		if c.Reason == negotiate.ReasonRateLimit.String() || c.Reason == negotiate.ReasonHandshakeTimeout.String() {
-			n++
-		}
+	reasons := w.gateways[w.h1].status().FallbacksTotal
+	for _, r := range []negotiate.Reason{
+		negotiate.ReasonGatewayStale, negotiate.ReasonRateLimit, negotiate.ReasonHandshakeTimeout,
+		negotiate.ReasonOfferUnanswered, negotiate.ReasonProposalLate,
+	} {
+		n += int(reasons[r.String()])
 	}
 	return n
 }

@@ -89,35 +89,6 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// Waiting for receives and being woken does not allocate either.
-func TestNoAllocationsWhenBlocked(t *testing.T) {
-	o := newOneWay(t, 64)
-	run := func() {
-		for range 34 { // two more than receives
-			if err := o.qa.PostSend(&o.wr); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for got := 0; got < 34; {
-			o.db.Progress(time.Time{})
-			n, _ := o.qb.rcq.Poll(o.wcs[:])
-			for range n {
-				_ = o.qb.PostRecv(&o.rr)
-			}
-			got += n
-			o.db.Flush()
-			o.da.Progress(time.Time{})
-			for n := 1; n > 0; {
-				n, _ = o.qa.scq.Poll(o.wcs[:])
-			}
-		}
-	}
-	for range 20 {
-		run()
-	}
-	require.Zero(t, testing.AllocsPerRun(50, run))
-}
-
 // datagrams sends, takes and completes a datagram a call.
 func datagrams(t testing.TB) func() {
 	a, b := newSides(t)

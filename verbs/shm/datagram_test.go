@@ -28,32 +28,6 @@ func (s *side) post(q *qp, off, n int) {
 
 func (s *side) dropped() uint64 { return s.d.Stats().Dropped }
 
-// Any queue pair reaches any other of the peer, and what arrives is what was
-// sent, after the place of the GRH.
-func TestDatagram(t *testing.T) {
-	a, b := newSides(t)
-	from := []*qp{a.ud(), a.ud()}
-	to := []*qp{b.ud(), b.ud()}
-	for i := range 4 {
-		b.post(to[i%2], 5000*i, maxDatagram)
-		data := a.mr.Bytes()[:maxDatagram-i]
-		for k := range data {
-			data[k] = byte(k + i)
-		}
-		a.NoError(from[i/2].PostSend(a.datagram(to[i%2], len(data))))
-		settle(a, b)
-		b.Equal([]verbs.WC{{
-			WRID: uint64(5000 * i), ImmData: uint32(len(data)), ByteLen: uint32(grhSize + len(data)), QPNum: to[i%2].num,
-			SrcQP: from[i/2].num, Opcode: verbs.WCRecv, Flags: verbs.WCGRH | verbs.WCWithImm,
-		}}, b.recv)
-		b.Equal(data, b.mr.Bytes()[5000*i+grhSize:][:len(data)])
-		a.Equal([]verbs.WCStatus{verbs.WCSuccess}, statuses(a.send))
-		a.clear()
-		b.clear()
-	}
-	a.Zero(a.dropped() + b.dropped())
-}
-
 // What cannot be delivered is dropped and counted, and what follows arrives.
 func TestDatagramDropped(t *testing.T) {
 	a, b := newSides(t)
@@ -131,8 +105,7 @@ func TestDatagramRingFull(t *testing.T) {
 	}
 }
 
-// Local errors stop sending only; a datagram that is too long for its receive
-// stops neither side.
+// A datagram that is too long for its receive stops neither side.
 func TestDatagramErrors(t *testing.T) {
 	a, b := newSides(t)
 	from, to := a.ud(), b.ud()
@@ -143,27 +116,12 @@ func TestDatagramErrors(t *testing.T) {
 	b.Equal([]verbs.WCStatus{verbs.WCSuccess}, statuses(b.recv))
 	b.Equal(uint32(8), b.recv[0].ImmData)
 	b.Equal(uint64(1), b.dropped())
-	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))
-	a.Equal(verbs.QPSSQE, from.State())
-	a.NoError(from.PostSend(a.datagram(to, 1)))
-	settle(a, b)
-	a.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCSuccess, verbs.WCLocLenErr, verbs.WCWRFlushErr}, statuses(a.send))
-	a.NoError(from.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
-	b.NoError(to.PostRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Addr: b.mr.Addr(), Length: 100, LKey: ^uint32(0)}}}))
-	a.NoError(from.PostSend(a.datagram(to, 1)))
-	settle(a, b)
-	b.Equal(verbs.WCLocProtErr, b.recv[1].Status)
-	b.Equal(verbs.QPSErr, to.State())
 	for _, wr := range []*verbs.SendWR{
-		{Opcode: verbs.WRSend, RemoteQPN: to.num},
-		{Opcode: verbs.WRSend, RemoteQPN: to.num, AH: b.ah},
 		{Opcode: verbs.WRSend, RemoteQPN: 1 << 24, AH: a.ah},
 		{Opcode: verbs.WRRDMAWrite, RemoteQPN: to.num, AH: a.ah},
 	} {
 		a.ErrorIs(from.PostSend(wr), verbs.ErrInvalid)
 	}
-	a.NoError(a.ah.Close())
-	a.ErrorIs(from.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, AH: a.ah}), verbs.ErrInvalid)
 }
 
 // What is posted in SQE and finds no room for its completion is flushed all the same.
@@ -185,19 +143,6 @@ func TestSendQueueErrorFullCQ(t *testing.T) {
 		a.turn()
 	}
 	a.Equal([]verbs.WCStatus{verbs.WCLocLenErr, verbs.WCWRFlushErr, verbs.WCSuccess}, got)
-}
-
-// The end of the peer ends its UD queue pairs.
-func TestDatagramPeerDown(t *testing.T) {
-	a, b := newSides(t)
-	from := a.ud()
-	a.post(from, 0, 8)
-	b.NoError(b.p.Close())
-	<-a.p.Done()
-	a.turn()
-	a.turn()
-	a.Equal(verbs.QPSErr, from.State())
-	a.Equal([]verbs.WCStatus{verbs.WCWRFlushErr}, statuses(a.recv))
 }
 
 // Vectors of both sides have rings of their own, and a sleeping loop is woken.

@@ -153,9 +153,9 @@ func (q *qp) remBlock() uint64 {
 
 // Random words over everything the peer can write, with receives, datagrams and WRITEs
 // under way: no panic, no hang, no access outside.
-func TestScribbleDatagrams(t *testing.T) {
+func TestScribble(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for range 40 {
+	for range 80 {
 		h := newHostileSides(t)
 		h.scribble(rng)
 		require.NoError(t, h.a.drv.Close())
@@ -167,11 +167,13 @@ func (h *hostileSides) scribble(rng *rand.Rand) {
 		rng.Uint64, func() uint64 { return rng.Uint64N(4) }, func() uint64 { return ^uint64(0) },
 		func() uint64 { return rng.Uint64N(100) << 32 }, func() uint64 { return uint64(h.ud.num) },
 		func() uint64 { return sideKey << 32 }, func() uint64 { return rng.Uint64N(1 << 12) },
-		func() uint64 { return lifeAlive | uint64(allRights)<<32 },
+		func() uint64 { return lifeAlive | uint64(allRights)<<32 }, func() uint64 { return h.q.blk.off + rng.Uint64N(9000) },
 	}
 	to := h.b.ud()
 	for range 300 {
-		mine := []uint64{h.in, h.in + dgRing, h.q.blk.off, h.s.blk.off, h.a.p.ownLayout.area(0) + areaBitmap}
+		mine := []uint64{
+			h.in, h.in + dgRing, h.q.blk.off, h.q.blk.off + blkRing, h.s.blk.off, h.a.p.ownLayout.area(0) + areaBitmap, rng.Uint64N(32) * 512,
+		}
 		theirs := []uint64{
 			h.out, h.s.remBlock(), h.b.p.ownLayout.qpEntry(to.slot), h.b.p.ownLayout.qpEntry(slotOf(h.s.rem.qpn)),
 			h.b.p.ownLayout.mrTable + 32,
@@ -191,12 +193,18 @@ func (h *hostileSides) scribble(rng *rand.Rand) {
 			wr.RemoteAddr, wr.RKey = rng.Uint64N(16<<20), rng.Uint32N(4)<<16|1
 		}
 		_ = h.s.PostSend(wr)
+		if b, err := h.s.MapRemote(rng.Uint32N(4)<<16|1, rng.Uint64(), 10); err == nil {
+			b[0] = 1
+		}
 		for _, q := range []*qp{h.q, h.s} {
 			q.vec.schedule(q)
 		}
 		h.a.drv.Progress(time.Now())
 		h.a.poll()
 		h.a.drv.Flush()
+		if h.a.drv.Arm() {
+			h.a.drv.Disarm()
+		}
 	}
 }
 

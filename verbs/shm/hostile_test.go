@@ -2,7 +2,6 @@ package shm
 
 import (
 	"context"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -183,23 +182,6 @@ func TestHostileHello(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Every truncation of a HELLO is refused.
-func TestTruncatedHello(t *testing.T) {
-	d, dir := listening(t)
-	p := offer(t, d)
-	h := newHello(t, p)
-	full := h.m.encode()
-	for n := range full {
-		m, err := rawCall(t, d, dir, full[:n], h.memfd, h.evt)
-		if err == nil {
-			require.Equal(t, byte(typeRefuse), m.kind)
-		}
-	}
-	m, err := rawCall(t, d, dir, full, h.memfd, h.evt)
-	require.NoError(t, err)
-	require.Equal(t, byte(typeWelcome), m.kind)
-}
-
 // A caller checks the answer as strictly.
 func TestHostileWelcome(t *testing.T) {
 	dir := t.TempDir()
@@ -314,54 +296,6 @@ func TestHostileRing(t *testing.T) {
 			require.Equal(t, verbs.QPSErr, h.qa.State())
 			require.Equal(t, uint64(1), h.pa.dev.Stats().Violations)
 		})
-	}
-}
-
-// Random words over everything the peer can write: no panic, no hang, no write
-// outside. The receive queue and the send queue are kept busy meanwhile.
-func TestScribble(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 60 {
-		h := newHostilePair(t)
-		scribble(h, rng)
-	}
-}
-
-func scribble(h *hostilePair, rng *rand.Rand) {
-	values := []func() uint64{
-		rng.Uint64, func() uint64 { return rng.Uint64N(4) }, func() uint64 { return ^uint64(0) },
-		func() uint64 { return rng.Uint64N(100) << 32 }, func() uint64 { return h.qa.blk.off + rng.Uint64N(9000) },
-		func() uint64 { return uint64(h.qb.num) }, func() uint64 { return rng.Uint64N(1 << 12) },
-	}
-	var wcs [16]verbs.WC
-	for range 300 {
-		target, base, n := h.pb.rem, h.qa.blk.off, uint64(2048)
-		switch rng.IntN(5) {
-		case 0:
-			base, n = 0, 4096*4
-		case 1:
-			target, base = h.pb.own, h.qb.blk.off // what A reads of B
-		case 2:
-			target, base, n = h.pb.own, h.pb.ownLayout.qpEntry(h.qb.slot), 16
-		case 3:
-			target, base, n = h.pb.own, h.pb.ownLayout.mrTable+32, 3*32
-		}
-		target.word(base + rng.Uint64N(n/8)*8).Store(values[rng.IntN(len(values))]())
-		_ = h.qa.PostRecv(&verbs.RecvWR{})
-		_ = h.qa.PostSend(&verbs.SendWR{
-			Opcode: verbs.WROpcode(rng.IntN(4)), Flags: verbs.SendInline, Inline: nil,
-			RemoteAddr: rng.Uint64N(16 << 20), RKey: rng.Uint32N(4)<<16 | 1,
-		})
-		if b, err := h.qa.MapRemote(rng.Uint32N(4)<<16|1, rng.Uint64(), 10); err == nil {
-			b[0] = 1
-		}
-		h.qa.vec.schedule(h.qa)
-		h.da.Progress(time.Now())
-		h.da.Flush()
-		_, _ = h.cqa.Poll(wcs[:])
-		if h.da.Arm() {
-			h.da.Disarm()
-		}
 	}
 }
 

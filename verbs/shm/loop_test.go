@@ -20,7 +20,6 @@ import (
 // it receives; both ends run at once, asleep and awake, on real loops.
 type pump struct {
 	qp     verbs.QP
-	cq     verbs.CQ
 	own    verbs.MR // the peer writes here
 	addr   uint64   // and we there
 	rkey   uint32
@@ -29,6 +28,7 @@ type pump struct {
 	total  uint32
 	seq    uint32
 	seen   uint32
+	owed   int // answers to be posted
 	credit int
 	busy   bool
 	failed atomic.Pointer[string]
@@ -46,25 +46,48 @@ func (p *pump) fail(why string) {
 	p.once.Do(func() { close(p.done) })
 }
 
+// pumps are those of a vector, which share its CQ.
+type pumps struct {
+	cq  verbs.CQ
+	all []*pump
+}
+
+func (s *pumps) turn() bool {
+	var wcs [8]verbs.WC
+	n, _ := s.cq.Poll(wcs[:])
+	worked := n > 0
+	for i := range wcs[:n] {
+		for _, p := range s.all {
+			if p.qp.Num() == wcs[i].QPNum {
+				p.handle(&wcs[i])
+			}
+		}
+	}
+	for _, p := range s.all {
+		if p.busy {
+			worked = p.turn() || worked
+		}
+	}
+	return worked
+}
+
 // turn sends while it has credit. A slot is free when its message was answered
 // by an immediate without data; so both directions carry both kinds.
-func (p *pump) turn() bool {
+func (p *pump) turn() (worked bool) {
 	if p.failed.Load() != nil {
 		return false
 	}
-	var wcs [8]verbs.WC
-	n, _ := p.cq.Poll(wcs[:])
-	for i := range wcs[:n] {
-		p.handle(&wcs[i])
+	for p.owed > 0 && p.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled}) == nil {
+		p.owed--
+		worked = true
 	}
-	worked := n > 0
 	for p.todo > 0 && p.credit > 0 {
 		if !p.send() {
 			break
 		}
 		worked = true
 	}
-	if p.todo == 0 && p.credit == pumpSlots && p.seen == p.total {
+	if p.todo == 0 && p.credit == pumpSlots && p.seen == p.total && p.owed == 0 {
 		p.once.Do(func() { close(p.done) })
 	}
 	return worked
@@ -93,10 +116,8 @@ func (p *pump) check(wc *verbs.WC) {
 		return
 	}
 	p.seen++
+	p.owed++
 	_ = p.qp.PostRecv(&verbs.RecvWR{})
-	if err := p.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled}); err != nil {
-		p.fail(err.Error())
-	}
 }
 
 func (p *pump) send() bool {
@@ -126,99 +147,85 @@ func (p *pump) send() bool {
 	return true
 }
 
-func newPump(t *testing.T, d *Device, p *Peer, vector, todo int) *pump {
+func newPump(t *testing.T, cq verbs.CQ, p *Peer, todo, receives int) *pump {
 	u := &pump{rng: rand.New(rand.NewPCG(uint64(todo), 1)), todo: todo, total: uint32(todo), credit: pumpSlots, done: make(chan struct{})}
 	var err error
-	u.cq, err = d.CreateCQ(verbs.CQAttr{Depth: 256, Vector: vector})
-	require.NoError(t, err)
 	u.own, err = p.PD().AllocMR(pumpSlot*pumpSlots, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
-	attr := verbs.QPInitAttr{SendCQ: u.cq, RecvCQ: u.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 40, MaxSendSGE: 1}}
+	attr := verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: receives, MaxSendSGE: 1}}
 	u.qp, err = p.PD().CreateQP(&attr)
 	require.NoError(t, err)
 	require.NoError(t, verbs.Init(u.qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
-	for range 40 {
+	for range receives {
 		require.NoError(t, u.qp.PostRecv(&verbs.RecvWR{}))
 	}
 	return u
 }
 
-// Many queue pairs on loops of two vectors each, full duplex: nothing is lost,
-// damaged or reordered, and no queue pair is left asleep.
+// Many queue pairs on loops of two vectors each, full duplex, with much room in CQs and
+// receive queues and with little: nothing is lost, damaged or reordered, and no queue pair
+// is left asleep.
 func TestLoopsStress(t *testing.T) {
-	a, b, pa, pb := met(t, func(c *Config) { c.Vectors = 2; c.PeerQuota = 32 << 20 })
-	const pairs, messages = 8, 2000
-	loops := map[*Device][]*loop.Loop{}
-	pumps := map[*Device][][]*pump{a: {nil, nil}, b: {nil, nil}}
-	for i := range pairs {
-		ua, ub := newPump(t, a, pa, i%2, messages), newPump(t, b, pb, i/2%2, messages)
-		ua.addr, ua.rkey, ub.addr, ub.rkey = ub.own.Addr(), ub.own.RKey(), ua.own.Addr(), ua.own.RKey()
-		pumps[a][i%2] = append(pumps[a][i%2], ua)
-		pumps[b][i/2%2] = append(pumps[b][i/2%2], ub)
+	for name, c := range map[string]struct{ depth, receives, messages int }{"much room": {1024, 40, 2000}, "little room": {4, 3, 500}} {
+		t.Run(name, func(t *testing.T) { loopsStress(t, c.depth, c.receives, c.messages) })
 	}
-	for _, d := range []*Device{a, b} {
-		for v := range 2 {
-			l, err := loop.New(d, v, func() bool {
-				worked := false
-				for _, u := range pumps[d][v] {
-					if u.busy {
-						worked = u.turn() || worked
-					}
-				}
-				return worked
-			})
+}
+
+func loopsStress(t *testing.T, depth, receives, messages int) {
+	const pairs, vectors = 8, 2
+	a, b, pa, pb := met(t, func(c *Config) { c.Vectors = vectors; c.PeerQuota = 32 << 20 })
+	var loops [2][vectors]*loop.Loop
+	var work [2][vectors]*pumps
+	for i, d := range []*Device{a, b} {
+		for v := range vectors {
+			cq, err := d.CreateCQ(verbs.CQAttr{Depth: depth, Vector: v})
 			require.NoError(t, err)
-			loops[d] = append(loops[d], l)
+			work[i][v] = &pumps{cq: cq}
+			loops[i][v], err = loop.New(d, v, work[i][v].turn)
+			require.NoError(t, err)
 		}
 	}
-	qpn := func(d *Device, i, v int) uint32 { return pumps[d][v][i].qp.Num() }
-	used := map[*Device][2]int{}
+	type placed struct {
+		*pump
+		loop *loop.Loop
+	}
+	var all []placed
 	for i := range pairs {
-		va, vb := i%2, i/2%2
-		ia, ib := used[a][va], used[b][vb]
-		na, nb := used[a], used[b]
-		na[va]++
-		nb[vb]++
-		used[a], used[b] = na, nb
-		start := func(d *Device, v, k int, dest uint32) {
+		at := [2]int{i % vectors, i / 2 % vectors}
+		var ends [2]*pump
+		for k, p := range []*Peer{pa, pb} {
+			ends[k] = newPump(t, work[k][at[k]].cq, p, messages, receives)
+		}
+		for k, u := range ends {
+			peer := ends[1-k]
+			u.addr, u.rkey = peer.own.Addr(), peer.own.RKey()
+			all = append(all, placed{u, loops[k][at[k]]})
 			var err error
-			u := pumps[d][v][k]
-			require.NoError(t, loops[d][v].Do(func() {
-				err = verbs.Connect(u.qp, verbs.ConnectAttr(dest))
+			require.NoError(t, loops[k][at[k]].Do(func() {
+				err = verbs.Connect(u.qp, verbs.ConnectAttr(peer.qp.Num()))
 				u.busy = err == nil
+				work[k][at[k]].all = append(work[k][at[k]].all, u)
 			}))
 			require.NoError(t, err)
 		}
-		start(a, va, ia, qpn(b, ib, vb))
-		start(b, vb, ib, qpn(a, ia, va))
 	}
-	for _, d := range []*Device{a, b} {
-		for _, list := range pumps[d] {
-			for _, u := range list {
-				select {
-				case <-u.done:
-					require.Nil(t, u.failed.Load())
-				case <-time.After(patience):
-					require.Fail(t, "stuck", "todo %d, credit %d, seen %d", u.todo, u.credit, u.seen)
-				}
-			}
+	for _, u := range all {
+		select {
+		case <-u.done:
+			require.Nil(t, u.failed.Load())
+		case <-time.After(patience):
+			require.Fail(t, "stuck", "todo %d, credit %d, seen %d", u.todo, u.credit, u.seen)
 		}
 	}
-	for _, d := range []*Device{a, b} {
-		for v, list := range pumps[d] {
-			for _, u := range list {
-				require.NoError(t, loops[d][v].Do(func() { _ = u.qp.Close() }))
-				require.NoError(t, u.own.Close())
-			}
-		}
+	for _, u := range all {
+		require.NoError(t, u.loop.Do(func() { _ = u.qp.Close() }))
+		require.NoError(t, u.own.Close())
 	}
 	for _, ls := range loops {
 		for _, l := range ls {
 			require.NoError(t, l.Close())
 		}
 	}
-	st := a.Stats()
-	t.Logf("bells sent %d, suppressed %d", st.BellsSent, st.BellsSuppressed)
 }
 
 // A sleeping loop is woken by the peer's Flush, and only then.

@@ -7,22 +7,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// What was sent before a request that is refused is received.
-func TestReceivedBeforeFault(t *testing.T) {
-	a, b := newSides(t)
-	q, d := rc(a, b)
-	b.NoError(d.PostRecv(&verbs.RecvWR{}))
-	a.NoError(q.PostSend(imm(5)))
-	wr := a.write(verbs.WRRDMAWrite, b, 0, 8)
-	wr.RKey ^= 1
-	a.NoError(q.PostSend(wr))
-	settle(a, b)
-	a.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCRemAccessErr}, statuses(a.send))
-	b.Equal([]verbs.WCStatus{verbs.WCSuccess}, statuses(b.recv))
-	b.Equal(q.num, b.recv[0].SrcQP)
-	b.Equal(verbs.QPSErr, d.State())
-}
-
 // A queue pair that was reset does not get back to a partner that was not.
 func TestPartnerUsedBefore(t *testing.T) {
 	a, b := newSides(t)

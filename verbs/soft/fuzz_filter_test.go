@@ -114,6 +114,46 @@ func TestHostileNothingAfterRefusal(t *testing.T) {
 	h.check()
 }
 
+// A WRITE of which only the end is beyond the region is refused with its first packet.
+func TestHostileLongWrite(t *testing.T) {
+	h := newHostile(t, 1)
+	before := string(h.granted.bytes())
+	hdr := wire.Header{
+		Opcode: wire.RCWriteFirst, Migrated: true, PKey: 0xffff, DestQP: h.qps[0].Num(), PSN: hostilePSN, AckReq: true,
+		VA: h.granted.addr(0), RKey: h.granted.RKey(), Length: uint32(2 * len(h.granted.Bytes())),
+	}
+	h.send(hostileAddr, 0xc123, h.seal(hostileAddr, 0xc123, &hdr, make([]byte, 256), false))
+	h.m.w.run(time.Millisecond, nil)
+	require.Equal(t, verbs.QPSErr, h.qps[0].State())
+	require.Equal(t, before, string(h.granted.bytes()))
+	h.check()
+}
+
+// What waits for its answer is bounded: one READ or atomic more than was agreed on
+// is refused, and has no effect.
+func TestHostileReadsAreBounded(t *testing.T) {
+	for _, op := range []wire.Opcode{wire.RCReadRequest, wire.RCFetchAdd} {
+		h := newHostile(t, 1)
+		h.m.w.net.scatter = 0 // all in one turn, in order
+		before := string(h.granted.bytes())
+		hdr := wire.Header{
+			Opcode: wire.RCReadRequest, Migrated: true, PKey: 0xffff, DestQP: h.qps[0].Num(), PSN: hostilePSN, AckReq: true,
+			VA: h.granted.addr(0), RKey: h.granted.RKey(), Length: 4096,
+		}
+		for i := range 3 {
+			if i == 2 {
+				hdr.Opcode, hdr.SwapAdd = op, 1
+			}
+			h.send(hostileAddr, 0xc123, h.seal(hostileAddr, 0xc123, &hdr, nil, false))
+			hdr.PSN = wire.PSNAdd(hdr.PSN, 4096/256)
+		}
+		h.m.w.run(time.Millisecond, nil)
+		require.Equal(t, verbs.QPSErr, h.qps[0].State(), "%v", op)
+		require.Equal(t, before, string(h.granted.bytes()))
+		h.check()
+	}
+}
+
 // A READ response of the wrong length, or one where an atomic's is due, ends
 // the connection: the work request fails, nothing is written beyond its memory.
 func TestHostileBadResponse(t *testing.T) {

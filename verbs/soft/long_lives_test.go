@@ -179,3 +179,18 @@ func TestRoundTripGrows(t *testing.T) {
 		require.LessOrEqual(t, d.left[0].dev.Stats().Timeouts-before, uint64(1), "after %v", after)
 	}
 }
+
+// TestWindowAfterRest: a stream that has rested for long begins with a little again.
+func TestWindowAfterRest(t *testing.T) {
+	g := newGuarded(t, true)
+	g.talk()
+	for rest, want := range map[time.Duration]float64{idleReset / 2: maxWindow, 2 * idleReset: initialWindow} {
+		cc := &g.qps[0].req.cc
+		cc.window = maxWindow
+		g.run(rest, nil)
+		g.wcs = [2][]verbs.WC{}
+		g.write(0, 100, g.mrs[1].RKey())
+		g.must(time.Second, "an answer", func() bool { return len(g.wcs[0]) > 0 })
+		require.EqualValues(t, want, cc.window, "after %v", rest)
+	}
+}

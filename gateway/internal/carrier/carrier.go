@@ -11,8 +11,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
-	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -23,7 +21,7 @@ import (
 
 var (
 	// ErrNotHere means that this carrier cannot reach the peer: no failure.
-	ErrNotHere = shmpeers.ErrElsewhere
+	ErrNotHere = errors.New("peer is under another kernel")
 	// ErrNoAdapter is an ErrNotHere that is no word about the peer: no adapter of this host
 	// has the connection's own address.
 	ErrNoAdapter = fmt.Errorf("no adapter on this address: %w", ErrNotHere)
@@ -39,7 +37,7 @@ var (
 	ErrFull = errors.New("limits.hw_flows reached")
 	// ErrNoPath means that an InfiniBand subnet leads to no such peer, or does not say so in
 	// time.
-	ErrNoPath = subnet.ErrNoPath
+	ErrNoPath = errors.New("no path through the InfiniBand subnet")
 	// ErrClosed means that the link has ended.
 	ErrClosed = errors.New("link is closed")
 	// errNoAdapters means that this host or this build cannot use adapters.
@@ -80,9 +78,8 @@ type Env struct {
 	Withdrawn func(verbs.Device)
 	// Adapters finds the RDMA adapters of the host; nil: by libibverbs.
 	Adapters Adapters
-	// Subnet knows InfiniBand subnets; nil: by the kernel.
-	Subnet subnet.Host
 
+	subnet  subnet       // knows InfiniBand subnets; nil: by the kernel
 	growing atomic.Int64 // bytes of larger rings that are being allocated
 	failed  completionErrors
 }
@@ -91,9 +88,9 @@ type Env struct {
 // and how to reach it; or why there is none.
 type Answered func(l *Link, offer negotiate.CarrierOffer, err error)
 
-// Fabric is one kind of RDMA device as the negotiation sees it. Meet, Offer and Close
+// Provider has the devices of one kind, as the negotiation sees them. Meet, Offer and Close
 // may block. The others must not, since the connection's shard may call them.
-type Fabric interface {
+type Provider interface {
 	Kind() negotiate.CarrierKind
 	// Offer makes the link of a client's connection and says how to reach it.
 	Offer(r Request) (*Link, negotiate.CarrierOffer, error)
@@ -124,8 +121,8 @@ type Adapted interface {
 }
 
 // HasAdapter reports whether a carrier is on RDMA adapters, and one of them carries now.
-func HasAdapter(fb Fabric) bool {
-	a, ok := fb.(Adapted)
+func HasAdapter(prov Provider) bool {
+	a, ok := prov.(Adapted)
 	return ok && a.HasAdapter()
 }
 
@@ -140,10 +137,10 @@ type Exclusive interface {
 
 // Open opens the devices of the configuration, in its order. A device that cannot be
 // opened is left out, and absent describes it.
-func Open(env *Env) (list []Fabric, absent []report.DeviceInfo) {
-	open := map[report.DeviceKind]func(*Env) (Fabric, error){report.DeviceShm: openShm, report.DeviceHW: openHW, report.DeviceIB: openIB, report.DeviceSoft: openSoft}
+func Open(env *Env) (list []Provider, absent []report.DeviceInfo) {
+	open := map[report.DeviceKind]func(*Env) (Provider, error){report.DeviceShm: openShm, report.DeviceHW: openHW, report.DeviceIB: openIB, report.DeviceSoft: openSoft}
 	for _, kind := range env.Config.Carriers {
-		fb, err := open[kind](env)
+		prov, err := open[kind](env)
 		switch {
 		case errors.Is(err, errNoAddrs), errors.Is(err, errNoAdapters):
 			env.Log.Info("carrier not on this host", "carrier", kind, "reason", err)
@@ -152,7 +149,7 @@ func Open(env *Env) (list []Fabric, absent []report.DeviceInfo) {
 			env.Log.Warn("carrier left out", "carrier", kind, "error", err)
 			absent = append(absent, missing(kind, report.DeviceFailed, err.Error()))
 		default:
-			list = append(list, fb)
+			list = append(list, prov)
 		}
 	}
 	return list, absent

@@ -3,15 +3,12 @@ package carrier
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -25,40 +22,12 @@ const idlePeers = time.Minute
 // wire legs tells of its death.
 type far struct {
 	stop    chan struct{}
-	watcher farpeer.Watcher
+	watcher watcher
 	done    sync.WaitGroup
 	past    report.PastDevices // those that were closed
 }
 
-func newFar() far { return far{stop: make(chan struct{}), watcher: farpeer.NewWatcher()} }
-
-// farPeer is a peer over a network with its domain on one device, and the memory its links
-// come from. The device guards users and idle.
-type farPeer struct {
-	*farpeer.Peer
-	pd    verbs.PD
-	arena *rmb.Arena
-
-	users int       // connections that have a queue pair, or bytes to be sent again
-	idle  time.Time // since when there are none
-}
-
-// newFarPeer makes a peer with a domain.
-func newFarPeer(env *Env, dev verbs.Device, remote netip.Addr) (farPeer, error) {
-	pd, err := dev.AllocPD()
-	if err != nil {
-		return farPeer{}, fmt.Errorf("protection domain: %w", err)
-	}
-	return farPeer{Peer: farpeer.New(remote), pd: pd, arena: env.Pool.IsolatedArenaOf(remote.Unmap(), pd)}, nil
-}
-
-func (p *farPeer) far() *farpeer.Peer { return p.Peer }
-
-// close frees the memory and the domain.
-func (p *farPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Close()) }
-
-// farPeerOf returns the peer of a link.
-func farPeerOf(l *Link) *farpeer.Peer { return l.peer.(interface{ far() *farpeer.Peer }).far() }
+func newFar() far { return far{stop: make(chan struct{}), watcher: newWatcher()} }
 
 // leg is a link as its peer sees it.
 type leg struct{ *Link }
@@ -67,10 +36,10 @@ func (l leg) Ending() bool                              { return l.of.User.Endin
 func (l leg) KeepAlive(every time.Duration, probes int) { l.of.User.KeepAlive(every, probes) }
 func (l leg) Ask()                                      { l.of.User.Ask() }
 
-// Met implements Fabric: a peer is an address.
+// Met implements Provider: a peer is an address.
 func (*far) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
 
-// Meet implements Fabric.
+// Meet implements Provider.
 func (*far) Meet(context.Context, netip.Addr, negotiate.CarrierOffer) error { return nil }
 
 // reachable: the queue pair must be at the address that the connection itself
@@ -92,24 +61,24 @@ func commonMTU(own verbs.MTU, peers uint16) verbs.MTU {
 // has lost its device since, or that is full: the next connection offers everything.
 func (*far) answered(l *Link, a *negotiate.Accept, _ negotiate.Reason) (outdated bool) {
 	if outdated = a == nil && l.trusted; outdated {
-		farPeerOf(l).Void()
+		farPeerOf(l).void()
 	}
 	return outdated
 }
 
 // warm implements path.
 func (*far) warm(l *Link) bool {
-	warm := farPeerOf(l).Warm(l.probeLen)
+	warm := farPeerOf(l).isWarm(l.probeLen)
 	l.trusted = l.trusted || warm
 	return warm
 }
 
 // proved implements path.
-func (*far) proved(l *Link) { farPeerOf(l).Proved(l.probeLen) }
+func (*far) proved(l *Link) { farPeerOf(l).noteProved(l.probeLen) }
 
 // unproved implements path.
 func (*far) unproved(l *Link) {
-	farPeerOf(l).Unproved()
+	farPeerOf(l).noteUnproved()
 	l.partMixed(unprovedApart * l.env.Config.Fallback.NegativeCache)
 }
 
@@ -119,15 +88,15 @@ func (r *far) reason(l *Link, err error) negotiate.Reason {
 		return negotiate.ReasonProtocolError
 	}
 	p := farPeerOf(l)
-	p.Void()
+	p.void()
 	var completion *rsocket.CompletionError
 	met := errors.As(err, &completion)
 	if met && completion.Status != verbs.WCWRFlushErr && completion.Status != verbs.WCFatalErr { // not a device of this host that has gone
 		l.partMixed(brokenApart)
 	}
 	if met && unanswered(completion.Status) {
-		p.Suspect()
-		r.watcher.AskSoon()
+		p.suspect()
+		r.watcher.askSoon()
 		return negotiate.ReasonCarrierUnreachable // whether its gateway lives, the wire leg says
 	}
 	return negotiate.ReasonDeviceFailed
@@ -143,12 +112,12 @@ func unanswered(s verbs.WCStatus) bool {
 func (*far) survives(_ *Link, err error) bool { return !errors.Is(err, rsocket.ErrProtocol) }
 
 // began implements failing.
-func (*far) began(l *Link) { farPeerOf(l).Watch(leg{l}) }
+func (*far) began(l *Link) { farPeerOf(l).watch(leg{l}) }
 
 // wireLost implements failing.
 func (r *far) wireLost(l *Link, silent bool) {
-	if farPeerOf(l).Lost(leg{l}, silent) {
-		r.watcher.AskSoon()
+	if farPeerOf(l).lost(leg{l}, silent) {
+		r.watcher.askSoon()
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -106,16 +105,16 @@ type hwLink struct {
 }
 
 // openHW opens the adapters whose link layer is Ethernet.
-func openHW(env *Env) (Fabric, error) {
+func openHW(env *Env) (Provider, error) {
 	return openAdapters(env, report.DeviceHW, verbs.LinkLayerEthernet, func(h *Hardware) network { return &ethernet{env} })
 }
 
 // openIB opens those whose link layer is InfiniBand.
-func openIB(env *Env) (Fabric, error) {
+func openIB(env *Env) (Provider, error) {
 	return openAdapters(env, report.DeviceIB, verbs.LinkLayerInfiniBand, newInfiniBand)
 }
 
-func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Fabric, error) {
+func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net func(*Hardware) network) (Provider, error) {
 	h := &Hardware{
 		far: newFar(), env: env, kind: kind, layer: layer, host: env.adapters(), left: map[string]departure{},
 		turns: make([]sync.Mutex, len(env.Shards)),
@@ -125,12 +124,12 @@ func openAdapters(env *Env, kind report.DeviceKind, layer verbs.LinkLayer, net f
 		h.net.close()
 		return nil, err
 	}
-	h.done.Go(func() { h.watcher.Run(h.stop, h.known, h.forgetIdle) })
+	h.done.Go(func() { h.watcher.run(h.stop, h.known, h.forgetIdle) })
 	h.done.Go(h.tend)
 	return h, nil
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (h *Hardware) Kind() negotiate.CarrierKind {
 	if h.layer == verbs.LinkLayerInfiniBand {
 		return negotiate.CarrierIB
@@ -141,7 +140,7 @@ func (h *Hardware) Kind() negotiate.CarrierKind {
 // HasAdapter implements Adapted.
 func (h *Hardware) HasAdapter() bool { return len(h.open()) > 0 }
 
-// Offer implements Fabric.
+// Offer implements Provider.
 func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	l, err := h.newLink(r, nil)
 	if err != nil {
@@ -159,7 +158,7 @@ func (h *Hardware) OffersAtOnce(*Request) bool {
 	return len(h.adapters) == 0 && (len(h.left) == 0 || h.layer != verbs.LinkLayerInfiniBand)
 }
 
-// Answer implements Fabric.
+// Answer implements Provider.
 func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	var l *Link
 	var offer negotiate.CarrierOffer
@@ -297,7 +296,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	}
 	attr := h.net.attr(hl, &to)
 	l.probeLen = attr.PathMTU.Bytes()
-	hl.Meets(to.Mixed)
+	hl.meets(to.Mixed)
 	attr.SQPSN, attr.MinRNRTimer, attr.Timeout, attr.RetryCnt, attr.RNRRetry = hl.psn, 12, hwTimeout, hwRetries, 7
 	reads := uint8(min(1, hl.a.dev.Attr().MaxRDAtomic)) // none is ever posted
 	attr.MaxRDAtomic, attr.MaxDestRDAtomic = reads, reads
@@ -319,7 +318,7 @@ func (h *Hardware) end(l *Link) {
 	if l.joining { // connect goes on here
 		return
 	}
-	hl.Unwatch(leg{l})
+	hl.unwatch(leg{l})
 	detach(l.QP)
 	l.EP.Leave()
 	hl.a.forget(l)
@@ -350,7 +349,7 @@ func (h *Hardware) reap(l *Link, free func() error) {
 func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	hl := l.peer.(*hwLink)
 	a := hl.a
-	hl.Unwatch(leg{l})
+	hl.unwatch(leg{l})
 	detach(l.QP)
 	free := l.EP.ReleaseRings
 	if a.keepTail(l) {
@@ -366,7 +365,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 func (*Hardware) convicted(*Link) bool { return false }
 
 // known returns the peers of all adapters.
-func (h *Hardware) known() (peers []*farpeer.Peer) {
+func (h *Hardware) known() (peers []*farPeer) {
 	for _, a := range h.open() {
 		peers = append(peers, a.known()...)
 	}
@@ -387,7 +386,7 @@ func (h *Hardware) open() []*adapter {
 	return append([]*adapter(nil), h.adapters...)
 }
 
-// Close implements Fabric.
+// Close implements Provider.
 func (h *Hardware) Close() error {
 	h.mu.Lock()
 	h.shut = true

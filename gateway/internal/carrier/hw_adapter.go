@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs"
@@ -286,11 +285,11 @@ func (a *adapter) copyTails() {
 }
 
 // known returns the peers.
-func (a *adapter) known() (peers []*farpeer.Peer) {
+func (a *adapter) known() (peers []*farPeer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.peers {
-		peers = append(peers, p.Peer)
+		peers = append(peers, p.farPeer)
 	}
 	return peers
 }
@@ -320,7 +319,7 @@ func (p *hwPeer) poolsEmpty() bool {
 
 func (a *adapter) closePeer(p *hwPeer) {
 	if err := p.close(); err != nil {
-		a.env.Log.Warn("close peer", "device", a.name, "peer", p.Remote, "error", err)
+		a.env.Log.Warn("close peer", "device", a.name, "peer", p.remote, "error", err)
 	}
 }
 

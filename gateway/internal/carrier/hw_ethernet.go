@@ -16,7 +16,7 @@ func (*ethernet) gidOf(local netip.Addr, _ route) (verbs.GID, error) { return ve
 
 // lead implements network.
 func (*ethernet) lead(_ *Request, hl *hwLink) error {
-	hl.mtu = hl.MTU(hl.a.port.Load().ActiveMTU)
+	hl.mtu = hl.mtuFrom(hl.a.port.Load().ActiveMTU)
 	return nil
 }
 

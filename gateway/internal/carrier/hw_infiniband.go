@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -25,16 +24,16 @@ const (
 // administrator says that the peer's address of IPoIB is.
 type infiniBand struct {
 	h     *Hardware
-	host  subnet.Host
-	paths *subnet.Paths
+	host  subnet
+	paths *ibPaths
 }
 
 func newInfiniBand(h *Hardware) network {
-	host := h.env.Subnet
+	host := h.env.subnet
 	if host == nil {
-		host = subnet.Kernel{}
+		host = kernelSubnets{}
 	}
-	return &infiniBand{h: h, host: host, paths: subnet.New(host.Path)}
+	return &infiniBand{h: h, host: host, paths: newIBPaths(host.resolve)}
 }
 
 // gidOf implements network.
@@ -42,26 +41,26 @@ func (n *infiniBand) gidOf(_ netip.Addr, by route) (verbs.GID, error) {
 	if by.ifindex == 0 {
 		return verbs.GID{}, by.err
 	}
-	return n.host.GIDOf(by.ifindex)
+	return n.host.gidOf(by.ifindex)
 }
 
 // lead implements network.
 func (n *infiniBand) lead(r *Request, hl *hwLink) (err error) {
 	ctx, cancel := context.WithTimeout(hl.a.ctx, n.h.env.Config.Limits.HandshakeTimeout/pathPart)
 	defer cancel()
-	if hl.way, err = n.paths.To(ctx, r.Local, r.Remote); err != nil {
+	if hl.way, err = n.paths.to(ctx, r.Local, r.Remote); err != nil {
 		return err
 	}
-	if !subnet.From(&hl.way, hl.gid.GID, hl.lid) {
-		n.paths.Doubt(r.Local, r.Remote)
-		return fmt.Errorf("path from %v, LID %#x: %w", hl.way.SGID, hl.way.SLID, subnet.ErrNoPath)
+	if !beginsAt(&hl.way, hl.gid.GID, hl.lid) {
+		n.paths.doubt(r.Local, r.Remote)
+		return fmt.Errorf("path from %v, LID %#x: %w", hl.way.SGID, hl.way.SLID, ErrNoPath)
 	}
 	port := hl.a.port.Load()
 	hl.mtu, hl.global = min(port.ActiveMTU, hl.way.MTU), port.NeedsGRH
 	if hl.pkey, err = hl.a.dev.PKey(int(hl.way.PKeyIndex)); err != nil {
 		return err
 	}
-	return subnet.Member(hl.pkey)
+	return checkPartition(hl.pkey)
 }
 
 // describe implements network.
@@ -73,11 +72,11 @@ func (*infiniBand) describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer {
 
 // check implements network. What was asked for a while ago may be wrong, not the peer.
 func (n *infiniBand) check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) error {
-	err := subnet.Check(&hl.way, hl.pkey, &to.IB)
+	err := checkEndpoint(&hl.way, hl.pkey, &to.IB)
 	if err == nil {
 		return nil
 	}
-	n.paths.Doubt(r.Local, r.Remote)
+	n.paths.doubt(r.Local, r.Remote)
 	return errors.Join(ErrNotHere, err)
 }
 
@@ -85,20 +84,20 @@ func (n *infiniBand) check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) e
 func (*infiniBand) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	return verbs.QPAttr{
 		DestQPNum: to.IB.QPN, RQPSN: to.IB.PSN, PathMTU: commonMTU(hl.mtu, to.IB.MTU), PKeyIndex: hl.way.PKeyIndex,
-		AH: subnet.Address(&hl.way, hl.lid, hl.index, hl.global),
+		AH: pathAddress(&hl.way, hl.lid, hl.index, hl.global),
 	}
 }
 
 // changed implements network: connections that carry leave paths that are other ones now.
 // One that has no answer stays: its queue pair fails if the path is gone.
 func (n *infiniBand) changed(a *adapter) {
-	n.paths.Forget()
+	n.paths.forget()
 	other := map[*Link]bool{}
 	for _, l := range a.linked() {
 		ctx, cancel := context.WithTimeout(a.ctx, reroutePatience)
-		way, err := n.paths.To(ctx, l.of.Local, l.of.Remote)
+		way, err := n.paths.to(ctx, l.of.Local, l.of.Remote)
 		cancel()
-		if err == nil && !subnet.Same(way, l.peer.(*hwLink).way) {
+		if err == nil && !samePath(way, l.peer.(*hwLink).way) {
 			other[l] = true
 		}
 	}
@@ -109,4 +108,4 @@ func (n *infiniBand) changed(a *adapter) {
 }
 
 // close implements network.
-func (n *infiniBand) close() { n.paths.Close() }
+func (n *infiniBand) close() { n.paths.close() }

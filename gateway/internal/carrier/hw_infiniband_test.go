@@ -76,7 +76,7 @@ func (h *subnetHost) route(netip.Addr, netip.Addr) (int, error) {
 	return h.device, h.noWay
 }
 
-func (h *subnetHost) GIDOf(ifindex int) (verbs.GID, error) {
+func (h *subnetHost) gidOf(ifindex int) (verbs.GID, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ifindex == ipoib {
@@ -85,7 +85,7 @@ func (h *subnetHost) GIDOf(ifindex int) (verbs.GID, error) {
 	return verbs.GID{}, h.noLink
 }
 
-func (h *subnetHost) Path(ctx context.Context, _, _ netip.Addr) (rdmacm.Path, error) {
+func (h *subnetHost) resolve(ctx context.Context, _, _ netip.Addr) (rdmacm.Path, error) {
 	h.mu.Lock()
 	h.asked++
 	silent := h.silent
@@ -296,11 +296,11 @@ func TestIBWithoutPath(t *testing.T) {
 	eventually(t, func() bool { return errors.Is(side.offer(s.sides[1].addr), ErrNoPath) && h.times() > 2 }, "the path of a port that was there before")
 	h.change(func(h *subnetHost) { h.path.SLID, h.path.PKeyIndex = 3, 1 })
 	eventually(t, func() bool {
-		side.hw.net.(*infiniBand).paths.Forget()
+		side.hw.net.(*infiniBand).paths.forget()
 		return errors.Is(side.offer(s.sides[1].addr), ErrNoPath)
 	}, "a partition that was taken back")
 	h.change(func(h *subnetHost) { h.path.PKeyIndex = 2 })
-	side.hw.net.(*infiniBand).paths.Forget()
+	side.hw.net.(*infiniBand).paths.forget()
 	eventually(t, func() bool { return side.offer(s.sides[1].addr) == nil }, "found")
 	h.change(func(h *subnetHost) { h.device = ipoib + 1 })
 	eventually(t, func() bool { return errors.Is(side.offer(s.sides[1].addr), ErrNoAdapter) }, "a connection over Ethernet")

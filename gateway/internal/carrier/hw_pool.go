@@ -17,9 +17,9 @@ const (
 // hwPeer is a peer of one adapter with the pairs that wait for its next connections. A queue
 // pair reaches the memory of its domain only, so no peer can use the pairs of another.
 type hwPeer struct {
-	farPeer // guarded by adapter.mu
-	a       *adapter
-	pools   []pool // by shard; the same
+	*farPeer // guarded by adapter.mu
+	a        *adapter
+	pools    []pool // by shard; the same
 }
 
 // pool is the pairs of a peer on one shard that wait for a connection.

@@ -118,7 +118,7 @@ func (a *adapter) explain(err error) error {
 	return err
 }
 
-// Devices implements Fabric.
+// Devices implements Provider.
 func (h *Hardware) Devices() (list []report.DeviceInfo) {
 	h.mu.Lock() // until the end: an adapter that is dropped meanwhile counts once
 	defer h.mu.Unlock()

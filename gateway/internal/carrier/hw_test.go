@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw"
 )
 
-func hwOf(s *side) Fabric { return s.hw }
+func hwOf(s *side) Provider { return s.hw }
 
 // newCarried makes two sides and a connection that carries between them. s is the
 // first side.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -21,18 +20,11 @@ const (
 	farReadCap = farRing / 4
 )
 
-// The wire legs of connections that have links are asked as often as a peer, and given up
-// after as long a silence.
-const (
-	KeepaliveTurn = farpeer.KeepaliveTurn
-	LegPatience   = farpeer.LegPatience
-)
-
 // User is what a link works for. Its methods are called on the link's shard, those of
-// Leg from any goroutine.
+// wireLeg from any goroutine.
 type User interface {
 	loop.Work
-	farpeer.Leg
+	wireLeg
 	// Completed is told what a completion has brought; not ok: the queue pair has failed.
 	Completed(ev rsocket.Events, ok bool)
 	// Broken says that the endpoint has failed outside of a completion.

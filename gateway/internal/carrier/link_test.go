@@ -50,7 +50,7 @@ func (c *linked) close(sides [2]*side) {
 // proved, says nothing about the connections that are offered all again: the carrier is not
 // warm any more. Others that are under way have offered it alone, too.
 func TestDeclineBehindAProof(t *testing.T) {
-	for name, of := range fabrics {
+	for name, of := range providers {
 		if name == "shm" { // its proof ends with the peer
 			continue
 		}
@@ -89,7 +89,7 @@ func TestDeclineBehindAProof(t *testing.T) {
 func TestDeclineOfSharedMemory(t *testing.T) {
 	sides := newSides(t, 100)
 	s := sides[0]
-	c := meet(t, sides, fabrics["shm"])
+	c := meet(t, sides, providers["shm"])
 	c.proveBehind(t, sides, 0)
 	for _, d := range []struct {
 		why   negotiate.Reason
@@ -107,7 +107,7 @@ func TestDeclineOfSharedMemory(t *testing.T) {
 // TestLinkCarries: a link is proved, carries bytes and leaves nothing behind; the next one
 // to the peer is warm.
 func TestLinkCarries(t *testing.T) {
-	for name, of := range fabrics {
+	for name, of := range providers {
 		t.Run(name, func(t *testing.T) {
 			sides := newSides(t, 100)
 			for i := range 2 {
@@ -139,7 +139,7 @@ func TestLinkCarries(t *testing.T) {
 // TestLinkIsLeft: what was sent and not consumed stays until it has been sent again, and
 // what the peer may write to until the peer has left.
 func TestLinkIsLeft(t *testing.T) {
-	for name, of := range fabrics {
+	for name, of := range providers {
 		t.Run(name, func(t *testing.T) {
 			sides := newSides(t, 100)
 			c := meet(t, sides, of)
@@ -174,7 +174,7 @@ func TestLinkIsLeft(t *testing.T) {
 
 // TestLinkFails: its user hears of it, and has what it needs to decide: the peer is there.
 func TestLinkFails(t *testing.T) {
-	for name, of := range fabrics {
+	for name, of := range providers {
 		t.Run(name, func(t *testing.T) {
 			sides := newSides(t, 100)
 			c := meet(t, sides, of)
@@ -203,7 +203,7 @@ func TestLinkFails(t *testing.T) {
 // TestRingIsExchanged: for one of another size, once at a time, and not after the end.
 func TestRingIsExchanged(t *testing.T) {
 	sides := newSides(t, 100)
-	c := meet(t, sides, fabrics["shm"])
+	c := meet(t, sides, providers["shm"])
 	c.prove(t, sides)
 	l := c.link[0]
 	var first, second bool
@@ -226,7 +226,7 @@ func TestRingIsExchanged(t *testing.T) {
 // BenchmarkLink is the links of a connection on both sides, from the offer to the end, while
 // seven others live: none may cost memory that is new.
 func BenchmarkLink(b *testing.B) {
-	for name, of := range fabrics {
+	for name, of := range providers {
 		if name == "hw" {
 			continue // the fake adapter is no measure
 		}
@@ -254,7 +254,7 @@ func BenchmarkLink(b *testing.B) {
 // TestColdLinks: a link of its own beside others to a warm peer has everything to prove, and
 // the next link is as warm as before.
 func TestColdLinks(t *testing.T) {
-	for name, of := range fabrics {
+	for name, of := range providers {
 		t.Run(name, func(t *testing.T) {
 			sides := newSides(t, 100)
 			s := sides[0]

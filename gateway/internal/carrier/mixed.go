@@ -13,11 +13,11 @@ import (
 
 // Answers reports whether a device may answer an offer: one of its own kind, or one for
 // both. A host without adapters does not try for them with others.
-func Answers(fb Fabric, o *negotiate.CarrierOffer) bool {
-	if h, ok := fb.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
+func Answers(prov Provider, o *negotiate.CarrierOffer) bool {
+	if h, ok := prov.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
 		return false
 	}
-	return fb.Kind() == o.Kind || o.Mixed && fb.Kind().IsRoCE()
+	return prov.Kind() == o.Kind || o.Mixed && prov.Kind().IsRoCE()
 }
 
 const (
@@ -49,7 +49,7 @@ func (l *Link) answerTo(from, own negotiate.CarrierOffer) (to, answer negotiate.
 // partMixed has later links with the peer of a link end at devices of one kind, if those of
 // now do not.
 func (l *Link) partMixed(d time.Duration) {
-	if farPeerOf(l).Mixed() {
+	if farPeerOf(l).mixed.Load() {
 		l.env.Peers.Part(l.of.peer(), time.Now(), d)
 	}
 }

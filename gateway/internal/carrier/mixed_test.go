@@ -34,7 +34,7 @@ func mixedSides(t *testing.T, changes ...func(*config.Config)) (sides [2]*side) 
 }
 
 // only is the device of a side.
-func only(s *side) Fabric {
+func only(s *side) Provider {
 	if s.soft != nil {
 		return s.soft
 	}
@@ -167,9 +167,9 @@ func TestMixedIsProvedApart(t *testing.T) {
 	sides[0].on(c.link[0].Proved)
 	require.True(t, c.link[0].Warm())
 	p := farPeerOf(c.link[0])
-	p.Meets(true)
+	p.meets(true)
 	require.True(t, c.link[0].Warm())
-	p.Meets(false)
+	p.meets(false)
 	require.False(t, c.link[0].Warm())
 	c.close(sides)
 }

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/shmpeers"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -25,79 +24,75 @@ const elsewhereFor = time.Minute
 // Shm is the shared-memory device for gateways under one kernel.
 type Shm struct {
 	*Driven
-	*shmpeers.Table
-	shm *shm.Device
+	*shmTable
 }
 
 // openShm opens the device.
-func openShm(env *Env) (Fabric, error) {
-	table, dev, err := shmpeers.Open(shmpeers.Env{
-		Config: env.Config, Log: env.Log, GatewayID: env.GatewayID, Vectors: len(env.Shards), Pool: env.Pool, Peers: env.Peers,
-		PeerDown: env.PeerDown,
-	})
+func openShm(env *Env) (Provider, error) {
+	table, err := openShmTable(env)
 	if err != nil {
 		return nil, err
 	}
-	driven, err := drive(env, dev)
+	driven, err := drive(env, table.shm)
 	if err != nil {
 		return nil, err
 	}
-	return &Shm{Driven: driven, Table: table, shm: dev}, nil
+	return &Shm{Driven: driven, shmTable: table}, nil
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (*Shm) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
-// Offer implements Fabric.
-func (sf *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
-	p, err := sf.peerFor(r)
+// Offer implements Provider.
+func (s *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
+	p, err := s.peerFor(r)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	return sf.newLink(r, p)
+	return s.newLink(r, p)
 }
 
-func (sf *Shm) peerFor(r Request) (*shmpeers.Peer, error) {
+func (s *Shm) peerFor(r Request) (*ShmPeer, error) {
 	if r.Cold {
-		return sf.ColdPeerFor(r.peer())
+		return s.coldPeerFor(r.peer())
 	}
-	return sf.PeerFor(r.peer(), true)
+	return s.PeerFor(r.peer(), true)
 }
 
 // OffersAtOnce implements Prompt.
-func (sf *Shm) OffersAtOnce(r *Request) bool { return !r.Cold && sf.Ready(r.peer()) }
+func (s *Shm) OffersAtOnce(r *Request) bool { return !r.Cold && s.ready(r.peer()) }
 
 // describe is what the other side must know of a queue pair.
-func (sf *Shm) describe(l *Link, p *shmpeers.Peer) negotiate.CarrierOffer {
+func (s *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{
 		Kind: negotiate.CarrierSHM, Conn: l.connData(),
 		SHM: negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: l.QP.Num()},
 	}
 }
 
-// Met implements Fabric: gateways under other kernels need not be met.
-func (sf *Shm) Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
-	return p.HostID != sf.env.HostID || sf.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
+// Met implements Provider: gateways under other kernels need not be met.
+func (s *Shm) Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
+	return p.HostID != s.Driven.env.HostID || s.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
 }
 
-// Meet implements Fabric.
-func (sf *Shm) Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error {
-	_, err := sf.Attach(ctx, peer, from.SHM.Name, from.SHM.Key)
+// Meet implements Provider.
+func (s *Shm) Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error {
+	_, err := s.Attach(ctx, peer, from.SHM.Name, from.SHM.Key)
 	return err
 }
 
-// Answer implements Fabric.
-func (sf *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered) {
-	if p.HostID != sf.env.HostID {
+// Answer implements Provider.
+func (s *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered) {
+	if p.HostID != s.Driven.env.HostID {
 		done(nil, negotiate.CarrierOffer{}, ErrNotHere)
 		return
 	}
-	peer := sf.shm.Attached(from.SHM.Name, from.SHM.Key)
+	peer := s.shm.Attached(from.SHM.Name, from.SHM.Key)
 	if peer == nil {
 		done(nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed))
 		return
 	}
-	l, offer, err := sf.newLink(r, sf.Adopt(peer, r.peer(), true))
+	l, offer, err := s.newLink(r, s.adopt(peer, r.peer(), true))
 	if err != nil {
 		done(nil, offer, err)
 		return
@@ -114,62 +109,62 @@ func (*Shm) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 // attached: another one that is there now refuses it, and is made an offer of its
 // own. A server that carries otherwise and did not attach is not offered memory for
 // a while. One without room has no more for another offer.
-func (sf *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
+func (s *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
 	if a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil ||
 		a == nil && why != negotiate.ReasonDeviceFailed && why != negotiate.ReasonNoCommonCarrier {
 		return false
 	}
-	p := l.peer.(*shmpeers.Peer)
+	p := l.peer.(*ShmPeer)
 	gw := p.Gateway() // zero: the offer was not taken
 	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
-		sf.Replaced(p)
+		s.replaced(p)
 		return true
 	}
 	if a == nil {
 		return false
 	}
-	sf.env.Peers.Unreachable(l.of.peer(), time.Now(), elsewhereFor)
+	s.Driven.env.Peers.Unreachable(l.of.peer(), time.Now(), elsewhereFor)
 	return false
 }
 
 // warm implements path.
-func (*Shm) warm(l *Link) bool { return l.peer.(*shmpeers.Peer).Warm.Load() }
+func (*Shm) warm(l *Link) bool { return l.peer.(*ShmPeer).warm.Load() }
 
 // proved implements path.
-func (*Shm) proved(l *Link) { l.peer.(*shmpeers.Peer).Warm.Store(true) }
+func (*Shm) proved(l *Link) { l.peer.(*ShmPeer).warm.Store(true) }
 
 // unproved implements path: there is no path.
 func (*Shm) unproved(*Link) {}
 
 // newLink makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the link does.
-func (sf *Shm) newLink(r Request, p *shmpeers.Peer) (*Link, negotiate.CarrierOffer, error) {
-	l, err := sf.prepare(r, p.PD(), p.Arena)
+func (s *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, error) {
+	l, err := s.prepare(r, p.PD(), p.arena)
 	if err != nil {
-		sf.Leave(p)
-		p.Reap() // what it had of the arena may have been the last
+		s.Leave(p)
+		p.reap() // what it had of the arena may have been the last
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm: %w", err)
 	}
-	l.medium, l.peer, l.Kind, l.reap = sf, p, negotiate.CarrierSHM, p.Reap
-	return l, sf.describe(l, p), nil
+	l.medium, l.peer, l.Kind, l.reap = s, p, negotiate.CarrierSHM, p.reap
+	return l, s.describe(l, p), nil
 }
 
 // end implements failing: the memory is free after every loop of the peer has passed a
 // turn. Until then the peer may not have noticed the end.
-func (sf *Shm) end(l *Link) {
+func (s *Shm) end(l *Link) {
 	l.closePair()
-	p := l.peer.(*shmpeers.Peer)
+	p := l.peer.(*ShmPeer)
 	p.AfterGrace(func() {
 		_ = l.EP.Release()
-		sf.Leave(p)
-		p.Reap()
+		s.Leave(p)
+		p.reap()
 	})
 }
 
 // reason implements failing. After a failure the carrier has to be proved again.
 func (*Shm) reason(l *Link, err error) negotiate.Reason {
-	p := l.peer.(*shmpeers.Peer)
-	p.Warm.Store(false)
+	p := l.peer.(*ShmPeer)
+	p.warm.Store(false)
 	switch {
 	case errors.Is(err, rsocket.ErrProtocol), errors.Is(p.Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
@@ -183,7 +178,7 @@ func (*Shm) reason(l *Link, err error) negotiate.Reason {
 // survives implements failing: the peer's gateway is dead if its process is, and a
 // peer that broke the rules of shared memory is no peer any more.
 func (*Shm) survives(l *Link, err error) bool {
-	down := l.peer.(*shmpeers.Peer).Err()
+	down := l.peer.(*ShmPeer).Err()
 	return !errors.Is(err, rsocket.ErrProtocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
@@ -193,21 +188,21 @@ func (*Shm) convicted(*Link) bool { return false }
 // abandon implements failing. The queue pair keeps the peer's ring mapped, which has
 // the tail, and the own ring stays as it is until the peer has taken its own tail
 // out of it: neither can be revoked.
-func (sf *Shm) abandon(l *Link) (sent, written func()) {
-	p := l.peer.(*shmpeers.Peer)
+func (s *Shm) abandon(l *Link) (sent, written func()) {
+	p := l.peer.(*ShmPeer)
 	_ = l.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 	var halves atomic.Int32
 	half := func() {
 		if halves.Add(1) == 2 {
-			sf.Leave(p)
+			s.Leave(p)
 		}
-		p.Reap()
+		p.reap()
 	}
 	sent = func() {
 		l.Shard.Post(func() {
 			l.Shard.WorksFor(l.Owner())
 			if err := l.QP.Close(); err != nil {
-				sf.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
+				s.Driven.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
 			}
 			half()
 		})
@@ -220,14 +215,14 @@ func (sf *Shm) abandon(l *Link) (sent, written func()) {
 	})
 }
 
-// Devices implements Fabric.
-func (sf *Shm) Devices() []report.DeviceInfo {
-	return []report.DeviceInfo{describeDevice("shm0", report.DeviceShm, sf.shm.Attr(), sf.shm.Port(), sf.shm.Stats())}
+// Devices implements Provider.
+func (s *Shm) Devices() []report.DeviceInfo {
+	return []report.DeviceInfo{describeDevice("shm0", report.DeviceShm, s.shm.Attr(), s.shm.Port(), s.shm.Stats())}
 }
 
-// Close implements Fabric.
-func (sf *Shm) Close() error {
-	err := sf.close()
-	sf.Table.Close()
+// Close implements Provider.
+func (s *Shm) Close() error {
+	err := s.close()
+	s.free()
 	return err
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/gateway/internal/subnet"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
@@ -84,7 +83,7 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	require.NoError(t, err)
 	sd := &side{addr: addr}
 	var route func(from, to netip.Addr) (int, error)
-	var administrator subnet.Host
+	var administrator subnet
 	switch h := host.(type) {
 	case *fakeHost:
 		sd.host, h.shards, route = h, []*loop.Shard{s}, h.route
@@ -94,7 +93,7 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	env := &Env{
 		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Peers: peers.NewTable(cfg.Limits),
 		Addrs: addrs, RoCE: roce,
-		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, Subnet: administrator, Route: route,
+		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: host, subnet: administrator, Route: route,
 	}
 	list, absent := Open(env)
 	require.Empty(t, absent)
@@ -102,20 +101,20 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	t.Cleanup(func() {
 		s.Halt()
 		s.Detach()
-		for _, fb := range list {
-			require.NoError(t, fb.Close())
+		for _, prov := range list {
+			require.NoError(t, prov.Close())
 		}
 		s.CloseFDs()
 	})
 	sd.Env = env
-	for _, fb := range list {
-		switch fb := fb.(type) {
+	for _, prov := range list {
+		switch prov := prov.(type) {
 		case *Shm:
-			sd.shm = fb
+			sd.shm = prov
 		case *Hardware:
-			sd.hw = fb
+			sd.hw = prov
 		case *Soft:
-			sd.soft = fb
+			sd.soft = prov
 		}
 	}
 	return sd
@@ -181,10 +180,10 @@ func (s *side) request(u User, remote netip.Addr) Request {
 }
 
 // answer makes a server's link and waits for it.
-func (s *side) answer(fb Fabric, r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (l *Link, to negotiate.CarrierOffer, err error) {
+func (s *side) answer(prov Provider, r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (l *Link, to negotiate.CarrierOffer, err error) {
 	done := make(chan struct{})
 	s.Shards[0].Post(func() {
-		fb.Answer(r, from, p, func(made *Link, offer negotiate.CarrierOffer, cause error) {
+		prov.Answer(r, from, p, func(made *Link, offer negotiate.CarrierOffer, cause error) {
 			l, to, err = made, offer, cause
 			close(done)
 		})
@@ -248,7 +247,7 @@ type linked struct {
 }
 
 // meet makes the links of a connection; the server's is connected.
-func meet(t testing.TB, sides [2]*side, of func(*side) Fabric) *linked {
+func meet(t testing.TB, sides [2]*side, of func(*side) Provider) *linked {
 	t.Helper()
 	c := &linked{user: [2]*fakeUser{{}, {}}}
 	client, server := of(sides[0]), of(sides[1])
@@ -266,9 +265,9 @@ func meet(t testing.TB, sides [2]*side, of func(*side) Fabric) *linked {
 	return c
 }
 
-// fabrics are the devices of a side, by name.
-var fabrics = map[string]func(*side) Fabric{
-	"shm":  func(s *side) Fabric { return s.shm },
-	"soft": func(s *side) Fabric { return s.soft },
-	"hw":   func(s *side) Fabric { return s.hw },
+// providers are the devices of a side, by name.
+var providers = map[string]func(*side) Provider{
+	"shm":  func(s *side) Provider { return s.shm },
+	"soft": func(s *side) Provider { return s.soft },
+	"hw":   func(s *side) Provider { return s.hw },
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/farpeer"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -88,8 +87,8 @@ type softKey struct {
 
 // softPeer is a peer of one of the devices.
 type softPeer struct {
-	farPeer // guarded by Soft.mu
-	key     softKey
+	*farPeer // guarded by Soft.mu
+	key      softKey
 }
 
 // softLink is what Soft knows of a link.
@@ -103,7 +102,7 @@ type softLink struct {
 
 // openSoft opens the device on the addresses the host has now. Where its port is not to
 // be had, it is asked for again later.
-func openSoft(env *Env) (Fabric, error) {
+func openSoft(env *Env) (Provider, error) {
 	if env.Addrs == nil {
 		return nil, errNoAddrs
 	}
@@ -117,7 +116,7 @@ func openSoft(env *Env) (Fabric, error) {
 		sf.without = err.Error()
 		env.Log.Warn("soft device left out on addresses, until its port is free", "error", err)
 	}
-	sf.done.Go(func() { sf.watcher.Run(sf.stop, sf.known, sf.forgetIdle) })
+	sf.done.Go(func() { sf.watcher.run(sf.stop, sf.known, sf.forgetIdle) })
 	sf.done.Go(func() {
 		defer deaf()
 		sf.watchPorts(changed)
@@ -179,10 +178,10 @@ func (sf *Soft) portOf(a netip.Addr) (SoftPort, error) {
 	return SoftPort{}, fmt.Errorf("%v: %w", a, ErrNoDevice)
 }
 
-// Kind implements Fabric.
+// Kind implements Provider.
 func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
-// Offer implements Fabric.
+// Offer implements Provider.
 func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	port, err := sf.PortOf(r.Local)
 	if err != nil {
@@ -201,7 +200,7 @@ func (sf *Soft) OffersAtOnce(r *Request) bool {
 	return known || sf.shut
 }
 
-// Answer implements Fabric. A device for an address that has none is opened beside the shard.
+// Answer implements Provider. A device for an address that has none is opened beside the shard.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {
 		done(nil, negotiate.CarrierOffer{}, ErrTranslated)
@@ -272,7 +271,7 @@ func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
 	mtu := commonMTU(sl.mtu, to.RoCE.MTU)
 	l.probeLen = mtu.Bytes()
-	sl.Meets(to.Mixed)
+	sl.meets(to.Mixed)
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
 		return err
 	}
@@ -301,7 +300,7 @@ func (sf *Soft) newLink(r Request, port SoftPort) (*Link, negotiate.CarrierOffer
 	l.medium, l.Kind, l.Lossy = sf, negotiate.CarrierSoft, true
 	l.peer = softLink{
 		softPeer: p, port: port, psn: soft.RandomPSN(), pkey: soft.RandomPartition(),
-		mtu: p.MTU(port.Unit.Port.ActiveMTU),
+		mtu: p.mtuFrom(port.Unit.Port.ActiveMTU),
 	}
 	return l, describeSoft(l), nil
 }
@@ -311,7 +310,7 @@ func (sf *Soft) end(l *Link) {
 	l.closePair()
 	p := l.peer.(softLink).softPeer
 	sf.unpaired(p.key.unit)
-	p.Unwatch(leg{l})
+	p.unwatch(leg{l})
 	if err := l.EP.Release(); err != nil {
 		sf.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
 	}
@@ -404,7 +403,7 @@ func (sf *Soft) forgetIdle(now time.Time) {
 // rings are free at once.
 func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(softLink).softPeer
-	p.Unwatch(leg{l})
+	p.unwatch(leg{l})
 	if err := errors.Join(l.QP.Close(), l.EP.ReleaseRings()); err != nil {
 		sf.env.Log.Warn("leave queue pair", "flow_id", l.of.ID, "error", err)
 	}
@@ -419,12 +418,12 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 }
 
 // known returns the peers.
-func (sf *Soft) known() []*farpeer.Peer {
+func (sf *Soft) known() []*farPeer {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	peers := make([]*farpeer.Peer, 0, len(sf.peers))
+	peers := make([]*farPeer, 0, len(sf.peers))
 	for _, p := range sf.peers {
-		peers = append(peers, p.Peer)
+		peers = append(peers, p.farPeer)
 	}
 	return peers
 }
@@ -434,7 +433,7 @@ func (sf *Soft) known() []*farpeer.Peer {
 // had no answer, and leaves the queue pair: the wire leg says so.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
-// Devices implements Fabric: those that are open, and after them the places of others, which keep
+// Devices implements Provider: those that are open, and after them the places of others, which keep
 // what they have counted.
 func (sf *Soft) Devices() (list []report.DeviceInfo) {
 	sf.mu.Lock() // until the end: a device that is closed meanwhile counts once
@@ -485,7 +484,7 @@ func (sf *Soft) isTaken(place int) bool {
 	return slices.ContainsFunc(sf.units, func(u *SoftUnit) bool { return u.place == place })
 }
 
-// Close implements Fabric.
+// Close implements Provider.
 func (sf *Soft) Close() error {
 	sf.halt()
 	sf.mu.Lock()

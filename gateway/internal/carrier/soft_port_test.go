@@ -56,7 +56,7 @@ func TestSoftBesideAnAdapter(t *testing.T) {
 
 	peer := openSide(t, cfg, always(besideAddrs[2]), nil)
 	sides := [2]*side{peer, s}
-	c := meet(t, sides, fabrics["soft"])
+	c := meet(t, sides, providers["soft"])
 	require.Equal(t, cfg.Soft.AlternatePort.Port(), c.to.RoCE.UDPPort)
 	c.prove(t, sides)
 	c.close(sides)

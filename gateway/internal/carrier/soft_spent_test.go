@@ -105,7 +105,7 @@ func TestSoftClosesWhatNothingUses(t *testing.T) {
 	s, sf := sides[0], sides[0].soft
 	var told []verbs.Device
 	s.Withdrawn = func(dev verbs.Device) { told = append(told, dev) }
-	c := meet(t, sides, fabrics["soft"])
+	c := meet(t, sides, providers["soft"])
 	c.prove(t, sides)
 	port, err := sf.PortOf(first)
 	require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestSoftKeepsAllCounters(t *testing.T) {
 	s, sf := sides[0], sides[0].soft
 	host.has(first, second)
 	for _, s.addr = range []netip.Addr{first, second} {
-		c := meet(t, sides, fabrics["soft"])
+		c := meet(t, sides, providers["soft"])
 		c.prove(t, sides)
 		c.close(sides)
 	}

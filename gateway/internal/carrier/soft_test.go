@@ -22,7 +22,7 @@ func TestSoftKeysEndWithTheirLink(t *testing.T) {
 	sf := sides[0].soft
 	stats := sf.units[0].soft.Stats
 	before := stats()
-	c1, c2 := meet(t, sides, fabrics["soft"]), meet(t, sides, fabrics["soft"])
+	c1, c2 := meet(t, sides, providers["soft"]), meet(t, sides, providers["soft"])
 	one, two := c1.link[0].EP.ConnData(), c2.link[0].EP.ConnData()
 	keys := map[uint32]bool{one.DataBuf.Key: true, one.TargetSGL.Key: true, two.DataBuf.Key: true, two.TargetSGL.Key: true}
 	require.Len(t, keys, 4)
@@ -44,7 +44,7 @@ func TestSoftKeysEndWithTheirLink(t *testing.T) {
 // when it is opened again.
 func TestSoftGoesOnCounting(t *testing.T) {
 	sides := newSides(t, 100)
-	c := meet(t, sides, fabrics["soft"])
+	c := meet(t, sides, providers["soft"])
 	c.prove(t, sides)
 	c.close(sides)
 	sf := sides[0].soft

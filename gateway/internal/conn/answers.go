@@ -27,29 +27,29 @@ func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 // way is an offer of a client with the devices that may answer it, the best first.
 type way struct {
 	from *negotiate.CarrierOffer
-	by   []carrier.Fabric
+	by   []carrier.Provider
 }
 
 // ways are the offers that can be answered, in the order of our own preference. An adapter
 // does not answer for soft where the client has an adapter itself; soft answers for an
 // adapter that we do not have.
 func (a *answers) ways(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) (list []way) {
-	for _, fb := range a.f.env.Fabrics {
-		own := negotiate.FindCarrier(p.Carriers, fb.Kind())
+	for _, prov := range a.f.env.Providers {
+		own := negotiate.FindCarrier(p.Carriers, prov.Kind())
 		for i := range p.Carriers {
 			from := &p.Carriers[i]
 			switch {
-			case !a.f.admits(fb.Kind()), !carrier.Answers(fb, from), fb.Kind() == negotiate.CarrierHW && own != nil && from != own:
-			case a.f.resting(fb.Kind()):
+			case !a.f.admits(prov.Kind()), !carrier.Answers(prov, from), prov.Kind() == negotiate.CarrierHW && own != nil && from != own:
+			case a.f.resting(prov.Kind()):
 				a.reason = moreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
-			case failed[fb.Kind()] != nil:
-				a.failed(fb.Kind(), failed[fb.Kind()])
+			case failed[prov.Kind()] != nil:
+				a.failed(prov.Kind(), failed[prov.Kind()])
 			default:
 				at := slices.IndexFunc(list, func(w way) bool { return w.from == from })
 				if at < 0 {
 					at, list = len(list), append(list, way{from: from})
 				}
-				list[at].by = append(list[at].by, fb)
+				list[at].by = append(list[at].by, prov)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ type answers struct {
 
 // answer has the first of some devices that can answer an offer, which takes a place of the
 // ACCEPT.
-func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Fabric, at int, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) {
+func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Provider, at int, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) {
 	a.f.answer(by[0], from, p, report, func(offer negotiate.CarrierOffer, err error) {
 		switch {
 		case err == nil:

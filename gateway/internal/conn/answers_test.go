@@ -10,22 +10,22 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// lateFabric answers when the test lets it.
-type lateFabric struct {
-	carrier.Fabric
+// lateProvider answers when the test lets it.
+type lateProvider struct {
+	carrier.Provider
 	answers []func()
 }
 
-func (l *lateFabric) Answer(r carrier.Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done carrier.Answered) {
+func (l *lateProvider) Answer(r carrier.Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done carrier.Answered) {
 	l.answers = append(l.answers, func() {
-		l.Fabric.Answer(r, from, p, done)
+		l.Provider.Answer(r, from, p, done)
 	})
 }
 
-// fullFabric has no queue pair left.
-type fullFabric struct{ carrier.Fabric }
+// fullProvider has no queue pair left.
+type fullProvider struct{ carrier.Provider }
 
-func (fullFabric) Answer(_ carrier.Request, _ negotiate.CarrierOffer, _ *negotiate.Proposal, done carrier.Answered) {
+func (fullProvider) Answer(_ carrier.Request, _ negotiate.CarrierOffer, _ *negotiate.Proposal, done carrier.Answered) {
 	done(nil, negotiate.CarrierOffer{}, carrier.ErrFull)
 }
 
@@ -34,27 +34,27 @@ func (fullFabric) Answer(_ carrier.Request, _ negotiate.CarrierOffer, _ *negotia
 // keeps no link.
 func TestAnswersComeLate(t *testing.T) {
 	p := newPair(t)
-	soft, shm := p.g[1].fabricOf(negotiate.CarrierSoft), p.g[1].fabricOf(negotiate.CarrierSHM)
-	late := &lateFabric{Fabric: soft}
+	soft, shm := p.g[1].providerOf(negotiate.CarrierSoft), p.g[1].providerOf(negotiate.CarrierSHM)
+	late := &lateProvider{Provider: soft}
 	type verdict struct {
 		kinds  []negotiate.CarrierKind
 		reason negotiate.Reason
 	}
-	begin := func(fabrics ...carrier.Fabric) (c *pairConn, said chan verdict) {
+	begin := func(providers ...carrier.Provider) (c *pairConn, said chan verdict) {
 		a, b := newFakeWires(1<<20, 1<<20)
 		c, said = p.begin(t, a, b), make(chan verdict, 2)
 		f0, f1 := c.flow[0], c.flow[1]
 		proposal := &negotiate.Proposal{HostID: f0.env.HostID}
 		for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft} {
-			cr, offer, err := f0.offer(p.g[0].fabricOf(kind))
+			cr, offer, err := f0.offer(p.g[0].providerOf(kind))
 			require.NoError(t, err)
 			f0.call(func() { require.True(t, f0.addCarry(cr)) })
 			proposal.Carriers = append(proposal.Carriers, offer)
 		}
 		require.NoError(t, shm.Meet(t.Context(), f1.Peer(), proposal.Carriers[0]))
 		f1.call(func() {
-			before := f1.env.Fabrics
-			f1.env.Fabrics = fabrics
+			before := f1.env.Providers
+			f1.env.Providers = providers
 			f1.answerOffers(proposal, nil, func(*carry) func(rsocket.Events) { return nil }, func(offers []negotiate.CarrierOffer, why negotiate.Reason) {
 				v := verdict{reason: why}
 				for _, o := range offers {
@@ -63,7 +63,7 @@ func TestAnswersComeLate(t *testing.T) {
 				said <- v
 			})
 			require.Empty(t, said, "it is posted")
-			f1.env.Fabrics = before
+			f1.env.Providers = before
 		})
 		return c, said
 	}
@@ -90,14 +90,14 @@ func TestAnswersComeLate(t *testing.T) {
 	require.Equal(t, verdict{kinds: []negotiate.CarrierKind{negotiate.CarrierSoft, negotiate.CarrierSHM}}, <-said)
 	end(c)
 
-	c, said = begin(fullFabric{soft}, shm)
+	c, said = begin(fullProvider{soft}, shm)
 	require.Equal(t, verdict{kinds: []negotiate.CarrierKind{negotiate.CarrierSHM}}, <-said)
 	end(c)
-	c, said = begin(fullFabric{soft})
+	c, said = begin(fullProvider{soft})
 	require.Equal(t, verdict{reason: negotiate.ReasonFlowLimit}, <-said)
 	end(c)
 
-	c, said = begin(fullFabric{soft}, soft, shm)
+	c, said = begin(fullProvider{soft}, soft, shm)
 	require.Equal(t, verdict{kinds: []negotiate.CarrierKind{negotiate.CarrierSoft, negotiate.CarrierSHM}}, <-said, "the next device that can")
 	end(c)
 
@@ -110,13 +110,13 @@ func TestAnswersComeLate(t *testing.T) {
 	require.Empty(t, said, "once")
 }
 
-// kindFabric is a device of a kind, which is not asked for anything.
-type kindFabric struct {
-	carrier.Fabric
+// kindProvider is a device of a kind, which is not asked for anything.
+type kindProvider struct {
+	carrier.Provider
 	kind negotiate.CarrierKind
 }
 
-func (k kindFabric) Kind() negotiate.CarrierKind { return k.kind }
+func (k kindProvider) Kind() negotiate.CarrierKind { return k.kind }
 
 // TestWaysToAnswer: which devices may answer what a client offers, in the order of the
 // server's preference.
@@ -146,7 +146,7 @@ func TestWaysToAnswer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			env := &Env{Peers: f.Peers, Log: f.Log}
 			for _, k := range c.have {
-				env.Fabrics = append(env.Fabrics, kindFabric{kind: k})
+				env.Providers = append(env.Providers, kindProvider{kind: k})
 			}
 			p := &negotiate.Proposal{}
 			for _, k := range c.offered {
@@ -162,8 +162,8 @@ func TestWaysToAnswer(t *testing.T) {
 			for _, w := range a.ways(p, failed) {
 				order = append(order, w.from.Kind)
 				var list kinds
-				for _, fb := range w.by {
-					list = append(list, fb.Kind())
+				for _, prov := range w.by {
+					list = append(list, prov.Kind())
 				}
 				by = append(by, list)
 			}

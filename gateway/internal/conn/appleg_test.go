@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 )
 
 // TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.

@@ -7,39 +7,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// adapterFabric is a soft device that says it is an adapter, or an adapter of which none is
+// adapterProvider is a soft device that says it is an adapter, or an adapter of which none is
 // on the address of a connection.
-type adapterFabric struct {
-	carrier.Fabric
+type adapterProvider struct {
+	carrier.Provider
 	absent bool
 }
 
-func (adapterFabric) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
+func (adapterProvider) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
 
-func (a adapterFabric) Offer(r carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
+func (a adapterProvider) Offer(r carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
 	if a.absent {
 		return nil, negotiate.CarrierOffer{}, carrier.ErrNoAdapter
 	}
-	l, o, err := a.Fabric.Offer(r)
+	l, o, err := a.Provider.Offer(r)
 	if err == nil {
 		l.Kind, o.Kind = negotiate.CarrierHW, negotiate.CarrierHW
 	}
 	return l, o, err
 }
 
-// useFabrics has a gateway use others until the test ends.
-func (g *fakeGateway) useFabrics(t *testing.T, list ...carrier.Fabric) {
+// useProviders has a gateway use others until the test ends.
+func (g *fakeGateway) useProviders(t *testing.T, list ...carrier.Provider) {
 	t.Helper()
-	before := g.Fabrics
-	g.Fabrics = list
-	t.Cleanup(func() { g.Fabrics = before })
+	before := g.Providers
+	g.Providers = list
+	t.Cleanup(func() { g.Providers = before })
 }
 
 // TestAutoOffersAdapters: a client's connection of a rule with action auto is offered by
@@ -48,7 +48,7 @@ func (g *fakeGateway) useFabrics(t *testing.T, list ...carrier.Fabric) {
 func TestAutoOffersAdapters(t *testing.T) {
 	p := newPair(t)
 	g, steer := p.g[0], p.steer[0]
-	shm, soft := g.fabricOf(negotiate.CarrierSHM), g.fabricOf(negotiate.CarrierSoft)
+	shm, soft := g.providerOf(negotiate.CarrierSHM), g.providerOf(negotiate.CarrierSoft)
 	offers := func(auto bool) (kinds []negotiate.CarrierKind, reason negotiate.Reason) {
 		p.port++
 		f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
@@ -64,17 +64,17 @@ func TestAutoOffersAdapters(t *testing.T) {
 		<-done
 		return kinds, reason
 	}
-	for name, list := range map[string][]carrier.Fabric{
-		"no adapter": {shm, soft}, "none on the address": {shm, adapterFabric{soft, true}, soft},
+	for name, list := range map[string][]carrier.Provider{
+		"no adapter": {shm, soft}, "none on the address": {shm, adapterProvider{soft, true}, soft},
 	} {
-		g.useFabrics(t, list...)
+		g.useProviders(t, list...)
 		kinds, reason := offers(true)
 		require.Empty(t, kinds, name)
 		require.Equal(t, negotiate.ReasonNotWorthIt, reason, name)
 		kinds, _ = offers(false)
 		require.Equal(t, rdmaCarriers, kinds, name)
 	}
-	g.useFabrics(t, shm, adapterFabric{soft, false})
+	g.useProviders(t, shm, adapterProvider{soft, false})
 	kinds, _ := offers(true)
 	require.Equal(t, []negotiate.CarrierKind{negotiate.CarrierHW}, kinds)
 	kinds, _ = offers(false)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -25,8 +25,8 @@ func bareFlow(g *fakeGateway, side report.Side, port uint16) *Flow {
 
 func fallbacks(g *fakeGateway) map[string]uint64 {
 	out := map[string]uint64{}
-	for _, fb := range g.snapshot().Fallbacks {
-		out[fb.Reason+"/"+string(fb.Side)] = fb.Count
+	for _, prov := range g.snapshot().Fallbacks {
+		out[prov.Reason+"/"+string(prov.Side)] = prov.Count
 	}
 	return out
 }

@@ -179,16 +179,6 @@ func endTorn(t *rapid.T, c *pairConn, es [2]*endpoint) {
 	c.over(t)
 }
 
-func TestCarriedModel(t *testing.T) {
-	for _, kind := range rdmaCarriers {
-		t.Run(kind.String(), func(t *testing.T) {
-			p := newPair(t)
-			rapid.Check(t, func(t *rapid.T) { transferModel(t, p, kind, 0) })
-			p.empty(t)
-		})
-	}
-}
-
 func TestRelayModel(t *testing.T) {
 	p := newPair(t)
 	rapid.Check(t, func(t *rapid.T) { transferModel(t, p, negotiate.CarrierRelay, 0) })

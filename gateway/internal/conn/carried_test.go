@@ -193,7 +193,7 @@ func TestPeerHangsUp(t *testing.T) {
 		conns = append(conns, c)
 	}
 	time.Sleep(20 * time.Millisecond) // rings and buffers fill up
-	for _, peer := range p.g[0].Fabrics[0].(*carrier.Shm).Peers() {
+	for _, peer := range p.g[0].Providers[0].(*carrier.Shm).Peers() {
 		_ = peer.Close()
 	}
 	for _, c := range conns {

@@ -29,17 +29,17 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 			c.Shard.Post(c.close)
 		}
 	}()
-	for _, fb := range f.env.Fabrics {
-		if !f.admits(fb.Kind()) {
+	for _, prov := range f.env.Providers {
+		if !f.admits(prov.Kind()) {
 			continue
 		}
-		if f.resting(fb.Kind()) {
+		if f.resting(prov.Kind()) {
 			reason = moreLocal(reason, negotiate.ReasonCarrierUnreachable)
 			continue
 		}
-		c, offer, err := f.offer(fb)
+		c, offer, err := f.offer(prov)
 		if err != nil {
-			f.debug("offer", "carrier", fb.Kind(), "error", err)
+			f.debug("offer", "carrier", prov.Kind(), "error", err)
 			reason = moreLocal(reason, offerReason(err))
 			continue
 		}
@@ -76,8 +76,8 @@ func (f *Flow) notWorth() {
 // offersAtOnce reports whether makeOffers would not wait.
 func (f *Flow) offersAtOnce() bool {
 	r := f.request(nil)
-	for _, fb := range f.env.Fabrics {
-		if prompt, ok := fb.(carrier.Prompt); !ok || !prompt.OffersAtOnce(&r) {
+	for _, prov := range f.env.Providers {
+		if prompt, ok := prov.(carrier.Prompt); !ok || !prompt.OffersAtOnce(&r) {
 			return false
 		}
 	}
@@ -92,18 +92,18 @@ func (f *Flow) request(user carrier.User) carrier.Request {
 }
 
 // offer makes the link of one device for a client's flow.
-func (f *Flow) offer(fb carrier.Fabric) (c *carry, offer negotiate.CarrierOffer, err error) {
+func (f *Flow) offer(prov carrier.Provider) (c *carry, offer negotiate.CarrierOffer, err error) {
 	c = f.newCarry()
-	c.Link, offer, err = fb.Offer(f.request(c))
+	c.Link, offer, err = prov.Offer(f.request(c))
 	return c, offer, err
 }
 
 // answer makes the link of one device for a server's flow, connected to the client's;
 // report is told of what happens on it from then on. done is called once, maybe before
 // answer returns.
-func (f *Flow) answer(fb carrier.Fabric, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events), done func(negotiate.CarrierOffer, error)) {
+func (f *Flow) answer(prov carrier.Provider, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events), done func(negotiate.CarrierOffer, error)) {
 	c := f.newCarry()
-	fb.Answer(f.request(c), from, p, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
+	prov.Answer(f.request(c), from, p, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
 		if err == nil {
 			c.Link = l
 			c.report = report(c)
@@ -132,10 +132,10 @@ func (f *Flow) resting(kind negotiate.CarrierKind) bool {
 }
 
 // unmet are the devices by which the peer has to be met before they can answer.
-func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Fabric) {
-	for _, fb := range f.env.Fabrics {
-		if from := negotiate.FindCarrier(p.Carriers, fb.Kind()); from != nil && f.admits(fb.Kind()) && !fb.Met(*from, p) {
-			list = append(list, fb)
+func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Provider) {
+	for _, prov := range f.env.Providers {
+		if from := negotiate.FindCarrier(p.Carriers, prov.Kind()); from != nil && f.admits(prov.Kind()) && !prov.Met(*from, p) {
+			list = append(list, prov)
 		}
 	}
 	return list

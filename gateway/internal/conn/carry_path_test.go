@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -24,12 +24,12 @@ import (
 // pathSide is a gateway reduced to its data path: one shard, moved by the test,
 // one shm device, and carries between sockets of the test and the other side.
 type pathSide struct {
-	env  *Env
-	pool *rmb.Pool
-	s    *loop.Manual
-	fab  carrier.Fabric
-	addr netip.Addr
-	now  time.Time // of the test: how fast the machine is does not matter
+	env      *Env
+	pool     *rmb.Pool
+	s        *loop.Manual
+	provider carrier.Provider
+	addr     netip.Addr
+	now      time.Time // of the test: how fast the machine is does not matter
 }
 
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
@@ -42,16 +42,16 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	s, err := loop.New(0, log, loop.Options{})
 	require.NoError(t, err)
 	p.s = &loop.Manual{Shard: s}
-	fabrics, absent := carrier.Open(&carrier.Env{
+	providers, absent := carrier.Open(&carrier.Env{
 		Config: cfg, Log: log, GatewayID: p.env.GatewayID, Shards: []*loop.Shard{s}, Pool: p.pool, Peers: peers.NewTable(cfg.Limits),
 		PeerDown: func(*shm.Peer) {},
 	})
 	require.Empty(t, absent)
-	p.fab = fabrics[0]
+	p.provider = providers[0]
 	p.s.RunPosted()
 	t.Cleanup(func() {
 		p.s.Halt()
-		require.NoError(t, p.fab.Close())
+		require.NoError(t, p.provider.Close())
 		require.Zero(t, p.pool.Stats().Used)
 		p.s.CloseFDs()
 	})
@@ -96,14 +96,14 @@ func connectPaths(t testing.TB, a, b *pathSide) (ca, cb *carry, appA, appB int) 
 	cb, appB = b.carry(t, a)
 	var offer, answer negotiate.CarrierOffer
 	var err error
-	ca.Link, offer, err = a.fab.Offer(ca.f.request(ca))
+	ca.Link, offer, err = a.provider.Offer(ca.f.request(ca))
 	require.NoError(t, err)
-	require.NoError(t, b.fab.Meet(t.Context(), a.addr, offer))
-	b.fab.Answer(cb.f.request(cb), offer, &negotiate.Proposal{}, func(l *carrier.Link, to negotiate.CarrierOffer, cause error) {
+	require.NoError(t, b.provider.Meet(t.Context(), a.addr, offer))
+	b.provider.Answer(cb.f.request(cb), offer, &negotiate.Proposal{}, func(l *carrier.Link, to negotiate.CarrierOffer, cause error) {
 		cb.Link, answer, err = l, to, cause
 	})
 	require.NoError(t, err)
-	require.Eventually(t, a.fab.(*carrier.Shm).Peers()[0].Connected, 5*time.Second, time.Millisecond)
+	require.Eventually(t, a.provider.(*carrier.Shm).Peers()[0].Connected, 5*time.Second, time.Millisecond)
 	ca.Connect(answer, func(cause error) { err = cause })
 	require.NoError(t, err)
 	ca.start(ca.fd)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/lab/entries"
 	"github.com/smcgw/smcgw/negotiate"
 )

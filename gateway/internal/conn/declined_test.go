@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -29,9 +29,9 @@ func TestDeclineOfOneCarrier(t *testing.T) {
 		t.Run(reason.String(), func(t *testing.T) {
 			p := newPair(t)
 			g := p.g[0]
-			shm, soft := g.fabricOf(negotiate.CarrierSHM), g.fabricOf(negotiate.CarrierSoft)
-			g.Fabrics = []carrier.Fabric{soft, shm}
-			t.Cleanup(func() { g.Fabrics = []carrier.Fabric{shm, soft} })
+			shm, soft := g.providerOf(negotiate.CarrierSHM), g.providerOf(negotiate.CarrierSoft)
+			g.Providers = []carrier.Provider{soft, shm}
+			t.Cleanup(func() { g.Providers = []carrier.Provider{shm, soft} })
 			// connect offers a connection what there is, and has the server decline that.
 			connect := func(also func(*carry)) (offered int, remembered bool) {
 				p.port++

@@ -10,10 +10,10 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -30,10 +30,10 @@ type Env struct {
 	Version           string // which peers are told
 
 	Steering  Steering
-	Stack     *netstack.Stack  // adopts connections of clients
-	Legs      host.Legs        // dials applications of servers
-	Accepting host.LegListener // accepts applications of clients
-	Fabrics   []carrier.Fabric // in order of preference
+	Stack     *netstack.Stack    // adopts connections of clients
+	Legs      host.Legs          // dials applications of servers
+	Accepting host.LegListener   // accepts applications of clients
+	Providers []carrier.Provider // in order of preference
 	Datagrams Datagrams
 
 	Peers  *peers.Table

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/connlog"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -65,7 +65,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	require.NoError(t, err)
 	g.shards = []*loop.Shard{s}
 	var absent []report.DeviceInfo
-	g.Fabrics, absent = carrier.Open(&carrier.Env{
+	g.Providers, absent = carrier.Open(&carrier.Env{
 		Config: cfg, Log: g.Log, GatewayID: g.GatewayID, HostID: g.HostID, Shards: g.shards, Pool: g.pool, Peers: g.Peers,
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 		Vacate: func(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
@@ -84,8 +84,8 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 		stop()
 		s.Halt()
 		s.Detach()
-		for _, fb := range g.Fabrics {
-			require.NoError(t, fb.Close())
+		for _, prov := range g.Providers {
+			require.NoError(t, prov.Close())
 		}
 		s.CloseFDs()
 	})
@@ -143,11 +143,11 @@ func (g *fakeGateway) snapshot() report.Snapshot {
 	return s
 }
 
-// fabricOf returns the device of a kind.
-func (g *fakeGateway) fabricOf(kind negotiate.CarrierKind) carrier.Fabric {
-	for _, fb := range g.Fabrics {
-		if fb.Kind() == kind {
-			return fb
+// providerOf returns the device of a kind.
+func (g *fakeGateway) providerOf(kind negotiate.CarrierKind) carrier.Provider {
+	for _, prov := range g.Providers {
+		if prov.Kind() == kind {
+			return prov
 		}
 	}
 	return nil

@@ -10,21 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// lackingFabric cannot offer anything.
-type lackingFabric struct {
-	carrier.Fabric
+// lackingProvider cannot offer anything.
+type lackingProvider struct {
+	carrier.Provider
 
 	err error
 }
 
-func (l lackingFabric) Offer(carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
+func (l lackingProvider) Offer(carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
 	return nil, negotiate.CarrierOffer{}, l.err
 }
 
@@ -49,8 +49,8 @@ func TestLackOfOursIsForgotten(t *testing.T) {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			p := newPair(t)
 			g := p.g[0]
-			for i, fb := range g.Fabrics {
-				g.Fabrics[i] = lackingFabric{fb, fmt.Errorf("offer: %w", c.err)}
+			for i, prov := range g.Providers {
+				g.Providers[i] = lackingProvider{prov, fmt.Errorf("offer: %w", c.err)}
 			}
 			p.port++
 			f := g.open(report.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)

@@ -9,10 +9,10 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// brokenFabric panics when it is asked for a link.
-type brokenFabric struct{ carrier.Fabric }
+// brokenProvider panics when it is asked for a link.
+type brokenProvider struct{ carrier.Provider }
 
-func (brokenFabric) Offer(carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
+func (brokenProvider) Offer(carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
 	panic("test")
 }
 
@@ -23,9 +23,9 @@ func TestPanicWhileOffering(t *testing.T) {
 	a, b := newFakeWires(1<<20, 1<<20)
 	c := p.begin(t, a, b)
 	g, f := p.g[0], c.flow[0]
-	for i, fb := range g.Fabrics {
+	for i, prov := range g.Providers {
 		if i > 0 {
-			g.Fabrics[i] = brokenFabric{fb}
+			g.Providers[i] = brokenProvider{prov}
 		}
 	}
 	func() {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -86,11 +86,11 @@ func (p *pair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 // meet makes the queue pairs and connects them.
 func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	f0, f1 := c.flow[0], c.flow[1]
-	fb0, fb1 := c.p.g[0].fabricOf(kind), c.p.g[1].fabricOf(kind)
-	c0, offer, err := f0.offer(fb0)
+	prov0, prov1 := c.p.g[0].providerOf(kind), c.p.g[1].providerOf(kind)
+	c0, offer, err := f0.offer(prov0)
 	require.NoError(t, err)
 	f0.call(func() { require.True(t, f0.addCarry(c0)) })
-	require.NoError(t, fb1.Meet(context.Background(), f1.Peer(), offer))
+	require.NoError(t, prov1.Meet(context.Background(), f1.Peer(), offer))
 	answers, reason := make(chan []negotiate.CarrierOffer, 1), make(chan negotiate.Reason, 1)
 	p := &negotiate.Proposal{HostID: f0.env.HostID, Carriers: []negotiate.CarrierOffer{offer}}
 	f1.Shard.Call(func() {

@@ -9,24 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// shyFabric is a device whose peers take their time to be met.
-type shyFabric struct {
-	carrier.Fabric
+// shyProvider is a device whose peers take their time to be met.
+type shyProvider struct {
+	carrier.Provider
 	met  chan context.Context
 	come chan struct{}
 }
 
-func (*shyFabric) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return false }
+func (*shyProvider) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return false }
 
-func (s *shyFabric) Meet(ctx context.Context, _ netip.Addr, _ negotiate.CarrierOffer) error {
+func (s *shyProvider) Meet(ctx context.Context, _ netip.Addr, _ negotiate.CarrierOffer) error {
 	s.met <- ctx
 	<-s.come
 	return context.Cause(ctx)
@@ -37,10 +37,10 @@ func (s *shyFabric) Meet(ctx context.Context, _ netip.Addr, _ negotiate.CarrierO
 func TestRendezvousOutlivesItsFlow(t *testing.T) {
 	p := newPair(t)
 	g := p.g[1]
-	shy := &shyFabric{Fabric: g.fabricOf(negotiate.CarrierSHM), met: make(chan context.Context, 1), come: make(chan struct{})}
-	real := g.Fabrics
-	g.Fabrics = []carrier.Fabric{shy}
-	t.Cleanup(func() { g.Fabrics = real })
+	shy := &shyProvider{Provider: g.providerOf(negotiate.CarrierSHM), met: make(chan context.Context, 1), come: make(chan struct{})}
+	real := g.Providers
+	g.Providers = []carrier.Provider{shy}
+	t.Cleanup(func() { g.Providers = real })
 	f := g.open(report.SideServer, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 80), Remote: netip.AddrPortFrom(pairAddrs[0], 999)}, nil)
 	t.Cleanup(func() { g.unlink(f) })
 	s := &server{hs: negotiate.NewServer(negotiate.ServerConfig{}, 1)}
@@ -69,12 +69,12 @@ func TestSlowCarrierIsNotTheApplications(t *testing.T) {
 			client := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: 10 * time.Millisecond}, negotiate.Proposal{Carriers: []negotiate.CarrierOffer{c.offer}})
 			proposal := client.Start(time.Now(), 0)[0].(negotiate.Send)
 			f := c.flow[1]
-			shy := &shyFabric{Fabric: p.g[1].fabricOf(kind), met: make(chan context.Context, 1), come: make(chan struct{})}
-			real := p.g[1].Fabrics
-			if p.g[1].Fabrics = []carrier.Fabric{shy}; kind != negotiate.CarrierSHM { // whose peers are met
-				p.g[1].Fabrics = []carrier.Fabric{&lateFabric{Fabric: shy.Fabric}}
+			shy := &shyProvider{Provider: p.g[1].providerOf(kind), met: make(chan context.Context, 1), come: make(chan struct{})}
+			real := p.g[1].Providers
+			if p.g[1].Providers = []carrier.Provider{shy}; kind != negotiate.CarrierSHM { // whose peers are met
+				p.g[1].Providers = []carrier.Provider{&lateProvider{Provider: shy.Provider}}
 			}
-			t.Cleanup(func() { p.g[1].Fabrics = real })
+			t.Cleanup(func() { p.g[1].Providers = real })
 			f.env.Datagrams = noDatagrams{}
 			hs := negotiate.NewServer(negotiate.ServerConfig{}, 0)
 			f.env.Work.Add(1)
@@ -106,7 +106,7 @@ func TestSlowCarrierIsNotTheApplications(t *testing.T) {
 func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 	p := newPair(t)
 	g := p.g[0]
-	fb := g.fabricOf(negotiate.CarrierSoft)
+	prov := g.providerOf(negotiate.CarrierSoft)
 	var trial *config.Trial
 	flow := func() *Flow {
 		p.port++
@@ -115,7 +115,7 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 		return f
 	}
 	offer := func(f *Flow) (*carry, negotiate.CarrierOffer) {
-		c, o, err := f.offer(fb)
+		c, o, err := f.offer(prov)
 		require.NoError(t, err)
 		t.Cleanup(func() { f.call(c.close) })
 		return c, o

@@ -8,8 +8,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -187,9 +187,9 @@ func (s *server) meet(p *negotiate.Proposal) {
 	s.f.env.Work.Go(func() {
 		defer s.f.contain()
 		failed := map[negotiate.CarrierKind]error{}
-		for _, fb := range unmet {
-			if err := fb.Meet(s.f.env.Context, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
-				failed[fb.Kind()] = err
+		for _, prov := range unmet {
+			if err := prov.Meet(s.f.env.Context, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, prov.Kind())); err != nil {
+				failed[prov.Kind()] = err
 			}
 		}
 		s.input(func(time.Time) []negotiate.Action {

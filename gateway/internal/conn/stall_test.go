@@ -120,25 +120,6 @@ func (c *pairConn) aborted(t *testing.T) {
 	require.ErrorIs(t, err, unix.ECONNRESET)
 }
 
-// TestStallOfALostWakeup: a shard that is never told of what its application
-// writes.
-func TestStallOfALostWakeup(t *testing.T) {
-	for _, kind := range rdmaCarriers {
-		t.Run(kind.String(), func(t *testing.T) {
-			p := newPair(t)
-			c := p.dial(t, kind)
-			s := p.g[0].shards[0]
-			s.Call(func() { require.NoError(t, s.Remove(c.flow[0].picked.fd)) })
-			_, err := c.app[0].Write([]byte("anybody there?"))
-			require.NoError(t, err)
-			require.True(t, c.lookUntil(stallRounds))
-			c.aborted(t)
-			c.closeApps()
-			p.empty(t)
-		})
-	}
-}
-
 // TestStallOfLostBytes: the peer says that there is more than ever comes.
 func TestStallOfLostBytes(t *testing.T) {
 	for _, kind := range rdmaCarriers {
@@ -184,7 +165,8 @@ func TestStallOfThePeersReader(t *testing.T) {
 	c.over(t)
 }
 
-// TestNoStallInAPartition: nothing is decided while the peer is not heard.
+// TestNoStallInAPartition: a shard that is never told of what its application writes is
+// found out, and not while the peer is not heard.
 func TestNoStallInAPartition(t *testing.T) {
 	for _, kind := range rdmaCarriers {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -251,11 +233,11 @@ func TestNoStallOfSlowApplications(t *testing.T) {
 
 // queueOf is the completion queue of a carry.
 func (g *fakeGateway) queueOf(t *testing.T, c *carry) *loop.Queue {
-	switch fb := g.fabricOf(c.Kind).(type) {
+	switch prov := g.providerOf(c.Kind).(type) {
 	case *carrier.Shm:
-		return fb.Queue(c.Shard)
+		return prov.Queue(c.Shard)
 	case *carrier.Soft:
-		at, err := fb.PortOf(c.f.Tuple.Local.Addr())
+		at, err := prov.PortOf(c.f.Tuple.Local.Addr())
 		require.NoError(t, err)
 		return at.Unit.Queue(c.Shard)
 	}

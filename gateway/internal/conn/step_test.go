@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/faults"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 

@@ -2,7 +2,7 @@ package conn
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 )
 
 // Stuck is told of an entry whose connection has waited for long for the next step

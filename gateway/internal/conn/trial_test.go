@@ -8,7 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )

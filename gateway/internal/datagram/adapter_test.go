@@ -16,7 +16,7 @@ import (
 // adapter is a network whose device behaves as an adapter does: calls take as long as the test
 // wants, which none of a shard may wait for.
 type adapter struct {
-	Network
+	network
 	t     testing.TB
 	shard func() *loop.Shard // of the engine
 
@@ -32,9 +32,9 @@ func (h *hosts) adapt(i int) *adapter {
 	a := &adapter{t: h.t, gates: map[string]chan struct{}{}, fails: map[string]error{}, calls: map[string]int{}, ended: map[string]int{}}
 	h.stop(i)
 	a.shard = func() *loop.Shard { return h.g[i].shards[0] }
-	h.edit = func(j int, list []Fabric) {
+	h.edit = func(j int, list []Provider) {
 		if j == i {
-			a.Network = list[0].(Network)
+			a.network = list[0].(network)
 			list[0] = a
 		}
 	}
@@ -104,8 +104,8 @@ func (a *adapter) turns() {
 	}
 }
 
-func (a *adapter) DeviceAt(local, remote netip.Addr) (Device, error) {
-	d, err := a.Network.DeviceAt(local, remote)
+func (a *adapter) DeviceAt(local, remote netip.Addr) (device, error) {
+	d, err := a.network.DeviceAt(local, remote)
 	if err == nil {
 		d.Device = adapterDevice{d.Device, a}
 		below := d.Hold

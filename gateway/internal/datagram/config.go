@@ -38,8 +38,8 @@ type Config struct {
 	TUN int
 	// Steering is the datapath below.
 	Steering Steering
-	// Fabrics are the devices that carry, in the order of preference.
-	Fabrics []Fabric
+	// Providers are the devices that carry, in the order of preference.
+	Providers []Provider
 	// Gateway is the gateway that the engine is a part of.
 	Gateway Gateway
 	// Log takes what an operator may want to know.
@@ -78,23 +78,23 @@ type Gateway interface {
 	Ended(c report.ConnInfo)
 }
 
-// Fabric is a device of the gateway: a Network or a Memory. The methods of both may
+// Provider has the devices of one kind: a network or a memory. The methods of both may
 // wait: the keeper's goroutine calls them.
-type Fabric interface {
+type Provider interface {
 	// Kind is the carrier that peers are told of.
 	Kind() negotiate.CarrierKind
 }
 
-// Network is a device whose peers are addresses, such as RoCEv2.
-type Network interface {
-	Fabric
+// network is a device whose peers are addresses, such as RoCEv2.
+type network interface {
+	Provider
 	// DeviceAt returns the device that has a local address, and reaches a remote one
 	// from it.
-	DeviceAt(local, remote netip.Addr) (Device, error)
+	DeviceAt(local, remote netip.Addr) (device, error)
 }
 
-// Device is a device as queue pairs for datagrams are made on it.
-type Device struct {
+// device is a verbs device as queue pairs for datagrams are made on it.
+type device struct {
 	verbs.Device
 	// Queue takes the completions on the shard of the engine, where memory is shared.
 	Queue *loop.Queue
@@ -113,23 +113,23 @@ type Device struct {
 	Mixed bool
 }
 
-// Memory is the device of peers that share memory with this host.
-type Memory interface {
-	Fabric
+// memory is the device of peers that share memory with this host.
+type memory interface {
+	Provider
 	// SharedDevice returns the device that all peers share memory with.
-	SharedDevice() Device
+	SharedDevice() device
 	// Offered returns the peer that memory is offered to at an address, and makes the
 	// offer if there is none. A zero peer: the host of the address cannot take it.
-	Offered(to netip.Addr) (MemoryPeer, error)
+	Offered(to netip.Addr) (memoryPeer, error)
 	// Known returns the live peer of a key; zero if none.
-	Known(key [16]byte) MemoryPeer
+	Known(key [16]byte) memoryPeer
 	// Attach becomes the peer of an offer that came from an address. Goroutines of their
 	// own call it, one per gateway.
-	Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (MemoryPeer, error)
+	Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (memoryPeer, error)
 }
 
-// MemoryPeer is a peer that shares memory with this host.
-type MemoryPeer struct {
+// memoryPeer is a peer that shares memory with this host.
+type memoryPeer struct {
 	*shm.Peer
 	// Hold keeps the device from letting an idle peer go until leave is called.
 	Hold func() (leave func())

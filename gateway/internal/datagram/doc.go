@@ -3,7 +3,8 @@
 // queue pair, and writes what peers send as if it came from the network
 // (docs/ARCHITECTURE.md "Datagrams between gateways", docs/PROTOCOL.md "Datagrams").
 //
-// It knows the gateway it is a part of by [Config] only. A datagram that cannot be
+// It knows the gateway it is a part of by [Config] only, and the carriers of connections by
+// their devices, which it uses with them ([Providers]). A datagram that cannot be
 // carried goes back to the network as it came.
 //
 // The trap: the engine lives on one shard. What it calls there, the [Steering] and the

@@ -88,8 +88,8 @@ func (d *Engine) LeaveDevice(dev verbs.Device) {
 	}
 }
 
-// QueueNeed is how many completions a queue pair on a network may have pending.
-const QueueNeed = sendDepth + receiveDepth
+// queueNeed is how many completions a queue pair on a network may have pending.
+const queueNeed = sendDepth + receiveDepth
 
 // SetKeys puts keys in force.
 func (d *Engine) SetKeys(keys negotiate.Keys) {

@@ -17,20 +17,20 @@ import (
 // stoppedName is the rendezvous of a gateway that was stopped: nothing ever answers there.
 const stoppedName = "stopped"
 
-// stoppedMemory is a Memory beside a stopped gateway.
+// stoppedMemory is a memory beside a stopped gateway.
 type stoppedMemory struct {
-	Memory
+	memory
 	calls   *atomic.Int64 // to the stopped gateway
 	release chan struct{}
 }
 
-func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (MemoryPeer, error) {
+func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (memoryPeer, error) {
 	if name != stoppedName {
-		return m.Memory.Attach(ctx, from, name, key)
+		return m.memory.Attach(ctx, from, name, key)
 	}
 	m.calls.Add(1)
 	<-m.release
-	return MemoryPeer{}, errNotHere
+	return memoryPeer{}, errNotHere
 }
 
 // besideStopped starts host 1 again, beside a stopped gateway.
@@ -38,9 +38,9 @@ func (h *hosts) besideStopped() stoppedMemory {
 	s := stoppedMemory{calls: new(atomic.Int64), release: make(chan struct{})}
 	h.t.Cleanup(func() { close(s.release) })
 	h.stop(1)
-	h.edit = func(i int, list []Fabric) {
-		for j, fb := range list {
-			if m, ok := fb.(Memory); ok && i == 1 {
+	h.edit = func(i int, list []Provider) {
+		for j, prov := range list {
+			if m, ok := prov.(memory); ok && i == 1 {
 				list[j] = stoppedMemory{m, s.calls, s.release}
 			}
 		}
@@ -60,7 +60,7 @@ func (h *hosts) forged(from netip.AddrPort, key byte) {
 }
 
 // idle waits until the keeper of host i has done what it had to.
-func (h *hosts) idle(i int) { h.fabrics(i, func([]Fabric) {}) }
+func (h *hosts) idle(i int) { h.providers(i, func([]Provider) {}) }
 
 // TestForgedQueriesCostNothing: a query that is not answered does not reach the keeper.
 func TestForgedQueriesCostNothing(t *testing.T) {

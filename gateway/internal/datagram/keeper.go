@@ -40,7 +40,7 @@ type keeper struct {
 	// Of its goroutine.
 	network map[verbs.Device]*port
 	memory  []*port                   // one per peer; the one found least lately first
-	met     map[netip.Addr]MemoryPeer // peers that have offered memory, by address
+	met     map[netip.Addr]memoryPeer // peers that have offered memory, by address
 	// attaching are the gateways that are being attached to, by rendezvous, and what waits
 	// for each.
 	attaching map[string][]func()
@@ -49,7 +49,7 @@ type keeper struct {
 func newKeeper(e *engine) *keeper {
 	k := &keeper{
 		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{},
-		met: map[netip.Addr]MemoryPeer{}, attaching: map[string][]func(){},
+		met: map[netip.Addr]memoryPeer{}, attaching: map[string][]func(){},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
@@ -89,35 +89,35 @@ func (k *keeper) ways(pair addrPair, q *resolve.Resolve, use func([]way)) bool {
 
 // find returns the ways in the order of the configuration.
 func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
-	for _, fb := range k.e.cfg.Fabrics {
+	for _, prov := range k.e.cfg.Providers {
 		var w way
 		var err error
-		switch fb := fb.(type) {
-		case Memory:
-			w, err = k.memoryWay(fb, pair, q)
-		case Network:
-			w, err = k.networkWay(fb, pair)
+		switch prov := prov.(type) {
+		case memory:
+			w, err = k.memoryWay(prov, pair, q)
+		case network:
+			w, err = k.networkWay(prov, pair)
 		}
 		switch {
 		case err == nil:
 			list = append(list, w)
 		case !errors.Is(err, errNotHere) && !errors.Is(err, fs.ErrNotExist):
-			k.e.log.Debug("datagram port", "carrier", fb.Kind(), "peer", pair.remote, "error", err)
+			k.e.log.Debug("datagram port", "carrier", prov.Kind(), "peer", pair.remote, "error", err)
 		}
 	}
 	return list
 }
 
 // networkWay is the port of the device that has the local address.
-func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
-	dev, err := fb.DeviceAt(pair.local, pair.remote)
+func (k *keeper) networkWay(prov network, pair addrPair) (w way, err error) {
+	dev, err := prov.DeviceAt(pair.local, pair.remote)
 	if err != nil {
 		return w, err
 	}
 	p := k.network[dev.Device]
 	if p == nil || p.is(portGone) {
 		maps.DeleteFunc(k.network, func(_ verbs.Device, p *port) bool { return p.is(portGone) }) // the device may be, too
-		if p, err = newNetworkPort(k.e, fb.Kind(), &dev); err != nil {
+		if p, err = newNetworkPort(k.e, prov.Kind(), &dev); err != nil {
 			return w, err
 		}
 		k.hand(p)
@@ -131,12 +131,12 @@ func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
 
 // memoryWay is the port of the peer that shares memory with us: the one that the
 // query names, or one that we offer.
-func (k *keeper) memoryWay(fb Memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
-	peer, err := k.memoryPeer(fb, pair, q)
+func (k *keeper) memoryWay(prov memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
+	peer, err := k.memoryPeer(prov, pair, q)
 	if err != nil {
 		return w, err
 	}
-	p, err := k.memoryPort(fb, peer)
+	p, err := k.memoryPort(prov, peer)
 	if err != nil {
 		return w, err
 	}
@@ -146,7 +146,7 @@ func (k *keeper) memoryWay(fb Memory, pair addrPair, q *resolve.Resolve) (w way,
 }
 
 // memoryPort finds or makes the port of a peer.
-func (k *keeper) memoryPort(fb Memory, peer MemoryPeer) (p *port, err error) {
+func (k *keeper) memoryPort(prov memory, peer memoryPeer) (p *port, err error) {
 	k.dropMemory()
 	if i := slices.IndexFunc(k.memory, func(p *port) bool { return p.shm == peer.Peer }); i >= 0 {
 		p = k.memory[i]
@@ -155,9 +155,9 @@ func (k *keeper) memoryPort(fb Memory, peer MemoryPeer) (p *port, err error) {
 		if !k.memoryRoom() {
 			return nil, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
 		}
-		dev := fb.SharedDevice()
+		dev := prov.SharedDevice()
 		at := place{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer, hold: peer.Hold}
-		if p, err = newPort(k.e, fb.Kind(), at); err != nil {
+		if p, err = newPort(k.e, prov.Kind(), at); err != nil {
 			return nil, err
 		}
 		k.hand(p)
@@ -186,18 +186,18 @@ func (k *keeper) memoryRoom() bool {
 }
 
 // memoryPeer finds the peer.
-func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p MemoryPeer, err error) {
+func (k *keeper) memoryPeer(prov memory, pair addrPair, q *resolve.Resolve) (p memoryPeer, err error) {
 	if q == nil {
 		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
-			p, err = fb.Offered(pair.remote)
+			p, err = prov.Offered(pair.remote)
 		}
 		if err == nil && p.Peer == nil {
 			err = errNotHere
 		}
 		return p, err
 	}
-	if o := k.memoryOffer(fb, q); o != nil {
-		p = fb.Known(o.Key)
+	if o := k.memoryOffer(prov, q); o != nil {
+		p = prov.Known(o.Key)
 	}
 	if p.Peer == nil {
 		err = errNotHere
@@ -206,28 +206,28 @@ func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p Mem
 }
 
 // memoryOffer is the offer of memory in a query from this kernel, or nil.
-func (k *keeper) memoryOffer(fb Memory, q *resolve.Resolve) *resolve.UDOffer {
+func (k *keeper) memoryOffer(prov memory, q *resolve.Resolve) *resolve.UDOffer {
 	if q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
 		return nil
 	}
-	return resolve.FindUDOffer(q.Offers, fb.Kind())
+	return resolve.FindUDOffer(q.Offers, prov.Kind())
 }
 
 // attach becomes the peer of the offer in a query, if there is one that is not known, and
 // then calls then. A gateway that has been stopped lets this wait: each gateway has a
 // goroutine of its own, so that no other waits with it.
 func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
-	for _, fb := range k.e.cfg.Fabrics {
-		fb, shares := fb.(Memory)
+	for _, prov := range k.e.cfg.Providers {
+		prov, shares := prov.(memory)
 		if !shares {
 			continue
 		}
-		o := k.memoryOffer(fb, q)
-		if o == nil || fb.Known(o.Key).Peer != nil {
+		o := k.memoryOffer(prov, q)
+		if o == nil || prov.Known(o.Key).Peer != nil {
 			continue
 		}
 		waiting, busy := k.attaching[o.Name]
-		call := func() { k.done.Go(func() { k.call(fb, from, o, then) }) }
+		call := func() { k.done.Go(func() { k.call(prov, from, o, then) }) }
 		switch {
 		case busy && len(waiting) < maxAttaching:
 			k.attaching[o.Name] = append(waiting, call)
@@ -244,10 +244,10 @@ func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
 
 // call attaches to an offer, on a goroutine of its own, and goes on with then on that of
 // the keeper.
-func (k *keeper) call(fb Memory, from netip.Addr, o *resolve.UDOffer, then func()) {
+func (k *keeper) call(prov memory, from netip.Addr, o *resolve.UDOffer, then func()) {
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
-	p, err := fb.Attach(ctx, from, o.Name, o.Key)
+	p, err := prov.Attach(ctx, from, o.Name, o.Key)
 	called := func() {
 		if err != nil {
 			k.e.log.Debug("attach to offer of memory", "peer", from, "error", err)
@@ -269,7 +269,7 @@ func (k *keeper) call(fb Memory, from netip.Addr, o *resolve.UDOffer, then func(
 }
 
 // meet remembers that the peer at an address has offered memory.
-func (k *keeper) meet(at netip.Addr, p MemoryPeer) {
+func (k *keeper) meet(at netip.Addr, p memoryPeer) {
 	if _, known := k.met[at]; !known && len(k.met) >= maxPeers {
 		dropOne(k.met)
 	}

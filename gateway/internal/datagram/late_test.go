@@ -11,17 +11,17 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// lateNetwork is a Network that gets its address late.
+// lateNetwork is a network that gets its address late.
 type lateNetwork struct {
-	Network
+	network
 	there *atomic.Bool
 }
 
-func (n lateNetwork) DeviceAt(local, remote netip.Addr) (Device, error) {
+func (n lateNetwork) DeviceAt(local, remote netip.Addr) (device, error) {
 	if !n.there.Load() {
-		return Device{}, errNotHere
+		return device{}, errNotHere
 	}
-	return n.Network.DeviceAt(local, remote)
+	return n.network.DeviceAt(local, remote)
 }
 
 // TestDeviceThatComesLate: that there was no way to a peer is not remembered for long, and
@@ -30,7 +30,7 @@ func TestDeviceThatComesLate(t *testing.T) {
 	h := newHosts(t, report.DeviceSoft)
 	h.stop(0)
 	var there atomic.Bool
-	h.edit = func(_ int, list []Fabric) { list[0] = lateNetwork{list[0].(Network), &there} }
+	h.edit = func(_ int, list []Provider) { list[0] = lateNetwork{list[0].(network), &there} }
 	h.start(0)
 	h.want(0)
 	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, patience, time.Millisecond)

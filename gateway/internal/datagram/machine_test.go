@@ -32,16 +32,16 @@ func restingAllocations(d time.Duration) int64 { return 10 * int64(d/(50*time.Mi
 
 // machine is a host with devices and loops, and what an engine needs of a gateway.
 type machine struct {
-	t       testing.TB
-	id      [16]byte
-	shards  []*loop.Shard
-	devices []driven
-	fabrics []Fabric
-	ids     atomic.Uint64
-	most    atomic.Int64
-	off     atomic.Bool
-	unnamed atomic.Bool // the policy names no peer
-	engine  atomic.Pointer[Engine]
+	t         testing.TB
+	id        [16]byte
+	shards    []*loop.Shard
+	devices   []driven
+	providers []Provider
+	ids       atomic.Uint64
+	most      atomic.Int64
+	off       atomic.Bool
+	unnamed   atomic.Bool // the policy names no peer
+	engine    atomic.Pointer[Engine]
 
 	mu   sync.Mutex // guards past
 	past []report.ConnInfo
@@ -162,27 +162,27 @@ func (m *machine) drive(dev verbs.Device) driven {
 }
 
 // device describes a device for an engine on the first loop.
-func (d driven) device() Device { return Device{Device: d.dev, Queue: d.queues[0], Port: d.dev.Port()} }
+func (d driven) device() device { return device{Device: d.dev, Queue: d.queues[0], Port: d.dev.Port()} }
 
 // openSoft opens a device on one address.
 func (m *machine) openSoft(at netip.Addr, port uint16) {
 	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{at}, UDPPort: port, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(m.t, err)
-	m.fabrics = append(m.fabrics, network{driven: m.drive(dev), kind: negotiate.CarrierSoft})
+	m.providers = append(m.providers, fakeNetwork{driven: m.drive(dev), kind: negotiate.CarrierSoft})
 }
 
-// network is a Network of one device.
-type network struct {
+// fakeNetwork is a network of one device.
+type fakeNetwork struct {
 	driven
 	kind  negotiate.CarrierKind
 	mixed bool
 }
 
-func (n network) Kind() negotiate.CarrierKind { return n.kind }
+func (n fakeNetwork) Kind() negotiate.CarrierKind { return n.kind }
 
-func (n network) DeviceAt(local, _ netip.Addr) (Device, error) {
+func (n fakeNetwork) DeviceAt(local, _ netip.Addr) (device, error) {
 	if verbs.GIDOf(local) != n.dev.Port().GIDs[0].GID {
-		return Device{}, errNotHere
+		return device{}, errNotHere
 	}
 	d := n.device()
 	d.Hold = func() (*loop.Queue, func(), error) { return n.queues[0], func() {}, nil }
@@ -199,11 +199,11 @@ func (m *machine) openShm(dir string) {
 	require.NoError(m.t, err)
 	_, err = dev.Listen()
 	require.NoError(m.t, err)
-	m.fabrics = append(m.fabrics, &memory{driven: m.drive(dev), shm: dev, offers: map[netip.Addr]*shm.Peer{}})
+	m.providers = append(m.providers, &fakeMemory{driven: m.drive(dev), shm: dev, offers: map[netip.Addr]*shm.Peer{}})
 }
 
-// memory is a Memory that lets no peer go. The keeper alone calls it, but for Attach.
-type memory struct {
+// fakeMemory is a memory that lets no peer go. The keeper alone calls it, but for Attach.
+type fakeMemory struct {
 	driven
 	held     atomic.Int64 // users of its peers
 	shm      *shm.Device
@@ -212,23 +212,23 @@ type memory struct {
 	attached []*shm.Peer
 }
 
-func (*memory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
+func (*fakeMemory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
-func (m *memory) SharedDevice() Device { return m.device() }
+func (m *fakeMemory) SharedDevice() device { return m.device() }
 
-func (m *memory) Offered(to netip.Addr) (MemoryPeer, error) {
+func (m *fakeMemory) Offered(to netip.Addr) (memoryPeer, error) {
 	p := m.offers[to]
 	if p == nil || p.Err() != nil {
 		var err error
 		if p, err = m.shm.Offer(); err != nil {
-			return MemoryPeer{}, err
+			return memoryPeer{}, err
 		}
 		m.offers[to] = p
 	}
 	return m.peer(p), nil
 }
 
-func (m *memory) Known(key [16]byte) MemoryPeer {
+func (m *fakeMemory) Known(key [16]byte) memoryPeer {
 	for _, p := range m.offers {
 		if p.Key() == key && p.Err() == nil {
 			return m.peer(p)
@@ -241,13 +241,13 @@ func (m *memory) Known(key [16]byte) MemoryPeer {
 			return m.peer(p)
 		}
 	}
-	return MemoryPeer{}
+	return memoryPeer{}
 }
 
-func (m *memory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]byte) (MemoryPeer, error) {
+func (m *fakeMemory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]byte) (memoryPeer, error) {
 	p, err := m.shm.Attach(ctx, name, key)
 	if err != nil {
-		return MemoryPeer{}, err
+		return memoryPeer{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,8 +255,8 @@ func (m *memory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]
 	return m.peer(p), nil
 }
 
-func (m *memory) peer(p *shm.Peer) MemoryPeer {
-	return MemoryPeer{Peer: p, Hold: func() (leave func()) {
+func (m *fakeMemory) peer(p *shm.Peer) memoryPeer {
+	return memoryPeer{Peer: p, Hold: func() (leave func()) {
 		m.held.Add(1)
 		return func() { m.held.Add(-1) }
 	}}

@@ -14,9 +14,9 @@ import (
 )
 
 // memory is the device of host i that shares memory.
-func (h *hosts) memory(i int) *memory {
-	for _, fb := range h.g[i].fabrics {
-		if m, ok := fb.(*memory); ok {
+func (h *hosts) memory(i int) *fakeMemory {
+	for _, prov := range h.g[i].providers {
+		if m, ok := prov.(*fakeMemory); ok {
 			return m
 		}
 	}
@@ -85,7 +85,7 @@ func TestMemoryIsOfferedWithAQueryOnly(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return h.d[0].peer(noGateway(2), 0).Reason != 0 }, patience, time.Millisecond)
 	offers := 0
-	h.fabrics(0, func([]Fabric) { offers = len(h.memory(0).offers) }) // after all jobs of the keeper
+	h.providers(0, func([]Provider) { offers = len(h.memory(0).offers) }) // after all jobs of the keeper
 	require.Zero(t, offers)
 	require.Empty(t, h.ports(0))
 	require.Zero(t, h.stats(0).Resolution.Queries)
@@ -94,7 +94,7 @@ func TestMemoryIsOfferedWithAQueryOnly(t *testing.T) {
 	h.g[0].engine.Load().News(h.tuple(0, h.ends(0, 1, 1)), h.port, h.g[1].id)
 	h.want(0)
 	h.capable(0)
-	h.fabrics(0, func([]Fabric) { offers = len(h.memory(0).offers) })
+	h.providers(0, func([]Provider) { offers = len(h.memory(0).offers) })
 	require.Equal(t, 1, offers)
 }
 

@@ -18,8 +18,8 @@ func newMixedHosts(t *testing.T, port uint16, allow [2]bool) *hosts {
 		h.stop(i)
 	}
 	h.soft = port
-	h.edit = func(i int, list []Fabric) {
-		n := list[0].(network)
+	h.edit = func(i int, list []Provider) {
+		n := list[0].(fakeNetwork)
 		n.kind, n.mixed = [2]negotiate.CarrierKind{negotiate.CarrierSoft, negotiate.CarrierHW}[i], allow[i]
 		list[0] = n
 	}

@@ -238,13 +238,13 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 
 // failing is a network on whose first queue pair only a few receives can be posted.
 type failing struct {
-	Network
+	network
 	pd             verbs.PD // of that queue pair
 	posted, closed atomic.Int32
 }
 
-func (f *failing) DeviceAt(local, remote netip.Addr) (Device, error) {
-	d, err := f.Network.DeviceAt(local, remote)
+func (f *failing) DeviceAt(local, remote netip.Addr) (device, error) {
+	d, err := f.network.DeviceAt(local, remote)
 	if err == nil && f.pd == nil {
 		f.pd, err = d.AllocPD()
 		d.Device = failingDevice{d.Device, f}
@@ -291,8 +291,8 @@ func (q failingQP) Close() error {
 func TestDatagramPortThatDoesNotStart(t *testing.T) {
 	h := newHosts(t, report.DeviceSoft)
 	f := &failing{}
-	h.fabrics(0, func(list []Fabric) {
-		f.Network = list[0].(Network)
+	h.providers(0, func(list []Provider) {
+		f.network = list[0].(network)
 		list[0] = f
 	})
 	h.want(0)

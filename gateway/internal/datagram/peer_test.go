@@ -20,41 +20,41 @@ func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().core }
 
 // narrow makes the packets of host i short; no port is there yet.
 func (h *hosts) narrow(i int) {
-	h.fabrics(i, func(list []Fabric) {
-		for j, fb := range list {
-			switch fb := fb.(type) {
-			case Memory:
-				list[j] = narrowMemory{fb}
-			case Network:
-				list[j] = narrowNetwork{fb}
+	h.providers(i, func(list []Provider) {
+		for j, prov := range list {
+			switch prov := prov.(type) {
+			case memory:
+				list[j] = narrowMemory{prov}
+			case network:
+				list[j] = narrowNetwork{prov}
 			}
 		}
 	})
 }
 
-// fabrics changes the devices of host i where they are read: on the keeper's goroutine.
-func (h *hosts) fabrics(i int, change func(list []Fabric)) {
+// providers changes the devices of host i where they are read: on the keeper's goroutine.
+func (h *hosts) providers(i int, change func(list []Provider)) {
 	k, done := h.engine(i).keeper, make(chan struct{})
 	k.jobs <- func() {
-		change(k.e.cfg.Fabrics)
+		change(k.e.cfg.Providers)
 		close(done)
 	}
 	<-done
 }
 
 // narrowMemory and narrowNetwork are devices of short packets.
-type narrowMemory struct{ Memory }
+type narrowMemory struct{ memory }
 
-func (n narrowMemory) SharedDevice() Device {
-	d := n.Memory.SharedDevice()
+func (n narrowMemory) SharedDevice() device {
+	d := n.memory.SharedDevice()
 	d.Port.ActiveMTU = verbs.MTU1024
 	return d
 }
 
-type narrowNetwork struct{ Network }
+type narrowNetwork struct{ network }
 
-func (n narrowNetwork) DeviceAt(local, remote netip.Addr) (Device, error) {
-	d, err := n.Network.DeviceAt(local, remote)
+func (n narrowNetwork) DeviceAt(local, remote netip.Addr) (device, error) {
+	d, err := n.network.DeviceAt(local, remote)
 	d.Port.ActiveMTU = verbs.MTU1024
 	return d, err
 }
@@ -206,23 +206,6 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 	h.forget(0)
 	h.want(0)
 	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
-}
-
-// TestDatagramsInPieces: over a path with a small MTU, of every size around the
-// edges.
-func TestDatagramsInPieces(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
-		h := newHosts(t, kind)
-		for i := range h.g {
-			h.narrow(i)
-		}
-		h.meet()
-		for _, n := range []int{0, 1, 1007, 1008, 1009, 1472, 2015, 2016, 2017, 8972, 65507} {
-			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
-			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
-		}
-		require.Zero(t, h.stats(1).Dropped[report.DropReassembly])
-	})
 }
 
 // TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when

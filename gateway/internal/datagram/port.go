@@ -61,7 +61,7 @@ type port struct {
 	tx    verbs.MR              // the slots of the engine
 	room  verbs.DatagramRoomer  // nil where the device does not know
 	shm   *shm.Peer             // nil on a network
-	hold  func() (leave func()) // MemoryPeer.Hold; nil on a network
+	hold  func() (leave func()) // memoryPeer.Hold; nil on a network
 	leave func()                // gives up what hold took, or tells the device that it is not in use any more
 	at    atomic.Uint32         // a portState
 
@@ -92,7 +92,7 @@ type place struct {
 }
 
 // newNetworkPort makes a port on a device, which stays open for it.
-func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *Device) (*port, error) {
+func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *device) (*port, error) {
 	queue, leave, err := dev.Hold()
 	if err != nil {
 		return nil, fmt.Errorf("device: %w", err)

@@ -31,8 +31,8 @@ func (e *engine) newResolver() *resolve.Resolver {
 			return n
 		},
 	}
-	for _, fb := range e.cfg.Fabrics {
-		cfg.Carriers = append(cfg.Carriers, fb.Kind())
+	for _, prov := range e.cfg.Providers {
+		cfg.Carriers = append(cfg.Carriers, prov.Kind())
 	}
 	return resolve.NewResolver(cfg)
 }

@@ -73,3 +73,19 @@ func TestHaveAnswersTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestWindow: DATA may reach what the last HAVE has said and a window beyond it, whatever the
+// application has taken since.
+func TestWindow(t *testing.T) {
+	l := newLedger()
+	data := func(n int) negotiate.Reason {
+		return l.record(negotiate.Record{Type: negotiate.RecordData, Offset: l.Received, Payload: make([]byte, n)})
+	}
+	require.Equal(t, negotiate.ReasonNone, data(Window))
+	require.Equal(t, negotiate.ReasonProtocolError, data(1))
+	l.Consume(10)
+	require.Equal(t, negotiate.ReasonProtocolError, data(1), "it was not told so")
+	l.Report()
+	require.Equal(t, negotiate.ReasonNone, data(10))
+	require.Equal(t, negotiate.ReasonProtocolError, data(1))
+}

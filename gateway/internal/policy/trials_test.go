@@ -54,6 +54,11 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 	require.Equal(t, ebpf.Verdict{Rule: 3, Action: ebpf.ActionAccelerate}, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4792}))
 	require.Equal(t, 2, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4793}).Rule)
 
+	// It is of its peer's connections to its service only.
+	require.Equal(t, report.CarrierSoft, ts.Of(trialPeer, 4792).Carrier)
+	require.Nil(t, ts.Of(trialPeer, 4793))
+	require.Nil(t, ts.Of(netip.MustParseAddr("10.0.0.3"), 4792))
+
 	_, err = ts.Begin(config.Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: report.ActionPass})
 	require.ErrorIs(t, err, config.ErrTrialHeld)
 	end()

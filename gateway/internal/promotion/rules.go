@@ -15,8 +15,8 @@ import (
 // one direction that accelerates is asked at its own end and lets the other one pass, and what is known of callers only
 // (cgroups, users) is asked at the client's.
 type rules struct {
-	client, server           *ebpf.Policy
-	clientNames, serverNames []string // of their rules
+	client, server *ebpf.Policy
+	names          []string // of the rules of both
 }
 
 // newRules compiles the rules, with the share that holds now.
@@ -30,21 +30,12 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 		if given.Action != report.ActionPass && given.Way != report.WaySteered {
 			r.Action = ebpf.ActionAccelerate // auto, too: rings are faster than the kernel whatever the host has
 		}
-		asksCaller := len(r.Cgroups)+len(r.UIDs) > 0
-		if r.Action != ebpf.ActionPass {
-			at := r
-			at.Direction = ebpf.DirectionBoth
-			client, out.clientNames = append(client, at), append(out.clientNames, given.Name)
-			at.Cgroups, at.UIDs = nil, nil
-			server, out.serverNames = append(server, at), append(out.serverNames, given.Name)
+		client, server, out.names = append(client, r), append(server, r), append(out.names, given.Name)
+		if r.Action == ebpf.ActionPass { // at the end it is about, and what asks for a caller at none of a server
 			continue
 		}
-		if r.Direction != ebpf.DirectionServer {
-			client, out.clientNames = append(client, r), append(out.clientNames, given.Name)
-		}
-		if r.Direction != ebpf.DirectionClient && !asksCaller {
-			server, out.serverNames = append(server, r), append(out.serverNames, given.Name)
-		}
+		client[i].Direction, server[i].Direction = ebpf.DirectionBoth, ebpf.DirectionBoth
+		server[i].Cgroups, server[i].UIDs = nil, nil
 	}
 	var err error
 	if out.client, err = ebpf.CompilePolicy(client, all.NeverPorts); err != nil {
@@ -84,14 +75,14 @@ func (r rules) wants(q broker.Question) bool {
 // name is the rule that decides about an end.
 func (r rules) name(q broker.Question) string {
 	if q.Socket.Role == broker.RoleServer {
-		return nameAt(r.serverNames, r.inbound(q).Rule)
+		return r.nameAt(r.inbound(q).Rule)
 	}
-	return nameAt(r.clientNames, r.outbound(q).Rule)
+	return r.nameAt(r.outbound(q).Rule)
 }
 
-func nameAt(names []string, i int) string {
-	if i < 0 || i >= len(names) {
+func (r rules) nameAt(i int) string {
+	if i < 0 || i >= len(r.names) {
 		return policy.NoRule
 	}
-	return names[i]
+	return r.names[i]
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/testnet"
 )

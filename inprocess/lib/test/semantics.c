@@ -896,6 +896,75 @@ static void sets(void) {
 	close(other);
 	say("poll %s %zu", revents(b, POLLIN, 1000), take(b, 1));
 }
+// leave_hot has bytes come while no thread waits, in a set that has been told of bytes before.
+static void leave_hot(int ep, int a, int b) {
+	give(a, "x");
+	say("told %s", happens(ep, 1000));
+	take(b, 1);
+	say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+	give(a, "yz");
+}
+static void moved_set(void) { // an acceptor gives its connections to workers
+	static const uint32_t how[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT};
+	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
+	pair(&a, &b);
+	for (int i = 0; i < 16; i++) {
+		int from = ep[i & 1], to = ep[i < 12 ? ~i & 1 : i & 1];
+		add(from, b, EPOLLIN);
+		leave_hot(from, a, b);
+		if (i % 4 < 2 || i >= 12) epoll_ctl(from, EPOLL_CTL_DEL, b, 0);
+		if (i >= 12) { // by a number of its own
+			int d = dup(b);
+			close(b);
+			b = d;
+		}
+		add(to, b, how[i / 2 % 3]);
+		say("%d all %s", i, happens(to, 1000));
+		take(b, 1);
+		mod(to, b, how[i / 2 % 3]);
+		say("rest %s", happens(to, 1000));
+		take(b, 1);
+		mod(to, b, how[i / 2 % 3]);
+		say("none %s", happens(to, 0));
+		give(a, "w");
+		say("more %s", happens(to, 1000));
+		take(b, 1);
+		epoll_ctl(from, EPOLL_CTL_DEL, b, 0);
+		epoll_ctl(to, EPOLL_CTL_DEL, b, 0);
+	}
+}
+static void moved_to_child(void) { // who waits in a set of its own, in its parent's, in poll
+	for (int i = 0; i < 6; i++) {
+		int a, b, ep = epoll_create1(0), p[2];
+		pair(&a, &b);
+		add(ep, b, EPOLLIN);
+		leave_hot(ep, a, b);
+		if (pipe(p)) die("pipe");
+		pid_t child = fork();
+		if (child == 0) {
+			char c;
+			close(p[1]);
+			int set = i % 3 == 1 ? ep : epoll_create1(0);
+			if (i % 3 == 0) add(set, b, EPOLLIN);
+			for (int k = 0; k < 4; k++) {
+				if (k == 2 && read(p[0], &c, 1)) _exit(3);
+				say("%d.%d %s", i, k, i % 3 == 2 ? revents(b, POLLIN, 2000) : happens(set, 2000));
+				take(b, 1);
+			}
+			_exit(0);
+		}
+		close(p[0]);
+		if (i < 3) close(b);
+		ms(100);
+		give(a, "uv");
+		close(p[1]);
+		reap(child);
+		if (i < 3) continue;
+		give(a, "t");
+		say("parent %s", happens(ep, 2000));
+		take(b, 1);
+	}
+}
 static _Atomic int handled;
 static int pool_ep;
 static void *pool(void *x) {
@@ -960,6 +1029,36 @@ static void followers(void) {
 		if (strcmp(p, "1") || strcmp(q, "1") || now() - at > 2) say("round %d: %s %s", r, p, q);
 	}
 	say("done");
+}
+static void many_sets(void) { // a thread for each of many processors
+	int a, b, ep = -1;
+	pair(&a, &b);
+	for (int i = 0; i < 150; i++)
+		if ((ep = epoll_create1(0)) < 0) die("epoll_create1");
+	add(ep, b, EPOLLIN);
+	for (int i = 0; i < 20; i++) {
+		leave_hot(ep, a, b);
+		say("%d %s", i, happens(ep, 1000));
+		take(b, 2);
+	}
+}
+static void resumed(void) { // a thread sleeps in the set meanwhile
+	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
+	pair(&a, &b);
+	add(ep[0], b, EPOLLIN);
+	for (int i = 0; i < 8; i++) {
+		leave_hot(ep[0], a, b);
+		mod(ep[0], b, 0);
+		struct thread t = {.fd = ep[i & 1], .n = 1};
+		begin(&t, wait_thread);
+		ms(50);
+		if (i & 1) add(ep[1], b, i & 2 ? EPOLLIN | EPOLLONESHOT : EPOLLIN);
+		else mod(ep[0], b, EPOLLIN | (i & 2 ? EPOLLET : 0));
+		say("%d woken %s", i, finish(&t));
+		take(b, 1);
+		if (i & 1) epoll_ctl(ep[1], EPOLL_CTL_DEL, b, 0);
+		mod(ep[0], b, EPOLLIN);
+	}
 }
 static void shared_set(void) {
 	int a, b, ep = epoll_create1(0), p[2];
@@ -2210,7 +2309,7 @@ static void late_connect(void) { // without waiting, as event loops do
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(resumed) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

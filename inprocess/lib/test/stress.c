@@ -69,7 +69,7 @@ struct end {
 	uint64_t reads, writes; // states of random numbers
 	int kind;               // of sizes, for a while
 	short want, set;        // directions that have not ended; what the epoll set waits for
-	int ep;
+	int ep, old;            // old: a set that it was in before
 	uint64_t calls, leave;  // leave: after so many calls, 0: never
 	struct act act[ACTS];
 	int acts;               // done
@@ -378,6 +378,18 @@ static void act(struct end *e, char what, uint64_t r) {
 		shared->urgent[e->side] = shared->sent[e->side] + 1;
 		if (send(e->fd, "!", 1, MSG_OOB | MSG_NOSIGNAL) < 0) shared->urgent[e->side] = 0;
 		break;
+	case 'm': // waits in another way, or in another set
+		if (!events) break;
+		if (e->ep >= 0 && (r & 1)) epoll_ctl(e->ep, EPOLL_CTL_DEL, e->fd, 0);
+		if (e->old >= 0) close(e->old);
+		e->old = e->ep;
+		e->mode = "leops"[(r >> 8) % 5];
+		open_set(e);
+		if (!(r & 6) && e->old >= 0) {
+			close(e->old);
+			e->old = -1;
+		}
+		break;
 	case 'p': e->pipe_reads = (int)(r % 20); break;
 	case 'P': e->pipe_writes = (int)(r % 20); break;
 	case 'u': // another program, which has the descriptor and ignores it
@@ -447,7 +459,7 @@ static void act(struct end *e, char what, uint64_t r) {
 		break;
 	}
 }
-#define ANY "dltopPufhewg"
+#define ANY "dltopPufhewgm"
 #define READER "dltpu"
 #define WRITER "dtoPu"
 #define HALF "dltu"
@@ -533,11 +545,11 @@ static short ready(struct end *e, short want) {
 	}
 }
 static void events(struct end *e) {
-	bool edge = e->mode == 'e', once = e->mode == 'o';
 	fcntl(e->fd, F_SETFL, O_NONBLOCK);
 	open_set(e);
 	while (e->want) {
 		acts(e, ANY);
+		bool edge = e->mode == 'e', once = e->mode == 'o';
 		short got = ready(e, e->want);
 		for (bool first = true; (got & e->want & POLLIN); first = false) {
 			ssize_t k = take(e, true);
@@ -566,6 +578,7 @@ static void events(struct end *e) {
 		if (epoll_ctl(e->ep, EPOLL_CTL_MOD, e->fd, &v) < 0) fail("epoll_ctl", e->side, 0, e->ep);
 	}
 	close_set(e);
+	if (e->old >= 0) close(e->old);
 }
 
 static void *run(void *a) {
@@ -719,7 +732,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	int n = snprintf(shared->plan, sizeof shared->plan, "seed %lu: %s %c %.2f %lu %d %c, victim %d", seed, p->modes, p->family, p->seconds, seed, p->window, p->fate, shared->victim);
 	for (int i = 0; i < 2; i++) {
 		struct end *e = &shared->end[i];
-		*e = (struct end){.side = i, .urgent = e->urgent, .number = i, .fd = -1, .mode = (char)tolower(p->modes[i]), .kind = 3, .want = POLLIN | POLLOUT, .ep = -1};
+		*e = (struct end){.side = i, .urgent = e->urgent, .number = i, .fd = -1, .mode = (char)tolower(p->modes[i]), .kind = 3, .want = POLLIN | POLLOUT, .ep = -1, .old = -1};
 		e->reads = draw(&x) | 1;
 		e->writes = draw(&x) | 1;
 		if (strchr("crx", p->fate) && i == shared->victim) e->leave = 1 + draw(&x) % (1u << (draw(&x) % 13));
@@ -727,7 +740,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 		e->signals = !one && !(draw(&x) & 7);
 		int acts = (int)(draw(&x) % (ACTS + 1));
 		uint64_t at = 0;
-		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttoupP" : ANY "dtffhg";
+		const char *from = one || (p->fate == 'i' && i == shared->victim) ? "ddlttoupPmm" : ANY "dtffhgm";
 		n += snprintf(shared->plan + n, sizeof shared->plan - (size_t)n, ", %d:%s", i, e->signals ? " signals" : "");
 		for (int k = 0; k < acts; k++) {
 			at += draw(&x) % (1u << (draw(&x) % 12));

@@ -41,9 +41,9 @@ type Path struct {
 	Most   int        // bytes of a message on the device
 }
 
-// Host is what resolution must know of its host. Its methods are called with the table locked and do not call
+// Devices are what resolution must know of its host. Its methods are called with the table locked and do not call
 // back.
-type Host interface {
+type Devices interface {
 	// Path finds our end of the way to remote. local is the address remote has written to; if it is the zero Addr,
 	// routing decides.
 	Path(local netip.Addr, remote netip.AddrPort) Path
@@ -158,7 +158,7 @@ func (t *Table) Send(now time.Time, to netip.AddrPort) Decision {
 		d.nextProbe, d.probePause = now, minProbePause
 	}
 	d.asking = true
-	return Decision{Way: Data, Path: d.Path, QPN: t.host.QPN(d.Path.Dev), Probe: d.probe(now), Peer: d.peer()}
+	return Decision{Way: Data, Path: d.Path, QPN: t.devices.QPN(d.Path.Dev), Probe: d.probe(now), Peer: d.peer()}
 }
 
 // forMany tells whether an address is that of many; they have no queue pair.
@@ -169,7 +169,7 @@ var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // checkAnswer gives up a queue pair when the question for it was not answered in time, or its device is gone.
 func (d *destination) checkAnswer(now time.Time, t *Table) {
 	switch {
-	case t.host.QPN(d.Path.Dev) == 0:
+	case t.devices.QPN(d.Path.Dev) == 0:
 		d.forgetPeer()
 	case d.asked.IsZero() || now.Sub(d.asked) < AnswerTime:
 	case d.probes:
@@ -302,7 +302,7 @@ func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr,
 	ev.Payload = payload
 	// A peer without a queue pair has no use for an answer. Without a queue pair of ours there is no answer to give: a
 	// stock peer would send to queue pair 0.
-	ev.QPN = t.host.QPN(d.Path.Dev)
+	ev.QPN = t.devices.QPN(d.Path.Dev)
 	if h.QPN != 0 && ev.QPN != 0 && (ev.QPN != d.told || now.Sub(d.answered) >= answerEvery) {
 		d.answered, d.told, ev.Answer = now, ev.QPN, true
 	}
@@ -315,7 +315,7 @@ func (d *destination) learn(now time.Time, t *Table, local netip.Addr, h *rsocke
 		d.state = destAsked
 	}
 	d.move(t, local)
-	if h.QPN == 0 || t.host.QPN(d.Path.Dev) == 0 {
+	if h.QPN == 0 || t.devices.QPN(d.Path.Dev) == 0 {
 		d.forgetPeer()
 		return nil
 	}
@@ -336,7 +336,7 @@ func (d *destination) move(t *Table, local netip.Addr) {
 	if !local.IsValid() || d.Path.Source == local {
 		return
 	}
-	d.Path = t.host.Path(local, d.addr)
+	d.Path = t.devices.Path(local, d.addr)
 	d.forgetPeer()
 }
 

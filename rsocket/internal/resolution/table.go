@@ -5,10 +5,10 @@ import "net/netip"
 // Table is the table of the socket addresses a datagram socket knows, by whole address as stock rsockets have
 // it. It is bounded: the one not used for longest makes room, and is resolved again when it is used again.
 type Table struct {
-	host  Host
-	limit int
-	plain bool // a new destination is taken for no rsocket
-	known map[netip.AddrPort]*destination
+	devices Devices
+	limit   int
+	plain   bool // a new destination is taken for no rsocket
+	known   map[netip.AddrPort]*destination
 	// The ring of all by use: newest.older is the second newest, newest.newer the oldest.
 	newest *destination
 	wants  uint64 // how many handles were to be made
@@ -27,11 +27,11 @@ type Stats struct {
 
 // New makes an empty table of up to limit destinations; plain: those that are not known
 // are taken for no rsockets.
-func New(host Host, limit int, plain bool) *Table {
-	return &Table{host: host, limit: limit, plain: plain, known: map[netip.AddrPort]*destination{}}
+func New(devices Devices, limit int, plain bool) *Table {
+	return &Table{devices: devices, limit: limit, plain: plain, known: map[netip.AddrPort]*destination{}}
 }
 
-// get finds a destination or makes it; local is as in Host.Path.
+// get finds a destination or makes it; local is as in Devices.Path.
 func (t *Table) get(addr netip.AddrPort, local netip.Addr) *destination {
 	if d := t.known[addr]; d != nil {
 		t.use(d)
@@ -41,7 +41,7 @@ func (t *Table) get(addr netip.AddrPort, local netip.Addr) *destination {
 		t.Stats.Evicted++
 		t.drop(t.newest.newer)
 	}
-	d := &destination{addr: addr, Path: t.host.Path(local, addr)}
+	d := &destination{addr: addr, Path: t.devices.Path(local, addr)}
 	if t.plain {
 		d.state = destPlain
 	}

@@ -35,7 +35,7 @@ func (a *Adapter) unusable(p *Port) string {
 
 // Hints are what an operator should know of the host, one sentence each: what
 // keeps adapters from work that looks ready, and what the network does not promise.
-func (h *Host) Hints() (list []string) {
+func (h *RDMA) Hints() (list []string) {
 	if len(h.Adapters) == 0 {
 		return nil
 	}

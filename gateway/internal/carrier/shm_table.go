@@ -1,0 +1,233 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+const (
+	// shmPeersLimit bounds the peers: each has tables and doorbells, and is looked
+	// at by every loop. Beyond it the one that has been without a flow for longest
+	// makes room. The device has room for as many again, which were sent away and have
+	// not gone yet.
+	shmPeersLimit = 256
+	// shmPendingLimit bounds the offers that no peer has taken yet.
+	shmPendingLimit = 64
+	// shmFormerLimit bounds the gateways of one address that were replaced and still
+	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
+	shmFormerLimit = 4
+)
+
+// shmTable is the gateways under this kernel that share memory with this one, and how many
+// flows and datagram ports use each of them. Connections and datagrams use the same peers:
+// neither is asked which of them make room. Its methods may be called from any goroutine.
+//
+// A client meets its peers by an offer: memory and key exist before the server is known, so
+// that the first PROPOSAL can already name its queue pair. The offer is kept per server
+// address and serves every later flow to it. A server attaches to the offer that names it.
+//
+//	PeerFor ──► offered ── a server attaches ──┐
+//	Attach  ──────────────────────────────────►┴► in use, idle ── close, hang-up ──► down
+type shmTable struct {
+	env *Env
+	shm *shm.Device
+
+	mu     sync.Mutex // guards everything below
+	offers map[netip.Addr]*ShmPeer
+	peers  map[*shm.Peer]*ShmPeer
+	calls  map[[16]byte]*shmCall // by key: offers that are being attached to
+}
+
+// openShmTable opens the device with the table of its peers. The caller closes the device, and
+// frees the table after it.
+func openShmTable(env *Env) (*shmTable, error) {
+	t := &shmTable{
+		env: env, offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{}, calls: map[[16]byte]*shmCall{},
+	}
+	dev, err := shm.Open(shm.Config{
+		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
+		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: 2 * shmPeersLimit, OnPeerDown: t.peerDown, Logger: env.Log,
+		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.shm = dev
+	if _, err := dev.Listen(); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return t, nil
+}
+
+// PeerFor returns the peer offered to a server address, or makes the offer. hold counts a
+// user more, whose end Leave counts.
+func (t *shmTable) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.offers[a]
+	if p == nil || p.Err() != nil || t.env.Peers.Elsewhere(a, time.Now()) {
+		var err error
+		if p, err = t.offerLocked(a); err != nil {
+			return nil, err
+		}
+		t.offers[a] = p
+	}
+	if hold {
+		p.users++
+	}
+	return p, nil
+}
+
+// coldPeerFor makes an offer for one user, with which the peer goes.
+func (t *shmTable) coldPeerFor(a netip.Addr) (*ShmPeer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.offerLocked(a)
+	if err == nil {
+		p.users, p.cold = 1, true
+	}
+	return p, err
+}
+
+func (t *shmTable) offerLocked(a netip.Addr) (*ShmPeer, error) {
+	if t.env.Peers.Elsewhere(a, time.Now()) {
+		return nil, ErrNotHere
+	}
+	t.dropPendingLocked()
+	if err := t.makeRoomLocked(a); err != nil {
+		return nil, err
+	}
+	peer, err := t.shm.Offer()
+	if err != nil {
+		return nil, fmt.Errorf("shm offer: %w", err)
+	}
+	return t.adoptLocked(peer, a), nil
+}
+
+// ready reports whether PeerFor would not block: the offer to the address is there, or none
+// is made.
+func (t *shmTable) ready(a netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.offers[a]
+	return p != nil && p.Err() == nil || t.env.Peers.Elsewhere(a, time.Now())
+}
+
+// replaced forgets the offer that p has taken; p goes on to serve its flows.
+func (t *shmTable) replaced(p *ShmPeer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.offers[p.Of] == p && t.countLocked(func(o *ShmPeer) bool { return o.Of == p.Of }) <= shmFormerLimit {
+		delete(t.offers, p.Of)
+	}
+}
+
+func (t *shmTable) countLocked(among func(*ShmPeer) bool) (n int) {
+	for _, p := range t.peers {
+		if among(p) {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *shmTable) adoptLocked(peer *shm.Peer, of netip.Addr) *ShmPeer {
+	p := t.peers[peer]
+	if p == nil {
+		p = &ShmPeer{Peer: peer, Of: of, arena: t.env.Pool.ArenaOf(of, peer.PD()), idle: time.Now()}
+		t.peers[peer] = p
+	}
+	return p
+}
+
+// adopt enters a peer that has been attached to for an address.
+func (t *shmTable) adopt(peer *shm.Peer, of netip.Addr, hold bool) *ShmPeer {
+	t.mu.Lock()
+	p := t.adoptLocked(peer, of)
+	if hold {
+		p.users++
+	}
+	t.mu.Unlock()
+	t.env.Peers.Reached(of)
+	if peer.Err() != nil {
+		t.peerDown(peer) // it went before it was entered
+	}
+	return p
+}
+
+// Peers returns those there are.
+func (t *shmTable) Peers() []*ShmPeer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.peers))
+}
+
+// Hold is for one user more of a peer.
+func (t *shmTable) Hold(p *ShmPeer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.users++
+}
+
+// Leave is for one user less.
+func (t *shmTable) Leave(p *ShmPeer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.users--; p.users > 0 {
+		return
+	}
+	if p.idle = time.Now(); p.cold {
+		t.dropLocked(p)
+	}
+}
+
+// Known returns the live peer of a key, whichever side made the offer, or nil.
+func (t *shmTable) Known(key [16]byte) *ShmPeer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.knownLocked(key)
+}
+
+func (t *shmTable) knownLocked(key [16]byte) *ShmPeer {
+	for _, p := range t.peers {
+		if p.Key() == key && p.Err() == nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// peerDown is called by the device when a peer has hung up: its gateway is
+// dead, and every flow it carried ends now.
+func (t *shmTable) peerDown(peer *shm.Peer) {
+	t.mu.Lock()
+	p := t.peers[peer]
+	t.forgetLocked(peer)
+	t.mu.Unlock()
+	t.env.PeerDown(peer)
+	if p != nil {
+		p.reap()
+	}
+}
+
+// forgetLocked takes a peer out of the table, and the offer that it is.
+func (t *shmTable) forgetLocked(peer *shm.Peer) {
+	delete(t.peers, peer)
+	maps.DeleteFunc(t.offers, func(_ netip.Addr, p *ShmPeer) bool { return p.Peer == peer })
+}
+
+// free frees what offers that were not taken hold. The device is closed.
+func (t *shmTable) free() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.peers {
+		p.reap()
+	}
+}

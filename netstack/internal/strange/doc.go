@@ -1,3 +1,0 @@
-// Package strange finds out from the acknowledgements of a flow that another host has taken its peer's place. It does no I/O
-// and reads no clock.
-package strange

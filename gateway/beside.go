@@ -5,26 +5,28 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
-	"github.com/smcgw/smcgw/gateway/internal/claim"
+	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Neighbour implements admin.Control. It fails where another takeover would make three
-// gateways, with claim.ErrDraining, together with the answer, if this one drains itself.
+// errNoTakeover is returned by a gateway whose host has no room for another one.
+var errNoTakeover = errors.New("nobody can take over here")
+
+// Neighbour implements handover.Gateway. It fails where another takeover would make three
+// gateways, with handover.ErrDraining, together with the answer, if this one drains itself.
 func (g *gateway) Neighbour() (ebpf.Neighbour, error) {
 	if g.host.Beside == nil {
-		return ebpf.Neighbour{}, admin.ErrNoTakeover
+		return ebpf.Neighbour{}, errNoTakeover
 	}
 	n, err := g.host.Beside.Neighbour()
 	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.Draining()) {
-		err = claim.ErrDraining
+		err = handover.ErrDraining
 	}
 	return n, err
 }
 
-// Yield implements admin.Control.
+// Yield implements handover.Gateway.
 func (g *gateway) Yield() error {
 	if err := g.host.Beside.Retire(); err != nil {
 		return err
@@ -42,7 +44,7 @@ func (g *gateway) Yield() error {
 	return nil
 }
 
-// TakeBack implements admin.Control.
+// TakeBack implements handover.Gateway.
 func (g *gateway) TakeBack() error {
 	var errs []error
 	e := g.engine()

@@ -64,9 +64,9 @@ func (d *daemon) equip(g *gateway) {
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}
-	g.change = d.admin.Change
+	g.incumbent.Place, d.admin.Handover = d.admin, g.incumbent.Converse
 	g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.opts.Load, d.opts.Program, d.opts.Manager
-	g.renewal.Follows = d.cfg.CheckReplace
+	g.renewal.Follows, g.renewal.Old, g.renewal.PastAdmin = d.cfg.CheckReplace, d.admin.Predecessor, d.cfg.Admin+config.DrainingSuffix
 	d.page = page.New(g, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }})
 	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, admin.NewVersionInfo(d.opts.Version))
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -41,35 +42,49 @@ func (g *gateway) left() (flows, lingering int, now time.Time) {
 	return 0, n, now
 }
 
-// Drain implements admin.Control.
+// Drain implements admin.Control. A takeover that is under way is lost.
 func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
-	g.reloading.Lock()
-	defer g.reloading.Unlock()
-	return g.drain(timeout)
+	return g.drainer.Finished(), g.incumbent.End(func() error {
+		g.reloading.Lock()
+		defer g.reloading.Unlock()
+		if err := g.refuseDrained(true); err != nil {
+			return err
+		}
+		g.beginDrain(timeout)
+		return nil
+	})
 }
 
-// drain is Drain for the owner of reloading.
-func (g *gateway) drain(timeout time.Duration) (<-chan struct{}, error) {
+// beginDrain begins a drain when new connections are refused; the caller holds reloading.
+func (g *gateway) beginDrain(timeout time.Duration) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
-	if err := g.refuseDrained(); err != nil {
-		return nil, err
-	}
+	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)
+	g.host.promotion.Serve(false)
 	now, flows := time.Now(), g.engine().count()
 	g.log.Info("draining", "timeout", timeout, "flows", flows)
 	g.drainer.Begin(flows, now, now.Add(timeout))
-	return g.drainer.Finished(), nil
 }
 
-// refuseDrained leaves new connections and datagrams native.
-func (g *gateway) refuseDrained() error {
-	if err := g.refusals.Change(func(r *peers.Refusal) { r.Drained = true }); err != nil {
+// Leave implements handover.Gateway. From here on the successor speaks for the service.
+func (g *gateway) Leave(commit func(off bool) error, timeout time.Duration, main int) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if err := g.refuseDrained(true); err != nil {
 		return err
 	}
-	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)
-	g.host.promotion.Serve(false)
+	if err := commit(g.off.Load()); err != nil {
+		return errors.Join(fmt.Errorf("leave: %w", err), g.refuseDrained(false))
+	}
+	g.renewal.Manager.HandOver(main) // before the end of the drain, which may come at once
+	g.beginDrain(timeout)
 	return nil
+}
+
+// refuseDrained leaves new connections native, or ends that.
+func (g *gateway) refuseDrained(refuse bool) error {
+	return g.refusals.Change(func(r *peers.Refusal) { r.Drained = refuse })
 }
 
 // Draining implements admin.Control.

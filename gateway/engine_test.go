@@ -125,15 +125,15 @@ func TestForecastBesideReload(t *testing.T) {
 // TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
 func TestLateLeave(t *testing.T) {
 	g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve}.WithDefaults(), retiring{})
-	_, err := g.Leave(func() error { return errStopping }, time.Second, 0)
-	require.ErrorIs(t, err, errStopping)
+	require.ErrorIs(t, g.Leave(func(bool) error { return errStopping }, time.Second, 0), errStopping)
 	require.Zero(t, steer.refused)
 	require.Nil(t, g.Draining())
 	for _, off := range []bool{true, false} { // the kill switch goes with it
 		require.NoError(t, g.SetOff(off))
-		told, err := g.Leave(func() error { return nil }, time.Second, 0)
-		require.NoError(t, err)
-		require.Equal(t, off, told)
+		require.NoError(t, g.Leave(func(told bool) error {
+			require.Equal(t, off, told)
+			return nil
+		}, time.Second, 0))
 	}
 }
 
@@ -171,10 +171,10 @@ func TestEngineComesAndGoes(t *testing.T) {
 	require.True(t, g.carries(), "a connection is there")
 	f.Cancel(negotiate.ReasonMode)
 	gone(t, g, f)
-	g.change = func() (func(), error) { return nil, errStopping }
+	g.change = func(func() error) error { return errStopping }
 	g.settle(time.Now())
 	require.True(t, g.carries(), "another process takes over")
-	g.change = func() (func(), error) { return func() {}, nil }
+	g.change = g.incumbent.Change
 	settled(t, g)
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Empty(t, g.Devices().Devices)

@@ -62,8 +62,9 @@ type gateway struct {
 
 	reloads     *handover.Reloads
 	renewal     *handover.Renewal
+	incumbent   *handover.Incumbent
 	drainer     *handover.Drainer
-	change      func() (done func(), err error) // keeps takeovers away while the engine comes or goes
+	change      func(do func() error) error // does it while no other process takes over: the engine comes or goes
 	logDropped  func() uint64
 	setLogLevel func(slog.Level) // nil: it cannot be set
 
@@ -84,12 +85,13 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(policy.Observed), guard: new(guard.Keeper),
 		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
-		change:     func() (func(), error) { return func() {}, nil },
 		logDropped: func() uint64 { return 0 },
 	}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
-	g.renewal = &handover.Renewal{Log: log, Apply: g.apply, Reloads: g.reloads}
+	g.incumbent = handover.NewIncumbent(g, log)
+	g.change = g.incumbent.Change
+	g.renewal = &handover.Renewal{Log: log, Apply: g.apply, Reloads: g.reloads, Incumbent: g.incumbent}
 	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.keys.Set(keys)
 	if err := g.steer.SetProofs(cfg.Limits.NewFlowsPerSecond); err != nil {
@@ -158,23 +160,21 @@ func (g *gateway) settle(now time.Time) {
 	if carries(g.live.Load().Mode) || !g.carries() && !g.site.carrying || !g.unsettled.Over(now) {
 		return
 	}
-	done, err := g.change()
-	if err != nil {
-		return // another process takes over
-	}
-	defer done()
-	g.reloading.Lock()
-	defer g.reloading.Unlock()
-	if now := g.live.Load(); carries(now.Mode) || time.Since(now.since) < drainGrace || g.busy() {
-		return
-	}
-	if g.carries() {
-		g.log.Info("nothing is carried: devices and ports go", "mode", g.mode())
-		g.endEngine()
-	}
-	if err := g.site.count(); g.unsettled.Note(err, time.Now()) {
-		g.log.Warn("devices and ports stay although nothing is carried", "error", err)
-	}
+	_ = g.change(func() error { // unless another process takes over
+		g.reloading.Lock()
+		defer g.reloading.Unlock()
+		if now := g.live.Load(); carries(now.Mode) || time.Since(now.since) < drainGrace || g.busy() {
+			return nil
+		}
+		if g.carries() {
+			g.log.Info("nothing is carried: devices and ports go", "mode", g.mode())
+			g.endEngine()
+		}
+		if err := g.site.count(); g.unsettled.Note(err, time.Now()) {
+			g.log.Warn("devices and ports stay although nothing is carried", "error", err)
+		}
+		return nil
+	})
 }
 
 // busy reports whether the gateway has to stay what it is.

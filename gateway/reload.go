@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,14 +12,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
+// Renew implements admin.Control.
+func (g *gateway) Renew(ctx context.Context, always bool) (replaced bool, err error) {
+	return g.renewal.Renew(ctx, always)
+}
+
 // apply is reload while no other process takes over.
 func (g *gateway) apply(next config.Config, keys [][]byte) error {
-	done, err := g.change()
-	if err != nil {
-		return err
-	}
-	defer done()
-	return g.reload(next, keys)
+	return g.change(func() error { return g.reload(next, keys) })
 }
 
 // reload puts another configuration in force, whole or not at all. Connections

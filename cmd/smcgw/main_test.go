@@ -432,38 +432,13 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 	return 1, nil
 }
 
-// Leave implements admin.Control.
-func (d *fakeDaemon) Leave(_ func() error, timeout time.Duration, _ int) (off bool, err error) {
-	_, err = d.Drain(timeout)
-	return false, err
-}
-
-// Renew implements admin.Control.
-func (d *fakeDaemon) Renew(_ context.Context, always bool) (admin.Successor, error) {
-	switch {
-	case always:
-		return endedSuccessor{}, nil
-	case d.kind == "broken":
-		return nil, errBroken
+// Renew implements admin.Control. No other gateway can take over.
+func (d *fakeDaemon) Renew(_ context.Context, always bool) (replaced bool, err error) {
+	if always || d.kind == "broken" {
+		return false, errBroken
 	}
-	return nil, nil
+	return false, nil
 }
-
-// endedSuccessor could not take over.
-type endedSuccessor struct{}
-
-// Ended implements admin.Successor.
-func (endedSuccessor) Ended() <-chan error {
-	c := make(chan error, 1)
-	c <- errBroken
-	return c
-}
-
-// Release implements admin.Successor.
-func (endedSuccessor) Release() {}
-
-// End implements admin.Successor.
-func (endedSuccessor) End() {}
 
 // Try implements admin.Control.
 func (d *fakeDaemon) Try(config.Trial) (func(), error) {
@@ -500,17 +475,6 @@ func (d *fakeDaemon) Draining() *report.DrainInfo {
 	}
 	return i
 }
-
-// Neighbour implements admin.Control.
-func (*fakeDaemon) Neighbour() (admin.Neighbour, error) {
-	return admin.Neighbour{}, admin.ErrNoTakeover
-}
-
-// Yield implements admin.Control.
-func (*fakeDaemon) Yield() error { return errBroken }
-
-// TakeBack implements admin.Control.
-func (*fakeDaemon) TakeBack() error { return errBroken }
 
 // SetOff implements admin.Control.
 func (d *fakeDaemon) ResetFlows() int { return 3 }

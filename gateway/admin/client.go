@@ -30,6 +30,9 @@ func Absent(err error) bool {
 // ErrForbidden is returned when the daemon refuses the caller.
 var ErrForbidden = fmt.Errorf("refused by the daemon: %w", os.ErrPermission)
 
+// errRefused is returned when a daemon does not do what it is asked for now.
+var errRefused = errors.New("refused by the daemon")
+
 // Bounds of the client: an answer is read whole, so a broken daemon could
 // otherwise fill the memory of a tool. 20,000 connections take 6 MiB.
 const (

@@ -16,7 +16,6 @@ type Control interface {
 	reports
 	switches
 	drains
-	successions
 	renewals
 }
 
@@ -74,29 +73,12 @@ type drains interface {
 	Draining() *report.DrainInfo
 }
 
-// successions is the part of [Control] by which another gateway takes over.
-type successions interface {
-	// Neighbour describes the datapath to a gateway that is to take over; it fails
-	// if none can.
-	Neighbour() (Neighbour, error)
-	// Yield leaves new connections alone and gives up the ports that only one
-	// gateway of a host can have; TakeBack undoes it, or what of it was done when it
-	// failed. They may take longer than a second.
-	Yield() error
-	TakeBack() error
-	// Leave leaves new connections to the successor for good, and drains. A service
-	// manager is to watch the process main; 0: it is not known. It asks still, right
-	// before, whether the successor waits for that: if not, it fails and changes nothing. The
-	// kill switch is the successor's, too.
-	Leave(still func() error, timeout time.Duration, main int) (off bool, err error)
-}
-
 // renewals is the part of [Control] that has another configuration, or program, take effect.
 // It may take longer than a second.
 type renewals interface {
-	// Renew reads the configuration again and puts it in force, or starts a gateway that is
-	// to take over, which it returns: if the installed program is another one than runs, if
+	// Renew reads the configuration again and puts it in force, or has another gateway take
+	// over, of which it tells: if the installed program is another one than runs, if
 	// the configuration takes a restart, or always. An error changes nothing, but that of
-	// ctx, whose end the reading outlasts.
-	Renew(ctx context.Context, always bool) (Successor, error)
+	// ctx, whose end the reading outlasts. ctx has a deadline.
+	Renew(ctx context.Context, always bool) (replaced bool, err error)
 }

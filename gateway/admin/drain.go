@@ -46,8 +46,7 @@ func readRequest(r *http.Request, into any) error {
 	return nil
 }
 
-// postDrain begins a drain, of the gateway that there is: a takeover that is under way has
-// failed. It tells its progress, a document a line, until it is
+// postDrain begins a drain. It tells its progress, a document a line, until it is
 // over. The drain goes on when the client goes.
 func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 	var req drainRequest
@@ -57,11 +56,8 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "drain: "+err.Error())
 		return
 	}
-	var over <-chan struct{}
-	if err := s.succession.End(s.takeBack, func() (err error) {
-		over, err = s.ctl.Drain(timeout)
-		return err
-	}); err != nil {
+	over, err := s.ctl.Drain(timeout)
+	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
@@ -82,7 +78,7 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 		case <-over:
 		case <-r.Context().Done():
 			return
-		case <-s.over:
+		case <-s.life.Done():
 			select {
 			case <-over: // which is why the server ends
 			default:

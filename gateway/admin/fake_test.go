@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -31,16 +30,10 @@ type fakeControl struct {
 	over    chan struct{}
 	drained []time.Duration
 	drain   *report.DrainInfo
-	// Neighbour is what Neighbour returns; steps are the calls of a takeover.
-	neighbour ebpf.Neighbour
-	steps     []string
+	// steps are the calls of Renew.
+	steps []string
 	// beats: the datapath does.
 	beats bool
-	// back is called by TakeBack, look by Neighbour.
-	back, look func()
-	// main is what Leave was told; next is what Successor starts.
-	main int
-	next *fakeSuccessor
 	// status is returned by Status, empty by default.
 	status report.Status
 	// optedIn are the opt-ins in force.
@@ -187,27 +180,6 @@ func (f *fakeControl) Draining() *report.DrainInfo {
 	return f.drain
 }
 
-func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
-	if f.look != nil {
-		f.look()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.neighbour, f.fail
-}
-
-func (f *fakeControl) Yield() error { return f.step("yield") }
-func (f *fakeControl) Leave(still func() error, timeout time.Duration, main int) (bool, error) {
-	if err := still(); err != nil {
-		return false, err
-	}
-	_, err := f.Drain(timeout)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.main = main
-	return len(f.offs) > 0 && f.offs[len(f.offs)-1], err
-}
-
 // breakWith has what follows fail; nil: work again.
 func (f *fakeControl) breakWith(err error) {
 	f.mu.Lock()
@@ -215,48 +187,21 @@ func (f *fakeControl) breakWith(err error) {
 	f.fail = err
 }
 
-// start makes what Successor returns.
-func (f *fakeControl) start(next *fakeSuccessor) {
+func (f *fakeControl) Renew(ctx context.Context, always bool) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.next = next
-}
-
-func (f *fakeControl) mainProcess() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.main
-}
-
-func (f *fakeControl) Renew(_ context.Context, always bool) (Successor, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.next == nil || !always {
+	if _, ok := ctx.Deadline(); !ok {
+		return false, errFake
+	}
+	if always {
+		f.steps = append(f.steps, "replace")
+	} else {
 		f.steps = append(f.steps, "reload")
-		return nil, f.fail
 	}
-	f.steps = append(f.steps, "successor")
-	return f.next, f.fail
+	return always, f.fail
 }
 
-func (f *fakeControl) TakeBack() error {
-	f.mu.Lock()
-	back := f.back
-	f.mu.Unlock()
-	if back != nil {
-		back()
-	}
-	return f.step("take back")
-}
-
-func (f *fakeControl) step(name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.steps = append(f.steps, name)
-	return f.fail
-}
-
-// taken returns the steps of takeovers.
+// taken returns the steps.
 func (f *fakeControl) taken() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -38,10 +38,7 @@ func (s *Server) adminMux() http.Handler {
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
 	mux.HandleFunc("POST /v1/drain", s.postDrain)
 	mux.HandleFunc("POST /v1/reload", s.postReload)
-	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)
-	mux.HandleFunc("POST /v1/takeover", s.postTakeover)
-	mux.HandleFunc("POST /v1/takeover/yield", s.postYield)
-	mux.HandleFunc("POST /v1/takeover/leave", s.postLeave)
+	mux.HandleFunc("POST /v1/handover", s.postHandover)
 	return authorise(mux)
 }
 
@@ -104,7 +101,7 @@ func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) {
 	if st.Version == "" {
 		st.Version = s.version
 	}
-	st.Draining, st.Predecessor = s.ctl.Draining(), s.predecessor()
+	st.Draining, st.Predecessor = s.ctl.Draining(), s.Predecessor()
 	if err := s.lasts(); err != nil {
 		st.Notes = append(slices.Clip(st.Notes), fmt.Sprintf("state_dir: smcgw off would not outlast this gateway: %v", err))
 	}

@@ -41,7 +41,7 @@ func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 		case <-pulse.C:
 			continue
 		case <-r.Context().Done():
-		case <-s.over:
+		case <-s.life.Done():
 		}
 		break
 	}

@@ -8,16 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// dial connects to the admin socket.
+func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	return conn.(*net.UnixConn), nil
+}
+
 // DaemonPID returns the process that listens on the admin socket, as the kernel
 // tells a process that connects; 0 if it has no number in the caller's PID
 // namespace.
 func (c *Client) DaemonPID(ctx context.Context) (int, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	conn, err := c.dial(ctx)
 	if err != nil {
-		return 0, c.unreachable(err)
+		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, fmt.Errorf("process of the daemon: %w", err)
 	}

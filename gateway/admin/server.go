@@ -12,7 +12,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/claim"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 )
@@ -40,18 +39,16 @@ var noDeadline = context.Background()
 // Server answers on the admin socket and, if configured, serves metrics
 // over TCP. It runs on ordinary goroutines, never on those of the data path.
 type Server struct {
-	socket     *adminSocket
-	version    string
-	off        OffFlag
-	files      process.Lane // of the off flag
-	log        *slog.Logger
-	succession *claim.Claims
-	missing    chan struct{} // told when a successor that failed keeps what is ours; has room for one
-	scrape     tcpServer     // of metrics
-	shows      tcpServer     // of the status page
-	reuse      func(bool)    // whether clients may keep their connections
-	lists      *limit.Gate   // of documents that name connections, peers or services
-	totals     *limit.Gate   // of those with sums over them
+	socket  *adminSocket
+	version string
+	off     OffFlag
+	files   process.Lane // of the off flag
+	log     *slog.Logger
+	scrape  tcpServer   // of metrics
+	shows   tcpServer   // of the status page
+	reuse   func(bool)  // whether clients may keep their connections
+	lists   *limit.Gate // of documents that name connections, peers or services
+	totals  *limit.Gate // of those with sums over them
 
 	// Page shows the gateway to people; nil if none. It is set before Serve.
 	Page http.Handler
@@ -59,11 +56,16 @@ type Server struct {
 	// Metrics answers scrapers; nil: nothing does. It is set before Serve.
 	Metrics http.Handler
 
+	// Handover is given connections of peers that may change the gateway and ask for it; it
+	// closes them, and returns soon after the end of its context. It is set before Serve.
+	Handover func(context.Context, net.Conn)
+
 	ctl  Control
 	src  report.Source
-	over <-chan struct{} // closed when Serve is to end
+	life context.Context // that of Serve
 	told chan struct{}   // closed after the first look at the off flag
 
+	talks sync.WaitGroup // of connections that were handed over
 	close sync.Once
 }
 
@@ -89,7 +91,7 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 	}
 	s := &Server{
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
-		succession: claim.New(), missing: make(chan struct{}, 1), told: make(chan struct{}), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
+		told: make(chan struct{}), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
 		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
 	}
 	s.lists, s.totals = newGate(), newGate()
@@ -116,13 +118,12 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) erro
 	parent := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s.over = ctx.Done()
+	s.life = ctx
 	srv := s.httpServer(s.adminMux(), s.socket.withPeer)
 	s.reuse = srv.SetKeepAlivesEnabled
 	var wg sync.WaitGroup
 	told := sync.OnceFunc(func() { close(s.told) })
 	wg.Go(func() { s.watchOff(ctx, func(off bool) error { defer told(); return s.applyOff(off) }) })
-	wg.Go(func() { s.reclaimLoop(ctx) })
 	wg.Go(func() {
 		cancel(srv.Serve(limit.Listen(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
 	})
@@ -131,6 +132,7 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) erro
 	<-ctx.Done()
 	stopServer(srv)
 	s.closeTCP()
+	s.talks.Wait()
 	wg.Wait()
 	if parent.Err() == nil { // a listener broke
 		return fmt.Errorf("serve admin: %w", context.Cause(ctx))

@@ -123,15 +123,15 @@ func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 	}
 }
 
-// moveBack undoes moveAside after a process that dies. It can be repeated.
-func (s *adminSocket) moveBack(patience time.Duration) (err error) {
+// moveBack undoes moveAside, unless another process has the lock. It can be repeated.
+func (s *adminSocket) moveBack() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inPlace() {
 		return nil
 	}
 	if s.lock == nil {
-		if s.lock, err = awaitLock(s.path+".lock", patience); err != nil {
+		if s.lock, err = lockFile(s.path + ".lock"); err != nil {
 			return err
 		}
 	}

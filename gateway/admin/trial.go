@@ -47,7 +47,7 @@ func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 	defer limit.Stop()
 	select {
 	case <-r.Context().Done():
-	case <-s.over:
+	case <-s.life.Done():
 	case <-limit.C:
 	}
 	s.log.Info("trial ends", "peer", t.Peer, "port", t.Port)

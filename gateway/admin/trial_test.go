@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/claim"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -77,8 +76,8 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	socket, err := listenAdminSocket(t.TempDir()+"/a.sock", false)
 	require.NoError(t, err)
 	ctl := &fakeControl{}
-	over := make(chan struct{})
-	s := &Server{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over, succession: claim.New()}
+	life, end := context.WithCancel(t.Context())
+	s := &Server{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, life: life}
 	const limit = 500 * time.Millisecond
 	srv := s.httpServer(s.adminMux(), socket.withPeer)
 	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit
@@ -96,7 +95,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	}
 	_, ended := ctl.trials()
 	require.Zero(t, ended)
-	close(over)
+	end()
 	<-held.Done()
 	held.Close()
 	c.Close()

@@ -51,7 +51,7 @@ type adminRequest struct {
 func requests() (list []adminRequest) {
 	for _, path := range []string{
 		"/v1/status", "/v1/stats", "/v1/conns", "/v1/peers", "/v1/policy", "/v1/devices", "/v1/version", "/metrics",
-		"/v1/off", "/v1/on", "/v1/peers/flush", "/v1/trial", "/v1/drain", "/v1/demote", "/v1/set", "/v1/takeover", "/v1/reload", "/", "*",
+		"/v1/off", "/v1/on", "/v1/peers/flush", "/v1/trial", "/v1/drain", "/v1/demote", "/v1/set", "/v1/handover", "/v1/reload", "/", "*",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "get", "NONSENSE"} {
 			list = append(list, adminRequest{Method: method, Path: path})

@@ -48,7 +48,7 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 			ok = send(nil)
 		case <-r.Context().Done():
 			return
-		case <-s.over:
+		case <-s.life.Done():
 			return
 		}
 	}

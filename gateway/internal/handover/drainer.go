@@ -13,9 +13,7 @@ import (
 //	serving ──begin──► draining ──nothing left, or the deadline──► over ──► the daemon stops
 type Drainer struct {
 	begun chan struct{} // closed by begin
-	over  chan struct{} // closed when the daemon is to stop, by finish
-
-	finish func() // does so once
+	over  chan struct{} // closed by Finish
 
 	mu       sync.Mutex // guards everything below
 	started  bool
@@ -28,8 +26,7 @@ const drainTurn = 100 * time.Millisecond
 
 // NewDrainer returns the drainer of a gateway that serves.
 func NewDrainer() *Drainer {
-	over := make(chan struct{})
-	return &Drainer{begun: make(chan struct{}), over: over, finish: sync.OnceFunc(func() { close(over) })}
+	return &Drainer{begun: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Begin starts the drain of so many flows. When it has begun already, the earlier
@@ -95,9 +92,8 @@ func (d *Drainer) Await(ctx context.Context, left func() (flows, lingering int, 
 	return true
 }
 
-// Finish has the daemon stop; finished is closed then. The gateway in the place of one whose
-// drain is over says it again.
-func (d *Drainer) Finish() { d.finish() }
+// Finish has the daemon stop, once.
+func (d *Drainer) Finish() { close(d.over) }
 
-// Finished returns the channel that finish closes.
+// Finished returns the channel that Finish closes.
 func (d *Drainer) Finished() <-chan struct{} { return d.over }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // Renewal has another configuration take effect in a gateway, or another program in its
@@ -22,6 +23,11 @@ type Renewal struct {
 	Follows func(config.Config) error           // whether a gateway with a configuration can take over; nil: any can
 	Program *process.Program                    // nil: it cannot be started again
 	Manager *process.ServiceManager
+	// Incumbent is what another gateway takes over from, and Old tells of the gateway that this one has
+	// taken over from, at PastAdmin, if that still drains.
+	Incumbent *Incumbent
+	Old       func() *report.DrainInfo
+	PastAdmin string
 
 	files process.Lane // of what is read; the manager hears of one reload at a time
 }
@@ -29,12 +35,71 @@ type Renewal struct {
 var (
 	errNoFile    = errors.New("the configuration is not of a file")
 	errNoProgram = errors.New("this gateway cannot start another one")
+
+	errSuccessorLate = errors.New("the new gateway has not taken over in time")
 )
 
-// Renew has the configuration of the file take effect: by a successor, which is returned, if the
-// installed program is another one than runs, if the configuration takes a restart, or always;
-// else in this gateway. What fails has changed nothing.
-func (r *Renewal) Renew(ctx context.Context, always bool) (*process.Successor, error) {
+// Renew has the configuration of the file take effect: by a gateway that takes over, of which it tells, if
+// the installed program is another one than runs, if the configuration takes a restart, or always;
+// else in this gateway. What fails has changed nothing. The end of ctx ends it.
+func (r *Renewal) Renew(ctx context.Context, always bool) (replaced bool, err error) {
+	if r.Incumbent.Busy() {
+		return false, ErrUnderWay
+	}
+	next, err := r.renew(ctx, always)
+	if next == nil || err != nil {
+		return false, err
+	}
+	if err := r.await(ctx, next); err != nil {
+		return false, r.besideOld(err)
+	}
+	return true, nil
+}
+
+// successor is a gateway that has been started to take over: *process.Successor.
+type successor interface {
+	Ended() <-chan error
+	Release()
+	End()
+}
+
+// await waits until this gateway has left new connections to a successor, which lets them in.
+// One that has not come that far at the end of ctx is ended: what it is for has failed.
+func (r *Renewal) await(ctx context.Context, next successor) error {
+	var err error
+	select {
+	case <-r.Incumbent.left:
+	case err = <-next.Ended():
+	case <-ctx.Done():
+		err = errSuccessorLate
+	}
+	select {
+	case <-r.Incumbent.left: // which may end this gateway at once
+	case <-time.After(leftPatience):
+		r.Log.Error("no other gateway takes over", "error", err)
+		next.End()
+		return err
+	}
+	defer next.Release()
+	select {
+	case <-r.Incumbent.followed:
+	case <-time.After(leftPatience):
+	}
+	return nil
+}
+
+// besideOld names what keeps any successor from taking over: a gateway that drains.
+func (r *Renewal) besideOld(err error) error {
+	old := r.Old()
+	if old == nil {
+		return err
+	}
+	return fmt.Errorf("%w (connections: %d, for %v at most); to reset them now: smcgw drain --timeout 1s --socket %s",
+		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, r.PastAdmin)
+}
+
+// renew is Renew without the wait for the successor, which it returns.
+func (r *Renewal) renew(ctx context.Context, always bool) (*process.Successor, error) {
 	next, err := r.successor(ctx, always)
 	if next != nil || err != nil {
 		return next, err

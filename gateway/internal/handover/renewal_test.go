@@ -226,13 +226,13 @@ func TestRefused(t *testing.T) {
 // What takes a restart is a successor's to put in force; where none can be started it is refused.
 func TestRenew(t *testing.T) {
 	f := newFile()
-	s, err := f.Renew(t.Context(), false)
+	s, err := f.renew(t.Context(), false)
 	require.NoError(t, err)
 	require.Nil(t, s)
 	require.Len(t, f.inForce, 1)
 
 	f.refused = fmt.Errorf("carriers: %w", config.ErrRestart)
-	_, err = f.Renew(t.Context(), false)
+	_, err = f.renew(t.Context(), false)
 	require.ErrorIs(t, err, config.ErrRestart)
 	require.ErrorIs(t, err, errNoProgram)
 	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
@@ -244,7 +244,7 @@ func TestRenew(t *testing.T) {
 	f = newFile()
 	f.Program = &process.Program{Path: own}
 	f.refused = errors.Join(config.ErrRestart, config.ErrStop)
-	_, err = f.Renew(t.Context(), false)
+	_, err = f.renew(t.Context(), false)
 	require.ErrorIs(t, err, config.ErrStop)
 	f = newFile()
 	f.Program = &process.Program{Path: own}
@@ -253,10 +253,84 @@ func TestRenew(t *testing.T) {
 		f.Program.Path = script // the program itself would start this test again
 		return config.ErrRestart
 	}
-	s, err = f.Renew(t.Context(), false)
+	s, err = f.renew(t.Context(), false)
 	require.NoError(t, err)
 	require.NotNil(t, s)
 	require.Empty(t, f.status().Degraded)
 	<-s.Ended()
 	s.Release()
+}
+
+// fakeSuccessor is a gateway that has been started to take over.
+type fakeSuccessor struct {
+	ended          chan error
+	released, told bool // told to end
+}
+
+func (f *fakeSuccessor) Ended() <-chan error { return f.ended }
+
+func (f *fakeSuccessor) Release() { f.released = true }
+
+func (f *fakeSuccessor) End() { f.told = true }
+
+// A successor that has ended, is late, or whose gateway ends, is not left running; one to which new
+// connections were left is, and is waited for.
+func TestAwait(t *testing.T) {
+	errEnds := errors.New("no such file")
+	for name, tt := range map[string]struct {
+		happens func(i *Incumbent, next *fakeSuccessor)
+		after   time.Duration // of the wait
+		err     error
+	}{
+		"late": {func(*Incumbent, *fakeSuccessor) {}, time.Minute + leftPatience, errSuccessorLate},
+		"ends": {func(_ *Incumbent, next *fakeSuccessor) { next.ended <- errEnds }, leftPatience, errEnds},
+		"left": {func(i *Incumbent, _ *fakeSuccessor) { close(i.left) }, leftPatience, nil},
+		"left and ends": {func(i *Incumbent, next *fakeSuccessor) {
+			next.ended <- errEnds
+			time.AfterFunc(leftPatience/2, func() { close(i.left) })
+		}, leftPatience / 2 * 3, nil},
+		"follows": {func(i *Incumbent, _ *fakeSuccessor) {
+			close(i.left)
+			close(i.followed)
+		}, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, next := newFile(), &fakeSuccessor{ended: make(chan error, 1)}
+				f.Incumbent = NewIncumbent(nil, f.Log)
+				tt.happens(f.Incumbent, next)
+				begin := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.ErrorIs(t, f.await(ctx, next), tt.err)
+				require.InDelta(t, tt.after, time.Since(begin), float64(time.Microsecond))
+				require.Equal(t, tt.err == nil, next.released)
+				require.Equal(t, tt.err != nil, next.told)
+			})
+		})
+	}
+}
+
+// A reload beside a takeover is refused, and one that fails beside a gateway that drains says so.
+func TestRenewBesideOthers(t *testing.T) {
+	f := newFile()
+	f.Incumbent = NewIncumbent(nil, f.Log)
+	var old *report.DrainInfo
+	f.Old, f.PastAdmin = func() *report.DrainInfo { return old }, "/run/a.sock.old"
+	f.Follows = func(config.Config) error { return nil }
+	script := filepath.Join(t.TempDir(), "smcgw")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))
+	f.Program = &process.Program{Path: script}
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := f.Renew(within, true)
+	require.ErrorContains(t, err, "the new gateway has ended")
+	old = &report.DrainInfo{Flows: 2, Lingering: 1, RemainingSeconds: 5}
+	_, err = f.Renew(within, true)
+	require.EqualError(t, err, "a gateway that drains is still there (connections: 3, for 5s at most); to reset them now: smcgw drain --timeout 1s --socket /run/a.sock.old")
+
+	require.NoError(t, f.Incumbent.claim(func() {}, func() error { return nil }))
+	_, err = f.Renew(within, false)
+	require.ErrorIs(t, err, ErrUnderWay)
+	require.Empty(t, f.inForce)
 }

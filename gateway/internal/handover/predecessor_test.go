@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,60 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 )
-
-// fakeGateway is what an admin server asks of a gateway.
-type fakeGateway struct {
-	admin.Control
-	report.Source
-	draining *report.DrainInfo
-	admin    string        // where it answers
-	back     chan struct{} // closed by TakeBack
-	leave    func() error
-	off      bool
-	stop     func() error // ends what serve has begun
-}
-
-func (f *fakeGateway) Status() report.Status { return report.Status{} }
-
-func (f *fakeGateway) Draining() *report.DrainInfo { return f.draining }
-
-func (f *fakeGateway) Neighbour() (ebpf.Neighbour, error) {
-	return ebpf.Neighbour{Generation: 1, AppIndex: 3}, nil
-}
-
-func (f *fakeGateway) SetOff(bool) error { return nil }
-
-func (*fakeGateway) Yield() error { return nil }
-
-func (f *fakeGateway) Leave(func() error, time.Duration, int) (bool, error) { return f.off, f.leave() }
-
-func (f *fakeGateway) Drain(time.Duration) (<-chan struct{}, error) { return nil, nil }
-
-func (f *fakeGateway) TakeBack() error {
-	close(f.back)
-	return nil
-}
-
-// serve has a gateway answer on the admin socket of a configuration.
-func (f *fakeGateway) serve(t *testing.T, cfg config.Config) {
-	t.Helper()
-	f.admin = cfg.Admin
-	s, err := admin.Listen(cfg, "1.2.3", nil)
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() { over <- s.Serve(ctx, f, f) }()
-	f.stop = sync.OnceValue(func() error {
-		stop()
-		return <-over
-	})
-	t.Cleanup(func() { require.NoError(t, f.stop()) })
-}
 
 // TestBeginBeside: a gateway starts beside one that drains and beside none, and leaves the
 // admin socket to one that serves new connections.
@@ -81,11 +29,10 @@ func TestBeginBeside(t *testing.T) {
 	}{
 		"none":   {},
 		"drains": {beside: &fakeGateway{draining: &report.DrainInfo{Schema: report.DrainSchema, Flows: 3}}},
-		"serves": {&fakeGateway{}, errServes},
+		"serves": {&fakeGateway{}, errEnded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
+			cfg := place(t)
 			if tt.beside != nil {
 				beside := cfg
 				beside.Admin += config.DrainingSuffix
@@ -96,6 +43,7 @@ func TestBeginBeside(t *testing.T) {
 				require.ErrorIs(t, err, tt.err)
 				if err != nil {
 					require.ErrorContains(t, err, cfg.Admin+".old")
+					require.ErrorContains(t, err, errServes.Error())
 					require.Nil(t, server)
 					require.NoFileExists(t, cfg.Admin)
 					continue
@@ -143,8 +91,7 @@ func TestBeginAtASocket(t *testing.T) {
 		for name, leave := range map[string]func(*testing.T, string){"dead": dead, "silent": silent} {
 			for _, takeOver := range []bool{false, true} {
 				t.Run(fmt.Sprint(name, aside, takeOver), func(t *testing.T) {
-					dir := t.TempDir()
-					cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
+					cfg := place(t)
 					leave(t, cfg.Admin+aside)
 					p, server, err := Begin(t.Context(), cfg, Options{Logger: slog.New(slog.DiscardHandler), TakeOver: takeOver})
 					require.Nil(t, p)
@@ -183,8 +130,7 @@ func (d *fakeDatapath) SetOff(off bool) error {
 // yielded is a successor of a gateway at the last step, with its admin server.
 func (f *fakeGateway) yielded(t *testing.T) (*Predecessor, *admin.Server) {
 	t.Helper()
-	dir := t.TempDir()
-	cfg := config.Config{Admin: dir + "/a.sock", StateDir: dir}.WithDefaults()
+	cfg := place(t)
 	f.serve(t, cfg)
 	p, server, err := Begin(t.Context(), cfg, Options{Logger: slog.New(slog.DiscardHandler), TakeOver: true, BeatEvery: time.Hour})
 	require.NoError(t, err)
@@ -203,7 +149,7 @@ func TestTakeOver(t *testing.T) {
 	}{"leaves": {}, "is off": {off: true}, "refuses": {refuses: errors.New("map full")}, "dies": {dies: true}, "is to drain": {isToEnd: true, dies: true}} {
 		t.Run(name, func(t *testing.T) {
 			var b fakeDatapath
-			old := &fakeGateway{off: tt.off, draining: &report.DrainInfo{Schema: report.DrainSchema}, back: make(chan struct{}), leave: func() error {
+			old := &fakeGateway{off: tt.off, leave: func() error {
 				if b.active.Load() {
 					return errors.New("connections are let in")
 				}
@@ -211,21 +157,19 @@ func TestTakeOver(t *testing.T) {
 			}}
 			p, server := old.yielded(t)
 			if tt.isToEnd {
-				ctx, stop := context.WithCancel(t.Context())
-				_, _ = admin.NewClient(old.admin+config.DrainingSuffix).Drain(ctx, time.Second, func(report.DrainInfo) { stop() })
+				require.NoError(t, old.incumbent.End(func() error { return nil }))
+				require.Equal(t, []string{"yield", "take back"}, old.done())
 			}
 			if tt.dies {
-				require.NoError(t, os.Remove(old.admin+config.DrainingSuffix))
-			}
-			if tt.dies && !tt.isToEnd {
-				require.NoError(t, old.stop())
+				old.stop()
 			}
 			err := p.TakeOver(t.Context(), &b)
 			require.NoError(t, server.Close())
 			p.Close()
 			require.Equal(t, tt.off, b.off.Load())
 			if tt.isToEnd { // and is not to be here again
-				require.ErrorIs(t, err, admin.ErrEnded)
+				require.ErrorIs(t, err, errEnded)
+				require.ErrorContains(t, err, errToDrain.Error())
 				require.False(t, b.active.Load())
 				return
 			}
@@ -236,14 +180,14 @@ func TestTakeOver(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "map full")
 			require.False(t, b.active.Load())
-			<-old.back
+			old.await(t, "yield", "leave", "take back")
 		})
 	}
 }
 
 // TestTakeOverGivenUp: the other gateway takes everything back when this one has freed it.
 func TestTakeOverGivenUp(t *testing.T) {
-	old := &fakeGateway{back: make(chan struct{})}
+	old := &fakeGateway{}
 	p, server := old.yielded(t)
 	told, cancel := context.WithCancel(t.Context())
 	cancel() // to end, while it makes its gateway
@@ -251,13 +195,9 @@ func TestTakeOverGivenUp(t *testing.T) {
 	require.ErrorIs(t, p.TakeOver(told, &b), context.Canceled)
 	require.False(t, b.active.Load())
 	require.NoError(t, server.Close())
-	select {
-	case <-p.takeover.Done:
-		t.Fatal("the other gateway takes back what is not free")
-	default:
-	}
+	require.Equal(t, []string{"yield"}, old.done(), "the other gateway takes nothing back that is not free")
 	p.Close() // after the ports
-	<-old.back
+	old.await(t, "yield", "take back")
 }
 
 // TestKeepBeating: a successor that hangs is late early enough for its guardian to end it
@@ -265,11 +205,13 @@ func TestTakeOverGivenUp(t *testing.T) {
 func TestKeepBeating(t *testing.T) {
 	for _, opened := range []time.Duration{0, 20 * time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &Predecessor{asked: time.Now(), o: Options{BeatEvery: 100 * time.Millisecond}, beating: make(chan struct{})}
+			asked := time.Now()
 			time.Sleep(opened)
+			ctx, stop := context.WithDeadline(t.Context(), asked.Add(beatLimit))
+			defer stop()
 			beats := 0
-			p.keepBeating(func() error { beats++; return nil })
-			require.Equal(t, max(opened, 45*time.Second), time.Since(p.asked))
+			keepBeating(ctx, 100*time.Millisecond, func() error { beats++; return nil })
+			require.Equal(t, max(opened, 45*time.Second), time.Since(asked))
 			require.NotZero(t, beats)
 		})
 	}
@@ -283,18 +225,21 @@ func TestEndLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ended := &admin.Takeover{Done: make(chan struct{})}
-				if tt.word {
-					ended.Word = "the takeover lasts too long"
-				}
-				close(ended.Done)
+				near, far := net.Pipe()
 				dead := false
-				p := &Predecessor{takeover: ended, log: slog.New(slog.DiscardHandler), o: Options{Die: func() { dead = true }}, closed: make(chan struct{})}
-				if tt.closes {
-					time.AfterFunc(endPatience-time.Second, func() { close(p.closed) })
+				held := newTalk(near, Options{Logger: slog.New(slog.DiscardHandler), Die: func() { dead = true }}.late)
+				if tt.word {
+					require.NoError(t, newLine(far).say(message{Error: errLate.Error()}))
 				}
-				p.endLate()
+				require.NoError(t, far.Close())
+				time.Sleep(endPatience - time.Second)
+				if tt.closes {
+					held.close()
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
 				require.Equal(t, tt.dies, dead)
+				held.close()
 			})
 		})
 	}

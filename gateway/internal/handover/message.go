@@ -1,0 +1,118 @@
+package handover
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+)
+
+// message is one of the conversation, a line of JSON. The successor sends a step, and the
+// gateway that is there answers with the same step when it has done it. An error is its last word.
+type message struct {
+	Step step `json:"step,omitempty"`
+	// Version is the successor's, for the log. Of claim.
+	Version string `json:"version,omitempty"`
+	// Neighbour is the datapath beside which the successor opens its own. Of the answers to
+	// look and claim.
+	Neighbour *ebpf.Neighbour `json:"neighbour,omitempty"`
+	// DrainSeconds is how long the old gateway serves its connections; 0: what its
+	// configuration says. Of leave.
+	DrainSeconds float64 `json:"drain_seconds,omitempty"`
+	// Main is the process by which a service manager knows the successor; 0: none. Of leave.
+	Main int `json:"main,omitempty"`
+	// Off is the kill switch of the old gateway, which a file may not tell. Of the answer to leave.
+	Off bool `json:"off,omitempty"`
+	// Error is why the takeover has ended.
+	Error string `json:"error,omitempty"`
+}
+
+const (
+	maxMessage = 4 << 10
+	// maxDrain bounds DrainSeconds.
+	maxDrain = 7 * 24 * time.Hour
+	// sayPatience is for a message to be taken; there is room for it.
+	sayPatience = 5 * time.Second
+)
+
+var (
+	errLong = errors.New("takeover: a message is too long")
+	errLate = errors.New("the takeover lasts too long")
+	errGone = errors.New("the other process has given up")
+)
+
+// parseMessage reads a line, without its end.
+func parseMessage(line []byte) (m message, err error) {
+	if err = json.Unmarshal(line, &m); err != nil {
+		return message{}, fmt.Errorf("takeover: %w", err)
+	}
+	switch m.Step {
+	case "", stepLook, stepClaim, stepYield, stepLeave:
+	default:
+		return message{}, fmt.Errorf("takeover: no step %q", m.Step)
+	}
+	switch {
+	case (m.Step == "") == (m.Error == ""):
+		return message{}, errors.New("takeover: neither a step nor an error")
+	case !(m.DrainSeconds >= 0 && m.DrainSeconds <= maxDrain.Seconds()):
+		return message{}, fmt.Errorf("takeover: a drain of %v seconds", m.DrainSeconds)
+	case m.Main < 0:
+		return message{}, fmt.Errorf("takeover: process %d", m.Main)
+	case m.Neighbour != nil:
+		if err = m.Neighbour.Validate(); err != nil {
+			return message{}, err
+		}
+	}
+	return m, nil
+}
+
+// line is one end of a conversation.
+type line struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func newLine(c net.Conn) *line { return &line{c, bufio.NewReaderSize(c, maxMessage)} }
+
+// say sends a message. When it returns without an error the other end has it, also if that
+// stops listening right after.
+func (l *line) say(m message) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_ = l.SetWriteDeadline(time.Now().Add(sayPatience))
+	_, err = l.Write(append(text, '\n'))
+	return err
+}
+
+// hear waits for a message.
+func (l *line) hear() (message, error) {
+	text, err := l.in.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return message{}, errLong
+	case errors.Is(err, io.EOF):
+		return message{}, errGone
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return message{}, errLate
+	case err != nil:
+		return message{}, err
+	}
+	return parseMessage(text)
+}
+
+// hearStep waits for one step.
+func (l *line) hearStep(want step) (message, error) {
+	m, err := l.hear()
+	if err == nil && m.Step != want {
+		err = errOrder
+	}
+	return m, err
+}

@@ -1,0 +1,227 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/faults"
+)
+
+// Options are what a gateway needs to start beside another one.
+type Options struct {
+	// Logger receives what happens.
+	Logger *slog.Logger
+	// Version is what status reports.
+	Version string
+	// TakeOver is to take over from the gateway on the admin socket, if there is one,
+	// which then serves its connections for DrainTimeout at most.
+	TakeOver     bool
+	DrainTimeout time.Duration
+	// Main is the process by which a service manager knows this gateway.
+	Main int
+	// BeatEvery is how often the datapath is told that this process lives.
+	BeatEvery time.Duration
+	// Faults are those that a test wants; nil: none.
+	Faults faults.Injector
+	// Die ends the process as a failure.
+	Die func()
+}
+
+// late ends this process when the other gateway has taken everything back, and this one hangs: there
+// must not be two.
+func (o Options) late(word string) {
+	o.Logger.Error("the takeover has failed, and this gateway hangs: it ends", "error", word)
+	o.Die()
+}
+
+// Heir is a gateway beside another one.
+type Heir interface {
+	// Activate lets new connections in. SetOff comes before where the other one is switched off.
+	Activate() error
+	SetOff(off bool) error
+}
+
+// Predecessor is the gateway beside which this one starts. A nil one stands for
+// none.
+type Predecessor struct {
+	neighbour ebpf.Neighbour
+	talk      *talk     // nil: it drains already
+	asked     time.Time // when the takeover began
+	o         Options
+
+	stopBeats context.CancelFunc // ends keepBeating; nil before Yield
+	beats     sync.WaitGroup
+}
+
+// Begin finds out beside which gateway this one is to start. It opens the admin
+// socket, unless a predecessor has to give it up first.
+func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, *admin.Server, error) {
+	log := opts.Logger
+	if opts.TakeOver {
+		asked := time.Now()
+		t, n, err := ask(ctx, cfg.Admin, message{Step: stepClaim, Version: opts.Version}, opts.late)
+		switch {
+		case err == nil:
+			log.Info("taking over", "generation", n.Generation)
+			return &Predecessor{neighbour: n, talk: t, asked: asked, o: opts}, nil, nil
+		case !admin.Absent(err):
+			return nil, nil, fmt.Errorf("take over from the gateway at %s: %w", cfg.Admin, err)
+		}
+		log.Info("no gateway to take over from")
+	}
+	server, err := admin.Listen(cfg, opts.Version, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	aside := cfg.Admin + config.DrainingSuffix
+	t, n, err := ask(ctx, aside, message{Step: stepLook}, opts.late)
+	if admin.Absent(err) {
+		return nil, server, nil
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("gateway at %s: %w", aside, err), server.Close())
+	}
+	t.close()
+	log.Info("starting beside a gateway that drains", "generation", n.Generation)
+	return &Predecessor{neighbour: n, o: opts}, server, nil
+}
+
+// Place puts the datapath of a configuration beside that of the predecessor: a host has room for two,
+// one that takes new connections, and one that drains.
+func (p *Predecessor) Place(out *ebpf.Config) {
+	if p == nil {
+		return
+	}
+	out.Generation, out.Beside = 1, &p.neighbour
+	if p.neighbour.Generation == 1 {
+		out.Generation = 2
+	}
+}
+
+// Yield has the predecessor give up what only one gateway can have and opens the
+// admin socket in its place. The guardian gets its heartbeat from here until TakeOver.
+func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() error) (*admin.Server, error) {
+	beating, stop := context.WithDeadline(context.Background(), p.asked.Add(beatLimit))
+	p.stopBeats = stop
+	p.beats.Go(func() { keepBeating(beating, p.o.BeatEvery, beat) })
+	if err := p.reach(ctx, faults.TakeoverOpened); err != nil {
+		return nil, err
+	}
+	if _, err := p.step(ctx, message{Step: stepYield}); err != nil {
+		return nil, err
+	}
+	server, err := admin.Succeed(cfg, p.o.Version, p.o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.reach(ctx, faults.TakeoverYielded); err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	return server, nil
+}
+
+// reach is called at each step: if a test asks for it, it stays there until ctx or
+// the other gateway ends.
+func (p *Predecessor) reach(ctx context.Context, step string) error {
+	if p.o.Faults == nil || !p.o.Faults.Takeover(step) {
+		return nil
+	}
+	p.o.Logger.Warn("takeover held", "step", step)
+	select {
+	case <-ctx.Done():
+	case <-p.talk.ended:
+	}
+	return ctx.Err()
+}
+
+// step has the predecessor do a step, unless it has died: then it is as if it had, and this gateway
+// goes on alone.
+func (p *Predecessor) step(ctx context.Context, m message) (message, error) {
+	answer, err := p.talk.step(ctx, m)
+	switch {
+	case errors.Is(err, errDied):
+		p.o.Logger.Warn("the gateway to take over from has died", "step", m.Step)
+		return message{}, nil
+	case err != nil:
+		return message{}, fmt.Errorf("take over: %w", err)
+	}
+	return answer, nil
+}
+
+// beatLimit is for how long after the begin of a takeover keepBeating may beat. The guardian ends
+// a process that hangs before the other gateway takes back what that still holds: ten seconds
+// after its last beat at most.
+const beatLimit = takeoverLimit - 15*time.Second
+
+// keepBeating says that this process lives while there is no gateway yet that
+// could, until ctx ends.
+func keepBeating(ctx context.Context, every time.Duration, beat func() error) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		_ = beat() // the guardian sees it if that fails
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TakeOver has the predecessor leave new connections to this gateway, and lets them in after
+// that: none is this gateway's when it is refused. Then it must go: the predecessor takes
+// everything back after Close.
+func (p *Predecessor) TakeOver(ctx context.Context, h Heir) error {
+	if p == nil {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.stopBeating()
+	if p.talk == nil {
+		return h.Activate()
+	}
+	if err := p.reach(ctx, faults.TakeoverBuilt); err != nil {
+		return err
+	}
+	last, err := p.step(ctx, message{Step: stepLeave, DrainSeconds: p.o.DrainTimeout.Seconds(), Main: p.o.Main})
+	if err == nil && last.Off { // not of one that has died: this gateway restores what it has found
+		err = h.SetOff(true)
+	}
+	if err == nil {
+		err = h.Activate()
+	}
+	if err != nil {
+		return err
+	}
+	p.o.Logger.Info("taken over")
+	p.talk.finish()
+	return nil
+}
+
+func (p *Predecessor) stopBeating() {
+	if p.stopBeats != nil {
+		p.stopBeats()
+	}
+	p.beats.Wait()
+}
+
+// Close gives up a takeover that has not come to its end. It comes when this gateway has
+// freed all that the predecessor takes back.
+func (p *Predecessor) Close() {
+	if p == nil {
+		return
+	}
+	p.stopBeating()
+	if p.talk != nil {
+		p.talk.close()
+	}
+}

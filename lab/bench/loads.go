@@ -103,6 +103,10 @@ func (w way) iperf(ctx context.Context, args ...string) (bytes, seconds float64,
 // none is no limit.
 func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
 
+// sockperfMost is how many messages a second sockperf sends at most: it ends without a result
+// where there are more than it has set memory aside for.
+const sockperfMost = "1000000"
+
 // pingPong is sockperf, one message and its answer at a time: the median and the 99th percentile
 // of round trips, and the processor time of the gateways for one. Sockperf sleeps for two seconds
 // before it counts, whatever it is told, and never counts the first 400 ms.
@@ -117,7 +121,7 @@ func pingPong(size int) load {
 				return nil, err
 			}
 			out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
-				"-m", strconv.Itoa(size), "-t", whole(d))
+				"-m", strconv.Itoa(size), "--mps", sockperfMost, "-t", whole(d))
 			if err != nil {
 				return nil, err
 			}

@@ -288,8 +288,12 @@ PUBLIC int shutdown(int fd, int how) {
 	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
+	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge};
+	unsigned last = 0; // that is of any concern here: there may be a million more
+	for (int i = 0; i < 4; i++)
+		if (some[i] > (int)last) last = (unsigned)some[i];
 	bool own = smcgw_ours();
-	for (unsigned i = from; own && i <= to && i < MAX_FD && !(flags & CLOSE_RANGE_CLOEXEC); i++) {
+	for (unsigned i = from; own && i <= to && i <= last && !(flags & CLOSE_RANGE_CLOEXEC); i++) {
 		if (smcgw_hidden((int)i)) { // around ours
 			if (i > from) SYS(close_range, from, i - 1, flags);
 			from = i + 1;

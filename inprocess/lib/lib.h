@@ -245,7 +245,8 @@ static inline long fault(void) {
 // track begins to count the bytes of a connection. It makes no system call, so a short connection pays nothing.
 void smcgw_track(int fd, bool client, int nonblock);
 void smcgw_drop(int fd);                  // the descriptor is about to be closed
-int smcgw_top(void);                      // the highest descriptor that was ever tracked
+int smcgw_top(void);                      // the highest descriptor that was ever a connection or a set
+void smcgw_seen(int fd);
 void smcgw_same(int from, int to);        // to is a duplicate of from
 void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // no other process has it

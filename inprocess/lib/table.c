@@ -12,7 +12,7 @@
 _Atomic uint32_t smcgw_table[MAX_FD];
 struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1, .nudge = -1};
 static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic int highest; // descriptor in the table
+static _Atomic int highest; // descriptor that is a connection or a set
 static _Atomic uint32_t hint;
 
 __thread struct counted smcgw_counted;
@@ -30,6 +30,9 @@ void smcgw_thread(void) {
 }
 
 int smcgw_top(void) { return get(&highest); }
+void smcgw_seen(int fd) {
+	for (int h = get(&highest); fd > h && !atomic_compare_exchange_weak(&highest, &h, fd);) {}
+}
 bool smcgw_ours(void) { return (int)SYS(getpid) == smcgw.pid; }
 
 static bool make_slab(void) {
@@ -191,7 +194,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	*place_of(e) = (struct place){0};
 	put_release(&e->report.state, SMCI_NATIVE);
 	put_release(&smcgw_table[fd], index_of(e) + 1);
-	for (int h = get(&highest); fd > h && !atomic_compare_exchange_weak(&highest, &h, fd);) {}
+	smcgw_seen(fd);
 }
 
 void smcgw_never(struct end *e, uint32_t why) {
@@ -373,7 +376,7 @@ void smcgw_same(int from, int to) {
 	}
 	owns(e, smcgw.pid);
 	put_release(&smcgw_table[to], index_of(e) + 1);
-	for (int h = get(&highest); to > h && !atomic_compare_exchange_weak(&highest, &h, to);) {}
+	smcgw_seen(to);
 }
 
 // fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: as the negative of

@@ -233,6 +233,7 @@ int smcgw_epoll_create(int fd) {
 			slots |= 1ull << i;
 			s->slot = i;
 		}
+	smcgw_seen(fd);
 	atomic_store(&sets[fd], s);
 	s->next = open_sets;
 	open_sets = s;
@@ -244,7 +245,7 @@ static void set_closed(int fd) {
 	hold();
 	struct set *s = atomic_exchange(&sets[fd], 0);
 	if (s && --s->numbers) {
-		for (int i = 0; s->fd == fd && i < MAX_FD; i++)
+		for (int i = 0, top = smcgw_top(); s->fd == fd && i <= top; i++)
 			if (get(&sets[i]) == s) s->fd = i;
 	} else if (s) {
 		s->fd = -1;
@@ -273,14 +274,15 @@ void smcgw_wait_same(int from, int to) {
 	if (likely(!s)) return;
 	hold();
 	s->numbers++;
+	smcgw_seen(to);
 	atomic_store(&sets[to], s);
 	let_go();
 }
 
 void smcgw_wait_closed(int fd) {
-	if ((unsigned)fd >= MAX_FD || !smcgw_ours()) return;
-	if (get(&sets[fd])) set_closed(fd);
 	struct end *e = look(fd);
+	if (likely((unsigned)fd >= MAX_FD || (!get(&sets[fd]) && !e)) || !smcgw_ours()) return;
+	if (get(&sets[fd])) set_closed(fd);
 	if (!open_sets || !e) return;
 	// The broker may have a duplicate still, for which the kernel would go on to report a number that is another file's soon.
 	uint32_t state = state_of(e);

@@ -2292,6 +2292,13 @@ static void ranges(void) {
 	pair(&a, &b); // ours are still there
 	give(a, "x");
 	say("%s", res(read(b, in, 10)));
+	double soonest = 1;
+	for (int i = 0; i < 20; i++) { // not by looking at each number that there may be
+		double at = now();
+		closefrom(3000);
+		if (now() - at < soonest) soonest = now() - at;
+	}
+	say("%s", soonest < 0.01 ? "soon" : "late");
 	closefrom(b);
 	say("%s", res(write(a, "x", 1)));
 	for (int fd = 3; fd < 2000; fd++) close(fd);

@@ -660,6 +660,32 @@ PUBLIC int prctl(int what, ...) {
 
 // ---- syscall(): the same calls by number
 
+// The kernel's own say how much of the time is left.
+static void left_of(struct timespec *t, int64_t had, int64_t began) {
+	int64_t ns = had - (now() - began);
+	if (ns < 0) ns = 0;
+	int err = errno;
+	smcgw_move(t, &(struct timespec){ns / 1000000000, ns % 1000000000}, sizeof *t);
+	errno = err;
+}
+static long raw_ppoll(struct pollfd *p, nfds_t n, struct timespec *t, const sigset_t *mask) {
+	struct timespec c;
+	if (!get(&smcgw.met) || (t && !smcgw_move(&c, t, sizeof c))) return REAL(syscall)(SYS_ppoll, p, n, t, mask, 8);
+	int64_t began = t ? now() : 0;
+	int r = ppoll(p, n, t ? &c : 0, mask);
+	if (t) left_of(t, ns_of(&c), began);
+	return r;
+}
+static long raw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *t, void *mask) {
+	struct timespec c;
+	struct { const sigset_t *set; size_t n; } m = {0, 0};
+	if (!get(&smcgw.met) || (t && !smcgw_move(&c, t, sizeof c)) || (mask && !smcgw_move(&m, mask, sizeof m))) return REAL(syscall)(SYS_pselect6, n, r, w, x, t, mask);
+	int64_t began = t ? now() : 0;
+	int k = pselect(n, r, w, x, t ? &c : 0, m.set);
+	if (t) left_of(t, ns_of(&c), began);
+	return k;
+}
+
 PUBLIC long syscall(long n, ...) {
 	va_list l;
 	va_start(l, n);
@@ -696,6 +722,9 @@ PUBLIC long syscall(long n, ...) {
 	case SYS_epoll_create1: return epoll_create1((int)a);
 	case SYS_epoll_ctl: return epoll_ctl((int)a, (int)b, (int)c, P(struct epoll_event *, d));
 	case SYS_epoll_pwait: return epoll_pwait((int)a, P(struct epoll_event *, b), (int)c, (int)d, P(sigset_t *, e));
+	case SYS_epoll_pwait2: return epoll_pwait2((int)a, P(struct epoll_event *, b), (int)c, P(struct timespec *, d), P(sigset_t *, e));
+	case SYS_ppoll: return raw_ppoll(P(struct pollfd *, a), (nfds_t)b, P(struct timespec *, c), P(sigset_t *, d));
+	case SYS_pselect6: return raw_pselect((int)a, P(fd_set *, b), P(fd_set *, c), P(fd_set *, d), P(struct timespec *, e), P(void *, f));
 	case SYS_execve: return execve(P(char *, a), P(char **, b), P(char **, c));
 	case SYS_execveat: return execveat((int)a, P(char *, b), P(char **, c), P(char **, d), (int)e);
 #ifdef SYS_dup2

@@ -1218,6 +1218,28 @@ static void promoted_meanwhile(void) { // another thread sleeps in the set since
 		for (int k = 0; k < 1 + i / 2; k++) say("%d woken %s %s", i, finish(&t[k]), now() - at < 2 ? "soon" : "late");
 	}
 }
+static void by_number(void) { // the same calls by syscall()
+	int a, b, ep = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	for (int i = 0; i < 3; i++) {
+		struct epoll_event v = {0};
+		struct pollfd p = {b, POLLIN, 0};
+		struct timespec t = {0, 10000000};
+		fd_set r;
+		FD_ZERO(&r);
+		FD_SET(b, &r);
+		say("none %s", res(syscall(SYS_epoll_pwait2, ep, &v, 1, &t, 0, 8)));
+		say("none %s %d", res(syscall(SYS_ppoll, &p, 1, &t, 0, 8)), t.tv_nsec == 0);
+		t.tv_sec = 3;
+		give(a, "x");
+		say("one %s", res(syscall(SYS_epoll_pwait2, ep, &v, 1, &t, 0, 8)));
+		say("data %d", v.data.fd == b);
+		say("one %s %d", res(syscall(SYS_ppoll, &p, 1, &t, 0, 8)), t.tv_sec == 2);
+		say("one %s %d", res(syscall(SYS_pselect6, b + 1, &r, 0, 0, &t, 0)), t.tv_sec == 2);
+		say("%s", res(read(b, in, 10)));
+	}
+}
 static void set_duplicated(void) { // registered by one number of the set, waited in by the other
 	int a, b, ep = epoll_create1(0), d = fcntl(ep, F_DUPFD_CLOEXEC, 3);
 	pair(&a, &b);
@@ -2697,7 +2719,7 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

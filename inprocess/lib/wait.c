@@ -631,9 +631,21 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			let_go();
 			return n;
 		}
+		if (!poll_only && unlikely(s->unwanted)) { // programs take a direction out for each message: they mostly have something else to do
+			s->waiting++;
+			let_go();
+			n = smcgw_kernel_epoll(ep, v, max, &zero, 0);
+			int err = errno;
+			hold();
+			if (!awake(s) || n < 0 || (n > 0 && (n = report(s, ep, v, max, n)))) {
+				let_go();
+				errno = err;
+				return n;
+			}
+			vacate(s);
+		}
 		if (!poll_only) {
 			s->waiting++;
-			if (unlikely(s->unwanted)) vacate(s);
 			if (s->slot >= 0 && smcgw.desk) {
 				sleep_again(s);
 				if (any_fresh(s)) {

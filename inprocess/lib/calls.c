@@ -662,10 +662,9 @@ PUBLIC int prctl(int what, ...) {
 
 // The kernel's own say how much of the time is left.
 static void left_of(struct timespec *t, int64_t had, int64_t began) {
-	int64_t ns = had - (now() - began);
-	if (ns < 0) ns = 0;
+	struct timespec left = left_until(began + had);
 	int err = errno;
-	smcgw_move(t, &(struct timespec){ns / 1000000000, ns % 1000000000}, sizeof *t);
+	smcgw_move(t, &left, sizeof *t);
 	errno = err;
 }
 static long raw_ppoll(struct pollfd *p, nfds_t n, struct timespec *t, const sigset_t *mask) {

@@ -180,6 +180,10 @@ static inline int64_t now(void) {
 static inline int64_t ns_of(const struct timespec *t) { // as long as can be added to a time
 	return t->tv_sec < FOREVER / 1000000000 ? t->tv_sec * 1000000000LL + t->tv_nsec : FOREVER;
 }
+static inline struct timespec left_until(int64_t t) { // none after it
+	int64_t ns = t - now();
+	return ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : (struct timespec){0, 0};
+}
 
 // ---- table.c: what a thread counts while it is in a call, so that it counts no longer after its end if it is cancelled there
 struct counted {

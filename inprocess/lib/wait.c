@@ -142,6 +142,11 @@ static bool stray(struct end *e) {
 	return true;
 }
 
+static void stray_all(struct list *l) {
+	for (int i = l->n - 1; i >= 0; i--)
+		if (i < l->n) stray(l->e[i]);
+}
+
 // wants is the registration of an end that may be served by its set's slot.
 static struct registration *wants(struct set *s, int fd) {
 	struct registration *r = registered(s, fd);
@@ -165,6 +170,7 @@ static void unwanted(struct set *s, const struct end *e) {
 	if (s->waiting) vacate(s);
 }
 
+static bool has_slot(const struct set *s) { return s->slot >= 0 && smcgw.desk; }
 static void sleep_again(struct set *s) { // the next byte needs a token of its own
 	if (!++s->sleeps) s->sleeps++;
 	put_release(&smcgw.desk->slot[s->slot].sleeps, s->sleeps); // after what its ends have been armed by
@@ -172,7 +178,7 @@ static void sleep_again(struct set *s) { // the next byte needs a token of its o
 }
 // asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
 static void asleep(struct set *s) {
-	if (s->waiting && s->slot >= 0 && smcgw.desk && !get(&smcgw.desk->slot[s->slot].sleeps)) sleep_again(s);
+	if (s->waiting && has_slot(s) && !get(&smcgw.desk->slot[s->slot].sleeps)) sleep_again(s);
 }
 
 bool smcgw_defer(struct end *e, int fd) {
@@ -187,7 +193,7 @@ bool smcgw_defer(struct end *e, int fd) {
 	int in = p->registered;
 	for (struct set *s = in == 1 ? open_sets : 0; s && !set; s = s->next)
 		if (registered(s, fd) && s->r[fd].of == e) set = s;
-	if (!set || set->shared || set->nested || set->slot < 0 || !smcgw.desk || !wants(set, fd)) set = 0;
+	if (!set || set->shared || set->nested || !has_slot(set) || !wants(set, fd)) set = 0;
 	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
 	struct list *l = set ? &set->list : &pollers;
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
@@ -361,8 +367,7 @@ static void nest(struct set *s) {
 	if (likely(s->nested)) return;
 	hold();
 	s->nested = true;
-	for (int i = s->list.n - 1; i >= 0; i--)
-		if (i < s->list.n) stray(s->list.e[i]);
+	stray_all(&s->list);
 	if (any_fresh(s)) nudge(s);
 	let_go();
 }
@@ -463,7 +468,7 @@ void smcgw_token_taken(struct end *e) {
 	if (likely(!place_of(e)->set)) return;
 	hold();
 	struct set *s = place_of(e)->set;
-	if (s && s->waiting && s->slot >= 0 && smcgw.desk) {
+	if (s && s->waiting && has_slot(s)) {
 		sleep_again(s);
 		if (any_fresh(s)) nudge(s);
 	}
@@ -570,7 +575,7 @@ static bool to_give_back(struct set *s) {
 // awake is after a sleep. False: the set was closed meanwhile, and is no more.
 static bool awake(struct set *s) {
 	s->waiting--;
-	if (s->slot >= 0 && smcgw.desk) {
+	if (has_slot(s)) {
 		if (s->waiting) sleep_again(s);
 		else put(&smcgw.desk->slot[s->slot].sleeps, 0);
 	}
@@ -646,7 +651,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 		if (!poll_only) {
 			s->waiting++;
-			if (s->slot >= 0 && smcgw.desk) {
+			if (has_slot(s)) {
 				sleep_again(s);
 				if (any_fresh(s)) {
 					s->waiting--;
@@ -677,12 +682,10 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		n = poll_only ? smcgw_kernel_epoll(ep, v, max, t, mask) : sleep_in(s, ep, v, max, t, mask);
 		int err = errno;
 		hold();
-		if (!poll_only) {
-			if (!awake(s)) {
-				let_go();
-				errno = err;
-				return n;
-			}
+		if (!poll_only && !awake(s)) {
+			let_go();
+			errno = err;
+			return n;
 		}
 		if (n > 0 && (n = report(s, ep, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
@@ -751,8 +754,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			left = zero;
 			t = &left;
 		} else if (timeout) {
-			int64_t ns = until - now();
-			left = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : zero;
+			left = left_until(until);
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left);
@@ -826,17 +828,13 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		if (hot || poll_only) {
 			t = &left;
 		} else if (timeout) {
-			int64_t ns = until - now();
-			if (ns > 0) left = (struct timespec){ns / 1000000000, ns % 1000000000};
+			left = left_until(until);
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left);
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
-		if (timeout) {
-			int64_t ns = until - now();
-			*timeout = ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : (struct timespec){0, 0};
-		}
+		if (timeout) *timeout = left_until(until);
 		if (k < 0) {
 			errno = err;
 			return k;
@@ -873,13 +871,11 @@ void smcgw_wait_forked(bool child) {
 	}
 	hold();
 	for (struct set *s = open_sets; s; s = s->next) {
-		for (int i = s->list.n - 1; i >= 0; i--) // the other process may read it to its end
-			if (i < s->list.n) stray(s->list.e[i]);
+		stray_all(&s->list); // the other process may read it to its end
 		if (!child) continue;
 		s->shared = true;
 		s->waiting = 0;
 	}
-	for (int i = pollers.n - 1; i >= 0; i--)
-		if (i < pollers.n) stray(pollers.e[i]);
+	stray_all(&pollers);
 	let_go();
 }

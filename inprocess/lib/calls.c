@@ -631,9 +631,8 @@ PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restric
 	int64_t began = t ? now() : 0, had = ns_of(&c);
 	int k = smcgw_pselect(n, r, w, x, t ? &c : 0, 0), err = errno;
 	if (t) {
-		int64_t ns = had - (now() - began);
-		if (ns < 0) ns = 0;
-		*t = (struct timeval){ns / 1000000000, ns % 1000000000 / 1000};
+		struct timespec left = left_until(began + had);
+		*t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
 	}
 	errno = err;
 	return k;

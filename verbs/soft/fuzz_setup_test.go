@@ -204,6 +204,14 @@ func (h *hostile) sum(from netip.Addr, port uint16, b []byte, n int, wrong bool)
 	return wire.AppendICRC(slices.Clip(b), wire.Update(state, b[n:]))
 }
 
+// refused runs what was sent, which ends the first queue pair and leaves the granted memory as it was before.
+func (h *hostile) refused(before string) {
+	h.m.w.run(time.Millisecond, nil)
+	require.Equal(h.t, verbs.QPSErr, h.qps[0].State())
+	require.Equal(h.t, before, string(h.granted.bytes()))
+	h.check()
+}
+
 // check looks at everything that the hostile peer must not have reached, and
 // lets the victim finish.
 func (h *hostile) check() {

@@ -1975,9 +1975,7 @@ static void fork_server(void) {
 		close(a);
 	}
 }
-static void forked_closes(void) {
-	int a, b;
-	pair(&a, &b);
+static void child_closes(int a, int b) {
 	pid_t c = fork();
 	if (c == 0) {
 		close(a);
@@ -1985,11 +1983,16 @@ static void forked_closes(void) {
 		_exit(0);
 	}
 	reap(c);
+}
+static void forked_closes(void) {
+	int a, b;
+	pair(&a, &b);
+	child_closes(a, b);
 	give(a, "still");
 	say("%s", res(read(b, in, 10)));
 	give(b, "here");
 	say("%s", res(read(a, in, 10)));
-	c = fork();
+	pid_t c = fork();
 	if (c == 0) { // the child leaves without a close
 		_exit(0);
 	}
@@ -2035,13 +2038,7 @@ static void fork_while_writing(void) { // a thread waits in a write
 	begin(&t, write_much_thread);
 	ms(200);
 	double at = now();
-	pid_t c = fork();
-	if (c == 0) {
-		close(a);
-		close(b);
-		_exit(0);
-	}
-	reap(c);
+	child_closes(a, b);
 	say("child %s", about(at, 0));
 	at = now();
 	say("%s %d %s", res(ioctl(a, SIOCOUTQ, &q)), q > 0, about(at, 0));

@@ -156,7 +156,7 @@ static inline struct end *look(int fd) {
 struct place {
 	_Atomic bool listed;
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
-	int fd;
+	int fd;                            // one of its numbers, while it is listed
 	struct set *set;                   // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors
 };
@@ -329,6 +329,7 @@ void smcgw_token_taken(struct end *e);    // it may have been meant to wake a th
 // ---- wait.c
 bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
 void smcgw_forget(struct end *e);
+void smcgw_renumber(struct end *e, int fd); // fd is its number no longer
 void smcgw_attached(struct end *e, int fd);
 void smcgw_wait_forked(bool child);       // after a fork, in both
 void smcgw_wait_closed(int fd);

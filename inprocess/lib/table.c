@@ -242,7 +242,7 @@ void smcgw_stale(int fd) {
 	uint32_t i = atomic_exchange(&smcgw_table[fd], 0);
 	struct end *e = i ? entry(i - 1) : 0;
 	if (!e) return;
-	smcgw_forget(e);
+	smcgw_renumber(e, fd);
 	if (!disowns(e, smcgw.pid)) closed_last(e);
 }
 
@@ -344,7 +344,7 @@ void smcgw_drop(int fd) {
 	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
 	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
-	if (last_here) smcgw_forget(e);
+	smcgw_renumber(e, fd);
 	if (disowns(e, smcgw.pid)) {
 		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
 			smcgw_lock(e, &e->rl);

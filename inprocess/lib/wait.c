@@ -142,6 +142,25 @@ static bool stray(struct end *e) {
 	return true;
 }
 
+// renumber is after a number of an end has left the table. The lists know the end by another one of this process from here on: what they
+// read by that number would be another file's.
+void smcgw_renumber(struct end *e, int fd) {
+	struct place *p = place_of(e);
+	if (!listed(e)) return;
+	hold();
+	if (listed(e) && p->fd == fd) {
+		int to = 0, top = smcgw_top();
+		while (to <= top && look(to) != e) to++;
+		if (to <= top) {
+			p->fd = to;
+			if (p->set) stray(e); // the set had it by the other one
+		} else {
+			smcgw_forget(e);
+		}
+	}
+	let_go();
+}
+
 static void stray_all(struct list *l) {
 	for (int i = l->n - 1; i >= 0; i--)
 		if (i < l->n) stray(l->e[i]);

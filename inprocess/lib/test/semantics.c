@@ -2647,6 +2647,37 @@ static void writer_waits(void) {
 		say("%s right %d", finish(&t), !memcmp(in, big + n - 65536, 65536));
 	}
 }
+static void renumbered(void) { // the number by which it was read is another connection's by the time of a fork
+	int a, b, c, d;
+	for (int way = 0; way < 3; way++) {
+		pair(&a, &b);
+		say("poll %s", revents(b, POLLIN, 0));
+		give(a, "x");
+		say("%s", res(recv(b, in, 10, MSG_DONTWAIT)));
+		say("none %s", res(recv(b, in, 10, MSG_DONTWAIT)));
+		int ep = epoll_create1(0), other = dup(b);
+		if (way == 1) close(b);
+		if (way == 2) syscall(SYS_close, b);
+		cold(&c, &d);
+		if (dup2(d, b) != b) die("dup2");
+		close(d);
+		give(c, "hello");
+		add(ep, other, EPOLLIN);
+		pid_t p = fork();
+		if (p == 0) _exit(0);
+		waitpid(p, 0, 0);
+		say("the other's %s %.5s", res(recv(b, in, 10, MSG_DONTWAIT)), in);
+		say("none %s %s", res(recv(other, in, 10, MSG_DONTWAIT)), happens(ep, 0));
+		give(a, "yz");
+		say("poll %s %s", revents(other, POLLIN, 1000), happens(ep, 1000));
+		say("%s %.2s", res(read(other, in, 10)), in);
+		close(ep);
+		close(other);
+		close(a);
+		close(b);
+		close(c);
+	}
+}
 static void bulk(void) { // bytes are checked
 	int a, b;
 	pair(&a, &b);
@@ -2720,7 +2751,7 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -20,7 +20,7 @@
 struct registration {
 	epoll_data_t data;
 	uint32_t events;
-	bool on, tagged;
+	bool on, tagged;        // tagged without on: the number was closed, and a duplicate has the kernel report it on
 	uint64_t round;         // of the set: where its event is among those of one wait
 	int at;
 	struct end *of;         // it is counted among the registrations of this use of the end
@@ -317,9 +317,12 @@ void smcgw_wait_closed(int fd) {
 		struct registration *r = registered(s, fd);
 		if (r) {
 			if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
-			s->promoted -= r->tagged;
-			r->on = r->tagged = false;
-			belongs(r, 0);
+			r->on = false;
+			if (get(&e->refs) == 1) {
+				s->promoted -= r->tagged;
+				r->tagged = false;
+				belongs(r, 0);
+			}
 			unwanted(s, e);
 		}
 	}
@@ -420,7 +423,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
 		struct registration *r = &s->r[fd];
-		s->promoted -= r->on && r->tagged;
+		s->promoted -= r->tagged;
 		if (op == EPOLL_CTL_DEL) {
 			r->on = r->tagged = false;
 		} else {
@@ -547,7 +550,12 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int n) {
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
 			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
-			if (!r) continue; // closed meanwhile
+			if (!r && (fd >= s->n || !s->r[fd].tagged)) continue; // closed meanwhile
+			if (!r) { // a duplicate lives: natively, too, it is reported on
+				v[m].events = evs;
+				v[m++].data = s->r[fd].data;
+				continue;
+			}
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				put(&e->kernel_news, true);

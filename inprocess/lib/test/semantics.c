@@ -1218,6 +1218,38 @@ static void promoted_meanwhile(void) { // another thread sleeps in the set since
 		for (int k = 0; k < 1 + i / 2; k++) say("%d woken %s %s", i, finish(&t[k]), now() - at < 2 ? "soon" : "late");
 	}
 }
+static void closed_in_set(void) { // by the number that is in the set; a duplicate is open still
+	int a, b, ep = epoll_create1(0), other = epoll_create1(0);
+	pair(&a, &b);
+	add(ep, b, EPOLLIN);
+	add(other, b, EPOLLIN);
+	leave_hot(ep, a, b);
+	take(b, 2);
+	say("none %s", happens(ep, 0));
+	int c = dup(b);
+	close(b);
+	for (int i = 0; i < 4; i++) {
+		struct epoll_event v = {0};
+		struct thread t = {.fd = ep};
+		say("none %s %s", happens(ep, 20), happens(other, 0));
+		begin(&t, wait_thread);
+		give(a, "xy");
+		say("woken %s", finish(&t));
+		say("event %s", res(epoll_wait(other, &v, 1, 1000)));
+		say("of %d data %d", v.events, v.data.u64 == (uint64_t)b);
+		say("%s", res(read(c, in, 1)));
+		say("left %s %s", happens(ep, 1000), happens(other, 1000));
+		say("%s", res(read(c, in, 1)));
+	}
+	give(a, "z");
+	say("again %s", happens(ep, 1000));
+	close(c);
+	say("none %s %s", happens(ep, 0), happens(other, 0));
+	pair(&a, &c);
+	add(ep, c, EPOLLIN);
+	give(a, "z");
+	say("new %s %s", happens(ep, 1000), happens(other, 0));
+}
 static void by_number(void) { // the same calls by syscall()
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
@@ -2747,7 +2779,7 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

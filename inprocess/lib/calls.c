@@ -483,12 +483,13 @@ PUBLIC void (*signal(int s, void (*f)(int)))(int) {
 
 // ---- processes
 
-static long real_fork(void) { return REAL(fork)(); }
 PUBLIC pid_t fork(void) {
 	int err = errno;
-	long r = smcgw_forked(real_fork);
-	if (r >= 0) errno = err;
-	return (pid_t)r;
+	pid_t r = REAL(fork)();
+	if (r < 0) err = errno;
+	smcgw_forked(r);
+	errno = err;
+	return r;
 }
 
 PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside of itself

@@ -37,6 +37,7 @@ __attribute__((constructor)) static void start(void) {
 		return;
 	}
 #endif
+	smcgw_at_fork();
 	if (p && strlen(p) < sizeof path) strcpy(path, p);
 	if (r) run = strtoull(r, 0, 10);
 }

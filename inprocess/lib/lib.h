@@ -257,7 +257,8 @@ bool smcgw_alone(struct end *e);          // no other process has it
 bool smcgw_hold(struct end *e, uint64_t *mask);
 void smcgw_let(uint64_t mask);
 bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
-long smcgw_forked(long (*make)(void));    // fork() with the ends
+void smcgw_at_fork(void);                 // from here on a fork gives the child the ends
+void smcgw_forked(long child);            // after it, in the parent
 void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now
 bool smcgw_other(struct end *e, int fd);  // is it?
 // lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
@@ -331,7 +332,8 @@ bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming
 void smcgw_forget(struct end *e);
 void smcgw_renumber(struct end *e, int fd); // fd is its number no longer
 void smcgw_attached(struct end *e, int fd);
-void smcgw_wait_forked(bool child);       // after a fork, in both
+void smcgw_wait_before_fork(void);        // no other thread changes what the child gets
+void smcgw_wait_forked(bool child);       // after it, in both
 void smcgw_wait_closed(int fd);
 void smcgw_wait_same(int from, int to);   // a duplicate, also of a set
 int smcgw_epoll_create(int fd);

@@ -379,45 +379,95 @@ void smcgw_same(int from, int to) {
 	smcgw_seen(to);
 }
 
-// fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: as the negative of
-// the parent's number, which no other fork of the end has, also if the child forks before the parent goes on.
-long smcgw_forked(long (*make)(void)) {
-	if (!smcgw_ours()) return make();
-	if (!smcgw.slab) {
-		long r = make();
-		if (r == 0) smcgw.pid = (int)SYS(getpid);
-		return r;
-	}
+// fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: by a number that no
+// other fork of the end has. Our handlers are the first ones of the process: of what it does before a fork this comes last, so nothing
+// waits for other threads while the locks are held, and others' handlers find a child that is known.
+static __thread enum { UNKNOWN, NO_ENDS, COUNTED_ENDS } forks;
+static __thread int32_t unborn;
+#define GIVEN 16384
+static int16_t given[MAX_ENDS]; // GIVEN and how many descriptors the child was counted for
+static uint32_t given_from, given_to;
+
+static void before_fork(void) {
+	static uint32_t serial;
+	forks = smcgw_ours() ? smcgw.slab ? COUNTED_ENDS : NO_ENDS : UNKNOWN;
+	if (forks != COUNTED_ENDS) return;
 	pthread_mutex_lock(&forking);
-	const int32_t unborn = -smcgw.pid;
-	int top = get(&highest);
-	for (int fd = 0; fd <= top; fd++) {
-		struct end *e = look(fd);
-		if (e) owns(e, unborn);
-	}
-	long child = make();
-	int32_t pid = child == 0 ? (int32_t)SYS(getpid) : (int32_t)child;
-	for (int fd = 0; fd <= top; fd++) {
+	smcgw_wait_before_fork();
+	unborn = -(int32_t)((++serial & 0xff) << 22 | (uint32_t)smcgw.pid);
+	given_from = MAX_ENDS;
+	given_to = 0;
+	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e) continue;
-		if (child < 0) {
-			disowns(e, unborn);
-			continue;
+		uint32_t i = index_of(e);
+		if (i < given_from) given_from = i;
+		if (i >= given_to) given_to = i + 1;
+		given[i] = (int16_t)(given[i] ? given[i] + 1 : GIVEN + 1);
+		owns(e, unborn);
+	}
+}
+static void forget_given(void) {
+	for (uint32_t i = given_from; i < given_to; i++) given[i] = 0;
+}
+static void known(struct end *e, int32_t as, int32_t pid) {
+	for (int i = 0; i < OTHERS_AT; i++) {
+		int32_t was = as;
+		if (atomic_compare_exchange_strong(&e->owner[i], &was, pid)) return;
+	}
+}
+static void after_fork(void) {
+	if (forks != COUNTED_ENDS) return;
+	smcgw_wait_forked(false);
+	forget_given();
+	pthread_mutex_unlock(&forking);
+}
+// born: what other threads of the parent opened and closed meanwhile this process has as its own table says.
+static void born(void) {
+	int32_t pid = (int32_t)SYS(getpid);
+	if (forks == UNKNOWN) return;
+	smcgw.pid = pid;
+	if (!smcgw.slab) return;
+	if (forks == NO_ENDS) given_from = given_to = 0;
+	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e) continue;
+		if (given[index_of(e)]) given[index_of(e)]--;
+		else put(&smcgw_table[fd], 0); // nothing has counted it; it may be another connection's by now
+	}
+	for (uint32_t i = given_from; i < given_to; i++) {
+		struct end *e = entry(i);
+		if (!given[i]) continue;
+		known(e, unborn, pid);
+		for (; given[i] < GIVEN; given[i]++) owns(e, pid);
+		for (; given[i] > GIVEN; given[i]--) {
+			if (disowns(e, pid)) continue;
+			put_release(&e->report.state, SMCI_FREE); // its mappings may have gone before
+			atomic_fetch_add(&e->use, 1);
 		}
-		for (int i = 0; i < OTHERS_AT; i++) {
-			int32_t was = unborn;
-			atomic_compare_exchange_strong(&e->owner[i], &was, pid);
+		given[i] = 0;
+	}
+	forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	smcgw_control_forked();
+	smcgw_wait_forked(true);
+}
+void smcgw_at_fork(void) { pthread_atfork(before_fork, after_fork, born); }
+
+// forked is after the parent's handlers: the child may be said by its number, or is none.
+void smcgw_forked(long child) {
+	int32_t as = unborn;
+	if (!smcgw.slab || forks != COUNTED_ENDS || !child) return;
+	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
+		struct end *e = look(fd);
+		int at = e ? owner_at(e, as, false) : -1;
+		if (at < 0 || at == OTHERS_AT) continue;
+		if (child > 0) {
+			known(e, as, (int32_t)child);
+		} else {
+			atomic_fetch_sub(&e->refs, atomic_exchange(&e->owned[at], 0));
+			put(&e->owner[at], 0);
 		}
 	}
-	if (child == 0) {
-		smcgw.pid = pid;
-		forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-		smcgw_control_forked();
-	} else {
-		pthread_mutex_unlock(&forking);
-	}
-	if (child >= 0) smcgw_wait_forked(child == 0);
-	return child;
 }
 
 // At exit tokens that were left unread are taken, or the kernel would end the connections by resets.

@@ -266,7 +266,12 @@ int smcgw_epoll_create(int fd) {
 	return fd;
 }
 
+static void discard(struct set *s) {
+	free(s->r);
+	free(s);
+}
 static void set_closed(int fd) {
+	bool gone = false;
 	hold();
 	struct set *s = atomic_exchange(&sets[fd], 0);
 	if (s && --s->numbers) {
@@ -285,12 +290,10 @@ static void set_closed(int fd) {
 		if (s->slot >= 0) slots &= ~(1ull << s->slot);
 		s->slot = -1;
 		for (int i = 0; i < s->n; i++) belongs(&s->r[i], 0);
-		if (!s->waiting) { // a thread inside still has it
-			free(s->r);
-			free(s);
-		}
+		gone = !s->waiting; // a thread inside still has it
 	}
 	let_go();
+	if (gone) discard(s);
 }
 
 void smcgw_wait_same(int from, int to) {
@@ -393,15 +396,14 @@ static void nest(struct set *s) {
 	if (any_fresh(s)) nudge(s);
 	let_go();
 }
-static bool grow(struct set *s, int fd) {
-	if (fd < s->n) return true;
-	int n = fd + fd / 2 + 64;
-	struct registration *r = realloc(s->r, (size_t)n * sizeof *r);
-	if (!r) return false;
-	memset(r + s->n, 0, (size_t)(n - s->n) * sizeof *r);
-	s->r = r;
+// grow takes memory for more registrations, and returns what is to be given back.
+static void *grow(struct set *s, int fd, struct registration *more, int n) {
+	struct registration *had = s->r;
+	if (fd < s->n || !more) return more;
+	if (s->n) memcpy(more, had, (size_t)s->n * sizeof *more);
+	s->r = more;
 	s->n = n;
-	return true;
+	return had;
 }
 
 static long tagged(int ep, int op, int fd, uint32_t events) {
@@ -415,10 +417,13 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	struct epoll_event copy;
 	if (s && op != EPOLL_CTL_DEL && ev) ev = smcgw_move(&copy, ev, sizeof copy) ? &copy : 0;
 	if (!s || (unsigned)fd >= MAX_FD || (op != EPOLL_CTL_DEL && !ev)) return (int)result(SYS(epoll_ctl, ep, op, fd, ev));
+	int more = fd + fd / 2 + 64;
+	void *rest = unlikely(fd >= s->n) ? calloc((size_t)more, sizeof *s->r) : 0;
 	hold();
 	struct end *e = look(fd);
 	bool ours = e && state_of(e) == SMCI_PROMOTED && !s->shared && !(op != EPOLL_CTL_DEL && (ev->events & EPOLLEXCLUSIVE));
-	if (!grow(s, fd)) ours = false;
+	if (unlikely(rest != 0)) rest = grow(s, fd, rest, more);
+	if (fd >= s->n) ours = false;
 	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) nest(inner);
 	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
@@ -448,6 +453,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 		}
 	}
 	let_go();
+	if (unlikely(rest != 0)) free(rest);
 	return (int)result(n);
 }
 
@@ -599,17 +605,14 @@ static bool to_give_back(struct set *s) {
 	return false;
 }
 
-// awake is after a sleep. False: the set was closed meanwhile, and is no more.
+// awake is after a sleep. False: the set was closed meanwhile, and is to be discarded.
 static bool awake(struct set *s) {
 	s->waiting--;
 	if (has_slot(s)) {
 		if (s->waiting) sleep_again(s);
 		else put(&smcgw.desk->slot[s->slot].sleeps, 0);
 	}
-	if (s->fd >= 0 || s->waiting) return true;
-	free(s->r);
-	free(s);
-	return false;
+	return s->fd >= 0 || s->waiting;
 }
 
 // concerned: does a wait in the set need more than the kernel's answer?
@@ -632,9 +635,11 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			}
 			int err = errno, had = n;
 			hold();
-			if (awake(s) && n > 0) n = report(s, ep, v, max, n);
+			bool open = awake(s);
+			if (open && n > 0) n = report(s, ep, v, max, n);
 			else had = 0;
 			let_go();
+			if (!open) discard(s);
 			if (n >= 0 || !had) errno = err;
 			if (n || !had) return n;
 		}
@@ -669,8 +674,10 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			n = smcgw_kernel_epoll(ep, v, max, &zero, 0);
 			int err = errno;
 			hold();
-			if (!awake(s) || n < 0 || (n > 0 && (n = report(s, ep, v, max, n)))) {
+			bool open = awake(s);
+			if (!open || n < 0 || (n > 0 && (n = report(s, ep, v, max, n)))) {
 				let_go();
+				if (!open) discard(s);
 				errno = err;
 				return n;
 			}
@@ -711,6 +718,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		hold();
 		if (!poll_only && !awake(s)) {
 			let_go();
+			discard(s);
 			errno = err;
 			return n;
 		}
@@ -889,14 +897,16 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	}
 }
 
+// No memory is asked for or given back with mu: an allocator may have its locks taken before a fork, too.
+void smcgw_wait_before_fork(void) { hold(); }
 void smcgw_wait_forked(bool child) {
 	if (child) {
 		mu = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 		put(&holder, 0);
 		again = 0;
 		atomic_store(&polling, 0);
+		hold();
 	}
-	hold();
 	for (struct set *s = open_sets; s; s = s->next) {
 		stray_all(&s->list); // the other process may read it to its end
 		if (!child) continue;

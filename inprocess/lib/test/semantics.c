@@ -2063,6 +2063,62 @@ static void daemons(void) { // in the background with its connections
 	say("%s", res(read(p[0], in, 1)));
 	say("%zu then %s", take(a, 3), res(read(a, in, 1)));
 }
+static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
+static int closes = -1;
+static void before_fork(void) { pthread_mutex_lock(&busy); }
+static void after_fork(void) { pthread_mutex_unlock(&busy); }
+static void born(void) {
+	pthread_mutex_unlock(&busy);
+	close(closes);
+}
+static void *busy_thread(void *x) { // as an event loop of a library that stands still while its process forks
+	(void)x;
+	for (int i = 0; i < 20; i++) {
+		int a, b, ep = epoll_create1(0);
+		pthread_mutex_lock(&busy);
+		ms(1);
+		pair(&a, &b);
+		add(ep, b, EPOLLIN);
+		give(a, "x");
+		if (epoll_wait(ep, &(struct epoll_event){0}, 1, 2000) != 1 || read(b, in + 100, 10) != 1) die("read");
+		pthread_mutex_unlock(&busy);
+		close(a);
+		close(b);
+		close(ep);
+		ms(1);
+	}
+	return 0;
+}
+static void fork_handlers(void) { // close a connection in the child, and wait for threads that use some
+	int a, b;
+	pair(&a, &b);
+	while (open("/dev/null", O_RDONLY) < b) {} // no lower number is free
+	pthread_atfork(before_fork, after_fork, born);
+	closes = b;
+	for (int i = 0; i < 3; i++) {
+		pid_t c = fork();
+		if (c == 0) {
+			int n = open("/dev/zero", O_RDONLY);
+			say("same %d %s", n == b, res(read(n, in, 10)));
+			_exit(0);
+		}
+		reap(c);
+		give(a, "xy");
+		say("%s", res(read(b, in, 10)));
+	}
+	closes = -1;
+	pthread_t t;
+	pthread_create(&t, 0, busy_thread, 0);
+	for (int i = 0; i < 20; i++) {
+		pid_t c = fork();
+		if (c == 0) _exit(0);
+		if (waitpid(c, 0, 0) != c) die("waitpid");
+		ms(3);
+	}
+	pthread_join(t, 0);
+	give(a, "xy");
+	say("%s", res(read(b, in, 10)));
+}
 static void fork_while_writing(void) { // a thread waits in a write
 	int a, b, q = 0;
 	pair(&a, &b);
@@ -2782,7 +2838,7 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 

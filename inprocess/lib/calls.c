@@ -516,29 +516,23 @@ static void leaving(void) {
 		else SYS(shutdown, fd, SHUT_RDWR);
 	}
 }
-PUBLIC int execve(const char *path, char *const argv[], char *const envp[]) {
-	leaving();
-	return REAL(execve)(path, argv, envp);
-}
-PUBLIC int execv(const char *path, char *const argv[]) {
-	leaving();
-	return REAL(execv)(path, argv);
-}
-PUBLIC int execvp(const char *file, char *const argv[]) {
-	leaving();
-	return REAL(execvp)(file, argv);
-}
-PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[]) {
-	leaving();
-	return REAL(execvpe)(file, argv, envp);
-}
-PUBLIC int fexecve(int fd, char *const argv[], char *const envp[]) {
-	leaving();
-	return REAL(fexecve)(fd, argv, envp);
-}
+// RUN is an exec, which comes back where it has failed.
+#define RUN(call)                                                                  \
+	do {                                                                       \
+		leaving();                                                         \
+		smcgw_leaves();                                                    \
+		int r = call, err = errno;                                         \
+		smcgw_returned();                                                  \
+		errno = err;                                                       \
+		return r;                                                          \
+	} while (0)
+PUBLIC int execve(const char *path, char *const argv[], char *const envp[]) { RUN(REAL(execve)(path, argv, envp)); }
+PUBLIC int execv(const char *path, char *const argv[]) { RUN(REAL(execv)(path, argv)); }
+PUBLIC int execvp(const char *file, char *const argv[]) { RUN(REAL(execvp)(file, argv)); }
+PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[]) { RUN(REAL(execvpe)(file, argv, envp)); }
+PUBLIC int fexecve(int fd, char *const argv[], char *const envp[]) { RUN(REAL(fexecve)(fd, argv, envp)); }
 PUBLIC int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags) {
-	leaving();
-	return (int)result(SYS(execveat, dir, path, argv, envp, flags));
+	RUN((int)result(SYS(execveat, dir, path, argv, envp, flags)));
 }
 #define LIST(first, argv)                                                          \
 	va_list a, b;                                                              \

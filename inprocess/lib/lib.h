@@ -259,6 +259,8 @@ void smcgw_let(uint64_t mask);
 bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
 void smcgw_at_fork(void);                 // from here on a fork gives the child the ends
 void smcgw_forked(long child);            // after it, in the parent
+void smcgw_leaves(void);                  // before an exec
+void smcgw_returned(void);                // it has failed
 void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now
 bool smcgw_other(struct end *e, int fd);  // is it?
 // lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.

@@ -470,6 +470,42 @@ void smcgw_forked(long child) {
 	}
 }
 
+// leaves is before an exec: the program that comes has no descriptor that the kernel closes then, so the other processes that have the
+// end may be alone with it. returned: there was no such program.
+static uint32_t left_behind[MAX_ENDS]; // what it was
+static uint32_t is_now(const struct end *e) {
+	uintptr_t at = (uintptr_t)e->own ^ (uintptr_t)e->tx_ring << 1 ^ (uintptr_t)e->rx_ring << 2;
+	return (uint32_t)(at >> 12) * 31 << 8 | (get(&e->use) << 1 & 0xff) | 1;
+}
+void smcgw_leaves(void) {
+	if (!smcgw.slab || !smcgw_ours()) return;
+	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e || get(&e->refs) == 1 || SYS(fcntl, fd, F_GETFD) != FD_CLOEXEC || owner_at(e, smcgw.pid, false) < 0) continue;
+		left_behind[index_of(e)] = is_now(e);
+		disowns(e, smcgw.pid);
+	}
+}
+void smcgw_returned(void) {
+	if (!smcgw.slab || !smcgw_ours()) return;
+	int top = get(&highest);
+	for (int fd = 0; fd <= top; fd++) {
+		struct end *e = look(fd);
+		uint32_t was = e ? left_behind[index_of(e)] : 0;
+		if (!was || SYS(fcntl, fd, F_GETFD) != FD_CLOEXEC) continue;
+		if (((was ^ is_now(e)) & 0xff) == 0) {
+			owns(e, smcgw.pid);
+			if (was == is_now(e)) continue;
+			disowns(e, smcgw.pid); // the other process has mapped more of it meanwhile, which this one has not
+			smcgw_wait_closed(fd);
+			SYS(close, fd);
+		}
+		put(&smcgw_table[fd], 0); // it has closed it
+	}
+	for (int fd = 0; fd <= top; fd++)
+		if (look(fd)) left_behind[index_of(look(fd))] = 0;
+}
+
 // At exit tokens that were left unread are taken, or the kernel would end the connections by resets.
 __attribute__((destructor)) static void at_exit(void) {
 	if (!smcgw.slab || !smcgw_ours()) return;

@@ -122,7 +122,7 @@ struct end {
 	_Atomic bool forgives;             // a reset was an end: the next write is taken, as after a FIN
 	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
-	_Atomic bool tx_blocked;           // a thread sleeps in the kernel's send with wl held
+	_Atomic int32_t tx_blocked;        // the thread that sleeps in the kernel's send with wl held, 0: none
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
@@ -163,6 +163,15 @@ struct place {
 extern struct place smcgw_places[MAX_ENDS];
 static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }
 static inline bool listed(const struct end *e) { return get(&place_of(e)->listed); }
+
+// sleeps tells whether a thread is asleep in a read, and takes the next byte. This one is not: it has left its sleep by longjmp.
+static inline bool smcgw_sleeps(struct end *e) {
+	int32_t who = get(&e->sleeper);
+	if (likely(!who)) return false;
+	if (who != (int32_t)SYS(gettid)) return true;
+	put(&e->sleeper, 0);
+	return false;
+}
 
 static inline uint32_t state_of(const struct end *e) { return get_acquire(&e->report.state); }
 static inline int64_t now_coarse(void) {

@@ -278,7 +278,7 @@ static bool nobodys(struct end *e) {
 	return (cx & 1) && sent <= get(&e->kr) && get_acquire(&e->peer->nx) == cx;
 }
 static bool unannounced(struct end *e, int fd) {
-	if (likely(!nobodys(e)) || get(&e->sleeper)) return false;
+	if (likely(!nobodys(e)) || smcgw_sleeps(e)) return false;
 	if (peeked(e, fd) <= 0 || !nobodys(e)) return false;
 	violated(e);
 	return true;
@@ -299,7 +299,7 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 		e->stashed = false;
 		put(&e->kr, ++kr);
 	}
-	while (kr < upto && !get(&e->sleeper)) {
+	while (kr < upto && !smcgw_sleeps(e)) {
 		uint64_t k = upto - kr;
 		long n = SYS(recvfrom, fd, t, k < sizeof t ? k : sizeof t, MSG_DONTWAIT);
 		if (n > 0) {
@@ -420,7 +420,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		eat(e, fd, e->kbase);
 		if (get(&e->kr) < e->kbase) return e->eof || e->rx_error ? -1 : 0;
 	}
-	if (get(&e->sleeper)) return 0;
+	if (smcgw_sleeps(e)) return 0;
 	kr = get(&e->kr);
 	uint32_t nx = get_acquire(&e->peer->nx), cx = get(&e->own->cx);
 	if (nx != cx) {
@@ -492,7 +492,7 @@ static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec
 	if (!last && get(&y->k) < to) to = get(&y->k);
 	if (to <= k) return 0;
 	eat(e, fd, k);
-	if (get(&e->kr) != k || get(&e->sleeper)) return 0;
+	if (get(&e->kr) != k || smcgw_sleeps(e)) return 0;
 	uint64_t n = to - k < want - done ? to - k : want - done;
 	if (e->stashed) {
 		if (!copy(&e->stash, 0, 0, v, nv, done++, 1, true)) return 0;
@@ -755,8 +755,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (n <= 0 || !smcgw_still(e, fd)) continue;
 		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
-		int32_t who = get(&e->sleeper);
-		if (who && who == (int32_t)SYS(gettid)) put(&e->sleeper, who = 0); // left by longjmp
+		bool who = smcgw_sleeps(e);
 		if (!get(&e->polled) && !who && !e->stashed && smcgw_alone(e)) {
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0);
 		} else {
@@ -767,7 +766,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			int err = errno;
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
-			seen = n > 0 && !who && !get(&e->sleeper) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
+			seen = n > 0 && !who && !smcgw_sleeps(e) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
 			errno = err;
 		}
@@ -1243,7 +1242,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 
 static void not_blocked(void *p) { // cancelled
 	struct end *e = p;
-	put(&e->tx_blocked, false);
+	put(&e->tx_blocked, 0);
 	smcgw_unlock(e, &e->wl);
 }
 
@@ -1270,21 +1269,21 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
 	if (!v) {
-		atomic_store(&e->tx_blocked, !nowait);
+		atomic_store(&e->tx_blocked, nowait ? 0 : (int32_t)SYS(gettid));
 		pthread_cleanup_push(not_blocked, e);
 		n = REAL(sendfile)(fd, file, at, left);
 		pthread_cleanup_pop(0);
-		put(&e->tx_blocked, false);
+		put(&e->tx_blocked, 0);
 	} else {
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)part(w, v, nv, done, left);
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
 		if (n < 0 && errno == EAGAIN && !nowait) {
-			atomic_store(&e->tx_blocked, true);
+			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);
 			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
 			pthread_cleanup_pop(0);
-			put(&e->tx_blocked, false);
+			put(&e->tx_blocked, 0);
 			size_t asked = 0;
 			for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
 			*stop = n >= 0 && (size_t)n < asked; // a signal or a time-out
@@ -1311,6 +1310,26 @@ static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	return result(k);
 }
 
+// beside is a write by the thread whose other one sleeps in the kernel: in a signal handler, or after it has left that by longjmp, which it
+// cannot know. The stream is the kernel's as long as that one has the lock.
+static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, bool nowait, int file, off_t *at) {
+	size_t done = 0, asked;
+	ssize_t n;
+	do {
+		struct iovec w[PARTS];
+		struct msghdr h = {.msg_iov = w};
+		h.msg_iovlen = v ? (size_t)part(w, v, nv, done, want - done) : 0;
+		n = v ? REAL(sendmsg)(fd, &h, flags) : REAL(sendfile)(fd, file, at, want);
+		if (n <= 0) break;
+		sent(e, (uint64_t)n);
+		add(&e->report.tx_kernel, (uint64_t)n);
+		done += (size_t)n;
+		asked = 0;
+		for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
+	} while (done < want && (size_t)n == asked && !nowait);
+	return done ? (ssize_t)done : n;
+}
+
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, int file, off_t *at) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	size_t done = 0;
@@ -1319,7 +1338,9 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	bool stop = false;
 	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0; // moves nothing; an error is told
 	if (!smcgw_try(e, &e->wl)) {
-		if (nowait && atomic_load(&e->tx_blocked)) { // the kernel's buffer is full, and says when it is not
+		int32_t who = atomic_load(&e->tx_blocked);
+		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
+		if (nowait && who) { // the kernel's buffer is full, and says when it is not
 			errno = EAGAIN;
 			return -1;
 		}
@@ -1642,7 +1663,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 		}
 		untune(e, fd);
 		if (writes && !last(e, fd, false)) done = false;
-		if (done && !e->eof && !e->rx_error && !e->tx_error && !get(&e->sleeper)) { // from here on it is like any other
+		if (done && !e->eof && !e->rx_error && !e->tx_error && !smcgw_sleeps(e)) { // from here on it is like any other
 			smcgw_forget(e);
 			smcgw_closed(e);
 			e->attached = false;

@@ -206,7 +206,7 @@ bool smcgw_defer(struct end *e, int fd) {
 		if ((!get(&p->stray) && (!p->set || at_slot(e))) || smcgw_hot(e)) return true;
 		smcgw_forget(e);
 	}
-	if (!smcgw_alone(e) || get(&e->sleeper)) return false;
+	if (!smcgw_alone(e) || smcgw_sleeps(e)) return false;
 	hold();
 	struct set *set = 0;
 	int in = p->registered;

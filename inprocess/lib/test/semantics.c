@@ -1833,6 +1833,54 @@ static void restarted_write(void) {
 	struct epoll_event v;
 	say("masked epoll_pwait %s", res(epoll_pwait(ep, &v, 1, 2000, &none)));
 }
+static sigjmp_buf out;
+static void jumps(int s) {
+	(void)s;
+	siglongjmp(out, 1);
+}
+static void jump_in(int after) {
+	struct sigaction act = {.sa_handler = jumps};
+	sigaction(SIGALRM, &act, 0);
+	setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, after * 1000}}, 0);
+}
+static void jumped(void) { // a handler leaves a call that waits, as FTP clients do
+	static int a, b;
+	pair(&a, &b);
+	for (volatile int i = 0; i < 2; i++) {
+		if (!sigsetjmp(out, 1)) {
+			jump_in(300);
+			say("read %s", res(read(b, in, 10)));
+		}
+		give(a, "xy");
+		say("%s", res(read(b, in, 10)));
+		if (!sigsetjmp(out, 1)) {
+			jump_in(300);
+			say("poll %s", revents(b, POLLIN, 3000));
+		}
+		give(a, "xy");
+		say("poll %s", revents(b, POLLIN, 3000));
+		say("%s", res(read(b, in, 10)));
+	}
+	for (volatile int i = 0; i < 3; i++) {
+		if (!sigsetjmp(out, 1)) {
+			jump_in(300);
+			say("write %s", res(write_much(a)));
+		}
+		say("much %d", drain(b) > 65536);
+		say("%s", res(send(a, "x", 1, MSG_DONTWAIT)));
+		say("%s", res(read(b, in, 10)));
+		give(a, "abc");
+		say("%s %.3s", res(read(b, in, 10)), in);
+		give(b, "de");
+		say("%s %.2s", res(read(a, in, 10)), in);
+	}
+	struct iovec v[200];
+	for (int i = 0; i < 200; i++) v[i] = (struct iovec){big + i, 1};
+	say("%s", res(writev(a, v, 200)));
+	say("%zu right %d", take(b, 200), !memcmp(in, big, 200));
+	close(a);
+	say("%s", res(read(b, in, 10)));
+}
 static void *cancel_read(void *x) { return (void *)read((int)(long)x, in, 10); }
 static void *cancel_write(void *x) { return (void *)write_much((int)(long)x); }
 static void *cancel_poll(void *x) {
@@ -2868,7 +2916,7 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(cancelled) X(cancelled_before)                \
+	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)

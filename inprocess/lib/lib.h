@@ -156,6 +156,7 @@ static inline struct end *look(int fd) {
 struct place {
 	_Atomic bool listed;
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
+	_Atomic bool late;                 // it was to be settled while a reader was inside
 	int fd;                            // one of its numbers, while it is listed
 	struct set *set;                   // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors
@@ -324,7 +325,10 @@ void smcgw_arm(struct end *e, uint32_t whom);
 bool smcgw_spin(bool (*ready)(void *), void *of);
 bool smcgw_hot(struct end *e);            // the ring has bytes, or a transition to pass
 bool smcgw_genuine(struct end *e, int fd);// the kernel says readable: is it more than tokens?
-bool smcgw_settled(struct end *e, int fd);// before its process waits: true, if there are bytes that no token speaks of
+// settled is before its process waits: true, if there are bytes that no token speaks of. While a reader is inside it leaves that to
+// smcgw_late; settle, which is called without the lock of the lists, waits for the reader.
+bool smcgw_settled(struct end *e, int fd);
+bool smcgw_settle(struct end *e, int fd);
 bool smcgw_room(struct end *e);
 size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the peer
@@ -339,6 +343,7 @@ bool smcgw_pay(void);                     // sends it; true while there is more
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 
 // ---- wait.c
+void smcgw_late(struct end *e);           // by a reader that has left: somebody waits for it meanwhile
 bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
 void smcgw_forget(struct end *e);
 void smcgw_renumber(struct end *e, int fd); // fd is its number no longer

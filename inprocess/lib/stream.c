@@ -817,9 +817,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	return n;
 }
 
-bool smcgw_settled(struct end *e, int fd) {
+static bool settled(struct end *e, int fd) { // rl is held
 	bool r = false;
-	if (!smcgw_try(e, &e->rl)) return false; // a reader is inside; it sees the waiters when it leaves
 	if (e->attached) {
 		pass_read(e);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
@@ -832,6 +831,15 @@ bool smcgw_settled(struct end *e, int fd) {
 	smcgw_unlock(e, &e->rl);
 	return r;
 }
+bool smcgw_settled(struct end *e, int fd) {
+	if (!smcgw_try(e, &e->rl)) { // a reader is inside, who sees to it when it leaves
+		put(&place_of(e)->late, true);
+		fence();
+		if (!smcgw_try(e, &e->rl)) return false;
+	}
+	return settled(e, fd);
+}
+bool smcgw_settle(struct end *e, int fd) { return smcgw_lock(e, &e->rl) && settled(e, fd); }
 
 // genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error.
 bool smcgw_genuine(struct end *e, int fd) {

@@ -266,7 +266,12 @@ bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until) {
 }
 
 void smcgw_unlock(struct end *e, pthread_mutex_t *m) {
+	bool reader = m == &e->rl;
 	pthread_mutex_unlock(m);
+#ifndef __x86_64__
+	fence();
+#endif
+	if (unlikely(reader && get(&place_of(e)->late))) smcgw_late(e);
 	if (unlikely(atomic_load(&e->closing))) smcgw_release(e);
 }
 

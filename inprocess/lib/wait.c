@@ -396,6 +396,17 @@ static void nest(struct set *s) {
 	if (any_fresh(s)) nudge(s);
 	let_go();
 }
+// late: threads that sleep in a set were not told of what the reader has left, and no token will.
+void smcgw_late(struct end *e) {
+	struct place *p = place_of(e);
+	int err = errno;
+	hold();
+	if (atomic_exchange(&p->late, false) && listed(e) && look(p->fd) == e && smcgw_settled(e, p->fd) && get(&p->stray))
+		for (struct set *s = open_sets; s; s = s->next)
+			if (s->waiting && of_stray(s, e) >= 0) nudge(s);
+	let_go();
+	errno = err;
+}
 // grow takes memory for more registrations, and returns what is to be given back.
 static void *grow(struct set *s, int fd, struct registration *more, int n) {
 	struct registration *had = s->r;
@@ -749,8 +760,9 @@ static bool look_at(int fd, bool settle) {
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
 	put(&e->polled, true);
 	if (!listed(e)) return false;
+	if (settle) return smcgw_settle(e, fd);
 	hold();
-	bool r = listed(e) && (settle ? smcgw_settled(e, fd) : smcgw_hot(e));
+	bool r = listed(e) && smcgw_hot(e);
 	let_go();
 	return r;
 }

@@ -2912,9 +2912,71 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 	}
 }
 
+static _Atomic bool reading;
+static void *reads_on_thread(void *x) { // what does not come at once it leaves to others
+	struct thread *t = x;
+	reading = true;
+	for (int i = 0; i < 300; i++)
+		if (recv(t->fd, in, 1, MSG_DONTWAIT) > 0) die("byte");
+	t->done = true;
+	return 0;
+}
+static void polls_beside_reader(void) { // another thread is in a read that does not wait, just as this one goes to sleep
+	int a, b;
+	pair(&a, &b);
+	revents(b, POLLIN, 0);
+	int late = 0;
+	for (int i = 0; i < 60; i++) {
+		struct thread t = {.fd = b}, u = {.fd = b};
+		give(a, "x");
+		take(b, 1);
+		reading = false;
+		pthread_create(&t.t, 0, reads_on_thread, &t);
+		while (!reading) {}
+		pthread_create(&u.t, 0, poll_thread, &u);
+		pthread_join(t.t, 0);
+		ms(1);
+		double at = now();
+		give(a, "y");
+		pthread_join(u.t, 0);
+		late += now() - at > 1 || u.r != 1;
+		take(b, 1);
+		if (late > 2) break;
+	}
+	say("late %d", late);
+}
+
+static void moved_beside_reader(void) { // to a set in which another thread sleeps
+	int a, b, one = epoll_create1(0), two = epoll_create1(0), late = 0;
+	pair(&a, &b);
+	for (int i = 0; i < 60; i++) {
+		struct thread t = {.fd = b}, u = {.fd = two};
+		add(one, b, EPOLLIN);
+		give(a, "x");
+		take(b, 1);
+		begin(&u, wait_thread);
+		reading = false;
+		pthread_create(&t.t, 0, reads_on_thread, &t);
+		while (!reading) {}
+		for (volatile int j = 0; j < 1000 * (i % 8); j++) {}
+		epoll_ctl(one, EPOLL_CTL_DEL, b, 0);
+		add(two, b, EPOLLIN);
+		pthread_join(t.t, 0);
+		ms(1);
+		double at = now();
+		give(a, "y");
+		pthread_join(u.t, 0);
+		late += now() - at > 1 || u.r != 1;
+		take(b, 1);
+		epoll_ctl(two, EPOLL_CTL_DEL, b, 0);
+		if (late > 2) break;
+	}
+	say("late %d", late);
+}
+
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

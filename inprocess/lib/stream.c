@@ -1031,7 +1031,11 @@ bool smcgw_pay(void) {
 	put(&smcgw_owing, false);
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e || state_of(e) != SMCI_PROMOTED || !smcgw_try(e, &e->wl)) continue;
+		if (!e || state_of(e) != SMCI_PROMOTED) continue;
+		if (!smcgw_try(e, &e->wl)) { // its writer may have said that it owes just before, and leave; one that sleeps in the kernel owes nothing
+			if (!atomic_load(&e->tx_blocked)) owing = true;
+			continue;
+		}
 		if (smcgw_still(e, fd) && !pay(e, fd)) owing = true;
 		smcgw_unlock(e, &e->wl);
 	}

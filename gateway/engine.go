@@ -137,7 +137,7 @@ func (e *engine) startShards() error {
 		runtime.GOMAXPROCS(n + 2)
 	}
 	for i := range n {
-		s, err := loop.New(i, e.g.log, loop.Options{Spin: e.cfg.Spin.Duration(), CPUs: e.cfg.CPUs, Place: true})
+		s, err := loop.New(i, e.g.log)
 		if err != nil {
 			return err
 		}

@@ -107,7 +107,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonNoMemory: {
 		"no_memory", "A gateway has no memory for another connection.",
-		"If memory of `smcgw peers` is near limits.peer_share of limits.memory, raise that share or the memory; `profile: memory` keeps rings at 64 KiB, where they begin at 256 KiB (shm) and 2 MiB (soft, hw).",
+		"If memory of `smcgw peers` is near limits.peer_share of limits.memory, raise that share or the memory; rings begin at 256 KiB (shm) and 2 MiB (soft, hw).",
 	},
 	ReasonFlowLimit: {
 		"flow_limit", "A gateway carries as many connections as it may.",

@@ -71,16 +71,6 @@ type Config struct {
 	// Shards is the number of event loops. Default: half the processors (kept
 	// as 0 here). See Loops.
 	Shards int `yaml:"shards"`
-	// Profile is what the shards are tuned for. Default: balanced.
-	Profile Profile `yaml:"profile"`
-	// Spin is how long a shard that has run out of work looks for more before
-	// it sleeps, at most MaxSpin; [NoSpin] (off in the file): not at all.
-	// Default: 20us, with the profile memory NoSpin.
-	Spin Spin `yaml:"spin"`
-	// CPUs are the processors the shards run on, by their numbers: the first
-	// shard on the first, and so on, again from the first when there are more
-	// shards. Default: any.
-	CPUs []int `yaml:"cpus"`
 	// Log says how the daemon logs on stderr.
 	Log Log `yaml:"log"`
 }

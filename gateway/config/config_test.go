@@ -62,9 +62,6 @@ mark_mask: 0x3
 rule_pref: 200
 table: 100
 shards: 2
-profile: throughput
-spin: 30us
-cpus: [2, 0]
 log: { level: debug, format: json }
 security: { psk_file: /etc/smcgw/psk }
 `
@@ -96,7 +93,6 @@ func TestParseFullConfig(t *testing.T) {
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", Shards: 2,
-		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
 		Log: Log{Level: LogDebug, Format: LogJSON, Access: AccessOff, AccessLimit: 100},
 	}
 	require.Equal(t, want, c)
@@ -117,8 +113,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, NewFlowsAtOnce: 32, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw",
-		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
-		Log: Log{Level: LogInfo, Format: LogAuto, Access: AccessOff, AccessLimit: 100},
+		Log:      Log{Level: LogInfo, Format: LogAuto, Access: AccessOff, AccessLimit: 100},
 	}, want)
 	require.NoError(t, validated(want))
 	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
@@ -182,7 +177,7 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is not one of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 14: fallback: must be a set of fields, not a list`,
-		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

@@ -19,9 +19,6 @@ func (c Config) WithDefaults() Config {
 			setDefault(reflect.ValueOf(&out).Elem(), f)
 		}
 	}
-	if out.Spin == 0 {
-		out.Spin = out.Profile.spin()
-	}
 	for i := range out.Policy {
 		r := &out.Policy[i]
 		if r.Name == "" {

@@ -36,7 +36,7 @@ func TestCheckReplace(t *testing.T) {
 // TestReloadOfWhatCheckPrints: the effective configuration is the same one, with lists that
 // are empty where the file has none.
 func TestReloadOfWhatCheckPrints(t *testing.T) {
-	for _, text := range []string{"", "carriers: []\n", "devices: [eth0]\ncpus: [1]\nshards: 1\npolicy: [{name: a, match: {ports: [80]}, action: accelerate}]\n"} {
+	for _, text := range []string{"", "carriers: []\n", "devices: [eth0]\nshards: 1\npolicy: [{name: a, match: {ports: [80]}, action: accelerate}]\n"} {
 		f, err := parseConfig("f", []byte(text), testUsers)
 		require.NoError(t, err)
 		printed, err := f.YAML()

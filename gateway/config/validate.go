@@ -218,7 +218,7 @@ func (k *checker) inProcess(c Config) {
 	k.must(p.Socket != c.Admin, "in_process.socket", "%q is the admin socket", p.Socket)
 	between(k, "in_process.calls", p.Calls, 1, math.MaxInt32)
 	between(k, "in_process.bytes", p.Bytes, 1, 16*TiB)
-	k.must(p.Spin == NoSpin || p.Spin > 0 && p.Spin <= MaxSpin, "in_process.spin", "%v is longer than %v", p.Spin, MaxSpin)
+	k.must(p.Spin == NoSpin || p.Spin > 0 && p.Spin <= maxSpin, "in_process.spin", "%v is longer than %v", p.Spin, maxSpin)
 	between(k, "in_process.memory", p.Memory, 16*MiB, 1024*TiB)
 	between(k, "in_process.max_connections", p.MaxConnections, 1, 1_000_000)
 	between(k, "in_process.per_user", p.PerUser, 1, 1_000_000)
@@ -268,7 +268,7 @@ func (k *checker) advanced(c Config) {
 	if c.CgroupPath != "" {
 		k.absolute("cgroup_path", c.CgroupPath)
 	}
-	k.loops(c)
+	between(k, "shards", c.Shards, 0, 256)
 	oneOf(k, "log.level", c.Log.Level, logLevels())
 	oneOf(k, "log.format", c.Log.Format, logFormats())
 	oneOf(k, "log.access", c.Log.Access, accessLogs())

@@ -104,7 +104,6 @@ var targets = []target{
 	paced("p1_cpu_vs_chain", comparison.Less, 0, vsChain(bulk1+cpu, Shm)),
 	paced("p2_vs_tcp", comparison.Less, 1.5, vs(ping64+median, Shm)),
 	paced("p2_vs_chain", comparison.Less, 0, vsChain(ping64+median, Shm)),
-	paced("p2_latency_profile_vs_tcp", comparison.Less, 0, vs(ping64+median, Latency)),
 	paced("p3_c1_vs_chain", comparison.More, 1.1, vsChain(redisC1, Shm)),
 	paced("p3_c50_vs_chain", comparison.More, 1.2, vsChain(redisC50, Shm)),
 	paced("p3_p16_vs_chain", comparison.More, 1, vsChain(redisP16, Shm)),

@@ -17,7 +17,7 @@ var keys = []string{
 	"inproc_bulk_vs_tcp", "inproc_cpu_vs_tcp", "inproc_ping_p50_vs_tcp", "inproc_ping_spin_p50_vs_tcp",
 	"inproc_redis_c1_vs_tcp", "inproc_redis_c50_vs_tcp", "inproc_redis_p16_vs_tcp", "inproc_http_vs_tcp",
 	"inproc_connect_vs_tcp", "inproc_beside_bulk_p99_vs_tcp",
-	"p1_vs_tcp", "p1_vs_chain", "p1_cpu_vs_chain", "p2_vs_tcp", "p2_vs_chain", "p2_latency_profile_vs_tcp",
+	"p1_vs_tcp", "p1_vs_chain", "p1_cpu_vs_chain", "p2_vs_tcp", "p2_vs_chain",
 	"p3_c1_vs_chain", "p3_c50_vs_chain", "p3_p16_vs_chain", "p3_auto_vs_tcp",
 	"p4_throughput", "p4_rtt", "p4_connect", "p5_1500", "p5_9000",
 	"cubic_shm_vs_tcp", "cubic_shm_cpu_vs_tcp", "cubic_soft_vs_tcp", "setup_shm_vs_chain", "setup_soft_vs_chain",
@@ -158,7 +158,7 @@ func TestQuickDoesWhatIsNeeded(t *testing.T) {
 	require.ElementsMatch(t, []string{comparison.TCP, InProcess}, first["loopback-bulk"])
 	require.NotContains(t, second, "loopback-bulk")
 	require.ElementsMatch(t, []string{comparison.TCP, InProcess, Auto}, first["redis-c1"])
-	require.ElementsMatch(t, []string{comparison.TCP, TwoProxies, Shm, otherPrefix + Shm, Latency}, second["ping"])
+	require.ElementsMatch(t, []string{comparison.TCP, TwoProxies, Shm, otherPrefix + Shm}, second["ping"])
 	require.ElementsMatch(t, []string{comparison.TCP, Plain}, second["offered"])
 	require.NotContains(t, first, "offered")
 	require.NotContains(t, second, "idle")

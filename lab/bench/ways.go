@@ -22,8 +22,7 @@ const (
 	OneProxy   = "chain1"   // one HAProxy, on the client's host
 	TwoProxies = "chain2"   // one HAProxy per host
 	Splice     = "splice"   // the same with splice(2)
-	Shm        = "shm"      // carried over shared memory, profile balanced
-	Latency    = "latency"  // the same with profile latency
+	Shm        = "shm"      // carried over shared memory
 	Soft1500   = "soft1500" // carried over RoCEv2, link MTU 1500
 	Soft9000   = "soft9000" // link MTU 9000
 	TCP9000    = "tcp9000"  // as tcp, link MTU 9000
@@ -78,7 +77,6 @@ var groups = []struct {
 	{[]string{"ipslo"}, []string{loopback + InProcessSpin}, false},
 	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, OneProxy, TwoProxies, Splice, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
-	{[]string{"lata", "latb"}, []string{Latency}, true},
 	{[]string{"softa", "softb"}, []string{Soft1500}, true},
 	{[]string{"soft9a", "soft9b"}, []string{Soft9000}, true},
 	{[]string{"shma", "shmb"}, []string{Shm, Attached, Auto, Released}, true},
@@ -284,20 +282,17 @@ func (b *builder) carried() {
 	for _, v := range []struct {
 		variant, client, server string
 		mtu                     int
-		carriers, more          string
-		carrier                 report.Carrier
 	}{
-		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", report.CarrierShm},
-		{Soft1500, "softa", "softb", 1500, "[soft]", "", report.CarrierSoft},
-		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", report.CarrierSoft},
+		{Soft1500, "softa", "softb", 1500},
+		{Soft9000, "soft9a", "soft9b", 9000},
 	} {
 		if !b.wants(v.variant) {
 			continue
 		}
 		c := b.cable(v.client, v.server, v.mtu)
 		b.must(b.n.serve(b.ctx, c.server, selected))
-		b.gateways(c, setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: v.carriers, shm: v.variant, more: v.more})
-		b.add(v.variant, c, c.addr, selected, watch(only(v.carrier), c.client, c.server))
+		b.gateways(c, setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: v.variant})
+		b.add(v.variant, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
 	}
 }
 

@@ -60,8 +60,8 @@ func and(list []string, more ...string) []string { return append(slices.Clone(li
 func works() []work {
 	promoted := []work{
 		{name: "bulk", title: bulk1, load: bulk(), ways: and(most, InProcess, TCP9000, RC1500, RC9000), profiled: true},
-		{name: "ping", title: ping64, load: pingPong(64), ways: and(most, InProcess, InProcessSpin, Latency), profiled: true},
-		{name: "redis-c1", title: redisC1, load: redis(4000, "-c", "1"), ways: and(most, InProcess, Latency), profiled: true},
+		{name: "ping", title: ping64, load: pingPong(64), ways: and(most, InProcess, InProcessSpin), profiled: true},
+		{name: "redis-c1", title: redisC1, load: redis(4000, "-c", "1"), ways: and(most, InProcess), profiled: true},
 		{name: "redis-c50", title: redisC50, load: redis(20000, "-c", "50"), ways: and(most, InProcess), profiled: true},
 		{name: "redis-P16", title: redisP16, load: redis(100000, "-c", "50", "-P", "16"), ways: and(most, InProcess)},
 		{name: "web-1k", title: web1K, load: web("/1k", 16, false), ways: and(some, InProcess), profiled: true},
@@ -78,7 +78,7 @@ func works() []work {
 		{name: "beside-connections", title: besideRate, load: beside(web("/", 8, true), 1), ways: some},
 		{name: "cold", title: coldRate, load: coldPeer, ways: []string{comparison.TCP, TwoProxies, Shm, Soft1500}},
 		{name: "bulk8", title: "bulk, 8 streams", load: bulk("-P", "8"), ways: most},
-		{name: "ping-4k", title: "ping-pong 4 KiB", load: pingPong(4096), ways: and(most, Latency)},
+		{name: "ping-4k", title: "ping-pong 4 KiB", load: pingPong(4096), ways: most},
 		{name: "web", title: "nginx, 16 connections kept", load: web("/", 16, false), ways: most},
 		{name: "connections-1", title: "connections, one at a time", load: web("/", 1, true), ways: most},
 	})

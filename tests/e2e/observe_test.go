@@ -57,7 +57,7 @@ func (w *world) ruleset(h *testnet.Host) string {
 func TestObserveTouchesNothing(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
-	s := settings{Carriers: strings.TrimPrefix(string(w.via), "rdma-"), Extra: "spin: off\n"}
+	s := settings{Carriers: strings.TrimPrefix(string(w.via), "rdma-")}
 	w.bare(w.h1)
 	w.bare(w.h2)
 	before := map[*testnet.Host]residue{w.h1: w.touched(w.h1), w.h2: w.touched(w.h2)}

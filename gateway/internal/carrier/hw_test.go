@@ -111,7 +111,7 @@ func TestHWMakesFewAtATime(t *testing.T) {
 func TestHWLeavesShardsTime(t *testing.T) {
 	s := newSides(t, 100)[0]
 	s.Config.Limits.HWFlows = 1000 // those before wait to be closed
-	idle, err := loop.New(1, s.Log, loop.Options{})
+	idle, err := loop.New(1, s.Log)
 	require.NoError(t, err)
 	idle.Start()
 	defer func() {

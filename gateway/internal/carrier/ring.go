@@ -3,7 +3,6 @@ package carrier
 import (
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/rmb"
 )
 
@@ -24,7 +23,6 @@ const (
 	// ringPage is what the first touch of memory brings in.
 	ringPage = 4096
 
-	smallRing = 64 << 10
 	largeRing = 4 << 20
 	// farRing is the ring of a flow over a network while memory is plenty: four reads
 	// may be under way, and more does not fit the caches of a processor any more. A
@@ -184,23 +182,12 @@ func (l *Link) free(r *rmb.Region) {
 // place stay what they are.
 func (env *Env) newRings(mapped bool) ringPlan {
 	st := env.Pool.Stats()
-	if !mapped {
-		p := ringPlan{first: int32(st.RingSize())}
-		switch {
-		case env.Config.Profile == config.ProfileMemory:
-			p.first = smallRing
-		case st.Used < st.Limit/8:
-			p.first = farRing
-		}
-		p.most = p.first
-		return p
-	}
-	switch env.Config.Profile {
-	case config.ProfileMemory:
-		return ringPlan{first: smallRing, most: smallRing}
-	case config.ProfileThroughput:
-		return ringPlan{first: int32(ringStep * st.FirstRingSize()), most: largeRing}
-	default:
+	if mapped {
 		return ringPlan{first: int32(st.FirstRingSize()), most: largeRing}
 	}
+	n := int32(st.RingSize())
+	if st.Used < st.Limit/8 {
+		n = farRing
+	}
+	return ringPlan{first: n, most: n}
 }

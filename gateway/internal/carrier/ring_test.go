@@ -9,6 +9,8 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 )
 
+const smallRing = 64 << 10
+
 // a plan is told of turns, a microsecond apart.
 type turns struct {
 	ringPlan

@@ -79,7 +79,7 @@ func openSideOn(t testing.TB, cfg config.Config, addrs func() ([]netip.Addr, err
 	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: int64(cfg.Limits.Memory)})
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
-	s, err := loop.New(0, log, loop.Options{})
+	s, err := loop.New(0, log)
 	require.NoError(t, err)
 	sd := &side{addr: addr}
 	var route func(from, to netip.Addr) (int, error)

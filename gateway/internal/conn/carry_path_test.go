@@ -39,7 +39,7 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	var err error
 	p.pool, err = rmb.NewPool(rmb.PoolConfig{})
 	require.NoError(t, err)
-	s, err := loop.New(0, log, loop.Options{})
+	s, err := loop.New(0, log)
 	require.NoError(t, err)
 	p.s = &loop.Manual{Shard: s}
 	providers, absent := carrier.Open(&carrier.Env{

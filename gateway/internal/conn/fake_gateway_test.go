@@ -61,7 +61,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	if room := 3; runtime.GOMAXPROCS(0) < room { // beside a loop, which holds its P while it is busy
 		runtime.GOMAXPROCS(room)
 	}
-	s, err := loop.New(0, g.Log, loop.Options{Spin: cfg.Spin.Duration(), CPUs: cfg.CPUs, Place: true})
+	s, err := loop.New(0, g.Log)
 	require.NoError(t, err)
 	g.shards = []*loop.Shard{s}
 	var absent []report.DeviceInfo

@@ -23,7 +23,7 @@ func TestDatagramsHoldSoft(t *testing.T) {
 	cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceSoft}}
 	cfg.Soft.UDPPort = loopback.FreePort(t)
 	cfg = cfg.WithDefaults()
-	s, err := loop.New(0, log, loop.Options{})
+	s, err := loop.New(0, log)
 	require.NoError(t, err)
 	var leave func()
 	left := 0

@@ -56,7 +56,7 @@ func newMachine(t testing.TB, id byte, n int) *machine {
 		runtime.GOMAXPROCS(n + 2)
 	}
 	for i := range n {
-		s, err := loop.New(i, slog.New(slog.DiscardHandler), loop.Options{})
+		s, err := loop.New(i, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		m.shards = append(m.shards, s)
 		s.Start()

@@ -30,7 +30,7 @@ func (b *fakeBulk) Step() int {
 // TestBulkTurns: members step one after the other, and those of a turn no more than its
 // budget; small steps count for more than their bytes.
 func TestBulkTurns(t *testing.T) {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer s.CloseFDs()
 	var steps []*fakeBulk

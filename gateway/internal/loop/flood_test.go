@@ -27,7 +27,7 @@ func (c *floodedCQ) Poll(wcs []verbs.WC) (int, error) {
 
 // floodedShard is a shard that does not run, with a flood and a queue with one completion after it.
 func floodedShard(t *testing.T, left int) (s *Shard, flood, other *floodedCQ) {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(s.CloseFDs)
 	flood, other = &floodedCQ{left: left}, &floodedCQ{left: 1}

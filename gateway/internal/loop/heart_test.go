@@ -35,7 +35,7 @@ func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 
 // TestHaltedLoopsAreNotLate: a gateway whose loops have ended, and which closes its devices, lives.
 func TestHaltedLoopsAreNotLate(t *testing.T) {
-	s, err := New(0, slog.New(slog.DiscardHandler), Options{})
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.Start()
 	s.Call(func() {})

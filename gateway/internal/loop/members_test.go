@@ -12,7 +12,7 @@ import (
 // not go on after a panic.
 func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
 	var log strings.Builder
-	s, err := newShard(3, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := New(3, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	defer s.CloseFDs()
 	require.PanicsWithValue(t, "test", func() { s.call([]func(){func() { panic("test") }}, 0) })

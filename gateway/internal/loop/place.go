@@ -38,9 +38,9 @@ const (
 //	   ▲                                                                                        │
 //	   └───────────────────── otherwise, or 10 ms without work ◄────────────────────────────────┘
 //
-// Only the thread of its shard uses it. The zero value does nothing.
+// Only the thread of its shard uses it.
 type placer struct {
-	where func(fd int) (cpu int, ok bool) // the processor of the last sender on an app leg; nil: placing is off
+	where func(fd int) (cpu int, ok bool) // the processor of the last sender on an app leg
 	get   func(*unix.CPUSet) error        // affinity of the calling thread
 	set   func(*unix.CPUSet) error
 
@@ -70,9 +70,6 @@ func newPlacer() placer {
 
 // read counts n bytes that were read from an app leg in a turn that began at now.
 func (p *placer) read(fd, n int, now time.Time) {
-	if p.where == nil {
-		return
-	}
 	if p.reads == 0 {
 		p.began = now
 	}

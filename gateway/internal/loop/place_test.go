@@ -116,11 +116,6 @@ func TestPlacerWithOneProcessor(t *testing.T) {
 	p.err = unix.EPERM
 	p.window(64, soon, 0)
 	require.False(t, p.placed)
-
-	p = newPlacedThread(0, 1)
-	p.where = nil
-	p.window(64, soon, 0)
-	p.may(t, 0, 1)
 }
 
 // TestPlacerExpires: a place does not outlive what it was for.

@@ -11,7 +11,7 @@ import (
 
 // The processor time of a shard is that of its thread, and stays when the thread has ended.
 func TestProcessorTime(t *testing.T) {
-	s, err := New(0, slog.New(slog.DiscardHandler), Options{})
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.Zero(t, s.processorTime())
 	s.Start()
@@ -44,7 +44,7 @@ func TestTimes(t *testing.T) {
 		last = now
 	}
 	open := func() []*Shard {
-		s, err := New(0, slog.New(slog.DiscardHandler), Options{})
+		s, err := New(0, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		s.Start()
 		return []*Shard{s}

@@ -20,7 +20,7 @@ func (lostCQ) Poll([]verbs.WC) (int, error) { return 0, verbs.ErrCQOverrun }
 // turns.
 func TestQueueFailsOnce(t *testing.T) {
 	var log bytes.Buffer
-	s, err := newShard(0, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := New(0, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	t.Cleanup(s.CloseFDs)
 	for range 2 {

@@ -46,7 +46,6 @@ type Shard struct {
 	cqs     []*Queue
 	wcs     [wcBatch]verbs.WC
 	hands   bool // over what is in wcs
-	cpu     int  // the processor it runs on, -1: any
 	fds     map[int32]Member
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
 	timers  timers
@@ -97,31 +96,6 @@ type Queue struct {
 // NewQueue returns a queue without members.
 func NewQueue(cq verbs.CQ) *Queue { return &Queue{CQ: cq, Members: map[uint32]Completer{}} }
 
-// Options are how a shard runs.
-type Options struct {
-	// Spin is how long it looks for more work before it sleeps; 0: not at all.
-	Spin time.Duration
-	// CPUs are the processors of all shards, one after the other; empty: any.
-	CPUs []int
-	// Place keeps a shard that may run on any off the processors of the applications.
-	Place bool
-}
-
-// New makes a shard, which start runs.
-func New(id int, log *slog.Logger, o Options) (*Shard, error) {
-	s, err := newShard(id, log)
-	if err != nil {
-		return nil, err
-	}
-	s.spinner.limit = o.Spin
-	if len(o.CPUs) > 0 {
-		s.cpu = o.CPUs[id%len(o.CPUs)]
-	} else if o.Place {
-		s.placer = newPlacer()
-	}
-	return s, nil
-}
-
 // ID is the number of the shard, and of its vector of every device.
 func (s *Shard) ID() int { return s.id }
 
@@ -151,8 +125,8 @@ func (s *Shard) DropQueue(q *Queue) {
 // posted finds none.
 func (s *Shard) Detach() { s.drivers, s.cqs = nil, nil }
 
-// newShard makes the loop's descriptors; run starts it.
-func newShard(id int, log *slog.Logger) (*Shard, error) {
+// New makes a shard, which Start runs.
+func New(id int, log *slog.Logger) (*Shard, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: epoll: %w", id, err)
@@ -163,7 +137,7 @@ func newShard(id int, log *slog.Logger) (*Shard, error) {
 		return nil, fmt.Errorf("shard %d: eventfd: %w", id, err)
 	}
 	s := &Shard{
-		id: id, log: log, epfd: epfd, kick: kick, cpu: -1, made: time.Now(),
+		id: id, log: log, epfd: epfd, kick: kick, made: time.Now(), spinner: spinner{limit: spinLimit}, placer: newPlacer(),
 		fds: map[int32]Member{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
@@ -243,14 +217,11 @@ func (s *Shard) Start() {
 // run is the loop. It returns when close asked for it.
 func (s *Shard) run() {
 	runtime.LockOSThread()
-	if s.cpu < 0 { // a thread that was bound ends with the loop
-		defer runtime.UnlockOSThread()
-	}
+	defer runtime.UnlockOSThread()
 	s.tid.Store(int32(unix.Gettid()))
 	defer close(s.done)
 	defer s.left.Store(true)
 	defer func() { s.spent.Store(int64(s.processorTime())); s.tid.Store(0) }()
-	s.pin()
 	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)
 	lastWork := time.Now()

@@ -47,7 +47,7 @@ func (d *fakeDriver) Disarm() { d.disarms.Add(1) }
 func (d *fakeDriver) Close() error { return nil }
 
 func startShard(t *testing.T, drivers ...verbs.Driver) *Shard {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.drivers = drivers
 	s.Start()
@@ -168,7 +168,7 @@ func TestLateShard(t *testing.T) {
 	close(hang)
 	require.Eventually(t, func() bool { return s.Late(time.Now()) < 2*busyTail }, patience, time.Millisecond)
 
-	asleep, err := newShard(0, slog.New(slog.DiscardHandler))
+	asleep, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer asleep.CloseFDs()
 	asleep.due.Store(int64(time.Hour))
@@ -203,7 +203,7 @@ func TestCollectorPasses(t *testing.T) {
 // TestNobodyWaitsForAStoppedShard: what is posted before, during and after the
 // end runs, once.
 func TestNobodyWaitsForAStoppedShard(t *testing.T) {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.Start()
 	var ran, posted atomic.Int64
@@ -227,7 +227,7 @@ func TestNobodyWaitsForAStoppedShard(t *testing.T) {
 
 // TestShardThatNeverStarted closes like one that did.
 func TestShardThatNeverStarted(t *testing.T) {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ran := false
 	s.Post(func() { s.Post(func() { ran = true }) })
@@ -239,7 +239,7 @@ func TestShardThatNeverStarted(t *testing.T) {
 // TestPostsBehindTheEndRunOneAtATime: what goroutines post when the loop has ended has the shard's state for
 // itself as before, and all of it runs, also what it posts in turn.
 func TestPostsBehindTheEndRunOneAtATime(t *testing.T) {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.Start()
 	s.Halt()

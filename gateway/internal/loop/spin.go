@@ -9,6 +9,10 @@ import (
 )
 
 const (
+	// spinLimit is how long a shard that has run out of work looks for more before it
+	// sleeps: for longer it would take the processor from the applications whose answer
+	// is waited for.
+	spinLimit = 20 * time.Microsecond
 	// spinPeeks is how often the devices are looked at between two system calls.
 	spinPeeks = 16
 	// spinShort is the multiple of the limit up to which a sleep was short: work
@@ -40,7 +44,7 @@ const (
 //	                                    └─► limit: asleep ─┬─► short: working
 //	                                                       └─► long (spinFruitless in a row): resting for spinRest
 type spinner struct {
-	limit     time.Duration // 0: never
+	limit     time.Duration
 	peekers   []verbs.Peeker
 	fresh     bool // work was found since the last spin
 	fruitless int
@@ -53,7 +57,7 @@ type spinner struct {
 // wanted tells whether to spin before sleeping; of two sleeps with no work
 // between them only the first is worth it.
 func (sp *spinner) wanted(now time.Time) bool {
-	if !sp.fresh || sp.limit <= 0 {
+	if !sp.fresh {
 		return false
 	}
 	sp.fresh = false
@@ -123,17 +127,4 @@ func (s *Shard) spin(events []unix.EpollEvent) (n int, found bool) {
 func (sp *spinner) hit() {
 	sp.found++
 	sp.fruitless = max(0, sp.fruitless-1)
-}
-
-// pin binds the thread of the shard to its processor. One that may not be used
-// is no reason to carry nothing.
-func (s *Shard) pin() {
-	if s.cpu < 0 {
-		return
-	}
-	var set unix.CPUSet
-	set.Set(s.cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		s.log.Warn("shard not bound to its processor", "shard", s.id, "cpu", s.cpu, "error", err)
-	}
 }

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"log/slog"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func (d *peekDriver) Ready() bool {
 
 // idleShard is a shard that is not running.
 func idleShard(t *testing.T, drivers ...verbs.Driver) *Shard {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.Halt()
@@ -101,9 +100,6 @@ func TestSpinScore(t *testing.T) {
 	require.False(t, sp.wanted(woken.Add(spinRest-1)))
 	sp.fresh = true
 	require.True(t, sp.wanted(woken.Add(spinRest)))
-
-	off := spinner{fresh: true}
-	require.False(t, off.wanted(now))
 }
 
 // TestSpinIsEagerNowAndThen: after a number of short sleeps one spin is longer.
@@ -122,9 +118,8 @@ func TestSpinIsEagerNowAndThen(t *testing.T) {
 
 // TestSpinningShardTakesPosts: nothing is lost between spinning and sleeping.
 func TestSpinningShardTakesPosts(t *testing.T) {
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	s, err := New(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	s.spinner.limit = 20 * time.Microsecond
 	s.AddDriver(&fakeDriver{})
 	s.Start()
 	defer func() {
@@ -139,35 +134,4 @@ func TestSpinningShardTakesPosts(t *testing.T) {
 		}
 	}
 	require.Equal(t, int64(2000), ran.Load())
-}
-
-func TestShardIsBoundToItsProcessor(t *testing.T) {
-	var allowed unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
-	cpu := 0
-	for !allowed.IsSet(cpu) {
-		cpu++
-	}
-	s, err := newShard(0, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	s.cpu = cpu
-	s.Start()
-	defer func() {
-		s.Halt()
-		s.CloseFDs()
-	}()
-	bound := 0
-	s.Call(func() {
-		var set unix.CPUSet
-		bound = unix.Gettid()
-		require.NoError(t, unix.SchedGetaffinity(0, &set))
-		require.Equal(t, 1, set.Count())
-		require.True(t, set.IsSet(cpu))
-	})
-	runtime.LockOSThread() // some other thread: the process's first may be the shard's
-	defer runtime.UnlockOSThread()
-	require.NotEqual(t, bound, unix.Gettid())
-	var set unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &set))
-	require.Equal(t, allowed, set, "only the thread of the shard")
 }

@@ -1,0 +1,51 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Spin is how long a program that waits looks at its rings before it sleeps. Its zero
+// value is "the default", so none at all has a value of its own.
+type Spin time.Duration
+
+const (
+	// NoSpin is written as off in the file.
+	NoSpin Spin = -1
+	// maxSpin bounds Spin: longer ones take the processor from the program whose
+	// answer is waited for.
+	maxSpin = Spin(100 * time.Microsecond)
+)
+
+// Duration returns the time, 0 when a program sleeps at once.
+func (s Spin) Duration() time.Duration { return max(time.Duration(s), 0) }
+
+// String renders the time as the file has it.
+func (s Spin) String() string {
+	if s.Duration() == 0 {
+		return "off"
+	}
+	return strings.Replace(s.Duration().String(), "µ", "u", 1)
+}
+
+// MarshalText renders the time as String does.
+func (s Spin) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalYAML reads off or a duration.
+func (s *Spin) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
+
+func (s *Spin) setText(text string) error {
+	d, err := time.ParseDuration(text)
+	switch {
+	case text == "off" || err == nil && d == 0:
+		*s = NoSpin
+	case err != nil || d < 0:
+		return fmt.Errorf("%q is neither off nor a duration such as 20us", text)
+	default:
+		*s = Spin(d)
+	}
+	return nil
+}

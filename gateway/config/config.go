@@ -105,12 +105,8 @@ type Match struct {
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
 	// they are known for outbound connections only. Default: every cgroup.
 	Cgroups []string `yaml:"cgroups"`
-	// Users are user names; outbound connections only. A configuration that
-	// was read from a file has their numbers in UIDs too. Default: every user.
-	Users []string `yaml:"users"`
-	// UIDs are numeric users, in addition to Users; outbound connections only.
-	// Default: every user.
-	UIDs []uint32 `yaml:"uids"`
+	// Users are names and numbers of users; outbound connections only. Default: every user.
+	Users []User `yaml:"users"`
 }
 
 // InProcess configures the broker of programs that have the library.
@@ -257,7 +253,7 @@ const maxRuleKeys = 8000
 // outboundOnly reports whether the rule asks for something that is known only
 // of connections made on this host: a cgroup or a user.
 func (r Rule) outboundOnly() bool {
-	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
+	return len(r.Match.Cgroups)+len(r.Match.Users) > 0
 }
 
 // oneSided reports whether connections of one direction match only.

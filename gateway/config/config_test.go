@@ -26,7 +26,7 @@ func testUsers(name string) (uint32, error) {
 }
 
 // validated is what is wrong with a configuration that was built.
-func validated(c Config) error { return joinFieldErrors(c.validate(lookupUser)) }
+func validated(c Config) error { return joinFieldErrors(c.validate()) }
 
 func parseString(t *testing.T, text string) *File {
 	t.Helper()
@@ -41,7 +41,7 @@ admin: /run/smcgw/smcgw.sock
 devices: [eth0]
 policy:
   - { name: redis, match: { ports: [6379], peers: [10.1.2.3/8, "fd00::/8", 192.0.2.7, "::ffff:10.0.0.0/104"], cgroups: [] }, action: accelerate }
-  - { name: web, match: { direction: client, ports: [80, 443, 6000-7000], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto, percent: 25%, way: in-process }
+  - { name: web, match: { direction: client, ports: [80, 443, 6000-7000], cgroups: ["/system.slice/nginx*"], users: [redis, 0, 1000] }, action: auto, percent: 25%, way: in-process }
   - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
 rollout: { percent: 0.5, seed: blue, ramp: 10%/h }
@@ -77,7 +77,7 @@ func TestParseFullConfig(t *testing.T) {
 			}, Cgroups: []string{}, Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionAccelerate, Way: report.WayAny},
 			{Name: "web", Match: Match{
 				Proto: report.ProtoTCP, Direction: report.DirectionClient, Ports: append(Ports(80, 443), newPortRange(6000, 7000)), Cgroups: []string{"/system.slice/nginx*"},
-				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
+				Users: []User{{Name: "redis", ID: 999}, {}, {ID: 1000}},
 			}, Action: report.ActionAuto, Percent: 25 * percent, Way: report.WayInProcess},
 			{Name: "dns", Match: Match{Proto: report.ProtoUDP, Direction: report.DirectionBoth, Ports: Ports(53)}, Action: report.ActionAccelerate, Way: report.WayAny},
 			{Name: "default", Match: Match{Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionPass, Way: report.WayAny},
@@ -201,19 +201,21 @@ func TestSingleErrors(t *testing.T) {
 		`mode: ""`:                `line 1: mode: "" is not a name`,
 		"policy: [{way: native}]": `line 1: policy[0].way: "native" is not one of any, in-process or steered`,
 		"policy: [{match: {proto: udp}, way: in-process}]": "line 1: policy[0].way: datagrams do not go in process",
-		"shards: 1.5":                     `line 1: shards: "1.5" is not a whole number`,
-		"shards: '2'":                     `line 1: shards: "2" is not a whole number`,
-		"shards: -1":                      `line 1: shards: -1 is not between 0 and 256`,
-		"shards: 010":                     `line 1: shards: "010" is not written in decimal`,
-		"shards: 0x10":                    `line 1: shards: "0x10" is not written in decimal`,
-		"shards: 1_0":                     `line 1: shards: "1_0" is not written in decimal`,
-		"hw: {service_level: 2.7}":        `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
-		"hw: {traffic_class: 0104}":       `line 1: hw.traffic_class: "0104" is not written in decimal`,
-		"hw: {traffic_class: 256}":        `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
-		"shards: [1]":                     "line 1: shards: must be a single value, not a list",
-		"admin: {a: b}":                   "line 1: admin: must be a single value, not a set of fields",
-		"policy: [{match: {uids: [-1]}}]": `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
-		"policy: [{match: {uids: [~]}}]":  "line 1: policy[0].match.uids[0]: has no value",
+		"shards: 1.5":               `line 1: shards: "1.5" is not a whole number`,
+		"shards: '2'":               `line 1: shards: "2" is not a whole number`,
+		"shards: -1":                `line 1: shards: -1 is not between 0 and 256`,
+		"shards: 010":               `line 1: shards: "010" is not written in decimal`,
+		"shards: 0x10":              `line 1: shards: "0x10" is not written in decimal`,
+		"shards: 1_0":               `line 1: shards: "1_0" is not written in decimal`,
+		"hw: {service_level: 2.7}":  `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
+		"hw: {traffic_class: 0104}": `line 1: hw.traffic_class: "0104" is not written in decimal`,
+		"hw: {traffic_class: 256}":  `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
+		"shards: [1]":               "line 1: shards: must be a single value, not a list",
+		"admin: {a: b}":             "line 1: admin: must be a single value, not a set of fields",
+		"policy: [{match: {users: [1, 4294967296]}}]":               `line 1: policy[0].match.users[1]: user "4294967296" is not known on this host`,
+		"policy: [{match: {users: [010]}}]":                         `line 1: policy[0].match.users[0]: user "010" is not known on this host`,
+		"policy: [{match: {users: ['']}}]":                          `line 1: policy[0].match.users[0]: "" is neither the name nor the number of a user`,
+		"policy: [{match: {users: [~]}}]":                           "line 1: policy[0].match.users[0]: has no value",
 		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
 		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,
@@ -253,7 +255,7 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{match: {ports: [0]}}]":                           "line 1: policy[0].match.ports[0]: 0 is not a port",
 		"policy: [{match: {ports: [0-9]}}]":                         "line 1: policy[0].match.ports[0]: 0 is not a port",
 		"policy: [{match: {direction: in}}]":                        `line 1: policy[0].match.direction: "in" is not one of both, client or server`,
-		"policy: [{match: {direction: server, uids: [1]}}]":         "line 1: policy[0].match.direction: cgroups, users and uids are known of outbound connections only",
+		"policy: [{match: {direction: server, users: [1]}}]":        "line 1: policy[0].match.direction: cgroups and users are known of outbound connections only",
 		"policy: [{percent: 10}]":                                   "line 1: policy[0].percent: is about rules that carry",
 		"policy: [{action: accelerate, percent: 0}]":                "line 1: policy[0].percent: 0% is written as action: pass",
 		"rollout: {percent: 101}":                                   `line 1: rollout.percent: "101" is not a share from 0% to 100%`,
@@ -329,7 +331,7 @@ func TestTooManyKeysOfRules(t *testing.T) {
 	for want, text := range map[string]string{
 		"line 1: policy: 8001 IPv4 prefixes of peers; at most 8000 are possible": rule("peers", 8001, four),
 		"line 1: policy: 8001 IPv6 prefixes of peers; at most 8000 are possible": rule("peers", 8001, func(i int) string { return fmt.Sprintf("'fd00::%x'", i) }),
-		"line 1: policy: 8001 users; at most 8000 are possible":                  rule("uids", 8001, strconv.Itoa),
+		"line 1: policy: 8001 users; at most 8000 are possible":                  rule("users", 8001, strconv.Itoa),
 	} {
 		_, err := parseConfig("f", []byte("policy: ["+text+"]"), testUsers)
 		require.EqualError(t, err, want)
@@ -388,7 +390,7 @@ func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField
 		if elem.Kind() == reflect.Slice {
 			elem, p = elem.Elem(), p+"[]"
 		}
-		if elem.Kind() == reflect.Struct && elem != reflect.TypeFor[netip.Prefix]() {
+		if elem.Kind() == reflect.Struct && elem != reflect.TypeFor[netip.Prefix]() && elem != reflect.TypeFor[User]() {
 			walkFields(elem, p, fn)
 		}
 	}
@@ -404,18 +406,13 @@ func TestValidateOfABuiltConfig(t *testing.T) {
 	require.Len(t, FieldErrors(errors.Join(err, nil)), 3)
 }
 
-func TestNamedUsersAreNeverDropped(t *testing.T) {
-	f := parseString(t, "policy: [{match: {users: [redis, redis]}, action: accelerate}]\n")
-	require.Equal(t, []uint32{999}, f.Config.Policy[0].Match.UIDs)
-	require.Equal(t, "users", f.origin("policy[0].match.uids"))
-}
-
-func TestUserIDs(t *testing.T) {
-	ids, err := Rule{Match: Match{Users: []string{"root"}, UIDs: []uint32{7}}}.userIDs(lookupUser)
+func TestUsers(t *testing.T) {
+	f := parseString(t, "policy: [{match: {users: [redis, 7, redis]}, action: accelerate}]\n")
+	require.Equal(t, []uint32{999, 7, 999}, f.Config.Policy[0].Match.UIDs())
+	_, err := lookupUser("root")
 	require.NoError(t, err)
-	require.Equal(t, []uint32{7, 0}, ids)
-	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.userIDs(lookupUser)
-	require.EqualError(t, err, `rule r: user "no such user" is not in /etc/passwd: uids takes the number of any user`)
+	_, err = lookupUser("no such user")
+	require.EqualError(t, err, `user "no such user" is not in /etc/passwd: any user can be given by number`)
 }
 
 func TestNeverPorts(t *testing.T) {

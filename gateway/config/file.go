@@ -102,7 +102,7 @@ func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 		return nil, err
 	}
 	c = c.WithDefaults()
-	for _, fe := range c.validate(users) {
+	for _, fe := range append(c.validate(), c.resolveUsers(users)...) {
 		if !x.unusable(fe.Path) {
 			fe.Line = x.lineOf(fe.Path)
 			x.errs = append(x.errs, fe)
@@ -112,7 +112,6 @@ func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 	if err := joinFieldErrors(x.errs); err != nil {
 		return nil, err
 	}
-	c.resolveUsers(users)
 	return &File{Name: name, Config: c, lines: x.lines, notes: x.notes(c)}, nil
 }
 

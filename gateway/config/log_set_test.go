@@ -53,7 +53,7 @@ func FuzzLogSetting(f *testing.F) {
 		if c.Log, err = c.Log.With(field, value); err != nil {
 			return
 		}
-		require.Empty(t, c.validate(nil))
+		require.Empty(t, c.validate())
 	})
 }
 

@@ -93,7 +93,7 @@ func (c Config) notes() []string {
 	}
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d] (%s)", i, r.Name)
-		note(r.outboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
+		note(r.outboundOnly(), "%s: cgroups and users are known of outbound connections only: the rule never matches inbound ones", field)
 		if first := slices.IndexFunc(c.Policy[:i], func(f Rule) bool { return f.Match.covers(r.Match) && !c.leaves(f, r) }); first >= 0 {
 			note(true, "%s: is never reached: policy[%d] (%s) matches all that it does: put it before that", field, first, c.Policy[first].Name)
 		}
@@ -144,7 +144,7 @@ func (m Match) covers(other Match) bool {
 	return m.Proto == other.Proto && (!m.oneSided() || m.Direction == other.Direction) && includes(m.Cgroups, other.Cgroups) &&
 		(len(m.Ports) == 0 || len(other.Ports) > 0 && !slices.ContainsFunc(other.Ports, func(p PortRange) bool { return !inPorts(p) })) &&
 		(len(m.Peers) == 0 || len(other.Peers) > 0 && !slices.ContainsFunc(other.Peers, func(p netip.Prefix) bool { return !inPeers(p) })) &&
-		includes(m.UIDs, other.UIDs)
+		includes(m.UIDs(), other.UIDs())
 }
 
 // includes reports whether a list has all of another one, where an empty one has everything.

@@ -32,7 +32,7 @@ func TestServicesOf(t *testing.T) {
 	c.Policy = append([]Rule{{Match: Match{Peers: peers}, Action: report.ActionPass}}, whole...)
 	require.Empty(t, services("10.0.0.9"), "an earlier rule passes all of the host")
 	require.Equal(t, []uint16{6379, 5201}, services("10.0.1.9"))
-	c.Policy[0].Match.UIDs = []uint32{7}
+	c.Policy[0].Match.Users = []User{{ID: 7}}
 	require.Equal(t, []uint16{6379, 5201}, services("10.0.0.9"), "of a user")
 	c.Policy = whole
 	for port := range uint16(30) {

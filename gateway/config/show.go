@@ -6,20 +6,15 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// origin tells where the field at path got its value: "FILE:LINE", "default",
-// or "users" for the numbers of users that were named.
+// origin tells where the field at path got its value: "FILE:LINE" or "default".
 func (f *File) origin(path string) string {
 	if line := f.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d", f.Name, line)
-	}
-	if rule, ok := strings.CutSuffix(path, ".uids"); ok && f.lines[rule+".users"] > 0 {
-		return "users"
 	}
 	return "default"
 }
@@ -41,7 +36,7 @@ func (f *File) YAML() ([]byte, error) {
 
 // isScalar reports whether v is written as one value.
 func isScalar(v reflect.Value) bool {
-	return v.Type() == reflect.TypeFor[netip.Prefix]() || v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
+	return v.Type() == reflect.TypeFor[netip.Prefix]() || v.Type() == reflect.TypeFor[User]() || v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
 }
 
 // node turns a value into YAML.
@@ -87,7 +82,7 @@ func (f *File) listNode(v reflect.Value, path string) *yaml.Node {
 // scalarNode renders a leaf as the decoder reads it.
 func scalarNode(v reflect.Value) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: scalarText(v)}
-	if v.Kind() == reflect.String {
+	if u, ok := v.Interface().(User); v.Kind() == reflect.String || ok && u.Name != "" {
 		n.Tag = "!!str" // the encoder quotes what would not be read as a text
 	}
 	return n

@@ -63,7 +63,7 @@ func TestNotes(t *testing.T) {
 		"policy[4] (last): has no action, and passes what it matches: action: accelerate carries it",
 		"mode: observe: nothing is carried",
 		"carriers: the list is empty: RDMA is never used",
-		"policy[0] (a): cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones",
+		"policy[0] (a): cgroups and users are known of outbound connections only: the rule never matches inbound ones",
 		"policy[0] (a): port 22 is on the never-list and is carried because the rule names it",
 		"policy[2] (u): datagram_port is 0: no datagram is carried",
 		"policy[2] (u): port 53 is on the never-list and is carried because the rule names it",
@@ -74,7 +74,7 @@ carriers: []
 datagram_port: 0
 metrics: { listen: "0.0.0.0:9469" }
 policy:
-  - { name: a, match: { ports: [22], uids: [3] }, action: accelerate }
+  - { name: a, match: { ports: [22], users: [3] }, action: accelerate }
   - {}
   - { name: u, match: { proto: udp, ports: [53] }, action: accelerate }
   - {}
@@ -123,8 +123,8 @@ func TestUnreachableRules(t *testing.T) {
 		{"{peers: [10.0.0.0/8]}", "{peers: [10.1.0.0/16, 10.2.0.1], ports: [80]}", true},
 		{"{peers: [10.1.0.0/16]}", "{peers: [10.0.0.0/8]}", false},
 		{"{peers: [10.0.0.0/8]}", "{ports: [80]}", false},
-		{"{cgroups: [/a]}", "{cgroups: [/a], uids: [7]}", true},
-		{"{uids: [7]}", "{uids: [7, 8]}", false},
+		{"{cgroups: [/a]}", "{cgroups: [/a], users: [7]}", true},
+		{"{users: [7]}", "{users: [7, 8]}", false},
 		{"{proto: udp}", "{ports: [80]}", false},
 		{"{ports: [80-90]}", "{ports: [80, 85-90]}", true},
 		{"{ports: [80-90]}", "{ports: [85-91]}", false},

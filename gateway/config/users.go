@@ -3,9 +3,40 @@ package config
 import (
 	"fmt"
 	"os/user"
-	"slices"
 	"strconv"
+
+	"go.yaml.in/yaml/v3"
 )
+
+// User is a user of this host. In a file it is a name or a number.
+type User struct {
+	// Name is that in /etc/passwd; empty: the user was given by number.
+	Name string
+	// ID is the number, also of a name in a configuration that was read from a file.
+	ID uint32
+}
+
+// MarshalText renders the user as the file has it.
+func (u User) MarshalText() ([]byte, error) {
+	if u.Name != "" {
+		return []byte(u.Name), nil
+	}
+	return strconv.AppendUint(nil, uint64(u.ID), 10), nil
+}
+
+// UnmarshalYAML reads a name or a number.
+func (u *User) UnmarshalYAML(n *yaml.Node) error { return fromText(n, u.setText) }
+
+func (u *User) setText(text string) error {
+	if text == "" {
+		return fmt.Errorf("%q is neither the name nor the number of a user", text)
+	}
+	id, err := strconv.ParseUint(text, 10, 32)
+	if *u = (User{ID: uint32(id)}); err != nil || !isDecimal(text) {
+		*u = User{Name: text}
+	}
+	return nil
+}
 
 // userLookup resolves a user name.
 type userLookup func(name string) (uint32, error)
@@ -14,7 +45,7 @@ type userLookup func(name string) (uint32, error)
 func lookupUser(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, fmt.Errorf("user %q is not in /etc/passwd: uids takes the number of any user", name)
+		return 0, fmt.Errorf("user %q is not in /etc/passwd: any user can be given by number", name)
 	}
 	id, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
@@ -23,29 +54,29 @@ func lookupUser(name string) (uint32, error) {
 	return uint32(id), nil
 }
 
-// userIDs returns the numeric users of the rule: UIDs and those of Users. A
-// rule with users must never be used without them: it would match every user.
-func (r Rule) userIDs(users userLookup) ([]uint32, error) {
-	ids := slices.Clone(r.Match.UIDs)
-	for _, name := range r.Match.Users {
-		id, err := users(name)
-		if err != nil {
-			return nil, fmt.Errorf("rule %s: %w", r.Name, err)
-		}
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
+// UIDs lists the numbers of the users.
+func (m Match) UIDs() (ids []uint32) {
+	for _, u := range m.Users {
+		ids = append(ids, u.ID)
 	}
-	return ids, nil
+	return ids
 }
 
-// resolveUsers adds the numbers of all Users to UIDs, so that a configuration
-// that was read is complete without the user database. Names are known to
-// exist: the configuration is valid.
-func (c Config) resolveUsers(users userLookup) {
-	for i := range c.Policy {
-		if ids, err := c.Policy[i].userIDs(users); err == nil {
-			c.Policy[i].Match.UIDs = ids
+// resolveUsers finds the numbers of users that are given by name, so that a configuration
+// that was read is complete without the user database. One that is not known is an error:
+// a rule with users must never be used without them.
+func (c Config) resolveUsers(users userLookup) []*FieldError {
+	k := &checker{}
+	for i, r := range c.Policy {
+		for j := range r.Match.Users {
+			u := &r.Match.Users[j]
+			if u.Name == "" {
+				continue
+			}
+			var err error
+			u.ID, err = users(u.Name)
+			k.must(err == nil, fmt.Sprintf("policy[%d].match.users[%d]", i, j), "%v", err)
 		}
 	}
+	return k.errs
 }

@@ -56,13 +56,13 @@ func oneOf[T ~string](k *checker, path string, v T, all []T) {
 	}
 }
 
-func (c Config) validate(users userLookup) []*FieldError {
+func (c Config) validate() []*FieldError {
 	k := &checker{}
 	k.must(c.Schema == schema, "schema", "%q is not %s, the only schema this version reads", c.Schema, schema)
 	oneOf(k, "mode", c.Mode, report.Modes())
 	k.socketPath("admin", c.Admin)
 	k.devices(c.Devices)
-	k.policy(c.Policy, users)
+	k.policy(c.Policy)
 	k.rollout(c.Rollout)
 	k.guard(c.Guard)
 	k.carriers(c.Carriers)
@@ -118,7 +118,7 @@ func (k *checker) devices(names []string) {
 	}
 }
 
-func (k *checker) policy(rules []Rule, users userLookup) {
+func (k *checker) policy(rules []Rule) {
 	k.must(len(rules) <= maxRules, "policy", "%d rules; at most %d are possible", len(rules), maxRules)
 	k.keys(rules)
 	seen := make(map[string]bool)
@@ -138,15 +138,15 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		k.must(r.Way != report.WayInProcess || r.Match.Proto != report.ProtoUDP, field+".way", "datagrams do not go in process")
 		k.must(r.Percent != NoShare, field+".percent", "0%% is written as action: pass")
 		k.must(r.Percent == 0 || r.Action != report.ActionPass, field+".percent", "is about rules that carry")
-		k.must(r.Match.Direction != report.DirectionServer || !r.outboundOnly(), field+".match.direction", "cgroups, users and uids are known of outbound connections only")
+		k.must(r.Match.Direction != report.DirectionServer || !r.outboundOnly(), field+".match.direction", "cgroups and users are known of outbound connections only")
 		k.must(r.Action != report.ActionAuto || r.Match.Proto != report.ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
-		k.match(field+".match", r.Match, users)
+		k.match(field+".match", r.Match)
 	}
 }
 
 // keys counts what the programs look up, of all rules.
 func (k *checker) keys(rules []Rule) {
-	four, six, users := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}, map[any]bool{}
+	four, six, users := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}, map[User]bool{}
 	for _, r := range rules {
 		for _, p := range r.Match.Peers {
 			if p.Addr().Is4() {
@@ -155,11 +155,8 @@ func (k *checker) keys(rules []Rule) {
 				six[p] = true
 			}
 		}
-		for _, id := range r.Match.UIDs {
-			users[id] = true
-		}
-		for _, name := range r.Match.Users {
-			users[name] = true
+		for _, u := range r.Match.Users {
+			users[u] = true
 		}
 	}
 	k.must(len(four) <= maxRuleKeys, "policy", "%d IPv4 prefixes of peers; at most %d are possible", len(four), maxRuleKeys)
@@ -167,7 +164,7 @@ func (k *checker) keys(rules []Rule) {
 	k.must(len(users) <= maxRuleKeys, "policy", "%d users; at most %d are possible", len(users), maxRuleKeys)
 }
 
-func (k *checker) match(field string, m Match, users userLookup) {
+func (k *checker) match(field string, m Match) {
 	for i, p := range m.Ports {
 		k.must(p.First() != 0, fmt.Sprintf("%s.ports[%d]", field, i), "0 is not a port")
 	}
@@ -178,11 +175,6 @@ func (k *checker) match(field string, m Match, users userLookup) {
 		_, err := path.Match(g, "/")
 		ok := err == nil && path.IsAbs(g) && path.Clean(g) == g
 		k.must(ok, fmt.Sprintf("%s.cgroups[%d]", field, i), "%q is not a cgroup path such as /system.slice/redis*", g)
-	}
-	for i, u := range m.Users {
-		if _, err := users(u); err != nil {
-			k.must(false, fmt.Sprintf("%s.users[%d]", field, i), "%s", err)
-		}
 	}
 }
 

@@ -230,7 +230,7 @@ func TestDatagramsByUser(t *testing.T) {
 	d := newDatagramWorld(t)
 	d.server = d.serveNumbered(d.h2)
 	d.g1 = d.up(d.h1, settings{Policy: fmt.Sprintf(
-		"  - { name: datagrams, match: { proto: udp, ports: [%d], uids: [%d], peers: [%s] }, action: accelerate }\n", echoUDP, testUID, named)})
+		"  - { name: datagrams, match: { proto: udp, ports: [%d], users: [%d], peers: [%s] }, action: accelerate }\n", echoUDP, testUID, named)})
 	d.g2 = d.up(d.h2, datagramSettings())
 	cmd := d.h1.AppCommand(t.Context(), "ping-udp", "-to", d.h2.AddrPort6(echoUDP).String(), "-for", "100s", "-input", "-gap", "2ms", "-patient")
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: testUID, Gid: testUID}

@@ -36,7 +36,7 @@ func TestFallbackPolicy(t *testing.T) {
 		w.listen(h, "echo", userPort, groupPort, peerPort, neverPort, namedPort, serverPort)
 	}
 	w.up(w.h1, settings{Policy: fmt.Sprintf(`
-  - { name: user, match: { ports: [%d], uids: [%d] }, action: accelerate }
+  - { name: user, match: { ports: [%d], users: [%d] }, action: accelerate }
   - { name: group, match: { ports: [%d], cgroups: [%q] }, action: accelerate }
   - { name: peer, match: { ports: [%d], peers: [10.77.0.3/32, "fd77::3/128"] }, action: accelerate }
   - { name: named, match: { ports: [%d] }, action: accelerate }

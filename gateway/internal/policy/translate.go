@@ -24,7 +24,7 @@ func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 	for _, r := range c.Policy {
 		out.Policy = append(out.Policy, ebpf.Rule{
 			Peers: r.Match.Peers, Cgroups: r.Match.Cgroups, Direction: steeringDirection(r.Match.Direction), Share: share(r.Percent),
-			UIDs: r.Match.UIDs, Action: steeringAction(r, adapters), Proto: steeringProto(r.Match.Proto),
+			UIDs: r.Match.UIDs(), Action: steeringAction(r, adapters), Proto: steeringProto(r.Match.Proto),
 		})
 		last := &out.Policy[len(out.Policy)-1]
 		for _, p := range r.Match.Ports {

@@ -40,7 +40,7 @@ func TestRules(t *testing.T) {
 		"other caller":      {rule(config.Rule{Match: config.Match{Cgroups: []string{"/b"}}, Action: yes}), 80, "/a", false},
 		"caller passes":     {[]config.Rule{{Match: config.Match{Cgroups: []string{"/a"}}}, {Action: yes}}, 80, "/a", false},
 		"another passes":    {[]config.Rule{{Match: config.Match{Cgroups: []string{"/b"}}}, {Action: yes}}, 80, "/a", true},
-		"user":              {rule(config.Rule{Match: config.Match{UIDs: []uint32{7}}, Action: yes}), 80, "/a", true},
+		"user":              {rule(config.Rule{Match: config.Match{Users: []config.User{{ID: 7}}}, Action: yes}), 80, "/a", true},
 		"client's rule":     {rule(config.Rule{Match: config.Match{Direction: report.DirectionClient}, Action: yes}), 80, "/a", true},
 		"server's rule":     {rule(config.Rule{Match: config.Match{Direction: report.DirectionServer}, Action: yes}), 80, "/a", true},
 		"server passes":     {[]config.Rule{{Match: config.Match{Direction: report.DirectionServer}}, {Action: yes}}, 80, "/a", false},

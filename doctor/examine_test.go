@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/golden"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -146,15 +145,7 @@ func TestEachCheck(t *testing.T) {
 		"no TSO":              {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads that are off: tso"},
 		"veth without GRO":    {func(h *fakeHost, _ *Subject) { h.devices[1].Off, h.devices[1].Hardware = []string{"gro"}, false }, "devices", OK, "offloads that are off: gro"},
 		"ports with a daemon": {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "ports", OK, "the daemon has its UDP ports"},
-		"port taken, no other": {func(h *fakeHost, s *Subject) {
-			h.put("proc/net/udp", "head\n 1: 00000000:12B7 0:0 07\n")
-			s.Config.Soft.AlternatePort = config.NoPort
-		}, "ports", Warning, "UDP port 4791 is taken already: soft is left out"},
-		"port taken, the same as the other": {func(h *fakeHost, s *Subject) {
-			h.put("proc/net/udp", "head\n 1: 00000000:12B9 0:0 07\n")
-			s.Config.Soft.UDPPort = 4793
-		}, "ports", Warning, "UDP port 4793 is taken already: soft is left out"},
-		"hooks unknown": {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed of sockops of /sys/fs/cgroup"},
+		"hooks unknown":       {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed of sockops of /sys/fs/cgroup"},
 		"hooks unknown, daemon": {func(h *fakeHost, s *Subject) {
 			h.hooks, s.Daemon = []inspect.Hook{{Name: "sockops", Err: fs.ErrPermission}}, runs()
 		}, "hooks", OK, "the daemon's programs are attached"},

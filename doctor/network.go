@@ -126,11 +126,7 @@ func ports(e *exam) []Line {
 		}
 	}
 	soft := e.uses(report.DeviceSoft)
-	instead := "soft is left out (soft.alternate_port names no other one)"
-	if port := e.Config.Soft.Alternate(); port != 0 {
-		instead = fmt.Sprintf("soft receives on port %d instead", port)
-	}
-	ask(soft, e.Config.Soft.UDPPort, instead)
+	ask(soft, e.Config.Soft.UDPPort, fmt.Sprintf("soft receives on port %d instead", e.Config.Soft.AlternatePort()))
 	ask(true, e.Config.DatagramPort.Port(), "no UDP datagrams are carried (datagram_port)")
 	if lines == nil {
 		return []Line{ok("the UDP ports of the gateway are free")}

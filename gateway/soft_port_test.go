@@ -1,23 +1,22 @@
 package gateway
 
 import (
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
 
-	"github.com/smcgw/smcgw/lab/wire"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/wire"
 )
 
 // TestSoftPortInUse: without the device everything else goes on, and says so.
 func TestSoftPortInUse(t *testing.T) {
-	g, _ := softBesideAnother(t, config.NoPort)
+	g := softBeside(t, 4791, 4793)
 	list := g.engine().devices()
 	require.Len(t, list, 2)
 	require.Equal(t, report.DeviceFailed, list[0].State)
@@ -32,27 +31,23 @@ func TestSoftPortInUse(t *testing.T) {
 
 // TestSoftOnItsAlternatePort: the device works, and the status says where.
 func TestSoftOnItsAlternatePort(t *testing.T) {
-	free, err := net.ListenPacket("udp", "127.77.0.4:0")
-	require.NoError(t, err)
-	alternate := free.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	require.NoError(t, free.Close())
-	g, port := softBesideAnother(t, config.OptionalPort(alternate))
+	g := softBeside(t, 4791)
 	require.Equal(t, report.DeviceActive, g.engine().devices()[0].State)
-	require.Equal(t, alternate, g.engine().devices()[0].UDPPort)
+	require.EqualValues(t, 4793, g.engine().devices()[0].UDPPort)
 	require.Empty(t, g.Status().Degraded)
-	require.Equal(t, []string{fmt.Sprintf("soft0: receives on UDP port %d: UDP port %d is in use", alternate, port)}, g.Status().Notes)
+	require.Equal(t, []string{"soft0: receives on UDP port 4793: UDP port 4791 is in use"}, g.Status().Notes)
 }
 
-// softBesideAnother is a gateway on a host where the port of its soft device, which
-// is returned, is in use.
-func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, uint16) {
+// softBeside is a gateway on a host where ports are in use.
+func softBeside(t *testing.T, ports ...uint16) *gateway {
 	t.Helper()
-	addr := netip.MustParseAddr("127.77.0.4")
-	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = taken.Close() })
+	addr := loopback.Addr(4)
+	for _, p := range ports {
+		taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, p).String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = taken.Close() })
+	}
 	cfg := config.Config{Mode: report.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceSoft, report.DeviceHW}}
-	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), alternate
 	wire := wire.New(1500, 1)
 	t.Cleanup(wire.Close)
 	g, err := newGateway(cfg.WithDefaults(), &site{localHost: localHost{
@@ -61,5 +56,5 @@ func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, u
 	}}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(g.close)
-	return g, cfg.Soft.UDPPort
+	return g
 }

@@ -192,12 +192,8 @@ func orDash(s string) string {
 
 // beside is what an adapter means for the soft device.
 func beside(c *config.Config, a *sysfs.Adapter, p *sysfs.Port) string {
-	switch port, alternate := c.Soft.UDPPort, c.Soft.Alternate(); {
-	case !slices.Contains(c.Carriers, report.DeviceSoft) || !a.TakesRoCE(p, port):
+	if !slices.Contains(c.Carriers, report.DeviceSoft) || !a.TakesRoCE(p, c.Soft.UDPPort) {
 		return ""
-	case alternate == 0:
-		return fmt.Sprintf("takes UDP port %d at its addresses: soft is left out there", port)
-	default:
-		return fmt.Sprintf("takes UDP port %d at its addresses: soft receives on %d there", port, alternate)
 	}
+	return fmt.Sprintf("takes UDP port %d at its addresses: soft receives on %d there", c.Soft.UDPPort, c.Soft.AlternatePort())
 }

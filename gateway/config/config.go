@@ -139,19 +139,11 @@ type Soft struct {
 	// UDPPort is the port the device receives on, on every address of the
 	// devices; peers are told. Default: 4791.
 	UDPPort uint16 `yaml:"udp_port"`
-	// AlternatePort is used instead where UDPPort is not to be had: an RDMA adapter
-	// of the host, or the kernel's software RDMA, has it. [NoPort] (0 in the file): the
-	// device is left out there. Default: 4793.
-	AlternatePort OptionalPort `yaml:"alternate_port"`
 }
 
-// Alternate is the port where UDPPort is not to be had; 0: the device is left out there.
-func (s Soft) Alternate() uint16 {
-	if p := s.AlternatePort.Port(); p != s.UDPPort {
-		return p
-	}
-	return 0
-}
+// AlternatePort is used instead where UDPPort is not to be had: an RDMA adapter of the
+// host, or the kernel's software RDMA, has it.
+func (s Soft) AlternatePort() uint16 { return s.UDPPort + 2 }
 
 // HW configures RDMA adapters. A RoCE network tells by these marks which packets it must
 // not drop, or marks for congestion.

@@ -86,7 +86,7 @@ func TestParseFullConfig(t *testing.T) {
 			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, PerUser: 3, PerCgroup: 2, Shaped: SwitchOn,
 		},
 		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
-		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
+		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
 		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, NewFlowsAtOnce: 8, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
@@ -109,7 +109,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, PerUser: 32768, PerCgroup: 32768, Shaped: SwitchOff,
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
-		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
+		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, NewFlowsAtOnce: 32, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw",
@@ -122,11 +122,11 @@ func TestEveryFieldIsOptional(t *testing.T) {
 }
 
 func TestSoftPortIsNoSourcePort(t *testing.T) {
-	for _, port := range []string{"0", "49152", "65535", "70000"} {
+	for _, port := range []string{"0", "49150", "65535", "70000"} {
 		_, err := parseConfig("f", []byte("soft: { udp_port: "+port+" }\n"), testUsers)
 		require.ErrorContains(t, err, "soft.udp_port", port)
 	}
-	require.EqualValues(t, 49151, parseString(t, "soft: { udp_port: 49151 }\n").Config.Soft.UDPPort)
+	require.EqualValues(t, 49149, parseString(t, "soft: { udp_port: 49149 }\n").Config.Soft.UDPPort)
 }
 
 func TestRulesAreNamedAndPassByDefault(t *testing.T) {
@@ -271,7 +271,7 @@ func TestSingleErrors(t *testing.T) {
 		"metrics: {listen: '0.0.0.0:9469'}\npage: {listen: '127.0.0.1:09469'}":  `line 2: page.listen: "127.0.0.1:09469" is taken by metrics.listen`,
 		"metrics: {listen: '[::]:9469'}\npage: {listen: '127.0.0.1:9469'}":      `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
 		"metrics: {listen: '[::1]:9469'}\npage: {listen: '[0:0::1]:9469'}":      `line 2: page.listen: "[0:0::1]:9469" is taken by metrics.listen`,
-		"datagram_port: 4800\nsoft: {alternate_port: 4800}":                     "line 1: datagram_port: 4800 is the alternate port of the soft device",
+		"datagram_port: 4800\nsoft: {udp_port: 4798}":                           "line 1: datagram_port: 4800 is the alternate port of the soft device",
 		"log: {level: loud}": `line 1: log.level: "loud" is not one of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
@@ -303,7 +303,6 @@ func TestPortsBeside(t *testing.T) {
 		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.2:9469'}",
 		"metrics: {listen: '0.0.0.0:9469'}\npage: {listen: '[::1]:9469'}",
 		"metrics: {listen: ':9469'}", "page: {listen: '127.0.0.1:9469'}",
-		"datagram_port: 0\nsoft: {alternate_port: 0}",
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.NoError(t, err, text)
@@ -424,7 +423,7 @@ policy:
 `).Config
 	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4793, 9469}, c.NeverPorts(), "exceptions are made by rule")
 	c = parseString(t, "datagram_port: 4800\nsoft: { udp_port: 4801 }\n").Config
-	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4800, 4801, 4793}, c.NeverPorts())
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4800, 4801, 4803}, c.NeverPorts())
 	c = parseString(t, "datagram_port: 0\n").Config
 	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4793}, c.NeverPorts())
 }

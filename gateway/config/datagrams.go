@@ -15,7 +15,7 @@ func (k *checker) datagrams(c Config) {
 	if c.DatagramPort != NoPort {
 		between(k, "datagram_port", int(c.DatagramPort), 1, 0xbfff)
 		k.must(c.DatagramPort.Port() != c.Soft.UDPPort, "datagram_port", "%d is the port of the soft device", c.DatagramPort)
-		k.must(c.DatagramPort.Port() == 0 || c.DatagramPort != c.Soft.AlternatePort, "datagram_port", "%d is the alternate port of the soft device", c.DatagramPort)
+		k.must(c.DatagramPort.Port() != c.Soft.AlternatePort(), "datagram_port", "%d is the alternate port of the soft device", c.DatagramPort)
 	}
 	for i, r := range c.Policy {
 		for j, p := range r.Match.Ports {
@@ -27,7 +27,7 @@ func (k *checker) datagrams(c Config) {
 
 // OwnPorts lists the UDP ports of this gateway.
 func (c Config) OwnPorts() []uint16 {
-	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort, c.Soft.AlternatePort.Port()}
+	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort, c.Soft.AlternatePort()}
 	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
 }
 

@@ -2,7 +2,6 @@ package config
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,36 +18,6 @@ func TestDatagramPort(t *testing.T) {
 	require.Equal(t, NoPort, Config{DatagramPort: NoPort}.WithDefaults().DatagramPort)
 	require.NoError(t, validated(Config{DatagramPort: NoPort}.WithDefaults()))
 	require.ErrorContains(t, validated(Config{DatagramPort: -2}.WithDefaults()), "datagram_port: -2 is not between 1 and 49151")
-}
-
-func TestAlternatePort(t *testing.T) {
-	for text, want := range map[string]uint16{"": 4793, "soft: {alternate_port: 0}": 0, "soft: {alternate_port: 7}": 7} {
-		f := parseString(t, text)
-		require.Equal(t, want, f.Config.Soft.AlternatePort.Port(), text)
-		require.NoError(t, validated(f.Config))
-		require.Equal(t, want != 0, slices.Contains(f.Config.NeverPorts(), want), text)
-	}
-	c := Config{Soft: Soft{AlternatePort: 0xc000}}.WithDefaults()
-	require.ErrorContains(t, validated(c), "soft.alternate_port: 49152 is not between 1 and 49151")
-}
-
-// One port for both means that there is no other, which a file that says so may not mean.
-func TestOnePortForBoth(t *testing.T) {
-	const note = "soft.alternate_port: 4793 is soft.udp_port too: soft is left out where that is taken, as with 0: name another one"
-	for text, want := range map[string]struct {
-		port  uint16
-		noted bool
-	}{
-		"soft: {udp_port: 4793, alternate_port: 4793}": {0, true},
-		"soft: {alternate_port: 4793}":                 {4793, false},
-		"soft: {udp_port: 4793}":                       {0, false}, // beside adapters that cannot be seen
-		"soft: {udp_port: 4793, alternate_port: 0}":    {0, false},
-		"": {4793, false},
-	} {
-		f := parseString(t, text)
-		require.Equal(t, want.port, f.Config.Soft.Alternate(), text)
-		require.Equal(t, want.noted, slices.Contains(f.Notes(), note), text)
-	}
 }
 
 func TestDatagramsOfTheGatewayItselfAreNeverCarried(t *testing.T) {

@@ -56,8 +56,6 @@ func (x *index) notes(c Config) (notes []string) {
 		switch {
 		case p.parent == reflect.TypeFor[document]() && slices.Contains(retiredFields(), p.path):
 			notes = append(notes, fmt.Sprintf("%s: has no effect any more: remove it", p.path))
-		case p.path == "soft.alternate_port" && c.Soft.AlternatePort != NoPort && c.Soft.Alternate() == 0:
-			notes = append(notes, fmt.Sprintf("%s: %d is soft.udp_port too: soft is left out where that is taken, as with 0: name another one", p.path, c.Soft.UDPPort))
 		case strings.Contains(p.path, ".peers["):
 			if given, err := netip.ParsePrefix(p.value.Value); err == nil && given != given.Masked() {
 				notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits after the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))

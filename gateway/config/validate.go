@@ -70,10 +70,7 @@ func (c Config) validate() []*FieldError {
 	k.absolute("shm_dir", c.ShmDir)
 	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "%d bytes long, and its sockets have room for %d", len(c.ShmDir), maxSocketPath-40)
 	// The soft device sends from ports of the dynamic range.
-	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbfff)
-	if c.Soft.AlternatePort != NoPort {
-		between(k, "soft.alternate_port", int(c.Soft.AlternatePort), 1, 0xbfff)
-	}
+	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbffd)
 	between(k, "hw.service_level", int(c.HW.ServiceLevel), 0, 7)
 	oneOf(k, "hw.mixed", c.HW.Mixed, switches())
 	oneOf(k, "steering", c.Steering, switches())

@@ -140,14 +140,15 @@ func degradedBy(t *testing.T, g *gw) string {
 	return out
 }
 
-// wrongSoftPort: without an alternate port the gateway waits until the port is free.
+// wrongSoftPort: without its alternate port the gateway waits until one is free.
 func wrongSoftPort(t *testing.T, w *world) {
 	p := w.serves(t, "serve-udp", w.h1.AddrPort4(rdmaPort).String())
 	g := w.up(w.h1, settings{Carriers: "soft"})
 	out := g.says("status")
-	require.Contains(t, out, fmt.Sprintf("note       soft0: receives on UDP port 4793: UDP port %d is in use", rdmaPort))
+	require.Contains(t, out, fmt.Sprintf("note       soft0: receives on UDP port %d: UDP port %d is in use", rdmaPort+2, rdmaPort))
 	g.stop()
-	g = w.up(w.h1, settings{Carriers: "soft", Extra: fmt.Sprintf("soft: { udp_port: %d, alternate_port: 0 }\n", rdmaPort)})
+	w.serves(t, "serve-udp", w.h1.AddrPort4(rdmaPort+2).String())
+	g = w.up(w.h1, settings{Carriers: "soft"})
 	require.Contains(t, degradedBy(t, g), "address already in use")
 	require.NoError(t, p.Kill())
 	require.Eventually(t, func() bool { return len(g.status().Degraded) == 0 }, time.Minute, 100*time.Millisecond)

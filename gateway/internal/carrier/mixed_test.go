@@ -102,7 +102,7 @@ func refuses(t *testing.T, s, client *side, offer negotiate.CarrierOffer) {
 // send to, neither ask nor answer.
 func TestMixedIsWanted(t *testing.T) {
 	off := func(c *config.Config) { c.HW.Mixed = config.SwitchOff }
-	elsewhere := func(c *config.Config) { c.Soft.UDPPort = c.Soft.AlternatePort.Port() }
+	elsewhere := func(c *config.Config) { c.Soft.UDPPort = 4793 }
 	for name, c := range map[string]struct {
 		which   int // side is told so
 		changes []func(*config.Config)

@@ -42,13 +42,13 @@ func (sf *Soft) openUnits(fresh []netip.Addr) error {
 	if len(free) > 0 {
 		err := sf.openUnit(free, port, "")
 		if errors.Is(err, unix.EADDRINUSE) && !time.Now().Before(sf.patient) {
-			err = sf.openAlternate(free, ports.HeldBy(port), err)
+			err = sf.openAlternate(free, ports.HeldBy(port))
 		}
 		errs = append(errs, err)
 	}
 	if len(lost) > 0 {
 		why := "adapter " + ports.Taker(lost[0], port) + " takes UDP port " + strconv.Itoa(int(port))
-		errs = append(errs, sf.openAlternate(lost, why, errors.New(why)))
+		errs = append(errs, sf.openAlternate(lost, why))
 	}
 	return sf.left(errors.Join(errs...))
 }
@@ -63,14 +63,9 @@ func (sf *Soft) left(err error) error {
 	return err
 }
 
-// openAlternate opens a device on the alternate port, where there is one. cause is
-// the error where there is none, why says it to an operator.
-func (sf *Soft) openAlternate(addrs []netip.Addr, why string, cause error) error {
-	port := sf.env.Config.Soft.Alternate()
-	if port == 0 {
-		return fmt.Errorf("%v: %w; soft.alternate_port names no other port", addrs[0], cause)
-	}
-	if err := sf.openUnit(addrs, port, why); err != nil {
+// openAlternate opens a device on the alternate port; why says the reason to an operator.
+func (sf *Soft) openAlternate(addrs []netip.Addr, why string) error {
+	if err := sf.openUnit(addrs, sf.env.Config.Soft.AlternatePort(), why); err != nil {
 		return fmt.Errorf("%s; the alternate port: %w", why, err)
 	}
 	return nil

@@ -25,14 +25,13 @@ func hardware(a netip.Addr) sysfs.RoCEPorts {
 	return sysfs.RoCEPorts{a: {Name: "mlx5_0/1", Hardware: true}}
 }
 
-// besideConfig is a configuration with a free alternate port.
 func besideConfig(t *testing.T) config.Config {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
-	cfg.Limits.PeerShare, cfg.Soft.AlternatePort = 100, config.OptionalPort(loopback.FreePort(t))
+	cfg.Limits.PeerShare = 100
 	return cfg
 }
 
@@ -50,14 +49,14 @@ func TestSoftBesideAnAdapter(t *testing.T) {
 	require.Len(t, list, 2)
 	require.EqualValues(t, 4791, list[0].UDPPort)
 	require.Empty(t, list[0].Note)
-	require.Equal(t, cfg.Soft.AlternatePort.Port(), list[1].UDPPort)
+	require.EqualValues(t, 4793, list[1].UDPPort)
 	require.Regexp(t, `^receives on UDP port \d+: adapter mlx5_0/1 takes UDP port 4791$`, list[1].Note)
 	require.Equal(t, report.DeviceActive, list[1].State)
 
 	peer := openSide(t, cfg, always(besideAddrs[2]), nil)
 	sides := [2]*side{peer, s}
 	c := meet(t, sides, providers["soft"])
-	require.Equal(t, cfg.Soft.AlternatePort.Port(), c.to.RoCE.UDPPort)
+	require.EqualValues(t, 4793, c.to.RoCE.UDPPort)
 	c.prove(t, sides)
 	c.close(sides)
 }
@@ -65,9 +64,7 @@ func TestSoftBesideAnAdapter(t *testing.T) {
 // TestSoftBesideSoftware: where the port is bound by another RDMA stack, all
 // addresses are served on the alternate one.
 func TestSoftBesideSoftware(t *testing.T) {
-	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], 4791).String())
-	require.NoError(t, err)
-	defer taken.Close()
+	takes(t, 4791)
 	rxe := sysfs.RoCEPorts{besideAddrs[2]: {Name: "rxe0/1"}}
 	cfg := besideConfig(t)
 	s := openSide(t, cfg, always(besideAddrs[0], besideAddrs[1]), func() (sysfs.RoCEPorts, error) { return rxe, nil })
@@ -77,33 +74,42 @@ func TestSoftBesideSoftware(t *testing.T) {
 	require.Len(t, list[0].GIDs, 2)
 }
 
+// takes has a port of the first address, as another program.
+func takes(t *testing.T, port uint16) net.PacketConn {
+	t.Helper()
+	c, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], port).String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // TestSoftWithoutAlternate: it is left out and says why, as a whole or on the
 // addresses concerned.
 func TestSoftWithoutAlternate(t *testing.T) {
 	cfg := besideConfig(t)
-	cfg.Soft.AlternatePort = config.NoPort
+	takes(t, 4793)
 	roce := func() (sysfs.RoCEPorts, error) { return hardware(besideAddrs[0]), nil }
 	s := openSide(t, cfg, always(besideAddrs[0]), roce)
 	whole := s.soft.Devices()
 	require.Len(t, whole, 1)
 	require.Equal(t, report.DeviceFailed, whole[0].State)
-	require.Contains(t, whole[0].Error, "adapter mlx5_0/1 takes UDP port 4791; soft.alternate_port names no other port")
+	require.Contains(t, whole[0].Error, "adapter mlx5_0/1 takes UDP port 4791; the alternate port: ")
+	require.Contains(t, whole[0].Error, "address already in use")
 
 	s = openSide(t, cfg, always(besideAddrs[1], besideAddrs[0]), roce)
 	list := s.soft.Devices()
 	require.Len(t, list, 2)
 	require.Equal(t, []report.DeviceState{report.DeviceActive, report.DeviceFailed}, []report.DeviceState{list[0].State, list[1].State})
-	require.Contains(t, list[1].Error, besideAddrs[0].String()+": adapter mlx5_0/1 takes UDP port 4791")
+	require.Contains(t, list[1].Error, "adapter mlx5_0/1 takes UDP port 4791; the alternate port: ")
 	_, err := s.soft.PortOf(besideAddrs[0])
 	require.ErrorIs(t, err, ErrNoDevice)
 }
 
 // TestSoftIsRetried: a device whose port was in use at the start opens when it is free.
 func TestSoftIsRetried(t *testing.T) {
-	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], 0).String())
-	require.NoError(t, err)
+	taken := takes(t, 4791)
+	takes(t, 4793)
 	cfg := besideConfig(t)
-	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), config.NoPort
 	s := openSide(t, cfg, always(besideAddrs[0]), nil)
 	state := func() report.DeviceInfo {
 		list := s.soft.Devices()
@@ -113,12 +119,12 @@ func TestSoftIsRetried(t *testing.T) {
 	s.soft.retry()
 	require.Equal(t, report.DeviceFailed, state().State)
 	require.Contains(t, state().Error, "address already in use")
-	_, err = s.soft.PortOf(besideAddrs[0])
+	_, err := s.soft.PortOf(besideAddrs[0])
 	require.ErrorIs(t, err, ErrNoDevice)
 	require.NoError(t, taken.Close())
 	s.soft.retry()
 	require.Equal(t, report.DeviceActive, state().State, state().Error)
-	require.Equal(t, cfg.Soft.UDPPort, state().UDPPort)
+	require.EqualValues(t, 4791, state().UDPPort)
 	_, err = s.soft.PortOf(besideAddrs[0])
 	require.NoError(t, err)
 }
@@ -131,15 +137,14 @@ func TestSoftIsReclaimed(t *testing.T) {
 	s := openSide(t, cfg, always(besideAddrs[0]), nil)
 	for _, lasts := range []bool{false, true} {
 		require.NoError(t, s.soft.GiveUp())
-		taken, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], cfg.Soft.UDPPort).String())
-		require.NoError(t, err)
+		taken := takes(t, cfg.Soft.UDPPort)
 		require.ErrorContains(t, s.soft.Reclaim(), "address already in use")
-		_, err = s.soft.PortOf(besideAddrs[0])
+		_, err := s.soft.PortOf(besideAddrs[0])
 		require.ErrorIs(t, err, ErrNoDevice)
 		require.Equal(t, report.DeviceFailed, s.soft.Devices()[0].State)
 		want := cfg.Soft.UDPPort
 		if lasts {
-			want = cfg.Soft.AlternatePort.Port()
+			want = cfg.Soft.AlternatePort()
 			s.soft.mu.Lock()
 			s.soft.patient = time.Now()
 			s.soft.mu.Unlock()
@@ -176,10 +181,10 @@ func TestSoftFollowsAdapters(t *testing.T) {
 	require.EqualValues(t, 4791, port(besideAddrs[0]))
 	there.Store(true)
 	s.host.has("mlx5_0/1") // the kernel tells
-	eventually(t, func() bool { return port(besideAddrs[0]) == cfg.Soft.AlternatePort.Port() }, "it has come")
+	eventually(t, func() bool { return port(besideAddrs[0]) == 4793 }, "it has come")
 	for range 2 { // once
 		s.soft.followAdapters()
-		require.Equal(t, cfg.Soft.AlternatePort.Port(), port(besideAddrs[0]))
+		require.EqualValues(t, 4793, port(besideAddrs[0]))
 		require.EqualValues(t, 4791, port(besideAddrs[1]))
 		require.Len(t, s.soft.Devices(), 2)
 	}
@@ -187,5 +192,5 @@ func TestSoftFollowsAdapters(t *testing.T) {
 	s.soft.followAdapters()
 	require.Empty(t, s.soft.units, "another gateway has the ports now")
 	require.NoError(t, s.soft.Reclaim())
-	require.Equal(t, cfg.Soft.AlternatePort.Port(), port(besideAddrs[0]), "after a takeover that was taken back")
+	require.EqualValues(t, 4793, port(besideAddrs[0]), "after a takeover that was taken back")
 }

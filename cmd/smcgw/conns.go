@@ -21,7 +21,6 @@ type connsFlags struct {
 	query  report.ConnQuery
 	filter filterFlags
 	since  time.Duration
-	smcss  bool
 }
 
 func newConns(e *env) *cobra.Command {
@@ -50,7 +49,6 @@ or was decided to stay native.`, report.HistorySize),
 	fs.BoolVar(&f.query.All, "all", false, "list what is carried, what ended and what stayed native")
 	fs.BoolVarP(&f.query.Details, "details", "d", false, "show the queue pairs")
 	fs.DurationVar(&f.since, "since", 0, "measure rates for this time, such as 2s")
-	fs.BoolVar(&f.smcss, "smcss", false, "print the columns of smcss")
 	f.filter.register(c)
 	return withSocket(e, noun(e, withList(e, c)))
 }
@@ -62,8 +60,6 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 		return err
 	case f.since < 0:
 		return usagef("--since %s: not a time to wait for", f.since)
-	case f.smcss && (f.query.Details || f.since > 0):
-		return usagef("--smcss excludes --details and --since")
 	}
 	q := f.query
 	q.Details = q.Details || e.output == outputWide
@@ -89,8 +85,6 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 	switch {
 	case e.json:
 		return e.printJSON(list)
-	case f.smcss:
-		return e.list(screen.Listing{Rows: smcssRows(list.Conns)})
 	case f.query.Details:
 		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
 	}
@@ -278,53 +272,4 @@ func pairRows(conns []report.ConnInfo) [][]string {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// smcssRows are the columns of smcss(8). What only that knows, such as the inode, is 0.
-func smcssRows(conns []report.ConnInfo) [][]string {
-	rows := [][]string{{"State", "UID", "Inode", "Local-Address", "Peer-Address", "Intf", "Mode"}}
-	for i := range conns {
-		c := &conns[i]
-		uid := "0"
-		if c.Program != nil {
-			uid = strconv.FormatUint(uint64(c.Program.UID), 10)
-		}
-		rows = append(rows, []string{smcssState(c), uid, "0", c.Local.String(), c.Remote.String(), "0000", smcssMode(c)})
-	}
-	return rows
-}
-
-func smcssState(c *report.ConnInfo) string {
-	switch {
-	case c.End != "" && c.End != report.EndNative:
-		return "CLOSED"
-	case c.State == "closing":
-		return "PEERCLW1"
-	case c.State == "carrying", c.State == "native", c.State == "promoted":
-		return "ACTIVE"
-	default:
-		return "INIT"
-	}
-}
-
-// smcssMode is the kind of carrier in the words of smcss; TCP comes with the numbers of the
-// reasons, that of this end and that of the peer's.
-func smcssMode(c *report.ConnInfo) string {
-	switch c.Carrier {
-	case report.CarrierShm:
-		return "SMCD"
-	case report.CarrierSoft, report.CarrierHW, report.CarrierIB:
-		return "SMCR"
-	default:
-	}
-	number := 0
-	for _, code := range report.Codes().Codes {
-		if slices.Contains([]string{c.Reason, c.Demoted}, code.Name) {
-			number = code.Code
-		}
-	}
-	if c.DecidedBy == report.DecidedRemote {
-		return fmt.Sprintf("TCP(0x%08x/0x%08x)", 0, number)
-	}
-	return fmt.Sprintf("TCP(0x%08x)", number)
 }

@@ -70,7 +70,6 @@ var wrongConfigs = []struct {
 	{"22 no action", "policy: [{match: {ports: [6379]}}]", 0, []string{"policy[0] (rule-1): has no action, and passes what it matches: action: accelerate carries it"}},
 	{"23 port 22", "policy: [{match: {ports: [22]}, action: accelerate}]", 0, []string{"port 22 is on the never-list and is carried because the rule names it"}},
 	{"24 loopback", "devices: [lo]", 4, []string{"the loopback device cannot be used"}},
-	{"24 and 36 fields of the past", "{rule_pref: -1, mark_mask: 0, table: 255}", 0, []string{"mark_mask: has no effect any more: remove it", "table: has no effect", "rule_pref: has no effect"}},
 }
 
 func TestWrongConfigurations(t *testing.T) {

@@ -58,9 +58,6 @@ fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
 metrics: { listen: "127.0.0.1:9469" }
 state_dir: /srv/smcgw
 cgroup_path: /sys/fs/cgroup/unified
-mark_mask: 0x3
-rule_pref: 200
-table: 100
 shards: 2
 log: { level: debug, format: json }
 security: { psk_file: /etc/smcgw/psk }
@@ -154,9 +151,7 @@ policy:
   - name: a
     action: drop
 shards: one
-table: 254
 fallback: [1]
-mark_mask: 7
 limits.retry: { a: b }
 `), testUsers)
 	var got []string
@@ -176,8 +171,8 @@ limits.retry: { a: b }
 		`line 10: policy[1].name: "a" names two rules`,
 		`line 11: policy[1].action: "drop" is not one of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
-		`line 14: fallback: must be a set of fields, not a list`,
-		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, log)`,
+		`line 13: fallback: must be a set of fields, not a list`,
+		`line 14: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

@@ -14,20 +14,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// document is what a file may hold.
-type document struct {
-	Config  `yaml:",inline"`
-	retired `yaml:",inline"`
-}
-
-// retired are fields that are known and without effect: they belonged to rules and
-// marks in the host's namespace, which are gone. A file that has them is valid.
-type retired struct {
-	MarkMask yaml.Node `yaml:"mark_mask"`
-	RulePref yaml.Node `yaml:"rule_pref"`
-	Table    yaml.Node `yaml:"table"`
-}
-
 // decode reads the only document of data strictly. The index says what is wrong with
 // it and where each field stands.
 func decode(data []byte) (Config, *index, error) {
@@ -36,14 +22,14 @@ func decode(data []byte) (Config, *index, error) {
 	if err != nil || root == nil {
 		return Config{}, x, err
 	}
-	x.add(root, reflect.TypeFor[document](), "")
+	x.add(root, reflect.TypeFor[Config](), "")
 	if len(x.errs) > 0 {
 		return Config{}, x, joinFieldErrors(x.errs) // the library would follow aliases
 	}
-	var doc document
+	var c Config
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
-	err = dec.Decode(&doc)
+	err = dec.Decode(&c)
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
 		for _, text := range wrong.Errors {
 			x.errs = append(x.errs, x.explain(text))
@@ -54,15 +40,15 @@ func decode(data []byte) (Config, *index, error) {
 	if x.twice {
 		return Config{}, x, joinFieldErrors(x.errs)
 	}
-	x.refuseZeros(reflect.ValueOf(&doc.Config).Elem())
-	for i, d := range doc.Carriers {
+	x.refuseZeros(reflect.ValueOf(&c).Elem())
+	for i, d := range c.Carriers {
 		for _, kind := range report.DeviceKinds() {
 			if string(d) == string(kind.Carrier()) {
-				doc.Carriers[i] = kind
+				c.Carriers[i] = kind
 			}
 		}
 	}
-	return doc.Config, x, nil
+	return c, x, nil
 }
 
 // parseYAML returns the root of the only document, nil if the file is empty.

@@ -240,20 +240,14 @@ func (p *place) blame(line, msg string) *FieldError {
 	return &FieldError{Path: p.path, Line: n, Msg: msg}
 }
 
-// fieldType finds the type of a field of a document by its name in the file.
+// fieldType finds the type of a field by its name in the file.
 func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil, false
 	}
 	for f := range t.Fields() {
-		tag := f.Tag.Get("yaml")
-		if tag == name {
+		if f.Tag.Get("yaml") == name {
 			return f.Type, true
-		}
-		if tag == ",inline" {
-			if in, ok := fieldType(f.Type, name); ok {
-				return in, true
-			}
 		}
 	}
 	return nil, false
@@ -268,9 +262,6 @@ func fieldPath(parent, name string) string {
 
 // suggest names the field that was probably meant, or lists all of the set.
 func suggest(t reflect.Type, name string) string {
-	if t == reflect.TypeFor[document]() {
-		t = reflect.TypeFor[Config]()
-	}
 	var all []string
 	for f := range t.Fields() {
 		all = append(all, f.Tag.Get("yaml"))

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,24 +52,12 @@ func (x *index) notes(c Config) (notes []string) {
 		}
 	}
 	for _, p := range x.places {
-		switch {
-		case p.parent == reflect.TypeFor[document]() && slices.Contains(retiredFields(), p.path):
-			notes = append(notes, fmt.Sprintf("%s: has no effect any more: remove it", p.path))
-		case strings.Contains(p.path, ".peers["):
-			if given, err := netip.ParsePrefix(p.value.Value); err == nil && given != given.Masked() {
-				notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits after the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))
-			}
+		given, err := netip.ParsePrefix(p.value.Value)
+		if strings.Contains(p.path, ".peers[") && err == nil && given != given.Masked() {
+			notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits after the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))
 		}
 	}
 	return notes
-}
-
-// retiredFields are the names of the fields of retired.
-func retiredFields() (names []string) {
-	for f := range reflect.TypeFor[retired]().Fields() {
-		names = append(names, f.Tag.Get("yaml"))
-	}
-	return names
 }
 
 // notes are those about values.

@@ -101,11 +101,9 @@ policy:
 // Notes about what is written differently from what it means.
 func TestNotesAboutTheText(t *testing.T) {
 	require.Equal(t, []string{
-		"mark_mask: has no effect any more: remove it",
 		"policy[0].match.peers[0]: 10.77.0.2/24 means all of 10.77.0.0/24: the bits after the prefix do not count; one host is 10.77.0.2",
 	}, parseString(t, `
 mode: enforce
-mark_mask: 7
 policy: [{ match: { peers: [10.77.0.2/24, 10.0.0.0/8, 10.77.0.2] }, action: accelerate }]
 `).Notes())
 }

@@ -124,11 +124,9 @@ type InProcess struct {
 	Spin Spin `yaml:"spin"`
 	// Memory bounds what the rings of all promoted connections could hold. Default: 64GiB.
 	Memory Bytes `yaml:"memory"`
-	// MaxConnections bounds promoted connections, PerUser and PerCgroup those of which one
-	// end is a user's or in a cgroup. Default: 65536, 32768, 32768.
+	// MaxConnections bounds promoted connections; half of them may have an end that is one
+	// user's, and half one in the same cgroup. Default: 65536.
 	MaxConnections int `yaml:"max_connections"`
-	PerUser        int `yaml:"per_user"`
-	PerCgroup      int `yaml:"per_cgroup"`
 	// Shaped is whether connections are promoted whose path shapes traffic: bytes in rings
 	// are not shaped. Default: off.
 	Shaped Switch `yaml:"shaped"`

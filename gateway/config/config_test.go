@@ -47,7 +47,7 @@ policy:
 rollout: { percent: 0.5, seed: blue, ramp: 10%/h }
 guard: { aborted: 1%, slower: 50%, window: 30s, minimum: 7 }
 steering: off
-in_process: { enabled: on, socket: /run/x.sock, calls: 3, bytes: 1KiB, spin: 20us, memory: 1GiB, max_connections: 4, per_user: 3, per_cgroup: 2, shaped: on }
+in_process: { enabled: on, socket: /run/x.sock, calls: 3, bytes: 1KiB, spin: 20us, memory: 1GiB, max_connections: 4, shaped: on }
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
@@ -80,7 +80,7 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "default", Match: Match{Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionPass, Way: report.WayAny},
 		},
 		Steering: SwitchOff, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, PerUser: 3, PerCgroup: 2, Shaped: SwitchOn,
+			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, Shaped: SwitchOn,
 		},
 		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
@@ -103,7 +103,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	require.Equal(t, Config{
 		Schema: schema, Mode: report.ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Steering: SwitchOn, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, PerUser: 32768, PerCgroup: 32768, Shaped: SwitchOff,
+			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, Shaped: SwitchOff,
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
@@ -191,7 +191,7 @@ func TestSingleErrors(t *testing.T) {
 		"<<: {shards: 3}":                              "line 1: <<: anchors and aliases are not supported",
 		"in_process: {spin: 1ms}":                      "line 1: in_process.spin: 1ms is longer than 100us",
 		"in_process: {socket: a}":                      `line 1: in_process.socket: "a" is not an absolute path`,
-		"in_process: {calls: 0, per_user: -1}":         "line 1: in_process.per_user: -1 is not between 1 and 1000000",
+		"in_process: {calls: 0, max_connections: -1}":  "line 1: in_process.max_connections: -1 is not between 1 and 1000000",
 		"steering: off\nin_process: {enabled: off}":    "line 1: steering: off, and in_process.enabled too: nothing is left to do",
 		`mode: ""`:                `line 1: mode: "" is not a name`,
 		"policy: [{way: native}]": `line 1: policy[0].way: "native" is not one of any, in-process or steered`,

@@ -210,8 +210,6 @@ func (k *checker) inProcess(c Config) {
 	k.must(p.Spin == NoSpin || p.Spin > 0 && p.Spin <= maxSpin, "in_process.spin", "%v is longer than %v", p.Spin, maxSpin)
 	between(k, "in_process.memory", p.Memory, 16*MiB, 1024*TiB)
 	between(k, "in_process.max_connections", p.MaxConnections, 1, 1_000_000)
-	between(k, "in_process.per_user", p.PerUser, 1, 1_000_000)
-	between(k, "in_process.per_cgroup", p.PerCgroup, 1, 1_000_000)
 	k.must(p.Enabled == SwitchOn || c.Steering == SwitchOn, "steering", "off, and in_process.enabled too: nothing is left to do")
 }
 

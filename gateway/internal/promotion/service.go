@@ -146,9 +146,10 @@ func (s *Service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	half := (s.config.MaxConnections + 1) / 2
 	c := broker.Config{
 		Limits: broker.Limits{
-			Conns: s.config.MaxConnections, ConnsPerUser: s.config.PerUser, ConnsPerCgroup: s.config.PerCgroup, Memory: int64(s.config.Memory),
+			Conns: s.config.MaxConnections, ConnsPerUser: half, ConnsPerCgroup: half, Memory: int64(s.config.Memory),
 		},
 		Scanner: s.scanner, Log: s.log, Tell: s.tell,
 	}

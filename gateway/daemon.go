@@ -104,7 +104,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	tail.Go(func() error { g.heart.Run(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
 	tail.Go(func() error {
-		conn.StallLoop(beat, g.cfg.Limits.StallTimeout.Duration(), func() []*conn.Flow { return g.engine().all() })
+		conn.StallLoop(beat, g.cfg.Limits.StallTimeout, func() []*conn.Flow { return g.engine().all() })
 		return nil
 	})
 	tail.Go(func() error {

@@ -181,9 +181,8 @@ type Limits struct {
 	// NewFlowsPerSecond once others would have to do with less. Default: 50%.
 	PeerShare Percent `yaml:"peer_share"`
 	// StallTimeout is how long a flow may make no progress although there is
-	// something to carry and room for it; then it is reset. [NoStallTimeout] (0 in
-	// the file): for ever. Default: 60s.
-	StallTimeout StallTimeout `yaml:"stall_timeout"`
+	// something to carry and room for it; then it is reset. Default: 1m.
+	StallTimeout time.Duration `yaml:"stall_timeout"`
 }
 
 // Fallback says how refusals and eaten options are remembered.

@@ -67,7 +67,7 @@ var configFields = []field{
 	{"limits.drain_timeout", "10m", "how long a gateway that drains serves its connections before it resets them"},
 	{"limits.hw_flows", "1024", "connections carried by one RDMA adapter; those beyond take the next carrier"},
 	{"limits.peer_share", "50%", "part of the other limits that one peer address may have"},
-	{"limits.stall_timeout", "60s", "how long a connection may stand still by the fault of a gateway; then it is reset; 0: for ever"},
+	{"limits.stall_timeout", "1m", "how long a connection may stand still by the fault of a gateway; then it is reset"},
 	{"fallback", "", "how refusals are remembered"},
 	{"fallback.negative_cache", "10m", "how long a peer that declined is left native"},
 	{"fallback.blackhole_after", "2", "lost option SYNs in a row before the option is withheld"},

@@ -194,8 +194,8 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.new_flows_at_once", l.NewFlowsAtOnce, 1, 1024)
 	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
-	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,
-		"limits.stall_timeout", "%v is neither 0 nor between %v and %v", l.StallTimeout, minStallTimeout, maxStallTimeout)
+	// A second is more than a loaded machine and a lossy path need, an hour less than the patience of most applications.
+	between(k, "limits.stall_timeout", l.StallTimeout, time.Second, time.Hour)
 }
 
 func (k *checker) inProcess(c Config) {

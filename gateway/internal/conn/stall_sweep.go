@@ -17,11 +17,8 @@ import (
 const stallBatch = 128
 
 // StallLoop looks at every connection, several times in the time a stall takes, until ctx
-// ends. A timeout of 0 looks at none.
+// ends.
 func StallLoop(ctx context.Context, timeout time.Duration, all func() []*Flow) {
-	if timeout == 0 {
-		return
-	}
 	tick := time.NewTicker(timeout / life.StallLooks)
 	defer tick.Stop()
 	for {

@@ -137,3 +137,11 @@ func TestLogLevelChanges(t *testing.T) {
 		require.Contains(t, out.String(), "second")
 	}
 }
+
+// TestLostEvents: a gap among events has a line.
+func TestLostEvents(t *testing.T) {
+	e, stdout, _ := testEnv()
+	e.noHeader = true
+	require.NoError(t, e.showEvent()(report.Event{Event: report.EventLost, Lost: 7}))
+	require.Regexp(t, `^[0-9:.]+ lost +7 events: they came too fast\n$`, stdout)
+}

@@ -24,7 +24,6 @@ var errEnough = errors.New("enough events")
 
 func newWatch(e *env) *cobra.Command {
 	var filter filterFlags
-	var from string
 	var count int
 	var limit time.Duration
 	c := &cobra.Command{
@@ -35,8 +34,7 @@ relay (demoted), is promoted, ends, or stays native, with its reason, until it i
 interrupted. It costs the gateway nothing while nobody watches. Of UDP it shows ends and
 native ones; of connections in process each of both ends.
 
-With --json it prints one JSON document a line. --from reads such lines from a file,
-"-" for standard input, instead of asking the daemon, and prints those that match.`,
+With --json it prints one JSON document a line.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := filter.parse()
 			switch {
@@ -52,16 +50,11 @@ With --json it prints one JSON document a line. --from reads such lines from a f
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
 			}
-			show := counted(count, e.showEvent())
-			if from != "" {
-				return ignoreEnough(replayed(ctx, cmd.InOrStdin(), from, f, show))
-			}
 			c := e.reach()
 			defer c.Close()
-			return ignoreEnough(c.Watch(ctx, f, nil, show))
+			return ignoreEnough(c.Watch(ctx, f, nil, counted(count, e.showEvent())))
 		},
 	}
-	c.Flags().StringVar(&from, "from", "", "read events from this file instead of the daemon")
 	c.Flags().IntVarP(&count, "count", "n", 0, "end after this many events")
 	c.Flags().DurationVar(&limit, "for", 0, "end after this time, such as 10s")
 	filter.register(c)

@@ -89,7 +89,7 @@ func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), f
 	if ready != nil {
 		ready()
 	}
-	err = ReadEvents(resp.Body, fn)
+	err = readEvents(resp.Body, fn)
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -100,8 +100,8 @@ func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), f
 	}
 }
 
-// ReadEvents calls fn for each document of a stream of watch, until it ends or fn fails.
-func ReadEvents(from io.Reader, fn func(report.Event) error) error {
+// readEvents calls fn for each document of a stream of watch, until it ends or fn fails.
+func readEvents(from io.Reader, fn func(report.Event) error) error {
 	for dec := json.NewDecoder(from); ; {
 		var e report.Event
 		err := dec.Decode(&e)

@@ -133,7 +133,7 @@ func TestReadEvents(t *testing.T) {
 	var got []report.Event
 	read := func(text string) error {
 		got = nil
-		return ReadEvents(strings.NewReader(text), func(e report.Event) error {
+		return readEvents(strings.NewReader(text), func(e report.Event) error {
 			got = append(got, e)
 			return nil
 		})
@@ -153,7 +153,7 @@ func FuzzReadEvents(f *testing.F) {
 	f.Add(line)
 	f.Add([]byte(`{"schema":"smcgw.event/v1","event":"lost","lost":3}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_ = ReadEvents(strings.NewReader(string(b)), func(e report.Event) error {
+		_ = readEvents(strings.NewReader(string(b)), func(e report.Event) error {
 			require.True(t, e.Conn != nil || e.Event == report.EventLost)
 			return nil
 		})

@@ -29,33 +29,28 @@ needs no running daemon: the switch is a file.
 
 Without flags it switches all gateways of this machine, whatever their
 configuration, mode and network namespace: it tells those that run, and fails if
-it missed one. With -c, --socket or --state-dir it switches the one that is
-named.`,
+it missed one. With -c or --socket it switches the one that is named.`,
 	})
 }
 
 // newSwitch makes the verbs off and on.
 func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
-	var configPath, stateDir string
+	var configPath string
 	var now bool
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if configPath == "" && stateDir == "" && e.socket == "" {
+		if configPath == "" && e.socket == "" {
 			return e.switchMachine(cmd.Context(), off, now)
 		}
 		cfg, err := e.configFor(configPath)
 		if err != nil {
 			return err
 		}
-		if stateDir != "" {
-			cfg.StateDir = stateDir
-		}
-		return e.switchOne(cmd.Context(), cfg, off, now, configPath != "" || stateDir != "")
+		return e.switchOne(cmd.Context(), cfg, off, now, configPath != "")
 	}
 	addConfigFlag(c, &configPath, "")
 	if off {
 		c.Flags().BoolVar(&now, "now", false, "reset the connections that are carried")
 	}
-	c.Flags().StringVar(&stateDir, "state-dir", "", "state directory of the gateway (default "+defaultConfig().StateDir+")")
 	return withSocket(e, verb(e, c))
 }
 
@@ -68,7 +63,7 @@ func tellOff(ctx context.Context, c *admin.Client, off, now bool) (admin.Result,
 }
 
 // switchOne switches the gateway that was named: it tells the daemon, and writes the file
-// if the place of that was named.
+// if its configuration was.
 func (e *env) switchOne(ctx context.Context, cfg config.Config, off, now, placed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, switchPatience)
 	defer cancel()

@@ -164,7 +164,7 @@ func (s *Server) postOff(w http.ResponseWriter, off, now bool) {
 	case errFlag != nil:
 		problem = errFlag.Error()
 	case inForce && !off:
-		problem = fmt.Sprintf("all gateways of this machine are off (%s): smcgw on, without -c, --socket and --state-dir", MachineOff().Path())
+		problem = fmt.Sprintf("all gateways of this machine are off (%s): smcgw on, without -c and --socket", MachineOff().Path())
 	}
 	if problem != "" {
 		s.log.Error("off switch not applied as asked", "off", off, "in_force", inForce, "error", problem)

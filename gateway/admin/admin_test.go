@@ -347,7 +347,7 @@ func TestMetricsListener(t *testing.T) {
 	other.Admin += "2"
 	_, err = Listen(other, "x", nil)
 	require.ErrorContains(t, err, "listen for metrics")
-	require.ErrorContains(t, err, "listen: in the configuration names another")
+	require.ErrorContains(t, err, "metrics.listen in the configuration names another")
 	require.NoFileExists(t, other.Admin)
 }
 

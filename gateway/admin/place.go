@@ -10,12 +10,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// StepAside leaves the place of the admin socket, and the ports of metrics and page, to another
+// StepAside leaves the place of the admin socket, and the port of metrics, to another
 // gateway: this one is found beside its place, and there too until the other one is. What of it
 // was done when it fails StepBack undoes.
 func (s *Server) StepAside() error {
 	s.scrape.release()
-	s.shows.release()
 	s.reuse(false) // the next request is to find the next gateway
 	if err := s.socket.moveAside(); err != nil {
 		return fmt.Errorf("move admin socket: %w", err)
@@ -27,7 +26,7 @@ func (s *Server) StepAside() error {
 // repeated.
 func (s *Server) StepBack() error {
 	s.reuse(true)
-	return errors.Join(s.socket.moveBack(), s.listenTCP())
+	return errors.Join(s.socket.moveBack(), s.scrape.listen())
 }
 
 // predecessorPatience is how long the status waits for what a gateway that drains

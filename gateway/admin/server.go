@@ -45,7 +45,6 @@ type Server struct {
 	files   process.Lane // of the off flag
 	log     *slog.Logger
 	scrape  tcpServer   // of metrics
-	shows   tcpServer   // of the status page
 	reuse   func(bool)  // whether clients may keep their connections
 	lists   *limit.Gate // of documents that name connections, peers or services
 	totals  *limit.Gate // of those with sums over them
@@ -91,15 +90,13 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 	}
 	s := &Server{
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
-		told: make(chan struct{}), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
-		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
+		told: make(chan struct{}), scrape: tcpServer{addr: cfg.Metrics.Listen},
 	}
 	s.lists, s.totals = newGate(), newGate()
 	if err := s.lasts(); err != nil {
 		log.Warn("smcgw off would not outlast this gateway", "error", err)
 	}
-	if err := s.listenTCP(); err != nil {
-		s.closeTCP()
+	if err := s.scrape.listen(); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	return s, nil
@@ -128,10 +125,9 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) erro
 		cancel(srv.Serve(limit.Listen(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
 	})
 	s.scrape.serve(s.httpServer(s.metricsMux(), nil), cancel)
-	s.shows.serve(s.httpServer(s.pageMux(), nil), cancel)
 	<-ctx.Done()
 	stopServer(srv)
-	s.closeTCP()
+	s.scrape.close()
 	s.talks.Wait()
 	wg.Wait()
 	if parent.Err() == nil { // a listener broke
@@ -148,18 +144,9 @@ func (s *Server) Close() error {
 	var err error
 	s.close.Do(func() {
 		err = ignoreClosed(s.socket.Close())
-		s.closeTCP()
+		s.scrape.close()
 	})
 	return err
-}
-
-// listenTCP takes the ports of the configuration.
-func (s *Server) listenTCP() error { return errors.Join(s.scrape.listen(), s.shows.listen()) }
-
-// closeTCP ends the servers on them.
-func (s *Server) closeTCP() {
-	s.scrape.close()
-	s.shows.close()
 }
 
 // ignoreClosed drops the complaint about a listener that http closed before.

@@ -13,10 +13,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 )
 
-// tcpServer serves something over TCP, if that is configured. Its port can be given up
+// tcpServer serves metrics over TCP, if that is configured. Its port can be given up
 // and taken again while the daemon runs.
 type tcpServer struct {
-	name string // what it serves
 	addr string // empty: none
 
 	mu      sync.Mutex // guards everything below
@@ -41,9 +40,9 @@ func (s *tcpServer) listenLocked() error {
 	ln, err := net.Listen("tcp", s.addr)
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
-			err = fmt.Errorf("%w: another program has the port; listen: in the configuration names another", err)
+			err = fmt.Errorf("%w: another program has the port; metrics.listen in the configuration names another", err)
 		}
-		return fmt.Errorf("listen for %s: %w", s.name, err)
+		return fmt.Errorf("listen for metrics: %w", err)
 	}
 	s.ln = ln
 	if s.srv != nil {

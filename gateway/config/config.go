@@ -59,8 +59,6 @@ type Config struct {
 	Security Security `yaml:"security"`
 	// Metrics says where Prometheus may scrape, besides the admin socket.
 	Metrics Metrics `yaml:"metrics"`
-	// Page says where the status page is, besides the admin socket.
-	Page Page `yaml:"page"`
 
 	// StateDir keeps what survives a restart: the off flag.
 	// Default: /var/lib/smcgw.
@@ -209,13 +207,6 @@ type Security struct {
 // Metrics says where the metrics are served over TCP.
 type Metrics struct {
 	// Listen is host:port, or empty for the admin socket only. Default: empty.
-	Listen string `yaml:"listen"`
-}
-
-// Page says where the status page is served over TCP.
-type Page struct {
-	// Listen is host:port of a loopback address, where every user of the host can read
-	// it; empty: on the admin socket only. Default: empty.
 	Listen string `yaml:"listen"`
 }
 

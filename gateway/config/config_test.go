@@ -172,7 +172,7 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is not one of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 13: fallback: must be a set of fields, not a list`,
-		`line 14: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, log)`,
+		`line 14: limits.retry: unknown field (known: schema, mode, admin, devices, policy, rollout, guard, steering, in_process, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -263,13 +263,8 @@ func TestSingleErrors(t *testing.T) {
 		"guard: {window: 1ms}":                                      "line 1: guard.window: 1ms is not between 1s and 24h",
 		"guard: {slower: 5%}":                                       "line 1: guard.slower: 5% is below 10%: of connections that are as fast as native ones 5% count as slower",
 		"guard: {minimum: 0}":                                       "line 1: guard.minimum: must not be 0",
-		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.1:9469'}": `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
-		"metrics: {listen: ':9469'}\npage: {listen: '127.0.0.1:9469'}":          `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
-		"metrics: {listen: '0.0.0.0:9469'}\npage: {listen: '127.0.0.1:09469'}":  `line 2: page.listen: "127.0.0.1:09469" is taken by metrics.listen`,
-		"metrics: {listen: '[::]:9469'}\npage: {listen: '127.0.0.1:9469'}":      `line 2: page.listen: "127.0.0.1:9469" is taken by metrics.listen`,
-		"metrics: {listen: '[::1]:9469'}\npage: {listen: '[0:0::1]:9469'}":      `line 2: page.listen: "[0:0::1]:9469" is taken by metrics.listen`,
-		"datagram_port: 4800\nsoft: {udp_port: 4798}":                           "line 1: datagram_port: 4800 is the alternate port of the soft device",
-		"log: {level: loud}": `line 1: log.level: "loud" is not one of debug, info, warn or error`,
+		"datagram_port: 4800\nsoft: {udp_port: 4798}":               "line 1: datagram_port: 4800 is the alternate port of the soft device",
+		"log: {level: loud}":                                        `line 1: log.level: "loud" is not one of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want, "%q", text)
@@ -290,19 +285,6 @@ func TestErrorsHoldNoKey(t *testing.T) {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want)
 		require.NotRegexp(t, "correct|horse|battery", err.Error(), text)
-	}
-}
-
-// TestPortsBeside: ports that do not collide are accepted.
-func TestPortsBeside(t *testing.T) {
-	for _, text := range []string{
-		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.1:9470'}",
-		"metrics: {listen: '127.0.0.1:9469'}\npage: {listen: '127.0.0.2:9469'}",
-		"metrics: {listen: '0.0.0.0:9469'}\npage: {listen: '[::1]:9469'}",
-		"metrics: {listen: ':9469'}", "page: {listen: '127.0.0.1:9469'}",
-	} {
-		_, err := parseConfig("f", []byte(text), testUsers)
-		require.NoError(t, err, text)
 	}
 }
 

@@ -76,8 +76,6 @@ var configFields = []field{
 	{"security.psk_file", "", "file of the keys that peer gateways must have, one per line; empty: every gateway is believed"},
 	{"metrics", "", "Prometheus metrics over TCP"},
 	{"metrics.listen", "", "host:port; empty: on the admin socket only"},
-	{"page", "", "the status page over TCP"},
-	{"page.listen", "", "host:port of a loopback address; empty: on the admin socket only"},
 	{"state_dir", "/var/lib/smcgw", "directory of the off flag"},
 	{"cgroup_path", "", "cgroup2 mount; empty: found by itself"},
 	{"shards", "", "event loops, 16 at most; empty or 0: half the processors"},

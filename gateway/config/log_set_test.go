@@ -57,19 +57,12 @@ func FuzzLogSetting(f *testing.F) {
 	})
 }
 
-// The status page names addresses of connections: it stays on the host.
-func TestPageStaysOnTheHost(t *testing.T) {
+func TestAccessLog(t *testing.T) {
 	for text, want := range map[string]string{
-		`page: { listen: "127.0.0.1:9470" }`: "", `page: { listen: "[::1]:9470" }`: "", `page: {}`: "",
-		`page: { listen: "0.0.0.0:9470" }`:  "is not a loopback address",
-		`page: { listen: ":9470" }`:         "is not a loopback address",
-		`page: { listen: "10.0.0.1:9470" }`: "is not a loopback address",
-		`page: { listen: "127.0.0.1" }`:     "is not an address and a port",
-		`page: { listen: "127.0.0.1:0" }`:   "the port is not a number from 1 to 65535",
-		`log: { access: some }`:             `"some" is not one of off, carried or all`,
-		`log: { access_limit: 0 }`:          "must not be 0",
-		`log: { access_limit: 100001 }`:     "is not between 1 and 100000",
-		`log: { access: off }`:              "", // no boolean
+		`log: { access: some }`:         `"some" is not one of off, carried or all`,
+		`log: { access_limit: 0 }`:      "must not be 0",
+		`log: { access_limit: 100001 }`: "is not between 1 and 100000",
+		`log: { access: off }`:          "", // no boolean
 	} {
 		_, err := parseConfig("x.yaml", []byte(text), nil)
 		if want == "" {

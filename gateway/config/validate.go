@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -82,11 +81,6 @@ func (c Config) validate() []*FieldError {
 		k.must(isAbsolute(p), "security.psk_file", "not an absolute path, which the name of the file of the keys is")
 	}
 	k.listen("metrics.listen", c.Metrics.Listen)
-	k.listen("page.listen", c.Page.Listen)
-	if host, _, err := net.SplitHostPort(c.Page.Listen); err == nil {
-		k.must(isLoopback(host), "page.listen", "%q is not a loopback address: for other hosts there is ssh -L", c.Page.Listen)
-		k.must(!collide(c.Metrics.Listen, c.Page.Listen), "page.listen", "%q is taken by metrics.listen", c.Page.Listen)
-	}
 	k.advanced(c)
 	return k.errs
 }
@@ -231,23 +225,6 @@ func (k *checker) listen(field, addr string) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	k.must(err == nil && n != 0, field, "%q: the port is not a number from 1 to 65535", addr)
 	k.must(host == "" || net.ParseIP(host) != nil, field, "%q: %s is not an address; names are not looked up: 127.0.0.1, [::1], or nothing for every address", addr, host)
-}
-
-// collide reports whether the kernel gives only one of two addresses to listen at: they have the
-// same port and address, or one of them is all addresses.
-func collide(a, b string) bool {
-	hostA, portA, errA := net.SplitHostPort(a)
-	hostB, portB, errB := net.SplitHostPort(b)
-	numberA, wrongA := strconv.ParseUint(portA, 10, 16)
-	numberB, wrongB := strconv.ParseUint(portB, 10, 16)
-	if errors.Join(errA, errB, wrongA, wrongB) != nil || numberA != numberB {
-		return false
-	}
-	ipA, ipB := net.ParseIP(hostA), net.ParseIP(hostB)
-	covers := func(all, ip net.IP) bool {
-		return all == nil || all.Equal(net.IPv6unspecified) || all.Equal(net.IPv4zero) && ip.To4() != nil // IPv6 takes both families
-	}
-	return ipA.Equal(ipB) || covers(ipA, ipB) || covers(ipB, ipA)
 }
 
 func (k *checker) advanced(c Config) {

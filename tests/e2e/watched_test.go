@@ -48,7 +48,7 @@ func saying(lines []map[string]any, msg string) []map[string]any {
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
-	s := settings{Log: "{ level: info, format: json, access: carried }", Extra: "metrics: { listen: \"127.0.0.1:9469\" }\npage: { listen: \"127.0.0.1:9470\" }\n"}
+	s := settings{Log: "{ level: info, format: json, access: carried }", Extra: "metrics: { listen: \"127.0.0.1:9469\" }\n"}
 	g1, g2 := w.upBoth(s)
 
 	p, err := newPair(w.h1, w.h2, netip.AddrPortFrom(w.h2.Addr4, deadPort))
@@ -59,7 +59,7 @@ func TestWatched(t *testing.T) {
 	require.NoError(t, err)
 	e := p.event()
 
-	// Probes, metrics and the page, by a program of the host.
+	// Probes and metrics, by a program of the host, and the page.
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
 		err = w.h1.Do(func() error { c, err = (&net.Dialer{}).DialContext(ctx, network, addr); return err })
 		return c, err
@@ -85,9 +85,11 @@ func TestWatched(t *testing.T) {
 	} {
 		require.Contains(t, text, want)
 	}
-	code, text = get("9470/")
-	require.Equal(t, 200, code)
-	require.Contains(t, text, e.Remote)
+	page, header, err := g1.client().Page(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, string(page), e.Remote)
+	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-")
+	require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 	g1.says("off")
 	code, text = get("9469/readyz")
 	require.Equal(t, 200, code)

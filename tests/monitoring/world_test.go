@@ -29,17 +29,16 @@ const (
 	webPort        = 8080
 	plainPort      = 8081
 	metricsPort    = 9469
-	pagePort       = 9470
 	prometheusPort = 9090
 )
 
-// world is three hosts: h1 and h2 run gateways that serve metrics and the status page, h3
+// world is three hosts: h1 and h2 run gateways that serve metrics, h3
 // is plain. Programs of h1 fetch from the others until the test ends, and what watches the
 // gateways runs on h1.
 type world struct {
 	h1, h2, h3 *testnet.Host
 	g1         *admin.Client
-	page       string // the address of the page of h1's gateway
+	dir        string // of the program and the sockets
 	metrics    []string
 }
 
@@ -49,7 +48,6 @@ func newWorld(t *testing.T) *world {
 	testnet.Require(t, "root", "bpf")
 	n := testnet.Start(t, testnet.Config{})
 	w := &world{h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3")}
-	w.page = fmt.Sprintf("127.0.0.1:%d", pagePort)
 	var servers sync.WaitGroup
 	t.Cleanup(servers.Wait)
 	for _, h := range []*testnet.Host{w.h2, w.h3} {
@@ -66,6 +64,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "smcgw"), "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	w.dir = dir
 	w.g1 = w.gateway(t, dir, w.h1)
 	w.gateway(t, dir, w.h2)
 	w.load(t)
@@ -97,8 +96,7 @@ state_dir: %s/%s.state
 in_process: { socket: %s/%s.in-process.sock }
 limits: { handshake_timeout: 10s, memory: 256MiB, stall_timeout: 20s } # a look every 5, for the fill of rings
 metrics: { listen: %q }
-page: { listen: "127.0.0.1:%d" }
-`, socket, webPort, dir, dir, h.Name, dir, h.Name, metrics, pagePort),
+`, socket, webPort, dir, dir, h.Name, dir, h.Name, metrics),
 	})
 	t.Cleanup(func() {
 		if client != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/internal/completion"
-	"github.com/smcgw/smcgw/verbs/internal/jobs"
 	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
@@ -41,7 +40,7 @@ type Device struct {
 
 	janitor *janitor
 	warden  *warden
-	reclaim jobs.Group // of the peers
+	reclaim jobGroup // of the peers
 	peerIDs atomic.Uint64
 
 	mu        sync.Mutex // guards everything below

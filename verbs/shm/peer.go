@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/jobs"
 )
 
 // Peer is another device under the same kernel that shares memory with this
@@ -41,7 +40,7 @@ type Peer struct {
 	epochWord *atomic.Uint64
 	acks      []atomic.Uint64 // by vector of the peer
 	keys      keyTable
-	reclaim   *jobs.Queue // returns memory to the system; the quota, and newPeer, bound it
+	reclaim   *jobQueue // returns memory to the system; the quota, and newPeer, bound it
 
 	mu      sync.Mutex // guards everything below
 	err     error

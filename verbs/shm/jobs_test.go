@@ -1,4 +1,4 @@
-package jobs
+package shm
 
 import (
 	"sync"
@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestQueue: jobs are done in order, those that jobs put too, and Close waits for all.
-func TestQueue(t *testing.T) {
-	var g Group
+// TestJobs: jobs are done in order, those that jobs put too, and Close waits for all.
+func TestJobs(t *testing.T) {
+	var g jobGroup
 	q := g.Queue()
 	turn := make(chan struct{})
 	var order []int
@@ -26,9 +26,9 @@ func TestQueue(t *testing.T) {
 	g.Close()
 }
 
-// TestQueuesApart: a job that is held up holds up no other queue.
-func TestQueuesApart(t *testing.T) {
-	var g Group
+// TestJobsApart: a job that is held up holds up no other queue.
+func TestJobsApart(t *testing.T) {
+	var g jobGroup
 	held, other := g.Queue(), g.Queue()
 	gate, done := make(chan struct{}), make(chan struct{})
 	require.True(t, held.Put(func() { <-gate }))
@@ -38,10 +38,10 @@ func TestQueuesApart(t *testing.T) {
 	g.Close()
 }
 
-// TestQueueOfMany: what several goroutines put, while the goroutine of the queue comes
+// TestJobsOfMany: what several goroutines put, while the goroutine of the queue comes
 // and goes, is done once.
-func TestQueueOfMany(t *testing.T) {
-	var g Group
+func TestJobsOfMany(t *testing.T) {
+	var g jobGroup
 	q := g.Queue()
 	var putters sync.WaitGroup
 	done := 0

@@ -1,9 +1,10 @@
-package jobs
+package shm
 
 import "sync"
 
-// Group is the queues of a device, which end with it. The zero value is ready to use.
-type Group struct {
+// jobGroup is the queues of a device, which do what takes longer than a loop or a lock may
+// wait, and end with it. The zero value is ready to use.
+type jobGroup struct {
 	ended sync.WaitGroup
 
 	mu     sync.Mutex // guards everything below, and the queues; no job runs with it
@@ -11,20 +12,20 @@ type Group struct {
 	closed bool
 }
 
-// Queue does jobs in order, on a goroutine that lives while there are some: one that is
+// jobQueue does jobs in order, on a goroutine that lives while there are some: one that is
 // held up holds up no other queue. Its user bounds the jobs.
-type Queue struct {
-	group   *Group
+type jobQueue struct {
+	group   *jobGroup
 	jobs    []func()
 	running bool
 }
 
 // Queue returns an empty queue of the group.
-func (g *Group) Queue() *Queue { return &Queue{group: g} }
+func (g *jobGroup) Queue() *jobQueue { return &jobQueue{group: g} }
 
 // Put has job done after those before it, and does not block. It is false, and the job
 // the caller's, once the group is closed.
-func (q *Queue) Put(job func()) bool {
+func (q *jobQueue) Put(job func()) bool {
 	g := q.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,7 +40,7 @@ func (q *Queue) Put(job func()) bool {
 	return true
 }
 
-func (q *Queue) run() {
+func (q *jobQueue) run() {
 	for {
 		jobs := q.take()
 		if len(jobs) == 0 {
@@ -52,7 +53,7 @@ func (q *Queue) run() {
 }
 
 // take returns what is to be done; with nothing, the goroutine ends.
-func (q *Queue) take() []func() {
+func (q *jobQueue) take() []func() {
 	q.group.mu.Lock()
 	defer q.group.mu.Unlock()
 	jobs := q.jobs
@@ -64,14 +65,14 @@ func (q *Queue) take() []func() {
 }
 
 // Busy returns how many queues have something to do: each has a goroutine.
-func (g *Group) Busy() int {
+func (g *jobGroup) Busy() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.busy
 }
 
 // Close returns when all that was put is done.
-func (g *Group) Close() {
+func (g *jobGroup) Close() {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()

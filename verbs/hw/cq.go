@@ -7,7 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
-	"github.com/smcgw/smcgw/verbs/internal/domain"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // pollBatch is how many completions a call of the library fetches.
@@ -23,7 +23,7 @@ type cq struct {
 	id       uint64
 	depth    atomic.Int64 // completions it holds, at least what was asked for
 	reserved atomic.Int64 // completions that its queue pairs can have at a time
-	users    domain.Users // its queue pairs
+	users    queues.Users // its queue pairs
 	reported atomic.Bool  // the event of the overrun was raised
 	overrun  atomic.Bool  // Poll may tell of it
 	closed   atomic.Bool

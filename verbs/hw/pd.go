@@ -3,14 +3,14 @@ package hw
 import (
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
-	"github.com/smcgw/smcgw/verbs/internal/domain"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // pd is a protection domain. What is in it keeps the device through it.
 type pd struct {
 	dev   *Device
 	h     ibv.PD
-	users domain.Users
+	users queues.Users
 }
 
 var _ verbs.PD = (*pd)(nil)

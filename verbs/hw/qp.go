@@ -6,7 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // qp is a queue pair.
@@ -75,7 +75,7 @@ func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
 		q.srq = s
 		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, min(s.sges, p.dev.attr.MaxSGE)
 	}
-	limits := workqueue.Limits{WR: p.dev.attr.MaxQPWR, SGE: p.dev.attr.MaxSGE, Inline: p.dev.attr.MaxInline}
+	limits := queues.Limits{WR: p.dev.attr.MaxQPWR, SGE: p.dev.attr.MaxSGE, Inline: p.dev.attr.MaxInline}
 	return q, limits.Check(q.cap)
 }
 

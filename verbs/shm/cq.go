@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/completion"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // cq is a completion queue. It never overruns: a queue pair that finds it full
@@ -13,11 +13,11 @@ import (
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
-	queue   completion.Queue
+	queue   queues.Completions
 	waiters []waiter
 }
 
-type cqe = completion.Entry
+type cqe = queues.Completion
 
 // waiter is a queue pair that found the CQ full; the flag says so in the queue pair.
 type waiter struct {

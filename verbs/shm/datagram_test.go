@@ -10,8 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/lab/loop"
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/completion"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // datagram is one of n bytes from offset 0 of the side's region.
@@ -82,7 +81,7 @@ func TestDatagramRingFull(t *testing.T) {
 	a, b := newSides(t)
 	const burst = dgSlots + 40
 	from, to := a.ud(), b.ud()
-	to.rq, to.cap.recvWR = workqueue.NewReceives(dgSlots, 2), dgSlots
+	to.rq, to.cap.recvWR = queues.NewReceives(dgSlots, 2), dgSlots
 	for round := range 3 {
 		for range dgSlots {
 			b.NoError(to.PostRecv(&verbs.RecvWR{SGList: b.sge(0, 100)}))
@@ -128,7 +127,7 @@ func TestDatagramErrors(t *testing.T) {
 func TestSendQueueErrorFullCQ(t *testing.T) {
 	a, b := newSides(t)
 	from, to := a.ud(), b.ud()
-	queue, err := completion.New(1, maxCQE, nil)
+	queue, err := queues.NewCompletions(1, maxCQE, nil)
 	a.NoError(err)
 	from.scq = &cq{vec: from.vec, queue: queue}
 	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))

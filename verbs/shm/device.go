@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/completion"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // Limits of the device; see Attr.
@@ -23,7 +22,7 @@ const (
 )
 
 // limits bound the work queues.
-var limits = workqueue.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
+var limits = queues.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
 
 // Device is a shared-memory RDMA device. It implements verbs.Device.
 //
@@ -117,7 +116,7 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := completion.New(attr.Depth, maxCQE, attr.Channel)
+	queue, err := queues.NewCompletions(attr.Depth, maxCQE, attr.Channel)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // qp is a queue pair. One that has a partner consumes the entry ring in its own
@@ -27,7 +27,7 @@ type qp struct {
 
 	blk block
 	rem partner
-	rq  workqueue.Receives
+	rq  queues.Receives
 	sq  sendQueue
 
 	num  uint32
@@ -101,7 +101,7 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	q := &qp{
 		peer: p, vec: scq.vec, typ: attr.Type, cap: capsOf(attr.Cap), sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
 	}
-	q.rq = workqueue.NewReceives(attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE)
+	q.rq = queues.NewReceives(attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE)
 	entries := uint(minRing)
 	if q.typ == verbs.QPTRC {
 		entries = max(entries, uint(attr.Cap.MaxRecvWR))

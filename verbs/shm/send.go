@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // sendQueue holds the work requests not completed yet. They are issued in order, which
 // finishes them, and complete in order: Done <= issued <= Posted.
 type sendQueue struct {
-	workqueue.Sends[sendSlot]
+	queues.Sends[sendSlot]
 	issued uint64
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/completion"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // cq is a completion queue. When it is full it overruns: the completion is
@@ -16,12 +16,12 @@ import (
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
-	queue   completion.Queue
+	queue   queues.Completions
 	overrun bool
 	waiters []*qp // have more to flush
 }
 
-type cqe = completion.Entry
+type cqe = queues.Completion
 
 var _ verbs.CQ = (*cq)(nil)
 
@@ -30,7 +30,7 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := completion.New(attr.Depth, maxCQE, attr.Channel)
+	queue, err := queues.NewCompletions(attr.Depth, maxCQE, attr.Channel)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // Limits of the device; see Attr.
@@ -22,7 +22,7 @@ const (
 )
 
 // limits bound the work queues.
-var limits = workqueue.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
+var limits = queues.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
 
 // Device is a software RDMA device. It implements verbs.Device.
 //

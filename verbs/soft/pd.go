@@ -2,13 +2,13 @@ package soft
 
 import (
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/domain"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // pd is a protection domain: keys work only on queue pairs of their domain.
 type pd struct {
 	dev   *Device
-	users domain.Users
+	users queues.Users
 }
 
 var _ verbs.PD = (*pd)(nil)

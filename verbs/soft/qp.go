@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
@@ -48,8 +48,8 @@ type qp struct {
 	failure  verbs.WCStatus // of the oldest work request, as long as its completion waits
 	timerAt  int64          // as the heap knows it, 0 = it does not
 
-	sq   workqueue.Sends[sendWQE]
-	rq   workqueue.Receives
+	sq   queues.Sends[sendWQE]
+	rq   queues.Receives
 	cur  recvWQE // the receive of the message under way
 	req  requester
 	resp responder
@@ -81,7 +81,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 		return nil, err
 	}
 	if q.srq == nil {
-		q.rq = workqueue.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+		q.rq = queues.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
 	}
 	q.cur.sges = make([]verbs.SGE, 0, q.cap.MaxRecvSGE)
 	if err := p.dev.admit(q); err != nil {

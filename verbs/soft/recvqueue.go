@@ -2,7 +2,7 @@ package soft
 
 import (
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 // recvWQE is the receive that the message under way goes into.
@@ -15,7 +15,7 @@ type recvWQE struct {
 }
 
 // fill begins with the oldest receive of r, which the caller takes.
-func (w *recvWQE) fill(r *workqueue.Receives) {
+func (w *recvWQE) fill(r *queues.Receives) {
 	w.id, w.sges, w.active, w.got = r.ID(), append(w.sges[:0], r.List()...), true, 0
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
 const maxSRQ = 1 << 16
@@ -14,7 +14,7 @@ const maxSRQ = 1 << 16
 type srq struct {
 	pd    *pd
 	vec   *vector
-	queue workqueue.Shared
+	queue queues.Shared
 }
 
 var _ verbs.SRQ = (*srq)(nil)

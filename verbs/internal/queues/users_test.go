@@ -1,16 +1,13 @@
-package domain
+package queues
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/smcgw/smcgw/verbs"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestUsers: a domain closes once, when nothing is in it and it could be freed, and nothing
 // is made in it after that.

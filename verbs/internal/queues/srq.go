@@ -1,4 +1,4 @@
-package workqueue
+package queues
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package completion
+package queues
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestQueueModel(t *testing.T) {
 		const most = 64
 		ch := verbs.NewCompChannel()
 		depth := rapid.IntRange(1, most).Draw(t, "depth")
-		q, err := New(depth, most, ch)
+		q, err := NewCompletions(depth, most, ch)
 		require.NoError(t, err)
 		cq := &stub{}
 		var held []uint64
@@ -49,7 +49,7 @@ func TestQueueModel(t *testing.T) {
 				if failed {
 					wc.Status = verbs.WCWRFlushErr
 				}
-				q.Push(&Entry{WC: wc, Retired: &retired, Retire: next + 1}, solicited, cq)
+				q.Push(&Completion{WC: wc, Retired: &retired, Retire: next + 1}, solicited, cq)
 				held, next = append(held, next), next+1
 				if waits && (anyOne || solicited || failed) {
 					got, ok := told(ch)
@@ -92,14 +92,14 @@ func TestQueueModel(t *testing.T) {
 }
 
 func TestQueueClosed(t *testing.T) {
-	_, err := New(0, 8, nil)
+	_, err := NewCompletions(0, 8, nil)
 	require.ErrorIs(t, err, verbs.ErrInvalid)
-	_, err = New(9, 8, nil)
+	_, err = NewCompletions(9, 8, nil)
 	require.ErrorIs(t, err, verbs.ErrInvalid)
-	q, err := New(8, 8, nil)
+	q, err := NewCompletions(8, 8, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, q.ReqNotify(false), verbs.ErrInvalid, "nobody to tell")
-	q.Push(&Entry{}, false, nil)
+	q.Push(&Completion{}, false, nil)
 	q.Close()
 	require.True(t, q.Closed())
 	require.True(t, q.Empty())

@@ -1,4 +1,4 @@
-package workqueue
+package queues
 
 // firstSends is the length of a ring that holds its first work request.
 const firstSends = 1

@@ -1,4 +1,4 @@
-package completion
+package queues
 
 import (
 	"fmt"
@@ -9,19 +9,19 @@ import (
 // smallest is the length of a ring that holds its first completion.
 const smallest = 16
 
-// Entry is a completion with what its polling frees in its work queue.
-type Entry struct {
+// Completion is a completion with what its polling frees in its work queue.
+type Completion struct {
 	WC      verbs.WC
 	Retired *uint64 // the queue's counter of work requests that are done with
 	Retire  uint64  // what it becomes, unless it is more already
 }
 
-// Queue holds the completions of one CQ, oldest first. Make one with New. It is
+// Completions holds the completions of one CQ, oldest first. Make one with NewCompletions. It is
 // used by the goroutine that drives the CQ's vector only.
-type Queue struct {
+type Completions struct {
 	most    uint64 // the device's limit of depth
 	depth   uint64
-	ring    []Entry // grows up to depth; length a power of two
+	ring    []Completion // grows up to depth; length a power of two
 	head    uint64
 	tail    uint64
 	armed   arming
@@ -37,31 +37,31 @@ const (
 	armedAny
 )
 
-// New makes a queue of at least one and at most depth completions; channel may
+// NewCompletions makes a queue of at least one and at most depth completions; channel may
 // be nil. Another depth than 1 to most is verbs.ErrInvalid.
-func New(depth, most int, channel *verbs.CompChannel) (Queue, error) {
-	q := Queue{most: uint64(most), channel: channel}
+func NewCompletions(depth, most int, channel *verbs.CompChannel) (Completions, error) {
+	q := Completions{most: uint64(most), channel: channel}
 	return q, q.Resize(depth)
 }
 
 // Full reports whether there is no room for another completion.
-func (q *Queue) Full() bool { return q.Free() == 0 }
+func (q *Completions) Full() bool { return q.Free() == 0 }
 
 // Depth is how many completions the queue has room for.
-func (q *Queue) Depth() uint64 { return q.depth }
+func (q *Completions) Depth() uint64 { return q.depth }
 
 // Free is how many more it has room for.
-func (q *Queue) Free() uint64 { return q.depth - (q.tail - q.head) }
+func (q *Completions) Free() uint64 { return q.depth - (q.tail - q.head) }
 
 // Empty reports whether there is nothing to poll.
-func (q *Queue) Empty() bool { return q.head == q.tail }
+func (q *Completions) Empty() bool { return q.head == q.tail }
 
 // Closed reports whether Close was called.
-func (q *Queue) Closed() bool { return q.closed }
+func (q *Completions) Closed() bool { return q.closed }
 
 // Push adds a completion of a queue that is not full, and notifies the channel
 // on behalf of cq if it was armed for that (IBTA vol. 1, 11.4.2.2).
-func (q *Queue) Push(e *Entry, solicited bool, cq verbs.CQ) {
+func (q *Completions) Push(e *Completion, solicited bool, cq verbs.CQ) {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		q.grow()
 	}
@@ -73,8 +73,8 @@ func (q *Queue) Push(e *Entry, solicited bool, cq verbs.CQ) {
 	}
 }
 
-func (q *Queue) grow() {
-	ring := make([]Entry, max(smallest, 2*len(q.ring)))
+func (q *Completions) grow() {
+	ring := make([]Completion, max(smallest, 2*len(q.ring)))
 	for i := q.head; i != q.tail; i++ {
 		ring[i&uint64(len(ring)-1)] = q.ring[i&uint64(len(q.ring)-1)]
 	}
@@ -83,7 +83,7 @@ func (q *Queue) grow() {
 
 // Poll moves the oldest completions to wcs and returns how many. It frees what they
 // hold of their work queues.
-func (q *Queue) Poll(wcs []verbs.WC) int {
+func (q *Completions) Poll(wcs []verbs.WC) int {
 	n := 0
 	for ; n < len(wcs) && q.head != q.tail; n++ {
 		e := &q.ring[q.head&uint64(len(q.ring)-1)]
@@ -96,7 +96,7 @@ func (q *Queue) Poll(wcs []verbs.WC) int {
 }
 
 // ReqNotify is verbs.CQ's.
-func (q *Queue) ReqNotify(solicited bool) error {
+func (q *Completions) ReqNotify(solicited bool) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
@@ -111,7 +111,7 @@ func (q *Queue) ReqNotify(solicited bool) error {
 }
 
 // Resize is verbs.CQ's.
-func (q *Queue) Resize(depth int) error {
+func (q *Completions) Resize(depth int) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
@@ -123,7 +123,7 @@ func (q *Queue) Resize(depth int) error {
 }
 
 // Close gives the memory back; nothing may be pushed any more.
-func (q *Queue) Close() {
+func (q *Completions) Close() {
 	q.closed = true
 	q.ring, q.head, q.tail = nil, 0, 0
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/rsocket/internal/sendring"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -106,9 +105,9 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	nextRing, oldRing   *rmb.Region    // of an exchange: granted after ring; retired and not taken
-	sndbuf              *sendring.Ring // over send; nil where the peer's ring is mapped
-	direct              *directBuffer  // nil until the first direct write
+	nextRing, oldRing   *rmb.Region   // of an exchange: granted after ring; retired and not taken
+	sndbuf              *SendRing     // over send; nil where the peer's ring is mapped
+	direct              *directBuffer // nil until the first direct write
 
 	seed     uint64    // of the probe under way
 	small    [2]uint64 // the last two small messages, by their number among the works; the older first
@@ -128,7 +127,7 @@ func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, 
 	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.copies {
 		e.mapper = mapper
 	} else {
-		e.sndbuf = new(sendring.Ring)
+		e.sndbuf = new(SendRing)
 	}
 	if err := e.open(); err != nil {
 		return nil, errors.Join(err, e.Release())
@@ -222,7 +221,7 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 	if e.send, err = e.arena.AllocLocal(size); err != nil {
 		return fmt.Errorf("send buffer: %w", err)
 	}
-	e.sndbuf.Init(e.send.Bytes())
+	e.sndbuf.init(e.send.Bytes())
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (e *Endpoint) Leave() {
 // call it.
 func (e *Endpoint) Tail(offset uint64) []byte {
 	if e.mapper == nil {
-		return e.sndbuf.At(offset)
+		return e.sndbuf.at(offset)
 	}
 	reader, ok := e.qp.(verbs.RemoteReader)
 	addr, key, n := e.stream.send.placement(offset)
@@ -55,7 +55,7 @@ func (e *Endpoint) ReleaseRings() error { return freeAll(e.exposed()) }
 // may be called although it may be sent again. The goroutine that calls Tail calls it.
 func (e *Endpoint) DetachSent() {
 	if e.sndbuf != nil {
-		e.sndbuf.Detach()
+		e.sndbuf.detach()
 	}
 }
 

@@ -1,7 +1,5 @@
 package rsocket
 
-import "github.com/smcgw/smcgw/rsocket/internal/sendring"
-
 // What an owner asks that gives the two directions of an endpoint to goroutines of their own, as package socket does.
 
 // Config returns what the endpoint was made with, defaults filled in.
@@ -12,9 +10,9 @@ func (e *Endpoint) Ring() []byte { return e.ring.Bytes() }
 
 // SendRing returns the send buffer, which is empty where the peer's ring is mapped. Its producer may be another
 // goroutine than the endpoint's owner.
-func (e *Endpoint) SendRing() *sendring.Ring {
+func (e *Endpoint) SendRing() *SendRing {
 	if e.sndbuf == nil {
-		return new(sendring.Ring)
+		return new(SendRing)
 	}
 	return e.sndbuf
 }

@@ -1,7 +1,5 @@
 package rsocket
 
-import "github.com/smcgw/smcgw/rsocket/internal/sendring"
-
 // ending is what to do after the bytes that were produced and not posted yet.
 type ending uint8
 
@@ -24,10 +22,10 @@ func (e *Endpoint) SendSpan() []byte {
 	}
 	span := e.sndbuf.Span()
 	if len(span) == 0 {
-		e.sndbuf.Full.Store(true)
+		e.sndbuf.full.Store(true)
 		// What was freed before the owner could see Full has not been reported.
 		if span = e.sndbuf.Span(); len(span) > 0 {
-			e.sndbuf.Full.Store(false)
+			e.sndbuf.full.Store(false)
 		}
 	}
 	return span
@@ -47,7 +45,7 @@ func (e *Endpoint) Unposted() int {
 	if e.sndbuf == nil {
 		return 0
 	}
-	return e.sndbuf.Unposted()
+	return e.sndbuf.unposted()
 }
 
 // Pump posts what was produced, in the largest messages that grants and the send buffer allow, and returns how many bytes
@@ -65,23 +63,23 @@ func (e *Endpoint) pump(gather bool) (posted int, err error) {
 	if e.sndbuf == nil {
 		return 0, e.finish()
 	}
-	if e.sndbuf.Held.Load() != sendring.HeldNot {
-		e.sndbuf.Held.Store(sendring.HeldNot) // before looking at what was produced
+	if e.sndbuf.held.Load() != heldNot {
+		e.sndbuf.held.Store(heldNot) // before looking at what was produced
 	}
 	for {
-		n := len(e.sndbuf.Pending())
+		n := len(e.sndbuf.pending())
 		if n == 0 {
 			break
 		}
 		window, why := e.stream.Window()
 		if window == 0 {
 			if why != BlockedClosed {
-				e.sndbuf.Held.Store(sendring.HeldBlocked)
+				e.sndbuf.held.Store(heldBlocked)
 			}
 			break
 		}
 		if gather && e.gathering() {
-			e.sndbuf.Held.Store(sendring.HeldSmall)
+			e.sndbuf.held.Store(heldSmall)
 			break
 		}
 		n = min(n, window)
@@ -95,18 +93,18 @@ func (e *Endpoint) pump(gather bool) (posted int, err error) {
 
 // gathering: the last two small messages are both under way, and a completion after them will come.
 func (e *Endpoint) gathering() bool {
-	return e.ending == endNone && e.sndbuf.Unposted() < sendring.BatchBytes && e.small[0] > e.stream.send.doneWorks
+	return e.ending == endNone && e.sndbuf.unposted() < batchBytes && e.small[0] > e.stream.send.doneWorks
 }
 
 // postPending sends the first n pending bytes as one message. A message after which nothing waits is signaled, so that
 // something is known to happen when it is through.
 func (e *Endpoint) postPending(n int) error {
-	last := e.sndbuf.Unposted() == n
+	last := e.sndbuf.unposted() == n
 	w, err := e.stream.sendData(n, last)
 	if err != nil {
 		return err
 	}
-	if n < sendring.BatchBytes && last {
+	if n < batchBytes && last {
 		e.small[0], e.small[1] = e.small[1], e.stream.send.works
 	}
 	return e.postBuffered(w)
@@ -114,7 +112,7 @@ func (e *Endpoint) postPending(n int) error {
 
 // postBuffered posts the next bytes of the send buffer.
 func (e *Endpoint) postBuffered(w Write) error {
-	at := e.sndbuf.Post(w.Length)
+	at := e.sndbuf.post(w.Length)
 	flags := e.push(w.Length)
 	if w.Length <= e.cfg.Inline {
 		return e.postInline(w, e.send.Bytes()[at:at+w.Length], flags)

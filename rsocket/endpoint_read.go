@@ -78,7 +78,7 @@ func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 // report does what any completion can make possible: free the send buffer, post control messages, wake the writer.
 func (e *Endpoint) report(ev Events) Events {
 	if e.mapper == nil {
-		awaited, err := e.sndbuf.FreeTo(e.stream.FreedOffset())
+		awaited, err := e.sndbuf.freeTo(e.stream.FreedOffset())
 		if err != nil {
 			e.stream.Fail(err)
 		}

@@ -46,7 +46,7 @@ func (e *Endpoint) writeSpan() []byte {
 		return nil
 	}
 	if e.mapper == nil {
-		if e.sndbuf.Unposted() > 0 {
+		if e.sndbuf.unposted() > 0 {
 			return nil
 		}
 		span := e.sndbuf.Span()
@@ -83,7 +83,7 @@ func (e *Endpoint) Blocked() Blocked {
 		return why
 	case e.unbound:
 		return BlockedSQ
-	case e.mapper == nil && (e.sndbuf.Free() == 0 || e.sndbuf.Unposted() > 0):
+	case e.mapper == nil && (e.sndbuf.Free() == 0 || e.sndbuf.unposted() > 0):
 		return BlockedSndbuf
 	}
 	return NotBlocked
@@ -98,7 +98,7 @@ func (e *Endpoint) Room() (window, credits int, why Blocked) {
 
 // Commit sends the first n bytes of the span that WriteSpan returned last. More bytes are [ErrBlocked].
 func (e *Endpoint) Commit(n int) error {
-	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.Unposted() > 0) {
+	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.unposted() > 0) {
 		return ErrBlocked
 	}
 	w, err := e.stream.Send(n)

@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/rsocket/internal/sendring"
 )
 
 const (
@@ -20,7 +19,7 @@ const (
 type writeHalf struct {
 	half
 	conn *Conn
-	ring *sendring.Ring
+	ring *rsocket.SendRing
 	step int // ringStep, or less of a small ring
 
 	sealed atomic.Bool // writing has ended: the end can be sent after what was filled

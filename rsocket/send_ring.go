@@ -1,0 +1,152 @@
+package rsocket
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/rmb"
+)
+
+// SendRing is the send buffer: a byte ring with one producer, which fills it, and one owner, which posts what was
+// produced and frees what has been sent. They may be different goroutines; neither waits for the other. Offsets are
+// absolute. The zero ring has no room. It copies nothing and waits for nothing. The exported methods are the producer's
+// or anyone's, the others the owner's.
+//
+//	freed ≤ posted ≤ produced ≤ freed + size
+type SendRing struct {
+	buf []byte
+
+	// Written by the producer alone.
+	produced atomic.Uint64
+	head     int // where the next byte goes
+
+	_ [64]byte // the halves are written by different processors
+
+	// Written by the owner alone.
+	freed atomic.Uint64
+	// posted is the offset after what was posted.
+	posted uint64
+	next   int // where the next byte to post is
+
+	// held says why the owner leaves what was produced, until a completion that is sure to come.
+	held atomic.Uint32
+
+	// full says that the producer found no room and wants to be told: set by the producer, cleared by the owner.
+	full atomic.Bool
+}
+
+// batchBytes is what is not a small message: less than this waits for company while two small messages are under way.
+const batchBytes = 64 << 10
+
+// Values of held.
+const (
+	heldNot     = iota
+	heldSmall   // less than a batch gathers
+	heldBlocked // nothing can be sent
+)
+
+// Size returns the length of the ring.
+func (r *SendRing) Size() int { return len(r.buf) }
+
+// ProducedTo returns the offset after what was produced.
+func (r *SendRing) ProducedTo() uint64 { return r.produced.Load() }
+
+// FreedTo returns the offset after what was freed.
+func (r *SendRing) FreedTo() uint64 { return r.freed.Load() }
+
+// init makes an empty ring over buf.
+func (r *SendRing) init(buf []byte) { r.buf = slices.Clip(buf[:min(len(buf), rmb.MaxRing)]) }
+
+// Free returns the number of bytes that may be produced.
+func (r *SendRing) Free() int { return len(r.buf) - int(r.produced.Load()-r.freed.Load()) }
+
+// Span returns the contiguous memory for the next bytes, for the producer.
+func (r *SendRing) Span() []byte { return r.cut(r.head, r.Free()) }
+
+// Produce publishes the first n bytes of the span, for the producer.
+func (r *SendRing) Produce(n int) error {
+	if n < 0 || n > r.Free() || n > len(r.buf)-r.head {
+		return rmb.ErrOverrun
+	}
+	if r.head += n; r.head == len(r.buf) {
+		r.head = 0
+	}
+	r.produced.Store(r.produced.Load() + uint64(n))
+	return nil
+}
+
+// Wanting tells the producer whether what it produced needs the owner's attention. The holder looks at produced again
+// after it has let go, so it sees what was produced before Wanting saw held.
+func (r *SendRing) Wanting() bool {
+	switch r.held.Load() {
+	case heldBlocked:
+		return false
+	case heldSmall:
+		return r.produced.Load()-r.freed.Load() >= batchBytes
+	}
+	return true
+}
+
+// unposted returns the number of bytes produced and not posted, for the owner.
+func (r *SendRing) unposted() int { return int(r.produced.Load() - r.posted) }
+
+// pending returns the oldest bytes not posted as far as they are contiguous, for the owner.
+func (r *SendRing) pending() []byte { return r.cut(r.next, r.unposted()) }
+
+// post records that the first n bytes of pending were posted and returns where in the buffer they are.
+func (r *SendRing) post(n int) int {
+	at := r.next
+	if r.next += n; r.next >= len(r.buf) {
+		r.next = 0
+	}
+	r.posted += uint64(n)
+	return at
+}
+
+// freeTo frees everything before the absolute offset, for the owner, and reports whether the producer waits for it.
+func (r *SendRing) freeTo(offset uint64) (awaited bool, err error) {
+	freed := r.freed.Load()
+	if offset == freed {
+		return false, nil
+	}
+	if offset < freed || offset > r.posted {
+		return false, rmb.ErrUnderrun
+	}
+	r.freed.Store(offset)
+	return r.full.Load() && r.full.CompareAndSwap(true, false), nil
+}
+
+// at returns the longest contiguous run of posted, unfreed bytes from the absolute offset on, for the owner.
+func (r *SendRing) at(offset uint64) []byte {
+	if offset < r.freed.Load() || offset >= r.posted {
+		return nil
+	}
+	return r.cut(r.place(offset), int(r.posted-offset))
+}
+
+// detach copies the posted, unfreed bytes to memory of the ring's own: what it was made over is free. Nothing may be
+// produced or posted any more.
+func (r *SendRing) detach() {
+	own := make([]byte, len(r.buf))
+	for offset := r.freed.Load(); offset < r.posted; {
+		b := r.at(offset)
+		copy(own[r.place(offset):], b)
+		offset += uint64(len(b))
+	}
+	r.buf = own
+}
+
+// place is where in the buffer a posted, unfreed byte is.
+func (r *SendRing) place(offset uint64) int {
+	start := r.next - int(r.posted-offset)
+	if start < 0 {
+		start += len(r.buf)
+	}
+	return start
+}
+
+// cut returns up to n contiguous bytes; its capacity ends there too.
+func (r *SendRing) cut(start, n int) []byte {
+	end := start + min(n, len(r.buf)-start)
+	return r.buf[start:end:end]
+}

@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/rsocket/internal/manager"
-
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
@@ -156,10 +154,10 @@ func TestWarmQueuePairs(t *testing.T) {
 }
 
 // silentPeer does not confirm the end of a connection.
-type silentPeer struct{ manager.Conn }
+type silentPeer struct{ cmConn }
 
 func (p silentPeer) Disconnect(ctx context.Context) error {
-	return errors.Join(p.Conn.Disconnect(ctx), os.ErrDeadlineExceeded)
+	return errors.Join(p.cmConn.Disconnect(ctx), os.ErrDeadlineExceeded)
 }
 
 // A queue pair is used again only if the peer has confirmed the end of its connection.

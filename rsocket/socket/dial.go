@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket/internal/manager"
-
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/rsocket/cm"
 )
@@ -173,7 +171,7 @@ func (c *Conn) params() cm.QPParams {
 
 // cmLink is a connection of the communication manager.
 type cmLink struct {
-	conn manager.Conn
+	conn cmConn
 	end  error // of disconnect
 }
 

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket/internal/manager"
-
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/rsocket/cm"
 )
@@ -33,7 +31,7 @@ type ListenConfig struct {
 type Listener struct {
 	stack *Stack
 	cfg   ConnConfig
-	cm    manager.Listener
+	cm    cmListener
 	ready chan *Conn // made, not accepted
 	slots chan struct{}
 	life  context.Context
@@ -92,13 +90,13 @@ func (l *Listener) serve() {
 	}
 }
 
-func (l *Listener) refuse(r manager.Request, reason cm.RejectReason) {
+func (l *Listener) refuse(r cmRequest, reason cm.RejectReason) {
 	l.stack.counters.refused.Add(1)
 	r.Refuse(reason)
 }
 
 // admit makes the connection of a request and leaves it for Accept.
-func (l *Listener) admit(r manager.Request) {
+func (l *Listener) admit(r cmRequest) {
 	c, err := l.accept(r)
 	if err != nil {
 		<-l.slots
@@ -108,7 +106,7 @@ func (l *Listener) admit(r manager.Request) {
 	l.ready <- c // there is a place for each slot
 }
 
-func (l *Listener) accept(r manager.Request) (*Conn, error) {
+func (l *Listener) accept(r cmRequest) (*Conn, error) {
 	private, err := r.Private()
 	var peer rsocket.ConnData
 	if err == nil {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/smcgw/smcgw/rsocket/internal/manager"
-
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -15,17 +13,17 @@ func (s *Stack) openManager() (err error) {
 		return nil
 	}
 	if s.dev.Attr().Ops&verbs.OpGSI == 0 {
-		s.manager, s.noManager = manager.Kernel(s.dev)
+		s.manager, s.noManager = newKernelManager(s.dev)
 		return nil
 	}
 	c := s.cfg.CM
 	c.Do, c.Vector = s.vectors[0].Do, 0
-	s.manager, err = manager.New(s.dev, c)
+	s.manager, err = newManager(s.dev, c)
 	return err
 }
 
 // managed returns the manager, or why there is none.
-func (s *Stack) managed() (manager.Manager, error) {
+func (s *Stack) managed() (connManager, error) {
 	switch {
 	case s.manager != nil:
 		return s.manager, nil

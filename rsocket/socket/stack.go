@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket/internal/manager"
 	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rmb"
@@ -100,10 +99,10 @@ type Stack struct {
 	polling   time.Duration
 	vectors   []*vector.Vector
 	pool      *rmb.Pool
-	manager   manager.Manager // nil if none
-	noManager error           // why, where there ought to be one
-	domain    *domain         // nil: NewStack has failed
-	tasks     sync.WaitGroup  // connections until nothing is left of them
+	manager   connManager    // nil if none
+	noManager error          // why, where there ought to be one
+	domain    *domain        // nil: NewStack has failed
+	tasks     sync.WaitGroup // connections until nothing is left of them
 	watching  sync.WaitGroup
 	life      context.Context
 	end       context.CancelFunc // by Close

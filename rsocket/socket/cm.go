@@ -1,4 +1,4 @@
-package manager
+package socket
 
 import (
 	"context"
@@ -9,40 +9,43 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Manager is a communication manager.
-type Manager interface {
+// connManager is a communication manager: that of package cm on a device with queue pair 1, elsewhere the kernel's. Which
+// of them it is makes no difference behind it. It knows no streams: what the two ends say to each other while they connect
+// is private data, bytes. The trap: a request that is neither accepted nor refused keeps its place until the manager gives
+// it up.
+type connManager interface {
 	// Dial connects a queue pair.
-	Dial(ctx context.Context, p cm.DialParams) (Conn, error)
+	Dial(ctx context.Context, p cm.DialParams) (cmConn, error)
 	// Listen takes requests for a port; port 0 chooses one.
-	Listen(local netip.AddrPort, backlog int) (Listener, error)
+	Listen(local netip.AddrPort, backlog int) (cmListener, error)
 	// Close ends everything that the manager has.
 	Close() error
 }
 
-// Listener has the requests for connections to one port.
-type Listener interface {
+// cmListener has the requests for connections to one port.
+type cmListener interface {
 	// Accept waits for the next one.
-	Accept(ctx context.Context) (Request, error)
+	Accept(ctx context.Context) (cmRequest, error)
 	// Addr is the address listened on.
 	Addr() netip.AddrPort
 	// Close refuses those that wait.
 	Close() error
 }
 
-// Request is one of them, which Accept or Refuse answers.
-type Request interface {
+// cmRequest is one of them, which Accept or Refuse answers.
+type cmRequest interface {
 	// Private is what the peer says, of the queue pair that it has.
 	Private() ([]byte, error)
 	// Established tells that data has arrived. Even a loop may call it.
 	Established()
 	// Accept connects a queue pair.
-	Accept(ctx context.Context, p cm.AcceptParams) (Conn, error)
+	Accept(ctx context.Context, p cm.AcceptParams) (cmConn, error)
 	// Refuse tells the peer.
 	Refuse(reason cm.RejectReason)
 }
 
-// Conn is a connection of queue pairs.
-type Conn interface {
+// cmConn is a connection of queue pairs.
+type cmConn interface {
 	// PrivateData is what the peer that was dialed answered.
 	PrivateData() []byte
 	// LocalAddr is this end.
@@ -57,17 +60,17 @@ type Conn interface {
 	Err() error
 }
 
-// New opens a manager of package cm.
-func New(dev verbs.Device, cfg cm.Config) (Manager, error) {
+// newManager opens a manager of package cm.
+func newManager(dev verbs.Device, cfg cm.Config) (connManager, error) {
 	m, err := cm.New(dev, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return own{m}, nil
+	return ownManager{m}, nil
 }
 
-// Kernel opens the kernel's manager.
-func Kernel(dev verbs.Device) (Manager, error) {
+// newKernelManager opens the kernel's manager.
+func newKernelManager(dev verbs.Device) (connManager, error) {
 	m, err := kernel.New(dev)
 	if err != nil {
 		return nil, err
@@ -75,7 +78,7 @@ func Kernel(dev verbs.Device) (Manager, error) {
 	return kernelManager{m}, nil
 }
 
-func connOf[C Conn](c C, err error) (Conn, error) {
+func cmConnOf[C cmConn](c C, err error) (cmConn, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package manager
+package socket
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 )
 
 // own is the manager of package cm.
-type own struct{ *cm.Manager }
+type ownManager struct{ *cm.Manager }
 
-// Dial implements Manager.
-func (m own) Dial(ctx context.Context, p cm.DialParams) (Conn, error) {
-	return connOf(m.Manager.Dial(ctx, p))
+// Dial implements connManager.
+func (m ownManager) Dial(ctx context.Context, p cm.DialParams) (cmConn, error) {
+	return cmConnOf(m.Manager.Dial(ctx, p))
 }
 
-// Listen implements Manager.
-func (m own) Listen(local netip.AddrPort, backlog int) (Listener, error) {
+// Listen implements connManager.
+func (m ownManager) Listen(local netip.AddrPort, backlog int) (cmListener, error) {
 	l, err := m.Manager.Listen(local, cm.ListenConfig{Backlog: backlog})
 	if err != nil {
 		return nil, err
@@ -27,8 +27,8 @@ func (m own) Listen(local netip.AddrPort, backlog int) (Listener, error) {
 
 type ownListener struct{ *cm.Listener }
 
-// Accept implements Listener.
-func (l ownListener) Accept(ctx context.Context) (Request, error) {
+// Accept implements cmListener.
+func (l ownListener) Accept(ctx context.Context) (cmRequest, error) {
 	r, err := l.Listener.Accept(ctx)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (l ownListener) Accept(ctx context.Context) (Request, error) {
 
 type ownRequest struct{ *cm.Request }
 
-// Private implements Request.
+// Private implements cmRequest.
 func (r ownRequest) Private() ([]byte, error) {
 	if r.Transport != cm.TransportRC {
 		return nil, errTransport
@@ -46,12 +46,12 @@ func (r ownRequest) Private() ([]byte, error) {
 	return r.PrivateData, nil
 }
 
-// Accept implements Request.
-func (r ownRequest) Accept(ctx context.Context, p cm.AcceptParams) (Conn, error) {
-	return connOf(r.Request.Accept(ctx, p))
+// Accept implements cmRequest.
+func (r ownRequest) Accept(ctx context.Context, p cm.AcceptParams) (cmConn, error) {
+	return cmConnOf(r.Request.Accept(ctx, p))
 }
 
-// Refuse implements Request. A peer that has gone away needs no answer.
+// Refuse implements cmRequest. A peer that has gone away needs no answer.
 func (r ownRequest) Refuse(reason cm.RejectReason) { _ = r.Reject(reason, nil) }
 
 // errTransport is a request for something else than a reliable connection.

@@ -1,4 +1,4 @@
-package manager
+package socket
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 // kernelManager is the kernel's manager.
 type kernelManager struct{ *kernel.Manager }
 
-// Dial implements Manager.
-func (m kernelManager) Dial(ctx context.Context, p cm.DialParams) (Conn, error) {
-	return connOf(m.Manager.Dial(ctx, p))
+// Dial implements connManager.
+func (m kernelManager) Dial(ctx context.Context, p cm.DialParams) (cmConn, error) {
+	return cmConnOf(m.Manager.Dial(ctx, p))
 }
 
-// Listen implements Manager.
-func (m kernelManager) Listen(local netip.AddrPort, backlog int) (Listener, error) {
+// Listen implements connManager.
+func (m kernelManager) Listen(local netip.AddrPort, backlog int) (cmListener, error) {
 	l, err := m.Manager.Listen(local, cm.ListenConfig{Backlog: backlog})
 	if err != nil {
 		return nil, err
@@ -27,8 +27,8 @@ func (m kernelManager) Listen(local netip.AddrPort, backlog int) (Listener, erro
 
 type kernelListener struct{ *kernel.Listener }
 
-// Accept implements Listener.
-func (l kernelListener) Accept(ctx context.Context) (Request, error) {
+// Accept implements cmListener.
+func (l kernelListener) Accept(ctx context.Context) (cmRequest, error) {
 	r, err := l.Listener.Accept(ctx)
 	if err != nil {
 		return nil, err
@@ -38,13 +38,13 @@ func (l kernelListener) Accept(ctx context.Context) (Request, error) {
 
 type kernelRequest struct{ *kernel.Request }
 
-// Private implements Request.
+// Private implements cmRequest.
 func (r kernelRequest) Private() ([]byte, error) { return r.PrivateData, nil }
 
-// Accept implements Request.
-func (r kernelRequest) Accept(ctx context.Context, p cm.AcceptParams) (Conn, error) {
-	return connOf(r.Request.Accept(ctx, p))
+// Accept implements cmRequest.
+func (r kernelRequest) Accept(ctx context.Context, p cm.AcceptParams) (cmConn, error) {
+	return cmConnOf(r.Request.Accept(ctx, p))
 }
 
-// Refuse implements Request. The kernel lets programs give no reason of their own.
+// Refuse implements cmRequest. The kernel lets programs give no reason of their own.
 func (r kernelRequest) Refuse(cm.RejectReason) { _ = r.Reject(nil) }

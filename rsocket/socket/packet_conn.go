@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
-	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -22,7 +21,7 @@ import (
 // datagram. They may be lost, doubled and reordered, as with every datagram socket. It implements [net.PacketConn]; its
 // methods may be called by any number of goroutines.
 type PacketConn struct {
-	socket     udpsocket.Socket
+	socket     udpSocket
 	port       uint16
 	devices    []*packetDevice
 	limit4     int // of payloads to rsockets
@@ -144,7 +143,7 @@ type packetHost PacketConn
 func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Path {
 	if !local.IsValid() {
 		if local = c.socket.Local.Addr(); c.socket.Wild {
-			local = udpsocket.Route(remote)
+			local = route(remote)
 		}
 	}
 	p := resolution.Path{Dev: -1, Source: local.WithZone(""), OOB: c.socket.From(local)}

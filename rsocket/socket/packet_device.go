@@ -13,7 +13,6 @@ import (
 	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
-	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -279,7 +278,7 @@ func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 		return
 	}
 	h, payload, err := rsocket.ParseDatagramHeader(slot[grhSize:n])
-	m := resolution.Message{Dev: d.index, QPN: wc.SrcQP, From: udpsocket.Unmapped(h.Source), Local: d.grhDestination(slot)}
+	m := resolution.Message{Dev: d.index, QPN: wc.SrcQP, From: unmapped(h.Source), Local: d.grhDestination(slot)}
 	if wc.Flags&verbs.WCWithImm != 0 {
 		m.Control, m.Size = parseControl(wc.ImmData)
 		if m.Control == resolution.Probe {

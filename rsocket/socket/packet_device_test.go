@@ -12,7 +12,6 @@ import (
 
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -146,7 +145,7 @@ func TestPacketSearchHoldsUpNothing(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.ReadFull(b, make([]byte, 1))
 		require.NoError(t, err)
-		_, err = p.a.WriteToUDPAddrPort([]byte{byte(i)}, udpsocket.Unmapped(peer.LocalAddr().(*net.UDPAddr).AddrPort()))
+		_, err = p.a.WriteToUDPAddrPort([]byte{byte(i)}, unmapped(peer.LocalAddr().(*net.UDPAddr).AddrPort()))
 		require.NoError(t, err)
 		_, err = peer.Read(make([]byte, 100))
 		require.NoError(t, err)

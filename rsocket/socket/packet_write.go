@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
-	"github.com/smcgw/smcgw/rsocket/internal/udpsocket"
 
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -26,7 +25,7 @@ func (c *PacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
 
 // WriteToUDPAddrPort is WriteTo without allocation.
 func (c *PacketConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
-	to = udpsocket.Unmapped(to)
+	to = unmapped(to)
 	if err := c.write(b, to); err != nil {
 		return 0, c.opError("write", &to, bare(err))
 	}

@@ -88,7 +88,6 @@ var allowed = map[string][]string{
 	"rsocket/cm":                  {"verbs"},
 	"rsocket/cm/kernel":           {"rsocket/cm", "verbs", "verbs/hw/rdmacm"},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
-	"rsocket/internal/udpsocket":  {"rsocket"},
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm", "internal/sockaddr"},
 	// A measurement on real hosts, which asks the gateways beside it.

@@ -1,4 +1,4 @@
-package udpsocket
+package socket
 
 import (
 	"net"
@@ -12,20 +12,18 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
-
-func open(t *testing.T, network, local string) *Socket {
+func openUDP(t *testing.T, network, local string) *udpSocket {
 	c, err := net.ListenPacket(network, local)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	s := &Socket{}
+	s := &udpSocket{}
 	require.NoError(t, s.Open(c.(*net.UDPConn)))
 	return s
 }
 
 // An address is as the version of the socket has it, with the interface of its zone.
 func TestSockaddr(t *testing.T) {
-	four, six := &Socket{Local: ap("127.0.0.1:1")}, &Socket{Local: ap("[::]:1")}
+	four, six := &udpSocket{Local: ap("127.0.0.1:1")}, &udpSocket{Local: ap("[::]:1")}
 	at, err := four.sockaddr(ap("10.0.0.1:7"))
 	require.NoError(t, err)
 	require.Equal(t, &unix.SockaddrInet4{Port: 7, Addr: [4]byte{10, 0, 0, 1}}, at)
@@ -45,11 +43,11 @@ func TestSockaddr(t *testing.T) {
 
 // An answer comes from the address that the question was sent to.
 func TestAnswer(t *testing.T) {
-	peer := open(t, "udp4", "127.0.0.1:0")
+	peer := openUDP(t, "udp4", "127.0.0.1:0")
 	require.NoError(t, peer.UDP.SetDeadline(time.Now().Add(30*time.Second)))
 	h := rsocket.ResolveHeader{Op: rsocket.ResolveCtrl, QPN: 5, Addr: netip.MustParseAddr("127.0.0.9")}
 	for _, network := range []string{"udp", "udp4"} {
-		s := open(t, network, ":0")
+		s := openUDP(t, network, ":0")
 		require.True(t, s.Wild)
 		require.NoError(t, s.Answer(&h, s.From(h.Addr), peer.Local))
 		b := make([]byte, 100)

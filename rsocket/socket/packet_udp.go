@@ -1,4 +1,4 @@
-package udpsocket
+package socket
 
 import (
 	"encoding/binary"
@@ -16,9 +16,10 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// Socket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a datagram was
-// sent to, and sends from the address it is given: the peer knows us by that address.
-type Socket struct {
+// udpSocket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a datagram
+// was sent to, and sends from the address it is given: the peer knows us by that address. The trap: Receive and Answer
+// belong to one goroutine, the receiver. Any may call Send, and those that do wait for each other.
+type udpSocket struct {
 	UDP   *net.UDPConn
 	Local netip.AddrPort
 	Wild  bool            // bound to no address
@@ -33,8 +34,8 @@ type Socket struct {
 }
 
 // Open takes the socket over and sets its options.
-func (s *Socket) Open(udp *net.UDPConn) error {
-	s.UDP, s.Local = udp, Unmapped(udp.LocalAddr().(*net.UDPAddr).AddrPort())
+func (s *udpSocket) Open(udp *net.UDPConn) error {
+	s.UDP, s.Local = udp, unmapped(udp.LocalAddr().(*net.UDPAddr).AddrPort())
 	s.Wild = s.Local.Addr().IsUnspecified()
 	options := []struct {
 		level, option int
@@ -62,20 +63,20 @@ func (s *Socket) Open(udp *net.UDPConn) error {
 }
 
 // Receive waits for a datagram. to is the address it was sent to, the zero Addr if that is not ours alone.
-func (s *Socket) Receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
+func (s *udpSocket) Receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
 	n, oob, _, from, err := s.UDP.ReadMsgUDPAddrPort(b, s.oob[:])
 	to = s.control(s.oob[:oob])
 	if !s.Wild {
 		to = s.Local.Addr().WithZone("")
 	}
-	return n, Unmapped(from), to, err
+	return n, unmapped(from), to, err
 }
 
 // Dropped is how many datagrams the kernel dropped for want of room, as far as it told.
-func (s *Socket) Dropped() uint64 { return uint64(s.dropped.Load()) }
+func (s *udpSocket) Dropped() uint64 { return uint64(s.dropped.Load()) }
 
 // control looks at the control messages of a datagram.
-func (s *Socket) control(oob []byte) (to netip.Addr) {
+func (s *udpSocket) control(oob []byte) (to netip.Addr) {
 	for len(oob) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
@@ -98,7 +99,7 @@ func (s *Socket) control(oob []byte) (to netip.Addr) {
 }
 
 // From makes the control message that sends from an address of ours. A zone goes into the socket address, not here.
-func (s *Socket) From(source netip.Addr) []byte {
+func (s *udpSocket) From(source netip.Addr) []byte {
 	if !s.Wild || !source.IsValid() || source.IsUnspecified() {
 		return nil
 	}
@@ -109,7 +110,7 @@ func (s *Socket) From(source netip.Addr) []byte {
 }
 
 // Send sends a datagram, after a header if there is one.
-func (s *Socket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to netip.AddrPort) error {
+func (s *udpSocket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to netip.AddrPort) error {
 	if h != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -124,7 +125,7 @@ func (s *Socket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to n
 }
 
 // Answer sends a header for the receiver: at once or not at all, whatever the writers wait for and until when.
-func (s *Socket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort) error {
+func (s *udpSocket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort) error {
 	at, err := s.sockaddr(to)
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func (s *Socket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort)
 }
 
 // sockaddr is an address as the socket takes it.
-func (s *Socket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
+func (s *udpSocket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
 	if s.Local.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}, nil
 	}
@@ -162,8 +163,8 @@ func (s *Socket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
 	return at, nil
 }
 
-// Route is the address from which the host would send to remote.
-func Route(remote netip.AddrPort) netip.Addr {
+// route is the address from which the host would send to remote.
+func route(remote netip.AddrPort) netip.Addr {
 	if remote.Port() == 0 {
 		remote = netip.AddrPortFrom(remote.Addr(), 1)
 	}
@@ -175,7 +176,7 @@ func Route(remote netip.AddrPort) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// Unmapped is the address as it is on the wire.
-func Unmapped(a netip.AddrPort) netip.AddrPort {
+// unmapped is the address as it is on the wire.
+func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

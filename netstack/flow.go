@@ -9,7 +9,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/waiter"
 
-	"github.com/smcgw/smcgw/netstack/cookie"
 	"github.com/smcgw/smcgw/netstack/internal/segment"
 
 	"github.com/smcgw/smcgw/packet"
@@ -83,7 +82,7 @@ type adoption struct {
 // serving is the server's part of a flow.
 type serving struct {
 	confirm atomic.Uint32 // Confirmation
-	proof   *cookie.Proof
+	proof   *cookieProof
 }
 
 // roundTrip is what the handshake took, or a guess.

@@ -9,7 +9,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
-	"github.com/smcgw/smcgw/netstack/cookie"
 	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/netstack/minisock"
 
@@ -196,7 +195,7 @@ func (f *flow) scale() int8 {
 	case f.peer().WS < 0:
 		return -1
 	case f.server:
-		return cookie.Scale
+		return cookieScale
 	default:
 		return f.adopt.app.WS
 	}

@@ -3,7 +3,6 @@ package netstack
 import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
-	"github.com/smcgw/smcgw/netstack/cookie"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/netstack/minisock"
 
@@ -12,7 +11,7 @@ import (
 
 // synOf makes the SYN that the client of a proof has sent (docs/PROTOCOL.md "Cookies"). n and t are
 // the headers of the segment that proved the handshake.
-func synOf(pr *cookie.Proof, n []byte, t packet.TCP) []byte {
+func synOf(pr *cookieProof, n []byte, t packet.TCP) []byte {
 	head := pr.SYN(t)
 	q := buildTCP(plainHeader(n), head, head[packet.TCPMinLen:], nil)
 	defer q.DecRef()
@@ -45,7 +44,7 @@ func mayProve(f *flow, t packet.TCP) bool {
 // proved handles a segment that may be the first of a connection whose SYN was
 // answered for us; false: it is not. old is the flow of its tuple, if any.
 func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
-	pr, ok := cookie.Read(t)
+	pr, ok := readCookie(t)
 	if !ok {
 		return false
 	}

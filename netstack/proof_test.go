@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/wire"
-	"github.com/smcgw/smcgw/netstack/cookie"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +25,7 @@ const cookieISS = 0xfffffff0
 // cookieStamp is the timestamp of a SYN-ACK with which the client of a SYN is
 // answered (docs/PROTOCOL.md "Cookies").
 func cookieStamp(o packet.TCPOptions) uint32 {
-	return cookie.Stamp(o.MSS, int(o.WS), o.SACK, o.Option.Nonce, 0x5a)
+	return stampCookie(o.MSS, int(o.WS), o.SACK, o.Option.Nonce, 0x5a)
 }
 
 // cookieAnswer is the SYN-ACK for an offered SYN.
@@ -43,7 +42,7 @@ func cookieAnswer(syn []byte) []byte {
 		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
 	}
 	if o.WS >= 0 {
-		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, cookie.Scale)
+		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, cookieScale)
 	}
 	opts = appendOption(opts, packet.RoleAccept, o.Option.Nonce)
 	k := inboundKey(p.Header, t)
@@ -112,7 +111,7 @@ func TestCookieStamp(t *testing.T) {
 		opts := binary.BigEndian.AppendUint32([]byte{packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10, 0, 0, 0, 9}, stamp)
 		_, seg, ok := parseTCP(segmentOf(clientAddr(1), serverAddr(false), 101, cookieISS+1, packet.FlagACK, opts, nil))
 		require.True(t, ok)
-		p, ok := cookie.Read(seg)
+		p, ok := readCookie(seg)
 		require.True(t, ok)
 		o.TS, o.TSVal, o.Option.Version, o.Option.Role = true, 9, packet.OptionVersion, packet.RoleOffer
 		require.Equal(t, o, p.Ask)

@@ -6,13 +6,11 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/waiter"
 
-	"github.com/smcgw/smcgw/netstack/cookie"
-
 	"github.com/smcgw/smcgw/packet"
 )
 
 // newServerFlow makes the flow of a connection that was proved.
-func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookie.Proof) *flow {
+func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookieProof) *flow {
 	f := &flow{
 		key: k, server: true, isn: syn.ISN, nonce: syn.Nonce, wq: &waiter.Queue{},
 		serve: &serving{proof: proof},

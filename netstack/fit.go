@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/internal/pathsize"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -18,15 +18,15 @@ import (
 // is told nothing: its segments are cut on their way to the link, so that packets
 // may grow again, which its own never do.
 type fitting struct {
-	limited atomic.Bool // pathsize.Finder.Limited, to be read without the lock
+	limited atomic.Bool // segment.PathSize.Limited, to be read without the lock
 
 	mu    sync.Mutex // guards everything below
-	path  pathsize.Finder
+	path  segment.PathSize
 	ahead time.Duration // tests only: of the clock
 }
 
 // send says how the segment g may leave.
-func (x *fitting) send(g pathsize.Outgoing) pathsize.Cut {
+func (x *fitting) send(g segment.Outgoing) segment.Cut {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	g.Now += x.ahead
@@ -57,7 +57,7 @@ func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t pack
 	if n == 0 || !keep && len(repl) == 0 {
 		return repl, keep
 	}
-	g := pathsize.Outgoing{Seq: t.Seq(), End: t.Seq() + uint32(n), Sent: sent}
+	g := segment.Outgoing{Seq: t.Seq(), End: t.Seq() + uint32(n), Sent: sent}
 	if g.Fresh() && !x.limited.Load() {
 		return repl, keep
 	}
@@ -78,7 +78,7 @@ func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t pack
 }
 
 // cutAll cuts packets that belong to the caller.
-func cutAll(pkts []*stack.PacketBuffer, c pathsize.Cut) (out []*stack.PacketBuffer) {
+func cutAll(pkts []*stack.PacketBuffer, c segment.Cut) (out []*stack.PacketBuffer) {
 	for _, q := range pkts {
 		pieces, keep := cutPacket(q, q.NetworkHeader().Slice(), q.TransportHeader().Slice(), c)
 		if keep {
@@ -94,7 +94,7 @@ func cutAll(pkts []*stack.PacketBuffer, c pathsize.Cut) (out []*stack.PacketBuff
 
 // cutPacket makes packets of at most c of p, or keeps it if it is one or the
 // kernel will make them of it.
-func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c pathsize.Cut) (pieces []*stack.PacketBuffer, keep bool) {
+func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c segment.Cut) (pieces []*stack.PacketBuffer, keep bool) {
 	n, headers := p.Data().Size(), len(ip)+len(t)
 	switch {
 	case headers+n <= c.First:

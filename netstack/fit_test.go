@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/wire"
-	"github.com/smcgw/smcgw/netstack/internal/pathsize"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/stretchr/testify/require"
@@ -152,7 +152,7 @@ func TestCutPacket(t *testing.T) {
 			whole := segmentWith(v6, payload)
 			ip, tcp := whole.NetworkHeader().Slice(), packet.TCP(whole.TransportHeader().Slice())
 			headers := len(ip) + len(tcp)
-			c := pathsize.Cut{First: headers + 1 + rng.IntN(2000), Rest: headers + 1 + rng.IntN(2000)}
+			c := segment.Cut{First: headers + 1 + rng.IntN(2000), Rest: headers + 1 + rng.IntN(2000)}
 			pieces, keep := cutPacket(whole, ip, tcp, c)
 			require.Equal(t, headers+n <= c.First, keep)
 			if !keep {
@@ -173,7 +173,7 @@ func segmentWith(v6 bool, payload []byte) *stack.PacketBuffer {
 	return buildTCP(ip, t, t[packet.TCPMinLen:], payload)
 }
 
-func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload []byte, c pathsize.Cut) {
+func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload []byte, c segment.Cut) {
 	t.Helper()
 	var got []byte
 	for i, q := range pieces {
@@ -203,11 +203,11 @@ func TestCutOffloaded(t *testing.T) {
 	defer p.DecRef()
 	p.GSOOptions = stack.GSO{Type: stack.GSOTCPv4, NeedsCsum: true, MSS: 1448}
 	ip, tcp := p.NetworkHeader().Slice(), packet.TCP(p.TransportHeader().Slice())
-	pieces, keep := cutPacket(p, ip, tcp, pathsize.Cut{First: 1076, Rest: 1076})
+	pieces, keep := cutPacket(p, ip, tcp, segment.Cut{First: 1076, Rest: 1076})
 	require.True(t, keep)
 	require.Empty(t, pieces)
 	require.EqualValues(t, 1076-len(ip)-len(tcp), p.GSOOptions.MSS)
-	pieces, keep = cutPacket(p, ip, tcp, pathsize.Cut{First: 1500, Rest: 1076})
+	pieces, keep = cutPacket(p, ip, tcp, segment.Cut{First: 1500, Rest: 1076})
 	require.False(t, keep, "one is larger")
-	checkPieces(t, pieces, tcp.Seq(), make([]byte, 9000), pathsize.Cut{First: 1500, Rest: 1076})
+	checkPieces(t, pieces, tcp.Seq(), make([]byte, 9000), segment.Cut{First: 1500, Rest: 1076})
 }

@@ -5,7 +5,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
-	"github.com/smcgw/smcgw/netstack/internal/pathsize"
+	"github.com/smcgw/smcgw/netstack/internal/segment"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -50,10 +50,10 @@ func icmpMTU(v6 bool, b []byte) (mtu int, ok bool) {
 	switch {
 	case !v6 && b[0] == icmpUnreachable && b[1] == icmpFragNeeded:
 		mtu = int(binary.BigEndian.Uint16(b[6:]))
-		return mtu, mtu >= pathsize.Least4
+		return mtu, mtu >= segment.LeastMTU4
 	case v6 && b[0] == icmpV6TooBig:
 		mtu = int(min(binary.BigEndian.Uint32(b[4:]), 1<<16))
-		return mtu, mtu >= pathsize.Least6
+		return mtu, mtu >= segment.LeastMTU6
 	case v6:
 		return 0, b[0] == icmpV6Unreachable
 	default:

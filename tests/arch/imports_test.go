@@ -55,7 +55,6 @@ var allowed = map[string][]string{
 	"inprocess/scan":              {"inprocess/launch"},
 	"internal/fdpass":             {},
 	"netstack":                    {"netstack/internal/...", "netstack/link", "netstack/minisock", "packet"},
-	"netstack/internal/pathsize":  {"packet"},
 	"netstack/internal/segment":   {"packet"},
 	"netstack/minisock":           {"netstack/internal/segment", "packet"},
 	"negotiate":                   {"negotiate/internal/clc"},

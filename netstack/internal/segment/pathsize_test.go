@@ -1,4 +1,4 @@
-package pathsize
+package segment
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ const testHeaders = 52
 // what is larger than it takes. Sequence numbers begin shortly before they wrap.
 type modelPath struct {
 	t     require.TestingT
-	p     Finder
+	p     PathSize
 	whole int
 	takes int
 	una   uint32
@@ -27,7 +27,7 @@ type modelPath struct {
 
 func newModelPath(t require.TestingT, v6 bool, whole, takes int) *modelPath {
 	const begin = 0xffffff00
-	return &modelPath{t: t, p: Finder{V6: v6}, whole: whole, takes: takes, una: begin, sent: begin, rto: 20 * time.Millisecond}
+	return &modelPath{t: t, p: PathSize{V6: v6}, whole: whole, takes: takes, una: begin, sent: begin, rto: 20 * time.Millisecond}
 }
 
 // leave sends the n bytes from seq and returns where the first hole is behind
@@ -55,9 +55,9 @@ func (m *modelPath) leave(seq uint32, n int, inFlight uint32) (hole uint32, all 
 // check: a packet has room for bytes, is never larger than the stack's and never
 // smaller than every path takes.
 func (m *modelPath) check(c Cut) {
-	least := Least4
+	least := LeastMTU4
 	if m.p.V6 {
-		least = Least6
+		least = LeastMTU6
 	}
 	for _, n := range []int{c.First, c.Rest} {
 		require.LessOrEqual(m.t, n, m.whole)
@@ -127,9 +127,9 @@ func best(whole, takes, floor int) int {
 func TestPathSizeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v6 := rapid.Bool().Draw(t, "v6")
-		least := Least4
+		least := LeastMTU4
 		if v6 {
-			least = Least6
+			least = LeastMTU6
 		}
 		whole := rapid.SampledFrom([]int{1300, 1472, 1500, 1501, 4000, 8952, 9000, 65000}).Draw(t, "whole")
 		takes := rapid.IntRange(least, 70000)
@@ -223,7 +223,7 @@ func TestPathSizeCandidates(t *testing.T) {
 		{1400, 1500, 1400, 0}, // ICMP has told the stack
 		{1280, 9000, 1472, 1472},
 	} {
-		p := Finder{limit: c.limit, lost: c.lost}
+		p := PathSize{limit: c.limit, lost: c.lost}
 		require.Equal(t, c.want, p.candidate(c.whole), "%+v", c)
 	}
 }

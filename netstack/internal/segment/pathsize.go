@@ -1,4 +1,4 @@
-package pathsize
+package segment
 
 import (
 	"time"
@@ -45,31 +45,31 @@ const (
 
 // Smaller path MTUs are refused: they are attacks or nonsense.
 const (
-	Least4 = 552 // of IPv4: Linux's net.ipv4.route.min_pmtu
-	Least6 = 1280
+	LeastMTU4 = 552 // of IPv4: Linux's net.ipv4.route.min_pmtu
+	LeastMTU6 = 1280
 )
 
 // What a black hole makes of packets: the largest of these that is smaller than
 // what is lost. On IPv4 they are those of Linux, a segment of 1024 bytes with its
 // headers, and the least; every path of IPv6 takes 1280 bytes.
 var (
-	lowered4 = [...]int{1076, Least4}
-	lowered6 = [...]int{Least6}
+	lowered4 = [...]int{1076, LeastMTU4}
+	lowered6 = [...]int{LeastMTU6}
 )
 
 // plateaus are the path MTUs that occur (RFC 1191 7.1, and the tunnels of
 // today): what is tried above the size a black hole left.
 var plateaus = [...]int{
-	Least4, 1006, 1076, 1280, 1340, 1380, 1400, 1420, 1440, 1450, 1460, 1476, 1492, 1500,
+	LeastMTU4, 1006, 1076, 1280, 1340, 1380, 1400, 1420, 1440, 1450, 1460, 1476, 1492, 1500,
 	2002, 4352, 8166, 8900, 9000, 17914, 32000,
 }
 
-// Finder finds the largest packet of one wire leg that its path takes, where
+// PathSize finds the largest packet of one wire leg that its path takes, where
 // routers drop larger ones without an ICMP message (packetization layer path MTU
 // discovery, RFC 4821; gVisor has none). It is told what is sent and
 // acknowledged, in sequence numbers of the wire, and says how large packets may
 // be; it reads no clock and sends nothing. The zero value knows of no black hole.
-type Finder struct {
+type PathSize struct {
 	// V6 says that the path is one of IPv6.
 	V6    bool
 	state sizeState
@@ -116,7 +116,7 @@ type Cut struct {
 }
 
 // Send says how g may leave.
-func (p *Finder) Send(g Outgoing) Cut {
+func (p *PathSize) Send(g Outgoing) Cut {
 	hole := false
 	p.biggest = max(p.biggest, g.Size)
 	switch {
@@ -130,7 +130,7 @@ func (p *Finder) Send(g Outgoing) Cut {
 }
 
 // largest is the largest packet that is not a probe.
-func (p *Finder) largest(whole int) int {
+func (p *PathSize) largest(whole int) int {
 	if p.state == sizeWhole {
 		return whole
 	}
@@ -138,11 +138,11 @@ func (p *Finder) largest(whole int) int {
 }
 
 // Limited reports whether fresh segments and acknowledgements concern p.
-func (p *Finder) Limited() bool { return p.state != sizeWhole }
+func (p *PathSize) Limited() bool { return p.state != sizeWhole }
 
 // repeated notes that g leaves again, and reports whether that shows a black
 // hole.
-func (p *Finder) repeated(g Outgoing) bool {
+func (p *PathSize) repeated(g Outgoing) bool {
 	if p.state == sizeProbing && packet.After(p.to, g.Seq) && packet.After(g.End, p.from) {
 		p.state, p.lost, p.next = sizeResting, p.probe, g.Now+probePause
 	}
@@ -163,7 +163,7 @@ func (p *Finder) repeated(g Outgoing) bool {
 
 // below is the size a black hole makes of packets of n bytes; 0: they are small
 // enough to pass everywhere.
-func (p *Finder) below(n int) int {
+func (p *PathSize) below(n int) int {
 	sizes := lowered4[:]
 	if p.V6 {
 		sizes = lowered6[:]
@@ -177,21 +177,21 @@ func (p *Finder) below(n int) int {
 }
 
 // Acked notes that everything before ack has arrived.
-func (p *Finder) Acked(ack uint32, now time.Duration) {
+func (p *PathSize) Acked(ack uint32, now time.Duration) {
 	switch {
 	case p.state == sizeLowered && packet.After(ack, p.oldest):
 		p.state, p.repeats, p.next = sizeResting, 0, now+probePause
 	case p.state == sizeProbing && !packet.After(p.to, ack):
 		p.state, p.limit, p.next = sizeResting, p.probe, now
 		if p.top {
-			*p = Finder{V6: p.V6}
+			*p = PathSize{V6: p.V6}
 		}
 	}
 }
 
 // probes reports whether the first packet of g is to be larger than others, and
 // begins to watch it.
-func (p *Finder) probes(g Outgoing) bool {
+func (p *PathSize) probes(g Outgoing) bool {
 	if p.state != sizeResting || g.Now < p.next || g.Seq != g.Sent || int(g.End-g.Una) < probeFlight*p.limit {
 		return false
 	}
@@ -211,7 +211,7 @@ func (p *Finder) probes(g Outgoing) bool {
 
 // candidate is the size to be tried next; 0: none is left. The first is the
 // whole: it was a partition, or the path is as it was. The others halve the list.
-func (p *Finder) candidate(whole int) int {
+func (p *PathSize) candidate(whole int) int {
 	if whole <= p.limit {
 		return 0
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -391,7 +390,7 @@ func TestSwitchOfTheMachineIsObeyed(t *testing.T) {
 // few such lists at a time. Another one waits, is refused with when to come back, and is
 // given as soon as a reader has gone. What is small is answered all the while.
 func TestAdminListsAtOnce(t *testing.T) {
-	a := startAdminWith(t, nil, func(s *Server) { s.lists = limit.NewGate(adminMaxDocuments, adminMaxDocumentReaders, time.Millisecond) })
+	a := startAdminWith(t, nil, func(s *Server) { s.lists = newGate(adminMaxDocuments, adminMaxDocumentReaders, time.Millisecond) })
 	a.ctl.more = 10_000 // more than a socket has room for
 	list := func() (*http.Response, error) {
 		c, err := net.Dial("unix", a.cfg.Admin)

@@ -35,7 +35,7 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 	dir := t.TempDir()
 	s := &Server{
 		off: NewOffFlag(dir), log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, life: t.Context(),
-		socket: &adminSocket{path: dir + "/s"}, lists: newGate(), totals: newGate(),
+		socket: &adminSocket{path: dir + "/s"}, lists: newDocumentGate(), totals: newDocumentGate(),
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -66,7 +65,7 @@ func orNotFound(h http.Handler) http.Handler {
 
 // gated answers only so many requests at once: until their clients have read the answer, or
 // have had the time to.
-func gated(g *limit.Gate, h http.HandlerFunc) http.HandlerFunc {
+func gated(g *gate, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		leave, ok := g.Enter(r.Context(), peerAccess(r.Context()) == accessWrite)
 		if !ok {

@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 )
 
 // access is what a peer of the admin socket may do.
@@ -67,7 +65,7 @@ type peerKey struct{}
 // withPeer is http.Server.ConnContext: it asks once per connection. A peer
 // that cannot be asked may do nothing.
 func (s *adminSocket) withPeer(ctx context.Context, c net.Conn) context.Context {
-	if l, ok := c.(*limit.Conn); ok {
+	if l, ok := c.(*limitedConn); ok {
 		c = l.Conn
 	}
 	return context.WithValue(ctx, peerKey{}, s.accessOf(c))

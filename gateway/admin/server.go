@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -44,10 +43,10 @@ type Server struct {
 	off     OffFlag
 	files   process.Lane // of the off flag
 	log     *slog.Logger
-	scrape  tcpServer   // of metrics
-	reuse   func(bool)  // whether clients may keep their connections
-	lists   *limit.Gate // of documents that name connections, peers or services
-	totals  *limit.Gate // of those with sums over them
+	scrape  tcpServer  // of metrics
+	reuse   func(bool) // whether clients may keep their connections
+	lists   *gate      // of documents that name connections, peers or services
+	totals  *gate      // of those with sums over them
 
 	// Page shows the gateway to people; nil if none. It is set before Serve.
 	Page http.Handler
@@ -92,7 +91,7 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
 		told: make(chan struct{}), scrape: tcpServer{addr: cfg.Metrics.Listen},
 	}
-	s.lists, s.totals = newGate(), newGate()
+	s.lists, s.totals = newDocumentGate(), newDocumentGate()
 	if err := s.lasts(); err != nil {
 		log.Warn("smcgw off would not outlast this gateway", "error", err)
 	}
@@ -102,8 +101,8 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 	return s, nil
 }
 
-func newGate() *limit.Gate {
-	return limit.NewGate(adminMaxDocuments, adminMaxDocumentReaders, adminDocumentPatience)
+func newDocumentGate() *gate {
+	return newGate(adminMaxDocuments, adminMaxDocumentReaders, adminDocumentPatience)
 }
 
 // Serve answers until ctx ends, then lets running requests finish for a moment
@@ -122,7 +121,7 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) erro
 	told := sync.OnceFunc(func() { close(s.told) })
 	wg.Go(func() { s.watchOff(ctx, func(off bool) error { defer told(); return s.applyOff(off) }) })
 	wg.Go(func() {
-		cancel(srv.Serve(limit.Listen(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
+		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).Keep(adminMaxReaders, s.socket.mayWrite)))
 	})
 	s.scrape.serve(s.httpServer(s.metricsMux(), nil), cancel)
 	<-ctx.Done()

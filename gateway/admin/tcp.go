@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/gateway/admin/internal/limit"
 )
 
 // tcpServer serves metrics over TCP, if that is configured. Its port can be given up
@@ -67,7 +65,7 @@ func (s *tcpServer) startLocked() {
 	ln := s.ln
 	s.srv.SetKeepAlivesEnabled(true)
 	s.serving.Go(func() {
-		if err := s.srv.Serve(limit.Listen(ln, adminMaxConns)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+		if err := s.srv.Serve(limitListener(ln, adminMaxConns)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
 			s.broken(err)
 		}
 	})

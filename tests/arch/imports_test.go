@@ -15,7 +15,7 @@ var allowed = map[string][]string{
 	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw-lab":               {"bench/comparison", "lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/internal/...", "gateway/metrics", "gateway/page", "gateway/process", "internal/fdpass", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
-	"gateway/admin":               {"inprocess", "gateway/admin/internal/limit", "gateway/config", "gateway/report", "gateway/process", "negotiate", "verbs/hw/sysfs"},
+	"gateway/admin":               {"inprocess", "gateway/config", "gateway/report", "gateway/process", "negotiate", "verbs/hw/sysfs"},
 	"gateway/config":              {"gateway/report", "internal/nearest"},
 	"gateway/report":              {"inprocess", "negotiate"},
 	"gateway/faults":              {},
@@ -100,8 +100,6 @@ var allowed = map[string][]string{
 	"lab/faults":       {"gateway/faults"},
 	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/sequence", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
 	"lab/daemon":       {"gateway/admin", "lab/testnet"},
-	// What bounds the clients of the admin socket.
-	"gateway/admin/internal/limit": {},
 
 	"tests/...": {"inprocess", "inprocess/broker", "inprocess/scan", "cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }

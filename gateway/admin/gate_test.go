@@ -1,4 +1,4 @@
-package limit
+package admin
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // lets it, and never takes the last place.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(3, 2, time.Second)
+		g := newGate(3, 2, time.Second)
 		enter := func(privileged bool) func() {
 			leave, ok := g.Enter(t.Context(), privileged)
 			require.True(t, ok)
@@ -42,7 +42,7 @@ func TestGate(t *testing.T) {
 
 // TestGateOfOneThatGoes: a client that goes while it waits takes nothing with it.
 func TestGateOfOneThatGoes(t *testing.T) {
-	g := NewGate(1, 1, time.Hour)
+	g := newGate(1, 1, time.Hour)
 	leave, ok := g.Enter(t.Context(), true)
 	require.True(t, ok)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,4 +1,4 @@
-package limit
+package admin
 
 import (
 	"errors"
@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Listener accepts a bounded number of connections at a time; more wait
+// limitedListener accepts a bounded number of connections at a time; more wait
 // in the kernel's queue. Unlike x/net/netutil it lets the connection below be
 // seen, whose credentials are wanted.
-type Listener struct {
+type limitedListener struct {
 	net.Listener
 	slots chan struct{}
 	done  chan struct{}
@@ -21,20 +21,20 @@ type Listener struct {
 	others     chan struct{} // slots of the others
 }
 
-// Listen bounds l to n connections.
-func Listen(l net.Listener, n int) *Listener {
-	return &Listener{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
+// limitListener bounds l to n connections.
+func limitListener(l net.Listener, n int) *limitedListener {
+	return &limitedListener{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
 }
 
 // Keep leaves only some of the slots to connections that are not privileged. More
 // of them are closed at once: they must not keep an operator from the socket.
-func (l *Listener) Keep(others int, privileged func(net.Conn) bool) *Listener {
+func (l *limitedListener) Keep(others int, privileged func(net.Conn) bool) *limitedListener {
 	l.privileged, l.others = privileged, make(chan struct{}, others)
 	return l
 }
 
 // Accept waits for a slot and a connection.
-func (l *Listener) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -46,7 +46,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			<-l.slots
 			return nil, passing(err)
 		}
-		lc := &Conn{Conn: c, slots: []chan struct{}{l.slots}}
+		lc := &limitedConn{Conn: c, slots: []chan struct{}{l.slots}}
 		if l.take(lc) {
 			return lc, nil
 		}
@@ -76,7 +76,7 @@ func (temporary) Timeout() bool { return false }
 func (t temporary) Unwrap() error { return t.error }
 
 // take takes the second slot that an unprivileged connection needs.
-func (l *Listener) take(c *Conn) bool {
+func (l *limitedListener) take(c *limitedConn) bool {
 	if l.privileged == nil || l.privileged(c.Conn) {
 		return true
 	}
@@ -90,20 +90,20 @@ func (l *Listener) take(c *Conn) bool {
 }
 
 // Close stops accepting, also where Accept waits for a slot.
-func (l *Listener) Close() error {
+func (l *limitedListener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
 
-// Conn gives its slots back when it is closed.
-type Conn struct {
+// limitedConn gives its slots back when it is closed.
+type limitedConn struct {
 	net.Conn
 	slots []chan struct{}
 	once  sync.Once
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error {
+func (c *limitedConn) Close() error {
 	defer c.once.Do(func() { free(c.slots) })
 	return c.Conn.Close()
 }

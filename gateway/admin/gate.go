@@ -1,24 +1,24 @@
-package limit
+package admin
 
 import (
 	"context"
 	"time"
 )
 
-// Gate bounds the documents that are under way: made, and not read by their client yet.
-type Gate struct {
+// gate bounds the documents that are under way: made, and not read by their client yet.
+type gate struct {
 	all, others chan struct{}
 	patience    time.Duration
 }
 
-// NewGate lets n documents under way, others of them for clients that are not privileged.
+// newGate lets n documents under way, others of them for clients that are not privileged.
 // Further ones wait for as long as patience.
-func NewGate(n, others int, patience time.Duration) *Gate {
-	return &Gate{all: make(chan struct{}, n), others: make(chan struct{}, others), patience: patience}
+func newGate(n, others int, patience time.Duration) *gate {
+	return &gate{all: make(chan struct{}, n), others: make(chan struct{}, others), patience: patience}
 }
 
 // Enter waits for a place, which leave frees; false: there was none in time.
-func (g *Gate) Enter(ctx context.Context, privileged bool) (leave func(), ok bool) {
+func (g *gate) Enter(ctx context.Context, privileged bool) (leave func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, g.patience)
 	defer cancel()
 	places := []chan struct{}{g.others, g.all}

@@ -1,4 +1,4 @@
-package limit
+package admin
 
 import (
 	"io"
@@ -38,7 +38,7 @@ func (l *lacking) Addr() net.Addr { return &net.UnixAddr{} }
 func TestServerOfAHostThatLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := &lacking{lacks: []error{unix.ENOMEM, unix.ENOBUFS, unix.ENOSPC, unix.EMFILE}, closed: make(chan struct{})}
-		l := Listen(below, 1)
+		l := limitListener(below, 1)
 		ended := make(chan error, 1)
 		go func() { ended <- (&http.Server{ErrorLog: log.New(io.Discard, "", 0)}).Serve(l) }()
 		time.Sleep(time.Minute)

@@ -78,7 +78,7 @@ generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-de
 	$(GO) generate ./...
 
 docs: ## the pages of docs/reference, from the tables in the code
-	$(GO) test -count=1 -run '^TestReference$$' ./negotiate ./gateway/config ./gateway/metrics ./cmd/smcgw -update
+	$(GO) test -count=1 -run '^TestReference$$' ./negotiate ./gateway/config ./gateway/page ./cmd/smcgw -update
 
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)

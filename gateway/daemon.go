@@ -16,7 +16,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
-	"github.com/smcgw/smcgw/gateway/metrics"
 	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
@@ -68,7 +67,7 @@ func (d *daemon) equip(g *gateway) {
 	g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.opts.Load, d.opts.Program, d.opts.Manager
 	g.renewal.Follows, g.renewal.Old, g.renewal.PastAdmin = d.cfg.CheckReplace, d.admin.Predecessor, d.cfg.Admin+config.DrainingSuffix
 	d.page = page.New(g, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }})
-	d.admin.Page, d.admin.Metrics = d.page, metrics.Handler(g, admin.NewVersionInfo(d.opts.Version))
+	d.admin.Page, d.admin.Metrics = d.page, page.Metrics(g, admin.NewVersionInfo(d.opts.Version))
 }
 
 // stopped says that the gateway has ended, and how.

@@ -1,4 +1,4 @@
-package metrics
+package page
 
 import (
 	"net/http/httptest"
@@ -27,7 +27,7 @@ func TestMetricNames(t *testing.T) {
 	rec := httptest.NewRecorder()
 	c := newCollector(sampleSource{}, report.VersionInfo{Version: "1.2.3"})
 	c.now = func() time.Time { return sampleSource{}.Snapshot().Heartbeat.Add(50 * time.Millisecond) }
-	handler(c).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(c).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, rec.Code)
 	var ours []string
 	for line := range strings.Lines(rec.Body.String()) {
@@ -58,7 +58,7 @@ func TestHeartbeatAge(t *testing.T) {
 	c := newCollector(slowSource{now: &now}, report.VersionInfo{})
 	c.now = func() time.Time { return now }
 	rec := httptest.NewRecorder()
-	handler(c).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(c).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	require.Contains(t, rec.Body.String(), "\nsmcgw_datapath_heartbeat_age_seconds 0.05\n")
 }
 
@@ -79,7 +79,7 @@ func TestMetricsNegotiateTheirFormat(t *testing.T) {
 		req := httptest.NewRequest("GET", "/metrics", nil)
 		req.Header.Set("Accept", accept)
 		rec := httptest.NewRecorder()
-		Handler(sampleSource{}, report.VersionInfo{Version: "1.2.3"}).ServeHTTP(rec, req)
+		Metrics(sampleSource{}, report.VersionInfo{Version: "1.2.3"}).ServeHTTP(rec, req)
 		require.Equal(t, 200, rec.Code)
 		require.Contains(t, rec.Header().Get("Content-Type"), want)
 		require.Equal(t, strings.HasPrefix(want, "application/openmetrics"), strings.HasSuffix(rec.Body.String(), "# EOF\n"))

@@ -1,4 +1,4 @@
-package metrics
+package page
 
 import (
 	"net/http"
@@ -56,14 +56,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Handler serves the gateway's metrics and those of its process. A
+// Metrics serves the gateway's metrics and those of its process. A
 // snapshot with two series of one name and labels costs that scrape, reported
 // as an error, and nothing else.
-func Handler(src report.Source, build report.VersionInfo) http.Handler {
-	return handler(newCollector(src, build))
+func Metrics(src report.Source, build report.VersionInfo) http.Handler {
+	return metricsHandler(newCollector(src, build))
 }
 
-func handler(c *collector) http.Handler {
+func metricsHandler(c *collector) http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
 		c,

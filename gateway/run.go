@@ -11,10 +11,10 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
+	"github.com/smcgw/smcgw/gateway/internal/legs"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
-	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/negotiate"
@@ -86,14 +86,14 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	if server != nil {
 		defer func() { _ = server.Close() }()
 	}
-	var legs *sockets.Namespace
+	var ns *legs.Namespace
 	if cfg.Steering == config.SwitchOn {
-		if legs, err = process.OpenLegs(); err != nil {
+		if ns, err = process.OpenLegs(); err != nil {
 			return err
 		}
-		defer func() { _ = legs.Close() }()
+		defer func() { _ = ns.Close() }()
 	}
-	at, err := openSite(cfg, legs, before, opts)
+	at, err := openSite(cfg, ns, before, opts)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
 	"github.com/smcgw/smcgw/gateway/internal/host"
+	"github.com/smcgw/smcgw/gateway/internal/legs"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
-	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/netstack/link"
@@ -22,9 +22,9 @@ import (
 type site struct {
 	localHost
 	dp         *ebpf.Datapath
-	legs       *sockets.Namespace
-	carrying   bool          // what carry opens is there, or some of it
-	kernel     *sockets.Legs // nil: nothing is carried
+	legs       *legs.Namespace
+	carrying   bool         // what carry opens is there, or some of it
+	kernel     *legs.Kernel // nil: nothing is carried
 	hand       ebpf.Handover
 	supervisor Supervisor // nil: nothing outlives the daemon
 	protected  bool       // by the supervisor
@@ -38,13 +38,13 @@ func carries(m report.Mode) bool { return m == report.ModeEnforce }
 // openSite makes the site of a configuration in the network namespace of the calling thread.
 // Where the configuration wants no steering, or the kernel cannot, it has none, and the
 // programs with the library are all that is served.
-func openSite(cfg config.Config, legs *sockets.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
+func openSite(cfg config.Config, ns *legs.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
 	log := opts.logger()
 	if cfg.Steering == config.SwitchOff {
 		log.Info("steering is off: only programs with the library are served")
 		return unsteeredSite(before, nil)
 	}
-	s, err := steeredSite(cfg, legs, before, opts)
+	s, err := steeredSite(cfg, ns, before, opts)
 	if err == nil || !ebpf.Lacking(err) || cfg.InProcess.Enabled != config.SwitchOn {
 		return s, err
 	}
@@ -53,10 +53,10 @@ func openSite(cfg config.Config, legs *sockets.Namespace, before *handover.Prede
 }
 
 // steeredSite makes a site with the datapath that the mode needs.
-func steeredSite(cfg config.Config, legs *sockets.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
+func steeredSite(cfg config.Config, ns *legs.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
 	steering := policy.Translate(cfg, false, opts.logger())
 	before.Place(&steering)
-	steering.Counting, steering.Off, steering.Legs = !carries(cfg.Mode), true, legs // off until the flag is known
+	steering.Counting, steering.Off, steering.Legs = !carries(cfg.Mode), true, ns // off until the flag is known
 	if steering.CgroupPath == "" {
 		steering.CgroupPath = process.Cgroup()
 	}
@@ -65,7 +65,7 @@ func steeredSite(cfg config.Config, legs *sockets.Namespace, before *handover.Pr
 		return nil, fmt.Errorf("datapath: %w", err)
 	}
 	s := &site{
-		dp: dp, legs: legs, supervisor: opts.Supervisor, log: opts.logger(),
+		dp: dp, legs: ns, supervisor: opts.Supervisor, log: opts.logger(),
 		localHost: localHost{
 			Steering: dp, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice, Owners: process.Owners, Version: opts.Version,
 			RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: dp, AppTUN: -1,
@@ -113,7 +113,7 @@ func (s *site) carry() error {
 		return errors.Join(fmt.Errorf("wire link: %w", err), s.count())
 	}
 	s.legs.Tend(s.log, s.dp.ProveAgain)
-	s.kernel = sockets.New(s.legs, s.dp.SetListener)
+	s.kernel = legs.New(s.legs, s.dp.SetListener)
 	s.Link, s.Legs, s.Datagrams, s.AppTUN = wire, s.kernel, s.dp, s.dp.AppTUN()
 	if err := s.handOver(); err != nil {
 		return errors.Join(err, s.count())

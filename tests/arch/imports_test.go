@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"gateway/internal/conn":       {"ebpf", "ebpf/legs", "gateway/config", "gateway/report", "gateway/faults", "gateway/internal/host", "gateway/internal/carrier", "gateway/internal/connlog", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
 	"gateway/internal/flow":       {"gateway/report", "negotiate"},
 	"gateway/internal/handover":   {"ebpf", "gateway/admin", "gateway/config", "gateway/report", "gateway/faults", "gateway/process"},
-	"gateway/internal/sockets":    {"gateway/internal/host", "gateway/process", "ebpf/legs", "internal/sockaddr"},
+	"gateway/internal/legs":       {"gateway/internal/host", "gateway/process", "ebpf/legs", "internal/sockaddr"},
 	"gateway/internal/guard":      {"gateway/config", "gateway/report", "ebpf", "negotiate"},
 	"gateway/internal/policy":     {"gateway/config", "gateway/report", "ebpf"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "internal/fdpass", "packet", "internal/procfs"},

@@ -1,4 +1,4 @@
-package sockets
+package legs
 
 import (
 	"errors"
@@ -16,30 +16,30 @@ import (
 // Namespace is where the sockets are.
 type Namespace = legs.Namespace
 
-// Legs makes app legs of real sockets, in a network namespace of their own
+// Kernel makes app legs of real sockets, in a network namespace of their own
 // (docs/ARCHITECTURE.md "Legs").
-type Legs struct {
+type Kernel struct {
 	ns       *legs.Namespace
 	v4, v6   *legPool
 	register func(v4, v6 int) error
 }
 
 // New returns legs in a namespace; register is told the listeners.
-func New(ns *legs.Namespace, register func(v4, v6 int) error) *Legs {
+func New(ns *legs.Namespace, register func(v4, v6 int) error) *Kernel {
 	pool := func(v6 bool) *legPool {
 		return &legPool{make: func(count int) ([]int, error) { return ns.Sockets(v6, count) }}
 	}
-	return &Legs{ns: ns, v4: pool(false), v6: pool(true), register: register}
+	return &Kernel{ns: ns, v4: pool(false), v6: pool(true), register: register}
 }
 
 // Available implements host.Legs.
-func (k *Legs) Available() bool { return k.ns.Alive() }
+func (k *Kernel) Available() bool { return k.ns.Alive() }
 
 // noted is how long a death of the keeper is told of.
 const noted = 10 * time.Minute
 
 // Note implements host.Legs.
-func (k *Legs) Note() string {
+func (k *Kernel) Note() string {
 	deaths, last := k.ns.Deaths()
 	if deaths == 0 || time.Since(last) > noted {
 		return ""
@@ -49,14 +49,14 @@ func (k *Legs) Note() string {
 }
 
 // Close ends what no flow has.
-func (k *Legs) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
+func (k *Kernel) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 
 // dialTimeout bounds a dial of the local application where the client's budget
 // does not: a native client waits as long as its own kernel does.
 const dialTimeout = 60 * time.Second
 
 // Dial implements host.Legs.
-func (k *Legs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) host.Dialling {
+func (k *Kernel) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) host.Dialling {
 	d := &kernelDial{on: on, fd: -1, tuple: t, like: like, done: done}
 	pool := k.v4
 	if t.Local.Addr().Is6() {
@@ -181,7 +181,7 @@ func (d *kernelDial) release() (fd int) {
 
 // Listen implements host.Legs: one transparent listener per family, which the
 // programs feed with the SYNs that are handed over. A kernel without IPv6 has one.
-func (k *Legs) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
+func (k *Kernel) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	l := &kernelListener{on: on, accept: accept}
 	fds := [2]int{-1, -1}
 	for i, v6 := range []bool{false, true} {
@@ -209,7 +209,7 @@ type kernelListener struct {
 	closed bool
 }
 
-func (l *kernelListener) open(k *Legs, v6 bool) (int, error) {
+func (l *kernelListener) open(k *Kernel, v6 bool) (int, error) {
 	fds, err := k.ns.Sockets(v6, 1)
 	if err != nil {
 		return -1, err

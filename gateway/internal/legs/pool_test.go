@@ -1,4 +1,4 @@
-package sockets
+package legs
 
 import (
 	"errors"

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
-
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // attachCounting attaches what a datapath with [Config.Counting] has, in ModeObserve
@@ -84,7 +82,7 @@ func takeAll[K comparable, V any](d *Datapath, of func(*objects) *bpf.Map, fn fu
 	d.mu.Lock()
 	since := d.rulesSince
 	d.mu.Unlock()
-	keys, err := listing.KeysWhere(m, func(K) bool { return true })
+	keys, err := keysWhere(m, func(K) bool { return true })
 	if err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
 		return fmt.Errorf("%v: %w", m, err)
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
-
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // Peer is what is remembered about a destination (client) or source (server).
@@ -116,8 +114,8 @@ func (d *Datapath) FlushPeers() (int, error) {
 	}
 	defer d.leave()
 	all := func(smcgwPeerKey) bool { return true }
-	n, err := listing.DeleteWhere(d.objs.Peers, all)
-	if err = errors.Join(err, listing.DropWhere(d.objs.Passed, all)); err != nil {
+	n, err := deleteWhere(d.objs.Peers, all)
+	if err = errors.Join(err, dropWhere(d.objs.Passed, all)); err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}
 	return n, nil

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // activateLocked writes a policy under the generation that is not in use, makes
@@ -91,11 +89,11 @@ func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
 func (d *Datapath) clearPolicy(gen uint32) error {
 	err := errors.Join(
 		d.objs.Policy.Put(gen, smcgwPolicyHead{}),
-		listing.DropWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
-		listing.DropWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
-		listing.DropWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),
-		listing.DropWhere(d.objs.UIDs, func(k smcgwUidKey) bool { return k.Policy == gen }),
-		listing.DropWhere(d.objs.Cgroups, func(k smcgwCgroupKey) bool { return k.Policy == gen }),
+		dropWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
+		dropWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
+		dropWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),
+		dropWhere(d.objs.UIDs, func(k smcgwUidKey) bool { return k.Policy == gen }),
+		dropWhere(d.objs.Cgroups, func(k smcgwCgroupKey) bool { return k.Policy == gen }),
 	)
 	if err != nil {
 		return fmt.Errorf("old policy: %w", err)

@@ -10,7 +10,7 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
 // HookRoom is how many programs the kernel takes at one hook of a cgroup or a device
@@ -72,7 +72,7 @@ func hookOf(name string, at bpf.AttachType, target func() (int, func(), error)) 
 		return h
 	}
 	defer done()
-	found, err := listing.Whole(func() (*link.QueryResult, error) {
+	found, err := netdev.Whole(func() (*link.QueryResult, error) {
 		return link.QueryPrograms(link.QueryOptions{Target: fd, Attach: at})
 	})
 	if err != nil {

@@ -7,17 +7,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // List lists the devices of the namespace and their addresses.
 func List(nl *netlink.Handle) ([]netlink.Link, []netlink.Addr, error) {
-	links, err := listing.Whole(nl.LinkList)
+	links, err := Whole(nl.LinkList)
 	if err != nil {
 		return nil, nil, fmt.Errorf("links: %w", err)
 	}
-	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return nl.AddrList(nil, unix.AF_UNSPEC) })
+	addrs, err := Whole(func() ([]netlink.Addr, error) { return nl.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("addresses: %w", err)
 	}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // Offering remembers which devices carry offers: to list the routes of a host takes long
@@ -84,7 +82,7 @@ func offering(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, ca
 	var names map[string]bool
 	for _, f := range Families() {
 		addressed := withAddress(addrs, f)
-		found, err := listing.Whole(func() (map[string]bool, error) {
+		found, err := Whole(func() (map[string]bool, error) {
 			found := map[string]bool{}
 			err := nl.RouteListFilteredIter(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
 				to := destination(r, f)

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
@@ -35,7 +35,7 @@ func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
 	}
 	e.index, e.device, e.forget = index, l.Attrs().Name, func() {}
 	family := legs.Family(v6)
-	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return p.Netlink.AddrList(l, family) })
+	addrs, err := netdev.Whole(func() ([]netlink.Addr, error) { return p.Netlink.AddrList(l, family) })
 	if err != nil {
 		return e, fmt.Errorf("addresses of %s: %w", e.device, err)
 	}
@@ -154,7 +154,7 @@ func (p *Prover) acquaint(l netlink.Link, family int, e *ends) error {
 
 // router takes a router of the device for the other end.
 func (p *Prover) router(index, family int, e *ends) error {
-	routes, err := listing.Whole(func() ([]netlink.Route, error) {
+	routes, err := netdev.Whole(func() ([]netlink.Route, error) {
 		return p.Netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)
 	})
 	if err != nil {

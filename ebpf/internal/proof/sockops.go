@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf/internal/listing"
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
@@ -33,7 +33,7 @@ func Sockops(mount string) ([]link.AttachedProgram, error) {
 		return nil, fmt.Errorf("control group: %w", err)
 	}
 	defer func() { _ = group.Close() }()
-	found, err := listing.Whole(func() (*link.QueryResult, error) {
+	found, err := netdev.Whole(func() (*link.QueryResult, error) {
 		return link.QueryPrograms(link.QueryOptions{
 			Target: int(group.Fd()), Attach: bpf.AttachCGroupSockOps,
 			QueryFlags: unix.BPF_F_QUERY_EFFECTIVE, // with those of the control groups above

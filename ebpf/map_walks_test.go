@@ -1,4 +1,4 @@
-package listing
+package ebpf
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestDeleteWhileKeysGo(t *testing.T) {
 		require.NoError(t, m.Put(k, k))
 	}
 	replaced := uint32(0)
-	n, err := DeleteWhere(m, func(k uint32) bool {
+	n, err := deleteWhere(m, func(k uint32) bool {
 		if replaced < 3*entries { // as a full LRU map does
 			replaced++
 			require.NoError(t, m.Delete(k))
@@ -34,7 +34,7 @@ func TestDeleteWhileKeysGo(t *testing.T) {
 	require.False(t, m.Iterate().Next(&k, &v))
 
 	require.NoError(t, m.Put(uint32(1), uint32(1)))
-	_, err = DeleteWhere(m, func(k uint32) bool {
+	_, err = deleteWhere(m, func(k uint32) bool {
 		replaced++
 		require.NoError(t, m.Delete(k))
 		require.NoError(t, m.Put(entries+replaced, k))

@@ -1,4 +1,4 @@
-package listing
+package netdev
 
 import (
 	"errors"
@@ -7,11 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWhole(t *testing.T) {
 	other := errors.New("other")

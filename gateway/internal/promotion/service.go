@@ -13,7 +13,6 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/ebpf/sequence"
-	"github.com/smcgw/smcgw/ebpf/shapers"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
@@ -41,7 +40,7 @@ type Service struct {
 	config  config.InProcess
 	scanner *scan.Scanner
 	program *sequence.Program // nil: connections are named by their addresses
-	paths   *shapers.Paths    // nil: they are not looked at
+	paths   *shapers          // nil: they are not looked at
 	seen    forecast
 
 	mu     sync.Mutex // guards everything below
@@ -67,7 +66,7 @@ func New(c config.Config, o Options) *Service {
 	if s.program, err = sequence.Load(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
 	}
-	if s.paths, err = shapers.Open(); err != nil {
+	if s.paths, err = openShapers(); err != nil {
 		s.log.Warn("paths of connections in process are not looked at", "error", err)
 	}
 	return s
@@ -216,7 +215,7 @@ func (s *Service) review(b *broker.Broker) {
 
 // shapes reports whether the path of an end shapes, as far as that can be seen.
 func (s *Service) shapes(at broker.Socket, of broker.Process) bool {
-	return s.paths != nil && s.paths.Shaped(shapers.Path{Netns: at.Netns, Local: at.Local.Addr(), Remote: at.Remote.Addr()}, of.PID)
+	return s.paths != nil && s.paths.Shaped(shapedPath{Netns: at.Netns, Local: at.Local.Addr(), Remote: at.Remote.Addr()}, of.PID)
 }
 
 // sum adds the totals of a broker to those of the ones before. What is as of now is that of the later one.

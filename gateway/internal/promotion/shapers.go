@@ -1,4 +1,4 @@
-package shapers
+package promotion
 
 import (
 	"errors"
@@ -26,32 +26,35 @@ const (
 	skipStats = 1 << 3
 )
 
-// Paths looks at the devices of its own network namespace, and at those of the namespaces of programs. Its methods may be called by several goroutines.
-type Paths struct {
+// shapers tells which connections cross a queueing discipline that shapes: the bytes of a connection in process would not
+// be shaped. It looks at the devices of its own network namespace, and at those of the namespaces of programs, by
+// rtnetlink. It changes nothing, but that namespaces of programs get numbers in its own, as the kernel gives them. Its
+// methods may be called by several goroutines.
+type shapers struct {
 	own      *netlink.Handle
 	requests map[int]*nl.SocketHandle
 	cookie   uint64 // of the own namespace
 	inode    uint64
 
 	mu         sync.Mutex // guards everything below
-	here       devices
+	here       shapingDevices
 	namespaces map[uint64]within // by inode
-	paths      map[Path]pathSeen
+	paths      map[shapedPath]shapedSeen
 }
 
-// Path is that of a connection, as one of its ends has it.
-type Path struct {
+// shapedPath is that of a connection, as one of its ends has it.
+type shapedPath struct {
 	Netns         uint64 // its cookie; 0: that of its process
 	Local, Remote netip.Addr
 }
 
-type pathSeen struct {
+type shapedSeen struct {
 	shaped bool
 	at     time.Time
 }
 
-// devices are those of a namespace.
-type devices struct {
+// shapingDevices are those of a namespace.
+type shapingDevices struct {
 	links   []netlink.Link
 	shaping map[int]bool // by index
 	at      time.Time
@@ -64,15 +67,15 @@ type within struct {
 }
 
 // shapes reports whether a path in it shapes. Which of several devices it takes is not known.
-func (n within) shapes(k Path) bool {
+func (n within) shapes(k shapedPath) bool {
 	if k.Remote == k.Local || k.Remote.IsLoopback() {
 		return n.loopback
 	}
 	return n.outward || n.behind
 }
 
-// Open looks from the network namespace of the calling thread.
-func Open() (*Paths, error) {
+// openShapers looks from the network namespace of the calling thread.
+func openShapers() (*shapers, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
@@ -82,7 +85,7 @@ func Open() (*Paths, error) {
 		h.Close()
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	p := &Paths{own: h, requests: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}, namespaces: map[uint64]within{}, paths: map[Path]pathSeen{}}
+	p := &shapers{own: h, requests: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}, namespaces: map[uint64]within{}, paths: map[shapedPath]shapedSeen{}}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		p.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
@@ -99,13 +102,13 @@ func Open() (*Paths, error) {
 }
 
 // Close ends it. Nothing is asked any more.
-func (p *Paths) Close() {
+func (p *shapers) Close() {
 	p.own.Close()
 	p.requests[unix.NETLINK_ROUTE].Close()
 }
 
 // Shaped reports whether a path that begins at a process shapes, as far as that can be seen. pid may be 0: it is not known.
-func (p *Paths) Shaped(key Path, pid int) bool {
+func (p *shapers) Shaped(key shapedPath, pid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock() // held while the kernel is asked: one at a time
 	inode := p.inode
@@ -121,7 +124,7 @@ func (p *Paths) Shaped(key Path, pid int) bool {
 }
 
 // Any reports whether anything at all shapes that a process's connections could meet, as far as that can be seen.
-func (p *Paths) Any(pid int) bool {
+func (p *shapers) Any(pid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -138,26 +141,26 @@ func (p *Paths) Any(pid int) bool {
 }
 
 // path looks at one that begins here.
-func (p *Paths) path(key Path, now time.Time) bool {
+func (p *shapers) path(key shapedPath, now time.Time) bool {
 	if s, ok := p.paths[key]; ok && now.Sub(s.at) < fresh {
 		return s.shaped
 	}
 	if len(p.paths) >= pathsKept {
 		clear(p.paths)
 	}
-	s := pathSeen{p.leadsThroughShaper(key), now}
+	s := shapedSeen{p.leadsThroughShaper(key), now}
 	p.paths[key] = s
 	return s.shaped
 }
 
-func (p *Paths) renew(now time.Time) {
+func (p *shapers) renew(now time.Time) {
 	if now.Sub(p.here.at) >= fresh {
 		p.here = devicesOf(p.own, now)
 	}
 }
 
 // namespace is what is known of that of a process; inode 0: nothing.
-func (p *Paths) namespace(inode uint64, pid int, now time.Time) within {
+func (p *shapers) namespace(inode uint64, pid int, now time.Time) within {
 	if inode == 0 {
 		return within{}
 	}
@@ -174,7 +177,7 @@ func (p *Paths) namespace(inode uint64, pid int, now time.Time) within {
 
 // links looks at the devices in the namespace of a process, which takes no privilege there: of each its own discipline is
 // told, and not those below it. The namespace gets a number here for that, as it does when a device leads into it.
-func (p *Paths) links(pid int, now time.Time) within {
+func (p *shapers) links(pid int, now time.Time) within {
 	n := within{at: now}
 	id, err := p.own.GetNetNsIdByPid(pid)
 	if err == nil && id < 0 {
@@ -219,7 +222,7 @@ func (p *Paths) links(pid int, now time.Time) within {
 }
 
 // pairsShape looks at the devices here whose other halves are in a namespace, and at their bridges.
-func (p *Paths) pairsShape(id int) bool {
+func (p *shapers) pairsShape(id int) bool {
 	return slices.ContainsFunc(p.here.links, func(l netlink.Link) bool {
 		a := l.Attrs()
 		return l.Type() == "veth" && a.NetNsID == id && (p.here.shaping[a.Index] || p.here.shaping[a.MasterIndex])
@@ -246,15 +249,15 @@ func inodeOf(path string) (uint64, error) {
 }
 
 // leadsThroughShaper looks at the device by which this namespace sends from one address to another.
-func (p *Paths) leadsThroughShaper(k Path) bool {
+func (p *shapers) leadsThroughShaper(k shapedPath) bool {
 	routes, err := p.own.RouteGetWithOptions(k.Remote.WithZone("").AsSlice(), &netlink.RouteGetOptions{SrcAddr: k.Local.WithZone("").AsSlice()})
 	return err == nil && len(routes) > 0 && p.here.shaping[routes[0].LinkIndex]
 }
 
 // devicesOf looks at all devices of a namespace. What comes in may be sent to an intermediate device, which shapes it: so
 // while one does, all whose input can be sent somewhere do.
-func devicesOf(h *netlink.Handle, now time.Time) devices {
-	d := devices{at: now, shaping: map[int]bool{}}
+func devicesOf(h *netlink.Handle, now time.Time) shapingDevices {
+	d := shapingDevices{at: now, shaping: map[int]bool{}}
 	list, err := again(func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
 	if err != nil {
 		return d

@@ -1,4 +1,4 @@
-package shapers
+package promotion
 
 import (
 	"net/netip"
@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestPaths: what shapes on the way of a connection is seen, and what does not is not taken for it.
-func TestPaths(t *testing.T) {
+// TestShapers: what shapes on the way of a connection is seen, and what does not is not taken for it.
+func TestShapers(t *testing.T) {
 	testnet.Require(t, "root", "tc", "ip")
 	for _, c := range []struct {
 		tc          string // arguments of tc qdisc; empty: none
@@ -44,14 +44,14 @@ func TestPaths(t *testing.T) {
 				}
 				require.NoError(t, err, "%s: %s", c.tc, out)
 			}
-			p, err := Open()
+			p, err := openShapers()
 			require.NoError(t, err)
 			defer p.Close()
-			q := Path{Netns: p.cookie, Local: netip.MustParseAddr("10.9.0.1"), Remote: netip.MustParseAddr("10.9.0.2")}
+			q := shapedPath{Netns: p.cookie, Local: netip.MustParseAddr("10.9.0.1"), Remote: netip.MustParseAddr("10.9.0.2")}
 			require.Equal(t, c.shaped, p.Shaped(q, 0), c.tc)
 			require.Equal(t, c.shaped, p.Shaped(q, 0), "remembered")
 			require.Equal(t, c.any, p.Any(0), c.tc)
-			of := Path{Local: q.Local, Remote: q.Remote} // whose namespace is that of its process
+			of := shapedPath{Local: q.Local, Remote: q.Remote} // whose namespace is that of its process
 			require.Equal(t, c.shaped, p.Shaped(of, unix.Gettid()))
 			require.False(t, p.Shaped(of, 0), "nothing is known of it")
 			q.Remote = q.Local // by lo
@@ -60,11 +60,11 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestPathsOfOthers: the devices of another namespace are looked at from here, and where both of its ends are in it those of
+// TestShapersOfOthers: the devices of another namespace are looked at from here, and where both of its ends are in it those of
 // the loopback alone.
-func TestPathsOfOthers(t *testing.T) {
+func TestShapersOfOthers(t *testing.T) {
 	testnet.Require(t, "root", "tc", "ip")
-	p, err := Open()
+	p, err := openShapers()
 	require.NoError(t, err)
 	defer p.Close()
 	testnet.InNamespace(t, func() {
@@ -77,8 +77,8 @@ func TestPathsOfOthers(t *testing.T) {
 		run("ip", "link add d0 type veth peer name d1")
 		run("ip", "addr add 10.9.0.1/24 dev d0")
 		run("ip", "link set d0 up")
-		out := Path{Local: netip.MustParseAddr("10.9.0.1"), Remote: netip.MustParseAddr("10.9.0.2")}
-		lo := Path{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.1")}
+		out := shapedPath{Local: netip.MustParseAddr("10.9.0.1"), Remote: netip.MustParseAddr("10.9.0.2")}
+		lo := shapedPath{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.1")}
 		const tbf = " root tbf rate 1mbit burst 10kb latency 50ms"
 		for _, c := range []struct {
 			tc      string

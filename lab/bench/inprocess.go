@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/ebpf/sequence"
+	"github.com/smcgw/smcgw/ebpf/witness"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/launch"
@@ -36,7 +36,7 @@ func (n *network) promote(library, name string, spin time.Duration) (*promotion,
 		if err != nil {
 			return nil, err
 		}
-		if n.sequences, err = sequence.Load(root); err != nil {
+		if n.sequences, err = witness.LoadSequences(root); err != nil {
 			return nil, fmt.Errorf("names of connections: %w", err)
 		}
 	}
@@ -67,7 +67,7 @@ func (p *promotion) environment(env []string) []string {
 }
 
 // namer names connections by their initial sequence numbers, so that their ends may be in two namespaces.
-type namer struct{ program *sequence.Program }
+type namer struct{ program *witness.Sequences }
 
 // Name implements [broker.Namer].
 func (n namer) Name(fd int) (broker.Sequences, broker.Role, bool) {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/ebpf/sequence"
+	"github.com/smcgw/smcgw/ebpf/witness"
 	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -46,7 +46,7 @@ type network struct {
 	net        *testnet.Network
 	hosts      []*host
 	promotions []*promotion
-	sequences  *sequence.Program // nil until a broker needs it
+	sequences  *witness.Sequences // nil until a broker needs it
 }
 
 // newNetwork makes a network without hosts.

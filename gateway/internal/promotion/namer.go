@@ -1,12 +1,12 @@
 package promotion
 
 import (
-	"github.com/smcgw/smcgw/ebpf/sequence"
+	"github.com/smcgw/smcgw/ebpf/witness"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
 // namer names connections by their initial sequence numbers.
-type namer struct{ program *sequence.Program }
+type namer struct{ program *witness.Sequences }
 
 // Name implements broker.Namer.
 func (n namer) Name(fd int) (broker.Sequences, broker.Role, bool) {

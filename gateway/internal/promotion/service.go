@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/ebpf/sequence"
+	"github.com/smcgw/smcgw/ebpf/witness"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
@@ -39,8 +39,8 @@ type Service struct {
 	log     *slog.Logger
 	config  config.InProcess
 	scanner *scan.Scanner
-	program *sequence.Program // nil: connections are named by their addresses
-	paths   *shapers          // nil: they are not looked at
+	program *witness.Sequences // nil: connections are named by their addresses
+	paths   *shapers           // nil: they are not looked at
 	seen    forecast
 
 	mu     sync.Mutex // guards everything below
@@ -63,7 +63,7 @@ func New(c config.Config, o Options) *Service {
 	}
 	s := &Service{log: o.Log, config: c.InProcess, scanner: scan.New(), live: c, mode: report.ModeOff, share: ebpf.ShareAll}
 	var err error
-	if s.program, err = sequence.Load(o.Cgroup); err != nil {
+	if s.program, err = witness.LoadSequences(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
 	}
 	if s.paths, err = openShapers(); err != nil {

@@ -1,4 +1,4 @@
-package sequence
+package witness
 
 import (
 	"errors"
@@ -9,27 +9,24 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // TestBothEndsAgree: before bytes, and after some.
 func TestBothEndsAgree(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	p, err := Load(cgroupMount(t))
+	p, err := LoadSequences(cgroupMount(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	for _, network := range []string{"tcp4", "tcp6"} {
-		client, server := connection(t, network)
-		names := map[Numbers]bool{}
+		client, server := connected(t, network)
+		names := map[SequenceNumbers]bool{}
 		for range 3 {
-			a, b := of(t, p, client, true), of(t, p, server, false)
-			require.Equal(t, a, Numbers{b.Peer, b.Mine})
+			a, b := sequencesOf(t, p, client, true), sequencesOf(t, p, server, false)
+			require.Equal(t, a, SequenceNumbers{b.Peer, b.Mine})
 			names[a] = true
 			for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
 				_, err := pair[0].Write(make([]byte, 100000))
@@ -45,35 +42,35 @@ func TestBothEndsAgree(t *testing.T) {
 // TestOthersAreLeft: other options have their answers, and without the program there is none.
 func TestOthersAreLeft(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	client, _ := connection(t, "tcp4")
+	client, _ := connected(t, "tcp4")
 	ask := func() (size int, err error) {
-		control(t, client, func(fd int) { size, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF) })
+		controlled(t, client, func(fd int) { size, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF) })
 		return
 	}
 	before, err := ask()
 	require.NoError(t, err)
 	var refused error // of a kernel without the program
-	control(t, client, func(fd int) { _, refused = unix.GetsockoptInt(fd, level, 1) })
+	controlled(t, client, func(fd int) { _, refused = unix.GetsockoptInt(fd, optionLevel, 1) })
 	require.Error(t, refused)
-	p, err := Load(cgroupMount(t))
+	p, err := LoadSequences(cgroupMount(t))
 	require.NoError(t, err)
 	after, err := ask()
 	require.NoError(t, err)
 	require.Equal(t, before, after)
-	control(t, client, func(fd int) {
-		_, err = unix.GetsockoptInt(fd, level, 1) // too small for the answer
+	controlled(t, client, func(fd int) {
+		_, err = unix.GetsockoptInt(fd, optionLevel, 1) // too small for the answer
 		require.Equal(t, refused, err)
 	})
 	require.NoError(t, p.Close())
-	control(t, client, func(fd int) { _, _, err = p.Of(fd) })
+	controlled(t, client, func(fd int) { _, _, err = p.Of(fd) })
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
 // TestRests: it is attached again when it is asked.
 func TestRests(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	client, _ := connection(t, "tcp4")
-	p, err := Load(cgroupMount(t))
+	client, _ := connected(t, "tcp4")
+	p, err := LoadSequences(cgroupMount(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	attached := func() bool {
@@ -82,33 +79,33 @@ func TestRests(t *testing.T) {
 		return p.link != nil
 	}
 	require.True(t, attached())
-	require.Eventually(t, func() bool { return !attached() }, 20*idle, idle/20)
-	n := of(t, p, client, true)
+	require.Eventually(t, func() bool { return !attached() }, 20*optionIdle, optionIdle/20)
+	n := sequencesOf(t, p, client, true)
 	require.True(t, attached())
-	require.Equal(t, n, of(t, p, client, true))
+	require.Equal(t, n, sequencesOf(t, p, client, true))
 }
 
 // BenchmarkOtherOption is what the program costs who asks for another option.
 func BenchmarkOtherOption(b *testing.B) {
 	testnet.Require(b, "root", "bpf")
-	client, _ := connection(b, "tcp4")
+	client, _ := connected(b, "tcp4")
 	ask := func(b *testing.B) {
-		control(b, client, func(fd int) {
+		controlled(b, client, func(fd int) {
 			for b.Loop() {
 				_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 			}
 		})
 	}
 	b.Run("without", ask)
-	p, err := Load(cgroupMount(b))
+	p, err := LoadSequences(cgroupMount(b))
 	require.NoError(b, err)
 	b.Run("with", ask)
 	require.NoError(b, p.Close())
 	b.Run("again", ask)
 }
 
-func of(t *testing.T, p *Program, c *net.TCPConn, client bool) (n Numbers) {
-	control(t, c, func(fd int) {
+func sequencesOf(t *testing.T, p *Sequences, c *net.TCPConn, client bool) (n SequenceNumbers) {
+	controlled(t, c, func(fd int) {
 		var err error
 		var is bool
 		n, is, err = p.Of(fd)
@@ -118,13 +115,13 @@ func of(t *testing.T, p *Program, c *net.TCPConn, client bool) (n Numbers) {
 	return n
 }
 
-func control(t testing.TB, c *net.TCPConn, f func(fd int)) {
+func controlled(t testing.TB, c *net.TCPConn, f func(fd int)) {
 	raw, err := c.SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) { f(int(fd)) }))
 }
 
-func connection(t testing.TB, network string) (client, server *net.TCPConn) {
+func connected(t testing.TB, network string) (client, server *net.TCPConn) {
 	l, err := net.Listen(network, map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0"}[network])
 	require.NoError(t, err)
 	defer l.Close()
@@ -145,11 +142,11 @@ func cgroupMount(t testing.TB) string {
 // TestWhileItMoves: the numbers of a connection that is busy in both directions are those that it had.
 func TestWhileItMoves(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	p, err := Load(cgroupMount(t))
+	p, err := LoadSequences(cgroupMount(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
-	client, server := connection(t, "tcp4")
-	want := of(t, p, client, true)
+	client, server := connected(t, "tcp4")
+	want := sequencesOf(t, p, client, true)
 	var moving sync.WaitGroup
 	for _, c := range []net.Conn{client, server} {
 		moving.Go(func() {
@@ -164,7 +161,7 @@ func TestWhileItMoves(t *testing.T) {
 	named := 0
 	for range 200 {
 		for i, c := range []*net.TCPConn{client, server} {
-			control(t, c, func(fd int) {
+			controlled(t, c, func(fd int) {
 				n, is, err := p.Of(fd)
 				if errors.Is(err, ErrMoves) {
 					return
@@ -172,7 +169,7 @@ func TestWhileItMoves(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, i == 0, is)
 				if i == 1 {
-					n = Numbers{n.Peer, n.Mine}
+					n = SequenceNumbers{n.Peer, n.Mine}
 				}
 				require.Equal(t, want, n)
 				named++

@@ -1,4 +1,4 @@
-package sequence
+package witness
 
 import (
 	"encoding/binary"
@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// level is that of the private option.
-const level = 0x49434d53
+// optionLevel is that of the private option.
+const optionLevel = 0x49434d53
 
-// size is that of the answer: snd_nxt, snd_una, rcv_nxt, nothing, and bytes_acked and bytes_received, which have 64 bits.
-const size = 32
+// answerSize is that of the answer: snd_nxt, snd_una, rcv_nxt, nothing, and bytes_acked and bytes_received, which have 64 bits.
+const answerSize = 32
 
 // Where the words of struct bpf_sockopt and struct bpf_tcp_sock are.
 const (
@@ -29,12 +29,12 @@ const (
 	tcpRcvNxt, tcpSndNxt, tcpSndUna, tcpReceived, tcpAcked = 16, 20, 24, 80, 88
 )
 
-// idle is how long the program stays attached after a question: while it is, getsockopt(2) takes 0.2 µs longer for every
+// optionIdle is how long the program stays attached after a question: while it is, getsockopt(2) takes 0.2 µs longer for every
 // socket of the host.
-const idle = time.Second
+const optionIdle = time.Second
 
-// Program answers for the sockets of a cgroup and of those below it. Its methods may be called by several goroutines.
-type Program struct {
+// Sequences answers for the sockets of a cgroup and of those below it. Its methods may be called by several goroutines.
+type Sequences struct {
 	cgroup  string
 	program *bpf.Program
 
@@ -45,13 +45,13 @@ type Program struct {
 	closed bool
 }
 
-// Load prepares the program for the cgroup at a path: the root, for all sockets of the host. That it can be attached is
+// LoadSequences prepares the program for the cgroup at a path: the root, for all sockets of the host. That it can be attached is
 // tried.
-func Load(cgroup string) (*Program, error) {
-	p := &Program{cgroup: cgroup}
+func LoadSequences(cgroup string) (*Sequences, error) {
+	p := &Sequences{cgroup: cgroup}
 	var err error
 	if p.program, err = bpf.NewProgram(&bpf.ProgramSpec{
-		Name: "smcgw_sequence", Type: bpf.CGroupSockopt, AttachType: bpf.AttachCGroupGetsockopt, License: "Apache-2.0", Instructions: instructions(),
+		Name: "smcgw_sequence", Type: bpf.CGroupSockopt, AttachType: bpf.AttachCGroupGetsockopt, License: "Apache-2.0", Instructions: answerInstructions(),
 	}); err != nil {
 		return nil, fmt.Errorf("sequence numbers: %w", err)
 	}
@@ -62,7 +62,7 @@ func Load(cgroup string) (*Program, error) {
 }
 
 // attach has the program answer for a while.
-func (p *Program) attach() error {
+func (p *Sequences) attach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -76,18 +76,18 @@ func (p *Program) attach() error {
 	if err != nil {
 		return fmt.Errorf("sequence numbers: attach to %s: %w", p.cgroup, err)
 	}
-	p.link, p.timer = l, time.AfterFunc(idle, p.rest)
+	p.link, p.timer = l, time.AfterFunc(optionIdle, p.rest)
 	return nil
 }
 
 // rest detaches the program if nobody has asked for a while.
-func (p *Program) rest() {
+func (p *Sequences) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.link == nil {
 		return
 	}
-	if wait := idle - time.Since(p.last); wait > 0 {
+	if wait := optionIdle - time.Since(p.last); wait > 0 {
 		p.timer.Reset(wait)
 		return
 	}
@@ -96,7 +96,7 @@ func (p *Program) rest() {
 }
 
 // Close detaches the program. Nothing is asked any more.
-func (p *Program) Close() error {
+func (p *Sequences) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -109,16 +109,16 @@ func (p *Program) Close() error {
 	return errors.Join(err, p.program.Close())
 }
 
-// instructions answer the option, and leave others as they are.
-func instructions() asm.Instructions {
+// answerInstructions answer the option, and leave others as they are.
+func answerInstructions() asm.Instructions {
 	list := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, optLevel, asm.Word),
-		asm.JNE.Imm(asm.R2, level, "out"),
+		asm.JNE.Imm(asm.R2, optionLevel, "out"),
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R7, asm.R6, optVal, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R6, optEnd, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R7),
-		asm.Add.Imm(asm.R3, size),
+		asm.Add.Imm(asm.R3, answerSize),
 		asm.JGT.Reg(asm.R3, asm.R2, "out"),
 		asm.LoadMem(asm.R1, asm.R6, optSk, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "out"),
@@ -132,7 +132,7 @@ func instructions() asm.Instructions {
 		list = append(list, asm.LoadMem(asm.R1, asm.R0, from, asm.DWord), asm.StoreMem(asm.R7, int16(16+8*at), asm.R1, asm.DWord))
 	}
 	return append(list,
-		asm.Mov.Imm(asm.R1, size),
+		asm.Mov.Imm(asm.R1, answerSize),
 		asm.StoreMem(asm.R6, optLen, asm.R1, asm.Word),
 		asm.Mov.Imm(asm.R1, 0),
 		asm.StoreMem(asm.R6, optRet, asm.R1, asm.Word),
@@ -141,25 +141,25 @@ func instructions() asm.Instructions {
 	)
 }
 
-// Numbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
-type Numbers struct{ Mine, Peer uint32 }
+// SequenceNumbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
+type SequenceNumbers struct{ Mine, Peer uint32 }
 
 // ErrMoves means that the connection sent at each of the moments at which it was looked at.
 var ErrMoves = errors.New("sequence numbers: the connection moves")
 
-// looks is how often a socket is looked at until it has sent nothing between.
-const looks = 64
+// mostLooks is how often a socket is looked at until it has sent nothing between.
+const mostLooks = 64
 
 // Of asks for those of an established connection, whose descriptor stays the caller's, and whether it is the client's. The
 // kernel's bytes_acked has the client's SYN, and the bytes that were sent have not.
-func (p *Program) Of(fd int) (n Numbers, client bool, err error) {
+func (p *Sequences) Of(fd int) (n SequenceNumbers, client bool, err error) {
 	if err := p.attach(); err != nil {
 		return n, false, err
 	}
 	before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	for i := 0; i < looks && err == nil; i++ {
-		var a [size]byte
-		if err = ask(fd, &a); err != nil {
+	for i := 0; i < mostLooks && err == nil; i++ {
+		var a [answerSize]byte
+		if err = askNumbers(fd, &a); err != nil {
 			break
 		}
 		var after *unix.TCPInfo
@@ -167,7 +167,7 @@ func (p *Program) Of(fd int) (n Numbers, client bool, err error) {
 			break
 		}
 		if after.Bytes_sent == before.Bytes_sent && after.Bytes_retrans == before.Bytes_retrans {
-			return numbers(a, after.Bytes_sent-after.Bytes_retrans)
+			return numbersIn(a, after.Bytes_sent-after.Bytes_retrans)
 		}
 		before = after
 	}
@@ -177,23 +177,23 @@ func (p *Program) Of(fd int) (n Numbers, client bool, err error) {
 	return n, false, fmt.Errorf("sequence numbers: %w", err)
 }
 
-// ask reads the private option.
-func ask(fd int, a *[size]byte) error {
+// askNumbers reads the private option.
+func askNumbers(fd int, a *[answerSize]byte) error {
 	n := uint32(len(a))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), level, 1, uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(&n)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), optionLevel, 1, uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(&n)), 0)
 	switch {
 	case errno != 0:
 		return syscall.Errno(errno)
-	case n != size:
+	case n != answerSize:
 		return fmt.Errorf("%d bytes: %w", n, unix.EPROTO)
 	}
 	return nil
 }
 
-// numbers are those of an answer, when so many bytes had been sent.
-func numbers(a [size]byte, sent uint64) (n Numbers, client bool, err error) {
+// numbersIn are those of an answer, when so many bytes had been sent.
+func numbersIn(a [answerSize]byte, sent uint64) (n SequenceNumbers, client bool, err error) {
 	e := binary.NativeEndian
-	n = Numbers{Mine: e.Uint32(a[:]) - uint32(sent), Peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
+	n = SequenceNumbers{Mine: e.Uint32(a[:]) - uint32(sent), Peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
 	switch n.Mine - (e.Uint32(a[4:]) - uint32(e.Uint64(a[16:]))) {
 	case 0:
 		return n, false, nil

@@ -3,12 +3,12 @@ package netstack
 import (
 	"testing"
 
-	"github.com/smcgw/smcgw/lab/sizes"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // The wire leg of an idle connection has these.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[flow](t, 192)
-	sizes.AtMost[Conn](t, 320)
-	sizes.AtMost[adoption](t, 96)
+	leak.SizeAtMost[flow](t, 192)
+	leak.SizeAtMost[Conn](t, 320)
+	leak.SizeAtMost[adoption](t, 96)
 }

@@ -3,10 +3,10 @@ package rmb
 import (
 	"testing"
 
-	"github.com/smcgw/smcgw/lab/sizes"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // An idle connection has two regions.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[Region](t, 80)
+	leak.SizeAtMost[Region](t, 80)
 }

@@ -3,11 +3,11 @@ package rsocket
 import (
 	"testing"
 
-	"github.com/smcgw/smcgw/lab/sizes"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // An idle connection has these.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[Endpoint](t, 240)
-	sizes.AtMost[Stream](t, 576-8)
+	leak.SizeAtMost[Endpoint](t, 240)
+	leak.SizeAtMost[Stream](t, 576-8)
 }

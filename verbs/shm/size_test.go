@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/sizes"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // An idle connection has these.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[qp](t, 512)
-	sizes.AtMost[sendSlot](t, 128)
+	leak.SizeAtMost[qp](t, 512)
+	leak.SizeAtMost[sendSlot](t, 128)
 }
 
 // The words of a block are where both sides compute them to be.

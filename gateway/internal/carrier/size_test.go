@@ -3,10 +3,10 @@ package carrier
 import (
 	"testing"
 
-	"github.com/smcgw/smcgw/lab/sizes"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // An idle connection has a link.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[Link](t, 320)
+	leak.SizeAtMost[Link](t, 320)
 }

@@ -3,13 +3,13 @@ package conn
 import (
 	"testing"
 
-	"github.com/smcgw/smcgw/lab/sizes"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // An idle connection has these.
 func TestIdleSizes(t *testing.T) {
-	sizes.AtMost[Flow](t, 640-8)
-	sizes.AtMost[carry](t, 176)
-	sizes.AtMost[wireControl](t, 240)
-	sizes.AtMost[appLeg](t, 16)
+	leak.SizeAtMost[Flow](t, 640-8)
+	leak.SizeAtMost[carry](t, 176)
+	leak.SizeAtMost[wireControl](t, 240)
+	leak.SizeAtMost[appLeg](t, 16)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/packet"
@@ -113,8 +113,8 @@ type datagramPair struct {
 
 func newDatagramPair(t testing.TB, kind report.DeviceKind) *datagramPair {
 	t.Helper()
-	dir := loopback.Dir(t)
-	p, ports := &datagramPair{}, [2]uint16{loopback.FreePort(t), loopback.FreePort(t)}
+	dir := twohosts.Dir(t)
+	p, ports := &datagramPair{}, [2]uint16{twohosts.FreePort(t), twohosts.FreePort(t)}
 	for i := range p.g {
 		p.d[i] = newFakeDatagrams(t)
 		cfg := carryingDatagrams(t, ports[0])
@@ -314,7 +314,7 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 
 // TestDatagramsLeftNative: the programs count what they left native, each protocol by itself.
 func TestDatagramsLeftNative(t *testing.T) {
-	g := datagramGatewayAt(t, 0, carryingDatagrams(t, loopback.FreePort(t)), newFakeDatagrams(t))
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, twohosts.FreePort(t)), newFakeDatagrams(t))
 	tuple := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 2)}
 	g.onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: tuple, Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
 	steer := g.steer.(*fakeSteering)
@@ -339,7 +339,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 		"no steer": func(*config.Config) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, d := carryingDatagrams(t, loopback.FreePort(t)), newFakeDatagrams(t)
+			cfg, d := carryingDatagrams(t, twohosts.FreePort(t)), newFakeDatagrams(t)
 			if change(&cfg); name == "no steer" {
 				d = nil
 			}
@@ -355,7 +355,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 // TestDatagramPortTaken: the gateway starts all the same, says what is missing, and carries
 // when the port is free, as everything else says.
 func TestDatagramPortTaken(t *testing.T) {
-	port := loopback.FreePort(t)
+	port := twohosts.FreePort(t)
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
 	require.NoError(t, err)
 	defer c.Close()
@@ -375,7 +375,7 @@ func TestDatagramPortTaken(t *testing.T) {
 // TestDatagramPortOfASuccessor: what a successor that goes has not freed yet is taken back
 // later, and not by a gateway that has left, or stops.
 func TestDatagramPortOfASuccessor(t *testing.T) {
-	port := loopback.FreePort(t)
+	port := twohosts.FreePort(t)
 	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
 	g.host.Beside = activated{}
 	require.NoError(t, g.Yield())

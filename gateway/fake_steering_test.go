@@ -5,12 +5,12 @@ import (
 	"sync"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/lab/entries"
+	"github.com/smcgw/smcgw/lab/twohosts"
 )
 
 // fakeSteering keeps entries in a table and counts heartbeats.
 type fakeSteering struct {
-	*entries.Table
+	*twohosts.Table
 
 	mu       sync.Mutex // guards everything below
 	beats    int
@@ -35,7 +35,7 @@ type lingers struct {
 	err error
 }
 
-func newFakeSteering() *fakeSteering { return &fakeSteering{Table: entries.New()} }
+func newFakeSteering() *fakeSteering { return &fakeSteering{Table: twohosts.NewTable()} }
 
 func (s *fakeSteering) Heartbeat() error {
 	s.mu.Lock()

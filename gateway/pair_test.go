@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 )
 
 // patience bounds the wait for what has to happen, on however slow a machine.
@@ -74,7 +74,7 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 }
 
 // pairAddrs are the addresses of the client's and the server's host.
-var pairAddrs = loopback.Addrs()
+var pairAddrs = twohosts.Addrs()
 
 // gatewayPair is two gateways under one kernel.
 type gatewayPair struct {
@@ -86,7 +86,7 @@ type gatewayPair struct {
 func newGatewayPair(t testing.TB) *gatewayPair {
 	t.Helper()
 	p := &gatewayPair{port: 1000}
-	for i, h := range loopback.Hosts(t) {
+	for i, h := range twohosts.Hosts(t) {
 		p.steer[i] = newFakeSteering()
 		p.g[i] = testGateway(t, h.Dir, h.Addr, h.Port, p.steer[i])
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/lab/wire"
 )
 
@@ -41,7 +41,7 @@ func TestSoftOnItsAlternatePort(t *testing.T) {
 // softBeside is a gateway on a host where ports are in use.
 func softBeside(t *testing.T, ports ...uint16) *gateway {
 	t.Helper()
-	addr := loopback.Addr(4)
+	addr := twohosts.Addr(4)
 	for _, p := range ports {
 		taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, p).String())
 		require.NoError(t, err)

@@ -92,7 +92,7 @@ var allowed = map[string][]string{
 	"lab/demo":         {"gateway/admin", "gateway/config", "gateway/report", "lab/..."},
 	"lab/loop":         {"verbs"},
 	"lab/wire":         {"netstack/link"},
-	"lab/entries":      {"ebpf"},
+	"lab/twohosts":     {"ebpf"},
 	"lab/faults":       {"gateway/faults"},
 	"lab/bench":        {"gateway/admin", "gateway/config", "gateway/report", "bench/comparison", "ebpf/witness", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
 	"lab/daemon":       {"gateway/admin", "lab/testnet"},

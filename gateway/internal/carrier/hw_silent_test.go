@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -29,7 +29,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceHW}, HW: config.HW{TrafficClass: 104, ServiceLevel: 3}}
-			s := openSide(t, cfg, always(loopback.Hosts(t)[0].Addr), nil, loopback.FreePort(t))
+			s := openSide(t, cfg, always(twohosts.Hosts(t)[0].Addr), nil, twohosts.FreePort(t))
 			dev, held := s.host.last(), make(chan struct{})
 			release := sync.OnceFunc(func() { close(held) })
 			t.Cleanup(release)

@@ -8,14 +8,14 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
 // mixedAddrs are those of a host with soft alone and of one with an adapter alone.
-var mixedAddrs = [2]netip.Addr{loopback.Addr(6), loopback.Addr(7)}
+var mixedAddrs = [2]netip.Addr{twohosts.Addr(6), twohosts.Addr(7)}
 
 // mixedSides are the carriers of two hosts whose devices are of both kinds: soft, and an
 // adapter. changes are made to their configurations.

@@ -13,7 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -46,7 +46,7 @@ func newShmSide(t *testing.T, dir string, id byte, limits config.Limits) shmSide
 // newShmSides opens the tables of two gateways; share is of what one peer may have.
 func newShmSides(t *testing.T, share config.Percent) (sides [2]shmSide) {
 	t.Helper()
-	dir := loopback.Dir(t)
+	dir := twohosts.Dir(t)
 	for i := range sides {
 		sides[i] = newShmSide(t, dir, byte(i+1), config.Limits{PeerShare: share})
 	}
@@ -261,7 +261,7 @@ func TestAttachedPeerStays(t *testing.T) {
 // Gateways with much memory share as much of it as shared memory allows.
 func TestMuchMemory(t *testing.T) {
 	for _, memory := range []config.Bytes{64 * config.GiB, 16 * config.TiB} {
-		dir := loopback.Dir(t)
+		dir := twohosts.Dir(t)
 		var sides [2]shmSide
 		for i := range sides {
 			sides[i] = newShmSide(t, dir, byte(i+1), config.Limits{Memory: memory})

@@ -15,7 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -28,7 +28,7 @@ var (
 	addrA = netip.MustParseAddr("10.0.0.1")
 	addrB = netip.MustParseAddr("fd00::1")
 	// sideAddrs are those of the hosts of two sides.
-	sideAddrs = loopback.Addrs()
+	sideAddrs = twohosts.Addrs()
 )
 
 // side is the carriers of one gateway.
@@ -165,8 +165,8 @@ func (s *side) isEmpty() bool {
 
 func newSides(t testing.TB, share config.Percent) (sides [2]*side) {
 	t.Helper()
-	hwPort := loopback.FreePort(t)
-	for i, h := range loopback.Hosts(t) {
+	hwPort := twohosts.FreePort(t)
+	for i, h := range twohosts.Hosts(t) {
 		sides[i] = newSide(t, h.Dir, h.Addr, h.Port, hwPort, share)
 	}
 	return sides

@@ -12,13 +12,13 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // besideAddrs are two addresses of a host with an adapter at the first, and its
 // peer's.
-var besideAddrs = [3]netip.Addr{loopback.Addr(3), loopback.Addr(4), loopback.Addr(5)}
+var besideAddrs = [3]netip.Addr{twohosts.Addr(3), twohosts.Addr(4), twohosts.Addr(5)}
 
 // hardware is an adapter that speaks for an address.
 func hardware(a netip.Addr) sysfs.RoCEPorts {
@@ -133,7 +133,7 @@ func TestSoftIsRetried(t *testing.T) {
 // program that keeps it is made way for.
 func TestSoftIsReclaimed(t *testing.T) {
 	cfg := besideConfig(t)
-	cfg.Soft.UDPPort = loopback.FreePort(t)
+	cfg.Soft.UDPPort = twohosts.FreePort(t)
 	s := openSide(t, cfg, always(besideAddrs[0]), nil)
 	for _, lasts := range []bool{false, true} {
 		require.NoError(t, s.soft.GiveUp())

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -27,8 +27,8 @@ func newMovingHost(t *testing.T, a netip.Addr) (m *movingHost, sides [2]*side) {
 	m = &movingHost{}
 	m.has(a)
 	cfg := besideConfig(t)
-	cfg.Soft.UDPPort = loopback.FreePort(t)
-	return m, [2]*side{openSide(t, cfg, m.addrs, nil), openSide(t, cfg, always(loopback.Addr(7)), nil)}
+	cfg.Soft.UDPPort = twohosts.FreePort(t)
+	return m, [2]*side{openSide(t, cfg, m.addrs, nil), openSide(t, cfg, always(twohosts.Addr(7)), nil)}
 }
 
 // openUnits returns the devices that are open.
@@ -57,7 +57,7 @@ func allCounters(sf *Soft) func() report.DeviceInfo {
 
 // TestSoftFollowsEveryChange: an address has a device however often addresses have changed before.
 func TestSoftFollowsEveryChange(t *testing.T) {
-	stays := loopback.Addr(3)
+	stays := twohosts.Addr(3)
 	host, sides := newMovingHost(t, stays)
 	sf := sides[0].soft
 	for i := range 2 * softUnits {
@@ -77,7 +77,7 @@ func TestSoftFollowsEveryChange(t *testing.T) {
 // TestSoftMakesRoom: an address that came when all places were taken has a device at the next try
 // after one that has left.
 func TestSoftMakesRoom(t *testing.T) {
-	host, sides := newMovingHost(t, loopback.Addr(3))
+	host, sides := newMovingHost(t, twohosts.Addr(3))
 	sf := sides[0].soft
 	var all []netip.Addr
 	for i := range softUnits {
@@ -100,7 +100,7 @@ func TestSoftMakesRoom(t *testing.T) {
 // datagrams, which are told to leave. What it has counted stays, and an address that returns has its
 // place again.
 func TestSoftClosesWhatNothingUses(t *testing.T) {
-	first, second := loopback.Addr(3), loopback.Addr(4)
+	first, second := twohosts.Addr(3), twohosts.Addr(4)
 	host, sides := newMovingHost(t, first)
 	s, sf := sides[0], sides[0].soft
 	var told []verbs.Device
@@ -155,7 +155,7 @@ func TestSoftClosesWhatNothingUses(t *testing.T) {
 // TestSoftKeepsAllCounters: what any device has counted falls at no time while soft is given up,
 // however long a shard takes, nor when fewer devices are opened again.
 func TestSoftKeepsAllCounters(t *testing.T) {
-	first, second := loopback.Addr(3), loopback.Addr(4)
+	first, second := twohosts.Addr(3), twohosts.Addr(4)
 	host, sides := newMovingHost(t, first)
 	s, sf := sides[0], sides[0].soft
 	host.has(first, second)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -128,7 +128,7 @@ func TestSoftFollowsAddresses(t *testing.T) {
 func TestKnownAddressesBesideAnOpening(t *testing.T) {
 	s := newSides(t, 100)[0]
 	asked, answer := make(chan struct{}), make(chan struct{})
-	first, second := s.addr, loopback.Addr(3)
+	first, second := s.addr, twohosts.Addr(3)
 	once := sync.OnceFunc(func() { close(asked) })
 	s.Addrs = func() ([]netip.Addr, error) {
 		once()
@@ -162,7 +162,7 @@ func TestKnownAddressesBesideAnOpening(t *testing.T) {
 // shard goes on with others.
 func TestAnswerBesideAnOpening(t *testing.T) {
 	sides := newSides(t, 100)
-	s, late := sides[1], loopback.Addr(3)
+	s, late := sides[1], twohosts.Addr(3)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
 	s.Addrs = func() ([]netip.Addr, error) {

@@ -11,13 +11,13 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/host"
-	"github.com/smcgw/smcgw/lab/entries"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // slowApp is a host on which a leg waits for its application, or none.
 type slowApp struct {
-	*entries.Table
+	*twohosts.Table
 	waits    atomic.Bool
 	injected atomic.Int32
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/entries"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -41,7 +40,7 @@ type fakeGateway struct {
 	nextID uint64
 }
 
-func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *entries.Table) *fakeGateway {
+func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *twohosts.Table) *fakeGateway {
 	t.Helper()
 	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
@@ -154,20 +153,20 @@ func (g *fakeGateway) providerOf(kind negotiate.CarrierKind) carrier.Provider {
 }
 
 // pairAddrs are the addresses of the client's and the server's host.
-var pairAddrs = loopback.Addrs()
+var pairAddrs = twohosts.Addrs()
 
 // pair is two gateways under one kernel.
 type pair struct {
 	g     [2]*fakeGateway
-	steer [2]*entries.Table
+	steer [2]*twohosts.Table
 	port  uint16
 }
 
 func newPair(t testing.TB) *pair {
 	t.Helper()
 	p := &pair{port: 1000}
-	for i, h := range loopback.Hosts(t) {
-		p.steer[i] = entries.New()
+	for i, h := range twohosts.Hosts(t) {
+		p.steer[i] = twohosts.NewTable()
 		p.g[i] = newFakeGateway(t, h.Dir, h.Addr, h.Port, p.steer[i])
 	}
 	return p

@@ -11,17 +11,17 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // TestDatagramsHoldSoft: a soft device on which datagrams have a queue pair is in use until they
 // leave it.
 func TestDatagramsHoldSoft(t *testing.T) {
-	own := loopback.Addr(1)
+	own := twohosts.Addr(1)
 	log := slog.New(slog.DiscardHandler)
 	cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceSoft}}
-	cfg.Soft.UDPPort = loopback.FreePort(t)
+	cfg.Soft.UDPPort = twohosts.FreePort(t)
 	cfg = cfg.WithDefaults()
 	s, err := loop.New(0, log)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestDatagramsHoldSoft(t *testing.T) {
 		require.NoError(t, list[0].Close())
 		s.CloseFDs()
 	})
-	dev, err := Providers(list, s, cfg.HW)[0].(network).DeviceAt(own, loopback.Addr(2))
+	dev, err := Providers(list, s, cfg.HW)[0].(network).DeviceAt(own, twohosts.Addr(2))
 	require.NoError(t, err)
 	_, leave, err = dev.Hold()
 	require.NoError(t, err)

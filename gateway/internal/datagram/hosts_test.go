@@ -12,7 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -34,8 +34,8 @@ type hosts struct {
 
 func newHosts(t testing.TB, kinds ...report.DeviceKind) *hosts {
 	t.Helper()
-	dir := loopback.Dir(t)
-	h := &hosts{t: t, dir: dir, kinds: kinds, soft: loopback.FreePort(t), port: loopback.FreePort(t)}
+	dir := twohosts.Dir(t)
+	h := &hosts{t: t, dir: dir, kinds: kinds, soft: twohosts.FreePort(t), port: twohosts.FreePort(t)}
 	for i := range h.g {
 		h.d[i] = newFakeSteering(t)
 		h.start(i)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -25,7 +25,7 @@ import (
 const patience = 30 * time.Second
 
 // pairAddrs are the addresses of both hosts.
-var pairAddrs = loopback.Addrs()
+var pairAddrs = twohosts.Addrs()
 
 // restingAllocations is more than engines that do nothing allocate in that time.
 func restingAllocations(d time.Duration) int64 { return 10 * int64(d/(50*time.Millisecond)) }

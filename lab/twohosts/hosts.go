@@ -1,4 +1,4 @@
-package loopback
+package twohosts
 
 import (
 	"net"

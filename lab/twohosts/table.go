@@ -1,4 +1,4 @@
-package entries
+package twohosts
 
 import (
 	"net/netip"
@@ -18,8 +18,8 @@ type Table struct {
 	peers    []ebpf.Peer
 }
 
-// New makes a table without entries.
-func New() *Table { return &Table{flows: map[ebpf.Tuple]ebpf.Flow{}} }
+// NewTable makes a table without entries.
+func NewTable() *Table { return &Table{flows: map[ebpf.Tuple]ebpf.Flow{}} }
 
 // Put makes or replaces the entry of a tuple.
 func (s *Table) Put(f ebpf.Flow) {

@@ -16,12 +16,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench"
-	"github.com/smcgw/smcgw/doctor"
-	"github.com/smcgw/smcgw/doctor/bugreport"
 	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/sockmap"
 	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// What tests read of documents, as scripts do.
+type (
+	doctorReport struct {
+		Lines []doctorLine
+	}
+	doctorLine struct{ Check, State, Text string }
+	pingReport struct {
+		Tries           []pingTry
+		Carried, Failed int
+	}
+	pingTry struct {
+		Stage, Reason, Error string
+		Carrier              report.Carrier
+		MTU                  int
+	}
+	bugreportManifest struct {
+		Entries []struct{ Name, Error string }
+	}
 )
 
 // says runs a verb with --json on a host, by a program that becomes it if before is given,
@@ -44,7 +62,7 @@ func says[T any](w *world, h *testnet.Host, before []string, verb ...string) (do
 }
 
 // found wants a line of a report.
-func found(t *testing.T, r doctor.Report, check string, state doctor.State, text string) {
+func found(t *testing.T, r doctorReport, check, state, text string) {
 	t.Helper()
 	for _, l := range r.Lines {
 		if l.Check == check && l.State == state && strings.Contains(l.Text, text) {
@@ -55,9 +73,9 @@ func found(t *testing.T, r doctor.Report, check string, state doctor.State, text
 }
 
 // failures are the checks that failed.
-func failures(r doctor.Report) (list []string) {
+func failures(r doctorReport) (list []string) {
 	for _, l := range r.Lines {
-		if l.State == doctor.Failure {
+		if l.State == "failure" {
 			list = append(list, l.Check)
 		}
 	}
@@ -71,8 +89,8 @@ func TestDoctor(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	g := w.configure(w.h1, settings{})
 	delete(w.gateways, w.h1)
-	look := func(before ...string) (doctor.Report, int) {
-		return says[doctor.Report](w, w.h1, before, "doctor", "-c", g.config)
+	look := func(before ...string) (doctorReport, int) {
+		return says[doctorReport](w, w.h1, before, "doctor", "-c", g.config)
 	}
 	links := func() string {
 		out, err := w.h1.Run(t.Context(), "sh", "-c", "ip -o link | cut -d' ' -f2; ip rule; ip -6 rule")
@@ -83,32 +101,32 @@ func TestDoctor(t *testing.T) {
 	r, status := look()
 	require.Empty(t, failures(r))
 	require.Zero(t, status)
-	found(t, r, "kernel", doctor.OK, "that the programs need")
-	found(t, r, "tun", doctor.OK, "can be opened")
-	found(t, r, "devices", doctor.OK, "eth0: MTU 1500")
-	found(t, r, "hooks", doctor.OK, "tcx ingress of eth0 ")
-	found(t, r, "daemon", doctor.Warning, "no daemon answers")
+	found(t, r, "kernel", "ok", "that the programs need")
+	found(t, r, "tun", "ok", "can be opened")
+	found(t, r, "devices", "ok", "eth0: MTU 1500")
+	found(t, r, "hooks", "ok", "tcx ingress of eth0 ")
+	found(t, r, "daemon", "warning", "no daemon answers")
 	require.Equal(t, before, links())
 
 	r, status = look("unshare", "--mount", "sh", "-ec", `mount -t tmpfs none /dev; exec "$0" "$@"`)
 	require.Equal(t, []string{"tun"}, failures(r))
 	require.Equal(t, 4, status)
-	found(t, r, "tun", doctor.Failure, "/dev/net/tun cannot be opened: no such file or directory")
+	found(t, r, "tun", "failure", "/dev/net/tun cannot be opened: no such file or directory")
 
 	for name, flag := range map[string]string{"CAP_BPF, ": "-bpf", "CAP_PERFMON, ": "-perfmon", "CAP_NET_ADMIN, ": "-net_admin"} {
 		r, status = look("setpriv", "--bounding-set", flag)
 		require.Contains(t, failures(r), "capabilities")
 		require.Equal(t, 4, status)
-		found(t, r, "capabilities", doctor.Failure, "this shell has no "+name)
+		found(t, r, "capabilities", "failure", "this shell has no "+name)
 	}
 	r, _ = look("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
-	found(t, r, "kernel", doctor.Warning, "could not be looked at")
-	found(t, r, "capabilities", doctor.Failure, "CAP_BPF")
+	found(t, r, "kernel", "warning", "could not be looked at")
+	found(t, r, "capabilities", "failure", "CAP_BPF")
 
 	r, status = look("prlimit", "--memlock=65536:65536", "--nofile=320:320", "--", "setpriv", "--bounding-set", "-ipc_lock,-sys_resource")
 	require.Equal(t, []string{"descriptors"}, failures(r))
 	require.Equal(t, 4, status)
-	found(t, r, "memlock", doctor.OK, "may lock 64 KiB of memory; only RDMA adapters need more")
+	found(t, r, "memlock", "ok", "may lock 64 KiB of memory; only RDMA adapters need more")
 
 	r, status = look("sh", "-ec", `sysctl -qw net.ipv4.tcp_timestamps=0; exec "$0" "$@"`)
 	require.Equal(t, []string{"sysctls"}, failures(r))
@@ -127,10 +145,10 @@ func TestDoctorHookFull(t *testing.T) {
 	}
 	g := w.configure(w.h1, settings{Extra: "cgroup_path: " + full.Path + "\n"})
 	delete(w.gateways, w.h1)
-	r, status := says[doctor.Report](w, w.h1, nil, "doctor", "-c", g.config)
+	r, status := says[doctorReport](w, w.h1, nil, "doctor", "-c", g.config)
 	require.Equal(t, []string{"hooks"}, failures(r))
 	require.Equal(t, 4, status)
-	found(t, r, "hooks", doctor.Failure, "sockops of "+full.Path+": 64 programs are attached")
+	found(t, r, "hooks", "failure", "sockops of "+full.Path+": 64 programs are attached")
 	out, err := w.h1.Command(t.Context(), binary, "up", "-c", g.config).CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "64 programs are attached to "+full.Path)
@@ -144,10 +162,10 @@ func TestDoctorFirewall(t *testing.T) {
 	}
 	w := newWorld(t, testnet.Config{})
 	(&hostCell{world: w}).firewalld(w.h1)
-	r, _ := says[doctor.Report](w, w.h1, nil, "doctor")
-	found(t, r, "agents", doctor.OK, "firewalld (process firewalld, rules firewalld)")
-	r, _ = says[doctor.Report](w, w.h2, nil, "doctor")
-	found(t, r, "agents", doctor.OK, "no firewall")
+	r, _ := says[doctorReport](w, w.h1, nil, "doctor")
+	found(t, r, "agents", "ok", "firewalld (process firewalld, rules firewalld)")
+	r, _ = says[doctorReport](w, w.h2, nil, "doctor")
+	found(t, r, "agents", "ok", "no firewall")
 }
 
 // TestDoctorWithDaemons: a daemon's word, and a live peer.
@@ -157,12 +175,12 @@ func TestDoctorWithDaemons(t *testing.T) {
 	w.serve(w.h3)
 	g1, _ := w.upBoth(settings{})
 	// On a busy machine a gateway may be late: what is wanted comes after a few tries.
-	look := func(status int, peer, text string) (r doctor.Report) {
+	look := func(status int, peer, text string) (r doctorReport) {
 		t.Helper()
 		for try := range 1 + lateTries {
 			var got int
-			r, got = says[doctor.Report](w, w.h1, nil, "doctor", "-c", g1.config, "--peer", peer)
-			said := func(l doctor.Line) bool { return l.Check == "peer" && strings.Contains(l.Text, text) }
+			r, got = says[doctorReport](w, w.h1, nil, "doctor", "-c", g1.config, "--peer", peer)
+			said := func(l doctorLine) bool { return l.Check == "peer" && strings.Contains(l.Text, text) }
 			if got == status && slices.ContainsFunc(r.Lines, said) {
 				return r
 			}
@@ -173,13 +191,13 @@ func TestDoctorWithDaemons(t *testing.T) {
 	}
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
 	r := look(0, w.h2.AddrPort4(echoPort).String(), "a connection was carried by "+string(w.via))
-	found(t, r, "daemon", doctor.OK, "mode enforce")
-	found(t, r, "capabilities", doctor.OK, "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON")
+	found(t, r, "daemon", "ok", "mode enforce")
+	found(t, r, "capabilities", "ok", "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON")
 	look(4, w.h3.AddrPort6(echoPort).String(), "a connection was native, peer_no_option")
 
 	g1.says("off")
 	r = look(4, w.h2.AddrPort4(echoPort).String(), "a connection was native, off")
-	found(t, r, "daemon", doctor.Warning, "switched off")
+	found(t, r, "daemon", "warning", "switched off")
 }
 
 // TestDoctorSoftPort: whether a peer receives on soft's port shows without a daemon.
@@ -189,14 +207,14 @@ func TestDoctorSoftPort(t *testing.T) {
 	w.up(w.h2, settings{Carriers: "soft"})
 	g := w.configure(w.h1, settings{Carriers: "soft"})
 	delete(w.gateways, w.h1)
-	r, status := says[doctor.Report](w, w.h1, nil, "doctor", "-c", g.config, "--peer", w.h2.Addr6.String())
+	r, status := says[doctorReport](w, w.h1, nil, "doctor", "-c", g.config, "--peer", w.h2.Addr6.String())
 	require.Empty(t, failures(r))
 	require.Zero(t, status)
-	found(t, r, "peer", doctor.OK, "is not refused")
-	r, status = says[doctor.Report](w, w.h1, nil, "doctor", "-c", g.config, "--peer", w.h3.Addr4.String())
+	found(t, r, "peer", "ok", "is not refused")
+	r, status = says[doctorReport](w, w.h1, nil, "doctor", "-c", g.config, "--peer", w.h3.Addr4.String())
 	require.Empty(t, failures(r))
 	require.Zero(t, status)
-	found(t, r, "peer", doctor.Warning, fmt.Sprintf("%v answers that nothing receives on UDP port %d", w.h3.Addr4, rdmaPort))
+	found(t, r, "peer", "warning", fmt.Sprintf("%v answers that nothing receives on UDP port %d", w.h3.Addr4, rdmaPort))
 }
 
 // TestPing: what becomes of connections to a service, and why, by either family. A service
@@ -212,11 +230,11 @@ func TestPing(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		// On a busy machine a gateway may be late, and the end of a trial is noticed late:
 		// what is wanted comes after a few tries.
-		ping := func(status int, reason, to string, flags ...string) (r bench.PingReport) {
+		ping := func(status int, reason, to string, flags ...string) (r pingReport) {
 			t.Helper()
 			for try := range 1 + lateTries {
 				var got int
-				r, got = says[bench.PingReport](w, w.h1, nil, append([]string{"ping", to, "--count", "2"}, flags...)...)
+				r, got = says[pingReport](w, w.h1, nil, append([]string{"ping", to, "--count", "2"}, flags...)...)
 				require.Len(t, r.Tries, 2)
 				if got == status && r.Tries[1].Reason == reason {
 					return r
@@ -226,22 +244,22 @@ func TestPing(t *testing.T) {
 			}
 			return r
 		}
-		last := func(r bench.PingReport) bench.PingTry { return r.Tries[1] }
+		last := func(r pingReport) pingTry { return r.Tries[1] }
 
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 		r := ping(0, "", addr(w.h2, echoPort))
 		require.Equal(t, 2, r.Carried)
 		require.Equal(t, w.via, last(r).Carrier)
-		require.Equal(t, bench.StageCarried, last(r).Stage)
+		require.Equal(t, "carried", last(r).Stage)
 		require.Positive(t, last(r).MTU)
 
 		r = ping(4, "peer_no_option", addr(w.h3, echoPort))
-		require.Equal(t, bench.StageNoAnswer, last(r).Stage)
+		require.Equal(t, "no_answer", last(r).Stage)
 		w.flush()
 
 		// The rules of this host, and with --offer those of the peer.
 		r = ping(4, "policy", addr(w.h2, plainPort))
-		require.Equal(t, bench.StageNotOffered, last(r).Stage)
+		require.Equal(t, "not_offered", last(r).Stage)
 		r = ping(0, "", addr(w.h2, plainPort), "--offer", "--carrier", string(w.via))
 		require.Equal(t, w.via, last(r).Carrier)
 		ping(4, "policy", addr(w.h2, plainPort)) // the offer was for the ping alone
@@ -270,7 +288,7 @@ func TestBugreport(t *testing.T) {
 	g1, _ := w.upBoth(s)
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
 	archive := filepath.Join(w.dir, "report.tar.gz")
-	m, status := says[bugreport.Manifest](w, w.h1, nil, "bugreport", "-c", g1.config, "-o", archive)
+	m, status := says[bugreportManifest](w, w.h1, nil, "bugreport", "-c", g1.config, "-o", archive)
 	require.Zero(t, status)
 	for _, e := range m.Entries {
 		require.Empty(t, e.Error, e.Name)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -90,6 +89,6 @@ func TestDeviceThatIsNotThere(t *testing.T) {
 	check, err = w.h1.Command(t.Context(), binary, "check", "-c", g.config).CombinedOutput()
 	require.NoError(t, err)
 	require.Contains(t, string(check), "# note: devices: "+said+": name that\n")
-	r, _ := says[doctor.Report](w, w.h1, nil, "doctor", "-c", g.config)
-	found(t, r, "devices", doctor.Warning, said+": nothing is carried by it")
+	r, _ := says[doctorReport](w, w.h1, nil, "doctor", "-c", g.config)
+	found(t, r, "devices", "warning", said+": nothing is carried by it")
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/bench/comparison"
 )
 
@@ -38,7 +37,7 @@ func TestAdapterMeasure(t *testing.T) {
 	for i := range p.guest {
 		p.gateway(ctx, t, i, adapterSettings{whole: measureConfig}, withFlag("--no-guardian")...)
 	}
-	token := bench.NewToken().String()
+	const token = "measuremeasuremeasuremeasu"
 	serve := startIn(t, p.guest[1], guestProgram, "bench", "--serve", "--token", token, "--socket", "/run/admin.sock")
 	require.NoError(t, serve.WaitOutput(ctx, "Serving measurements"))
 	const rounds = 3

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // serveBench runs bench --serve until the test ends and returns what it printed.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/bench"
-	"github.com/smcgw/smcgw/doctor"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/bench"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/doctor"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"

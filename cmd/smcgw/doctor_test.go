@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing/fstest"
 
-	"github.com/smcgw/smcgw/doctor"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/doctor"
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )

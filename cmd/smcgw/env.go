@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/smcgw/smcgw/doctor"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/doctor"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/bench"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/report"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench"
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/bench"
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
 	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // Options say what is compared, and how long.

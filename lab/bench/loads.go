@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 

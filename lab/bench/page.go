@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // The markers of a page: what is between them is written.

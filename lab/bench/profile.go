@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // perf is the program that samples; Debian's package linux-perf has it.

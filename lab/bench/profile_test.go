@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // fakePerf is a program of that name that runs a script of the shell.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // Usual is the congestion control that Linux has unless it is told otherwise.

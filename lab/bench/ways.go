@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // Names of the variants. [comparison.TCP] is the same programs on hosts with

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // work is a load and the ways it is done: a row of the table of all that is measured.

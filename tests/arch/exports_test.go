@@ -11,7 +11,7 @@ import (
 // used outside of them. The libraries (verbs, rsocket, rmb) have an API of their
 // own.
 var rooms = []string{
-	"gateway/...", "negotiate/...", "netstack/...", "packet", "bench/...",
+	"gateway/...", "negotiate/...", "netstack/...", "packet", "cmd/smcgw/internal/...",
 	"internal/...", "verbs/internal/...", "rsocket/internal/...",
 }
 

@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // Options say what is compared.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/smcgw/smcgw/bench/comparison"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // task is one run and the works of the report it gives values for.

@@ -17,7 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
-	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
@@ -82,7 +82,7 @@ func (e *env) examineProgram(name string) error {
 	if file, err = filepath.Abs(file); err != nil {
 		return fmt.Errorf("doctor --program: %w", err)
 	}
-	loaded, err := launch.Resolve(file)
+	loaded, err := scan.Resolve(file)
 	if err != nil {
 		loaded = file // the scan says what is wrong with it
 	}
@@ -92,7 +92,7 @@ func (e *env) examineProgram(name string) error {
 	}
 	library := ""
 	if own, err := os.Executable(); err == nil && r.Libc != "" {
-		library, _ = launch.Library(r.Libc, e.getenv(launch.EnvLibrary), own) // none is an answer, too
+		library, _ = adopt.Library(r.Libc, e.getenv(adopt.EnvLibrary), own) // none is an answer, too
 	}
 	p := doctor.ExamineProgram(file, r, library)
 	if e.json {

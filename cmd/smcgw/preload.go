@@ -12,7 +12,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/inprocess/adopt"
-	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
@@ -73,7 +72,7 @@ func (e *env) preloadHost(root string) (*adopt.Installation, error) {
 	if err != nil {
 		return h, err
 	}
-	file, err := launch.Library(launch.Glibc, e.getenv(launch.EnvLibrary), own)
+	file, err := adopt.Library(scan.Glibc, e.getenv(adopt.EnvLibrary), own)
 	if err == nil { // else what may have been enabled
 		h.Library = filepath.Dir(file)
 	}
@@ -171,7 +170,7 @@ func nativePrograms(h *adopt.Installation, u *adopt.Unit) (list []string) {
 		return nil
 	}
 	for _, file := range u.Programs() {
-		loaded, err := launch.Resolve(file)
+		loaded, err := scan.Resolve(file)
 		if err != nil {
 			continue // it may not be there yet
 		}

@@ -18,8 +18,9 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/inprocess"
-	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/inprocess/private"
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 // inProcessDoc is what became of a command in process.
@@ -55,7 +56,7 @@ func (e *env) newPreload(ctx context.Context, name string) *preload {
 }
 
 func (e *env) findBroker(ctx context.Context, p *preload) error {
-	program, err := launch.Inspect(p.program)
+	program, err := scan.Inspect(p.program)
 	if err != nil {
 		return err
 	}
@@ -69,10 +70,10 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	if own, err = filepath.EvalSymlinks(own); err != nil {
 		return fmt.Errorf("own program: %w", err)
 	}
-	if p.library, err = launch.Library(program.Libc, e.getenv(launch.EnvLibrary), own); err != nil {
+	if p.library, err = adopt.Library(program.Libc, e.getenv(adopt.EnvLibrary), own); err != nil {
 		return err
 	}
-	at := cmp.Or(e.getenv(launch.EnvSocket), launch.DefaultSocket)
+	at := cmp.Or(e.getenv(adopt.EnvSocket), adopt.DefaultSocket)
 	if p.counter, err = private.Dial(at, p.run); nobodyServes(err) {
 		var dir string
 		// Without a session (su, cron) the variable is missing, and its usual value is there all the same.
@@ -101,7 +102,7 @@ func (p *preload) environment() []string {
 	if p.counter == nil {
 		return nil // as ours
 	}
-	return launch.Environment(os.Environ(), p.library, p.doc.Broker, p.run)
+	return adopt.Environment(os.Environ(), p.library, p.doc.Broker, p.run)
 }
 
 // settle waits a moment for the broker to have seen the end of the command's processes, and asks for the sums.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess"
-	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/inprocess/private"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -41,7 +41,7 @@ func newRunWorld(t *testing.T) *runWorld {
 	require.NoError(t, os.WriteFile(src, []byte("int smcgw_nothing;\n"), 0o600))
 	text, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, src).CombinedOutput()
 	require.NoError(t, err, string(text))
-	w.env = map[string]string{"XDG_RUNTIME_DIR": w.dir, launch.EnvLibrary: library, launch.EnvSocket: filepath.Join(w.dir, "none")}
+	w.env = map[string]string{"XDG_RUNTIME_DIR": w.dir, adopt.EnvLibrary: library, adopt.EnvSocket: filepath.Join(w.dir, "none")}
 	t.Cleanup(w.brokers.Wait)
 	return w
 }
@@ -101,7 +101,7 @@ func TestRunKeepsTheStatus(t *testing.T) {
 		require.Contains(t, said, x.says, "%v", x.args)
 		require.LessOrEqual(t, strings.Count(said, "\n"), 1, said)
 	}
-	w.env[launch.EnvLibrary] = filepath.Join(w.dir, "missing.so")
+	w.env[adopt.EnvLibrary] = filepath.Join(w.dir, "missing.so")
 	status, _, said := w.run("--", "sh", "-c", "exit 7")
 	require.Equal(t, 7, status)
 	require.Contains(t, said, "missing.so")
@@ -111,7 +111,7 @@ func TestRunKeepsTheStatus(t *testing.T) {
 func TestRunGivesTheLibrary(t *testing.T) {
 	w := newRunWorld(t)
 	other := filepath.Join(w.dir, "other.so")
-	text, err := os.ReadFile(w.env[launch.EnvLibrary])
+	text, err := os.ReadFile(w.env[adopt.EnvLibrary])
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(other, text, 0o600))
 	t.Setenv("LD_PRELOAD", other)
@@ -119,7 +119,7 @@ func TestRunGivesTheLibrary(t *testing.T) {
 		status, out, said := w.run("--", "sh", "-c", "echo $LD_PRELOAD $SMCGW_SOCKET; test -S $SMCGW_SOCKET && test $SMCGW_RUN -gt 0 2>/dev/null || echo $SMCGW_RUN")
 		require.Zero(t, status, said)
 		words := strings.Fields(out)
-		require.Equal(t, w.env[launch.EnvLibrary]+":"+other, words[0])
+		require.Equal(t, w.env[adopt.EnvLibrary]+":"+other, words[0])
 		require.Equal(t, filepath.Join(w.dir, "smcgw", private.SocketName), words[1])
 	}
 	require.Equal(t, 1, w.started, "the second run joins the broker of the first")

@@ -1,4 +1,5 @@
-// Package scan tells whether a program could read or write a socket past libc.
+// Package scan tells what kind of program a file is ([Inspect]): which libc it has, and why libsmcgw.so cannot be loaded
+// into it. And it tells whether a program could read or write a socket past libc ([Scanner]).
 //
 // A promoted connection has bytes of ours, tokens, in its kernel socket. A program whose
 // calls all go through libc never sees them, because libsmcgw.so stands between. A program

@@ -5,8 +5,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/smcgw/smcgw/inprocess/launch"
 )
 
 // directories are where a loader looks for libraries.
@@ -17,13 +15,13 @@ type directories struct {
 
 // directories lists what the loader of a libc searches on this host, LD_LIBRARY_PATH apart:
 // that is another's environment.
-func (s *Scanner) directories(libc launch.Libc) directories {
+func (s *Scanner) directories(libc Libc) directories {
 	d := directories{arch: s.arch}
 	triplet, musl := "x86_64-linux-gnu", "x86_64"
 	if s.arch == ARM64 {
 		triplet, musl = "aarch64-linux-gnu", "aarch64"
 	}
-	if libc == launch.Musl {
+	if libc == Musl {
 		text, err := os.ReadFile(path.Join(s.root, "/etc/ld-musl-"+musl+".path"))
 		if err != nil {
 			d.always = []string{"/lib", "/usr/local/lib", "/usr/lib"}

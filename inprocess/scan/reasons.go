@@ -1,7 +1,5 @@
 package scan
 
-import "github.com/smcgw/smcgw/inprocess/launch"
-
 // Reason is why the connections of a program stay native. Its value is part of documents.
 type Reason string
 
@@ -12,15 +10,15 @@ const (
 	// Malformed: its tables lead out of the file, or contradict each other.
 	Malformed Reason = "malformed"
 	// OtherArch: neither x86-64 nor arm64, or not that of this machine.
-	OtherArch = Reason(launch.Foreign)
+	OtherArch Reason = "other_arch"
 	// Static: no loader, so nothing can be preloaded.
-	Static = Reason(launch.Static)
+	Static Reason = "static"
 	// OtherLibc: a loader that is neither glibc's nor musl's.
-	OtherLibc = Reason(launch.UnknownLibc)
+	OtherLibc Reason = "other_libc"
 	// Setuid: it gains rights from its file, and the loader ignores LD_PRELOAD.
-	Setuid = Reason(launch.SetUserID)
+	Setuid Reason = "setuid"
 	// GoRuntime: the runtime of Go makes its system calls itself.
-	GoRuntime = Reason(launch.Go)
+	GoRuntime Reason = "go_runtime"
 	// RawCalls: instructions outside of libc that may move bytes of a socket, or hand it over.
 	RawCalls Reason = "raw_calls"
 	// IOUring: the kernel reads and writes on its own, without a call.

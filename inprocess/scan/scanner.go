@@ -12,8 +12,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/inprocess/launch"
 )
 
 // isLibc tells whether a file is a part of libc or its loader, or our own library: the
@@ -42,9 +40,9 @@ func isLibc(file string) bool {
 // Result is what was found of a program or a process.
 type Result struct {
 	// Program is the file that is loaded.
-	Program string      `json:"program"`
-	Arch    Arch        `json:"arch,omitempty"`
-	Libc    launch.Libc `json:"libc,omitempty"`
+	Program string `json:"program"`
+	Arch    Arch   `json:"arch,omitempty"`
+	Libc    Libc   `json:"libc,omitempty"`
 	// Reasons are why its connections stay native; none: they can be promoted.
 	Reasons []Reason `json:"reasons"`
 	// Objects are the files with a reason of their own, the program first, Scanned is how many
@@ -145,7 +143,7 @@ func (r *Result) head(here Arch, ob *object) {
 		r.Reasons = with(r.Reasons, Static)
 		return
 	}
-	if r.Libc = launch.LibcOf(ob.interpreter); r.Libc == "" {
+	if r.Libc = libcOf(ob.interpreter); r.Libc == "" {
 		r.Reasons = with(r.Reasons, OtherLibc)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -70,23 +69,23 @@ func TestProgram(t *testing.T) {
 		name, compiler, text string
 		flags                []string
 		reasons              []Reason
-		libc                 launch.Libc
+		libc                 Libc
 		call                 string
 		entries              int
 	}{
-		{name: "plain", text: plain, libc: launch.Glibc},
-		{name: "plain, not PIE", text: plain, flags: []string{"-no-pie"}, libc: launch.Glibc},
-		{name: "raw", text: raw, libc: launch.Glibc, reasons: []Reason{RawCalls}, call: "read", entries: 1},
-		{name: "raw, of any number", text: unknown, libc: launch.Glibc, reasons: []Reason{RawCalls}, entries: 1},
-		{name: "raw, without unwind tables", text: raw, flags: []string{"-fno-asynchronous-unwind-tables"}, libc: launch.Glibc, reasons: []Reason{RawCalls}, entries: 1, call: "read"},
-		{name: "raw, stripped", text: raw, flags: []string{"-s", "-fno-asynchronous-unwind-tables"}, libc: launch.Glibc, reasons: []Reason{RawCalls}, entries: 1},
-		{name: "harmless", text: harmless, libc: launch.Glibc, entries: 1},
+		{name: "plain", text: plain, libc: Glibc},
+		{name: "plain, not PIE", text: plain, flags: []string{"-no-pie"}, libc: Glibc},
+		{name: "raw", text: raw, libc: Glibc, reasons: []Reason{RawCalls}, call: "read", entries: 1},
+		{name: "raw, of any number", text: unknown, libc: Glibc, reasons: []Reason{RawCalls}, entries: 1},
+		{name: "raw, without unwind tables", text: raw, flags: []string{"-fno-asynchronous-unwind-tables"}, libc: Glibc, reasons: []Reason{RawCalls}, entries: 1, call: "read"},
+		{name: "raw, stripped", text: raw, flags: []string{"-s", "-fno-asynchronous-unwind-tables"}, libc: Glibc, reasons: []Reason{RawCalls}, entries: 1},
+		{name: "harmless", text: harmless, libc: Glibc, entries: 1},
 		{name: "static", text: plain, flags: []string{"-static"}, reasons: []Reason{Static, RawCalls}},
 		{name: "static PIE", text: plain, flags: []string{"-static-pie"}, reasons: []Reason{Static, RawCalls}},
-		{name: "io_uring", text: uring, libc: launch.Glibc, reasons: []Reason{IOUring}, call: "io_uring_setup", entries: 1},
+		{name: "io_uring", text: uring, libc: Glibc, reasons: []Reason{IOUring}, call: "io_uring_setup", entries: 1},
 		{name: "another libc", text: plain, flags: []string{"-Wl,--dynamic-linker=/lib/ld-other.so.1"}, reasons: []Reason{OtherLibc}},
-		{name: "musl", compiler: "musl-gcc", text: plain, libc: launch.Musl},
-		{name: "raw, musl", compiler: "musl-gcc", text: raw, libc: launch.Musl, reasons: []Reason{RawCalls}, call: "read", entries: 1},
+		{name: "musl", compiler: "musl-gcc", text: plain, libc: Musl},
+		{name: "raw, musl", compiler: "musl-gcc", text: raw, libc: Musl, reasons: []Reason{RawCalls}, call: "read", entries: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.compiler == "" {
@@ -266,7 +265,7 @@ int main(int argc, char **argv) { char c; for (int i = 1; i < argc; i++) if (!dl
 		require.NoError(t, p.Wait())
 		require.NoError(t, err)
 		require.Equal(t, c.reasons, r.Reasons, "%+v", r)
-		require.Equal(t, launch.Glibc, r.Libc)
+		require.Equal(t, Glibc, r.Libc)
 		require.Equal(t, loads, r.Program)
 		if len(c.reasons) > 0 {
 			require.Equal(t, library, r.Objects[0].Path)
@@ -455,7 +454,7 @@ func TestLoaderConfig(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(root, "etc/d/a.conf"), []byte("/first\ninclude /etc/ld.so.conf\n"), 0o600))
 	s := New()
 	s.root = root
-	got := s.directories(launch.Glibc).always
+	got := s.directories(Glibc).always
 	require.Equal(t, "/last", got[len(got)-7])
 	require.Contains(t, got, "/first") // also of a file that includes itself
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/inprocess/launch"
+	"github.com/smcgw/smcgw/inprocess/adopt"
+	"github.com/smcgw/smcgw/inprocess/scan"
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
@@ -114,7 +115,7 @@ func Run(ctx context.Context, opts Options) (_ *comparison.Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	library, errLibrary := launch.Library(launch.Glibc, o.Library, o.Executable)
+	library, errLibrary := adopt.Library(scan.Glibc, o.Library, o.Executable)
 	ways, err := n.build(ctx, o.Executable, o.Other, library, variants(jobs))
 	if err != nil {
 		return nil, err

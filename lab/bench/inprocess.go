@@ -11,8 +11,8 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/witness"
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/inprocess/broker"
-	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -63,7 +63,7 @@ func (p *promotion) environment(env []string) []string {
 	if env == nil {
 		env = os.Environ()
 	}
-	return launch.Environment(env, p.library, p.socket, 0)
+	return adopt.Environment(env, p.library, p.socket, 0)
 }
 
 // namer names connections by their initial sequence numbers, so that their ends may be in two namespaces.

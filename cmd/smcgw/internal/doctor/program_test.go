@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/inprocess/launch"
 	"github.com/smcgw/smcgw/inprocess/scan"
 	"github.com/smcgw/smcgw/internal/golden"
 )
@@ -15,9 +14,9 @@ import (
 func TestProgram(t *testing.T) {
 	number := int64(0)
 	for name, r := range map[string]scan.Result{
-		"promotable": {Program: "/usr/bin/server", Arch: scan.X86_64, Libc: launch.Glibc, Reasons: []scan.Reason{}, Scanned: 15},
+		"promotable": {Program: "/usr/bin/server", Arch: scan.X86_64, Libc: scan.Glibc, Reasons: []scan.Reason{}, Scanned: 15},
 		"raw": {
-			Program: "/usr/bin/python3", Arch: scan.X86_64, Libc: launch.Musl, Scanned: 3, Missing: []string{"libx.so.1"},
+			Program: "/usr/bin/python3", Arch: scan.X86_64, Libc: scan.Musl, Scanned: 3, Missing: []string{"libx.so.1"},
 			Reasons: []scan.Reason{scan.RawCalls, scan.Missing},
 			Objects: []scan.Object{{Path: "/usr/lib/liby.so", Entries: 7, Counted: 6, Reasons: []scan.Reason{scan.RawCalls}, Sites: []scan.Site{
 				{Offset: 0x1234, Address: 0x401234, Symbol: "y_read", Number: &number, Call: "read"}, {Offset: 0x2000}, {Offset: 0x2001}, {Offset: 0x2002}, {Offset: 0x2003},
@@ -41,6 +40,6 @@ func TestProgram(t *testing.T) {
 		require.NoError(t, enc.Encode(p))
 		golden.File(t, "program-"+name+".json", doc.String())
 	}
-	p := ExamineProgram("", &scan.Result{Libc: launch.Glibc}, "")
+	p := ExamineProgram("", &scan.Result{Libc: scan.Glibc}, "")
 	require.Contains(t, p.Hints[0], "not installed")
 }

@@ -1,4 +1,4 @@
-package launch
+package scan
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,23 +24,15 @@ const (
 	Musl  Libc = "musl"  // ld-musl does
 )
 
-// Obstacle is why a program does not have the library, or makes no use of it.
-type Obstacle string
-
-const (
-	Static      Obstacle = "static"     // it has no loader
-	SetUserID   Obstacle = "setuid"     // the loader ignores LD_PRELOAD: set-user-ID, set-group-ID or file capabilities
-	Go          Obstacle = "go_runtime" // Go's runtime makes system calls of its own, libc or not
-	Foreign     Obstacle = "other_arch" // of another machine
-	UnknownLibc Obstacle = "other_libc" // neither glibc nor musl
-)
+// Obstacle is why a program does not have the library, or makes no use of it: one of the reasons that its file shows.
+type Obstacle Reason
 
 var obstacles = map[Obstacle]string{
-	Static:      "is statically linked",
-	SetUserID:   "changes its user, group or capabilities, so the loader loads nothing into it",
-	Go:          "is a Go program, which makes system calls of its own",
-	Foreign:     "is of another machine",
-	UnknownLibc: "has neither glibc nor musl",
+	Obstacle(Static):    "is statically linked",
+	Obstacle(Setuid):    "changes its user, group or capabilities, so the loader loads nothing into it",
+	Obstacle(GoRuntime): "is a Go program, which makes system calls of its own",
+	Obstacle(OtherArch): "is of another machine",
+	Obstacle(OtherLibc): "has neither glibc nor musl",
 }
 
 // Meaning completes "PROGRAM ...".
@@ -131,11 +124,13 @@ func interpreter(head []byte) (name string, is bool) {
 	return words[0], true
 }
 
+func ownMachine() elf.Machine { return machines[runtime.GOARCH] }
+
 // machines of this build, by GOARCH.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// LibcOf is the libc of a loader; empty: neither glibc nor musl.
-func LibcOf(loader string) Libc {
+// libcOf is the libc of a loader; empty: neither glibc nor musl.
+func libcOf(loader string) Libc {
 	switch base := filepath.Base(loader); {
 	case strings.HasPrefix(base, "ld-musl"):
 		return Musl
@@ -167,18 +162,18 @@ func inspect(path string, f *os.File) (p Program, err error) {
 			loader = string(bytes.TrimRight(b, "\x00"))
 		}
 	}
-	p.Libc = LibcOf(loader)
+	p.Libc = libcOf(loader)
 	switch {
 	case e.Machine != ownMachine():
-		p.Obstacle = Foreign
+		p.Obstacle = Obstacle(OtherArch)
 	case e.Section(".go.buildinfo") != nil:
-		p.Obstacle = Go
+		p.Obstacle = Obstacle(GoRuntime)
 	case loader == "":
-		p.Obstacle = Static
+		p.Obstacle = Obstacle(Static)
 	case changesUser(f):
-		p.Obstacle = SetUserID
+		p.Obstacle = Obstacle(Setuid)
 	case p.Libc == "":
-		p.Obstacle = UnknownLibc
+		p.Obstacle = Obstacle(OtherLibc)
 	}
 	return p, nil
 }

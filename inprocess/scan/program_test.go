@@ -1,11 +1,9 @@
-package launch
+package scan
 
 import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,10 +42,10 @@ func TestKindsOfPrograms(t *testing.T) {
 	}{
 		"dynamic":        {dynamic, Program{dynamic, Glibc, ""}},
 		"musl":           {compile(t, "musl-gcc"), Program{Libc: Musl}},
-		"static":         {compile(t, "gcc", "-static"), Program{Obstacle: Static}},
-		"static pie":     {compile(t, "gcc", "-static-pie"), Program{Obstacle: Static}},
-		"set-user-ID":    {suid, Program{suid, Glibc, SetUserID}},
-		"Go":             {self, Program{Path: self, Obstacle: Go}},
+		"static":         {compile(t, "gcc", "-static"), Program{Obstacle: Obstacle(Static)}},
+		"static pie":     {compile(t, "gcc", "-static-pie"), Program{Obstacle: Obstacle(Static)}},
+		"set-user-ID":    {suid, Program{suid, Glibc, Obstacle(Setuid)}},
+		"Go":             {self, Program{Path: self, Obstacle: Obstacle(GoRuntime)}},
 		"script":         {script("#!" + dynamic + " -x"), Program{dynamic, Glibc, ""}},
 		"script of one":  {script("#!" + script("#! "+dynamic)), Program{dynamic, Glibc, ""}},
 		"script by env":  {script("#!/usr/bin/env -S A=b " + dynamic), Program{dynamic, Glibc, ""}},
@@ -59,7 +57,7 @@ func TestKindsOfPrograms(t *testing.T) {
 			if x.want.Path == "" {
 				x.want.Path = x.path
 			}
-			if x.want.Obstacle == Go {
+			if x.want.Obstacle == Obstacle(GoRuntime) {
 				got.Libc = "" // with the race detector there is one
 			}
 			require.Equal(t, x.want, got)
@@ -91,45 +89,6 @@ func TestTruncatedPrograms(t *testing.T) {
 		require.NoError(t, os.WriteFile(at, whole[:n], 0o700))
 		_, _ = Inspect(at)
 	}
-}
-
-func TestLibraryIsFound(t *testing.T) {
-	root := t.TempDir()
-	bin, lib := filepath.Join(root, "bin"), filepath.Join(root, "lib", "smcgw")
-	require.NoError(t, os.MkdirAll(bin, 0o700))
-	require.NoError(t, os.MkdirAll(lib, 0o700))
-	own := filepath.Join(bin, "smcgw")
-	put := func(at string) string {
-		require.NoError(t, os.WriteFile(at, nil, 0o600))
-		return at
-	}
-	var missing *LibraryError
-	_, err := Library(Musl, "", own)
-	if !strings.Contains(err.Error(), "/usr/lib/smcgw/libsmcgw-musl.so") {
-		t.Fatal(err)
-	}
-	require.ErrorAs(t, err, &missing)
-	installed := put(filepath.Join(lib, "libsmcgw-musl.so"))
-	got, err := Library(Musl, "", own)
-	require.NoError(t, err)
-	require.Equal(t, installed, got)
-	beside := put(filepath.Join(bin, "libsmcgw-musl.so"))
-	got, err = Library(Musl, "", own)
-	require.NoError(t, err)
-	require.Equal(t, beside, got)
-	got, err = Library(Glibc, installed, own)
-	require.NoError(t, err)
-	require.Equal(t, installed, got)
-	_, err = Library(Glibc, put(filepath.Join(root, "a b.so")), own)
-	require.ErrorIs(t, err, errSeparator)
-	_, err = Library(Glibc, filepath.Join(root, "none"), own)
-	require.ErrorAs(t, err, &missing)
-}
-
-func TestEnvironment(t *testing.T) {
-	got := Environment([]string{"A=b", "LD_PRELOAD=/x.so", "SMCGW_RUN=1", "SMCGW_SOCKET=/old"}, "/l.so", "/s", 1<<64-1)
-	require.Equal(t, []string{"A=b", "LD_PRELOAD=/l.so:/x.so", "SMCGW_SOCKET=/s", "SMCGW_RUN=" + strconv.FormatUint(1<<64-1, 10)}, got)
-	require.Contains(t, Environment(nil, "/l.so", "/s", 1), "LD_PRELOAD=/l.so")
 }
 
 // FuzzInspect: no file makes Inspect fail other than by an error.

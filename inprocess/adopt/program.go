@@ -1,14 +1,14 @@
-package launch
+package adopt
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 // DefaultSocket is where a daemon serves the library.
@@ -23,14 +23,12 @@ const (
 	EnvLibrary = "SMCGW_LIBRARY"
 )
 
-func ownMachine() elf.Machine { return machines[runtime.GOARCH] }
-
 // file is the name of the library's build for a libc.
-func (l Libc) file() string {
-	if l == Musl {
+func file(l scan.Libc) string {
+	if l == scan.Musl {
 		return "libsmcgw-musl.so"
 	}
-	return "libsmcgw.so"
+	return Name
 }
 
 // LibraryError is a library that is not there, or that the loader could not be told of.
@@ -55,9 +53,9 @@ func (e *LibraryError) Unwrap() error { return e.Err }
 var errSeparator = errors.New("the loader takes no path with a space or a colon")
 
 // Library finds the build for a libc: named is the value of SMCGW_LIBRARY, own the path of this program.
-func Library(l Libc, named, own string) (string, error) {
+func Library(l scan.Libc, named, own string) (string, error) {
 	bin := filepath.Dir(own)
-	at := []string{filepath.Join(bin, l.file()), filepath.Join(bin, "..", "lib", "smcgw", l.file()), filepath.Join("/usr/lib/smcgw", l.file())}
+	at := []string{filepath.Join(bin, file(l)), filepath.Join(bin, "..", "lib", "smcgw", file(l)), filepath.Join("/usr/lib/smcgw", file(l))}
 	if named != "" {
 		at = []string{named}
 	}
@@ -74,7 +72,7 @@ func Library(l Libc, named, own string) (string, error) {
 		}
 		return abs, nil
 	}
-	return "", &LibraryError{Name: l.file(), At: at}
+	return "", &LibraryError{Name: file(l), At: at}
 }
 
 // Environment is env with the library in front of what else is preloaded, the socket and the run.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/ipoib"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -35,7 +34,7 @@ type deviceKind struct {
 	family    string
 	alone     string // the reason why connections are native; none: they are carried
 	unheard   bool   // programs do not see what the device takes
-	ipoib     bool   // the devices are of lab/ipoib
+	ipoib     bool   // the devices are those of ipoib_test.go
 	carriers  string // of the configuration; none: the default
 }
 
@@ -153,9 +152,9 @@ func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 }
 
 // join gives both hosts devices of IPoIB, with the MTU of its connected mode.
-func (k deviceKind) join(t *testing.T, w *world) *ipoib.Cable {
+func (k deviceKind) join(t *testing.T, w *world) *ipoibCable {
 	t.Helper()
-	cable, err := ipoib.Join(w.h1, w.h2, upperDevice)
+	cable, err := joinIPoIB(w.h1, w.h2, upperDevice)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cable.Close()) })
 	for _, h := range []*testnet.Host{w.h1, w.h2} {

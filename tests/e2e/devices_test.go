@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/ipoib"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -33,7 +32,7 @@ func (k deviceKind) test(t *testing.T, where string) {
 	w := newWorld(t, testnet.Config{})
 	k.need(t, w)
 	client, server := settings{Carriers: k.carriers}, settings{Carriers: k.carriers}
-	var cable *ipoib.Cable
+	var cable *ipoibCable
 	if k.ipoib {
 		cable = k.join(t, w)
 	}

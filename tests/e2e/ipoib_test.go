@@ -1,4 +1,4 @@
-package ipoib
+package e2e
 
 import (
 	"context"
@@ -16,15 +16,26 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// HeaderLen is the length of the link header: 20 bytes of link address, 2 of protocol, 2
+// ipoibHeaderLen is the length of the link header: 20 bytes of link address, 2 of protocol, 2
 // reserved (RFC 4391, 6; the kernel's IPOIB_HARD_LEN).
-const HeaderLen = 24
+const ipoibHeaderLen = 24
 
 // arphrdInfiniband is ARPHRD_INFINIBAND of linux/if_arp.h.
 const arphrdInfiniband = 32
 
-// Cable is two hosts that are joined. Close is the caller's.
-type Cable struct {
+// ipoibCable is two hosts that are joined by devices that are to programs what those of IPoIB
+// are, on a machine without an InfiniBand adapter. Close is the caller's.
+//
+// A device is a TUN of type ARPHRD_INFINIBAND. What the kernel redirects to it is
+// treated as on IPoIB, which goes by the type (dev_is_mac_header_xmit). The link header of
+// ipoibHeaderLen bytes comes from two small programs, which are the first on the device:
+//
+//	egress   puts it in front of what the host sends, as ipoib_hard_header does
+//	ingress  puts one of zeros in front of what arrives, as skb_add_pseudo_hdr does,
+//	         but not of what a program redirects there: that has an Ethernet header
+//
+// The other host's device gets the packets without it.
+type ipoibCable struct {
 	name  string
 	hosts [2]*testnet.Host
 	ends  [2]*os.File
@@ -32,11 +43,11 @@ type Cable struct {
 	done  chan struct{}
 }
 
-// Join gives both hosts a device of this name, which is down and has no address.
-func Join(a, b *testnet.Host, name string) (_ *Cable, err error) {
-	c := &Cable{name: name, hosts: [2]*testnet.Host{a, b}, done: make(chan struct{}, 2)}
+// joinIPoIB gives both hosts a device of this name, which is down and has no address.
+func joinIPoIB(a, b *testnet.Host, name string) (_ *ipoibCable, err error) {
+	c := &ipoibCable{name: name, hosts: [2]*testnet.Host{a, b}, done: make(chan struct{}, 2)}
 	for i, h := range c.hosts {
-		if err := h.Do(func() (err error) { c.ends[i], err = open(name); return err }); err != nil {
+		if err := h.Do(func() (err error) { c.ends[i], err = openIPoIB(name); return err }); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s of %s: %w", name, h.Name, err), c.closeEnds())
 		}
 	}
@@ -45,8 +56,8 @@ func Join(a, b *testnet.Host, name string) (_ *Cable, err error) {
 	return c, nil
 }
 
-// open makes a TUN of the type. Its checksums are the kernel's, and its segments whole.
-func open(name string) (*os.File, error) {
+// openIPoIB makes a TUN of the type. Its checksums are the kernel's, and its segments whole.
+func openIPoIB(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open tun: %w", err)
@@ -67,7 +78,7 @@ func open(name string) (*os.File, error) {
 
 // carry brings the packets of one device to the other, without their link header, until
 // a device is closed.
-func (c *Cable) carry(from, to *os.File) {
+func (c *ipoibCable) carry(from, to *os.File) {
 	defer func() { c.done <- struct{}{} }()
 	buf := make([]byte, 65536)
 	for {
@@ -76,8 +87,8 @@ func (c *Cable) carry(from, to *os.File) {
 			return
 		}
 		packet := buf[:n]
-		if n > HeaderLen && packet[0]>>4 == 0 { // a TUN's own packets begin with a version of IP
-			packet = packet[HeaderLen:]
+		if n > ipoibHeaderLen && packet[0]>>4 == 0 { // a TUN's own packets begin with a version of IP
+			packet = packet[ipoibHeaderLen:]
 		}
 		_, _ = to.Write(packet) // a device that is down loses what arrives
 	}
@@ -85,8 +96,8 @@ func (c *Cable) carry(from, to *os.File) {
 
 // Show waits for programs on both devices, and puts those of the link headers in front of
 // them.
-func (c *Cable) Show(ctx context.Context) error {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "ipoib_header", Type: ebpf.SchedCLS, License: "GPL", Instructions: header()})
+func (c *ipoibCable) Show(ctx context.Context) error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "ipoib_header", Type: ebpf.SchedCLS, License: "GPL", Instructions: ipoibHeader()})
 	if err != nil {
 		return fmt.Errorf("program: %w", err)
 	}
@@ -102,7 +113,7 @@ func (c *Cable) Show(ctx context.Context) error {
 }
 
 // show is Show for one direction of the device in the calling thread's namespace.
-func (c *Cable) show(ctx context.Context, prog *ebpf.Program, at ebpf.AttachType) error {
+func (c *ipoibCable) show(ctx context.Context, prog *ebpf.Program, at ebpf.AttachType) error {
 	dev, err := netlink.LinkByName(c.name)
 	if err != nil {
 		return err
@@ -129,15 +140,15 @@ func (c *Cable) show(ctx context.Context, prog *ebpf.Program, at ebpf.AttachType
 	return err
 }
 
-// header is the program. What a gateway's program has sent on has its tag (redirect.h of
+// ipoibHeader is the program. What a gateway's program has sent on has its tag (redirect.h of
 // its programs).
-func header() asm.Instructions {
+func ipoibHeader() asm.Instructions {
 	const tcIndex, tag, next = 44, 0x5300, -1 // __sk_buff.tc_index, TAG_OURS, TCX_NEXT
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, tcIndex, asm.Word),
 		asm.And.Imm(asm.R2, 0xff00),
 		asm.JEq.Imm(asm.R2, tag, "out"),
-		asm.Mov.Imm(asm.R2, HeaderLen),
+		asm.Mov.Imm(asm.R2, ipoibHeaderLen),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnSkbChangeHead.Call(),
 		asm.Mov.Imm(asm.R0, next).WithSymbol("out"),
@@ -146,7 +157,7 @@ func header() asm.Instructions {
 }
 
 // Close removes the devices, and returns when no packet moves any more.
-func (c *Cable) Close() error {
+func (c *ipoibCable) Close() error {
 	var errs []error
 	for _, l := range c.links {
 		errs = append(errs, l.Close())
@@ -158,7 +169,7 @@ func (c *Cable) Close() error {
 	return errors.Join(errs...)
 }
 
-func (c *Cable) closeEnds() error {
+func (c *ipoibCable) closeEnds() error {
 	var errs []error
 	for _, f := range c.ends {
 		if f != nil {

@@ -556,7 +556,7 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 }
 
 // translate gives the program its data back, and drops readiness that is a token and nothing else.
-static int translate(struct set *s, int ep, struct epoll_event *v, int n) {
+static int translate(struct set *s, struct epoll_event *v, int n) {
 	int m = 0;
 	s->round++;
 	for (int i = 0; i < n; i++) {
@@ -578,7 +578,7 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int n) {
 				put(&e->kernel_news, true);
 				if ((evs & EPOLLIN) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd)) {
 					if (r->events & EPOLLONESHOT) { // it has gone off for nothing
-						tagged(ep, EPOLL_CTL_MOD, fd, r->events);
+						tagged(s->fd, EPOLL_CTL_MOD, fd, r->events);
 						continue;
 					}
 					evs &= ~(uint32_t)(EPOLLIN | EPOLLRDNORM);
@@ -599,8 +599,8 @@ static int translate(struct set *s, int ep, struct epoll_event *v, int n) {
 }
 
 // report is what the program is told after the kernel's answer. Others who sleep are told of what is left.
-static int report(struct set *s, int ep, struct epoll_event *v, int max, int n) {
-	n = translate(s, ep, v, n);
+static int report(struct set *s, struct epoll_event *v, int max, int n) {
+	n = translate(s, v, n);
 	if (s->waiting) n = emit(s, v, max, n);
 	if (n > 0) pass_on(s);
 	return n;
@@ -628,27 +628,41 @@ static bool awake(struct set *s) {
 
 // concerned: does a wait in the set need more than the kernel's answer?
 static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays); }
+// has_ours: has an answer data of ours? An end may have become promoted since the set was looked at, and gone again.
+static bool has_ours(const struct epoll_event *v, int n) {
+	for (int i = 0; i < n; i++)
+		if (v[i].data.u64 >> 32 == TAG) return true;
+	return false;
+}
 
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
 	if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
 	if (!concerned(s)) {
-		if (timeout && !timeout->tv_sec && !timeout->tv_nsec) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		if (timeout && !timeout->tv_sec && !timeout->tv_nsec) {
+			n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
+			if (likely(!has_ours(v, n))) return n;
+			hold();
+			n = translate(s, v, n);
+			let_go();
+			return n;
+		}
 		s->waiting++; // without the lock; an end that is promoted while this thread sleeps is listed after a look at it
 		if (concerned(s)) {
 			s->waiting--;
 		} else {
 			n = sleep_in(s, ep, v, max, timeout, mask);
-			if (!concerned(s) && s->fd >= 0) {
+			if (!concerned(s) && s->fd >= 0 && likely(!has_ours(v, n))) {
 				s->waiting--;
 				return n;
 			}
 			int err = errno, had = n;
 			hold();
 			bool open = awake(s);
-			if (open && n > 0) n = report(s, ep, v, max, n);
+			if (open && n > 0) n = report(s, v, max, n);
 			else had = 0;
+			if (!open && n > 0) n = translate(s, v, n);
 			let_go();
 			if (!open) discard(s);
 			if (n >= 0 || !had) errno = err;
@@ -669,7 +683,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			let_go();
 			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
 			hold();
-			n = translate(s, ep, v, n);
+			n = translate(s, v, n);
 		}
 		n = emit(s, v, max, n);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
@@ -686,7 +700,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			int err = errno;
 			hold();
 			bool open = awake(s);
-			if (!open || n < 0 || (n > 0 && (n = report(s, ep, v, max, n)))) {
+			if (!open && n > 0) n = translate(s, v, n);
+			if (!open || n < 0 || (n > 0 && (n = report(s, v, max, n)))) {
 				let_go();
 				if (!open) discard(s);
 				errno = err;
@@ -728,12 +743,13 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		int err = errno;
 		hold();
 		if (!poll_only && !awake(s)) {
+			if (n > 0) n = translate(s, v, n);
 			let_go();
 			discard(s);
 			errno = err;
 			return n;
 		}
-		if (n > 0 && (n = report(s, ep, v, max, n)) < 0) err = errno;
+		if (n > 0 && (n = report(s, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
 		if (n < 0) {

@@ -2974,9 +2974,36 @@ static void moved_beside_reader(void) { // to a set in which another thread slee
 	say("late %d", late);
 }
 
+static _Atomic int foreign;
+static void *own_data(void *x) { // what a set says is what was put into it
+	const struct thread *t = x;
+	while (!t->done) {
+		struct epoll_event v[2];
+		int n = epoll_wait(t->fd, v, 2, 0);
+		for (int i = 0; i < n; i++) foreign += v[i].data.u64 != 12345;
+	}
+	return 0;
+}
+static void comes_and_goes(void) { // in a set, promoted, and closed, while another thread looks into it
+	struct thread t = {.fd = epoll_create1(0)};
+	begin(&t, own_data);
+	for (int i = 0; i < 60 && !foreign; i++) {
+		int a, b;
+		struct epoll_event v = {EPOLLIN | EPOLLOUT, {.u64 = 12345}};
+		cold(&a, &b);
+		if (epoll_ctl(t.fd, EPOLL_CTL_ADD, b, &v) < 0) die("epoll_ctl");
+		warm(a, b);
+		close(b);
+		close(a);
+	}
+	t.done = true;
+	pthread_join(t.t, 0);
+	say("foreign %d", foreign != 0);
+}
+
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -291,6 +291,13 @@ void smcgw_arm(struct end *e, uint32_t whom) {
 	fence();
 }
 
+// recalled: the peer, as a consumer, asks to be sent to by the kernel. It has woken this process to have that done, so who takes a token
+// looks, too: it may be that one.
+static void heed_recall(struct end *e, int fd);
+static inline void recalled(struct end *e, int fd) {
+	if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
+}
+
 // eat takes tokens up to a position of the kernel's stream.
 static void eat(struct end *e, int fd, uint64_t upto) {
 	char t[256];
@@ -306,6 +313,7 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 			put(&e->kr, kr += (uint64_t)n);
 			add(&e->report.tokens_rx, (uint64_t)n);
 			smcgw_token_taken(e);
+			recalled(e, fd);
 			continue;
 		}
 		says(e, n);
@@ -371,9 +379,6 @@ static inline void freed(struct end *e, uint64_t tail) {
 
 static bool interrupts(void);
 
-// recalled: the peer, as a consumer, asks to be sent to by the kernel. It has woken this process to have that done.
-static void heed_recall(struct end *e, int fd);
-
 static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
 
 // thaw is called when nobody takes anything back any more. What was taken back before has its transition.
@@ -400,6 +405,7 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 			put(&e->kr, kr + 1);
 			add(&e->report.tokens_rx, 1);
 			e->ate = true;
+			recalled(e, fd);
 		} else {
 			e->stash = c;
 			e->stashed = true;
@@ -705,7 +711,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				break;
 			}
 			if (ended(e, fd)) break;
-			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
+			recalled(e, fd);
 			if (listed(e) && nowait) {
 				if (asks_kernel(e, fd)) continue;
 				smcgw_unlock(e, &e->rl);
@@ -738,7 +744,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (ended(e, fd)) break;
 				continue;
 			}
-			if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
+			recalled(e, fd);
 		}
 		if (done && (!all || nowait)) break;
 		if (unlikely(get(&smcgw_owing)) && smcgw_pay() && !nowait) {
@@ -846,7 +852,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 	bool r = true;
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (!e->attached || e->stashed || e->eof || e->rx_error) goto out;
-	if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
+	recalled(e, fd);
 	uint32_t cx = get(&e->own->cx);
 	if (!(cx & 1) && get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k)) {
 		pass(e);

@@ -2974,6 +2974,26 @@ static void moved_beside_reader(void) { // to a set in which another thread slee
 	say("late %d", late);
 }
 
+static void polls_later(int b) { // what wakes it comes while it is elsewhere
+	revents(b, POLLIN, 1000);
+	take(b, 1);
+	if (recv(b, in, 1, MSG_DONTWAIT) >= 0) die("byte");
+	give(b, "xyz");
+	ms(300);
+	if (revents(b, POLLIN, 10000)[0] != '1' || take(b, 1) != 1) _exit(7);
+}
+static void recalled(void) { // a reader that has its bytes come by the kernel, while the writer does something else
+	int a, p[2];
+	pid_t q = peer(&a, polls_later);
+	if (pipe(p) < 0) die("pipe");
+	give(a, "x");
+	ms(100);
+	say("%s", res(splice(a, 0, p[1], 0, 100, 0)));
+	say("%s %.3s", res(read(p[0], in, 100)), in);
+	give(a, "y");
+	reap(q);
+}
+
 static _Atomic int foreign;
 static void *own_data(void *x) { // what a set says is what was put into it
 	const struct thread *t = x;
@@ -3003,7 +3023,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(recalled) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -287,6 +287,12 @@ PUBLIC int shutdown(int fd, int how) {
 	if (!e || state_of(e) != SMCI_PROMOTED || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
 	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
+static long close_some(unsigned from, unsigned to, int flags) {
+	bool held = smcgw_ours() && smcgw_numbers();
+	long r = SYS(close_range, from, to, flags);
+	smcgw_numbers_go(held);
+	return r;
+}
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge};
 	unsigned last = 0; // that is of any concern here: there may be a million more
@@ -295,14 +301,14 @@ PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	bool own = smcgw_ours();
 	for (unsigned i = from; own && i <= to && i <= last && !(flags & CLOSE_RANGE_CLOEXEC); i++) {
 		if (smcgw_hidden((int)i)) { // around ours
-			if (i > from) SYS(close_range, from, i - 1, flags);
+			if (i > from) close_some(from, i - 1, flags);
 			from = i + 1;
 		} else {
 			smcgw_drop((int)i);
 		}
 	}
 	if (from > to) return 0;
-	return (int)result(SYS(close_range, from, to, flags));
+	return (int)result(close_some(from, to, flags));
 }
 PUBLIC void closefrom(int from) {
 	if (close_range((unsigned)(from < 0 ? 0 : from), ~0u, 0) == 0) return;
@@ -323,7 +329,9 @@ PUBLIC int dup3(int old, int new, int flags) {
 		smcgw_hide_from(new);
 		smcgw_drop(new);
 	}
+	bool held = smcgw_ours() && smcgw_numbers();
 	int r = REAL(dup3)(old, new, flags);
+	smcgw_numbers_go(held);
 	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
 	return r;
 }
@@ -333,7 +341,9 @@ PUBLIC int dup2(int old, int new) {
 		smcgw_hide_from(new);
 		smcgw_drop(new);
 	}
+	bool held = old != new && smcgw_ours() && smcgw_numbers();
 	int r = REAL(dup2)(old, new);
+	smcgw_numbers_go(held);
 	if (r >= 0 && old != new && smcgw_ours()) smcgw_same(old, r);
 	return r;
 }

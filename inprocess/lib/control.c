@@ -15,6 +15,7 @@
 #define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
 #define RETRY_AFTER 1000000000LL
 #define RELEASED_WITHIN 1000000000LL
+#define NUMBERS_WITHIN 100000000LL
 #define DESKS 1024
 
 static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process/broker.sock";
@@ -65,6 +66,28 @@ void smcgw_hide_from(int fd) {
 	_Atomic int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 	long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
 	*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
+}
+
+static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uintptr_t has_numbers; // the thread
+
+bool smcgw_numbers(void) {
+	uintptr_t me = (uintptr_t)&errno;
+	int64_t until = 0;
+	if (get(&has_numbers) == me) return false;
+	while (pthread_mutex_trylock(&numbers)) {
+		struct timespec ts = {0, 20000};
+		if (!until) until = now() + NUMBERS_WITHIN;
+		if (now() > until) return false;
+		SYS(nanosleep, &ts, 0);
+	}
+	put(&has_numbers, me);
+	return true;
+}
+void smcgw_numbers_go(bool held) {
+	if (!held) return;
+	put(&has_numbers, 0);
+	pthread_mutex_unlock(&numbers);
 }
 
 // hang_up ends the conversation. What was asked in it is asked again, of the next broker.
@@ -275,24 +298,32 @@ static void denied(const struct smci_record *r) {
 
 static uint32_t taken; // how much news there was when all of it was taken
 
-static void take_all(void) {
+// take_one is false when there is no more.
+static bool take_one(void) {
 	struct smci_record r;
-	int fd[3], n;
-	uint32_t told = smcgw.news ? get_acquire(&smcgw.news->grants) : 0;
-	while (smcgw.socket >= 0 && (n = take_record(&r, fd)) != 0) {
-		if (n < 0) {
-			close_all(fd);
-			hang_up();
-			return;
-		}
-		switch (r.what) {
-		case SMCI_WELCOME: welcomed(fd); break;
-		case SMCI_GRANT: granted(&r, fd); break;
-		case SMCI_DENY: close_all(fd); denied(&r); break;
-		default: close_all(fd); // of a later version
-		}
+	int fd[3], n = take_record(&r, fd);
+	if (n < 0) {
+		close_all(fd);
+		hang_up();
 	}
-	taken = told;
+	if (n <= 0) return false;
+	switch (r.what) {
+	case SMCI_WELCOME: welcomed(fd); break;
+	case SMCI_GRANT: granted(&r, fd); break;
+	case SMCI_DENY: close_all(fd); denied(&r); break;
+	default: close_all(fd); // of a later version
+	}
+	return true;
+}
+static void take_all(void) {
+	uint32_t told = smcgw.news ? get_acquire(&smcgw.news->grants) : 0;
+	bool more = true;
+	while (more && smcgw.socket >= 0) {
+		bool held = smcgw_numbers();
+		more = take_one();
+		smcgw_numbers_go(held);
+	}
+	if (smcgw.socket >= 0) taken = told;
 }
 
 static bool connected(void) {
@@ -301,9 +332,11 @@ static bool connected(void) {
 		if (now_coarse() < smcgw.retry_at || smcgw.slab_fd < 0) return false;
 		struct sockaddr_un u = {.sun_family = AF_UNIX};
 		strcpy(u.sun_path, path);
+		bool held = smcgw_numbers();
 		long s = SYS(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (s >= 0) smcgw.socket = smcgw_move_away((int)s);
+		smcgw_numbers_go(held);
 		if (s < 0) return false;
-		smcgw.socket = smcgw_move_away((int)s);
 		struct smci_record r = {.what = SMCI_HELLO, .a = SMCI_VERSION, .b = MAX_ENDS, .id = run};
 		if (SYS(connect, smcgw.socket, &u, sizeof u) < 0 || put_record(&r, smcgw.slab_fd) < 0) {
 			hang_up();
@@ -421,7 +454,8 @@ void smcgw_heed(void) {
 
 // The child speaks for itself. What the parent has asked for, the parent gets; a desk is one process's.
 void smcgw_control_forked(void) {
-	smcgw.control = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	smcgw.control = numbers = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	put(&has_numbers, 0);
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
 	welcome = false;

@@ -295,6 +295,9 @@ void smcgw_hide_from(int fd);             // the program is about to use this nu
 void smcgw_control_forked(void);
 bool smcgw_broker_there(void);            // is there a socket to ask?
 int smcgw_move_away(int fd);              // to a number that a program will not meet
+// Descriptors that are open here for a moment have numbers that the program takes for free: who chooses one itself waits for them.
+bool smcgw_numbers(void);                 // false: not held, this thread is in a signal handler or another has left by longjmp
+void smcgw_numbers_go(bool held);
 void smcgw_desk_put(struct peer_desk *d);
 void smcgw_describe(struct end *e, int fd); // for the broker's views
 void smcgw_heed(void);                    // once in a while: is the broker there?

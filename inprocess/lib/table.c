@@ -41,6 +41,7 @@ static bool make_slab(void) {
 	if (smcgw.slab) {
 		ok = true;
 	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there() && !pthread_key_create(&at_end, thread_ended)) {
+		bool held = smcgw_numbers();
 		long fd = SYS(memfd_create, "smcgw", MFD_CLOEXEC);
 		if (fd >= 0 && SYS(ftruncate, fd, (long)MAX_ENDS * SMCI_ENTRY) == 0) {
 			void *p = mmap(0, (size_t)MAX_ENDS * SMCI_ENTRY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, (int)fd, 0);
@@ -53,6 +54,7 @@ static bool make_slab(void) {
 			}
 		}
 		if (fd >= 0) SYS(close, fd);
+		smcgw_numbers_go(held);
 	}
 	pthread_mutex_unlock(&smcgw.control);
 	if (ok) smcgw_catch();
@@ -389,6 +391,7 @@ void smcgw_same(int from, int to) {
 // waits for other threads while the locks are held, and others' handlers find a child that is known.
 static __thread enum { UNKNOWN, NO_ENDS, COUNTED_ENDS } forks;
 static __thread int32_t unborn;
+static __thread bool numbers; // held: the child is not to have what is open here for a moment
 #define GIVEN 16384
 static int16_t given[MAX_ENDS]; // GIVEN and how many descriptors the child was counted for
 static uint32_t given_from, given_to;
@@ -397,6 +400,7 @@ static void before_fork(void) {
 	static uint32_t serial;
 	forks = smcgw_ours() ? smcgw.slab ? COUNTED_ENDS : NO_ENDS : UNKNOWN;
 	if (forks != COUNTED_ENDS) return;
+	numbers = smcgw_numbers();
 	pthread_mutex_lock(&forking);
 	smcgw_wait_before_fork();
 	unborn = -(int32_t)((++serial & 0xff) << 22 | (uint32_t)smcgw.pid);
@@ -426,6 +430,7 @@ static void after_fork(void) {
 	smcgw_wait_forked(false);
 	forget_given();
 	pthread_mutex_unlock(&forking);
+	smcgw_numbers_go(numbers);
 }
 // born: what other threads of the parent opened and closed meanwhile this process has as its own table says.
 static void born(void) {

@@ -855,8 +855,10 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 // and have no memory for so many.
 static int numbers(int n) {
 	char b[4096];
+	bool held = smcgw_numbers();
 	long fd = SYS(openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC), k = fd < 0 ? -1 : SYS(read, fd, b, sizeof b - 1);
 	if (fd >= 0) SYS(close, fd);
+	smcgw_numbers_go(held);
 	b[k > 0 ? k : 0] = 0;
 	const char *p = strstr(b, "FDSize:");
 	long size = p ? strtol(p + 7, 0, 10) : FD_SETSIZE;

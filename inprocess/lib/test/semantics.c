@@ -2974,6 +2974,48 @@ static void moved_beside_reader(void) { // to a set in which another thread slee
 	say("late %d", late);
 }
 
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static int high(int fd) {
+	int n = fcntl(fd, F_DUPFD_CLOEXEC, 300);
+	close(fd);
+	return n;
+}
+static void *connects(void *x) { // and has no number for long that is below 300
+	struct thread *t = x;
+	for (int i = 0; i < 150 && !t->done; i++) {
+		int a, b;
+		pthread_mutex_lock(&opening);
+		cold(&a, &b);
+		a = high(a);
+		b = high(b);
+		pthread_mutex_unlock(&opening);
+		warm(a, b);
+		close(a);
+		close(b);
+	}
+	t->done = true;
+	return 0;
+}
+static void chosen(void) { // numbers that are free, and that the program takes by dup2()
+	struct thread t = {0};
+	int from = high(open("/dev/null", O_RDWR)), lowest = dup(from), lost = 0;
+	close(lowest);
+	begin(&t, connects);
+	for (int i = 0; !t.done; i++) {
+		int fd = lowest + i % 3;
+		pthread_mutex_lock(&opening);
+		if (dup2(from, fd) != fd) die("dup2");
+		pthread_mutex_unlock(&opening);
+		usleep(20);
+		lost += fcntl(fd, F_GETFD) < 0;
+		pthread_mutex_lock(&opening);
+		close(fd);
+		pthread_mutex_unlock(&opening);
+	}
+	pthread_join(t.t, 0);
+	say("lost %d", lost != 0);
+}
+
 static void polls_later(int b) { // what wakes it comes while it is elsewhere
 	revents(b, POLLIN, 1000);
 	take(b, 1);
@@ -3023,7 +3065,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(recalled) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(recalled) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

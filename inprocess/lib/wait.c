@@ -20,7 +20,7 @@
 struct registration {
 	epoll_data_t data;
 	uint32_t events;
-	bool on, tagged;        // tagged without on: the number was closed, and a duplicate has the kernel report it on
+	bool on, tagged;
 	uint64_t round;         // of the set: where its event is among those of one wait
 	int at;
 	struct end *of;         // it is counted among the registrations of this use of the end
@@ -54,6 +54,7 @@ static _Atomic uintptr_t holder;                       // the thread that has it
 static int again;
 static struct set *_Atomic sets[MAX_FD];
 static struct set *_Atomic open_sets;
+static _Atomic bool watched[MAX_FD];                   // numbers that may be in a set, whatever file they are
 static struct list pollers;
 static _Atomic int strays;     // of pollers
 struct place smcgw_places[MAX_ENDS];
@@ -309,25 +310,25 @@ void smcgw_wait_same(int from, int to) {
 
 void smcgw_wait_closed(int fd) {
 	struct end *e = look(fd);
-	if (likely((unsigned)fd >= MAX_FD || (!get(&sets[fd]) && !e)) || !smcgw_ours()) return;
+	if (likely((unsigned)fd >= MAX_FD || (!get(&sets[fd]) && !get(&watched[fd]))) || !smcgw_ours()) return;
 	if (get(&sets[fd])) set_closed(fd);
-	if (!open_sets || !e) return;
+	if (!open_sets || !get(&watched[fd])) return;
 	// The broker may have a duplicate still, for which the kernel would go on to report a number that is another file's soon.
-	uint32_t state = state_of(e);
-	bool lent = state != SMCI_NATIVE && state != SMCI_PROMOTED && get(&e->refs) == 1;
+	uint32_t state = e ? state_of(e) : SMCI_NATIVE;
+	bool last = !e || get(&e->refs) == 1, lent = state != SMCI_NATIVE && state != SMCI_PROMOTED && last;
 	hold();
+	put(&watched[fd], false);
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, fd);
-		if (r) {
-			if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
-			r->on = false;
-			if (get(&e->refs) == 1) {
-				s->promoted -= r->tagged;
-				r->tagged = false;
-				belongs(r, 0);
-			}
-			unwanted(s, e);
-		}
+		if (!r) continue;
+		if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
+		// For a duplicate the kernel reports it on, and nobody could tell whose data ours are once the number is in the set again.
+		struct epoll_event own = {r->events, r->data};
+		if (r->tagged && !last) SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, fd, &own);
+		s->promoted -= r->tagged;
+		r->on = r->tagged = false;
+		if (last) belongs(r, 0);
+		if (e) unwanted(s, e);
 	}
 	let_go();
 }
@@ -446,6 +447,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 			r->data = ev->data;
 			r->events = ev->events;
 			r->on = true;
+			put(&watched[fd], true);
 			r->tagged = ours;
 			s->promoted += ours;
 		}
@@ -474,15 +476,21 @@ void smcgw_attached(struct end *e, int fd) {
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, fd);
 		if (!r) continue;
+		// One that was reported once already must not be again: it is ours from its next EPOLL_CTL_MOD on.
+		bool told = !r->tagged && !s->shared && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE));
+		long n = told ? tagged(s->fd, EPOLL_CTL_MOD, fd, r->events) : -1;
+		if (n == -ENOENT) { // the number was closed past us
+			r->on = false;
+			belongs(r, 0);
+			continue;
+		}
 		belongs(r, e); // it may have been no connection yet
 		put(&e->polled, true);
 		if (r->events & EPOLLET) {
 			put(&e->edge, true);
 			put(&e->reported, UINT64_MAX);
 		}
-		// One that was reported once already must not be again: it is ours from its next EPOLL_CTL_MOD on.
-		if (r->tagged || s->shared || (r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE))) continue;
-		if (tagged(s->fd, EPOLL_CTL_MOD, fd, r->events) == 0) {
+		if (n == 0) {
 			r->tagged = true;
 			s->promoted++;
 		}
@@ -567,12 +575,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
 			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
-			if (!r && (fd >= s->n || !s->r[fd].tagged)) continue; // closed meanwhile
-			if (!r) { // a duplicate lives: natively, too, it is reported on
-				v[m].events = evs;
-				v[m++].data = s->r[fd].data;
-				continue;
-			}
+			if (!r) continue; // closed meanwhile
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				put(&e->kernel_news, true);

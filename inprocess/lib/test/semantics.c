@@ -2845,6 +2845,49 @@ static void renumbered(void) { // the number by which it was read is another con
 		close(c);
 	}
 }
+static void was_in_set(void) { // the number of a connection is one that another file had, which was closed in a set
+	for (int way = 0; way < 8; way++) {
+		int a, b, p[2], ep = epoll_create1(0), other = epoll_create1(0);
+		if (pipe(p) < 0) die("pipe");
+		give(p[1], "pipe");
+		add(ep, p[0], way & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		close(p[0]);
+		if (way < 4) pair(&a, &b);
+		else cold(&a, &b);
+		if (b != p[0]) {
+			if (dup2(b, p[0]) != p[0]) die("dup2");
+			close(b);
+			b = p[0];
+		}
+		add(other, b, EPOLLIN);
+		if (way >= 4) warm(a, b);
+		say("none %s %s", happens(ep, 0), happens(other, 0));
+		leave_hot(other, a, b);
+		if (way & 2) {
+			pid_t q = fork();
+			if (q == 0) _exit(0);
+			waitpid(q, 0, 0);
+		}
+		say("one %s, none %s", happens(other, 1000), happens(ep, 0));
+		int c = dup(b);
+		add(other, c, EPOLLIN);
+		say("none %s", happens(ep, 0));
+		take(b, 2);
+		say("none %s", happens(ep, 0));
+		if (way & 1) { // and again of a set that it is in, too
+			add(ep, b, EPOLLIN);
+			give(a, "x");
+			say("one %s", happens(ep, 1000));
+			take(b, 1);
+		}
+		close(a);
+		close(b);
+		close(c);
+		close(p[1]);
+		close(ep);
+		close(other);
+	}
+}
 static void bulk(void) { // bytes are checked
 	int a, b;
 	pair(&a, &b);
@@ -3069,7 +3112,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -244,6 +244,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	put(&e->violated, false);
 	put(&e->reported, 0);
 	put(&e->tx_blocked, 0);
+	put(&e->recalled, false);
 	e->path_head = 0;
 	e->fits = e->back = e->back_end = 0;
 	e->owed = 0;

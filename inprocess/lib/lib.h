@@ -123,6 +123,7 @@ struct end {
 	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic int32_t tx_blocked;        // the thread that sleeps in the kernel's send with wl held, 0: none
+	_Atomic bool recalled;             // the peer's recall was met while a writer was inside
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
@@ -343,6 +344,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by t
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent
 bool smcgw_pay(void);                     // sends it; true while there is more
+void smcgw_recalled(struct end *e);       // by a writer that has left
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 
 // ---- wait.c

@@ -1167,13 +1167,30 @@ static bool may_ring(struct end *e, int fd) {
 	return writable(fd) == POLLOUT; // also now: the peer's thread may be this one
 }
 
+// try_recalled: a writer that is inside may have looked already, and looks again when it leaves.
+static bool try_recalled(struct end *e) {
+	if (smcgw_try(e, &e->wl)) return true;
+	put(&e->recalled, true);
+	fence();
+	return smcgw_try(e, &e->wl);
+}
+static void go_back(struct end *e, int fd) {
+	if (!(get(&e->own->nx) & 1)) return;
+	if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
+	else transition(e);
+}
 static void heed_recall(struct end *e, int fd) {
-	if (!smcgw_try(e, &e->wl)) return; // a writer is inside and will see it
-	if (get(&e->own->nx) & 1) {
-		if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
-		else transition(e);
-	}
+	if (!try_recalled(e)) return;
+	go_back(e, fd);
 	smcgw_unlock(e, &e->wl);
+}
+void smcgw_recalled(struct end *e) {
+	int err = errno, fd = 0, top = smcgw_top();
+	if (!atomic_exchange(&e->recalled, false) || !try_recalled(e)) return;
+	while (fd <= top && look(fd) != e) fd++;
+	if (fd <= top && e->attached && (peer_flags(e) & SMCI_RECALL)) go_back(e, fd);
+	smcgw_unlock(e, &e->wl);
+	errno = err;
 }
 
 // take_back sends by the kernel what a frozen consumer has left in the ring. What the kernel has no room for follows.

@@ -274,6 +274,7 @@ void smcgw_unlock(struct end *e, pthread_mutex_t *m) {
 	fence();
 #endif
 	if (unlikely(reader && get(&place_of(e)->late))) smcgw_late(e);
+	if (unlikely(!reader && get(&e->recalled))) smcgw_recalled(e);
 	if (unlikely(atomic_load(&e->closing))) smcgw_release(e);
 }
 

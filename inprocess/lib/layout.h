@@ -27,7 +27,7 @@ struct smci_transition {
 #define SMCI_RECALL 2u   // asks the peer to send by the kernel from here on
 #define SMCI_GONE 4u     // reads no more
 #define SMCI_FROZEN 8u   // reads the ring no further than tail: the producer takes back what is beyond it
-#define SMCI_RESET 16u   // ends by a reset on purpose: unread bytes, or SO_LINGER with no time
+#define SMCI_RESET 16u   // ends by a reset on purpose: unread bytes, or SO_LINGER with no time, from when it is set
 #define SMCI_SHUT 32u    // its FIN is of shutdown(): it reads on
 
 // arm: 0 is disarmed. The low 8 bits say whom to wake, the others count, so that no two values follow each other.

@@ -344,6 +344,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by t
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent
 bool smcgw_pay(void);                     // sends it; true while there is more
+void smcgw_lingers(struct end *e, int fd); // SO_LINGER was set
 void smcgw_recalled(struct end *e);       // by a writer that has left
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 

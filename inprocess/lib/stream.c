@@ -140,6 +140,22 @@ static void untune(struct end *e, int fd) {
 	if (e->cork > 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 1);
 }
 
+// resets: does the program have its last close() be a reset? It may be that of a process that just ends.
+static bool resets(int fd) {
+	struct linger l = {0, 0};
+	socklen_t n = sizeof l;
+	SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
+	return l.l_onoff && !l.l_linger;
+}
+void smcgw_lingers(struct end *e, int fd) {
+	smcgw_lock(e, &e->rl);
+	if (smcgw_still(e, fd) && e->own && !get(&e->at_risk)) {
+		if (resets(fd)) set_flag(e, SMCI_RESET);
+		else atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
+	}
+	smcgw_unlock(e, &e->rl);
+}
+
 // attach tells the peer that tokens will be understood: no thread is in a call that moves bytes without the locks, and the
 // kernel has counted what the library has. A program that reads or writes past the library is found here.
 static void attach(struct end *e, int fd) {
@@ -167,6 +183,7 @@ static void attach(struct end *e, int fd) {
 			e->path_at = now_coarse();
 			e->path_ks = get(&e->ks);
 			e->attached = done = true;
+			if (resets(fd)) set_flag(e, SMCI_RESET);
 			set_flag(e, SMCI_ATTACHED);
 		}
 	}
@@ -1563,10 +1580,7 @@ void smcgw_finish(struct end *e, int fd) {
 	smcgw_lock(e, &e->rl);
 	smcgw_lock(e, &e->wl);
 	if (e->attached) {
-		struct linger l = {0, 0};
-		socklen_t n = sizeof l;
-		SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
-		bool reset = l.l_onoff && !l.l_linger;
+		bool reset = resets(fd);
 		set_flag(e, SMCI_SHUT);
 		fence();
 		if (!reset && !last(e, fd, true)) {

@@ -1583,6 +1583,34 @@ static void lingers(void) {
 	say("5: close %s, %s", res(close(a)), now() - at < 3 ? "soon" : "late");
 	say("%s %s", res(read(b, in, 10)), res(read(b, in, 10)));
 }
+static void resets_at_exit(int b) {
+	struct linger l = {1, 0};
+	setsockopt(b, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	give(b, "data");
+	take(b, 1);
+	_exit(0);
+}
+static void resets_no_more(int b) {
+	struct linger l = {1, 0};
+	setsockopt(b, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	l.l_onoff = 0;
+	setsockopt(b, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	give(b, "data");
+	take(b, 1);
+	_exit(0);
+}
+static void lingers_at_exit(void) { // by the process that ends without a close()
+	void (*const how[])(int) = {resets_at_exit, resets_no_more};
+	for (int i = 0; i < 2; i++) {
+		int a;
+		pid_t p = peer(&a, how[i]);
+		say("%zu", take(a, 4));
+		give(a, "x");
+		reap(p);
+		say("%s %s", res(read(a, in, 10)), res(read(a, in, 10)));
+		close(a);
+	}
+}
 static void unread(void) {
 	int a, b;
 	pair(&a, &b);
@@ -3109,7 +3137,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(recalled) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
+	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \

@@ -279,7 +279,7 @@ bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 bool smcgw_try(struct end *e, pthread_mutex_t *m);
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
-bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's still
+bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's, and stays so until it is let go
 void smcgw_release(struct end *e);        // after the last close(), by the last thread inside
 void smcgw_unmap(struct end *e);
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of);

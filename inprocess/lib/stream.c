@@ -842,7 +842,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 
 static bool settled(struct end *e, int fd) { // rl is held
 	bool r = false;
-	if (e->attached) {
+	if (smcgw_still(e, fd) && e->attached) {
 		pass_read(e);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
 		else if (smcgw_hot(e)) {
@@ -868,7 +868,7 @@ bool smcgw_settle(struct end *e, int fd) { return smcgw_lock(e, &e->rl) && settl
 bool smcgw_genuine(struct end *e, int fd) {
 	bool r = true;
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
-	if (!e->attached || e->stashed || e->eof || e->rx_error) goto out;
+	if (!smcgw_still(e, fd) || !e->attached || e->stashed || e->eof || e->rx_error) goto out;
 	recalled(e, fd);
 	uint32_t cx = get(&e->own->cx);
 	if (!(cx & 1) && get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k)) {
@@ -1192,7 +1192,7 @@ static bool try_recalled(struct end *e) {
 	return smcgw_try(e, &e->wl);
 }
 static void go_back(struct end *e, int fd) {
-	if (!(get(&e->own->nx) & 1)) return;
+	if (!smcgw_still(e, fd) || !e->attached || !(get(&e->own->nx) & 1)) return;
 	if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 	else transition(e);
 }
@@ -1205,7 +1205,7 @@ void smcgw_recalled(struct end *e) {
 	int err = errno, fd = 0, top = smcgw_top();
 	if (!atomic_exchange(&e->recalled, false) || !try_recalled(e)) return;
 	while (fd <= top && look(fd) != e) fd++;
-	if (fd <= top && e->attached && (peer_flags(e) & SMCI_RECALL)) go_back(e, fd);
+	if (fd <= top && smcgw_still(e, fd) && (peer_flags(e) & SMCI_RECALL)) go_back(e, fd);
 	smcgw_unlock(e, &e->wl);
 	errno = err;
 }

@@ -9,6 +9,8 @@
 
 #include "real.h"
 
+#define QUIESCE_WITHIN 100000000LL
+
 _Atomic uint32_t smcgw_table[MAX_FD];
 struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1, .nudge = -1};
 static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
@@ -342,6 +344,19 @@ static bool only(const struct end *e, int fd) {
 	return true;
 }
 
+// quiesce is after a number of an end has left the table, and before it is closed. Threads that wait may be about to read or send by it:
+// they have a lock, and no other thread finds the number any more. One that sleeps in the kernel has what the number meant.
+static void quiesce(struct end *e) {
+	int64_t until = now() + QUIESCE_WITHIN; // a signal handler's thread may have it
+	if (smcgw_lock(e, &e->rl)) smcgw_unlock(e, &e->rl);
+	while (!smcgw_try(e, &e->wl)) {
+		struct timespec ts = {0, 50000};
+		if (atomic_load(&e->tx_blocked) || now() > until) return;
+		SYS(nanosleep, &ts, 0);
+	}
+	smcgw_unlock(e, &e->wl);
+}
+
 void smcgw_drop(int fd) {
 	smcgw_wait_closed(fd);
 	struct end *e = look(fd);
@@ -352,6 +367,7 @@ void smcgw_drop(int fd) {
 	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
 	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
+	if (!last && (promoted || state_of(e) == SMCI_MAPPED)) quiesce(e);
 	smcgw_renumber(e, fd);
 	if (disowns(e, smcgw.pid)) {
 		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
@@ -378,10 +394,8 @@ void smcgw_same(int from, int to) {
 	struct end *e = look(from);
 	if ((unsigned)to >= MAX_FD || from == to) return;
 	smcgw_wait_same(from, to);
-	if (!e) {
-		put(&smcgw_table[to], 0);
-		return;
-	}
+	if (unlikely(get(&smcgw_table[to]))) smcgw_stale(to);
+	if (!e) return;
 	owns(e, smcgw.pid);
 	put_release(&smcgw_table[to], index_of(e) + 1);
 	smcgw_seen(to);

@@ -2873,6 +2873,46 @@ static void renumbered(void) { // the number by which it was read is another con
 		close(c);
 	}
 }
+static _Atomic int looked_at;
+static void *looks(void *x) { // as another thread of the program does: waiting takes nothing
+	const struct thread *t = x;
+	while (!t->done) {
+		struct pollfd p = {looked_at, POLLIN, 0};
+		poll(&p, 1, 1);
+	}
+	return 0;
+}
+static void *peeks(void *x) {
+	const struct thread *t = x;
+	char c;
+	while (!t->done) recv(t->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+	return 0;
+}
+static void renumbered_in_poll(void) { // while another thread polls that number, and one reads by a duplicate
+	int a, b, c, d, lost = 0;
+	struct thread t = {0}, u = {0};
+	pair(&a, &b);
+	u.fd = dup(b);
+	looked_at = b;
+	begin(&t, looks);
+	begin(&u, peeks);
+	double until = now() + 3;
+	while (!lost && now() < until) {
+		cold(&c, &d);
+		give(c, "hello");
+		give(a, "x");
+		if (recv(u.fd, in, 10, 0) != 1) die("recv");
+		if (dup2(d, b) != b) die("dup2");
+		close(d);
+		lost = recv(b, in, 10, MSG_DONTWAIT) != 5;
+		if (dup2(u.fd, b) != b) die("dup2");
+		close(c);
+	}
+	t.done = u.done = true;
+	pthread_join(t.t, 0);
+	pthread_join(u.t, 0);
+	say("lost %d", lost);
+}
 static void was_in_set(void) { // the number of a connection is one that another file had, which was closed in a set
 	for (int way = 0; way < 8; way++) {
 		int a, b, p[2], ep = epoll_create1(0), other = epoll_create1(0);
@@ -3140,7 +3180,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -452,7 +452,10 @@ static void born(void) {
 	int32_t pid = (int32_t)SYS(getpid);
 	if (forks == UNKNOWN) return;
 	smcgw.pid = pid;
-	if (!smcgw.slab) return;
+	if (!smcgw.slab) {
+		smcgw_control_forked(); // another thread may have been about to make it
+		return;
+	}
 	if (forks == NO_ENDS) given_from = given_to = 0;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);

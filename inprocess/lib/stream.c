@@ -1588,8 +1588,14 @@ void smcgw_finish(struct end *e, int fd) {
 			reset = true;
 		}
 		int rounds = get(&e->nonblock) ? 5 : 500; // on one host they are there at once, unless the peer lies or was stopped just then
-		for (int i = 0; !reset && (get(&e->own->cx) & 1) && i < rounds && !e->eof && !e->rx_error; i++) {
-			if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
+		for (int i = 0; !reset && i < rounds && !e->eof && !e->rx_error; i++) {
+			pass_read(e);
+			if (get(&e->own->cx) & 1) {
+				if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
+			} else {
+				eat(e, fd, e->kbase);
+				if (get(&e->kr) >= e->kbase) break;
+			}
 			struct pollfd p = {fd, POLLIN, 0};
 			struct timespec ts = {0, 1000000};
 			SYS(ppoll, &p, 1, &ts, 0, 8);

@@ -357,6 +357,25 @@ static void quiesce(struct end *e) {
 	smcgw_unlock(e, &e->wl);
 }
 
+// unmap_ours takes this process's mappings of an end that others have theirs of. It is before this process no longer counts: the other
+// one may be alone then, and what it maps it maps for itself.
+static bool unmap_ours(struct end *e) {
+	smcgw_lock(e, &e->rl);
+	while (!smcgw_try(e, &e->wl)) {
+		struct timespec ts = {0, 200000};
+		if (atomic_load(&e->tx_blocked)) { // a writer sleeps in the kernel, for as long as the peer reads nothing: this stays mapped
+			smcgw_unlock(e, &e->rl);
+			return false;
+		}
+		SYS(nanosleep, &ts, 0);
+	}
+	struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring};
+	unmap_here(&here); // the others' are theirs
+	pthread_mutex_unlock(&e->wl);
+	pthread_mutex_unlock(&e->rl);
+	return true;
+}
+
 void smcgw_drop(int fd) {
 	smcgw_wait_closed(fd);
 	struct end *e = look(fd);
@@ -369,23 +388,12 @@ void smcgw_drop(int fd) {
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
 	if (!last && (promoted || state_of(e) == SMCI_MAPPED)) quiesce(e);
 	smcgw_renumber(e, fd);
-	if (disowns(e, smcgw.pid)) {
-		if (last_here && (promoted || e->own)) { // others have theirs; this process's mappings go
-			smcgw_lock(e, &e->rl);
-			while (!smcgw_try(e, &e->wl)) {
-				struct timespec ts = {0, 200000};
-				if (atomic_load(&e->tx_blocked)) { // a writer sleeps in the kernel, for as long as the peer reads nothing: this stays mapped
-					smcgw_unlock(e, &e->rl);
-					return;
-				}
-				SYS(nanosleep, &ts, 0);
-			}
-			struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring}; // the others' are theirs
-			unmap_here(&here);
-			pthread_mutex_unlock(&e->wl);
-			pthread_mutex_unlock(&e->rl);
-		}
-		return;
+	bool unmapped = !last && last_here && (promoted || e->own) && unmap_ours(e);
+	if (disowns(e, smcgw.pid)) return;
+	if (unmapped) { // the others have closed theirs meanwhile
+		e->mapped = 0;
+		e->tx_ring = (char *)e->own + SMCI_RING_AT;
+		e->rx_ring = (char *)(uintptr_t)e->peer + SMCI_RING_AT;
 	}
 	closed_last(e);
 }

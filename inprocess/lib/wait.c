@@ -324,7 +324,7 @@ void smcgw_wait_closed(int fd) {
 		if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
 		// For a duplicate the kernel reports it on, and nobody could tell whose data ours are once the number is in the set again.
 		struct epoll_event own = {r->events, r->data};
-		if (r->tagged && !last) SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, fd, &own);
+		if (r->tagged && !last && !s->shared) SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, fd, &own);
 		s->promoted -= r->tagged;
 		r->on = r->tagged = false;
 		if (last) belongs(r, 0);

@@ -3143,6 +3143,33 @@ static void closed_after_all(void) { // with the other end gone to the kernel me
 	close(a);
 	reap(p);
 }
+static void closed_by_child(void) { // in a set that is its parent's, too
+	for (int i = 0; i < 3; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		add(ep, b, i ? EPOLLIN | EPOLLET : EPOLLIN);
+		for (int k = 0; k < 3; k++) {
+			give(a, "x");
+			say("told %s", happens(ep, 1000));
+			say("%s", res(recv(b, in, 10, MSG_DONTWAIT)));
+			say("none %s", res(recv(b, in, 10, MSG_DONTWAIT)));
+			if (k) continue;
+			pid_t p = fork();
+			if (p == 0) {
+				close(b);
+				if (i == 2) close(ep);
+				_exit(0);
+			}
+			waitpid(p, 0, 0);
+		}
+		shutdown(a, SHUT_WR);
+		say("told %s", happens(ep, 1000));
+		say("end %s", res(recv(b, in, 10, MSG_DONTWAIT)));
+		close(a);
+		close(b);
+		close(ep);
+	}
+}
 static void polls_later(int b) { // what wakes it comes while it is elsewhere
 	revents(b, POLLIN, 1000);
 	take(b, 1);
@@ -3192,7 +3219,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(closed_by_child) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -470,9 +470,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	return (int)result(n);
 }
 
-// attached: from here on the kernel reports this end by our data, so that an event can be told to be a token.
-void smcgw_attached(struct end *e, int fd) {
-	hold();
+static void attached_by(struct end *e, int fd) {
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, fd);
 		if (!r) continue;
@@ -495,6 +493,14 @@ void smcgw_attached(struct end *e, int fd) {
 			s->promoted++;
 		}
 	}
+}
+// attached: from here on the kernel reports this end by our data, so that an event can be told to be a token. It may be in sets by another
+// number than that of the call which was the first.
+void smcgw_attached(struct end *e, int fd) {
+	bool one = get(&e->refs) == 1;
+	hold();
+	for (int i = one ? fd : 0, top = one ? fd : smcgw_top(); i <= top; i++)
+		if (look(i) == e) attached_by(e, i);
 	let_go();
 }
 

@@ -3170,6 +3170,33 @@ static void closed_by_child(void) { // in a set that is its parent's, too
 		close(ep);
 	}
 }
+static void used_by_duplicate(void) { // and in a set since before it was a connection, by the first number
+	for (int i = 0; i < 2; i++) {
+		int a, b, ep = epoll_create1(0);
+		struct epoll_event v = {i ? EPOLLIN | EPOLLET : EPOLLIN, {.u64 = 12345}};
+		struct sockaddr_storage s;
+		socklen_t l;
+		int from = listener(&s, &l), c;
+		b = new_socket(s.ss_family);
+		if (epoll_ctl(ep, EPOLL_CTL_ADD, b, &v) < 0) die("epoll_ctl");
+		if (connect(b, (struct sockaddr *)&s, l) < 0) die("connect");
+		a = accept(from, 0, 0);
+		close(from);
+		c = dup(b);
+		warm(a, c);
+		for (int k = 0; k < 4; k++) {
+			give(a, "xyz");
+			say("%s", res(epoll_wait(ep, &v, 1, 1000)));
+			say("data %d, %d", v.data.u64 == 12345, v.events);
+			say("%s", res(recv(c, in, 3, MSG_DONTWAIT)));
+			say("none %s %s", res(recv(c, in, 3, MSG_DONTWAIT)), happens(ep, 20));
+		}
+		close(a);
+		close(b);
+		close(c);
+		close(ep);
+	}
+}
 static void polls_later(int b) { // what wakes it comes while it is elsewhere
 	revents(b, POLLIN, 1000);
 	take(b, 1);
@@ -3219,7 +3246,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(closed_by_child) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -91,6 +91,19 @@ func TestSanitizers(t *testing.T) {
 	}
 }
 
+// TestCrowdSanitized: the sanitizer of addresses has nothing to say of the library in programs of many connections.
+func TestCrowdSanitized(t *testing.T) {
+	t.Parallel()
+	program, err := build(t).Sanitized(world.Addresses, "crowd")
+	require.NoError(t, err)
+	w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}})
+	length := long(t, 20*time.Second)
+	said, err := run(w, length+5*time.Minute, sanitizers[world.Addresses], program, strconv.FormatUint(matrix.Seed(t), 10), "1000000", strconv.Itoa(int(length/time.Second)))
+	require.NoError(t, err, said)
+	require.Contains(t, said, "ok: rounds")
+	require.NotZero(t, w.Moved())
+}
+
 // smallest are limits that leave no connection more than the smallest ring: the budget's share is one of that and no larger.
 func smallest() broker.Limits {
 	const share = 1024

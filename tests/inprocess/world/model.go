@@ -91,6 +91,7 @@ func (m *mortal) begin() (kill func() error, err error) {
 // Result is what a run of the random test has done.
 type Result struct {
 	Rounds, Bytes    uint64
+	Crowd            uint64 // connections of programs that have many
 	Kills, Inside    uint64 // ends that were killed; of them at an instruction of the library, or soon after
 	Brokers, Toggles uint64 // brokers that were killed; times that the switch was thrown
 	Promoted         uint64 // connections
@@ -100,6 +101,7 @@ type Result struct {
 func (r *Result) add(o Result) {
 	r.Rounds += o.Rounds
 	r.Bytes += o.Bytes
+	r.Crowd += o.Crowd
 	r.Kills += o.Kills
 	r.Inside += o.Inside
 	r.Brokers += o.Brokers
@@ -110,8 +112,8 @@ func (r *Result) add(o Result) {
 
 // String is for a log: every number with its name.
 func (r Result) String() string {
-	return fmt.Sprintf("rounds=%d bytes=%d promoted=%d kills=%d at_instructions=%d brokers_killed=%d switched=%d refused=%d",
-		r.Rounds, r.Bytes, r.Promoted, r.Kills, r.Inside, r.Brokers, r.Toggles, r.Refused)
+	return fmt.Sprintf("rounds=%d bytes=%d crowd=%d promoted=%d kills=%d at_instructions=%d brokers_killed=%d switched=%d refused=%d",
+		r.Rounds, r.Bytes, r.Crowd, r.Promoted, r.Kills, r.Inside, r.Brokers, r.Toggles, r.Refused)
 }
 
 // errNative says that nothing was promoted, so that nothing was tested.
@@ -120,9 +122,23 @@ var errNative = errors.New("no connection was promoted")
 // spare is what a run may take longer than it was asked to: rounds end by themselves, and stalls are found, on a busy machine too.
 const spare = 5 * time.Minute
 
-// Model runs connections at random, as programs use them, for a time, and compares every byte with what was sent. Three
-// sequences run side by side: one whose switch is thrown at random, one whose broker is killed, and one whose ends
-// are killed at instructions of the library. What is drawn from the seed is the same each time; the machine decides what meets what.
+// lanes are the sequences of a model, side by side. Each has worlds of its own, and what runs in it.
+var lanes = []struct {
+	run     func(*Build, context.Context, *rand.Rand, func(*World) (Result, error)) (Result, error)
+	how     string // of stress; empty: crowd
+	seconds string
+}{
+	{(*Build).switched, "a+", "0.3"},
+	{(*Build).killed, "a+", "0.3"},
+	{(*Build).kept, "i", "0.1"},
+	{(*Build).switched, "", ""},
+	{(*Build).killed, "", ""},
+}
+
+// Model runs connections at random, as programs use them, for a time, and compares every byte with what was sent: one after the
+// other, and many at once. Sequences run side by side: some whose switch is thrown at random, some whose broker is killed, and one
+// whose ends are killed at instructions of the library. What is drawn from the seed is the same each time; the machine decides what
+// meets what.
 func (b *Build) Model(ctx context.Context, seed uint64, length time.Duration) (Result, error) {
 	var (
 		all   sync.WaitGroup
@@ -132,15 +148,14 @@ func (b *Build) Model(ctx context.Context, seed uint64, length time.Duration) (R
 	)
 	ctx, cancel := context.WithTimeout(ctx, length+spare)
 	defer cancel()
-	for i, lane := range []func(context.Context, *rand.Rand, func(*World) (Result, error)) (Result, error){b.switched, b.killed, b.kept} {
-		how, seconds := "a+", "0.3"
-		if i == 2 {
-			how, seconds = "i", "0.1"
-		}
+	for i, lane := range lanes {
 		first := seed%1_000_000 + uint64(i)<<32 // each lane has rounds of its own
 		all.Go(func() {
-			r, err := lane(ctx, rand.New(rand.NewPCG(seed, uint64(i))), func(w *World) (Result, error) {
-				return b.rounds(ctx, w, seconds, first, how, 1<<30, length)
+			r, err := lane.run(b, ctx, rand.New(rand.NewPCG(seed, uint64(i))), func(w *World) (Result, error) {
+				if lane.how == "" {
+					return b.crowds(ctx, w, first, length)
+				}
+				return b.rounds(ctx, w, lane.seconds, first, lane.how, 1<<30, length)
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -176,15 +191,26 @@ func (e *roundsError) Unwrap() error { return e.err }
 
 func (b *Build) rounds(ctx context.Context, w *World, seconds string, seed uint64, how string, rounds int, length time.Duration) (r Result, err error) {
 	args := []string{"??", "?", seconds, strconv.FormatUint(seed, 10), "?", how, strconv.Itoa(rounds), strconv.FormatFloat(length.Seconds(), 'f', 0, 64)}
-	said, err := w.Run(ctx, nil, "nice", append([]string{"-n", "5", b.Program("stress")}, args...)...)
+	return r, b.random(ctx, w, "stress", args, "ok: rounds %d bytes %d kills %d at instructions %d refused %d", &r.Rounds, &r.Bytes, &r.Kills, &r.Inside, &r.Refused)
+}
+
+// crowds are programs of many connections.
+func (b *Build) crowds(ctx context.Context, w *World, seed uint64, length time.Duration) (r Result, err error) {
+	args := []string{strconv.FormatUint(seed, 10), strconv.Itoa(1 << 30), strconv.FormatFloat(length.Seconds(), 'f', 0, 64)}
+	return r, b.random(ctx, w, "crowd", args, "ok: rounds %d connections %d bytes %d", &r.Rounds, &r.Crowd, &r.Bytes)
+}
+
+// random runs a program whose last line says what it has done.
+func (b *Build) random(ctx context.Context, w *World, program string, args []string, format string, results ...any) error {
+	said, err := w.Run(ctx, nil, "nice", append([]string{"-n", "5", b.Program(program)}, args...)...)
 	if err == nil {
 		last := said[strings.LastIndex(strings.TrimSpace(said), "\n")+1:]
-		_, err = fmt.Sscanf(last, "ok: rounds %d bytes %d kills %d at instructions %d refused %d", &r.Rounds, &r.Bytes, &r.Kills, &r.Inside, &r.Refused)
+		_, err = fmt.Sscanf(last, format, results...)
 	}
 	if err != nil {
-		return r, &roundsError{"stress " + strings.Join(args, " "), said, err}
+		return &roundsError{program + " " + strings.Join(args, " "), said, err}
 	}
-	return r, nil
+	return nil
 }
 
 // kept leaves the broker alone.

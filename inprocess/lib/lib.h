@@ -351,6 +351,7 @@ void smcgw_token_taken(struct end *e);    // it may have been meant to wake a th
 // ---- wait.c
 void smcgw_late(struct end *e);           // by a reader that has left: somebody waits for it meanwhile
 bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
+void smcgw_strand(struct end *e, int fd); // lists one with bytes
 void smcgw_forget(struct end *e);
 void smcgw_renumber(struct end *e, int fd); // fd is its number no longer
 void smcgw_attached(struct end *e, int fd);

@@ -634,12 +634,17 @@ static bool drained(struct end *e, int fd) {
 	return false;
 }
 
-// filled is called by a reader whose buffer is full.
+// lists an end whose bytes no token speaks of any more.
+static void untold(struct end *e, int fd) {
+	if (!smcgw_defer(e, fd)) smcgw_strand(e, fd);
+}
+
+// filled is called by a reader whose buffer is full, or who has looked and no more.
 static void filled(struct end *e, int fd) {
 	if (!available(e)) {
-		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && e->ate) smcgw_defer(e, fd);
+		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && e->ate) untold(e, fd);
 	} else if (e->ate) {
-		smcgw_defer(e, fd);
+		untold(e, fd);
 	} else if (get(&e->edge) && !listed(e)) { // the next bytes are an edge of their own
 		smcgw_arm(e, SMCI_ARM_SELF);
 	}
@@ -819,7 +824,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		errno = err;
 		return done ? (ssize_t)done : -1;
 	}
-	if (done == want && !peek && (get(&e->own->cx) & 1)) filled(e, fd);
+	if ((get(&e->own->cx) & 1) && (done == want || (e->ate && available(e)))) filled(e, fd);
 	n = (ssize_t)done;
 	int err = 0;
 	if (unlikely(bad)) {

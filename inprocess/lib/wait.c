@@ -397,17 +397,36 @@ static void nest(struct set *s) {
 	if (any_fresh(s)) nudge(s);
 	let_go();
 }
+static void wake_for(const struct end *e) { // a stray
+	for (struct set *s = open_sets; s; s = s->next)
+		if (s->waiting && of_stray(s, e) >= 0) nudge(s);
+}
 // late: threads that sleep in a set were not told of what the reader has left, and no token will.
 void smcgw_late(struct end *e) {
 	struct place *p = place_of(e);
 	int err = errno;
 	hold();
-	if (atomic_exchange(&p->late, false) && listed(e) && look(p->fd) == e && smcgw_settled(e, p->fd) && get(&p->stray))
-		for (struct set *s = open_sets; s; s = s->next)
-			if (s->waiting && of_stray(s, e) >= 0) nudge(s);
+	if (atomic_exchange(&p->late, false) && listed(e) && look(p->fd) == e && smcgw_settled(e, p->fd) && get(&p->stray)) wake_for(e);
 	let_go();
 	errno = err;
 }
+// strand is where an end cannot be deferred, of which a reader has taken the token and leaves bytes. Another process may have it, too: one
+// that was made while the reader slept. The waits of this one find it.
+void smcgw_strand(struct end *e, int fd) {
+	struct place *p = place_of(e);
+	hold();
+	if (!listed(e) && pollers.n < LISTED) {
+		p->set = 0;
+		p->fd = fd;
+		put(&p->listed, true);
+		pollers.e[pollers.n++] = e;
+		put(&p->stray, true);
+		atomic_fetch_add(&strays, 1);
+		wake_for(e);
+	}
+	let_go();
+}
+
 // grow takes memory for more registrations, and returns what is to be given back.
 static void *grow(struct set *s, int fd, struct registration *more, int n) {
 	struct registration *had = s->r;

@@ -2956,6 +2956,34 @@ static void was_in_set(void) { // the number of a connection is one that another
 		close(other);
 	}
 }
+static void looked_asleep(void) { // a reader that was woken leaves bytes for a wait
+	int a, b;
+	pair(&a, &b);
+	for (int way = 0; way < 4; way++) {
+		struct thread t = {.fd = b, .n = way == 2 ? 1 : 3, .flags = way < 2 ? MSG_PEEK : 0};
+		int ep = epoll_create1(0);
+		begin(&t, read_thread);
+		pid_t p = way & 1 ? 0 : fork();
+		if (p == 0 && !(way & 1)) {
+			pause();
+			_exit(0);
+		}
+		give(a, "hello");
+		say("%d: %s", way, finish(&t));
+		add(ep, b, EPOLLIN);
+		say("poll %s epoll %s queued %d", revents(b, POLLIN, 500), happens(ep, 500), queued(b));
+		say("%zu", take(b, way < 2 ? 5 : way == 2 ? 4 : 2));
+		say("poll %s epoll %s", revents(b, POLLIN, 0), happens(ep, 0));
+		if (p) {
+			kill(p, SIGKILL);
+			waitpid(p, 0, 0);
+		}
+		close(ep);
+		close(a);
+		close(b);
+		pair(&a, &b); // one that was never waited for
+	}
+}
 static void bulk(void) { // bytes are checked
 	int a, b;
 	pair(&a, &b);
@@ -3250,7 +3278,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(looked_asleep) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

@@ -37,6 +37,21 @@ func TestModel(t *testing.T) {
 	require.NotZero(t, r.Toggles)
 }
 
+// TestCrowd is TestModel for programs that have many connections at once. It runs for SMCGW_INPROCESS, and not without.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	length := long(t, 0)
+	if length == 0 {
+		t.Skip("make proof runs it")
+	}
+	r, err := build(t).Crowd(t.Context(), matrix.Seed(t), length)
+	t.Log(r)
+	require.NoError(t, err)
+	require.NotZero(t, r.Crowd)
+	require.NotZero(t, r.Brokers)
+	require.NotZero(t, r.Toggles)
+}
+
 // TestKillAtInstructions kills an end of each of many connections at an instruction of the library, or soon after.
 func TestKillAtInstructions(t *testing.T) {
 	t.Parallel()

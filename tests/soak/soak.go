@@ -140,7 +140,7 @@ func (s *soak) each(do func(*site)) {
 // phases is the soak itself.
 func (s *soak) phases() error {
 	if s.library {
-		b, err := world.New("crowd", "stress")
+		b, err := world.New("stress")
 		if err != nil {
 			return err
 		}

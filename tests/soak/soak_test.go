@@ -55,7 +55,7 @@ func TestInProcess(t *testing.T) {
 	if _, err := exec.LookPath(world.Compiler); err != nil {
 		t.Skip("no " + world.Compiler)
 	}
-	b, err := world.New("crowd", "stress")
+	b, err := world.New("stress")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	var out bytes.Buffer

@@ -122,24 +122,26 @@ var errNative = errors.New("no connection was promoted")
 // spare is what a run may take longer than it was asked to: rounds end by themselves, and stalls are found, on a busy machine too.
 const spare = 5 * time.Minute
 
-// lanes are the sequences of a model, side by side. Each has worlds of its own, and what runs in it.
-var lanes = []struct {
+// lane is a sequence of a random test. Each has worlds of its own.
+type lane struct {
 	run     func(*Build, context.Context, *rand.Rand, func(*World) (Result, error)) (Result, error)
 	how     string // of stress; empty: crowd
 	seconds string
-}{
-	{(*Build).switched, "a+", "0.3"},
-	{(*Build).killed, "a+", "0.3"},
-	{(*Build).kept, "i", "0.1"},
-	{(*Build).switched, "", ""},
-	{(*Build).killed, "", ""},
 }
 
-// Model runs connections at random, as programs use them, for a time, and compares every byte with what was sent: one after the
-// other, and many at once. Sequences run side by side: some whose switch is thrown at random, some whose broker is killed, and one
-// whose ends are killed at instructions of the library. What is drawn from the seed is the same each time; the machine decides what
-// meets what.
+// Model runs connections at random, as programs use them, for a time, and compares every byte with what was sent. Three
+// sequences run side by side: one whose switch is thrown at random, one whose broker is killed, and one whose ends
+// are killed at instructions of the library. What is drawn from the seed is the same each time; the machine decides what meets what.
 func (b *Build) Model(ctx context.Context, seed uint64, length time.Duration) (Result, error) {
+	return b.beside(ctx, seed, length, []lane{{(*Build).switched, "a+", "0.3"}, {(*Build).killed, "a+", "0.3"}, {(*Build).kept, "i", "0.1"}})
+}
+
+// Crowd is as Model, with programs that have many connections at once.
+func (b *Build) Crowd(ctx context.Context, seed uint64, length time.Duration) (Result, error) {
+	return b.beside(ctx, seed, length, []lane{{run: (*Build).switched}, {run: (*Build).killed}})
+}
+
+func (b *Build) beside(ctx context.Context, seed uint64, length time.Duration, lanes []lane) (Result, error) {
 	var (
 		all   sync.WaitGroup
 		mu    sync.Mutex

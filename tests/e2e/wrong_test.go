@@ -121,7 +121,7 @@ func wrongMetricsPort(t *testing.T, w *world) {
 	w.serves(t, "serve", "127.0.0.1:9469")
 	config := w.unstarted(settings{Extra: "metrics: { listen: '127.0.0.1:9469' }\n"})
 	require.Contains(t, w.fails(nil, "up", "-c", config),
-		"listen tcp 127.0.0.1:9469: bind: address already in use: another program has the port; listen: in the configuration names another")
+		"listen tcp 127.0.0.1:9469: bind: address already in use: another program has the port; metrics.listen in the configuration names another")
 }
 
 // serves starts a program of h1 that has a port.

@@ -37,13 +37,20 @@ func TestModel(t *testing.T) {
 	require.NotZero(t, r.Toggles)
 }
 
-// TestCrowd is TestModel for programs that have many connections at once. It runs for SMCGW_INPROCESS, and not without.
-func TestCrowd(t *testing.T) {
-	t.Parallel()
+// proof is how long a test runs that make proof alone runs.
+func proof(t *testing.T) time.Duration {
+	t.Helper()
 	length := long(t, 0)
 	if length == 0 {
 		t.Skip("make proof runs it")
 	}
+	return length
+}
+
+// TestCrowd is TestModel for programs that have many connections at once.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	length := proof(t)
 	r, err := build(t).Crowd(t.Context(), matrix.Seed(t), length)
 	t.Log(r)
 	require.NoError(t, err)
@@ -109,10 +116,10 @@ func TestSanitizers(t *testing.T) {
 // TestCrowdSanitized: the sanitizer of addresses has nothing to say of the library in programs of many connections.
 func TestCrowdSanitized(t *testing.T) {
 	t.Parallel()
+	length := proof(t)
 	program, err := build(t).Sanitized(world.Addresses, "crowd")
 	require.NoError(t, err)
 	w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}})
-	length := long(t, 20*time.Second)
 	said, err := run(w, length+5*time.Minute, sanitizers[world.Addresses], program, strconv.FormatUint(matrix.Seed(t), 10), "1000000", strconv.Itoa(int(length/time.Second)))
 	require.NoError(t, err, said)
 	require.Contains(t, said, "ok: rounds")

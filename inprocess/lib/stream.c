@@ -1677,15 +1677,16 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 			wake(e);
 		}
 		if (!rung && writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
-			rung = true;
 			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
-			if (!(get(&e->own->nx) & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED &&
-			    get_acquire(&e->peer->cx) == get(&e->own->nx)) {
+			// One that has not come to where this end left the ring, with nothing sent by the kernel since, passes both at once.
+			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
+			bool nothing = left && at + 1 == left && get(&e->own->x[(left - 1) % SMCI_TRANSITIONS].k) == get(&e->ks);
+			if (!(left & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
 				transition(e);
 				fence();
 				if (peer_flags(e) & SMCI_RECALL) transition(e); // as in send_any
 			}
-			if (get(&e->own->nx) & 1) token(e, fd);
+			if (get(&e->own->nx) & 1) rung = token(e, fd);
 		}
 		heed_twin(e);
 		if (now() > until + 100000000) return false;

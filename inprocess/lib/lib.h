@@ -262,6 +262,7 @@ void smcgw_track(int fd, bool client, int nonblock);
 void smcgw_drop(int fd);                  // the descriptor is about to be closed
 int smcgw_top(void);                      // the highest descriptor that was ever a connection or a set
 void smcgw_seen(int fd);
+int smcgw_number(const struct end *e, int but); // a number that this process has of it, other than but; -1: none
 void smcgw_same(int from, int to);        // to is a duplicate of from
 void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // no other process has it

@@ -1207,10 +1207,9 @@ static void heed_recall(struct end *e, int fd) {
 	smcgw_unlock(e, &e->wl);
 }
 void smcgw_recalled(struct end *e) {
-	int err = errno, fd = 0, top = smcgw_top();
+	int err = errno, fd;
 	if (!atomic_exchange(&e->recalled, false) || !try_recalled(e)) return;
-	while (fd <= top && look(fd) != e) fd++;
-	if (fd <= top && smcgw_still(e, fd) && (peer_flags(e) & SMCI_RECALL)) go_back(e, fd);
+	if ((fd = smcgw_number(e, -1)) >= 0 && smcgw_still(e, fd) && (peer_flags(e) & SMCI_RECALL)) go_back(e, fd);
 	smcgw_unlock(e, &e->wl);
 	errno = err;
 }

@@ -336,13 +336,14 @@ void smcgw_unmap(struct end *e) {
 	e->desk = 0;
 }
 
-// only tells whether a process has no descriptor to an end but this one.
-static bool only(const struct end *e, int fd) {
-	if (get(&e->refs) == 1) return true;
-	for (int i = 0, top = get(&highest); i <= top; i++)
-		if (i != fd && look(i) == e) return false;
-	return true;
+int smcgw_number(const struct end *e, int but) {
+	for (int fd = 0, top = get(&highest); fd <= top; fd++)
+		if (fd != but && look(fd) == e) return fd;
+	return -1;
 }
+
+// only tells whether a process has no descriptor to an end but this one.
+static bool only(const struct end *e, int fd) { return get(&e->refs) == 1 || smcgw_number(e, fd) < 0; }
 
 // quiesce is after a number of an end has left the table, and before it is closed. Threads that wait may be about to read or send by it:
 // they have a lock, and no other thread finds the number any more. One that sleeps in the kernel has what the number meant.

@@ -150,9 +150,8 @@ void smcgw_renumber(struct end *e, int fd) {
 	if (!listed(e)) return;
 	hold();
 	if (listed(e) && p->fd == fd) {
-		int to = 0, top = smcgw_top();
-		while (to <= top && look(to) != e) to++;
-		if (to <= top) {
+		int to = smcgw_number(e, fd);
+		if (to >= 0) {
 			p->fd = to;
 			if (p->set) stray(e); // the set had it by the other one
 		} else {
@@ -654,6 +653,16 @@ static bool awake(struct set *s) {
 	return s->fd >= 0 || s->waiting;
 }
 
+// woken is after a sleep, and leaves mu held. False: the set is no more, its last events are in v, and mu is let go.
+static bool woken(struct set *s, struct epoll_event *v, int *n) {
+	hold();
+	if (awake(s)) return true;
+	if (*n > 0) *n = translate(s, v, *n);
+	let_go();
+	discard(s);
+	return false;
+}
+
 // concerned: does a wait in the set need more than the kernel's answer?
 static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays); }
 // has_ours: has an answer data of ours? An end may have become promoted since the set was looked at, and gone again.
@@ -685,14 +694,13 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				s->waiting--;
 				return n;
 			}
-			int err = errno, had = n;
-			hold();
-			bool open = awake(s);
-			if (open && n > 0) n = report(s, v, max, n);
-			else had = 0;
-			if (!open && n > 0) n = translate(s, v, n);
+			int err = errno, had = n > 0;
+			if (!woken(s, v, &n)) {
+				errno = err;
+				return n;
+			}
+			if (had) n = report(s, v, max, n);
 			let_go();
-			if (!open) discard(s);
 			if (n >= 0 || !had) errno = err;
 			if (n || !had) return n;
 		}
@@ -726,12 +734,9 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			let_go();
 			n = smcgw_kernel_epoll(ep, v, max, &zero, 0);
 			int err = errno;
-			hold();
-			bool open = awake(s);
-			if (!open && n > 0) n = translate(s, v, n);
+			bool open = woken(s, v, &n);
 			if (!open || n < 0 || (n > 0 && (n = report(s, v, max, n)))) {
-				let_go();
-				if (!open) discard(s);
+				if (open) let_go();
 				errno = err;
 				return n;
 			}
@@ -769,11 +774,9 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 		n = poll_only ? smcgw_kernel_epoll(ep, v, max, t, mask) : sleep_in(s, ep, v, max, t, mask);
 		int err = errno;
-		hold();
-		if (!poll_only && !awake(s)) {
-			if (n > 0) n = translate(s, v, n);
-			let_go();
-			discard(s);
+		if (poll_only) {
+			hold();
+		} else if (!woken(s, v, &n)) {
 			errno = err;
 			return n;
 		}

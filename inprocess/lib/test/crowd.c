@@ -40,6 +40,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "groups.h"
 #include "rounds.h"
 
 #define PERIOD 1048573 // a prime
@@ -1130,38 +1131,6 @@ static void drawn(uint64_t s) {
 	}
 }
 
-static char state_of(pid_t pid, pid_t tid) {
-	char name[64], state = 0;
-	snprintf(name, sizeof name, "/proc/%d/task/%d/stat", pid, tid);
-	FILE *f = fopen(name, "re");
-	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
-	if (f) fclose(f);
-	return state;
-}
-// busy tells whether a thread of the round runs, or would.
-static bool busy(const pid_t pid[2]) {
-	bool found = false;
-	DIR *d = opendir("/proc"), *tasks;
-	for (struct dirent *p, *t; d && !found && (p = readdir(d));) {
-		pid_t id = atoi(p->d_name), group = id > 0 ? getpgid(id) : -1;
-		if (id <= 0 || (group != pid[0] && group != pid[1])) continue;
-		char name[64];
-		snprintf(name, sizeof name, "/proc/%d/task", id);
-		if (!(tasks = opendir(name))) continue;
-		while (!found && (t = readdir(tasks))) {
-			char state = atoi(t->d_name) > 0 ? state_of(id, atoi(t->d_name)) : 0;
-			found = state == 'R' || state == 'D';
-		}
-		closedir(tasks);
-	}
-	if (d) closedir(d);
-	return found;
-}
-static void end_round(const pid_t pid[2]) {
-	for (int i = 0; i < 2; i++)
-		if (pid[i] > 0) kill(-pid[i], SIGKILL);
-	while (waitpid(-1, 0, 0) > 0) {} // also what they have left
-}
 static void describe(void) {
 	for (int k = 0; k < SLOTS; k++) {
 		struct flow *f = &shared->flow[k];

@@ -45,6 +45,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "groups.h"
 #include "rounds.h"
 
 #define PERIOD 1048573 // a prime, so that a shift by any size of a buffer shows
@@ -105,11 +106,6 @@ static uint64_t moved[4]; // in all rounds: bytes, kills, those at instructions,
 #endif
 extern char **environ;
 
-static void end_round(const pid_t pid[2]) {
-	for (int i = 0; i < 2; i++)
-		if (pid[i]) kill(-pid[i], SIGKILL);
-	while (waitpid(-1, 0, 0) > 0) {} // also what they have left
-}
 static void fail(const char *what, int side, uint64_t at, long n) {
 	int err = errno;
 	printf("FAIL %s: side %d at %lu: %ld (%s)\nin %s\n", what, side, at, n, strerror(err), shared->plan);
@@ -660,14 +656,6 @@ static pid_t thread_of(pid_t pid, bool second) {
 	if (d) closedir(d);
 	return found;
 }
-static char state_of(pid_t pid, pid_t tid) {
-	char name[64], state = 0;
-	snprintf(name, sizeof name, "/proc/%d/task/%d/stat", pid, tid);
-	FILE *f = fopen(name, "re");
-	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
-	if (f) fclose(f);
-	return state;
-}
 // stopped waits for a thread to stop; one that sleeps in the kernel need not, and one that a busy machine does not run has longer.
 static bool stopped(pid_t pid, pid_t tid, int *status) {
 	double began = now();
@@ -752,27 +740,6 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	}
 }
 
-// busy tells whether a thread of the ends runs, or would.
-static bool busy(const pid_t pid[2]) {
-	bool found = false;
-	DIR *d = opendir("/proc"), *tasks;
-	for (struct dirent *p, *t; d && !found && (p = readdir(d));) {
-		pid_t id = atoi(p->d_name);
-		pid_t group = id > 0 ? getpgid(id) : -1;
-		if (id <= 0 || (shared->one ? group != getpgid(0) : group != pid[0] && group != pid[1])) continue;
-		char name[64];
-		snprintf(name, sizeof name, "/proc/%d/task", id);
-		if (!(tasks = opendir(name))) continue;
-		while (!found && (t = readdir(tasks))) {
-			if (atoi(t->d_name) <= 0 || atoi(t->d_name) == gettid()) continue;
-			char state = state_of(id, atoi(t->d_name));
-			found = state == 'R' || state == 'D';
-		}
-		closedir(tasks);
-	}
-	if (d) closedir(d);
-	return found;
-}
 static bool left(int side) { return shared->left[side] && !shared->done[side]; }
 // gone_both: both have left, and neither comes back by exec.
 static bool gone_both(const pid_t pid[2]) {
@@ -785,7 +752,8 @@ static bool gone_both(const pid_t pid[2]) {
 }
 static bool too_long(double since, double limit, const pid_t pid[2]) {
 	double d = now() - since;
-	return d > BUSY * limit || (d > limit && !busy(pid));
+	pid_t own[2] = {getpgid(0), getpgid(0)};
+	return d > BUSY * limit || (d > limit && !busy(shared->one ? own : pid));
 }
 
 static void connection(const struct plan *plan) {

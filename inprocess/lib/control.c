@@ -23,6 +23,7 @@ static uint64_t run;
 static bool welcome;
 static int64_t retry_after = RETRY_AFTER;
 static uint32_t questions; // of this conversation
+static uint64_t looked_at; // by the peers of ends that are granted in it
 static struct peer_desk desks[DESKS];
 
 __attribute__((constructor)) static void start(void) {
@@ -186,8 +187,8 @@ static void welcomed(int fd[3]) {
 	}
 	d->magic = SMCI_MAGIC;
 	d->version = SMCI_VERSION;
-	if (!smcgw.desk) smcgw.desk = d; // peers look at the first one for good
-	else munmap(d, sizeof *d);
+	looked_at = smcgw_desk(d);
+	if (!looked_at) munmap(d, sizeof *d);
 	put(&smcgw.met, true);
 	smcgw.news = n; // an old one stays mapped: another thread may be reading it
 	questions = 0;
@@ -211,12 +212,12 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	own = map(fd[0], SMCI_RING_AT, PROT_READ | PROT_WRITE);
 	if (!own || own->magic != SMCI_MAGIC || own->version != SMCI_VERSION || own->order_max < SMCI_ORDER_MIN || own->order_max > SMCI_ORDER_MAX)
 		goto refuse;
-	e->order_max = own->order_max;
+	uint32_t order_max = own->order_max;
 	munmap(own, SMCI_RING_AT);
 	n = SMCI_RING_AT + (1ul << SMCI_ORDER_MIN); // the rest is mapped when a stream fills that
 	own = map(fd[0], n, PROT_READ | PROT_WRITE);
 	peer = map(fd[1], n, PROT_READ);
-	if (!own || !peer || peer->magic != SMCI_MAGIC || peer->version != SMCI_VERSION || peer->order_max != e->order_max || peer->id != own->id) goto refuse;
+	if (!own || !peer || peer->magic != SMCI_MAGIC || peer->version != SMCI_VERSION || peer->order_max != order_max || peer->id != own->id) goto refuse;
 	if (!e->locks) {
 		pthread_mutexattr_t a;
 		pthread_mutexattr_init(&a);
@@ -227,27 +228,18 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		pthread_mutex_init(&e->wl, &a);
 		e->locks = true;
 	}
+	memset((char *)e + offsetof(struct end, own), 0, sizeof *e - offsetof(struct end, own));
 	e->desk = desk_get(r->a, fd[2]);
 	if (!e->desk) goto refuse;
 	e->own = own;
 	e->peer = peer;
+	e->looked_at = looked_at;
+	e->order_max = order_max;
 	e->mapped = n;
 	e->whole = SMCI_RING_AT + (1ul << e->order_max);
 	e->tx_ring = (char *)own + SMCI_RING_AT;
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	put(&e->report.id, r->id);
-	e->answered = e->arms = e->rung = 0;
-	e->eof = e->stashed = e->ate = e->skipped = e->first = e->grow = e->path_bad = e->urgent = e->touched = e->read_ended = e->write_ended = e->forgives = e->died = false;
-	e->rx_error = e->tx_error = 0;
-	e->fin = FIN_NONE;
-	put(&e->sleeper, 0);
-	put(&e->violated, false);
-	put(&e->reported, 0);
-	put(&e->tx_blocked, 0);
-	put(&e->recalled, false);
-	e->path_head = 0;
-	e->fits = e->back = e->back_end = 0;
-	e->owed = 0;
 	put(&own->order, SMCI_ORDER_MIN);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		smcgw_let(mask);
@@ -453,7 +445,7 @@ void smcgw_heed(void) {
 	pthread_mutex_unlock(&smcgw.control);
 }
 
-// The child speaks for itself. What the parent has asked for, the parent gets; a desk is one process's.
+// The child speaks for itself. What the parent has asked for, the parent gets.
 void smcgw_control_forked(void) {
 	smcgw.control = numbers = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	put(&has_numbers, 0);
@@ -461,8 +453,6 @@ void smcgw_control_forked(void) {
 	smcgw.socket = -1;
 	welcome = false;
 	smcgw.retry_at = 0;
-	if (smcgw.desk) munmap(smcgw.desk, sizeof *smcgw.desk);
-	smcgw.desk = 0;
 	smcgw.news = 0;
 }
 

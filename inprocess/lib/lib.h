@@ -80,18 +80,22 @@ struct end {
 	_Atomic uint32_t grants_seen, again;
 	_Atomic uint32_t policy_seen;      // when it last asked
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
-	// From GRANT to close: both locks. What this end publishes is in its own memory, which only it writes, and read back there.
+	// Of the entry, whatever end it is.
+	bool locks;
 	pthread_mutex_t rl, wl;            // robust and shared between processes
+	int64_t pruned_at;
+	// From GRANT, which clears it, to close: both locks. What this end publishes is in its own memory, which only it writes, and read back
+	// there.
 	struct smci_end *own;
 	const struct smci_end *peer;
 	struct peer_desk *desk;
+	uint64_t looked_at;                // by the peer: desks of which process, as wait.c has it; 0: none
 	size_t mapped, whole;              // bytes: of own and peer, which have the smallest ring; of the files
 	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
 	uint32_t order_max;
 	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
 	_Atomic bool attached;             // until a demotion, which may not have wl
-	bool locks, repair;                // repair: a process died inside a lock
-	int64_t pruned_at;
+	bool repair;                       // a process died inside a lock
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
 	uint32_t answered, arms;           // the want that was answered; armings so far
@@ -130,7 +134,6 @@ _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 struct smcgw_state {
 	pthread_mutex_t control;           // the socket to the broker and what it gives; read without it, too
 	_Atomic int socket;                // -1: none
-	struct smci_desk *_Atomic desk;
 	const struct smci_news *_Atomic news;
 	_Atomic bool met;                  // this process or a parent has met a broker: ends may be promoted
 	int64_t retry_at;
@@ -360,6 +363,7 @@ void smcgw_wait_before_fork(void);        // no other thread changes what the ch
 void smcgw_wait_forked(bool child);       // after it, in both
 void smcgw_wait_closed(int fd);
 void smcgw_wait_same(int from, int to);   // a duplicate, also of a set
+uint64_t smcgw_desk(struct smci_desk *d);   // one more of this process
 int smcgw_epoll_create(int fd);
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask);
 int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask);

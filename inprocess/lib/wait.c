@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <unistd.h>
 
@@ -40,9 +41,8 @@ struct set {
 	bool nested;            // it is waited for itself, by another set, poll or select
 	bool nudged;            // the kernel's set has smcgw.nudge
 	bool unwanted;          // the list may have ends that it does not want: see vacate
-	int fd;                 // one of its numbers, -1: closed
+	int fd;                 // one of its numbers, or CLOSED or SPARE
 	int numbers;            // of it in this process: duplicates name the same set
-	uint32_t sleeps;
 	unsigned returns;
 	uint64_t round;         // waits that are about to return
 	struct list list;
@@ -54,12 +54,23 @@ static _Atomic uintptr_t holder;                       // the thread that has it
 static int again;
 static struct set *_Atomic sets[MAX_FD];
 static struct set *_Atomic open_sets;
+// Sets that are to be used again. Who found one by its number may look at it after another thread has closed it, so none is freed.
+static struct set *_Atomic spare;
+enum { CLOSED = -1, SPARE = -2 };
 static _Atomic bool watched[MAX_FD];                   // numbers that may be in a set, whatever file they are
 static struct list pollers;
 static _Atomic int strays;     // of pollers
 struct place smcgw_places[MAX_ENDS];
 static _Atomic int polling;    // threads that are about to wait in poll or select, or do
 static uint64_t slots;
+static uint32_t slept[SMCI_SLOTS]; // how often, whichever sets had the slot: peers know by it what they have rung for
+
+// The desks of this process, one from each broker that it has met: a peer looks at that of the broker that brought it together with
+// an end of this process.
+#define DESKS 8
+static struct smci_desk *desks[DESKS];
+static int n_desks;
+static uint64_t process; // whose desks they are, as ends know it: a child has its own
 
 static void hold(void) {
 	uintptr_t me = (uintptr_t)&errno;
@@ -189,15 +200,32 @@ static void unwanted(struct set *s, const struct end *e) {
 	if (s->waiting) vacate(s);
 }
 
-static bool has_slot(const struct set *s) { return s->slot >= 0 && smcgw.desk; }
+static bool has_slot(const struct set *s) { return s->slot >= 0 && n_desks; }
+static void say_sleeps(const struct set *s, uint32_t sleeps) {
+	for (int i = 0; i < n_desks; i++) put_release(&desks[i]->slot[s->slot].sleeps, sleeps); // after what its ends have been armed by
+}
 static void sleep_again(struct set *s) { // the next byte needs a token of its own
-	if (!++s->sleeps) s->sleeps++;
-	put_release(&smcgw.desk->slot[s->slot].sleeps, s->sleeps); // after what its ends have been armed by
+	if (!++slept[s->slot]) slept[s->slot]++;
+	say_sleeps(s, slept[s->slot]);
 	fence();
+}
+// desk takes one more, and returns what is looked at by the peers of the ends that the broker brings together from here on: 0, if there are
+// as many as can be, and those ends have to do without a slot.
+uint64_t smcgw_desk(struct smci_desk *d) {
+	uint64_t r = 0;
+	hold();
+	if (!n_desks) process = (uint64_t)now() << 22 ^ (uint64_t)smcgw.pid;
+	if (n_desks < DESKS) {
+		for (unsigned i = 0; i < SMCI_SLOTS && n_desks; i++) put(&d->slot[i].sleeps, get(&desks[0]->slot[i].sleeps));
+		desks[n_desks++] = d;
+		r = process;
+	}
+	let_go();
+	return r;
 }
 // asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
 static void asleep(struct set *s) {
-	if (s->waiting && has_slot(s) && !get(&smcgw.desk->slot[s->slot].sleeps)) sleep_again(s);
+	if (s->waiting && has_slot(s) && !get(&desks[0]->slot[s->slot].sleeps)) sleep_again(s);
 }
 
 bool smcgw_defer(struct end *e, int fd) {
@@ -212,7 +240,7 @@ bool smcgw_defer(struct end *e, int fd) {
 	int in = p->registered;
 	for (struct set *s = in == 1 ? open_sets : 0; s && !set; s = s->next)
 		if (registered(s, fd) && s->r[fd].of == e) set = s;
-	if (!set || set->shared || set->nested || !has_slot(set) || !wants(set, fd)) set = 0;
+	if (!set || set->shared || set->nested || !has_slot(set) || e->looked_at != process || !wants(set, fd)) set = 0;
 	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
 	struct list *l = set ? &set->list : &pollers;
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
@@ -247,9 +275,18 @@ static void set_closed(int fd);
 int smcgw_epoll_create(int fd) {
 	if (fd < 0 || fd >= MAX_FD) return fd;
 	if (get(&sets[fd])) set_closed(fd); // past us
-	struct set *s = calloc(1, sizeof *s);
-	if (!s) return fd; // served by the kernel alone
+	struct set *s, *made = get(&spare) ? 0 : calloc(1, sizeof *made);
 	hold();
+	if ((s = spare)) {
+		spare = s->next;
+	} else {
+		s = made;
+		made = 0;
+	}
+	if (!s) { // served by the kernel alone
+		let_go();
+		return fd;
+	}
 	s->slot = -1;
 	s->fd = fd;
 	s->numbers = 1;
@@ -263,22 +300,32 @@ int smcgw_epoll_create(int fd) {
 	s->next = open_sets;
 	open_sets = s;
 	let_go();
+	free(made);
 	return fd;
 }
 
-static void discard(struct set *s) {
-	free(s->r);
-	free(s);
+// spared is of a closed set that no thread waits in any more: it returns what is to be freed.
+static struct registration *spared(struct set *s) {
+	struct registration *r = s->r;
+	if (s->fd != CLOSED || s->waiting) return 0;
+	s->fd = SPARE;
+	s->r = 0;
+	s->n = 0;
+	s->promoted = 0;
+	s->shared = s->nested = s->nudged = s->unwanted = false;
+	s->next = spare;
+	spare = s;
+	return r;
 }
 static void set_closed(int fd) {
-	bool gone = false;
+	struct registration *rest = 0;
 	hold();
 	struct set *s = atomic_exchange(&sets[fd], 0);
 	if (s && --s->numbers) {
 		for (int i = 0, top = smcgw_top(); s->fd == fd && i <= top; i++)
 			if (get(&sets[i]) == s) s->fd = i;
 	} else if (s) {
-		s->fd = -1;
+		s->fd = CLOSED;
 		while (s->list.n) {
 			struct end *e = s->list.e[0];
 			if (stray(e) && place_of(e)->set) unlist(e);
@@ -290,10 +337,10 @@ static void set_closed(int fd) {
 		if (s->slot >= 0) slots &= ~(1ull << s->slot);
 		s->slot = -1;
 		for (int i = 0; i < s->n; i++) belongs(&s->r[i], 0);
-		gone = !s->waiting; // a thread inside still has it
+		rest = spared(s);
 	}
 	let_go();
-	if (gone) discard(s);
+	free(rest);
 }
 
 void smcgw_wait_same(int from, int to) {
@@ -301,9 +348,11 @@ void smcgw_wait_same(int from, int to) {
 	if (unlikely(set_of(to) != 0)) set_closed(to); // past us
 	if (likely(!s)) return;
 	hold();
-	s->numbers++;
-	smcgw_seen(to);
-	atomic_store(&sets[to], s);
+	if (set_of(from) == s) {
+		s->numbers++;
+		smcgw_seen(to);
+		atomic_store(&sets[to], s);
+	}
 	let_go();
 }
 
@@ -450,6 +499,11 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	int more = fd + fd / 2 + 64;
 	void *rest = unlikely(fd >= s->n) ? calloc((size_t)more, sizeof *s->r) : 0;
 	hold();
+	if (unlikely(set_of(ep) != s)) { // closed meanwhile
+		let_go();
+		free(rest);
+		return (int)result(SYS(epoll_ctl, ep, op, fd, ev));
+	}
 	struct end *e = look(fd);
 	bool ours = e && state_of(e) == SMCI_PROMOTED && !s->shared && !(op != EPOLL_CTL_DEL && (ev->events & EPOLLEXCLUSIVE));
 	if (unlikely(rest != 0)) rest = grow(s, fd, rest, more);
@@ -550,7 +604,9 @@ static void gave_up(void *p) { // cancelled
 	struct set *s = p;
 	hold();
 	s->waiting--;
+	struct registration *rest = spared(s);
 	let_go();
+	free(rest);
 }
 
 static int sleep_in(struct set *s, int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
@@ -643,24 +699,26 @@ static bool to_give_back(struct set *s) {
 	return false;
 }
 
-// awake is after a sleep. False: the set was closed meanwhile, and is to be discarded.
-static bool awake(struct set *s) {
-	s->waiting--;
-	if (has_slot(s)) {
-		if (s->waiting) sleep_again(s);
-		else put(&smcgw.desk->slot[s->slot].sleeps, 0);
-	}
-	return s->fd >= 0 || s->waiting;
-}
-
 // woken is after a sleep, and leaves mu held. False: the set is no more, its last events are in v, and mu is let go.
 static bool woken(struct set *s, struct epoll_event *v, int *n) {
 	hold();
-	if (awake(s)) return true;
+	s->waiting--;
+	if (has_slot(s)) {
+		if (s->waiting) sleep_again(s);
+		else say_sleeps(s, 0);
+	}
+	if (s->fd >= 0 || s->waiting) return true;
 	if (*n > 0) *n = translate(s, v, *n);
+	struct registration *rest = spared(s);
 	let_go();
-	discard(s);
+	free(rest);
 	return false;
+}
+// hold_open takes mu, and returns the set, or one without anything if it was closed meanwhile.
+static struct set *hold_open(struct set *s, int ep) {
+	static struct set none;
+	hold();
+	return likely(set_of(ep) == s) ? s : &none;
 }
 
 // concerned: does a wait in the set need more than the kernel's answer?
@@ -680,8 +738,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (timeout && !timeout->tv_sec && !timeout->tv_nsec) {
 			n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
 			if (likely(!has_ours(v, n))) return n;
-			hold();
-			n = translate(s, v, n);
+			n = translate(hold_open(s, ep), v, n);
 			let_go();
 			return n;
 		}
@@ -714,12 +771,15 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		n = 0;
 		hold();
+		if (unlikely(set_of(ep) != s)) { // closed meanwhile
+			let_go();
+			return smcgw_epoll_wait(ep, v, max, timeout, mask);
+		}
 		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
 		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) { // its turn comes before the ring's, or with room for one it never had any
 			let_go();
 			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
-			hold();
-			n = translate(s, v, n);
+			n = translate(s = hold_open(s, ep), v, n);
 		}
 		n = emit(s, v, max, n);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
@@ -748,7 +808,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				sleep_again(s);
 				if (any_fresh(s)) {
 					s->waiting--;
-					put(&smcgw.desk->slot[s->slot].sleeps, s->waiting ? s->sleeps : 0);
+					say_sleeps(s, s->waiting ? slept[s->slot] : 0);
 					let_go();
 					continue;
 				}
@@ -775,7 +835,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		n = poll_only ? smcgw_kernel_epoll(ep, v, max, t, mask) : sleep_in(s, ep, v, max, t, mask);
 		int err = errno;
 		if (poll_only) {
-			hold();
+			s = hold_open(s, ep);
 		} else if (!woken(s, v, &n)) {
 			errno = err;
 			return n;
@@ -789,8 +849,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 		if (n > 0 || poll_only) return n;
 		if (timeout && now() >= until && !shrink) {
-			hold();
-			n = emit(s, v, max, 0);
+			n = emit(hold_open(s, ep), v, max, 0);
 			let_go();
 			return n;
 		}
@@ -967,6 +1026,7 @@ void smcgw_wait_forked(bool child) {
 		again = 0;
 		atomic_store(&polling, 0);
 		hold();
+		while (n_desks) munmap(desks[--n_desks], sizeof *desks[0]);
 	}
 	for (struct set *s = open_sets; s; s = s->next) {
 		stray_all(&s->list); // the other process may read it to its end

@@ -2956,6 +2956,55 @@ static void was_in_set(void) { // the number of a connection is one that another
 		close(other);
 	}
 }
+static void set_after_set(void) { // programs that have a loop for each of their tasks, as asyncio.run() has
+	int a, b;
+	pair(&a, &b);
+	for (int i = 0; i < 6; i++) {
+		int ep = epoll_create1(0);
+		add(ep, b, EPOLLIN);
+		for (int k = 0; k < 1 + i / 2; k++) {
+			struct thread t = {.fd = ep};
+			begin(&t, wait_thread);
+			double at = now();
+			give(a, "x");
+			say("%d.%d: %s %s", i, k, finish(&t), now() - at < 2 ? "at once" : "late");
+			take(b, 1);
+			say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		}
+		close(ep);
+	}
+}
+static void promotes_in_child(void) { // it goes on with a connection, and has some of its own
+	int a, b, c, d;
+	char x;
+	pair(&a, &b);
+	pid_t p = fork();
+	if (p == 0) {
+		int ep = epoll_create1(0);
+		struct epoll_event v;
+		close(a);
+		pair(&c, &d);
+		add(ep, d, EPOLLIN);
+		add(ep, b, EPOLLIN);
+		while (epoll_wait(ep, &v, 1, 10000) == 1) {
+			if (read(b, &x, 1) != 1) _exit(0);
+			if (recv(b, &x, 1, MSG_DONTWAIT) != -1 || write(b, "r", 1) != 1) die("child");
+		}
+		_exit(1);
+	}
+	close(b);
+	for (int i = 0; i < 6; i++) {
+		ms(100);
+		double at = now();
+		give(a, "x");
+		take(a, 1);
+		say("%d: %s", i, now() - at < 2 ? "at once" : "late");
+	}
+	close(a);
+	int status;
+	waitpid(p, &status, 0);
+	say("status %x", status);
+}
 static void looked_asleep(void) { // a reader that was woken leaves bytes for a wait
 	int a, b;
 	pair(&a, &b);
@@ -3278,7 +3327,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect)
 
 int main(int argc, char **argv) {

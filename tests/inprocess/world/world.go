@@ -31,9 +31,16 @@ func Open(library string, c broker.Config) (*World, error) {
 		return nil, err
 	}
 	w := &World{dir: dir, library: library}
+	if err := w.begin(c); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return w, nil
+}
+
+func (w *World) begin(c broker.Config) error {
 	l, err := broker.Listen(w.socket(), 0o600)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return err
 	}
 	w.Broker = broker.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -43,7 +50,15 @@ func Open(library string, c broker.Config) (*World, error) {
 		cancel()
 		return <-done
 	}
-	return w, nil
+	return nil
+}
+
+// Replace ends the broker and starts another. Programs go on.
+func (w *World) Replace(c broker.Config) error {
+	if err := w.end(); err != nil {
+		return err
+	}
+	return w.begin(c)
 }
 
 func (w *World) socket() string { return filepath.Join(w.dir, socketName) }

@@ -1,0 +1,32 @@
+package inprocess
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/inprocess/broker"
+)
+
+// TestAnotherBroker: what it brings together wakes the loop of a process that has met an earlier one, and so does what that has.
+func TestAnotherBroker(t *testing.T) {
+	program := build(t).Program("another")
+	want, err := run(nil, time.Minute, nil, program)
+	require.NoError(t, err, want)
+	require.Equal(t, "late: 0\n", want)
+	c := broker.Config{Thresholds: broker.Thresholds{Calls: 1}}
+	w := openWorld(t, build(t).Library(), c)
+	replaced := make(chan struct{})
+	go func() {
+		defer close(replaced)
+		assert.Eventually(t, func() bool { return w.Counters().Promoted > 0 }, 30*time.Second, time.Millisecond)
+		assert.NoError(t, w.Replace(c))
+	}()
+	got, err := run(w, time.Minute, nil, program)
+	<-replaced
+	require.NoError(t, err, got)
+	require.Equal(t, want, got)
+	require.NotZero(t, w.Counters().Promoted)
+}

@@ -471,9 +471,8 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)
 			return 0; // a token would wake nobody: who waits is woken sooner than it asks
 	}
-	int r = REAL(setsockopt)(fd, level, option, v, n);
-	if (unlikely(e && level == SOL_SOCKET && option == SO_LINGER) && r == 0 && state_of(e) == SMCI_PROMOTED) smcgw_lingers(e, fd);
-	return r;
+	if (unlikely(e && level == SOL_SOCKET && option == SO_LINGER) && state_of(e) == SMCI_PROMOTED) return smcgw_lingers(e, fd, v, n);
+	return REAL(setsockopt)(fd, level, option, v, n);
 }
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look(fd);

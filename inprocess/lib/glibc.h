@@ -13,6 +13,7 @@
 
 SMCI_VERSION_OF(dlsym, "2.2.5");
 SMCI_VERSION_OF(pthread_mutex_trylock, "2.2.5");
+SMCI_VERSION_OF(pthread_mutex_timedlock, "2.2.5");
 SMCI_VERSION_OF(pthread_mutexattr_init, "2.2.5");
 SMCI_VERSION_OF(pthread_mutexattr_settype, "2.2.5");
 SMCI_VERSION_OF(pthread_key_create, "2.2.5");

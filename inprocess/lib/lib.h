@@ -281,6 +281,7 @@ bool smcgw_other(struct end *e, int fd);  // is it?
 // lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
 bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 bool smcgw_try(struct end *e, pthread_mutex_t *m);
+bool smcgw_lock_writer(struct end *e); // wl; false, too, where a writer sleeps in the kernel's send, for as long as the peer reads nothing
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
 bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's, and stays so until it is let go
@@ -348,7 +349,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by t
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent
 bool smcgw_pay(void);                     // sends it; true while there is more
-void smcgw_lingers(struct end *e, int fd); // SO_LINGER was set
+int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n); // setsockopt() of SO_LINGER
 void smcgw_recalled(struct end *e);       // by a writer that has left
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 

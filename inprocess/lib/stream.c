@@ -141,19 +141,26 @@ static void untune(struct end *e, int fd) {
 }
 
 // resets: does the program have its last close() be a reset? It may be that of a process that just ends.
-static bool resets(int fd) {
-	struct linger l = {0, 0};
+static bool resets(const struct end *e, int fd) {
+	struct linger l = e->linger;
 	socklen_t n = sizeof l;
-	SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
+	if (!get(&e->at_risk)) SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
 	return l.l_onoff && !l.l_linger;
 }
-void smcgw_lingers(struct end *e, int fd) {
-	smcgw_lock(e, &e->rl);
-	if (smcgw_still(e, fd) && e->own && !get(&e->at_risk)) {
-		if (resets(fd)) set_flag(e, SMCI_RESET);
+int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
+	bool rl = smcgw_lock(e, &e->rl), wl = smcgw_lock_writer(e);
+	int r;
+	if (wl && get(&e->at_risk) && smcgw_still(e, fd) && n >= sizeof e->linger) r = smcgw_move(&e->linger, v, sizeof e->linger) ? 0 : (int)fault(); // afterwards
+	else r = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, v, n);
+	int err = errno;
+	if (smcgw_still(e, fd) && e->own) {
+		if (resets(e, fd)) set_flag(e, SMCI_RESET);
 		else atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
 	}
-	smcgw_unlock(e, &e->rl);
+	if (wl) smcgw_unlock(e, &e->wl);
+	if (rl) smcgw_unlock(e, &e->rl);
+	errno = err;
+	return r;
 }
 
 // attach tells the peer that tokens will be understood: no thread is in a call that moves bytes without the locks, and the
@@ -183,7 +190,7 @@ static void attach(struct end *e, int fd) {
 			e->path_at = now_coarse();
 			e->path_ks = get(&e->ks);
 			e->attached = done = true;
-			if (resets(fd)) set_flag(e, SMCI_RESET);
+			if (resets(e, fd)) set_flag(e, SMCI_RESET);
 			set_flag(e, SMCI_ATTACHED);
 		}
 	}
@@ -1562,13 +1569,9 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
 	// A writer inside is waited for, or the end would overtake what it publishes. One that sleeps in the kernel's send is ended by it.
-	while (!smcgw_try(e, &e->wl)) {
-		if (atomic_load(&e->tx_blocked)) {
-			set_flag(e, SMCI_SHUT);
-			return true;
-		}
-		struct timespec ts = {0, 100000};
-		SYS(nanosleep, &ts, 0);
+	if (!smcgw_lock_writer(e)) {
+		set_flag(e, SMCI_SHUT);
+		return true;
 	}
 	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
 	fence();
@@ -1581,10 +1584,13 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 // finish is close() of the last descriptor. Tokens that are on their way are waited for, or the kernel would answer them by a
 // reset; bytes that were not read are answered by one, as the kernel does.
 void smcgw_finish(struct end *e, int fd) {
-	smcgw_lock(e, &e->rl);
-	smcgw_lock(e, &e->wl);
+	if (!smcgw_lock(e, &e->rl)) return; // in a signal handler
+	if (!smcgw_lock(e, &e->wl)) {
+		smcgw_unlock(e, &e->rl);
+		return;
+	}
 	if (e->attached) {
-		bool reset = resets(fd);
+		bool reset = resets(e, fd);
 		set_flag(e, SMCI_SHUT);
 		fence();
 		if (!reset && !last(e, fd, true)) {

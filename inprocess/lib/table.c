@@ -9,8 +9,6 @@
 
 #include "real.h"
 
-#define QUIESCE_WITHIN 100000000LL
-
 _Atomic uint32_t smcgw_table[MAX_FD];
 struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1, .nudge = -1};
 static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
@@ -260,6 +258,21 @@ bool smcgw_try(struct end *e, pthread_mutex_t *m) {
 	return r == 0;
 }
 
+bool smcgw_lock_writer(struct end *e) {
+	const struct timespec at_once = {0, 0}, pause = {0, 50000};
+	for (;;) {
+		int r = pthread_mutex_timedlock(&e->wl, &at_once);
+		if (unlikely(r == EOWNERDEAD)) {
+			pthread_mutex_consistent(&e->wl);
+			e->repair = true;
+			return true;
+		}
+		if (r != ETIMEDOUT) return r == 0;
+		if (atomic_load(&e->tx_blocked)) return false;
+		SYS(nanosleep, &pause, 0);
+	}
+}
+
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until) {
 	while (!smcgw_try(e, m)) {
 		if (now() > until) return false;
@@ -345,30 +358,20 @@ int smcgw_number(const struct end *e, int but) {
 // only tells whether a process has no descriptor to an end but this one.
 static bool only(const struct end *e, int fd) { return get(&e->refs) == 1 || smcgw_number(e, fd) < 0; }
 
-// quiesce is after a number of an end has left the table, and before it is closed. Threads that wait may be about to read or send by it:
-// they have a lock, and no other thread finds the number any more. One that sleeps in the kernel has what the number meant.
+// quiesce is after a number of an end has left the table, and before it is closed. Threads that wait or pay may be about to read or send
+// by it: they have a lock, and no other thread finds the number any more. One that sleeps in the kernel has what the number meant.
 static void quiesce(struct end *e) {
-	int64_t until = now() + QUIESCE_WITHIN; // a signal handler's thread may have it
 	if (smcgw_lock(e, &e->rl)) smcgw_unlock(e, &e->rl);
-	while (!smcgw_try(e, &e->wl)) {
-		struct timespec ts = {0, 50000};
-		if (atomic_load(&e->tx_blocked) || now() > until) return;
-		SYS(nanosleep, &ts, 0);
-	}
-	smcgw_unlock(e, &e->wl);
+	if (smcgw_lock_writer(e)) smcgw_unlock(e, &e->wl);
 }
 
 // unmap_ours takes this process's mappings of an end that others have theirs of. It is before this process no longer counts: the other
-// one may be alone then, and what it maps it maps for itself.
+// one may be alone then, and what it maps it maps for itself. False: a thread is inside, and they stay.
 static bool unmap_ours(struct end *e) {
-	smcgw_lock(e, &e->rl);
-	while (!smcgw_try(e, &e->wl)) {
-		struct timespec ts = {0, 200000};
-		if (atomic_load(&e->tx_blocked)) { // a writer sleeps in the kernel, for as long as the peer reads nothing: this stays mapped
-			smcgw_unlock(e, &e->rl);
-			return false;
-		}
-		SYS(nanosleep, &ts, 0);
+	if (!smcgw_lock(e, &e->rl)) return false;
+	if (!smcgw_lock_writer(e)) {
+		smcgw_unlock(e, &e->rl);
+		return false;
 	}
 	struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring};
 	unmap_here(&here); // the others' are theirs
@@ -382,12 +385,13 @@ void smcgw_drop(int fd) {
 	struct end *e = look(fd);
 	if (!e || !smcgw_ours()) return;
 	uint32_t i = index_of(e) + 1;
+	if (unlikely(get(&e->refs) > 1)) prune(e);
 	bool last = get(&e->refs) == 1, last_here = only(e, fd);
 	bool promoted = state_of(e) == SMCI_PROMOTED;
 	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
 	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
-	if (!last && (promoted || state_of(e) == SMCI_MAPPED)) quiesce(e);
+	if (promoted || state_of(e) == SMCI_MAPPED) quiesce(e);
 	smcgw_renumber(e, fd);
 	bool unmapped = !last && last_here && (promoted || e->own) && unmap_ours(e);
 	if (disowns(e, smcgw.pid)) return;
@@ -395,6 +399,8 @@ void smcgw_drop(int fd) {
 		e->mapped = 0;
 		e->tx_ring = (char *)e->own + SMCI_RING_AT;
 		e->rx_ring = (char *)(uintptr_t)e->peer + SMCI_RING_AT;
+	} else if (promoted && !last && !atomic_load(&e->tx_blocked)) {
+		smcgw_finish(e, fd); // as have other threads their numbers of it
 	}
 	closed_last(e);
 }

@@ -257,9 +257,9 @@ static void check(struct conn *e, const unsigned char *b, size_t n, const char *
 }
 static void moved(struct conn *e) { e->f->at = us(); }
 static int number_of(struct conn *e) { return e->spare >= 0 && pick(2) ? e->spare : e->fd; }
-static bool reset_by(struct conn *e) {
+static bool reset_by(struct conn *e, const char *what) {
 	if (errno != ECONNRESET && errno != EPIPE) return false;
-	if (e->f->how != RESET || e->side == e->f->resetter) fail(e->f, "a reset of a connection that ends in order, side %d, descriptor %d, got %lu", e->side, e->fd, e->h->got);
+	if (e->f->how != RESET || e->side == e->f->resetter) fail(e->f, "a reset, by a %s, of a connection that ends in order, side %d, descriptor %d, sent %lu got %lu", what, e->side, e->fd, e->h->sent, e->h->got);
 	return e->h->reset = true;
 }
 // by_pipe is a read by splice(), where that is not refused.
@@ -289,7 +289,7 @@ static int take(struct conn *e, size_t n, int flags) {
 	if (!pick(24)) {
 		k = recv(fd, b, n, MSG_PEEK | MSG_DONTWAIT);
 		if (k > 0) check(e, b, (size_t)k, "a peek");
-		if (k < 0 && errno != EAGAIN && !reset_by(e)) fail(e->f, "peek");
+		if (k < 0 && errno != EAGAIN && !reset_by(e, "peek")) fail(e->f, "peek");
 		if (k < 0 && errno != EAGAIN) return 0;
 		if (k > 0 && (ioctl(fd, FIONREAD, &q) < 0 || q < k)) fail(e->f, "FIONREAD says %d after a peek at %zd", q, k);
 	}
@@ -307,7 +307,7 @@ static int take(struct conn *e, size_t n, int flags) {
 		return 1;
 	}
 	if (k < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
-	if (k < 0 && reset_by(e)) return 0;
+	if (k < 0 && reset_by(e, "read")) return 0;
 	if (k < 0) fail(e->f, "read of side %d, descriptor %d", e->side, fd);
 	if (e->h->got != (e->f->how == RESET ? e->h->got + 1 : theirs(e)) && !e->h->reset)
 		fail(e->f, "an end before the end, of side %d at %lu of %lu, descriptor %d", e->side, e->h->got, theirs(e), fd);
@@ -337,7 +337,7 @@ static int give(struct conn *e) {
 		return 1;
 	}
 	if (k < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
-	if (k < 0 && reset_by(e)) return 0;
+	if (k < 0 && reset_by(e, "write")) return 0;
 	fail(e->f, "write of side %d, descriptor %d: %zd", e->side, fd, k);
 	return 0;
 }
@@ -1117,6 +1117,7 @@ static void drawn(uint64_t s) {
 	seed = s;
 	plan = (struct plan){.one = draw(&x) >> 20 & 1 ? false : !(draw(&x) >> 20 & 3), .inline_ = !(draw(&x) >> 20 & 3)};
 	plan.seconds = 0.1 + (double)((draw(&x) >> 20) % 900) / 1e3;
+	if (!(draw(&x) >> 20 & 7)) plan.seconds += 4; // and meets another broker
 	plan.forks = (int[]){0, 0, 40, 200}[draw(&x) >> 20 & 3];
 	plan.untidy = draw(&x) >> 20 & 1;
 	int n = snprintf(plan.text, sizeof plan.text, "crowd %lu 1:%s%s %.2f s, forks %d", s, plan.one ? " one process" : "", plan.inline_ ? " one thread" : "", plan.seconds, plan.forks);

@@ -15,7 +15,7 @@ const (
 	Slots       = 63   // epoll sets of a desk
 	DeskSize    = 4096
 	NewsSize    = 4096 + EntriesMax/8 // the file; its words are the first 40 bytes and, from NewsKernel on, a bit for each entry
-	EntrySize   = 1024                // of an entry of the slab
+	EntrySize   = 640                 // of an entry of the slab
 	ReportSize  = 120                 // of the report that an entry begins with
 	IndexBits   = 17                  // of a tag that are the index of the entry
 	EntriesMax  = 1 << IndexBits

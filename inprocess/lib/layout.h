@@ -106,7 +106,7 @@ struct smci_report {
 	uint16_t pad;
 	uint8_t local[16], remote[16];    // of AF_INET the first four
 };
-#define SMCI_ENTRY 1024u // bytes of an entry in the slab
+#define SMCI_ENTRY 640u // bytes of an entry in the slab
 
 // Records of the control socket (SOCK_SEQPACKET): 64 bytes, host byte order, with the descriptors named.
 enum smci_what {

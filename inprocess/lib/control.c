@@ -62,11 +62,27 @@ int smcgw_move_away(int fd) {
 	return fd;
 }
 
+// lock_soon is false where this thread seems to have the lock itself: it is in a signal handler.
+static bool lock_soon(pthread_mutex_t *m) {
+	int64_t until = 0;
+	while (pthread_mutex_trylock(m)) {
+		struct timespec ts = {0, 20000};
+		if (!until) until = now() + NUMBERS_WITHIN;
+		if (now() > until) return false;
+		SYS(nanosleep, &ts, 0);
+	}
+	return true;
+}
+
 void smcgw_hide_from(int fd) {
 	if (!smcgw_hidden(fd)) return;
-	_Atomic int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
-	long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
-	*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
+	bool held = lock_soon(&smcgw.control); // a record that is just being sent would go to the program's file
+	if (smcgw_hidden(fd)) {
+		_Atomic int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
+		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
+		*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
+	}
+	if (held) pthread_mutex_unlock(&smcgw.control);
 }
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
@@ -74,14 +90,7 @@ static _Atomic uintptr_t has_numbers; // the thread
 
 bool smcgw_numbers(void) {
 	uintptr_t me = (uintptr_t)&errno;
-	int64_t until = 0;
-	if (get(&has_numbers) == me) return false;
-	while (pthread_mutex_trylock(&numbers)) {
-		struct timespec ts = {0, 20000};
-		if (!until) until = now() + NUMBERS_WITHIN;
-		if (now() > until) return false;
-		SYS(nanosleep, &ts, 0);
-	}
+	if (get(&has_numbers) == me || !lock_soon(&numbers)) return false;
 	put(&has_numbers, me);
 	return true;
 }

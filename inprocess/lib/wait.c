@@ -334,6 +334,7 @@ static void set_closed(int fd) {
 		while (before != s && before->next != s) before = before->next;
 		if (before == s) open_sets = s->next;
 		else before->next = s->next;
+		if (has_slot(s)) say_sleeps(s, 0);
 		if (s->slot >= 0) slots &= ~(1ull << s->slot);
 		s->slot = -1;
 		for (int i = 0; i < s->n; i++) belongs(&s->r[i], 0);

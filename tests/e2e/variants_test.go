@@ -91,6 +91,8 @@ func TestOverSoft(t *testing.T) {
 
 // TestLossySoft: a network that loses packets changes nothing but times.
 func TestLossySoft(t *testing.T) {
-	t.Parallel()
+	if !matrix.Whole() { // beside its floods the carrier is proved too late, and connections go by the relay
+		t.Parallel()
+	}
 	again(t, TestCombination, TestSemanticsOfOneConnection, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
 }

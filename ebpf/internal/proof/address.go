@@ -74,7 +74,7 @@ func usable(a *netlink.Addr) (netip.Addr, netip.Prefix, bool) {
 	return ip, netip.PrefixFrom(ip, ones).Masked(), true
 }
 
-// absentTries is how many addresses of a network are tried.
+// absentTries is how many addresses of a network are tried, in their order from one of them on: all of a small one.
 const absentTries = 16
 
 // absentHost returns an address of a network that is not ours and of no
@@ -96,8 +96,9 @@ func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix n
 			taken[a.Unmap()] = true
 		}
 	}
-	for range absentTries {
-		a := within(prefix, rand.Uint64())
+	from := rand.Uint64()
+	for i := range uint64(absentTries) {
+		a := within(prefix, from+i)
 		if !taken[a] && !p.Entries.Own(a) {
 			return a, nil
 		}

@@ -15,7 +15,7 @@
 #define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
 #define RETRY_AFTER 1000000000LL
 #define RELEASED_WITHIN 1000000000LL
-#define NUMBERS_WITHIN 100000000LL
+#define LOCK_WITHIN 100000000LL
 #define DESKS 1024
 
 static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process/broker.sock";
@@ -67,7 +67,7 @@ static bool lock_soon(pthread_mutex_t *m) {
 	int64_t until = 0;
 	while (pthread_mutex_trylock(m)) {
 		struct timespec ts = {0, 20000};
-		if (!until) until = now() + NUMBERS_WITHIN;
+		if (!until) until = now() + LOCK_WITHIN;
 		if (now() > until) return false;
 		SYS(nanosleep, &ts, 0);
 	}

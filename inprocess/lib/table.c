@@ -208,13 +208,16 @@ bool smcgw_still(struct end *e, int fd) {
 	return likely(get(&smcgw_table[fd]) == index_of(e) + 1) && (e->attached || state_of(e) == SMCI_MAPPED) && !get(&e->closing);
 }
 
+// taken is what came of a lock: one whose owner has died is ours all the same.
+static int taken(struct end *e, pthread_mutex_t *m, int r) {
+	if (likely(r != EOWNERDEAD)) return r;
+	pthread_mutex_consistent(m);
+	e->repair = true;
+	return 0;
+}
+
 bool smcgw_lock(struct end *e, pthread_mutex_t *m) {
-	int r = pthread_mutex_lock(m);
-	if (unlikely(r == EOWNERDEAD)) {
-		pthread_mutex_consistent(m);
-		e->repair = true;
-	}
-	return r != EDEADLK;
+	return taken(e, m, pthread_mutex_lock(m)) != EDEADLK;
 }
 
 bool smcgw_other(struct end *e, int fd) {
@@ -248,25 +251,12 @@ void smcgw_stale(int fd) {
 	if (!disowns(e, smcgw.pid)) closed_last(e);
 }
 
-bool smcgw_try(struct end *e, pthread_mutex_t *m) {
-	int r = pthread_mutex_trylock(m);
-	if (unlikely(r == EOWNERDEAD)) { // it is ours all the same
-		pthread_mutex_consistent(m);
-		e->repair = true;
-		return true;
-	}
-	return r == 0;
-}
+bool smcgw_try(struct end *e, pthread_mutex_t *m) { return taken(e, m, pthread_mutex_trylock(m)) == 0; }
 
 bool smcgw_lock_writer(struct end *e) {
 	const struct timespec at_once = {0, 0}, pause = {0, 50000};
 	for (;;) {
-		int r = pthread_mutex_timedlock(&e->wl, &at_once);
-		if (unlikely(r == EOWNERDEAD)) {
-			pthread_mutex_consistent(&e->wl);
-			e->repair = true;
-			return true;
-		}
+		int r = taken(e, &e->wl, pthread_mutex_timedlock(&e->wl, &at_once));
 		if (r != ETIMEDOUT) return r == 0;
 		if (atomic_load(&e->tx_blocked)) return false;
 		SYS(nanosleep, &pause, 0);
@@ -394,13 +384,13 @@ void smcgw_drop(int fd) {
 	if (promoted || state_of(e) == SMCI_MAPPED) quiesce(e);
 	smcgw_renumber(e, fd);
 	bool unmapped = !last && last_here && (promoted || e->own) && unmap_ours(e);
+	// The others may have closed theirs meanwhile. While this one counts the entry is no other end's.
+	if (promoted && !last && !unmapped && get(&e->refs) == 1 && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
 	if (disowns(e, smcgw.pid)) return;
-	if (unmapped) { // the others have closed theirs meanwhile
+	if (unmapped) {
 		e->mapped = 0;
 		e->tx_ring = (char *)e->own + SMCI_RING_AT;
 		e->rx_ring = (char *)(uintptr_t)e->peer + SMCI_RING_AT;
-	} else if (promoted && !last && !atomic_load(&e->tx_blocked)) {
-		smcgw_finish(e, fd); // as have other threads their numbers of it
 	}
 	closed_last(e);
 }

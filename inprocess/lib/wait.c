@@ -67,8 +67,8 @@ static uint32_t slept[SMCI_SLOTS]; // how often, whichever sets had the slot: pe
 
 // The desks of this process, one from each broker that it has met: a peer looks at that of the broker that brought it together with
 // an end of this process.
-#define DESKS 8
-static struct smci_desk *desks[DESKS];
+#define OWN_DESKS 8
+static struct smci_desk *own_desks[OWN_DESKS];
 static int n_desks;
 static uint64_t process; // whose desks they are, as ends know it: a child has its own
 
@@ -202,7 +202,7 @@ static void unwanted(struct set *s, const struct end *e) {
 
 static bool has_slot(const struct set *s) { return s->slot >= 0 && n_desks; }
 static void say_sleeps(const struct set *s, uint32_t sleeps) {
-	for (int i = 0; i < n_desks; i++) put_release(&desks[i]->slot[s->slot].sleeps, sleeps); // after what its ends have been armed by
+	for (int i = 0; i < n_desks; i++) put_release(&own_desks[i]->slot[s->slot].sleeps, sleeps); // after what its ends have been armed by
 }
 static void sleep_again(struct set *s) { // the next byte needs a token of its own
 	if (!++slept[s->slot]) slept[s->slot]++;
@@ -215,9 +215,9 @@ uint64_t smcgw_desk(struct smci_desk *d) {
 	uint64_t r = 0;
 	hold();
 	if (!n_desks) process = (uint64_t)now() << 22 ^ (uint64_t)smcgw.pid;
-	if (n_desks < DESKS) {
-		for (unsigned i = 0; i < SMCI_SLOTS && n_desks; i++) put(&d->slot[i].sleeps, get(&desks[0]->slot[i].sleeps));
-		desks[n_desks++] = d;
+	if (n_desks < OWN_DESKS) {
+		for (unsigned i = 0; i < SMCI_SLOTS && n_desks; i++) put(&d->slot[i].sleeps, get(&own_desks[0]->slot[i].sleeps));
+		own_desks[n_desks++] = d;
 		r = process;
 	}
 	let_go();
@@ -225,7 +225,7 @@ uint64_t smcgw_desk(struct smci_desk *d) {
 }
 // asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
 static void asleep(struct set *s) {
-	if (s->waiting && has_slot(s) && !get(&desks[0]->slot[s->slot].sleeps)) sleep_again(s);
+	if (s->waiting && has_slot(s) && !get(&own_desks[0]->slot[s->slot].sleeps)) sleep_again(s);
 }
 
 bool smcgw_defer(struct end *e, int fd) {
@@ -717,7 +717,7 @@ static bool woken(struct set *s, struct epoll_event *v, int *n) {
 }
 // hold_open takes mu, and returns the set, or one without anything if it was closed meanwhile.
 static struct set *hold_open(struct set *s, int ep) {
-	static struct set none;
+	static struct set none = {.slot = -1, .fd = SPARE};
 	hold();
 	return likely(set_of(ep) == s) ? s : &none;
 }
@@ -1027,7 +1027,7 @@ void smcgw_wait_forked(bool child) {
 		again = 0;
 		atomic_store(&polling, 0);
 		hold();
-		while (n_desks) munmap(desks[--n_desks], sizeof *desks[0]);
+		while (n_desks) munmap(own_desks[--n_desks], sizeof *own_desks[0]); // the parent's
 	}
 	for (struct set *s = open_sets; s; s = s->next) {
 		stray_all(&s->list); // the other process may read it to its end

@@ -31,13 +31,13 @@ func Open(library string, c broker.Config) (*World, error) {
 		return nil, err
 	}
 	w := &World{dir: dir, library: library}
-	if err := w.begin(c); err != nil {
+	if err := w.start(c); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return w, nil
 }
 
-func (w *World) begin(c broker.Config) error {
+func (w *World) start(c broker.Config) error {
 	l, err := broker.Listen(w.socket(), 0o600)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (w *World) Replace(c broker.Config) error {
 	if err := w.end(); err != nil {
 		return err
 	}
-	return w.begin(c)
+	return w.start(c)
 }
 
 func (w *World) socket() string { return filepath.Join(w.dir, socketName) }

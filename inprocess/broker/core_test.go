@@ -260,7 +260,7 @@ func (m *model) ask(t *rapid.T, p *member, tag uint32, s Socket) {
 	}
 	var mate *modelEnd
 	for _, e := range m.ends {
-		if e.state == endWaiting && mirrors(e.socket, s) && (mate == nil || mate.socket.Named && s.Named) {
+		if e.state == endWaiting && mirrors(e.socket, s) && (mate == nil || e.socket.Named && s.Named) { // sequence numbers go before addresses
 			mate = e
 		}
 	}

@@ -25,7 +25,7 @@ MUSL_GCC ?= musl-gcc
 export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 
 ROOT := $(filter 0,$(shell id -u))
-GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
+GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfel.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))

@@ -15,4 +15,4 @@
 // that leaves after its link is gone never reaches the application.
 package ebpf
 
-//go:generate go tool bpf2go -target bpfel,bpfeb -go-package ebpf -type event -type flow_key -type flow -type cas_args -type control -type peer_key -type peer -type device -type own -type policy_head -type dgram -type dgram_peer -type stat smcgw bpf/smcgw.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -nostdinc -Ibpf -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -target bpfel -go-package ebpf -type event -type flow_key -type flow -type cas_args -type control -type peer_key -type peer -type device -type own -type policy_head -type dgram -type dgram_peer -type stat smcgw bpf/smcgw.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -nostdinc -Ibpf -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu

@@ -1585,17 +1585,20 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 // reset; bytes that were not read are answered by one, as the kernel does.
 void smcgw_finish(struct end *e, int fd) {
 	if (!smcgw_lock(e, &e->rl)) return; // in a signal handler
-	if (!smcgw_lock(e, &e->wl)) {
+	bool writes = smcgw_lock_writer(e); // one that sleeps in the kernel's send has left the ring: a process that ends does not wait for it
+	if (!writes && !atomic_load(&e->tx_blocked)) {
 		smcgw_unlock(e, &e->rl);
 		return;
 	}
 	if (e->attached) {
 		bool reset = resets(e, fd);
-		set_flag(e, SMCI_SHUT);
-		fence();
-		if (!reset && !last(e, fd, true)) {
-			reset_at_close(fd);
-			reset = true;
+		if (writes) {
+			set_flag(e, SMCI_SHUT);
+			fence();
+			if (!reset && !last(e, fd, true)) {
+				reset_at_close(fd);
+				reset = true;
+			}
 		}
 		int rounds = get(&e->nonblock) ? 5 : 500; // on one host they are there at once, unless the peer lies or was stopped just then
 		for (int i = 0; !reset && i < rounds && !e->eof && !e->rx_error; i++) {
@@ -1618,7 +1621,7 @@ void smcgw_finish(struct end *e, int fd) {
 		set_flag(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
 		wake(e);
 	}
-	smcgw_unlock(e, &e->wl);
+	if (writes) smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);
 }
 

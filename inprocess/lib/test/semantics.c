@@ -3320,6 +3320,22 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 	pthread_join(t.t, 0);
 	say("foreign %d", foreign != 0);
 }
+static void exits_blocked(int b) {
+	struct thread t = {.fd = b};
+	begin(&t, write_much_thread);
+	ms(300);
+	exit(3);
+}
+static void exits_writing(void) { // while another thread writes what nobody reads
+	int a;
+	ssize_t n;
+	pid_t p = peer(&a, exits_blocked);
+	double began = now();
+	reap(p);
+	say("%s", about(began, 0.3));
+	while ((n = read(a, in, sizeof in)) > 0) {}
+	say("%s", res(n));
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3328,7 +3344,7 @@ static void comes_and_goes(void) { // in a set, promoted, and closed, while anot
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect)
+	X(late_connect) X(exits_writing)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

@@ -13,7 +13,6 @@
 #include "real.h"
 
 #define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
-#define RETRY_AFTER 1000000000LL
 #define RELEASED_WITHIN 1000000000LL
 #define LOCK_WITHIN 100000000LL
 #define DESKS 1024

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
-
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "real.h"
@@ -35,12 +35,20 @@ void smcgw_seen(int fd) {
 }
 bool smcgw_ours(void) { return (int)SYS(getpid) == smcgw.pid; }
 
+// may_size: beyond the limit of files the kernel ends the program by a signal, also for memory.
+static bool may_size(size_t n) {
+	struct rlimit r;
+	return getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur >= n;
+}
+
 static bool make_slab(void) {
+	static bool keyed;
 	bool ok = false;
 	pthread_mutex_lock(&smcgw.control);
 	if (smcgw.slab) {
 		ok = true;
-	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there() && !pthread_key_create(&at_end, thread_ended)) {
+	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there() && may_size((size_t)MAX_ENDS * SMCI_ENTRY) &&
+	           (keyed || (keyed = !pthread_key_create(&at_end, thread_ended)))) {
 		bool held = smcgw_numbers();
 		long fd = SYS(memfd_create, "smcgw", MFD_CLOEXEC);
 		if (fd >= 0 && SYS(ftruncate, fd, (long)MAX_ENDS * SMCI_ENTRY) == 0) {
@@ -55,6 +63,7 @@ static bool make_slab(void) {
 		}
 		if (fd >= 0) SYS(close, fd);
 		smcgw_numbers_go(held);
+		if (!ok) smcgw.retry_at = now_coarse() + RETRY_AFTER;
 	}
 	pthread_mutex_unlock(&smcgw.control);
 	if (ok) smcgw_catch();

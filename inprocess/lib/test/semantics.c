@@ -3336,6 +3336,26 @@ static void exits_writing(void) { // while another thread writes what nobody rea
 	while ((n = read(a, in, sizeof in)) > 0) {}
 	say("%s", res(n));
 }
+static void file_limit(void) {
+	int a, b;
+	struct rlimit r = {1 << 20, 1 << 20};
+	setrlimit(RLIMIT_FSIZE, &r);
+	cold(&a, &b);
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+}
+static void address_limit(void) { // what cannot be had takes nothing from the program
+	struct rlimit r = {60 << 20, 60 << 20};
+	pthread_key_t k;
+	setrlimit(RLIMIT_AS, &r);
+	for (int i = 0; i < PTHREAD_KEYS_MAX + 10; i++) {
+		int a, b;
+		cold(&a, &b);
+		close(a);
+		close(b);
+	}
+	say("%d", pthread_key_create(&k, 0));
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3344,7 +3364,7 @@ static void exits_writing(void) { // while another thread writes what nobody rea
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

@@ -57,7 +57,7 @@ static bool tracked(int fd) { return look(fd) != 0; }
 // by_kernel has an end go by the kernel for good, before something that its rings cannot serve.
 static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 	struct end *e = look(fd);
-	if (!e) return true;
+	if (!e || (!smcgw_ours() && !smcgw_is(e, fd))) return true; // the child of a vfork() may have another file there
 	uint32_t asked = SMCI_ASKED;
 	smcgw_never(e, why);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, why);
@@ -314,14 +314,15 @@ PUBLIC void closefrom(int from) {
 	if (close_range((unsigned)(from < 0 ? 0 : from), ~0u, 0) == 0) return;
 	for (int fd = from < 0 ? 0 : from, top = (int)sysconf(_SC_OPEN_MAX); fd < top; fd++) close(fd);
 }
+// handed: the child of a vfork() gives a descriptor a number that its next program knows.
+static void handed(int old) {
+	if (tracked(old) && !smcgw_ours()) to_kernel(old, SMCI_WHY_PASSED);
+}
 PUBLIC int dup(int old) {
+	handed(old);
 	int r = REAL(dup)(old);
 	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
 	return r;
-}
-// handed: the child of a vfork() gives a descriptor a number that its next program knows.
-static void handed(int old) {
-	if (!smcgw_ours() && tracked(old)) to_kernel(old, SMCI_WHY_PASSED);
 }
 PUBLIC int dup3(int old, int new, int flags) {
 	if (old != new) handed(old);
@@ -354,6 +355,7 @@ PUBLIC int fcntl(int fd, int cmd, ...) {
 	va_end(a);
 	struct end *e = look(fd);
 	if (unlikely(e && (cmd == F_SETOWN || cmd == F_SETSIG || (cmd == F_SETFL && (x & O_ASYNC))))) to_kernel(fd, SMCI_WHY_OPTION);
+	if (unlikely(e && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))) handed(fd);
 	int r = REAL(fcntl)(fd, cmd, x);
 	if (r >= 0 && e && cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
 	if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);

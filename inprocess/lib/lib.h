@@ -279,6 +279,7 @@ void smcgw_leaves(void);                  // before an exec
 void smcgw_returned(void);                // it has failed
 void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now
 bool smcgw_other(struct end *e, int fd);  // is it?
+bool smcgw_is(struct end *e, int fd);     // does the number mean the end, also for the child of a vfork()?
 // lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
 bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 bool smcgw_try(struct end *e, pthread_mutex_t *m);

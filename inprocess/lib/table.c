@@ -236,6 +236,11 @@ bool smcgw_other(struct end *e, int fd) {
 	if (s == SMCI_NATIVE || s == SMCI_FREE || !e->report.cookie) return false;
 	return SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && cookie != e->report.cookie;
 }
+bool smcgw_is(struct end *e, int fd) {
+	uint64_t cookie = 0;
+	socklen_t n = sizeof cookie;
+	return SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && (!e->report.cookie || cookie == e->report.cookie);
+}
 
 // closed_last is after the last descriptor. An answer of the broker that another thread is taking finds nobody who asks, or has been
 // taken once the broker is told: what it gave is this end's then.

@@ -3356,6 +3356,44 @@ static void address_limit(void) { // what cannot be had takes nothing from the p
 	}
 	say("%d", pthread_key_create(&k, 0));
 }
+static void vfork_numbers(void) { // that the next program knows, or that are other files' than the parent's
+	int a, b, q[2];
+	pair(&a, &b);
+	fcntl(a, F_SETFD, FD_CLOEXEC);
+	give(a, "before");
+	pid_t p = vfork();
+	if (p == 0) {
+		close(0);
+		close(1);
+		if (dup(b) != 0 || fcntl(b, F_DUPFD, 1) != 1) _exit(8);
+		close(b);
+		execlp("cat", "cat", (char *)0);
+		_exit(9);
+	}
+	close(b);
+	give(a, "after");
+	say("%zu %.11s", take(a, 11), in);
+	shutdown(a, SHUT_WR);
+	say("%s", res(read(a, in, 10)));
+	reap(p);
+	pair(&a, &b);
+	fcntl(b, F_SETFD, FD_CLOEXEC);
+	int null = open("/dev/null", O_RDONLY);
+	if (pipe(q) < 0) die("pipe");
+	if ((p = vfork()) == 0) {
+		dup2(null, a);
+		dup2(q[1], 1);
+		execlp("echo", "echo", "hello", (char *)0);
+		_exit(9);
+	}
+	say("%s", res(read(q[0], in, 100)));
+	reap(p);
+	for (int i = 0; i < 3; i++) {
+		give(b, "x");
+		say("%s %s", res(read(a, in, 10)), res(write(a, "y", 1)));
+		say("%s", res(read(b, in, 10)));
+	}
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3364,7 +3402,7 @@ static void address_limit(void) { // what cannot be had takes nothing from the p
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

@@ -1518,7 +1518,13 @@ ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	if (unlikely(!total(v, nv, &n))) return fault();
 	return send_any(e, fd, v, nv, n, flags, -1, 0);
 }
-ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) { return send_any(e, fd, 0, 0, n, 0, from, at); }
+ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
+	if (!at && SYS(lseek, from, 0, SEEK_CUR) == -ESPIPE) { // a read of it might wait; programs go on by read() and write()
+		errno = EINVAL;
+		return -1;
+	}
+	return send_any(e, fd, 0, 0, n, 0, from, at);
+}
 
 // give_back returns the memory of a ring that has become large and is empty. It is called when its process waits.
 void smcgw_give_back(struct end *e) {

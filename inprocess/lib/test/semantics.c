@@ -555,6 +555,7 @@ static void files(void) {
 	say("all %zu %s right %d", n, finish(&t), !memcmp(in, big, 1 << 20));
 	if (pipe(p) < 0) die("pipe");
 	if (write(p[1], "spliced", 7) != 7) die("pipe");
+	say("sendfile of a pipe %s", res(sendfile(a, p[0], 0, 100)));
 	say("splice %s", res(splice(p[0], 0, a, 0, 100, 0)));
 	say("%s %.7s", res(read(b, in, 100)), in);
 	give(a, "back");

@@ -354,7 +354,7 @@ static bool connected(void) {
 
 // inherited tells of options that rings cannot serve, and that the listening socket had.
 static bool inherited(int fd) {
-	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING};
+	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_MAX_PACING_RATE};
 	for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
 		int v = 0;
 		socklen_t n = sizeof v;

@@ -3395,6 +3395,22 @@ static void vfork_numbers(void) { // that the next program knows, or that are ot
 		say("%s", res(read(b, in, 10)));
 	}
 }
+static void paced(void) { // before it is promoted, and afterwards
+	unsigned rate = 1 << 20;
+	for (int i = 0; i < 2; i++) {
+		int a, b;
+		if (i) pair(&a, &b);
+		else cold(&a, &b);
+		say("%s", res(setsockopt(a, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate)));
+		if (!i)
+			for (int k = 0; k < 20; k++) moved(a, b);
+		struct thread t = {.fd = a, .n = 1 << 20};
+		double at = now();
+		begin(&t, write_thread);
+		say("%zu slow %d", take(b, 1 << 20), now() - at > 0.5);
+		say("%s", finish(&t));
+	}
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3403,7 +3419,7 @@ static void vfork_numbers(void) { // that the next program knows, or that are ot
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

@@ -294,6 +294,7 @@ static long close_some(unsigned from, unsigned to, int flags) {
 	return r;
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
+	if (from > to || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC))) return (int)result(SYS(close_range, from, to, flags)); // it closes nothing
 	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge};
 	unsigned last = 0; // that is of any concern here: there may be a million more
 	for (int i = 0; i < 4; i++)

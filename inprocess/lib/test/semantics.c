@@ -2516,6 +2516,11 @@ static void ranges(void) {
 	say("%s", soonest < 0.01 ? "soon" : "late");
 	closefrom(b);
 	say("%s", res(write(a, "x", 1)));
+	pair(&a, &b);
+	give(a, "x");
+	say("backwards %s", res(close_range((unsigned)b, (unsigned)b - 1, 0)));
+	say("no such flag %s", res(close_range((unsigned)b, (unsigned)b, 0x100)));
+	say("%s %c", res(read(b, in, 10)), in[0]);
 	for (int fd = 3; fd < 2000; fd++) close(fd);
 	pair(&a, &b);
 	give(a, "x");

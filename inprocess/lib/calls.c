@@ -460,6 +460,7 @@ static int *kept(struct end *e, int level, int option) {
 	case TCP_NODELAY: return &e->nodelay;
 	case TCP_CORK: return &e->cork;
 	case TCP_WINDOW_CLAMP: return &e->clamp;
+	case TCP_NOTSENT_LOWAT: return &e->lowat;
 	default: return 0;
 	}
 }
@@ -469,7 +470,7 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 		int *at = kept(e, level, option);
 		if (at && v && n >= sizeof(int)) {
 			if (!smcgw_move(at, v, sizeof(int))) return (int)fault();
-			if (option != TCP_WINDOW_CLAMP) *at = !!*at;
+			if (option == TCP_NODELAY || option == TCP_CORK) *at = !!*at;
 			return 0;
 		}
 		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)

@@ -134,7 +134,7 @@ static void tune(struct end *e, int fd, const struct tcp_info *t) {
 }
 
 static void untune(struct end *e, int fd) {
-	if (e->lowat <= 0) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat);
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat);
 	if (e->clamp > 0) set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, e->clamp);
 	if (e->nodelay == 0) set_int(fd, IPPROTO_TCP, TCP_NODELAY, 0);
 	if (e->cork > 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 1);

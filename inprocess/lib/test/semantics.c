@@ -2584,6 +2584,10 @@ static void options(void) {
 	say("%zu", take(b, 6));
 	say("cork %d error %d type %d domain %d", OPTION(IPPROTO_TCP, TCP_CORK), OPTION(SOL_SOCKET, SO_ERROR), OPTION(SOL_SOCKET, SO_TYPE), OPTION(SOL_SOCKET, SO_DOMAIN) == (family == '4' ? AF_INET : AF_INET6));
 	say("short %s", res(setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &v, 1)));
+	say("unsent %d", OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT));
+	v = 100000;
+	setsockopt(a, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &v, sizeof v);
+	say("unsent %d", OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT));
 	char small;
 	l = 1;
 	say("get short %s %u", res(getsockopt(a, IPPROTO_TCP, TCP_NODELAY, &small, &l)), l);

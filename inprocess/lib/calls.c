@@ -319,10 +319,15 @@ PUBLIC void closefrom(int from) {
 static void handed(int old) {
 	if (tracked(old) && !smcgw_ours()) to_kernel(old, SMCI_WHY_PASSED);
 }
+// same: a duplicate. What gets a number of stdin, stdout or stderr goes by the kernel: these read and write inside of libc.
+static void same(int old, int new) {
+	smcgw_same(old, new);
+	if (unlikely(new <= STDERR_FILENO) && tracked(new)) to_kernel(new, SMCI_WHY_OPTION);
+}
 PUBLIC int dup(int old) {
 	handed(old);
 	int r = REAL(dup)(old);
-	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
+	if (r >= 0 && smcgw_ours()) same(old, r);
 	return r;
 }
 PUBLIC int dup3(int old, int new, int flags) {
@@ -334,7 +339,7 @@ PUBLIC int dup3(int old, int new, int flags) {
 	bool held = smcgw_ours() && smcgw_numbers();
 	int r = REAL(dup3)(old, new, flags);
 	smcgw_numbers_go(held);
-	if (r >= 0 && smcgw_ours()) smcgw_same(old, r);
+	if (r >= 0 && smcgw_ours()) same(old, r);
 	return r;
 }
 PUBLIC int dup2(int old, int new) {
@@ -346,7 +351,7 @@ PUBLIC int dup2(int old, int new) {
 	bool held = old != new && smcgw_ours() && smcgw_numbers();
 	int r = REAL(dup2)(old, new);
 	smcgw_numbers_go(held);
-	if (r >= 0 && old != new && smcgw_ours()) smcgw_same(old, r);
+	if (r >= 0 && old != new && smcgw_ours()) same(old, r);
 	return r;
 }
 PUBLIC int fcntl(int fd, int cmd, ...) {
@@ -359,7 +364,7 @@ PUBLIC int fcntl(int fd, int cmd, ...) {
 	if (unlikely(e && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))) handed(fd);
 	int r = REAL(fcntl)(fd, cmd, x);
 	if (r >= 0 && e && cmd == F_SETFL) put(&e->nonblock, !!(x & O_NONBLOCK));
-	if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) smcgw_same(fd, r);
+	if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && smcgw_ours()) same(fd, r);
 	return r;
 }
 PUBLIC int ioctl(int fd, ioctl_request request, ...) {

@@ -580,6 +580,20 @@ static void stdio(void) {
 	say("%s", fgets(line, sizeof line, f) ? line : "none");
 	fclose(f);
 	say("the end %d", fgets(line, sizeof line, g) == 0);
+	int had[] = {dup(0), dup(1)};
+	pair(&a, &b); // as servers that inetd starts have it
+	give(a, "standard\n");
+	dup2(b, 0);
+	dup2(b, 1);
+	close(b);
+	char *got = fgets(line, sizeof line, stdin);
+	printf("output\n");
+	fflush(stdout);
+	dup2(had[0], 0);
+	dup2(had[1], 1);
+	say("%s", got ? line : "none");
+	say("%zu %.7s", take(a, 7), in);
+	say("%s", res(read(a, in, 10)));
 }
 static void dprint(void) {
 	int a, b;

@@ -255,7 +255,16 @@ PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t
 // ---- life
 
 PUBLIC int connect(int fd, const struct sockaddr *a, socklen_t l) {
+	struct end *e = look(fd);
+	sa_family_t family = AF_INET;
+	bool parts = unlikely(e != 0) && l >= sizeof family && smcgw_move(&family, &a->sa_family, sizeof family) && family == AF_UNSPEC;
+	if (parts && state_of(e) == SMCI_PROMOTED) smcgw_parts(e, fd);
 	int r = REAL(connect)(fd, a, l);
+	if (parts && r == 0) { // it is no connection any more, by any of its numbers
+		for (int i = 0, top = smcgw_top(); i <= top; i++)
+			if (look(i) == e) smcgw_stale(i);
+		return 0;
+	}
 	if (unlikely(tracked(fd)) && smcgw_other(look(fd), fd)) smcgw_stale(fd);
 	if ((r == 0 || errno == EINPROGRESS) && a && (a->sa_family == AF_INET || a->sa_family == AF_INET6) && !tracked(fd)) {
 		int err = errno;

@@ -346,6 +346,7 @@ size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the pe
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
 void smcgw_later(struct end *e, int err); // an error that the caller was not told of: the next call is
 void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset for unread ones
+void smcgw_parts(struct end *e, int fd);   // connect() to nobody
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false, if its FIN follows bytes that the kernel has refused so far
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
 void smcgw_give_back(struct end *e);

@@ -1545,6 +1545,18 @@ void smcgw_give_back(struct end *e) {
 
 // ---- ends
 
+// parts is before a connect() that ends the connection by a reset, and leaves the socket for another.
+void smcgw_parts(struct end *e, int fd) {
+	bool rl = smcgw_lock(e, &e->rl), wl = smcgw_lock_writer(e);
+	if (smcgw_still(e, fd) && e->attached) {
+		set_flag(e, SMCI_GONE | SMCI_RESET);
+		wake(e);
+		untune(e, fd);
+	}
+	if (wl) smcgw_unlock(e, &e->wl);
+	if (rl) smcgw_unlock(e, &e->rl);
+}
+
 // last is before a FIN, and before somebody else sends: what the kernel has refused goes at the pace of the peer, as long as that takes
 // any. Tokens tell nothing that a FIN does not, but what somebody else sends would be taken for them.
 static bool last(struct end *e, int fd, bool fin) {

@@ -3434,6 +3434,28 @@ static void paced(void) { // before it is promoted, and afterwards
 		say("%s", finish(&t));
 	}
 }
+static void connects_again(void) { // the socket of a connection, to somebody else
+	int a, b, v = -1;
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	struct sockaddr_storage s;
+	socklen_t l, k = sizeof v;
+	pair(&a, &b);
+	int from = listener(&s, &l);
+	give(a, "lost");
+	say("%s", res(connect(a, &none, sizeof none)));
+	say("%s", res(read(b, in, 10)));
+	say("%s", res(read(a, in, 10)));
+	getsockopt(a, IPPROTO_TCP, TCP_NODELAY, &v, &k);
+	say("%s nodelay %d", res(connect(a, (struct sockaddr *)&s, l)), v);
+	int c = accept(from, 0, 0);
+	give(a, "new");
+	say("%s %.3s", res(read(c, in, 10)), in);
+	warm(a, c);
+	give(c, "answer");
+	say("%s %.6s", res(read(a, in, 10)), in);
+	close(a);
+	say("%s", res(read(c, in, 10)));
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3442,7 +3464,7 @@ static void paced(void) { // before it is promoted, and afterwards
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

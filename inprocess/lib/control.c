@@ -368,7 +368,7 @@ void smcgw_ask(struct end *e, int fd) {
 	pthread_mutex_lock(&smcgw.control);
 	uint32_t native = SMCI_NATIVE;
 	uint32_t ops = get(&e->ops);
-	if (state_of(e) != SMCI_NATIVE) goto out;
+	if (state_of(e) != SMCI_NATIVE || !smcgw_ours()) goto out; // what the child of a vfork() opens its parent has not
 	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	int family = 0, type = 0;
@@ -399,6 +399,7 @@ out:
 }
 
 void smcgw_answers(struct end *e) {
+	if (!smcgw_ours()) return;
 	pthread_mutex_lock(&smcgw.control);
 	e->grants_seen = get_acquire(&smcgw.news->grants);
 	take_all();
@@ -443,7 +444,7 @@ void smcgw_leave(struct end *e, uint32_t why) {
 }
 
 void smcgw_heed(void) {
-	if (pthread_mutex_trylock(&smcgw.control)) return;
+	if (!smcgw_ours() || pthread_mutex_trylock(&smcgw.control)) return;
 	char c;
 	if (smcgw.socket >= 0) {
 		if (SYS(recvfrom, smcgw.socket, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) hang_up();

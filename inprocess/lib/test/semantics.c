@@ -3456,6 +3456,23 @@ static void connects_again(void) { // the socket of a connection, to somebody el
 	close(a);
 	say("%s", res(read(c, in, 10)));
 }
+static void vfork_writes(void) { // what its parent goes on with
+	int a, b;
+	cold(&a, &b);
+	pid_t p = vfork();
+	if (p == 0) {
+		for (int i = 0; i < 100; i++)
+			if (write(a, "x", 1) != 1 || read(b, in, 1) != 1) _exit(9);
+		_exit(0);
+	}
+	reap(p);
+	int null = open("/dev/null", O_RDWR), n = fcntl(null, F_DUPFD, 1000), wrong = 0;
+	for (; n < 1004; n = fcntl(null, F_DUPFD, n + 1)) wrong += close(n) != 0;
+	say("%d", wrong);
+	warm(a, b);
+	give(a, "x");
+	say("%s", res(read(b, in, 10)));
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3464,7 +3481,7 @@ static void connects_again(void) { // the socket of a connection, to somebody el
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

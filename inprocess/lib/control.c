@@ -15,6 +15,7 @@
 #define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
 #define RELEASED_WITHIN 1000000000LL
 #define LOCK_WITHIN 100000000LL
+#define TOLD_WITHIN 100000000L   // nanoseconds that a broker has to make room for what it must hear
 #define DESKS 1024
 
 static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process/broker.sock";
@@ -127,6 +128,17 @@ static long put_record(const struct smci_record *r, int fd) {
 		memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
 	}
 	return SYS(sendmsg, smcgw.socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// tell says what the broker must hear, or it would keep a connection that is no more. If it does not read, the conversation ends, and with
+// it all that the broker has for this process.
+static void tell(const struct smci_record *r) {
+	struct pollfd p = {smcgw.socket, POLLOUT, 0};
+	struct timespec ts = {0, TOLD_WITHIN};
+	if (smcgw.socket < 0) return;
+	long n = put_record(r, -1);
+	if (n == -EAGAIN && SYS(ppoll, &p, 1, &ts, 0, 8) == 1) n = put_record(r, -1);
+	if (n < 0 && smcgw_ours()) hang_up();
 }
 
 // take_record returns 1 for a record, 0 for none, -1 at the end of the conversation. fd has up to three descriptors, -1 for none.
@@ -266,7 +278,7 @@ refuse:
 	asked = SMCI_ASKED;
 	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, why);
 	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = why};
-	put_record(&no, -1);
+	tell(&no);
 }
 
 static void denied(const struct smci_record *r) {
@@ -430,7 +442,7 @@ void smcgw_closed(struct end *e) {
 	pthread_mutex_lock(&smcgw.control);
 	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why),
 	                        .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
-	if (smcgw.socket >= 0) put_record(&r, -1);
+	tell(&r);
 	pthread_mutex_unlock(&smcgw.control);
 }
 

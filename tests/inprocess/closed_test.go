@@ -1,11 +1,15 @@
 package inprocess
 
 import (
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
@@ -27,4 +31,29 @@ func TestCloseWhileTheBrokerLooks(t *testing.T) {
 	got, err := run(w, time.Minute, nil, program)
 	require.NoError(t, err, got)
 	require.Equal(t, want, got)
+}
+
+// TestBrokerHearsOfAllThatIsClosed: also of what is closed faster than it reads, while the program goes on.
+func TestBrokerHearsOfAllThatIsClosed(t *testing.T) {
+	program := build(t).Program("closes")
+	var slow sync.Once
+	w := openWorld(t, build(t).Library(), broker.Config{
+		Thresholds: broker.Thresholds{Calls: 1},
+		Tell: func(what broker.Told, _ broker.End, _ inprocess.Why) {
+			if what == broker.ToldEnded {
+				slow.Do(func() { time.Sleep(500 * time.Millisecond) })
+			}
+		},
+	})
+	end := filepath.Join(t.TempDir(), "end")
+	done := make(chan error, 1)
+	go func() {
+		_, err := run(w, time.Minute, nil, program, end)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return w.Counters().Promoted > 200 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Counters().Conns == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Empty(t, done)
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	require.NoError(t, <-done)
 }

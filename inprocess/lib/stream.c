@@ -1666,11 +1666,12 @@ static bool empty(struct end *e, int fd) {
 	return get(&e->kr) == get_acquire(&e->peer->ksent) && get_acquire(&e->peer->nx) == cx;
 }
 
-// kernel_now reads on to where nothing but data comes by the kernel: true when it is there. Both locks are held, RECALL is said.
+// kernel_now reads on to where nothing but data comes by the kernel: true when it is there. rl is held, RECALL is said.
 // A consumer in the ring freezes, so that the producer takes back what it has not read. If that takes long it is left to the
 // producer's next call: until then nothing comes. One that has unread data of the kernel before the ring, or ring bytes before data
-// of the kernel, cannot be helped: what it was sent is in two places.
-static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
+// of the kernel, cannot be helped: what it was sent is in two places. writes: wl is held; a writer that has gone to sleep in the kernel's
+// send meanwhile keeps it.
+static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 	bool woken = false, rung = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
@@ -1698,11 +1699,11 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
-		if (!woken && writes) {
+		if (!woken && *writes) {
 			woken = true;
 			wake(e);
 		}
-		if (!rung && writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
+		if (!rung && *writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
 			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
 			// One that has not come to where this end left the ring, with nothing sent by the kernel since, passes both at once.
 			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
@@ -1717,11 +1718,11 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool writes) {
 		heed_twin(e);
 		if (now() > until + 100000000) return false;
 		struct timespec ts = {0, 200000};
-		if (writes) smcgw_unlock(e, &e->wl); // for a process that closes it
+		if (*writes) smcgw_unlock(e, &e->wl); // for a process that closes it
 		smcgw_unlock(e, &e->rl);
 		SYS(nanosleep, &ts, 0);
 		smcgw_lock(e, &e->rl);
-		if (writes) smcgw_lock(e, &e->wl);
+		if (*writes) *writes = smcgw_lock_writer(e);
 		if (!smcgw_still(e, fd)) return true;
 	}
 }
@@ -1741,7 +1742,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	if (smcgw_still(e, fd)) {
 		set_flag(e, SMCI_RECALL);
 		fence();
-		done = kernel_now(e, fd, until, writes);
+		done = kernel_now(e, fd, until, &writes);
 	}
 	if (smcgw_still(e, fd)) {
 		if (writes && (get(&e->own->nx) & 1)) {

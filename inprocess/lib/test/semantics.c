@@ -3473,6 +3473,27 @@ static void vfork_writes(void) { // what its parent goes on with
 	give(a, "x");
 	say("%s", res(read(b, in, 10)));
 }
+static void writes_and_sleeps(int b) {
+	give(b, "unread");
+	ms(8000);
+}
+static void spawns_writing(void) { // while another thread has just begun to wait for a peer that does not run
+	int a, status;
+	pid_t p = peer(&a, writes_and_sleeps), c;
+	char *argv[] = {"true", 0};
+	struct thread t = {.fd = a};
+	signal(SIGPIPE, SIG_IGN);
+	pthread_create(&t.t, 0, write_much_thread, &t);
+	ms(10);
+	double began = now();
+	if (posix_spawnp(&c, "true", 0, 0, argv, environ)) die("spawn");
+	say("soon %d", now() - began < 4);
+	waitpid(c, &status, 0);
+	say("status %d", status);
+	kill(p, SIGKILL);
+	reap(p);
+	finish(&t);
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3481,7 +3502,7 @@ static void vfork_writes(void) { // what its parent goes on with
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

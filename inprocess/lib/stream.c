@@ -1407,7 +1407,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			errno = EAGAIN;
 			return -1;
 		}
-		if (!smcgw_lock(e, &e->wl)) {
+		// It may be about to sleep there, where writers of its file may wait.
+		if (!(flags & MSG_DONTWAIT ? smcgw_lock_writer(e) : smcgw_lock(e, &e->wl))) {
 			errno = EAGAIN;
 			return -1;
 		}

@@ -3494,6 +3494,23 @@ static void spawns_writing(void) { // while another thread has just begun to wai
 	reap(p);
 	finish(&t);
 }
+static void dontwait_beside(void) { // a thread that writes what nobody reads
+	for (int i = 0; i < 3; i++) {
+		int a, b;
+		struct thread t;
+		pair(&a, &b);
+		t = (struct thread){.fd = a};
+		signal(SIGPIPE, SIG_IGN);
+		pthread_create(&t.t, 0, write_much_thread, &t);
+		for (double until = now() + 0.3; now() < until;)
+			if (send(a, "x", 1, MSG_DONTWAIT) < 0 && errno != EAGAIN) die("send");
+		say("back %d", !t.done);
+		shutdown(a, SHUT_RDWR);
+		finish(&t);
+		close(a);
+		close(b);
+	}
+}
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
@@ -3502,7 +3519,7 @@ static void spawns_writing(void) { // while another thread has just begun to wai
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

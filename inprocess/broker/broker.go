@@ -63,13 +63,8 @@ func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	at := &net.UnixAddr{Name: path, Net: "unixpacket"}
 	l, err := net.ListenUnix("unixpacket", at)
 	if errors.Is(err, unix.EADDRINUSE) {
-		c, errDial := net.DialUnix("unixpacket", nil, at)
-		if errDial == nil {
-			_ = c.Close()
-			return nil, fmt.Errorf("listen: %w", err)
-		}
-		if !errors.Is(errDial, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("listen: %w", errors.Join(err, errDial))
+		if errServed := served(at); errServed != nil {
+			return nil, fmt.Errorf("listen: %w", errors.Join(err, errServed))
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
@@ -85,15 +80,38 @@ func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
+// servedWithin is how long a broker has to hang up where a client does.
+const servedWithin = 3 * time.Second
+
+// served is why a socket may be a broker's. It is not if nobody listens, or nobody hangs up: a process that was killed
+// keeps its descriptors while a thread of it is in a system call that does not end.
+func served(at *net.UnixAddr) error {
+	c, err := net.DialUnix("unixpacket", nil, at)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := errors.Join(c.CloseWrite(), c.SetReadDeadline(time.Now().Add(servedWithin))); err != nil {
+		return err
+	}
+	if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return errors.New("served")
+}
+
 // acceptPause is between attempts to accept that fail for want of descriptors or memory.
 const acceptPause = 50 * time.Millisecond
 
 // Serve serves clients until ctx ends, whose cause is not an error. It closes the listener and returns when the
-// last client has been let go. Promoted connections go on. A broker is served once.
+// last client has been let go, 2 s later at most. Promoted connections go on. A broker is served once.
 func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
 	var clients sync.WaitGroup
 	defer b.stop()
-	defer clients.Wait()
+	defer b.letGo(&clients)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
@@ -116,6 +134,21 @@ func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
 			continue
 		}
 		clients.Go(func() { b.serve(ctx, conn) })
+	}
+}
+
+// letGoWithin is how long the end of a broker waits for its clients.
+const letGoWithin = 2 * time.Second
+
+// letGo waits until clients have been let go. One whose socket its program holds in a system call that does not end, as
+// a page fault of a file system that does not answer, is left to the end of the process.
+func (b *Broker) letGo(clients *sync.WaitGroup) {
+	gone := make(chan struct{})
+	go func() { clients.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-time.After(letGoWithin):
+		b.log.Warn("in-process clients not let go", "error", "the kernel does not answer about their sockets")
 	}
 }
 

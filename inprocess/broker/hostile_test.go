@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -88,6 +89,41 @@ func TestHostileClients(t *testing.T) {
 	promotes(t, at)
 	bystander.send(inprocess.Record{What: inprocess.Closed, Tag: 77})
 	eventually(t, func() bool { return b.Counters().Strays == 1 }, "the bystander is served")
+}
+
+// stuck names no connection until it ends, as a socket that its program holds in a system call that does not end.
+type stuck chan struct{}
+
+func (s stuck) Name(int) (n Sequences, r Role, ok bool) {
+	<-s
+	return n, r, false
+}
+
+// TestStuckClient: neither the end of a broker waits for one, nor the next broker.
+func TestStuckClient(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "s")
+	left, err := Listen(at, 0o600)
+	require.NoError(t, err)
+	l, err := Listen(at, 0o600) // nobody accepts
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = left.Close() })
+
+	s := make(stuck)
+	b := New(Config{Namer: s})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Serve(ctx, l) }()
+	a := connect(t, at)
+	_, err = Listen(at, 0o600)
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	client, _ := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	eventually(t, func() bool { return b.Counters().ProcessesTotal > 0 }, "it asks")
+	cancel()
+	require.NoError(t, <-done)
+	close(s)
+	a.close()
+	eventually(t, func() bool { return b.Clients() == 0 }, "it is let go")
 }
 
 // TestSocketsThatCannotBe: each is denied with its reason and at once, and the client goes on.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/lab/apps"
@@ -62,12 +64,8 @@ type death struct {
 }
 
 var deaths = []death{
-	{"kill daemon", func(g *gw) { g.signal(g.daemon(), syscall.SIGKILL) }},
-	{"kill both", func(g *gw) {
-		d := g.daemon()
-		g.signal(g.proc.Pid(), syscall.SIGKILL)
-		g.signal(d, syscall.SIGKILL)
-	}},
+	{"kill daemon", func(g *gw) { g.kill(g.daemon()) }},
+	{"kill both", func(g *gw) { g.kill(g.proc.Pid(), g.daemon()) }},
 	{"stop daemon", func(g *gw) { g.signal(g.daemon(), syscall.SIGSTOP) }},
 	{"clean stop", func(g *gw) { g.signal(g.proc.Pid(), syscall.SIGTERM) }},
 }
@@ -75,6 +73,30 @@ var deaths = []death{
 func (g *gw) signal(pid int, s syscall.Signal) {
 	g.w.t.Helper()
 	require.NoError(g.w.t, syscall.Kill(pid, s))
+}
+
+// kill returns when the processes have ended: on a busy machine each thread first ends the
+// system call that it is in, which may establish another connection.
+func (g *gw) kill(pids ...int) {
+	g.w.t.Helper()
+	var ends []unix.PollFd
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		require.NoError(g.w.t, err)
+		defer unix.Close(fd)
+		ends = append(ends, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	for _, pid := range pids {
+		g.signal(pid, syscall.SIGKILL)
+	}
+	for i := range ends {
+		for deadline := time.Now().Add(30 * time.Second); ends[i].Revents == 0; {
+			if _, err := unix.Poll(ends[i:i+1], 1000); !errors.Is(err, unix.EINTR) {
+				require.NoError(g.w.t, err)
+			}
+			require.True(g.w.t, time.Now().Before(deadline), "killed and not dead")
+		}
+	}
 }
 
 // justConnected reports whether an attempt has failed because it had just succeeded: a

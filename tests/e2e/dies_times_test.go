@@ -115,8 +115,8 @@ func (w *world) knownDead(d passing) time.Duration {
 }
 
 // hit ends a gateway, and returns when that was begun. unable returns when no
-// connection could be carried any more, once the gateway has ended: SIGKILL and
-// SIGSTOP leave a process no time, one that is asked to end has it until it does.
+// connection could be carried any more, once the gateway has ended: one that is killed
+// has when do returns, SIGSTOP leaves it no time, one that is asked to has it until it does.
 func (g *gw) hit(do func(), asked bool) (begun time.Time, unable func() time.Time) {
 	begun = time.Now()
 	do()

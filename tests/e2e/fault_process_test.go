@@ -27,12 +27,9 @@ type processFault struct {
 }
 
 var processFaults = []processFault{
-	{"kill_daemon", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGKILL) }, prompt, 1},
-	{"kill_both", func(_ *testing.T, f *faultWorld) {
-		f.g.signal(f.g.proc.Pid(), syscall.SIGKILL)
-		f.g.signal(f.daemon, syscall.SIGKILL)
-	}, prompt, -1},
-	{"guardian_first", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGKILL) }, prompt, -1},
+	{"kill_daemon", func(_ *testing.T, f *faultWorld) { f.g.kill(f.daemon) }, prompt, 1},
+	{"kill_both", func(_ *testing.T, f *faultWorld) { f.g.kill(f.g.proc.Pid(), f.daemon) }, prompt, -1},
+	{"guardian_first", func(_ *testing.T, f *faultWorld) { f.g.kill(f.daemon) }, prompt, -1},
 	{"stop_daemon", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGSTOP) }, stuck + prompt, 1},
 	{"clean_stop", func(_ *testing.T, f *faultWorld) { f.g.signal(f.g.proc.Pid(), syscall.SIGTERM) }, prompt, 0},
 	// The machine is paused, or gives the gateway no time: no process is killed.

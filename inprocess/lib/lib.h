@@ -45,7 +45,7 @@
 #define FIRST_CALLS 32 // of a connection before its process meets a broker, which says how many it wants
 #endif
 #define RETRY_AFTER 1000000000LL // nanoseconds until the broker is looked for again
-#define MAX_OWNERS 6
+#define MAX_OWNERS 14
 #define OTHERS_AT (MAX_OWNERS - 1)
 #define OWNER_OTHERS INT32_MIN
 #define OWNER_GOES (INT32_MIN + 1)

@@ -1,13 +1,15 @@
-// closes FILE: many promoted connections are closed at once. The program goes on until there is the file.
+// closes FILE: many promoted connections are closed at once, after children that had them, too, have died without close. The program goes
+// on until there is the file.
 #include <err.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pair.h"
 
 int main(int argc, char **argv) {
-	enum { MANY = 300, CALLS = 8 };
-	int c[MANY], s[MANY];
+	enum { MANY = 300, CALLS = 8, CHILDREN = 10 };
+	int c[MANY], s[MANY], go[2];
 	char b;
 	if (argc != 2) errx(2, "file");
 	alarm(60);
@@ -19,6 +21,14 @@ int main(int argc, char **argv) {
 			if (k > 1) usleep(500);
 		}
 	}
+	if (pipe(go)) err(1, "pipe");
+	for (int i = 0; i < CHILDREN; i++) {
+		if (fork()) continue;
+		close(go[1]);
+		_exit(read(go[0], &b, 1) != 0);
+	}
+	close(go[1]);
+	for (int i = 0; i < CHILDREN; i++) wait(0);
 	for (int i = 0; i < MANY; i++) {
 		close(c[i]);
 		close(s[i]);

@@ -47,7 +47,7 @@ static void die(int from, int to) {
 }
 
 static void live(int from, int to) {
-	enum { N = 12 };
+	enum { N = 20 };
 	pid_t child[N];
 	int said[2], go[2];
 	char c;

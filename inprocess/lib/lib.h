@@ -168,6 +168,11 @@ struct place {
 };
 extern struct place smcgw_places[MAX_ENDS];
 static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }
+// at_slot: its peer looks whether a thread sleeps in the set that has the slot.
+static inline bool at_slot(const struct end *e) {
+	uint32_t a = get(&e->own->arm);
+	return a && (a & 0xff) != SMCI_ARM_SELF;
+}
 static inline bool listed(const struct end *e) { return get(&place_of(e)->listed); }
 
 // sleeps tells whether a thread is asleep in a read, and takes the next byte. This one is not: it has left its sleep by longjmp.
@@ -354,9 +359,10 @@ extern _Atomic bool smcgw_owing;          // the kernel may have refused somethi
 bool smcgw_pay(void);                     // sends it; true while there is more
 int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n); // setsockopt() of SO_LINGER
 void smcgw_recalled(struct end *e);       // by a writer that has left
-void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
 
 // ---- wait.c
+void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
+void smcgw_left_slot(uint32_t slot);      // by an end whose token may be on its way to a thread that sleeps there
 void smcgw_late(struct end *e);           // by a reader that has left: somebody waits for it meanwhile
 bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
 void smcgw_strand(struct end *e, int fd); // lists one with bytes

@@ -310,9 +310,11 @@ static bool unannounced(struct end *e, int fd) {
 
 // arm has the producer wake whom: the process itself by a token, or the slot of an epoll set. Each arming is a value of its own.
 void smcgw_arm(struct end *e, uint32_t whom) {
+	uint32_t slot = at_slot(e) ? get(&e->own->arm) & 0xff : whom;
 	if (!(++e->arms & 0xffffff)) e->arms++;
 	put(&e->own->arm, e->arms << 8 | whom);
 	fence();
+	if (unlikely(slot != whom)) smcgw_left_slot(slot);
 }
 
 // recalled: the peer, as a consumer, asks to be sent to by the kernel. It has woken this process to have that done, so who takes a token

@@ -108,11 +108,6 @@ static void belongs(struct registration *r, struct end *e) {
 	}
 }
 
-static bool at_slot(const struct end *e) {
-	uint32_t a = get(&e->own->arm);
-	return a && (a & 0xff) != SMCI_ARM_SELF;
-}
-
 static void unlist(struct end *e) {
 	struct place *p = place_of(e);
 	struct list *l = p->set ? &p->set->list : &pollers;
@@ -132,7 +127,11 @@ void smcgw_forget(struct end *e) {
 	if (!listed(e)) return;
 	hold();
 	if (listed(e)) unlist(e);
-	if (at_slot(e)) put(&e->own->arm, 0);
+	if (at_slot(e)) {
+		uint32_t slot = get(&e->own->arm) & 0xff;
+		put(&e->own->arm, 0);
+		smcgw_left_slot(slot);
+	}
 	let_go();
 }
 
@@ -589,15 +588,24 @@ static void pass_on(struct set *s) {
 	}
 }
 
-// token_taken: a thread that the token was to wake may sleep on, and no other would come for this sleep.
+// sleep_anew: the token of this sleep may wake no thread of the set, and no other would come for it.
+static void sleep_anew(struct set *s) {
+	if (!s->waiting || !has_slot(s)) return;
+	sleep_again(s);
+	if (any_fresh(s)) nudge(s);
+}
 void smcgw_token_taken(struct end *e) {
 	if (likely(!place_of(e)->set)) return;
 	hold();
-	struct set *s = place_of(e)->set;
-	if (s && s->waiting && has_slot(s)) {
-		sleep_again(s);
-		if (any_fresh(s)) nudge(s);
-	}
+	if (place_of(e)->set) sleep_anew(place_of(e)->set);
+	let_go();
+}
+// left_slot is after an end has left a slot. Its set may not want it any more, and the kernel then tells nobody of its token; and one that
+// is moved, or whose reader was inside, is not found by its set.
+void smcgw_left_slot(uint32_t slot) {
+	hold();
+	for (struct set *s = open_sets; s; s = s->next)
+		if (s->slot == (int)slot) sleep_anew(s);
 	let_go();
 }
 
@@ -780,7 +788,9 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) { // its turn comes before the ring's, or with room for one it never had any
 			let_go();
 			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
-			n = translate(s = hold_open(s, ep), v, n);
+			s = hold_open(s, ep);
+			if (n > 0) sleep_anew(s); // an edge that this thread is told of wakes no other
+			n = translate(s, v, n);
 		}
 		n = emit(s, v, max, n);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
@@ -837,6 +847,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		int err = errno;
 		if (poll_only) {
 			s = hold_open(s, ep);
+			if (n > 0) sleep_anew(s);
 		} else if (!woken(s, v, &n)) {
 			errno = err;
 			return n;

@@ -3512,9 +3512,60 @@ static void dontwait_beside(void) { // a thread that writes what nobody reads
 	}
 }
 
+static void *last_thread(void *x) { // of all on this processor it runs last
+	struct thread *t = x;
+	struct epoll_event v;
+	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+	t->r = epoll_wait(t->fd, &v, 1, 3000);
+	t->err = errno;
+	if (t->r == 1) t->r = recv(v.data.fd, in, 1, 0);
+	return 0;
+}
+static void unwanted_as_told(void) { // what is about to wake a thread in the set is taken from it, and something else comes
+	int a[2], b[2], ep = epoll_create1(0), other = epoll_create1(0);
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	for (int i = 0; i < 9; i++) {
+		struct thread t = {.fd = ep};
+		for (int k = 0; k < 2; k++) {
+			pair(&a[k], &b[k]);
+			add(ep, b[k], i & 1 || i == 8 ? EPOLLIN | EPOLLRDHUP | EPOLLET : EPOLLIN);
+			give(a[k], "x");
+			say("told %s", happens(ep, 1000));
+			take(b[k], 1);
+			say("none %s", res(recv(b[k], in, 1, MSG_DONTWAIT)));
+		}
+		begin(&t, last_thread);
+		give(a[0], "left");
+		if (i / 2 == 0) mod(ep, b[0], 0);
+		if (i / 2 == 1) epoll_ctl(ep, EPOLL_CTL_DEL, b[0], 0);
+		if (i / 2 == 2) close(b[0]);
+		if (i / 2 == 3) {
+			add(other, b[0], EPOLLIN);
+			take(b[0], 4);
+			say("none %s", res(recv(b[0], in, 1, MSG_DONTWAIT)));
+		}
+		if (i / 2 == 4) { // a look takes the edge
+			shutdown(a[0], SHUT_WR);
+			take(b[0], 4);
+			say("end %s", happens(ep, 0));
+		}
+		double at = now();
+		give(a[1], "y");
+		pthread_setschedparam(t.t, SCHED_OTHER, &(struct sched_param){0});
+		say("%d woken %s %s", i, finish(&t), now() - at < 2 ? "soon" : "late");
+		if (i / 2 != 2) close(b[0]);
+		close(a[0]);
+		close(b[1]);
+		close(a[1]);
+	}
+}
+
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -645,7 +645,8 @@ static bool drained(struct end *e, int fd) {
 
 // lists an end whose bytes no token speaks of any more.
 static void untold(struct end *e, int fd) {
-	if (!smcgw_defer(e, fd)) smcgw_strand(e, fd);
+	if (smcgw_defer(e, fd)) smcgw_token_taken(e);
+	else smcgw_strand(e, fd);
 }
 
 // filled is called by a reader whose buffer is full, or who has looked and no more.

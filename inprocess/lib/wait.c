@@ -447,7 +447,7 @@ static void nest(struct set *s) {
 }
 static void wake_for(const struct end *e) { // a stray
 	for (struct set *s = open_sets; s; s = s->next)
-		if (s->waiting && of_stray(s, e) >= 0) nudge(s);
+		if ((s->waiting || s->nested) && of_stray(s, e) >= 0) nudge(s);
 }
 // late: threads that sleep in a set were not told of what the reader has left, and no token will.
 void smcgw_late(struct end *e) {

@@ -3563,9 +3563,50 @@ static void unwanted_as_told(void) { // what is about to wake a thread in the se
 	}
 }
 
+static void nested_beside_reader(void) { // who is woken leaves bytes
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
+		pair(&a, &b);
+		struct thread t = {.fd = b, .n = 1}, u = {.fd = i & 1 ? ep : outer};
+		begin(&t, read_thread);
+		add(ep, b, EPOLLIN);
+		add(outer, ep, EPOLLIN);
+		if (i & 2) {
+			give(a, "abc");
+			say("%s", finish(&t));
+			say("%d %s", i, i & 1 ? revents(ep, POLLIN, 1000) : happens(outer, 1000));
+			continue;
+		}
+		begin(&u, i & 1 ? poll_thread : wait_thread);
+		double at = now();
+		give(a, "abc");
+		say("%s", finish(&t));
+		say("%d %s %s", i, finish(&u), now() - at < 2 ? "soon" : "late");
+	}
+}
+static void waits_beside_reader(void) { // who is woken leaves bytes
+	int late = 0;
+	for (int i = 0; i < 8; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		struct thread t = {.fd = b, .n = 1}, u = {.fd = ep};
+		begin(&t, read_thread);
+		add(ep, b, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN);
+		begin(&u, wait_thread);
+		double at = now();
+		give(a, "abc");
+		finish(&t);
+		late += strcmp(finish(&u), "1") || now() - at > 2;
+		close(a);
+		close(b);
+		close(ep);
+		if (late > 2) break;
+	}
+	say("late %d", late);
+}
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

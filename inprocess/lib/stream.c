@@ -20,6 +20,7 @@
 #define PATH_EVERY 500000000LL        // between looks at the path
 #define PATH_BYTES (64ull << 20)
 #define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
+#define SLEEPER_ROUND 10               // milliseconds between looks beside another reader that sleeps
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
@@ -404,17 +405,26 @@ static inline void freed(struct end *e, uint64_t tail) {
 }
 
 static bool interrupts(void);
+static int64_t timeout_of(int fd, int option);
 
 static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
 
 // thaw is called when nobody takes anything back any more. What was taken back before has its transition.
 static void thaw(struct end *e) { atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN); }
 
+// sleeps_alone: may the byte that ends the sleep be taken? Nobody else waits for it.
+static bool sleeps_alone(struct end *e) {
+	if (get(&e->polled) || e->stashed || !smcgw_alone(e)) return false;
+	put(&e->sleeper, (int32_t)SYS(gettid));
+	fence();
+	if (likely(!get(&e->polled))) return true;
+	put(&e->sleeper, 0);
+	return false;
+}
 // sleep_alone takes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
 static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	char c;
 	ssize_t n;
-	put(&e->sleeper, (int32_t)SYS(gettid));
 	smcgw_unlock(e, &e->rl);
 	pthread_cleanup_push(no_sleeper, e);
 	n = REAL(recv)(fd, &c, 1, flags & MSG_DONTWAIT);
@@ -439,6 +449,23 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	}
 	errno = err;
 	return n;
+}
+
+// sleep_beside is recv() with MSG_PEEK while another thread sleeps in sleep_alone: it takes the byte that would wake both, and may leave bytes.
+// RETRY: it may have.
+static ssize_t sleep_beside(int fd, int64_t *until) {
+	struct pollfd p = {fd, POLLIN, 0};
+	char c;
+	if (!*until) *until = timeout_of(fd, SO_RCVTIMEO);
+	int64_t left = *until - now();
+	if (left <= 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	int k = REAL(poll)(&p, 1, left < SLEEPER_ROUND * 1000000LL ? (int)(left / 1000000) + 1 : SLEEPER_ROUND);
+	if (k < 0 && errno == EINTR && interrupts()) return -1;
+	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
+	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
 
 #define FAULT (-3)
@@ -680,6 +707,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	bool seen = false; // by a look at the kernel since the last read of it
 	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
 	unsigned rounds = 0;
+	int64_t until = 0;
 	bool bad = false;
 	ssize_t n;
 	if (unlikely(!total(v, nv, &want))) return fault();
@@ -794,13 +822,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
 		bool who = smcgw_sleeps(e);
-		if (!get(&e->polled) && !who && !e->stashed && smcgw_alone(e)) {
+		if (!who && sleeps_alone(e)) {
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0);
 		} else {
 			char c;
 			uint64_t kr = get(&e->kr);
 			smcgw_unlock(e, &e->rl);
-			n = REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
+			n = who && !nowait ? sleep_beside(fd, &until) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
@@ -808,7 +836,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
 			errno = err;
 		}
-		if (n > 0) continue;
+		if (n > 0 || n == RETRY) continue;
 		if (unlikely(!smcgw_still(e, fd))) { // closed by another thread meanwhile: this is the kernel's answer
 			int err = errno;
 			smcgw_unlock(e, &e->rl);

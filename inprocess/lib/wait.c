@@ -876,13 +876,20 @@ static bool look_at(int fd, bool settle) {
 	struct set *inner = set_of(fd);
 	if (unlikely(inner != 0)) nest(inner);
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
-	put(&e->polled, true);
+	if (unlikely(!get(&e->polled))) atomic_store(&e->polled, true); // before a look at who sleeps: see sleeps_alone
 	if (!listed(e)) return false;
 	if (settle) return smcgw_settle(e, fd);
 	hold();
 	bool r = listed(e) && smcgw_hot(e);
 	let_go();
 	return r;
+}
+
+// beside_reader: a thread has slept in a read since before anybody waited. It takes the token that ends its sleep, and may leave bytes, so
+// who waits meanwhile looks in rounds.
+static bool beside_reader(int fd) {
+	struct end *e = look(fd);
+	return e && state_of(e) == SMCI_PROMOTED && smcgw_sleeps(e);
 }
 
 struct polled {
@@ -910,8 +917,11 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
 		if (!hot && !poll_only) {
 			smcgw_count_in(&polling, 0);
-			for (nfds_t i = 0; i < n; i++)
-				if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, true)) hot = true;
+			for (nfds_t i = 0; i < n; i++) {
+				if (!(p[i].events & (POLLIN | POLLRDNORM))) continue;
+				if (look_at(p[i].fd, true)) hot = true;
+				if (beside_reader(p[i].fd)) owing = true; // in rounds, too
+			}
 			if (hot) smcgw_count_out(&polling);
 		}
 		struct timespec left, *t = 0;
@@ -987,8 +997,11 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
 			smcgw_count_in(&polling, 0);
-			for (int fd = 0; fd < top; fd++)
-				if (IS_SET(fd, r0) && look_at(fd, true)) hot = true;
+			for (int fd = 0; fd < top; fd++) {
+				if (!IS_SET(fd, r0)) continue;
+				if (look_at(fd, true)) hot = true;
+				if (beside_reader(fd)) owing = true; // in rounds, too
+			}
 			if (hot) smcgw_count_out(&polling);
 		}
 		struct timespec left = {0, 0}, *t = 0;

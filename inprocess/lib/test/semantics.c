@@ -3604,9 +3604,48 @@ static void waits_beside_reader(void) { // who is woken leaves bytes
 	}
 	say("late %d", late);
 }
+static void polled_beside_reader(void) { // who is woken leaves bytes
+	int late = 0;
+	for (int i = 0; i < 8; i++) {
+		int a, b;
+		pair(&a, &b);
+		struct thread t = {.fd = b, .n = 1}, u = {.fd = b};
+		begin(&t, read_thread);
+		begin(&u, poll_thread);
+		double at = now();
+		give(a, "abc");
+		finish(&t);
+		late += strcmp(finish(&u), "1") || now() - at > 2;
+		close(a);
+		close(b);
+		if (late > 2) break;
+	}
+	say("late %d", late);
+}
+static void reader_beside_reader(void) { // the first leaves bytes
+	int late = 0;
+	for (int i = 0; i < 8; i++) {
+		int a, b;
+		pair(&a, &b);
+		struct timeval tv = {3, 0};
+		setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+		struct thread t = {.fd = b, .n = 1}, u = {.fd = b, .n = 1};
+		begin(&t, read_thread);
+		begin(&u, read_thread);
+		double at = now();
+		give(a, "abc");
+		bool x = strcmp(finish(&t), "1"), y = strcmp(finish(&u), "1");
+		late += x || y || now() - at > 2;
+		close(a);
+		close(b);
+		if (late > 2) break;
+	}
+	say("late %d", late);
+}
+
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

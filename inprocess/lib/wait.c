@@ -22,6 +22,7 @@ struct registration {
 	epoll_data_t data;
 	uint32_t events;
 	bool on, tagged;
+	bool off;               // of one event, which the program has been told of
 	uint64_t round;         // of the set: where its event is among those of one wait
 	int at;
 	struct end *of;         // it is counted among the registrations of this use of the end
@@ -519,6 +520,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 			r->data = ev->data;
 			r->events = ev->events;
 			r->on = true;
+			r->off = false;
 			put(&watched[fd], true);
 			r->tagged = ours;
 			s->promoted += ours;
@@ -646,7 +648,10 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
 		r->round = s->round;
 		r->at = n;
-		if (unlikely(r->events & EPOLLONESHOT)) tagged(s->fd, EPOLL_CTL_MOD, fd, r->events &= EPOLLONESHOT | EPOLLET);
+		if (unlikely(r->events & EPOLLONESHOT)) {
+			tagged(s->fd, EPOLL_CTL_MOD, fd, r->events &= EPOLLONESHOT | EPOLLET);
+			r->off = true;
+		}
 		n++;
 	}
 	return n;
@@ -664,7 +669,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
 			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
-			if (!r) continue; // closed meanwhile
+			if (!r || (r->off && !s->shared)) continue; // closed meanwhile, or told of by the ring: the kernel speaks of resets still
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				put(&e->kernel_news, true);
@@ -680,7 +685,10 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
 				}
 			}
-			if (r->events & EPOLLONESHOT) r->events &= EPOLLONESHOT | EPOLLET;
+			if (r->events & EPOLLONESHOT) {
+				r->events &= EPOLLONESHOT | EPOLLET;
+				r->off = true;
+			}
 			r->round = s->round;
 			r->at = m;
 		}

@@ -904,6 +904,25 @@ static void oneshot(void) {
 	mod(ep, b, EPOLLIN | EPOLLONESHOT);
 	say("end %s %s", happens(ep, 1000), res(read(b, in, 1)));
 }
+static void oneshot_off(void) { // it says nothing more, not even of a reset
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+		give(a, "x");
+		add(ep, b, EPOLLIN | EPOLLONESHOT | (i & 1 ? EPOLLET : 0));
+		say("%s", happens(ep, 1000));
+		if (i & 2) take(b, 1);
+		setsockopt(a, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+		close(a);
+		ms(20);
+		say("reset %s", happens(ep, 50));
+		mod(ep, b, EPOLLONESHOT);
+		say("armed %s then %s", happens(ep, 50), happens(ep, 50));
+		close(b);
+		close(ep);
+	}
+}
 static void exclusive(void) {
 	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
 	pair(&a, &b);
@@ -3645,7 +3664,7 @@ static void reader_beside_reader(void) { // the first leaves bytes
 
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -98,6 +98,17 @@ static ssize_t left_rx(struct end *e, ssize_t n, int flags) {
 static bool peeks_all(int fd, int flags) {
 	return (flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL) && !get(&look(fd)->passed) && to_kernel(fd, SMCI_WHY_OPTION);
 }
+// received is by calls that wait for a byte where they ask for none, and that may ask for bytes to be thrown away.
+static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	size_t n;
+	char c;
+	if (likely(nv == 1)) n = v->iov_len;
+	else if (unlikely(!total(v, nv, &n))) return fault();
+	if (likely(n && !(flags & MSG_TRUNC))) return smcgw_rx(e, fd, v, nv, flags);
+	if (n) return smcgw_discard(e, fd, n, flags);
+	ssize_t r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK);
+	return r > 0 ? 0 : r;
+}
 PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a, socklen_t *l) {
 	for (;;) {
 		struct end *e = look(fd);
@@ -105,15 +116,8 @@ PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a
 		enum path path = smcgw_enter(e, fd, &e->raw_rx);
 		if (path == PLAIN) return REAL(recvfrom)(fd, b, n, flags, a, l);
 		if (path == COUNTED) return left_rx(e, REAL(recvfrom)(fd, b, n, flags, a, l), flags);
-		char c;
-		ssize_t r;
 		if (unlikely(peeks_all(fd, flags))) continue;
-		if (unlikely(!n)) { // it waits all the same
-			r = smcgw_rx(e, fd, ONE(&c, 1), 1, flags | MSG_PEEK);
-			if (r > 0) r = 0;
-		} else {
-			r = flags & MSG_TRUNC ? smcgw_discard(e, fd, n, flags) : smcgw_rx(e, fd, ONE(b, n), 1, flags);
-		}
+		ssize_t r = received(e, fd, ONE(b, n), 1, flags);
 		if (r >= 0 && a && l) smcgw_move(l, &(socklen_t){0}, sizeof *l);
 		if (r != RETRY) return r;
 	}
@@ -132,7 +136,7 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 		if (path == PLAIN) return REAL(recvmsg)(fd, h, flags);
 		if (path == COUNTED) return left_rx(e, REAL(recvmsg)(fd, h, flags), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = smcgw_rx(e, fd, m.msg_iov, (int)m.msg_iovlen, flags);
+		ssize_t r = received(e, fd, m.msg_iov, (int)m.msg_iovlen, flags);
 		if (r == RETRY) continue;
 		if (r >= 0) {
 			m.msg_namelen = 0;

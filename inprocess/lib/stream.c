@@ -988,12 +988,17 @@ void smcgw_later(struct end *e, int err) {
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	char b[4096];
 	size_t done = 0;
+	if (flags & MSG_PEEK) { // as much as is there
+		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, 1}, 1, flags & ~MSG_TRUNC);
+		if (k <= 0) return k;
+		done = smcgw_unread(e, fd);
+		return (ssize_t)(done > n ? n : done ? done : 1);
+	}
 	while (done < n) {
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, n - done < sizeof b ? n - done : sizeof b}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
 		if (k < 0 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
-		if (flags & MSG_PEEK) break;
 	}
 	return (ssize_t)done;
 }

@@ -3662,9 +3662,50 @@ static void reader_beside_reader(void) { // the first leaves bytes
 	say("late %d", late);
 }
 
+static void discarded(void) { // recv() and recvmsg() with MSG_TRUNC
+	int a, b;
+	pair(&a, &b);
+	for (int i = 0; i < 3; i++) {
+		if (write(a, big, 60000) != 60000) die("write");
+		ms(20);
+		say("%s", res(recv(b, 0, 50000, MSG_TRUNC | MSG_PEEK)));
+		say("%s", res(recv(b, 0, 100000, MSG_TRUNC | MSG_PEEK | MSG_DONTWAIT)));
+		struct iovec v = {0, 1000};
+		struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+		say("%s", res(recvmsg(b, &h, MSG_TRUNC)));
+		memset(in, 'i', 10);
+		v.iov_base = in;
+		say("%s %.10s", res(recvmsg(b, &h, MSG_TRUNC)), in);
+		say("%s", res(recv(b, 0, 100000, MSG_TRUNC)));
+		say("%s", res(recv(b, 0, 100000, MSG_TRUNC | MSG_PEEK | MSG_DONTWAIT)));
+	}
+}
+static void *small_thread(void *x) {
+	struct thread *t = x;
+	ms(100);
+	give(t->fd, "0123456789");
+	return 0;
+}
+static void nothing_asked(void) { // waits and look of no bytes
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = a};
+	struct msghdr h = {0};
+	struct iovec v = {in, 0};
+	h.msg_iov = &v;
+	h.msg_iovlen = 1;
+	for (int i = 0; i < 3; i++) {
+		begin(&t, small_thread);
+		double at = now();
+		say("%s", i == 0 ? res(recv(b, in, 0, 0)) : i == 1 ? res(recvmsg(b, &h, 0)) : res(read(b, in, 0)));
+		say("soon %d", now() - at < 0.03);
+		pthread_join(t.t, 0);
+		say("%zu", take(b, 10));
+	}
+}
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(discarded) X(nothing_asked) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

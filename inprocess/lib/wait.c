@@ -751,8 +751,10 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 	struct set *s = set_of(ep);
 	int n;
 	if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
+	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	const int64_t until = timeout && !poll_only ? now() + ns_of(timeout) : 0;
 	if (!concerned(s)) {
-		if (timeout && !timeout->tv_sec && !timeout->tv_nsec) {
+		if (poll_only) {
 			n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
 			if (likely(!has_ours(v, n))) return n;
 			n = translate(hold_open(s, ep), v, n);
@@ -779,9 +781,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			if (n || !had) return n;
 		}
 	}
-	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	const struct timespec zero = {0, 0};
-	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	for (;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
@@ -790,7 +790,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		hold();
 		if (unlikely(set_of(ep) != s)) { // closed meanwhile
 			let_go();
-			return smcgw_epoll_wait(ep, v, max, timeout, mask);
+			left = left_until(until);
+			return smcgw_epoll_wait(ep, v, max, timeout ? &left : 0, mask);
 		}
 		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
 		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) { // its turn comes before the ring's, or with room for one it never had any

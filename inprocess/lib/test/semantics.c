@@ -3680,6 +3680,35 @@ static void discarded(void) { // recv() and recvmsg() with MSG_TRUNC
 		say("%s", res(recv(b, 0, 100000, MSG_TRUNC | MSG_PEEK | MSG_DONTWAIT)));
 	}
 }
+static void *timed_thread(void *x) { // of all on this processor it runs last
+	struct thread *t = x;
+	struct epoll_event v;
+	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+	double at = now();
+	t->r = epoll_wait(t->fd, &v, 1, 1500);
+	t->err = errno;
+	t->n = now() - at > 2.2;
+	return 0;
+}
+static void timed_while_promoted(void) { // a wait that began before anything was promoted
+	int a, b, ep = epoll_create1(0);
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	struct thread t = {.fd = ep};
+	begin(&t, timed_thread);
+	pair(&a, &b);
+	say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+	give(a, "x");
+	ms(1000);
+	add(ep, b, EPOLLIN);
+	take(b, 1);
+	say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+	pthread_setschedparam(t.t, SCHED_OTHER, &(struct sched_param){0});
+	say("%s", finish(&t));
+	say("late %zu", t.n);
+}
 static void *small_thread(void *x) {
 	struct thread *t = x;
 	ms(100);
@@ -3705,7 +3734,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(discarded) X(nothing_asked) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

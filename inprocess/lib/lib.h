@@ -107,7 +107,6 @@ struct end {
 	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
 	_Atomic bool kernel_news;          // the kernel may have something to say that nothing has asked for
 	bool skipped;                      // the last EAGAIN was given without asking it
-	_Atomic uint64_t reported;         // head when an edge was last reported
 	// As the producer: wl.
 	int64_t path_at;                   // when the path was last looked at
 	int64_t heeded_at;                 // when the broker was last looked for that sends it back

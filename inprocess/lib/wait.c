@@ -23,6 +23,7 @@ struct registration {
 	uint32_t events;
 	bool on, tagged;
 	bool off;               // of one event, which the program has been told of
+	uint64_t reported;      // head when an edge was last reported
 	uint64_t round;         // of the set: where its event is among those of one wait
 	int at;
 	struct end *of;         // it is counted among the registrations of this use of the end
@@ -384,7 +385,7 @@ void smcgw_wait_closed(int fd) {
 
 static bool fresh(struct end *e, const struct registration *r) { // hot, and for an edge since the last one
 	if (!smcgw_hot(e)) return false;
-	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != get(&e->reported);
+	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != r->reported;
 }
 
 // asks is the registration of an end whose bytes its set is to be told of. Of one that was made before the promotion, and is for one
@@ -530,7 +531,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 			put(&e->polled, true);
 			if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET)) {
 				put(&e->edge, true);
-				put(&e->reported, UINT64_MAX); // what is there already is an edge of a new registration
+				r->reported = UINT64_MAX; // what is there already is an edge of a new registration
 			}
 			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
 			unwanted(s, e);
@@ -560,7 +561,7 @@ static void attached_by(struct end *e, int fd) {
 		put(&e->polled, true);
 		if (r->events & EPOLLET) {
 			put(&e->edge, true);
-			put(&e->reported, UINT64_MAX);
+			r->reported = UINT64_MAX;
 		}
 		if (n == 0) {
 			r->tagged = true;
@@ -638,7 +639,7 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 		s->list.at = (s->list.at + 1) % k;
 		struct registration *r = has_fresh(s, s->list.at, &e, &fd);
 		if (!r || (n == max && r->round != s->round)) continue;
-		if (r->events & EPOLLET) put(&e->reported, get_acquire(&e->peer->head));
+		if (r->events & EPOLLET) r->reported = get_acquire(&e->peer->head);
 		if (r->round == s->round) { // the kernel has an event of it already
 			v[r->at].events |= EPOLLIN | (r->events & EPOLLRDNORM);
 			continue;
@@ -681,7 +682,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 					evs &= ~(uint32_t)(EPOLLIN | EPOLLRDNORM);
 					if (!evs) continue;
 				} else if ((evs & EPOLLIN) && (r->events & EPOLLET)) {
-					put(&e->reported, get_acquire(&e->peer->head));
+					r->reported = get_acquire(&e->peer->head);
 					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
 				}
 			}

@@ -1034,6 +1034,24 @@ static void moved_set(void) { // an acceptor gives its connections to workers
 		epoll_ctl(to, EPOLL_CTL_DEL, b, 0);
 	}
 }
+static void edge_in_sets(void) { // each is told
+	for (int i = 0; i < 4; i++) {
+		int a, b, c, ep[2] = {epoll_create1(0), epoll_create1(0)};
+		pair(&a, &b);
+		c = i & 1 ? dup(b) : b;
+		add(ep[0], b, EPOLLIN | EPOLLET);
+		leave_hot(ep[0], a, b);
+		add(ep[1], c, EPOLLIN | EPOLLET);
+		for (int k = 0; k < 4; k++) {
+			say("%d.%d %s %s", i, k, happens(ep[~i >> 1 & 1], 200), happens(ep[i >> 1], 200));
+			if (k & 1) say("rest %s", res(recv(b, in, sizeof in, MSG_DONTWAIT)));
+			if (k & 1) say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
+			give(a, "more");
+		}
+		if (c != b) close(c);
+		close(b);
+	}
+}
 static void moved_to_child(void) { // who waits in a set of its own, in its parent's, in poll
 	for (int i = 0; i < 6; i++) {
 		int a, b, ep = epoll_create1(0), p[2];
@@ -3734,7 +3752,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \

@@ -101,9 +101,9 @@ struct end {
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
 	uint32_t answered, arms;           // the want that was answered; armings so far
 	bool stashed, ate;
+	char stash;                        // a byte of data that woke a sleeper
 	bool died;                         // the peer, without a close
 	int rx_error;
-	char stash;                        // a byte of data that woke a sleeper
 	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
 	_Atomic bool kernel_news;          // the kernel may have something to say that nothing has asked for
 	bool skipped;                      // the last EAGAIN was given without asking it

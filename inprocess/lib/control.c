@@ -62,6 +62,25 @@ int smcgw_move_away(int fd) {
 	return fd;
 }
 
+// A signal handler may close, ask, or take a number of the library's: none comes while its thread is in the conversation. A process that
+// goes by the kernel alone may have denied itself the call, and has nothing to say. mask: all ones if it was not changed.
+static void no_signals(uint64_t *mask) {
+	const uint64_t all = ~0ull;
+	*mask = all;
+	if (!smcgw.disabled) SYS(rt_sigprocmask, SIG_SETMASK, &all, mask, 8);
+}
+static void signals(uint64_t mask) {
+	if (~mask) SYS(rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+}
+void smcgw_hold_control(uint64_t *mask) {
+	no_signals(mask);
+	pthread_mutex_lock(&smcgw.control);
+}
+void smcgw_let_control(uint64_t mask) {
+	pthread_mutex_unlock(&smcgw.control);
+	signals(mask);
+}
+
 // lock_soon is false where this thread seems to have the lock itself: it is in a signal handler.
 static bool lock_soon(pthread_mutex_t *m) {
 	int64_t until = 0;
@@ -76,13 +95,14 @@ static bool lock_soon(pthread_mutex_t *m) {
 
 void smcgw_hide_from(int fd) {
 	if (!smcgw_hidden(fd)) return;
-	bool held = lock_soon(&smcgw.control); // a record that is just being sent would go to the program's file
+	uint64_t mask;
+	smcgw_hold_control(&mask); // a record that is just being sent would go to the program's file
 	if (smcgw_hidden(fd)) {
 		_Atomic int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
 		*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
 	}
-	if (held) pthread_mutex_unlock(&smcgw.control);
+	smcgw_let_control(mask);
 }
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
@@ -290,15 +310,16 @@ static void denied(const struct smci_record *r) {
 	struct end *e = i < MAX_ENDS ? entry(i) : 0;
 	if (!e || e->tag != r->tag) return;
 	if (state_of(e) == SMCI_MAPPED) { // the other end could not be told
-		smcgw_lock(e, &e->rl);
-		smcgw_lock(e, &e->wl);
-		asked = SMCI_MAPPED;
-		if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE)) {
-			put(&e->report.why, r->why);
-			e->again = get(&e->ops) > UINT32_MAX / 10 ? UINT32_MAX : get(&e->ops) * 10;
-			smcgw_unmap(e);
+		if (!smcgw_try(e, &e->rl)) return; // who holds it may wait for control: the end waits for its peer as long as it lives
+		if (smcgw_try(e, &e->wl)) {
+			asked = SMCI_MAPPED;
+			if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE)) {
+				put(&e->report.why, r->why);
+				e->again = get(&e->ops) > UINT32_MAX / 10 ? UINT32_MAX : get(&e->ops) * 10;
+				smcgw_unmap(e);
+			}
+			smcgw_unlock(e, &e->wl);
 		}
-		smcgw_unlock(e, &e->wl);
 		smcgw_unlock(e, &e->rl);
 		return;
 	}
@@ -377,7 +398,8 @@ static bool inherited(int fd) {
 
 void smcgw_ask(struct end *e, int fd) {
 	static uint32_t tags;
-	pthread_mutex_lock(&smcgw.control);
+	uint64_t mask;
+	smcgw_hold_control(&mask);
 	uint32_t native = SMCI_NATIVE;
 	uint32_t ops = get(&e->ops);
 	if (state_of(e) != SMCI_NATIVE || !smcgw_ours()) goto out; // what the child of a vfork() opens its parent has not
@@ -407,15 +429,16 @@ void smcgw_ask(struct end *e, int fd) {
 		if (n != -EAGAIN) hang_up();
 	}
 out:
-	pthread_mutex_unlock(&smcgw.control);
+	smcgw_let_control(mask);
 }
 
 void smcgw_answers(struct end *e) {
+	uint64_t mask;
 	if (!smcgw_ours()) return;
-	pthread_mutex_lock(&smcgw.control);
+	smcgw_hold_control(&mask);
 	e->grants_seen = get_acquire(&smcgw.news->grants);
 	take_all();
-	pthread_mutex_unlock(&smcgw.control);
+	smcgw_let_control(mask);
 }
 
 // released waits until the broker has let go of the socket that it was asked about, or the last close() here would end nothing yet.
@@ -439,11 +462,18 @@ void smcgw_released(const struct end *e) {
 }
 
 void smcgw_closed(struct end *e) {
-	pthread_mutex_lock(&smcgw.control);
+	uint64_t mask;
+	smcgw_hold_control(&mask);
 	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why),
 	                        .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
 	tell(&r);
-	pthread_mutex_unlock(&smcgw.control);
+	smcgw_let_control(mask);
+}
+
+void smcgw_answered(void) {
+	uint64_t mask;
+	smcgw_hold_control(&mask);
+	smcgw_let_control(mask);
 }
 
 // leave is for an end that is not attached yet: it stays the kernel's for good. Both locks are held.
@@ -456,14 +486,16 @@ void smcgw_leave(struct end *e, uint32_t why) {
 }
 
 void smcgw_heed(void) {
-	if (!smcgw_ours() || pthread_mutex_trylock(&smcgw.control)) return;
-	char c;
-	if (smcgw.socket >= 0) {
-		if (SYS(recvfrom, smcgw.socket, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) hang_up();
-	} else {
-		connected(); // the next broker learns what there is from the slab
+	uint64_t mask;
+	if (!smcgw_ours()) return;
+	no_signals(&mask);
+	if (pthread_mutex_trylock(&smcgw.control) == 0) {
+		char c;
+		if (smcgw.socket < 0) connected(); // the next broker learns what there is from the slab
+		else if (SYS(recvfrom, smcgw.socket, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) hang_up();
+		pthread_mutex_unlock(&smcgw.control);
 	}
-	pthread_mutex_unlock(&smcgw.control);
+	signals(mask);
 }
 
 // The child speaks for itself. What the parent has asked for, the parent gets.

@@ -77,7 +77,7 @@ struct end {
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
 	uint32_t tag;
-	_Atomic uint32_t question;         // the number of its ASK in the conversation
+	_Atomic uint32_t question;         // the number of its ASK in the conversation; 0: it has not asked
 	_Atomic uint32_t grants_seen, again;
 	_Atomic uint32_t policy_seen;      // when it last asked
 	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
@@ -297,9 +297,12 @@ bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of);
 void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of);
 
 // ---- control.c
+void smcgw_hold_control(uint64_t *mask);
+void smcgw_let_control(uint64_t mask);
 void smcgw_ask(struct end *e, int fd);    // threshold reached
 void smcgw_answers(struct end *e);         // takes what the broker has sent
 void smcgw_closed(struct end *e);         // tells it
+void smcgw_answered(void);                // no answer is being taken that came before
 void smcgw_released(const struct end *e); // before the last close() of one that has asked
 void smcgw_leave(struct end *e, uint32_t why);
 bool smcgw_hidden(int fd);                // ours, and not the program's to see

@@ -44,7 +44,8 @@ static bool may_size(size_t n) {
 static bool make_slab(void) {
 	static bool keyed;
 	bool ok = false;
-	pthread_mutex_lock(&smcgw.control);
+	uint64_t mask;
+	smcgw_hold_control(&mask);
 	if (smcgw.slab) {
 		ok = true;
 	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there() && may_size((size_t)MAX_ENDS * SMCI_ENTRY) &&
@@ -65,7 +66,7 @@ static bool make_slab(void) {
 		smcgw_numbers_go(held);
 		if (!ok) smcgw.retry_at = now_coarse() + RETRY_AFTER;
 	}
-	pthread_mutex_unlock(&smcgw.control);
+	smcgw_let_control(mask);
 	if (ok) smcgw_catch();
 	return ok;
 }
@@ -187,6 +188,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 		put(&e->owned[i], !i);
 	}
 	put(&e->closing, false);
+	put(&e->question, 0);
 	put(&e->ops, 0);
 	put(&e->raw_rx, 0);
 	put(&e->raw_tx, 0);
@@ -242,13 +244,14 @@ bool smcgw_is(struct end *e, int fd) {
 	return SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && (!e->report.cookie || cookie == e->report.cookie);
 }
 
-// closed_last is after the last descriptor. An answer of the broker that another thread is taking finds nobody who asks, or has been
-// taken once the broker is told: what it gave is this end's then.
+// closed_last is after the last descriptor. An answer of the broker that another thread is taking finds nobody who asks, and has been
+// taken after this; what it gave is this end's then. Only who has the locks knows what there is to give back.
 static void closed_last(struct end *e) {
 	uint32_t s = SMCI_ASKED;
 	if (atomic_compare_exchange_strong(&e->report.state, &s, SMCI_NEVER)) s = SMCI_ASKED;
 	if (s != SMCI_NATIVE && s != SMCI_NEVER) smcgw_closed(e);
-	if (s == SMCI_PROMOTED || s == SMCI_MAPPED || e->own) { // also of one that has gone back for good
+	else if (get(&e->question)) smcgw_answered();
+	if (get(&e->question) && e->locks) {
 		atomic_store(&e->closing, true);
 		smcgw_release(e);
 		return;

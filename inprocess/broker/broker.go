@@ -86,6 +86,9 @@ const servedWithin = 3 * time.Second
 // served is why a socket may be a broker's. It is not if nobody listens, or nobody hangs up: a process that was killed
 // keeps its descriptors while a thread of it is in a system call that does not end.
 func served(at *net.UnixAddr) error {
+	if fi, err := os.Lstat(at.Name); err == nil && fi.Mode().Type() != fs.ModeSocket {
+		return errors.New("not a socket")
+	}
 	c, err := net.DialUnix("unixpacket", nil, at)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil

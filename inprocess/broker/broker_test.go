@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -131,4 +132,13 @@ func TestNewsCannotBeWritten(t *testing.T) {
 		_, err = unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		require.ErrorIs(t, err, unix.EPERM)
 	}
+}
+
+// TestListenLeavesFiles: what is in the place of the socket and none is somebody's.
+func TestListenLeavesFiles(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "s")
+	require.NoError(t, os.WriteFile(at, []byte("text"), 0o600))
+	_, err := Listen(at, 0o600)
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.FileExists(t, at)
 }

@@ -107,6 +107,7 @@ func (c *core) join(uid uint32) (*member, bool) {
 	if len(c.members) >= c.limits.Processes || c.user(uid).members >= c.limits.ProcessesPerUser {
 		c.forget(uid)
 		c.counts.ProcessesRefused++
+		c.counts.Denied[inprocess.WhyLimit]++ // what it has is native without a question
 		return nil, false
 	}
 	c.counts.ProcessesTotal++

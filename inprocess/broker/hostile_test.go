@@ -297,6 +297,7 @@ func TestQuotas(t *testing.T) {
 	fourth := dial(t, at)
 	fourth.denied(0, inprocess.WhyLimit)
 	fourth.ends()
+	require.Equal(t, uint64(2), b.Counters().Denied[inprocess.WhyLimit], "a program that is refused shows")
 }
 
 // TestSlabThatIsCutShort: it says nothing, and the rest goes on.

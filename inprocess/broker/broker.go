@@ -10,9 +10,11 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/inprocess"
 )
@@ -21,7 +23,9 @@ import (
 type Broker struct {
 	config Config
 	log    *slog.Logger
-	files  int // descriptors that may be kept
+	files  int           // descriptors that may be kept
+	lines  *rate.Limiter // of the log
+	missed atomic.Uint64 // lines above it
 
 	mu         sync.Mutex // guards the rest, and orders what is sent
 	core       *core
@@ -39,7 +43,7 @@ type Broker struct {
 func New(c Config) *Broker {
 	b := &Broker{
 		config: c, log: c.Log, core: newCore(c.Limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
-		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, files: c.Limits.Files,
+		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, files: c.Limits.Files, lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce),
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -48,6 +52,24 @@ func New(c Config) *Broker {
 		b.files = halfOfDescriptors()
 	}
 	return b
+}
+
+// Lines of the log about what goes wrong with programs, which any user can cause as often as he likes.
+const (
+	lineEvery   = 10 * time.Second
+	linesAtOnce = 10
+)
+
+// warn writes such a line, or counts it for the next one.
+func (b *Broker) warn(msg string, args ...any) {
+	if !b.lines.Allow() {
+		b.missed.Add(1)
+		return
+	}
+	if n := b.missed.Swap(0); n > 0 {
+		args = append(args, "lines_left_out", n)
+	}
+	b.log.Warn(msg, args...) //nolint:sloglint // of callers: constants
 }
 
 func halfOfDescriptors() int {
@@ -129,7 +151,7 @@ func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept: %w", err)
 		case err != nil:
-			b.log.Warn("accept in-process client", "error", err)
+			b.warn("accept in-process client", "error", err)
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():

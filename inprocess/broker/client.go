@@ -50,17 +50,18 @@ func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 		c.process, err = processOf(conn)
 	}
 	if err != nil {
-		b.log.Warn("in-process client", "error", err)
+		b.warn("in-process client", "error", err)
 		return
 	}
 	if !b.join(c) {
+		b.warn("in-process client refused: too many of its user, or of all", "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
 		_ = c.post(inprocess.Record{What: inprocess.Deny, Why: inprocess.WhyLimit})
 		return
 	}
 	defer b.leave(c)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := c.read(ctx); err != nil {
-		b.log.Warn("in-process client", "error", err, "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
+		b.warn("in-process client", "error", err, "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
 	}
 }
 
@@ -207,7 +208,7 @@ func (c *client) hello(r inprocess.Record, fd int) error {
 		n.close()
 	}
 	s.close()
-	c.broker.log.Warn("memory of an in-process client", "error", err)
+	c.broker.warn("memory of an in-process client", "error", err)
 	return c.post(inprocess.Record{What: inprocess.Deny, Why: whyOfMemory(err)})
 }
 
@@ -300,7 +301,7 @@ func (b *Broker) grant(p *conn) {
 	b.do(func(c *core) []denial {
 		switch {
 		case err != nil:
-			b.log.Warn("memory of a connection", "error", err)
+			b.warn("memory of a connection", "error", err)
 			return c.undo(p, whyOfMemory(err))
 		case !p.paired():
 			return c.undo(p, inprocess.WhyNoPeer)

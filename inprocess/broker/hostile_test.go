@@ -2,15 +2,18 @@ package broker
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/internal/fdpass"
@@ -89,6 +92,43 @@ func TestHostileClients(t *testing.T) {
 	promotes(t, at)
 	bystander.send(inprocess.Record{What: inprocess.Closed, Tag: 77})
 	eventually(t, func() bool { return b.Counters().Strays == 1 }, "the bystander is served")
+}
+
+// lines counts those of a log, and what they say was left out.
+type lines struct {
+	slog.Handler
+	written, leftOut atomic.Uint64
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	l.written.Add(1)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "lines_left_out" {
+			l.leftOut.Add(a.Value.Uint64())
+		}
+		return true
+	})
+	return nil
+}
+
+// TestLogIsBounded: a client that misbehaves again and again does not fill the log.
+func TestLogIsBounded(t *testing.T) {
+	log := &lines{}
+	b, at := serve(t, Config{Log: slog.New(log)})
+	begun := time.Now()
+	const times = 5 * linesAtOnce
+	for range times {
+		l := dial(t, at)
+		l.send(inprocess.Record{What: inprocess.Grant})
+		l.ends()
+	}
+	eventually(t, func() bool { return b.Counters().Misbehaved == times && b.Clients() == 0 }, "all have gone")
+	require.LessOrEqual(t, log.written.Load(), linesAtOnce+uint64(time.Since(begun)/lineEvery)+1)
+	b.lines.SetLimit(rate.Inf)
+	b.warn("the next line")
+	require.Equal(t, uint64(times+1), log.written.Load()+log.leftOut.Load())
 }
 
 // stuck names no connection until it ends, as a socket that its program holds in a system call that does not end.

@@ -385,6 +385,22 @@ func TestSnapshotHasWhatOthersPromoted(t *testing.T) {
 	require.Equal(t, os.Getpid(), s.Ends[1].Process.PID)
 }
 
+// TestSnapshotHasAllProcesses: slabs have room for many more ends than they have.
+func TestSnapshotHasAllProcesses(t *testing.T) {
+	b, at := serve(t, Config{})
+	const processes = 2 * snapshotEntries / inprocess.EntriesMax
+	for range processes {
+		l := dial(t, at)
+		l.entries = inprocess.EntriesMax
+		l.hello(0)
+		l.report(0, inprocess.Report{State: inprocess.StatePromoted, ID: 5})
+		l.report(inprocess.EntriesMax-1, inprocess.Report{State: inprocess.StatePromoted, ID: 6})
+	}
+	s := b.Snapshot()
+	require.Len(t, s.Processes, processes)
+	require.Len(t, s.Ends, 2*processes)
+}
+
 // TestRunCounts: the sums of the processes of one run, also of those that have gone; not of another user's or run's.
 func TestRunCounts(t *testing.T) {
 	b, at := serve(t, Config{})

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -173,15 +174,15 @@ func (s slab) report(tag uint32) (r inprocess.Report, ok bool) {
 // scanned is how many entries are read at a time.
 const scanned = 64
 
-// each calls fn with what the entries say that have ever been written.
-func (s slab) each(fn func(index uint32, r inprocess.Report)) {
+// each calls fn with what the entries say that have ever been written, and returns how many it has read: limit and scanned at most.
+func (s slab) each(limit int, fn func(index uint32, r inprocess.Report)) (read int) {
 	if s.f == nil {
-		return
+		return 0
 	}
 	b := make([]byte, scanned*inprocess.EntrySize)
-	for at, end := int64(0), int64(s.entries)*inprocess.EntrySize; at < end; {
+	for at, end := int64(0), int64(s.entries)*inprocess.EntrySize; at < end && read < limit; read += scanned {
 		if at = s.data(at); at < 0 {
-			return
+			return read
 		}
 		n, _ := s.f.ReadAt(b[:min(int64(len(b)), max(end-at, 0))], at)
 		for i := 0; i+inprocess.ReportSize <= n; i += inprocess.EntrySize {
@@ -190,10 +191,11 @@ func (s slab) each(fn func(index uint32, r inprocess.Report)) {
 			}
 		}
 		if n < len(b) {
-			return
+			return read + scanned
 		}
 		at += int64(n)
 	}
+	return read
 }
 
 // data is the first entry at or after an offset of whose page there is something; -1 for none.
@@ -219,7 +221,7 @@ func (s slab) close() {
 
 // never counts the ends that did not ask, by their libraries' reasons.
 func (s slab) never() (n ByWhy) {
-	s.each(func(_ uint32, r inprocess.Report) {
+	s.each(math.MaxInt, func(_ uint32, r inprocess.Report) {
 		if r.State == inprocess.StateNever && r.ID == 0 {
 			n[r.Why]++
 		}

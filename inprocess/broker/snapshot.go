@@ -85,10 +85,7 @@ func (b *Broker) Snapshot() Snapshot {
 func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 	left := snapshotEntries
 	for _, of := range slabs {
-		if left -= int(of.slab.entries); left < 0 {
-			break
-		}
-		of.slab.each(func(index uint32, r inprocess.Report) {
+		left -= of.slab.each(left, func(index uint32, r inprocess.Report) {
 			at, known := of.known[index]
 			switch {
 			case known && r.ID == s.Ends[at].ID && r.ID != 0:

@@ -362,6 +362,9 @@ func (c *core) deny(e *end, why inprocess.Why) denial {
 // end moves an end to its last state, and its connection's resources with the second of its ends.
 func (c *core) end(e *end, ev endEvent) {
 	c.unwait(e)
+	if e.state == endWaiting && (ev == evLeft || ev == evClosed && e.why == inprocess.WhyNone) { // it waited in vain
+		e.of.run.reason(inprocess.WhyNoPeer)
+	}
 	if e.state == endPromoted {
 		if e.why == inprocess.WhyNone && e.said.Why == inprocess.WhyProtocol { // of a process that ended without a word
 			e.why = e.said.Why

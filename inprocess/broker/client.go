@@ -29,6 +29,7 @@ type client struct {
 	raw     syscall.RawConn
 	process Process
 	slab    slab
+	more    int // how many records more the last one was worth
 
 	// Guarded by the broker's lock.
 	member *member
@@ -139,9 +140,10 @@ func (c *client) read(ctx context.Context) error {
 		if first {
 			_ = c.conn.SetReadDeadline(time.Time{})
 		}
-		if pace.Wait(ctx) != nil {
+		if pace.WaitN(ctx, min(1+c.more, recordsPerSecond)) != nil {
 			return nil
 		}
+		c.more = 0
 	}
 }
 
@@ -392,10 +394,11 @@ func (c *client) count(r inprocess.Record) error {
 		b.mu.Unlock()
 		return &protocolError{"count of another run"}
 	} else if run != nil && r.Why == inprocess.WhyNone {
-		ends = b.core.endsOf(run)
+		ends = run.ends()
 	}
 	b.mu.Unlock()
 	said := readReports(ends)
+	c.more = len(ends)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range ends {

@@ -227,6 +227,7 @@ func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 		e.of.ends[inprocess.Index(e.tag)] = e
 	}
 	c.conns[p.id] = p
+	c.pairedRun(p)
 	c.memory += p.reserved
 	for _, uid := range p.users {
 		c.user(uid).conns++
@@ -332,18 +333,6 @@ func (c *core) hello(m *member) {
 	if m.run != nil {
 		m.run.processes++
 	}
-}
-
-// endsOf are the ends of the connections that have one in a run.
-func (c *core) endsOf(r *run) (list []*end) {
-	for _, p := range c.conns {
-		for _, e := range p.ends {
-			if e.of.run == r {
-				list = append(list, e)
-			}
-		}
-	}
-	return list
 }
 
 // refuse ends a question with a no.

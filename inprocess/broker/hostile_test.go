@@ -401,6 +401,28 @@ func TestSnapshotHasAllProcesses(t *testing.T) {
 	require.Len(t, s.Ends, 2*processes)
 }
 
+// TestCountsCost: a question about a run is worth a record for each end that it has the broker look at.
+func TestCountsCost(t *testing.T) {
+	_, at := serve(t, Config{})
+	const run, conns = 78, 50
+	watch, a, z := dial(t, at), dial(t, at).hello(run), dial(t, at).hello(run)
+	for i := range uint32(conns) {
+		client, server := connection(t, "tcp4")
+		a.ask(0x20001+i, client)
+		z.ask(0x20001+i, server)
+		a.granted(0x20001 + i)
+		z.granted(0x20001 + i)
+	}
+	begun := time.Now()
+	const questions = 2 * recordsPerSecond / (2*conns + 1)
+	for range questions {
+		watch.send(inprocess.Record{What: inprocess.Count, ID: run})
+		r, _ := watch.receive()
+		require.Equal(t, uint64(conns), r.A)
+	}
+	require.Greater(t, time.Since(begun), 900*time.Millisecond, "a second's worth is above what may come at once")
+}
+
 // TestRunCounts: the sums of the processes of one run, also of those that have gone; not of another user's or run's.
 func TestRunCounts(t *testing.T) {
 	b, at := serve(t, Config{})

@@ -14,7 +14,8 @@ type run struct {
 	refs      int // clients that know it
 	processes int // of them, those with a slab
 	promoted  uint64
-	moved     uint64 // by connections that have ended
+	conns     map[*conn]struct{} // that have an end in it
+	moved     uint64             // by connections that have ended
 	whys      ByWhy
 }
 
@@ -48,7 +49,7 @@ func (c *core) joinRun(m *member, id uint64) {
 			c.counts.RunsRefused++
 			return
 		}
-		r = &run{key: key}
+		r = &run{key: key, conns: map[*conn]struct{}{}}
 		c.runs[key] = r
 	}
 	r.refs++
@@ -90,6 +91,12 @@ func (p *conn) movedFor(r *run) (n uint64) {
 	return n
 }
 
+func (c *core) pairedRun(p *conn) {
+	for _, r := range p.runs() {
+		r.conns[p] = struct{}{}
+	}
+}
+
 func (c *core) promotedRun(p *conn) {
 	for _, r := range p.runs() {
 		r.promoted++
@@ -99,7 +106,20 @@ func (c *core) promotedRun(p *conn) {
 func (c *core) releasedRun(p *conn) {
 	for _, r := range p.runs() {
 		r.moved += p.movedFor(r)
+		delete(r.conns, p)
 	}
+}
+
+// ends are the ends of the connections that have one in it.
+func (r *run) ends() (list []*end) {
+	for p := range r.conns {
+		for _, e := range p.ends {
+			if e.of.run == r {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
 }
 
 // count answers a question about a client's run.
@@ -112,13 +132,8 @@ func (c *core) count(m *member, why inprocess.Why) inprocess.Record {
 		a.ID, a.A = r.key.id, r.whys[why]
 	default:
 		a.ID, a.A, a.B, a.Tag = r.key.id, r.promoted, r.moved, uint32(r.processes)
-		for _, p := range c.conns {
-			for _, e := range p.ends {
-				if e.of.run == r {
-					a.B += p.movedFor(r)
-					break
-				}
-			}
+		for p := range r.conns {
+			a.B += p.movedFor(r)
 		}
 	}
 	return a

@@ -3,8 +3,11 @@ package promotion
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +28,8 @@ const (
 	listenEvery = 2 * time.Second
 	// socketMode lets every user ask; the broker knows by the kernel who does.
 	socketMode = 0o666
+	// dirMode lets them reach it.
+	dirMode = 0o755
 )
 
 // Options are what a service needs besides the configuration.
@@ -141,6 +146,9 @@ func (s *Service) loop(ctx context.Context) {
 }
 
 func (s *Service) serve(ctx context.Context) error {
+	if err := makeDir(filepath.Dir(s.config.Socket)); err != nil {
+		return err
+	}
 	l, err := broker.Listen(s.config.Socket, socketMode)
 	if err != nil {
 		return err
@@ -172,6 +180,24 @@ func (s *Service) serve(ctx context.Context) error {
 	s.now = nil
 	s.past = sum(s.past, b.Counters())
 	return err
+}
+
+// makeDir makes the directory of the socket where no package has, for all users whatever the umask.
+func makeDir(dir string) error {
+	err := os.MkdirAll(filepath.Dir(dir), dirMode)
+	if err == nil {
+		err = os.Mkdir(dir, dirMode)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Chmod(dir, dirMode)
+	}
+	if err != nil {
+		return fmt.Errorf("directory of the socket: %w", err)
+	}
+	return nil
 }
 
 // reviewEvery is how often it is looked whether the paths of promoted connections shape now.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -35,7 +36,8 @@ func answers(path string) bool {
 
 // TestSocketChangesHands: one of two has it, the other one gets it when that gives it up, and nothing is left behind.
 func TestSocketChangesHands(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
+	defer unix.Umask(unix.Umask(0o077))
+	path := filepath.Join(t.TempDir(), "none", "s")
 	a, b := newService(t, path), newService(t, path)
 	require.Error(t, a.Serving())
 	a.Serve(true)
@@ -46,6 +48,9 @@ func TestSocketChangesHands(t *testing.T) {
 	fi, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(socketMode), fi.Mode().Perm())
+	fi, err = os.Stat(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), fi.Mode().Perm(), "no package has made it")
 	require.NoError(t, Remove(path))
 	require.True(t, answers(path), "a socket that is served stays")
 	a.Serve(false)

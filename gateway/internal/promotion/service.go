@@ -153,6 +153,12 @@ func (s *Service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.SetUnlinkOnClose(false)
+	own, err := broker.PlaceOf(s.config.Socket)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer own.Remove()
 	half := (s.config.MaxConnections + 1) / 2
 	c := broker.Config{
 		Limits: broker.Limits{
@@ -169,15 +175,17 @@ func (s *Service) serve(ctx context.Context) error {
 	s.applyLocked()
 	s.mu.Unlock()
 	s.log.Info("programs with the library are served", "socket", s.config.Socket, "across_namespaces", s.program != nil)
-	var reviews sync.WaitGroup
-	defer reviews.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	reviews.Go(func() { s.reviewLoop(ctx, b) })
-	err = b.Serve(ctx, l)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watches.Go(func() { s.watch(ctx, b, own, cancel) })
+	err = errors.Join(b.Serve(ctx, l), lost(ctx))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now = nil
+	if s.now == b { // the next one may serve already
+		s.now = nil
+	}
 	s.past = sum(s.past, b.Counters())
 	return err
 }
@@ -200,20 +208,33 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// reviewEvery is how often it is looked whether the paths of promoted connections shape now.
-const reviewEvery = time.Second
+// errLost ends a broker whom no program finds any more.
+var errLost = errors.New("the socket was removed, or is another gateway's")
 
-// reviewLoop has connections go by the kernel whose paths shape since they were promoted, until ctx ends.
-func (s *Service) reviewLoop(ctx context.Context, b *broker.Broker) {
-	if s.paths == nil {
-		return
+func lost(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errLost) {
+		return errLost
 	}
-	tick := time.NewTicker(reviewEvery)
+	return nil
+}
+
+// watchEvery is how often it is looked whether the socket is there, and the paths of promoted connections shape now.
+const watchEvery = time.Second
+
+// watch ends a broker that has lost its socket, and has connections go by the kernel whose paths shape since they were promoted,
+// until ctx ends.
+func (s *Service) watch(ctx context.Context, b *broker.Broker, own broker.Place, end context.CancelCauseFunc) {
+	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.review(b)
+			if !own.Ours() {
+				end(errLost)
+			}
+			if s.paths != nil {
+				s.review(b)
+			}
 		case <-ctx.Done():
 			return
 		}

@@ -64,6 +64,25 @@ func TestSocketChangesHands(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
+// TestSocketIsLost: one that was removed is made again, and one that is another's stays.
+func TestSocketIsLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, b := newService(t, path), newService(t, path)
+	a.Serve(true)
+	serves := func(s *Service) func() bool { return func() bool { return s.Serving() == nil && answers(path) } }
+	require.Eventually(t, serves(a), 30*time.Second, time.Millisecond)
+	require.NoError(t, os.Remove(path))
+	require.Eventually(t, serves(a), 30*time.Second, time.Millisecond)
+
+	require.NoError(t, os.Remove(path))
+	b.Serve(true)
+	require.Eventually(t, serves(b), 30*time.Second, time.Millisecond)
+	a.Serve(false)
+	require.True(t, answers(path), "the end of one that has lost its socket")
+	b.Close()
+	require.NoFileExists(t, path)
+}
+
 // TestRemoveDead: a socket that a daemon left which was killed is removed.
 func TestRemoveDead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")

@@ -29,7 +29,7 @@ func newKeepBroker(e *env) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			socket := os.NewFile(brokerSocket, "socket")
 			defer func() { _ = socket.Close() }()
-			return private.Serve(c.Context(), args[0], socket, scan.New(), slog.New(slog.NewTextHandler(e.stderr, nil)))
+			return private.Serve(c.Context(), args[0], socket, private.Options{Programs: scan.New(), Off: e.machineOff.IsSet, Log: slog.New(slog.NewTextHandler(e.stderr, nil))})
 		},
 	}
 }

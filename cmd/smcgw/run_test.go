@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type runWorld struct {
 	dir     string
 	env     map[string]string
 	started int
+	off     atomic.Bool // the switch of the host
 	brokers sync.WaitGroup
 }
 
@@ -56,7 +58,7 @@ func (w *runWorld) startBroker(dir string, socket *os.File) error {
 	w.brokers.Go(func() {
 		f := os.NewFile(uintptr(fd), "socket")
 		defer f.Close()
-		if err := private.Serve(context.Background(), dir, f, nil, slog.New(slog.DiscardHandler)); err != nil {
+		if err := private.Serve(context.Background(), dir, f, private.Options{Off: w.off.Load, Log: slog.New(slog.DiscardHandler)}); err != nil {
 			w.t.Error(err)
 		}
 	})
@@ -172,6 +174,47 @@ func TestRunCounts(t *testing.T) {
 	require.Equal(t, 5, doc.Status)
 	require.Equal(t, inProcessDoc{Broker: words[1], Promoted: 1, Bytes: 30}, doc.InProcess)
 	require.Equal(t, "1 connection promoted, 30B by shared memory", doc.InProcess.summary())
+}
+
+// TestRunObeysTheSwitch: where the host is off a user's own broker promotes nothing, either.
+func TestRunObeysTheSwitch(t *testing.T) {
+	w := newRunWorld(t)
+	w.off.Store(true)
+	dir, err := private.Dir([]string{w.dir}, "")
+	require.NoError(t, err)
+	c, err := private.Join(t.Context(), dir, 7, func(socket *os.File) error { return w.startBroker(dir, socket) })
+	require.NoError(t, err)
+	defer c.Close()
+	l := fakeLibrary(t, filepath.Join(dir, private.SocketName), 7)
+	defer l.close()
+	server, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	client, err := net.Dial("tcp4", server.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	refused := func(tag uint32) {
+		t.Helper()
+		r := l.receive()
+		require.Equal(t, inprocess.Record{What: inprocess.Deny, Tag: tag, Why: inprocess.WhyOff}, r)
+	}
+	l.ask(client.(*net.TCPConn), 0x20000)
+	refused(0x20000)
+	w.off.Store(false)
+	tag := uint32(0x40000)
+	require.Eventually(t, func() bool { // until one is not refused
+		l.ask(client.(*net.TCPConn), tag)
+		count := inprocess.Record{What: inprocess.Count, ID: 7}
+		require.NoError(t, unix.Sendmsg(l.fd, count.Append(nil), nil, nil, 0))
+		if r := l.receive(); r.What == inprocess.Count {
+			return true
+		}
+		require.Equal(t, inprocess.Count, l.receive().What)
+		tag += 0x20000
+		return false
+	}, 20*time.Second, 10*time.Millisecond)
+	w.off.Store(true)
+	refused(tag)
 }
 
 func TestRunSummary(t *testing.T) {

@@ -254,6 +254,9 @@ func (b *Broker) SetPolicy(p Policy, t Thresholds) {
 // SetOff throws the switch: while it is off nothing is promoted, and the libraries take what is back to the kernel.
 func (b *Broker) SetOff(off bool) {
 	b.do(func(c *core) []denial {
+		if c.off == off {
+			return nil
+		}
 		no := c.setOff(off)
 		b.publish()
 		return no

@@ -39,7 +39,7 @@ func (b *brokers) start(socket *os.File) error {
 	b.running.Go(func() {
 		f := os.NewFile(uintptr(fd), "socket")
 		defer f.Close()
-		if err := Serve(context.Background(), b.dir, f, nil, slog.New(slog.DiscardHandler)); err != nil {
+		if err := Serve(context.Background(), b.dir, f, Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
 			b.t.Error(err)
 		}
 	})

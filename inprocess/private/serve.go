@@ -20,9 +20,15 @@ const (
 	idleTick = 250 * time.Millisecond
 )
 
-// Serve serves the socket of a directory until ctx ends, or a moment after the last client. programs tells which programs
-// go past the library; nil: none.
-func Serve(ctx context.Context, dir string, socket *os.File, programs broker.Scanner, log *slog.Logger) error {
+// Options are what a broker needs besides its socket.
+type Options struct {
+	Programs broker.Scanner // tells which programs go past the library; nil: none
+	Off      func() bool    // tells whether the host's switch is off, and is asked now and then; nil: it never is
+	Log      *slog.Logger
+}
+
+// Serve serves the socket of a directory until ctx ends, or a moment after the last client.
+func Serve(ctx context.Context, dir string, socket *os.File, o Options) error {
 	l, err := net.FileListener(socket)
 	if err != nil {
 		return fmt.Errorf("socket of the broker: %w", err)
@@ -34,19 +40,23 @@ func Serve(ctx context.Context, dir string, socket *os.File, programs broker.Sca
 	}
 	u.SetUnlinkOnClose(false)
 	at := filepath.Join(dir, SocketName)
-	var own unix.Stat_t
-	if err := unix.Lstat(at, &own); err != nil {
+	own, err := broker.PlaceOf(at)
+	if err != nil {
 		_ = l.Close()
-		return fmt.Errorf("socket of the broker: %w", err)
+		return err
 	}
-	b := broker.New(broker.Config{Limits: oneUser(), Scanner: programs, Log: log})
+	b := broker.New(broker.Config{Limits: oneUser(), Scanner: o.Programs, Log: o.Log})
+	if o.Off == nil {
+		o.Off = func() bool { return false }
+	}
+	b.SetOff(o.Off())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		defer cancel()
-		awaitIdle(ctx, b, u, dir, at, own.Ino)
+		awaitIdle(ctx, b, u, dir, own, o.Off)
 	}()
 	err = b.Serve(ctx, u)
 	cancel()
@@ -63,8 +73,8 @@ func oneUser() broker.Limits {
 	}
 }
 
-// awaitIdle returns when nobody has been served for a moment, and nobody can be any more.
-func awaitIdle(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir, at string, own uint64) {
+// awaitIdle has the switch obeyed, and returns when nobody has been served for a moment, and nobody can be any more.
+func awaitIdle(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir string, own broker.Place, off func() bool) {
 	t := time.NewTicker(idleTick)
 	defer t.Stop()
 	for since := time.Now(); ; {
@@ -72,9 +82,10 @@ func awaitIdle(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir, 
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
+			b.SetOff(off())
 			if b.Clients() > 0 {
 				since = now
-			} else if now.Sub(since) >= idleWait && end(ctx, b, l, dir, at, own) {
+			} else if now.Sub(since) >= idleWait && end(ctx, b, l, dir, own) {
 				return
 			}
 		}
@@ -82,7 +93,7 @@ func awaitIdle(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir, 
 }
 
 // end takes the socket away, under the lock; false if somebody has connected between, or starts a broker.
-func end(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir, at string, own uint64) bool {
+func end(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir string, own broker.Place) bool {
 	ctx, cancel := context.WithTimeout(ctx, idleTick)
 	defer cancel()
 	held, err := lock(ctx, dir)
@@ -93,10 +104,7 @@ func end(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir, at str
 	if waits(l) || b.Clients() > 0 {
 		return false
 	}
-	var st unix.Stat_t
-	if unix.Lstat(at, &st) == nil && st.Ino == own { // else another's: somebody had removed ours
-		_ = os.Remove(at)
-	}
+	own.Remove()
 	return true
 }
 

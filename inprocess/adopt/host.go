@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,35 +29,35 @@ const trialPatience = 10 * time.Second
 // hostLibrary is the library in the host's list.
 func (h *Installation) hostLibrary() string { return path.Join(h.Library, Name) }
 
-// preloaded is what the list says, and whether the library is in it.
-func (h *Installation) preloaded() (text string, is bool, err error) {
+// preloaded is what the list says, and where it has the library: another installation may be gone.
+func (h *Installation) preloaded() (text string, ours []string, err error) {
 	b, err := os.ReadFile(path.Join(h.Root, loaderFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
+		return "", nil, nil
 	}
 	if err != nil {
-		return "", false, err
+		return "", nil, err
 	}
-	_, is = without(string(b), h.hostLibrary())
-	return string(b), is, nil
+	_, ours = without(string(b))
+	return string(b), ours, nil
 }
 
 // HostEnabled tells whether every program of the host loads the library.
 func (h *Installation) HostEnabled() (bool, error) {
-	_, is, err := h.preloaded()
-	return is, err
+	_, ours, err := h.preloaded()
+	return ours != nil, err
 }
 
-// without removes a library from a list of the loader's: names between spaces, colons and
-// lines, comments after #. A line that has nothing else goes with it.
-func without(text, library string) (rest string, found bool) {
+// without removes the library, wherever it is, from a list of the loader's: names between
+// spaces, colons and lines, comments after #. A line that has nothing else goes with it.
+func without(text string) (rest string, found []string) {
 	for line := range strings.Lines(text) {
 		names, comment, commented := strings.Cut(line, "#")
 		var kept []string
 		here := false
 		for _, n := range strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune(" \t\n:", r) }) {
-			if n == library {
-				here = true
+			if path.Base(n) == Name {
+				here, found = true, append(found, n)
 			} else {
 				kept = append(kept, n)
 			}
@@ -71,7 +72,6 @@ func without(text, library string) (rest string, found bool) {
 		default:
 			rest += strings.Join(kept, " ") + "\n"
 		}
-		found = true
 	}
 	return rest, found
 }
@@ -82,14 +82,14 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 	if try == nil {
 		try = Try
 	}
-	text, is, err := h.preloaded()
-	if err != nil || is {
+	library := h.hostLibrary()
+	text, ours, err := h.preloaded()
+	if err != nil || slices.Equal(ours, []string{library}) {
 		return false, err
 	}
 	if found, _ := filepath.Glob(path.Join(h.Root, "/lib/ld-linux.so.2")); found != nil { // the pattern is good
 		return false, fmt.Errorf("%w: it has programs of 32 bits (/lib/ld-linux.so.2), each of which would complain about a library of 64: enable units instead", ErrHost)
 	}
-	library := h.hostLibrary()
 	if err := h.safe(library); err != nil {
 		return false, err
 	}
@@ -105,6 +105,7 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 	if err := try(ctx, path.Join(h.Root, library)); err != nil {
 		return false, err
 	}
+	text, _ = without(text)
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
@@ -117,11 +118,11 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 // DisableHost undoes EnableHost and leaves the names of others. changed: there was something
 // to undo.
 func (h *Installation) DisableHost() (changed bool, err error) {
-	text, is, err := h.preloaded()
-	if err != nil || !is {
+	text, ours, err := h.preloaded()
+	if err != nil || ours == nil {
 		return false, err
 	}
-	rest, _ := without(text, h.hostLibrary())
+	rest, _ := without(text)
 	file := path.Join(h.Root, loaderFile)
 	if strings.TrimSpace(rest) == "" {
 		err = os.Remove(file)

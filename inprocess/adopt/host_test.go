@@ -54,6 +54,7 @@ func TestEnableHost(t *testing.T) {
 		{"# mine\n", "# mine\n" + own + "\n", "# mine\n"},
 		{"/a.so " + own + ":/b.so # two\n", "/a.so " + own + ":/b.so # two\n", "/a.so /b.so # two\n"},
 		{own + " # ours\n/b.so\n", own + " # ours\n/b.so\n", "# ours\n/b.so\n"},
+		{"/b.so\n/usr/local/lib/smcgw/libsmcgw.so\n", "/b.so\n" + own + "\n", "/b.so\n"},
 		{"# " + own + "\n", "# " + own + "\n" + own + "\n", "# " + own + "\n"},
 	} {
 		h := hostWithLibrary(t, nil)
@@ -79,6 +80,18 @@ func TestEnableHost(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(left), 1) // no temporary file
 	}
+}
+
+// TestDisableLostHost: the line of an installation that is gone is found, or every program would complain for ever.
+func TestDisableLostHost(t *testing.T) {
+	h := tree(t, map[string]string{loaderFile: "/opt/smcgw/libsmcgw.so\n/lib/other.so\n"})
+	is, err := h.HostEnabled()
+	require.NoError(t, err)
+	require.True(t, is)
+	changed, err := h.DisableHost()
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "/lib/other.so\n", list(t, h))
 }
 
 // TestRefusedHost: what cannot be loaded by every program is not written down.

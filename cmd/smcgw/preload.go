@@ -46,10 +46,10 @@ Without more, it says what "smcgw preload status" does.`,
 		Long: `Enable writes a drop-in for a service of systemd, or with --host a line into
 /etc/ld.so.preload. What runs goes on as it is, and has the library from its next start.
 
-A unit is refused if there is none of the name, if it sets LD_PRELOAD itself, or has
-another root directory. The host is refused if a program does not start as before with
-the library, others than root can write it, or there are programs of 32 bits. Programs
-of musl do not read /etc/ld.so.preload.`,
+A unit is refused if there is none of the name, if it sets LD_PRELOAD itself, has
+another root directory, or a SystemCallFilter= that would end it. The host is refused
+if a program does not start as before with the library, others than root can write it,
+or there are programs of 32 bits. Programs of musl do not read /etc/ld.so.preload.`,
 	}), newPreloadSwitch(e, &root, false, &cobra.Command{
 		Use:   "disable UNIT | --host",
 		Short: `Undo "smcgw preload enable"`,

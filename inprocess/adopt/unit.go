@@ -223,7 +223,53 @@ func (u *Unit) Refusal() error {
 			return fmt.Errorf("%w %s: %s=%s hides the library from it", ErrUnit, u.Name, name, v)
 		}
 	}
+	if calls := u.deadly(); len(calls) > 0 {
+		return fmt.Errorf("%w %s: its SystemCallFilter= would end it where the library calls %s: add SystemCallFilter=%s to it, or SystemCallErrorNumber=EPERM, with which its connections stay native",
+			ErrUnit, u.Name, strings.Join(calls, ", "), strings.Join(calls, " "))
+	}
 	return nil
+}
+
+// libraryCalls are those of the library that a program need not make itself, by the set of systemd that has them
+// (systemd.exec(5)).
+var libraryCalls = []struct{ set, names string }{
+	{"@file-system", "faccessat ftruncate"},
+	{"@io-event", "eventfd2 ppoll"},
+	{"@ipc", "memfd_create"},
+	{"@network-io", "connect getpeername getsockname getsockopt recvmsg sendmsg setsockopt socket"},
+	{"@process", "kill"},
+	{"@system-service", "madvise mremap"},
+}
+
+// deadly are the calls of the library at which the unit's programs would be ended.
+func (u *Unit) deadly() (calls []string) {
+	lists := u.settings["SystemCallFilter"]
+	if e := u.last("SystemCallErrorNumber"); len(lists) == 0 || e != "" && e != "kill" {
+		return nil
+	}
+	for _, of := range libraryCalls {
+		for call := range strings.FieldsSeq(of.names) {
+			if kills(lists, call, of.set) {
+				calls = append(calls, call)
+			}
+		}
+	}
+	return calls
+}
+
+// kills tells whether lists of SystemCallFilter= end a program at a call. The first list says what counts where none has it.
+func kills(lists []string, call, set string) bool {
+	killed := !strings.HasPrefix(lists[0], "~")
+	for _, list := range lists {
+		names, denies := strings.CutPrefix(list, "~")
+		for name := range strings.FieldsSeq(names) {
+			name, action, _ := strings.Cut(name, ":")
+			if name == call || name == set || name == "@system-service" || name == "@known" {
+				killed = denies && (action == "" || action == "kill")
+			}
+		}
+	}
+	return killed
 }
 
 // Warnings are what in a unit may keep the library or the daemon out of its sight.
@@ -246,7 +292,7 @@ func (u *Unit) Warnings(library string) (list []string) {
 		warn("DynamicUser=: its user has another number at each start, so quotas and rules by user do not follow it")
 	}
 	if len(u.words("SystemCallFilter")) > 0 {
-		warn("SystemCallFilter=: where it refuses what the library needs, connections stay native")
+		warn("SystemCallFilter=: where it refuses another call of the library, connections stay native, or the program ends as at a call of its own")
 	}
 	return list
 }

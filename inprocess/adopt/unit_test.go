@@ -40,6 +40,11 @@ func someUnits(t *testing.T) *Installation {
 		"usr/lib/systemd/system/careful.service":      "[Service]\nDynamicUser=yes\nInaccessiblePaths=-/usr/lib\nRestrictAddressFamilies=AF_INET AF_INET6\nSystemCallFilter=@system-service\nTemporaryFileSystem=/run:ro\n",
 		"usr/lib/systemd/system/unrestricted.service": "[Service]\nDynamicUser=no\nRestrictAddressFamilies=~AF_PACKET\n",
 		"usr/lib/systemd/system/few.service":          "[Service]\nRestrictAddressFamilies=~AF_PACKET AF_UNIX\n",
+		"usr/lib/systemd/system/strict.service":       "[Service]\nSystemCallFilter=@basic-io @network-io\nSystemCallFilter=@io-event @file-system:EPERM memfd_create\n",
+		"usr/lib/systemd/system/denies.service":       "[Service]\nSystemCallFilter=~@clock @ipc\n",
+		"usr/lib/systemd/system/polite.service":       "[Service]\nSystemCallFilter=~@clock @ipc:EPERM\n",
+		"usr/lib/systemd/system/errors.service":       "[Service]\nSystemCallFilter=read write\nSystemCallErrorNumber=EPERM\n",
+		"usr/lib/systemd/system/allows.service":       "[Service]\nSystemCallFilter=@system-service\nSystemCallFilter=~@privileged\n",
 		"etc/systemd/system/round.service":            "->about.service",
 		"etc/systemd/system/about.service":            "->round.service",
 		"etc/systemd/system/linked.service":           "->/opt/linked.service",
@@ -73,7 +78,8 @@ func TestUnit(t *testing.T) {
 
 func TestRefusalsAndWarnings(t *testing.T) {
 	h := someUnits(t)
-	for name, text := range map[string]string{"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image"} {
+	for name, text := range map[string]string{"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
+		"strict": "where the library calls kill, madvise, mremap: add SystemCallFilter=kill madvise mremap ", "denies": "memfd_create"} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)
 		require.ErrorContains(t, u.Refusal(), text)
@@ -81,7 +87,7 @@ func TestRefusalsAndWarnings(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnit)
 		require.NoFileExists(t, filepath.Join(h.Root, dropInFile(u.Name)))
 	}
-	for name, want := range map[string]int{"reset": 0, "unrestricted": 0, "careful": 5, "few": 1} {
+	for name, want := range map[string]int{"reset": 0, "unrestricted": 0, "careful": 5, "few": 1, "polite": 1, "errors": 1, "allows": 1} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)
 		require.NoError(t, u.Refusal())

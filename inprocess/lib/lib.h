@@ -342,7 +342,7 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
 void smcgw_arm(struct end *e, uint32_t whom);
 bool smcgw_spin(bool (*ready)(void *), void *of);
 bool smcgw_hot(struct end *e);            // the ring has bytes, or a transition to pass
-bool smcgw_genuine(struct end *e, int fd);// the kernel says readable: is it more than tokens?
+bool smcgw_genuine(struct end *e, int fd, bool told); // the kernel says readable: is it more than tokens?
 // settled is before its process waits: true, if there are bytes that no token speaks of. While a reader is inside it leaves that to
 // smcgw_late; settle, which is called without the lock of the lists, waits for the reader.
 bool smcgw_settled(struct end *e, int fd);

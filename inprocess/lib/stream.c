@@ -907,8 +907,9 @@ bool smcgw_settled(struct end *e, int fd) {
 }
 bool smcgw_settle(struct end *e, int fd) { return smcgw_lock(e, &e->rl) && settled(e, fd); }
 
-// genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error.
-bool smcgw_genuine(struct end *e, int fd) {
+// genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error. told: all that the ring has was
+// told of already, and a token that comes late is no edge.
+bool smcgw_genuine(struct end *e, int fd, bool told) {
 	bool r = true;
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (!smcgw_still(e, fd) || !e->attached || e->stashed || e->eof || e->rx_error) goto out;
@@ -922,7 +923,7 @@ bool smcgw_genuine(struct end *e, int fd) {
 	if (cx & 1) {
 		if (place_of(e)->set && (get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) {
 			eat_counted(e, fd);
-			r = smcgw_hot(e);
+			r = !told && smcgw_hot(e);
 		} else {
 			r = smcgw_hot(e) || settle(e, fd);
 		}

@@ -673,8 +673,9 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			if (!r || (r->off && !s->shared)) continue; // closed meanwhile, or told of by the ring: the kernel speaks of resets still
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
+				bool told = (r->events & EPOLLET) && get_acquire(&e->peer->head) == r->reported;
 				put(&e->kernel_news, true);
-				if ((evs & EPOLLIN) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd)) {
+				if ((evs & EPOLLIN) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd, told)) {
 					if (r->events & EPOLLONESHOT) { // it has gone off for nothing
 						tagged(s->fd, EPOLL_CTL_MOD, fd, r->events);
 						continue;
@@ -955,7 +956,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			if (!e || state_of(e) != SMCI_PROMOTED) continue;
 			short in = p[i].events & (POLLIN | POLLRDNORM), had = p[i].revents;
 			if (had) put(&e->kernel_news, true);
-			if ((had & in) && !(had & (POLLERR | POLLHUP | POLLRDHUP)) && !smcgw_genuine(e, p[i].fd)) {
+			if ((had & in) && !(had & (POLLERR | POLLHUP | POLLRDHUP)) && !smcgw_genuine(e, p[i].fd, false)) {
 				p[i].revents &= (short)~(POLLIN | POLLRDNORM);
 				dropped = true;
 			}
@@ -1036,7 +1037,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			bool had = IS_SET(fd, r);
 			if (had) {
 				put(&e->kernel_news, true);
-				if (!smcgw_genuine(e, fd)) {
+				if (!smcgw_genuine(e, fd, false)) {
 					WORD(fd, r) &= ~BIT(fd);
 					dropped = true;
 				}

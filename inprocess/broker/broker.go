@@ -228,10 +228,13 @@ func (b *Broker) expire() {
 	b.do(func(c *core) []denial { return c.expire(time.Now()) })
 }
 
-// tell says no. The caller holds the lock.
+// tell says no. A client without room for the answer would wait for it as long as it lives: its conversation ends, and
+// it asks again in the next one. The caller holds the lock.
 func (b *Broker) tell(no []denial) {
 	for _, d := range no {
-		b.queue(d.of.of.client, inprocess.Record{What: inprocess.Deny, Tag: d.of.tag, Why: d.why})
+		if c := d.of.of.client; !b.queue(c, inprocess.Record{What: inprocess.Deny, Tag: d.of.tag, Why: d.why}) {
+			c.hangUp()
+		}
 		b.told(ToldDenied, d.of, d.why)
 	}
 }

@@ -352,6 +352,15 @@ func (b *Broker) queue(c *client, r inprocess.Record, fds ...int) bool {
 	return true
 }
 
+// hangUp has the client read what it has, and then the end. The caller holds the broker's lock.
+func (c *client) hangUp() {
+	_ = c.conn.CloseRead()
+	_ = c.conn.CloseWrite()
+	if c.news != nil {
+		c.news.sent()
+	}
+}
+
 // post sends a record without waiting.
 func (c *client) post(r inprocess.Record, fds ...int) error {
 	var oob []byte

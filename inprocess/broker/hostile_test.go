@@ -288,22 +288,40 @@ func TestRawCalls(t *testing.T) {
 	l.denied(0x20001, inprocess.WhyRawCalls)
 }
 
-// TestGrantToADeafProcess: one that never reads is not granted, its peer is told, and nothing is left.
-func TestGrantToADeafProcess(t *testing.T) {
+// TestDeafProcess: one that never reads is let go of with the first answer that it has no room for. Where that was to be
+// a grant its peer is told, and nothing is left.
+func TestDeafProcess(t *testing.T) {
 	b, at := serve(t, Config{})
-	deaf, l := connect(t, at), connect(t, at)
+	l := connect(t, at)
 	client, server := connection(t, "tcp4")
-	asked := uint64(0)
-	for i := uint32(1); b.Counters().QueueFull == 0; i++ { // answers fill its socket
-		asked += 2
-		deaf.ask(i<<inprocess.IndexBits, client)
-		deaf.ask(i<<inprocess.IndexBits|1, client)
-		require.Less(t, i, uint32(10000))
+	asks := uint64(0)
+	ask := func(deaf *library, i int) { // denies the question before
+		deaf.ask(uint32(i)<<inprocess.IndexBits|uint32(i%2), client)
+		asks++
+		eventually(t, func() bool { return b.Counters().Asks == asks }, "the question is taken in")
 	}
-	eventually(t, func() bool { return b.Counters().Asks == asked }, "all questions are taken in")
+	deaf := connect(t, at)
+	n := 1
+	for ; b.Counters().QueueFull == 0; n++ {
+		ask(deaf, n)
+		require.Less(t, n, 10000)
+	}
+	eventually(t, func() bool { return b.Counters().Processes == 1 }, "it is let go of")
+	require.Zero(t, b.Counters().Waiting)
+	got := uint32(1) // the answer that was lost
+	for deaf.reads() {
+		got++
+	}
+	require.Equal(t, deaf.word(inprocess.NewsGrants), got)
+
+	deaf = connect(t, at)
+	for i := 1; i < n-1; i++ {
+		ask(deaf, i)
+	}
 	require.Equal(t, 1, b.Counters().Waiting)
 	l.ask(0x20001, server)
 	l.denied(0x20001, inprocess.WhyLimit)
+	eventually(t, func() bool { return b.Counters().Processes == 1 }, "it is let go of")
 	c := b.Counters()
 	require.Zero(t, c.Conns)
 	require.Zero(t, c.Memory)

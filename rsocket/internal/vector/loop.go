@@ -12,13 +12,11 @@ import (
 const (
 	// pollBatches bounds the completions of one turn, so that what they lead to is flushed before more are taken.
 	pollBatches = 16
-	// leaveTurns is how many turns a goroutine drives a busy vector for others before the vector's own takes over.
+	// leaveTurns is how many turns a goroutine drives a busy vector before the vector's own takes over, and others run.
 	leaveTurns = 4
 	// guardTime is how long a vector that is attended goes without doorbells, and with acknowledgements that wait for an
 	// answer to travel with.
 	guardTime = 200 * time.Microsecond
-	// yieldTurns is after how many turns in a row the vector's goroutine lets others run.
-	yieldTurns = 2
 )
 
 // Member is something that owns a queue pair of a vector. The holder of the vector's token calls both methods.
@@ -40,13 +38,11 @@ type Node struct {
 //
 // The goroutine that holds the token drives the vector. No goroutine waits for the token: one that does not get it
 // leaves the work in a list (Wants, Do). The work is done then, because the holder looks at the list again after
-// letting go. A holder leaves in one of four ways:
+// letting go. A holder leaves in one of two ways:
 //
-//   - release: it is back in a moment (it polls);
 //   - Leave: nothing is left to do and the driver is armed, so that the goroutine of the vector wakes when work arrives;
 //   - stay: the only connection is in the middle of questions and answers, so a goroutine will be back in a moment; if not,
-//     the goroutine of the vector looks after guardTime;
-//   - handOver: there is more work than it wants to do for others; the goroutine of the vector goes on.
+//     the goroutine of the vector looks after guardTime.
 type Vector struct {
 	cfg     Config
 	Index   int
@@ -68,7 +64,6 @@ type Vector struct {
 	byQPN    map[uint32]Member
 	armed    bool
 	attended bool // see stay
-	quick    bool // posting moves no deadline: what is written in place needs no answer in time
 	// Drained: the completion queue was empty when it was polled last, in this term of the token.
 	Drained bool
 	next    time.Time // when Progress wants to be called
@@ -97,9 +92,7 @@ type Config struct {
 
 // New opens a vector of the device, whose goroutine is run.
 func New(cfg Config, index int) (*Vector, error) {
-	v := &Vector{
-		cfg: cfg, Index: index, byQPN: map[uint32]Member{}, quick: cfg.Dev.Attr().RemoteMapper, gone: make(chan struct{}),
-	}
+	v := &Vector{cfg: cfg, Index: index, byQPN: map[uint32]Member{}, gone: make(chan struct{})}
 	if err := v.open(); err != nil {
 		return nil, err
 	}
@@ -136,11 +129,8 @@ func (v *Vector) TryEnter() bool {
 func (v *Vector) release() { v.token.Store(false) }
 
 // turn is one round: what arrived, what completed, what was left to do, doorbells.
-func (v *Vector) turn() bool { return v.turnAt(time.Now()) }
-
-// turnAt is turn with a caller-supplied clock reading: reading the clock takes as long as the rest of an idle turn.
-func (v *Vector) turnAt(now time.Time) bool {
-	worked := v.progress(now)
+func (v *Vector) turn() bool {
+	worked := v.progress(time.Now())
 	if v.serve() {
 		worked = true
 	}
@@ -246,13 +236,9 @@ func (v *Vector) Kick() {
 	v.Leave()
 }
 
-// Leave drives the vector until it may sleep, and gives up the token.
+// Leave drives the vector until it may sleep, and gives up the token. Where that takes long the vector's goroutine goes on.
 func (v *Vector) Leave() {
-	for turns := 0; ; turns++ {
-		if turns == leaveTurns {
-			v.handOver()
-			return
-		}
+	for range leaveTurns {
 		if v.turn() || !v.arm() {
 			continue
 		}
@@ -261,24 +247,8 @@ func (v *Vector) Leave() {
 			return
 		}
 	}
-}
-
-// Settle is Leave for a holder that has just posted something, or made a turn: it looks for nothing, unless arming finds
-// that there is something.
-func (v *Vector) Settle() {
-	v.driver.Flush()
-	if v.attended {
-		v.stay()
-		return
-	}
-	if !v.quick || !v.next.IsZero() || !v.arm() {
-		v.Leave()
-		return
-	}
 	v.release()
-	if v.wanted() {
-		v.Kick()
-	}
+	v.rouse()
 }
 
 // stay gives up the token without arming the driver: the goroutine that has just got what it polled for will write or
@@ -286,7 +256,7 @@ func (v *Vector) Settle() {
 func (v *Vector) stay() {
 	if v.members.Load() != 1 { // others would have to wait
 		v.attended = false
-		v.Settle()
+		v.Leave()
 		return
 	}
 	v.attended = true
@@ -299,12 +269,6 @@ func (v *Vector) stay() {
 	if v.wanted() {
 		v.Kick()
 	}
-}
-
-// handOver lets the vector's goroutine go on.
-func (v *Vector) handOver() {
-	v.release()
-	v.rouse()
 }
 
 // arm makes arriving work wake the vector's goroutine; false means that there is some already.
@@ -328,34 +292,14 @@ func (v *Vector) Run() {
 		v.woken.Store(true) // the holder of the token may have armed the driver before and looks no more
 		if v.TryEnter() {
 			v.attended = false
-			v.drive()
+			v.Leave()
 		}
+		runtime.Gosched() // a busy vector is roused again at once: those that it has worked for have their turn
 	}
 	for !v.TryEnter() {
 		time.Sleep(50 * time.Microsecond) // holders stay for microseconds
 	}
 	v.end()
-}
-
-// drive drives the vector until it may sleep; others run, and may drive it, between turns.
-func (v *Vector) drive() {
-	for turns := 1; ; turns++ {
-		worked := v.turn()
-		if !worked && v.arm() {
-			v.release()
-			if !v.wanted() || !v.TryEnter() {
-				return
-			}
-			continue
-		}
-		if turns%yieldTurns == 0 {
-			v.release()
-			runtime.Gosched()
-			if !v.TryEnter() {
-				return // the holder leaves it armed or is back in a moment
-			}
-		}
-	}
 }
 
 // end gives the vector back; the token is never free again.

@@ -65,7 +65,7 @@ func TestVectorLeavesNothing(t *testing.T) {
 	others.Go(func() {
 		for !over.Load() {
 			if v.TryEnter() {
-				v.handOver()
+				v.Leave()
 			}
 			time.Sleep(time.Microsecond)
 		}

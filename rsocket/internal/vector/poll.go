@@ -106,7 +106,8 @@ func (v *Vector) Spin(w Waiter) bool {
 		case over:
 			v.spinning.Store(false)
 			v.attended = false
-			v.Settle()
+			v.driver.Flush()
+			v.Leave()
 		case entered:
 			v.driver.Flush()
 			v.release()

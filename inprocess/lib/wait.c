@@ -786,7 +786,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 	}
 	const struct timespec zero = {0, 0};
-	for (;;) {
+	for (int asked = 0;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
@@ -865,9 +865,11 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			errno = err;
 			return n;
 		}
+		bool filled = n == max;
 		if (n > 0 && (n = report(s, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
+		if (n == 0 && poll_only && filled && ++asked < KERNEL_EVERY) continue; // what was for the library alone had the place of others
 		if (n < 0) {
 			errno = err;
 			return n;

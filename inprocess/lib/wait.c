@@ -686,7 +686,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 					if (!evs) continue;
 				} else if ((evs & READABLE) && (r->events & EPOLLET)) {
 					r->reported = get_acquire(&e->peer->head);
-					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
+					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own, also a ring's behind the kernel's
 				}
 			}
 			if (r->events & EPOLLONESHOT) {

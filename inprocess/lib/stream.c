@@ -884,11 +884,11 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	return n;
 }
 
-// ends is what the kernel says, beside the ring's bytes, of a connection that either side has begun to end.
-uint32_t smcgw_ends(const struct end *e, int fd) {
-	struct pollfd p = {fd, POLLRDHUP, 0};
+// beside is what the kernel says, beside the ring's bytes, of a connection that either side has begun to end; and of room, if that is asked.
+uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
+	struct pollfd p = {fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP, 0};
 	struct timespec zero = {0, 0};
-	if (likely(!(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && !get(&e->read_ended) && !get(&e->write_ended))) return 0;
+	if (likely(!room && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && !get(&e->read_ended) && !get(&e->write_ended))) return 0;
 	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? (uint32_t)p.revents : 0;
 }
 
@@ -1438,6 +1438,18 @@ static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size
 	return done ? (ssize_t)done : n;
 }
 
+// takes_reset: a reader that had bytes to return has taken the error from the kernel, which says EPIPE since. The program is told of it once.
+static bool takes_reset(struct end *e, int fd) {
+	if (!smcgw_try(e, &e->rl)) return false; // it is about to be told
+	bool r = e->rx_error == ECONNRESET && ended(e, fd) && e->rx_error && !get(&e->violated) && !missing(e);
+	if (r) {
+		e->rx_error = 0;
+		e->eof = e->died = true;
+	}
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, int file, off_t *at) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	size_t done = 0;
@@ -1555,6 +1567,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	}
 	smcgw_unlock(e, &e->wl);
 	if (done || !err) return (ssize_t)done;
+	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;
 	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
 	errno = err;
 	return -1;

@@ -646,9 +646,9 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 			continue;
 		}
 		struct epoll_event ev = {r->events & READABLE, r->data};
-		bool edge = (r->events & (EPOLLET | EPOLLONESHOT)) == EPOLLET; // whose EPOLLOUT is the kernel's to say
-		if ((r->events & EPOLLOUT) && !edge && smcgw_room(e)) ev.events |= EPOLLOUT;
-		ev.events |= smcgw_ends(e, fd) & (r->events | EPOLLERR | EPOLLHUP);
+		bool out = (r->events & EPOLLOUT) && (r->events & (EPOLLET | EPOLLONESHOT)) != EPOLLET; // of an edge it is the kernel's to say
+		if (out && smcgw_room(e)) ev.events |= EPOLLOUT;
+		ev.events |= smcgw_beside(e, fd, out && (r->events & EPOLLONESHOT)) & (r->events | EPOLLERR | EPOLLHUP);
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
 		r->round = s->round;
 		r->at = n;

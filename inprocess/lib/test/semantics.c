@@ -1835,6 +1835,7 @@ static void beside_bytes(void) { // what a set says of an end with bytes that ar
 		pair(&a, &b);
 		give(a, "0123456789");
 		say("%d: read %zu", i, take(b, 3));
+		if (i == 1) say("same %d", fill(b) == drain(a)); // which had the kernel carry what it writes
 		add(ep, b, asked[i]);
 		if (i == 2) shutdown(a, SHUT_WR);
 		ms(20);
@@ -1856,6 +1857,20 @@ static void many_ends(void) { // recvmmsg() goes on where there is nothing more
 	ms(20);
 	say("%s: %u", res(recvmmsg(b, m, 3, 0, 0)), m[0].msg_len);
 	say("%s: %u %u %u", res(recvmmsg(b, m, 3, 0, 0)), m[0].msg_len, m[1].msg_len, m[2].msg_len);
+}
+static void reset_behind_bytes(void) { // found by a read that returns them
+	int a, b;
+	pair(&a, &b);
+	signal(SIGPIPE, on_pipe);
+	pipes = 0;
+	give(a, "some");
+	give(b, "unread");
+	ms(20);
+	close(a);
+	ms(20);
+	say("read %s", res(recv(b, in, 10, MSG_WAITALL)));
+	say("write %s, %d signals", res(write(b, "y", 1)), pipes);
+	say("read %s, write %s, %d signals", res(read(b, in, 10)), res(write(b, "y", 1)), pipes);
 }
 static void shut_and_reset(void) {
 	for (int i = 0; i < 6; i++) {
@@ -3838,7 +3853,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
+	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)

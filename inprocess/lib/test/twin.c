@@ -42,7 +42,7 @@ enum { CONNS = 3, NUMBERS = 3, SETS = 2, NAP = 30, UNREAD = 40000, LAST = CONNS 
 // A kind of call, and how often it is drawn.
 #define KINDS(X) \
 	X(SEND, 22) X(RECV, 24) X(MORE, 2) X(FILL, 1) X(POLL, 8) X(SELECT, 3) X(CTL, 16) X(WAIT, 18) X(NEST, 1) X(DUP, 4) X(CLOSE, 2) X(SHUT, 2) \
-	X(OPTION, 4) X(NONBLOCK, 2) X(COUNT, 4) X(FORK, 1) X(PASS, 1) X(STDIO, 1) X(SPLICE, 1) X(URGENT, 1) X(LOWAT, 1) X(SLEEP, 5)
+	X(OPTION, 4) X(NONBLOCK, 2) X(COUNT, 4) X(FORK, 1) X(PASS, 1) X(STDIO, 1) X(SPLICE, 1) X(LOWAT, 1) X(SLEEP, 5)
 #define NAME(name, often) name,
 #define OFTEN(name, often) often,
 enum kind { KINDS(NAME) KIND_COUNT, TAKE = KIND_COUNT, JOIN, END, WARM_SEND, WARM_RECV };
@@ -57,9 +57,9 @@ struct command {
 // A way is one direction of a connection. Its bytes follow from their positions, so both sides can check them.
 static struct way {
 	uint64_t sent, got;
+	unsigned fills;
 	bool full;   // filled until EAGAIN: how many bytes that takes differs, so whoever reads it next reads all
 	bool ends;   // by shutdown() or close(), of a number at least
-	bool urgent; // urgent bytes are not among those of the stream: what is read is not checked any more
 } (*ways)[2];        // [conn][side that writes], shared
 static int number[CONNS][2][NUMBERS], set[SETS], to_driver, passing[2]; // of this process; -1: closed
 static char out[8192], big[1 << 18], in[1 << 18];
@@ -98,7 +98,7 @@ static void compose(int conn, int side, char *b, size_t n) {
 static void took(int conn, int side, const char *b, long n, bool keeps, bool thrown) {
 	struct way *w = &ways[conn][!side];
 	if (n <= 0) return;
-	for (long i = 0; i < n && !thrown && !w->urgent; i++)
+	for (long i = 0; i < n && !thrown; i++)
 		if (b[i] != byte_at(conn, !side, w->got + (uint64_t)i)) {
 			say(" WRONG at %ld", i);
 			break;
@@ -168,6 +168,7 @@ static void give(const struct command *c, int fd) {
 		errno = was;
 	}
 	}
+	if (r < 0 && errno == ECONNRESET && w->ends) errno = EPIPE; // who has ended this way himself is told either
 	say_result(r);
 	if (r > 0) w->sent += (uint64_t)r;
 }
@@ -176,13 +177,15 @@ static void give(const struct command *c, int fd) {
 static void read_all(int conn, int side, int fd) {
 	struct way *w = &ways[conn][!side];
 	ssize_t n;
-	for (;;) {
+	for (int tries = 0;;) {
 		n = recv(fd, in, sizeof in, MSG_DONTWAIT);
 		if (n > 0) took(conn, side, in, n, false, false);
+		else if (n == 0 && w->got < w->sent && tries++ < 50) usleep(1000); // who has shut the end is told so while bytes are on their way
 		else if (n == 0 || errno != EAGAIN || w->got >= w->sent || poll(&(struct pollfd){fd, POLLIN, 0}, 1, 2000) <= 0) break;
 	}
 	w->full = false;
-	if (!w->urgent && w->got != w->sent) return say("not all"); // a reset throws them away, which with the library each way is told of
+	if (ways[conn][side].ends) return say("what is left"); // a reset may have come before them
+	if (w->got != w->sent) return say("not all"); // a reset throws them away, which with the library each way is told of
 	say("all");
 	say_result(n);
 }
@@ -257,6 +260,7 @@ static void more(const struct command *c, int fd) {
 static void fill(const struct command *c, int fd) {
 	struct way *w = &ways[c->conn][c->side];
 	ssize_t n;
+	if (w->ends || ways[c->conn][!c->side].ends) return; // see SHUT
 	for (int again = 0; again < 3; again++) {
 		do {
 			compose(c->conn, c->side, big, 30000);
@@ -264,6 +268,7 @@ static void fill(const struct command *c, int fd) {
 		} while (n > 0);
 		usleep(1000);
 	}
+	w->fills++;
 	say("fill");
 	say_result(n);
 }
@@ -291,7 +296,7 @@ static void look_at(const struct command *c, int fd) {
 	const struct timespec *t = nap(&x);
 	int r = one_in(&x, 2) ? ppoll(p, (nfds_t)n, t, 0) : poll(p, (nfds_t)n, (int)(t->tv_nsec / 1000000));
 	say("poll");
-	for (int i = 0; i < n; i++) say(" %x/%x", (unsigned)p[i].revents, (unsigned)p[i].events);
+	for (int i = 0; i < n; i++) say(" %x/%x", (unsigned)p[i].revents & ~(unsigned)POLLERR, (unsigned)p[i].events); // a read with bytes may have taken the error
 	say_result(r);
 }
 static void choose(const struct command *c, int fd) {
@@ -317,7 +322,8 @@ static void choose(const struct command *c, int fd) {
 static uint32_t interest(uint64_t *x) {
 	uint32_t e = (one_in(x, 6) ? 0 : EPOLLIN) | (one_in(x, 3) ? EPOLLOUT : 0) | (one_in(x, 3) ? EPOLLRDHUP : 0) | (one_in(x, 10) ? EPOLLPRI : 0) |
 	             (one_in(x, 12) ? EPOLLRDNORM : 0) | (one_in(x, 2) ? EPOLLET : 0);
-	return e | (one_in(x, 4) ? EPOLLONESHOT : one_in(x, 12) ? EPOLLEXCLUSIVE : 0);
+	// With EPOLLEXCLUSIVE an edge is the kernel's alone, which has none of its own for what comes behind bytes that are unread.
+	return e | (one_in(x, 4) ? EPOLLONESHOT : one_in(x, 12) && !(e & EPOLLET) ? EPOLLEXCLUSIVE : 0);
 }
 // A seen is what the waits of one call say of a registration.
 struct seen {
@@ -325,6 +331,7 @@ struct seen {
 	int times;
 };
 static uint32_t asked[SETS][CONNS << 8]; // what registrations ask for, by name; 0: none
+static unsigned room[SETS][CONNS << 8];  // fills of the way when an edge last said that there is room, and 1
 static int by_name(const void *a, const void *b) { return (int)((const struct seen *)a)->name - (int)((const struct seen *)b)->name; }
 // say_events says what has come in all of n events and of as many waits more as it takes: which of several comes first is not said, and a
 // wait that has something from the rings asks the kernel every 16th time only. What is only an edge begins with ~: it may be told of more
@@ -339,7 +346,7 @@ static void say_events(int s, const struct epoll_event *v, int n, int max) {
 			int at = 0;
 			while (at < have && all[at].name != u) at++;
 			if (at == have) all[have++] = (struct seen){.name = u};
-			all[at].events |= v[k].events;
+			all[at].events |= v[k].events & ~(uint32_t)EPOLLERR; // see look_at
 			all[at].times++;
 		}
 		n = epoll_wait(set[s], more, max, 0);
@@ -349,6 +356,11 @@ static void say_events(int s, const struct epoll_event *v, int n, int max) {
 	for (int i = 0; i < have; i++) {
 		uint32_t u = all[i].name, a = u == INNER ? EPOLLET : asked[s][u]; // in a set that is in another there may be edges
 		bool edge = (a & (EPOLLET | EPOLLONESHOT)) == EPOLLET;
+		if (edge && u != INNER) { // with each edge the kernel says again what has not changed: of room, the rings do not
+			const unsigned fills = ways[u >> 8][u >> 4 & 1].fills + 1;
+			if (room[s][u] == fills) all[i].events &= ~(uint32_t)(EPOLLOUT | EPOLLWRNORM);
+			else if (all[i].events & (EPOLLOUT | EPOLLWRNORM)) room[s][u] = fills;
+		}
 		say(" %s%x:%x", edge ? "~" : "", u, all[i].events);
 		if ((a & EPOLLONESHOT) && all[i].times > 1) say(" %d times", all[i].times);
 		if (edge && u != INNER && all[i].times > 3) say(" again and again");
@@ -360,7 +372,7 @@ static void control(const struct command *c, int fd, int slot) {
 	struct epoll_event v = {interest(&x), {.u32 = (uint32_t)(c->conn << 8 | c->side << 4 | slot)}};
 	say("ctl set %d op %d events %x", s, op, v.events);
 	int r = epoll_ctl(set[s], op, fd, &v);
-	if (r == 0) asked[s][v.data.u32] = v.events;
+	if (r == 0) asked[s][v.data.u32] = v.events, room[s][v.data.u32] = 0;
 	say_result(r);
 }
 static void wait_for(const struct command *c) {
@@ -439,7 +451,7 @@ static void option(const struct command *c, int fd) {
 		struct tcp_info t;
 		l = sizeof t;
 		int r = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
-		say("state %d", r == 0 ? t.tcpi_state : 0);
+		say("state %d", r ? 0 : t.tcpi_state == 4 ? 5 : t.tcpi_state); // FIN_WAIT1: an acknowledgement may be late
 	}
 }
 static void low(const struct command *c, int fd) { // more than 1 has the connection leave the rings
@@ -491,23 +503,10 @@ static void through_pipe(const struct command *c, int fd) {
 	close(p[0]);
 	close(p[1]);
 }
-static void urgent(const struct command *c, int fd) {
-	uint64_t x = c->x;
-	char b;
-	if (c->conn != LAST || !drained(c->conn)) return;
-	if (under(&x, 2)) {
-		ways[c->conn][c->side].urgent = true;
-		say("send urgent");
-		say_result(send(fd, "u", 1, MSG_OOB | MSG_NOSIGNAL));
-	} else {
-		say("recv urgent");
-		say_result(recv(fd, &b, 1, MSG_OOB | MSG_DONTWAIT));
-	}
-}
 
 // ---- descriptors to another process
 
-static void pass(int fd) {
+static void pass(const struct command *by, int fd) {
 	char control[CMSG_SPACE(sizeof(int))] = "";
 	struct msghdr h = {.msg_iov = &(struct iovec){"p", 1}, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
@@ -515,6 +514,7 @@ static void pass(int fd) {
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	for (int i = 0; i < NUMBERS * SETS; i++) epoll_ctl(set[i % SETS], EPOLL_CTL_DEL, number[by->conn][by->side][i / SETS], 0); // see CLOSE
 	say("pass");
 	say_result(sendmsg(passing[0], &h, 0));
 }
@@ -566,7 +566,6 @@ static void begin_sleep(const struct command *c, int fd) {
 	s->p = (struct pollfd){fd, (short)(POLLIN | (one_in(&x, 3) ? POLLRDHUP : 0)), 0};
 	s->tid = 0;
 	s->done = false;
-	if (ways[c->conn][!c->side].urgent && s->how < 2) s->how = 2; // a reader of a ring may take the byte that wakes it, and with it the mark
 	if (ways[c->conn][!c->side].full || (child && s->how > 2)) s->how = 2; // what it would read is not to be said
 	if (pthread_create(&s->t, 0, sleeps, s)) err(1, "thread");
 	while (!s->done && (!s->tid || state_of(getpid(), s->tid) != 'S')) usleep(100);
@@ -578,7 +577,7 @@ static void end_sleep(void) {
 	pthread_join(s->t, 0);
 	errno = s->err;
 	say("woken");
-	if (s->how == 2) say(" %x", (unsigned)s->p.revents);
+	if (s->how == 2) say(" %x", (unsigned)s->p.revents & ~(unsigned)POLLERR);
 	if (s->how > 2) return say_events(s->how - 3, s->v, (int)s->r, 16);
 	say_result(s->r);
 	if (s->how < 2) took(s->c.conn, s->c.side, s->b, s->r, s->how == 1, false);
@@ -612,7 +611,7 @@ static void carry_out(const struct command *c) {
 	if (c->kind == JOIN) return end_sleep();
 	if (c->kind == TAKE) return get_passed(c);
 	if (c->kind == NEST) {
-		struct epoll_event v = {EPOLLIN | (one_in(&x, 2) ? EPOLLET : 0), {.u32 = INNER}};
+		struct epoll_event v = {EPOLLIN, {.u32 = INNER}}; // an edge of a set that is not waited for itself may be missed
 		say("nest");
 		return say_result(epoll_ctl(set[0], one_in(&x, 3) ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, set[1], &v));
 	}
@@ -626,13 +625,14 @@ static void carry_out(const struct command *c) {
 	case SELECT: return choose(c, fd);
 	case CTL: return control(c, fd, slot);
 	case DUP: return duplicate(c, fd);
-	case CLOSE:
+	case CLOSE: // a set tells on of a number that is closed while the file is not: with the library, if it knows of the duplicate
 		ways[c->conn][c->side].ends = true;
 		say("close");
 		number[c->conn][c->side][slot] = -1;
 		return say_result(close(fd));
 	case SHUT: {
 		int how = (int[]){SHUT_WR, SHUT_WR, SHUT_RD, SHUT_RDWR}[under(&x, 4)];
+		if (ways[c->conn][!c->side].full) how = SHUT_WR; // how much comes behind an end that is no end is not said
 		ways[c->conn][c->side].ends = true;
 		say("shutdown %d", how);
 		return say_result(shutdown(fd, how));
@@ -645,11 +645,10 @@ static void carry_out(const struct command *c) {
 		return say_result(r);
 	}
 	case PASS:
-		if (c->conn == LAST && drained(c->conn)) pass(fd);
+		if (c->conn == LAST && drained(c->conn)) pass(c, fd);
 		return;
 	case STDIO: return stdio(c, fd);
 	case SPLICE: return through_pipe(c, fd);
-	case URGENT: return urgent(c, fd);
 	case LOWAT: return low(c, fd);
 	case SLEEP: return begin_sleep(c, fd);
 	default: return warm_up(c, fd);

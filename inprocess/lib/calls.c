@@ -169,7 +169,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 			return i ? (int)i : -1;
 		}
 		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
-		if (r == 0 || now() >= until) return (int)i + 1;
+		if (now() >= until) return (int)i + 1;
 	}
 	return (int)n;
 }

@@ -348,6 +348,7 @@ bool smcgw_genuine(struct end *e, int fd, bool told); // the kernel says readabl
 bool smcgw_settled(struct end *e, int fd);
 bool smcgw_settle(struct end *e, int fd);
 bool smcgw_room(struct end *e);
+uint32_t smcgw_beside(const struct end *e, int fd, bool room);
 size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the peer
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC

@@ -585,7 +585,8 @@ static void told(struct end *e, int fd) {
 	int reset = ECONNRESET;
 	if (get(&e->violated) || e->died || tcp_state(fd) != 7 /* TCP_CLOSE */) return;
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // a writer that it has just told is inside
-	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0) || missing(e)) {
+	bool shut = get(&e->read_ended); // the end came of that, and the error is with the kernel until a call is told of it
+	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0) || (shut ? !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && int_option(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET : missing(e))) {
 		e->rx_error = ECONNRESET;
 		e->eof = false;
 	}
@@ -881,6 +882,14 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	smcgw_unlock(e, &e->rl);
 	if (err) errno = err;
 	return n;
+}
+
+// beside is what the kernel says, beside the ring's bytes, of a connection that either side has begun to end; and of room, if that is asked.
+uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
+	struct pollfd p = {fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP, 0};
+	struct timespec zero = {0, 0};
+	if (likely(!room && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && !get(&e->read_ended) && !get(&e->write_ended))) return 0;
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? (uint32_t)p.revents : 0;
 }
 
 static bool settled(struct end *e, int fd) { // rl is held
@@ -1430,6 +1439,18 @@ static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size
 	return done ? (ssize_t)done : n;
 }
 
+// takes_reset: a reader that had bytes to return has taken the error from the kernel, which says EPIPE since. The program is told of it once.
+static bool takes_reset(struct end *e, int fd) {
+	if (!smcgw_try(e, &e->rl)) return false; // it is about to be told
+	bool r = e->rx_error == ECONNRESET && ended(e, fd) && e->rx_error && !get(&e->violated) && !missing(e);
+	if (r) {
+		e->rx_error = 0;
+		e->eof = e->died = true;
+	}
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, int file, off_t *at) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	size_t done = 0;
@@ -1461,8 +1482,9 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			e->tx_error = 0;
 			break;
 		}
-		if (unlikely(atomic_load(&e->write_ended))) {
-			err = EPIPE;
+		if (unlikely(atomic_load(&e->write_ended))) { // the kernel says so, too, and has then told its error
+			long k = SYS(sendto, fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+			err = k < 0 ? (int)-k : EPIPE;
 			break;
 		}
 		if (unlikely(get(&e->forgives))) { // nobody is there to read it
@@ -1546,6 +1568,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	}
 	smcgw_unlock(e, &e->wl);
 	if (done || !err) return (ssize_t)done;
+	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;
 	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
 	errno = err;
 	return -1;
@@ -1621,7 +1644,15 @@ static void reset_at_close(int fd) {
 }
 
 bool smcgw_ended(struct end *e, int fd, int how) {
-	if (how != SHUT_WR) put(&e->read_ended, true);
+	if (how != SHUT_WR) {
+		put(&e->read_ended, true);
+		put(&e->kernel_news, true); // the next read has the end
+	}
+	bool both = get(&e->read_ended) && (how != SHUT_RD || atomic_load(&e->write_ended));
+	if (both && smcgw_still(e, fd) && e->own) { // natively what comes now is answered by a reset: the kernel sees to it
+		set_flag(e, SMCI_RECALL);
+		wake(e);
+	}
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
 	// A writer inside is waited for, or the end would overtake what it publishes. One that sleeps in the kernel's send is ended by it.

@@ -16,6 +16,7 @@
 #define LISTED 256
 #define KERNEL_EVERY 16 // returns without a look at the kernel, at most
 #define OWING_ROUND 10000000L // nanoseconds between attempts at what the kernel has refused
+#define READABLE (EPOLLIN | EPOLLRDNORM) // what readiness to read is called, by the kernel always at once
 #define TAG 0x534d4349ull // "SMCI", the high half of the data of a registration that is ours
 
 struct registration {
@@ -181,7 +182,7 @@ static void stray_all(struct list *l) {
 // wants is the registration of an end that may be served by its set's slot.
 static struct registration *wants(struct set *s, int fd) {
 	struct registration *r = registered(s, fd);
-	return r && r->tagged && (r->events & EPOLLIN) && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) ? r : 0;
+	return r && r->tagged && (r->events & READABLE) && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) ? r : 0;
 }
 
 // vacate is before a sleep. A peer process rings once for all of its ends at a slot: a token for one that the set does not want would wake
@@ -374,7 +375,7 @@ void smcgw_wait_closed(int fd) {
 		if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
 		// For a duplicate the kernel reports it on, and nobody could tell whose data ours are once the number is in the set again.
 		struct epoll_event own = {r->events, r->data};
-		if (r->tagged && !last && !s->shared) SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, fd, &own);
+		if (r->tagged && !r->off && !last && !s->shared) SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, fd, &own);
 		s->promoted -= r->tagged;
 		r->on = r->tagged = false;
 		if (last) belongs(r, 0);
@@ -392,7 +393,7 @@ static bool fresh(struct end *e, const struct registration *r) { // hot, and for
 // event, it is not known whether that has been.
 static struct registration *asks(struct set *s, int fd) {
 	struct registration *r = registered(s, fd);
-	return r && (r->events & EPOLLIN) && (r->tagged || !(r->events & EPOLLONESHOT)) ? r : 0;
+	return r && (r->events & READABLE) && (r->tagged || !(r->events & EPOLLONESHOT)) ? r : 0;
 }
 
 // A set looks at its own list, and at all strays: these may be in it by any descriptor.
@@ -641,11 +642,13 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 		if (!r || (n == max && r->round != s->round)) continue;
 		if (r->events & EPOLLET) r->reported = get_acquire(&e->peer->head);
 		if (r->round == s->round) { // the kernel has an event of it already
-			v[r->at].events |= EPOLLIN | (r->events & EPOLLRDNORM);
+			v[r->at].events |= r->events & READABLE;
 			continue;
 		}
-		struct epoll_event ev = {EPOLLIN | (r->events & EPOLLRDNORM), r->data};
-		if ((r->events & (EPOLLOUT | EPOLLET)) == EPOLLOUT && smcgw_room(e)) ev.events |= EPOLLOUT;
+		struct epoll_event ev = {r->events & READABLE, r->data};
+		bool out = (r->events & EPOLLOUT) && (r->events & (EPOLLET | EPOLLONESHOT)) != EPOLLET; // of an edge it is the kernel's to say
+		if (out && smcgw_room(e)) ev.events |= EPOLLOUT;
+		ev.events |= smcgw_beside(e, fd, out && (r->events & EPOLLONESHOT)) & (r->events | EPOLLERR | EPOLLHUP);
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
 		r->round = s->round;
 		r->at = n;
@@ -675,16 +678,16 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				bool told = (r->events & EPOLLET) && get_acquire(&e->peer->head) == r->reported;
 				put(&e->kernel_news, true);
-				if ((evs & EPOLLIN) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd, told)) {
+				if ((evs & READABLE) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd, told)) {
 					if (r->events & EPOLLONESHOT) { // it has gone off for nothing
 						tagged(s->fd, EPOLL_CTL_MOD, fd, r->events);
 						continue;
 					}
-					evs &= ~(uint32_t)(EPOLLIN | EPOLLRDNORM);
+					evs &= ~(uint32_t)READABLE;
 					if (!evs) continue;
-				} else if ((evs & EPOLLIN) && (r->events & EPOLLET)) {
+				} else if ((evs & READABLE) && (r->events & EPOLLET)) {
 					r->reported = get_acquire(&e->peer->head);
-					if (!listed(e) && smcgw_hot(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own
+					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own, also a ring's behind the kernel's
 				}
 			}
 			if (r->events & EPOLLONESHOT) {
@@ -784,7 +787,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 	}
 	const struct timespec zero = {0, 0};
-	for (;;) {
+	for (int asked = 0;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
@@ -863,9 +866,11 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			errno = err;
 			return n;
 		}
+		bool filled = n == max;
 		if (n > 0 && (n = report(s, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
+		if (n == 0 && poll_only && filled && ++asked < KERNEL_EVERY) continue; // what was for the library alone had the place of others
 		if (n < 0) {
 			errno = err;
 			return n;
@@ -1037,7 +1042,8 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			bool had = IS_SET(fd, r);
 			if (had) {
 				put(&e->kernel_news, true);
-				if (!smcgw_genuine(e, fd, false)) {
+				struct pollfd ended = {fd, POLLRDHUP, 0}; // poll() says so itself; a look at the byte would take the error from the program
+				if (smcgw_kernel_poll(&ended, 1, &(struct timespec){0, 0}, 0) <= 0 && !smcgw_genuine(e, fd, false)) {
 					WORD(fd, r) &= ~BIT(fd);
 					dropped = true;
 				}

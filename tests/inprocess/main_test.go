@@ -33,7 +33,7 @@ var made bool
 // built are the library and the test programs, made once for all tests.
 var built = sync.OnceValues(func() (*world.Build, error) {
 	made = true
-	return world.New("another", "closed", "closes", "crowd", "foreign", "forked", "hostile", "sandbox", "semantics", "stall", "stress")
+	return world.New("another", "closed", "closes", "crowd", "foreign", "forked", "hostile", "sandbox", "semantics", "stall", "stress", "twin")
 })
 
 // build is what is built.

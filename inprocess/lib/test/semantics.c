@@ -838,6 +838,29 @@ static void edge_drained(void) { // a count below what was asked for says that t
 	}
 	say("same %d", m == n);
 }
+static void edge_behind_kernel(void) { // bytes come by a ring while some from before the promotion are unread
+	int a, b, ep = epoll_create1(0);
+	bool must = getenv("SEMANTICS_PROMOTED") != 0;
+	double until = now() + 5;
+	cold(&a, &b);
+	setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+	if (write(a, big, 6000) != 6000) die("write");
+	say("read %zu", take(b, 80));
+	for (uint64_t was = 0; must && received(b) - was > 1 && now() < until; ms(20)) { // a token for two
+		was = received(b);
+		give(b, "x");
+		take(a, 1);
+		give(a, "x");
+		give(a, "x");
+	}
+	say("promoted %d", now() < until);
+	add(ep, b, EPOLLIN | EPOLLET);
+	for (int i = 0; i < 4; i++) {
+		say("%s", happens(ep, 1000));
+		give(a, "more");
+	}
+	say("%d", take(b, 5000) == 5000);
+}
 static void closed_early(void) { // a set says nothing of a descriptor that was closed while the broker looks at it
 	int ep = epoll_create1(0), a, b, n = 0;
 	pair(&a, &b);
@@ -1542,6 +1565,7 @@ static void half(void) {
 static void half_read(void) {
 	int a, b;
 	pair(&a, &b);
+	say("none %s", res(recv(b, in, 10, MSG_DONTWAIT)));
 	shutdown(b, SHUT_RD);
 	say("read %s poll %s", res(recv(b, in, 10, MSG_DONTWAIT)), revents(b, POLLIN | POLLRDHUP, 0));
 	say("write %s", res(write(b, "x", 1)));
@@ -1794,6 +1818,81 @@ static void so_errors(void) { // a reset, asked for by option
 		say("write %s", res(send(b, "y", 1, MSG_NOSIGNAL)));
 		say("error %s, write nothing %s", so_error(b), res(send(b, "y", 0, MSG_NOSIGNAL)));
 		close(b);
+	}
+}
+static const char *all_events(int ep) { // as numbers
+	static __thread char b[4][32];
+	static __thread int i;
+	struct epoll_event v;
+	int n = epoll_wait(ep, &v, 1, 0);
+	snprintf(b[++i & 3], 32, "%s %x", res(n), n > 0 ? v.events : 0);
+	return b[i & 3];
+}
+static void beside_bytes(void) { // what a set says of an end with bytes that are read in part
+	const uint32_t asked[] = {EPOLLRDNORM, EPOLLRDNORM | EPOLLOUT | EPOLLONESHOT, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLONESHOT, EPOLLIN | EPOLLONESHOT};
+	for (int i = 0; i < 5; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		give(a, "0123456789");
+		say("%d: read %zu", i, take(b, 3));
+		if (i == 1) say("same %d", fill(b) == drain(a)); // which had the kernel carry what it writes
+		add(ep, b, asked[i]);
+		if (i == 2) shutdown(a, SHUT_WR);
+		ms(20);
+		say("%s", all_events(ep));
+		say("then %s", all_events(ep));
+		int d = dup(b);
+		close(b);
+		say("by another number %s, read %zu", all_events(ep), take(d, 7));
+		say("then %s", all_events(ep));
+	}
+}
+static void many_ends(void) { // recvmmsg() goes on where there is nothing more
+	int a, b;
+	struct iovec v = {in, 10};
+	struct mmsghdr m[3] = {{.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}};
+	pair(&a, &b);
+	give(a, "some");
+	shutdown(a, SHUT_WR);
+	ms(20);
+	say("%s: %u", res(recvmmsg(b, m, 3, 0, 0)), m[0].msg_len);
+	say("%s: %u %u %u", res(recvmmsg(b, m, 3, 0, 0)), m[0].msg_len, m[1].msg_len, m[2].msg_len);
+}
+static void reset_behind_bytes(void) { // found by a read that returns them
+	int a, b;
+	pair(&a, &b);
+	signal(SIGPIPE, on_pipe);
+	pipes = 0;
+	give(a, "some");
+	give(b, "unread");
+	ms(20);
+	close(a);
+	ms(20);
+	say("read %s", res(recv(b, in, 10, MSG_WAITALL)));
+	say("write %s, %d signals", res(write(b, "y", 1)), pipes);
+	say("read %s, write %s, %d signals", res(read(b, in, 10)), res(write(b, "y", 1)), pipes);
+}
+static void shut_and_reset(void) {
+	for (int i = 0; i < 6; i++) {
+		int a, b;
+		fd_set r;
+		pair(&a, &b);
+		say("%d: none %s", i, res(recv(a, in, 1, MSG_DONTWAIT)));
+		if (i < 5) give(a, "unread");
+		if (i < 3) shutdown(a, (int[]){SHUT_RD, SHUT_WR, SHUT_RDWR}[i]);
+		if (i < 5) close(b);
+		else shutdown(a, SHUT_RDWR);
+		ms(20);
+		FD_ZERO(&r);
+		FD_SET(a, &r);
+		if (i == 3) say("select %s", res(select(a + 1, &r, 0, 0, 0)));
+		if (i == 3) say("error %s", so_error(a));
+		if (i == 5) say("write %s", res(send(b, "y", 1, MSG_NOSIGNAL)));
+		ms(20);
+		int left = i == 5 ? b : a;
+		if (i & 1) say("write %s", res(send(left, "y", 1, MSG_NOSIGNAL)));
+		say("read %s then %s", res(read(left, in, 2)), res(read(left, in, 2)));
+		say("write %s", res(send(left, "y", 1, MSG_NOSIGNAL)));
 	}
 }
 static void exits_reading(int b) {
@@ -3752,9 +3851,9 @@ static void nothing_asked(void) { // waits and look of no bytes
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
+	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)

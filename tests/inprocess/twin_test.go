@@ -1,0 +1,169 @@
+package inprocess
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/tests/inprocess/world"
+)
+
+const (
+	twinCalls    = 120              // of a random program
+	twinTime     = 60 * time.Second // for one run of it
+	twinPrograms = 32               // where no time is given
+)
+
+// twin is a random program of calls on connections: twin.c says more.
+type twin struct {
+	seed      uint64
+	processes int
+	begin     string // warm or cold
+	calls     []int  // those that are made
+}
+
+func (p twin) args() []string {
+	list := make([]string, len(p.calls))
+	for i, c := range p.calls {
+		list[i] = strconv.Itoa(c)
+	}
+	return []string{strconv.FormatUint(p.seed, 10), strconv.Itoa(p.processes), p.begin, strings.Join(list, ",")}
+}
+
+// run is what the program says in w, or natively where w is nil.
+func (p twin) run(w *world.World, program string) string {
+	var env []string
+	if w != nil {
+		env = []string{"TWIN_PROMOTED=1"}
+	}
+	said, err := run(w, twinTime, env, program, p.args()...)
+	if err != nil {
+		said += fmt.Sprintln(err)
+	}
+	return said
+}
+
+// edge is what an epoll set says of an edge: which one, and its events.
+var edge = regexp.MustCompile(` ~([0-9a-f]+):([0-9a-f]+)`)
+
+// likewise: does got say what want does? It may have more edges, and more in those that want has.
+func likewise(got, want string) bool {
+	got, want = strings.TrimSpace(got), strings.TrimSpace(want)
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	if edge.ReplaceAllString(got, "") != edge.ReplaceAllString(want, "") {
+		return false
+	}
+	const ready = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDNORM | unix.EPOLLWRNORM | unix.EPOLLRDHUP | unix.EPOLLHUP
+	for i := range a {
+		has := map[string]uint64{}
+		for _, m := range edge.FindAllStringSubmatch(b[i], -1) {
+			if events, _ := strconv.ParseUint(m[2], 16, 32); events != 0 {
+				has[m[1]] = events
+			}
+		}
+		for _, m := range edge.FindAllStringSubmatch(a[i], -1) {
+			events, _ := strconv.ParseUint(m[2], 16, 32)
+			if had := has[m[1]]; had&^events != 0 || events&^had&^ready != 0 {
+				return false
+			}
+			delete(has, m[1])
+		}
+		if len(has) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// differs is what it says in w and natively, and whether these differ. An answer of the kernel that depends on how busy the
+// machine is has several right ones, so what differs must do so again and again.
+func (p twin) differs(w *world.World, program string) (got, want string, differs bool) {
+	var natively []string
+	for range 3 {
+		got = p.run(w, program)
+		as := func(want string) bool { return likewise(got, want) }
+		for i := 0; i < 3 && !slices.ContainsFunc(natively, as); i++ {
+			natively = append(natively, p.run(nil, program))
+		}
+		if slices.ContainsFunc(natively, as) {
+			return got, got, false
+		}
+	}
+	return got, natively[len(natively)-1], true
+}
+
+// shrink leaves out calls for as long as there is a difference, and returns the last one.
+func (p twin) shrink(w *world.World, program, got, want string) (twin, string, string) {
+	for n := len(p.calls) / 2; n > 0; n /= 2 {
+		for at := len(p.calls) - n; at >= 0; at -= n {
+			q := p
+			q.calls = slices.Delete(slices.Clone(p.calls), at, at+n)
+			if g, n, differs := q.differs(w, program); differs {
+				p, got, want = q, g, n
+			}
+		}
+	}
+	return p, got, want
+}
+
+// TestTwins runs programs of calls natively and with the library, the same 32 or random ones for SMCGW_INPROCESS: each call says the same.
+// Half of them begin with promoted connections, the others are promoted while they run.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	program := build(t).Program("twin")
+	worlds := map[string]*world.World{
+		"warm": newWorld(t, broker.Thresholds{Calls: 1}),
+		"cold": newWorld(t, broker.Thresholds{Calls: 2}),
+	}
+	var (
+		until = time.Now().Add(long(t, 0))
+		most  = twinPrograms
+		seed  uint64
+		all   sync.WaitGroup
+		mu    sync.Mutex // guards what follows
+		runs  int
+	)
+	if time.Now().Before(until) {
+		most, seed = math.MaxInt, matrix.Seed(t)
+	}
+	for range 4 {
+		all.Go(func() {
+			for !t.Failed() {
+				mu.Lock()
+				if runs == most || (most != twinPrograms && time.Now().After(until)) {
+					mu.Unlock()
+					return
+				}
+				runs++
+				p := twin{seed: seed + uint64(runs), processes: 1 + runs%2, begin: []string{"warm", "cold"}[runs/2%2]}
+				mu.Unlock()
+				for i := range twinCalls {
+					p.calls = append(p.calls, i)
+				}
+				w := worlds[p.begin]
+				got, want, differs := p.differs(w, program)
+				if !differs {
+					continue
+				}
+				p, got, want = p.shrink(w, program, got, want)
+				t.Errorf("twin %s\nnatively:\n%s\nwith the library:\n%s", strings.Join(p.args(), " "), want, got)
+			}
+		})
+	}
+	all.Wait()
+	t.Log(runs, "programs")
+	for _, w := range worlds {
+		require.NotZero(t, w.Moved())
+	}
+}

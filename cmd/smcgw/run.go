@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -73,6 +71,9 @@ hosts, from the first on, are carried where the peer can, whatever the rules say
 never-list, the mode, the kill switch and the limits of the gateway count as ever, and so
 does the policy of the peer. Run then tells how each connection went; connections of
 programs that the command has left behind are carried no more if they are new.
+
+Signals sent to run are the command's: those that end a program, SIGUSR1, SIGUSR2 and
+SIGWINCH. What a terminal sends it has anyway.
 
 Exit status: that of the command; 126 and 127 if it cannot be executed or is not
 there, 128 and the number of the signal that ended it.`,
@@ -217,46 +218,6 @@ func (g *runGroup) run(of *cobra.Command, args, environ []string) (int, error) {
 	}
 	defer at.Close()
 	return runProcess(of, args, environ, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(at.Fd())})
-}
-
-// runProcess runs a command to its end. Signals are its own.
-func runProcess(of *cobra.Command, args, environ []string, attr *syscall.SysProcAttr) (int, error) {
-	c := exec.Command(args[0], args[1:]...)
-	c.Stdin, c.Stdout, c.Stderr = of.InOrStdin(), of.OutOrStdout(), of.ErrOrStderr()
-	c.Env, c.SysProcAttr = environ, attr
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	defer signal.Stop(signals)
-	if err := c.Start(); err != nil {
-		status := exitNotExecutable
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			status = exitNotFound
-		}
-		return 0, &exitError{status, fmt.Errorf("run: %w", err)}
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	for {
-		select {
-		case s := <-signals:
-			if s == syscall.SIGTERM || s == syscall.SIGHUP { // a terminal sends the others to both
-				_ = c.Process.Signal(s)
-			}
-		case err := <-ended:
-			return statusOf(c.ProcessState, err)
-		}
-	}
-}
-
-func statusOf(state *os.ProcessState, err error) (int, error) {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return exitSignal + int(ws.Signal()), nil
-	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return 0, fmt.Errorf("run: %w", err)
-	}
-	return state.ExitCode(), nil
 }
 
 // runEvents is what the gateway has said about the connections of a command.

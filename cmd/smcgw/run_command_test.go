@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -130,4 +131,55 @@ func TestRunWithoutAReader(t *testing.T) {
 		require.NoError(t, far.Close())
 		require.Equal(t, 7, exited(t, s.Wait()))
 	})
+}
+
+// TestBrokerKeepsNothing: whoever waits for the end of a pipe that run has from it does not wait for the broker, which goes on.
+func TestBrokerKeepsNothing(t *testing.T) {
+	w := newRunWorld(t)
+	eitherWay(t, w, func(t *testing.T, command func(...string) *started) {
+		near, far, err := os.Pipe()
+		require.NoError(t, err)
+		defer near.Close()
+		in, hold, err := os.Pipe()
+		require.NoError(t, err)
+		s := command("sh", "-c", "echo ready; exec cat")
+		s.Stdin, s.ExtraFiles, s.Stdout = in, []*os.File{nil, far}, far
+		require.NoError(t, s.Start())
+		pipe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", far.Fd()))
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(far.Close(), in.Close()))
+		_, err = io.ReadFull(near, make([]byte, len("ready\n")))
+		require.NoError(t, err)
+		var broker string
+		if s.Args[0] == "smcgw" {
+			broker = processOf(t, brokerVerb+"\x00"+filepath.Join(w.env["XDG_RUNTIME_DIR"], "smcgw"))
+			require.Eventually(t, func() bool {
+				files, err := os.ReadDir(broker + "/fd")
+				return err == nil && !slices.ContainsFunc(files, func(f os.DirEntry) bool {
+					to, _ := os.Readlink(broker + "/fd/" + f.Name())
+					return to == pipe
+				})
+			}, 30*time.Second, 5*time.Millisecond)
+		}
+		require.NoError(t, hold.Close())
+		require.Zero(t, exited(t, s.Wait()))
+		rest, err := io.ReadAll(near)
+		require.NoError(t, err)
+		require.Empty(t, rest)
+		require.Eventually(t, func() bool { _, err := os.Stat(broker); return broker == "" || err != nil }, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
+// processOf is the directory of the process whose command line has a text.
+func processOf(t *testing.T, text string) string {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, f := range lines {
+		if line, _ := os.ReadFile(f); strings.Contains(string(line), text) {
+			return filepath.Dir(f)
+		}
+	}
+	t.Fatalf("no process has %q", text)
+	return ""
 }

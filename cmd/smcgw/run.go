@@ -46,6 +46,8 @@ type runDoc struct {
 	Conns []report.ConnInfo `json:"conns"`
 	// More counts connections beyond those.
 	More int `json:"more,omitempty"`
+	// Obstacle is why its connections to other hosts could not be carried although there is a gateway.
+	Obstacle string `json:"obstacle,omitempty"`
 	// InProcess is what became of those that were to go by shared memory.
 	InProcess inProcessDoc `json:"in_process"`
 	// carried: there is a gateway that has told of the connections.
@@ -119,7 +121,7 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	_, err = client.Version(cmd.Context())
 	switch {
 	case err == nil && os.Geteuid() == 0:
-		r, err = carryCommand(cmd, args, client, p.environment())
+		r, err = e.carryCommand(cmd, args, client, p.environment())
 	case err != nil && e.socket != "":
 		return r, err // that one was asked for
 	default:
@@ -132,21 +134,30 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	return r, err
 }
 
-// carryCommand runs a command in a cgroup that is opted in.
-func carryCommand(cmd *cobra.Command, args []string, client *admin.Client, environ []string) (r runDoc, err error) {
+// carryCommand runs a command in a cgroup that is opted in. Where that cannot be it runs all the same, unless the gateway
+// was asked for.
+func (e *env) carryCommand(cmd *cobra.Command, args []string, client *admin.Client, environ []string) (r runDoc, err error) {
+	native := func(why error) (runDoc, error) {
+		if e.socket != "" {
+			return r, why
+		}
+		r.Obstacle = why.Error()
+		r.Status, err = runProcess(cmd, args, environ, nil)
+		return r, err
+	}
 	g, err := newRunGroup()
 	if err != nil {
-		return r, err
+		return native(err)
 	}
 	defer g.remove()
 	seen, err := witness.Attach(g.dir)
 	if err != nil {
-		return r, err
+		return native(err)
 	}
 	defer seen.Close()
 	held, err := client.OptIn(cmd.Context(), g.optIn)
 	if err != nil {
-		return r, err
+		return native(err)
 	}
 	defer held.Close()
 	events := collectEvents(client, seen)
@@ -322,7 +333,11 @@ func (e *env) reportRun(r runDoc, out io.Writer) error {
 	if e.json {
 		return to.printJSON(r)
 	}
-	if _, err := fmt.Fprintln(out, "smcgw: "+r.InProcess.summary()); err != nil || !r.carried {
+	text := "smcgw: " + r.InProcess.summary()
+	if r.Obstacle != "" {
+		text += "\nsmcgw: connections to other hosts are not carried: " + r.Obstacle
+	}
+	if _, err := fmt.Fprintln(out, text); err != nil || !r.carried {
 		return printed(err)
 	}
 	if _, err := fmt.Fprintln(out, "smcgw: "+runSummary(r)); err != nil || len(r.Conns) == 0 {

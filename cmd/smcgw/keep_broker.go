@@ -5,9 +5,11 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess/private"
 	"github.com/smcgw/smcgw/inprocess/scan"
@@ -27,6 +29,7 @@ func newKeepBroker(e *env) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			closeInherited()
 			socket := os.NewFile(brokerSocket, "socket")
 			defer func() { _ = socket.Close() }()
 			return private.Serve(c.Context(), args[0], socket, private.Options{Programs: scan.New(), Off: e.machineOff.IsSet, Log: slog.New(slog.NewTextHandler(e.stderr, nil))})
@@ -34,7 +37,22 @@ func newKeepBroker(e *env) *cobra.Command {
 	}
 }
 
-// startBroker starts that process, which outlives this one: in a session of its own, with nothing of ours but the
+// closeInherited closes what run had from its own caller, who may wait for its end: a pipe, or a lock. What is this
+// process's own is close-on-exec.
+func closeInherited() {
+	list, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= brokerSocket {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// startBroker starts that process, which outlives this one: in a session of its own, and keeps nothing of ours but the
 // socket.
 func startBroker(dir string, socket *os.File) error {
 	c := &exec.Cmd{

@@ -219,6 +219,9 @@ func (e *env) preloadStatus(root string) error {
 	if doc.Library != "" {
 		library = doc.Library
 	}
+	if missing != nil && (doc.Host || len(doc.Units) > 0) {
+		fmt.Fprintln(e.stderr, "warning: every program that starts so complains that the library is missing: install it, or smcgw preload disable")
+	}
 	s := e.screen(e.stdout)
 	_, err := fmt.Fprint(e.stdout, s.Field("Library:", library)+s.Field("Host:", host)+s.Field("Units:", units))
 	return printed(err)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -48,6 +46,8 @@ type runDoc struct {
 	Conns []report.ConnInfo `json:"conns"`
 	// More counts connections beyond those.
 	More int `json:"more,omitempty"`
+	// Obstacle is why its connections to other hosts could not be carried although there is a gateway.
+	Obstacle string `json:"obstacle,omitempty"`
 	// InProcess is what became of those that were to go by shared memory.
 	InProcess inProcessDoc `json:"in_process"`
 	// carried: there is a gateway that has told of the connections.
@@ -73,6 +73,9 @@ hosts, from the first on, are carried where the peer can, whatever the rules say
 never-list, the mode, the kill switch and the limits of the gateway count as ever, and so
 does the policy of the peer. Run then tells how each connection went; connections of
 programs that the command has left behind are carried no more if they are new.
+
+Signals sent to run are the command's: those that end a program, SIGUSR1, SIGUSR2 and
+SIGWINCH. What a terminal sends it has anyway.
 
 Exit status: that of the command; 126 and 127 if it cannot be executed or is not
 there, 128 and the number of the signal that ended it.`,
@@ -118,7 +121,7 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	_, err = client.Version(cmd.Context())
 	switch {
 	case err == nil && os.Geteuid() == 0:
-		r, err = carryCommand(cmd, args, client, p.environment())
+		r, err = e.carryCommand(cmd, args, client, p.environment())
 	case err != nil && e.socket != "":
 		return r, err // that one was asked for
 	default:
@@ -131,21 +134,30 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	return r, err
 }
 
-// carryCommand runs a command in a cgroup that is opted in.
-func carryCommand(cmd *cobra.Command, args []string, client *admin.Client, environ []string) (r runDoc, err error) {
+// carryCommand runs a command in a cgroup that is opted in. Where that cannot be it runs all the same, unless the gateway
+// was asked for.
+func (e *env) carryCommand(cmd *cobra.Command, args []string, client *admin.Client, environ []string) (r runDoc, err error) {
+	native := func(why error) (runDoc, error) {
+		if e.socket != "" {
+			return r, why
+		}
+		r.Obstacle = why.Error()
+		r.Status, err = runProcess(cmd, args, environ, nil)
+		return r, err
+	}
 	g, err := newRunGroup()
 	if err != nil {
-		return r, err
+		return native(err)
 	}
 	defer g.remove()
 	seen, err := witness.Attach(g.dir)
 	if err != nil {
-		return r, err
+		return native(err)
 	}
 	defer seen.Close()
 	held, err := client.OptIn(cmd.Context(), g.optIn)
 	if err != nil {
-		return r, err
+		return native(err)
 	}
 	defer held.Close()
 	events := collectEvents(client, seen)
@@ -217,46 +229,6 @@ func (g *runGroup) run(of *cobra.Command, args, environ []string) (int, error) {
 	}
 	defer at.Close()
 	return runProcess(of, args, environ, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(at.Fd())})
-}
-
-// runProcess runs a command to its end. Signals are its own.
-func runProcess(of *cobra.Command, args, environ []string, attr *syscall.SysProcAttr) (int, error) {
-	c := exec.Command(args[0], args[1:]...)
-	c.Stdin, c.Stdout, c.Stderr = of.InOrStdin(), of.OutOrStdout(), of.ErrOrStderr()
-	c.Env, c.SysProcAttr = environ, attr
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	defer signal.Stop(signals)
-	if err := c.Start(); err != nil {
-		status := exitNotExecutable
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			status = exitNotFound
-		}
-		return 0, &exitError{status, fmt.Errorf("run: %w", err)}
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	for {
-		select {
-		case s := <-signals:
-			if s == syscall.SIGTERM || s == syscall.SIGHUP { // a terminal sends the others to both
-				_ = c.Process.Signal(s)
-			}
-		case err := <-ended:
-			return statusOf(c.ProcessState, err)
-		}
-	}
-}
-
-func statusOf(state *os.ProcessState, err error) (int, error) {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return exitSignal + int(ws.Signal()), nil
-	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return 0, fmt.Errorf("run: %w", err)
-	}
-	return state.ExitCode(), nil
 }
 
 // runEvents is what the gateway has said about the connections of a command.
@@ -361,7 +333,11 @@ func (e *env) reportRun(r runDoc, out io.Writer) error {
 	if e.json {
 		return to.printJSON(r)
 	}
-	if _, err := fmt.Fprintln(out, "smcgw: "+r.InProcess.summary()); err != nil || !r.carried {
+	text := "smcgw: " + r.InProcess.summary()
+	if r.Obstacle != "" {
+		text += "\nsmcgw: connections to other hosts are not carried: " + r.Obstacle
+	}
+	if _, err := fmt.Fprintln(out, text); err != nil || !r.carried {
 		return printed(err)
 	}
 	if _, err := fmt.Fprintln(out, "smcgw: "+runSummary(r)); err != nil || len(r.Conns) == 0 {

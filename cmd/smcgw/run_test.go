@@ -30,6 +30,7 @@ type runWorld struct {
 	t       *testing.T
 	dir     string
 	env     map[string]string
+	admin   string // the socket of a daemon
 	started int
 	off     atomic.Bool // the switch of the host
 	brokers sync.WaitGroup
@@ -38,6 +39,7 @@ type runWorld struct {
 func newRunWorld(t *testing.T) *runWorld {
 	testnet.Require(t, "gcc")
 	w := &runWorld{t: t, dir: t.TempDir()}
+	w.admin = filepath.Join(w.dir, "admin")
 	library := filepath.Join(w.dir, "library.so")
 	src := filepath.Join(w.dir, "library.c")
 	require.NoError(t, os.WriteFile(src, []byte("int smcgw_nothing;\n"), 0o600))
@@ -70,7 +72,7 @@ func (w *runWorld) run(args ...string) (status int, stdout, stderr string) {
 	e.getenv = func(name string) string { return w.env[name] }
 	e.startBroker = w.startBroker
 	e.service = filepath.Join(w.dir, "smcgw.yaml")
-	require.NoError(w.t, os.WriteFile(e.service, []byte("admin: "+filepath.Join(w.dir, "admin")+"\n"), 0o600))
+	require.NoError(w.t, os.WriteFile(e.service, []byte("admin: "+w.admin+"\n"), 0o600))
 	status = run(w.t.Context(), e, append([]string{"run"}, args...))
 	return status, out.String(), errs.String()
 }
@@ -107,6 +109,20 @@ func TestRunKeepsTheStatus(t *testing.T) {
 	status, _, said := w.run("--", "sh", "-c", "exit 7")
 	require.Equal(t, 7, status)
 	require.Contains(t, said, "missing.so")
+}
+
+// TestRunIsNotCarried: a gateway that does not let the command in does not keep it from running, unless it was asked for.
+func TestRunIsNotCarried(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	w := newRunWorld(t)
+	_, cfg := serveFake(t, "broken")
+	w.admin = cfg.Admin
+	status, _, said := w.run("--", "sh", "-c", "exit 7")
+	require.Equal(t, 7, status, said)
+	require.Regexp(t, "smcgw: no connection promoted: .*\nsmcgw: connections to other hosts are not carried: .*no room", said)
+	status, _, said = w.run("--socket", cfg.Admin, "--", "sh", "-c", "exit 7")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, said, "no room")
 }
 
 // TestRunGivesTheLibrary: the command has it in front of what else is preloaded, and the broker's socket.

@@ -16,6 +16,7 @@ cp seed tree/big
 cp -r tree changed
 for f in changed/[12]/*[5e]; do echo more >>"$f"; done
 printf 'x' | dd of=changed/big bs=1 seek=10000000 conv=notrunc status=none
+touch -d '+5 seconds' changed/big # its size is the same, and rsync compares seconds
 rm -r changed/7
 at=rsync://127.0.0.1:8730/in
 for z in plain compressed; do

@@ -61,6 +61,10 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       golden.Updating(),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", os.Getenv("GORACE")) // see the Makefile
+			return nil
+		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {
 				return os.Getuid() == 0, nil

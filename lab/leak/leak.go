@@ -30,17 +30,19 @@ const patience = 20 * time.Second
 
 // Main runs the tests and then looks for leaks. Its result is for [os.Exit].
 // Failed tests may leak: their cleanup cannot be trusted.
-func Main(m Runner, options ...goleak.Option) int {
+func Main(m Runner, options ...goleak.Option) int { return run(m, patience, options...) }
+
+func run(m Runner, patience time.Duration, options ...goleak.Option) int {
 	before := OpenFiles()
 	if code := m.Run(); code != 0 {
 		return code
 	}
 	code := 0
-	if err := leakedGoroutines(options...); err != nil {
+	if err := leakedGoroutines(patience, options...); err != nil {
 		fmt.Fprintf(os.Stderr, "leak: goroutines: %v\n", err)
 		code = ExitLeak
 	}
-	if leaked := leakedFiles(before); len(leaked) > 0 {
+	if leaked := leakedFiles(patience, before); len(leaked) > 0 {
 		fmt.Fprintf(os.Stderr, "leak: file descriptors:\n  %s\n", strings.Join(leaked, "\n  "))
 		code = ExitLeak
 	}
@@ -52,6 +54,11 @@ func Main(m Runner, options ...goleak.Option) int {
 // when Check is called is no leak.
 func Check(tb TB) {
 	tb.Helper()
+	check(tb, patience)
+}
+
+func check(tb TB, patience time.Duration) {
+	tb.Helper()
 	files := OpenFiles()
 	ignore := goleak.IgnoreCurrent()
 	tb.Cleanup(func() {
@@ -59,17 +66,17 @@ func Check(tb TB) {
 		if tb.Failed() {
 			return
 		}
-		if err := leakedGoroutines(ignore); err != nil {
+		if err := leakedGoroutines(patience, ignore); err != nil {
 			tb.Errorf("leak: goroutines: %v", err)
 		}
-		if leaked := leakedFiles(files); len(leaked) > 0 {
+		if leaked := leakedFiles(patience, files); len(leaked) > 0 {
 			tb.Errorf("leak: file descriptors: %s", strings.Join(leaked, ", "))
 		}
 	})
 }
 
 // leakedGoroutines waits for the goroutines that should be gone to go.
-func leakedGoroutines(options ...goleak.Option) (err error) {
+func leakedGoroutines(patience time.Duration, options ...goleak.Option) (err error) {
 	for end := time.Now().Add(patience); ; {
 		if err = goleak.Find(options...); err == nil || time.Now().After(end) {
 			return err
@@ -78,7 +85,7 @@ func leakedGoroutines(options ...goleak.Option) (err error) {
 }
 
 // leakedFiles waits for the descriptors that were not there before to go.
-func leakedFiles(before map[string]string) []string {
+func leakedFiles(patience time.Duration, before map[string]string) []string {
 	var leaked []string
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		leaked = newFiles(before, OpenFiles())

@@ -5,40 +5,44 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// run is a Runner of one function.
-type run func() int
+// tests is a Runner of one function.
+type tests func() int
 
-func (r run) Run() int { return r() }
+func (f tests) Run() int { return f() }
+
+// impatience is how long a leak that stays is waited for.
+const impatience = 100 * time.Millisecond
 
 func TestMainReportsLeaks(t *testing.T) {
-	require.Zero(t, Main(run(func() int { return 0 })))
-	require.Equal(t, 3, Main(run(func() int { return 3 })))
+	require.Zero(t, Main(tests(func() int { return 0 })))
+	require.Equal(t, 3, Main(tests(func() int { return 3 })))
 
 	var f *os.File
-	require.Equal(t, ExitLeak, Main(run(func() int {
+	require.Equal(t, ExitLeak, run(tests(func() int {
 		f, _ = os.Open("/dev/null")
 		return 0
-	})))
+	}), impatience))
 	require.NoError(t, f.Close())
 
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	require.Equal(t, ExitLeak, Main(run(func() int {
+	require.Equal(t, ExitLeak, run(tests(func() int {
 		go func() { defer close(stopped); <-stop }()
 		return 0
-	})))
+	}), impatience))
 	close(stop)
 	<-stopped
 }
 
 // TestMainKeepsPoller: the first use of the network is no leak.
 func TestMainKeepsPoller(t *testing.T) {
-	require.Zero(t, Main(run(func() int {
+	require.Zero(t, Main(tests(func() int {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		require.NoError(t, ln.Close())
@@ -64,7 +68,7 @@ func TestCheck(t *testing.T) {
 	held, err := os.Open("/dev/null")
 	require.NoError(t, err)
 	r := &recorder{}
-	Check(r)
+	check(r, impatience)
 	f, err := os.Open("/dev/zero")
 	require.NoError(t, err)
 	r.cleanups[0]()

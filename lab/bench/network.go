@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf/witness"
@@ -124,12 +125,14 @@ func (n *network) connect(client, server string, mtu int) (c cable, err error) {
 
 func (n *network) close() error {
 	var errs []error
+	var gateways sync.WaitGroup
 	for _, h := range n.hosts {
 		if h.gateway != nil {
 			h.gateway.admin.Close()
-			_ = h.gateway.proc.Stop(5 * time.Second)
+			gateways.Go(func() { _ = h.gateway.proc.Stop(5 * time.Second) })
 		}
 	}
+	gateways.Wait()
 	if n.net != nil {
 		errs = append(errs, n.net.Close())
 	}

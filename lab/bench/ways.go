@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
@@ -260,16 +262,14 @@ func (b *builder) bare(variant string, c cable) {
 	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, stream: c.bareStream}
 }
 
-// gateways starts one at each end of a cable.
-func (b *builder) gateways(c cable, s setup) {
-	for _, h := range []*host{c.client, c.server} {
-		b.up(h, s)
-	}
-}
-
-func (b *builder) up(h *host, s setup) {
+// up starts a gateway on each of some hosts, at once.
+func (b *builder) up(s setup, hosts ...*host) {
 	s.executable, s.shm = b.executable, b.variants+s.shm
-	b.must(b.n.up(b.ctx, h, s))
+	var all errgroup.Group
+	for _, h := range hosts {
+		all.Go(func() error { return b.n.up(b.ctx, h, s) })
+	}
+	b.must(all.Wait())
 }
 
 // only claims that everything is carried by one carrier.
@@ -291,7 +291,7 @@ func (b *builder) carried() {
 		}
 		c := b.cable(v.client, v.server, v.mtu)
 		b.must(b.n.serve(b.ctx, c.server, selected))
-		b.gateways(c, setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: v.variant})
+		b.up(setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: v.variant}, c.client, c.server)
 		b.add(v.variant, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
 	}
 }
@@ -317,17 +317,17 @@ func (b *builder) shared() {
 			s.devices = append(s.devices, plain.device)
 			b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
 		}
-		b.gateways(c, s)
+		b.up(s, c.client, c.server)
 		b.add(Shm, c, c.addr, selected, watch(only(report.CarrierShm), c.client, c.server))
 		b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
 		b.add(Auto, c, c.addr, learned, watch(claim{reasons: []string{"not_worth_it", stale}}, c.client))
 	}
 	if b.wants(Plain) {
 		c := b.cable("offera", "plain", 1500)
-		b.up(c.client, setup{
+		b.up(setup{
 			devices: []string{c.device}, accelerate: services, carriers: "[shm]", shm: Plain,
 			more: "fallback: { negative_cache: 100ms }\n",
-		})
+		}, c.client)
 		b.add(Plain, c, c.addr, 0, watch(claim{reasons: []string{"peer_no_option"}, some: true}, c.client))
 	}
 }

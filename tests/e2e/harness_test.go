@@ -182,10 +182,13 @@ func (w *world) up(h *testnet.Host, s settings) *gw {
 	return g
 }
 
-// upBoth starts the gateways of h1 and h2.
+// upBoth starts the gateways of h1 and h2, at once.
 func (w *world) upBoth(s settings) (g1, g2 *gw) {
 	w.t.Helper()
-	return w.up(w.h1, s), w.up(w.h2, s)
+	g1, g2 = w.launch(w.h1, s), w.launch(w.h2, s)
+	g1.ready()
+	g2.ready()
+	return g1, g2
 }
 
 // inProcess is where the gateway of a host serves programs with the library.

@@ -89,6 +89,7 @@ func (c *client) state(t Tuple) State {
 
 // What the SYN-ACK decides.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	for _, dst := range []string{ghost4 + ":6379", "[" + ghost6 + "]:6379"} {
 		for _, v := range []struct {
@@ -143,6 +144,7 @@ func TestAnswers(t *testing.T) {
 
 // Malformed options end the walk: the connection is native.
 func TestMalformedOptions(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	for _, broken := range [][]byte{{77, 0}, {77, 1}, {77, 60}, {0}, {254, 9, 'S', 'M', 'G', 'W', 0x12, 0, 0}} {
 		syn, tuple := c.offered(ghost4 + ":6379")
@@ -161,6 +163,7 @@ func TestMalformedOptions(t *testing.T) {
 // the gateway may only be late, and may have spoken. Nor does the server get what the
 // gateway says afterwards.
 func TestRetransmissions(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.answered(ghost4+":6379", accepts)
 	_, nonce, _ := syn.offer()
@@ -198,6 +201,7 @@ func TestRetransmissions(t *testing.T) {
 // An accept comes while the gateway is late. The app's kernel does not get it, but
 // the answer to its next SYN.
 func TestAcceptWhileLate(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.offered(ghost4 + ":6379")
 	_, nonce, _ := syn.offer()
@@ -220,6 +224,7 @@ func TestAcceptWhileLate(t *testing.T) {
 // because its queue had no room for the accept: the application's next SYN leaves.
 // A gateway that does know hears of it, and a late accept changes nothing.
 func TestRetransmissionOfForgottenNegotiation(t *testing.T) {
+	t.Parallel()
 	cfg := config(accelerate(6379))
 	cfg.Handshake = 300 * time.Millisecond
 	c := newClient(t, cfg)
@@ -242,6 +247,7 @@ func TestRetransmissionOfForgottenNegotiation(t *testing.T) {
 
 // CAS transitions: ISN and states are checked in one step.
 func TestTransitions(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.offered(ghost4 + ":6379")
 	d, isn := c.d, syn.seq
@@ -282,6 +288,7 @@ func TestTransitions(t *testing.T) {
 // Released: nothing but the answer to the bare SYN gets in, and no late copy of
 // the old SYN-ACK. Dead: only pure ACKs reach netstack.
 func TestReleasedAndDead(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.offered(ghost4 + ":6379")
 	_, nonce, _ := syn.offer()
@@ -315,6 +322,7 @@ func TestReleasedAndDead(t *testing.T) {
 // A destination that eats the option is blackholed, with back-off; one that
 // answers an offer is not.
 func TestBlackhole(t *testing.T) {
+	t.Parallel()
 	cfg := config(accelerate(6379))
 	cfg.BlackholeAfter, cfg.Retry = 2, 3*time.Second
 	c := newClient(t, cfg)

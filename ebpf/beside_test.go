@@ -85,6 +85,7 @@ func (p *carriedPair) works() {
 // one takes those that begin, on both hosts, at every step, and what is left in
 // the end is what one leaves.
 func TestSideBySide(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, v := range []struct{ name, network, addr string }{
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
@@ -162,6 +163,7 @@ func (h *host) beside(d *Datapath, cfg Config) *Datapath {
 // A successor that never takes over leaves the first one as it was, and the one
 // that is opened beside a gateway that was killed removes what that has left.
 func TestBesideTheDead(t *testing.T) {
+	t.Parallel()
 	h1, _ := newPair(t)
 	cfg := config(accelerate(6379))
 	before := h1.attachments()
@@ -184,6 +186,7 @@ func TestBesideTheDead(t *testing.T) {
 
 // Refuse gives every new connection a reason, whatever the mode.
 func TestRefuse(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	require.NoError(t, c.d.Refuse(64))
 	syn, tuple := c.offered(ghost4 + ":6379")
@@ -199,6 +202,7 @@ func TestRefuse(t *testing.T) {
 
 // What the kernel still has to deliver for closed gateway sockets is counted.
 func TestLingering(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h2.echo("6379")
 	cfg := config(accelerate(6379))

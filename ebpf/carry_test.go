@@ -25,6 +25,7 @@ func decidedBy(t *testing.T, d *Datapath) uint64 {
 // TestCarryAndCount: a datapath that counts carries, and counts again, with policy and counters
 // as they were; every connection meanwhile is counted once, and nothing is left behind.
 func TestCarryAndCount(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d1, d2 := h1.open(withLegs(t, countingConfig(accelerate(6379)))), h2.open(withLegs(t, countingConfig(accelerate(6379))))

@@ -40,6 +40,7 @@ func (c comparedSum) ended(t *testing.T, d *Datapath, n uint64) {
 // TestCompared: connections inside and outside of the share are told apart, by rule and
 // size, from connect() to their end. What cannot be offered is not compared.
 func TestCompared(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	for _, port := range []string{"9000", "9001", "9002"} {
 		h2.echo(port)

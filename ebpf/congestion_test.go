@@ -76,6 +76,7 @@ func (h *host) tellCongestion(port string) {
 // congestion control does not look for the capacity of a network. Other
 // connections keep theirs.
 func TestLocalLegsArePlain(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, v := range []struct{ name, network, addr string }{
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},

@@ -83,6 +83,7 @@ func (s *server) quiet(what string) {
 // An offered SYN is answered without an entry and without user space; what the SYN
 // asked for is in the answer, and comes back in the third segment.
 func TestAnswer(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		for name, v := range map[string]struct {
@@ -147,6 +148,7 @@ func requireAnswer(t *testing.T, name string, syn, sa segment) {
 
 // What does not repeat the SYN-ACK exactly is the kernel's, which resets it.
 func TestAnswerUnproved(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		syn := s.syn(v6, 1000)
@@ -180,6 +182,7 @@ func TestAnswerUnproved(t *testing.T) {
 // A client's gateway that has proved its address and says nothing, or half of what it
 // has to, is not heard before it has said the rest.
 func TestAnswerSilent(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		syn := s.syn(v6, 1000)
@@ -202,6 +205,7 @@ func TestAnswerSilent(t *testing.T) {
 
 // A tuple on which the kernel has a connection, or half of one, is the kernel's.
 func TestAnswerKernelKnows(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
 	s.send(syn)
@@ -216,6 +220,7 @@ func TestAnswerKernelKnows(t *testing.T) {
 // The answer of a gateway that is late waits for it; of one that is gone, and of
 // other programs, it is the kernel's.
 func TestAnswerStale(t *testing.T) {
+	t.Parallel()
 	cfg := config(accelerate(6379))
 	cfg.HeartbeatTimeout = time.Second
 	s := newServer(t, cfg)
@@ -235,6 +240,7 @@ func TestAnswerStale(t *testing.T) {
 // Beyond what a processor answers in a second, and what user space takes on, an
 // offer is as a plain SYN.
 func TestAnswerBudget(t *testing.T) {
+	t.Parallel()
 	cfg := config(accelerate(6379))
 	cfg.answers = 3
 	s := newServer(t, cfg)
@@ -249,6 +255,7 @@ func TestAnswerBudget(t *testing.T) {
 }
 
 func TestAnswerCrowded(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	require.NoError(t, s.d.SetProofs(1))
 	refused := func() bool { return nativeCount(t, s.d, SideServer, ReasonRateLimit) > 0 }
@@ -278,6 +285,7 @@ func (s *server) flows() (all []Flow) {
 
 // A cookie outlasts sweeps for as long as an answer may take.
 func TestAnswerSwept(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
 	s.send(syn)

@@ -18,6 +18,7 @@ import (
 // counted. What is longer than the MTU of the device it arrives on is delivered: its
 // sender does not learn that MTU.
 func TestDatagramsFromGateway(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, nil)
 	server := c.h2.udp("10.77.0.2:9000", "")
 	u := datagram{src: addrPort("10.77.0.1:5000"), dst: addrPort("10.77.0.2:9000"), payload: []byte("hello")}
@@ -78,6 +79,7 @@ func change(pkt []byte, at int, v byte) []byte {
 
 // A wire device without a link header.
 func TestDatagramsLayer3(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	wire := h.layer3(t)
@@ -137,6 +139,7 @@ func partial(v6 bool) []byte {
 
 // A datagram written with a partial checksum arrives, as one without any does.
 func TestDatagramsChecksum(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, nil)
 	for _, v := range families {
 		server := c.h2.udp(net.JoinHostPort(v.server, "9000"), "")
@@ -171,6 +174,7 @@ func TestDatagramsChecksum(t *testing.T) {
 
 // The loops that carry datagrams never wait for a goroutine that attaches programs.
 func TestDatagramCallsDoNotWait(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, nil)
 	tuple := Tuple{Local: addrPort("10.77.0.2:9000"), Remote: addrPort("10.77.0.1:5000")}
 	require.NoError(t, open(c.d2, tuple))

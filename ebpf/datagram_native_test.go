@@ -23,6 +23,7 @@ func stopHeart(t *testing.T, d *Datapath) {
 // Why datagrams of a selected tuple are native, each reason told once, and that
 // they are carried again when it is over.
 func TestDatagramsNative(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, udpRules(9000))
 	rec := record(t, c.d1)
 	c.h2.udpEcho("10.77.0.2:9000")
@@ -108,6 +109,7 @@ func TestDatagramsNative(t *testing.T) {
 // An unknown peer is asked about once a second and address, whatever the tuples,
 // and only where its datagrams could be carried.
 func TestDatagramsAsk(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, udpRules(9000, 9001))
 	rec := record(t, c.d1)
 	asked := func(e Event) bool { return e.Kind == EventDatagram }
@@ -144,6 +146,7 @@ func TestDatagramsAsk(t *testing.T) {
 // Nothing else is touched: broadcast and multicast, own addresses, the gateways'
 // own ports, raw sockets, TCP rules, and what comes from the network.
 func TestDatagramsUntouched(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, []Rule{{Proto: ProtoUDP, Action: ActionAccelerate}})
 	c.h1.ghosts(c.h2)
 	for _, a := range []string{"10.77.0.255", "255.255.255.255", "224.0.0.251", "10.77.0.1", "127.0.0.1", "ff02::fb", "10.77.0.2", "fd77::2"} {
@@ -208,6 +211,7 @@ func TestDatagramsUntouched(t *testing.T) {
 // An open tuple makes the programs look at UDP; when it is gone they no longer
 // do.
 func TestDatagramsOpen(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, nil)
 	looks := func() uint32 {
 		var v smcgwControl
@@ -253,6 +257,7 @@ func TestDatagramsOpen(t *testing.T) {
 
 // RouteDevice names the device the host would send through.
 func TestRouteDevice(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, nil)
 	ifi := 0
 	c.h1.do(func() { ifi, _ = linkIndex("w0") })
@@ -274,6 +279,7 @@ func TestRouteDevice(t *testing.T) {
 // Address translation on the way out that leaves the source ours is undone for
 // what is injected; any other keeps datagrams native.
 func TestDatagramsTranslated(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, udpRules(9000))
 	capable(t, c.d1, "10.77.0.2")
 	c.h2.udpEcho("10.77.0.2:9000")
@@ -300,6 +306,7 @@ func TestDatagramsTranslated(t *testing.T) {
 
 // Native tuples, however many, evict no carried one, and every table is bounded.
 func TestDatagramsBounded(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	cfg := config(udpRules(9000))
 	cfg.MaxDatagrams, cfg.MaxPeers = 64, 64

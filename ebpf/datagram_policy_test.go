@@ -109,6 +109,7 @@ func TestDatagramPolicyInKernel(t *testing.T) {
 
 // A rule about TCP leaves datagrams alone and the other way round.
 func TestRulesByProtocol(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config([]Rule{{Ports: []uint16{80}, Action: ActionAccelerate}, {Proto: ProtoUDP, Ports: []uint16{90}, Action: ActionAccelerate}}))
@@ -132,6 +133,7 @@ func TestRulesByProtocol(t *testing.T) {
 // is not taken for the last one, and a decision that is only renewed is not
 // counted.
 func TestDatagramDecisionAges(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, []Rule{{Proto: ProtoUDP, UIDs: []uint32{1000}, Action: ActionAccelerate}})
 	capable(t, c.d1, "10.77.0.2")
 	c.h2.udpEcho("10.77.0.2:9000")

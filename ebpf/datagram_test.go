@@ -55,6 +55,7 @@ var families = []struct{ name, client, server string }{
 // A connected socket talks through user space; addresses stay true, strict
 // firewalls see what they see natively, and nothing is on the wire.
 func TestDatagrams(t *testing.T) {
+	t.Parallel()
 	for _, v := range families {
 		t.Run(v.name, func(t *testing.T) {
 			c := newCarriers(t, udpRules(9000))
@@ -103,6 +104,7 @@ func TestDatagrams(t *testing.T) {
 // One socket with five peers, of which two are capable: every answer comes from
 // the peer that was asked.
 func TestDatagramsManyPeers(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, udpRules(9000))
 	var peers []netip.AddrPort
 	for i := range 5 {
@@ -141,6 +143,7 @@ func TestDatagramsManyPeers(t *testing.T) {
 
 // A sender that lets the kernel cut its datagrams: user space gets whole ones.
 func TestDatagramsSegmented(t *testing.T) {
+	t.Parallel()
 	for _, v := range families {
 		t.Run(v.name, func(t *testing.T) {
 			c := newCarriers(t, udpRules(9000))
@@ -176,6 +179,7 @@ func TestDatagramsSegmented(t *testing.T) {
 
 // What is longer than the path's packets goes as the kernel cuts it, natively.
 func TestDatagramsFragmented(t *testing.T) {
+	t.Parallel()
 	for _, v := range families {
 		t.Run(v.name, func(t *testing.T) {
 			c := newCarriers(t, udpRules(9000))
@@ -196,6 +200,7 @@ func TestDatagramsFragmented(t *testing.T) {
 // The kernel of the server answers an injected datagram without a receiver; the
 // client's application hears of it.
 func TestDatagramsRefused(t *testing.T) {
+	t.Parallel()
 	for _, v := range families {
 		t.Run(v.name, func(t *testing.T) {
 			c := newCarriers(t, udpRules(9000))
@@ -216,6 +221,7 @@ func TestDatagramsRefused(t *testing.T) {
 // What user space cannot send it returns: the datagram leaves as the
 // application sent it.
 func TestDatagramsReleased(t *testing.T) {
+	t.Parallel()
 	for _, v := range families {
 		t.Run(v.name, func(t *testing.T) {
 			c := newCarriers(t, udpRules(9000))
@@ -236,6 +242,7 @@ func TestDatagramsReleased(t *testing.T) {
 // What is returned has the mark by which the host routes it: here no other route leads to
 // the server.
 func TestDatagramsReleasedByMark(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, udpRules(9000))
 	const server, mark, table = "10.99.0.2", 7, 77
 	c.h2.do(func() {
@@ -274,6 +281,7 @@ func TestDatagramsReleasedByMark(t *testing.T) {
 // A peer becomes capable and ceases to be while datagrams flow: each arrives
 // once.
 func TestDatagramsSwitch(t *testing.T) {
+	t.Parallel()
 	c := newCarriers(t, udpRules(9000))
 	server := c.h2.udp("10.77.0.2:9000", "")
 	app := c.h1.udp("", "10.77.0.2:9000")

@@ -9,6 +9,7 @@ import (
 // A plain peer: the option is on the SYN and is not answered, the connection is
 // native and nothing remains.
 func TestPlainPeer(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d := h1.open(config(accelerate(6379)))

@@ -12,6 +12,7 @@ import (
 // cluster with IPVS, and routers with a VLAN for each customer: it starts, and the rest is
 // native.
 func TestMoreThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
 	h1, _ := newPair(t)
 	h1.do(func() {
 		l, err := netlink.LinkByName("w0")

@@ -72,6 +72,7 @@ func nativeFor(side Side, reason uint8) func(Event) bool {
 
 // Events ends with its context and with the datapath.
 func TestEventsEnd(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	var d *Datapath

@@ -27,6 +27,7 @@ func jumbo(pkt []byte) []byte {
 // One that is taken for none of TCP leaves for the network, among the segments of the wire
 // leg, or gets to the application, whose sequence numbers are other ones.
 func TestBigSegments(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCellHost(t)
 	c.do(func() {
@@ -73,6 +74,7 @@ func (s *server) sendTagged(seg segment) {
 // The kernel takes a packet with a priority tag for one without a tag, and so do the
 // programs: a connection of which only some packets were theirs would hang.
 func TestPriorityTag(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
 	s.sendTagged(syn)
@@ -85,6 +87,7 @@ func TestPriorityTag(t *testing.T) {
 // What the programs leave to the kernel keeps its tag: a VLAN device of number 0 has what
 // comes with one, be it of TCP or not, and connections there are its own.
 func TestPriorityTagStays(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	tagged := s.behind("w0")
 	native := s.syn(false, 1000)

@@ -87,6 +87,7 @@ func (seg segment) without() segment {
 
 // The table of SYNs from the network (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func TestInboundSYN(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		// Offered: answered by the programs (TestAnswer). Bare: native, also where
@@ -125,6 +126,7 @@ func TestInboundSYN(t *testing.T) {
 
 // Offers that are left to the kernel, which ignores the option.
 func TestInboundRefused(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379, 6380)))
 	peer := netip.MustParseAddr(ghost4)
 	nothing := func() error { return nil }
@@ -184,6 +186,7 @@ func TestInboundRefused(t *testing.T) {
 
 // A dead gateway: entries of the handshake go, the kernel takes over.
 func TestInboundStale(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
 	s.begin(syn)
@@ -199,6 +202,7 @@ func TestInboundStale(t *testing.T) {
 
 // ICMP errors that quote a segment of an owned wire leg go to W.
 func TestICMP(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		syn := s.syn(v6, 1000)
@@ -249,6 +253,7 @@ func readICMP(fd int) error {
 // A TUN as wire device (no link header) works like Ethernet: the offer is
 // recorded, the answer recognised, and a returned SYN arrives on it.
 func TestLayer3Device(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	fd := h.layer3(t)
@@ -288,6 +293,7 @@ func TestLayer3Device(t *testing.T) {
 // The gateway stands still between its dial and ACCEPT, and the client's has given up: its
 // kernel's SYN ends what the application has of the gateway's, and is answered.
 func TestGivenUpServing(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
 	s.begin(syn)

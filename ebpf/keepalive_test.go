@@ -70,6 +70,7 @@ func (c *carriedClient) says(t *testing.T, want SocketOptions) {
 // TestProbesAreHeld: the gateway socket answers a probe of the application's kernel
 // when user space says so and not by itself, and bytes pass all the time.
 func TestProbesAreHeld(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, v := range []struct{ network, addr string }{{"tcp4", "10.77.0.2"}, {"tcp6", "fd77::2"}} {
 		t.Run(v.network, func(t *testing.T) {
@@ -96,6 +97,7 @@ func TestProbesAreHeld(t *testing.T) {
 
 // TestUserTimeoutIsTold: user space hears of TCP_USER_TIMEOUT with the next segment.
 func TestUserTimeoutIsTold(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCarriedClient(t, "tcp4", "10.77.0.2")
 	for _, ms := range []int{3210, 90_000, 0, 1 << 30} {
@@ -111,6 +113,7 @@ func TestUserTimeoutIsTold(t *testing.T) {
 // The kernel answers for a socket that has gone with a raw one of its own, which has no
 // timeout.
 func TestRawSocketsTellNoTimeout(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCarriedClient(t, "tcp4", "10.77.0.2")
 	began := time.Now()
@@ -138,6 +141,7 @@ func TestRawSocketsTellNoTimeout(t *testing.T) {
 // TestKeepaliveIsTold: user space hears of SO_KEEPALIVE with the next segment, and whether that
 // has bytes or their end.
 func TestKeepaliveIsTold(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCarriedClient(t, "tcp4", "10.77.0.2")
 	for _, kept := range []bool{true, false, true, false} {
@@ -156,6 +160,7 @@ func TestKeepaliveIsTold(t *testing.T) {
 // TestRetriesAreTold: a tcp_retries2 below the default of the application's namespace is
 // such a timeout, as long as tcp_model_timeout() says; one of the socket goes before it.
 func TestRetriesAreTold(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCarriedClient(t, "tcp4", "10.77.0.2")
 	for _, v := range []struct {

@@ -69,6 +69,7 @@ func (h *host) legSYNs() *bpf.Map {
 // native does not reach the application, whose own SYN is on its way. All others
 // do, as if they had come from the network, and without the tag.
 func TestLegSYN(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	d := h1.open(config(accelerate(7000)))
 	seen := h1.legSYNs()

@@ -100,6 +100,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 // A second gateway of the same generation is refused, one of the next is not.
 func TestOneOfAGeneration(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	cfg := config(nil)
@@ -123,6 +124,7 @@ func TestOneOfAGeneration(t *testing.T) {
 // What a killed gateway has left, because another process still holds its
 // namespace, is no obstacle.
 func TestOpenBehindAKilledGateway(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	before := h.attachments()
@@ -139,6 +141,7 @@ func TestOpenBehindAKilledGateway(t *testing.T) {
 
 // Devices that appear, change and go are followed.
 func TestMonitor(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	cfg := config(nil)
@@ -174,6 +177,7 @@ func TestMonitor(t *testing.T) {
 
 // TestLookedAtPort: a device that is named and becomes the port of another is not looked at.
 func TestLookedAtPort(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	h.do(func() {
@@ -199,6 +203,7 @@ func TestLookedAtPort(t *testing.T) {
 
 // The reverse-path filter of the host sees nothing odd.
 func TestRPFilter(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, filter := range []string{"1", "2"} {
 		h1, h2 := newPair(t)
@@ -246,6 +251,7 @@ func TestHandover(t *testing.T) {
 
 // A stale gateway socket on a tuple is destroyed, once.
 func TestDestroySocket(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
@@ -280,6 +286,7 @@ func TestDestroySocket(t *testing.T) {
 // A leg waits when the namespace of the legs has a socket or a request for the flow. The
 // listener that the programs find for its SYN does not count.
 func TestLegWaits(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
@@ -307,6 +314,7 @@ func TestLegWaits(t *testing.T) {
 
 // A request that waits is forgotten, a living socket and a listener are not.
 func TestForgetRequest(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
@@ -338,6 +346,7 @@ func TestForgetRequest(t *testing.T) {
 
 // The application's TIME_WAIT is forgotten, a living socket and a listener are not.
 func TestForgetTimeWait(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
@@ -362,6 +371,7 @@ func TestForgetTimeWait(t *testing.T) {
 // Two gateways under one kernel see their own namespace only: the option appears
 // once, and another program's header-option flag stays set.
 func TestSharedSockops(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	other := newHost(t)
 	d2 := other.open(config([]Rule{{Action: ActionAccelerate}}))

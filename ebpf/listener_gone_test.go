@@ -14,6 +14,7 @@ import (
 // listens on the same port accepts it. When the programs have left, the
 // application's own retransmission finds the server.
 func TestListenerGone(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, v := range []struct{ name, network, addr string }{
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},

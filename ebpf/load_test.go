@@ -9,6 +9,7 @@ import (
 // Every program passes the verifier, well below its limit: the verifier of an
 // older kernel may need more steps for the same program.
 func TestVerifier(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	h.do(func() {

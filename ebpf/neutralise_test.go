@@ -33,6 +33,7 @@ func takeAddresses(t *testing.T, o *objects, addrs ...netip.Addr) {
 // The offer is overwritten at any place in the options, with a right checksum. A
 // packet of a test run has no socket: it counts as forwarded.
 func TestNeutraliseEveryOffset(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
@@ -108,6 +109,7 @@ func (c *client) refusedAtEgress(reason uint8, connect func() (net.Conn, error))
 
 // SYNs that cannot be carried leave bare, each with its reason.
 func TestNeutralised(t *testing.T) {
+	t.Parallel()
 	cfg := config([]Rule{{Action: ActionAccelerate}})
 	c := newClient(t, cfg)
 	c.h2.echo("6379")
@@ -195,6 +197,7 @@ func (h *host) fastOpen(to netip.AddrPort) (conn net.Conn, err error) {
 // An offer that leaves by a device that is not listed is blanked. One that passes through
 // belongs to the gateway of another host, and is left as it is.
 func TestOtherDeviceAndForwarded(t *testing.T) {
+	t.Parallel()
 	cfg := config([]Rule{{Action: ActionAccelerate}})
 	cfg.Devices = []string{"eth9"}
 	c := newClient(t, cfg)

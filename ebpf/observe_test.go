@@ -73,6 +73,7 @@ func TestCountingTouchesNothing(t *testing.T) {
 
 // Both ends count a connection by its service, host and rule, and what it moved.
 func TestCounting(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	rules := []Rule{
 		{Ports: []uint16{9000}, Action: ActionAccelerate, Direction: DirectionClient},
@@ -148,6 +149,7 @@ func echoed(t *testing.T, h *host, to string, n int) {
 
 // The share of the rollout is that of the places, and follows it.
 func TestRollout(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h2.echo("9000")
 	d := h1.openCounting(countingConfig([]Rule{{Action: ActionAccelerate}}))

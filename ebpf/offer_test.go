@@ -52,6 +52,7 @@ func beginHere(family int, to netip.AddrPort) (int, netip.AddrPort, error) {
 // The option is on the first SYN only, and only of selected connections; IPv4,
 // IPv6 and v4-mapped sockets.
 func TestOfferOnSYN(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config([]Rule{{Ports: []uint16{6379, 6380}, Action: ActionAccelerate}, {Action: ActionNotWorthIt}, {Ports: []uint16{7000}}}))
@@ -116,6 +117,7 @@ func TestOfferOnSYN(t *testing.T) {
 
 // Why an offer is withheld, and that each reason is told.
 func TestOfferWithheld(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	cfg := config([]Rule{{Action: ActionAccelerate}})

@@ -16,6 +16,7 @@ import (
 // TestPrompt: what shards call goes on while programs are attached, the kernel lists devices,
 // and traces are renewed.
 func TestPrompt(t *testing.T) {
+	t.Parallel()
 	h1, _ := newPair(t)
 	d := h1.open(config(nil))
 	var index int

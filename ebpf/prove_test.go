@@ -32,6 +32,7 @@ func blockedAt(t *testing.T, d *Datapath, want ...BlockedLegs) {
 // connections are native, with the reason and the place, from the first one on; and
 // carried as soon as the rule is gone. A rule of IPv4 does not concern IPv6.
 func TestProof(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, c := range []struct {
 		name, rule string
@@ -66,6 +67,7 @@ func TestProof(t *testing.T) {
 
 // A server accepts no offer where its legs are blocked.
 func TestProofOfServer(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	s := newServer(t, config(accelerate(6379)))
 	s.h2.nft(`table inet blocks { chain c { type filter hook input priority 0; ether saddr 02:53:4d:47:57:02 drop; }; }`)
@@ -80,6 +82,7 @@ func TestProofOfServer(t *testing.T) {
 
 // What a proof needs it finds on devices of every kind, and it leaves nothing.
 func TestProofAddresses(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for name, addrs := range map[string][]string{
 		"network": {"10.81.0.1/24", "fd81::1/64"}, "small": {"10.81.0.1/30", "fd81::1/126"},
@@ -140,6 +143,7 @@ func (h *host) neighbours() (list []string) {
 
 // A proof never takes an address of the host for a neighbour.
 func TestProofKnowsOwnAddresses(t *testing.T) {
+	t.Parallel()
 	h1, _ := newPair(t)
 	d := h1.open(config(accelerate(6379)))
 	for addr, own := range map[string]bool{"10.77.0.1": true, "10.77.0.3": false, "fd77::1": true, "fd77::3": false} {

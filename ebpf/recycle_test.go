@@ -13,6 +13,7 @@ import (
 // An entry is deleted while a program looks at it, and the kernel makes the next one in its
 // memory. What the program does after that is done to no other connection.
 func TestRecycledEntry(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, tc := range []struct {
 		class, at string // the function of the program that comes after the look

@@ -75,6 +75,7 @@ func TestReuseOfTuple(t *testing.T) {
 
 // Nothing of a flow leaks past the gateway: what the programs drop.
 func TestStrays(t *testing.T) {
+	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.offered(ghost4 + ":6379")
 	stray := segment{src: tuple.Remote, dst: tuple.Local, flags: flagACK, seq: 9, ack: 9}
@@ -97,6 +98,7 @@ func TestStrays(t *testing.T) {
 
 // A full flow table sheds to native.
 func TestFlowLimit(t *testing.T) {
+	t.Parallel()
 	cfg := config(accelerate(6379))
 	cfg.MaxFlows = 16
 	c := newClient(t, cfg)
@@ -141,6 +143,7 @@ func TestForeignHeaderOptions(t *testing.T) {
 // An entry that has just ended is not forgotten, however old the connection is: it was the
 // last to know what a leg's reset belongs to.
 func TestEndIsRemembered(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCellHost(t)
 	tuple := Tuple{Local: cellAddrs[0][0], Remote: cellAddrs[0][1]}

@@ -102,6 +102,7 @@ func met(t *testing.T, d1, d2 *Datapath) (f Flow, last segment, back Tuple) {
 // The whole life of a carried flow on one 4-tuple: offer, accept, app legs with
 // true addresses on both hosts, wire leg, teardown.
 func TestSteering(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, v := range []struct{ name, network, addr string }{
 		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
@@ -204,6 +205,7 @@ func firewalls(h1, h2 *host) {
 // Release: reset of the wire leg, then the app's own SYN, bare; the true answer
 // ends the entry.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for _, addr := range []string{"10.77.0.2", "fd77::2"} {
 		t.Run(addr, func(t *testing.T) {
@@ -233,6 +235,7 @@ func TestRelease(t *testing.T) {
 // gone on natively, returns to the kernel, which answers it as if it had just
 // arrived.
 func TestReturn(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		syn := s.syn(v6, 1000)

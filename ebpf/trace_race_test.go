@@ -11,6 +11,7 @@ import (
 // A sweep never takes back the trace that a program leaves meanwhile for what answers its
 // SYN-ACK.
 func TestFreshenBesideAnAnswer(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	const size = tracesAt + 4*(1<<16)
 	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: size, MaxEntries: 1, Flags: 1 << 10}) // BPF_F_MMAPABLE

@@ -35,6 +35,7 @@ func (d *Datapath) traced(t *testing.T, tuple Tuple) bool {
 // TestTraces: entries leave a trace as long as they are there, however many are
 // made while user space sweeps, and not for much longer.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	h1, h2 := newPair(t)
 	h1.ghosts(h2)
 	d := h1.open(config(accelerate(6000)))
@@ -96,6 +97,7 @@ func TestTraces(t *testing.T) {
 
 // TestTracesOfAFailedWalk: what a walk did not see may be there.
 func TestTracesOfAFailedWalk(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	_, d := traceObjects(t, true)
 	k := smcgwFlowKey{Lport: 7, Rport: 9}
@@ -125,6 +127,7 @@ func traceObjects(t *testing.T, start bool) (*objects, *Datapath) {
 // TestPassesDecidesAlike: without an entry a packet has the same fate by the
 // short look as by the whole one, whatever it looks like.
 func TestPassesDecidesAlike(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	short, _ := traceObjects(t, true)
 	whole, _ := traceObjects(t, false)

@@ -65,6 +65,7 @@ func (c *client) plain(to string) {
 // rests for seconds, however long a box would be left alone, and the path is not
 // blamed before that has lasted.
 func TestUnanswered(t *testing.T) {
+	t.Parallel()
 	c := newDoubtful(t)
 	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
 	c.plain(to)
@@ -93,6 +94,7 @@ func TestUnanswered(t *testing.T) {
 // An answer to the offered SYN shows that the option passes, however late it comes: the
 // time is our own as well as the peer's. It ends what doubt there is.
 func TestLateAnswer(t *testing.T) {
+	t.Parallel()
 	c := newDoubtful(t)
 	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
 	c.late(to)
@@ -112,6 +114,7 @@ func TestLateAnswer(t *testing.T) {
 
 // Connections that began together are one event: they rest once.
 func TestUnansweredTogether(t *testing.T) {
+	t.Parallel()
 	c := newDoubtful(t)
 	to := ghost4 + ":6379"
 	c.plain(to)
@@ -135,6 +138,7 @@ func TestUnansweredTogether(t *testing.T) {
 
 // A host that goes on not answering is behind a box by now, and rests ever longer.
 func TestUnansweredForLong(t *testing.T) {
+	t.Parallel()
 	cfg := config(accelerate(6379))
 	cfg.BlackholeAfter, cfg.Retry = 1, 20*time.Millisecond // bounds each rest
 	c := newClient(t, cfg)

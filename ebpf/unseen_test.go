@@ -44,6 +44,7 @@ func (h *host) tunOf(name string, kind int) *os.File {
 // A SYN leaves with an offer where an entry has that, and by a device that no program reads
 // it leaves as the kernel made it.
 func TestUnseenDevices(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	for name, c := range map[string]struct {
 		kind   int

@@ -431,6 +431,7 @@ func expected(verdict, class string, state int) outcome {
 // Every class of packet in every state and liveness, through the programs: each does
 // what the table says, and the same to both families.
 func TestVerdicts(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	table, c := loadTable(t), newCellHost(t)
 	c.do(func() {
@@ -457,6 +458,7 @@ func TestVerdicts(t *testing.T) {
 // From the first segment of the client's gateway on the application's SYN does not leave
 // by itself, for as long as the gateway may resume.
 func TestSpoken(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCellHost(t)
 	c.do(func() {

@@ -8,6 +8,7 @@ import (
 
 // A reset shows no way: a kernel sends it for a socket that has gone, without its mark.
 func TestResetShowsNoWay(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	c := newCellHost(t)
 	for _, addrs := range cellAddrs {

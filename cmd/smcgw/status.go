@@ -150,7 +150,7 @@ func inProcessLine(line func(name, format string, args ...any), p report.InProce
 	case !p.Serving:
 		line("in-process", "not served: %s", p.Note)
 	default:
-		text := fmt.Sprintf("%s, %d since the start, %s by rings; %s, %d ends wait", plural(p.Connections, "connection"), p.ConnectionsTotal, screen.Size(p.RingBytesTotal), plural(p.Processes, "program"), p.Waiting)
+		text := fmt.Sprintf("%s, %d since the start, %s by rings; %s, %s waiting", plural(p.Connections, "connection"), p.ConnectionsTotal, screen.Size(p.RingBytesTotal), plural(p.Processes, "program"), plural(p.Waiting, "end"))
 		if p.Predicted > 0 {
 			text += fmt.Sprintf("; %d would have been promoted", p.Predicted)
 		}

@@ -7,8 +7,14 @@ remove | 0) ;;
 esac
 # While the library is there: without it every program that starts would complain.
 /usr/bin/smcgw preload disable --host >/dev/null || true
-/usr/bin/smcgw preload status --json 2>/dev/null | grep -q '"units":\[\]' ||
-	printf '%s\n' "smcgw: units start with the library: /etc/systemd/system/*/50-smcgw-in-process.conf is to be removed" >&2
+for file in /etc/systemd/system/*.service.d/50-smcgw-in-process.conf; do
+	[ -e "$file" ] || continue
+	unit=${file%.d/*}
+	unit=${unit##*/}
+	if /usr/bin/smcgw preload disable "$unit" >/dev/null; then
+		printf '%s\n' "smcgw: $unit had the library; until it is restarted the programs that it starts say that they miss it" >&2
+	fi
+done
 if [ -d /run/systemd/system ]; then
 	systemctl disable --quiet --now smcgw.service || true
 fi

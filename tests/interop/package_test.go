@@ -281,11 +281,11 @@ func TestPackage(t *testing.T) {
 	t.Run("rpm", s.lifeOfRPM)
 }
 
-// preload has every program start with the library. A package that is removed takes the line
-// of the loader's list away before the library: traces would show it.
+// preload has every program start with the library, and a unit. A package that is removed takes the line
+// of the loader's list and the drop-in away before the library: traces would show it.
 func (s *system) preload(t *testing.T) {
 	t.Helper()
-	s.sh(t, "smcgw preload enable --host")
+	s.sh(t, "smcgw preload enable systemd-tmpfiles-clean && smcgw preload enable --host")
 	require.Contains(t, s.sh(t, "cat /etc/ld.so.preload"), "/usr/lib/smcgw/")
 	require.Contains(t, s.sh(t, "cat /proc/self/maps"), "libsmcgw.so")
 }

@@ -470,6 +470,11 @@ static ssize_t sleep_beside(int fd, int64_t *until) {
 
 #define FAULT (-3)
 
+// at_its_end: has all of the kernel's extent cx been read? Bytes of a ring may follow, which natively the same read returns.
+static bool at_its_end(const struct end *e, uint32_t cx) {
+	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+}
+
 // reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error, FAULT.
 // seen: a byte is there, which SIOCINQ may not count: before an urgent byte it counts up to that.
 static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool seen) {
@@ -786,7 +791,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			smcgw_forget(e);
 			if (e->eof || e->rx_error) continue;
 		} else {
-			if (done && !all && !drains) break;
+			if (done && !all && !drains && !at_its_end(e, cx)) break;
 			smcgw_forget(e);
 			n = from_kernel(e, fd, v, nv, done, want, flags, seen);
 			seen = false;
@@ -1005,10 +1010,12 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 		return (ssize_t)(done > n ? n : done ? done : 1);
 	}
 	while (done < n) {
-		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, n - done < sizeof b ? n - done : sizeof b}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
+		size_t want = n - done < sizeof b ? n - done : sizeof b;
+		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, want}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
 		if (k < 0 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
+		if ((size_t)k < want) break; // what ended it is for the next call
 	}
 	return (ssize_t)done;
 }

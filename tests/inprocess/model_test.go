@@ -17,7 +17,13 @@ import (
 // long is a length of time, or what SMCGW_INPROCESS says instead.
 func long(t *testing.T, d time.Duration) time.Duration {
 	t.Helper()
-	if text := os.Getenv("SMCGW_INPROCESS"); text != "" {
+	return lengthOf(t, "SMCGW_INPROCESS", d)
+}
+
+// lengthOf is a length of time, or what a variable of the environment says instead.
+func lengthOf(t *testing.T, variable string, d time.Duration) time.Duration {
+	t.Helper()
+	if text := os.Getenv(variable); text != "" {
 		var err error
 		d, err = time.ParseDuration(text)
 		require.NoError(t, err)

@@ -117,8 +117,9 @@ func (p twin) shrink(w *world.World, program, got, want string) (twin, string, s
 	return p, got, want
 }
 
-// TestTwins runs programs of calls natively and with the library, the same 32 or random ones for SMCGW_INPROCESS: each call says the same.
-// Half of them begin with promoted connections, the others are promoted while they run.
+// TestTwins runs programs of calls natively and with the library: each call says the same. Half of them begin with promoted connections, the
+// others are promoted while they run. They are the same 32, or random ones for as long as SMCGW_TWINS says, as 10m: of these one in some
+// hundred still says something else.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	program := build(t).Program("twin")
@@ -127,7 +128,7 @@ func TestTwins(t *testing.T) {
 		"cold": newWorld(t, broker.Thresholds{Calls: 2}),
 	}
 	var (
-		until = time.Now().Add(long(t, 0))
+		until = time.Now().Add(lengthOf(t, "SMCGW_TWINS", 0))
 		most  = twinPrograms
 		seed  uint64
 		all   sync.WaitGroup

@@ -13,7 +13,7 @@ split -a 4 -b 40000 seed tree/2/
 split -a 4 -b 100001 seed tree/3/
 head -c 3000000 seed | split -a 4 -b 4096 - tree/7/
 cp seed tree/big
-cp -r tree changed
+cp -a tree changed
 for f in changed/[12]/*[5e]; do echo more >>"$f"; done
 printf 'x' | dd of=changed/big bs=1 seek=10000000 conv=notrunc status=none
 touch -d '+5 seconds' changed/big # its size is the same, and rsync compares seconds

@@ -929,7 +929,7 @@ bool smcgw_genuine(struct end *e, int fd, bool told) {
 	if (!smcgw_still(e, fd) || !e->attached || e->stashed || e->eof || e->rx_error) goto out;
 	recalled(e, fd);
 	uint32_t cx = get(&e->own->cx);
-	if (!(cx & 1) && get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k)) {
+	if (!(cx & 1) && at_its_end(e, cx)) {
 		pass(e);
 		cx++;
 	}

@@ -158,7 +158,7 @@ repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
-# PROOF is for how long each of it runs. In make test the model has 60 seconds, sanitizers have 20, and twins are 32.
+# PROOF is for how long each of it runs. In make test the model has 60 seconds, and sanitizers have 20.
 PROOF = 10m
 proof: lib ## the libraries against a model at random, and under sanitizers, for PROOF each
 	$(SEEDED) SMCGW_INPROCESS=$(PROOF) $(GO) test -count=1 -v -timeout 0 -run '^(TestModel|TestCrowd|TestCrowdSanitized|TestKillAtInstructions|TestSanitizers)$$' ./tests/inprocess

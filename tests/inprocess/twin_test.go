@@ -2,7 +2,6 @@ package inprocess
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -128,21 +127,21 @@ func TestTwins(t *testing.T) {
 		"cold": newWorld(t, broker.Thresholds{Calls: 2}),
 	}
 	var (
-		until = time.Now().Add(lengthOf(t, "SMCGW_TWINS", 0))
-		most  = twinPrograms
-		seed  uint64
-		all   sync.WaitGroup
-		mu    sync.Mutex // guards what follows
-		runs  int
+		seed uint64
+		all  sync.WaitGroup
+		mu   sync.Mutex // guards what follows
+		runs int
+		over = func() bool { return runs == twinPrograms }
 	)
-	if time.Now().Before(until) {
-		most, seed = math.MaxInt, matrix.Seed(t)
+	if length := lengthOf(t, "SMCGW_TWINS", 0); length > 0 {
+		until := time.Now().Add(length)
+		seed, over = matrix.Seed(t), func() bool { return time.Now().After(until) }
 	}
 	for range 4 {
 		all.Go(func() {
 			for !t.Failed() {
 				mu.Lock()
-				if runs == most || (most != twinPrograms && time.Now().After(until)) {
+				if over() {
 					mu.Unlock()
 					return
 				}

@@ -180,7 +180,10 @@ func (s *Service) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watches.Go(func() { s.watch(ctx, b, own, cancel) })
-	err = errors.Join(b.Serve(ctx, l), lost(ctx))
+	err = b.Serve(ctx, l)
+	if errors.Is(context.Cause(ctx), errLost) {
+		err = errors.Join(err, errLost)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now == b { // the next one may serve already
@@ -210,13 +213,6 @@ func makeDir(dir string) error {
 
 // errLost ends a broker whom no program finds any more.
 var errLost = errors.New("the socket was removed, or is another gateway's")
-
-func lost(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errLost) {
-		return errLost
-	}
-	return nil
-}
 
 // watchEvery is how often it is looked whether the socket is there, and the paths of promoted connections shape now.
 const watchEvery = time.Second

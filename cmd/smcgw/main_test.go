@@ -85,13 +85,8 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	got := 0
-	var exit *exec.ExitError
-	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
-		got = exit.ExitCode()
-	} else {
-		ts.Check(err)
-	}
+	got, err := exitCode(ts.Exec(args[1], args[2:]...))
+	ts.Check(err)
 	if got != want {
 		ts.Fatalf("exit status %d instead of %d", got, want)
 	}

@@ -45,15 +45,20 @@ func eitherWay(t *testing.T, w *runWorld, test func(t *testing.T, command func(a
 	}
 }
 
+// exitCode is the exit status in what waiting for a process returned.
+func exitCode(err error) (int, error) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
 // exited is an exit status.
 func exited(t *testing.T, err error) int {
 	t.Helper()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
+	code, err := exitCode(err)
 	require.NoError(t, err)
-	return 0
+	return code
 }
 
 // notes waits until a file has a line.

@@ -3,6 +3,8 @@ package e2e
 import (
 	encoding "encoding/binary"
 	"math"
+	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -30,7 +32,7 @@ func (s *site) process() {
 	}
 	ends := map[string]int{}
 	for range rounds {
-		before := eventfds(t)
+		before := held(t, eventfds(t))
 		a := s.begin(negotiate.CarrierSHM, echoPort, nil)
 		b := s.begin(negotiate.CarrierSHM, firstPort, nil)
 		bells := fresh(t, before)
@@ -69,7 +71,7 @@ func (s *site) process() {
 func (s *site) bells() {
 	t := s.t
 	for range 3 {
-		before := eventfds(t)
+		before := held(t, eventfds(t))
 		var own []int
 		a := s.begin(negotiate.CarrierSHM, echoPort, func(*negotiate.CarrierOffer) { own = fresh(t, before) })
 		both := fresh(t, before)
@@ -103,13 +105,24 @@ func (s *site) bells() {
 }
 
 // fresh are the eventfds that were not there before.
-func fresh(t *testing.T, before map[int]bool) (list []int) {
-	for fd := range eventfds(t) {
-		if !before[fd] {
+func fresh(t *testing.T, before []int) (list []int) {
+	for _, fd := range eventfds(t) {
+		if !slices.ContainsFunc(before, func(was int) bool { return sameFile(t, fd, was) }) {
 			list = append(list, fd)
 		}
 	}
 	return list
+}
+
+// sameFile tells whether two descriptors of this process are one open file.
+func sameFile(t *testing.T, a, b int) bool {
+	pid := uintptr(os.Getpid())
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, pid, pid, 0 /* KCMP_FILE */, uintptr(a), uintptr(b), 0)
+	if errno == unix.EBADF { // closed meanwhile
+		return false
+	}
+	require.Zero(t, errno)
+	return r == 0
 }
 
 func ring(bells []int) {
@@ -119,13 +132,24 @@ func ring(bells []int) {
 }
 
 // eventfds are those of this process.
-func eventfds(t *testing.T) map[int]bool {
-	list := map[int]bool{}
+func eventfds(t *testing.T) (list []int) {
 	for name, target := range leak.OpenFiles() {
 		if target == "anon_inode:[eventfd]" {
 			fd, err := strconv.Atoi(name)
 			require.NoError(t, err)
-			list[fd] = true
+			list = append(list, fd)
+		}
+	}
+	return list
+}
+
+// held has a duplicate of each, until the test's end: those of connections that have just ended are closed at any time, and their
+// numbers used again.
+func held(t *testing.T, eventfds []int) (list []int) {
+	for _, fd := range eventfds {
+		if own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			list = append(list, own)
+			t.Cleanup(func() { _ = unix.Close(own) })
 		}
 	}
 	return list

@@ -47,8 +47,6 @@
 #define RETRY_AFTER 1000000000LL // nanoseconds until the broker is looked for again
 #define MAX_OWNERS 14
 #define OTHERS_AT (MAX_OWNERS - 1)
-#define OWNER_OTHERS INT32_MIN
-#define OWNER_GOES (INT32_MIN + 1)
 
 // A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot.
 struct peer_desk {
@@ -67,8 +65,7 @@ struct end {
 	// Of the table.
 	_Atomic uint32_t use;              // counts uses of the entry; odd while in use
 	_Atomic int refs;                  // descriptors, in all processes
-	_Atomic int32_t owner[MAX_OWNERS]; // processes that have descriptors; negative: a child of that process that is being made
-	_Atomic int owned[MAX_OWNERS];     // how many
+	_Atomic uint64_t owner[MAX_OWNERS]; // a process that has descriptors, and in the low half how many; negative: a child that is being made
 	_Atomic bool closing;              // the last descriptor is gone; what it holds goes with the last thread
 	// Before promotion.
 	_Atomic uint32_t ops;

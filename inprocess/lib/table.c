@@ -71,44 +71,54 @@ static bool make_slab(void) {
 	return ok;
 }
 
+static uint64_t owner(int32_t pid, uint32_t n) { return n ? (uint64_t)(uint32_t)pid << 32 | n : 0; }
+static int32_t owner_pid(uint64_t o) { return (int32_t)(o >> 32); }
+
 // prune takes out the processes that have died without close().
 static void prune(struct end *e) {
 	for (int i = 0; i < OTHERS_AT; i++) {
-		int32_t p = get(&e->owner[i]);
-		if (p <= 0 || p == smcgw.pid || SYS(kill, p, 0) != -ESRCH || !atomic_compare_exchange_strong(&e->owner[i], &p, OWNER_GOES)) continue;
-		atomic_fetch_sub(&e->refs, atomic_exchange(&e->owned[i], 0));
-		put(&e->owner[i], 0);
+		uint64_t o = get(&e->owner[i]);
+		int32_t p = owner_pid(o);
+		if (p <= 0 || p == smcgw.pid || SYS(kill, p, 0) != -ESRCH) continue;
+		if (atomic_compare_exchange_strong(&e->owner[i], &o, 0)) atomic_fetch_sub(&e->refs, (int)(uint32_t)o);
 	}
 }
 
-// owner_at is where the descriptors of a process are counted; make: it is to get one. Processes without a place of their own share the
-// last, where a dead one stays counted. -1: it has none.
-static int owner_at(struct end *e, int32_t pid, bool make) {
-	int32_t none = 0;
+// count changes how many descriptors a process has; false where it has no place of its own. Those without share the last one, as process
+// 0, where a dead one stays counted.
+static bool count(struct end *e, int32_t pid, int by) {
 	for (int i = 0; i < OTHERS_AT; i++)
-		if (get(&e->owner[i]) == pid) return i;
-	for (int round = 0; make && round < 2; round++) {
-		if (round) prune(e);
-		for (int i = 0; i < OTHERS_AT; i++, none = 0)
-			if (atomic_compare_exchange_strong(&e->owner[i], &none, pid)) return i;
-	}
-	if (make) atomic_compare_exchange_strong(&e->owner[OTHERS_AT], &none, OWNER_OTHERS);
-	return get(&e->owner[OTHERS_AT]) ? OTHERS_AT : -1;
+		for (uint64_t o = get(&e->owner[i]); o && owner_pid(o) == pid;)
+			if (atomic_compare_exchange_weak(&e->owner[i], &o, owner(pid, (uint32_t)o + (uint32_t)by))) return true;
+	return false;
+}
+static bool has(const struct end *e, int32_t pid) {
+	for (int i = 0; i < OTHERS_AT; i++)
+		if (owner_pid(get(&e->owner[i])) == pid) return true;
+	return get(&e->owner[OTHERS_AT]);
 }
 
 // owns counts one descriptor more; disowns counts one less, and says how many there are still, of all processes.
 static void owns(struct end *e, int32_t pid) {
-	atomic_fetch_add(&e->owned[owner_at(e, pid, true)], 1);
 	atomic_fetch_add(&e->refs, 1);
+	if (count(e, pid, 1)) return;
+	for (int round = 0; round < 2; round++) {
+		if (round) prune(e);
+		for (int i = 0; i < OTHERS_AT; i++) {
+			uint64_t none = 0;
+			if (atomic_compare_exchange_strong(&e->owner[i], &none, owner(pid, 1))) return;
+		}
+	}
+	atomic_fetch_add(&e->owner[OTHERS_AT], 1);
 }
 static int disowns(struct end *e, int32_t pid) {
-	int at = owner_at(e, pid, false);
-	if (at >= 0 && atomic_fetch_sub(&e->owned[at], 1) == 1 && at != OTHERS_AT) put(&e->owner[at], 0);
+	if (!count(e, pid, -1))
+		for (uint64_t o = get(&e->owner[OTHERS_AT]); o && !atomic_compare_exchange_weak(&e->owner[OTHERS_AT], &o, o - 1);) {}
 	return atomic_fetch_sub(&e->refs, 1) - 1;
 }
 
 static int owners(const struct end *e) {
-	int n = get(&e->owned[OTHERS_AT]) ? 2 : 0; // it may be many
+	int n = get(&e->owner[OTHERS_AT]) ? 2 : 0; // it may be many
 	for (int i = 0; i < OTHERS_AT; i++) n += get(&e->owner[i]) != 0;
 	return n;
 }
@@ -128,7 +138,7 @@ bool smcgw_hold(struct end *e, uint64_t *mask) {
 	const uint64_t all = ~0ull;
 	SYS(rt_sigprocmask, SIG_SETMASK, &all, mask, 8);
 	pthread_mutex_lock(&forking);
-	if (owner_at(e, smcgw.pid, false) >= 0 && smcgw_alone(e)) return true;
+	if (has(e, smcgw.pid) && smcgw_alone(e)) return true;
 	smcgw_let(*mask);
 	return false;
 }
@@ -183,10 +193,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	if (!e) return;
 	memset(&e->report, 0, sizeof e->report);
 	put(&e->refs, 1);
-	for (int i = 0; i < MAX_OWNERS; i++) {
-		put(&e->owner[i], i ? 0 : smcgw.pid);
-		put(&e->owned[i], !i);
-	}
+	for (int i = 0; i < MAX_OWNERS; i++) put(&e->owner[i], i ? 0 : owner(smcgw.pid, 1));
 	put(&e->closing, false);
 	put(&e->question, 0);
 	put(&e->ops, 0);
@@ -456,10 +463,14 @@ static void before_fork(void) {
 static void forget_given(void) {
 	for (uint32_t i = given_from; i < given_to; i++) given[i] = 0;
 }
+// known gives a child that was counted as another its number, or takes it out where pid is 0.
 static void known(struct end *e, int32_t as, int32_t pid) {
 	for (int i = 0; i < OTHERS_AT; i++) {
-		int32_t was = as;
-		if (atomic_compare_exchange_strong(&e->owner[i], &was, pid)) return;
+		uint64_t o = get(&e->owner[i]);
+		uint32_t n = (uint32_t)o;
+		if (owner_pid(o) != as || !atomic_compare_exchange_strong(&e->owner[i], &o, owner(pid, pid ? n : 0))) continue;
+		if (!pid) atomic_fetch_sub(&e->refs, (int)n);
+		return;
 	}
 }
 static void after_fork(void) {
@@ -509,14 +520,7 @@ void smcgw_forked(long child) {
 	if (!smcgw.slab || forks != COUNTED_ENDS || !child) return;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
-		int at = e ? owner_at(e, as, false) : -1;
-		if (at < 0 || at == OTHERS_AT) continue;
-		if (child > 0) {
-			known(e, as, (int32_t)child);
-		} else {
-			atomic_fetch_sub(&e->refs, atomic_exchange(&e->owned[at], 0));
-			put(&e->owner[at], 0);
-		}
+		if (e) known(e, as, child > 0 ? (int32_t)child : 0);
 	}
 }
 
@@ -531,7 +535,7 @@ void smcgw_leaves(void) {
 	if (!smcgw.slab || !smcgw_ours()) return;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e || get(&e->refs) == 1 || SYS(fcntl, fd, F_GETFD) != FD_CLOEXEC || owner_at(e, smcgw.pid, false) < 0) continue;
+		if (!e || get(&e->refs) == 1 || SYS(fcntl, fd, F_GETFD) != FD_CLOEXEC || !has(e, smcgw.pid)) continue;
 		left_behind[index_of(e)] = is_now(e);
 		disowns(e, smcgw.pid);
 	}

@@ -279,6 +279,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->whole = SMCI_RING_AT + (1ul << e->order_max);
 	e->tx_ring = (char *)own + SMCI_RING_AT;
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
+	place_of(e)->memory = (struct memory){.own = own, .peer = (void *)(uintptr_t)peer, .mapped = n, .whole = e->whole, .desk = e->desk};
 	put(&e->report.id, r->id);
 	put(&own->order, SMCI_ORDER_MIN);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
@@ -286,10 +287,9 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		close_all(fd);
 		return;
 	}
-	smcgw_desk_put(e->desk); // closed meanwhile
-	e->own = 0;
-	e->peer = 0;
-	e->desk = 0;
+	smcgw_unmap(e); // closed meanwhile
+	own = 0;
+	peer = 0;
 refuse:
 	if (held) smcgw_let(mask);
 	if (own) munmap(own, n ? n : SMCI_RING_AT);

@@ -153,7 +153,16 @@ static inline struct end *look(int fd) {
 	return likely(!i) ? 0 : entry(i - 1);
 }
 
-// A place is where an end is in the lists of this process's waits: wait.c's lock. A child has its own.
+// What of an end's memory a process has mapped: the words of struct end are those of the processes that have it now.
+struct memory {
+	void *own, *peer;                  // 0: nothing
+	void *tx, *rx;                     // of whole files, or 0
+	size_t mapped, whole;
+	struct peer_desk *desk;
+};
+
+// A place is what of an end is this process's own. A child has a copy. Words without a line of their own are of the lists of the
+// process's waits: wait.c's lock.
 struct place {
 	_Atomic bool listed;
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
@@ -161,6 +170,7 @@ struct place {
 	int fd;                            // one of its numbers, while it is listed
 	struct set *set;                   // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors
+	struct memory memory;              // both locks
 };
 extern struct place smcgw_places[MAX_ENDS];
 static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }
@@ -291,7 +301,7 @@ bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descr
 void smcgw_release(struct end *e);        // after the last close(), by the last thread inside
 void smcgw_unmap(struct end *e);
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of);
-void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of);
+void smcgw_unmap_tx(struct end *e);       // the ring is the smallest again
 
 // ---- control.c
 void smcgw_hold_control(uint64_t *mask);

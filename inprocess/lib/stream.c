@@ -1605,7 +1605,7 @@ void smcgw_give_back(struct end *e) {
 		e->touched = e->grow = false;
 		if (e->tx_ring != (char *)e->own + SMCI_RING_AT) {
 			SYS(madvise, e->tx_ring - SMCI_RING_AT + keep, e->whole - keep, MADV_REMOVE);
-			smcgw_unmap_ring(e, &e->tx_ring, e->own);
+			smcgw_unmap_tx(e);
 		}
 	}
 	smcgw_unlock(e, &e->wl);

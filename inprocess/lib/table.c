@@ -179,6 +179,21 @@ static struct end *take_entry(void) {
 	return 0;
 }
 
+static void unmap(void **p, size_t n) {
+	if (*p) munmap(*p, n);
+	*p = 0;
+}
+// unmap_here takes what this process has mapped of an end, be it the process's still or not.
+static void unmap_here(const struct end *e) {
+	struct memory *m = &place_of(e)->memory;
+	if (!m->own) return;
+	unmap(&m->tx, m->whole);
+	unmap(&m->rx, m->whole);
+	unmap(&m->own, m->mapped);
+	unmap(&m->peer, m->mapped);
+	smcgw_desk_put(m->desk);
+}
+
 void smcgw_track(int fd, bool client, int nonblock) {
 	if ((unsigned)fd >= MAX_FD) return;
 	int err = errno;
@@ -211,6 +226,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
+	unmap_here(e); // what another process has closed since
 	*place_of(e) = (struct place){0};
 	put_release(&e->report.state, SMCI_NATIVE);
 	put_release(&smcgw_table[fd], index_of(e) + 1);
@@ -325,39 +341,31 @@ void smcgw_release(struct end *e) {
 	if (mine) atomic_fetch_add(&e->use, 1);
 }
 
-static void unmap_here(struct end *e) {
-	if (!e->own) return;
-	smcgw_unmap_ring(e, &e->tx_ring, e->own);
-	smcgw_unmap_ring(e, &e->rx_ring, e->peer);
-	munmap(e->own, e->mapped);
-	munmap((void *)(uintptr_t)e->peer, e->mapped);
-}
-
-// unmap_ring gives back the mapping of a whole file, if there is one: the ring is the smallest again.
-void smcgw_unmap_ring(struct end *e, char **ring, const struct smci_end *of) {
-	char *least = (char *)(uintptr_t)of + SMCI_RING_AT;
-	if (*ring != least) munmap(*ring - SMCI_RING_AT, e->whole);
-	*ring = least;
-}
-
 // map_ring maps the whole file of an end. The descriptor is gone: mremap makes a second mapping of what is mapped already.
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of) {
 	char *least = (char *)(uintptr_t)of + SMCI_RING_AT;
 	if (*ring != least) return true;
+	void **here = ring == &e->tx_ring ? &place_of(e)->memory.tx : &place_of(e)->memory.rx;
 	uint64_t mask;
 	if (!smcgw_hold(e, &mask)) return false; // another process would not have it
-	long p = SYS(mremap, of, 0, e->whole, MREMAP_MAYMOVE, 0);
-	bool ok = (unsigned long)p <= -4096UL;
-	if (ok) *ring = (char *)p + SMCI_RING_AT;
+	if (!*here) { // another process may have gone back to the least
+		long p = SYS(mremap, of, 0, e->whole, MREMAP_MAYMOVE, 0);
+		if ((unsigned long)p <= -4096UL) *here = (void *)p;
+	}
+	if (*here) *ring = (char *)*here + SMCI_RING_AT;
 	else e->order_max = SMCI_ORDER_MIN; // it is not tried again
 	smcgw_let(mask);
-	return ok;
+	return *ring != least;
+}
+
+void smcgw_unmap_tx(struct end *e) {
+	unmap(&place_of(e)->memory.tx, e->whole);
+	e->tx_ring = (char *)e->own + SMCI_RING_AT;
 }
 
 // unmap takes what this process has of it. Both locks are held, or it was never shown to another thread.
 void smcgw_unmap(struct end *e) {
 	unmap_here(e);
-	if (e->desk) smcgw_desk_put(e->desk);
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
@@ -379,16 +387,16 @@ static void quiesce(struct end *e) {
 	if (smcgw_lock_writer(e)) smcgw_unlock(e, &e->wl);
 }
 
-// unmap_ours takes this process's mappings of an end that others have theirs of. It is before this process no longer counts: the other
-// one may be alone then, and what it maps it maps for itself. False: a thread is inside, and they stay.
+// unmap_ours is before this process no longer counts: another one that has the end may be alone with it then, and what that maps it maps
+// for itself; and a thread that has found the end by a number that is gone may come to release it in a process that has had it. False: a
+// thread is inside, which has the memory, and releases it.
 static bool unmap_ours(struct end *e) {
 	if (!smcgw_lock(e, &e->rl)) return false;
 	if (!smcgw_lock_writer(e)) {
 		smcgw_unlock(e, &e->rl);
 		return false;
 	}
-	struct end here = {.own = e->own, .peer = e->peer, .mapped = e->mapped, .whole = e->whole, .tx_ring = e->tx_ring, .rx_ring = e->rx_ring};
-	unmap_here(&here); // the others' are theirs
+	unmap_here(e);
 	pthread_mutex_unlock(&e->wl);
 	pthread_mutex_unlock(&e->rl);
 	return true;
@@ -407,16 +415,10 @@ void smcgw_drop(int fd) {
 	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
 	if (promoted || state_of(e) == SMCI_MAPPED) quiesce(e);
 	smcgw_renumber(e, fd);
-	bool unmapped = !last && last_here && (promoted || e->own) && unmap_ours(e);
+	bool unmapped = last_here && place_of(e)->memory.own && unmap_ours(e);
 	// The others may have closed theirs meanwhile. While this one counts the entry is no other end's.
 	if (promoted && !last && !unmapped && get(&e->refs) == 1 && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
-	if (disowns(e, smcgw.pid)) return;
-	if (unmapped) {
-		e->mapped = 0;
-		e->tx_ring = (char *)e->own + SMCI_RING_AT;
-		e->rx_ring = (char *)(uintptr_t)e->peer + SMCI_RING_AT;
-	}
-	closed_last(e);
+	if (!disowns(e, smcgw.pid)) closed_last(e);
 }
 
 void smcgw_same(int from, int to) {
@@ -503,7 +505,8 @@ static void born(void) {
 		for (; given[i] < GIVEN; given[i]++) owns(e, pid);
 		for (; given[i] > GIVEN; given[i]--) {
 			if (disowns(e, pid)) continue;
-			put_release(&e->report.state, SMCI_FREE); // its mappings may have gone before
+			unmap_here(e);
+			put_release(&e->report.state, SMCI_FREE);
 			atomic_fetch_add(&e->use, 1);
 		}
 		given[i] = 0;

@@ -8,6 +8,7 @@ const (
 	statusSchema  = "smcgw.status/v1"
 	connsSchema   = "smcgw.conns/v1"
 	peersSchema   = "smcgw.peers/v1"
+	statsSchema   = "smcgw.stats/v1"
 	versionSchema = "smcgw.version/v1"
 	ResultSchema  = "smcgw.result/v1"
 	errorSchema   = "smcgw.error/v1"

@@ -1,7 +1,5 @@
 package report
 
-import ()
-
 // DrainSchema is the schema of [DrainInfo].
 const DrainSchema = "smcgw.drain/v1"
 

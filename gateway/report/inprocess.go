@@ -1,7 +1,5 @@
 package report
 
-import ()
-
 // InProcess are the numbers of the in-process way. Those that have help are metrics, too, by
 // the same names.
 type InProcess struct {

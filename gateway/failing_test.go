@@ -88,8 +88,10 @@ func TestFailingNotesAreBounded(t *testing.T) {
 
 func TestIdleRules(t *testing.T) {
 	rules := []report.RuleReport{
-		{Name: "used", Action: report.ActionAccelerate, Selected: 1}, {Name: "idle", Action: report.ActionAccelerate},
-		{Name: "never", Action: report.ActionPass}, {Name: "left", Action: report.ActionAccelerate, Passed: 1},
+		{Name: "used", Action: report.ActionAccelerate, Selected: 1},
+		{Name: "idle", Action: report.ActionAccelerate},
+		{Name: "never", Action: report.ActionPass},
+		{Name: "left", Action: report.ActionAccelerate, Passed: 1},
 	}
 	require.Empty(t, idleRules(rules, true, minRuleAge-time.Second))
 	require.Empty(t, idleRules(rules, false, time.Hour), "programs with the library may be what they are for")

@@ -78,8 +78,10 @@ func TestUnit(t *testing.T) {
 
 func TestRefusalsAndWarnings(t *testing.T) {
 	h := someUnits(t)
-	for name, text := range map[string]string{"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
-		"strict": "where the library calls kill, madvise, mremap: add SystemCallFilter=kill madvise mremap ", "denies": "memfd_create"} {
+	for name, text := range map[string]string{
+		"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
+		"strict": "where the library calls kill, madvise, mremap: add SystemCallFilter=kill madvise mremap ", "denies": "memfd_create",
+	} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)
 		require.ErrorContains(t, u.Refusal(), text)

@@ -318,9 +318,23 @@ func TestKnownPrograms(t *testing.T) {
 		name  string
 		clean bool
 	}{
-		{"/usr/bin/redis-server", true}, {"/usr/sbin/nginx", true}, {"/usr/bin/iperf3", true}, {"/usr/bin/wrk", true}, {"/usr/bin/memcached", true}, {"/usr/sbin/haproxy", true},
-		{"/usr/bin/curl", true}, {"/usr/sbin/sshd", false}, {"/usr/bin/ssh", false}, {"/usr/bin/python3", false}, {"/usr/bin/node", false}, {"/usr/bin/sockperf", false},
-		{"/usr/lib/postgresql/15/bin/postgres", false}, {"/usr/sbin/apache2", false}, {"/usr/bin/podman", false}, {"/usr/bin/qemu-system-x86_64", false}, {"/usr/lib/chromium/chromium", false},
+		{"/usr/bin/redis-server", true},
+		{"/usr/sbin/nginx", true},
+		{"/usr/bin/iperf3", true},
+		{"/usr/bin/wrk", true},
+		{"/usr/bin/memcached", true},
+		{"/usr/sbin/haproxy", true},
+		{"/usr/bin/curl", true},
+		{"/usr/sbin/sshd", false},
+		{"/usr/bin/ssh", false},
+		{"/usr/bin/python3", false},
+		{"/usr/bin/node", false},
+		{"/usr/bin/sockperf", false},
+		{"/usr/lib/postgresql/15/bin/postgres", false},
+		{"/usr/sbin/apache2", false},
+		{"/usr/bin/podman", false},
+		{"/usr/bin/qemu-system-x86_64", false},
+		{"/usr/lib/chromium/chromium", false},
 	} {
 		begin := time.Now()
 		r, err := s.Program(p.name)

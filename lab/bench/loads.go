@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/report"
 	"math"
 	"os"
 	"slices"
@@ -14,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -43,6 +43,7 @@ const (
 func more(name, unit string) comparison.Metric {
 	return comparison.Metric{Name: name, Unit: unit, Better: comparison.More}
 }
+
 func less(name, unit string) comparison.Metric {
 	return comparison.Metric{Name: name, Unit: unit, Better: comparison.Less}
 }

@@ -3,11 +3,12 @@ package bench
 import (
 	"context"
 	"errors"
-	"github.com/smcgw/smcgw/gateway/report"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestClaims(t *testing.T) {

@@ -25,12 +25,14 @@ var programs = []suite{
 			}
 			return got
 		},
-	}, {
+	},
+	{
 		name: "java", limit: 20 * time.Minute, least: 4, needs: []string{"java", "javac"},
 		run: func(r *round) results {
 			return r.checked(r.command("java", r.script("Java.java")))
 		},
-	}, {
+	},
+	{
 		name: "node", limit: 20 * time.Minute, least: 4, needs: []string{"node"},
 		run: func(r *round) results {
 			return r.checked(r.command("node", r.script("node.js")))

@@ -2,10 +2,10 @@ package bench
 
 import (
 	"context"
-	"github.com/smcgw/smcgw/gateway/report"
 	"math"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 

@@ -2,8 +2,9 @@ package bench
 
 import (
 	"context"
-	"github.com/smcgw/smcgw/gateway/report"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // carriage is how connections of a run were carried.

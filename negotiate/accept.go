@@ -26,20 +26,19 @@ type Accept struct {
 
 const acceptTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19 | 1<<20)
 
-// appendAccept appends the message without a MAC.
-func appendAccept(b []byte, a *Accept) []byte {
-	start := len(b)
-	b = clc.AppendHeader(b, TypeAccept, a.Version)
+// encodeAccept makes the message without a MAC.
+func encodeAccept(a *Accept) []byte {
+	b := clc.AppendHeader(nil, TypeAccept, a.Version)
 	b = clc.AppendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
 	b = clc.AppendSoftware(b, a.Software)
 	b = clc.AppendRandom(b, a.Random)
 	for i := range a.Carriers {
 		b = appendCarrier(b, &a.Carriers[i])
 	}
-	return clc.EndMessage(b, start)
+	return clc.EndMessage(b, 0)
 }
 
-// Len returns the length appendAccept adds.
+// Len returns the length that encodeAccept makes.
 func (a *Accept) Len() int {
 	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.SoftwareLen(a.Software) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
 }

@@ -25,7 +25,7 @@ func goldenAccept(t testing.TB) Accept {
 func TestAcceptGolden(t *testing.T) {
 	a := goldenAccept(t)
 	b := vector(t, "accept")
-	require.Equal(t, b, appendAccept(nil, &a))
+	require.Equal(t, b, encodeAccept(&a))
 	require.Equal(t, len(b), a.Len())
 	got, n, err := ParseAccept(b)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestAcceptGolden(t *testing.T) {
 func TestAcceptWithEverything(t *testing.T) {
 	p := goldenProposal(t)
 	a := Accept{Version: 1, GatewayID: p.GatewayID, HostID: p.HostID, DatagramPort: 1, Software: "v2", Carriers: p.Carriers}
-	b := appendAccept(nil, &a)
+	b := encodeAccept(&a)
 	require.Len(t, b, a.Len())
 	got, _, err := ParseAccept(b)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestAcceptWithEverything(t *testing.T) {
 func TestAcceptNeedsCarrierAndGateway(t *testing.T) {
 	a := goldenAccept(t)
 	a.Carriers = nil
-	_, _, err := ParseAccept(appendAccept(nil, &a))
+	_, _, err := ParseAccept(encodeAccept(&a))
 	require.ErrorIs(t, err, ErrMalformed)
 	_, _, err = ParseAccept(clc.EndMessage(clc.AppendHeader(nil, TypeAccept, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
@@ -60,7 +60,7 @@ func FuzzParseAccept(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again := appendAccept(nil, &a)
+		again := encodeAccept(&a)
 		require.Equal(t, len(again), a.Len())
 		c, _, err := ParseAccept(again)
 		require.NoError(t, err)

@@ -128,7 +128,7 @@ func TestRandomTLV(t *testing.T) {
 	got, _, err := parseProposal(b)
 	require.NoError(t, err)
 	require.Equal(t, p.Random, got.Random)
-	b = appendAccept(nil, &a)
+	b = encodeAccept(&a)
 	require.Len(t, b, a.Len())
 	accept, _, err := ParseAccept(b)
 	require.NoError(t, err)

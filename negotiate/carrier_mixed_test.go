@@ -106,7 +106,7 @@ func TestMixedAnswers(t *testing.T) {
 		p.Carriers = offers
 		client := NewClient(ClientConfig{}, p)
 		client.Start(t0, testRTT)
-		todo := client.Receive(t0, appendAccept(nil, &Accept{Version: Version, Carriers: []CarrierOffer{answer}}))
+		todo := client.Receive(t0, encodeAccept(&Accept{Version: Version, Carriers: []CarrierOffer{answer}}))
 		_, proves := todo[len(todo)-1].(Prove)
 		require.Equal(t, c.ok, proves, "client: %+v", c)
 		if !c.ok {

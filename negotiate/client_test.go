@@ -25,7 +25,7 @@ func proposed(t *testing.T, cfg ClientConfig) (*Client, []byte) {
 func acceptBoth(t *testing.T) []byte {
 	a := goldenAccept(t)
 	a.Carriers = append(a.Carriers, goldenProposal(t).Carriers[1])
-	return appendAccept(nil, &a)
+	return encodeAccept(&a)
 }
 
 // completing returns a client that has read ACCEPT at t0 + 20 ms.
@@ -280,7 +280,7 @@ func TestClientRefusesBadAccept(t *testing.T) {
 		client, _ := proposed(t, cfg)
 		a := goldenAccept(t)
 		c.spoil(&a)
-		msg := appendAccept(nil, &a)
+		msg := encodeAccept(&a)
 		if name == "with garbage" {
 			msg = append(msg, 'x')
 		}

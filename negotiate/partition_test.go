@@ -14,8 +14,8 @@ func partitions(t testing.TB) map[string][]byte {
 	p.Carriers[1].RoCE.PKey = 0x9234
 	a := Accept{Version: 1, Carriers: p.Carriers[1:]}
 	require.Len(t, AppendProposal(nil, &p), p.Len())
-	require.Len(t, appendAccept(nil, &a), a.Len())
-	return map[string][]byte{"proposal": AppendProposal(nil, &p), "accept": appendAccept(nil, &a)}
+	require.Len(t, encodeAccept(&a), a.Len())
+	return map[string][]byte{"proposal": AppendProposal(nil, &p), "accept": encodeAccept(&a)}
 }
 
 // carriersOf are those of a message of [partitions].

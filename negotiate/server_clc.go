@@ -152,7 +152,7 @@ func (s *Server) Dialled(now time.Time, ok bool, r Reason) []Action {
 	if s.hurried {
 		s.hurry(now)
 	}
-	return []Action{Send{Bytes: s.auth.seal(appendAccept(nil, &s.accept))}}
+	return []Action{Send{Bytes: s.auth.seal(encodeAccept(&s.accept))}}
 }
 
 // slow is what has taken the time, when that is over: the application, or what was before the dial.

@@ -55,7 +55,7 @@ func (c *Conn) free() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
-	c.freeMaps()
+	c.dom.keepMaps(c.maps)
 	return c.ep.Release()
 }
 

@@ -21,7 +21,6 @@ type IOMap struct {
 
 	mu     sync.Mutex // guards everything below
 	closed bool
-	safe   bool // the peer cannot write any more
 }
 
 var _ io.WriterAt = (*Conn)(nil)
@@ -86,27 +85,15 @@ func (m *IOMap) Close() error {
 			c.maps = slices.Delete(c.maps, i, i+1)
 		}
 	})
-	return m.free(true, true)
+	return m.free()
 }
 
-// free frees the memory once neither side uses it.
-func (m *IOMap) free(closed, safe bool) error {
+// free frees the memory.
+func (m *IOMap) free() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closed, m.safe = m.closed || closed, m.safe || safe
-	if m.closed && m.safe {
-		return m.region.Free()
-	}
-	return nil
-}
-
-// freeMaps is for the end of the connection: the peer does not write any more. What the program still uses goes with the
-// domain at the latest.
-func (c *Conn) freeMaps() {
-	for _, m := range c.maps {
-		_ = m.free(false, true)
-	}
-	c.dom.keepMaps(c.maps)
+	m.closed = true
+	return m.region.Free()
 }
 
 // WriteAt places p into the memory that the peer has mapped at the offset, after everything written so far. The peer's

@@ -133,20 +133,21 @@ func (d *domain) warmCount() int {
 	return len(d.warm)
 }
 
-// keepMaps remembers mappings that a program may never close, and ends them if the domain is closed already.
+// keepMaps remembers the mappings of a connection that has ended: a program may never close them. They end at once if the domain is
+// closed already.
 func (d *domain) keepMaps(maps []*IOMap) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		for _, m := range maps {
-			_ = m.free(true, true)
+			_ = m.free()
 		}
 		return
 	}
 	d.maps = slices.DeleteFunc(append(d.maps, maps...), func(m *IOMap) bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.closed && m.safe
+		return m.closed
 	})
 }
 
@@ -167,7 +168,7 @@ func (d *domain) close() error {
 	d.mu.Unlock()
 	var errs []error
 	for _, m := range maps {
-		errs = append(errs, m.free(true, true))
+		errs = append(errs, m.free())
 	}
 	for _, w := range warm {
 		errs = append(errs, w.vec.Try(w.qp.Close))

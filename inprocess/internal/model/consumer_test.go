@@ -138,16 +138,18 @@ func (s *state) consumerCan() bool {
 			}
 		}
 		return false
+	default:
+		return true
 	}
-	return true
 }
 
 func (s *state) consumerAlone() bool {
 	switch s.c.pc {
 	case cPass, cTail, cSettleArm, cArmSlot, cSleep, cAwake, cFrozenPass, cRecall, cFreeze:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // data gives bytes to the application.
@@ -563,6 +565,8 @@ func (s *state) consumerStep() {
 			c.last = true
 			s.end()
 		}
+
+	case cEnd: // no step: see consumerCan
 	}
 }
 

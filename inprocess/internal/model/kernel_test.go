@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // What moves in the kernel's stream. Data are numbered from 1.
 const (
 	token   = 0
@@ -28,7 +30,7 @@ type stream struct {
 func (k *stream) full(s *state) bool { return len(k.way) >= s.sndbuf }
 
 func (s *state) send(k *stream, value uint8) {
-	k.way = append(k.way[:len(k.way):len(k.way)], segment{value, s.memory[producer].now})
+	k.way = append(slices.Clip(k.way), segment{value, s.memory[producer].now})
 }
 
 // arrive moves one segment to the receiver.
@@ -42,7 +44,7 @@ func (k *stream) arrive() {
 	case rstMark:
 		k.rst = true
 	default:
-		k.queue = append(k.queue[:len(k.queue):len(k.queue)], g.value)
+		k.queue = append(slices.Clip(k.queue), g.value)
 	}
 }
 

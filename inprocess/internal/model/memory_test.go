@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // order is the memory order of one access, as C names it.
 type order uint8
 
@@ -64,7 +66,7 @@ const (
 const (
 	connections = 2
 	words       = connections * int(producerWords)
-	sleeps      = word(connections * consumerWords) // a consumer's word beside those of connections
+	sleeps      = connections * consumerWords // a consumer's word beside those of connections
 )
 
 // view is the newest store of each word of one writer that somebody must see.
@@ -120,8 +122,7 @@ func (s *state) store(t int, w word, value uint16, o order) {
 		m.view = h.now
 	}
 	m.view[w] = m.at
-	l := h.stores[w]
-	h.stores[w] = append(l[:len(l):len(l)], m)
+	h.stores[w] = append(slices.Clip(h.stores[w]), m)
 	if s.memoryOrder() == sc {
 		h.seen = h.now
 		h.forget()

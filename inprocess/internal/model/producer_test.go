@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // Places of the producer: each makes one access, and what follows of it.
 type producerPlace uint8
 
@@ -14,7 +16,6 @@ const (
 	pBase
 	pSize
 	pHead
-	pHeadLate
 	pFence
 	pArm
 	pSleeps
@@ -40,7 +41,7 @@ const (
 
 var producerNames = [...]string{
 	"call: R(flags)", "promote: R(cx), SIOCOUTQ", "W(x)", "W(nx)", "F", "R(flags) again", "R(tail)", "W(base)", "W(order)", "copy, W(head)",
-	"W(head) late", "F", "R(arm)", "R(sleeps)", "W(ksent)", "token", "send", "W(ksent) of data", "POLLOUT", "R(room)", "W(want)", "F",
+	"F", "R(arm)", "R(sleeps)", "W(ksent)", "token", "send", "W(ksent) of data", "POLLOUT", "R(room)", "W(want)", "F",
 	"R(tail) again", "R(flags) before waiting", "futex", "asleep", "frozen: R(tail)", "frozen: W(x)", "frozen: W(nx)", "frozen: W(head)", "FIN", "end",
 }
 
@@ -124,8 +125,9 @@ func (s *state) producerCan() bool {
 		return !s.p.dead && (!k.full(s) || k.closed)
 	case pAsleep: // looks at the kernel now and then
 		return !s.p.dead && (s.p.woken || k.closed)
+	default:
+		return !s.p.dead
 	}
-	return !s.p.dead
 }
 
 // producerAlone: who loads a word may still get the old value when the store is made at once, so stores need not wait.
@@ -133,8 +135,9 @@ func (s *state) producerAlone() bool {
 	switch s.p.pc {
 	case pTransition, pPublish, pBase, pSize, pHead, pCount, pSent, pWant, pFrozenTransition, pFrozenPublish, pFrozenHead:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func pack(r, k uint8) uint16 { return uint16(r)<<8 | uint16(k) }
@@ -437,9 +440,11 @@ func (s *state) producerStep() {
 		p.pc = pCall
 
 	case pFin:
-		k.way = append(k.way[:len(k.way):len(k.way)], segment{finMark, s.memory[producer].now})
+		k.way = append(slices.Clip(k.way), segment{finMark, s.memory[producer].now})
 		c.fin = true
 		s.return_()
+
+	case pEnd: // no step: see producerCan
 	}
 }
 
@@ -486,5 +491,5 @@ func (s *state) killProducer() {
 			k.way = nil
 		}
 	}
-	k.way = append(k.way[:len(k.way):len(k.way)], segment{end, s.memory[producer].now})
+	k.way = append(slices.Clip(k.way), segment{end, s.memory[producer].now})
 }

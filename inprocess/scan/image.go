@@ -157,6 +157,7 @@ func (im *image) readSegments() error {
 					im.hasGo = im.hasGo || hasGoNote(b)
 				}
 			}
+		default: // what it is loaded with, which does not count
 		}
 	}
 	for _, s := range im.sections {
@@ -201,6 +202,7 @@ func (im *image) readDynamic(s segment) error {
 		switch tag {
 		case elf.DT_NEEDED, elf.DT_RPATH, elf.DT_RUNPATH, elf.DT_STRTAB, elf.DT_STRSZ:
 			values[tag] = append(values[tag], le.Uint64(b[8:]))
+		default: // names no library
 		}
 	}
 	if len(values[elf.DT_STRTAB]) == 0 || len(values[elf.DT_STRSZ]) == 0 {

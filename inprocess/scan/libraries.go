@@ -86,7 +86,7 @@ func (d *directories) candidates(name, from string, names, program *object) []st
 	}
 	var dirs []string
 	split := func(list string) {
-		for _, dir := range strings.Split(list, ":") {
+		for dir := range strings.SplitSeq(list, ":") {
 			if dir = d.expand(dir, from); path.IsAbs(dir) {
 				dirs = append(dirs, dir)
 			}

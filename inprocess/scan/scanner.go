@@ -233,7 +233,7 @@ func (s *Scanner) file(file string, libc bool) (*object, unix.Stat_t, error) {
 
 // opened examines an open file, or remembers it.
 func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
-	k := key{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, libc: libc}
+	k := key{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, libc: libc}
 	s.mu.Lock()
 	if e := s.byKey[k]; e != nil {
 		s.recent.MoveToFront(e)

@@ -216,18 +216,18 @@ func (s *processShow) serve(w processWork, run bool) (end func(), port string, e
 	if err := cmd.Start(); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", args[0], err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended, ends := context.WithCancelCause(context.Background())
+	go func() { ends(errors.Join(errServerEnded, cmd.Wait())) }()
 	end = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
-		case <-ended:
+		case <-ended.Done():
 		case <-time.After(5 * time.Second):
 			_ = cmd.Process.Kill()
-			<-ended
+			<-ended.Done()
 		}
 	}
-	if err := s.listening(port, ended); err != nil {
+	if err := s.listening(ended, port); err != nil {
 		end()
 		return nil, "", fmt.Errorf("%s: %w", args[0], err)
 	}
@@ -330,17 +330,14 @@ var errServerEnded = errors.New("the server ended before it listened")
 
 // listening waits until something listens on a port of the loopback device. iperf3 takes a connection that only
 // looks for a client that has gone.
-func (s *processShow) listening(port string, ended chan error) error {
+func (s *processShow) listening(ended context.Context, port string) error {
 	for end := time.Now().Add(10 * time.Second); ; {
 		c, err := net.Dial("tcp4", "127.0.0.1:"+port)
 		if err == nil {
 			return c.Close()
 		}
-		select {
-		case err := <-ended:
-			ended <- err
-			return errors.Join(errServerEnded, err)
-		default:
+		if ended.Err() != nil {
+			return context.Cause(ended)
 		}
 		if time.Now().After(end) {
 			return err

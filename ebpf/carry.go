@@ -31,8 +31,8 @@ func newCarriage(counting bool) carriage {
 	return carriage{counting: counting, appTUN: -1, wireTUN: -1}
 }
 
-// close ends what there is of it; nl is a handle of its namespace.
-func (c *carriage) close(nl *netlink.Handle) error {
+// endCarriage ends what there is of it; nl is a handle of its namespace.
+func (c *carriage) endCarriage(nl *netlink.Handle) error {
 	errs := []error{closeLinks(c.steering), c.removePair(nl)}
 	if c.hostDiag != nil {
 		errs = append(errs, c.hostDiag.Close())
@@ -79,7 +79,7 @@ func (d *Datapath) exchange(counting bool) error {
 		steps = slices.Concat(next.deviceSteps(), steps, []step{{"attach steering", next.attachSteering}})
 	}
 	if err := do(steps); err != nil {
-		return errors.Join(err, next.carriage.close(d.nl))
+		return errors.Join(err, next.endCarriage(d.nl))
 	}
 	d.swap(next)
 	err := do(d.settleSteps())
@@ -87,7 +87,7 @@ func (d *Datapath) exchange(counting bool) error {
 		d.swap(next)
 		err = errors.Join(err, do(d.settleSteps()))
 	}
-	return errors.Join(err, next.carriage.close(d.nl))
+	return errors.Join(err, next.endCarriage(d.nl))
 }
 
 // settleSteps have devices and connections follow the carriage.

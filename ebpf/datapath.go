@@ -225,7 +225,7 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
-	errs := []error{closeLinks(d.offering), d.detachDevices(), d.carriage.close(d.nl)}
+	errs := []error{closeLinks(d.offering), d.detachDevices(), d.endCarriage(d.nl)}
 	for _, nl := range []*netlink.Handle{d.nl, d.routeNL} {
 		if nl != nil {
 			nl.Close()

@@ -7,8 +7,6 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-var addrPortZero netip.AddrPort
-
 // segmentOf makes a raw segment from src to dst.
 func segmentOf(src, dst netip.AddrPort, seq, ack uint32, flags byte, opts, payload []byte) []byte {
 	return packet.Segment{

@@ -73,7 +73,7 @@ func (s *Stack) stand(f *flow, syn SYN, p packet.IP, t packet.TCP, pkt *stack.Pa
 	pr := f.serve.proof
 	c, err := s.begin(f, minisock.Config{Seq: pr.ISS + 1, Ack: f.isn + 1, Stamp: pr.Stamp, Recent: pr.Ask.TSVal})
 	if err != nil {
-		s.notBegun(f, syn, err)
+		s.notBegun(syn, err)
 		return
 	}
 	s.shim.inServer(f, p, t, pkt)

@@ -23,7 +23,7 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookieProof) *flow {
 }
 
 // notBegun tells of a connection that there is no room for, unless it has begun already.
-func (s *Stack) notBegun(f *flow, syn SYN, err error) {
+func (s *Stack) notBegun(syn SYN, err error) {
 	if !errors.Is(err, errRepeated) {
 		s.count.shed.Add(1)
 		s.cfg.Handler.NotAccepted(syn, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// MetricsSource is what scrapes and the status page ask. Its methods have the duties of
+// Source is what scrapes and the status page ask. Its methods have the duties of
 // Control's.
 type Source interface {
 	// Totals copies what takes no walk of maps, peers and devices: modes, connections,

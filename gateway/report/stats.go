@@ -99,7 +99,7 @@ type ResolutionStats struct {
 	Ignored uint64 `json:"ignored"`
 }
 
-// errRestarted says that two documents are not of the same run.
+// ErrRestarted says that two documents are not of the same run.
 var ErrRestarted = errors.New("gateway restarted in between")
 
 // Since returns what happened between earlier and s, which must be of one run:

@@ -240,6 +240,7 @@ func (d *fakeID) query(option rdmacm.QueryOption, answer []byte) syscall.Errno {
 		b = rdmacm.Sockaddr{AddrPort: d.dst}.Append(rdmacm.Sockaddr{AddrPort: d.src}.Append(b))
 	case rdmacm.QueryGID:
 		b = fakeIB(fakeIB(b, verbs.GIDOf(d.src.Addr())), verbs.GIDOf(d.dst.Addr()))
+	case rdmacm.QueryPath: // none is known
 	}
 	copy(answer, b)
 	return 0

@@ -39,10 +39,10 @@ func (c *client) late(to string) {
 // echoOf is the timestamps option that answers a segment.
 func echoOf(t *testing.T, s segment) []byte {
 	for o := s.options; len(o) > 0; {
-		switch {
-		case o[0] == 1:
+		switch o[0] {
+		case 1:
 			o = o[1:]
-		case o[0] == 8:
+		case 8:
 			return append([]byte{8, 10, 0, 0, 0, 1}, o[2:6]...)
 		default:
 			o = o[o[1]:]

@@ -335,7 +335,7 @@ func (w *world) checkAccepts(cv Verdict) {
 	require.LessOrEqual(w.t, w.accepts, 1)
 	require.False(w.t, w.native && w.connected)
 	switch {
-	case w.connected && !(w.died || w.broken):
+	case w.connected && !w.died && !w.broken:
 		require.Equal(w.t, 1, w.accepts, "connect() has succeeded by the gateway: %+v", cv)
 	case w.native && !w.silent && !w.died && !w.ending:
 		require.Zero(w.t, w.accepts, "connect() succeeds natively, and the program has accepted before: %+v", cv)

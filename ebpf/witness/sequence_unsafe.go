@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -183,7 +182,7 @@ func askNumbers(fd int, a *[answerSize]byte) error {
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), optionLevel, 1, uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(&n)), 0)
 	switch {
 	case errno != 0:
-		return syscall.Errno(errno)
+		return errno
 	case n != answerSize:
 		return fmt.Errorf("%d bytes: %w", n, unix.EPROTO)
 	}

@@ -16,8 +16,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-const testPatience = 30 * time.Second
-
 // startAside is a gateway whose place is another one's.
 func startAside(t *testing.T) (a *testAdmin, aside *Client) {
 	t.Helper()

@@ -82,7 +82,7 @@ func (f *File) listNode(v reflect.Value, path string) *yaml.Node {
 // scalarNode renders a leaf as the decoder reads it.
 func scalarNode(v reflect.Value) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: scalarText(v)}
-	if u, ok := v.Interface().(User); v.Kind() == reflect.String || ok && u.Name != "" {
+	if u, ok := reflect.TypeAssert[User](v); v.Kind() == reflect.String || ok && u.Name != "" {
 		n.Tag = "!!str" // the encoder quotes what would not be read as a text
 	}
 	return n

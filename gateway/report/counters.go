@@ -45,6 +45,6 @@ func combine(to, from reflect.Value, op func(a, b uint64) uint64) {
 			all.SetMapIndex(key, a)
 		}
 		to.Set(all)
-	default: // a number of the moment, a name or a time
+	default: // no counter
 	}
 }

@@ -146,7 +146,7 @@ func (w *work) done(ways []way) comparison.Work {
 
 // missing is a program of a work that is not installed; empty: none is.
 func (w *work) missing() string {
-	for _, p := range strings.Fields(w.load.programs) {
+	for p := range strings.FieldsSeq(w.load.programs) {
 		if !installed(p) {
 			return p
 		}

@@ -191,7 +191,7 @@ func (n *Network) plugPort(device string) error {
 	return nil
 }
 
-// After adds a host that reaches the network only through another one, which
+// Behind adds a host that reaches the network only through another one, which
 // forwards for it as a machine does for its containers: 10.77.N.2 and
 // fd77:0:0:N::2. Whether its addresses are translated is up to nftables rules
 // of the test; without translation the switch's router routes back to it.

@@ -96,7 +96,7 @@ func (w *world) storm(t *testing.T, client *gw, s storm, runs int) {
 	fell := map[string]uint64{}
 	for reason, n := range after.FallbacksTotal {
 		if d := n - before.FallbacksTotal[reason]; d > 0 {
-			fell[string(reason)] = d
+			fell[reason] = d
 		}
 	}
 	t.Logf("%s, %d runs, flows=%d carried, relay %d, fallbacks %v: ratio=%.1f\n  gateway: %v\n  native:  %v", kind, runs,

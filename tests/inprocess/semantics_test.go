@@ -27,7 +27,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 	for family, th := range worlds {
 		w := newWorld(t, th)
 		t.Run(family, func(t *testing.T) {
-			for _, name := range strings.Fields(list) {
+			for name := range strings.FieldsSeq(list) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					compare(t, w, program, program, family, name)

@@ -185,7 +185,7 @@ func (s suite) user() int {
 
 func (s suite) directory(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "suite") // short enough for sockets
+	dir, err := os.MkdirTemp("", "suite") //nolint:usetesting // short: there are sockets in it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chown(dir, s.user(), s.user()))

@@ -62,7 +62,7 @@ func (c *carry) leave(cause string) {
 	sent, written := c.Depart()
 	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
 	f.env.Lines.Demoted(f.Info(time.Now()), from, cause, c.failure)
-	if now := time.Now(); c.failure != nil && !(c.unanswered && f.env.Pulse.WasLate(now.Add(-linkPatience), now, linkPatience)) {
+	if now := time.Now(); c.failure != nil && (!c.unanswered || !f.env.Pulse.WasLate(now.Add(-linkPatience), now, linkPatience)) {
 		f.env.Peers.Failed(f.Peer(), c.Kind, now)
 	}
 }

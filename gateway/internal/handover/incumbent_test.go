@@ -219,10 +219,10 @@ func TestTakeoverThatIsLost(t *testing.T) {
 				ends(t, old, held, at)
 				old.await(t)
 				want := map[bool][]string{true: {"yield", "take back"}}[at == yielded]
-				switch {
-				case name == "a drain":
+				switch name {
+				case "a drain":
 					want = append(want, "drain")
-				case name == "a step that fails":
+				case "a step that fails":
 					want = map[state][]string{claimed: {"yield", "take back"}, yielded: {"yield", "leave", "take back"}}[at]
 				}
 				require.Equal(t, want, old.done())

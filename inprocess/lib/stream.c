@@ -1746,9 +1746,9 @@ static bool empty(struct end *e, int fd) {
 // A consumer in the ring freezes, so that the producer takes back what it has not read. If that takes long it is left to the
 // producer's next call: until then nothing comes. One that has unread data of the kernel before the ring, or ring bytes before data
 // of the kernel, cannot be helped: what it was sent is in two places. writes: wl is held; a writer that has gone to sleep in the kernel's
-// send meanwhile keeps it.
+// send meanwhile keeps it. The producer is rung for also where no time is left: nobody else would, and it may sleep.
 static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
-	bool woken = false, rung = false;
+	bool woken = false, rung = false, asked = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
 		if (pass_read(e)) continue;
@@ -1771,7 +1771,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 				eat_counted(e, fd);
 				return !available(e);
 			}
-			bool late = now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)); // who ends meanwhile takes nothing back
+			bool late = asked && now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)); // who ends meanwhile takes nothing back
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
@@ -1792,7 +1792,8 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 			if (get(&e->own->nx) & 1) rung = token(e, fd);
 		}
 		heed_twin(e);
-		if (now() > until + 100000000) return false;
+		if (asked && now() > until + 100000000) return false;
+		asked = true;
 		struct timespec ts = {0, 200000};
 		if (*writes) smcgw_unlock(e, &e->wl); // for a process that closes it
 		smcgw_unlock(e, &e->rl);

@@ -27,13 +27,19 @@ func TestChildBetweenQuestionAndAnswer(t *testing.T) {
 }
 
 // TestManyProcesses: a promoted pair that more processes have than its ends name.
-func TestManyProcesses(t *testing.T) {
+func TestManyProcesses(t *testing.T) { forked(t, "many") }
+
+// TestSlowPeerOfInherited: a program inherits connections of a peer that is slow and then sleeps, and what was unread comes all the same.
+func TestSlowPeerOfInherited(t *testing.T) { forked(t, "inherit") }
+
+func forked(t *testing.T, how string) {
+	t.Helper()
 	program := build(t).Program("forked")
-	want, err := run(nil, time.Minute, nil, program, "many")
+	want, err := run(nil, time.Minute, nil, program, how)
 	require.NoError(t, err, want)
 	require.Equal(t, "0 ok\n", want)
 	w := newWorld(t, broker.Thresholds{Calls: 40, Bytes: 1 << 30})
-	got, err := run(w, time.Minute, nil, program, "many")
+	got, err := run(w, time.Minute, nil, program, how)
 	require.NoError(t, err, got)
 	require.Equal(t, want, got)
 	require.NotZero(t, w.Counters().Promoted)

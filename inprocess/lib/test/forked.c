@@ -1,8 +1,9 @@
 // A child that is made between the question and the answer has the end, and none of what the answer brings: what it writes
-// arrives all the same, and so does what the program that takes its place writes. And more processes than are counted by name: some die
-// without close, some live together.
+// arrives all the same, and so does what the program that takes its place writes. More processes than are counted by name: some die
+// without close, some live together. And a program that inherits connections whose peer is slow, and then sleeps.
 #include <err.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -69,13 +70,65 @@ static void live(int from, int to) {
 	through(to, from);
 }
 
+static void pause_for(long ms) {
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+	nanosleep(&t, 0);
+}
+
+// inherit has a program inherit N connections with bytes unread. Their peer stands still for longer than that program's start waits for
+// it, and says nothing more of itself.
+static void inherit(void) {
+	enum { N = 3 };
+	int mine[N], theirs[N], told[2];
+	char b[100] = "";
+	for (int i = 0; i < N; i++) pair(&mine[i], &theirs[i]);
+	if (pipe(told)) err(1, "pipe");
+	pid_t peer = forks();
+	for (int i = 0; i < N; i++) close(peer ? theirs[i] : mine[i]);
+	if (!peer) {
+		struct pollfd p[N];
+		for (int i = 0; i < N; i++)
+			for (int k = 0; k < 100; k++)
+				if (recv(theirs[i], b, 1, 0) != 1 || send(theirs[i], b, 1, 0) != 1) err(1, "the peer");
+		for (int i = 0; i < N; i++) {
+			if (send(theirs[i], b, sizeof b, 0) != sizeof b) err(1, "the peer");
+			p[i] = (struct pollfd){theirs[i], POLLIN, 0};
+		}
+		if (write(told[1], "", 1) != 1) err(1, "pipe");
+		pause_for(3000);
+		for (int i = 0; i < N; i++)
+			while (poll(p, N, -1) > 0 && !(p[i].revents & POLLIN)) {}
+		_exit(0);
+	}
+	for (int i = 0; i < N; i++)
+		for (int k = 0; k < 100; k++)
+			if (send(mine[i], b, 1, 0) != 1 || recv(mine[i], b, 1, 0) != 1) err(1, "through");
+	if (read(told[0], b, 1) != 1) err(1, "pipe");
+	pid_t child = forks();
+	if (!child) {
+		execlp("true", "true", (char *)0);
+		_exit(127);
+	}
+	ended(child);
+	for (int i = 0; i < N; i++)
+		if (recv(mine[i], b, sizeof b, MSG_WAITALL) != sizeof b) err(1, "connection %d", i);
+	for (int i = 0; i < N; i++)
+		if (send(mine[i], b, 1, 0) != 1) err(1, "send");
+	ended(peer);
+}
+
 int main(int argc, char **argv) {
 	int c, s, ready[2], status;
 	char b[3] = "";
 	alarm(30);
-	if (argc != 2) errx(2, "write, exec or many");
+	if (argc != 2) errx(2, "write, exec, inherit or many");
 	pair(&c, &s);
 	for (int i = 0; i < 200; i++) through(c, s); // the process has met the broker
+	if (!strcmp(argv[1], "inherit")) {
+		inherit();
+		puts("0 ok");
+		return 0;
+	}
 	if (!strcmp(argv[1], "many")) {
 		for (int i = 0; i < 100; i++) die(s, c);
 		live(c, s);
@@ -96,9 +149,8 @@ int main(int argc, char **argv) {
 		_exit(127);
 	}
 	for (int i = 0; i < 100; i++) { // the answers are taken here
-		struct timespec t = {0, 5000000};
 		if (recv(s, b, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN || recv(c, b, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) errx(1, "bytes of nobody");
-		nanosleep(&t, 0);
+		pause_for(5);
 	}
 	if (write(ready[1], "x", 1) != 1 || waitpid(child, &status, 0) != child) err(1, "child");
 	if (!WIFEXITED(status)) errx(1, "the child was ended by signal %d", WTERMSIG(status));

@@ -24,6 +24,9 @@
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
+#define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
+#define WAY_EVERY 200000LL             // between offers of the processor
+#define WAY_SHARE 50                   // and so many times what the last one cost, if that is more
 #define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
@@ -53,6 +56,19 @@ static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint
 static bool __attribute__((noinline)) copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	GUARDED(v, nv, copy_bytes(ring, mask, at, v, nv, skip, n, out));
 	return true;
+}
+
+// give_way is after a call that copied n bytes. TCP in the kernel sleeps in bulk again and again; a copier does not, and who wakes on its
+// processor waits until its slice is used up. So it offers the processor, which costs little where nobody wants it, or somebody does for a
+// moment. Where that costs more somebody computes, and the copier keeps its share.
+static inline void give_way(size_t n) {
+	static __thread int64_t at;
+	if (likely(n < WAY_BYTES)) return;
+	int64_t before = now();
+	if (before < at) return;
+	sched_yield();
+	int64_t cost = now() - before;
+	at = before + cost + WAY_EVERY + (cost > WAY_EVERY ? WAY_SHARE * cost : 0);
 }
 
 // part makes d the bytes [skip, skip+n) of v.
@@ -885,6 +901,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		}
 	}
 	smcgw_unlock(e, &e->rl);
+	give_way(done);
 	if (err) errno = err;
 	return n;
 }
@@ -1574,6 +1591,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		if (stop) break;
 	}
 	smcgw_unlock(e, &e->wl);
+	give_way(done);
 	if (done || !err) return (ssize_t)done;
 	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;
 	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);

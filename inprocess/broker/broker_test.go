@@ -35,9 +35,11 @@ func TestBothEndsAreGranted(t *testing.T) {
 			checkDesk(t, a, g1)
 
 			a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: g0.ID, RxRing: 5, TxRing: 7})
+			z.report(0x40002, inprocess.Report{State: inprocess.StatePromoted, ID: g0.ID, RxRing: 7, TxRing: 5})
 			s := b.Snapshot()
 			require.Len(t, s.Ends, 2)
 			require.Len(t, s.Processes, 2)
+			require.Equal(t, uint64(12), s.RingBytes(), "a connection's bytes count once")
 			for _, e := range s.Ends {
 				require.Equal(t, os.Getpid(), e.Process.PID)
 				require.NotEmpty(t, e.Process.Exe)

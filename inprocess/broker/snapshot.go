@@ -81,6 +81,22 @@ func (b *Broker) Snapshot() Snapshot {
 	return s
 }
 
+// RingBytes counts what the rings of connections that live have moved, both directions, as their libraries say. With MovedBytes of the
+// counters it is all that was.
+func (s *Snapshot) RingBytes() uint64 {
+	conns := map[uint64]uint64{}
+	for i := range s.Ends {
+		if e := &s.Ends[i]; e.ID != 0 {
+			conns[e.ID] = max(conns[e.ID], e.Report.TxRing+e.Report.RxRing)
+		}
+	}
+	var n uint64
+	for _, moved := range conns {
+		n += moved
+	}
+	return n
+}
+
 // readSlabs adds what the libraries say.
 func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 	left := snapshotEntries

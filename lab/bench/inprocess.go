@@ -85,16 +85,12 @@ func (n namer) Name(fd int) (broker.Sequences, broker.Role, bool) {
 // moved is what a broker knows of all that was so far.
 type moved struct {
 	counters broker.Counters
-	ring     uint64 // bytes by rings, as the libraries of both ends say
+	ring     uint64 // bytes by rings, as the libraries say
 }
 
 func (p *promotion) moved() moved {
 	s := p.broker.Snapshot()
-	m := moved{s.Counters, s.Counters.MovedBytes}
-	for i := range s.Ends {
-		m.ring += s.Ends[i].Report.RxRing + s.Ends[i].Report.TxRing
-	}
-	return m
+	return moved{s.Counters, s.Counters.MovedBytes + s.RingBytes()}
 }
 
 // fewestRingBytes are fewer than a run of any promoted work moves: a run of a moment has some hundred requests.

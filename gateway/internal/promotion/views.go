@@ -128,23 +128,15 @@ func (s *Service) Totals(whole bool) report.InProcess {
 	} else {
 		out.Serving = true
 	}
-	live := map[uint64]uint64{}
+	var live uint64
 	if b != nil && whole {
 		snap := b.Snapshot()
-		c = sum(past, snap.Counters)
-		for _, e := range snap.Ends {
-			if e.ID != 0 {
-				live[e.ID] = max(live[e.ID], e.Report.TxRing+e.Report.RxRing)
-			}
-		}
+		c, live = sum(past, snap.Counters), snap.RingBytes()
 	} else if b != nil {
 		c = sum(past, b.Counters())
 	}
 	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, c.Memory
-	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes
-	for _, n := range live {
-		out.RingBytesTotal += n
-	}
+	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes+live
 	for _, why := range inprocess.Whys() {
 		out.Native[why.String()] = c.Denied[why] + c.Returned[why]
 	}

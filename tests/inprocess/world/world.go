@@ -104,9 +104,5 @@ func (w *World) Moved() uint64 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	s := w.Snapshot()
-	n := s.Counters.MovedBytes
-	for _, e := range s.Ends {
-		n += e.Report.RxRing
-	}
-	return n
+	return s.Counters.MovedBytes + s.RingBytes()
 }

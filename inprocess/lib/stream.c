@@ -26,7 +26,8 @@
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
 #define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
 #define WAY_EVERY 200000LL             // between offers of the processor
-#define WAY_SHARE 50                   // and so many times what the last one cost, if that is more
+#define WAY_LONG 1000000LL             // more than a peer on the same processor takes to fill or empty a ring
+#define WAY_SHARE 50                   // times as long as that there is no other offer
 #define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
@@ -59,8 +60,9 @@ static bool __attribute__((noinline)) copy(char *ring, uint64_t mask, uint64_t a
 }
 
 // give_way is after a call that copied n bytes. TCP in the kernel sleeps in bulk again and again; a copier does not, and who wakes on its
-// processor waits until its slice is used up. So it offers the processor, which costs little where nobody wants it, or somebody does for a
-// moment. Where that costs more somebody computes, and the copier keeps its share.
+// processor waits until its slice is used up. So it offers the processor. That costs little where nobody wants it, or somebody does for a
+// moment; and a peer on the same processor fills or empties the ring at one go, where it would be switched to for each piece. Where it costs
+// more somebody computes, and the copier keeps its share.
 static inline void give_way(size_t n) {
 	static __thread int64_t at;
 	if (likely(n < WAY_BYTES)) return;
@@ -68,7 +70,7 @@ static inline void give_way(size_t n) {
 	if (before < at) return;
 	sched_yield();
 	int64_t cost = now() - before;
-	at = before + cost + WAY_EVERY + (cost > WAY_EVERY ? WAY_SHARE * cost : 0);
+	at = before + cost + WAY_EVERY + (cost > WAY_LONG ? WAY_SHARE * cost : 0);
 }
 
 // part makes d the bytes [skip, skip+n) of v.

@@ -70,7 +70,7 @@ func TestEveryVerbOffersJSON(t *testing.T) {
 	for _, path := range commandPaths(newRoot(e)) {
 		c, _, err := newRoot(e).Find(path)
 		require.NoError(t, err)
-		if name := strings.Join(path, " "); name != "up" && name != "completion" && name != "man" {
+		if name := strings.Join(path, " "); name != "up" && name != "completion" {
 			require.NotNil(t, c.Flags().Lookup("json"), name)
 		}
 	}

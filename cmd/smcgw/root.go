@@ -76,7 +76,7 @@ const (
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newWatch, newTop, newPeers, newPolicy, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newSpareLegs, newKeepBroker, newSucceed, newReload, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newMan, newBench,
+		newUp, newKeepLegs, newSpareLegs, newKeepBroker, newSucceed, newReload, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newBench,
 		newDoctor, newPing, newBugreport, newPreload,
 	}
 }

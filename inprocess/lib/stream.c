@@ -25,6 +25,7 @@
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
 #define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
+#define WAY_CALL (1 << 20)             // and one that sends more offers the processor on its way, too
 #define WAY_EVERY 200000LL             // between offers of the processor
 #define WAY_LONG 1000000LL             // more than a peer on the same processor takes to fill or empty a ring
 #define WAY_SHARE 50                   // times as long as that there is no other offer
@@ -1550,6 +1551,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				}
 				publish(e, fd, n);
 				done += n;
+				if (want > WAY_CALL) give_way(n);
 				continue;
 			}
 			if (e->tx_error) continue;

@@ -297,7 +297,7 @@ PUBLIC int close(int fd) {
 }
 PUBLIC int shutdown(int fd, int how) {
 	struct end *e = look(fd);
-	if (!e || state_of(e) != SMCI_PROMOTED || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
+	if (!e || state_of(e) != SMCI_PROMOTED || (unsigned)how > SHUT_RDWR || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
 	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
 static long close_some(unsigned from, unsigned to, int flags) {

@@ -1551,6 +1551,7 @@ static void mixed(void) { // a socket that is read by one way of waiting after t
 static void half(void) {
 	int a, b;
 	pair(&a, &b);
+	say("%s", res(shutdown(a, 3)));
 	give(a, "last");
 	shutdown(a, SHUT_WR);
 	say("after shutdown: write %s", res(send(a, "x", 1, MSG_NOSIGNAL)));

@@ -539,12 +539,13 @@ PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside o
 	return 0;
 }
 
-// leaving: the next program of this process has no memory of ours. What it inherits goes by the kernel.
-static void leaving(void) {
+// leaving: the next program has no memory of ours. What it inherits goes by the kernel. counted: it takes the place of a process that is
+// known to have its ends, so those that are the kernel's still are not promoted while it lives.
+static void leaving(bool counted) {
 	int64_t until = now() + DEMOTE_WITHIN; // for all together
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
+		if (!e || (counted && state_of(e) == SMCI_NATIVE) || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
 		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel_by(fd, SMCI_WHY_PASSED, until)) continue;
 		if (fd > 2) SYS(fcntl, fd, F_SETFD, FD_CLOEXEC); // left open by accident, as a rule; read by that program it would be wrong bytes
 		else SYS(shutdown, fd, SHUT_RDWR);
@@ -553,7 +554,7 @@ static void leaving(void) {
 // RUN is an exec, which comes back where it has failed.
 #define RUN(call)                                                                  \
 	do {                                                                       \
-		leaving();                                                         \
+		leaving(smcgw_ours());                                             \
 		smcgw_leaves();                                                    \
 		int r = call, err = errno;                                         \
 		smcgw_returned();                                                  \
@@ -600,13 +601,21 @@ PUBLIC int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *f, int f
 }
 PUBLIC int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
                        char *const argv[restrict], char *const envp[restrict]) {
-	leaving();
+	leaving(false);
 	return REAL(posix_spawn)(pid, path, f, attr, argv, envp);
 }
 PUBLIC int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
                         char *const argv[restrict], char *const envp[restrict]) {
-	leaving();
+	leaving(false);
 	return REAL(posix_spawnp)(pid, file, f, attr, argv, envp);
+}
+PUBLIC int system(const char *command) { // libc spawns inside of itself
+	if (command) leaving(false);
+	return REAL(system)(command);
+}
+PUBLIC FILE *popen(const char *command, const char *mode) {
+	leaving(false);
+	return REAL(popen)(command, mode);
 }
 
 // ---- waiting

@@ -203,7 +203,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	}
 	errno = err;
 	if (unlikely(get(&smcgw_table[fd]))) smcgw_stale(fd);
-	if (unlikely(smcgw.disabled)) return;
+	if (unlikely(smcgw.disabled) || fd <= STDERR_FILENO) return; // these read and write inside of libc
 	struct end *e = take_entry();
 	if (!e) return;
 	memset(&e->report, 0, sizeof e->report);

@@ -595,6 +595,23 @@ static void stdio(void) {
 	say("%zu %.7s", take(a, 7), in);
 	say("%s", res(read(a, in, 10)));
 }
+static void as_stdin(void) { // accepted by its number
+	struct sockaddr_storage s;
+	socklen_t l;
+	char line[10] = "";
+	int from = listener(&s, &l), a = new_socket(s.ss_family);
+	if (connect(a, (struct sockaddr *)&s, l) < 0) die("connect");
+	close(STDIN_FILENO);
+	int b = accept(from, 0, 0);
+	for (int i = 0; i < 200; i++) {
+		moved(a, b);
+		moved(b, a);
+		usleep(500);
+	}
+	give(a, "a line\n");
+	if (!fgets(line, sizeof line, stdin)) die("fgets");
+	say("%d %.6s", b, line);
+}
 static void dprint(void) {
 	int a, b;
 	pair(&a, &b);
@@ -3902,7 +3919,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 	}
 }
 #define CASES(X)                                                                                                                  \
-	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(dprint) \
+	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \

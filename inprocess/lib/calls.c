@@ -292,13 +292,23 @@ PUBLIC int close(int fd) {
 		errno = EBADF;
 		return -1;
 	}
-	smcgw_drop(fd);
-	return REAL(close)(fd);
+	struct drop d = smcgw_drop(fd);
+	if (likely(!d.of)) return REAL(close)(fd);
+	int r;
+	pthread_cleanup_push(smcgw_dropped, &d);
+	r = REAL(close)(fd);
+	pthread_cleanup_pop(1);
+	return r;
 }
 PUBLIC int shutdown(int fd, int how) {
 	struct end *e = look(fd);
 	if (!e || state_of(e) != SMCI_PROMOTED || (unsigned)how > SHUT_RDWR || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
 	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
+}
+// dropped is a number of those that are closed all together.
+static void dropped(int fd) {
+	struct drop d = smcgw_drop(fd);
+	smcgw_dropped(&d);
 }
 static long close_some(unsigned from, unsigned to, int flags) {
 	bool held = smcgw_ours() && smcgw_numbers();
@@ -318,7 +328,7 @@ PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 			if (i > from) close_some(from, i - 1, flags);
 			from = i + 1;
 		} else {
-			smcgw_drop((int)i);
+			dropped((int)i);
 		}
 	}
 	if (from > to) return 0;
@@ -344,26 +354,30 @@ PUBLIC int dup(int old) {
 	return r;
 }
 PUBLIC int dup3(int old, int new, int flags) {
+	struct drop d = {0};
 	if (old != new) handed(old);
 	if (old != new && !(flags & ~O_CLOEXEC) && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
 		smcgw_hide_from(new);
-		smcgw_drop(new);
+		d = smcgw_drop(new);
 	}
 	bool held = smcgw_ours() && smcgw_numbers();
 	int r = REAL(dup3)(old, new, flags);
 	smcgw_numbers_go(held);
+	smcgw_dropped(&d);
 	if (r >= 0 && smcgw_ours()) same(old, r);
 	return r;
 }
 PUBLIC int dup2(int old, int new) {
+	struct drop d = {0};
 	if (old != new) handed(old);
 	if (old != new && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
 		smcgw_hide_from(new);
-		smcgw_drop(new);
+		d = smcgw_drop(new);
 	}
 	bool held = old != new && smcgw_ours() && smcgw_numbers();
 	int r = REAL(dup2)(old, new);
 	smcgw_numbers_go(held);
+	smcgw_dropped(&d);
 	if (r >= 0 && old != new && smcgw_ours()) same(old, r);
 	return r;
 }
@@ -418,12 +432,12 @@ PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes inside
 }
 PUBLIC int fclose(FILE *f) { // closes inside of libc
 	int fd = fileno_unlocked(f);
-	if (fd >= 0 && tracked(fd)) smcgw_drop(fd);
+	if (fd >= 0 && tracked(fd)) dropped(fd);
 	return REAL(fclose)(f);
 }
 PUBLIC FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict f) {
 	int fd = fileno_unlocked(f);
-	if (fd >= 0 && tracked(fd)) smcgw_drop(fd);
+	if (fd >= 0 && tracked(fd)) dropped(fd);
 	return REAL(freopen)(path, mode, f);
 }
 PUBLIC int vdprintf(int fd, const char *format, va_list a) {

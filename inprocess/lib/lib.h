@@ -146,10 +146,12 @@ extern _Atomic uint32_t smcgw_table[MAX_FD];
 static inline struct end *entry(uint32_t i) { return (struct end *)(smcgw.slab + (size_t)i * SMCI_ENTRY); }
 static inline uint32_t index_of(const struct end *e) { return (uint32_t)(((const char *)e - smcgw.slab) / SMCI_ENTRY); }
 
+#define GOING (1u << 31) // the number is being closed by a thread that has the locks of its end: who finds it waits for them
+
 // look is the end of a descriptor, 0 for none: what every call costs.
 static inline struct end *look(int fd) {
 	if (unlikely((unsigned)fd >= MAX_FD)) return 0;
-	uint32_t i = get_acquire(&smcgw_table[fd]);
+	uint32_t i = get_acquire(&smcgw_table[fd]) & ~GOING;
 	return likely(!i) ? 0 : entry(i - 1);
 }
 
@@ -274,7 +276,12 @@ static inline long fault(void) {
 // ---- table.c
 // track begins to count the bytes of a connection. It makes no system call, so a short connection pays nothing.
 void smcgw_track(int fd, bool client, int nonblock);
-void smcgw_drop(int fd);                  // the descriptor is about to be closed
+struct drop {
+	struct end *of; // whose locks are held, 0: nothing follows
+	int fd;
+};
+struct drop smcgw_drop(int fd);           // the descriptor is about to be closed
+void smcgw_dropped(void *drop);           // it is
 int smcgw_top(void);                      // the highest descriptor that was ever a connection or a set
 void smcgw_seen(int fd);
 int smcgw_number(const struct end *e, int but); // a number that this process has of it, other than but; -1: none
@@ -360,7 +367,8 @@ size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the peer
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
 void smcgw_later(struct end *e, int err); // an error that the caller was not told of: the next call is
-void smcgw_finish(struct end *e, int fd); // close(): the last bytes, the reset for unread ones
+// finish is close(): the last bytes, the reset for unread ones. rl is held; wl, too, but for a writer that sleeps in the kernel's send.
+void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // connect() to nobody
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false, if its FIN follows bytes that the kernel has refused so far
 bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer

@@ -1699,46 +1699,37 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 
 // finish is close() of the last descriptor. Tokens that are on their way are waited for, or the kernel would answer them by a
 // reset; bytes that were not read are answered by one, as the kernel does.
-void smcgw_finish(struct end *e, int fd) {
-	if (!smcgw_lock(e, &e->rl)) return; // in a signal handler
-	bool writes = smcgw_lock_writer(e); // one that sleeps in the kernel's send has left the ring: a process that ends does not wait for it
-	if (!writes && !atomic_load(&e->tx_blocked)) {
-		smcgw_unlock(e, &e->rl);
-		return;
-	}
-	if (e->attached) {
-		bool reset = resets(e, fd);
-		if (writes) {
-			set_flag(e, SMCI_SHUT);
-			fence();
-			if (!reset && !last(e, fd, true)) {
-				reset_at_close(fd);
-				reset = true;
-			}
-		}
-		int rounds = get(&e->nonblock) ? 5 : 500; // on one host they are there at once, unless the peer lies or was stopped just then
-		for (int i = 0; !reset && i < rounds && !e->eof && !e->rx_error; i++) {
-			pass_read(e);
-			if (get(&e->own->cx) & 1) {
-				if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
-			} else {
-				eat(e, fd, e->kbase);
-				if (get(&e->kr) >= e->kbase) break;
-			}
-			struct pollfd p = {fd, POLLIN, 0};
-			struct timespec ts = {0, 1000000};
-			SYS(ppoll, &p, 1, &ts, 0, 8);
-		}
-		uint32_t cx = get(&e->own->cx);
-		if (!reset && (((cx & 1) && available(e)) || get_acquire(&e->peer->nx) - cx > 1)) {
+void smcgw_finish(struct end *e, int fd, bool writes) {
+	if (!e->attached) return;
+	bool reset = resets(e, fd);
+	if (writes) {
+		set_flag(e, SMCI_SHUT);
+		fence();
+		if (!reset && !last(e, fd, true)) {
 			reset_at_close(fd);
 			reset = true;
 		}
-		set_flag(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
-		wake(e);
 	}
-	if (writes) smcgw_unlock(e, &e->wl);
-	smcgw_unlock(e, &e->rl);
+	int rounds = get(&e->nonblock) ? 5 : 500; // on one host they are there at once, unless the peer lies or was stopped just then
+	for (int i = 0; !reset && i < rounds && !e->eof && !e->rx_error; i++) {
+		pass_read(e);
+		if (get(&e->own->cx) & 1) {
+			if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
+		} else {
+			eat(e, fd, e->kbase);
+			if (get(&e->kr) >= e->kbase) break;
+		}
+		struct pollfd p = {fd, POLLIN, 0};
+		struct timespec ts = {0, 1000000};
+		SYS(ppoll, &p, 1, &ts, 0, 8);
+	}
+	uint32_t cx = get(&e->own->cx);
+	if (!reset && (((cx & 1) && available(e)) || get_acquire(&e->peer->nx) - cx > 1)) {
+		reset_at_close(fd);
+		reset = true;
+	}
+	set_flag(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
+	wake(e);
 }
 
 // heed_twin does for the other end, where this process has it, what its next call would: it may be this thread's.

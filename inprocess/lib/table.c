@@ -284,7 +284,7 @@ static void closed_last(struct end *e) {
 }
 
 void smcgw_stale(int fd) {
-	uint32_t i = atomic_exchange(&smcgw_table[fd], 0);
+	uint32_t i = atomic_exchange(&smcgw_table[fd], 0) & ~GOING;
 	struct end *e = i ? entry(i - 1) : 0;
 	if (!e) return;
 	smcgw_renumber(e, fd);
@@ -380,45 +380,63 @@ int smcgw_number(const struct end *e, int but) {
 // only tells whether a process has no descriptor to an end but this one.
 static bool only(const struct end *e, int fd) { return get(&e->refs) == 1 || smcgw_number(e, fd) < 0; }
 
-// quiesce is after a number of an end has left the table, and before it is closed. Threads that wait or pay may be about to read or send
-// by it: they have a lock, and no other thread finds the number any more. One that sleeps in the kernel has what the number meant.
-static void quiesce(struct end *e) {
-	if (smcgw_lock(e, &e->rl)) smcgw_unlock(e, &e->rl);
-	if (smcgw_lock_writer(e)) smcgw_unlock(e, &e->wl);
+// waits: does the last close() wait for the peer? The number is free for others meanwhile.
+static bool waits(const struct end *e, int fd) {
+	struct linger l = {0};
+	socklen_t n = sizeof l;
+	return get(&e->refs) == 1 && SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger;
 }
 
-// unmap_ours is before this process no longer counts: another one that has the end may be alone with it then, and what that maps it maps
-// for itself; and a thread that has found the end by a number that is gone may come to release it in a process that has had it. False: a
-// thread is inside, which has the memory, and releases it.
-static bool unmap_ours(struct end *e) {
-	if (!smcgw_lock(e, &e->rl)) return false;
-	if (!smcgw_lock_writer(e)) {
-		smcgw_unlock(e, &e->rl);
-		return false;
+// leave is after a number of an end has left the table; mine: by this thread. What the process alone has mapped goes before it no longer
+// counts: another one that has the end may be alone with it then, and what that maps it maps for itself; and a thread that has found the end
+// by a number that is gone may come to release it in a process that has had it.
+static void leave(struct end *e, int fd, bool mine, bool reads, bool writes) {
+	bool unmapped = mine && writes && place_of(e)->memory.own && only(e, fd);
+	if (unmapped) unmap_here(e);
+	bool last = mine && !disowns(e, smcgw.pid);
+	if (unmapped) {
+		pthread_mutex_unlock(&e->wl);
+		pthread_mutex_unlock(&e->rl);
+	} else {
+		if (writes) smcgw_unlock(e, &e->wl);
+		if (reads) smcgw_unlock(e, &e->rl);
 	}
-	unmap_here(e);
-	pthread_mutex_unlock(&e->wl);
-	pthread_mutex_unlock(&e->rl);
-	return true;
+	if (last) closed_last(e);
 }
 
-void smcgw_drop(int fd) {
+// drop has no other thread use the number as long as it means a connection whose bytes go by rings: what that wrote past them would be
+// lost, and a token that it read no byte. So the locks are kept until the number is closed, and others wait for them. Where they cannot be
+// had, since a writer sleeps in the kernel's send or this is a signal handler, there is no waiting for threads that are inside.
+struct drop smcgw_drop(int fd) {
 	smcgw_wait_closed(fd);
 	struct end *e = look(fd);
-	if (!e || !smcgw_ours()) return;
+	if (!e || !smcgw_ours()) return (struct drop){0};
 	uint32_t i = index_of(e) + 1;
+	bool reads = false, writes = false, keeps = false;
 	if (unlikely(get(&e->refs) > 1)) prune(e);
-	bool last = get(&e->refs) == 1, last_here = only(e, fd);
-	bool promoted = state_of(e) == SMCI_PROMOTED;
-	if (promoted && last && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
-	if (last && state_of(e) == SMCI_ASKED) smcgw_released(e);
-	if (!atomic_compare_exchange_strong(&smcgw_table[fd], &i, 0)) return;
-	if (promoted || state_of(e) == SMCI_MAPPED) quiesce(e);
-	smcgw_renumber(e, fd);
-	bool unmapped = last_here && place_of(e)->memory.own && unmap_ours(e);
-	// The others may have closed theirs meanwhile. While this one counts the entry is no other end's.
-	if (promoted && !last && !unmapped && get(&e->refs) == 1 && !atomic_load(&e->tx_blocked)) smcgw_finish(e, fd);
-	if (!disowns(e, smcgw.pid)) closed_last(e);
+	if (get(&e->refs) == 1 && state_of(e) == SMCI_ASKED) smcgw_released(e);
+	if (state_of(e) == SMCI_PROMOTED || state_of(e) == SMCI_MAPPED || get(&e->passed)) {
+		reads = smcgw_lock(e, &e->rl);
+		writes = reads && smcgw_lock_writer(e);
+	}
+	if (writes && smcgw_still(e, fd)) {
+		if (state_of(e) == SMCI_PROMOTED && get(&e->refs) == 1) smcgw_finish(e, fd, true);
+		keeps = !waits(e, fd);
+	}
+	bool mine = atomic_compare_exchange_strong(&smcgw_table[fd], &i, keeps ? i | GOING : 0);
+	if (mine) smcgw_renumber(e, fd);
+	if (mine && keeps) return (struct drop){e, fd};
+	leave(e, fd, mine, reads, writes);
+	return (struct drop){0};
+}
+
+void smcgw_dropped(void *drop) {
+	const struct drop *d = drop;
+	if (likely(!d->of)) return;
+	int err = errno;
+	uint32_t i = (index_of(d->of) + 1) | GOING; // or another thread has got the number already
+	leave(d->of, d->fd, atomic_compare_exchange_strong(&smcgw_table[d->fd], &i, 0), true, true);
+	errno = err;
 }
 
 void smcgw_same(int from, int to) {
@@ -454,7 +472,7 @@ static void before_fork(void) {
 	given_to = 0;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e) continue;
+		if (!e || (get(&smcgw_table[fd]) & GOING)) continue; // the child has it no more, or as a file that is nothing to us
 		uint32_t i = index_of(e);
 		if (i < given_from) given_from = i;
 		if (i >= given_to) given_to = i + 1;
@@ -495,7 +513,7 @@ static void born(void) {
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e) continue;
-		if (given[index_of(e)]) given[index_of(e)]--;
+		if (given[index_of(e)] && !(get(&smcgw_table[fd]) & GOING)) given[index_of(e)]--;
 		else put(&smcgw_table[fd], 0); // nothing has counted it; it may be another connection's by now
 	}
 	for (uint32_t i = given_from; i < given_to; i++) {
@@ -568,6 +586,10 @@ __attribute__((destructor)) static void at_exit(void) {
 	if (!smcgw.slab || !smcgw_ours()) return;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (e && state_of(e) == SMCI_PROMOTED && get(&e->refs) == 1) smcgw_finish(e, fd);
+		if (!e || state_of(e) != SMCI_PROMOTED || get(&e->refs) != 1 || !smcgw_lock(e, &e->rl)) continue; // in a signal handler
+		bool writes = smcgw_lock_writer(e); // one that sleeps in the kernel's send has left the ring: a process that ends does not wait for it
+		if (writes || atomic_load(&e->tx_blocked)) smcgw_finish(e, fd, writes);
+		if (writes) smcgw_unlock(e, &e->wl);
+		smcgw_unlock(e, &e->rl);
 	}
 }

@@ -1660,6 +1660,50 @@ static void closed_by_another(void) {
 	give(a, "x");
 	say("waiter %s", finish(&t));
 }
+static void *writes_on(void *a) {
+	struct thread *t = a;
+	while (send(t->fd, "x", 1, MSG_NOSIGNAL) == 1) t->n++;
+	t->err = errno;
+	return 0;
+}
+static void *reads_on(void *a) {
+	struct thread *t = a;
+	while ((t->r = recv(t->fd, in, sizeof in, 0)) > 0) t->n += (size_t)t->r;
+	t->err = errno;
+	return 0;
+}
+static void closed_under_writer(void) { // what it was told is written comes
+	int a, b, bad = 0;
+	size_t sent = 0;
+	pair(&a, &b);
+	struct thread r = {.fd = b};
+	pthread_create(&r.t, 0, reads_on, &r);
+	for (int i = 200; i >= 0; i--) {
+		struct thread t = {.fd = i ? dup(a) : a};
+		pthread_create(&t.t, 0, writes_on, &t);
+		usleep(300);
+		close(t.fd);
+		pthread_join(t.t, 0);
+		sent += t.n;
+		bad += t.err != EBADF;
+	}
+	const char *end = finish(&r);
+	say("%s, all %d, not closed %d", end, r.n == sent, bad);
+	for (int i = 0; i < 100; i++) {
+		pair(&a, &b);
+		r = (struct thread){.fd = b};
+		pthread_create(&r.t, 0, reads_on, &r);
+		struct thread t = {.fd = a};
+		pthread_create(&t.t, 0, writes_on, &t);
+		usleep(300);
+		close(a);
+		pthread_join(t.t, 0);
+		finish(&r);
+		bad += r.r != 0 || r.n != t.n;
+		close(b);
+	}
+	say("lost %d", bad);
+}
 static void lingers(void) {
 	int a, b;
 	pair(&a, &b);
@@ -3921,7 +3965,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
+	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \

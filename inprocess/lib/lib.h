@@ -88,7 +88,7 @@ struct end {
 	const struct smci_end *peer;
 	struct peer_desk *desk;
 	uint64_t looked_at;                // by the peer: desks of which process, as wait.c has it; 0: none
-	size_t mapped, whole;              // bytes: of own and peer, which have the smallest ring; of the files
+	uint32_t mapped, whole;            // bytes: of own and peer, which have the smallest ring; of the files
 	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
 	uint32_t order_max;
 	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
@@ -96,6 +96,7 @@ struct end {
 	bool repair;                       // a process died inside a lock
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
+	uint64_t acked;                    // what this end sent by the kernel up to here its peer's kernel has
 	uint32_t answered, arms;           // the want that was answered; armings so far
 	bool stashed, ate;
 	char stash;                        // a byte of data that woke a sleeper

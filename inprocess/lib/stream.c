@@ -686,10 +686,20 @@ bool smcgw_spin(bool (*ready)(void *), void *of) {
 
 static bool hot(void *e) { return smcgw_hot(e); }
 
+// at_stake: may the kernel still have data to send? A process that ends without close() with a token unread has it throw them away, which
+// it does natively for unread bytes alone. So meanwhile the reader leaves no token, and who begins to send by the kernel takes what is left.
+static bool at_stake(struct end *e, int fd) {
+	uint64_t ks = get(&e->ks);
+	int q = 0;
+	if ((get(&e->own->nx) & 1) || likely(ks == e->acked)) return false; // in a ring extent the peer has read them
+	if (SYS(ioctl, fd, SIOCOUTQ, &q) == 0 && !q) e->acked = ks;
+	return q;
+}
+
 // drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of
 // this process, or armed: outside a call a ring with bytes has a token in the kernel's queue, or its end is listed.
 static bool drained(struct end *e, int fd) {
-	if (smcgw_defer(e, fd)) return smcgw_hot(e);
+	if (!at_stake(e, fd) && smcgw_defer(e, fd)) return smcgw_hot(e);
 	if (settle(e, fd)) return true;
 	smcgw_forget(e);
 	return false;
@@ -1404,6 +1414,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 	struct iovec w[PARTS];
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
+	if (get(&e->own->cx) & 1) smcgw_settled(e, fd); // see at_stake
 	if (!v) {
 		atomic_store(&e->tx_blocked, nowait ? 0 : (int32_t)SYS(gettid));
 		pthread_cleanup_push(not_blocked, e);

@@ -1823,6 +1823,43 @@ static void killed_after_spill(void) { // with bytes unread, while the other rea
 	say("%s", res(read(a, in, 10)));
 	say("%s", res(read(a, in, 10)));
 }
+static int told; // how much it has written
+static void ends_by(int b, const char *how) {
+	char c;
+	give(b, "r");
+	if (poll(&(struct pollfd){b, POLLIN, 0}, 1, 5000) != 1 || read(b, &c, 1) != 1) die("read");
+	size_t n = fill(b);
+	if (write(told, &n, sizeof n) != sizeof n) die("told");
+	if (*how == 'k') kill(getpid(), SIGKILL);
+	if (*how == 'd' && dup(b) >= 0) exit(0);
+	fcntl(b, F_SETFD, FD_CLOEXEC);
+	if (*how == 'p') execlp("true", "true", (char *)0);
+	_exit(0);
+}
+static void ends_by_exit(int b) { ends_by(b, "exit"); }
+static void ends_by_kill(int b) { ends_by(b, "kill"); }
+static void ends_by_duplicate(int b) { ends_by(b, "duplicate"); }
+static void ends_by_program(int b) { ends_by(b, "program"); }
+static void ends_unread(void) { // after an answer of which the other has read nothing yet
+	void (*const how[])(int) = {ends_by_exit, ends_by_kill, ends_by_duplicate, ends_by_program};
+	for (int i = 0; i < 4; i++) {
+		int a, p[2];
+		size_t n = 0;
+		if (pipe(p)) die("pipe");
+		told = p[1];
+		pid_t c = peer(&a, how[i]);
+		take(a, 1);
+		ms(50);
+		give(a, "x");
+		if (read(p[0], &n, sizeof n) != sizeof n) die("told");
+		reap(c);
+		say("%d all %d", i, take(a, n) == n);
+		say("then %s", res(read(a, in, 10)));
+		close(a);
+		close(p[0]);
+		close(p[1]);
+	}
+}
 static void killed_blocks(void) {
 	int a;
 	pid_t p = peer(&a, waits);
@@ -3966,7 +4003,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
+	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)

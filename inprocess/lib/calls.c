@@ -514,6 +514,7 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look(fd);
 	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
+	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE)) to_kernel(fd, SMCI_WHY_OPTION); // it reads
 	socklen_t l = sizeof(int), had;
 	if (at && *at >= 0 && smcgw_move(&had, n, sizeof had) && had >= l)
 		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();

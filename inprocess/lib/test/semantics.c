@@ -3013,6 +3013,20 @@ static void on_fault(int s, siginfo_t *i, void *context) {
 	pipes += s == SIGSEGV && i->si_code > 0;
 	siglongjmp(after_fault, 1);
 }
+static void maps_bytes(void) { // getsockopt() that reads
+	int a, b;
+	pair(&a, &b);
+	give(a, "hello");
+	struct tcp_zerocopy_receive z = {.length = 65536, .copybuf_address = (uintptr_t)in, .copybuf_len = 100};
+	socklen_t n = sizeof z;
+	void *m = mmap(0, z.length, PROT_READ, MAP_SHARED, b, 0);
+	if (m == MAP_FAILED) die("mmap");
+	z.address = (uintptr_t)m;
+	ms(20);
+	say("%s %d %.5s", res(getsockopt(b, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &z, &n)), z.copybuf_len, in);
+	give(a, "more");
+	say("%s", res(read(b, in, 10)));
+}
 static void bad_memory(void) {
 	long page = sysconf(_SC_PAGESIZE);
 	char *volatile edge = mmap(0, 2 * (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -4005,7 +4019,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)
 
 int main(int argc, char **argv) {

@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -691,13 +692,16 @@ PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restric
 	return k;
 }
 
+static void all_to_kernel(uint32_t why) {
+	int64_t until = now() + DEMOTE_WITHIN; // for all together
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
+		if (tracked(fd)) to_kernel_by(fd, why, until);
+}
 // by_kernel_alone has the process make no call of its own any more: every connection goes by the kernel for good.
 static void by_kernel_alone(uint32_t why) {
 	if (smcgw.slab && !smcgw_ours()) return; // the child of a vfork()
 	smcgw.disabled = true;
-	int64_t until = now() + DEMOTE_WITHIN; // for all together
-	for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
-		if (tracked(fd)) to_kernel_by(fd, why, until);
+	all_to_kernel(why);
 }
 
 PUBLIC int prctl(int what, ...) {
@@ -794,6 +798,9 @@ PUBLIC long syscall(long n, ...) {
 #ifdef SYS_select
 	case SYS_select: return select((int)a, P(fd_set *, b), P(fd_set *, c), P(fd_set *, d), P(struct timeval *, e));
 #endif
+	case SYS_clone: // as a fork, but nobody counts the child
+		if (!(a & CLONE_VM)) all_to_kernel(SMCI_WHY_PASSED);
+		break;
 	case SYS_io_uring_setup: // its reads and writes are nobody's calls
 		by_kernel_alone(SMCI_WHY_RAW_CALLS);
 		break;

@@ -184,11 +184,12 @@ static inline bool at_slot(const struct end *e) {
 }
 static inline bool listed(const struct end *e) { return get(&place_of(e)->listed); }
 
-// sleeps tells whether a thread is asleep in a read, and takes the next byte. This one is not: it has left its sleep by longjmp.
+// sleeps tells whether a thread is asleep in a read, and takes the next byte. This one is not: it has left its sleep by longjmp. One that
+// was killed there does so no more for the processes that have the end still.
 static inline bool smcgw_sleeps(struct end *e) {
 	int32_t who = get(&e->sleeper);
 	if (likely(!who)) return false;
-	if (who != (int32_t)SYS(gettid)) return true;
+	if (who != (int32_t)SYS(gettid) && SYS(tkill, who, 0) != -ESRCH) return true;
 	put(&e->sleeper, 0);
 	return false;
 }

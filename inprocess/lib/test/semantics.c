@@ -1860,6 +1860,37 @@ static void ends_unread(void) { // after an answer of which the other has read n
 		close(p[1]);
 	}
 }
+static int left[2]; // the child that is left, and what it says
+static void *forks_and_kills(void *p) {
+	struct thread *t = p;
+	char c[10];
+	ssize_t n;
+	ms(50);
+	if (fork()) kill(getpid(), SIGKILL);
+	ms(100);
+	while ((n = read(t->fd, c, sizeof c)) > 0)
+		if (write(t->fd, c, (size_t)n) != n) _exit(3);
+	if (write(left[1], n ? "err" : "end", 3) != 3) _exit(4);
+	_exit(0);
+}
+static void killed_while_reading(int b) {
+	struct thread t = {.fd = b};
+	pthread_create(&t.t, 0, forks_and_kills, &t);
+	say("%s", res(read(b, in, 1)));
+}
+static void survived(void) { // by a child, when a thread of its parent slept in a read
+	int a;
+	char s[10] = "";
+	if (pipe(left)) die("pipe");
+	pid_t p = peer(&a, killed_while_reading);
+	reap(p);
+	for (int i = 0; i < 3; i++) {
+		give(a, "hello");
+		say("%zu %.5s", take(a, 5), in);
+	}
+	shutdown(a, SHUT_WR);
+	say("%s %s", res(read(left[0], s, 3)), s);
+}
 static void killed_blocks(void) {
 	int a;
 	pid_t p = peer(&a, waits);
@@ -4038,7 +4069,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
-	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
+	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)

@@ -2589,6 +2589,34 @@ static void helper(void) { // a program that a server starts, and that lives on:
 	close(a);
 	say("%s", res(read(b, in, 10)));
 }
+static int mappings(void) {
+	char line[500];
+	int n = 0;
+	FILE *f = fopen("/proc/self/maps", "re");
+	while (f && fgets(line, sizeof line, f)) n += strstr(line, "memfd:") != 0;
+	if (f) fclose(f);
+	return n;
+}
+static void unmapped(void) { // what a program has still, by the process that started it
+	int had = 0;
+	for (int i = 0; i < 6; i++) {
+		int a, b;
+		pair(&a, &b);
+		fcntl(a, F_SETFD, FD_CLOEXEC);
+		pid_t p = fork();
+		if (p == 0) {
+			execlp("sleep", "sleep", "100", (char *)0);
+			_exit(9);
+		}
+		ms(100);
+		close(a);
+		close(b);
+		kill(p, SIGKILL);
+		waitpid(p, 0, 0);
+		if (i == 1) had = mappings();
+	}
+	say("%d more", mappings() - had);
+}
 static void unrelated_programs(void) {
 	int a, b;
 	pair(&a, &b);
@@ -4070,7 +4098,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)
 

@@ -441,7 +441,7 @@ static bool sleeps_alone(struct end *e) {
 	return false;
 }
 // sleep_alone takes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
-static ssize_t sleep_alone(struct end *e, int fd, int flags) {
+static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	char c;
 	ssize_t n;
 	smcgw_unlock(e, &e->rl);
@@ -450,8 +450,9 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags) {
 	pthread_cleanup_pop(0);
 	int err = errno;
 	smcgw_lock(e, &e->rl);
-	put(&e->sleeper, 0);
-	if (n > 0 && e->attached) { // a token or data by its position: transitions are published before what follows them moves
+	bool same = likely(get(&e->use) == use);
+	if (same) put(&e->sleeper, 0);
+	if (n > 0 && same && e->attached) { // a token or data by its position: transitions are published before what follows them moves
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
 		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
@@ -751,6 +752,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		errno = EAGAIN;
 		return -1;
 	}
+	const uint32_t use = get(&e->use);
 	for (;;) {
 		if (unlikely(!smcgw_still(e, fd))) {
 			smcgw_unlock(e, &e->rl);
@@ -858,7 +860,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
 		bool who = smcgw_sleeps(e);
 		if (!who && sleeps_alone(e)) {
-			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0);
+			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
 		} else {
 			char c;
 			uint64_t kr = get(&e->kr);
@@ -870,6 +872,14 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			seen = n > 0 && !who && !smcgw_sleeps(e) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
 			errno = err;
+		}
+		// Another thread may have closed the number meanwhile: it is another file's then, and the entry another connection's.
+		bool closed = get(&e->use) != use;
+		if (unlikely(closed || (n > 0 && !smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0))) {
+			int err = n > 0 ? EBADF : errno;
+			smcgw_unlock(e, &e->rl);
+			errno = err;
+			return done ? (ssize_t)done : n > 0 ? -1 : n;
 		}
 		if (n > 0 || n == RETRY) continue;
 		if (unlikely(!smcgw_still(e, fd))) { // closed by another thread meanwhile: this is the kernel's answer

@@ -1704,6 +1704,54 @@ static void closed_under_writer(void) { // what it was told is written comes
 	}
 	say("lost %d", bad);
 }
+static void reads_by_closed(void) { // whose number is another connection's when the bytes come
+	int a, b, c, d;
+	pair(&a, &b);
+	pair(&c, &d);
+	struct thread t = {.fd = dup(b), .n = 10};
+	begin(&t, read_thread);
+	say("same number %d", dup2(d, t.fd) == t.fd);
+	give(a, "hello");
+	say("%s %.5s", finish(&t), in);
+	give(c, "other");
+	say("%zu %.5s", take(d, 5), in);
+}
+// brings writes more than the other takes, and reads it: as much?
+static bool brings(int from, int to) {
+	size_t n = fill(from), got = 0;
+	ssize_t k;
+	for (int i = 0; i < 100 && got <= n; i++) {
+		while ((k = recv(to, in, sizeof in, MSG_DONTWAIT)) > 0) got += (size_t)k;
+		if (got >= n && i > 2) break;
+		usleep(1000);
+	}
+	return got == n;
+}
+static void late_for_closed(void) { // a byte for a thread that reads still, when there have been as many others as an entry needs to be used anew
+	enum { ENTRIES = 65536, LAST = 10 };
+	int a, b, c[LAST], d[LAST], bad = 0;
+	pair(&a, &b);
+	struct thread t = {.fd = b, .n = 10};
+	begin(&t, read_thread);
+	close(b);
+	struct linger reset = {1, 0};
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l);
+	for (int i = 0; i < ENTRIES / 2 - 1 - LAST / 2; i++) {
+		c[0] = new_socket(s.ss_family);
+		if (connect(c[0], (struct sockaddr *)&s, l) < 0) die("connect");
+		d[0] = accept(from, 0, 0);
+		setsockopt(c[0], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+		close(c[0]);
+		close(d[0]);
+	}
+	for (int i = 0; i < LAST; i++) pair(&c[i], &d[i]);
+	give(a, "late");
+	finish(&t);
+	for (int i = 0; i < LAST; i++) bad += !brings(c[i], d[i]) || !brings(d[i], c[i]);
+	say("%d bad", bad);
+}
 static void lingers(void) {
 	int a, b;
 	pair(&a, &b);
@@ -4096,7 +4144,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
+	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \

@@ -69,7 +69,7 @@ struct end {
 	_Atomic bool closing;              // the last descriptor is gone; what it holds goes with the last thread
 	// Before promotion.
 	_Atomic uint32_t ops;
-	_Atomic int raw_rx, raw_tx;        // threads in a system call that moves bytes without the locks
+	_Atomic int raw_rx, raw_tx;        // threads in a system call that moves bytes without the locks; once promoted, in one that looks at them
 	_Atomic uint64_t kr, ks;           // the kernel's stream, tokens included: read, written
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
@@ -170,6 +170,7 @@ struct place {
 	_Atomic bool listed;
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
 	_Atomic bool late;                 // it was to be settled while a reader was inside
+	_Atomic bool sought;               // a thread has waited for it in poll or select
 	int fd;                            // one of its numbers, while it is listed
 	struct set *set;                   // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors

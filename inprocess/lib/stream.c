@@ -433,7 +433,7 @@ static void thaw(struct end *e) { atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN)
 
 // sleeps_alone: may the byte that ends the sleep be taken? Nobody else waits for it.
 static bool sleeps_alone(struct end *e) {
-	if (get(&e->polled) || e->stashed || !smcgw_alone(e)) return false;
+	if (get(&e->polled) || get(&e->raw_rx) || e->stashed || !smcgw_alone(e)) return false;
 	put(&e->sleeper, (int32_t)SYS(gettid));
 	fence();
 	if (likely(!get(&e->polled))) return true;
@@ -864,9 +864,11 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		} else {
 			char c;
 			uint64_t kr = get(&e->kr);
+			if (!nowait) smcgw_count_in(&e->raw_rx, e); // beside it nothing is deferred, and nobody sleeps alone
 			smcgw_unlock(e, &e->rl);
 			n = who && !nowait ? sleep_beside(fd, &until) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
+			if (!nowait) smcgw_count_out(&e->raw_rx);
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
 			seen = n > 0 && !who && !smcgw_sleeps(e) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile

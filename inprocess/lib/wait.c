@@ -230,20 +230,23 @@ static void asleep(struct set *s) {
 	if (s->waiting && has_slot(s) && !get(&own_desks[0]->slot[s->slot].sleeps)) sleep_again(s);
 }
 
+// in_poll: may a thread be in poll or select, or about to be, that only a token of this end wakes?
+static bool in_poll(const struct end *e) { return atomic_load(&polling) && get(&place_of(e)->sought) && !e->ate; }
+
 bool smcgw_defer(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	if (get(&p->listed)) {
 		if ((!get(&p->stray) && (!p->set || at_slot(e))) || smcgw_hot(e)) return true;
 		smcgw_forget(e);
 	}
-	if (!smcgw_alone(e) || smcgw_sleeps(e)) return false;
+	if (!smcgw_alone(e) || smcgw_sleeps(e) || get(&e->raw_rx)) return false;
 	hold();
 	struct set *set = 0;
 	int in = p->registered;
 	for (struct set *s = in == 1 ? open_sets : 0; s && !set; s = s->next)
 		if (registered(s, fd) && s->r[fd].of == e) set = s;
 	if (!set || set->shared || set->nested || !has_slot(set) || e->looked_at != process || !wants(set, fd)) set = 0;
-	bool ok = set || (!in && !(atomic_load(&polling) && !e->ate));
+	bool ok = (set || !in) && !in_poll(e);
 	struct list *l = set ? &set->list : &pollers;
 	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
 		l->at = (l->at + 1) % LISTED;
@@ -258,12 +261,11 @@ bool smcgw_defer(struct end *e, int fd) {
 		if (set) {
 			asleep(set);
 			smcgw_arm(e, (uint32_t)set->slot);
-		} else {
-			fence();
-			if (atomic_load(&polling) && !e->ate) {
-				unlist(e);
-				ok = false;
-			}
+		}
+		fence();
+		if (in_poll(e)) {
+			unlist(e);
+			ok = false;
 		}
 	}
 	let_go();
@@ -891,6 +893,7 @@ static bool look_at(int fd, bool settle) {
 	struct end *e = look(fd);
 	struct set *inner = set_of(fd);
 	if (unlikely(inner != 0)) nest(inner);
+	if (e && unlikely(settle && !get(&place_of(e)->sought))) atomic_store(&place_of(e)->sought, true); // before a look at the list: see smcgw_defer
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
 	if (unlikely(!get(&e->polled))) atomic_store(&e->polled, true); // before a look at who sleeps: see sleeps_alone
 	if (!listed(e)) return false;

@@ -4141,9 +4141,47 @@ static void nothing_asked(void) { // waits and look of no bytes
 		say("%zu", take(b, 10));
 	}
 }
+static void *idle_poll_thread(void *x) { // of all on this processor it runs last
+	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+	return poll_thread(x);
+}
+static void *idle_read_thread(void *x) {
+	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+	return read_thread(x);
+}
+static void taken_before(void) { // what has woken a thread is taken by another one, which then does something else
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	for (int i = 0; i < 4; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		if (i & 1) add(ep, b, EPOLLIN);
+		else revents(b, POLLIN, 0);
+		struct timeval tv = {3, 0};
+		setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+		struct thread t = {.fd = b, .n = 1};
+		begin(&t, i / 2 ? idle_read_thread : idle_poll_thread);
+		give(a, "x");
+		for (int k; (k = (int)recv(b, in, 10, MSG_DONTWAIT)) != 1;) { // it was the first, and begins anew
+			finish(&t);
+			begin(&t, i / 2 ? idle_read_thread : idle_poll_thread);
+			give(a, "x");
+		}
+		for (int k = 0; k < 2; k++) say("none %s", res(recv(b, in, 10, MSG_DONTWAIT)));
+		double at = now();
+		give(a, "y");
+		pthread_setschedparam(t.t, SCHED_OTHER, &(struct sched_param){0});
+		say("%d %s %s", i, finish(&t), now() - at < 2 ? "soon" : "late");
+		close(a);
+		close(b);
+		close(ep);
+	}
+}
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \

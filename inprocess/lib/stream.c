@@ -859,7 +859,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
 		bool who = smcgw_sleeps(e);
-		if (!who && sleeps_alone(e)) {
+		if (!who && !peek && sleeps_alone(e)) { // what is looked at stays in the kernel, which speaks of it to waits
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
 		} else {
 			char c;

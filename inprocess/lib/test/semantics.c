@@ -4057,7 +4057,7 @@ static void reader_beside_reader(void) { // the first leaves bytes
 		pair(&a, &b);
 		struct timeval tv = {3, 0};
 		setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
-		struct thread t = {.fd = b, .n = 1}, u = {.fd = b, .n = 1};
+		struct thread t = {.fd = b, .n = 1, .flags = i & 1 ? MSG_PEEK : 0}, u = {.fd = b, .n = 1};
 		begin(&t, read_thread);
 		begin(&u, read_thread);
 		double at = now();
@@ -4141,6 +4141,34 @@ static void nothing_asked(void) { // waits and look of no bytes
 		say("%zu", take(b, 10));
 	}
 }
+static void peeked_then_polled(void) { // by a reader that slept, of an end that goes by the kernel for good
+	for (int i = 0; i < 3; i++) {
+		int a, b, ep = epoll_create1(0);
+		pair(&a, &b);
+		int two = 2;
+		setsockopt(a, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two);
+		give(a, "x");
+		take(b, 1);
+		struct thread t = {.fd = b, .n = 1, .flags = MSG_PEEK};
+		begin(&t, read_thread);
+		give(a, "y");
+		say("%d %s, queued %d", i, finish(&t), queued(b));
+		if (i == 0) say("%s", revents(b, POLLIN, 1000));
+		if (i == 1) {
+			add(ep, b, EPOLLIN);
+			say("%s", happens(ep, 1000));
+		}
+		if (i == 2) {
+			close(b);
+			ms(50);
+			say("%s", res(read(a, in, 1)));
+			continue;
+		}
+		say("%zu %c", take(b, 1), in[0]);
+		close(a);
+		close(b);
+	}
+}
 static void *idle_poll_thread(void *x) { // of all on this processor it runs last
 	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
 	return poll_thread(x);
@@ -4181,7 +4209,7 @@ static void taken_before(void) { // what has woken a thread is taken by another 
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \

@@ -118,6 +118,7 @@ struct end {
 	struct linger linger;
 	bool urgent;                       // an urgent byte was sent
 	enum { FIN_NONE, FIN_OWED, FIN_SENT } fin; // of shutdown(): owed while back is not back_end
+	bool brief;                        // the kernel takes little of a spill
 	bool touched;                      // more of the ring than the least was used: give_back
 	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too

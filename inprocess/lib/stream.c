@@ -21,7 +21,7 @@
 #define PATH_BYTES (64ull << 20)
 #define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
 #define SLEEPER_ROUND 10               // milliseconds between looks beside another reader that sleeps
-#define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel while promoted: a spill stays short
+#define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel of a short spill
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
 #define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
@@ -139,7 +139,7 @@ static int int_option(int fd, int level, int name) {
 }
 static void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
 
-// tune makes the kernel connection a doorbell: tokens do not wait for a full segment, spills stay short. The window keeps two
+// tune makes the kernel connection a doorbell: tokens do not wait for a full segment. The window keeps two
 // segments: below that the sender would wait for its persist timer.
 static void tune(struct end *e, int fd, const struct tcp_info *t) {
 	int window = 2 * (int)t->tcpi_advmss > KERNEL_WINDOW ? 2 * (int)t->tcpi_advmss : KERNEL_WINDOW;
@@ -150,7 +150,6 @@ static void tune(struct end *e, int fd, const struct tcp_info *t) {
 	set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, window);
 	set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
-	if (e->lowat <= 0) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, KERNEL_LOWAT);
 }
 
 static void untune(struct end *e, int fd) {
@@ -1111,6 +1110,18 @@ static void transition(struct end *e) {
 	put_release(&e->own->nx, nx + 1);
 }
 
+// brief has a spill of a writer that does not wait stay short, so that it is in the ring again soon. Who waits, or goes by the kernel for other
+// reasons, finds as much room as natively: its reader may be the same thread, when it has written all.
+static void brief(struct end *e, int fd, bool on) {
+	if (likely(e->brief == on)) return;
+	e->brief = on;
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat > 0 ? e->lowat : on ? KERNEL_LOWAT : 0);
+}
+static void spill(struct end *e, int fd, bool short_one) {
+	brief(e, fd, short_one);
+	transition(e);
+}
+
 // at_risk has a process that is killed end its connection by a reset, until the kernel has taken what was taken back: those bytes were
 // taken from the program.
 static void at_risk(struct end *e, int fd) {
@@ -1301,7 +1312,7 @@ static bool try_recalled(struct end *e) {
 static void go_back(struct end *e, int fd) {
 	if (!smcgw_still(e, fd) || !e->attached || !(get(&e->own->nx) & 1)) return;
 	if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
-	else transition(e);
+	else spill(e, fd, false);
 }
 static void heed_recall(struct end *e, int fd) {
 	if (!try_recalled(e)) return;
@@ -1330,7 +1341,7 @@ static void take_back(struct end *e, int fd) {
 	e->back = tail;
 	e->back_end = head;
 	sent(e, 0);
-	if (tail != head) set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat); // as much as it takes
+	brief(e, fd, false);
 	pay(e, fd);
 }
 
@@ -1545,7 +1556,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		if (get(&e->own->nx) & 1) {
 			if (unlikely(must_leave(e, fd))) {
 				if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
-				else transition(e);
+				else spill(e, fd, false);
 				continue;
 			}
 			if (unlikely(!fits(e, fd))) {
@@ -1581,7 +1592,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			if (nowait && done && !get(&e->edge)) break; // for an edge the kernel's buffer has to be full
 			if (nowait) {
 				e->grow = true;
-				transition(e);
+				spill(e, fd, true);
 				continue;
 			}
 			enum waited w = wait_room(e, fd, &until);
@@ -1589,7 +1600,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				err = errno;
 				break;
 			}
-			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1)) transition(e);
+			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1)) spill(e, fd, false);
 			continue;
 		}
 		if (e->tx_error) {

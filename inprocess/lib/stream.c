@@ -740,6 +740,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	bool seen = false; // by a look at the kernel since the last read of it
+	bool last = false; // what was read last came by the kernel
 	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
 	unsigned rounds = 0;
 	int64_t until = 0;
@@ -797,6 +798,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				}
 				add(&e->report.rx_ring, have);
 				freed(e, tail + have);
+				last = false;
 				if (done == want) break;
 				continue;
 			}
@@ -821,12 +823,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			smcgw_forget(e);
 			if (e->eof || e->rx_error) continue;
 		} else {
-			if (done && !all && !drains && !at_its_end(e, cx)) break;
+			if (last && !all && !drains && !at_its_end(e, cx)) break;
 			smcgw_forget(e);
 			n = from_kernel(e, fd, v, nv, done, want, flags, seen);
 			seen = false;
 			if (n > 0) {
 				done += (size_t)n;
+				last = true;
 				if (peek && done < want && get_acquire(&e->peer->nx) != cx && get(&e->kr) + (size_t)n == get(&e->peer->x[cx % SMCI_TRANSITIONS].k))
 					done += ring_after(e, cx + 1, get(&e->own->tail), v, nv, done, want);
 				if (peek || done == want) break;

@@ -378,7 +378,9 @@ static void counts(void) {
 	size_t n = fill(a);
 	ioctl(a, SIOCOUTQ, &q);
 	say("full: %d", q > 0);
-	say("same: %d", n == drain(b));
+	q = queued(b);
+	say("at once: %d", recv(b, in, (size_t)q, 0) == q);
+	say("same: %d", n - (size_t)q == drain(b));
 	ms(100);
 	ioctl(a, SIOCOUTQ, &q);
 	say("empty: %d %d", q, queued(b));

@@ -1055,7 +1055,7 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	}
 	while (done < n) {
 		size_t want = n - done < sizeof b ? n - done : sizeof b;
-		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, want}, 1, (flags & ~MSG_TRUNC) | (done ? MSG_DONTWAIT : 0));
+		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, want}, 1, (flags & ~MSG_TRUNC) | (done && !(flags & MSG_WAITALL) ? MSG_DONTWAIT : 0));
 		if (k < 0 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;

@@ -4073,9 +4073,19 @@ static void reader_beside_reader(void) { // the first leaves bytes
 	say("late %d", late);
 }
 
+static void *parts_thread(void *x) {
+	struct thread *t = x;
+	for (int i = 0; i < 3; i++, ms(100))
+		if (write(t->fd, big, 5000) != 5000) die("write");
+	return 0;
+}
 static void discarded(void) { // recv() and recvmsg() with MSG_TRUNC
 	int a, b;
 	pair(&a, &b);
+	struct thread t = {.fd = a};
+	pthread_create(&t.t, 0, parts_thread, &t);
+	say("all %s, queued %d", res(recv(b, 0, 15000, MSG_TRUNC | MSG_WAITALL)), queued(b));
+	pthread_join(t.t, 0);
 	for (int i = 0; i < 3; i++) {
 		if (write(a, big, 60000) != 60000) die("write");
 		ms(20);

@@ -470,19 +470,19 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	return n;
 }
 
-// sleep_beside is recv() with MSG_PEEK while another thread sleeps in sleep_alone: it takes the byte that would wake both, and may leave bytes.
-// RETRY: it may have.
-static ssize_t sleep_beside(int fd, int64_t *until) {
+// sleep_until is recv() with MSG_PEEK until a time: RETRY if there may be something by another way. beside: another thread sleeps in
+// sleep_alone, which takes the byte that would wake both, and may leave bytes.
+static ssize_t sleep_until(int fd, int64_t until, bool beside) {
 	struct pollfd p = {fd, POLLIN, 0};
 	char c;
-	if (!*until) *until = timeout_of(fd, SO_RCVTIMEO);
-	int64_t left = *until - now();
-	if (left <= 0) {
+	int64_t left = (until - now()) / 1000000;
+	if (left < 0) {
 		errno = EAGAIN;
 		return -1;
 	}
-	int k = REAL(poll)(&p, 1, left < SLEEPER_ROUND * 1000000LL ? (int)(left / 1000000) + 1 : SLEEPER_ROUND);
-	if (k < 0 && errno == EINTR && interrupts()) return -1;
+	if (beside && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
+	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
+	if (k < 0 && errno == EINTR && (until != INT64_MAX || interrupts())) return -1;
 	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
@@ -860,15 +860,19 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (n <= 0 || !smcgw_still(e, fd)) continue;
 		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
-		bool who = smcgw_sleeps(e);
-		if (!who && !peek && sleeps_alone(e)) { // what is looked at stays in the kernel, which speaks of it to waits
+		bool who = smcgw_sleeps(e), timed = false;
+		if (!nowait && (who || all)) {
+			if (!until) until = timeout_of(fd, SO_RCVTIMEO);
+			timed = who || until != INT64_MAX; // a time is for all sleeps of the call together
+		}
+		if (!who && !peek && !timed && sleeps_alone(e)) { // what is looked at stays in the kernel, which speaks of it to waits
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
 		} else {
 			char c;
 			uint64_t kr = get(&e->kr);
 			if (!nowait) smcgw_count_in(&e->raw_rx, e); // beside it nothing is deferred, and nobody sleeps alone
 			smcgw_unlock(e, &e->rl);
-			n = who && !nowait ? sleep_beside(fd, &until) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
+			n = timed ? sleep_until(fd, until, who) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (!nowait) smcgw_count_out(&e->raw_rx);
 			if (n > 0 && who) sched_yield();
@@ -1418,25 +1422,26 @@ static void not_blocked(void *p) { // cancelled
 	smcgw_unlock(e, &e->wl);
 }
 
-// wait_paid waits until the kernel may take what it has refused, with wl let go. errno is set where the call is to end.
-static enum waited wait_paid(struct end *e, int fd, bool nowait, int64_t *until) {
+// wait_kernel waits until the kernel may take what it has refused, with wl let go. errno is set where the call is to end.
+static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until) {
 	struct pollfd p = {fd, POLLOUT, 0};
 	if (!*until) *until = timeout_of(fd, SO_SNDTIMEO);
-	if (nowait || now() > *until) {
-		errno = EAGAIN;
-		return GAVE_UP;
+	int64_t left = (*until - now()) / 1000000;
+	int n = 0;
+	if (!nowait && left >= 0) {
+		smcgw_unlock(e, &e->wl);
+		n = REAL(poll)(&p, 1, left < 100 ? (int)left + 1 : 100);
+		bool stop = n < 0 && (*until != INT64_MAX || interrupts());
+		smcgw_lock(e, &e->wl);
+		if (!stop && (n || left >= 100)) return AGAIN;
 	}
-	smcgw_unlock(e, &e->wl);
-	bool stop = REAL(poll)(&p, 1, 100) < 0 && interrupts();
-	smcgw_lock(e, &e->wl);
-	if (!stop) return AGAIN;
-	errno = EINTR;
+	errno = n < 0 ? EINTR : EAGAIN;
 	return GAVE_UP;
 }
 
 // by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
 static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
-                         int file, off_t *at, bool *stop) {
+                         int file, off_t *at, int64_t *until, bool *stop) {
 	struct iovec w[PARTS];
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
@@ -1451,7 +1456,8 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)part(w, v, nv, done, left);
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
-		if (n < 0 && errno == EAGAIN && !nowait) {
+		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = timeout_of(fd, SO_SNDTIMEO);
+		if (n < 0 && errno == EAGAIN && !nowait && *until == INT64_MAX) {
 			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);
 			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
@@ -1618,13 +1624,17 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			continue;
 		}
 		if (unlikely(!pay(e, fd))) {
-			if (wait_paid(e, fd, nowait, &until) == AGAIN) continue;
+			if (wait_kernel(e, fd, nowait, &until) == AGAIN) continue;
 			err = errno;
 			break;
 		}
-		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &stop);
+		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
+			if (err == EAGAIN && !nowait && v) { // until another time than the kernel's, which is for each part
+				if (wait_kernel(e, fd, nowait, &until) == AGAIN) continue;
+				err = errno;
+			}
 			if (done && err == ECONNRESET) e->tx_error = err;
 			break;
 		}

@@ -2154,6 +2154,51 @@ static void interrupts(void) {
 	say("restarted epoll %s", happens(ep, 2000));
 	pthread_join(t, 0);
 }
+static void *drip_thread(void *x) {
+	struct thread *t = x;
+	for (int i = 0; i < 6; i++) {
+		ms(300);
+		give(t->fd, "d");
+	}
+	return 0;
+}
+static void *sip_thread(void *x) {
+	struct thread *t = x;
+	static char some[1 << 20];
+	for (int i = 0; i < 8; i++) {
+		ms(200);
+		recv(t->fd, some, 400000, MSG_DONTWAIT);
+	}
+	t->done = true;
+	return 0;
+}
+static void whole_timeouts(void) { // a call is over in time, however often something is moved meanwhile
+	int a, b;
+	pair(&a, &b);
+	struct timeval tv = {0, 500000};
+	setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+	setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
+	struct thread t = {.fd = a};
+	pthread_create(&t.t, 0, drip_thread, &t);
+	ssize_t k = recv(b, in, 10, MSG_WAITALL);
+	say("some %d", k > 0 && k < 5);
+	pthread_join(t.t, 0);
+	drain(b);
+	int two = 2;
+	setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two); // by the kernel from here on
+	t = (struct thread){.fd = b};
+	pthread_create(&t.t, 0, sip_thread, &t);
+	k = write_much(a);
+	say("some %d, in time %d", k > 0 && k < 16 * (ssize_t)sizeof big, !t.done);
+	pthread_join(t.t, 0);
+	write_much(a);
+	tv.tv_sec = 3;
+	setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
+	alarm_in(SA_RESTART, 200);
+	double at = now();
+	write_much(a);
+	say("interrupted: %d", now() - at < 2);
+}
 static void *drain_later(void *x) {
 	blocks_alarm();
 	ms(300);
@@ -4235,7 +4280,7 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 	}
 }
 #define CASES(X)                                                                                                                  \
-	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
+	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \

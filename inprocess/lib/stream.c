@@ -1452,6 +1452,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		n = REAL(sendfile)(fd, file, at, left);
 		pthread_cleanup_pop(0);
 		put(&e->tx_blocked, 0);
+		*stop = !nowait && n >= 0 && (size_t)n < left; // the end of the file, a signal or a time-out
 	} else {
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)part(w, v, nv, done, left);

@@ -20,7 +20,7 @@
 #define PATH_EVERY 500000000LL        // between looks at the path
 #define PATH_BYTES (64ull << 20)
 #define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
-#define SLEEPER_ROUND 10               // milliseconds between looks beside another reader that sleeps
+#define SLEEPER_ROUND 10               // milliseconds between looks of a reader that the kernel alone does not wake
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel of a short spill
 #define KERNEL_WINDOW (128 << 10)
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
@@ -470,9 +470,9 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	return n;
 }
 
-// sleep_until is recv() with MSG_PEEK until a time: RETRY if there may be something by another way. beside: another thread sleeps in
-// sleep_alone, which takes the byte that would wake both, and may leave bytes.
-static ssize_t sleep_until(int fd, int64_t until, bool beside) {
+// sleep_until is recv() with MSG_PEEK until a time: RETRY if there may be something by another way. In rounds it is while something is to be
+// sent, and while another thread sleeps in sleep_alone, which takes the byte that would wake both, and may leave bytes.
+static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 	struct pollfd p = {fd, POLLIN, 0};
 	char c;
 	int64_t left = (until - now()) / 1000000;
@@ -480,7 +480,7 @@ static ssize_t sleep_until(int fd, int64_t until, bool beside) {
 		errno = EAGAIN;
 		return -1;
 	}
-	if (beside && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
+	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
 	if (k < 0 && errno == EINTR && (until != INT64_MAX || interrupts())) return -1;
 	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
@@ -846,24 +846,11 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			recalled(e, fd);
 		}
 		if (done && (!all || nowait)) break;
-		if (unlikely(get(&smcgw_owing)) && smcgw_pay() && !nowait) {
-			struct pollfd p = {fd, POLLIN, 0};
-			smcgw_unlock(e, &e->rl);
-			n = REAL(poll)(&p, 1, 10);
-			bool stop = n < 0 && interrupts();
-			smcgw_lock(e, &e->rl);
-			if (stop) {
-				smcgw_unlock(e, &e->rl);
-				errno = EINTR;
-				return done ? (ssize_t)done : -1;
-			}
-			if (n <= 0 || !smcgw_still(e, fd)) continue;
-		}
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
-		bool who = smcgw_sleeps(e), timed = false;
-		if (!nowait && (who || all)) {
+		bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), timed = false;
+		if (!nowait && (who || owing || all)) {
 			if (!until) until = timeout_of(fd, SO_RCVTIMEO);
-			timed = who || until != INT64_MAX; // a time is for all sleeps of the call together
+			timed = who || owing || until != INT64_MAX; // a time is for all sleeps of the call together
 		}
 		if (!who && !peek && !timed && sleeps_alone(e)) { // what is looked at stays in the kernel, which speaks of it to waits
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
@@ -872,7 +859,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			uint64_t kr = get(&e->kr);
 			if (!nowait) smcgw_count_in(&e->raw_rx, e); // beside it nothing is deferred, and nobody sleeps alone
 			smcgw_unlock(e, &e->rl);
-			n = timed ? sleep_until(fd, until, who) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
+			n = timed ? sleep_until(fd, until, who || owing) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (!nowait) smcgw_count_out(&e->raw_rx);
 			if (n > 0 && who) sched_yield();

@@ -48,12 +48,13 @@
 #define MAX_OWNERS 14
 #define OTHERS_AT (MAX_OWNERS - 1)
 
-// A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot.
+// A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot, and when.
 struct peer_desk {
 	uint64_t number;
 	const struct smci_desk *desk;
 	_Atomic int uses;
 	_Atomic uint32_t rung[SMCI_SLOTS];
+	_Atomic int64_t rung_at[SMCI_SLOTS];
 };
 
 struct set; // of epoll: wait.c

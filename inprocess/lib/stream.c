@@ -23,6 +23,7 @@
 #define SLEEPER_ROUND 10               // milliseconds between looks of a reader that the kernel alone does not wake
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel of a short spill
 #define KERNEL_WINDOW (128 << 10)
+#define RING_AGAIN 20000000LL          // between tokens for a set that sleeps on
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
 #define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
 #define WAY_CALL (1 << 20)             // and one that sends more offers the processor on its way, too
@@ -1227,8 +1228,14 @@ static inline void doorbell(struct end *e, int fd) {
 		if (rings) e->rung = a;
 	} else if (a && !rings && who < SMCI_SLOTS && e->desk) {
 		uint32_t s = get_acquire(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
-		// One that has left the slot before this sleep must not ring for those that are there.
-		rings = s && s != r && (get(&e->peer->arm) != a || atomic_compare_exchange_strong(&e->desk->rung[who], &r, s));
+		int64_t t = s ? now_coarse() : 0;
+		if (s && (s != r || t - get(&e->desk->rung_at[who]) >= RING_AGAIN)) { // what has rung may be held up by its own kernel connection
+			rings = get(&e->peer->arm) != a; // one that has left the slot before this sleep must not ring for those that are there
+			if (!rings && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s)) {
+				put(&e->desk->rung_at[who], t);
+				rings = true;
+			}
+		}
 	}
 	if (!rings) return;
 	e->first = false;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -4156,6 +4157,35 @@ static void reader_beside_reader(void) { // the first leaves bytes
 	say("late %d", late);
 }
 
+static void stuck_path(void) { // of one connection; the other is one of the same two processes
+	int a[2], b[2], ep = epoll_create1(0), seven = 7;
+	struct sock_filter drop[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_MARK), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 7, 0, 1),
+	                             BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ~0u)};
+	for (int i = 0; i < 2; i++) {
+		struct sockaddr_storage s;
+		socklen_t l;
+		int from = listener(&s, &l);
+		if (setsockopt(from, SOL_SOCKET, SO_ATTACH_FILTER, &(struct sock_fprog){4, drop}, sizeof(struct sock_fprog)) < 0) die("filter");
+		a[i] = new_socket(s.ss_family);
+		if (connect(a[i], (struct sockaddr *)&s, l) < 0) die("connect");
+		b[i] = accept(from, 0, 0);
+		close(from);
+		warm(a[i], b[i]);
+		add(ep, b[i], EPOLLIN);
+		say("none %s", res(recv(b[i], in, 1, MSG_DONTWAIT)));
+		leave_hot(ep, a[i], b[i]);
+		take(b[i], 2);
+		say("none %s", res(recv(b[i], in, 1, MSG_DONTWAIT)));
+	}
+	if (setsockopt(a[0], SOL_SOCKET, SO_MARK, &seven, sizeof seven) < 0) return; // by nobody but root
+	struct thread t = {.fd = ep};
+	begin(&t, wait_thread);
+	double at = now();
+	give(a[0], "lost");
+	ms(50);
+	give(a[1], "y");
+	say("woken %s %s", finish(&t), now() - at < 2 ? "soon" : "late");
+}
 static void *parts_thread(void *x) {
 	struct thread *t = x;
 	for (int i = 0; i < 3; i++, ms(100))
@@ -4319,7 +4349,7 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \

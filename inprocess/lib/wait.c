@@ -745,8 +745,8 @@ static struct set *hold_open(struct set *s, int ep) {
 	return likely(set_of(ep) == s) ? s : &none;
 }
 
-// concerned: does a wait in the set need more than the kernel's answer?
-static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays); }
+// concerned: does a wait in the set need more than the kernel's answer? What is owed is sent by any wait of the process.
+static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays) || get(&smcgw_owing); }
 // has_ours: has an answer data of ours? An end may have become promoted since the set was looked at, and gone again.
 static bool has_ours(const struct epoll_event *v, int n) {
 	for (int i = 0; i < n; i++)

@@ -306,7 +306,8 @@ bool smcgw_is(struct end *e, int fd);     // does the number mean the end, also 
 // lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
 bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 bool smcgw_try(struct end *e, pthread_mutex_t *m);
-bool smcgw_lock_writer(struct end *e); // wl; false, too, where a writer sleeps in the kernel's send, for as long as the peer reads nothing
+int smcgw_writer(struct end *e);        // locks wl: not 0, too, where a writer sleeps in the kernel's send, for as long as the peer reads nothing
+static inline bool smcgw_lock_writer(struct end *e) { return smcgw_writer(e) == 0; }
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
 bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's, and stays so until it is let go

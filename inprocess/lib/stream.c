@@ -1526,14 +1526,15 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	if (!smcgw_try(e, &e->wl)) {
 		int32_t who = atomic_load(&e->tx_blocked);
 		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
-		if (nowait && who) { // the kernel's buffer is full, and says when it is not
-			errno = EAGAIN;
-			return -1;
-		}
-		// It may be about to sleep there, where writers of its file may wait.
-		if (!(flags & MSG_DONTWAIT ? smcgw_lock_writer(e) : smcgw_lock(e, &e->wl))) {
-			errno = EAGAIN;
-			return -1;
+		// Beside one that sleeps there it waits as that does, where signals are seen. The kernel's buffer is full, and says when it is not.
+		for (int r; (r = smcgw_writer(e));) {
+			struct pollfd p = {fd, POLLOUT, 0};
+			if (nowait || r != EAGAIN) {
+				errno = EAGAIN;
+				return -1;
+			}
+			if (REAL(poll)(&p, 1, 100) < 0 && interrupts()) return -1;
+			if (look(fd) != e) return RETRY;
 		}
 	}
 	while (done < want) {

@@ -293,13 +293,15 @@ void smcgw_stale(int fd) {
 
 bool smcgw_try(struct end *e, pthread_mutex_t *m) { return taken(e, m, pthread_mutex_trylock(m)) == 0; }
 
-bool smcgw_lock_writer(struct end *e) {
-	const struct timespec at_once = {0, 0}, pause = {0, 50000};
+int smcgw_writer(struct end *e) {
 	for (;;) {
-		int r = taken(e, &e->wl, pthread_mutex_timedlock(&e->wl, &at_once));
-		if (r != ETIMEDOUT) return r == 0;
-		if (atomic_load(&e->tx_blocked)) return false;
-		SYS(nanosleep, &pause, 0);
+		struct timespec t;
+		if (smcgw_try(e, &e->wl)) return 0;
+		if (atomic_load(&e->tx_blocked)) return EAGAIN;
+		clock_gettime(CLOCK_REALTIME, &t);
+		if ((t.tv_nsec += 1000000) >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000; // who has it may be about to sleep
+		int r = taken(e, &e->wl, pthread_mutex_timedlock(&e->wl, &t));
+		if (r != ETIMEDOUT) return r;
 	}
 }
 

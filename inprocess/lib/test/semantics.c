@@ -4046,6 +4046,19 @@ static void dontwait_beside(void) { // a thread that writes what nobody reads
 		close(b);
 	}
 }
+static void second_writer(void) { // is interrupted while the first waits
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = a};
+	begin(&t, write_much_thread);
+	ms(300);
+	alarm_in(0, 200);
+	double at = now();
+	write_much(a);
+	say("%s", now() - at < 2 ? "soon" : "late");
+	shutdown(a, SHUT_RDWR);
+	finish(&t);
+}
 
 static void *last_thread(void *x) { // of all on this processor it runs last
 	struct thread *t = x;
@@ -4375,7 +4388,7 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(shut_full) X(waits_owing) X(owes_in_set) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

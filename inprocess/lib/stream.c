@@ -20,7 +20,7 @@
 #define PATH_EVERY 500000000LL        // between looks at the path
 #define PATH_BYTES (64ull << 20)
 #define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
-#define SLEEPER_ROUND 10               // milliseconds between looks of a reader that the kernel alone does not wake
+#define SLEEPER_ROUND 10               // milliseconds between looks of a sleeper that the kernel alone does not wake
 #define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel of a short spill
 #define KERNEL_WINDOW (128 << 10)
 #define RING_AGAIN 20000000LL          // between tokens for a set that sleeps on
@@ -1424,10 +1424,11 @@ static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *unti
 	int n = 0;
 	if (!nowait && left >= 0) {
 		smcgw_unlock(e, &e->wl);
-		n = REAL(poll)(&p, 1, left < 100 ? (int)left + 1 : 100);
+		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
+		n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
 		bool stop = n < 0 && (*until != INT64_MAX || interrupts());
 		smcgw_lock(e, &e->wl);
-		if (!stop && (n || left >= 100)) return AGAIN;
+		if (!stop && (n || left >= round)) return AGAIN;
 	}
 	errno = n < 0 ? EINTR : EAGAIN;
 	return GAVE_UP;
@@ -1452,7 +1453,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		h.msg_iovlen = (size_t)part(w, v, nv, done, left);
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
 		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = timeout_of(fd, SO_SNDTIMEO);
-		if (n < 0 && errno == EAGAIN && !nowait && *until == INT64_MAX) {
+		if (n < 0 && errno == EAGAIN && !nowait && *until == INT64_MAX && likely(!get(&smcgw_owing))) {
 			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);
 			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
@@ -1627,7 +1628,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
-			if (err == EAGAIN && !nowait && v) { // until another time than the kernel's, which is for each part
+			if (err == EAGAIN && !nowait && v) { // until another time than the kernel's, which is for each part, or with something owed
 				if (wait_kernel(e, fd, nowait, &until) == AGAIN) continue;
 				err = errno;
 			}

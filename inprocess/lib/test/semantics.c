@@ -2978,20 +2978,26 @@ static void *take_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-static void owes_in_set(void) { // that has no connection
-	int a, b, two = 2, ep = epoll_create1(0);
-	window = 8192;
-	pair(&a, &b);
-	size_t n = 0;
-	for (ssize_t k; n < 50000 && (k = send(a, big + n, 50000 - n, MSG_DONTWAIT)) > 0; n += (size_t)k);
-	setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two);
-	struct thread t = {.fd = b, .n = n};
-	pthread_create(&t.t, 0, take_thread, &t);
-	say("%s", happens(ep, 2000));
-	say("done %d", t.done);
-	shutdown(a, SHUT_WR);
-	pthread_join(t.t, 0);
-	say("all %d right %d", t.r == (ssize_t)n, !memcmp(in, big, n));
+static void owes(void) { // while its process waits in a set that has no connection, or writes to another
+	for (int i = 0; i < 2; i++) {
+		int a, b, c, d, two = 2, ep = epoll_create1(0);
+		window = 8192;
+		pair(&a, &b);
+		window = 0;
+		pair(&c, &d);
+		size_t n = 0;
+		for (ssize_t k; n < 50000 && (k = send(a, big + n, 50000 - n, MSG_DONTWAIT)) > 0; n += (size_t)k);
+		setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two);
+		struct thread t = {.fd = b, .n = n};
+		pthread_create(&t.t, 0, take_thread, &t);
+		if (i) alarm_in(0, 900);
+		if (i) write_much(c);
+		else say("%s", happens(ep, 2000));
+		say("%d done %d", i, t.done);
+		shutdown(a, SHUT_WR);
+		pthread_join(t.t, 0);
+		say("all %d right %d", t.r == (ssize_t)n, !memcmp(in, big, n));
+	}
 }
 static void duplicates(void) {
 	int a, b;
@@ -4387,7 +4393,7 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(waits_owing) X(owes_in_set) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer)
 
 int main(int argc, char **argv) {

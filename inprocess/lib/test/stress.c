@@ -83,6 +83,7 @@ struct end {
 static struct shared {
 	_Atomic uint64_t urgent[2]; // where each end's urgent byte is, from 1
 	_Atomic bool urgent_seen[2];
+	_Atomic bool recalls[2]; // bytes go back from the ring to the kernel, which may have no room yet for those that were looked at
 	_Atomic uint64_t begun[2], sent[2], got[2], spurious[2], again[2], peeks[2];
 	_Atomic uint64_t refused; // descriptors that were not handed over, see act()
 	uint64_t inside; // kills at an instruction of the library or soon after
@@ -189,7 +190,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 			check(e, b, (size_t)k, "peek", false);
 			shared->peeks[e->side]++;
 			int had = (int)k;
-			if (ioctl(e->fd, FIONREAD, &q) < 0 || (q < had && !e->urgent)) fail("FIONREAD after a peek", e->side, shared->got[e->side], q - had);
+			if (ioctl(e->fd, FIONREAD, &q) < 0 || (q < had && !e->urgent && !shared->recalls[e->side])) fail("FIONREAD after a peek", e->side, shared->got[e->side], q - had);
 		}
 		break;
 	case 1:
@@ -348,6 +349,10 @@ static void act(struct end *e, char what, uint64_t r) {
 	int n = 2 + (int)(r % 500), sv[2];
 	char fd[12], side[2] = {(char)('0' + e->side), 0}, *resume[] = {"stress", "resume", fd, side, 0};
 	pid_t p;
+	if (strchr("ouewgpP", what)) {
+		shared->recalls[e->side] = true;
+		if (shared->one) shared->recalls[!e->side] = true;
+	}
 	switch (what) {
 	case 'd': // duplicate
 		if (events) close_set(e);

@@ -998,16 +998,17 @@ static int numbers(int n) {
 }
 
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	if (!get(&smcgw.met) || !r || n < 0 || !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	const bool owes = get(&smcgw_owing);
+	if (!get(&smcgw.met) || n < 0 || !(r || owes) || (r && !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8))) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	int some = n > FD_SETSIZE ? numbers(n) : n, top = 0;
-	for (int fd = 0; fd < some; fd++)
+	for (int fd = 0; fd < some && r; fd++)
 		if (IS_SET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
-	if (!top) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!top && !owes) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const size_t bytes = ((size_t)some + 63) / 64 * 8;
-	unsigned long r0[bytes / 8], w0[bytes / 8], x0[bytes / 8];
-	memcpy(r0, r, bytes);
+	unsigned long r0[bytes / 8 + 1], w0[bytes / 8 + 1], x0[bytes / 8 + 1];
+	if (r) memcpy(r0, r, bytes);
 	if (w) memcpy(w0, w, bytes);
 	if (x) memcpy(x0, x, bytes);
 	for (;;) {
@@ -1056,7 +1057,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		}
 		if (k || poll_only || (!dropped && !hot && !owing)) return k;
 		if (timeout && now() >= until) return 0;
-		memcpy(r, r0, bytes);
+		if (r) memcpy(r, r0, bytes);
 		if (w) memcpy(w, w0, bytes);
 		if (x) memcpy(x, x0, bytes);
 	}

@@ -2978,8 +2978,8 @@ static void *take_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-static void owes(void) { // while its process waits in a set that has no connection, or writes to another
-	for (int i = 0; i < 2; i++) {
+static void owes(void) { // while its process waits in a set that has no connection, writes to another, or only waits
+	for (int i = 0; i < 3; i++) {
 		int a, b, c, d, two = 2, ep = epoll_create1(0);
 		window = 8192;
 		pair(&a, &b);
@@ -2990,9 +2990,9 @@ static void owes(void) { // while its process waits in a set that has no connect
 		setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two);
 		struct thread t = {.fd = b, .n = n};
 		pthread_create(&t.t, 0, take_thread, &t);
-		if (i) alarm_in(0, 900);
-		if (i) write_much(c);
-		else say("%s", happens(ep, 2000));
+		if (i == 0) say("%s", happens(ep, 2000));
+		if (i == 1) alarm_in(0, 900), write_much(c);
+		if (i == 2) select(0, 0, 0, 0, &(struct timeval){1, 0});
 		say("%d done %d", i, t.done);
 		shutdown(a, SHUT_WR);
 		pthread_join(t.t, 0);

@@ -82,7 +82,7 @@ struct end {
 	// Of the entry, whatever end it is.
 	bool locks;
 	pthread_mutex_t rl, wl;            // robust and shared between processes
-	int64_t pruned_at;
+	_Atomic int64_t pruned_at;
 	// From GRANT, which clears it, to close: both locks. What this end publishes is in its own memory, which only it writes, and read back
 	// there.
 	struct smci_end *own;

@@ -126,8 +126,8 @@ static int owners(const struct end *e) {
 bool smcgw_alone(struct end *e) {
 	if (likely(owners(e) == 1)) return true;
 	int64_t t = now_coarse();
-	if (t - e->pruned_at < 50000000) return false;
-	e->pruned_at = t;
+	if (t - get(&e->pruned_at) < 50000000) return false;
+	put(&e->pruned_at, t);
 	prune(e);
 	return owners(e) == 1;
 }

@@ -192,7 +192,7 @@ static inline bool listed(const struct end *e) { return get(&place_of(e)->listed
 static inline bool smcgw_sleeps(struct end *e) {
 	int32_t who = get(&e->sleeper);
 	if (likely(!who)) return false;
-	if (who != (int32_t)SYS(gettid) && SYS(tkill, who, 0) != -ESRCH) return true;
+	if (who != (int32_t)SYS(gettid) && SYS(kill, who, 0) != -ESRCH) return true;
 	put(&e->sleeper, 0);
 	return false;
 }

@@ -354,34 +354,25 @@ PUBLIC int dup(int old) {
 	if (r >= 0 && smcgw_ours()) same(old, r);
 	return r;
 }
-PUBLIC int dup3(int old, int new, int flags) {
+// renumber is dup3(), or dup2() where flags are -1, of two numbers: the new one may be a connection's.
+static int renumber(int old, int new, int flags) {
 	struct drop d = {0};
-	if (old != new) handed(old);
-	if (old != new && !(flags & ~O_CLOEXEC) && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
+	handed(old);
+	if ((flags < 0 || !(flags & ~O_CLOEXEC)) && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
 		smcgw_hide_from(new);
 		d = smcgw_drop(new);
 	}
 	bool held = smcgw_ours() && smcgw_numbers();
-	int r = REAL(dup3)(old, new, flags);
+	int r = flags < 0 ? REAL(dup2)(old, new) : REAL(dup3)(old, new, flags);
 	smcgw_numbers_go(held);
 	smcgw_dropped(&d);
 	if (r >= 0 && smcgw_ours()) same(old, r);
 	return r;
 }
-PUBLIC int dup2(int old, int new) {
-	struct drop d = {0};
-	if (old != new) handed(old);
-	if (old != new && smcgw_ours() && SYS(fcntl, old, F_GETFD) >= 0) {
-		smcgw_hide_from(new);
-		d = smcgw_drop(new);
-	}
-	bool held = old != new && smcgw_ours() && smcgw_numbers();
-	int r = REAL(dup2)(old, new);
-	smcgw_numbers_go(held);
-	smcgw_dropped(&d);
-	if (r >= 0 && old != new && smcgw_ours()) same(old, r);
-	return r;
+PUBLIC int dup3(int old, int new, int flags) {
+	return old == new || flags < 0 ? REAL(dup3)(old, new, flags) : renumber(old, new, flags); // EINVAL
 }
+PUBLIC int dup2(int old, int new) { return old == new ? REAL(dup2)(old, new) : renumber(old, new, -1); }
 PUBLIC int fcntl(int fd, int cmd, ...) {
 	va_list a;
 	va_start(a, cmd);

@@ -99,8 +99,9 @@ struct end {
 	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
 	uint64_t acked;                    // what this end sent by the kernel up to here its peer's kernel has
 	uint32_t answered, arms;           // the want that was answered; armings so far
-	bool stashed, ate;
+	bool stashed;
 	char stash;                        // a byte of data that woke a sleeper
+	_Atomic bool ate;                  // a sleeper has taken a token: no other may speak of what is in the ring
 	bool died;                         // the peer, without a close
 	int rx_error;
 	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it

@@ -389,7 +389,7 @@ static bool settle(struct end *e, int fd) {
 		if (old > get(&e->kr)) put(&e->own->arm, 0); // one is due already
 		return true;
 	}
-	e->ate = false;
+	put(&e->ate, false);
 	eat(e, fd, old);
 	return false;
 }
@@ -451,7 +451,6 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	int err = errno;
 	smcgw_lock(e, &e->rl);
 	bool same = likely(get(&e->use) == use);
-	if (same) put(&e->sleeper, 0);
 	if (n > 0 && same && e->attached) { // a token or data by its position: transitions are published before what follows them moves
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
@@ -460,13 +459,14 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 		if ((i & 1) || kr < base) {
 			put(&e->kr, kr + 1);
 			add(&e->report.tokens_rx, 1);
-			e->ate = true;
+			put(&e->ate, true);
 			recalled(e, fd);
 		} else {
 			e->stash = c;
 			e->stashed = true;
 		}
 	}
+	if (same) put_release(&e->sleeper, 0); // after ate: see beside_reader
 	errno = err;
 	return n;
 }
@@ -715,8 +715,8 @@ static void untold(struct end *e, int fd) {
 // filled is called by a reader whose buffer is full, or who has looked and no more.
 static void filled(struct end *e, int fd) {
 	if (!available(e)) {
-		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && e->ate) untold(e, fd);
-	} else if (e->ate) {
+		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && get(&e->ate)) untold(e, fd);
+	} else if (get(&e->ate)) {
 		untold(e, fd);
 	} else if (get(&e->edge) && !listed(e)) { // the next bytes are an edge of their own
 		smcgw_arm(e, SMCI_ARM_SELF);
@@ -903,7 +903,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		errno = err;
 		return done ? (ssize_t)done : -1;
 	}
-	if ((get(&e->own->cx) & 1) && (done == want || (e->ate && available(e)))) filled(e, fd);
+	if ((get(&e->own->cx) & 1) && (done == want || (get(&e->ate) && available(e)))) filled(e, fd);
 	n = (ssize_t)done;
 	int err = 0;
 	if (unlikely(bad)) {

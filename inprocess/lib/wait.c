@@ -231,7 +231,7 @@ static void asleep(struct set *s) {
 }
 
 // in_poll: may a thread be in poll or select, or about to be, that only a token of this end wakes?
-static bool in_poll(const struct end *e) { return atomic_load(&polling) && get(&place_of(e)->sought) && !e->ate; }
+static bool in_poll(const struct end *e) { return atomic_load(&polling) && get(&place_of(e)->sought) && !get(&e->ate); }
 
 bool smcgw_defer(struct end *e, int fd) {
 	struct place *p = place_of(e);
@@ -905,10 +905,13 @@ static bool look_at(int fd, bool settle) {
 }
 
 // beside_reader: a thread has slept in a read since before anybody waited. It takes the token that ends its sleep, and may leave bytes, so
-// who waits meanwhile looks in rounds.
+// who waits meanwhile looks in rounds, until that one has listed what it leaves.
 static bool beside_reader(int fd) {
 	struct end *e = look(fd);
-	return e && state_of(e) == SMCI_PROMOTED && smcgw_sleeps(e);
+	if (!e || state_of(e) != SMCI_PROMOTED) return false;
+	if (smcgw_sleeps(e)) return true;
+	fence();
+	return get(&e->ate);
 }
 
 struct polled {

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/sockios.h>
+#include <linux/userfaultfd.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -4176,6 +4177,54 @@ static void polled_beside_reader(void) { // who is woken leaves bytes
 	}
 	say("late %d", late);
 }
+// slow_page is memory that comes 200 ms after it was asked for: meanwhile who reads into it stands still.
+struct slow {
+	pthread_t t;
+	int fd;
+	char *page;
+};
+static void *slow_thread(void *x) {
+	struct slow *s = x;
+	struct uffd_msg m;
+	struct uffdio_zeropage z = {.range = {(uintptr_t)s->page, 4096}};
+	if (read(s->fd, &m, sizeof m) != sizeof m) die("a fault");
+	ms(200);
+	if (ioctl(s->fd, UFFDIO_ZEROPAGE, &z) < 0) die("a page");
+	return 0;
+}
+static void slow_page(struct slow *s) {
+	struct uffdio_api a = {.api = UFFD_API};
+	s->page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct uffdio_register r = {.range = {(uintptr_t)s->page, 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+	s->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (s->fd < 0 || ioctl(s->fd, UFFDIO_API, &a) < 0 || ioctl(s->fd, UFFDIO_REGISTER, &r) < 0) die("userfaultfd");
+	pthread_create(&s->t, 0, slow_thread, s);
+}
+static void *slow_reader(void *x) {
+	struct thread *t = x;
+	struct slow s;
+	slow_page(&s);
+	t->r = recv(t->fd, s.page, 1, 0);
+	t->err = errno;
+	pthread_join(s.t, 0);
+	return 0;
+}
+static void polled_beside_slow_reader(void) { // it is about to leave bytes
+	for (int i = 0; i < 4; i++) {
+		int a, b;
+		pair(&a, &b);
+		struct thread t = {.fd = b}, u = {.fd = b};
+		begin(&t, slow_reader);
+		give(a, "abc");
+		ms(50);
+		begin(&u, poll_thread);
+		double at = now();
+		say("%s", finish(&t));
+		say("%s %s", finish(&u), now() - at < 2 ? "soon" : "late");
+		close(a);
+		close(b);
+	}
+}
 static void reader_beside_reader(void) { // the first leaves bytes
 	int late = 0;
 	for (int i = 0; i < 8; i++) {
@@ -4389,7 +4438,7 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \

@@ -366,9 +366,9 @@ void smcgw_wait_closed(int fd) {
 	if (likely((unsigned)fd >= MAX_FD || (!get(&sets[fd]) && !get(&watched[fd]))) || !smcgw_ours()) return;
 	if (get(&sets[fd])) set_closed(fd);
 	if (!open_sets || !get(&watched[fd])) return;
-	// The broker may have a duplicate still, for which the kernel would go on to report a number that is another file's soon.
-	uint32_t state = e ? state_of(e) : SMCI_NATIVE;
-	bool last = !e || get(&e->refs) == 1, lent = state != SMCI_NATIVE && state != SMCI_PROMOTED && last;
+	// The broker that was asked may have a duplicate still, be it one that has gone meanwhile: for that the kernel would go on to report a
+	// number that is another file's soon.
+	bool last = !e || get(&e->refs) == 1, lent = e && last && get(&e->question) && state_of(e) != SMCI_PROMOTED;
 	hold();
 	put(&watched[fd], false);
 	for (struct set *s = open_sets; s; s = s->next) {

@@ -33,6 +33,34 @@ func TestCloseWhileTheBrokerLooks(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+// keeper looks at a socket until it may go, and says that it does.
+type keeper struct{ asked, may chan struct{} }
+
+func (k keeper) Name(int) (broker.Sequences, broker.Role, bool) {
+	k.asked <- struct{}{}
+	<-k.may
+	return broker.Sequences{}, broker.RoleUnknown, false
+}
+
+// TestCloseWhileABrokerGoes: it has a duplicate of the socket still, for which the kernel would report to a set.
+func TestCloseWhileABrokerGoes(t *testing.T) {
+	program := build(t).Program("closed")
+	want, err := run(nil, time.Minute, nil, program, "gone")
+	require.NoError(t, err, want)
+	k := keeper{make(chan struct{}), make(chan struct{})}
+	w := openWorld(t, build(t).Library(), broker.Config{Namer: k})
+	replaced := make(chan error, 1)
+	go func() {
+		<-k.asked
+		replaced <- w.Replace(broker.Config{})
+	}()
+	got, err := run(w, time.Minute, nil, program, "gone")
+	close(k.may)
+	require.NoError(t, err, got)
+	require.Equal(t, want, got)
+	require.NoError(t, <-replaced)
+}
+
 // TestBrokerHearsOfAllThatIsClosed: also of what is closed faster than it reads, while the program goes on.
 func TestBrokerHearsOfAllThatIsClosed(t *testing.T) {
 	program := build(t).Program("closes")

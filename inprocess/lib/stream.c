@@ -30,6 +30,7 @@
 #define WAY_EVERY 200000LL             // between offers of the processor
 #define WAY_LONG 1000000LL             // more than a peer on the same processor takes to fill or empty a ring
 #define WAY_SHARE 50                   // times as long as that there is no other offer
+#define MOST_SNDBUF 212992             // SO_SNDBUF of those who may not force it, on most hosts
 #define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
@@ -1691,12 +1692,20 @@ void smcgw_parts(struct end *e, int fd) {
 	if (rl) smcgw_unlock(e, &e->rl);
 }
 
+// widen has the kernel take what was taken back, which natively it would have had from the start: nothing more is sent by the program.
+static void widen(struct end *e, int fd) {
+	int n = (int)(e->back_end - e->back), had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles what it is told
+	if (n <= had || SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) == 0) return;
+	if (had < MOST_SNDBUF) set_int(fd, SOL_SOCKET, SO_SNDBUF, n);
+}
+
 // last is before a FIN, and before somebody else sends: what the kernel has refused goes at the pace of the peer, as long as that takes
 // any. Tokens tell nothing that a FIN does not, but what somebody else sends would be taken for them.
 static bool last(struct end *e, int fd, bool fin) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
 	if ((get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_FROZEN)) take_back(e, fd);
+	if (fin && e->back != e->back_end) widen(e, fd);
 	while (!pay(e, fd)) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};

@@ -2950,6 +2950,41 @@ static void shut_full(void) { // what was written comes before the end, however 
 	say("%s", res(read(a, in, 10)));
 	reap(p);
 }
+static int report[2];
+static void hands_on_for_good(int b) {
+	int u[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t p = fork();
+	if (p == 0) {
+		int fd = receive_fd(u[1]);
+		ms(3500);
+		ssize_t n[2] = {(ssize_t)take(fd, sizeof in)};
+		n[1] = read(fd, in, 1) < 0 ? errno : 0;
+		if (write(report[1], n, sizeof n) != sizeof n) die("write");
+		_exit(0);
+	}
+	ms(300);
+	send_fd(u[0], b);
+	close(b);
+	waitpid(p, 0, 0);
+}
+static void closed_full(void) { // as shut_full, by close()
+	int a;
+	size_t n = 0;
+	ssize_t k, got[2];
+	if (pipe(report) < 0) die("pipe");
+	window = 4096;
+	pid_t p = peer(&a, hands_on_for_good);
+	while (n < 60000 && (k = send(a, big, 1000, MSG_DONTWAIT)) > 0) n += (size_t)k;
+	ms(600);
+	double at = now();
+	close(a);
+	say("closed %s", now() - at < 1 ? "soon" : "late");
+	if (read(report[0], got, sizeof got) != sizeof got) die("report");
+	if ((size_t)got[0] != n) say("%zd of %zu", got[0], n);
+	say("%zd", got[1]);
+	reap(p);
+}
 
 // ---- descriptors
 
@@ -4442,7 +4477,7 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(shut_full) X(closed_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer)
 
 int main(int argc, char **argv) {

@@ -522,6 +522,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		fence();
 		if (get_acquire(&e->peer->nx) != cx) return -1;
 		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
+		put(&e->ate, false);          // and the kernel speaks of them
 		if (!b) return e->eof || e->rx_error ? -1 : 0;
 	}
 	long had = 0, n = 0;
@@ -871,20 +872,14 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			errno = err;
 		}
 		// Another thread may have closed the number meanwhile: it is another file's then, and the entry another connection's.
-		bool closed = get(&e->use) != use;
-		if (unlikely(closed || (n > 0 && !smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0))) {
-			int err = n > 0 ? EBADF : errno;
+		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (n <= 0 || (fd = smcgw_number(e, -1)) < 0));
+		if (unlikely(closed)) {
+			int err = n > 0 ? EBADF : errno; // where it has none, this is the kernel's answer
 			smcgw_unlock(e, &e->rl);
 			errno = err;
 			return done ? (ssize_t)done : n > 0 ? -1 : n;
 		}
 		if (n > 0 || n == RETRY) continue;
-		if (unlikely(!smcgw_still(e, fd))) { // closed by another thread meanwhile: this is the kernel's answer
-			int err = errno;
-			smcgw_unlock(e, &e->rl);
-			errno = err;
-			return done ? (ssize_t)done : n;
-		}
 		if (n == 0) {
 			if (e->eof) break;
 			e->eof = true;
@@ -1399,7 +1394,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	e->grow = true;
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	bool stop = n == -EINTR && interrupts();
+	bool stop = n == -EINTR && (*until != INT64_MAX || interrupts());
 	pthread_testcancel();
 	smcgw_lock(e, &e->wl);
 	if (stop) {

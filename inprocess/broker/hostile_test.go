@@ -578,3 +578,22 @@ func FuzzClient(f *testing.F) {
 		}
 	})
 }
+
+// TestReviewIsNoPolicy: ends that were refused ask again after a change of policy, and not because others are sent back.
+func TestReviewIsNoPolicy(t *testing.T) {
+	b, at := serve(t, Config{})
+	l, other := connect(t, at), connect(t, at)
+	l.report(1, inprocess.Report{State: inprocess.StatePromoted, ID: 1})
+	was := other.word(inprocess.NewsPolicy)
+	path := func(End) inprocess.Why { return inprocess.WhyPath }
+	require.Equal(t, 1, b.Review(path))
+	require.Equal(t, uint32(inprocess.OffSome), l.word(inprocess.NewsOff))
+	require.Equal(t, uint32(2), l.word(inprocess.NewsKernel))
+	require.Zero(t, b.Review(path))
+	require.Zero(t, b.Review(nil))
+	require.Zero(t, l.word(inprocess.NewsOff))
+	require.Zero(t, l.word(inprocess.NewsKernel))
+	require.Equal(t, was, other.word(inprocess.NewsPolicy))
+	b.SetPolicy(nil, Thresholds{})
+	require.Equal(t, was+1, other.word(inprocess.NewsPolicy))
+}

@@ -33,7 +33,11 @@ func (b *Broker) Review(judge func(End) inprocess.Why) (more int) {
 		}
 	}
 	b.sentBack = found
-	b.publish()
+	for c := range b.clients {
+		if c.news != nil {
+			c.news.setOff(b.core.off, found[c.slab.key])
+		}
+	}
 	return more
 }
 

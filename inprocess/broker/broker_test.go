@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -65,6 +66,32 @@ func TestBothEndsAreGranted(t *testing.T) {
 			require.Equal(t, uint64(12), b.Counters().MovedBytes)
 		})
 	}
+}
+
+// TestNobodyEndsWithTheBroker: promoted connections outlive it, and nobody is told that they have ended.
+func TestNobodyEndsWithTheBroker(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(at, 0o600)
+	require.NoError(t, err)
+	told := map[Told]int{}
+	b := New(Config{Tell: func(what Told, _ End, _ inprocess.Why) { told[what]++ }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Serve(ctx, l) }()
+	a, z := connect(t, at), connect(t, at)
+	for tag := uint32(0x20001); tag <= 0x20002; tag++ {
+		client, server := connection(t, "tcp4")
+		a.ask(tag, client)
+		z.ask(tag, server)
+		a.granted(tag)
+		z.granted(tag)
+	}
+	a.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001})
+	z.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001})
+	eventually(t, func() bool { return b.Counters().Conns == 1 }, "one has ended")
+	cancel()
+	require.NoError(t, <-done)
+	require.Equal(t, map[Told]int{ToldPromoted: 4, ToldEnded: 2}, told)
 }
 
 // checkMemory: an end writes its own memory, its peer sees it and cannot write.

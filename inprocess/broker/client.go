@@ -59,7 +59,7 @@ func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 		_ = c.post(inprocess.Record{What: inprocess.Deny, Why: inprocess.WhyLimit})
 		return
 	}
-	defer b.leave(c)
+	defer func() { b.leave(c, ctx.Err() != nil) }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := c.read(ctx); err != nil {
 		b.warn("in-process client", "error", err, "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
@@ -76,8 +76,8 @@ func (b *Broker) join(c *client) (ok bool) {
 	return ok
 }
 
-// leave gives back all that a client has.
-func (b *Broker) leave(c *client) {
+// leave gives back all that a client has. over: the broker ends, and not what was promoted.
+func (b *Broker) leave(c *client, over bool) {
 	b.mu.Lock()
 	tags := make([]uint32, 0, len(c.member.ends))
 	for _, e := range c.member.ends {
@@ -99,6 +99,10 @@ func (b *Broker) leave(c *client) {
 		}
 		c.member.run.also(never)
 		core.leave(c.member)
+		if over {
+			clear(core.ended)
+			core.ended = core.ended[:0]
+		}
 		delete(b.clients, c)
 		if c.news != nil {
 			if b.slabs[c.slab.key]--; b.slabs[c.slab.key] == 0 {

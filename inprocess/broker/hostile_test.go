@@ -566,7 +566,7 @@ func FuzzClient(f *testing.F) {
 		c.raw, err = conn.SyscallConn()
 		require.NoError(t, err)
 		require.True(t, b.join(c))
-		defer b.leave(c)
+		defer b.leave(c, false)
 		for i, body := range [][]byte{first, second} {
 			var with []int
 			for range (int(files) >> (4 * i)) & 3 {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,12 @@ const (
 	helloWait = 5 * time.Second
 	// recordsPerSecond of one client are read; more wait in its socket.
 	recordsPerSecond = 20000
+	// ahead is how many records of one client may wait for a decision about one before, which can take a second: their
+	// sockets are closed by then.
+	ahead = 1024
 )
 
-// client is the connection of a process. Its own goroutine reads.
+// client is the connection of a process. A goroutine reads, and another one does what it asks for, in its order.
 type client struct {
 	broker  *Broker
 	conn    *net.UnixConn
@@ -123,39 +127,66 @@ func (b *Broker) leave(c *client, over bool) {
 
 // read takes in records until the client ends; the error is what it did wrong.
 func (c *client) read(ctx context.Context) error {
+	jobs := make(chan job, ahead)
+	done := make(chan error, 1)
+	go func() { done <- c.work(ctx, jobs) }()
+	err := c.receive(jobs)
+	close(jobs)
+	err = cmp.Or(<-done, err)
+	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil // it has ended meanwhile
+	}
+	c.broker.mu.Lock()
+	c.broker.core.counts.Misbehaved++
+	c.broker.mu.Unlock()
+	return err
+}
+
+// job is what a record asks for, but for its descriptors.
+type job func() error
+
+// receive takes in records until the client ends.
+func (c *client) receive(jobs chan<- job) error {
 	body := make([]byte, inprocess.RecordSize+1) // one byte more shows a longer packet
-	pace := rate.NewLimiter(recordsPerSecond, recordsPerSecond)
 	_ = c.conn.SetReadDeadline(time.Now().Add(helloWait))
 	for first := true; ; first = false {
 		n, fds, cut, err := fdpass.Receive(c.conn, body)
 		if err != nil {
 			return nil // it has ended, or never said anything
 		}
-		err = c.take(body[:n], fds, cut)
-		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-			return nil // it has ended meanwhile
-		}
+		j, err := c.take(body[:n], fds, cut)
 		if err != nil {
-			c.broker.mu.Lock()
-			c.broker.core.counts.Misbehaved++
-			c.broker.mu.Unlock()
 			return err
 		}
+		jobs <- j
 		if first {
 			_ = c.conn.SetReadDeadline(time.Time{})
 		}
-		if pace.WaitN(ctx, min(1+c.more, recordsPerSecond)) != nil {
-			return nil
+	}
+}
+
+// work does jobs until there are no more, or one of them fails, which ends the client.
+func (c *client) work(ctx context.Context, jobs <-chan job) (err error) {
+	pace := rate.NewLimiter(recordsPerSecond, recordsPerSecond)
+	for j := range jobs {
+		if err = j(); err != nil || pace.WaitN(ctx, min(1+c.more, recordsPerSecond)) != nil {
+			break
 		}
 		c.more = 0
 	}
+	if err != nil {
+		_ = c.conn.CloseRead()
+	}
+	for range jobs { // what it said after that
+	}
+	return err
 }
 
 // files says how many descriptors come with a record.
 var files = map[inprocess.What]int{inprocess.Hello: 1, inprocess.Ask: 1, inprocess.Closed: 0, inprocess.Count: 0}
 
-// take does what a packet asks for. Its descriptors are closed, or the slab.
-func (c *client) take(body []byte, fds []int, cut error) error {
+// take takes in a packet. Its descriptors are closed, or the slab.
+func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 	r, err := inprocess.ParseRecord(body)
 	want, fromClient := files[r.What]
 	switch {
@@ -163,8 +194,7 @@ func (c *client) take(body []byte, fds []int, cut error) error {
 	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // ours ran out
 		fdpass.CloseFDs(fds)
 		c.news.released()
-		c.refuse(r.Tag, Socket{}, inprocess.WhyLimit)
-		return nil
+		return func() error { return c.refuse(r.Tag, Socket{}, inprocess.WhyLimit) }, nil
 	case cut != nil:
 		err = cut
 	case !fromClient:
@@ -176,17 +206,17 @@ func (c *client) take(body []byte, fds []int, cut error) error {
 	}
 	if err != nil {
 		fdpass.CloseFDs(fds)
-		return err
+		return nil, err
 	}
 	switch r.What {
 	case inprocess.Hello:
-		return c.hello(r, fds[0])
+		return func() error { return nil }, c.hello(r, fds[0])
 	case inprocess.Ask:
 		return c.ask(r, fds[0])
 	case inprocess.Closed:
-		return c.closed(r)
+		return func() error { return c.closed(r) }, nil
 	default:
-		return c.count(r)
+		return func() error { return c.count(r) }, nil
 	}
 }
 
@@ -244,25 +274,30 @@ func whyOfMemory(err error) inprocess.Why {
 	return inprocess.WhyMemory
 }
 
-// ask decides about a connection. The socket is closed before anything waits.
-func (c *client) ask(r inprocess.Record, fd int) error {
+// ask takes in a question. The socket is closed before anything waits.
+func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 	s, err := examine(fd, c.broker.config.Namer)
 	_ = unix.Close(fd)
 	c.news.released()
 	if r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries {
-		return &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
+		return nil, &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
 	}
-	var why inprocess.Why
 	if err == nil {
-		why = c.broker.selects(Question{c.process, s})
-	} else if why = whyOf(err); why == inprocess.WhyProtocol {
-		return err
+		return func() error { return c.decide(r.Tag, s) }, nil
 	}
-	if why != inprocess.WhyNone {
-		c.refuse(r.Tag, s, why)
-		return nil
+	why := whyOf(err)
+	if why == inprocess.WhyProtocol {
+		return nil, err
 	}
-	c.broker.ask(c.member, r.Tag, s)
+	return func() error { return c.refuse(r.Tag, s, why) }, nil
+}
+
+// decide answers a question.
+func (c *client) decide(tag uint32, s Socket) error {
+	if why := c.broker.selects(Question{c.process, s}); why != inprocess.WhyNone {
+		return c.refuse(tag, s, why)
+	}
+	c.broker.ask(c.member, tag, s)
 	return nil
 }
 
@@ -285,8 +320,9 @@ func (b *Broker) selects(q Question) inprocess.Why {
 }
 
 // refuse says no to a question that did not reach the core's table.
-func (c *client) refuse(tag uint32, s Socket, why inprocess.Why) {
+func (c *client) refuse(tag uint32, s Socket, why inprocess.Why) error {
 	c.broker.do(func(core *core) []denial { return core.refuseTag(c.member, tag, s, why) })
+	return nil
 }
 
 // ask puts a question to the core.

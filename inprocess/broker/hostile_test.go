@@ -225,6 +225,28 @@ func TestFINIsNotWithheld(t *testing.T) {
 	require.EqualError(t, err, "EOF")
 }
 
+// TestFINIsNotWithheldByOthers: nor while it decides about another socket of the process. What the process said stays in order.
+func TestFINIsNotWithheldByOthers(t *testing.T) {
+	scanned := make(chan struct{})
+	b, at := serve(t, Config{Scanner: scanFunc(func(int) (bool, error) { <-scanned; return false, nil })})
+	l, other := connect(t, at), connect(t, at)
+	kept, peer := connection(t, "tcp4")
+	client, server := connection(t, "tcp4")
+	l.ask(0x20001, kept)
+	l.ask(0x20002, client)
+	require.NoError(t, client.Close())
+	l.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20002})
+	_ = server.SetReadDeadline(time.Now().Add(patience))
+	_, err := server.Read(make([]byte, 1))
+	close(scanned)
+	require.EqualError(t, err, "EOF")
+	require.Equal(t, uint32(2), l.word(inprocess.NewsQuestions))
+	other.ask(0x20001, peer)
+	l.granted(0x20001)
+	other.granted(0x20001)
+	eventually(t, func() bool { c := b.Counters(); return c.Asks == 3 && c.Waiting == 0 && c.Strays == 0 }, "the closed one waits no more")
+}
+
 // TestWaitingEnds: a question is withdrawn, runs out, is replaced, or meets the switch.
 func TestWaitingEnds(t *testing.T) {
 	b, at := serve(t, Config{Limits: Limits{Wait: 300 * time.Millisecond}})
@@ -572,7 +594,7 @@ func FuzzClient(f *testing.F) {
 			for range (int(files) >> (4 * i)) & 3 {
 				with = append(with, memory(t, 4096))
 			}
-			if c.take(body, with, nil) != nil {
+			if j, err := c.take(body, with, nil); err != nil || j() != nil {
 				return
 			}
 		}

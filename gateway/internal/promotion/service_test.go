@@ -1,6 +1,7 @@
 package promotion
 
 import (
+	"encoding/binary"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
 func newService(t *testing.T, path string) *Service {
@@ -106,4 +109,37 @@ func TestConfiguredAway(t *testing.T) {
 	s.Share(ebpf.ShareAll)
 	require.False(t, s.Totals(true).Enabled)
 	s.Close()
+}
+
+// TestConnsAreListedOnce: one that went back for good is in the slab of its program and among the last that did; those have it
+// when the program is gone, and when nobody is served any more.
+func TestConnsAreListedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s := newService(t, path)
+	s.Report(report.NewFeed())
+	s.Serve(true)
+	require.Eventually(t, func() bool { return s.Serving() == nil && answers(path) }, 30*time.Second, time.Millisecond)
+	slab, err := unix.MemfdCreate("slab", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(slab)
+	entry := make([]byte, inprocess.EntrySize)
+	binary.NativeEndian.PutUint32(entry[inprocess.ReportState:], uint32(inprocess.StateNever))
+	binary.NativeEndian.PutUint32(entry[inprocess.ReportWhy:], uint32(inprocess.WhyOption))
+	binary.NativeEndian.PutUint64(entry[inprocess.ReportCookie:], 7)
+	_, err = unix.Write(slab, entry)
+	require.NoError(t, err)
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	require.NoError(t, err)
+	defer c.Close()
+	_, _, err = c.WriteMsgUnix(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}.Append(nil), unix.UnixRights(slab), nil)
+	require.NoError(t, err)
+	all := report.ConnQuery{All: true}
+	require.Eventually(t, func() bool { return len(s.Conns(all)) == 1 }, 30*time.Second, time.Millisecond)
+	s.tell(broker.ToldEnded, broker.End{Socket: broker.Socket{Cookie: 7}}, inprocess.WhyOption)
+	require.Len(t, s.Conns(all), 1)
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return s.Totals(false).Processes == 0 }, 30*time.Second, time.Millisecond)
+	require.Len(t, s.Conns(all), 1)
+	s.Serve(false)
+	require.Len(t, s.Conns(all), 1)
 }

@@ -16,15 +16,30 @@ const idBase = 1 << 40
 
 // Conns lists the ends that are promoted, and those that have asked or are native for good, where they are asked for.
 func (s *Service) Conns(q report.ConnQuery) []report.ConnInfo {
+	if s == nil {
+		return nil
+	}
+	list := s.liveConns(q)
+	listed := map[uint64]bool{}
+	for i := range list {
+		listed[list[i].ID] = true
+	}
+	if past := s.told.past.Load(); past != nil {
+		for _, h := range past.asked(q) {
+			list = append(list, slices.DeleteFunc(h.List(), func(i report.ConnInfo) bool {
+				return h == past.native && listed[i.ID] || !q.Filter.Matches(&i)
+			})...)
+		}
+	}
+	slices.SortFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
+	return list
+}
+
+// liveConns are those of Conns that there are now. One that went back for good is among them as long as its program has it.
+func (s *Service) liveConns(q report.ConnQuery) (list []report.ConnInfo) {
 	b, off := s.broker()
 	if b == nil {
 		return nil
-	}
-	var list []report.ConnInfo
-	if past := s.told.past.Load(); past != nil {
-		for _, h := range past.asked(q) {
-			list = append(list, slices.DeleteFunc(h.List(), func(i report.ConnInfo) bool { return !q.Filter.Matches(&i) })...)
-		}
 	}
 	now := time.Now()
 	for _, e := range b.Snapshot().Ends {
@@ -36,7 +51,6 @@ func (s *Service) Conns(q report.ConnQuery) []report.ConnInfo {
 			list = append(list, i)
 		}
 	}
-	slices.SortFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }
 
@@ -53,9 +67,6 @@ func (p *pastConns) asked(q report.ConnQuery) (list []*report.History) {
 
 // broker is the one that serves; nil: none does. off: its libraries send by the kernel.
 func (s *Service) broker() (b *broker.Broker, off bool) {
-	if s == nil {
-		return nil, false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.mode == report.ModeOff

@@ -23,6 +23,7 @@ type core struct {
 	runs    map[runKey]*run
 	memory  int64 // reserved
 	counts  Counters
+	others  others
 
 	released []*conn // for the shell, which empties both
 	ended    []*end  // that were promoted
@@ -274,7 +275,18 @@ func (c *core) undo(p *conn, why inprocess.Why) (no []denial) {
 func (c *core) note(m *member, tag uint32, said inprocess.Report) {
 	if e := m.ends[inprocess.Index(tag)]; e != nil && e.tag == tag && e.conn != nil && e.conn.id == said.ID {
 		e.said, e.moved = said, max(e.moved, said.RxRing+said.TxRing)
+	} else {
+		c.noteOther(said)
 	}
+}
+
+// noteOther counts what has moved since the last time of a connection that is not the broker's.
+func (c *core) noteOther(said inprocess.Report) (more uint64) {
+	if said.ID != 0 && c.conns[said.ID] == nil {
+		more = c.others.more(said.ID, said.RxRing+said.TxRing)
+		c.counts.MovedBytes += more
+	}
+	return more
 }
 
 // closed is what a client says about one of its ends. A tag that it does not have is of an end that has gone.
@@ -399,7 +411,9 @@ func (c *core) release(p *conn) {
 		}
 	}
 	c.releasedRun(p)
-	c.counts.MovedBytes += max(p.ends[0].moved, p.ends[1].moved)
+	moved := max(p.ends[0].moved, p.ends[1].moved)
+	c.counts.MovedBytes += moved
+	c.others.set(p.id, moved)
 	if p.ends[0].why == inprocess.WhyProtocol || p.ends[1].why == inprocess.WhyProtocol {
 		c.counts.Broken++
 	}

@@ -24,5 +24,5 @@ type Counters struct {
 	Misbehaved       uint64 // clients that said what cannot be
 	QueueFull        uint64 // answers that a client had no room for
 	RunsRefused      uint64
-	MovedBytes       uint64 // by the rings of connections that have ended, both directions, as their libraries say
+	MovedBytes       uint64 // by the rings of connections that have ended, and of those of other brokers, both directions, as their libraries say
 }

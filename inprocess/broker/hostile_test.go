@@ -425,6 +425,44 @@ func TestSnapshotHasWhatOthersPromoted(t *testing.T) {
 	require.Equal(t, os.Getpid(), s.Ends[1].Process.PID)
 }
 
+// TestBytesCountOnce: of a connection that another broker promoted counts what moves from now on, and it stays when that ends.
+func TestBytesCountOnce(t *testing.T) {
+	b, at := serve(t, Config{})
+	a, z := connect(t, at), connect(t, at)
+	total := func() uint64 { s := b.Snapshot(); return s.Counters.MovedBytes + s.RingBytes() }
+	says := func(moved uint64) {
+		a.report(9, inprocess.Report{State: inprocess.StatePromoted, ID: 5, RxRing: moved})
+		z.report(8, inprocess.Report{State: inprocess.StatePromoted, ID: 5, TxRing: moved})
+	}
+	says(1000)
+	require.Zero(t, total())
+	says(1100)
+	require.Equal(t, uint64(100), total())
+	says(0)
+	a.send(inprocess.Record{What: inprocess.Closed, Tag: 9, ID: 5, A: 1150})
+	z.send(inprocess.Record{What: inprocess.Closed, Tag: 8, ID: 5, B: 1150})
+	eventually(t, func() bool { return b.Counters().Strays == 2 }, "it is closed")
+	require.Equal(t, uint64(150), total())
+
+	client, server := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	z.ask(0x20001, server)
+	id := a.granted(0x20001).ID
+	z.granted(0x20001)
+	child := dial(t, at) // goes on with the connections of its parent
+	child.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: a.entries}, a.slab)
+	_, fds := child.receive()
+	fdpass.CloseFDs(fds)
+	a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: id, RxRing: 10})
+	require.Equal(t, uint64(160), total())
+	z.close()
+	require.NoError(t, a.conn.Close())
+	eventually(t, func() bool { return b.Counters().Conns == 0 }, "who asked has gone")
+	require.Equal(t, uint64(160), total())
+	a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: id, RxRing: 30})
+	require.Equal(t, uint64(180), total())
+}
+
 // TestSnapshotHasAllProcesses: slabs have room for many more ends than they have.
 func TestSnapshotHasAllProcesses(t *testing.T) {
 	b, at := serve(t, Config{})

@@ -78,15 +78,22 @@ func (b *Broker) Snapshot() Snapshot {
 	s, ends, slabs := b.known()
 	b.resident(s.Ends, ends)
 	s.readSlabs(slabs)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range s.Ends {
+		if e := &s.Ends[i]; e.Since.IsZero() {
+			s.Counters.MovedBytes += b.core.noteOther(e.Report)
+		}
+	}
 	return s
 }
 
 // RingBytes counts what the rings of connections that live have moved, both directions, as their libraries say. With MovedBytes of the
-// counters it is all that was.
+// counters it is all that was since the broker began.
 func (s *Snapshot) RingBytes() uint64 {
 	conns := map[uint64]uint64{}
 	for i := range s.Ends {
-		if e := &s.Ends[i]; e.ID != 0 {
+		if e := &s.Ends[i]; e.known() {
 			conns[e.ID] = max(conns[e.ID], e.Report.TxRing+e.Report.RxRing)
 		}
 	}

@@ -195,6 +195,9 @@ func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 		fdpass.CloseFDs(fds)
 		c.news.released()
 		return func() error { return c.refuse(r.Tag, Socket{}, inprocess.WhyLimit) }, nil
+	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Hello && c.news == nil:
+		fdpass.CloseFDs(fds)
+		return func() error { return c.turnAway(cut, inprocess.WhyLimit) }, nil
 	case cut != nil:
 		err = cut
 	case !fromClient:
@@ -244,8 +247,13 @@ func (c *client) hello(r inprocess.Record, fd int) error {
 		n.close()
 	}
 	s.close()
-	c.broker.warn("memory of an in-process client", "error", err)
-	return c.post(inprocess.Record{What: inprocess.Deny, Why: whyOfMemory(err)})
+	return c.turnAway(err, whyOfMemory(err))
+}
+
+// turnAway answers a hello for which there is no room.
+func (c *client) turnAway(err error, why inprocess.Why) error {
+	c.broker.warn("no room for an in-process client", "error", err)
+	return c.post(inprocess.Record{What: inprocess.Deny, Why: why})
 }
 
 // welcome answers a hello, and keeps what it hands over.

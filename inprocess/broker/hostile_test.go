@@ -94,6 +94,27 @@ func TestHostileClients(t *testing.T) {
 	eventually(t, func() bool { return b.Counters().Strays == 1 }, "the bystander is served")
 }
 
+// TestNoDescriptorForHello: that the broker has none left is not its clients' fault, and they are told.
+func TestNoDescriptorForHello(t *testing.T) {
+	b := New(Config{})
+	defer b.stop()
+	near, far, err := fdpass.Pair("client")
+	require.NoError(t, err)
+	conn, err := fdpass.Conn(near)
+	require.NoError(t, err)
+	defer conn.Close()
+	there, err := fdpass.Conn(far)
+	require.NoError(t, err)
+	defer there.Close()
+	c := &client{broker: b, conn: conn, desk: -1}
+	c.raw, err = conn.SyscallConn()
+	require.NoError(t, err)
+	j, err := c.take(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}.Append(nil), nil, fdpass.ErrNoDescriptor)
+	require.NoError(t, err)
+	require.NoError(t, j())
+	(&library{t: t, conn: there}).denied(0, inprocess.WhyLimit)
+}
+
 // lines counts those of a log, and what they say was left out.
 type lines struct {
 	slog.Handler

@@ -27,6 +27,23 @@ func TestEndTable(t *testing.T) {
 	require.Panics(t, func() { endGone.next(evClosed) })
 }
 
+// TestRunsOfOneUser: one user's runs leave others theirs.
+func TestRunsOfOneUser(t *testing.T) {
+	c := newCore(Limits{}, 0)
+	for id := uint64(1); ; id++ {
+		m, ok := c.join(1)
+		if !ok {
+			break
+		}
+		c.joinRun(m, id)
+	}
+	m, ok := c.join(2)
+	require.True(t, ok)
+	c.joinRun(m, 1)
+	require.NotNil(t, m.run)
+	require.Zero(t, c.counts.RunsRefused)
+}
+
 func TestReservation(t *testing.T) {
 	const share = 64
 	least := 2 * inprocess.EndSize(inprocess.OrderMin) * share

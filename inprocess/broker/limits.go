@@ -19,7 +19,7 @@ type Limits struct {
 	MemoryPerUser    int64         // three quarters of Memory
 	Share            int64         // one connection may reserve one part in so many of what remains; 64
 	Wait             time.Duration // for the other end; 60 s
-	Runs             int           // runs whose sums are kept; 1024
+	Runs             int           // runs whose sums are kept; as many as processes
 	Files            int           // descriptors kept, two a connection, to tell what memory holds; half of the descriptor limit
 }
 
@@ -41,7 +41,7 @@ func (l Limits) withDefaults() Limits {
 	defaultTo(&l.MemoryPerUser, l.Memory/4*3)
 	defaultTo(&l.Share, 64)
 	defaultTo(&l.Wait, time.Minute)
-	defaultTo(&l.Runs, 1024)
+	defaultTo(&l.Runs, l.Processes)
 	return l
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -41,7 +42,7 @@ func (s *Scanner) RawCalls(pid int) (bool, error) {
 // /proc/PID/maps; files are opened by /proc/PID/map_files, or where that is refused by name
 // through /proc/PID/root if it is still the same file.
 func (s *Scanner) Process(pid int) (*Result, error) {
-	proc := path.Join(s.root, "proc", strconv.Itoa(pid))
+	proc := livingThread(path.Join(s.root, "proc", strconv.Itoa(pid)))
 	f, err := os.Open(proc + "/maps")
 	if err != nil {
 		return nil, err
@@ -93,6 +94,22 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 	}
 	slices.SortStableFunc(r.Objects, sortedByPath(program))
 	return r, nil
+}
+
+// livingThread is the directory of a process, or of one of its threads where the first one has ended: that has no memory
+// any more.
+func livingThread(proc string) string {
+	if _, err := os.Readlink(proc + "/exe"); !errors.Is(err, fs.ErrNotExist) {
+		return proc
+	}
+	threads, _ := os.ReadDir(proc + "/task")
+	for _, t := range threads {
+		thread := path.Join(proc, "task", t.Name())
+		if _, err := os.Readlink(thread + "/exe"); err == nil {
+			return thread
+		}
+	}
+	return proc
 }
 
 // mapped adds the file of a mapping.

@@ -280,6 +280,30 @@ int main(int argc, char **argv) { char c; for (int i = 1; i < argc; i++) if (!dl
 	require.Error(t, err)
 }
 
+// TestProcessWithoutMain: the first thread of a process may have ended, and its entries of /proc are empty then.
+func TestProcessWithoutMain(t *testing.T) {
+	native(t)
+	file := build(t, "gcc", `#include <pthread.h>
+#include <unistd.h>
+static void *rest(void *main) { char c; pthread_join(*(pthread_t *)main, 0); write(1, "x", 1); read(0, &c, 1); _exit(0); }
+static pthread_t self;
+int main(void) { pthread_t t; self = pthread_self(); pthread_create(&t, 0, rest, &self); pthread_exit(0); }`)
+	p := exec.Command(file)
+	stdin, err := p.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := p.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	_, err = io.ReadFull(stdout, make([]byte, 1))
+	require.NoError(t, err)
+	r, err := New().Process(p.Process.Pid)
+	require.NoError(t, stdin.Close())
+	require.NoError(t, p.Wait())
+	require.NoError(t, err)
+	require.Empty(t, r.Reasons, "%+v", r)
+	require.Equal(t, file, r.Program)
+}
+
 // TestCache: a file is read once while it stays as it is, and the cache stays small.
 func TestCache(t *testing.T) {
 	native(t)

@@ -46,7 +46,7 @@ func TestRunsOfOneUser(t *testing.T) {
 
 func TestReservation(t *testing.T) {
 	const share = 64
-	least := 2 * inprocess.EndSize(inprocess.OrderMin) * share
+	least := 2 * inprocess.EndSize(inprocess.OrderMin)
 	for _, x := range []struct {
 		remains int64
 		order   uint32
@@ -65,9 +65,23 @@ func TestReservation(t *testing.T) {
 		if ok {
 			require.Equal(t, x.order, order, x.remains)
 			require.Equal(t, 2*inprocess.EndSize(order), bytes)
-			require.LessOrEqual(t, bytes, x.remains/share)
+			require.True(t, bytes <= x.remains/share || order == inprocess.OrderMin && bytes <= x.remains, x.remains)
 		}
 	}
+}
+
+// TestConnectionsOfOneUser: the memory that the daemon has by default is enough for 20,000 of them.
+func TestConnectionsOfOneUser(t *testing.T) {
+	l := Limits{Memory: 64 << 30}.withDefaults()
+	n := 0
+	for left := l.MemoryPerUser; n < l.ConnsPerUser; n++ {
+		_, bytes, ok := reservation(left, l.Share)
+		if !ok {
+			break
+		}
+		left -= bytes
+	}
+	require.Greater(t, n, 20000)
 }
 
 // The model of the core: TCP connections between sockets, each of which a process may ask for.
@@ -100,7 +114,7 @@ type model struct {
 func modelLimits() Limits {
 	return Limits{
 		Processes: 6, ProcessesPerUser: 4, Asks: 5, AsksPerUser: 4, Conns: 4, ConnsPerUser: 3, ConnsPerCgroup: 3, Runs: 2,
-		Memory: 64 * 2 * inprocess.EndSize(inprocess.OrderMin+3), MemoryPerUser: 64 * 2 * inprocess.EndSize(inprocess.OrderMin+2), Wait: time.Minute,
+		Memory: 4 * inprocess.EndSize(inprocess.OrderMin+1), MemoryPerUser: 3 * inprocess.EndSize(inprocess.OrderMin+1), Share: 2, Wait: time.Minute,
 	}
 }
 
@@ -253,7 +267,7 @@ func (m *model) full(p *member, mate *modelEnd) (inprocess.Why, uint32) {
 		full = full || users >= l.ConnsPerUser || cgroups >= l.ConnsPerCgroup
 		remains = min(remains, left)
 	}
-	order, _, ok := reservation(remains, 64)
+	order, _, ok := reservation(remains, l.Share)
 	switch {
 	case full:
 		return inprocess.WhyLimit, 0

@@ -17,7 +17,7 @@ type Limits struct {
 	ConnsPerCgroup   int           // 32768
 	Memory           int64         // bytes reserved by promoted connections; 256 GiB: it is sparse, so this is what could be touched
 	MemoryPerUser    int64         // three quarters of Memory
-	Share            int64         // one connection may reserve one part in so many of what remains; 64
+	Share            int64         // one connection may reserve one part in so many of what remains, or the smallest ring; 4096
 	Wait             time.Duration // for the other end; 60 s
 	Runs             int           // runs whose sums are kept; as many as processes
 	Files            int           // descriptors kept, two a connection, to tell what memory holds; half of the descriptor limit
@@ -39,19 +39,20 @@ func (l Limits) withDefaults() Limits {
 	defaultTo(&l.ConnsPerCgroup, 32768)
 	defaultTo(&l.Memory, 256<<30)
 	defaultTo(&l.MemoryPerUser, l.Memory/4*3)
-	defaultTo(&l.Share, 64)
+	defaultTo(&l.Share, 4096)
 	defaultTo(&l.Wait, time.Minute)
 	defaultTo(&l.Runs, l.Processes)
 	return l
 }
 
 // reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings
-// become smaller as the memory is used up.
+// become smaller as the memory is used up. The smallest ring is given to the last byte.
 func reservation(remains, share int64) (order uint32, bytes int64, ok bool) {
-	for order = inprocess.OrderMax; order >= inprocess.OrderMin; order-- {
+	for order = inprocess.OrderMax; order > inprocess.OrderMin; order-- {
 		if bytes = 2 * inprocess.EndSize(order); bytes <= remains/share {
 			return order, bytes, true
 		}
 	}
-	return 0, 0, false
+	bytes = 2 * inprocess.EndSize(order)
+	return order, bytes, bytes <= remains
 }

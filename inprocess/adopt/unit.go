@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -48,8 +49,12 @@ func unitDirectories() []string {
 type Unit struct {
 	// Name is the unit's own, also if it was asked for by an alias.
 	Name string
-	// settings are those of [Service], by name, in the order of the files.
+	// settings are those of [Service], by name, in the order of the files, with what our drop-in adds.
 	settings map[string][]string
+	// preload is what our drop-in adds, emptied the file after it that takes it away, and files are those of
+	// EnvironmentFile= that set LD_PRELOAD.
+	preload, emptied string
+	files            []string
 }
 
 // unitName completes a name as systemctl does, and refuses what is not one.
@@ -84,16 +89,43 @@ func (h *Installation) Unit(name string) (*Unit, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Unit{Name: own, settings: map[string][]string{}}
+	u := &Unit{Name: own, settings: map[string][]string{}, preload: h.assignment()}
 	files := append([]string{file}, h.dropIns(own)...)
 	for _, f := range files {
-		text, err := os.ReadFile(path.Join(h.Root, f))
-		if err != nil {
-			return nil, fmt.Errorf("%w %s: %w", ErrUnit, name, err)
+		text := []byte(h.dropInText())
+		if path.Base(f) != DropIn {
+			if text, err = os.ReadFile(path.Join(h.Root, f)); err != nil {
+				return nil, fmt.Errorf("%w %s: %w", ErrUnit, name, err)
+			}
 		}
+		had := u.preloads()
 		parseUnit(text, u.settings)
+		if had && !u.preloads() {
+			u.emptied = f
+		}
 	}
+	u.files = h.preloadingFiles(u.settings["EnvironmentFile"])
 	return u, nil
+}
+
+// preloads tells whether what our drop-in adds is there.
+func (u *Unit) preloads() bool { return slices.Contains(u.settings["Environment"], u.preload) }
+
+// preloadingFiles are the files of EnvironmentFile= that set LD_PRELOAD, which count more than Environment=.
+func (h *Installation) preloadingFiles(settings []string) (list []string) {
+	for _, v := range settings {
+		found, _ := filepath.Glob(path.Join(h.Root, strings.TrimPrefix(v, "-"))) // of a bad pattern there are none
+		for _, f := range found {
+			text, _ := os.ReadFile(f) // one that is not there sets nothing
+			for line := range strings.Lines(string(text)) {
+				if strings.HasPrefix(strings.TrimSpace(line), EnvPreload+"=") {
+					list = append(list, path.Join("/", strings.TrimPrefix(f, path.Clean(h.Root))))
+					break
+				}
+			}
+		}
+	}
+	return list
 }
 
 // unitFile is the file of a unit, and the unit's own name.
@@ -145,23 +177,41 @@ func (h *Installation) unitFile(name string) (file, own string, err error) {
 	return "", "", fmt.Errorf("%w %s: its names lead in a circle", ErrUnit, name)
 }
 
-// dropIns lists the drop-ins of a unit, ours apart.
+// dropIns lists the drop-ins of a unit in the order in which they are read, with ours where it is, or will be: that of their
+// names, and of those of one name only the first that is found counts (systemd.unit(5)).
 func (h *Installation) dropIns(name string) (list []string) {
-	for _, unit := range []string{template(name), name} {
-		if unit == "" {
-			continue
-		}
-		dirs := unitDirectories()
-		slices.Reverse(dirs) // the last counts
-		for _, dir := range dirs {
-			pattern := path.Join(h.Root, dir, strings.NewReplacer(`\`, `\\`, "*", `\*`).Replace(unit)+".d", "*.conf")
-			found, _ := filepath.Glob(pattern) // the pattern is ours
-			for _, f := range found {
-				if path.Base(f) != DropIn {
-					list = append(list, path.Join("/", strings.TrimPrefix(f, path.Clean(h.Root))))
-				}
+	files := map[string]string{DropIn: dropInFile(name)}
+	look := func(dir string) {
+		entries, _ := os.ReadDir(path.Join(h.Root, dir))
+		for _, e := range entries {
+			if base := e.Name(); files[base] == "" && strings.HasSuffix(base, ".conf") {
+				files[base] = path.Join(dir, base)
 			}
 		}
+	}
+	for _, dir := range unitDirectories() {
+		for _, unit := range familyOf(name) {
+			look(path.Join(dir, unit+".d"))
+		}
+	}
+	for _, dir := range unitDirectories() {
+		look(path.Join(dir, "service.d"))
+	}
+	for _, base := range slices.Sorted(maps.Keys(files)) {
+		list = append(list, files[base])
+	}
+	return list
+}
+
+// familyOf are the names whose drop-ins a unit has: its own, its template's, and those that end at one of its dashes.
+func familyOf(name string) []string {
+	list := []string{name}
+	if t := template(name); t != "" {
+		list = append(list, t)
+	}
+	prefix, _, _ := strings.Cut(strings.TrimSuffix(name, ".service"), "@")
+	for at := strings.LastIndexByte(prefix, '-'); at >= 0; at = strings.LastIndexByte(prefix[:at], '-') {
+		list = append(list, prefix[:at+1]+".service")
 	}
 	return list
 }
@@ -214,9 +264,20 @@ func (u *Unit) words(name string) (list []string) {
 // Refusal is why a unit cannot load the library; nil: it can.
 func (u *Unit) Refusal() error {
 	for _, e := range u.settings["Environment"] {
-		if strings.Contains(e, "LD_PRELOAD=") {
+		if e != u.preload && strings.Contains(e, EnvPreload+"=") {
 			return fmt.Errorf("%w %s: it sets LD_PRELOAD itself: name both libraries there, with a space between them", ErrUnit, u.Name)
 		}
+	}
+	if len(u.files) > 0 {
+		return fmt.Errorf("%w %s: its EnvironmentFile=%s sets LD_PRELOAD: name both libraries there, with a space between them", ErrUnit, u.Name, u.files[0])
+	}
+	for _, w := range u.words("UnsetEnvironment") {
+		if name, _, _ := strings.Cut(strings.Trim(w, "\"'"), "="); name == EnvPreload {
+			return fmt.Errorf("%w %s: its UnsetEnvironment= takes LD_PRELOAD away", ErrUnit, u.Name)
+		}
+	}
+	if u.emptied != "" {
+		return fmt.Errorf("%w %s: %s, which is read after %s, empties Environment=: give it a name that comes before", ErrUnit, u.Name, u.emptied, DropIn)
 	}
 	for _, name := range []string{"RootDirectory", "RootImage"} {
 		if v := u.last(name); v != "" && v != "/" {
@@ -312,9 +373,14 @@ func (u *Unit) Programs() (list []string) {
 // dropInFile is where our drop-in for a unit is.
 func dropInFile(unit string) string { return path.Join(etc, unit+".d", DropIn) }
 
-// dropInText is what it says. Programs of a service may be of either libc.
+// dropInText is what it says.
 func (h *Installation) dropInText() string {
-	return "# Made by \"smcgw preload enable\", removed by \"smcgw preload disable\".\n[Service]\nEnvironment=\"LD_PRELOAD=" + path.Join(h.Library, Anywhere) + "\"\n"
+	return "# Made by \"smcgw preload enable\", removed by \"smcgw preload disable\".\n[Service]\nEnvironment=" + h.assignment() + "\n"
+}
+
+// assignment is the variable of a unit. Its programs may be of either libc.
+func (h *Installation) assignment() string {
+	return "\"" + EnvPreload + "=" + path.Join(h.Library, Anywhere) + "\""
 }
 
 // EnableUnit has the unit's programs load the library from their next start. changed: it

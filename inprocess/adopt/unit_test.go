@@ -33,7 +33,7 @@ func someUnits(t *testing.T) *Installation {
 		"usr/lib/systemd/system/empty.service":        "",
 		"usr/lib/systemd/system/own.service":          "[Service]\nEnvironment=A=b \"LD_PRELOAD=/usr/lib/libjemalloc.so\"\n",
 		"usr/lib/systemd/system/reset.service":        "[Service]\nEnvironment=LD_PRELOAD=x\n",
-		"etc/systemd/system/reset.service.d/a.conf":   "[Service]\nEnvironment=\n",
+		"etc/systemd/system/reset.service.d/10.conf":  "[Service]\nEnvironment=\n",
 		"usr/lib/systemd/system/chroot.service":       "[Service]\nRootDirectory=/srv\n",
 		"usr/lib/systemd/system/late.service":         "[Service]\n",
 		"run/systemd/system/late.service.d/root.conf": "[Service]\nRootImage=/srv/\\\nimage\n",
@@ -95,6 +95,53 @@ func TestRefusalsAndWarnings(t *testing.T) {
 		require.NoError(t, u.Refusal())
 		require.Len(t, u.Warnings(Installed), want, name)
 	}
+}
+
+// TestOverruled: a unit whose other files would take the library from it is refused, as systemd reads them.
+func TestOverruled(t *testing.T) {
+	const sets = "[Service]\nEnvironment=LD_PRELOAD=/usr/lib/libjemalloc.so\n"
+	h := tree(t, map[string]string{
+		"usr/lib/systemd/system/mysqld.service":          "[Service]\nEnvironmentFile=-/etc/default/none\nEnvironmentFile=-/etc/sysconfig/my*\n",
+		"etc/sysconfig/mysql":                            "# as MySQL documents it\nLD_PRELOAD=/usr/lib64/libjemalloc.so.1\n",
+		"usr/lib/systemd/system/quiet.service":           "[Service]\nEnvironmentFile=/etc/sysconfig/quiet\nUnsetEnvironment=LD_PRELOADS\n",
+		"etc/sysconfig/quiet":                            "#LD_PRELOAD=x\n",
+		"usr/lib/systemd/system/unset.service":           "[Service]\nUnsetEnvironment=A LD_PRELOAD\n",
+		"usr/lib/systemd/system/late.service":            "[Service]\n",
+		"etc/systemd/system/late.service.d/over.conf":    "[Service]\nEnvironment=\nEnvironment=A=b\n",
+		"usr/lib/systemd/system/early.service":           "[Service]\n",
+		"etc/systemd/system/early.service.d/10.conf":     "[Service]\nEnvironment=\n",
+		"usr/lib/systemd/system/hidden.service":          "[Service]\n",
+		"usr/lib/systemd/system/hidden.service.d/a":      sets,
+		"usr/lib/systemd/system/hidden.service.d/a.conf": sets,
+		"etc/systemd/system/hidden.service.d/a.conf":     "->/dev/null",
+		"usr/lib/systemd/system/order.service":           "[Service]\n",
+		"usr/lib/systemd/system/order.service.d/z.conf":  sets,
+		"etc/systemd/system/order.service.d/a.conf":      "[Service]\nEnvironment=\n",
+		"usr/lib/systemd/system/a-b-c@.service":          "[Service]\n",
+		"etc/systemd/system/a-.service.d/x.conf":         sets,
+		"usr/lib/systemd/system/a-b.service":             "[Service]\n",
+		"usr/lib/systemd/system/ab.service":              "[Service]\n",
+	})
+	for name, text := range map[string]string{
+		"mysqld": "EnvironmentFile=/etc/sysconfig/mysql sets LD_PRELOAD", "unset": "UnsetEnvironment= takes LD_PRELOAD away",
+		"late":  "/etc/systemd/system/late.service.d/over.conf, which is read after 50-smcgw-in-process.conf, empties Environment=",
+		"order": "sets LD_PRELOAD itself", "a-b-c@1": "sets LD_PRELOAD itself", "a-b": "sets LD_PRELOAD itself",
+		"quiet": "", "early": "", "hidden": "", "ab": "",
+	} {
+		u, err := h.Unit(name)
+		require.NoError(t, err, name)
+		if text == "" {
+			require.NoError(t, u.Refusal(), name)
+		} else {
+			require.ErrorContains(t, u.Refusal(), text, name)
+		}
+	}
+	file := filepath.Join(h.Root, etc, "service.d", "all.conf") // of all services
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(sets), 0o644))
+	u, err := h.Unit("ab")
+	require.NoError(t, err)
+	require.ErrorContains(t, u.Refusal(), "sets LD_PRELOAD itself")
 }
 
 // TestEnableUnit: enabling and disabling leave what others wrote, and twice is once.

@@ -403,23 +403,27 @@ func (h *Installation) EnableUnit(u *Unit) (changed bool, err error) {
 	return true, nil
 }
 
-// DisableUnit undoes EnableUnit, also for a unit that is gone. changed: there was something
-// to undo.
+// DisableUnit undoes EnableUnit, also for a unit that is gone, or whose name is an alias by now. changed: there was
+// something to undo.
 func (h *Installation) DisableUnit(name string) (own string, changed bool, err error) {
 	if name, err = unitName(name); err != nil {
 		return "", false, err
 	}
+	own = name
 	if _, resolved, err := h.unitFile(name); err == nil {
-		name = resolved
+		own = resolved
 	}
-	file := path.Join(h.Root, dropInFile(name))
-	if err := os.Remove(file); errors.Is(err, fs.ErrNotExist) {
-		return name, false, nil
-	} else if err != nil {
-		return name, false, fmt.Errorf("%w %s: %w", ErrUnit, name, err)
+	for _, unit := range slices.Compact([]string{own, name}) {
+		file := path.Join(h.Root, dropInFile(unit))
+		if err := os.Remove(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return own, changed, fmt.Errorf("%w %s: %w", ErrUnit, unit, err)
+		}
+		_ = os.Remove(path.Dir(file)) // unless others have drop-ins there
+		changed = true
 	}
-	_ = os.Remove(path.Dir(file)) // unless others have drop-ins there
-	return name, true, nil
+	return own, changed, nil
 }
 
 // Units lists the units with our drop-in.

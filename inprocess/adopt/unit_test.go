@@ -185,6 +185,27 @@ func TestEnableUnit(t *testing.T) {
 	require.Empty(t, units)
 }
 
+// TestDisableFormerUnit: a name that is an alias by now has its own drop-in, which systemd reads for the other unit.
+func TestDisableFormerUnit(t *testing.T) {
+	h := tree(t, map[string]string{"usr/lib/systemd/system/mysql.service": "[Service]\n", "usr/lib/systemd/system/mariadb.service": "[Service]\n"})
+	for _, name := range []string{"mysql", "mariadb"} {
+		u, err := h.Unit(name)
+		require.NoError(t, err)
+		_, err = h.EnableUnit(u)
+		require.NoError(t, err)
+	}
+	file := filepath.Join(h.Root, "usr/lib/systemd/system/mysql.service")
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Symlink("mariadb.service", file))
+	own, changed, err := h.DisableUnit("mysql")
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "mariadb.service", own)
+	units, err := h.Units()
+	require.NoError(t, err)
+	require.Empty(t, units)
+}
+
 func TestParseUnitTruncated(t *testing.T) {
 	text := []byte("[Unit]\nA=b\n[Service]\n# LD\nEnvironment=LD_PRELOAD=x \\\n  y\nRootDirectory=/srv\n")
 	for n := range text {

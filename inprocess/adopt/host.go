@@ -83,7 +83,7 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 		try = Try
 	}
 	library := h.hostLibrary()
-	text, ours, err := h.preloaded()
+	_, ours, err := h.preloaded()
 	if err != nil || slices.Equal(ours, []string{library}) {
 		return false, err
 	}
@@ -103,6 +103,10 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 		}
 	}
 	if err := try(ctx, path.Join(h.Root, library)); err != nil {
+		return false, err
+	}
+	text, _, err := h.preloaded() // others may have written it during the trial
+	if err != nil {
 		return false, err
 	}
 	text, _ = without(text)

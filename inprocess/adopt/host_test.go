@@ -82,6 +82,17 @@ func TestEnableHost(t *testing.T) {
 	}
 }
 
+// TestEnableHostBesideOthers: what others write while the library is tried stays.
+func TestEnableHostBesideOthers(t *testing.T) {
+	h := hostWithLibrary(t, nil)
+	changed, err := h.EnableHost(t.Context(), func(context.Context, string) error {
+		return os.WriteFile(filepath.Join(h.Root, loaderFile), []byte("/lib/other.so\n"), 0o644)
+	})
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "/lib/other.so\n/usr/lib/smcgw/libsmcgw.so\n", list(t, h))
+}
+
 // TestDisableLostHost: the line of an installation that is gone is found, or every program would complain for ever.
 func TestDisableLostHost(t *testing.T) {
 	h := tree(t, map[string]string{loaderFile: "/opt/smcgw/libsmcgw.so\n/lib/other.so\n"})

@@ -77,7 +77,7 @@ type jsonExample struct {
 func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 	t.Helper()
 	file := filepath.Join(dir, "smcgw.yaml")
-	for name, text := range map[string]string{"usr/lib/smcgw/libsmcgw.so": "", "etc/systemd/system/redis.service": "[Service]\n"} {
+	for name, text := range map[string]string{"usr/lib/smcgw/libsmcgw.so": "", "usr/lib/smcgw/lib64/libsmcgw.so": "", "etc/systemd/system/redis.service": "[Service]\n"} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}

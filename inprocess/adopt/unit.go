@@ -383,10 +383,23 @@ func (h *Installation) assignment() string {
 	return "\"" + EnvPreload + "=" + path.Join(h.Library, Anywhere) + "\""
 }
 
+// reached fails where no loader finds the library by the name in drop-ins, as in the tree that it was built in.
+func (h *Installation) reached() error {
+	for _, dir := range []string{"lib", "lib64", "lib/*", "$LIB"} {
+		if found, _ := filepath.Glob(path.Join(h.Root, h.Library, dir, Name)); found != nil { // the pattern is good
+			return nil
+		}
+	}
+	return fmt.Errorf("%w %s: %s is not below it, by which programs of either libc find theirs: install it by a package or make install", ErrLibrary, h.Library, Anywhere)
+}
+
 // EnableUnit has the unit's programs load the library from their next start. changed: it
 // was not so.
 func (h *Installation) EnableUnit(u *Unit) (changed bool, err error) {
 	if err := u.Refusal(); err != nil {
+		return false, err
+	}
+	if err := h.reached(); err != nil {
 		return false, err
 	}
 	file := path.Join(h.Root, dropInFile(u.Name))

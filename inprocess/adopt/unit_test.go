@@ -25,6 +25,7 @@ func tree(t *testing.T, files map[string]string) *Installation {
 
 func someUnits(t *testing.T) *Installation {
 	return tree(t, map[string]string{
+		"usr/lib/smcgw/lib64/libsmcgw.so":             "",
 		"usr/lib/systemd/system/redis.service":        "[Unit]\nRootDirectory=/not-of-a-service\n[Service]\nExecStart=-/usr/bin/redis-server --port 1\n",
 		"etc/systemd/system/redis-alias.service":      "->/usr/lib/systemd/system/redis.service",
 		"usr/lib/systemd/system/worker@.service":      "[Service]\nExecStart=/usr/bin/worker %i\n",
@@ -185,9 +186,23 @@ func TestEnableUnit(t *testing.T) {
 	require.Empty(t, units)
 }
 
+// TestEnableUnitOfTree: a library that is not installed for both loaders would have each program complain.
+func TestEnableUnitOfTree(t *testing.T) {
+	h := tree(t, map[string]string{"usr/lib/systemd/system/x.service": "[Service]\n", "src/bin/libsmcgw.so": ""})
+	h.Library = "/src/bin"
+	u, err := h.Unit("x")
+	require.NoError(t, err)
+	_, err = h.EnableUnit(u)
+	require.ErrorIs(t, err, ErrLibrary)
+	require.ErrorContains(t, err, "make install")
+	require.NoDirExists(t, filepath.Join(h.Root, etc))
+}
+
 // TestDisableFormerUnit: a name that is an alias by now has its own drop-in, which systemd reads for the other unit.
 func TestDisableFormerUnit(t *testing.T) {
-	h := tree(t, map[string]string{"usr/lib/systemd/system/mysql.service": "[Service]\n", "usr/lib/systemd/system/mariadb.service": "[Service]\n"})
+	h := tree(t, map[string]string{
+		"usr/lib/systemd/system/mysql.service": "[Service]\n", "usr/lib/systemd/system/mariadb.service": "[Service]\n", "usr/lib/smcgw/lib/x86_64-linux-gnu/libsmcgw.so": "",
+	})
 	for _, name := range []string{"mysql", "mariadb"} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)

@@ -34,6 +34,8 @@ type inProcessDoc struct {
 	Native map[string]uint64 `json:"native,omitempty"`
 	// Obstacle is why the command could not have the library.
 	Obstacle string `json:"obstacle,omitempty"`
+	// unknown: the broker went before the command did, so the counts are not there.
+	unknown bool
 }
 
 // preload is a command that is to have the library.
@@ -113,7 +115,7 @@ func (p *preload) settle() {
 	for end := time.Now().Add(runSettle); ; time.Sleep(5 * time.Millisecond) {
 		t, err := p.counter.Totals()
 		if err != nil {
-			p.doc.Obstacle = "counts of the broker: " + err.Error()
+			p.doc.Obstacle, p.doc.unknown = "counts of the broker: "+err.Error(), true
 			return
 		}
 		if t.Processes > 0 && time.Now().Before(end) {
@@ -142,6 +144,8 @@ func (d *inProcessDoc) summary() string {
 			text += "; ends that went native: " + listed(d.Native)
 		}
 		return text
+	case d.unknown:
+		return "what became of the connections is not known: " + d.Obstacle
 	case d.Obstacle != "":
 		return "no connection promoted: " + d.Obstacle
 	case len(d.Native) == 0:

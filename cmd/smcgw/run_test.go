@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -241,6 +242,32 @@ func TestRunSummary(t *testing.T) {
 		require.Equal(t, want, d.summary())
 	}
 }
+
+// TestRunOutlivesItsBroker: of one that went meanwhile, as a daemon that another takes over from, run does not say that
+// nothing was promoted.
+func TestRunOutlivesItsBroker(t *testing.T) {
+	w := newRunWorld(t)
+	at := filepath.Join(w.dir, "daemon.sock")
+	w.env[adopt.EnvSocket] = at
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: at, Net: "unixpacket"})
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if b := make([]byte, inprocess.RecordSize); assert.NoError(t, second(c.Read(b))) {
+			assert.NoError(t, second(c.Write(b)))
+		}
+	}()
+	status, _, said := w.run("--", "sh", "-c", "exit 7")
+	require.Equal(t, 7, status, said)
+	require.Contains(t, said, "smcgw: what became of the connections is not known: counts of the broker: ")
+}
+
+func second(_ int, err error) error { return err }
 
 // speaker speaks the library's records.
 type speaker struct {

@@ -159,9 +159,20 @@ func (e *env) preloadUnit(h *adopt.Installation, name string, on bool) (r admin.
 	}
 	r.Message = own + ": " + alreadySo
 	if changed {
-		r.Message = fmt.Sprintf("%s: from its next start: systemctl daemon-reload && systemctl restart %s", own, own)
+		r.Message = fmt.Sprintf("%s: from its next start: systemctl daemon-reload && systemctl restart %s", own, restarted(own))
 	}
 	return r, nil
+}
+
+// restarted is what a shell's systemctl restarts of a unit: of a template, which is none itself, those that run.
+func restarted(unit string) string {
+	if stem, is := strings.CutSuffix(unit, "@.service"); is {
+		unit = stem + "@*.service"
+	}
+	if strings.ContainsAny(unit, `\*`) {
+		return "'" + unit + "'"
+	}
+	return unit
 }
 
 // nativePrograms are what a unit starts and the library is of no use for.

@@ -80,6 +80,8 @@ func TestChart(t *testing.T) {
 	r := render(t, "")
 	require.Contains(t, r.config.Data["smcgw.yaml"], "mode: observe")
 	require.Contains(t, r.config.Data["smcgw.yaml"], "cgroup_path: /host/cgroup")
+	// Programs of the node are not in its PID namespace, and would be native at its socket.
+	require.Contains(t, r.config.Data["smcgw.yaml"], "in_process:\n  enabled: \"off\"\n")
 	require.Equal(t, r.accounts.Name, r.daemons.Spec.Template.Spec.ServiceAccountName)
 	pod := r.daemons.Spec.Template
 	for name, value := range r.daemons.Spec.Selector.MatchLabels {
@@ -121,6 +123,7 @@ priorityClassName: ""
 config:
   schema: smcgw/v1
   mode: enforce
+  in_process: { enabled: "on", calls: 8 }
   policy:
     - { name: redis, match: { ports: [6379], peers: [10.0.0.0/8] }, action: accelerate }
 `
@@ -131,6 +134,7 @@ config:
 	require.Equal(t, "yes", pod.Spec.NodeSelector["rdma"])
 	require.Equal(t, int64(75), *pod.Spec.TerminationGracePeriodSeconds)
 	require.Contains(t, r.config.Data["smcgw.yaml"], "psk_file: /etc/smcgw-psk/psk")
+	require.Contains(t, r.config.Data["smcgw.yaml"], "in_process:\n  calls: 8\n  enabled: \"on\"\n")
 	require.NotEqual(t, render(t, "").daemons.Spec.Template.Annotations["checksum/config"], pod.Annotations["checksum/config"])
 
 	binary := os.Getenv("SMCGW_BINARY")

@@ -11,5 +11,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "smcgw.config" -}}
 {{- $own := dict "cgroup_path" "/host/cgroup" }}
 {{- if .Values.pskSecret }}{{ $own = merge $own (dict "security" (dict "psk_file" "/etc/smcgw-psk/psk")) }}{{ end }}
-{{- toYaml (merge $own .Values.config) }}
+{{- toYaml (merge $own .Values.config (dict "in_process" (dict "enabled" "off"))) }}
 {{- end }}

@@ -354,6 +354,8 @@ func runSummary(r runDoc) string {
 	for i := range r.Conns {
 		c := &r.Conns[i]
 		switch {
+		case c.Way == report.WayInProcess:
+			counts["in process"]++
 		case c.Carrier != "":
 			counts["by "+string(c.Carrier)]++
 		case c.Reason != "":

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/inprocess/private"
@@ -241,6 +242,8 @@ func TestRunSummary(t *testing.T) {
 	} {
 		require.Equal(t, want, d.summary())
 	}
+	r := runDoc{Conns: []report.ConnInfo{{Way: report.WayInProcess, End: "closed"}, {Reason: "canary"}, {Carrier: "rdma-shm"}, {}}}
+	require.Equal(t, "4 connections: by rdma-shm 1, in process 1, native (canary) 1, not seen by the gateway 1", runSummary(r))
 }
 
 // TestRunOutlivesItsBroker: of one that went meanwhile, as a daemon that another takes over from, run does not say that

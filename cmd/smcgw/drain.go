@@ -26,6 +26,9 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 			if timeout < 0 {
 				return usagef("--timeout: %v is negative", timeout)
 			}
+			if timeout == 0 && cmd.Flags().Changed("timeout") { // to the daemon it would be none
+				return usagef("--timeout: 0 is no time: 1ms resets what is carried at once; without --timeout the configuration counts")
+			}
 			if replaced {
 				e.socket = e.daemonAt() + config.DrainingSuffix
 			}

@@ -7,11 +7,16 @@ remove | 0) ;;
 esac
 # While the library is there: without it every program that starts would complain.
 /usr/bin/smcgw preload disable --host >/dev/null || true
+if grep -qs '^[^#]*libsmcgw\.so' /etc/ld.so.preload; then
+	printf '%s\n' "smcgw: not removed: /etc/ld.so.preload cannot be changed, and names the library;" \
+		"  take it out of that file first" >&2
+	exit 1
+fi
 for file in /etc/systemd/system/*.service.d/50-smcgw-in-process.conf; do
 	[ -e "$file" ] || continue
 	unit=${file%.d/*}
 	unit=${unit##*/}
-	if /usr/bin/smcgw preload disable "$unit" >/dev/null; then
+	if /usr/bin/smcgw preload disable -- "$unit" >/dev/null; then
 		printf '%s\n' "smcgw: $unit had the library; until it is restarted the programs that it starts say that they miss it" >&2
 	fi
 done

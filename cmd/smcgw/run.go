@@ -31,6 +31,8 @@ const (
 	runSchema = "smcgw.run/v1"
 	// runSettle is how long run waits for the last events after the end of its command.
 	runSettle = time.Second
+	// runPatience is how long a gateway that was not asked for may keep the command waiting.
+	runPatience = 2 * time.Second
 	// Exit statuses of a command that could not be started, as of a shell.
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -118,7 +120,12 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	defer p.close()
 	client := e.reach()
 	defer client.Close()
-	_, err = client.Version(cmd.Context())
+	ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
+	if e.socket == "" {
+		ctx, cancel = context.WithTimeout(ctx, runPatience)
+	}
+	_, err = client.Version(ctx)
+	cancel()
 	switch {
 	case err == nil && os.Geteuid() == 0:
 		r, err = e.carryCommand(cmd, args, client, p.environment())

@@ -127,6 +127,18 @@ func TestRunIsNotCarried(t *testing.T) {
 	require.Contains(t, said, "no room")
 }
 
+// TestRunBesideAHungDaemon: a command does not wait for one that takes connections and answers none.
+func TestRunBesideAHungDaemon(t *testing.T) {
+	w := newRunWorld(t)
+	l, err := net.Listen("unix", w.admin)
+	require.NoError(t, err)
+	defer l.Close()
+	begun := time.Now()
+	status, _, said := w.run("--", "sh", "-c", "exit 7")
+	require.Equal(t, 7, status, said)
+	require.Less(t, time.Since(begun), 8*time.Second)
+}
+
 // TestRunGivesTheLibrary: the command has it in front of what else is preloaded, and the broker's socket.
 func TestRunGivesTheLibrary(t *testing.T) {
 	w := newRunWorld(t)

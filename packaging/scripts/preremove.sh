@@ -7,7 +7,7 @@ remove | 0) ;;
 esac
 # While the library is there: without it every program that starts would complain.
 /usr/bin/smcgw preload disable --host >/dev/null || true
-if grep -qs '^[^#]*libsmcgw\.so' /etc/ld.so.preload; then
+if grep -qs '^[^#]*/usr/lib/smcgw/.*libsmcgw\.so' /etc/ld.so.preload; then
 	printf '%s\n' "smcgw: not removed: /etc/ld.so.preload cannot be changed, and names the library;" \
 		"  take it out of that file first" >&2
 	exit 1

@@ -5,30 +5,10 @@ import (
 	"go/ast"
 	"maps"
 	"slices"
-	"strconv"
-	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 // The vocabulary of the project: what users see and what goes over the wire.
 // A name or number that changes here breaks peers, dashboards and scripts.
-
-// reasons by number.
-var reasons = map[uint8]string{
-	1: "off", 2: "policy", 3: "never_list", 4: "gateway_stale", 5: "nat", 6: "forwarded", 7: "syn_options",
-	8: "address", 9: "canary", 10: "app_leg_blocked",
-	20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
-	25: "peer_unresolved", 26: "option_rejected", 27: "peer_refused", 28: "offer_unanswered",
-	30: "version", 31: "no_common_carrier", 32: "handshake_timeout", 33: "app_refused", 34: "app_unreachable",
-	35: "no_memory", 36: "flow_limit", 37: "rate_limit", 38: "auth_failed", 39: "protocol_error",
-	40: "carrier_unreachable", 41: "device_failed", 43: "mode", 44: "proposal_late",
-	50: "not_worth_it",
-	60: "lost_bytes", 61: "stalled", 62: "peer_dead", 63: "wire_reset", 64: "drained",
-	65: "internal_error", 66: "app_reset",
-}
 
 // words of the gateway's types; the type of the states has other constants,
 // its names are in a table.
@@ -42,29 +22,6 @@ var words = map[string][]string{
 		"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released",
 		"aborted", "dead",
 	},
-}
-
-func TestReasons(t *testing.T) {
-	have := map[uint8]string{}
-	for _, r := range negotiate.Reasons() {
-		have[uint8(r)] = r.String()
-		require.NotEmpty(t, r.Meaning(), r)
-		require.NotEmpty(t, r.Fix(), r)
-	}
-	require.Equal(t, reasons, have)
-}
-
-// TestReasonsDocumented: every reason is explained where users and
-// implementers look.
-func TestReasonsDocumented(t *testing.T) {
-	tr := load(t, "../..")
-	docs := tr.documentation()
-	require.NotEmpty(t, docs)
-	for number, name := range reasons {
-		if !mentions(docs, name) {
-			t.Errorf("reason %d %s is not in the documentation", number, name)
-		}
-	}
 }
 
 // vocabulary compares the words with the constants of the gateway's types,
@@ -133,16 +90,4 @@ func usesName(n ast.Node, name string) (found bool) {
 		return !found
 	})
 	return found
-}
-
-// TestNumbersAreStable guards the table itself against a typing error: the
-// groups of reasons are the tens.
-func TestNumbersAreStable(t *testing.T) {
-	require.Len(t, reasons, 41)
-	seen := map[string]bool{}
-	for n, name := range reasons {
-		require.False(t, seen[name], name)
-		seen[name] = true
-		require.Contains(t, []string{"0", "1", "2", "3", "4", "5", "6"}, strconv.Itoa(int(n)/10))
-	}
 }

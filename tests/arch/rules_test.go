@@ -36,7 +36,6 @@ var rules = []rule{
 	{"parsers are fuzzed", parsersFuzzed},
 	{"leak checks", leakChecks},
 	{"licence", licence},
-	{"verbs documented", verbsDocumented},
 	{"citations hold", citationsHold},
 	{"links hold", linksHold},
 	{"files named", filesNamed},

@@ -210,26 +210,6 @@ func TestBoxLossIsPerHost(t *testing.T) {
 	require.Equal(t, 1, e.OK, e.Error)
 }
 
-// Everything at once, and TCP still delivers every byte.
-func TestTransferOverBadNetwork(t *testing.T) {
-	n, h1, h2 := start(t, Config{NoOffload: true})
-	require.NoError(t, n.SetBox(Box{
-		Loss: 10, Dup: 10, Delay: 200 * time.Microsecond, Jitter: 300 * time.Microsecond,
-		Reorder: 20, ReorderBy: time.Millisecond,
-	}))
-	startApp(t, h2, "serve", "transfer=[::]:7000")
-	for _, to := range []string{h2.AddrPort4(7000).String(), h2.AddrPort6(7000).String()} {
-		e := runApp(t, h1, "transfer", "-to", to, "-up", "1000000", "-down", "1000000")
-		require.Equal(t, 1, e.OK, e.Error)
-	}
-	s := boxStats(t, n)
-	require.Positive(t, s.Lost)
-	require.Positive(t, s.Duplicated)
-	require.Positive(t, s.Reordered)
-	require.Positive(t, s.Hopped)
-	require.Zero(t, s.HopDropped)
-}
-
 func TestDelay(t *testing.T) {
 	n, h1, h2 := start(t, Config{})
 	startApp(t, h2, "serve", "echo=[::]:7000", "transfer=[::]:7001")
@@ -271,31 +251,6 @@ func TestReorder(t *testing.T) {
 	}
 	require.Zero(t, inversions(Box{Delay: time.Millisecond, Jitter: 5 * time.Millisecond}), "jitter keeps the order")
 	require.Positive(t, inversions(Box{Reorder: 300, ReorderBy: 3 * time.Millisecond}))
-}
-
-func TestMirrorOnTheWire(t *testing.T) {
-	n, h1, h2 := start(t, Config{Hosts: []string{"h1", "h2"}})
-	require.NoError(t, n.SetBox(Box{Mirror: true}))
-	startApp(t, h2, "serve", "echo=[::]:7000")
-	in := sniff(t, h1)
-	for i, to := range []netip.AddrPort{h2.AddrPort4(7000), h2.AddrPort6(7000)} {
-		from := netip.AddrPortFrom(h1.Addr4, uint16(6000+i))
-		if to.Addr().Is6() {
-			from = netip.AddrPortFrom(h1.Addr6, from.Port())
-		}
-		in.send(t, buildFrame(from, to, mac(h1), mac(h2), flagSYN, testOption(1), nil))
-		v, ok := in.next(t, arrives, between(7000, from.Port()))
-		require.True(t, ok)
-		require.EqualValues(t, flagSYN|flagACK, v.flags())
-		require.Equal(t, testOption(1), findOption(v.options()))
-		require.True(t, v.goodChecksum())
-	}
-	require.EqualValues(t, 2, boxStats(t, n).Mirrored)
-
-	// A kernel connection without the option is as ever.
-	e := runApp(t, h1, "ping", "-to", h2.AddrPort6(7000).String())
-	require.Equal(t, 1, e.OK, e.Error)
-	require.EqualValues(t, 2, boxStats(t, n).Mirrored)
 }
 
 func TestMirrorFrames(t *testing.T) {

@@ -36,6 +36,9 @@ func TestNativeThroughBoxes(t *testing.T) {
 		{"join", Box{Split: true, Join: true}, func(s BoxStats) uint64 { return s.Joined }},
 		{"proxy", Box{Proxy: Proxy{On: true}}, func(s BoxStats) uint64 { return s.Proxied }},
 		{"firewall", Box{Firewall: Firewall{Idle: time.Minute}}, func(s BoxStats) uint64 { return s.Segments }},
+		{"bad", Box{
+			Loss: 10, Dup: 10, Delay: 200 * time.Microsecond, Jitter: 300 * time.Microsecond, Reorder: 20, ReorderBy: time.Millisecond,
+		}, func(s BoxStats) uint64 { return min(s.Lost, s.Duplicated, s.Reordered, s.Hopped) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := boxStats(t, n)

@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/lab/apps"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -28,41 +24,6 @@ func TestConfigValidate(t *testing.T) {
 	}
 	_, err = New(Config{MTU: 1})
 	require.Error(t, err)
-}
-
-func TestNativeTCP(t *testing.T) {
-	_, h1, h2 := start(t, Config{})
-	srv := startApp(t, h2, "serve", "transfer=[::]:7000")
-	for _, c := range []struct {
-		name  string
-		to    netip.AddrPort
-		local netip.Addr
-		flags []string
-	}{
-		{"ipv4", h2.AddrPort4(7000), h1.Addr4, nil},
-		{"ipv6", h2.AddrPort6(7000), h1.Addr6, nil},
-		{"mapped", h2.AddrPort4(7000), h1.Addr4, []string{"-mapped"}},
-		{"bound", h2.AddrPort4(7000), h1.Addr4, []string{"-bind", h1.Addr4.String() + ":4242"}},
-		{"mptcp to plain", h2.AddrPort6(7000), h1.Addr6, []string{"-mptcp"}},
-		{"large writes", h2.AddrPort4(7000), h1.Addr4, []string{"-write", strconv.Itoa(3 << 20)}},
-		{"server after fin", h2.AddrPort6(7000), h1.Addr6, []string{"-late"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			args := append([]string{"transfer", "-to", c.to.String(), "-up", "5000000", "-down", "3000001"}, c.flags...)
-			e := runApp(t, h1, args...)
-			require.Empty(t, e.Error)
-			require.Equal(t, 1, e.OK)
-			require.EqualValues(t, 5000000, e.Sent)
-			require.EqualValues(t, 3000001, e.Received)
-			require.Equal(t, c.to.String(), e.Remote)
-			local := netip.MustParseAddrPort(e.Local)
-			require.Equal(t, c.local, local.Addr())
-			_, err := srv.WaitEvents(patience(t, 30*time.Second), 1, func(ev apps.Event) bool {
-				return ev.Event == "closed" && ev.Remote == e.Local && ev.Local == e.Remote && ev.Error == ""
-			})
-			require.NoError(t, err)
-		})
-	}
 }
 
 func TestHostsAreSeparate(t *testing.T) {
@@ -92,36 +53,6 @@ func TestHostsAreSeparate(t *testing.T) {
 	}))
 }
 
-func TestSysctlAndSettings(t *testing.T) {
-	_, h1, h2 := start(t, Config{NoOffload: true})
-	const name = "net.ipv4.tcp_syn_retries"
-	other, err := h2.Sysctl(name)
-	require.NoError(t, err)
-	require.NoError(t, h1.SetSysctl(name, "3"))
-	v, err := h1.Sysctl(name)
-	require.NoError(t, err)
-	require.Equal(t, "3", v)
-	v, err = h2.Sysctl(name)
-	require.NoError(t, err)
-	require.Equal(t, other, v)
-	require.Error(t, h1.SetSysctl("net.ipv4.no_such_thing", "1"))
-
-	require.NoError(t, h1.SetMTU(1400))
-	require.NoError(t, h1.AddAddress(netip.MustParsePrefix("10.77.0.101/24")))
-	startApp(t, h2, "serve", "transfer=[::]:7000")
-	e := runApp(t, h1, "transfer", "-to", h2.AddrPort4(7000).String(), "-bind", "10.77.0.101:0", "-up", "100000")
-	require.Equal(t, 1, e.OK, e.Error)
-	require.True(t, strings.HasPrefix(e.Local, "10.77.0.101:"))
-
-	require.NoError(t, h1.SetLink(false))
-	e = runApp(t, h1, "connect", "-to", h2.AddrPort4(7000).String(), "-timeout", "50ms")
-	require.Equal(t, "GAVE_UP", e.Errno)
-	require.NoError(t, h1.SetLink(true))
-	require.Eventually(t, func() bool {
-		return runApp(t, h1, "connect", "-to", h2.AddrPort4(7000).String(), "-timeout", "1s").OK == 1
-	}, 30*time.Second, 10*time.Millisecond)
-}
-
 func TestRouterAnswersUnreachable(t *testing.T) {
 	_, h1, _ := start(t, Config{})
 	for _, to := range []string{"10.99.0.1:80", "[fd99::1]:80"} {
@@ -129,61 +60,6 @@ func TestRouterAnswersUnreachable(t *testing.T) {
 		require.Contains(t, []string{"ENETUNREACH", "EHOSTUNREACH"}, e.Errno, to)
 		require.Equal(t, 1, e.Failed)
 	}
-}
-
-func TestNFT(t *testing.T) {
-	_, h1, h2 := start(t, Config{})
-	startApp(t, h2, "serve", "echo=[::]:7000")
-	require.NoError(t, h2.NFT(`
-		table inet t {
-			chain c {
-				type filter hook input priority 0; policy drop;
-				icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
-				tcp dport 7001 reject with tcp reset
-				ip saddr 10.77.0.3 tcp dport 7000 accept
-				ct state established accept
-			}
-		}`))
-	e := runApp(t, h1, "connect", "-to", h2.AddrPort4(7000).String(), "-timeout", "100ms")
-	require.Equal(t, "GAVE_UP", e.Errno)
-	e = runApp(t, h1, "connect", "-to", h2.AddrPort4(7001).String())
-	require.Equal(t, "ECONNREFUSED", e.Errno)
-	e = runApp(t, h2.net.Host("h3"), "connect", "-to", h2.AddrPort4(7000).String())
-	require.Equal(t, 1, e.OK, e.Error)
-	require.NoError(t, h2.FlushNFT())
-	e = runApp(t, h1, "ping", "-to", h2.AddrPort4(7000).String())
-	require.Equal(t, 1, e.OK, e.Error)
-	require.Error(t, h2.NFT("no such ruleset"))
-}
-
-func TestBehind(t *testing.T) {
-	n, h1, h2 := start(t, Config{})
-	c, err := n.Behind(h1, "c1")
-	require.NoError(t, err)
-	require.Same(t, c, n.Host("c1"))
-	srv := startApp(t, h2, "serve", "echo=[::]:7000")
-	served := 0
-	seenAs := func(to netip.AddrPort) string {
-		e := runApp(t, c, "ping", "-to", to.String())
-		require.Equal(t, 1, e.OK, e.Error)
-		served++
-		ev, err := srv.WaitEvents(patience(t, 30*time.Second), served, func(e apps.Event) bool { return e.Event == "accepted" })
-		require.NoError(t, err)
-		return netip.MustParseAddrPort(ev[len(ev)-1].Remote).Addr().String()
-	}
-	require.Equal(t, c.Addr4.String(), seenAs(h2.AddrPort4(7000)))
-	require.Equal(t, c.Addr6.String(), seenAs(h2.AddrPort6(7000)))
-	require.NoError(t, h1.NFT(`
-		table ip nat {
-			chain post {
-				type nat hook postrouting priority 100;
-				oifname "eth0" masquerade
-			}
-		}`))
-	require.Equal(t, h1.Addr4.String(), seenAs(h2.AddrPort4(7000)))
-	require.Error(t, c.SetBox(Box{}))
-	_, err = n.Behind(h1, "c1")
-	require.Error(t, err)
 }
 
 // A detached grandchild, as daemons are, must not survive its host.
@@ -307,34 +183,6 @@ func TestCgroup(t *testing.T) {
 	require.Contains(t, string(out), "0::"+g.Name+"\n")
 	require.NoError(t, g.Close())
 	require.NoDirExists(t, g.Path)
-}
-
-func TestPrograms(t *testing.T) {
-	Require(t, "root", "redis-server", "redis-cli", "redis-benchmark", "iperf3")
-	_, h1, h2 := start(t, Config{})
-	_, err := h2.Redis(6379)
-	require.NoError(t, err)
-	ctx := patience(t, 30*time.Second)
-	for _, to := range []netip.AddrPort{h2.AddrPort4(6379), h2.AddrPort6(6379)} {
-		out, err := h1.RedisCLI(ctx, to, "SET", "k", "v")
-		require.NoError(t, err)
-		require.Equal(t, "OK", out)
-	}
-	out, err := h1.RedisCLI(ctx, h2.AddrPort4(6379), "CLIENT", "LIST")
-	require.NoError(t, err)
-	require.Contains(t, out, "addr="+h1.Addr4.String()+":")
-	rates, err := h1.RedisBenchmark(ctx, h2.AddrPort4(6379), "-n", "2000", "-t", "get,set")
-	require.NoError(t, err)
-	require.Positive(t, rates["GET"])
-	require.Positive(t, rates["SET"])
-
-	_, err = h2.IPerf3Server(5201)
-	require.NoError(t, err)
-	r, err := h1.IPerf3(ctx, h2.AddrPort6(5201), "-n", "20M")
-	require.NoError(t, err)
-	require.Positive(t, r.BitsPerSecond)
-	_, err = h1.IPerf3(ctx, h2.AddrPort6(5999), "-t", "1")
-	require.Error(t, err)
 }
 
 // recorder is a TB that notes how a test would have ended.

@@ -37,7 +37,7 @@ func openFake(t testing.TB, lib *hwtest.Library, adapter string, change ...func(
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s := d.Stats()
-		require.Equal(t, Stats{}, Stats{QPs: s.QPs, CQs: s.CQs, SRQs: s.SRQs, AHs: s.AHs, MRs: s.MRs, PDs: s.PDs, Strays: s.Strays}, "left behind")
+		require.Equal(t, Stats{}, Stats{QPs: s.QPs, CQs: s.CQs, AHs: s.AHs, MRs: s.MRs, PDs: s.PDs, Strays: s.Strays}, "left behind")
 		require.NoError(t, d.Close())
 	})
 	return d

@@ -21,7 +21,7 @@ type cq struct {
 	vec      *vector
 	h        ibv.CQ
 	id       uint64
-	depth    atomic.Int64 // completions it holds, at least what was asked for
+	depth    int64        // completions it holds, at least what was asked for
 	reserved atomic.Int64 // completions that its queue pairs can have at a time
 	users    queues.Users // its queue pairs
 	reported atomic.Bool  // the event of the overrun was raised
@@ -89,7 +89,7 @@ func (c *cq) create(depth int) (err error) {
 	h, granted, err := d.ctx.CreateCQ(depth, c.id, ch.h, v.comp)
 	if err == nil {
 		c.h = h
-		c.depth.Store(int64(granted))
+		c.depth = int64(granted)
 		if err = v.add(c); err == nil {
 			return nil
 		}
@@ -108,9 +108,9 @@ func (c *cq) hold(n int) error {
 	if err := c.users.Hold(); err != nil {
 		return fmt.Errorf("completion queue: %w", err)
 	}
-	if got := c.reserved.Add(int64(n)); c.vec.dev.cfg.BoundCQs && got > c.depth.Load() {
+	if got := c.reserved.Add(int64(n)); c.vec.dev.cfg.BoundCQs && got > c.depth {
 		c.unhold(n)
-		return fmt.Errorf("%d of %d completions reserved: %w", got-int64(n), c.depth.Load(), ErrCQFull)
+		return fmt.Errorf("%d of %d completions reserved: %w", got-int64(n), c.depth, ErrCQFull)
 	}
 	return nil
 }
@@ -263,10 +263,6 @@ func (c *cq) resolve(raw *ibv.Completion, wc *verbs.WC) (queue *workQueue, entry
 			w.received(raw, wc)
 		}
 	}
-	if w.free != nil { // the device took it, whenever the caller hears of it
-		w.free = append(w.free, entry)
-		return nil, 0, true
-	}
 	return w, entry, true
 }
 
@@ -279,22 +275,10 @@ func (w *workQueue) received(raw *ibv.Completion, wc *verbs.WC) {
 	if wc.Flags&verbs.WCWithImm != 0 {
 		wc.ImmData = raw.Imm()
 	}
-	if w.datagram(wc) {
+	if w.qp.kind == verbs.QPTUD {
 		wc.SrcQP = raw.SrcQP
 	} else {
 		wc.Flags &^= verbs.WCGRH
-	}
-}
-
-// datagram tells whether a received message came to a UD queue pair.
-func (w *workQueue) datagram(wc *verbs.WC) bool {
-	switch {
-	case w.qp != nil:
-		return w.qp.kind == verbs.QPTUD
-	case w.srq.connected.Load() == 0:
-		return true
-	default: // queue pairs of both kinds take from it
-		return w.srq.datagrams.Load() > 0 && wc.Flags&verbs.WCGRH != 0
 	}
 }
 
@@ -310,23 +294,9 @@ func (c *cq) ReqNotify(solicited bool) error {
 	return failure("arm completion queue", c.vec.dev.ctx.Notify([]ibv.CQ{c.h}, solicited))
 }
 
-// Resize implements verbs.CQ.
-func (c *cq) Resize(depth int) error {
-	switch {
-	case c.closed.Load():
-		return verbs.ErrClosed
-	case depth < 1 || depth > c.vec.dev.attr.MaxCQE:
-		return fmt.Errorf("completion queue of depth %d: %w", depth, verbs.ErrInvalid)
-	}
-	c.drain()
-	if depth < c.stashedNow() {
-		return fmt.Errorf("%d completions in a queue of %d: %w", c.stashedNow(), depth, verbs.ErrInvalid)
-	}
-	granted, err := c.vec.dev.ctx.ResizeCQ(c.h, depth)
-	if err == nil {
-		c.depth.Store(int64(granted))
-	}
-	return failure("resize completion queue", err)
+// Resize implements verbs.CQ: the device cannot.
+func (*cq) Resize(int) error {
+	return fmt.Errorf("resize a completion queue: %w", verbs.ErrNotSupported)
 }
 
 // Vector implements verbs.CQ.

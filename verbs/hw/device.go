@@ -43,7 +43,7 @@ type Device struct {
 }
 
 // counters are the objects of a device.
-type counters struct{ qps, cqs, srqs, ahs, mrs, pds atomic.Int64 }
+type counters struct{ qps, cqs, ahs, mrs, pds atomic.Int64 }
 
 var _ verbs.Device = (*Device)(nil)
 
@@ -104,7 +104,7 @@ func (d *Device) Info() Info { return d.info }
 func (d *Device) Stats() Stats {
 	n := func(c *atomic.Int64) int { return int(c.Load()) }
 	return Stats{
-		QPs: n(&d.use.qps), CQs: n(&d.use.cqs), SRQs: n(&d.use.srqs), AHs: n(&d.use.ahs), MRs: n(&d.use.mrs), PDs: n(&d.use.pds),
+		QPs: n(&d.use.qps), CQs: n(&d.use.cqs), AHs: n(&d.use.ahs), MRs: n(&d.use.mrs), PDs: n(&d.use.pds),
 		Posted: d.posted.Load(), PostErrors: d.postErrors.Load(), Completions: d.completions.Load(),
 		Strays: d.strays.Load(), Overruns: d.overruns.Load(),
 	}

@@ -32,7 +32,7 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, 5, d.Attr().Vectors)
 	require.Equal(t, 512, d.Attr().MaxInline)
 	ops := d.Attr().Ops
-	require.Equal(t, verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic|verbs.OpSRQ|verbs.OpResizeCQ,
+	require.Equal(t, verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic,
 		ops&(verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic|verbs.OpSRQ|verbs.OpResizeCQ|verbs.OpGSI|verbs.OpSQD))
 	port := d.Port()
 	require.EqualValues(t, 4791, port.UDPPort)
@@ -48,9 +48,9 @@ func TestUnsuitable(t *testing.T) {
 	_, err := Open(Config{Library: lib, Adapter: "fake0"})
 	require.ErrorIs(t, err, ErrUnsuitable)
 	require.ErrorContains(t, err, "iWARP")
-	lib.Attr = func(a *ibv.DeviceAttr) { a.Atomic, a.MaxSRQ, a.MaxQPWR = false, 0, 1<<20 }
+	lib.Attr = func(a *ibv.DeviceAttr) { a.Atomic, a.MaxQPWR = false, 1<<20 }
 	d := openFake(t, lib, "fake0")
-	require.Zero(t, d.Attr().Ops&(verbs.OpAtomic|verbs.OpSRQ))
+	require.Zero(t, d.Attr().Ops&verbs.OpAtomic)
 	require.Equal(t, maxWR, d.Attr().MaxQPWR)
 }
 

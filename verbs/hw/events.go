@@ -82,8 +82,6 @@ func (d *Device) raise(e ibv.Event) {
 			out.CQ = o
 		case *qp:
 			out.QP = o
-		case *srq:
-			out.SRQ = o
 		default:
 			return
 		}

@@ -26,7 +26,8 @@ const (
 
 // Stats are counters of a device since Open, and its objects now.
 type Stats struct {
-	QPs, CQs, SRQs, AHs, MRs, PDs int // open now
+	QPs, CQs, AHs, MRs, PDs int // open now
+	SRQs                    int // 0: the device has none, and documents of devices have their number
 
 	Posted      uint64 // work requests handed to the library
 	PostErrors  uint64 // work requests that the provider refused

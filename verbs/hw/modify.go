@@ -52,9 +52,6 @@ func (q *qp) begin() {
 	}
 	q.poster.join(&q.vec.batch)
 	q.scq.members[q], q.rcq.members[q] = struct{}{}, struct{}{}
-	if q.srq != nil {
-		q.srq.begin()
-	}
 }
 
 // Detach implements verbs.Detacher.

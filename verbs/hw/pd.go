@@ -1,6 +1,8 @@
 package hw
 
 import (
+	"fmt"
+
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 	"github.com/smcgw/smcgw/verbs/internal/queues"
@@ -27,6 +29,11 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	}
 	d.use.pds.Add(1)
 	return &pd{dev: d, h: h}, nil
+}
+
+// CreateSRQ implements verbs.PD: the device has none.
+func (*pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
+	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
 }
 
 // hold is called before something is made in the domain.

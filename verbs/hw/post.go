@@ -54,22 +54,11 @@ func (p *poster) gathering() *batch {
 	return p.batch
 }
 
-// recv adds a receive.
-func (p *poster) recv(w *workQueue, queue uintptr, flags uint16, wr *verbs.RecvWR) {
-	b := p.gathering()
-	entry := w.push(wr.WRID)
-	r := ibv.Recv{Queue: queue, WRID: w.wrid(entry), First: uint32(len(b.SGEs)), Count: uint16(len(wr.SGList)), Flags: flags}
-	b.SGEs = append(b.SGEs, wr.SGList...)
-	b.addRecv(w, &r)
-}
-
 // PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
-	case q.srq != nil:
-		return fmt.Errorf("receive beside a shared receive queue: %w", verbs.ErrInvalid)
 	case q.state == verbs.QPSReset || q.failed:
 		return verbs.ErrState
 	case len(wr.SGList) > q.cap.MaxRecvSGE:
@@ -77,7 +66,11 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	case q.rq.full():
 		return verbs.ErrQueueFull
 	}
-	q.poster.recv(&q.rq, uintptr(q.h), 0, wr)
+	b := q.poster.gathering()
+	entry := q.rq.push(wr.WRID)
+	r := ibv.Recv{QP: q.h, WRID: q.rq.wrid(entry), First: uint32(len(b.SGEs)), Count: uint16(len(wr.SGList))}
+	b.SGEs = append(b.SGEs, wr.SGList...)
+	b.addRecv(&q.rq, &r)
 	return nil
 }
 

@@ -120,31 +120,6 @@ func TestRefusedReceive(t *testing.T) {
 	require.Equal(t, []verbs.WCStatus{verbs.WCWRFlushErr, verbs.WCLocQPOpErr, verbs.WCWRFlushErr}, list)
 }
 
-// A receive that a shared queue does not get is free again, and an event tells.
-func TestRefusedSharedReceive(t *testing.T) {
-	refusing := false
-	e := newEnds(t, func(l *hwtest.Library) {
-		l.RefuseRecv = func(*ibv.Recv) error {
-			if refusing {
-				refusing = false
-				return unix.EINVAL
-			}
-			return nil
-		}
-	})
-	s, err := e.a.pd.CreateSRQ(verbs.SRQInitAttr{MaxWR: 4, MaxSGE: 1})
-	require.NoError(t, err)
-	shared := s.(*srq)
-	refusing = true
-	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 1}))
-	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 2}))
-	require.Equal(t, 2, shared.queue.used())
-	shared.poster.flush()
-	require.Equal(t, 1, shared.queue.used(), "the one after it was posted")
-	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: s}, nextEvent(t, e.a.dev))
-	require.NoError(t, s.Close())
-}
-
 // The library's handle of an address lives as long as a datagram with it.
 func TestAddressHandleOutlivesClose(t *testing.T) {
 	e := newEnds(t)

@@ -71,14 +71,10 @@ func (d *Device) describe(a *ibv.DeviceAttr) {
 			d.attr.Ops |= verbs.OpAtomic
 		}
 	}
-	if a.MaxSRQ > 0 && a.MaxSRQWR > 0 {
-		d.attr.Ops |= verbs.OpSRQ
-		d.attr.MaxSRQ, d.attr.MaxSRQWR, d.attr.MaxSRQSGE = a.MaxSRQ, min(a.MaxSRQWR, maxWR), min(a.MaxSRQSGE, d.attr.MaxSGE)
-	}
 }
 
 // tryOut makes objects to learn what no attribute tells: which transports there
-// are, how much can be inline, whether completion queues can be resized.
+// are, how much can be inline.
 func (d *Device) tryOut(a *ibv.DeviceAttr) (err error) {
 	pd, err := d.ctx.AllocPD()
 	if err != nil {
@@ -97,9 +93,6 @@ func (d *Device) tryOut(a *ibv.DeviceAttr) (err error) {
 		return failure("completion queue", err)
 	}
 	defer func() { err = errors.Join(err, failure("destroy completion queue", d.ctx.DestroyCQ(cq))) }()
-	if _, err := d.ctx.ResizeCQ(cq, 32); err == nil {
-		d.attr.Ops |= verbs.OpResizeCQ
-	}
 	try := func(typ verbs.QPType, inline int) error {
 		qp, _, err := d.ctx.CreateQP(&ibv.QPInit{PD: pd, SendCQ: cq, RecvCQ: cq, Type: typ, Cap: verbs.QPCap{
 			MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: d.attr.MaxSGE, MaxRecvSGE: d.attr.MaxSGE, MaxInline: inline,

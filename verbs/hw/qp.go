@@ -19,9 +19,6 @@ type qp struct {
 	kind     verbs.QPType
 	cap      verbs.QPCap
 	scq, rcq *cq
-	srq      *srq
-
-	sendCredits, recvCredits int // entries reserved in scq and rcq
 
 	// Owned by the loop, before that by the creator.
 	state  verbs.QPState // as last known: an error may have moved it on
@@ -68,12 +65,7 @@ func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
 	if attr.SRQ != nil {
-		s, ok := attr.SRQ.(*srq)
-		if !ok || s.vec != q.vec || s.pd != p || s.closed || q.kind == verbs.QPTUC {
-			return nil, fmt.Errorf("shared receive queue not of the domain and vector: %w", verbs.ErrInvalid)
-		}
-		q.srq = s
-		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, min(s.sges, p.dev.attr.MaxSGE)
+		return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
 	}
 	limits := queues.Limits{WR: p.dev.attr.MaxQPWR, SGE: p.dev.attr.MaxSGE, Inline: p.dev.attr.MaxInline}
 	return q, limits.Check(q.cap)
@@ -96,23 +88,19 @@ func (d *Device) has(t verbs.QPType) bool {
 // holdQueues keeps the completion queues open, and the entries of them that the queue pair can
 // fill.
 func (q *qp) holdQueues() error {
-	q.sendCredits, q.recvCredits = q.cap.MaxSendWR, q.cap.MaxRecvWR
-	if q.srq != nil {
-		q.recvCredits = q.srq.queue.limit
-	}
-	if err := q.scq.hold(q.sendCredits); err != nil {
+	if err := q.scq.hold(q.cap.MaxSendWR); err != nil {
 		return err
 	}
-	if err := q.rcq.hold(q.recvCredits); err != nil {
-		q.scq.unhold(q.sendCredits)
+	if err := q.rcq.hold(q.cap.MaxRecvWR); err != nil {
+		q.scq.unhold(q.cap.MaxSendWR)
 		return err
 	}
 	return nil
 }
 
 func (q *qp) unholdQueues() {
-	q.scq.unhold(q.sendCredits)
-	q.rcq.unhold(q.recvCredits)
+	q.scq.unhold(q.cap.MaxSendWR)
+	q.rcq.unhold(q.cap.MaxRecvWR)
 }
 
 func (q *qp) create(sigAll bool) (err error) {
@@ -126,7 +114,7 @@ func (q *qp) create(sigAll bool) (err error) {
 		}
 	}()
 	q.initQueues()
-	if err := d.queues.add(q.workQueues()...); err != nil {
+	if err := d.queues.add(&q.sq, &q.rq); err != nil {
 		return err
 	}
 	q.id = d.objects.add(q)
@@ -135,7 +123,7 @@ func (q *qp) create(sigAll bool) (err error) {
 		return failure(fmt.Sprintf("%v queue pair", q.kind), err)
 	}
 	q.poster.init(d)
-	q.count(1)
+	d.use.qps.Add(1)
 	return nil
 }
 
@@ -146,17 +134,7 @@ func (q *qp) initQueues() {
 		q.sq.ahs = make([]atomic.Pointer[ah], len(q.sq.ids))
 	}
 	q.rq.qp = q
-	if q.srq == nil {
-		q.rq.init(q.cap.MaxRecvWR)
-	}
-}
-
-// workQueues are the queue pair's own: a shared one has a number already.
-func (q *qp) workQueues() []*workQueue {
-	if q.srq != nil {
-		return []*workQueue{&q.sq}
-	}
-	return []*workQueue{&q.sq, &q.rq}
+	q.rq.init(q.cap.MaxRecvWR)
 }
 
 // request is what the library is asked for. Providers differ in whether a queue
@@ -166,30 +144,16 @@ func (q *qp) request(sigAll bool) *ibv.QPInit {
 		PD: q.pd.h, ID: q.id, SendCQ: q.scq.h, RecvCQ: q.rcq.h, Cap: q.cap, Type: q.kind, SQSigAll: sigAll,
 	}
 	r.Cap.MaxSendSGE = max(r.Cap.MaxSendSGE, 1)
-	if q.srq != nil {
-		r.SRQ = q.srq.h
-		r.Cap.MaxRecvSGE = 0
-		return r
-	}
 	r.Cap.MaxRecvWR, r.Cap.MaxRecvSGE = max(r.Cap.MaxRecvWR, 1), max(r.Cap.MaxRecvSGE, 1)
 	return r
-}
-
-// count adds n queue pairs to those of the device and of the shared receive queue.
-func (q *qp) count(n int32) {
-	if q.srq != nil {
-		q.srq.count(q.kind, n)
-	}
-	q.pd.dev.use.qps.Add(int64(n))
 }
 
 // forget removes the queue pair from what completions and events are looked up in.
 func (q *qp) forget() {
 	d := q.pd.dev
 	d.objects.remove(q.id)
-	for _, w := range q.workQueues() {
-		d.queues.remove(w)
-	}
+	d.queues.remove(&q.sq)
+	d.queues.remove(&q.rq)
 }
 
 // Num implements verbs.QP.
@@ -265,13 +229,9 @@ func (q *qp) Close() error {
 	}
 	if beside {
 		d.objects.remove(q.id)
-		for _, w := range q.workQueues() {
-			w.leave()
-		}
+		q.sq.leave()
 		q.scq.graves.put(&q.sq)
-		if q.srq == nil {
-			q.rcq.graves.put(&q.rq)
-		}
+		q.rcq.graves.put(&q.rq)
 	} else {
 		q.drain()
 		q.disown()
@@ -280,7 +240,7 @@ func (q *qp) Close() error {
 		}
 		q.forget()
 	}
-	q.count(-1)
+	d.use.qps.Add(-1)
 	q.unholdQueues()
 	q.pd.users.Release()
 	return nil
@@ -291,9 +251,8 @@ func (q *qp) Close() error {
 // between finds the completion of a queue pair that it does not know. It fails, which ends the
 // completion queue, and loses what it has taken of others.
 func (q *qp) silence() {
-	for _, w := range q.workQueues() {
-		w.gone.Store(true)
-	}
+	q.sq.gone.Store(true)
+	q.rq.gone.Store(true)
 	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
 }
 

@@ -103,7 +103,7 @@ func TestQueuePairThatIsNotLetGo(t *testing.T) {
 	require.NotEqual(t, q.sq.slot, next.sq.slot)
 	require.NoError(t, next.Close())
 	q.forget() // the adapter has let it go
-	q.count(-1)
+	d.use.qps.Add(-1)
 	q.unholdQueues()
 	p.(*pd).users.Release()
 	require.NoError(t, c.Close())

@@ -16,19 +16,16 @@ import (
 //
 // Requests of a queue pair complete in order, so its queue is a ring: entries
 // from retired to posted are in use, and a completion frees all up to its own,
-// those without a completion among them. Receives of a shared queue complete in
-// any order; there every entry is freed by itself.
+// those without a completion among them.
 type workQueue struct {
 	slot   uint32 // in the device's table
-	qp     *qp    // whose it is, or
-	srq    *srq   // the shared queue that it is
+	qp     *qp    // whose it is
 	send   bool
 	limit  int                  // entries that may be in use
 	ids    []uint64             // by entry
 	ahs    []atomic.Pointer[ah] // by entry: address handles that UD sends hold
 	posted uint32               // count; as an entry modulo len(ids), a power of two
 	done   uint32               // count of those free again
-	free   []uint32             // of a shared queue: entries; nil otherwise
 
 	batch *batch // where the last request is, if it was not posted yet
 	turn  uint64
@@ -53,39 +50,15 @@ func ceilPow2(n int) int {
 	return p
 }
 
-// share makes the queue one whose entries are freed in any order.
-func (w *workQueue) share(limit int) {
-	w.free = make([]uint32, 0, limit)
-	w.resize(limit)
-}
-
-// resize gives a shared queue another limit, not below what is in use.
-func (w *workQueue) resize(limit int) {
-	for n := len(w.ids); n < limit; n++ {
-		w.ids = append(w.ids, 0)
-		w.free = append(w.free, uint32(n))
-	}
-	w.limit = limit
-}
-
 // used returns the number of entries in use.
-func (w *workQueue) used() int {
-	if w.free != nil {
-		return len(w.ids) - len(w.free)
-	}
-	return int(w.posted - w.done)
-}
+func (w *workQueue) used() int { return int(w.posted - w.done) }
 
 func (w *workQueue) full() bool { return w.used() >= w.limit }
 
 // push takes an entry for a request of the caller's and returns it. The queue is not full.
 func (w *workQueue) push(id uint64) (entry uint32) {
-	if w.free != nil {
-		entry, w.free = w.free[len(w.free)-1], w.free[:len(w.free)-1]
-	} else {
-		entry = w.posted & uint32(len(w.ids)-1)
-		w.posted++
-	}
+	entry = w.posted & uint32(len(w.ids)-1)
+	w.posted++
 	w.ids[entry] = id
 	return entry
 }
@@ -199,11 +172,10 @@ func (b *batch) flush(d *Device) {
 }
 
 // repost deals with requests that the provider refused, which PostSend could
-// not report any more. Their queue pair goes to ERR; of a shared receive queue
-// an event tells. A refused request is posted once more with nothing in it: it
-// is flushed in its turn, and its completion then says LOC_QP_OP_ERR. To a queue
-// pair that the adapter does not move to ERR nothing is posted: a hole in what
-// it sends would be no error to the peer.
+// not report any more. Their queue pair goes to ERR. A refused request is posted
+// once more with nothing in it: it is flushed in its turn, and its completion then
+// says LOC_QP_OP_ERR. To a queue pair that the adapter does not move to ERR nothing
+// is posted: a hole in what it sends would be no error to the peer.
 func (b *batch) repost(d *Device) {
 	again := batch{}
 	again.SGEs, again.Inline = b.SGEs, b.Inline
@@ -234,13 +206,9 @@ func (b *batch) repost(d *Device) {
 		w := d.queueOf(r.WRID)
 		if r.Err != int32(unix.ECANCELED) {
 			w.refuse(d, entryOf(r.WRID), unix.Errno(r.Err))
-			if w.srq != nil { // no queue pair has it: there is none to fail
-				w.flushed(entryOf(r.WRID))
-				continue
-			}
 			r.Count = 0
 		}
-		if w.qp != nil && w.qp.unmoved {
+		if w.qp.unmoved {
 			w.flushed(entryOf(r.WRID))
 			continue
 		}
@@ -273,10 +241,6 @@ func entryOf(wrid uint64) uint32 { return uint32(wrid) }
 // refuse notes an entry that the provider did not take.
 func (w *workQueue) refuse(d *Device, entry uint32, err error) {
 	d.postErrors.Add(1)
-	if w.qp == nil {
-		d.async.Notify(verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: w.srq})
-		return
-	}
 	d.cfg.Logger.Warn("work request refused by the provider", "device", d.Name(), "qp", w.qp.num, "error", err)
 	w.refused, w.refusedAt = true, entry
 	w.qp.fail()
@@ -284,10 +248,6 @@ func (w *workQueue) refuse(d *Device, entry uint32, err error) {
 
 // flushed completes an entry that the library never took.
 func (w *workQueue) flushed(entry uint32) {
-	if w.qp == nil { // of a shared queue no queue pair has taken it
-		w.free = append(w.free, entry)
-		return
-	}
 	if !w.qp.poster.loop { // its completion queues are not for this goroutine to touch
 		return
 	}

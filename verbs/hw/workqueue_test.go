@@ -56,51 +56,6 @@ func TestRingModel(t *testing.T) {
 	})
 }
 
-// Entries of a shared queue are freed in any order, and its limit changes.
-func TestSharedModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		limit := rapid.IntRange(1, 20).Draw(t, "limit")
-		var w workQueue
-		w.share(limit)
-		held := map[uint32]uint64{}
-		next := uint64(0)
-		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) {
-				require.Equal(t, len(held), w.used())
-				require.Equal(t, len(held) >= limit, w.full())
-				for entry, id := range held {
-					require.Equal(t, id, w.ids[entry])
-				}
-			},
-			"push": func(t *rapid.T) {
-				if w.full() {
-					t.Skip("full")
-				}
-				entry := w.push(next)
-				require.NotContains(t, held, entry)
-				held[entry] = next
-				next++
-			},
-			"complete": func(t *rapid.T) {
-				if len(held) == 0 {
-					t.Skip("empty")
-				}
-				var entries []uint32
-				for entry := range held {
-					entries = append(entries, entry)
-				}
-				entry := entries[rapid.IntRange(0, len(entries)-1).Draw(t, "which")]
-				delete(held, entry)
-				w.free = append(w.free, entry)
-			},
-			"resize": func(t *rapid.T) {
-				limit = rapid.IntRange(max(1, len(held)), 40).Draw(t, "to")
-				w.resize(limit)
-			},
-		})
-	})
-}
-
 // Each queue's requests are one list in their order, however they are mixed.
 func TestBatchLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

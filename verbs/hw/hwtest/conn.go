@@ -99,7 +99,7 @@ func (c *conn) Query() (attr ibv.DeviceAttr, err error) {
 		attr = ibv.DeviceAttr{
 			Firmware: "0.0.0", NodeGUID: 0x7801, Ports: 1, Vectors: 2, Atomic: true,
 			MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxSGERead: a.MaxSGE, MaxCQ: 1 << 16, MaxCQE: 32767,
-			MaxMR: a.MaxMR, MaxPD: 1 << 16, MaxAH: a.MaxAH, MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE,
+			MaxMR: a.MaxMR, MaxPD: 1 << 16, MaxAH: a.MaxAH,
 			MaxRDAtomicOut: a.MaxRDAtomic, MaxRDAtomicIn: a.MaxRDAtomic, MaxMRSize: a.MaxMRSize,
 		}
 	})
@@ -260,8 +260,6 @@ func (c *conn) passOn(e verbs.AsyncEvent) {
 		key = e.CQ
 	case e.QP != nil:
 		key = e.QP
-	case e.SRQ != nil:
-		key = e.SRQ
 	}
 	c.mu.Lock()
 	id, ok := c.ids[key]

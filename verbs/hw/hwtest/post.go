@@ -59,10 +59,7 @@ func (c *conn) postRecv(b *ibv.Batch, r *ibv.Recv) error {
 		}
 	}
 	wr := verbs.RecvWR{WRID: r.WRID, SGList: b.SGEs[r.First:][:r.Count]}
-	if r.Flags&ibv.FlagShared != 0 {
-		return errno(of[verbs.SRQ](c, ibv.SRQ(r.Queue)).PostRecv(&wr))
-	}
-	return errno(of[*pair](c, ibv.QP(r.Queue)).qp.PostRecv(&wr))
+	return errno(of[*pair](c, r.QP).qp.PostRecv(&wr))
 }
 
 func (c *conn) postSends(b *ibv.Batch, i int) (refused int) {

@@ -107,13 +107,6 @@ func roundUp(depth int) int {
 	return n - 1
 }
 
-// ResizeCQ implements ibv.Context.
-func (c *conn) ResizeCQ(h ibv.CQ, depth int) (granted int, err error) {
-	granted = roundUp(depth)
-	c.a.do("ResizeCQ", func() { err = of[*queue](c, h).cq.Resize(granted) })
-	return granted, errno(err)
-}
-
 // DestroyCQ implements ibv.Context. Events of the queue that were not taken vanish.
 func (c *conn) DestroyCQ(h ibv.CQ) (err error) {
 	q := of[*queue](c, h)
@@ -195,9 +188,6 @@ func (c *conn) CreateQP(init *ibv.QPInit) (h ibv.QP, num uint32, err error) {
 	c.slow()
 	p := &pair{send: of[*queue](c, init.SendCQ), recv: of[*queue](c, init.RecvCQ)}
 	attr := verbs.QPInitAttr{SendCQ: p.send.cq, RecvCQ: p.recv.cq, Cap: init.Cap, Type: init.Type, SQSigAll: init.SQSigAll}
-	if init.SRQ != 0 {
-		attr.SRQ = of[verbs.SRQ](c, init.SRQ)
-	}
 	c.a.do("CreateQP", func() {
 		if p.qp, err = of[verbs.PD](c, init.PD).CreateQP(&attr); err == nil {
 			h, num = enter[ibv.QP](c, p, p.qp, init.ID), p.qp.Num()
@@ -260,37 +250,6 @@ func (c *conn) DestroyQP(h ibv.QP) (err error) {
 		}
 	})
 	leave(c, h, p.qp)
-	return errno(err)
-}
-
-// CreateSRQ implements ibv.Context.
-func (c *conn) CreateSRQ(pd ibv.PD, maxWR, maxSGE int, id uint64) (h ibv.SRQ, err error) {
-	c.a.do("CreateSRQ", func() {
-		var s verbs.SRQ
-		if s, err = of[verbs.PD](c, pd).CreateSRQ(verbs.SRQInitAttr{MaxWR: maxWR, MaxSGE: maxSGE}); err == nil {
-			h = enter[ibv.SRQ](c, s, s, id)
-		}
-	})
-	return h, errno(err)
-}
-
-// ModifySRQ implements ibv.Context.
-func (c *conn) ModifySRQ(h ibv.SRQ, attr verbs.SRQAttr, mask verbs.SRQAttrMask) (err error) {
-	c.a.do("ModifySRQ", func() { err = of[verbs.SRQ](c, h).Modify(attr, mask) })
-	return errno(err)
-}
-
-// QuerySRQLimit implements ibv.Context.
-func (c *conn) QuerySRQLimit(h ibv.SRQ) (limit int, err error) {
-	c.a.do("QuerySRQLimit", func() { limit = of[verbs.SRQ](c, h).Query().Limit })
-	return limit, nil
-}
-
-// DestroySRQ implements ibv.Context.
-func (c *conn) DestroySRQ(h ibv.SRQ) (err error) {
-	s := of[verbs.SRQ](c, h)
-	c.a.do("DestroySRQ", func() { err = s.Close() })
-	leave(c, h, s)
 	return errno(err)
 }
 

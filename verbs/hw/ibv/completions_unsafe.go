@@ -55,13 +55,6 @@ func (c *context) CreateCQ(depth int, id uint64, ch Channel, vector int) (CQ, in
 	return cq, int(n), err
 }
 
-// ResizeCQ implements Context.
-func (c *context) ResizeCQ(cq CQ, depth int) (int, error) {
-	n := C.int(depth)
-	err := failure(C.hw_resize_cq(C.uintptr_t(cq), &n))
-	return int(n), err
-}
-
 // DestroyCQ implements Context.
 func (c *context) DestroyCQ(cq CQ) error { return failure(C.hw_destroy_cq(C.uintptr_t(cq))) }
 

@@ -45,7 +45,6 @@ func (c *context) Query() (DeviceAttr, error) {
 		Transport: int(q.transport), Ports: int(a.phys_port_cnt), Vectors: int(q.vectors), Atomic: a.atomic_cap != C.IBV_ATOMIC_NONE,
 		MaxQP: int(a.max_qp), MaxQPWR: int(a.max_qp_wr), MaxSGE: int(a.max_sge), MaxSGERead: int(a.max_sge_rd),
 		MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxPD: int(a.max_pd), MaxAH: int(a.max_ah),
-		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge),
 		MaxRDAtomicOut: int(a.max_qp_init_rd_atom), MaxRDAtomicIn: int(a.max_qp_rd_atom), MaxMRSize: uint64(a.max_mr_size),
 	}, nil
 }

@@ -38,7 +38,6 @@ type DeviceAttr struct {
 	Atomic                             bool
 	MaxQP, MaxQPWR, MaxSGE, MaxSGERead int
 	MaxCQ, MaxCQE, MaxMR, MaxPD, MaxAH int
-	MaxSRQ, MaxSRQWR, MaxSRQSGE        int
 	MaxRDAtomicOut, MaxRDAtomicIn      int
 	MaxMRSize                          uint64
 }
@@ -49,7 +48,6 @@ type QPInit struct {
 	PD             PD
 	ID             uint64
 	SendCQ, RecvCQ CQ
-	SRQ            SRQ
 	Cap            verbs.QPCap
 	Type           verbs.QPType
 	SQSigAll       bool
@@ -89,7 +87,6 @@ type Context interface {
 	// CreateCQ makes a completion queue for at least depth completions and
 	// returns for how many; id is what its events carry.
 	CreateCQ(depth int, id uint64, ch Channel, vector int) (cq CQ, granted int, err error)
-	ResizeCQ(cq CQ, depth int) (granted int, err error)
 	DestroyCQ(cq CQ) error
 	// Notify arms completion queues: the next completion, or the next solicited
 	// one, of each raises an event.
@@ -104,11 +101,6 @@ type Context interface {
 	ModifyQP(qp QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) error
 	QueryQPState(qp QP) (verbs.QPState, error)
 	DestroyQP(qp QP) error
-
-	CreateSRQ(pd PD, maxWR, maxSGE int, id uint64) (SRQ, error)
-	ModifySRQ(srq SRQ, attr verbs.SRQAttr, mask verbs.SRQAttrMask) error
-	QuerySRQLimit(srq SRQ) (int, error)
-	DestroySRQ(srq SRQ) error
 
 	CreateAH(pd PD, attr *verbs.AHAttr) (AH, error)
 	DestroyAH(ah AH) error

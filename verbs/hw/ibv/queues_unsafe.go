@@ -25,7 +25,7 @@ func (c *context) CreateQP(init *QPInit) (qp QP, num uint32, err error) {
 		a.sq_sig_all = 1
 	}
 	var n C.uint32_t
-	h, err := C.hw_create_qp(C.uintptr_t(init.PD), &a, C.uint64_t(init.ID), C.uintptr_t(init.SendCQ), C.uintptr_t(init.RecvCQ), C.uintptr_t(init.SRQ), &n)
+	h, err := C.hw_create_qp(C.uintptr_t(init.PD), &a, C.uint64_t(init.ID), C.uintptr_t(init.SendCQ), C.uintptr_t(init.RecvCQ), &n)
 	qp, err = made(QP(h), err)
 	return qp, uint32(n), err
 }
@@ -60,26 +60,3 @@ func (c *context) QueryQPState(qp QP) (verbs.QPState, error) {
 
 // DestroyQP implements Context.
 func (c *context) DestroyQP(qp QP) error { return failure(C.hw_destroy_qp(C.uintptr_t(qp))) }
-
-// CreateSRQ implements Context.
-func (c *context) CreateSRQ(pd PD, maxWR, maxSGE int, id uint64) (SRQ, error) {
-	h, err := C.hw_create_srq(C.uintptr_t(pd), C.uint32_t(maxWR), C.uint32_t(maxSGE), C.uint64_t(id))
-	return made(SRQ(h), err)
-}
-
-// ModifySRQ implements Context.
-func (c *context) ModifySRQ(srq SRQ, attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
-	return failure(C.hw_modify_srq(C.uintptr_t(srq), C.uint32_t(attr.MaxWR), C.uint32_t(attr.Limit), C.int(mask)))
-}
-
-// QuerySRQLimit implements Context.
-func (c *context) QuerySRQLimit(srq SRQ) (int, error) {
-	n := C.hw_query_srq_limit(C.uintptr_t(srq))
-	if n < 0 {
-		return 0, unix.Errno(-n)
-	}
-	return int(n), nil
-}
-
-// DestroySRQ implements Context.
-func (c *context) DestroySRQ(srq SRQ) error { return failure(C.hw_destroy_srq(C.uintptr_t(srq))) }

@@ -21,9 +21,6 @@ type CQ uintptr
 // QP is the handle of a queue pair.
 type QP uintptr
 
-// SRQ is the handle of a shared receive queue.
-type SRQ uintptr
-
 // AH is the handle of an address handle.
 type AH uintptr
 
@@ -36,11 +33,9 @@ type Batch struct {
 	Inline []byte      // payload of all sends with SendInline
 }
 
-// Flags of records, beside those of verbs.SendFlags that libibverbs knows.
-const (
-	FlagHead   = 1 << 15 // first of its queue in the batch
-	FlagShared = 1 << 14 // of a receive: Queue is a shared receive queue
-)
+// FlagHead is a flag of records, beside those of verbs.SendFlags that libibverbs knows: the
+// first of its queue in the batch.
+const FlagHead = 1 << 15
 
 // Send is a send work request (struct ibv_send_wr) without pointers into Go's
 // memory. Its layout is that of struct hw_send.
@@ -65,7 +60,7 @@ type Send struct {
 
 // Recv is a receive work request (struct ibv_recv_wr), as Send.
 type Recv struct {
-	Queue uintptr // QP, or SRQ with FlagShared
+	QP    QP
 	WRID  uint64
 	First uint32
 	Next  int32

@@ -30,7 +30,6 @@ static struct {
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *);
 	struct ibv_cq *(*create_cq)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
-	int (*resize_cq)(struct ibv_cq *, int);
 	int (*destroy_cq)(struct ibv_cq *);
 	int (*get_cq_event)(struct ibv_comp_channel *, struct ibv_cq **, void **);
 	void (*ack_cq_events)(struct ibv_cq *, unsigned int);
@@ -38,10 +37,6 @@ static struct {
 	int (*modify_qp)(struct ibv_qp *, struct ibv_qp_attr *, int);
 	int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 	int (*destroy_qp)(struct ibv_qp *);
-	struct ibv_srq *(*create_srq)(struct ibv_pd *, struct ibv_srq_init_attr *);
-	int (*modify_srq)(struct ibv_srq *, struct ibv_srq_attr *, int);
-	int (*query_srq)(struct ibv_srq *, struct ibv_srq_attr *);
-	int (*destroy_srq)(struct ibv_srq *);
 	struct ibv_ah *(*create_ah)(struct ibv_pd *, struct ibv_ah_attr *);
 	int (*destroy_ah)(struct ibv_ah *);
 	int (*get_async_event)(struct ibv_context *, struct ibv_async_event *);
@@ -57,9 +52,9 @@ const char *hw_load(void)
 	} names[] = {
 		F(get_device_list), F(free_device_list), F(get_device_name), F(open_device), F(close_device),
 		F(query_device), F(query_port), F(query_pkey), F(alloc_pd), F(dealloc_pd), F(reg_mr), F(dereg_mr),
-		F(create_comp_channel), F(destroy_comp_channel), F(create_cq), F(resize_cq), F(destroy_cq),
+		F(create_comp_channel), F(destroy_comp_channel), F(create_cq), F(destroy_cq),
 		F(get_cq_event), F(ack_cq_events), F(create_qp), F(modify_qp), F(query_qp), F(destroy_qp),
-		F(create_srq), F(modify_srq), F(query_srq), F(destroy_srq), F(create_ah), F(destroy_ah),
+		F(create_ah), F(destroy_ah),
 		F(get_async_event), F(ack_async_event),
 		{ "_ibv_query_gid_table", (void **)&lib.query_gid_table },
 	};
@@ -174,14 +169,6 @@ uintptr_t hw_create_cq(uintptr_t ctx, int *depth, uint64_t id, uintptr_t ch, int
 	return (uintptr_t)cq;
 }
 
-int hw_resize_cq(uintptr_t cq, int *depth)
-{
-	int err = lib.resize_cq((struct ibv_cq *)cq, *depth);
-
-	*depth = ((struct ibv_cq *)cq)->cqe;
-	return err;
-}
-
 int hw_destroy_cq(uintptr_t cq) { return lib.destroy_cq((struct ibv_cq *)cq); }
 
 int hw_notify(uintptr_t *cqs, int n, int solicited)
@@ -212,7 +199,7 @@ int hw_poll(uintptr_t cq, struct ibv_wc *wcs, int max) { return ibv_poll_cq((str
 
 // Queue pairs
 
-uintptr_t hw_create_qp(uintptr_t pd, struct ibv_qp_init_attr *a, uint64_t id, uintptr_t scq, uintptr_t rcq, uintptr_t srq, uint32_t *num)
+uintptr_t hw_create_qp(uintptr_t pd, struct ibv_qp_init_attr *a, uint64_t id, uintptr_t scq, uintptr_t rcq, uint32_t *num)
 {
 	struct ibv_qp_init_attr attr = *a;
 	struct ibv_qp *qp;
@@ -220,7 +207,6 @@ uintptr_t hw_create_qp(uintptr_t pd, struct ibv_qp_init_attr *a, uint64_t id, ui
 	attr.qp_context = (void *)(uintptr_t)id;
 	attr.send_cq = (struct ibv_cq *)scq;
 	attr.recv_cq = (struct ibv_cq *)rcq;
-	attr.srq = (struct ibv_srq *)srq;
 	qp = lib.create_qp((struct ibv_pd *)pd, &attr);
 	if (qp)
 		*num = qp->qp_num;
@@ -240,29 +226,6 @@ int hw_query_qp_state(uintptr_t qp)
 
 int hw_destroy_qp(uintptr_t qp) { return lib.destroy_qp((struct ibv_qp *)qp); }
 
-uintptr_t hw_create_srq(uintptr_t pd, uint32_t wr, uint32_t sge, uint64_t id)
-{
-	struct ibv_srq_init_attr a = { .srq_context = (void *)(uintptr_t)id, .attr = { .max_wr = wr, .max_sge = sge } };
-
-	return (uintptr_t)lib.create_srq((struct ibv_pd *)pd, &a);
-}
-
-int hw_modify_srq(uintptr_t srq, uint32_t wr, uint32_t limit, int mask)
-{
-	struct ibv_srq_attr a = { .max_wr = wr, .srq_limit = limit };
-
-	return lib.modify_srq((struct ibv_srq *)srq, &a, mask);
-}
-
-int hw_query_srq_limit(uintptr_t srq)
-{
-	struct ibv_srq_attr a;
-	int err = lib.query_srq((struct ibv_srq *)srq, &a);
-
-	return err ? -err : (int)a.srq_limit;
-}
-
-int hw_destroy_srq(uintptr_t srq) { return lib.destroy_srq((struct ibv_srq *)srq); }
 uintptr_t hw_create_ah(uintptr_t pd, struct ibv_ah_attr *a) { return (uintptr_t)lib.create_ah((struct ibv_pd *)pd, a); }
 int hw_destroy_ah(uintptr_t ah) { return lib.destroy_ah((struct ibv_ah *)ah); }
 
@@ -342,8 +305,7 @@ static int refuse_recvs(struct hw_recv *r, int i, int err)
 
 static int post_recvs(struct hw_recv *r, int i, struct ibv_sge *sges)
 {
-	void *queue = (void *)(uintptr_t)r[i].queue;
-	int shared = r[i].flags & HW_SHARED;
+	struct ibv_qp *qp = (struct ibv_qp *)(uintptr_t)r[i].qp;
 	struct ibv_recv_wr wr[CHAIN], *bad;
 	int from[CHAIN];
 
@@ -355,7 +317,7 @@ static int post_recvs(struct hw_recv *r, int i, struct ibv_sge *sges)
 		}
 		wr[k - 1].next = NULL;
 		bad = wr;
-		int err = shared ? ibv_post_srq_recv(queue, wr, &bad) : ibv_post_recv(queue, wr, &bad);
+		int err = ibv_post_recv(qp, wr, &bad);
 		if (err)
 			return refuse_recvs(r, from[bad >= wr && bad < wr + k ? bad - wr : 0], err < 0 ? -err : err);
 	}
@@ -406,10 +368,6 @@ int hw_async_event(uintptr_t ctx, uint64_t *id, int *port)
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		of = e.element.qp->qp_context;
-		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		of = e.element.srq->srq_context;
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_PORT_ERR:

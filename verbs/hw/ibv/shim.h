@@ -22,14 +22,14 @@ struct hw_send {
 
 // A receive work request: ibv.Recv.
 struct hw_recv {
-	uint64_t queue, wr_id;
+	uint64_t qp, wr_id;
 	uint32_t first;
 	int32_t next, err;
 	uint16_t count, flags;
 };
 
-// Flags of the records beside those of libibverbs.
-enum { HW_HEAD = 1 << 15, HW_SHARED = 1 << 14 };
+// A flag of the records beside those of libibverbs.
+enum { HW_HEAD = 1 << 15 };
 
 // What the Go records are compared with.
 enum {
@@ -72,22 +72,16 @@ int hw_dereg_mr(uintptr_t mr);
 uintptr_t hw_create_channel(uintptr_t ctx, int *fd);
 int hw_destroy_channel(uintptr_t ch);
 uintptr_t hw_create_cq(uintptr_t ctx, int *depth, uint64_t id, uintptr_t ch, int vector);
-int hw_resize_cq(uintptr_t cq, int *depth);
 int hw_destroy_cq(uintptr_t cq);
 int hw_notify(uintptr_t *cqs, int n, int solicited);
 // Takes events of armed completion queues without waiting, and acknowledges them.
 int hw_events(uintptr_t ch, uint64_t *ids, int max);
 int hw_poll(uintptr_t cq, struct ibv_wc *wcs, int max);
 
-uintptr_t hw_create_qp(uintptr_t pd, struct ibv_qp_init_attr *a, uint64_t id, uintptr_t scq, uintptr_t rcq, uintptr_t srq, uint32_t *num);
+uintptr_t hw_create_qp(uintptr_t pd, struct ibv_qp_init_attr *a, uint64_t id, uintptr_t scq, uintptr_t rcq, uint32_t *num);
 int hw_modify_qp(uintptr_t qp, struct ibv_qp_attr *a, int mask);
 int hw_query_qp_state(uintptr_t qp); // negative: -errno
 int hw_destroy_qp(uintptr_t qp);
-
-uintptr_t hw_create_srq(uintptr_t pd, uint32_t wr, uint32_t sge, uint64_t id);
-int hw_modify_srq(uintptr_t srq, uint32_t wr, uint32_t limit, int mask);
-int hw_query_srq_limit(uintptr_t srq); // negative: -errno
-int hw_destroy_srq(uintptr_t srq);
 
 uintptr_t hw_create_ah(uintptr_t pd, struct ibv_ah_attr *a);
 int hw_destroy_ah(uintptr_t ah);

@@ -80,7 +80,7 @@ func (d *Device) Name() string { return "shm-" + hex.EncodeToString(d.cfg.Gatewa
 // Attr implements verbs.Device.
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
-		Ops:          verbs.OpRDMAWrite | verbs.OpWriteImm | verbs.OpUD | verbs.OpSQD,
+		Ops:          verbs.OpRDMAWrite | verbs.OpWriteImm | verbs.OpUD,
 		Provider:     "shm",
 		Vectors:      d.cfg.Vectors,
 		MaxQP:        maxSlots - firstSlot,

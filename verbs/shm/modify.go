@@ -32,11 +32,8 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 			return err
 		}
 	case verbs.QPSSQD:
-		if q.state != to {
-			q.drained = mask&verbs.QPAttrSQDAsyncNotify == 0 || !attr.SQDAsyncNotify
-		}
+		return fmt.Errorf("%v to %v: %w", q.state, to, verbs.ErrNotSupported)
 	case verbs.QPSRTS:
-		q.drained = true
 		if q.state == verbs.QPSSQE {
 			q.sq.flushPosted()
 		}
@@ -87,7 +84,7 @@ func (q *qp) reset() error {
 	q.state, q.port, q.rem, q.attr = verbs.QPSReset, nil, partner{}, verbs.QPAttr{}
 	q.rq.Reset()
 	q.sq.reset()
-	q.drained, q.begun, q.rnrDeadline = true, false, time.Time{}
+	q.begun, q.rnrDeadline = false, time.Time{}
 	q.useBlock(off)
 	return nil
 }

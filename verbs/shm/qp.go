@@ -44,8 +44,7 @@ type qp struct {
 	fullS  bool // in scq.waiters
 	fullR  bool // in rcq.waiters
 
-	drained bool // no caller waits for the event of SQD
-	begun   bool // the partner has sent something
+	begun bool // the partner has sent something
 
 	cap  caps
 	attr verbs.QPAttr
@@ -99,7 +98,7 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 		return nil, err
 	}
 	q := &qp{
-		peer: p, vec: scq.vec, typ: attr.Type, cap: capsOf(attr.Cap), sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
+		peer: p, vec: scq.vec, typ: attr.Type, cap: capsOf(attr.Cap), sig: attr.SQSigAll, scq: scq, rcq: rcq,
 	}
 	q.rq = queues.NewReceives(attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE)
 	entries := uint(minRing)

@@ -54,26 +54,3 @@ func TestClockRestartsAtExpiry(t *testing.T) {
 	settle(a, b)
 	a.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCRNRRetryExcErr}, statuses(a.send))
 }
-
-// SQD says once that nothing is under way, where that is asked for.
-func TestDrained(t *testing.T) {
-	a, b := newSides(t)
-	q, d := rc(a, b)
-	drain := func() {
-		a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD, SQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrSQDAsyncNotify))
-	}
-	a.NoError(q.PostSend(imm(1))) // there is no receive
-	drain()
-	a.turn()
-	a.Equal([]verbs.EventType{verbs.EventSQDrained}, a.events(), "it was not begun")
-	b.NoError(d.PostRecv(&verbs.RecvWR{}))
-	settle(a, b)
-	a.Empty(a.send)
-	a.Empty(a.events())
-	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
-	settle(a, b)
-	a.Len(a.send, 1)
-	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPAttrState))
-	a.turn()
-	a.Empty(a.events(), "not asked for")
-}

@@ -153,21 +153,10 @@ func (q *qp) pump() {
 	for !q.sq.Idle() && q.complete(q.sq.Oldest()) {
 		q.sq.Done++
 	}
-	if !q.drained {
-		q.checkDrained()
-	}
 }
 
 // sending tells whether there is something to issue.
 func (q *qp) sending() bool { return q.state == verbs.QPSRTS && q.sq.issued != q.sq.Posted() }
-
-// checkDrained raises the event of SQD once all that was begun has completed.
-func (q *qp) checkDrained() {
-	if q.state == verbs.QPSSQD && q.sq.Done == q.sq.issued {
-		q.drained = true
-		q.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
-	}
-}
 
 // complete queues the completion of the oldest work request if it is due.
 func (q *qp) complete(s *sendSlot) bool {

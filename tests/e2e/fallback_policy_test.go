@@ -136,25 +136,3 @@ func TestFallbackSwitched(t *testing.T) {
 		native(t, addr(w.h2, plainPort), local("policy"), nothing)
 	})
 }
-
-// TestFallbackStopped: the server's gateway is stopped in order and comes back.
-func TestFallbackStopped(t *testing.T) {
-	t.Parallel()
-	w := newServed(t)
-	w.upBoth(settings{})
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		w.carried(t, w.h1, addr(w.h2, echoPort))
-	})
-	w.down(w.h2)
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: remote("peer_no_option")}.ping()
-	})
-	w.up(w.h2, settings{})
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		w.carried(t, w.h1, addr(w.h2, echoPort))
-	})
-	w.down(w.h1)
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort)}.ping()
-	})
-}

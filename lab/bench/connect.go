@@ -17,6 +17,7 @@ import (
 
 	"github.com/smcgw/smcgw/internal/sockaddr"
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // connectProgram measures connect(2) alone, which no usual program does: ADDRESS COUNT GAP. It
@@ -53,7 +54,7 @@ func (h *host) runOurs(ctx context.Context, v any, args ...string) error {
 		return fmt.Errorf("%s on %s: %w: %s", args[0], h.Name, err, strings.TrimSpace(stderr.String()))
 	}
 	if err := json.Unmarshal(out, v); err != nil {
-		return fmt.Errorf("%s: %w: %w", args[0], errOutput, err)
+		return fmt.Errorf("%s: %w: %w", args[0], testnet.ErrOutput, err)
 	}
 	return nil
 }

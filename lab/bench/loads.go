@@ -90,14 +90,14 @@ func (w way) iperf(ctx context.Context, args ...string) (bytes, seconds float64,
 	ip, port := w.address(iperfPort)
 	cmd := w.client.Command(ctx, "iperf3", append([]string{"-J", "-c", ip, "-p", port}, args...)...)
 	out, runErr := cmd.Output() // what went wrong is in the JSON
-	bytes, seconds, congestion, err := parseIPerf(string(out))
+	r, err := testnet.ParseIPerf3(string(out))
 	if err != nil {
 		return 0, 0, errors.Join(err, runErr)
 	}
-	if congestion != "" {
-		w.used.add(w.variant, congestion)
+	if r.Congestion != "" {
+		w.used.add(w.variant, r.Congestion)
 	}
-	return bytes, seconds, nil
+	return float64(r.ReceivedBytes), r.Seconds, nil
 }
 
 // whole is a duration for programs that know whole seconds only, and for which
@@ -126,12 +126,13 @@ func pingPong(size int) load {
 			if err != nil {
 				return nil, err
 			}
-			p, err := parseSockperf(out)
+			p, err := testnet.ParseSockperf(out)
 			if err != nil {
 				return nil, err
 			}
 			e, err := m.spent()
-			return []float64{p.p50, p.p99, e.gateways / p.trips * 1e6}, err
+			µs := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+			return []float64{µs(p.Median), µs(p.P99), e.gateways / float64(p.Received) * 1e6}, err
 		},
 	}
 }
@@ -160,11 +161,12 @@ func redis(start int, args ...string) load {
 			if err != nil {
 				return 0, 0, err
 			}
-			rate, err = parseRedis(out)
+			got, err := testnet.ParseRedis(out)
 			if err != nil {
 				return 0, 0, err
 			}
 			mu.Lock()
+			rate = got["GET"]
 			rates[w.name()] = rate
 			mu.Unlock()
 			return rate / 1e3, float64(count) / 1e6, nil
@@ -184,7 +186,7 @@ func web(path string, connections int, closing bool) load {
 			if err != nil {
 				return 0, 0, err
 			}
-			rate, count, err := parseWrk(out)
+			rate, count, err := testnet.ParseWrk(out)
 			return rate / 1e3, count / 1e6, err
 		})}
 }
@@ -245,7 +247,7 @@ func (w way) endless(ctx context.Context) (float64, error) {
 	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", strconv.Itoa(int(time.Hour.Seconds())))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, runErr := cmd.Output() // what went wrong is in the JSON
-	rate, err := parseInterrupted(string(out))
+	rate, err := testnet.ParseInterruptedIPerf3(string(out))
 	if err != nil {
 		return 0, errors.Join(err, runErr)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/procfs"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // ticks are the processor times of the whole machine in USER_HZ, a hundredth of
@@ -201,12 +202,12 @@ func parseKiB(text, name string) (float64, error) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
 			kib, err := strconv.ParseUint(f[1], 10, 48)
 			if err != nil {
-				return 0, fmt.Errorf("memory: %w: %w", errOutput, err)
+				return 0, fmt.Errorf("memory: %w: %w", testnet.ErrOutput, err)
 			}
 			return float64(kib), nil
 		}
 	}
-	return 0, fmt.Errorf("memory: %w: no %s", errOutput, name)
+	return 0, fmt.Errorf("memory: %w: no %s", testnet.ErrOutput, name)
 }
 
 // gatewayCPU is the processor time of the gateways so far, in seconds.
@@ -215,7 +216,7 @@ func (w way) gatewayCPU() (float64, error) {
 	for _, pid := range w.daemons() {
 		t, ok := procfs.StatOf(pid).CPU()
 		if !ok {
-			return 0, fmt.Errorf("processor time of a gateway: %w", errOutput)
+			return 0, fmt.Errorf("processor time of a gateway: %w", testnet.ErrOutput)
 		}
 		total += t.Seconds()
 	}

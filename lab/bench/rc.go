@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/loop"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -52,7 +53,7 @@ func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds 
 		return 0, 0, err
 	}
 	if r.Bytes == 0 || r.Seconds == 0 {
-		return 0, 0, fmt.Errorf("%s: %w: %+v", rcProgram, errOutput, r)
+		return 0, 0, fmt.Errorf("%s: %w: %+v", rcProgram, testnet.ErrOutput, r)
 	}
 	return float64(r.Bytes), r.Seconds, nil
 }

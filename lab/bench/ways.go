@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,6 +54,12 @@ type way struct {
 	begin          func(ctx context.Context) (func(ctx context.Context) error, error)
 	used           *used
 	stream         func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) // instead of iperf3's
+}
+
+// address splits an address for programs that take host and port apart.
+func (w way) address(service uint16) (ip, port string) {
+	at := w.to(service)
+	return at.Addr().String(), strconv.Itoa(int(at.Port()))
 }
 
 // name is that among ways.

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -352,52 +350,17 @@ func (s *processShow) say(format string, args ...any) {
 	fmt.Fprintf(s.Out, "• "+format+"\n", args...)
 }
 
-var errRate = errors.New("no rate in the output")
-
 func iperfRate(out string) (float64, error) {
-	var r struct {
-		End struct {
-			Received struct {
-				BitsPerSecond float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
-		} `json:"end"`
-	}
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		return 0, fmt.Errorf("iperf3: %w: %w", errRate, err)
-	}
-	if r.End.Received.BitsPerSecond <= 0 {
-		return 0, fmt.Errorf("iperf3: %w", errRate)
-	}
-	return r.End.Received.BitsPerSecond / 1e9, nil
+	r, err := testnet.ParseIPerf3(out)
+	return r.BitsPerSecond / 1e9, err
 }
 
 func redisRate(out string) (float64, error) {
-	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
-	if err != nil {
-		return 0, fmt.Errorf("redis-benchmark: %w: %w", errRate, err)
-	}
-	for _, row := range rows {
-		if len(row) > 1 && row[0] == "GET" {
-			v, err := strconv.ParseFloat(row[1], 64)
-			if err != nil || v <= 0 {
-				return 0, fmt.Errorf("redis-benchmark: %w: %q", errRate, row[1])
-			}
-			return v / 1000, nil
-		}
-	}
-	return 0, fmt.Errorf("redis-benchmark: %w", errRate)
+	r, err := testnet.ParseRedis(out)
+	return r["GET"] / 1000, err
 }
 
-var wrkLine = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
-
 func wrkRate(out string) (float64, error) {
-	m := wrkLine.FindStringSubmatch(out)
-	if m == nil {
-		return 0, fmt.Errorf("wrk: %w", errRate)
-	}
-	v, err := strconv.ParseFloat(m[1], 64)
-	if err != nil || v <= 0 {
-		return 0, fmt.Errorf("wrk: %w: %q", errRate, m[1])
-	}
-	return v / 1000, nil
+	r, _, err := testnet.ParseWrk(out)
+	return r / 1000, err
 }

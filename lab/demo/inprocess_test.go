@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,24 +35,7 @@ func TestServerThatEnds(t *testing.T) {
 	require.ErrorIs(t, err, errServerEnded)
 }
 
-func TestRates(t *testing.T) {
-	for _, c := range []struct {
-		rate  func(string) (float64, error)
-		out   string
-		value float64
-	}{
-		{iperfRate, `{"end":{"sum_received":{"bits_per_second":2.5e9}}}`, 2.5},
-		{redisRate, "\"test\",\"rps\"\n\"GET\",\"1500.00\"\n", 1.5},
-		{wrkRate, "  100 requests in 1s\nRequests/sec:   2500.50\nTransfer/sec: 1MB\n", 2.5005},
-	} {
-		v, err := c.rate(c.out)
-		require.NoError(t, err)
-		require.InDelta(t, c.value, v, 1e-9)
-		for i := range strings.Index(c.out, "5") { // of which nothing can be read yet
-			_, err := c.rate(c.out[:i])
-			require.Error(t, err, "%q", c.out[:i])
-		}
-	}
+func TestPromoted(t *testing.T) {
 	_, err := parsePromoted([]byte(`{"status":0}`))
 	require.ErrorIs(t, err, ErrExpectation)
 	p, err := parsePromoted([]byte(`{"in_process":{"promoted":3,"bytes":1500000}}`))

@@ -2,7 +2,6 @@ package testnet
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,23 +153,7 @@ func (h *Host) RedisBenchmark(ctx context.Context, server netip.AddrPort, args .
 	if err != nil {
 		return nil, err
 	}
-	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("output of redis-benchmark: %w: %s", err, out)
-	}
-	rates := map[string]float64{}
-	for _, row := range rows {
-		if len(row) < 2 {
-			continue
-		}
-		if rate, err := strconv.ParseFloat(row[1], 64); err == nil {
-			rates[row[0]] = rate
-		}
-	}
-	if len(rates) == 0 {
-		return nil, fmt.Errorf("output of redis-benchmark: no rates: %s", out)
-	}
-	return rates, nil
+	return ParseRedis(out)
 }
 
 // IPerf3Server starts an iperf3 server on the host.
@@ -178,46 +161,14 @@ func (h *Host) IPerf3Server(port uint16) (*Proc, error) {
 	return h.startReady("Server listening", "iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
 }
 
-// IPerf3 is the result of a run of iperf3.
-type IPerf3 struct {
-	Seconds       float64
-	ReceivedBytes int64
-	BitsPerSecond float64 // at the receiver
-	Retransmits   int64   // of the sender's kernel connection
-	// Of datagrams only (-u): how many were sent, and were not received. The
-	// receiver counts to the highest number it has seen.
-	Packets, Lost int64
-}
-
 // IPerf3 runs an iperf3 client on the host; args are added to its command line.
 func (h *Host) IPerf3(ctx context.Context, server netip.AddrPort, args ...string) (IPerf3, error) {
 	args = append([]string{"-J", "-c", server.Addr().String(), "-p", strconv.Itoa(int(server.Port()))}, args...)
 	cmd := h.Command(ctx, "iperf3", args...)
 	out, runErr := cmd.Output() // errors are in the JSON, and status 1
-	var r struct {
-		Error string `json:"error"`
-		End   struct {
-			Sent struct {
-				Retransmits int64 `json:"retransmits"`
-			} `json:"sum_sent"`
-			Received struct {
-				Seconds float64 `json:"seconds"`
-				Bytes   int64   `json:"bytes"`
-				Rate    float64 `json:"bits_per_second"`
-				Packets int64   `json:"packets"`
-				Lost    int64   `json:"lost_packets"`
-			} `json:"sum_received"`
-		} `json:"end"`
+	r, err := ParseIPerf3(string(out))
+	if errors.Is(err, ErrOutput) {
+		err = errors.Join(err, runErr)
 	}
-	if err := json.Unmarshal(out, &r); err != nil {
-		return IPerf3{}, errors.Join(fmt.Errorf("output of iperf3: %w: %s", err, out), runErr)
-	}
-	if r.Error != "" {
-		return IPerf3{}, fmt.Errorf("iperf3: %s", r.Error)
-	}
-	return IPerf3{
-		Seconds: r.End.Received.Seconds, ReceivedBytes: r.End.Received.Bytes,
-		BitsPerSecond: r.End.Received.Rate, Retransmits: r.End.Sent.Retransmits,
-		Packets: r.End.Received.Packets, Lost: r.End.Received.Lost,
-	}, nil
+	return r, err
 }

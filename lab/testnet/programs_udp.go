@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // DNSServer starts an ordinary dnsmasq on the host, all addresses, that knows
@@ -51,13 +49,6 @@ func (h *Host) SockperfServer(port uint16) (*Proc, error) {
 	return h.startReady("using recvfrom() to block on socket", "sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
 }
 
-// Sockperf is the result of a run of sockperf ping-pong.
-type Sockperf struct {
-	Sent, Received, Dropped, Duplicated, OutOfOrder int64
-	// Median is half of the time from a message to its answer.
-	Median time.Duration
-}
-
 // Sockperf runs a ping-pong by UDP on the host; args are added to its command
 // line.
 func (h *Host) Sockperf(ctx context.Context, server netip.AddrPort, args ...string) (Sockperf, error) {
@@ -69,28 +60,5 @@ func (h *Host) Sockperf(ctx context.Context, server netip.AddrPort, args ...stri
 	if err != nil {
 		return Sockperf{}, fmt.Errorf("sockperf: %w: %s", err, out)
 	}
-	return parseSockperf(string(out))
-}
-
-var (
-	sockperfTotal  = regexp.MustCompile(`\[Total Run\].*SentMessages=(\d+); ReceivedMessages=(\d+)`)
-	sockperfErrors = regexp.MustCompile(`# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)`)
-	sockperfMedian = regexp.MustCompile(`percentile 50\.000 = +([\d.]+)`)
-)
-
-func parseSockperf(out string) (s Sockperf, err error) {
-	total, wrong := sockperfTotal.FindStringSubmatch(out), sockperfErrors.FindStringSubmatch(out)
-	median := sockperfMedian.FindStringSubmatch(out)
-	if total == nil || wrong == nil || median == nil {
-		return s, fmt.Errorf("output of sockperf: %s", out)
-	}
-	for i, into := range []*int64{&s.Sent, &s.Received, &s.Dropped, &s.Duplicated, &s.OutOfOrder} {
-		text := append(total[1:], wrong[1:]...)[i]
-		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return s, fmt.Errorf("output of sockperf: %w: %s", err, out)
-		}
-	}
-	us, err := strconv.ParseFloat(median[1], 64)
-	s.Median = time.Duration(us * float64(time.Microsecond))
-	return s, err
+	return ParseSockperf(string(out))
 }

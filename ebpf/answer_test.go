@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -198,28 +199,6 @@ func TestRetransmissions(t *testing.T) {
 	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed), "the offer was answered")
 }
 
-// An accept comes while the gateway is late. The app's kernel does not get it, but
-// the answer to its next SYN.
-func TestAcceptWhileLate(t *testing.T) {
-	t.Parallel()
-	c := newClient(t, config(accelerate(6379)))
-	syn, tuple := c.offered(ghost4 + ":6379")
-	_, nonce, _ := syn.offer()
-	stopHeart(t, c.d)
-	c.h2.send(c.h1, accepts(syn, nonce).bytes(t))
-	require.Eventually(t, func() bool { return stat(t, c.d, "stale_dropped") == 1 }, 30*time.Second, time.Millisecond)
-	require.Equal(t, StateReleased, c.state(tuple))
-	require.EqualValues(t, 1, nativeCount(t, c.d, SideClient, ReasonGatewayStale))
-	again, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src })
-	require.True(t, ok)
-	require.Equal(t, uint8(flagSYN), again.flags&(flagSYN|flagACK|flagRST))
-	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 9000, timestamps()).bytes(t))
-	ack, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src && s.flags == flagACK })
-	require.True(t, ok)
-	require.EqualValues(t, 9001, ack.ack)
-	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed))
-}
-
 // A negotiation the gateway should have ended long ago is one it does not know of,
 // because its queue had no room for the accept: the application's next SYN leaves.
 // A gateway that does know hears of it, and a late accept changes nothing.
@@ -278,45 +257,13 @@ func TestTransitions(t *testing.T) {
 	require.Equal(t, 1, swept)
 	require.ErrorIs(t, d.Delete(tuple, isn), ErrNoFlow)
 	require.ErrorIs(t, d.Transition(tuple, isn, StateDead), ErrNoFlow)
+	require.ErrorIs(t, d.InjectApp(make([]byte, 200)), os.ErrInvalid)
+	require.ErrorIs(t, d.InjectApp(make([]byte, 20)), os.ErrInvalid)
 	use, err := d.MapUsage()
 	require.NoError(t, err)
 	require.Equal(t, "flows", use[0].Name)
 	require.Zero(t, use[0].Entries)
 	require.Equal(t, 1<<16, use[0].Capacity)
-}
-
-// Released: nothing but the answer to the bare SYN gets in, and no late copy of
-// the old SYN-ACK. Dead: only pure ACKs reach netstack.
-func TestReleasedAndDead(t *testing.T) {
-	t.Parallel()
-	c := newClient(t, config(accelerate(6379)))
-	syn, tuple := c.offered(ghost4 + ":6379")
-	_, nonce, _ := syn.offer()
-	require.NoError(t, c.d.Transition(tuple, syn.seq, StateReleased))
-	data := syn.reply(flagACK, 7001, nil)
-	data.payload = []byte("late")
-	old := accepts(syn, nonce)
-	reset := syn.reply(flagRST|flagACK, 7001, nil)
-	reset.ack += 8
-	c.h2.send(c.h1, data.bytes(t), old.bytes(t), reset.bytes(t))
-	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 3 }, 30*time.Second, time.Millisecond)
-	require.Equal(t, StateReleased, c.state(tuple))
-	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 9000, pad(timestamps())).bytes(t))
-	require.True(t, c.kernelAnswered(syn))
-	require.Equal(t, StateNone, c.state(tuple))
-
-	syn, tuple = c.offered(ghost4 + ":6379")
-	require.NoError(t, c.d.Transition(tuple, syn.seq, StateDead))
-	data = syn.reply(flagACK, 7001, nil)
-	data.payload = []byte("late")
-	fin := syn.reply(flagACK|flagFIN, 7001, nil)
-	c.h2.send(c.h1, data.bytes(t), fin.bytes(t), syn.reply(flagACK, 7001, nil).bytes(t))
-	for _, payload := range []string{"late", ""} { // sent again, or a challenge: netstack's to answer
-		got := readTUN(t, c.d.WireTUN(), func(s segment) bool { return s.dst == tuple.Local })
-		require.EqualValues(t, flagACK, got.flags)
-		require.Equal(t, payload, string(got.payload))
-	}
-	require.EqualValues(t, 1, stat(t, c.d, "dead_drop"))
 }
 
 // A destination that eats the option is blackholed, with back-off; one that

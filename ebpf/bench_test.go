@@ -9,39 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/packet"
-
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
-
-// BenchmarkNativeSegment is what a segment of a flow without entry costs.
-func BenchmarkNativeSegment(b *testing.B) {
-	spec, err := loadSmcgw()
-	require.NoError(b, err)
-	objs := new(objects)
-	require.NoError(b, spec.LoadAndAssign(objs, nil))
-	defer func() { _ = objs.Close() }()
-	_, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset)
-	require.NoError(b, err)
-	frame := make([]byte, netdev.EtherLen)
-	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
-	frame = append(frame, rawSegment()...)
-	for name, p := range map[string]*bpf.Program{"egress": objs.EgressL2, "ingress": objs.IngressL2} {
-		b.Run(name, func(b *testing.B) {
-			run := bpf.RunOptions{Data: frame, Repeat: uint32(b.N)}
-			began := time.Now()
-			_, err := p.Run(&run)
-			require.NoError(b, err)
-			b.ReportMetric(float64(time.Since(began).Nanoseconds())/float64(b.N), "ns/segment")
-		})
-	}
-}
-
-// rawSegment is a data segment of no flow.
-func rawSegment() []byte {
-	none := addrPort("0.0.0.0:0")
-	return packet.Segment{Src: none, Dst: none, Flags: packet.FlagACK, Payload: make([]byte, 1000)}.Append(nil)
-}
 
 // BenchmarkTransition is a state change by user space.
 func BenchmarkTransition(b *testing.B) {

@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -71,29 +70,6 @@ func TestReuseOfTuple(t *testing.T) {
 	c.rec.wait(t, 30*time.Second, replacedBy(tuple, first.ISN))
 	require.Equal(t, StateNone, c.state(tuple))
 	require.NoError(t, unix.Close(old))
-}
-
-// Nothing of a flow leaks past the gateway: what the programs drop.
-func TestStrays(t *testing.T) {
-	t.Parallel()
-	c := newClient(t, config(accelerate(6379)))
-	syn, tuple := c.offered(ghost4 + ":6379")
-	stray := segment{src: tuple.Remote, dst: tuple.Local, flags: flagACK, seq: 9, ack: 9}
-	out := segment{src: tuple.Local, dst: tuple.Remote, flags: flagACK, seq: 9, ack: 9}
-	// Before an accept netstack may send nothing; unknown tuples neither.
-	writeTUN(t, c.d.WireTUN(), out)
-	writeTUN(t, c.d.WireTUN(), segment{src: addrPort("10.1.1.1:1"), dst: addrPort("10.1.1.2:2"), flags: flagSYN})
-	require.EqualValues(t, 2, stat(t, c.d, "wire_ingress_drop"))
-	// A takes SYNs of flows that are to be completed, released or returned only.
-	for _, s := range []segment{out, stray, {src: out.src, dst: out.dst, flags: flagSYN, seq: syn.seq}} {
-		writeTUN(t, c.d.AppTUN(), s)
-	}
-	require.EqualValues(t, 3, stat(t, c.d, "app_ingress_drop"))
-	require.NoError(t, c.d.Transition(tuple, syn.seq, StateReleased))
-	writeTUN(t, c.d.WireTUN(), out)
-	require.EqualValues(t, 3, stat(t, c.d, "wire_ingress_drop"))
-	require.ErrorIs(t, c.d.InjectApp(make([]byte, 200)), os.ErrInvalid)
-	require.ErrorIs(t, c.d.InjectApp(make([]byte, 20)), os.ErrInvalid)
 }
 
 // A full flow table sheds to native.

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -94,23 +93,6 @@ func TestReloadKeys(t *testing.T) {
 	require.Equal(t, keys, g.keys.Load())
 	require.NoError(t, g.reload(g.cfg, nil))
 	require.Empty(t, g.keys.Load())
-}
-
-// A refused reload is told by the status, and counted, until one succeeds.
-func TestReloadRefused(t *testing.T) {
-	p := newGatewayPair(t)
-	g := p.g[0]
-	require.Equal(t, map[string]uint64{"done": 0, "refused": 0}, g.Snapshot().Reloads)
-	at := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
-	g.reloads.Note(errors.New("line 3: mdoe: unknown field"), at)
-	st := g.Status()
-	require.Contains(t, st.Degraded, "config_refused")
-	require.Contains(t, st.Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: line 3: mdoe: unknown field; correct it (smcgw check) and reload")
-	g.reloads.Note(fmt.Errorf("devices: %w\nshm_dir: %w", config.ErrRestart, config.ErrRestart), at)
-	require.Contains(t, g.Status().Notes, "configuration: refused at 2026-11-22T07:00:00Z, the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload, or a restart, puts it in force")
-	g.reloads.Note(nil, at)
-	require.NotContains(t, g.Status().Degraded, "config_refused")
-	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, g.Snapshot().Reloads)
 }
 
 // TestSettings: what is set is in force at once, until the configuration is read again.

@@ -29,15 +29,6 @@ func TestSoftPortInUse(t *testing.T) {
 	require.Equal(t, "carriers: none of [soft hw] works on this host, and every connection stays native: smcgw devices tells why", st.Notes[1])
 }
 
-// TestSoftOnItsAlternatePort: the device works, and the status says where.
-func TestSoftOnItsAlternatePort(t *testing.T) {
-	g := softBeside(t, 4791)
-	require.Equal(t, report.DeviceActive, g.engine().devices()[0].State)
-	require.EqualValues(t, 4793, g.engine().devices()[0].UDPPort)
-	require.Empty(t, g.Status().Degraded)
-	require.Equal(t, []string{"soft0: receives on UDP port 4793: UDP port 4791 is in use"}, g.Status().Notes)
-}
-
 // softBeside is a gateway on a host where ports are in use.
 func softBeside(t *testing.T, ports ...uint16) *gateway {
 	t.Helper()

@@ -57,9 +57,9 @@ func TestAgain(t *testing.T) {
 	require.ErrorIs(t, f.takeIn(t.Context(), false), f.unreadable)
 	require.Equal(t, []string{report.ConfigRefused}, f.status().Degraded)
 	require.Contains(t, f.status().Notes[0], "line 3: no such field")
-	f.unreadable, f.refused = nil, errors.New("devices need a restart")
+	f.unreadable, f.refused = nil, fmt.Errorf("devices: %w\nshm_dir: %w", config.ErrRestart, config.ErrRestart)
 	require.ErrorIs(t, f.takeIn(t.Context(), false), f.refused)
-	require.Contains(t, f.status().Notes[0], "devices need a restart")
+	require.Contains(t, f.status().Notes[0], "the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload, or a restart, puts it in force")
 	require.Empty(t, f.inForce)
 	f.refused = nil
 	require.NoError(t, f.takeIn(t.Context(), false))

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/netip"
 	"syscall"
 	"testing"
 	"time"
@@ -82,24 +81,4 @@ func TestRememberedLateClient(t *testing.T) {
 		}
 		w.carried(t, w.h1, to)
 	})
-}
-
-// TestRememberedNewAddresses: addresses that this host gets one after the other are
-// no fact about the peer, and carry their connections at once.
-func TestRememberedNewAddresses(t *testing.T) {
-	t.Parallel()
-	w := newServed(t)
-	soft := settings{Carriers: "soft"}
-	g1, _ := w.upBoth(soft)
-	w.via = report.CarrierSoft
-	to := w.h2.AddrPort4(echoPort).String()
-	w.carried(t, w.h1, to)
-	for _, a := range []string{"10.77.0.101", "10.77.0.102", "10.77.0.103"} {
-		require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix(a+"/24")))
-		e := w.mustApp(w.h1, "ping", "-bind", a+":0", "-to", to)
-		w.carriedBy(e, w.via)
-	}
-	_, ok := g1.peer(hostOf(to), echoPort)
-	require.False(t, ok)
-	w.carried(t, w.h1, to)
 }

@@ -90,6 +90,8 @@ func TestSoftDevices(t *testing.T) {
 	e := w.mustApp(w.h1, "ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
 	w.carriedBy(e, report.CarrierSoft)
 	require.Len(t, g1.devices(), 3)
+	_, ok := g1.peer(w.h2.Addr4, echoPort)
+	require.False(t, ok, "an address that is new here is no fact about the peer")
 
 	g2.stop()
 	for _, port := range []uint16{4791, 4793} {

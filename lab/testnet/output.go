@@ -35,10 +35,10 @@ type iperf3Sum struct {
 
 // IPerf3 is the result of a run of iperf3.
 type IPerf3 struct {
-	Seconds       float64
-	ReceivedBytes int64
-	BitsPerSecond float64 // at the receiver
-	Congestion    string  // control of the socket that sent, of a stream
+	Seconds                  float64
+	SentBytes, ReceivedBytes int64
+	BitsPerSecond            float64 // at the receiver
+	Congestion               string  // control of the socket that sent, of a stream
 	// Of datagrams only (-u): how many were sent, and were not received. The
 	// receiver counts to the highest number it has seen.
 	Packets, Lost int64
@@ -58,7 +58,7 @@ func ParseIPerf3(out string) (IPerf3, error) {
 		return IPerf3{}, fmt.Errorf("iperf3: %w: nothing received", ErrOutput)
 	}
 	return IPerf3{
-		Seconds: got.Seconds, ReceivedBytes: got.Bytes, BitsPerSecond: got.Rate, Congestion: r.End.Congestion,
+		Seconds: got.Seconds, SentBytes: r.End.Sent.Bytes, ReceivedBytes: got.Bytes, BitsPerSecond: got.Rate, Congestion: r.End.Congestion,
 		Packets: got.Packets, Lost: got.Lost,
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -197,23 +198,11 @@ var iperfWork = adapterWork{
 		const size = 20 << 20
 		for _, way := range []string{"", "-R"} {
 			out := p.sh(ctx, t, 0, fmt.Sprintf("iperf3 -c %s -p %d -n %d -J %s", host, port, size, way))
-			var r struct {
-				Error string `json:"error"`
-				End   struct {
-					Sent struct {
-						Bytes uint64 `json:"bytes"`
-					} `json:"sum_sent"`
-					Received struct {
-						Bytes   uint64  `json:"bytes"`
-						Seconds float64 `json:"seconds"`
-					} `json:"sum_received"`
-				} `json:"end"`
-			}
-			require.NoError(t, json.Unmarshal([]byte(out), &r), out)
-			require.Empty(t, r.Error)
-			require.GreaterOrEqual(t, r.End.Sent.Bytes, uint64(size))
-			require.Greater(t, r.End.Received.Bytes, uint64(size/4)) // the receiver counts until the sender has sent
-			t.Logf("port %d %s: %.0f Mb/s", port, way, float64(r.End.Received.Bytes)*8/1e6/r.End.Received.Seconds)
+			r, err := testnet.ParseIPerf3(out)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, r.SentBytes, int64(size))
+			require.Greater(t, r.ReceivedBytes, int64(size/4)) // the receiver counts until the sender has sent
+			t.Logf("port %d %s: %.0f Mb/s", port, way, r.BitsPerSecond/1e6)
 		}
 	},
 }

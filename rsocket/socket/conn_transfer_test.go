@@ -12,8 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/rsocket/cm"
-	"github.com/smcgw/smcgw/verbs/soft"
 )
 
 // patterned is the endless stream of pattern, from an offset on.
@@ -150,25 +148,6 @@ func transfer(t *testing.T, d *duo) {
 }
 
 func TestConnTransfer(t *testing.T) { each(t, transfer) }
-
-// The same over a network that loses, repeats and reorders.
-func TestConnTransferImpaired(t *testing.T) {
-	for name, how := range map[string]soft.Impairment{
-		"loss":    {Seed: 1, Loss: 20},
-		"repeat":  {Seed: 2, Repeat: 100},
-		"reorder": {Seed: 3, Delay: 50},
-		"all":     {Seed: 4, Loss: 10, Repeat: 30, Delay: 30},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg := StackConfig{CM: cm.Config{ResponseTimeout: 15}} // 134 ms until what was lost is said again
-			d := softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 2, cfg, func(c *soft.Config) { c.Impairment = how })
-			transfer(t, d)
-			st := d.da.(*soft.Device).Stats()
-			require.NotZero(t, st.Retransmits+st.Duplicates+st.SentNAKs, "the network was good")
-		})
-	}
-}
 
 // Bulk both ways at once, with all the memory of the rings in use all the time.
 func TestConnBulk(t *testing.T) {

@@ -75,13 +75,9 @@ func socketPair(t testing.TB) (net.Conn, net.Conn) {
 }
 
 // softDuo are two software devices with addresses of this host, or one if the second has none.
-func softDuo(t testing.TB, addrs [2]string, vectors int, cfg StackConfig, change ...func(*soft.Config)) *duo {
+func softDuo(t testing.TB, addrs [2]string, vectors int, cfg StackConfig) *duo {
 	open := func(addr string, port uint16) (*soft.Device, error) {
-		c := soft.Config{Addrs: []netip.Addr{netip.MustParseAddr(addr)}, UDPPort: port, Vectors: vectors}
-		for _, f := range change {
-			f(&c)
-		}
-		return soft.Open(c)
+		return soft.Open(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr(addr)}, UDPPort: port, Vectors: vectors})
 	}
 	for range 100 {
 		port := uint16(20000 + mathrand.IntN(12000))

@@ -47,8 +47,6 @@ type Config struct {
 	// Priority is the SO_PRIORITY of the sockets; above 6 it needs CAP_NET_ADMIN.
 	// Default: the kernel's.
 	Priority int
-	// Impairment makes the network worse than it is, for tests.
-	Impairment Impairment
 	// Logger receives what happens to the device. Default: discard.
 	Logger *slog.Logger
 

@@ -71,9 +71,6 @@ func newVector(d *Device, index int) (*vector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.cfg.Impairment != (Impairment{}) {
-		l = newImpairedLink(l, d.cfg.Impairment, index)
-	}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		_ = l.close()

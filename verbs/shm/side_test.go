@@ -113,16 +113,6 @@ func settle(a, b *side) {
 	}
 }
 
-func (s *side) events() (types []verbs.EventType) {
-	for {
-		e, ok := s.d.Async().Poll()
-		if !ok {
-			return types
-		}
-		types = append(types, e.Type)
-	}
-}
-
 func statuses(wcs []verbs.WC) (st []verbs.WCStatus) {
 	for _, wc := range wcs {
 		st = append(st, wc.Status)

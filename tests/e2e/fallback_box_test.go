@@ -54,38 +54,6 @@ func TestFallbackBoxDrops(t *testing.T) {
 	}
 }
 
-// TestFallbackBoxGone: a blackholed destination is tried again after a while. It
-// is left alone for twice as long if the box is still there, and carried again
-// if it is not.
-func TestFallbackBoxGone(t *testing.T) {
-	t.Parallel()
-	w := newServed(t)
-	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "2s"})
-	w.up(w.h2, settings{Handshake: quick})
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		to := addr(w.h2, echoPort)
-		w.box(t, testnet.Box{EatOffers: true})
-		eaten := fallback{w: w, t: t, from: w.h1, to: to, client: remote("option_blackholed"), retried: true}
-		expired := func() {
-			t.Helper()
-			require.Eventually(t, func() bool {
-				_, ok := g1.peer(hostOf(to), 0)
-				return !ok
-			}, 30*time.Second, 20*time.Millisecond)
-		}
-		eaten.ping()
-		eaten.ping()
-		expired()
-		eaten.ping()
-		p, ok := g1.peer(hostOf(to), 0)
-		require.True(t, ok, "once more is enough")
-		require.Greater(t, p.ExpiresSeconds, 2.0, "twice as long")
-		require.NoError(t, w.net.SetBox(testnet.Box{}))
-		expired()
-		w.carried(t, w.h1, to)
-	})
-}
-
 // TestFallbackBoxStrips: a box takes the option off some segments, or puts the
 // client's onto the answer. No connection waits for anything.
 func TestFallbackBoxStrips(t *testing.T) {

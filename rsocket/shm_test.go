@@ -41,7 +41,6 @@ type pump struct {
 	running bool
 	chunk   int
 	total   uint64 // bytes to send
-	open    bool   // no shutdown after them
 	seen    Events
 	wrong   bool
 	done    chan struct{} // closed when the stream is over
@@ -56,7 +55,7 @@ func openShm(t testing.TB, dir string) *shm.Device {
 	return d
 }
 
-func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) {
+func newPumps(t *testing.T, cfg EndpointConfig) (*pump, *pump) {
 	dir := t.TempDir()
 	a, b := &pump{t: t, dev: openShm(t, dir)}, &pump{t: t, dev: openShm(t, dir)}
 	l, err := a.dev.Listen()
@@ -171,7 +170,7 @@ func (p *pump) write() bool {
 	from := pattern[p.ep.SentOffset()%uint64(len(pattern)):]
 	n := copy(span, from[:min(uint64(len(from)), left, uint64(p.chunk))])
 	_ = p.ep.Commit(n)
-	if uint64(n) == left && !p.open {
+	if uint64(n) == left {
 		_ = p.ep.Shutdown()
 	}
 	return true
@@ -235,19 +234,5 @@ func TestPeerDeviceGone(t *testing.T) {
 			require.ErrorIs(t, p.ep.Err(), ErrConnection)
 			require.False(t, p.wrong)
 		})
-	}
-}
-
-func BenchmarkSharedMemoryBulk(b *testing.B) {
-	x, y := newPumps(b, EndpointConfig{Dialect: Gateway, RingSize: 1 << 20})
-	const size = 64 << 20
-	b.SetBytes(size)
-	sent := uint64(0)
-	for b.Loop() {
-		sent += size
-		x.do(func() { x.total, x.open = sent, true })
-		for reached := false; !reached; time.Sleep(100 * time.Microsecond) {
-			y.do(func() { reached = y.ep.ConsumedOffset() == sent })
-		}
 	}
 }

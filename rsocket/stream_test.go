@@ -371,12 +371,3 @@ func TestStreamAllocatesNothing(t *testing.T) {
 	require.NoError(t, b.Err())
 	require.Greater(t, b.ConsumedOffset(), uint64(64*5000))
 }
-
-func BenchmarkStream(b *testing.B) {
-	cfg := Config{Dialect: Gateway}
-	x, y := newPair(b, memory(cfg, 256<<10, 16), memory(cfg, 256<<10, 16), false, false)
-	b.ReportAllocs()
-	for b.Loop() {
-		streamRound(x.Stream, y.Stream, 64, x.cfg.Targets)
-	}
-}

@@ -17,9 +17,9 @@ func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Commands\n\n" +
 		"Generated from `cmd/smcgw` by `make docs`; `smcgw VERB --help` and the man pages explain flags. `--json` prints one document with a `schema` such as\n" +
-		"`smcgw.status/v1`, which may gain fields but loses or changes none within its version. Only data goes to standard output.\n" +
+		"`smcgw.status/v1`, which may gain fields within its version, but neither loses nor changes any. Only data goes to standard output.\n" +
 		"Verbs that ask the daemon take `--socket PATH`; without it they ask the one at `admin` of `/etc/smcgw/smcgw.yaml`, or at\n" +
-		"`/run/smcgw/smcgw.sock` where that names none or is not readable. Verbs that print a table take `--no-header` and `-o table|wide|json` (bugreport: a file),\n" +
+		"`/run/smcgw/smcgw.sock` if that names none or is not readable. Verbs that print a table take `--no-header` and `-o table|wide|json` (bugreport: a file),\n" +
 		"those that read a configuration `-c FILE` (by default /etc/smcgw/smcgw.yaml for `check` and `up`).\n\n" +
 		"| exit status | means |\n|---:|---|\n")
 	for status, meaning := range []string{

@@ -165,11 +165,11 @@ func (k *checker) rollout(r Rollout) {
 // Guard takes the mode back to observe when carrying does harm.
 type Guard struct {
 	// Aborted is the share of the connections that ended, were carried, and were reset by
-	// a gateway, from which on it does. Default: 0, there is no guard.
+	// a gateway, from which on it does. Default: 0, resets do not count.
 	Aborted Share `yaml:"aborted"`
 	// Slower is the share of the connections of a rule, made by this host and in the share
 	// of the rollout, that took longer than 95% of those outside of it, from which on it
-	// does. Default: 0, they are not compared.
+	// does, at least 10%. Default: 0, they are not compared.
 	Slower Share `yaml:"slower"`
 	// Window is the time over which they are counted. Default: 1m.
 	Window time.Duration `yaml:"window"`

@@ -66,7 +66,7 @@ func Numbers(build VersionInfo) []Number {
 				e.Value(boolValue(m == s.Mode), string(m))
 			}
 		}},
-		{degraded, "1 for what keeps the gateway from doing all that the configuration asks for, 0 for what does not.", Labels{"reason"}, Gauge, func(s *Snapshot, e Series) {
+		{degraded, "1 for what keeps the gateway from doing all that the configuration asks for, else 0.", Labels{"reason"}, Gauge, func(s *Snapshot, e Series) {
 			for _, reason := range degradations(s.Degraded) {
 				e.Value(boolValue(slices.Contains(s.Degraded, reason)), reason)
 			}
@@ -87,7 +87,7 @@ func Numbers(build VersionInfo) []Number {
 				e.Value(float64(n.Count), n.Reason, string(n.Side))
 			}
 		}},
-		{endedTotal, "Carried connections that ended, by why and by the host that decided.", Labels{"reason", "side", "decided_by"}, Counter, func(s *Snapshot, e Series) {
+		{endedTotal, "Carried connections that ended, by reason and by the host that decided.", Labels{"reason", "side", "decided_by"}, Counter, func(s *Snapshot, e Series) {
 			for _, n := range ends(s.Ends) {
 				e.Value(float64(n.Count), n.Reason, string(n.Side), n.DecidedBy)
 			}
@@ -171,7 +171,7 @@ func Numbers(build VersionInfo) []Number {
 		{"guard_trips_total", "How often the guard has taken the mode back.", Labels{"cause"}, Counter, func(s *Snapshot, e Series) {
 			all(e, []string{"aborted", "slower"}, s.GuardTrips)
 		}},
-		{"guard_slower_ratio", "Of the rule where it is greatest: part of the connections that took longer than 95% of native ones.", nil, Gauge, func(s *Snapshot, e Series) { e.Value(s.Compared.Ratio()) }},
+		{"guard_slower_ratio", "Share of connections that took longer than 95% of native ones, of the rule where it is greatest.", nil, Gauge, func(s *Snapshot, e Series) { e.Value(s.Compared.Ratio()) }},
 		{"guard_compared_connections", "How many connections of that rule were compared in the window of the guard.", Labels{"kind"}, Gauge, func(s *Snapshot, e Series) {
 			e.Value(float64(s.Compared.Native), "native")
 			e.Value(float64(s.Compared.Offered), "offered")

@@ -3,10 +3,10 @@
 // which user space takes part.
 //
 // It exists so that a connection that stays native costs a look at its ports and
-// never wakes the gateway, and so that every decision that must hold
-// while the gateway is dead (heartbeat, released SYNs, retransmissions) is taken
-// in the kernel. It does not negotiate, speak TCP or move bytes: gateway does,
-// with the states and events of this package (docs/ARCHITECTURE.md "Steering").
+// never wakes the gateway, and so that every decision that must hold while the
+// gateway is dead (heartbeat, released SYNs, retransmissions) is made in the
+// kernel. It does not negotiate, speak TCP or move bytes: gateway does, with the
+// states and events of this package (docs/ARCHITECTURE.md "Steering").
 //
 // The one trap: a [Datapath] belongs to the network namespace of the thread
 // that called [Open], and everything it attached lives exactly as long as its

@@ -1,18 +1,18 @@
 // Package gateway is the product as a library: it takes over selected TCP
 // connections of unmodified applications, negotiates with the peer's gateway,
-// carries the bytes by RDMA and gives every connection that cannot be carried
-// back to the kernel untouched.
+// carries the bytes by RDMA and leaves every connection that cannot be carried
+// to the kernel, untouched.
 //
 // It is the only package that puts all the others together: ebpf steers,
 // netstack owns the wire leg, negotiate decides, rsocket on a verbs device
-// carries. A connection is package conn's: this package has the table of connections, and
+// carries. Package conn drives one connection; this package has the table of connections, and
 // hears from netstack and the programs what happens to each. A gateway lasts as long as the
-// process; it has an engine, with loops, devices and legs, while its mode carries. [config.Config] says what to
-// do, [admin.Control] is what an operator sees and may switch, and the guardian (package
-// guardian) keeps a dead daemon from hurting the applications it served.
+// process; it has an engine, with loops, devices and legs, while its mode carries.
+// [config.Config] says what to do, [admin.Control] is what an operator sees and may switch,
+// and package guardian keeps a dead daemon from hurting the applications it served.
 //
-// What it does not do: it never refuses a connection and never changes an
-// address an application can see. Anything unclear is left native.
+// It never refuses a connection and never changes an address that an application
+// can see. Anything unclear is left native.
 //
 // The one trap: a gateway must die before its steering does. Programs and TUN
 // devices are therefore held by a second process for a second longer than the

@@ -6,8 +6,8 @@
 // the normative text of the bytes.
 //
 // The package is pure: bytes, clock readings and results of local steps go in; bytes and actions come out. It opens no
-// socket, starts no goroutine, reads no clock and imports no other package of the project, so a test drives both ends
-// of a handshake in one loop. The owner of the connection executes the actions.
+// socket, starts no goroutine, reads no clock and imports no package of the project but its own, so a test drives both
+// ends of a handshake in one loop. The owner of the connection executes the actions.
 //
 // The one trap: byte slices in parsed values and in actions alias memory of their source. A Record's payload aliases the
 // bytes that were fed in; the bytes of an action belong to the receiver of the action.

@@ -5,15 +5,15 @@
 // ports, and none of the host's programs sees them: what they send reaches the
 // host as if it came from the wire (docs/ARCHITECTURE.md "Legs").
 //
-// To enter a namespace takes a privilege that a process which reads what peers
+// Entering a namespace takes a privilege that a process which reads what peers
 // send must not have. So a small process, the keeper, is born in the namespace,
 // sets it up and makes sockets there; the gateway gets them as descriptors:
 //
 //	gateway ── one request ──► keeper         hello, device, sockets, spare
 //	        ◄─ answer, descriptors ─
 //
-// A second one, the spare, waits there for the death of the keeper, whose place it takes:
-// no other process could. Both end with the gateway's end of their connections. The namespace ends with the keeper,
-// the last socket and the last descriptor of it, and the devices in it with the
-// namespace: what is killed leaves nothing.
+// A second one, the spare, waits there to take the place of a keeper that dies: no
+// other process could. Both end with the gateway's end of their connections. The
+// namespace ends with the keeper and the last socket and descriptor of it, and its
+// devices end with it, so nothing is left of a gateway that is killed.
 package legs

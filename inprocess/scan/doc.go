@@ -1,5 +1,5 @@
 // Package scan tells what kind of program a file is ([Inspect]): which libc it has, and why libsmcgw.so cannot be loaded
-// into it. And it tells whether a program could read or write a socket past libc ([Scanner]).
+// into it. It also tells whether a program could read or write a socket bypassing libc ([Scanner]).
 //
 // A promoted connection has bytes of ours, tokens, in its kernel socket. A program whose
 // calls all go through libc never sees them, because libsmcgw.so stands between. A program
@@ -14,7 +14,7 @@
 // a bounded cache. A build id would be no key: anyone can write one into a file, and what is
 // found in it would then be believed of another's program.
 //
-// The trap: bytes of an instruction are no instruction. Those of "syscall" occur within
+// The trap: the bytes of an instruction need not be one. Those of "syscall" occur within
 // displacements and constants, so on x86-64 the function around each is decoded from its
-// begin, which the unwind tables tell. arm64 has no such doubt.
+// beginning, which the unwind tables tell. arm64 has no such doubt.
 package scan

@@ -1,5 +1,5 @@
-// Package comparison does works in interleaved rounds ([Runner]), holds what they gave and writes it
-// as a table for a terminal and as JSON.
+// Package comparison does works in interleaved rounds ([Runner]), keeps the results and writes
+// them as a table for a terminal and as JSON.
 //
 // It exists because every benchmark of the project says the same kind of thing:
 // this work, done these ways, took that much, in so many interleaved rounds, on

@@ -14,12 +14,12 @@
 // read before and after, and a connection that went another way makes the run a
 // failed one, a NaN, never a number of another variant.
 //
-// What is measured is a table of data (works.go): a load, which is a program and the numbers that it
-// gives, the ways it is done, and how often. The loads are well-known programs; what none measures,
-// connect(2) alone and a stream of the soft device, two of our own do.
+// What is measured is a table (works.go): a load, which is a program and the numbers that it
+// gives, the ways it is done, and how often. The loads are well-known programs, and two of our
+// own for what none of those measures: connect(2) alone, and a stream of the soft device.
 //
-// Where the time goes is asked separately, after the rounds, of runs that no figure is from, with
-// perf.
+// Where the time goes is measured separately by perf, after the rounds, in runs that give no
+// figures.
 //
 // The trap: our programs and those of package apps are this binary itself, started again; its main
 // must call apps.Init with [Apps] first.

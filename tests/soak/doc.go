@@ -22,12 +22,12 @@
 // Beside load and faults runs the random test of libsmcgw (tests/inprocess/world), for as long and at a lower
 // priority: connections within this host, which no gateway sees. A line says what it has done.
 //
-// Both measurements are of gateways that have nothing to do. What has grown in
-// between by more than its tolerance (goroutines, descriptors, heap, resident
-// memory, entries of maps, memory of the pool, quarantine) is an error. So are:
-// an application that fails, in any way but the one its work is about; a program
-// that does not end in time; a wrong byte; a gateway that does not end in order
-// or leaves something behind; a stall or a panic that a gateway has counted.
+// Both measurements are of idle gateways. What has grown in between by more than
+// its tolerance (goroutines, descriptors, heap, resident memory, entries of maps,
+// memory of the pool, quarantine) is an error. So are: an application that fails,
+// in any way but the one its work is about; a program that does not end in time; a
+// wrong byte; a gateway that does not end cleanly or leaves something behind; a
+// stall or a panic that a gateway has counted.
 //
 // The only connections that may fail are those that a gateway carried when it
 // was killed: they are made for the purpose, and have to end by a reset. No

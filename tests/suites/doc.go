@@ -1,4 +1,4 @@
-// Package suites compares what suites that others wrote find with libsmcgw.so and natively: a suite is a row, run once
-// as it is and once with the library, which asks for every connection with its first call. Each test of the suite has to
-// have the result that it has natively. `make suites` runs it; elsewhere it skips.
+// Package suites runs test suites of other projects once natively and once with libsmcgw.so, which asks for every
+// connection with its first call. Each test must have the same result both times. `make suites` runs it; otherwise it
+// skips.
 package suites

@@ -2,10 +2,10 @@
 // compatible with the Linux kernel's rxe and with RoCE adapters. It needs no
 // kernel module, no hardware and no privilege beyond a UDP socket.
 //
-// It exists because two machines without RDMA adapters shall be able to speak
-// RDMA to each other, and to those that have it. It knows one port, the default
-// partition (for others see Protect), RC, UC, UD and the general services queue pair; no memory windows,
-// no multicast, no automatic path migration.
+// It exists so that two machines without RDMA adapters can speak RDMA to each
+// other, and to those that have one. It knows one port, the default partition (for
+// others see Protect), RC, UC, UD and the general services queue pair; no memory
+// windows, no multicast, no automatic path migration.
 //
 // # Shape
 //

@@ -2,6 +2,6 @@
 // peers of a policy, their settings, and that any of that has changed.
 //
 // It exists so that this can be told without programs and maps. Its functions are called on
-// a thread of the namespace that they are about. What the kernel lists is asked for again where
-// it changes meanwhile ([Whole]).
+// a thread of the namespace that they are about. A list of the kernel that changes while it
+// is read is read again ([Whole]).
 package netdev

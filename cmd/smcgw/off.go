@@ -24,8 +24,8 @@ func newOff(e *env) *cobra.Command {
 		Use:   "off",
 		Short: "Kill switch: leave all new connections native",
 		Long: `Off makes all new connections native, at once and until "smcgw on", also over
-restarts. Connections that are carried go on, unless --now has them reset. It
-needs no running daemon: the switch is a file.
+restarts. Connections that are carried go on, unless --now has them reset; those
+in process go back to the kernel. It needs no running daemon: the switch is a file.
 
 Without flags it switches all gateways of this machine, whatever their
 configuration, mode and network namespace: it tells those that run, and fails if

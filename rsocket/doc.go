@@ -5,8 +5,8 @@
 // protocol itself is [Stream]: no I/O, no clock, no locks, no allocation per operation, told what completed and asked
 // what to post. [Endpoint] binds one stream to a queue pair and to memory from package rmb, for an event loop that
 // owns both; these two set up no queue pair, time nothing out and never wait. The headers of datagrams are here too
-// ([DatagramHeader], [ResolveHeader]). Sockets for programs are made of these by package rsocket/socket. What the package
-// does not do: it knows no names, no encryption and no authentication.
+// ([DatagramHeader], [ResolveHeader]). Package rsocket/socket makes sockets for programs of these. The package knows no
+// names, no encryption and no authentication.
 //
 // The trap: SHUTDOWN looks like the end of the peer's data and between gateways is only a hint. What ends a direction
 // there is the END record of the wire leg with its final offset; offsets are what this package offers for it. With other
@@ -27,30 +27,10 @@
 //
 // # Messages
 //
-// Every message is an RDMA WRITE WITH IMMEDIATE. The immediate is a 32-bit number, big-endian on the wire, operation in
-// bits 31:29, data in bits 28:0 (librdmacm/docs/rsocket, rs_msg_set):
-//
-//	op  name        data                       bytes written                 takes
-//	0   DATA        byte count                 stream bytes, into a grant    1 credit
-//	1   PROBE       bit 28 echo, 27:0 length   pattern, into the first grant control slot (gateways only)
-//	4   SGL         credit limit, bits 15:0    16: a grant; 0: credits only  control slot
-//	6   IOMAP_SGL   slot                       24: a direct-placement entry  1 credit
-//	7   CTRL 0      DISCONNECT                 0                             control slot
-//	7   CTRL 2      SHUTDOWN                   0                             control slot
-//	-   keepalive   (no immediate)             0                             control slot
-//	-   riowrite    (no immediate)             any, into mapped memory       -
-//
-// The stream rsockets speak over iWARP puts the immediate into a SEND after each write. It is refused with
-// [ErrMessageMode], by device ([CheckDevice]) or at the first SEND that arrives.
-//
-// # Connection data
-//
-// Both sides tell each other 40 bytes, big-endian (rs_conn_data):
-//
-//	0  version = 1   1  flags: 1 sender is big-endian, 2 knows direct placement   2  credits (2)
-//	4  reserved (3)  7  direct-placement slots, scaled
-//	8  target list: address (8), key (4), number of entries (4)
-//	24 first grant: address (8), key (4), length (4)
+// Every message is an RDMA WRITE WITH IMMEDIATE: docs/protocol/rsocket.md "Streams: messages" has the operations, and
+// "Streams: connecting" the 40 bytes of connection data (rs_conn_data). The stream rsockets speak over iWARP puts the
+// immediate into a SEND after each write. It is refused with [ErrMessageMode], by device ([CheckDevice]) or at the first
+// SEND that arrives.
 //
 // # Grants and credits
 //

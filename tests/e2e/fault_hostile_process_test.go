@@ -32,10 +32,11 @@ func (s *site) process() {
 	}
 	ends := map[string]int{}
 	for range rounds {
-		before := held(t, eventfds(t))
+		before := held(eventfds(t))
 		a := s.begin(negotiate.CarrierSHM, echoPort, nil)
 		b := s.begin(negotiate.CarrierSHM, firstPort, nil)
 		bells := fresh(t, before)
+		letGo(before)
 		for _, x := range []*attack{a, b} {
 			require.NoError(t, x.c.Say(rsocket.MakeImm(rsocket.OpData, 8), x.c.PeerConn.DataBuf, 8))
 		}
@@ -71,10 +72,11 @@ func (s *site) process() {
 func (s *site) bells() {
 	t := s.t
 	for range 3 {
-		before := held(t, eventfds(t))
+		before := held(eventfds(t))
 		var own []int
 		a := s.begin(negotiate.CarrierSHM, echoPort, func(*negotiate.CarrierOffer) { own = fresh(t, before) })
 		both := fresh(t, before)
+		letGo(before)
 		require.Len(t, both, 2*len(own), "one loop here, one shard there")
 		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 			for range 100 {
@@ -143,14 +145,19 @@ func eventfds(t *testing.T) (list []int) {
 	return list
 }
 
-// held has a duplicate of each, until the test's end: those of connections that have just ended are closed at any time, and their
+// held has a duplicate of each, until letGo: those of connections that have just ended are closed at any time, and their
 // numbers used again.
-func held(t *testing.T, eventfds []int) (list []int) {
+func held(eventfds []int) (list []int) {
 	for _, fd := range eventfds {
 		if own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			list = append(list, own)
-			t.Cleanup(func() { _ = unix.Close(own) })
 		}
 	}
 	return list
+}
+
+func letGo(held []int) {
+	for _, fd := range held {
+		_ = unix.Close(fd)
+	}
 }

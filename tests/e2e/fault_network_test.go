@@ -196,7 +196,12 @@ func TestFaultNetwork(t *testing.T) {
 	rng := matrix.Rand(t)
 	for _, c := range drawn {
 		seed := rng.Uint64()
-		t.Run(c.String(), func(t *testing.T) { c.run(t, total, rand.New(rand.NewPCG(seed, 1))) })
+		t.Run(c.String(), func(t *testing.T) {
+			if c.fault.long { // and hardly does anything
+				t.Parallel()
+			}
+			c.run(t, total, rand.New(rand.NewPCG(seed, 1)))
+		})
 	}
 }
 

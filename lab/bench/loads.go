@@ -90,7 +90,7 @@ func (w way) iperf(ctx context.Context, args ...string) (bytes, seconds float64,
 	ip, port := w.address(iperfPort)
 	cmd := w.client.Command(ctx, "iperf3", append([]string{"-J", "-c", ip, "-p", port}, args...)...)
 	out, runErr := cmd.Output() // what went wrong is in the JSON
-	r, err := testnet.ParseIPerf3(string(out))
+	r, err := testnet.ParseIPerf3Rate(string(out))
 	if err != nil {
 		return 0, 0, errors.Join(err, runErr)
 	}

@@ -46,7 +46,7 @@ func TestSoftBesideTCP(t *testing.T) {
 	tcp := func(ctx context.Context, seconds int) (float64, error) {
 		cmd := h1.Command(ctx, "nice", "-n", "-11", "iperf3", "-J", "-c", h2.Addr4.String(), "-p", fmt.Sprint(iperfPort), "-t", fmt.Sprint(seconds), "-C", "cubic")
 		out, _ := cmd.Output() // what went wrong is in the JSON
-		r, err := testnet.ParseIPerf3(string(out))
+		r, err := testnet.ParseIPerf3Rate(string(out))
 		return float64(r.ReceivedBytes), err
 	}
 	for i, pair := range [][2]flow{{tcp, soft}, {soft, tcp}} {

@@ -351,7 +351,7 @@ func (s *processShow) say(format string, args ...any) {
 }
 
 func iperfRate(out string) (float64, error) {
-	r, err := testnet.ParseIPerf3(out)
+	r, err := testnet.ParseIPerf3Rate(out)
 	return r.BitsPerSecond / 1e9, err
 }
 

@@ -54,13 +54,19 @@ func ParseIPerf3(out string) (IPerf3, error) {
 		return IPerf3{}, fmt.Errorf("iperf3: %s", r.Error)
 	}
 	got := r.End.Received
-	if got.Bytes <= 0 || got.Seconds <= 0 {
-		return IPerf3{}, fmt.Errorf("iperf3: %w: nothing received", ErrOutput)
-	}
 	return IPerf3{
 		Seconds: got.Seconds, SentBytes: r.End.Sent.Bytes, ReceivedBytes: got.Bytes, BitsPerSecond: got.Rate, Congestion: r.End.Congestion,
 		Packets: got.Packets, Lost: got.Lost,
 	}, nil
+}
+
+// ParseIPerf3Rate is ParseIPerf3 of a run that is to have a rate: of a short one iperf3 may say that nothing was received.
+func ParseIPerf3Rate(out string) (IPerf3, error) {
+	r, err := ParseIPerf3(out)
+	if err == nil && (r.ReceivedBytes <= 0 || r.Seconds <= 0) {
+		return IPerf3{}, fmt.Errorf("iperf3: %w: nothing received", ErrOutput)
+	}
+	return r, err
 }
 
 // iperf3Interrupted is what iperf3 says when a signal has ended it.

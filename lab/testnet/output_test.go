@@ -74,7 +74,7 @@ func TestParseTruncated(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	_, err := ParseIPerf3(read(t, "iperf3-refused.json"))
 	require.ErrorContains(t, err, "Connection refused")
-	_, err = ParseIPerf3(`{"end":{"sum_received":{"bytes":0,"seconds":1}}}`)
+	_, err = ParseIPerf3Rate(`{"end":{"sum_received":{"bytes":0,"seconds":1}}}`)
 	require.ErrorIs(t, err, ErrOutput)
 	_, err = ParseInterruptedIPerf3(read(t, "iperf3.json"))
 	require.ErrorContains(t, err, "not interrupted")

@@ -251,7 +251,7 @@ func (b *Broker) SetPolicy(p Policy, t Thresholds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.policy, b.thresholds = p, t.withDefaults()
-	b.publish()
+	b.publish(true)
 }
 
 // SetOff throws the switch: while it is off nothing is promoted, and the libraries take what is back to the kernel.
@@ -261,16 +261,16 @@ func (b *Broker) SetOff(off bool) {
 			return nil
 		}
 		no := c.setOff(off)
-		b.publish()
+		b.publish(true)
 		return no
 	})
 }
 
 // publish writes all news pages. The caller holds the lock.
-func (b *Broker) publish() {
+func (b *Broker) publish(again bool) {
 	for c := range b.clients {
 		if c.news != nil {
-			c.news.set(b.core.off, b.sentBack[c.slab.key], b.thresholds)
+			c.news.set(b.core.off, b.sentBack[c.slab.key], b.thresholds, again)
 		}
 	}
 }

@@ -261,7 +261,7 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
 	b := c.broker
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n.set(b.core.off, b.sentBack[c.slab.key], b.thresholds)
+	n.set(b.core.off, b.sentBack[c.slab.key], b.thresholds, true)
 	c.news, c.desk = n, d.read
 	b.slabs[c.slab.key]++
 	c.member.entries = uint32(r.B)

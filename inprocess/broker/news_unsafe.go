@@ -59,18 +59,9 @@ func (n *news) sent() { n.word(inprocess.NewsGrants).Add(1) }
 // released counts a question whose socket is closed. It needs no lock.
 func (n *news) released() { n.word(inprocess.NewsQuestions).Add(1) }
 
-// set tells the switch, the entries of the slab whose ends send by the kernel, the
-// thresholds, and that policy or one of them may have changed.
-func (n *news) set(off bool, kernel sentBack, t Thresholds) {
-	n.setOff(off, kernel)
-	n.word(inprocess.NewsCalls).Store(t.Calls)
-	n.word(inprocess.NewsSpin).Store(uint32(t.Spin.Microseconds()))
-	(*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(n.page[inprocess.NewsBytes:][:8:8]))).Store(t.Bytes)
-	n.word(inprocess.NewsPolicy).Add(1)
-}
-
-// setOff tells what sends by the kernel.
-func (n *news) setOff(off bool, kernel sentBack) {
+// set tells the switch, the entries of the slab whose ends send by the kernel, and the thresholds. again: what was refused may be asked
+// again, since policy, switch or thresholds may have changed.
+func (n *news) set(off bool, kernel sentBack, t Thresholds, again bool) {
 	for index := range n.kernel {
 		if _, stays := kernel[index]; !stays {
 			n.kernelWord(index).And(^bitOf(index))
@@ -88,6 +79,12 @@ func (n *news) setOff(off bool, kernel sentBack) {
 		o |= inprocess.OffSome
 	}
 	n.word(inprocess.NewsOff).Store(o)
+	n.word(inprocess.NewsCalls).Store(t.Calls)
+	n.word(inprocess.NewsSpin).Store(uint32(t.Spin.Microseconds()))
+	(*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(n.page[inprocess.NewsBytes:][:8:8]))).Store(t.Bytes)
+	if again {
+		n.word(inprocess.NewsPolicy).Add(1)
+	}
 }
 
 // closeFile closes the descriptor for reading, which the process has by then.

@@ -33,11 +33,7 @@ func (b *Broker) Review(judge func(End) inprocess.Why) (more int) {
 		}
 	}
 	b.sentBack = found
-	for c := range b.clients {
-		if c.news != nil {
-			c.news.setOff(b.core.off, found[c.slab.key])
-		}
-	}
+	b.publish(false)
 	return more
 }
 

@@ -241,6 +241,24 @@ func TestNotPrograms(t *testing.T) {
 	require.Equal(t, []Reason{NotELF}, program(t, text).Reasons)
 }
 
+// running looks at a process of a program, which writes a byte when it has come so far and ends with its input.
+func running(t *testing.T, file string, args ...string) *Result {
+	t.Helper()
+	p := exec.Command(file, args...)
+	stdin, err := p.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := p.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	_, err = io.ReadFull(stdout, make([]byte, 1))
+	require.NoError(t, err)
+	r, err := New().Process(p.Process.Pid)
+	require.NoError(t, stdin.Close())
+	require.NoError(t, p.Wait())
+	require.NoError(t, err)
+	return r
+}
+
 // TestProcess: what a process has mapped counts, also a library that it has loaded itself.
 func TestProcess(t *testing.T) {
 	native(t)
@@ -252,18 +270,7 @@ int main(int argc, char **argv) { char c; for (int i = 1; i < argc; i++) if (!dl
 		args    []string
 		reasons []Reason
 	}{{nil, []Reason{}}, {[]string{library}, []Reason{RawCalls}}} {
-		p := exec.Command(loads, c.args...)
-		stdin, err := p.StdinPipe()
-		require.NoError(t, err)
-		stdout, err := p.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, p.Start())
-		_, err = io.ReadFull(stdout, make([]byte, 1))
-		require.NoError(t, err)
-		r, err := New().Process(p.Process.Pid)
-		require.NoError(t, stdin.Close())
-		require.NoError(t, p.Wait())
-		require.NoError(t, err)
+		r := running(t, loads, c.args...)
 		require.Equal(t, c.reasons, r.Reasons, "%+v", r)
 		require.Equal(t, Glibc, r.Libc)
 		require.Equal(t, loads, r.Program)
@@ -288,18 +295,7 @@ func TestProcessWithoutMain(t *testing.T) {
 static void *rest(void *main) { char c; pthread_join(*(pthread_t *)main, 0); write(1, "x", 1); read(0, &c, 1); _exit(0); }
 static pthread_t self;
 int main(void) { pthread_t t; self = pthread_self(); pthread_create(&t, 0, rest, &self); pthread_exit(0); }`)
-	p := exec.Command(file)
-	stdin, err := p.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := p.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	_, err = io.ReadFull(stdout, make([]byte, 1))
-	require.NoError(t, err)
-	r, err := New().Process(p.Process.Pid)
-	require.NoError(t, stdin.Close())
-	require.NoError(t, p.Wait())
-	require.NoError(t, err)
+	r := running(t, file)
 	require.Empty(t, r.Reasons, "%+v", r)
 	require.Equal(t, file, r.Program)
 }

@@ -2920,15 +2920,14 @@ static void passed_full(void) { // while the kernel has no room for more of what
 	say("%zu %.5s", take(b, 5), in);
 	reap(p);
 }
-static void hands_on_late(int b) { // to a program that reads after a while
+static void hand_on(int b, void (*reads)(int fd)) { // to a program that reads after a while
 	int u[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
 	pid_t p = fork();
 	if (p == 0) {
 		int fd = receive_fd(u[1]);
 		ms(3500);
-		size_t n = take(fd, sizeof in);
-		if (write(fd, &n, sizeof n) != sizeof n) die("write");
+		reads(fd);
 		_exit(0);
 	}
 	ms(300);
@@ -2936,6 +2935,11 @@ static void hands_on_late(int b) { // to a program that reads after a while
 	close(b);
 	waitpid(p, 0, 0);
 }
+static void says_how_much(int fd) {
+	size_t n = take(fd, sizeof in);
+	if (write(fd, &n, sizeof n) != sizeof n) die("write");
+}
+static void hands_on_late(int b) { hand_on(b, says_how_much); }
 static void shut_full(void) { // what was written comes before the end, however late it is read
 	int a;
 	size_t n = 0, got = 0;
@@ -2951,23 +2955,12 @@ static void shut_full(void) { // what was written comes before the end, however 
 	reap(p);
 }
 static int report[2];
-static void hands_on_for_good(int b) {
-	int u[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
-	pid_t p = fork();
-	if (p == 0) {
-		int fd = receive_fd(u[1]);
-		ms(3500);
-		ssize_t n[2] = {(ssize_t)take(fd, sizeof in)};
-		n[1] = read(fd, in, 1) < 0 ? errno : 0;
-		if (write(report[1], n, sizeof n) != sizeof n) die("write");
-		_exit(0);
-	}
-	ms(300);
-	send_fd(u[0], b);
-	close(b);
-	waitpid(p, 0, 0);
+static void reports_the_end(int fd) {
+	ssize_t n[2] = {(ssize_t)take(fd, sizeof in)};
+	n[1] = read(fd, in, 1) < 0 ? errno : 0;
+	if (write(report[1], n, sizeof n) != sizeof n) die("write");
 }
+static void hands_on_for_good(int b) { hand_on(b, reports_the_end); }
 static void closed_full(void) { // as shut_full, by close()
 	int a;
 	size_t n = 0;

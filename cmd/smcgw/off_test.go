@@ -143,7 +143,7 @@ func TestCleanupSays(t *testing.T) {
 		return run(t.Context(), e, append([]string{"cleanup"}, args...)), stdout.String(), stderr.String()
 	}
 	file := dir + "/smcgw.yaml"
-	require.NoError(t, os.WriteFile(file, []byte("{ admin: "+dir+"/s, shm_dir: "+dir+"/shm }"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("{ admin: "+dir+"/s, shm_dir: "+dir+"/shm, in_process: { socket: "+dir+"/p } }"), 0o600))
 	require.NoError(t, os.Mkdir(dir+"/shm", 0o700))
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/s"})
 	require.NoError(t, err)

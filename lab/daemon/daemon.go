@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -24,7 +25,7 @@ const (
 type Spec struct {
 	Executable    string // the program
 	File          string // where its configuration is written
-	Configuration string // YAML; its admin socket is Socket
+	Configuration string // YAML; its admin socket is Socket, and it names a socket in in_process
 	Socket        string
 	TakeOver      bool // from the one that runs on the socket
 }
@@ -33,6 +34,9 @@ type Spec struct {
 // client are the caller's to end, also those returned with an error; the host
 // ends the process at the latest.
 func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *admin.Client, error) {
+	if !strings.Contains(s.Configuration, "in_process:") { // the default is the machine's, which is not a laboratory's to serve or to remove
+		return nil, nil, fmt.Errorf("configuration of %s: no in_process", h.Name)
+	}
 	if err := os.WriteFile(s.File, []byte(s.Configuration), 0o600); err != nil {
 		return nil, nil, fmt.Errorf("configuration of %s: %w", h.Name, err)
 	}

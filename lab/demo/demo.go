@@ -142,6 +142,7 @@ policy:
 carriers: [shm, soft]
 shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
+in_process: { socket: %[1]s/%[2]s.in-process }
 limits: { handshake_timeout: 1s }
 `
 

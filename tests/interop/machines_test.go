@@ -49,6 +49,7 @@ policy:
 %[5]s  - { name: default, action: pass }
 carriers: [soft]
 shm_dir: %[1]s/shm
+in_process: { socket: %[1]s/in-process.sock }
 state_dir: %[1]s/state
 limits: { memory: 128MiB, handshake_timeout: 5s }
 `

@@ -46,7 +46,7 @@ __attribute__((constructor)) static void start(void) {
 
 bool smcgw_broker_there(void) {
 	if (SYS(faccessat, AT_FDCWD, path, W_OK) == 0) return true;
-	smcgw.retry_at = now_coarse() + RETRY_AFTER;
+	put(&smcgw.retry_at, now_coarse() + RETRY_AFTER);
 	return false;
 }
 
@@ -125,7 +125,7 @@ static void hang_up(void) {
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
 	welcome = false;
-	smcgw.retry_at = now_coarse() + retry_after;
+	put(&smcgw.retry_at, now_coarse() + retry_after);
 	if (retry_after < 60 * RETRY_AFTER) retry_after *= 2;
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
@@ -363,7 +363,7 @@ static void take_all(void) {
 static bool connected(void) {
 	if (smcgw.disabled) return false;
 	if (smcgw.socket < 0) {
-		if (now_coarse() < smcgw.retry_at || smcgw.slab_fd < 0) return false;
+		if (now_coarse() < get(&smcgw.retry_at) || smcgw.slab_fd < 0) return false;
 		struct sockaddr_un u = {.sun_family = AF_UNIX};
 		strcpy(u.sun_path, path);
 		bool held = smcgw_numbers();
@@ -505,7 +505,7 @@ void smcgw_control_forked(void) {
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
 	welcome = false;
-	smcgw.retry_at = 0;
+	put(&smcgw.retry_at, 0);
 	smcgw.news = 0;
 }
 

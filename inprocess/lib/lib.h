@@ -137,7 +137,7 @@ struct smcgw_state {
 	_Atomic int socket;                // -1: none
 	const struct smci_news *_Atomic news;
 	_Atomic bool met;                  // this process or a parent has met a broker: ends may be promoted
-	int64_t retry_at;
+	_Atomic int64_t retry_at;
 	char *slab;
 	_Atomic int slab_fd;
 	_Atomic int nudge;                 // an eventfd that is always readable: wakes one thread of an epoll set

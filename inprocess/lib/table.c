@@ -45,10 +45,11 @@ static bool make_slab(void) {
 	static bool keyed;
 	bool ok = false;
 	uint64_t mask;
+	if (now_coarse() < get(&smcgw.retry_at)) return false;
 	smcgw_hold_control(&mask);
 	if (smcgw.slab) {
 		ok = true;
-	} else if (!smcgw.disabled && now_coarse() >= smcgw.retry_at && smcgw_broker_there() && may_size((size_t)MAX_ENDS * SMCI_ENTRY) &&
+	} else if (!smcgw.disabled && now_coarse() >= get(&smcgw.retry_at) && smcgw_broker_there() && may_size((size_t)MAX_ENDS * SMCI_ENTRY) &&
 	           (keyed || (keyed = !pthread_key_create(&at_end, thread_ended)))) {
 		bool held = smcgw_numbers();
 		long fd = SYS(memfd_create, "smcgw", MFD_CLOEXEC);
@@ -64,7 +65,7 @@ static bool make_slab(void) {
 		}
 		if (fd >= 0) SYS(close, fd);
 		smcgw_numbers_go(held);
-		if (!ok) smcgw.retry_at = now_coarse() + RETRY_AFTER;
+		if (!ok) put(&smcgw.retry_at, now_coarse() + RETRY_AFTER);
 	}
 	smcgw_let_control(mask);
 	if (ok) smcgw_catch();
@@ -147,6 +148,15 @@ void smcgw_let(uint64_t mask) {
 	SYS(rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
 }
 
+// free_entry: the entries that were freed last are taken first. They are in the cache, and no page is touched for the first time. One that
+// a thread is still inside of, in a call that the close() did not end, is taken last: that call will count.
+static _Atomic uint32_t freed[64], frees; // indices and 1
+static void free_entry(struct end *e) {
+	bool inside = get(&e->raw_rx) || get(&e->raw_tx);
+	atomic_fetch_add(&e->use, 1);
+	if (likely(!inside)) put(&freed[atomic_fetch_add(&frees, 1) % 64], index_of(e) + 1);
+}
+
 // reclaim frees entries whose processes have all died without close().
 static void reclaim(void) {
 	for (uint32_t i = 0; i < MAX_ENDS; i++) {
@@ -155,18 +165,24 @@ static void reclaim(void) {
 		prune(e);
 		if (owners(e)) continue;
 		put(&e->report.state, SMCI_FREE);
-		atomic_fetch_add(&e->use, 1);
+		free_entry(e);
 	}
 }
 
+static bool take(struct end *e) {
+	uint32_t u = get(&e->use);
+	return !(u & 1) && atomic_compare_exchange_strong(&e->use, &u, u + 1);
+}
 static struct end *take_entry(void) {
 	static _Atomic int64_t reclaimed;
+	uint32_t last = atomic_exchange(&freed[(atomic_fetch_sub(&frees, 1) - 1) % 64], 0);
+	if (!last) atomic_fetch_add(&frees, 1);
+	else if (take(entry(last - 1))) return entry(last - 1);
 	for (int round = 0; round < 2; round++) {
 		uint32_t from = get(&hint);
 		for (uint32_t i = 0; i < (round ? MAX_ENDS : 256); i++) {
 			struct end *e = entry((from + i) % MAX_ENDS);
-			uint32_t u = get(&e->use);
-			if ((u & 1) || !atomic_compare_exchange_strong(&e->use, &u, u + 1)) continue;
+			if (!take(e)) continue;
 			put(&hint, (from + i + 1) % MAX_ENDS);
 			return e;
 		}
@@ -280,7 +296,7 @@ static void closed_last(struct end *e) {
 		return;
 	}
 	put_release(&e->report.state, SMCI_FREE);
-	atomic_fetch_add(&e->use, 1);
+	free_entry(e);
 }
 
 void smcgw_stale(int fd) {
@@ -340,7 +356,7 @@ void smcgw_release(struct end *e) {
 	}
 	pthread_mutex_unlock(&e->wl);
 	pthread_mutex_unlock(&e->rl);
-	if (mine) atomic_fetch_add(&e->use, 1);
+	if (mine) free_entry(e);
 }
 
 // map_ring maps the whole file of an end. The descriptor is gone: mremap makes a second mapping of what is mapped already.
@@ -527,7 +543,7 @@ static void born(void) {
 			if (disowns(e, pid)) continue;
 			unmap_here(e);
 			put_release(&e->report.state, SMCI_FREE);
-			atomic_fetch_add(&e->use, 1);
+			free_entry(e);
 		}
 		given[i] = 0;
 	}

@@ -19,9 +19,8 @@ type filterFlags struct {
 }
 
 func (f *filterFlags) register(c *cobra.Command) {
+	f.registerAddress(c)
 	fs := c.Flags()
-	fs.Uint16Var(&f.port, "port", 0, "only with this port at either end")
-	fs.StringVar(&f.peer, "peer", "", "only with this address, or with those of a prefix")
 	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, hw, ib, soft or relay")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason: \"smcgw codes\" lists them; operator and peer are those of demotions")
 	fs.StringVar(&f.state, "state", "", "only in this state, such as carrying or native")
@@ -32,6 +31,12 @@ func (f *filterFlags) register(c *cobra.Command) {
 	for name, known := range f.known() {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	}
+}
+
+// registerAddress has only the flags that select by addresses.
+func (f *filterFlags) registerAddress(c *cobra.Command) {
+	c.Flags().Uint16Var(&f.port, "port", 0, "only with this port at either end")
+	c.Flags().StringVar(&f.peer, "peer", "", "only with this address, or with those of a prefix")
 }
 
 // known are the values of the flags that have a list of them.

@@ -68,7 +68,7 @@ standard output is no terminal it prints one picture, or as many as -n says.`,
 	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "time between two pictures")
 	c.Flags().IntVarP(&f.frames, "count", "n", 0, "end after this many pictures")
 	c.Flags().StringVar(&f.sort, "sort", "rate", "order: rate, bytes or age")
-	f.filter.register(c)
+	f.filter.registerAddress(c)
 	return withSocket(e, noun(e, c))
 }
 

@@ -80,6 +80,7 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 	c.Flags().BoolVar(&opts.TakeOver, "takeover", false, "take over from the gateway that runs")
 	c.Flags().DurationVar(&opts.DrainTimeout, "drain-timeout", 0, "with --takeover: time for the connections of the other gateway to end (default: what its configuration says)")
 	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
+	_ = c.Flags().MarkHidden("no-guardian") // it is there
 	return c
 }
 

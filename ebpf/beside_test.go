@@ -145,7 +145,7 @@ func TestSideBySide(t *testing.T) {
 			young.works()
 			young.close()
 			require.NoError(t, e1.Close())
-			require.Equal(t, before, h1.attachments())
+			h1.attached(t, before)
 		})
 	}
 }
@@ -173,7 +173,7 @@ func TestBesideTheDead(t *testing.T) {
 	require.NoError(t, d.Retire())
 	require.NoError(t, e.Close())
 	require.NoError(t, d.Activate())
-	require.Equal(t, alone, h1.attachments())
+	h1.attached(t, alone)
 
 	e = h1.beside(d, cfg)
 	require.NoError(t, d.Retire())
@@ -181,7 +181,7 @@ func TestBesideTheDead(t *testing.T) {
 	require.NoError(t, d.Close())
 	require.Eventually(t, func() bool { return !e.HasNeighbour() }, patience, 10*time.Millisecond)
 	require.NoError(t, e.Close())
-	require.Equal(t, before, h1.attachments())
+	h1.attached(t, before)
 }
 
 // Refuse gives every new connection a reason, whatever the mode.

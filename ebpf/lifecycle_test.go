@@ -63,6 +63,16 @@ func (h *host) attachments() (out []string) {
 	return out
 }
 
+// attached waits until nothing else is attached: a process that another test starts has the descriptors of
+// TUNs and links, too, until its exec.
+func (h *host) attached(t *testing.T, want []string) {
+	t.Helper()
+	for end := time.Now().Add(patience); !slices.Equal(h.attachments(), want) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Equal(t, want, h.attachments())
+}
+
 // ourLinks are the BPF links of this process.
 func ourLinks(t *testing.T) int {
 	t.Helper()
@@ -88,13 +98,13 @@ func TestCloseLeavesNothing(t *testing.T) {
 		require.NotEqual(t, before, h1.attachments())
 		require.Equal(t, 9, ourLinks(t)) // lookup, A 2, W, w0 2, connect 2, sockops
 		require.NoError(t, d.Close())
-		require.Equal(t, before, h1.attachments())
+		h1.attached(t, before)
 		require.Zero(t, ourLinks(t))
 	}
 	cfg.CgroupPath = "/nonexistent"
 	h1.do(func() { _, err = Open(cfg) })
 	require.Error(t, err)
-	require.Equal(t, before, h1.attachments())
+	h1.attached(t, before)
 	require.Equal(t, fds, len(leak.OpenFiles()))
 }
 
@@ -118,7 +128,7 @@ func TestOneOfAGeneration(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, second.Close())
 	require.NoError(t, d.Close())
-	require.Equal(t, before, h.attachments())
+	h.attached(t, before)
 }
 
 // What a killed gateway has left, because another process still holds its
@@ -136,7 +146,7 @@ func TestOpenBehindAKilledGateway(t *testing.T) {
 		}))
 	})
 	require.NoError(t, h.open(config(nil)).Close())
-	require.Equal(t, before, h.attachments())
+	h.attached(t, before)
 }
 
 // Devices that appear, change and go are followed.

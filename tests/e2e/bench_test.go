@@ -79,7 +79,7 @@ func TestBenchPeer(t *testing.T) {
 	s := settings{Carriers: both2, Handshake: "2s"} // a busy machine's connections are carried, too
 	g1, g2 := w.upBoth(s)
 	token := w.serveBench(w.h2)
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+	oneFamily(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := netip.MustParseAddrPort(addr(w.h2, benchPort)).Addr().String()
 		r := w.bench(w.h1, to, token)
 		works := map[string]int{}

@@ -41,7 +41,7 @@ func TestFaultResources(t *testing.T) {
 		{"flood", faultFlood},
 		{"at once", faultAtOnce},
 	}
-	run := matrix.Cells(t, cells, 3)
+	run := matrix.Cells(t, cells, 1)
 	if matrix.Whole() {
 		run = append(run, shortage{"all at once", faultAtOnceWhole}, shortage{"rate", faultRate})
 	}

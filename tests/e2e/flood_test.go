@@ -190,7 +190,7 @@ func TestFlood(t *testing.T) {
 	g := w.up(w.h2, s)
 	pid, long, native := g.daemon(), w.dialFrom(t, w.h1), plain.dialFrom(t, plain.h1)
 	require.True(t, answered(long) && answered(native))
-	for _, f := range matrix.Cells(t, floods, 2) {
+	for _, f := range matrix.Cells(t, floods, 1) {
 		t.Run(f.name, func(t *testing.T) {
 			rng := matrix.Rand(t)
 			var want, quiet, got honest

@@ -20,6 +20,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -390,11 +391,26 @@ func (w *world) mustApp(h *testnet.Host, args ...string) apps.Event {
 // families runs a test for IPv4 and IPv6.
 func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, port uint16) string)) {
 	t.Helper()
-	t.Run("ipv4", func(t *testing.T) {
-		fn(t, func(h *testnet.Host, port uint16) string { return h.AddrPort4(port).String() })
-	})
-	t.Run("ipv6", func(t *testing.T) {
-		fn(t, func(h *testnet.Host, port uint16) string { return h.AddrPort6(port).String() })
+	inFamily(t, "ipv4", fn)
+	inFamily(t, "ipv6", fn)
+}
+
+// oneFamily is families for what takes long: one of the two, but in whole matrices.
+func oneFamily(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, port uint16) string)) {
+	t.Helper()
+	for _, name := range matrix.Cells(t, []string{"ipv4", "ipv6"}, 1) {
+		inFamily(t, name, fn)
+	}
+}
+
+func inFamily(t *testing.T, name string, fn func(t *testing.T, addr func(h *testnet.Host, port uint16) string)) {
+	t.Helper()
+	addr := (*testnet.Host).AddrPort4
+	if name == "ipv6" {
+		addr = (*testnet.Host).AddrPort6
+	}
+	t.Run(name, func(t *testing.T) {
+		fn(t, func(h *testnet.Host, port uint16) string { return addr(h, port).String() })
 	})
 }
 

@@ -28,7 +28,7 @@ func TestSemanticsUnderLoad(t *testing.T) {
 	// Starting 500 at once takes two cores longer than the default allows.
 	patient := settings{Handshake: "2s"}
 	g1, g2 := w.upBoth(patient)
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+	oneFamily(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, transferPort)
 		started, late := g1.status().FlowsTotal, w.late()
 		e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "20", "-size", "4096", "-to", to)

@@ -26,7 +26,9 @@ export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 
 ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfel.o')
-UNIT = $(shell $(GO) list ./... | grep -v /tests/)
+# Those that take longest first: at the end nothing would run beside them.
+LONG = $(addprefix github.com/smcgw/smcgw/,ebpf verbs/soft lab/bench gateway/internal/conn gateway/internal/carrier netstack)
+UNIT = $(LONG) $(filter-out $(LONG),$(shell $(GO) list ./... | grep -v /tests/))
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 

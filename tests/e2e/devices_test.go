@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -16,7 +17,7 @@ import (
 // that was made without gateways.
 func TestDeviceKinds(t *testing.T) {
 	t.Parallel()
-	for _, k := range deviceKinds {
+	for _, k := range matrix.Cells(t, deviceKinds, 8) {
 		t.Run(k.name, func(t *testing.T) {
 			for _, where := range []string{clientSide, serverSide, bothSides} {
 				if k.both && where != bothSides {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -43,12 +44,12 @@ type passing struct {
 // nothing is left.
 func TestDiesInTime(t *testing.T) {
 	t.Parallel()
-	for _, p := range []passing{
+	for _, p := range matrix.Cells(t, []passing{
 		{deaths[0], prompt, 1},
 		{deaths[1], prompt, -1},
 		{deaths[2], stuck + prompt, 1},
 		{deaths[3], prompt, 0},
-	} {
+	}, 2) {
 		t.Run("client/"+p.name, func(t *testing.T) { testPassing(t, p, func(w *world) *testnet.Host { return w.h1 }) })
 		t.Run("server/"+p.name, func(t *testing.T) { testPassing(t, p, func(w *world) *testnet.Host { return w.h2 }) })
 	}

@@ -427,7 +427,7 @@ func TestInProcessViews(t *testing.T) {
 	var errWatch error
 	events.Go(func() { watched, errWatch = w.g.cli("watch", "-n", "4", "--for", "30s") })
 	time.Sleep(slowed(500 * time.Millisecond)) // until it watches
-	const bytes = 32 << 20
+	const bytes = 64 << 20
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
 	w.g.promoted()
 	says(`carried, 1 in process`, "status", "--brief")

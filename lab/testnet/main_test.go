@@ -39,7 +39,7 @@ func startApp(t *testing.T, h *Host, args ...string) *Proc {
 
 func runApp(t *testing.T, h *Host, args ...string) apps.Event {
 	t.Helper()
-	e, err := h.RunApp(patience(t, 30*time.Second), args...)
+	e, err := h.RunApp(patience(t, 90*time.Second), args...)
 	require.NoError(t, err)
 	return e
 }

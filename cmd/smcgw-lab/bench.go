@@ -28,7 +28,7 @@ func (l *laboratory) bench() *cobra.Command {
 		Short: "Compare ways to carry connections on hosts made for the purpose",
 		Long: `Bench makes hosts out of network namespaces on this machine, which takes root,
 and does the same work on them in interleaved rounds: over plain TCP, through
-chains of proxies, carried by shared memory and by RoCEv2, with action auto, and
+two proxies, carried by shared memory and by RoCEv2, with action auto, and
 past a gateway that does not select it. With --quick it does only what --ratios
 needs, first with cubic and then with bbr. With --smcgw and --other two gateways
 are compared, each on hosts of its own, in the same rounds. With --profile works are done

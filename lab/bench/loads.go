@@ -70,25 +70,21 @@ func costing(do func(ctx context.Context, w way, d time.Duration) (value, units 
 	}
 }
 
-// bulk is streams of iperf3, or what a way has instead: Gbit/s, and processor time for 10^9 bytes.
-func bulk(args ...string) load {
-	return load{programs: "iperf3", metrics: append([]comparison.Metric{more("", "Gbit/s")}, costs("s/GB")...), do: costing(
-		func(ctx context.Context, w way, d time.Duration) (rate, gb float64, err error) {
-			stream := w.stream
-			if stream == nil {
-				stream = func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
-					return w.iperf(ctx, append(args, "-t", whole(d))...)
-				}
-			}
-			bytes, seconds, err := stream(ctx, d)
-			return bytes * 8 / 1e9 / seconds, bytes / 1e9, err
-		})}
-}
+// bulk is one stream of iperf3, or what a way has instead: Gbit/s, and processor time for 10^9 bytes.
+var bulk = load{programs: "iperf3", metrics: append([]comparison.Metric{more("", "Gbit/s")}, costs("s/GB")...), do: costing(
+	func(ctx context.Context, w way, d time.Duration) (rate, gb float64, err error) {
+		stream := w.stream
+		if stream == nil {
+			stream = w.iperf
+		}
+		bytes, seconds, err := stream(ctx, d)
+		return bytes * 8 / 1e9 / seconds, bytes / 1e9, err
+	})}
 
 // iperf runs iperf3 and returns what arrived, and how long it took.
-func (w way) iperf(ctx context.Context, args ...string) (bytes, seconds float64, err error) {
+func (w way) iperf(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
 	ip, port := w.address(iperfPort)
-	cmd := w.client.Command(ctx, "iperf3", append([]string{"-J", "-c", ip, "-p", port}, args...)...)
+	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d))
 	out, runErr := cmd.Output() // what went wrong is in the JSON
 	r, err := testnet.ParseIPerf3Rate(string(out))
 	if err != nil {
@@ -108,33 +104,31 @@ func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d
 // where there are more than it has set memory aside for.
 const sockperfMost = "1000000"
 
-// pingPong is sockperf, one message and its answer at a time: the median and the 99th percentile
-// of round trips, and the processor time of the gateways for one. Sockperf sleeps for two seconds
-// before it counts, whatever it is told, and never counts the first 400 ms.
-func pingPong(size int) load {
-	return load{
-		programs: "sockperf", lead: 2400 * time.Millisecond, noWarmUp: true,
-		metrics: []comparison.Metric{less(median, "µs"), less(p99, "µs"), less(gatewaysCPU, "µs")},
-		do: func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-			ip, port := w.address(sockperfPort)
-			m, err := w.meter()
-			if err != nil {
-				return nil, err
-			}
-			out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
-				"-m", strconv.Itoa(size), "--mps", sockperfMost, "-t", whole(d))
-			if err != nil {
-				return nil, err
-			}
-			p, err := testnet.ParseSockperf(out)
-			if err != nil {
-				return nil, err
-			}
-			e, err := m.spent()
-			µs := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-			return []float64{µs(p.Median), µs(p.P99), e.gateways / float64(p.Received) * 1e6}, err
-		},
-	}
+// pingPong is sockperf, one message of 64 bytes and its answer at a time: the median and the 99th
+// percentile of round trips, and the processor time of the gateways for one. Sockperf sleeps for two
+// seconds before it counts, whatever it is told, and never counts the first 400 ms.
+var pingPong = load{
+	programs: "sockperf", lead: 2400 * time.Millisecond, noWarmUp: true,
+	metrics: []comparison.Metric{less(median, "µs"), less(p99, "µs"), less(gatewaysCPU, "µs")},
+	do: func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		ip, port := w.address(sockperfPort)
+		m, err := w.meter()
+		if err != nil {
+			return nil, err
+		}
+		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
+			"-m", "64", "--mps", sockperfMost, "-t", whole(d))
+		if err != nil {
+			return nil, err
+		}
+		p, err := testnet.ParseSockperf(out)
+		if err != nil {
+			return nil, err
+		}
+		e, err := m.spent()
+		µs := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+		return []float64{µs(p.Median), µs(p.P99), e.gateways / float64(p.Received) * 1e6}, err
+	},
 }
 
 // requests are thousands a second, and processor time for one.
@@ -355,7 +349,7 @@ var idleConnections = load{
 	},
 	do: func(ctx context.Context, w way, d time.Duration) (_ []float64, err error) {
 		count := min(idleCount, openFiles()-idleSpare)
-		if w.kind() == Soft9000 {
+		if w.kind() == Soft1500 {
 			count = min(count, idleSoft)
 		}
 		if d <= comparison.WarmUp {

@@ -205,7 +205,7 @@ func idleMemory(b *strings.Builder, list []*comparison.Report) {
 	b.WriteString("\n## What an idle connection has\n\n| KiB each | TCP | shm | soft |\n|---|---:|---:|---:|\n")
 	for _, w := range idleRows {
 		fmt.Fprintf(b, "| %s |", w.title)
-		for _, variant := range []string{comparison.TCP, Shm, Soft9000} {
+		for _, variant := range []string{comparison.TCP, Shm, Soft1500} {
 			text := value(r, w.metric, variant)
 			if strings.HasPrefix(text, "-") { // the machine's memory also changes by itself
 				text = none

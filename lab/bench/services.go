@@ -36,12 +36,10 @@ const (
 )
 
 // Ports of proxies: at 127.0.0.1 of the client's host, and at the address of the
-// server's host for those that have a second one there.
+// server's.
 const (
-	oneProxy    = 1000
-	twoProxies  = 2000
-	splices     = 3000 // two of them, with splice(2)
-	secondProxy = 5000 // added to their own for the server's
+	firstProxy  = 2000
+	secondProxy = 7000
 )
 
 func plus(ports []uint16, offset uint16) []uint16 {
@@ -128,11 +126,10 @@ func (h *host) listening(ctx context.Context, port uint16) error {
 	}
 }
 
-// proxyHead is how HAProxy forwards streams by default; 9000 connections, and 500 pipes for
-// splice(2), are what an ordinary limit of 20,000 descriptors allows.
+// proxyHead is how HAProxy forwards streams by default; 9000 connections are what an ordinary
+// limit of 20,000 descriptors allows.
 const proxyHead = `global
   maxconn 9000
-  maxpipes 500
 defaults
   mode tcp
   maxconn 9000
@@ -141,25 +138,19 @@ defaults
   timeout server 10m
 `
 
-// proxies starts the chains over a cable: one HAProxy at the client's, and one on each host.
+// proxies starts the chain over a cable: an HAProxy on each host.
 func (n *network) proxies(ctx context.Context, c cable) error {
-	if !installed("haproxy") {
-		return nil
-	}
 	var first, second strings.Builder
 	for _, p := range services {
 		at := func(a netip.Addr, offset uint16) string { return netip.AddrPortFrom(a, p+offset).String() }
-		listen := func(b *strings.Builder, from, to, more string) {
-			fmt.Fprintf(b, "listen %s\n  bind %s\n%s  server s %s\n", strings.ReplaceAll(from, ":", "-"), from, more, to)
+		listen := func(b *strings.Builder, from, to string) {
+			fmt.Fprintf(b, "listen %s\n  bind %s\n  server s %s\n", strings.ReplaceAll(from, ":", "-"), from, to)
 		}
-		listen(&first, at(thisHost, oneProxy), at(c.addr, 0), "")
-		for offset, more := range map[uint16]string{twoProxies: "", splices: "  option splice-request\n  option splice-response\n"} {
-			listen(&first, at(thisHost, offset), at(c.addr, offset+secondProxy), more)
-			listen(&second, at(c.addr, offset+secondProxy), at(thisHost, 0), more)
-		}
+		listen(&first, at(thisHost, firstProxy), at(c.addr, secondProxy))
+		listen(&second, at(c.addr, secondProxy), at(thisHost, 0))
 	}
-	return errors.Join(n.haproxy(ctx, c.server, second.String(), webPort+twoProxies+secondProxy),
-		n.haproxy(ctx, c.client, first.String(), webPort+twoProxies))
+	return errors.Join(n.haproxy(ctx, c.server, second.String(), webPort+secondProxy),
+		n.haproxy(ctx, c.client, first.String(), webPort+firstProxy))
 }
 
 // haproxy starts one and waits until it listens on the last of its ports.

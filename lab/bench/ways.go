@@ -22,12 +22,9 @@ const (
 	InProcess     = "inprocess"      // the programs have the library: connections are promoted to shared memory
 	InProcessSpin = "inprocess-spin" // the same, whose ends look at their rings for a while before they sleep
 
-	OneProxy   = "chain1"   // one HAProxy, on the client's host
 	TwoProxies = "chain2"   // one HAProxy per host
-	Splice     = "splice"   // the same with splice(2)
 	Shm        = "shm"      // carried over shared memory
 	Soft1500   = "soft1500" // carried over RoCEv2, link MTU 1500
-	Soft9000   = "soft9000" // link MTU 9000
 	TCP9000    = "tcp9000"  // as tcp, link MTU 9000
 	RC1500     = "rc1500"   // a bare stream of the soft device, no TCP program, link MTU 1500
 	RC9000     = "rc9000"   // link MTU 9000
@@ -84,10 +81,9 @@ var groups = []struct {
 	{[]string{"ips", "ipt"}, []string{InProcessSpin}, false},
 	{[]string{"iplo"}, []string{loopback + InProcess}, false},
 	{[]string{"ipslo"}, []string{loopback + InProcessSpin}, false},
-	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, OneProxy, TwoProxies, Splice, RC1500}, false},
+	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, TwoProxies, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
 	{[]string{"softa", "softb"}, []string{Soft1500}, true},
-	{[]string{"soft9a", "soft9b"}, []string{Soft9000}, true},
 	{[]string{"shma", "shmb"}, []string{Shm, Attached, Auto, Released}, true},
 	{[]string{"plain"}, []string{Released, Plain}, true},
 	{[]string{"offera"}, []string{Plain}, true},
@@ -184,12 +180,12 @@ func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, beg
 // native are the ways without anything of ours. Plain TCP is there for all that is
 // on its hosts.
 func (b *builder) native() {
-	if b.wants(comparison.TCP, OneProxy, TwoProxies, Splice, RC1500) {
+	if b.wants(comparison.TCP, TwoProxies, RC1500) {
 		c := b.cable("tcpa", "tcpb", 1500)
 		b.must(b.n.serve(b.ctx, c.server, 0))
 		b.add(comparison.TCP, c, c.addr, 0, nil)
-		if b.wants(OneProxy, TwoProxies, Splice) {
-			b.chains(c)
+		if b.wants(TwoProxies) {
+			b.chain(c)
 		}
 		if b.wants(RC1500) {
 			b.bare(RC1500, c)
@@ -253,13 +249,11 @@ func (b *builder) promote(name string, spin time.Duration, hosts ...*host) *prom
 	return p
 }
 
-// chains are the ways through proxies.
-func (b *builder) chains(c cable) {
-	b.must(b.n.proxies(b.ctx, c))
+// chain is the way through proxies.
+func (b *builder) chain(c cable) {
 	if installed("haproxy") {
-		b.add(OneProxy, c, thisHost, oneProxy, nil)
-		b.add(TwoProxies, c, thisHost, twoProxies, nil)
-		b.add(Splice, c, thisHost, splices, nil)
+		b.must(b.n.proxies(b.ctx, c))
+		b.add(TwoProxies, c, thisHost, firstProxy, nil)
 	}
 }
 
@@ -284,23 +278,15 @@ func only(carrier report.Carrier) claim {
 	return claim{carriers: []report.Carrier{carrier}, some: true}
 }
 
-// carried are the ways through gateways on both hosts, and past them.
+// carried is the way through gateways on both hosts by the soft device.
 func (b *builder) carried() {
-	for _, v := range []struct {
-		variant, client, server string
-		mtu                     int
-	}{
-		{Soft1500, "softa", "softb", 1500},
-		{Soft9000, "soft9a", "soft9b", 9000},
-	} {
-		if !b.wants(v.variant) {
-			continue
-		}
-		c := b.cable(v.client, v.server, v.mtu)
-		b.must(b.n.serve(b.ctx, c.server, selected))
-		b.up(setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: v.variant}, c.client, c.server)
-		b.add(v.variant, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
+	if !b.wants(Soft1500) {
+		return
 	}
+	c := b.cable("softa", "softb", 1500)
+	b.must(b.n.serve(b.ctx, c.server, selected))
+	b.up(setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: Soft1500}, c.client, c.server)
+	b.add(Soft1500, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
 }
 
 // stale is why a flow is native while the gateway gets no processor.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -47,10 +46,9 @@ const (
 // local begins the titles of works on one host.
 const local = "loopback: "
 
-// Ways of most works, and of some.
+// Ways of most works, and of those past a gateway.
 var (
-	most = []string{comparison.TCP, TwoProxies, Shm, Auto, OneProxy, Splice, Soft1500, Soft9000, Attached, Released}
-	some = []string{comparison.TCP, TwoProxies, Shm, Soft1500, Auto}
+	most = []string{comparison.TCP, TwoProxies, Shm, Soft1500, Auto}
 	past = []string{comparison.TCP, Attached, Released}
 )
 
@@ -59,37 +57,25 @@ func and(list []string, more ...string) []string { return append(slices.Clone(li
 // works lists everything, in the order of the rounds.
 func works() []work {
 	promoted := []work{
-		{name: "bulk", title: bulk1, load: bulk(), ways: and(most, InProcess, TCP9000, RC1500, RC9000), profiled: true},
-		{name: "ping", title: ping64, load: pingPong(64), ways: and(most, InProcess, InProcessSpin), profiled: true},
+		{name: "bulk", title: bulk1, load: bulk, ways: and(most, InProcess, TCP9000, RC1500, RC9000), profiled: true},
+		{name: "ping", title: ping64, load: pingPong, ways: and(most, InProcess, InProcessSpin), profiled: true},
 		{name: "redis-c1", title: redisC1, load: redis(4000, "-c", "1"), ways: and(most, InProcess), profiled: true},
 		{name: "redis-c50", title: redisC50, load: redis(20000, "-c", "50"), ways: and(most, InProcess), profiled: true},
 		{name: "redis-P16", title: redisP16, load: redis(100000, "-c", "50", "-P", "16"), ways: and(most, InProcess)},
-		{name: "web-1k", title: web1K, load: web("/1k", 16, false), ways: and(some, InProcess), profiled: true},
-		{name: "web-1m", title: web1M, load: web("/1m", 4, false), ways: and(some, InProcess)},
+		{name: "web-1k", title: web1K, load: web("/1k", 16, false), ways: and(most, InProcess), profiled: true},
+		{name: "web-1m", title: web1M, load: web("/1m", 4, false), ways: and(most, InProcess)},
 		{name: "web-close", title: webClosed, load: web("/", 16, true), ways: and(most, InProcess), profiled: true},
-		{name: "beside-ping", title: besidePing, load: beside(pingPong(64), 2), ways: and(some, InProcess)},
+		{name: "beside-ping", title: besidePing, load: beside(pingPong, 2), ways: and(most, InProcess)},
 	}
-	list := slices.Concat(promoted, onLoopback(promoted), []work{
-		{name: "past-bulk", title: pastBulk, load: bulk(), ways: past, times: 2, profiled: true},
-		{name: "past-ping", title: pastPing, load: pingPong(64), ways: past, times: 2, profiled: true},
+	return slices.Concat(promoted, onLoopback(promoted), []work{
+		{name: "past-bulk", title: pastBulk, load: bulk, ways: past, times: 2, profiled: true},
+		{name: "past-ping", title: pastPing, load: pingPong, ways: past, times: 2, profiled: true},
 		{name: "past-connect", title: pastOpen, load: connects(500, 0), ways: past, times: 3},
 		{name: "offered", title: offered, load: connects(15, 110*time.Millisecond), ways: []string{comparison.TCP, Plain}},
 		{name: "connections", title: rate8, load: web("/", 8, true), ways: most, profiled: true},
-		{name: "beside-connections", title: besideRate, load: beside(web("/", 8, true), 1), ways: some},
+		{name: "beside-connections", title: besideRate, load: beside(web("/", 8, true), 1), ways: most},
 		{name: "cold", title: coldRate, load: coldPeer, ways: []string{comparison.TCP, TwoProxies, Shm, Soft1500}},
-		{name: "bulk8", title: "bulk, 8 streams", load: bulk("-P", "8"), ways: most},
-		{name: "ping-4k", title: "ping-pong 4 KiB", load: pingPong(4096), ways: most},
-		{name: "web", title: "nginx, 16 connections kept", load: web("/", 16, false), ways: most},
-		{name: "connections-1", title: "connections, one at a time", load: web("/", 1, true), ways: most},
-	})
-	for kib := 1; kib <= 1<<10; kib <<= 2 {
-		list = append(list, work{
-			name: "sizes", title: fmt.Sprintf("writes of %d KiB", kib), load: bulk("-l", fmt.Sprintf("%dK", kib)),
-			ways: []string{comparison.TCP, Shm, Soft1500, Soft9000},
-		})
-	}
-	return append(list, work{
-		name: "idle", title: idle, load: idleConnections, ways: []string{comparison.TCP, Shm, Soft9000}, rounds: 1, limit: 2 * time.Minute,
+		{name: "idle", title: idle, load: idleConnections, ways: []string{comparison.TCP, Shm, Soft1500}, rounds: 1, limit: 2 * time.Minute},
 	})
 }
 

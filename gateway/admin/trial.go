@@ -73,16 +73,28 @@ type Held struct {
 	once   sync.Once
 }
 
+// TrialPatience is how long a trial waits for the end of another of the same port: a
+// daemon notices a moment later that one was closed.
+const TrialPatience = 5 * time.Second
+
 // Try begins a trial, for which the daemon must permit its caller what it
-// permits for [Client.SetOff]. The error is [config.ErrTrialHeld] while the port
-// is on trial already, also for a moment after that has been closed. ctx is
-// about the beginning only.
+// permits for [Client.SetOff]. The error is [config.ErrTrialHeld] if the port
+// stays on trial. ctx is about the beginning only.
 func (c *Client) Try(ctx context.Context, t config.Trial) (*Held, error) {
-	h, err := c.hold(ctx, "/v1/trial", t)
-	if errors.Is(err, errRefused) {
-		err = config.ErrTrialHeld
+	for end := time.Now().Add(TrialPatience); ; {
+		h, err := c.hold(ctx, "/v1/trial", t)
+		if !errors.Is(err, errRefused) {
+			return h, err
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("trial of port %d: %w", t.Port, config.ErrTrialHeld)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("trial of port %d: %w: %w", t.Port, config.ErrTrialHeld, context.Cause(ctx))
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
-	return h, err
 }
 
 // hold posts a document and holds the request open, after the daemon's word that it counts.

@@ -103,6 +103,24 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	require.ErrorIs(t, <-done, http.ErrServerClosed)
 }
 
+// TestAdminTrialHeld: a trial waits for the end of the one before, and not for ever.
+func TestAdminTrialHeld(t *testing.T) {
+	t.Parallel()
+	a := startAdmin(t, nil)
+	a.ctl.tryError = config.ErrTrialHeld
+	_, err := a.client.Try(t.Context(), config.Trial{Port: 4792})
+	require.ErrorIs(t, err, config.ErrTrialHeld)
+	require.ErrorContains(t, err, "port 4792")
+	time.AfterFunc(100*time.Millisecond, func() {
+		a.ctl.mu.Lock()
+		defer a.ctl.mu.Unlock()
+		a.ctl.tryError = nil
+	})
+	held, err := a.client.Try(t.Context(), config.Trial{Port: 4792})
+	require.NoError(t, err)
+	held.Close()
+}
+
 func TestAdminTrialErrors(t *testing.T) {
 	a := startAdmin(t, nil)
 	post := func(body string) (int, string) {
@@ -128,9 +146,6 @@ func TestAdminTrialErrors(t *testing.T) {
 	a.ctl.tryError = &config.TrialError{Field: "port", Problem: "22 is on the never-list"}
 	_, err := a.client.Try(t.Context(), config.Trial{})
 	require.ErrorContains(t, err, "never-list")
-	a.ctl.tryError = config.ErrTrialHeld
-	_, err = a.client.Try(t.Context(), config.Trial{})
-	require.ErrorIs(t, err, config.ErrTrialHeld)
 	a.ctl.tryError = errFake
 	_, err = a.client.Try(t.Context(), config.Trial{})
 	require.ErrorContains(t, err, errFake.Error())

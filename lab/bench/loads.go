@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/comparison"
@@ -296,30 +295,16 @@ func (w way) coldBy() report.Carrier {
 // called.
 func (w way) coldTrial(ctx context.Context, carrier report.Carrier) (end func(), err error) {
 	at := w.to(coldPort)
-	client, err := w.client.try(ctx, config.Trial{Peer: at.Addr(), Port: at.Port(), Action: report.ActionAccelerate, Carrier: carrier, Cold: true})
+	client, err := w.client.gateway.admin.Try(ctx, config.Trial{Peer: at.Addr(), Port: at.Port(), Action: report.ActionAccelerate, Carrier: carrier, Cold: true})
 	if err != nil {
 		return nil, err
 	}
-	server, err := w.server.try(ctx, config.Trial{Peer: w.from, Port: at.Port(), Action: report.ActionAccelerate})
+	server, err := w.server.gateway.admin.Try(ctx, config.Trial{Peer: w.from, Port: at.Port(), Action: report.ActionAccelerate})
 	if err != nil {
 		client.Close()
 		return nil, err
 	}
 	return func() { client.Close(); server.Close() }, nil
-}
-
-// try begins a trial, after the end of the one before, which the gateway may not have
-// noticed yet.
-func (h *host) try(ctx context.Context, t config.Trial) (*admin.Held, error) {
-	for {
-		held, err := h.gateway.admin.Try(ctx, t)
-		switch {
-		case err == nil:
-			return held, nil
-		case !errors.Is(err, config.ErrTrialHeld), testnet.Sleep(ctx, 5*time.Millisecond) != nil:
-			return nil, fmt.Errorf("trial at %s: %w", h.Name, err)
-		}
-	}
 }
 
 // Connections that idle: what the targets speak of, or what the limit of open

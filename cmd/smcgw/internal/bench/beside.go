@@ -2,9 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -46,24 +43,4 @@ func (b beside) Try(ctx context.Context, t config.Trial) (Held, error) {
 		return nil, err
 	}
 	return h, nil
-}
-
-// trialPatience is how long the end of the trial before may take to be noticed.
-const trialPatience = 5 * time.Second
-
-// try begins a trial and waits for the one before it to end.
-func try(ctx context.Context, g Gateway, t config.Trial) (Held, error) {
-	ctx, cancel := context.WithTimeout(ctx, trialPatience)
-	defer cancel()
-	for {
-		h, err := g.Try(ctx, t)
-		if !errors.Is(err, config.ErrTrialHeld) {
-			return h, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("trial of port %d: %w", t.Port, err)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
 }

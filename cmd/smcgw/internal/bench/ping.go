@@ -174,7 +174,7 @@ func Ping(ctx context.Context, o PingOptions) (*PingReport, error) {
 func (o *PingOptions) service(ctx context.Context, to netip.AddrPort, devices []report.DeviceInfo, r *PingReport) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	if o.Offer {
-		held, err := try(ctx, o.Gateway, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: o.Carrier})
+		held, err := o.Gateway.Try(ctx, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: o.Carrier})
 		if err != nil {
 			return err
 		}

@@ -220,7 +220,7 @@ func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 		t.Action, t.Carrier, t.Cold = report.ActionAccelerate, v.carrier, cold
 	}
 	var err error
-	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
+	if c.held, err = c.o.Gateway.Try(ctx, t); err != nil {
 		return fmt.Errorf("%s: %w", trialNote(err, "this host"), err)
 	}
 	return nil

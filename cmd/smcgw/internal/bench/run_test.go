@@ -85,7 +85,7 @@ func TestRunWithoutGateways(t *testing.T) {
 // TestRunAsksTheGateways: both hold a trial while it lasts, a carrier that does
 // not carry is not measured, and one that stops to carry loses its value.
 func TestRunAsksTheGateways(t *testing.T) {
-	serving := &fakeGateway{pid: os.Getpid(), busy: 2}
+	serving := &fakeGateway{pid: os.Getpid()}
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := &fakeGateway{pid: os.Getpid(), devices: []report.DeviceInfo{

@@ -116,7 +116,7 @@ func (s *served) begin(ctx context.Context) (note string) {
 	}
 	s.pid, err = g.DaemonPID(ctx)
 	s.lone = errors.Is(err, admin.ErrDaemonUnreachable)
-	s.held, err = try(ctx, g, config.Trial{Peer: remote.Addr(), Port: local.Port(), Action: report.ActionAccelerate})
+	s.held, err = g.Try(ctx, config.Trial{Peer: remote.Addr(), Port: local.Port(), Action: report.ActionAccelerate})
 	if err != nil {
 		s.s.log.Warn("no trial", "error", err)
 		return trialNote(err, "the serving host")

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // session is a measurement as the measuring host sees it. Works may run beside
@@ -25,7 +27,7 @@ type session struct {
 
 // answerTime bounds the wait for an answer on the control connection, besides
 // what the server may need for its gateway.
-const answerTime = trialPatience + 10*time.Second
+const answerTime = admin.TrialPatience + 10*time.Second
 
 // dial makes a connection of the measurement. Multipath TCP could not be
 // carried, and is not what is compared.

@@ -22,7 +22,6 @@ type fakeGateway struct {
 	trial   *config.Trial
 	tried   []config.Trial
 	tryErr  error
-	busy    int // answers ErrTrialHeld so often
 	devices []report.DeviceInfo
 	conns   func(q report.ConnQuery) []report.ConnInfo
 	pid     int
@@ -50,10 +49,6 @@ func (h *fakeHeld) Close() {
 func (g *fakeGateway) Try(_ context.Context, t config.Trial) (Held, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy > 0 {
-		g.busy--
-		return nil, config.ErrTrialHeld
-	}
 	if g.tryErr != nil {
 		return nil, g.tryErr
 	}
